@@ -1,0 +1,80 @@
+"""TorchGraph: the dataflow of a traced model, as values and their readers."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from functools import cached_property
+
+from torchsplit_core.values import GraphNode, InputFault, NodeProfile
+
+
+@dataclass(frozen=True)
+class TorchGraph:
+    """Nodes in execution order; `subgraphs` holds the bodies of cond and while, by node id.
+
+    `metadata` carries what profiling found of a node (see `annotate_with_profiling_data`).
+    Raises InputFault for a duplicate id or an input that names no node.
+    """
+
+    nodes: tuple[GraphNode, ...]
+    architecture_hash: str = ""
+    traced_batch: int = 1
+    subgraphs: Mapping[str, TorchGraph] = field(default_factory=dict)
+    metadata: Mapping[str, NodeProfile] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        seen: set[str] = set()
+        for node in self.nodes:
+            if node.id in seen:
+                raise InputFault("graph nodes", node.id, "node ids are unique", "Rename one.")
+            seen.add(node.id)
+        for node in self.nodes:
+            for name in node.inputs:
+                if name not in seen:
+                    raise InputFault(
+                        f"graph node {node.id}", name, "inputs name nodes of the graph", "Add the node or drop the input."
+                    )
+
+    @cached_property
+    def by_id(self) -> Mapping[str, GraphNode]:
+        """Every node under its id."""
+        return {node.id: node for node in self.nodes}
+
+    @cached_property
+    def users(self) -> Mapping[str, tuple[str, ...]]:
+        """For every node the ids of the nodes that read it, each once, in execution order."""
+        readers: dict[str, dict[str, None]] = {node.id: {} for node in self.nodes}
+        for node in self.nodes:
+            for name in node.inputs:
+                readers[name][node.id] = None
+        return {name: tuple(found) for name, found in readers.items()}
+
+    @property
+    def ops(self) -> tuple[GraphNode, ...]:
+        """The operations alone."""
+        return tuple(node for node in self.nodes if node.kind == "op")
+
+    @property
+    def input_nodes(self) -> tuple[GraphNode, ...]:
+        """What the caller passes in."""
+        return tuple(node for node in self.nodes if node.kind == "input")
+
+    @cached_property
+    def topological_ids(self) -> tuple[str, ...]:
+        """Every id after all its inputs, stable in the given order; InputFault on a cycle."""
+        missing = {node.id: len(set(node.inputs)) for node in self.nodes}
+        ready = deque(node.id for node in self.nodes if not missing[node.id])
+        order: list[str] = []
+        while ready:
+            name = ready.popleft()
+            order.append(name)
+            for user in self.users[name]:
+                missing[user] -= 1
+                if not missing[user]:
+                    ready.append(user)
+        if len(order) < len(self.nodes):
+            stuck = sorted(name for name, count in missing.items() if count)
+            raise InputFault("graph edges", stuck[0], "a dataflow graph has no cycle", "Remove the edge that closes it.")
+        return tuple(order)

@@ -1,0 +1,79 @@
+"""Cutting a costed graph into stages: request, candidate, outcome."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Literal
+
+from torchsplit_core.values.plan_request import SolverOptions
+from torchsplit_core.values.profile import Basis
+
+
+@dataclass(frozen=True, slots=True)
+class PartitionNode:
+    """A node with its costs. Nodes of one `group` stay on one device."""
+
+    id: str
+    time_ms: float
+    memory_bytes: int = 0
+    output_bytes: int = 0
+    group: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class GraphEdge:
+    """`target` reads the value of `source`."""
+
+    source: str
+    target: str
+
+
+@dataclass(frozen=True, slots=True)
+class PartitionDevices:
+    """Equal devices. `memory_bytes` None: no limit. `link_gb_per_s` None: transfers take no time."""
+
+    count: int
+    memory_bytes: int | None = None
+    link_gb_per_s: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class PartitionRequest:
+    """Least maximal load of at most `devices.count` stages."""
+
+    nodes: tuple[PartitionNode, ...]
+    edges: tuple[GraphEdge, ...]
+    devices: PartitionDevices
+    contiguous: bool = True
+    top_k: int = 5
+    solver: SolverOptions = field(default_factory=SolverOptions)
+
+
+@dataclass(frozen=True, slots=True)
+class PartitionCandidate:
+    """Stages in pipeline order. `cut_bytes[i]` leaves stage i for later ones (one entry fewer than stages)."""
+
+    stages: tuple[tuple[str, ...], ...]
+    loads_ms: tuple[float, ...]
+    max_load_ms: float
+    cut_bytes: tuple[int, ...]
+    peak_memory_bytes: tuple[int, ...]
+    basis: Basis = "estimated"
+
+
+@dataclass(frozen=True, slots=True)
+class PartitionOutcome:
+    """Candidates, best first, and a proven lower bound for the best.
+
+    `source` and `architecture_hash` name the model where the request came from one.
+    """
+
+    status: Literal["optimal", "feasible", "infeasible", "timeout"]
+    candidates: tuple[PartitionCandidate, ...]
+    bound_ms: float | None
+    gap: float | None
+    message: str = ""
+    source: str = ""
+    architecture_hash: str = ""
+    statistics: Mapping[str, str | int | float] = field(default_factory=dict)
