@@ -1,0 +1,80 @@
+"""Host discovery with and without a GPU, against a stand-in for NVML."""
+
+from __future__ import annotations
+
+import sys
+from types import ModuleType, SimpleNamespace
+
+import pytest
+
+from torchsplit_core.hardware import discover_host
+
+
+class FakeError(Exception):
+    """Stands for pynvml.NVMLError."""
+
+
+def fake_nvml(*, works: bool = True, gpus: int = 1, mig: bool = True) -> ModuleType:
+    """A pynvml with one kind of GPU: an H100 with two MIG devices out of seven."""
+    nvml = ModuleType("pynvml")
+
+    def init() -> None:
+        if not works:
+            raise FakeError("Driver Not Loaded")
+
+    def mig_device(handle: int, index: int) -> str:
+        if index >= 2:
+            raise FakeError("Not Found")
+        return f"mig{index}"
+
+    def mig_mode(handle: int) -> list[int]:
+        if not mig:
+            raise FakeError("Not Supported")
+        return [1, 1]
+
+    entries: dict[str, object] = {
+        "NVMLError": FakeError,
+        "NVML_DEVICE_MIG_ENABLE": 1,
+        "nvmlInit": init,
+        "nvmlShutdown": lambda: None,
+        "nvmlDeviceGetCount": lambda: gpus,
+        "nvmlDeviceGetHandleByIndex": lambda index: index,
+        "nvmlDeviceGetName": lambda handle: b"NVIDIA H100 80GB HBM3",
+        "nvmlDeviceGetUUID": lambda handle: f"GPU-{handle}",
+        "nvmlDeviceGetMemoryInfo": lambda handle: SimpleNamespace(total=80 * 2**30),
+        "nvmlDeviceGetPciInfo": lambda handle: SimpleNamespace(pciDeviceId=0x233010DE),
+        "nvmlDeviceGetMigMode": mig_mode,
+        "nvmlDeviceGetMaxMigDeviceCount": lambda handle: 7,
+        "nvmlDeviceGetMigDeviceHandleByIndex": mig_device,
+    }
+    for name, value in entries.items():
+        setattr(nvml, name, value)
+    return nvml
+
+
+def test_no_driver_is_a_calm_answer(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "pynvml", fake_nvml(works=False))
+    report = discover_host()
+    assert report.gpus == ()
+    assert report.message.startswith("No GPU") and "Driver Not Loaded" in report.message
+    assert report.cpu_cores >= 1 and report.cpu_name
+
+
+def test_driver_without_gpus(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "pynvml", fake_nvml(gpus=0))
+    assert discover_host().message.startswith("No GPU")
+
+
+def test_gpu_with_mig_instances(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "pynvml", fake_nvml(gpus=2))
+    report = discover_host()
+    assert len(report.gpus) == 2
+    gpu = report.gpus[0]
+    assert gpu.gpu_type == "H100-SXM5-80GB" and gpu.mig_enabled is True and gpu.memory_gib == 80
+    assert [item.uuid for item in gpu.instances] == ["GPU-mig0", "GPU-mig1"]
+
+
+def test_gpu_without_mig(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "pynvml", fake_nvml(mig=False))
+    gpu = discover_host().gpus[0]
+    assert gpu.mig_enabled is None and gpu.instances == ()

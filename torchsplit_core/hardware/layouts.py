@@ -1,0 +1,150 @@
+"""Every legal way to cut a GPU into MIG instances.
+
+A set of placed instances is legal when each stands at a start its profile allows, no two
+share a memory slot, no profile passes its `max_instances`, and the compute slices together
+do not pass the GPU's (NVIDIA MIG User Guide, "Supported MIG Profiles"). So 4g + 3g is legal
+on a 7-slice part and 3g + 3g leaves no memory slot for a 1g.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from functools import cache
+
+from torchsplit_core.hardware.catalogue import plain_profiles
+from torchsplit_core.values import GpuType, InputFault, Layout, PlacedProfile, SliceProfile
+
+
+@cache
+def legal_layouts(gpu: GpuType, *, maximal: bool = False, double_memory: bool = True) -> tuple[Layout, ...]:
+    """Every legal layout of the plain profiles at concrete starts, the empty one included.
+
+    `maximal` keeps those to which no further instance can be added; `double_memory=False`
+    leaves out the 1g with twice the memory. Ordered by their placed instances.
+    """
+    profiles = [p for p in plain_profiles(gpu) if double_memory or not _is_double_memory(gpu, p)]
+    candidates = sorted(
+        ((start, p) for p in profiles for start in p.placement_starts),
+        key=lambda pair: (pair[0], pair[1].name),
+    )
+    found: list[Layout] = []
+
+    def extend(first: int, chosen: tuple[tuple[int, SliceProfile], ...]) -> None:
+        if not maximal or not any(_fits(gpu, chosen, pair) for pair in candidates):
+            found.append(_layout(gpu, chosen))
+        for index in range(first, len(candidates)):
+            if _fits(gpu, chosen, candidates[index]):
+                extend(index + 1, (*chosen, candidates[index]))
+
+    extend(0, ())
+    return tuple(sorted(found, key=lambda layout: [(item.start, item.profile) for item in layout.placed]))
+
+
+@cache
+def layout_multisets(gpu: GpuType, *, double_memory: bool = True) -> tuple[tuple[str, ...], ...]:
+    """The legal layouts as sorted profile names: what is left when starts do not matter."""
+    return tuple(sorted({layout.profiles for layout in legal_layouts(gpu, double_memory=double_memory)}))
+
+
+@cache
+def maximal_multisets(gpu: GpuType, *, double_memory: bool = True) -> tuple[tuple[str, ...], ...]:
+    """Legal multisets that are part of no larger legal one. Enough for planning: slices may stay unused."""
+    counted = [(names, Counter(names)) for names in layout_multisets(gpu, double_memory=double_memory)]
+    return tuple(names for names, count in counted if not any(count < larger for _, larger in counted))
+
+
+def place_layout(gpu: GpuType, profiles: Sequence[str]) -> Layout | None:
+    """Concrete starts for these profile names (a repeated name stands for several instances).
+
+    Large instances take the lowest legal starts first, so the answer is always the same.
+    None where the set is not legal; a name that the GPU has not raises InputFault.
+    """
+    wanted = []
+    for name in profiles:
+        try:
+            wanted.append(gpu.profile(name))
+        except KeyError:
+            known = ", ".join(p.name for p in gpu.profiles)
+            raise InputFault(
+                f"layout of {gpu.name}", name, "it is a profile of this GPU", f"Known are {known}."
+            ) from None
+    if len(wanted) > gpu.memory_slices:
+        return None
+    order = sorted(wanted, key=lambda p: (-p.memory_slices, -p.compute_slices, p.name))
+
+    def search(index: int, chosen: tuple[tuple[int, SliceProfile], ...]) -> Layout | None:
+        if index == len(order):
+            return _layout(gpu, chosen)
+        for start in order[index].placement_starts:
+            pair = (start, order[index])
+            if _fits(gpu, chosen, pair):
+                found = search(index + 1, (*chosen, pair))
+                if found is not None:
+                    return found
+        return None
+
+    return search(0, ())
+
+
+def layout_fault(gpu: GpuType, placed: Iterable[PlacedProfile]) -> str | None:
+    """Why these placed instances are not a legal layout, in words; None where they are.
+
+    A check of its own for plans that come from elsewhere: it shares no step with the search.
+    """
+    taken: dict[int, str] = {}
+    count: Counter[str] = Counter()
+    compute = 0
+    for item in placed:
+        try:
+            profile = gpu.profile(item.profile)
+        except KeyError:
+            return f"{gpu.name} has no profile {item.profile}"
+        if item.start not in profile.placement_starts:
+            return f"{item.profile} cannot start at slot {item.start}"
+        for slot in range(item.start, item.start + profile.memory_slices):
+            if slot in taken:
+                return f"{item.profile} at {item.start} overlaps {taken[slot]} in slot {slot}"
+            taken[slot] = f"{item.profile} at {item.start}"
+        count[item.profile] += 1
+        compute += profile.compute_slices
+        if count[item.profile] > profile.max_instances:
+            return f"more than {profile.max_instances} instances of {item.profile}"
+    if compute > gpu.compute_slices:
+        return f"{compute} compute slices on a GPU of {gpu.compute_slices}"
+    return None
+
+
+def creation_order(gpu: GpuType, layout: Layout) -> tuple[PlacedProfile, ...]:
+    """Its instances in the order in which to create them: large first, then by start.
+
+    A driver that is not told the starts packs small instances where a large one has to go;
+    created in this order, a legal layout always fits.
+    """
+    return tuple(
+        sorted(
+            layout.placed,
+            key=lambda item: (-gpu.profile(item.profile).memory_slices, item.start, item.profile),
+        )
+    )
+
+
+def _fits(gpu: GpuType, chosen: Sequence[tuple[int, SliceProfile]], pair: tuple[int, SliceProfile]) -> bool:
+    start, profile = pair
+    if start + profile.memory_slices > gpu.memory_slices:
+        return False
+    if sum(p.compute_slices for _, p in chosen) + profile.compute_slices > gpu.compute_slices:
+        return False
+    if sum(p is profile for _, p in chosen) >= profile.max_instances:
+        return False
+    return all(start >= s + p.memory_slices or s >= start + profile.memory_slices for s, p in chosen)
+
+
+def _is_double_memory(gpu: GpuType, profile: SliceProfile) -> bool:
+    ones = [p.memory_slices for p in plain_profiles(gpu) if p.compute_slices == 1]
+    return profile.compute_slices == 1 and profile.memory_slices > min(ones)
+
+
+def _layout(gpu: GpuType, chosen: Sequence[tuple[int, SliceProfile]]) -> Layout:
+    ordered = sorted(chosen, key=lambda pair: pair[0])
+    return Layout(gpu.name, tuple(PlacedProfile(profile.name, start) for start, profile in ordered))
