@@ -1,0 +1,190 @@
+"""Reading and writing contract files: text ↔ strict model ↔ frozen value.
+
+A value and its file model have the same field names, so one pair of functions serves all
+formats: pydantic checks the text, then a type adapter builds the value, and back.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import json
+import os
+import tempfile
+from collections.abc import Mapping
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+from pydantic import BaseModel, TypeAdapter, ValidationError
+
+from torchsplit_core.files import models
+from torchsplit_core.graph.graph_json import graph_from_dict, graph_to_dict
+from torchsplit_core.graph.torch_graph import TorchGraph
+from torchsplit_core.values import (
+    InputFault,
+    PartitionOutcome,
+    PartitionRequest,
+    PlanOutcome,
+    PlanRequest,
+    Profile,
+)
+
+LARGEST_FILE_BYTES = 512 * 2**20
+"""A larger contract file is refused before it is read."""
+
+FORMATS: Mapping[str, tuple[type[BaseModel], type[Any]]] = {
+    "torchsplit.graph": (models.GraphFile, TorchGraph),
+    "torchsplit.profile": (models.ProfileFile, Profile),
+    "torchsplit.plan_request": (models.PlanRequestFile, PlanRequest),
+    "torchsplit.plan": (models.PlanOutcomeFile, PlanOutcome),
+    "torchsplit.partition_request": (models.PartitionRequestFile, PartitionRequest),
+    "torchsplit.partition": (models.PartitionOutcomeFile, PartitionOutcome),
+}
+"""Format name → (file model, value class)."""
+
+
+@cache
+def _adapter(value_class: type[Any]) -> TypeAdapter[Any]:
+    return TypeAdapter(value_class)
+
+
+def schema_of(format_name: str) -> dict[str, Any]:
+    """The JSON schema of a format."""
+    return FORMATS[format_name][0].model_json_schema(by_alias=True)
+
+
+def _fault(error: ValidationError, origin: str) -> InputFault:
+    """The first of pydantic's complaints, in our four parts."""
+    errors = error.errors(include_url=False)
+    first = errors[0]
+    where = ".".join(str(part) for part in first["loc"]) or "the file"
+    more = f" ({len(errors) - 1} more fault(s) in this file)" if len(errors) > 1 else ""
+    value = first.get("input")
+    if first["type"] == "missing":
+        value = "nothing"
+    if isinstance(value, (dict, list)):
+        value = f"{type(value).__name__} of {len(value)} entries"
+    remedy = {
+        "extra_forbidden": "Remove the key, or check its spelling in docs/file-formats.md.",
+        "missing": "Add the field; docs/file-formats.md shows an example.",
+    }.get(first["type"], "Mend the value; docs/file-formats.md gives the field's rule.")
+    rule = first["msg"][:1].lower() + first["msg"][1:]
+    return InputFault(f"{origin}: {where}", value, rule + more, remedy)
+
+
+def _constant(name: str) -> float:
+    raise InputFault("the file", name, "numbers are finite JSON numbers", "Replace it by a number, or by null.")
+
+
+def read_text(text: str, *, origin: str = "the file", expected: str | None = None) -> tuple[str, Any]:
+    """A contract file's format name and value. Raises InputFault where it is not one (or not `expected`)."""
+    try:
+        data = json.loads(text, parse_constant=_constant)
+    except json.JSONDecodeError as error:
+        raise InputFault(
+            origin, text[:40], f"a contract file is JSON (line {error.lineno}: {error.msg})", "Check the file."
+        ) from error
+    except RecursionError as error:
+        raise InputFault(origin, text[:40], "a contract file is nested a few levels deep", "Check the file.") from error
+    except InputFault as fault:
+        raise InputFault(origin, fault.value.strip("'"), fault.rule, fault.remedy) from fault
+    if not isinstance(data, dict):
+        raise InputFault(origin, type(data).__name__, "a contract file is a JSON object", "Check the file.")
+    name = data.get("format")
+    if not isinstance(name, str) or name not in FORMATS:
+        raise InputFault(
+            f"{origin}: format", name, f"format is one of {', '.join(FORMATS)}", "Pass a file that TorchSplit wrote."
+        )
+    if expected is not None and name != expected:
+        raise InputFault(f"{origin}: format", name, f"this command reads {expected}", f"Pass a {expected} file.")
+    if data.get("version") != 1:
+        raise InputFault(
+            f"{origin}: version", data.get("version"), "version is 1", "Convert the file, or update TorchSplit."
+        )
+    model_class, value_class = FORMATS[name]
+    try:
+        checked = model_class.model_validate_json(text)
+    except ValidationError as error:
+        raise _fault(error, origin) from error
+    if name == "torchsplit.graph":
+        return name, graph_from_dict(data)
+    plain = checked.model_dump(by_alias=False, exclude={"format", "version"})
+    return name, _adapter(value_class).validate_python(plain)
+
+
+def read_file(path: str | Path, *, expected: str | None = None) -> tuple[str, Any]:
+    """Like `read_text`, for a path."""
+    path = Path(path)
+    try:
+        size = path.stat().st_size
+        if size > LARGEST_FILE_BYTES:
+            raise InputFault(str(path), f"{size} bytes", "a contract file has at most 512 MiB", "Pass a smaller one.")
+        text = path.read_text(encoding="utf-8")
+    except OSError as error:
+        raise InputFault(
+            str(path), error.strerror or "unreadable", "the input file can be read", "Check the path."
+        ) from error
+    except UnicodeDecodeError as error:
+        raise InputFault(str(path), "binary data", "a contract file is JSON text", "Pass a JSON file.") from error
+    return read_text(text, origin=str(path), expected=expected)
+
+
+def format_of(value: Any) -> str:
+    """The format name of a value."""
+    for name, (_, value_class) in FORMATS.items():
+        if isinstance(value, value_class):
+            return name
+    raise TypeError(f"no file format for {type(value).__name__}")
+
+
+def write_text(value: Any) -> str:
+    """The value as its contract file, indented, ending in a newline."""
+    name = format_of(value)
+    if isinstance(value, TorchGraph):
+        data = graph_to_dict(value)
+    else:
+        model_class = FORMATS[name][0]
+        plain = {"format": name, "version": 1, **_lists(dataclasses.asdict(value))}
+        data = model_class.model_validate(plain).model_dump(by_alias=True)
+        if name == "torchsplit.plan":
+            _drop_unused_demand_keys(data)
+    return json.dumps(data, indent=1, ensure_ascii=False, allow_nan=False) + "\n"
+
+
+def _drop_unused_demand_keys(plan: dict[str, Any]) -> None:
+    """A demand names either a model or, for a co-location, models: the other key is left out."""
+    for conflict in plan["conflicts"]:
+        conflict["demands"] = [
+            {key: entry for key, entry in demand.items() if entry is not None} for demand in conflict["demands"]
+        ]
+
+
+def _lists(value: Any) -> Any:
+    """Tuples as lists and mappings as dicts, as a strict file model wants them."""
+    if isinstance(value, (list, tuple)):
+        return [_lists(item) for item in value]
+    if isinstance(value, Mapping):
+        return {key: _lists(item) for key, item in value.items()}
+    return value
+
+
+def write_file(value: Any, path: str | Path) -> Path:
+    """Write the value's contract file so that a reader sees the old file or the new one, never half of it."""
+    path = Path(path)
+    text = write_text(value)
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        handle, temporary = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
+    except OSError as error:
+        raise InputFault(str(path), error.strerror, "the output can be written", "Choose another -o path.") from error
+    try:
+        with os.fdopen(handle, "w", encoding="utf-8") as stream:
+            stream.write(text)
+        Path(temporary).chmod(0o644)
+        Path(temporary).replace(path)
+    except OSError as error:
+        with contextlib.suppress(OSError):
+            Path(temporary).unlink()
+        raise InputFault(str(path), error.strerror, "the output can be written", "Choose another -o path.") from error
+    return path

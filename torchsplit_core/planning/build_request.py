@@ -1,0 +1,235 @@
+"""From profiles (and partition candidates) to a plan request.
+
+Rows of the fleet's MIG profiles become points. A candidate becomes a variant: each stage takes
+its nodes' share of the model's time on every slice, so it is faster by that share, and its part
+of the peak memory. Such points are estimated unless a row of the stage itself was measured.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from pathlib import PurePath
+
+from torchsplit_core.hardware import catalogue, gpu_type
+from torchsplit_core.values import (
+    Colocation,
+    FleetEntry,
+    InputFault,
+    Objective,
+    PartitionCandidate,
+    PartitionOutcome,
+    PlanModel,
+    PlanRequest,
+    Point,
+    Profile,
+    ProfileRow,
+    SolverOptions,
+    Stage,
+    Variant,
+)
+
+LEAST_SHARE = 1e-6
+"""A stage's smallest share of the time; keeps a stage of free nodes from infinite throughput."""
+
+_PREFERENCE = {"measured": 0, "emulated": 1, "estimated": 2}
+
+
+def parse_fleet(text: str) -> tuple[FleetEntry, ...]:
+    """`2xA100-80GB,1xA30-24GB` as fleet entries. Raises InputFault for an unknown type or count."""
+    entries = []
+    for part in filter(None, (item.strip() for item in text.split(","))):
+        found = re.fullmatch(r"(?:(\d{1,7})x)?([A-Za-z0-9.\-]+)", part)
+        if not found:
+            raise InputFault("--gpus", part, "a fleet is COUNTxTYPE, comma-separated", "Write for example 2xA100-80GB.")
+        count = int(found[1] or 1)
+        if count < 1:
+            raise InputFault("--gpus", part, "a count is 1 or more", "Write for example 1xA100-80GB.")
+        entries.append(FleetEntry(type=gpu_type(found[2]).name, count=count))
+    if not entries:
+        raise InputFault("--gpus", text, "a fleet has at least one GPU", f"Choose of {', '.join(catalogue())}.")
+    return tuple(entries)
+
+
+def model_name(profile: Profile) -> str:
+    """A short name for the model behind a profile's source: `sample:bert@large` → `bert`."""
+    source = profile.source
+    if source.startswith(("sample:", "library:")):
+        return source.partition(":")[2].partition("@")[0]
+    path, _, name = source.rpartition(":")
+    if path.endswith(".py"):
+        return name
+    return PurePath(source).stem or "model"
+
+
+def build_request(
+    profiles: Sequence[Profile],
+    gpus: Sequence[FleetEntry],
+    *,
+    candidates: Sequence[PartitionOutcome] = (),
+    demands: Mapping[str, float] | None = None,
+    min_throughputs: Mapping[str, float] | None = None,
+    max_latencies: Mapping[str, float] | None = None,
+    weights: Mapping[str, float] | None = None,
+    colocations: Sequence[Colocation] = (),
+    objective: Objective | None = None,
+    sharing: str = "exclusive",
+    link_gb_per_s: float | None = None,
+    time_limit_s: float = 60.0,
+) -> PlanRequest:
+    """One model a profile, with every point that the fleet's slices allow.
+
+    Mappings are by model name (see `model_name`). Raises InputFault for a name that is no
+    model, a candidate that belongs to no profile, or no profile at all.
+    """
+    if not profiles:
+        raise InputFault("profiles", "none", "a request has at least one model", "Pass a profile file.")
+    if sharing not in ("exclusive", "fractional"):
+        raise InputFault("sharing", sharing, "sharing is exclusive or fractional", "Choose one of them.")
+    for entry in gpus:
+        gpu_type(entry.type)
+    names = _unique_names(profiles)
+    cuts = _match(candidates, profiles)
+    tables = {"demand": demands, "min-throughput": min_throughputs, "max-latency": max_latencies, "weight": weights}
+    for option, table in tables.items():
+        for name, value in (table or {}).items():
+            if name not in names:
+                raise InputFault(
+                    f"--{option}", name, f"names are of the request's models: {', '.join(names)}", "Mend the name."
+                )
+            if not 0 < value < float("inf"):
+                raise InputFault(f"--{option} {name}", value, "the value is positive", "Give a number above 0.")
+    types = {entry.type for entry in gpus}
+    models = tuple(
+        PlanModel(
+            name=name,
+            weight=(weights or {}).get(name, 1.0),
+            demand_rps=(demands or {}).get(name, 1.0),
+            min_throughput_rps=(min_throughputs or {}).get(name),
+            max_latency_ms=(max_latencies or {}).get(name),
+            variants=_variants(profile, cuts[index], types),
+        )
+        for index, (name, profile) in enumerate(zip(names, profiles, strict=True))
+    )
+    return PlanRequest(
+        gpus=tuple(gpus),
+        models=models,
+        colocations=tuple(colocations),
+        objective=objective or Objective(),
+        sharing="fractional" if sharing == "fractional" else "exclusive",
+        link_gb_per_s=link_gb_per_s,
+        solver=SolverOptions(time_limit_s=time_limit_s),
+    )
+
+
+def _unique_names(profiles: Sequence[Profile]) -> list[str]:
+    names: list[str] = []
+    for profile in profiles:
+        name = base = model_name(profile)
+        number = 2
+        while name in names:
+            name = f"{base}-{number}"
+            number += 1
+        names.append(name)
+    return names
+
+
+def _match(candidates: Sequence[PartitionOutcome], profiles: Sequence[Profile]) -> list[list[PartitionCandidate]]:
+    """The candidates of each profile: by architecture hash, else by source, else by node ids."""
+    found: list[list[PartitionCandidate]] = [[] for _ in profiles]
+    for outcome in candidates:
+        for index, profile in enumerate(profiles):
+            same_hash = outcome.architecture_hash and outcome.architecture_hash == profile.architecture_hash
+            same_source = not outcome.architecture_hash and outcome.source and outcome.source == profile.source
+            known = {node.id for node in profile.nodes}
+            same_nodes = (
+                not outcome.architecture_hash
+                and not outcome.source
+                and outcome.candidates
+                and known.issuperset(name for stage in outcome.candidates[0].stages for name in stage)
+            )
+            if same_hash or same_source or same_nodes:
+                found[index].extend(outcome.candidates)
+                break
+        else:
+            raise InputFault(
+                "--candidates",
+                outcome.source or outcome.architecture_hash[:12] or "candidates without a source",
+                "candidates belong to a profiled model (same architecture hash, source or node ids)",
+                "Pass that model's profile too, or partition again.",
+            )
+    return found
+
+
+def _variants(profile: Profile, candidates: Sequence[PartitionCandidate], types: set[str]) -> tuple[Variant, ...]:
+    """The whole model first, then one variant a candidate of at least two stages."""
+    variants = [Variant(name="whole", stages=(Stage("whole", _points(_rows(profile, "whole", types))),))]
+    whole = _rows(profile, "whole", types)
+    shares = {node.id: node.time_share for node in profile.nodes}
+    peaks = [node.peak_bytes for node in profile.nodes]
+    known_peak = max(peaks, default=0)
+    number = 0
+    for candidate in candidates:
+        parts = len(candidate.stages)
+        if parts < 2:
+            continue
+        number += 1
+        name = f"cut{number}"
+        total = known_peak or sum(candidate.peak_memory_bytes)
+        stages = []
+        for index, nodes in enumerate(candidate.stages):
+            share = max(sum(shares.get(node, 0.0) for node in nodes), LEAST_SHARE)
+            part = min(1.0, candidate.peak_memory_bytes[index] / total) if total else 1.0
+            stage = f"{name}.{index + 1}of{parts}"
+            measured = {_key(row): row for row in _rows(profile, stage, types)}
+            rows = [measured.get(_key(row)) or _scaled(row, stage, share, part) for row in whole]
+            stages.append(Stage(stage, _points(rows)))
+        variants.append(Variant(name=name, stages=tuple(stages), cut_bytes=tuple(map(float, candidate.cut_bytes))))
+    return tuple(variants)
+
+
+def _key(row: ProfileRow) -> tuple[str, str | None, int, int]:
+    return (row.gpu_type, row.profile, row.batch_size, row.processes)
+
+
+def _scaled(row: ProfileRow, stage: str, share: float, memory_share: float) -> ProfileRow:
+    return replace(
+        row,
+        stage=stage,
+        throughput_rps=row.throughput_rps / share,
+        latency_ms=row.latency_ms * share,
+        low_rps=None if row.low_rps is None else row.low_rps / share,
+        high_rps=None if row.high_rps is None else row.high_rps / share,
+        memory_gib=None if row.memory_gib is None else row.memory_gib * memory_share,
+        basis="estimated",
+    )
+
+
+def _rows(profile: Profile, stage: str, types: set[str]) -> list[ProfileRow]:
+    """Rows of a stage on the fleet's slices, one a key: measured before emulated before estimated."""
+    best: dict[tuple[str, str | None, int, int], ProfileRow] = {}
+    for row in profile.rows:
+        if row.stage != stage or row.gpu_type not in types or row.profile is None or row.throughput_rps <= 0:
+            continue
+        key = _key(row)
+        if key not in best or _PREFERENCE[row.basis] < _PREFERENCE[best[key].basis]:
+            best[key] = row
+    return list(best.values())
+
+
+def _points(rows: Sequence[ProfileRow]) -> tuple[Point, ...]:
+    return tuple(
+        Point(
+            gpu_type=row.gpu_type,
+            profile=row.profile,
+            batch_size=row.batch_size,
+            processes=row.processes,
+            throughput_rps=row.throughput_rps,
+            latency_ms=row.latency_ms,
+            memory_gib=row.memory_gib,
+            basis=row.basis,
+        )
+        for row in rows
+        if row.profile is not None
+    )

@@ -1,0 +1,279 @@
+"""Trace, profile, partition, request, plan and deploy as plain functions: what command line and page call.
+
+The heavy rooms are imported where they are used, so that planning starts without torch.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from torchsplit_core.hardware import catalogue
+from torchsplit_core.values import (
+    FleetEntry,
+    InputFault,
+    PartitionOutcome,
+    PlanOutcome,
+    PlanRequest,
+    Profile,
+    Progress,
+    ignore_progress,
+)
+
+if TYPE_CHECKING:
+    from torchsplit_core.graph.torch_graph import TorchGraph
+    from torchsplit_core.storage import Workspace
+
+DEFAULT_BATCH_SIZES = (1, 2, 4)
+"""Measured on the host by default."""
+ESTIMATED_BATCH_SIZES = (1, 2, 4, 8, 16, 32, 64)
+"""Estimated for every slice of the catalogue, beside those measured."""
+DOOR_SAMPLES = ("sample:clip@large", "sample:bert@large", "sample:fastpitch@large", "sample:ocr@large")
+"""The models of the dashboard's second door."""
+DOOR_DEMAND_RPS = 100.0
+"""What the second door asks for each sample model until the user says otherwise."""
+FIRST_LOOK_S = 2.0
+"""Seconds after which a page gets a verified plan; its proof follows."""
+
+
+def trace(source: str, *, trust: bool = False, progress: Progress = ignore_progress) -> TorchGraph:
+    """Export a model in a limited child process. Raises InputFault where that fails."""
+    from torchsplit_core.tracing import trace as trace_source
+
+    return trace_source(source, trust=trust, progress=progress)
+
+
+def profile(
+    source: str,
+    *,
+    graph: TorchGraph | None = None,
+    device: str = "auto",
+    batch_sizes: Sequence[int] = DEFAULT_BATCH_SIZES,
+    gpu_types: Sequence[str] | None = None,
+    trust: bool = False,
+    point_budget_s: float = 2.0,
+    progress: Progress = ignore_progress,
+) -> Profile:
+    """Measure on this host where the source may be executed, and estimate every slice of `gpu_types` (all by default).
+
+    A `.pt2` that is not trusted is estimated only. Raises InputFault.
+    """
+    from torchsplit_core.profiling import estimate_rows, estimated_nodes, measure
+
+    if graph is None:
+        graph = trace(source, trust=trust, progress=lambda share, text: progress(0.3 * share, text))
+    executable = trust or not source.endswith(".pt2")
+    grid = tuple(sorted({*ESTIMATED_BATCH_SIZES, *batch_sizes}))
+    estimated = estimate_rows(graph, tuple(gpu_types or catalogue()), grid)
+    if not executable:
+        return Profile(
+            source=source,
+            architecture_hash=graph.architecture_hash,
+            environment={"note": "not executed: the file is not trusted; every figure is estimated"},
+            rows=tuple(estimated),
+            nodes=estimated_nodes(graph),
+        )
+    rows, nodes, environment = measure(
+        source,
+        graph,
+        device=device,
+        batch_sizes=tuple(batch_sizes),
+        trust=trust,
+        point_budget_s=point_budget_s,
+        progress=lambda share, text: progress(0.3 + 0.7 * share, text),
+    )
+    return Profile(
+        source=source,
+        architecture_hash=graph.architecture_hash,
+        environment=environment,
+        rows=(*rows, *estimated),
+        nodes=nodes,
+    )
+
+
+def partition(
+    source: str,
+    profile: Profile,
+    *,
+    graph: TorchGraph | None = None,
+    stages: int = 2,
+    top_k: int = 5,
+    link_gb_per_s: float | None = None,
+    time_limit_s: float = 60.0,
+    trust: bool = False,
+    progress: Progress = ignore_progress,
+) -> PartitionOutcome:
+    """Ranked cuts of a model into at most `stages` parts. Raises InputFault where profile and model differ."""
+    from torchsplit_core.partitioning import solve_partitioning_problem
+
+    if graph is None:
+        graph = trace(source, trust=trust, progress=lambda share, text: progress(0.3 * share, text))
+    outcome = solve_partitioning_problem(
+        graph, profile, stages=stages, top_k=top_k, link_gb_per_s=link_gb_per_s, time_limit_s=time_limit_s, progress=progress
+    )
+    return replace(outcome, source=source)
+
+
+def plan(request: PlanRequest, *, progress: Progress = ignore_progress) -> PlanOutcome:
+    """The verified outcome of a plan request. Raises InputFault for a request that makes no sense."""
+    from torchsplit_core.planning import plan as solve
+
+    return solve(request, progress=progress)
+
+
+def deploy(outcome: PlanOutcome, directory: Path, formats: Sequence[str] | None = None) -> tuple[Path, ...]:
+    """Write the plan's deployment files. Raises InputFault for an unknown format or a plan without slices."""
+    from torchsplit_core.deployment import FORMATS, write_deployment
+    from torchsplit_core.deployment import deploy as make
+
+    return tuple(write_deployment(make(outcome, tuple(formats or FORMATS)), directory))
+
+
+# What jobs run: (workspace, parameters, progress) -> JSON
+
+
+def trace_job(workspace: Workspace, parameters: dict[str, Any], progress: Progress) -> dict[str, Any]:
+    """Trace `source` (a sample, or an upload named `upload`) into the workspace."""
+    with _local_source(workspace, parameters) as (source, trust):
+        graph = trace(source, trust=trust, progress=progress)
+    name = str(parameters["source"])
+    workspace.put("graph", name, graph)
+    return {"graph": name, "nodes": len(graph.nodes)}
+
+
+def profile_job(workspace: Workspace, parameters: dict[str, Any], progress: Progress) -> dict[str, Any]:
+    """Trace where needed, then profile `source` into the workspace; one measurement at a time on a host."""
+    name = str(parameters["source"])
+    with _local_source(workspace, parameters) as (source, trust):
+        if any(found.name == name for found in workspace.artifacts("graph")):
+            graph = workspace.get("graph", name)
+        else:
+            graph = trace(source, trust=trust, progress=lambda share, text: progress(0.3 * share, text))
+            workspace.put("graph", name, graph)
+        with _one_measurement(workspace, progress):
+            result = profile(
+                source,
+                graph=graph,
+                device=str(parameters.get("device", "auto")),
+                batch_sizes=tuple(parameters.get("batch_sizes", DEFAULT_BATCH_SIZES)),
+                trust=trust,
+                progress=progress,
+            )
+    workspace.put("profile", name, replace(result, source=name))
+    return {"profile": name, "rows": len(result.rows)}
+
+
+def partition_job(workspace: Workspace, parameters: dict[str, Any], progress: Progress) -> dict[str, Any]:
+    """Cut a traced and profiled model of the workspace."""
+    name = str(parameters["source"])
+    outcome = partition(
+        name,
+        workspace.get("profile", name),
+        graph=workspace.get("graph", name),
+        stages=int(parameters.get("stages", 2)),
+        link_gb_per_s=parameters.get("link_gb_per_s"),
+        time_limit_s=float(parameters.get("time_limit_s", 20.0)),
+        progress=progress,
+    )
+    workspace.put("partition", f"{name} in {int(parameters.get('stages', 2))}", outcome)
+    return {"partition": name, "status": outcome.status}
+
+
+def plan_job(workspace: Workspace, parameters: dict[str, Any], progress: Progress) -> dict[str, Any]:
+    """Plan the stored request `request`: a verified first look in seconds, then the proof, both under its name."""
+    from torchsplit_core.planning import request_sha256
+
+    name = str(parameters["request"])
+    request: PlanRequest = workspace.get("plan_request", name)
+    digest = request_sha256(request)
+    limit = request.solver.time_limit_s
+    quick = replace(request, solver=replace(request.solver, time_limit_s=min(FIRST_LOOK_S, limit)))
+    progress(0.1, "looking for a first plan")
+    outcome = replace(plan(quick), request_sha256=digest)
+    if outcome.status not in ("optimal", "infeasible") and limit > FIRST_LOOK_S:
+        if outcome.status == "feasible":
+            workspace.put("plan", name, outcome)
+        progress(0.3, "a plan stands; proving that none is better")
+        better = plan(request, progress=lambda share, text: progress(0.3 + 0.7 * share, text))
+        if better.status != "timeout":
+            outcome = better
+    # An edit while this ran asks for a plan of its own: an answer to the old request must not cover it.
+    if request_sha256(workspace.get("plan_request", name)) == digest:
+        workspace.put("plan", name, outcome)
+    return {"plan": name, "status": outcome.status}
+
+
+def samples_job(workspace: Workspace, parameters: dict[str, Any], progress: Progress) -> dict[str, Any]:
+    """The second door: trace and profile `sources` here, estimate the chosen fleet, and plan. Resumes what is stored."""
+    from torchsplit_core.planning.build_request import build_request, model_name
+
+    sources = tuple(parameters.get("sources", DOOR_SAMPLES))
+    fleet = tuple(FleetEntry(type=kind, count=count) for kind, count in parameters["gpus"])
+    profiles = []
+    for number, source in enumerate(sources):
+
+        def part(share: float, text: str, number: int = number, source: str = source) -> None:
+            progress(0.9 * (number + share) / len(sources), f"{source.partition(':')[2]}: {text}")
+
+        if any(found.name == source for found in workspace.artifacts("profile")):
+            part(1.0, "already profiled")
+        else:
+            profile_job(workspace, {"source": source, "batch_sizes": parameters.get("batch_sizes", (1, 2))}, part)
+        profiles.append(workspace.get("profile", source))
+    name = str(parameters.get("name", "Sample models, measured here"))
+    demands = {model_name(found): DOOR_DEMAND_RPS for found in profiles}
+    workspace.put("plan_request", name, build_request(profiles, fleet, demands=demands, time_limit_s=20.0))
+    workspace.set_setting("scenario", name)
+    return plan_job(workspace, {"request": name}, lambda share, text: progress(0.9 + 0.1 * share, text))
+
+
+@contextlib.contextmanager
+def _one_measurement(workspace: Workspace, progress: Progress) -> Iterator[None]:
+    """Wait until no other measurement of this store runs: two at once would each measure the other."""
+    with (workspace.store.root / "measure.lock").open("w") as lock:
+        while True:
+            try:
+                fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                break
+            except BlockingIOError:
+                progress(0.3, "waiting for another measurement on this machine to end")
+                time.sleep(0.5)
+        yield
+
+
+@contextlib.contextmanager
+def _local_source(workspace: Workspace, parameters: Mapping[str, Any]) -> Iterator[tuple[str, bool]]:
+    """The source as a path or sample name; an upload is laid out in a temporary folder for the time of the job."""
+    import tempfile
+
+    source = str(parameters["source"])
+    trust = bool(parameters.get("trust", False))
+    upload = parameters.get("upload")
+    if not upload:
+        if not source.startswith("sample:"):
+            raise InputFault("source", source, "a page traces samples and uploads", "Upload the file first.")
+        yield source, trust
+        return
+    suffix = Path(str(upload)).suffix
+    with tempfile.TemporaryDirectory(prefix="torchsplit-") as folder:
+        path = Path(folder) / f"upload{suffix}"
+        path.write_bytes(workspace.get_bytes("upload", str(upload)))
+        tail = source.rpartition(":")[2]
+        yield (f"{path}:{tail}" if suffix == ".py" else str(path)), trust
+
+
+def measured_mix(workspace: Workspace, gpus: int | None = None) -> str:
+    """The first door: put the measured A100 mix into the workspace as a plan request; its name."""
+    from torchsplit_core.profiling.library import library_profiles, mix_request
+
+    name = "Measured A100 mix"
+    for found in library_profiles():
+        workspace.put("profile", found.source, found)
+    workspace.put("plan_request", name, mix_request("S3", gpus))
+    workspace.set_setting("scenario", name)
+    return name
