@@ -1,0 +1,77 @@
+"""Random DAGs and small hand-built graphs for the graph tests."""
+
+from __future__ import annotations
+
+import random
+
+import networkx as nx
+
+from torchsplit_core.graph import ENTRY, EXIT, TorchGraph
+from torchsplit_core.values import GraphNode
+
+
+def random_dag(seed: int, most: int = 14) -> tuple[tuple[str, ...], tuple[tuple[str, str], ...]]:
+    """Ids in shuffled order and edges of a random DAG."""
+    rng = random.Random(seed)
+    n = rng.randint(1, most)
+    density = rng.choice((0.1, 0.2, 0.35))
+    names = [f"v{i}" for i in range(n)]
+    edges = [
+        (names[i], names[j])
+        for i in range(n)
+        for j in range(i + 1, n)
+        if rng.random() < density or (j == i + 1 and rng.random() < 0.6)
+    ]
+    rng.shuffle(names)
+    rng.shuffle(edges)
+    return tuple(names), tuple(edges)
+
+
+def op(
+    name: str, *inputs: str, target: str = "aten.relu.default", size: int = 1000, module: str = ""
+) -> GraphNode:
+    return GraphNode(
+        name, "op", op="call_function", target=target, inputs=inputs, output_bytes=size, module=module
+    )
+
+
+def leaf(name: str, kind: str = "input", size: int = 100) -> GraphNode:
+    return GraphNode(name, kind, output_bytes=size)  # type: ignore[arg-type]
+
+
+def masked_encoder(layers: int = 3) -> TorchGraph:
+    """A residual encoder as traced: weights, a mask for every layer, getitem, views, dead and constant nodes."""
+    nodes = [leaf("ids"), leaf("mask"), leaf("embedding", "parameter", 5000), leaf("positions", "buffer", 64)]
+    nodes += [
+        op("embed", "ids", "embedding", target="aten.embedding.default", module="embed"),
+        op("cast", "mask", target="aten._to_copy.default", size=200),
+        op("bias", "cast", target="aten.mul.Tensor", size=200),
+        op("angles", "positions", target="aten.cos.default", size=64),
+        op("assertion", "ids", target="aten._assert_tensor_metadata.default", size=0),
+    ]
+    last = "embed"
+    for i in range(layers):
+        path = f"layers.{i}"
+        nodes += [
+            leaf(f"w{i}", "parameter", 4000),
+            op(f"wt{i}", f"w{i}", target="aten.t.default", size=4000, module=path),
+            op(f"qkv{i}", last, f"wt{i}", "angles", target="aten.linear.default", size=3000, module=path),
+            op(f"split{i}", f"qkv{i}", target="aten.split.Tensor", size=0, module=path),
+            op(f"q{i}", f"split{i}", target="<built-in function getitem>", module=path),
+            op(f"k{i}", f"split{i}", target="<built-in function getitem>", module=path),
+            op(f"attn{i}", f"q{i}", f"k{i}", "bias", target="aten.sdpa.default", module=path),
+            op(f"view{i}", f"attn{i}", target="aten.view.default", module=path),
+            op(f"add{i}", f"view{i}", last, target="aten.add.Tensor", module=path),
+        ]
+        last = f"add{i}"
+    nodes.append(GraphNode("output", "output", inputs=(last,)))
+    return TorchGraph(tuple(nodes), architecture_hash="h", traced_batch=2)
+
+
+def augmented(ids, edges):
+    graph = nx.DiGraph()
+    graph.add_nodes_from((ENTRY, EXIT, *ids))
+    graph.add_edges_from(edges)
+    graph.add_edges_from((ENTRY, v) for v in ids if not any(t == v for _, t in edges))
+    graph.add_edges_from((v, EXIT) for v in ids if not any(s == v for s, _ in edges))
+    return graph

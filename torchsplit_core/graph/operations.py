@@ -1,0 +1,43 @@
+"""What an operation is, as far as cutting a graph needs to know."""
+
+from __future__ import annotations
+
+import re
+
+from torchsplit_core.values import GraphNode
+
+# Operations whose output shares the storage of their first input (the aten view ops; `reshape`
+# and `flatten` copy only where the strides leave no other way, `to` never does in an exported graph
+# that kept it as an alias, so it is not listed).
+# fmt: off
+VIEW_OPERATIONS = frozenset(
+    {
+        "alias", "as_strided", "chunk", "detach", "diagonal", "expand", "expand_as", "flatten",
+        "movedim", "narrow", "permute", "ravel", "real", "reshape", "select", "slice", "split",
+        "split_with_sizes", "squeeze", "swapaxes", "swapdims", "t", "tensor_split", "transpose",
+        "unbind", "unflatten", "unfold", "unsqueeze", "view", "view_as", "_unsafe_view",
+        "_reshape_alias", "numpy_T", "mT", "adjoint",
+    }
+)
+# fmt: on
+
+_OVERLOAD = re.compile(r"(?:^|[.:])aten(?:\.|::)(\w+)")
+
+
+def operation_name(node: GraphNode) -> str:
+    """The bare name of the operation: `view` for aten.view.default, `getitem` for operator.getitem."""
+    for text in (node.target, node.op):
+        found = _OVERLOAD.search(text)
+        if found:
+            return found.group(1)
+    for text in (node.target, node.op):
+        if "getitem" in text:
+            return "getitem"
+    text = node.target or node.op
+    return text.rsplit(".", 1)[-1]
+
+
+def is_alias(node: GraphNode) -> bool:
+    """It picks from or looks at the value of its first input, and computes nothing."""
+    name = operation_name(node)
+    return node.kind == "op" and bool(node.inputs) and (name == "getitem" or name in VIEW_OPERATIONS)
