@@ -1,0 +1,32 @@
+"""Small real models to try TorchSplit on, in plain PyTorch, with random weights from a fixed seed.
+
+`load("bert", "large")` gives a `SplitClient`. torch is imported only when a model is loaded.
+To add a model: one file with a subclass of `SampleClient`, one entry in `registry.SAMPLES`.
+"""
+
+from __future__ import annotations
+
+import importlib
+
+from sample_models.registry import SAMPLES, Sample
+from torchsplit_core.values import InputFault, SplitClient
+
+__all__ = ["SAMPLES", "Sample", "load"]
+
+
+def load(name: str, size: str = "small", seed: int = 0) -> SplitClient:
+    """The client of the sample `name` in that `size`; equal seeds give equal weights.
+
+    Raises InputFault where there is no such sample or size.
+    """
+    found = next((sample for sample in SAMPLES if sample.name == name), None)
+    if found is None:
+        known = ", ".join(sample.name for sample in SAMPLES)
+        raise InputFault("sample", name, "there is no sample of that name", f"Choose one of {known}.")
+    if size not in found.sizes:
+        raise InputFault(
+            f"sample {name}", size, "there is no such size", f"Choose one of {', '.join(found.sizes)}."
+        )
+    module = importlib.import_module(f"sample_models.{found.module}")
+    client: SplitClient = getattr(module, found.client)(size, seed)
+    return client

@@ -1,0 +1,99 @@
+"""BERT encoder (Devlin et al. 2019)."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor, nn
+
+from sample_models.attention import SelfAttention
+from sample_models.client import SampleClient
+
+
+@dataclass(frozen=True, slots=True)
+class BertSize:
+    """The dimensions of an encoder; `tokens` is the sequence length of the examples."""
+
+    vocabulary: int
+    tokens: int
+    width: int
+    layers: int
+    heads: int
+
+
+SMALL = BertSize(vocabulary=100, tokens=16, width=32, layers=2, heads=2)
+LARGE = BertSize(vocabulary=30522, tokens=128, width=1024, layers=24, heads=16)
+
+
+class Embeddings(nn.Module):
+    """Token, position and segment embeddings, added and normalised."""
+
+    def __init__(self, size: BertSize) -> None:
+        super().__init__()
+        self.words = nn.Embedding(size.vocabulary, size.width)
+        self.positions = nn.Embedding(512, size.width)
+        self.segments = nn.Embedding(2, size.width)
+        self.norm = nn.LayerNorm(size.width, eps=1e-12)
+        self.register_buffer("position_ids", torch.arange(size.tokens), persistent=False)
+
+    def forward(self, ids: Tensor, segments: Tensor) -> Tensor:
+        return self.norm(self.words(ids) + self.positions(self.position_ids) + self.segments(segments))
+
+
+class Layer(nn.Module):
+    """Attention and feed-forward, each added to its input and normalised after (post-norm)."""
+
+    def __init__(self, size: BertSize) -> None:
+        super().__init__()
+        self.attention = SelfAttention(size.width, size.heads)
+        self.attention_norm = nn.LayerNorm(size.width, eps=1e-12)
+        self.intermediate = nn.Linear(size.width, 4 * size.width)
+        self.activation = nn.GELU()
+        self.output = nn.Linear(4 * size.width, size.width)
+        self.output_norm = nn.LayerNorm(size.width, eps=1e-12)
+
+    def forward(self, x: Tensor, mask: Tensor) -> Tensor:
+        x = self.attention_norm(x + self.attention(x, mask))
+        return self.output_norm(x + self.output(self.activation(self.intermediate(x))))
+
+
+class Encoder(nn.Module):
+    """The chain of layers."""
+
+    def __init__(self, size: BertSize) -> None:
+        super().__init__()
+        self.layer = nn.ModuleList(Layer(size) for _ in range(size.layers))
+
+    def forward(self, x: Tensor, mask: Tensor) -> Tensor:
+        for layer in self.layer:
+            x = layer(x, mask)
+        return x
+
+
+class Bert(nn.Module):
+    """Token vectors and the pooled first token."""
+
+    def __init__(self, size: BertSize) -> None:
+        super().__init__()
+        self.embeddings = Embeddings(size)
+        self.encoder = Encoder(size)
+        self.pooler = nn.Linear(size.width, size.width)
+
+    def forward(self, ids: Tensor, attention_mask: Tensor, segments: Tensor) -> tuple[Tensor, Tensor]:
+        mask = attention_mask.bool()[:, None, None, :]
+        x = self.encoder(self.embeddings(ids, segments), mask)
+        return x, torch.tanh(self.pooler(x[:, 0]))
+
+
+class BertClient(SampleClient):
+    """BERT-large, or two layers of width 32."""
+
+    def build(self) -> nn.Module:
+        return Bert(LARGE if self.large else SMALL)
+
+    def draw(self, batch_size: int) -> tuple[Tensor, ...]:
+        size = LARGE if self.large else SMALL
+        shape = (batch_size, size.tokens)
+        ids = torch.randint(size.vocabulary, shape)
+        return ids, torch.ones(shape, dtype=torch.int64), torch.zeros(shape, dtype=torch.int64)

@@ -1,0 +1,34 @@
+"""A model whose middle is chosen at run time with torch.cond."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor, nn
+
+from sample_models.client import SampleClient
+
+
+class Conditional(nn.Module):
+    """A quick path for a batch of small values, a thorough one for the others."""
+
+    def __init__(self, width: int) -> None:
+        super().__init__()
+        self.stem = nn.Linear(width, width)
+        self.quick = nn.Linear(width, width)
+        self.thorough = nn.Sequential(nn.Linear(width, 4 * width), nn.GELU(), nn.Linear(4 * width, width))
+        self.head = nn.Linear(width, width)
+
+    def forward(self, x: Tensor) -> Tensor:
+        x = self.stem(x)
+        x = torch.cond(x.abs().mean() < 0.5, self.quick, self.thorough, (x,))
+        return self.head(torch.relu(x))
+
+
+class ConditionalClient(SampleClient):
+    """Width 2048, or 16."""
+
+    def build(self) -> nn.Module:
+        return Conditional(2048 if self.large else 16)
+
+    def draw(self, batch_size: int) -> tuple[Tensor, ...]:
+        return (torch.randn(batch_size, 2048 if self.large else 16),)

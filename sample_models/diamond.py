@@ -1,0 +1,33 @@
+"""A fork and a join: the smallest model with parallel branches."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor, nn
+
+from sample_models.client import SampleClient
+
+
+class Diamond(nn.Module):
+    """stem → (left, right) → sum → head."""
+
+    def __init__(self, width: int) -> None:
+        super().__init__()
+        self.stem = nn.Linear(width, width)
+        self.left = nn.Sequential(nn.Linear(width, width), nn.ReLU(), nn.Linear(width, width))
+        self.right = nn.Linear(width, width)
+        self.head = nn.Linear(width, width)
+
+    def forward(self, x: Tensor) -> Tensor:
+        x = torch.relu(self.stem(x))
+        return self.head(self.left(x) + torch.tanh(self.right(x)))
+
+
+class DiamondClient(SampleClient):
+    """Width 2048, or 16."""
+
+    def build(self) -> nn.Module:
+        return Diamond(2048 if self.large else 16)
+
+    def draw(self, batch_size: int) -> tuple[Tensor, ...]:
+        return (torch.randn(batch_size, 2048 if self.large else 16),)

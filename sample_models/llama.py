@@ -1,0 +1,116 @@
+"""LLaMA-like decoder (Touvron et al. 2023; grouped-query attention as in TinyLlama-1.1B), no cache."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from sample_models.client import SampleClient
+
+
+@dataclass(frozen=True, slots=True)
+class LlamaSize:
+    """The dimensions of a decoder; `tokens` is the sequence length of the examples."""
+
+    vocabulary: int
+    tokens: int
+    width: int
+    feed_forward: int
+    layers: int
+    heads: int
+    key_value_heads: int
+
+
+SMALL = LlamaSize(100, 12, 32, 64, 2, 4, 2)
+LARGE = LlamaSize(32000, 128, 2048, 5632, 22, 32, 4)
+
+
+def rotate(x: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
+    """Rotary position embedding over halves of the head (Su et al. 2021)."""
+    left, right = x.chunk(2, dim=-1)
+    return x * cos + torch.cat([-right, left], dim=-1) * sin
+
+
+class Attention(nn.Module):
+    """Causal attention in which several query heads share a key-value head."""
+
+    def __init__(self, size: LlamaSize) -> None:
+        super().__init__()
+        self.head = size.width // size.heads
+        self.group = size.heads // size.key_value_heads
+        self.query = nn.Linear(size.width, size.width, bias=False)
+        self.key = nn.Linear(size.width, size.key_value_heads * self.head, bias=False)
+        self.value = nn.Linear(size.width, size.key_value_heads * self.head, bias=False)
+        self.output = nn.Linear(size.width, size.width, bias=False)
+
+    def forward(self, x: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
+        query, key, value = (
+            layer(x).unflatten(-1, (-1, self.head)).transpose(1, 2)
+            for layer in (self.query, self.key, self.value)
+        )
+        key, value = (part.repeat_interleave(self.group, dim=1) for part in (rotate(key, cos, sin), value))
+        mixed = F.scaled_dot_product_attention(rotate(query, cos, sin), key, value, is_causal=True)
+        return self.output(mixed.transpose(1, 2).flatten(2))
+
+
+class FeedForward(nn.Module):
+    """The gated feed-forward (SwiGLU)."""
+
+    def __init__(self, size: LlamaSize) -> None:
+        super().__init__()
+        self.gate = nn.Linear(size.width, size.feed_forward, bias=False)
+        self.up = nn.Linear(size.width, size.feed_forward, bias=False)
+        self.down = nn.Linear(size.feed_forward, size.width, bias=False)
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.down(F.silu(self.gate(x)) * self.up(x))
+
+
+class DecoderLayer(nn.Module):
+    """Pre-norm attention and feed-forward."""
+
+    def __init__(self, size: LlamaSize) -> None:
+        super().__init__()
+        self.attention_norm = nn.RMSNorm(size.width, eps=1e-5)
+        self.attention = Attention(size)
+        self.feed_norm = nn.RMSNorm(size.width, eps=1e-5)
+        self.feed_forward = FeedForward(size)
+
+    def forward(self, x: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
+        x = x + self.attention(self.attention_norm(x), cos, sin)
+        return x + self.feed_forward(self.feed_norm(x))
+
+
+class Llama(nn.Module):
+    """Scores of every next token, for the last position alone."""
+
+    def __init__(self, size: LlamaSize) -> None:
+        super().__init__()
+        self.tokens = nn.Embedding(size.vocabulary, size.width)
+        self.layers = nn.ModuleList(DecoderLayer(size) for _ in range(size.layers))
+        self.norm = nn.RMSNorm(size.width, eps=1e-5)
+        self.head = nn.Linear(size.width, size.vocabulary, bias=False)
+        half = torch.arange(0, size.width // size.heads, 2) / (size.width // size.heads)
+        angles = torch.outer(torch.arange(size.tokens), 10000.0**-half).repeat(1, 2)
+        self.register_buffer("cos", angles.cos(), persistent=False)
+        self.register_buffer("sin", angles.sin(), persistent=False)
+
+    def forward(self, ids: Tensor) -> Tensor:
+        x = self.tokens(ids)
+        for layer in self.layers:
+            x = layer(x, self.cos, self.sin)
+        return self.head(self.norm(x[:, -1]))
+
+
+class LlamaClient(SampleClient):
+    """TinyLlama-1.1B dimensions (4.1 GiB of float32 weights), or two layers of width 32."""
+
+    def build(self) -> nn.Module:
+        return Llama(LARGE if self.large else SMALL)
+
+    def draw(self, batch_size: int) -> tuple[Tensor, ...]:
+        size = LARGE if self.large else SMALL
+        return (torch.randint(size.vocabulary, (batch_size, size.tokens)),)

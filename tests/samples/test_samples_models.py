@@ -1,0 +1,81 @@
+"""Every sample is a client whose model runs, repeats itself and exports with a free batch."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+
+import pytest
+import torch
+
+import sample_models
+from sample_models import SAMPLES
+from torchsplit_core.values import InputFault, SplitClient
+
+NAMES = [sample.name for sample in SAMPLES]
+
+
+def run(client: SplitClient, batch_size: int) -> list[torch.Tensor]:
+    with torch.no_grad():
+        outcome = client.get_model()(*client.get_example_inputs(batch_size))
+    return list(outcome) if isinstance(outcome, tuple) else [outcome]
+
+
+def test_the_registry_names_the_promised_samples() -> None:
+    assert NAMES == ["clip", "bert", "fastpitch", "ocr", "resnet50", "llama", "diamond", "cond"]
+    assert all(sample.title and sample.sentence.endswith(".") and sample.large for sample in SAMPLES)
+
+
+def test_listing_the_samples_does_not_load_torch() -> None:
+    code = "import sys, sample_models; assert sample_models.SAMPLES; sys.exit('torch' in sys.modules)"
+    assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_a_sample_is_a_client_in_eval_mode_with_the_batch_first(name: str) -> None:
+    client = sample_models.load(name)
+    assert isinstance(client, SplitClient)
+    assert not any(module.training for module in client.get_model().modules())
+    for batch_size in (1, 3):
+        assert all(value.shape[0] == batch_size for value in client.get_example_inputs(batch_size))
+        assert all(value.shape[0] == batch_size for value in run(client, batch_size))
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_equal_seeds_give_equal_results_and_leave_the_global_generator_alone(name: str) -> None:
+    before = torch.random.get_rng_state()
+    first, second = run(sample_models.load(name), 2), run(sample_models.load(name), 2)
+    other = run(sample_models.load(name, seed=7), 2)
+    assert all(torch.equal(a, b) for a, b in zip(first, second, strict=True))
+    assert not torch.equal(first[0], other[0])
+    assert torch.equal(before, torch.random.get_rng_state())
+    assert all(torch.isfinite(value).all() for value in first)
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_a_sample_exports_with_a_free_batch_and_gives_the_same_numbers(name: str) -> None:
+    client = sample_models.load(name)
+    model, example = client.get_model(), client.get_example_inputs(2)
+    free = tuple({0: torch.export.Dim.AUTO} for _ in example)
+    exported = torch.export.export(model, example, dynamic_shapes=free, strict=False)
+    inputs = client.get_example_inputs(5)
+    with torch.no_grad():
+        outcome = exported.module(check_guards=False)(*inputs)
+    outcome = list(outcome) if isinstance(outcome, tuple) else [outcome]
+    for ours, theirs in zip(outcome, run(client, 5), strict=True):
+        torch.testing.assert_close(ours, theirs)
+
+
+def test_large_samples_have_the_real_numbers_of_weights() -> None:
+    """Published sizes: CLIP ViT-B/32 151.3 M, BERT-large 335.1 M, ResNet-50 25.6 M, TinyLlama 1.10 B."""
+    published = {"clip": 151.28e6, "bert": 335.14e6, "resnet50": 25.557e6, "llama": 1.10e9}
+    for name, expected in published.items():
+        with torch.device("meta"):
+            model = sample_models.load(name, "large").build()  # type: ignore[attr-defined]
+        assert sum(weight.numel() for weight in model.parameters()) == pytest.approx(expected, rel=2e-3)
+
+
+@pytest.mark.parametrize(("name", "size"), [("brt", "small"), ("bert", "huge")])
+def test_an_unknown_name_or_size_names_what_there_is(name: str, size: str) -> None:
+    with pytest.raises(InputFault, match=r"bert|small, large"):
+        sample_models.load(name, size)
