@@ -10,6 +10,7 @@ import torch
 from torch.export import Dim
 from torch.export.graph_signature import InputKind
 from torch.fx import GraphModule, Node
+from torch.fx.node import map_arg
 
 from torchsplit_core.graph.torch_graph import TorchGraph
 from torchsplit_core.values import GraphNode
@@ -55,7 +56,7 @@ def _node(node: Node, kinds: dict[str, str], batch: int) -> GraphNode:
         id=node.name,
         kind=kind,  # type: ignore[arg-type]
         target=target,
-        inputs=tuple(item.name for item in node.all_input_nodes if not _is_body(item)),
+        inputs=_inputs(node),
         shape=tuple(_size(item) for item in value.shape) if torch.is_tensor(value) else None,
         dtype=str(tensors[0].dtype).removeprefix("torch.") if tensors else None,
         output_bytes=sum(_hint(item.numel()) * item.element_size() for item in tensors) if tensors else 0,
@@ -64,6 +65,13 @@ def _node(node: Node, kinds: dict[str, str], batch: int) -> GraphNode:
 
 def _size(size: int | torch.SymInt) -> int | str:
     return size if isinstance(size, int) else str(size.node.expr)
+
+
+def _inputs(node: Node) -> tuple[str, ...]:
+    """The values it reads; one read twice stands twice (all_input_nodes would name it once)."""
+    found: list[str] = []
+    map_arg((node.args, node.kwargs), lambda item: None if _is_body(item) else found.append(item.name))
+    return tuple(found)
 
 
 def _hint(size: int | torch.SymInt) -> int:
