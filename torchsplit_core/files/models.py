@@ -13,7 +13,6 @@ Count = Annotated[int, Field(ge=1)]
 Whole = Annotated[int, Field(ge=0)]
 Name = Annotated[str, Field(min_length=1, max_length=200)]
 Basis = Literal["measured", "emulated", "estimated"]
-Json = Annotated[str | int | float | bool | None, Field(union_mode="left_to_right")]
 
 
 class Strict(BaseModel):
@@ -47,14 +46,14 @@ class GraphFile(Strict):
 class ProfileRowFile(Strict):
     stage: Name
     gpu_type: Name
-    profile: str | None
+    profile: str | None = None
     batch_size: Count
-    processes: Count
+    processes: Count = 1
     throughput_rps: NonNegative
     latency_ms: NonNegative
-    low_rps: NonNegative | None
-    high_rps: NonNegative | None
-    memory_gib: NonNegative | None
+    low_rps: NonNegative | None = None
+    high_rps: NonNegative | None = None
+    memory_gib: NonNegative | None = None
     basis: Basis
 
 
@@ -70,7 +69,7 @@ class ProfileFile(Strict):
     version: Literal[1]
     source: str
     architecture_hash: str
-    environment: dict[str, Json] = {}
+    environment: dict[str, Any] = {}
     rows: list[ProfileRowFile]
     nodes: list[NodeProfileFile] = []
 

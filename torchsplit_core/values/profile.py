@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Literal
+from typing import Any, Literal
 
 Basis = Literal["measured", "emulated", "estimated"]
 
@@ -46,6 +46,6 @@ class Profile:
 
     source: str
     architecture_hash: str
-    environment: Mapping[str, str | int | float | bool | None] = field(default_factory=dict)
+    environment: Mapping[str, Any] = field(default_factory=dict)
     rows: tuple[ProfileRow, ...] = ()
     nodes: tuple[NodeProfile, ...] = ()

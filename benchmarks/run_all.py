@@ -1,0 +1,48 @@
+"""Run every benchmark and write what it printed, with its command, to docs/benchmarks.md."""
+
+from __future__ import annotations
+
+import platform
+import subprocess
+import sys
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parent.parent
+
+BENCHMARKS = (
+    (
+        "Where the time of the main job goes",
+        "benchmarks/stage_times.py",
+        "Shares of the wall time per sample model at real dimensions, whole in seconds. Measured on this machine's CPU.",
+    ),
+    (
+        "Roofline estimates against measured A100 slices",
+        "benchmarks/roofline_calibration.py",
+        "The estimator's constants and its 90 % interval come from this comparison.",
+    ),
+)
+
+
+def main() -> int:
+    parts = [
+        "# Benchmarks\n",
+        "Written by `make bench` (`python benchmarks/run_all.py`). Times depend on the machine; ratios and shares "
+        "are what to compare.\n",
+        f"Last run: {platform.system()} {platform.machine()}, Python {platform.python_version()}.\n",
+    ]
+    failed = 0
+    for title, script, about in BENCHMARKS:
+        print(f"== {title}", file=sys.stderr, flush=True)
+        done = subprocess.run([sys.executable, script], cwd=ROOT, stdout=subprocess.PIPE, text=True, check=False)
+        print(done.stdout)
+        failed += done.returncode != 0
+        parts.append(f"## {title}\n\n{about}\n\n`python {script}`\n\n{done.stdout.strip()}\n")
+    if failed:
+        print(f"{failed} benchmark(s) failed; docs/benchmarks.md is left as it was", file=sys.stderr)
+        return 1
+    (ROOT / "docs" / "benchmarks.md").write_text("\n".join(parts))
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

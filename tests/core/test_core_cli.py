@@ -1,0 +1,167 @@
+"""The command line from outside: the newcomer's path, exit codes, one message for bad input."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from torchsplit_core.cli import main
+from torchsplit_core.files import read_file
+
+ROOT = Path(__file__).resolve().parents[2]
+
+
+def run(*arguments: str, cwd: Path) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [sys.executable, "-m", "torchsplit_core", *arguments], cwd=cwd, capture_output=True, text=True, timeout=280, check=False
+    )
+
+
+@pytest.fixture(scope="module")
+def walked(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Small CLIP and BERT through trace, profile, partition, request, plan and deploy."""
+    folder = tmp_path_factory.mktemp("walk")
+    for name in ("clip", "bert"):
+        for arguments in (
+            ("trace", f"sample:{name}", "-o", f"{name}.graph.json"),
+            (
+                *("profile", f"sample:{name}", "--device", "cpu", "--batch-sizes", "1,2", "--point-budget", "0.2"),
+                *("-o", f"{name}.profile.json"),
+            ),
+            (
+                *("partition", f"sample:{name}", "--profile", f"{name}.profile.json", "--stages", "2"),
+                *("--time-limit", "10", "-o", f"{name}.cuts.json"),
+            ),
+        ):
+            done = run(*arguments, cwd=folder)
+            assert done.returncode == 0, done.stderr
+    done = run(
+        *("request", "clip.profile.json", "bert.profile.json", "--gpus", "1xA100-80GB,1xA30-24GB"),
+        *("--candidates", "bert.cuts.json", "--demand", "bert=20,clip=10", "--time-limit", "20", "-o", "request.json"),
+        cwd=folder,
+    )
+    assert done.returncode == 0, done.stderr
+    done = run("plan", "request.json", "-o", "plan.json", cwd=folder)
+    assert done.returncode == 0, done.stderr
+    done = run("deploy", "plan.json", "-o", "out", cwd=folder)
+    assert done.returncode == 0, done.stderr
+    return folder
+
+
+def test_graph_and_profile_belong_together(walked: Path) -> None:
+    graph = read_file(walked / "bert.graph.json", expected="torchsplit.graph")[1]
+    profile = read_file(walked / "bert.profile.json", expected="torchsplit.profile")[1]
+    assert graph.architecture_hash and graph.architecture_hash == profile.architecture_hash
+    assert {node.id for node in profile.nodes} <= {node.id for node in graph.nodes}
+    assert sum(node.time_share for node in profile.nodes) == pytest.approx(1.0)
+    measured = [row for row in profile.rows if row.basis == "measured"]
+    assert {row.batch_size for row in measured} == {1, 2}
+    assert all(row.profile is None and row.throughput_rps > 0 for row in measured)
+    estimated = [row for row in profile.rows if row.basis == "estimated"]
+    assert {"A100-80GB", "A30-24GB", "H100-SXM5-80GB"} <= {row.gpu_type for row in estimated}
+    assert all(row.low_rps is not None and row.high_rps is not None for row in estimated)
+    assert all(row.low_rps < row.throughput_rps < row.high_rps for row in estimated)
+
+
+def test_cuts_hold_every_operation_once(walked: Path) -> None:
+    graph = read_file(walked / "bert.graph.json")[1]
+    cuts = read_file(walked / "bert.cuts.json", expected="torchsplit.partition")[1]
+    assert cuts.candidates and cuts.source == "sample:bert"
+    for candidate in cuts.candidates:
+        listed = [name for stage in candidate.stages for name in stage]
+        assert len(listed) == len(set(listed))
+        assert {node.id for node in graph.ops} <= set(listed)
+
+
+def test_a_candidate_is_a_variant_of_the_request(walked: Path) -> None:
+    request = read_file(walked / "request.json", expected="torchsplit.plan_request")[1]
+    bert = next(model for model in request.models if model.name == "bert")
+    profile = read_file(walked / "bert.profile.json")[1]
+    share = {node.id: node.time_share for node in profile.nodes}
+    cuts = read_file(walked / "bert.cuts.json")[1]
+    assert [variant.name for variant in bert.variants][:2] == ["whole", "cut1"]
+    whole = {(p.gpu_type, p.profile, p.batch_size): p for p in bert.variants[0].stages[0].points}
+    first = next(candidate for candidate in cuts.candidates if len(candidate.stages) == 2)
+    for stage, nodes in zip(bert.variants[1].stages, first.stages, strict=True):
+        part = sum(share[name] for name in nodes if name in share)
+        for point in stage.points:
+            whole_point = whole[(point.gpu_type, point.profile, point.batch_size)]
+            assert point.latency_ms == pytest.approx(whole_point.latency_ms * part)
+            assert point.throughput_rps == pytest.approx(whole_point.throughput_rps / part)
+            assert point.basis == "estimated"
+
+
+def test_the_plan_serves_both_models_and_is_deployable(walked: Path) -> None:
+    outcome = read_file(walked / "plan.json", expected="torchsplit.plan")[1]
+    assert outcome.status in ("optimal", "feasible")
+    assert {model.name for model in outcome.models if model.throughput_rps > 0} == {"clip", "bert"}
+    assert outcome.objective.bound is not None and outcome.objective.gap is not None
+    names = {path.name for path in (walked / "out").rglob("*") if path.is_file()}
+    assert any(name.endswith((".yaml", ".yml")) for name in names) and any(name.endswith(".sh") for name in names)
+
+
+def test_planning_again_gives_the_same_plan(walked: Path) -> None:
+    first = json.loads((walked / "plan.json").read_text())
+    if first["status"] != "optimal":
+        assert first["objective"]["gap"] >= 0
+        return
+    done = run("plan", "request.json", cwd=walked)
+    again = json.loads(done.stdout)
+    assert {**again, "statistics": 0} == {**first, "statistics": 0}
+
+
+@pytest.mark.parametrize(
+    ("arguments", "match"),
+    [
+        (("trace", "sample:none"), "sample"),
+        (("trace", "missing.pt2"), "missing.pt2"),
+        (("trace", "noise.pt2"), "noise.pt2"),
+        (("trace", "empty.pt2"), "empty.pt2"),
+        (("trace", "net.py:Net"), "--trust"),
+        (("profile", "sample:diamond", "--batch-sizes", "0"), "batch"),
+        (("profile", "sample:diamond", "--batch-sizes", "1000000"), "batch"),
+        (("profile", "sample:diamond", "--batch-sizes", "a"), "whole numbers"),
+        (("plan", "noise.pt2"), "JSON"),
+        (("plan", "typo.json"), "extra inputs"),
+        (("plan", "none.json"), "No such file"),
+        (("request", "typo.json", "--gpus", "1xA100-80GB"), "typo.json"),
+        (("deploy", "typo.json", "-o", "out"), "typo.json"),
+        (("partition", "sample:diamond"), "--profile"),
+    ],
+)
+def test_bad_input_is_one_message_and_exit_code_2(
+    arguments: tuple[str, ...], match: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "noise.pt2").write_bytes(bytes(range(256)) * 4096)
+    (tmp_path / "empty.pt2").write_bytes(b"")
+    (tmp_path / "net.py").write_text("class Net: pass\n")
+    (tmp_path / "typo.json").write_text(
+        '{"format": "torchsplit.plan_request", "version": 1, "gpus": [], "models": [], "gpuz": 1}'
+    )
+    monkeypatch.chdir(tmp_path)
+    assert main(arguments) == 2
+    printed = capsys.readouterr()
+    message = printed.err.strip().splitlines()[-1]
+    assert message.startswith("torchsplit: ") and match in message
+    assert "Traceback" not in printed.err and printed.out == ""
+
+
+def test_infeasible_is_exit_code_3_and_the_file_says_why(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    request = json.loads((ROOT / "examples" / "plan_request.json").read_text())
+    request["models"][0]["min_throughput_rps"] = 1e9
+    (tmp_path / "request.json").write_text(json.dumps(request))
+    assert main(["plan", str(tmp_path / "request.json"), "-o", str(tmp_path / "plan.json")]) == 3
+    outcome = read_file(tmp_path / "plan.json")[1]
+    assert outcome.status == "infeasible"
+    assert outcome.conflicts[0].demands[0].model == request["models"][0]["name"]
+    assert capsys.readouterr().err.count("conflict:") == len(outcome.conflicts)
+
+
+def test_our_own_fault_is_exit_code_1(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    monkeypatch.setattr("torchsplit_core.workflow.trace", lambda *a, **k: 1 / 0)
+    assert main(["trace", "sample:bert"]) == 1
+    assert "internal fault (ZeroDivisionError" in capsys.readouterr().err

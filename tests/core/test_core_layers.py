@@ -1,0 +1,132 @@
+"""Imports run downward only, and the heavy packages stay in their rooms."""
+
+from __future__ import annotations
+
+import ast
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[2]
+
+LAYER = {
+    "values": 0,
+    "graph": 1,
+    "hardware": 1,
+    "isolation": 1,
+    "clients": 1,
+    "files": 2,
+    "tracing": 3,
+    "profiling": 3,
+    "partitioning": 3,
+    "planning": 3,
+    "placement": 3,
+    "simulation": 3,
+    "deployment": 4,
+    "training": 4,
+    "storage": 5,
+    "archive": 5,
+    "jobs": 6,
+    "workflow": 7,
+    "cli": 8,
+    "__main__": 9,
+    "app": 9,
+    "pages": 10,
+}
+SAME_LAYER_ALLOWED = {("archive", "storage"), ("clients", "isolation")}
+ONLY_IN = {
+    "torch": {"tracing", "profiling", "partitioning", "clients", "deployment", "training", "sample_models"},
+    "pyomo": {"planning", "placement"},
+    "highspy": {"planning", "placement"},
+    "streamlit": {"app", "pages"},
+    "plotly": {"app"},
+}
+
+
+def room_of(path: Path) -> str:
+    parts = path.relative_to(ROOT).with_suffix("").parts
+    return parts[1] if parts[0] == "torchsplit_core" else parts[0]
+
+
+def sources() -> list[Path]:
+    found = [
+        path
+        for folder in ("torchsplit_core", "app", "pages", "sample_models")
+        for path in sorted((ROOT / folder).rglob("*.py"))
+        if path != ROOT / "torchsplit_core" / "__init__.py"
+    ]
+    assert len(found) > 40
+    return found
+
+
+def imports(path: Path) -> list[str]:
+    names = []
+    for node in ast.walk(ast.parse(path.read_text())):
+        if isinstance(node, ast.Import):
+            names += [alias.name for alias in node.names]
+        elif isinstance(node, ast.ImportFrom):
+            assert node.level == 0, f"{path}: absolute imports only"
+            names.append(node.module or "")
+            names += [f"{node.module}.{alias.name}" for alias in node.names if node.module == "torchsplit_core"]
+    return names
+
+
+def faults(path: Path) -> list[str]:
+    room = room_of(path)
+    found = []
+    for name in imports(path):
+        parts = name.split(".")
+        target = None
+        if parts[0] == "torchsplit_core" and len(parts) > 1 and parts[1] in LAYER:
+            target = parts[1]
+        elif parts[0] in ("app", "pages"):
+            target = parts[0]
+        if room == "sample_models":
+            if parts[0] == "torchsplit_core" and target != "values":
+                found.append(f"{path}: sample_models may import values alone, not {name}")
+            continue
+        if target and target != room:
+            down = LAYER[target] < LAYER[room] or (room, target) in SAME_LAYER_ALLOWED
+            if not down:
+                found.append(f"{path}: {room} may not import {name}")
+        if parts[0] in ONLY_IN and room not in ONLY_IN[parts[0]]:
+            found.append(f"{path}: {parts[0]} is not for {room}")
+    if room == "app" and "charts" not in path.parts and any(name.split(".")[0] == "plotly" for name in imports(path)):
+        found.append(f"{path}: plotly only in app/charts")
+    if "charts" in path.parts and any(name.split(".")[0] == "streamlit" for name in imports(path)):
+        found.append(f"{path}: charts know no streamlit")
+    return found
+
+
+def test_every_room_has_a_layer() -> None:
+    rooms = {room_of(path) for path in sources()}
+    assert rooms - {"sample_models"} <= set(LAYER)
+
+
+def test_imports_run_downward() -> None:
+    assert [fault for path in sources() for fault in faults(path)] == []
+
+
+def test_the_check_itself_finds_a_fault(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sys.modules[__name__], "ROOT", tmp_path)
+    bad = tmp_path / "torchsplit_core" / "planning" / "bad.py"
+    bad.parent.mkdir(parents=True)
+    bad.write_text("import torch\nfrom torchsplit_core.profiling import x\n")
+    assert len(faults(bad)) == 2
+
+
+def test_planning_starts_without_torch() -> None:
+    program = (
+        "import sys, torchsplit_core, torchsplit_core.values, torchsplit_core.planning, torchsplit_core.workflow, "
+        "torchsplit_core.cli; sys.exit('torch' in sys.modules)"
+    )
+    assert subprocess.run([sys.executable, "-c", program], cwd=ROOT, check=False).returncode == 0
+
+
+def test_public_names_resolve() -> None:
+    import torchsplit_core
+
+    for name in torchsplit_core.__all__:
+        assert getattr(torchsplit_core, name) is not None

@@ -1,0 +1,316 @@
+"""The command line: the workflow's functions on files.
+
+Exit codes: 0 done; 1 our own fault; 2 the input is at fault; 3 infeasible, the outcome file
+says why; 4 nothing found in the time given.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import subprocess
+import sys
+import traceback
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+from torchsplit_core import __version__, workflow
+from torchsplit_core.files import read_file, write_file, write_text
+from torchsplit_core.values import InputFault, Objective
+
+EXIT_OF_STATUS = {"optimal": 0, "feasible": 0, "infeasible": 3, "timeout": 4}
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run one command; its exit code."""
+    options = _parser().parse_args(arguments)
+    try:
+        return int(options.run(options))
+    except InputFault as fault:
+        print(f"torchsplit: {fault}", file=sys.stderr)
+        return 2
+    except BrokenPipeError:
+        sys.stderr.close()
+        return 0
+    except KeyboardInterrupt:
+        print("torchsplit: stopped", file=sys.stderr)
+        return 130
+    except Exception as error:  # noqa: BLE001 - the edge of the program: one line, never a traceback
+        if os.environ.get("TORCHSPLIT_DEBUG"):
+            traceback.print_exc()
+        print(
+            f"torchsplit: an internal fault ({type(error).__name__}: {error}). "
+            "Run again with TORCHSPLIT_DEBUG=1 and report what it prints.",
+            file=sys.stderr,
+        )
+        return 1
+
+
+class _Progress:
+    """Progress on standard error: one line that is rewritten on a terminal, a line a step elsewhere."""
+
+    def __init__(self) -> None:
+        self.last = ""
+        self.live = sys.stderr.isatty()
+
+    def __call__(self, share: float, message: str) -> None:
+        if self.live:
+            print(f"\r\033[K{share:4.0%} {message}", end="", file=sys.stderr, flush=True)
+        elif message != self.last:
+            print(f"{share:4.0%} {message}", file=sys.stderr, flush=True)
+        self.last = message
+
+    def end(self) -> None:
+        if self.live and self.last:
+            print("\r\033[K", end="", file=sys.stderr, flush=True)
+
+
+def _with_progress(work: Callable[[_Progress], Any]) -> Any:
+    progress = _Progress()
+    try:
+        return work(progress)
+    finally:
+        progress.end()
+
+
+def _hand_over(value: Any, options: argparse.Namespace) -> None:
+    """To the -o file, and to standard output with --json or without -o."""
+    if options.output:
+        write_file(value, options.output)
+    if options.json or not options.output:
+        sys.stdout.write(write_text(value))
+
+
+def _trace(options: argparse.Namespace) -> int:
+    graph = _with_progress(
+        lambda progress: workflow.trace(options.source, trust=options.trust, progress=progress)
+    )
+    _hand_over(graph, options)
+    print(f"{options.source}: {len(graph.nodes)} nodes, {len(graph.ops)} operations", file=sys.stderr)
+    return 0
+
+
+def _profile(options: argparse.Namespace) -> int:
+    result = _with_progress(
+        lambda progress: workflow.profile(
+            options.source,
+            device=options.device,
+            batch_sizes=_batch_sizes(options.batch_sizes),
+            gpu_types=[item.strip() for item in options.gpu_types.split(",")] if options.gpu_types else None,
+            trust=options.trust,
+            point_budget_s=options.point_budget,
+            progress=progress,
+        )
+    )
+    _hand_over(result, options)
+    measured = sum(row.basis == "measured" for row in result.rows)
+    print(f"{options.source}: {measured} rows measured, {len(result.rows) - measured} estimated", file=sys.stderr)
+    return 0
+
+
+def _partition(options: argparse.Namespace) -> int:
+    if Path(options.input).suffix == ".json":
+        from torchsplit_core.partitioning import solve_partition
+
+        _, request = read_file(options.input, expected="torchsplit.partition_request")
+        outcome = _with_progress(lambda progress: solve_partition(request, progress=progress))
+    else:
+        if not options.profile:
+            raise InputFault("--profile", "none", "cutting a model needs its profile", "Run torchsplit profile first.")
+        if not 1 <= options.stages <= 64:
+            raise InputFault("--stages", options.stages, "stages are 1 to 64", "Pass for example --stages 2.")
+        _, found = read_file(options.profile, expected="torchsplit.profile")
+        outcome = _with_progress(
+            lambda progress: workflow.partition(
+                options.input,
+                found,
+                stages=options.stages,
+                top_k=options.top_k,
+                link_gb_per_s=options.link,
+                time_limit_s=options.time_limit,
+                trust=options.trust,
+                progress=progress,
+            )
+        )
+    _hand_over(outcome, options)
+    best = f", best {outcome.candidates[0].max_load_ms:.4g} ms" if outcome.candidates else ""
+    print(f"{outcome.status}: {len(outcome.candidates)} candidates{best}. {outcome.message}".rstrip(), file=sys.stderr)
+    return EXIT_OF_STATUS[outcome.status]
+
+
+def _request(options: argparse.Namespace) -> int:
+    from torchsplit_core.planning.build_request import build_request, parse_fleet
+
+    request = build_request(
+        [read_file(path, expected="torchsplit.profile")[1] for path in options.profiles],
+        parse_fleet(options.gpus),
+        candidates=[read_file(path, expected="torchsplit.partition")[1] for path in options.candidates],
+        demands=_table("--demand", options.demand),
+        min_throughputs=_table("--min-throughput", options.min_throughput),
+        max_latencies=_table("--max-latency", options.max_latency),
+        weights=_table("--weight", options.weight),
+        objective=Objective(kind=options.objective),
+        sharing=options.sharing,
+        link_gb_per_s=options.link,
+        time_limit_s=options.time_limit,
+    )
+    for model in request.models:
+        if not any(stage.points for variant in model.variants for stage in variant.stages):
+            print(f"warning: {model.name} has no profile row for a slice of this fleet", file=sys.stderr)
+    _hand_over(request, options)
+    return 0
+
+
+def _plan(options: argparse.Namespace) -> int:
+    _, request = read_file(options.request, expected="torchsplit.plan_request")
+    outcome = _with_progress(lambda progress: workflow.plan(request, progress=progress))
+    _hand_over(outcome, options)
+    objective = outcome.objective
+    print(f"{outcome.status}: {objective.kind} {_figure(objective.value)}", end="", file=sys.stderr)
+    if outcome.status in ("optimal", "feasible"):
+        print(
+            f", bound {_figure(objective.bound)}, gap {_figure(objective.gap)}, {objective.proven_levels} levels proven",
+            end="",
+            file=sys.stderr,
+        )
+    print(file=sys.stderr)
+    for warning in outcome.warnings:
+        print(f"warning: {warning}", file=sys.stderr)
+    for conflict in outcome.conflicts:
+        print(f"conflict: {conflict.message}", file=sys.stderr)
+    return EXIT_OF_STATUS[outcome.status]
+
+
+def _figure(value: float | None) -> str:
+    return "n/a" if value is None else f"{value:.4g}"
+
+
+def _deploy(options: argparse.Namespace) -> int:
+    _, outcome = read_file(options.plan, expected="torchsplit.plan")
+    for path in workflow.deploy(outcome, Path(options.output), options.format):
+        print(path)
+    return 0
+
+
+def _app(options: argparse.Namespace) -> int:
+    root = Path(__file__).resolve().parent.parent
+    loopback = options.address in ("127.0.0.1", "localhost", "::1")
+    environment = os.environ | {
+        "TORCHSPLIT_EXECUTION": "allowed" if loopback or options.allow_execution else "refused",
+        "STREAMLIT_BROWSER_GATHER_USAGE_STATS": "false",
+    }
+    if not loopback:
+        word = "are executed when trusted" if options.allow_execution else "are read, never executed"
+        print(f"Serving on {options.address}: uploaded files {word}.", file=sys.stderr)
+    command = [
+        *(sys.executable, "-m", "streamlit", "run", str(root / "app" / "main.py")),
+        *("--server.address", options.address, "--server.port", str(options.port), "--server.headless", "true"),
+    ]
+    print(f"TorchSplit: http://{options.address}:{options.port}  (Ctrl-C ends it)", file=sys.stderr, flush=True)
+    try:
+        return subprocess.call(command, cwd=root, env=environment)
+    except KeyboardInterrupt:
+        return 0
+
+
+def _batch_sizes(text: str) -> tuple[int, ...]:
+    try:
+        return tuple(int(item) for item in text.split(","))
+    except ValueError as error:
+        raise InputFault(
+            "--batch-sizes", text, "batch sizes are whole numbers, comma-separated", "Write for example 1,2,4."
+        ) from error
+
+
+def _table(option: str, entries: Sequence[str]) -> dict[str, float]:
+    """`bert=20` entries, several of them comma-separated or the option repeated."""
+    table: dict[str, float] = {}
+    for entry in (part for text in entries for part in text.split(",")):
+        name, separator, value = entry.partition("=")
+        try:
+            table[name.strip()] = float(value)
+        except ValueError:
+            separator = ""
+        if not separator or not name.strip():
+            raise InputFault(option, entry, "an entry is MODEL=NUMBER", "Write for example bert=20.")
+    return table
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(
+        prog="torchsplit",
+        description="Trace, profile, partition, plan and deploy PyTorch models on MIG-partitioned GPUs.",
+        epilog="SOURCE is sample:NAME (sample:NAME@large for real dimensions), FILE.pt2 (read, never executed) "
+        "or FILE.py:NAME (executed, needs --trust).",
+    )
+    parser.add_argument("--version", action="version", version=f"torchsplit {__version__}")
+    commands = parser.add_subparsers(required=True, metavar="COMMAND")
+
+    def command(name: str, run: Callable[[argparse.Namespace], int], text: str) -> argparse.ArgumentParser:
+        made = commands.add_parser(name, help=text, description=text)
+        made.set_defaults(run=run)
+        return made
+
+    def output(made: argparse.ArgumentParser) -> None:
+        made.add_argument("-o", "--output", metavar="FILE", help="write here (default: standard output)")
+        made.add_argument("--json", action="store_true", help="print the outcome to standard output")
+
+    def trust(made: argparse.ArgumentParser) -> None:
+        made.add_argument("--trust", action="store_true", help="execute the file: I trust it (limited, not sandboxed)")
+
+    made = command("trace", _trace, "export a model to its dataflow graph")
+    made.add_argument("source")
+    trust(made)
+    output(made)
+
+    made = command("profile", _profile, "measure a model on this host and estimate it on every MIG slice")
+    made.add_argument("source")
+    made.add_argument("--device", default="auto", help="auto, cpu, cuda, mig or sm:N (default auto)")
+    made.add_argument("--batch-sizes", default=",".join(map(str, workflow.DEFAULT_BATCH_SIZES)), metavar="1,2,4")
+    made.add_argument("--gpu-types", metavar="TYPE,…", help="estimate these only (default: the whole catalogue)")
+    made.add_argument("--point-budget", type=float, default=2.0, metavar="S", help="seconds a batch size (default 2)")
+    trust(made)
+    output(made)
+
+    made = command("partition", _partition, "cut a model, or a costed graph, into stages")
+    made.add_argument("input", metavar="REQUEST.json|SOURCE")
+    made.add_argument("--profile", metavar="FILE", help="the model's profile (with a source)")
+    made.add_argument("--stages", type=int, default=2, help="at most this many parts (default 2)")
+    made.add_argument("--top-k", type=int, default=5, help="candidates to keep (default 5)")
+    made.add_argument("--link", type=float, metavar="GB_PER_S", help="link between stages (default: no transfer time)")
+    made.add_argument("--time-limit", type=float, default=60.0, metavar="S")
+    trust(made)
+    output(made)
+
+    made = command("request", _request, "make a plan request of profiles and a fleet")
+    made.add_argument("profiles", nargs="+", metavar="PROFILE")
+    made.add_argument("--gpus", required=True, metavar="2xA100-80GB,1xA30-24GB")
+    made.add_argument("--candidates", nargs="+", default=[], metavar="FILE", help="partitions: each cut becomes a variant")
+    for option, text in (
+        ("--demand", "requests/s to serve"),
+        ("--min-throughput", "requests/s below which a plan is refused"),
+        ("--max-latency", "ms one batch may take"),
+        ("--weight", "its say in fairness"),
+    ):
+        made.add_argument(option, action="append", default=[], metavar="MODEL=N", help=text)
+    made.add_argument("--objective", default="leximin", choices=("leximin", "max_min", "weighted_sum", "min_gpus"))
+    made.add_argument("--sharing", default="exclusive", choices=("exclusive", "fractional"))
+    made.add_argument("--link", type=float, metavar="GB_PER_S")
+    made.add_argument("--time-limit", type=float, default=60.0, metavar="S")
+    output(made)
+
+    made = command("plan", _plan, "choose layouts, slices and shares; the outcome is verified and carries its bound")
+    made.add_argument("request")
+    output(made)
+
+    made = command("deploy", _deploy, "write the files that bring a plan onto GPUs")
+    made.add_argument("plan")
+    made.add_argument("-o", "--output", required=True, metavar="DIR")
+    made.add_argument("--format", action="append", metavar="mig-parted|nvidia-smi|kubernetes", help="default: all")
+
+    made = command("app", _app, "start the dashboard")
+    made.add_argument("--address", default="127.0.0.1")
+    made.add_argument("--port", type=int, default=8501)
+    made.add_argument("--allow-execution", action="store_true", help="execute trusted uploads on another address too")
+    return parser
