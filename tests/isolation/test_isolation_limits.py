@@ -1,0 +1,126 @@
+"""A child answers, or each way of not answering becomes one clear fault and leaves nothing running."""
+
+from __future__ import annotations
+
+import json
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from torchsplit_core.isolation import Limits, default_memory_bytes, run_limited
+from torchsplit_core.values import InputFault, InternalFault
+
+
+def call(function: str, limits: Limits | None = None, **arguments: Any) -> Any:
+    return run_limited(f"isolation_targets:{function}", arguments, limits=limits, subject="the model")
+
+
+def alive(pid: int) -> bool:
+    """Whether the process runs (a zombie nobody has reaped does not)."""
+    try:
+        state = Path(f"/proc/{pid}/stat").read_text().rsplit(")", 1)[1].split()[0]
+    except FileNotFoundError:
+        return False
+    return state != "Z"
+
+
+def gone(pids: list[int]) -> bool:
+    """SIGKILL is delivered a moment after killpg returns."""
+    for _ in range(100):
+        if not any(alive(pid) for pid in pids):
+            return True
+        time.sleep(0.05)
+    return False
+
+
+def test_the_result_and_progress_come_back_and_the_room_is_private_and_empty() -> None:
+    heard: list[tuple[float, str]] = []
+    outcome = run_limited(
+        "isolation_targets:echo", {"n": [1, "ü"]}, progress=lambda share, text: heard.append((share, text))
+    )
+    assert outcome["got"] == {"n": [1, "ü"]}
+    assert heard == [(0.5, "half")]
+    assert outcome["files"] == []
+    assert outcome["cwd"] != str(Path.cwd())
+    assert not Path(outcome["cwd"]).exists()
+
+
+def test_an_answer_larger_than_a_pipe_comes_whole() -> None:
+    assert call("large") == list(range(300_000))
+
+
+def test_secrets_of_the_environment_stay_here(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("MY_SECRET_TOKEN", "hush")
+    seen = call("environment")
+    assert "hush" not in seen.values()
+    assert seen["HOME"] == seen["TMPDIR"]
+
+
+def test_an_input_fault_arrives_as_it_was() -> None:
+    with pytest.raises(InputFault) as caught:
+        call("fault")
+    original = InputFault("somewhere", {"a": "it's"}, "the rule", "The remedy.")
+    assert str(caught.value) == str(original)
+    assert (caught.value.where, caught.value.value) == ("somewhere", original.value)
+    assert (caught.value.rule, caught.value.remedy) == ("the rule", "The remedy.")
+
+
+def test_our_own_fault_stays_our_own() -> None:
+    with pytest.raises(InternalFault, match="a promise"):
+        call("internal")
+
+
+@pytest.mark.parametrize(
+    ("function", "limits", "arguments", "said"),
+    [
+        ("error", Limits(), {}, r"KeyError: 'missing thing' \(isolation_targets.py:\d+\)"),
+        ("hang_after_error", Limits(wall_s=20.0), {}, "ValueError: with a thread left"),
+        ("leave", Limits(), {}, r"status 1 without an answer.*farewell"),
+        ("crash", Limits(), {}, "SIGSEGV"),
+        ("spin", Limits(cpu_s=1), {}, "used 1 s of processor time"),
+        ("hoard", Limits(memory_bytes=2**30), {"bytes": 2**31}, r"out of memory.*1\.0 GiB.*memory limit"),
+        ("write", Limits(file_bytes=2**20), {"bytes": 2**21}, "OSError.*File too large"),
+        ("open_many", Limits(open_files=40), {"count": 60}, "Too many open files"),
+        ("lie", Limits(), {"line": "not json"}, "agreed form"),
+        ("lie", Limits(), {"line": '{"progress": 3}'}, "agreed form"),
+        ("lie", Limits(), {"line": "[" * 100_000}, "agreed form"),
+    ],
+)
+def test_each_way_to_fail_is_one_clear_fault(
+    function: str, limits: Limits, arguments: dict[str, Any], said: str
+) -> None:
+    with pytest.raises(InputFault, match=f"^the model: .*{said}"):
+        call(function, limits, **arguments)
+
+
+def test_within_its_memory_the_same_work_succeeds() -> None:
+    assert call("hoard", Limits(memory_bytes=2**32), bytes=2**28) == 2**28
+    assert call("hoard", Limits(memory_bytes=None), bytes=2**28) == 2**28
+
+
+def test_time_over_kills_the_whole_group(tmp_path: Path) -> None:
+    pids = tmp_path / "pids"
+    with pytest.raises(InputFault, match=r"still running after 1\.5 s.*time limit"):
+        call("forever", Limits(wall_s=1.5), pids=str(pids))
+    assert gone(json.loads(pids.read_text()))
+
+
+def test_a_listener_that_raises_cancels_the_whole_group(tmp_path: Path) -> None:
+    pids = tmp_path / "pids"
+
+    def stop(share: float, message: str) -> None:
+        raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        run_limited("isolation_targets:forever", {"pids": str(pids)}, progress=stop)
+    assert gone(json.loads(pids.read_text()))
+
+
+def test_what_a_child_leaves_running_is_ended_and_does_not_hold_the_answer() -> None:
+    assert gone([call("daemon", Limits(wall_s=60.0))])
+
+
+def test_the_default_memory_limit_leaves_room_on_this_machine() -> None:
+    assert default_memory_bytes() >= 4 * 2**30
