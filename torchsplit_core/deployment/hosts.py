@@ -1,0 +1,116 @@
+"""Which device of which host a planned GPU is, and whether its slices can exist there.
+
+The rule for ids, the same for every format:
+
+- `node0/gpu3`: what stands before the last slash is the host, as its cluster knows it.
+- An id without a slash belongs to one host without a name.
+- Where the last parts of all ids of a host are different numbers (`gpu3`, `gpu-3` or `3`),
+  these are the device indices. Otherwise the indices are 0, 1, 2, … in the order of the plan.
+
+The indices are those of `nvidia-smi -L` on that host.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+
+from torchsplit_core.hardware import creation_order, gpu_type
+from torchsplit_core.hardware.layouts import layout_fault
+from torchsplit_core.values import InputFault, Layout, PlacedProfile, PlannedGpu, PlannedSlice, PlanOutcome
+
+_INDEX = re.compile(r"(?:gpu[-_]?)?(\d{1,4})", re.IGNORECASE)
+
+
+@dataclass(frozen=True, slots=True)
+class HostGpu:
+    """A GPU that the plan cuts. `slices` in the order in which to create them: large ones first."""
+
+    index: int
+    id: str
+    type: str
+    slices: tuple[PlannedSlice, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Host:
+    """A machine with GPUs of the plan, by device index. `name` None: the ids name no host."""
+
+    name: str | None
+    gpus: tuple[HostGpu, ...]
+
+    @property
+    def shown(self) -> str:
+        """Its name for a person."""
+        return "this host" if self.name is None else self.name
+
+
+def hosts_of(plan: PlanOutcome) -> tuple[Host, ...]:
+    """The hosts with at least one cut GPU, in the order of the plan.
+
+    Raises InputFault where the plan's status has no plan, no GPU has a slice, an id is
+    given twice or empty before its slash, or slices cannot exist together on their GPU.
+    """
+    if plan.status not in ("optimal", "feasible"):
+        raise InputFault(
+            "plan status",
+            plan.status,
+            "only an optimal or feasible plan can be deployed",
+            "Read the outcome's conflicts or give the solver more time, then plan again.",
+        )
+    by_host: dict[str | None, list[PlannedGpu]] = {}
+    seen: set[str] = set()
+    for gpu in plan.gpus:
+        if gpu.id in seen:
+            raise InputFault("plan gpus id", gpu.id, "GPU ids are unique", "Give each GPU its own id.")
+        seen.add(gpu.id)
+        by_host.setdefault(_host_name(gpu.id), []).append(gpu)
+    hosts = []
+    for name, gpus in by_host.items():
+        cut = [
+            HostGpu(index, gpu.id, gpu.type, _checked_slices(gpu))
+            for index, gpu in zip(_indices(gpus), gpus, strict=True)
+            if gpu.slices
+        ]
+        if cut:
+            hosts.append(Host(name, tuple(sorted(cut, key=lambda gpu: gpu.index))))
+    if not hosts:
+        raise InputFault(
+            "plan gpus", len(plan.gpus), "at least one GPU has a slice", "Plan with a demand above 0 first."
+        )
+    return tuple(hosts)
+
+
+def _host_name(gpu_id: str) -> str | None:
+    name, slash, last = gpu_id.rpartition("/")
+    if not slash:
+        return None
+    if not name.strip() or not last.strip():
+        raise InputFault(
+            "plan gpus id", gpu_id, "an id with a slash reads HOST/GPU", "Name the host before the slash."
+        )
+    return name
+
+
+def _indices(gpus: list[PlannedGpu]) -> list[int]:
+    matches = [_INDEX.fullmatch(gpu.id.rpartition("/")[2]) for gpu in gpus]
+    numbers = [int(match.group(1)) for match in matches if match is not None]
+    if len(numbers) == len(gpus) == len(set(numbers)):
+        return numbers
+    return list(range(len(gpus)))
+
+
+def _checked_slices(gpu: PlannedGpu) -> tuple[PlannedSlice, ...]:
+    """mig-parted accepts layouts that no GPU can take, so the check has to be made here."""
+    kind = gpu_type(gpu.type)
+    placed = tuple(PlacedProfile(item.profile, item.start) for item in gpu.slices)
+    fault = layout_fault(kind, placed)
+    if fault is not None:
+        raise InputFault(
+            f"slices of {gpu.id}",
+            [f"{item.profile} at {item.start}" for item in placed],
+            f"they can exist together on one {gpu.type}; {fault}",
+            "Take the plan as the planner wrote it, or plan again.",
+        )
+    by_start = {item.start: item for item in gpu.slices}
+    return tuple(by_start[item.start] for item in creation_order(kind, Layout(kind.name, placed)))
