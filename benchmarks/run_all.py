@@ -13,7 +13,7 @@ BENCHMARKS = (
     (
         "Where the time of the main job goes",
         "benchmarks/stage_times.py",
-        "Shares of the wall time per sample model at real dimensions, whole in seconds. Measured on this machine's CPU.",
+        "Shares of the wall time per sample model at real dimensions; the whole in seconds.",
     ),
     (
         "Roofline estimates against measured A100 slices",
@@ -33,7 +33,9 @@ def main() -> int:
     failed = 0
     for title, script, about in BENCHMARKS:
         print(f"== {title}", file=sys.stderr, flush=True)
-        done = subprocess.run([sys.executable, script], cwd=ROOT, stdout=subprocess.PIPE, text=True, check=False)
+        done = subprocess.run(
+            [sys.executable, script], cwd=ROOT, stdout=subprocess.PIPE, text=True, check=False
+        )
         print(done.stdout)
         failed += done.returncode != 0
         parts.append(f"## {title}\n\n{about}\n\n`python {script}`\n\n{done.stdout.strip()}\n")

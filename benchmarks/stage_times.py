@@ -31,8 +31,12 @@ def stage_times(source: str, fleet: str) -> dict[str, float]:
         return result
 
     graph = timed("trace", lambda: workflow.trace(source))
-    profile = timed("profile", lambda: workflow.profile(source, graph=graph, device="cpu", batch_sizes=(1, 2)))
-    cuts = timed("partition", lambda: workflow.partition(source, profile, graph=graph, stages=2, time_limit_s=20.0))
+    profile = timed(
+        "profile", lambda: workflow.profile(source, graph=graph, device="cpu", batch_sizes=(1, 2))
+    )
+    cuts = timed(
+        "partition", lambda: workflow.partition(source, profile, graph=graph, stages=2, time_limit_s=20.0)
+    )
     request = build_request([profile], parse_fleet(fleet), candidates=[cuts], time_limit_s=20.0)
     outcome = timed("plan", lambda: workflow.plan(request))
     with tempfile.TemporaryDirectory() as folder:

@@ -29,7 +29,12 @@ def export_workspace(workspace: Workspace) -> bytes:
             inside = f"results/{number:04d}"
             archive.writestr(inside, workspace.get_bytes(artifact.kind, artifact.name))
             entries.append({"kind": artifact.kind, "name": artifact.name, "file": inside})
-        manifest = {"format": "torchsplit.workspace", "version": 1, "name": workspace.name, "results": entries}
+        manifest = {
+            "format": "torchsplit.workspace",
+            "version": 1,
+            "name": workspace.name,
+            "results": entries,
+        }
         archive.writestr("manifest.json", json.dumps(manifest, indent=1))
     return buffer.getvalue()
 
@@ -40,7 +45,9 @@ def import_workspace(store: Store, data: bytes) -> Workspace:
     try:
         with zipfile.ZipFile(io.BytesIO(data)) as archive:
             if sum(entry.file_size for entry in archive.infolist()) > LARGEST_ARCHIVE_BYTES:
-                raise InputFault("archive", "over 1 GiB", "a workspace unpacks to at most 1 GiB", "Export less at once.")
+                raise InputFault(
+                    "archive", "over 1 GiB", "a workspace unpacks to at most 1 GiB", "Export less at once."
+                )
             manifest = json.loads(archive.read("manifest.json"))
             entries = _entries(manifest)
             for kind, name, inside in entries:
@@ -48,9 +55,19 @@ def import_workspace(store: Store, data: bytes) -> Workspace:
                 if kind != "upload":
                     read_text(content.decode(), origin=f"archive: {name}", expected=f"torchsplit.{kind}")
                 checked.append((kind, name, content))
-    except (zipfile.BadZipFile, KeyError, UnicodeDecodeError, json.JSONDecodeError, RuntimeError, EOFError) as error:
+    except (
+        zipfile.BadZipFile,
+        KeyError,
+        UnicodeDecodeError,
+        json.JSONDecodeError,
+        RuntimeError,
+        EOFError,
+    ) as error:
         raise InputFault(
-            "archive", "the uploaded file", "a workspace archive is a zip file that TorchSplit exported", "Export it again."
+            "archive",
+            "the uploaded file",
+            "a workspace archive is a zip file that TorchSplit exported",
+            "Export it again.",
         ) from error
     workspace = store.create(store.free_name(str(manifest["name"])[:100] or "imported"))
     for kind, name, content in reversed(checked):
@@ -60,17 +77,29 @@ def import_workspace(store: Store, data: bytes) -> Workspace:
 
 def _entries(manifest: Any) -> list[tuple[str, str, str]]:
     if not isinstance(manifest, dict) or manifest.get("format") != "torchsplit.workspace":
-        raise InputFault("archive: manifest", "another format", "format is torchsplit.workspace", "Export it again.")
+        raise InputFault(
+            "archive: manifest", "another format", "format is torchsplit.workspace", "Export it again."
+        )
     if manifest.get("version") != 1:
         raise InputFault("archive: version", manifest.get("version"), "version is 1", "Update TorchSplit.")
     results = manifest.get("results")
-    if not isinstance(results, list) or len(results) > MOST_RESULTS or not isinstance(manifest.get("name"), str):
-        raise InputFault("archive: results", "not a list", f"at most {MOST_RESULTS} results", "Export it again.")
+    if (
+        not isinstance(results, list)
+        or len(results) > MOST_RESULTS
+        or not isinstance(manifest.get("name"), str)
+    ):
+        raise InputFault(
+            "archive: results", "not a list", f"at most {MOST_RESULTS} results", "Export it again."
+        )
     entries = []
     for entry in results:
         if not isinstance(entry, dict) or entry.get("kind") not in KINDS:
-            raise InputFault("archive: results", entry, f"kind is one of {', '.join(KINDS)}", "Export it again.")
+            raise InputFault(
+                "archive: results", entry, f"kind is one of {', '.join(KINDS)}", "Export it again."
+            )
         if not isinstance(entry.get("name"), str) or not isinstance(entry.get("file"), str):
-            raise InputFault("archive: results", entry, "every result has a name and a file", "Export it again.")
+            raise InputFault(
+                "archive: results", entry, "every result has a name and a file", "Export it again."
+            )
         entries.append((entry["kind"], entry["name"], entry["file"]))
     return entries

@@ -105,7 +105,10 @@ def _profile(options: argparse.Namespace) -> int:
     )
     _hand_over(result, options)
     measured = sum(row.basis == "measured" for row in result.rows)
-    print(f"{options.source}: {measured} rows measured, {len(result.rows) - measured} estimated", file=sys.stderr)
+    print(
+        f"{options.source}: {measured} rows measured, {len(result.rows) - measured} estimated",
+        file=sys.stderr,
+    )
     return 0
 
 
@@ -117,7 +120,9 @@ def _partition(options: argparse.Namespace) -> int:
         outcome = _with_progress(lambda progress: solve_partition(request, progress=progress))
     else:
         if not options.profile:
-            raise InputFault("--profile", "none", "cutting a model needs its profile", "Run torchsplit profile first.")
+            raise InputFault(
+                "--profile", "none", "cutting a model needs its profile", "Run torchsplit profile first."
+            )
         if not 1 <= options.stages <= 64:
             raise InputFault("--stages", options.stages, "stages are 1 to 64", "Pass for example --stages 2.")
         _, found = read_file(options.profile, expected="torchsplit.profile")
@@ -135,7 +140,10 @@ def _partition(options: argparse.Namespace) -> int:
         )
     _hand_over(outcome, options)
     best = f", best {outcome.candidates[0].max_load_ms:.4g} ms" if outcome.candidates else ""
-    print(f"{outcome.status}: {len(outcome.candidates)} candidates{best}. {outcome.message}".rstrip(), file=sys.stderr)
+    print(
+        f"{outcome.status}: {len(outcome.candidates)} candidates{best}. {outcome.message}".rstrip(),
+        file=sys.stderr,
+    )
     return EXIT_OF_STATUS[outcome.status]
 
 
@@ -170,7 +178,8 @@ def _plan(options: argparse.Namespace) -> int:
     print(f"{outcome.status}: {objective.kind} {_figure(objective.value)}", end="", file=sys.stderr)
     if outcome.status in ("optimal", "feasible"):
         print(
-            f", bound {_figure(objective.bound)}, gap {_figure(objective.gap)}, {objective.proven_levels} levels proven",
+            f", bound {_figure(objective.bound)}, gap {_figure(objective.gap)}, "
+            f"{objective.proven_levels} levels proven",
             end="",
             file=sys.stderr,
         )
@@ -205,9 +214,18 @@ def _app(options: argparse.Namespace) -> int:
         print(f"Serving on {options.address}: uploaded files {word}.", file=sys.stderr)
     command = [
         *(sys.executable, "-m", "streamlit", "run", str(root / "app" / "main.py")),
-        *("--server.address", options.address, "--server.port", str(options.port), "--server.headless", "true"),
+        *(
+            "--server.address",
+            options.address,
+            "--server.port",
+            str(options.port),
+            "--server.headless",
+            "true",
+        ),
     ]
-    print(f"TorchSplit: http://{options.address}:{options.port}  (Ctrl-C ends it)", file=sys.stderr, flush=True)
+    print(
+        f"TorchSplit: http://{options.address}:{options.port}  (Ctrl-C ends it)", file=sys.stderr, flush=True
+    )
     try:
         return subprocess.call(command, cwd=root, env=environment)
     except KeyboardInterrupt:
@@ -219,7 +237,10 @@ def _batch_sizes(text: str) -> tuple[int, ...]:
         return tuple(int(item) for item in text.split(","))
     except ValueError as error:
         raise InputFault(
-            "--batch-sizes", text, "batch sizes are whole numbers, comma-separated", "Write for example 1,2,4."
+            "--batch-sizes",
+            text,
+            "batch sizes are whole numbers, comma-separated",
+            "Write for example 1,2,4.",
         ) from error
 
 
@@ -257,7 +278,9 @@ def _parser() -> argparse.ArgumentParser:
         made.add_argument("--json", action="store_true", help="print the outcome to standard output")
 
     def trust(made: argparse.ArgumentParser) -> None:
-        made.add_argument("--trust", action="store_true", help="execute the file: I trust it (limited, not sandboxed)")
+        made.add_argument(
+            "--trust", action="store_true", help="execute the file: I trust it (limited, not sandboxed)"
+        )
 
     made = command("trace", _trace, "export a model to its dataflow graph")
     made.add_argument("source")
@@ -267,9 +290,15 @@ def _parser() -> argparse.ArgumentParser:
     made = command("profile", _profile, "measure a model on this host and estimate it on every MIG slice")
     made.add_argument("source")
     made.add_argument("--device", default="auto", help="auto, cpu, cuda, mig or sm:N (default auto)")
-    made.add_argument("--batch-sizes", default=",".join(map(str, workflow.DEFAULT_BATCH_SIZES)), metavar="1,2,4")
-    made.add_argument("--gpu-types", metavar="TYPE,…", help="estimate these only (default: the whole catalogue)")
-    made.add_argument("--point-budget", type=float, default=2.0, metavar="S", help="seconds a batch size (default 2)")
+    made.add_argument(
+        "--batch-sizes", default=",".join(map(str, workflow.DEFAULT_BATCH_SIZES)), metavar="1,2,4"
+    )
+    made.add_argument(
+        "--gpu-types", metavar="TYPE,…", help="estimate these only (default: the whole catalogue)"
+    )
+    made.add_argument(
+        "--point-budget", type=float, default=2.0, metavar="S", help="seconds a batch size (default 2)"
+    )
     trust(made)
     output(made)
 
@@ -278,7 +307,9 @@ def _parser() -> argparse.ArgumentParser:
     made.add_argument("--profile", metavar="FILE", help="the model's profile (with a source)")
     made.add_argument("--stages", type=int, default=2, help="at most this many parts (default 2)")
     made.add_argument("--top-k", type=int, default=5, help="candidates to keep (default 5)")
-    made.add_argument("--link", type=float, metavar="GB_PER_S", help="link between stages (default: no transfer time)")
+    made.add_argument(
+        "--link", type=float, metavar="GB_PER_S", help="link between stages (default: no transfer time)"
+    )
     made.add_argument("--time-limit", type=float, default=60.0, metavar="S")
     trust(made)
     output(made)
@@ -286,7 +317,9 @@ def _parser() -> argparse.ArgumentParser:
     made = command("request", _request, "make a plan request of profiles and a fleet")
     made.add_argument("profiles", nargs="+", metavar="PROFILE")
     made.add_argument("--gpus", required=True, metavar="2xA100-80GB,1xA30-24GB")
-    made.add_argument("--candidates", nargs="+", default=[], metavar="FILE", help="partitions: each cut becomes a variant")
+    made.add_argument(
+        "--candidates", nargs="+", default=[], metavar="FILE", help="partitions: each cut becomes a variant"
+    )
     for option, text in (
         ("--demand", "requests/s to serve"),
         ("--min-throughput", "requests/s below which a plan is refused"),
@@ -294,23 +327,31 @@ def _parser() -> argparse.ArgumentParser:
         ("--weight", "its say in fairness"),
     ):
         made.add_argument(option, action="append", default=[], metavar="MODEL=N", help=text)
-    made.add_argument("--objective", default="leximin", choices=("leximin", "max_min", "weighted_sum", "min_gpus"))
+    made.add_argument(
+        "--objective", default="leximin", choices=("leximin", "max_min", "weighted_sum", "min_gpus")
+    )
     made.add_argument("--sharing", default="exclusive", choices=("exclusive", "fractional"))
     made.add_argument("--link", type=float, metavar="GB_PER_S")
     made.add_argument("--time-limit", type=float, default=60.0, metavar="S")
     output(made)
 
-    made = command("plan", _plan, "choose layouts, slices and shares; the outcome is verified and carries its bound")
+    made = command(
+        "plan", _plan, "choose layouts, slices and shares; the outcome is verified and carries its bound"
+    )
     made.add_argument("request")
     output(made)
 
     made = command("deploy", _deploy, "write the files that bring a plan onto GPUs")
     made.add_argument("plan")
     made.add_argument("-o", "--output", required=True, metavar="DIR")
-    made.add_argument("--format", action="append", metavar="mig-parted|nvidia-smi|kubernetes", help="default: all")
+    made.add_argument(
+        "--format", action="append", metavar="mig-parted|nvidia-smi|kubernetes", help="default: all"
+    )
 
     made = command("app", _app, "start the dashboard")
     made.add_argument("--address", default="127.0.0.1")
     made.add_argument("--port", type=int, default=8501)
-    made.add_argument("--allow-execution", action="store_true", help="execute trusted uploads on another address too")
+    made.add_argument(
+        "--allow-execution", action="store_true", help="execute trusted uploads on another address too"
+    )
     return parser

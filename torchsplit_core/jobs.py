@@ -50,10 +50,19 @@ def start(workspace: Workspace, title: str, target: str, parameters: dict[str, A
     _write(workspace.store, record.id, {"state": "running", "share": 0.0, "message": "starting", "pid": None})
     log = _path(workspace.store, record.id).with_suffix(".log").open("wb")
     root = Path(__file__).resolve().parent.parent
-    environment = os.environ | {"PYTHONPATH": os.pathsep.join(filter(None, [str(root), os.environ.get("PYTHONPATH")]))}
+    environment = os.environ | {
+        "PYTHONPATH": os.pathsep.join(filter(None, [str(root), os.environ.get("PYTHONPATH")]))
+    }
     with log:
         process = subprocess.Popen(
-            [sys.executable, "-m", "torchsplit_core.jobs", str(workspace.store.root), workspace.id, record.id],
+            [
+                sys.executable,
+                "-m",
+                "torchsplit_core.jobs",
+                str(workspace.store.root),
+                workspace.id,
+                record.id,
+            ],
             stdin=subprocess.DEVNULL,
             stdout=log,
             stderr=subprocess.STDOUT,
@@ -94,7 +103,9 @@ def cancel(workspace: Workspace, job: str) -> None:
     # A job that finished while it was being asked keeps its result.
     now = _read(workspace.store, job)
     if now.get("state") == "running":
-        _write(workspace.store, job, now | {"state": "cancelled", "message": "cancelled", "ended": time.time()})
+        _write(
+            workspace.store, job, now | {"state": "cancelled", "message": "cancelled", "ended": time.time()}
+        )
 
 
 def _status(store: Store, record: JobRecord) -> JobStatus:
@@ -106,7 +117,10 @@ def _status(store: Store, record: JobRecord) -> JobStatus:
         data = _read(store, record.id)  # it may have ended between the two looks
         state, fault = data.get("state", "failed"), data.get("fault")
         if state == "running":
-            state, fault = "failed", "The work stopped before it was done (killed, or the machine restarted). Start it again."
+            state, fault = (
+                "failed",
+                "The work stopped before it was done (killed, or the machine restarted). Start it again.",
+            )
     return JobStatus(
         id=record.id,
         title=record.title,
@@ -170,7 +184,13 @@ def _run(root: str, workspace_id: str, job: str) -> int:
     store = Store(Path(root))
     workspace = store.open(workspace_id)
     record = next(found for found in workspace.job_records() if found.id == job)
-    base = {"state": "running", "share": 0.0, "message": "starting", "pid": os.getpid(), "born": _born(os.getpid())}
+    base = {
+        "state": "running",
+        "share": 0.0,
+        "message": "starting",
+        "pid": os.getpid(),
+        "born": _born(os.getpid()),
+    }
     _write(store, job, base)
 
     def on_terminate(number: int, frame: Any) -> None:
@@ -186,14 +206,25 @@ def _run(root: str, workspace_id: str, job: str) -> int:
     end: dict[str, Any]
     try:
         function: JobFunction = getattr(importlib.import_module(module), name)
-        end = {"state": "done", "share": 1.0, "message": "done", "result": function(workspace, record.parameters, progress)}
+        end = {
+            "state": "done",
+            "share": 1.0,
+            "message": "done",
+            "result": function(workspace, record.parameters, progress),
+        }
     except InputFault as fault:
         end = {"state": "failed", "fault": str(fault)}
     except MemoryError:
-        end = {"state": "failed", "fault": "The work needed more memory than there is. Make the request smaller."}
+        end = {
+            "state": "failed",
+            "fault": "The work needed more memory than there is. Make the request smaller.",
+        }
     except Exception as error:  # noqa: BLE001 - the boundary of the process: the page must hear of it
         traceback.print_exc()
-        end = {"state": "failed", "fault": f"An internal fault ({type(error).__name__}: {error}). Please report it."}
+        end = {
+            "state": "failed",
+            "fault": f"An internal fault ({type(error).__name__}: {error}). Please report it.",
+        }
     _write(store, job, base | end | {"ended": time.time()})
     return 0 if end["state"] == "done" else 1
 

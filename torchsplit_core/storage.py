@@ -96,7 +96,10 @@ class Store:
                 self._migrate(database)
         except (OSError, sqlite3.DatabaseError) as error:
             raise InputFault(
-                "workspace folder", str(self.root), f"the folder can be written ({error})", "Set TORCHSPLIT_HOME to another."
+                "workspace folder",
+                str(self.root),
+                f"the folder can be written ({error})",
+                "Set TORCHSPLIT_HOME to another.",
             ) from error
 
     @contextlib.contextmanager
@@ -134,7 +137,9 @@ class Store:
     def workspaces(self) -> tuple[WorkspaceInfo, ...]:
         """All workspaces, newest first."""
         with self._connect() as database:
-            rows = database.execute("SELECT id, name, created FROM workspaces ORDER BY created DESC, id").fetchall()
+            rows = database.execute(
+                "SELECT id, name, created FROM workspaces ORDER BY created DESC, id"
+            ).fetchall()
         return tuple(WorkspaceInfo(*row) for row in rows)
 
     def create(self, name: str) -> Workspace:
@@ -163,14 +168,18 @@ class Store:
         with self._connect() as database:
             found = database.execute("SELECT 1 FROM workspaces WHERE id = ?", (identity,)).fetchone()
         if not found:
-            raise InputFault("workspace", identity, "the workspace exists", "Choose one of the list, or make a new one.")
+            raise InputFault(
+                "workspace", identity, "the workspace exists", "Choose one of the list, or make a new one."
+            )
         return Workspace(self, identity)
 
     def rename(self, identity: str, name: str) -> None:
         """Give a workspace another name. Raises InputFault like `create`."""
         try:
             with self._connect() as database:
-                database.execute("UPDATE workspaces SET name = ? WHERE id = ?", (_checked_name(name), identity))
+                database.execute(
+                    "UPDATE workspaces SET name = ? WHERE id = ?", (_checked_name(name), identity)
+                )
         except sqlite3.IntegrityError as error:
             raise InputFault("workspace name", name, "names are unique", "Choose another name.") from error
 
@@ -195,7 +204,8 @@ class Store:
                 (target.id, source.id),
             )
             database.execute(
-                "INSERT INTO settings SELECT ?, key, value FROM settings WHERE workspace = ?", (target.id, source.id)
+                "INSERT INTO settings SELECT ?, key, value FROM settings WHERE workspace = ?",
+                (target.id, source.id),
             )
         return target
 
@@ -263,7 +273,8 @@ class Workspace:
         with self.store._connect() as database:
             database.execute(
                 "INSERT INTO artifacts (workspace, kind, name, sha256, changed) VALUES (?, ?, ?, ?, ?) "
-                "ON CONFLICT (workspace, kind, name) DO UPDATE SET sha256 = excluded.sha256, changed = excluded.changed",
+                "ON CONFLICT (workspace, kind, name) "
+                "DO UPDATE SET sha256 = excluded.sha256, changed = excluded.changed",
                 (self.id, kind, _checked_name(name), digest, now),
             )
         return Artifact(kind, name, digest, now)
@@ -272,7 +283,8 @@ class Workspace:
         """The bytes under (kind, name). Raises InputFault where there are none."""
         with self.store._connect() as database:
             row = database.execute(
-                "SELECT sha256 FROM artifacts WHERE workspace = ? AND kind = ? AND name = ?", (self.id, kind, name)
+                "SELECT sha256 FROM artifacts WHERE workspace = ? AND kind = ? AND name = ?",
+                (self.id, kind, name),
             ).fetchone()
         if row is None:
             raise InputFault(f"workspace {kind}", name, "the result exists", "Make it again, or import it.")
@@ -280,7 +292,10 @@ class Workspace:
             return self.store.blob_path(row[0]).read_bytes()
         except OSError as error:
             raise InputFault(
-                f"workspace {kind}", name, "its file is in the workspace folder", "Make it again, or import it."
+                f"workspace {kind}",
+                name,
+                "its file is in the workspace folder",
+                "Make it again, or import it.",
             ) from error
 
     def get(self, kind: str, name: str) -> Any:
@@ -308,7 +323,8 @@ class Workspace:
         """Keep a JSON value for the pages."""
         with self.store._connect() as database:
             database.execute(
-                "INSERT INTO settings VALUES (?, ?, ?) ON CONFLICT (workspace, key) DO UPDATE SET value = excluded.value",
+                "INSERT INTO settings VALUES (?, ?, ?) "
+                "ON CONFLICT (workspace, key) DO UPDATE SET value = excluded.value",
                 (self.id, key, json.dumps(value)),
             )
 

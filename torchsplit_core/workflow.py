@@ -114,7 +114,13 @@ def partition(
     if graph is None:
         graph = trace(source, trust=trust, progress=lambda share, text: progress(0.3 * share, text))
     outcome = solve_partitioning_problem(
-        graph, profile, stages=stages, top_k=top_k, link_gb_per_s=link_gb_per_s, time_limit_s=time_limit_s, progress=progress
+        graph,
+        profile,
+        stages=stages,
+        top_k=top_k,
+        link_gb_per_s=link_gb_per_s,
+        time_limit_s=time_limit_s,
+        progress=progress,
     )
     return replace(outcome, source=source)
 
@@ -209,7 +215,7 @@ def plan_job(workspace: Workspace, parameters: dict[str, Any], progress: Progres
 
 
 def samples_job(workspace: Workspace, parameters: dict[str, Any], progress: Progress) -> dict[str, Any]:
-    """The second door: trace and profile `sources` here, estimate the chosen fleet, and plan. Resumes what is stored."""
+    """The second door: trace and profile `sources` here, estimate the fleet, plan. Resumes what is stored."""
     from torchsplit_core.planning.build_request import build_request, model_name
 
     sources = tuple(parameters.get("sources", DOOR_SAMPLES))
@@ -223,7 +229,9 @@ def samples_job(workspace: Workspace, parameters: dict[str, Any], progress: Prog
         if any(found.name == source for found in workspace.artifacts("profile")):
             part(1.0, "already profiled")
         else:
-            profile_job(workspace, {"source": source, "batch_sizes": parameters.get("batch_sizes", (1, 2))}, part)
+            profile_job(
+                workspace, {"source": source, "batch_sizes": parameters.get("batch_sizes", (1, 2))}, part
+            )
         profiles.append(workspace.get("profile", source))
     name = str(parameters.get("name", "Sample models, measured here"))
     demands = {model_name(found): DOOR_DEMAND_RPS for found in profiles}

@@ -17,7 +17,12 @@ ROOT = Path(__file__).resolve().parents[2]
 
 def run(*arguments: str, cwd: Path) -> subprocess.CompletedProcess[str]:
     return subprocess.run(
-        [sys.executable, "-m", "torchsplit_core", *arguments], cwd=cwd, capture_output=True, text=True, timeout=280, check=False
+        [sys.executable, "-m", "torchsplit_core", *arguments],
+        cwd=cwd,
+        capture_output=True,
+        text=True,
+        timeout=280,
+        check=False,
     )
 
 
@@ -29,7 +34,16 @@ def walked(tmp_path_factory: pytest.TempPathFactory) -> Path:
         for arguments in (
             ("trace", f"sample:{name}", "-o", f"{name}.graph.json"),
             (
-                *("profile", f"sample:{name}", "--device", "cpu", "--batch-sizes", "1,2", "--point-budget", "0.2"),
+                *(
+                    "profile",
+                    f"sample:{name}",
+                    "--device",
+                    "cpu",
+                    "--batch-sizes",
+                    "1,2",
+                    "--point-budget",
+                    "0.2",
+                ),
                 *("-o", f"{name}.profile.json"),
             ),
             (
@@ -41,7 +55,16 @@ def walked(tmp_path_factory: pytest.TempPathFactory) -> Path:
             assert done.returncode == 0, done.stderr
     done = run(
         *("request", "clip.profile.json", "bert.profile.json", "--gpus", "1xA100-80GB,1xA30-24GB"),
-        *("--candidates", "bert.cuts.json", "--demand", "bert=20,clip=10", "--time-limit", "20", "-o", "request.json"),
+        *(
+            "--candidates",
+            "bert.cuts.json",
+            "--demand",
+            "bert=20,clip=10",
+            "--time-limit",
+            "20",
+            "-o",
+            "request.json",
+        ),
         cwd=folder,
     )
     assert done.returncode == 0, done.stderr
@@ -101,7 +124,9 @@ def test_the_plan_serves_both_models_and_is_deployable(walked: Path) -> None:
     assert {model.name for model in outcome.models if model.throughput_rps > 0} == {"clip", "bert"}
     assert outcome.objective.bound is not None and outcome.objective.gap is not None
     names = {path.name for path in (walked / "out").rglob("*") if path.is_file()}
-    assert any(name.endswith((".yaml", ".yml")) for name in names) and any(name.endswith(".sh") for name in names)
+    assert any(name.endswith((".yaml", ".yml")) for name in names) and any(
+        name.endswith(".sh") for name in names
+    )
 
 
 def test_planning_again_gives_the_same_plan(walked: Path) -> None:
@@ -134,7 +159,11 @@ def test_planning_again_gives_the_same_plan(walked: Path) -> None:
     ],
 )
 def test_bad_input_is_one_message_and_exit_code_2(
-    arguments: tuple[str, ...], match: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    arguments: tuple[str, ...],
+    match: str,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
 ) -> None:
     (tmp_path / "noise.pt2").write_bytes(bytes(range(256)) * 4096)
     (tmp_path / "empty.pt2").write_bytes(b"")
@@ -150,7 +179,9 @@ def test_bad_input_is_one_message_and_exit_code_2(
     assert "Traceback" not in printed.err and printed.out == ""
 
 
-def test_infeasible_is_exit_code_3_and_the_file_says_why(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_infeasible_is_exit_code_3_and_the_file_says_why(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     request = json.loads((ROOT / "examples" / "plan_request.json").read_text())
     request["models"][0]["min_throughput_rps"] = 1e9
     (tmp_path / "request.json").write_text(json.dumps(request))
@@ -161,7 +192,9 @@ def test_infeasible_is_exit_code_3_and_the_file_says_why(tmp_path: Path, capsys:
     assert capsys.readouterr().err.count("conflict:") == len(outcome.conflicts)
 
 
-def test_our_own_fault_is_exit_code_1(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+def test_our_own_fault_is_exit_code_1(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
     monkeypatch.setattr("torchsplit_core.workflow.trace", lambda *a, **k: 1 / 0)
     assert main(["trace", "sample:bert"]) == 1
     assert "internal fault (ZeroDivisionError" in capsys.readouterr().err

@@ -61,7 +61,14 @@ OUTCOME = {
     "version": 1,
     "request_sha256": "00",
     "status": "infeasible",
-    "objective": {"kind": "leximin", "value": None, "sorted_normalised": [], "bound": None, "gap": None, "proven_levels": 0},
+    "objective": {
+        "kind": "leximin",
+        "value": None,
+        "sorted_normalised": [],
+        "bound": None,
+        "gap": None,
+        "proven_levels": 0,
+    },
     "gpus": [],
     "models": [],
     "conflicts": [
@@ -83,7 +90,10 @@ def test_a_plan_request_reads_into_its_value() -> None:
     name, value = read_text(json.dumps(REQUEST))
     assert name == "torchsplit.plan_request"
     assert isinstance(value, PlanRequest)
-    assert value.models[0].demand_rps == 19.0 and value.models[0].variants[0].stages[0].points[0].memory_gib == 3.2
+    assert (
+        value.models[0].demand_rps == 19.0
+        and value.models[0].variants[0].stages[0].points[0].memory_gib == 3.2
+    )
     assert value.gpus[1].count == 3 and value.gpus[0].layouts is None
     assert read_text(write_text(value)) == (name, value)
 
@@ -115,7 +125,11 @@ POINT = "models.0.variants.0.stages.0.points.0"
     ("path", "value", "match"),
     [
         ("gpu", 1, r"gpu: 1 — extra inputs"),
-        (f"{POINT}.throughput_rps", -1.0, "throughput_rps: -1.0 — input should be greater than or equal to 0"),
+        (
+            f"{POINT}.throughput_rps",
+            -1.0,
+            "throughput_rps: -1.0 — input should be greater than or equal to 0",
+        ),
         (f"{POINT}.batch_size", 0, "batch_size: 0"),
         (f"{POINT}.batch_size", "8", "batch_size: '8'"),
         (f"{POINT}.latency_ms", float("nan"), "NaN"),
@@ -132,7 +146,9 @@ def test_a_broken_request_is_refused_with_its_place(path: str, value: object, ma
         read_text(changed(path, value))
 
 
-@pytest.mark.parametrize("text", ["", "{", "[]", "null", "\x00", "[" * 100_000, '{"format": ["torchsplit.plan"]}'])
+@pytest.mark.parametrize(
+    "text", ["", "{", "[]", "null", "\x00", "[" * 100_000, '{"format": ["torchsplit.plan"]}']
+)
 def test_what_is_no_contract_file_is_refused(text: str) -> None:
     with pytest.raises(InputFault):
         read_text(text)
@@ -163,7 +179,9 @@ def test_the_schemas_in_the_docs_are_those_of_the_program() -> None:
     folder = ROOT / "docs" / "schemas"
     assert {path.stem for path in folder.glob("*.json")} == set(FORMATS)
     for name in FORMATS:
-        assert json.loads((folder / f"{name}.json").read_text()) == schema_of(name), "run python tools/write_schemas.py"
+        assert json.loads((folder / f"{name}.json").read_text()) == schema_of(name), (
+            "run python tools/write_schemas.py"
+        )
 
 
 def test_every_example_file_is_valid() -> None:

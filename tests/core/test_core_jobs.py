@@ -74,7 +74,11 @@ def test_a_users_fault_arrives_as_its_message(workspace: Workspace) -> None:
 def test_our_fault_is_said_without_a_traceback(workspace: Workspace) -> None:
     found = wait(workspace, jobs.start(workspace, "Broken", "test_core_jobs:broken", {}), ended)
     assert found.state == "failed"
-    assert found.fault is not None and "ZeroDivisionError: ours" in found.fault and "Traceback" not in found.fault
+    assert (
+        found.fault is not None
+        and "ZeroDivisionError: ours" in found.fault
+        and "Traceback" not in found.fault
+    )
 
 
 def running_child(found: jobs.JobStatus) -> bool:

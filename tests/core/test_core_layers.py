@@ -69,7 +69,9 @@ def imports(path: Path) -> list[str]:
         elif isinstance(node, ast.ImportFrom):
             assert node.level == 0, f"{path}: absolute imports only"
             names.append(node.module or "")
-            names += [f"{node.module}.{alias.name}" for alias in node.names if node.module == "torchsplit_core"]
+            names += [
+                f"{node.module}.{alias.name}" for alias in node.names if node.module == "torchsplit_core"
+            ]
     return names
 
 
@@ -93,7 +95,11 @@ def faults(path: Path) -> list[str]:
                 found.append(f"{path}: {room} may not import {name}")
         if parts[0] in ONLY_IN and room not in ONLY_IN[parts[0]]:
             found.append(f"{path}: {parts[0]} is not for {room}")
-    if room == "app" and "charts" not in path.parts and any(name.split(".")[0] == "plotly" for name in imports(path)):
+    if (
+        room == "app"
+        and "charts" not in path.parts
+        and any(name.split(".")[0] == "plotly" for name in imports(path))
+    ):
         found.append(f"{path}: plotly only in app/charts")
     if "charts" in path.parts and any(name.split(".")[0] == "streamlit" for name in imports(path)):
         found.append(f"{path}: charts know no streamlit")

@@ -105,7 +105,9 @@ def _write_many(root: str, identity: str, start: int) -> None:
 def test_two_processes_write_at_once(store: Store) -> None:
     workspace = store.create("w")
     context = multiprocessing.get_context("spawn")
-    children = [context.Process(target=_write_many, args=(str(store.root), workspace.id, n)) for n in (0, 100)]
+    children = [
+        context.Process(target=_write_many, args=(str(store.root), workspace.id, n)) for n in (0, 100)
+    ]
     for child in children:
         child.start()
     for child in children:
@@ -145,7 +147,10 @@ HEAD = {"format": "torchsplit.workspace", "version": 1, "name": "w"}
         archive(HEAD),
         archive(HEAD | {"results": [{"kind": "secret", "name": "a", "file": "x"}]}, x="{}"),
         archive(HEAD | {"results": [{"kind": "plan", "name": "a", "file": "missing"}]}),
-        archive(HEAD | {"results": [{"kind": "plan", "name": "a", "file": "x"}]}, x='{"format": "torchsplit.plan"}'),
+        archive(
+            HEAD | {"results": [{"kind": "plan", "name": "a", "file": "x"}]},
+            x='{"format": "torchsplit.plan"}',
+        ),
         archive(HEAD | {"version": 2, "results": []}),
     ],
 )

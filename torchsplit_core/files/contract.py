@@ -74,7 +74,9 @@ def _fault(error: ValidationError, origin: str) -> InputFault:
 
 
 def _constant(name: str) -> float:
-    raise InputFault("the file", name, "numbers are finite JSON numbers", "Replace it by a number, or by null.")
+    raise InputFault(
+        "the file", name, "numbers are finite JSON numbers", "Replace it by a number, or by null."
+    )
 
 
 def read_text(text: str, *, origin: str = "the file", expected: str | None = None) -> tuple[str, Any]:
@@ -83,10 +85,15 @@ def read_text(text: str, *, origin: str = "the file", expected: str | None = Non
         data = json.loads(text, parse_constant=_constant)
     except json.JSONDecodeError as error:
         raise InputFault(
-            origin, text[:40], f"a contract file is JSON (line {error.lineno}: {error.msg})", "Check the file."
+            origin,
+            text[:40],
+            f"a contract file is JSON (line {error.lineno}: {error.msg})",
+            "Check the file.",
         ) from error
     except RecursionError as error:
-        raise InputFault(origin, text[:40], "a contract file is nested a few levels deep", "Check the file.") from error
+        raise InputFault(
+            origin, text[:40], "a contract file is nested a few levels deep", "Check the file."
+        ) from error
     except InputFault as fault:
         raise InputFault(origin, fault.value.strip("'"), fault.rule, fault.remedy) from fault
     if not isinstance(data, dict):
@@ -94,13 +101,21 @@ def read_text(text: str, *, origin: str = "the file", expected: str | None = Non
     name = data.get("format")
     if not isinstance(name, str) or name not in FORMATS:
         raise InputFault(
-            f"{origin}: format", name, f"format is one of {', '.join(FORMATS)}", "Pass a file that TorchSplit wrote."
+            f"{origin}: format",
+            name,
+            f"format is one of {', '.join(FORMATS)}",
+            "Pass a file that TorchSplit wrote.",
         )
     if expected is not None and name != expected:
-        raise InputFault(f"{origin}: format", name, f"this command reads {expected}", f"Pass a {expected} file.")
+        raise InputFault(
+            f"{origin}: format", name, f"this command reads {expected}", f"Pass a {expected} file."
+        )
     if data.get("version") != 1:
         raise InputFault(
-            f"{origin}: version", data.get("version"), "version is 1", "Convert the file, or update TorchSplit."
+            f"{origin}: version",
+            data.get("version"),
+            "version is 1",
+            "Convert the file, or update TorchSplit.",
         )
     model_class, value_class = FORMATS[name]
     try:
@@ -119,14 +134,18 @@ def read_file(path: str | Path, *, expected: str | None = None) -> tuple[str, An
     try:
         size = path.stat().st_size
         if size > LARGEST_FILE_BYTES:
-            raise InputFault(str(path), f"{size} bytes", "a contract file has at most 512 MiB", "Pass a smaller one.")
+            raise InputFault(
+                str(path), f"{size} bytes", "a contract file has at most 512 MiB", "Pass a smaller one."
+            )
         text = path.read_text(encoding="utf-8")
     except OSError as error:
         raise InputFault(
             str(path), error.strerror or "unreadable", "the input file can be read", "Check the path."
         ) from error
     except UnicodeDecodeError as error:
-        raise InputFault(str(path), "binary data", "a contract file is JSON text", "Pass a JSON file.") from error
+        raise InputFault(
+            str(path), "binary data", "a contract file is JSON text", "Pass a JSON file."
+        ) from error
     return read_text(text, origin=str(path), expected=expected)
 
 
@@ -156,7 +175,8 @@ def _drop_unused_demand_keys(plan: dict[str, Any]) -> None:
     """A demand names either a model or, for a co-location, models: the other key is left out."""
     for conflict in plan["conflicts"]:
         conflict["demands"] = [
-            {key: entry for key, entry in demand.items() if entry is not None} for demand in conflict["demands"]
+            {key: entry for key, entry in demand.items() if entry is not None}
+            for demand in conflict["demands"]
         ]
 
 
@@ -177,7 +197,9 @@ def write_file(value: Any, path: str | Path) -> Path:
         path.parent.mkdir(parents=True, exist_ok=True)
         handle, temporary = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
     except OSError as error:
-        raise InputFault(str(path), error.strerror, "the output can be written", "Choose another -o path.") from error
+        raise InputFault(
+            str(path), error.strerror, "the output can be written", "Choose another -o path."
+        ) from error
     try:
         with os.fdopen(handle, "w", encoding="utf-8") as stream:
             stream.write(text)
@@ -186,5 +208,7 @@ def write_file(value: Any, path: str | Path) -> Path:
     except OSError as error:
         with contextlib.suppress(OSError):
             Path(temporary).unlink()
-        raise InputFault(str(path), error.strerror, "the output can be written", "Choose another -o path.") from error
+        raise InputFault(
+            str(path), error.strerror, "the output can be written", "Choose another -o path."
+        ) from error
     return path

@@ -43,7 +43,10 @@ def graph_from_dict(data: Mapping[str, Any]) -> TorchGraph:
     """The graph behind a contract JSON object. Raises InputFault where it breaks the contract."""
     if data.get("format") != FORMAT or data.get("version") != VERSION:
         raise InputFault(
-            "graph: format", data.get("format"), f"format is {FORMAT}, version {VERSION}", "Pass a graph file."
+            "graph: format",
+            data.get("format"),
+            f"format is {FORMAT}, version {VERSION}",
+            "Pass a graph file.",
         )
     nodes = data.get("nodes")
     if not isinstance(nodes, list):
@@ -58,7 +61,9 @@ def graph_from_dict(data: Mapping[str, Any]) -> TorchGraph:
 
 def _node(entry: Any, place: int) -> GraphNode:
     if not isinstance(entry, Mapping):
-        raise InputFault(f"graph: nodes.{place}", type(entry).__name__, "a node is an object", "Check the file.")
+        raise InputFault(
+            f"graph: nodes.{place}", type(entry).__name__, "a node is an object", "Check the file."
+        )
     if entry.get("kind") not in get_args(NodeKind):
         raise InputFault(
             f"graph: nodes.{place}.kind",
@@ -75,12 +80,17 @@ def _node(entry: Any, place: int) -> GraphNode:
             target=str(entry.get("target", "")),
             inputs=tuple(map(str, entry.get("inputs", ()))),
             module=str(entry.get("module", "")),
-            shape=None if shape is None else tuple(size if isinstance(size, int) else str(size) for size in shape),
+            shape=None
+            if shape is None
+            else tuple(size if isinstance(size, int) else str(size) for size in shape),
             dtype=entry.get("dtype"),
             output_bytes=int(entry.get("output_bytes", 0)),
             source=str(entry.get("source", "")),
         )
     except (KeyError, TypeError, ValueError) as error:
         raise InputFault(
-            f"graph: nodes.{place}", str(error), "a node has the fields of the graph contract", "Check the file."
+            f"graph: nodes.{place}",
+            str(error),
+            "a node has the fields of the graph contract",
+            "Check the file.",
         ) from error

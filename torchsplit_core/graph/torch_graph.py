@@ -34,7 +34,10 @@ class TorchGraph:
             for name in node.inputs:
                 if name not in seen:
                     raise InputFault(
-                        f"graph node {node.id}", name, "inputs name nodes of the graph", "Add the node or drop the input."
+                        f"graph node {node.id}",
+                        name,
+                        "inputs name nodes of the graph",
+                        "Add the node or drop the input.",
                     )
 
     @cached_property
@@ -76,5 +79,7 @@ class TorchGraph:
                     ready.append(user)
         if len(order) < len(self.nodes):
             stuck = sorted(name for name, count in missing.items() if count)
-            raise InputFault("graph edges", stuck[0], "a dataflow graph has no cycle", "Remove the edge that closes it.")
+            raise InputFault(
+                "graph edges", stuck[0], "a dataflow graph has no cycle", "Remove the edge that closes it."
+            )
         return tuple(order)

@@ -42,13 +42,17 @@ def parse_fleet(text: str) -> tuple[FleetEntry, ...]:
     for part in filter(None, (item.strip() for item in text.split(","))):
         found = re.fullmatch(r"(?:(\d{1,7})x)?([A-Za-z0-9.\-]+)", part)
         if not found:
-            raise InputFault("--gpus", part, "a fleet is COUNTxTYPE, comma-separated", "Write for example 2xA100-80GB.")
+            raise InputFault(
+                "--gpus", part, "a fleet is COUNTxTYPE, comma-separated", "Write for example 2xA100-80GB."
+            )
         count = int(found[1] or 1)
         if count < 1:
             raise InputFault("--gpus", part, "a count is 1 or more", "Write for example 1xA100-80GB.")
         entries.append(FleetEntry(type=gpu_type(found[2]).name, count=count))
     if not entries:
-        raise InputFault("--gpus", text, "a fleet has at least one GPU", f"Choose of {', '.join(catalogue())}.")
+        raise InputFault(
+            "--gpus", text, "a fleet has at least one GPU", f"Choose of {', '.join(catalogue())}."
+        )
     return tuple(entries)
 
 
@@ -91,15 +95,25 @@ def build_request(
         gpu_type(entry.type)
     names = _unique_names(profiles)
     cuts = _match(candidates, profiles)
-    tables = {"demand": demands, "min-throughput": min_throughputs, "max-latency": max_latencies, "weight": weights}
+    tables = {
+        "demand": demands,
+        "min-throughput": min_throughputs,
+        "max-latency": max_latencies,
+        "weight": weights,
+    }
     for option, table in tables.items():
         for name, value in (table or {}).items():
             if name not in names:
                 raise InputFault(
-                    f"--{option}", name, f"names are of the request's models: {', '.join(names)}", "Mend the name."
+                    f"--{option}",
+                    name,
+                    f"names are of the request's models: {', '.join(names)}",
+                    "Mend the name.",
                 )
             if not 0 < value < float("inf"):
-                raise InputFault(f"--{option} {name}", value, "the value is positive", "Give a number above 0.")
+                raise InputFault(
+                    f"--{option} {name}", value, "the value is positive", "Give a number above 0."
+                )
     types = {entry.type for entry in gpus}
     models = tuple(
         PlanModel(
@@ -135,13 +149,17 @@ def _unique_names(profiles: Sequence[Profile]) -> list[str]:
     return names
 
 
-def _match(candidates: Sequence[PartitionOutcome], profiles: Sequence[Profile]) -> list[list[PartitionCandidate]]:
+def _match(
+    candidates: Sequence[PartitionOutcome], profiles: Sequence[Profile]
+) -> list[list[PartitionCandidate]]:
     """The candidates of each profile: by architecture hash, else by source, else by node ids."""
     found: list[list[PartitionCandidate]] = [[] for _ in profiles]
     for outcome in candidates:
         for index, profile in enumerate(profiles):
             same_hash = outcome.architecture_hash and outcome.architecture_hash == profile.architecture_hash
-            same_source = not outcome.architecture_hash and outcome.source and outcome.source == profile.source
+            same_source = (
+                not outcome.architecture_hash and outcome.source and outcome.source == profile.source
+            )
             known = {node.id for node in profile.nodes}
             same_nodes = (
                 not outcome.architecture_hash
@@ -162,7 +180,9 @@ def _match(candidates: Sequence[PartitionOutcome], profiles: Sequence[Profile]) 
     return found
 
 
-def _variants(profile: Profile, candidates: Sequence[PartitionCandidate], types: set[str]) -> tuple[Variant, ...]:
+def _variants(
+    profile: Profile, candidates: Sequence[PartitionCandidate], types: set[str]
+) -> tuple[Variant, ...]:
     """The whole model first, then one variant a candidate of at least two stages."""
     variants = [Variant(name="whole", stages=(Stage("whole", _points(_rows(profile, "whole", types))),))]
     whole = _rows(profile, "whole", types)
@@ -185,7 +205,9 @@ def _variants(profile: Profile, candidates: Sequence[PartitionCandidate], types:
             measured = {_key(row): row for row in _rows(profile, stage, types)}
             rows = [measured.get(_key(row)) or _scaled(row, stage, share, part) for row in whole]
             stages.append(Stage(stage, _points(rows)))
-        variants.append(Variant(name=name, stages=tuple(stages), cut_bytes=tuple(map(float, candidate.cut_bytes))))
+        variants.append(
+            Variant(name=name, stages=tuple(stages), cut_bytes=tuple(map(float, candidate.cut_bytes)))
+        )
     return tuple(variants)
 
 
