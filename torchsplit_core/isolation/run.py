@@ -1,14 +1,4 @@
-"""Run a function in a limited child process that is killed as a group.
-
-For work that executes foreign code (a user's model) or may take any time or memory. The child
-has a session and process group of its own, a private empty working directory, an environment
-of a few names, and the kernel's limits on memory, processor time, file size and open files.
-That bounds accidents; it is not a sandbox against malice: the child runs as the same user.
-
-The answer crosses as JSON and is never unpickled, so a child cannot make its parent run code.
-Protocol: the request on the child's standard input, `{"target", "arguments", "limits"}`; the
-answers as JSON lines on a pipe, each one of `progress`, `result`, `fault`, `out_of_memory`, `error`.
-"""
+"""The parent's side of isolation: start the child, listen, end its group, say how it went."""
 
 from __future__ import annotations
 
@@ -26,10 +16,8 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
-from torchsplit_core.isolation_child import is_out_of_memory
+from torchsplit_core.isolation.memory import default_memory_bytes
 from torchsplit_core.values import InputFault, InternalFault, Progress, ignore_progress
-
-__all__ = ["Limits", "is_out_of_memory", "run_limited"]
 
 OUTPUT_TAIL_BYTES = 16 * 1024
 ANSWER_BYTES = 512 * 2**20
@@ -41,14 +29,6 @@ KEPT_ENVIRONMENT = (
     "CUDA_MPS_ACTIVE_THREAD_PERCENTAGE", "NVIDIA_VISIBLE_DEVICES", "NVIDIA_DRIVER_CAPABILITIES",
     "OMP_NUM_THREADS", "MKL_NUM_THREADS",
 )  # fmt: skip
-
-
-def default_memory_bytes() -> int:
-    """Four fifths of this machine's memory (or its container's), at least 4 GiB: torch alone maps 1 GiB."""
-    total = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
-    with contextlib.suppress(OSError, ValueError):  # no cgroup v2, or "max"
-        total = min(total, int(Path("/sys/fs/cgroup/memory.max").read_text()))
-    return max(total * 4 // 5, 4 * 2**30)
 
 
 @dataclass(frozen=True, slots=True)
@@ -116,7 +96,7 @@ def _start(request: str, room: str) -> tuple[subprocess.Popen[bytes], int]:
             handed.write(request.encode())
             handed.seek(0)
             child = subprocess.Popen(
-                [sys.executable, "-P", "-m", "torchsplit_core.isolation_child", str(writing)],
+                [sys.executable, "-P", "-m", "torchsplit_core.isolation.child", str(writing)],
                 stdin=handed,
                 stdout=subprocess.PIPE,
                 stderr=subprocess.STDOUT,

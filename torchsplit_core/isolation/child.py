@@ -1,6 +1,6 @@
 """The child's side of isolation: take limits, call one function, answer in JSON lines.
 
-Run as `python -P -m torchsplit_core.isolation_child FD`; the request comes on standard input,
+Run as `python -P -m torchsplit_core.isolation.child FD`; the request comes on standard input,
 answers go to the file descriptor FD. See `torchsplit_core.isolation` for the protocol.
 """
 
@@ -19,19 +19,10 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any
 
+from torchsplit_core.isolation.memory import is_out_of_memory
 from torchsplit_core.values import InputFault
 
 PR_SET_PDEATHSIG = 1  # linux/prctl.h
-OUT_OF_MEMORY_TEXTS = ("can't allocate memory", "not enough memory", "bad_alloc", "out of memory")
-
-
-def is_out_of_memory(error: BaseException) -> bool:
-    """Whether Python or torch (which raises RuntimeError) says that an allocation failed."""
-    if isinstance(error, MemoryError):
-        return True
-    return isinstance(error, (RuntimeError, OSError)) and any(
-        text in str(error).lower() for text in OUT_OF_MEMORY_TEXTS
-    )
 
 
 def apply_limits(limits: dict[str, Any]) -> None:
