@@ -1,0 +1,136 @@
+"""From counts to named GPUs: which GPU takes which layout, which slice which tenant, and at which start.
+
+Exact, because a count per group and layout can be dealt to the group's equal GPUs in any way,
+and whole instances to equal slices in any way.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+
+from torchsplit_core.hardware import gpu_type, place_layout
+from torchsplit_core.planning.expand import Choice, Problem
+from torchsplit_core.planning.fleet import list_gpus
+from torchsplit_core.planning.formulation import Formulation
+from torchsplit_core.planning.solution import Solution
+from torchsplit_core.values import InternalFault, PlannedGpu, PlannedSlice, Tenant
+
+
+@dataclass
+class Slot:
+    """A slice of a GPU that is being filled with (choice, share) pairs."""
+
+    gpu_id: str
+    group: int
+    profile: str
+    tenants: list[tuple[Choice, float]] = field(default_factory=list)
+
+    @property
+    def free(self) -> float:
+        """The share that is left."""
+        return max(0.0, 1.0 - sum(share for _, share in self.tenants))
+
+
+@dataclass
+class Bench:
+    """The slots of the whole fleet, and the layout each GPU has."""
+
+    slots: list[Slot]
+    layouts: dict[str, tuple[str, ...]]
+
+
+def lay_out(problem: Problem, layouts: Mapping[tuple[int, int], int]) -> Bench:
+    """Deal the layouts of each group to its GPUs in order; every useful slice becomes a slot."""
+    bench = Bench([], {})
+    for g, group in enumerate(problem.groups):
+        names = iter(group.gpu_ids)
+        for number, layout in enumerate(group.layouts):
+            for _ in range(layouts.get((g, number), 0)):
+                gpu_id = next(names)
+                bench.layouts[gpu_id] = layout.profiles
+                for profile in sorted(layout.useful):
+                    bench.slots += [Slot(gpu_id, g, profile) for _ in range(layout.useful[profile])]
+    return bench
+
+
+def seat_whole(built: Formulation, solution: Solution) -> Bench:
+    """Seat whole instances (exclusive) on slots of their group and profile, in the order of the request."""
+    bench = lay_out(built.problem, solution.layouts)
+    waiting: dict[tuple[int, str], list[Choice]] = {}
+    for use in sorted(solution.amounts):
+        choice = built.uses[use].choice
+        waiting.setdefault((choice.group, choice.profile), []).extend([choice] * round(solution.amounts[use]))
+    for slot in bench.slots:
+        queue = waiting.get((slot.group, slot.profile))
+        if queue:
+            slot.tenants.append((queue.pop(0), 1.0))
+    if any(waiting.values()):
+        raise InternalFault("The planner's counts hold more instances than slices.")
+    return bench
+
+
+def seat_shares(built: Formulation, solution: Solution) -> Bench:
+    """Seat shares that already know their slice (concrete)."""
+    bench = lay_out(built.problem, solution.layouts)
+    by_pool: dict[tuple[int, str], list[Slot]] = {}
+    for slot in bench.slots:
+        by_pool.setdefault((slot.group, slot.profile), []).append(slot)
+    for use, share in sorted(solution.amounts.items()):
+        choice, number = built.uses[use].choice, built.uses[use].slot
+        assert number is not None
+        by_pool[choice.group, choice.profile][number].tenants.append((choice, share))
+    for slot in bench.slots:
+        total = sum(share for _, share in slot.tenants)
+        if total > 1.0:
+            slot.tenants = [(choice, share / total) for choice, share in slot.tenants]
+    return bench
+
+
+def materialise(problem: Problem, bench: Bench) -> tuple[PlannedGpu, ...]:
+    """Every GPU of the fleet with its slices at legal starts; one without a tenant has none."""
+    by_gpu: dict[str, list[Slot]] = {}
+    for slot in bench.slots:
+        by_gpu.setdefault(slot.gpu_id, []).append(slot)
+    planned = []
+    for gpu in list_gpus(problem.request.gpus):
+        slots = by_gpu.get(gpu.id, [])
+        if not any(slot.tenants for slot in slots):
+            planned.append(PlannedGpu(gpu.id, gpu.type, False))
+            continue
+        layout = place_layout(gpu_type(gpu.type), bench.layouts[gpu.id])
+        if layout is None:
+            raise InternalFault(f"{gpu.id} was given a layout that is not legal.")
+        slices = []
+        for item in layout.placed:
+            tenants: tuple[Tenant, ...] = ()
+            # Idle slots of a profile come after the busy ones in start order.
+            same = [slot for slot in slots if slot.profile == item.profile]
+            if same:
+                chosen = min(same, key=lambda slot: (not slot.tenants, slots.index(slot)))
+                slots.remove(chosen)
+                tenants = _tenants(problem, chosen.tenants)
+            slices.append(PlannedSlice(item.profile, item.start, tenants))
+        planned.append(PlannedGpu(gpu.id, gpu.type, True, tuple(slices)))
+    return tuple(planned)
+
+
+def _tenants(problem: Problem, seated: Sequence[tuple[Choice, float]]) -> tuple[Tenant, ...]:
+    found = []
+    for choice, share in seated:
+        model = problem.request.models[choice.model]
+        variant = model.variants[choice.variant]
+        point = choice.point
+        found.append(
+            Tenant(
+                model=model.name,
+                variant=variant.name,
+                stage=variant.stages[choice.stage].name,
+                share=share,
+                batch_size=point.batch_size,
+                processes=point.processes,
+                throughput_rps=share * point.throughput_rps,
+                memory_gib=point.memory_gib,
+            )
+        )
+    return tuple(found)

@@ -1,0 +1,131 @@
+"""HiGHS on a Pyomo model: its incumbent, its bound, and how it ended, told apart.
+
+The model goes over as a standard form, so that a start can be handed in and an incumbent
+and its bound come back after a time limit too. Feasibility tolerances stay at HiGHS's
+defaults: tightened to 1e-9 it has returned false optima. Every answer is rechecked later.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, Literal
+
+import highspy
+import numpy as np
+from pyomo.repn.plugins.standard_form import LinearStandardFormCompiler
+
+from torchsplit_core.values import InternalFault
+
+GAP = 5e-7
+"""Relative gap at which a stage counts as proven: values closer than 1e-6 are equal."""
+
+SHORTEST_S = 0.02
+"""HiGHS gets at least this long, or it would not even look at a start."""
+
+
+@dataclass(frozen=True)
+class Answer:
+    """How a solve ended. `value` and `bound` are in the sense of the model's own objective.
+
+    optimal: proven within GAP. feasible: an incumbent without proof. infeasible: proven so.
+    unknown: time ran out with nothing. `values` maps the id of a Pyomo variable to its value.
+    """
+
+    status: Literal["optimal", "feasible", "infeasible", "unknown"]
+    value: float | None
+    bound: float | None
+    values: Mapping[int, float]
+    seconds: float
+
+
+def solver_name() -> str:
+    """Name and version for the statistics of an outcome."""
+    return f"highs {highspy.Highs().version()}"
+
+
+def solve(model: Any, seconds: float, start: Mapping[int, float] | None = None) -> Answer:
+    """Solve a Pyomo model with one active objective within `seconds`, single-threaded, fixed seed.
+
+    `start` gives values for some variables (by id); HiGHS completes the rest.
+    """
+    begun = time.perf_counter()
+    form = LinearStandardFormCompiler().write(model, mixed_form=True)
+    objective = form.objectives[0]
+    # The standard form minimises: it hands over the negated costs of a maximisation.
+    sign = -1.0 if objective.sense == -1 else 1.0
+    highs = _load(form)
+    left = max(SHORTEST_S, seconds - (time.perf_counter() - begun))
+    highs.setOptionValue("time_limit", left)
+    if start:
+        known = [(place, start[id(var)]) for place, var in enumerate(form.columns) if id(var) in start]
+        if known:
+            highs.setSolution(
+                len(known),
+                np.array([place for place, _ in known], dtype=np.int32),
+                np.array([value for _, value in known], dtype=np.float64),
+            )
+    highs.run()
+    return _read(highs, form, sign, time.perf_counter() - begun)
+
+
+def _load(form: Any) -> Any:
+    matrix = form.A.tocsc()
+    rows, columns = matrix.shape
+    lower, upper = np.full(rows, -highspy.kHighsInf), np.full(rows, highspy.kHighsInf)
+    for place, (row, rhs) in enumerate(zip(form.rows, form.rhs, strict=True)):
+        # bound_type: 1 is <=, -1 is >=, 0 is =.
+        if row.bound_type >= 0:
+            upper[place] = rhs
+        if row.bound_type <= 0:
+            lower[place] = rhs
+    lp = highspy.HighsLp()
+    lp.num_col_, lp.num_row_ = columns, rows
+    lp.col_cost_ = np.asarray(form.c.todense(), dtype=np.float64).ravel()
+    lp.offset_ = float(form.c_offset[0])
+    lp.col_lower_ = np.array([_bound(var.lb, -highspy.kHighsInf) for var in form.columns])
+    lp.col_upper_ = np.array([_bound(var.ub, highspy.kHighsInf) for var in form.columns])
+    lp.row_lower_, lp.row_upper_ = lower, upper
+    lp.a_matrix_.format_ = highspy.MatrixFormat.kColwise
+    lp.a_matrix_.start_ = matrix.indptr.astype(np.int32)
+    lp.a_matrix_.index_ = matrix.indices.astype(np.int32)
+    lp.a_matrix_.value_ = matrix.data.astype(np.float64)
+    whole, real = highspy.HighsVarType.kInteger, highspy.HighsVarType.kContinuous
+    lp.integrality_ = [real if var.is_continuous() else whole for var in form.columns]
+    highs = highspy.Highs()
+    highs.setOptionValue("output_flag", False)
+    highs.setOptionValue("threads", 1)
+    highs.setOptionValue("random_seed", 0)
+    highs.setOptionValue("mip_rel_gap", GAP)
+    highs.setOptionValue("mip_abs_gap", 1e-9)
+    if highs.passModel(lp) == highspy.HighsStatus.kError:
+        raise InternalFault("HiGHS refused the planner's model.")
+    return highs
+
+
+def _read(highs: Any, form: Any, sign: float, seconds: float) -> Answer:
+    status, info = highs.getModelStatus(), highs.getInfo()
+    kinds = highspy.HighsModelStatus
+    if status == kinds.kInfeasible:
+        return Answer("infeasible", None, None, {}, seconds)
+    if status in (kinds.kUnbounded, kinds.kUnboundedOrInfeasible):
+        # Every variable that is pushed has a bound, so only "infeasible" can be left of the two.
+        return Answer("infeasible", None, None, {}, seconds)
+    has_plan = info.primal_solution_status == highspy.SolutionStatus.kSolutionStatusFeasible
+    is_mip = any(not var.is_continuous() for var in form.columns)
+    bound: float | None = None
+    if is_mip and abs(info.mip_dual_bound) < highspy.kHighsInf:
+        bound = sign * info.mip_dual_bound
+    elif not is_mip and status == kinds.kOptimal:
+        bound = sign * info.objective_function_value
+    if not has_plan:
+        return Answer("unknown", None, bound, {}, seconds)
+    values = highs.getSolution().col_value
+    found = {id(var): float(value) for var, value in zip(form.columns, values, strict=True)}
+    proven = "optimal" if status == kinds.kOptimal else "feasible"
+    return Answer(proven, sign * info.objective_function_value, bound, found, seconds)  # type: ignore[arg-type]
+
+
+def _bound(value: float | None, otherwise: float) -> float:
+    return otherwise if value is None else float(value)
