@@ -1,0 +1,1 @@
+"""The dashboard's shell: the only importer of streamlit, together with pages."""

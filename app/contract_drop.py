@@ -1,0 +1,58 @@
+"""A dropped contract file finds its place in the workspace. No streamlit in here."""
+
+from __future__ import annotations
+
+from pathlib import PurePath
+
+from app import scenario
+from app.workspace import names, read
+from torchsplit_core.files import read_text
+from torchsplit_core.planning.request_hash import request_hash
+from torchsplit_core.planning.validate import validate
+from torchsplit_core.storage import KINDS, Artifact, Workspace
+from torchsplit_core.values import InputFault, PartitionOutcome, PlanOutcome, PlanRequest, Profile
+
+
+def drop(workspace: Workspace, file: str, data: bytes) -> Artifact:
+    """Store a contract file under the name its content suggests. Raises InputFault where it is none, or makes no sense."""
+    if not data:
+        raise InputFault(file, "an empty file", "a contract file is JSON", "Choose another file.")
+    try:
+        text = data.decode("utf-8")
+    except UnicodeDecodeError as error:
+        raise InputFault(
+            file, "binary data", "a contract file is JSON text", "Choose another file."
+        ) from error
+    format_name, value = read_text(text, origin=file)
+    kind = format_name.removeprefix("torchsplit.")
+    if kind not in KINDS:
+        raise InputFault(
+            file, format_name, "the workspace keeps graphs, profiles, cuts, plan requests and plans",
+            "Use the command line for this file.",
+        )  # fmt: skip
+    if isinstance(value, PlanRequest):
+        validate(value)
+    name = _name(workspace, kind, value, PurePath(file).name.partition(".")[0] or "imported")
+    artifact = workspace.put_bytes(kind, name, data)
+    if kind in ("plan_request", "plan"):
+        scenario.choose(workspace, name)
+    return artifact
+
+
+def _name(workspace: Workspace, kind: str, value: object, stem: str) -> str:
+    """A profile under its source, a plan beside the request it answers, a graph beside its profile."""
+    if isinstance(value, Profile):
+        return value.source[:120].strip() or stem
+    if isinstance(value, PartitionOutcome) and value.source:
+        stages = len(value.candidates[0].stages) if value.candidates else 1
+        return f"{value.source[:100]} in {stages}"
+    if isinstance(value, PlanOutcome):
+        for found in names(workspace, "plan_request"):
+            if request_hash(read(workspace, "plan_request", found)) == value.request_sha256:
+                return found
+    architecture = getattr(value, "architecture_hash", "")
+    if kind == "graph" and architecture:
+        for found in names(workspace, "profile"):
+            if read(workspace, "profile", found).architecture_hash == architecture:
+                return found
+    return stem

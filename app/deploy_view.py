@@ -1,0 +1,89 @@
+"""The Deploy page: the files that make the plan real, one tab a format."""
+
+from __future__ import annotations
+
+import io
+import zipfile
+from collections.abc import Sequence
+
+import streamlit as st
+
+from app import navigation, scenario
+from app.numbers import plain
+from torchsplit_core.deployment import FORMATS, DeploymentFile, deploy
+from torchsplit_core.storage import Workspace
+from torchsplit_core.values import PlanOutcome
+
+LANGUAGES = {"yaml": "yaml", "yml": "yaml", "sh": "bash", "json": "json", "md": "markdown", "py": "python"}
+TITLES = {"mig-parted": "mig-parted", "nvidia-smi": "nvidia-smi", "kubernetes": "Kubernetes"}
+
+
+def show(workspace: Workspace) -> None:
+    """The whole page for the current scenario's plan."""
+    name, plan = scenario.name(workspace), scenario.plan(workspace)
+    if name is None or plan is None:
+        st.write("Here you will get the files that cut the GPUs as planned and start the models on them.")
+        navigation.link("Plan" if name else "Models", "Make a plan first")
+        return
+    if plan.status not in ("optimal", "feasible"):
+        st.warning("This scenario has no plan to deploy: the Plan page says why.")
+        navigation.link("Plan", "To the plan")
+        return
+    _head(name, plan)
+    files = deploy(plan, FORMATS)
+    tabs = st.tabs([TITLES.get(kind, kind) for kind in FORMATS] + ["What it does and disrupts"])
+    for tab, kind in zip(tabs, FORMATS, strict=False):
+        with tab:
+            for file in deploy(plan, (kind,))[1:]:
+                _file(file)
+    with tabs[-1]:
+        _file(files[0], shown=True)
+    st.download_button(
+        "All files (zip)",
+        zipped(files),
+        f"{name}.deploy.zip",
+        "application/zip",
+        type="primary",
+        on_click="ignore",
+    )
+
+
+def _head(name: str, plan: PlanOutcome) -> None:
+    cut = sum(bool(gpu.slices) for gpu in plan.gpus)
+    slices = sum(len(gpu.slices) for gpu in plan.gpus)
+    with st.container(horizontal=True, vertical_alignment="center"):
+        st.markdown(f"**{plain(name)}**: {slices} slices on {cut} GPUs", width="content")
+        st.badge("untested on hardware", color="yellow")
+    st.warning(
+        f"Applying removes every MIG instance that exists on these {cut} GPUs and stops what runs on them. "
+        "The scripts show what they would do, and change nothing until told to apply."
+    )
+
+
+def _file(file: DeploymentFile, *, shown: bool = False) -> None:
+    extension = file.name.rpartition(".")[2]
+    with st.container(border=True):
+        with st.container(horizontal=True, vertical_alignment="center", horizontal_alignment="distribute"):
+            st.markdown(f"**{plain(file.name)}**", width="content")
+            flat = file.name.replace("/", "-")
+            st.download_button(
+                "Download", file.text, flat, "text/plain", key=f"get-{file.name}", on_click="ignore"
+            )
+        if shown:
+            st.markdown(file.text)
+        else:
+            st.code(
+                file.text, language=LANGUAGES.get(extension), height=min(480, 60 + 21 * file.text.count("\n"))
+            )
+
+
+def zipped(files: Sequence[DeploymentFile]) -> bytes:
+    """All files as one zip archive; scripts keep their executable bit."""
+    buffer = io.BytesIO()
+    with zipfile.ZipFile(buffer, "w", zipfile.ZIP_DEFLATED) as archive:
+        for file in files:
+            entry = zipfile.ZipInfo(file.name, (1980, 1, 1, 0, 0, 0))
+            entry.compress_type = zipfile.ZIP_DEFLATED
+            entry.external_attr = (0o100755 if file.executable else 0o100644) << 16
+            archive.writestr(entry, file.text)
+    return buffer.getvalue()

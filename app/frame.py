@@ -1,0 +1,64 @@
+"""What every page has: the open workspace, its heading, running work, and faults as one red line."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import streamlit as st
+
+from app import job_panel, workspace
+from app.numbers import plain
+from torchsplit_core.storage import Workspace
+from torchsplit_core.values import InputFault
+
+# Layout only; colours come from the theme. `st-key-…` is the class Streamlit gives a keyed container.
+STYLE = """<style>
+[data-testid="stMainBlockContainer"] { padding-top: 3rem; padding-bottom: 3rem; }
+[data-testid="stMetricValue"], table.ts { font-variant-numeric: tabular-nums; }
+[data-testid="stMetricLabel"] p { white-space: normal; }
+.st-key-stale { opacity: .6; transition: opacity .2s; }
+table.ts { border-collapse: collapse; width: 100%; font-size: .875rem; }
+table.ts th { font-weight: 500; text-align: left; padding: .3rem .5rem;
+  border-bottom: 1px solid color-mix(in srgb, currentColor 25%, transparent); }
+table.ts td { padding: .4rem .5rem; border-bottom: 1px solid color-mix(in srgb, currentColor 10%, transparent); }
+table.ts th.n, table.ts td.n { text-align: right; white-space: nowrap; }
+table.ts i.swatch { display: inline-block; width: .7em; height: .7em; border-radius: 2px; margin-right: .5em; }
+table.ts span.bar { display: block; position: relative; height: .8rem; min-width: 5rem; border-radius: 3px;
+  background: color-mix(in srgb, currentColor 9%, transparent); }
+table.ts span.bar i { display: block; height: 100%; border-radius: 3px; }
+table.ts span.bar b { position: absolute; top: -.2rem; bottom: -.2rem; width: 2px; background: currentColor; }
+div.wide { overflow-x: auto; }
+</style>"""
+
+
+def run(menu: Callable[[Workspace], Any]) -> None:
+    """One run of the app: the menu, then the chosen page."""
+    with telling():
+        menu(workspace.current()).run()
+
+
+def open_page(title: str) -> Workspace:
+    """The heading of a page, messages of the last action, and work in progress; the open workspace."""
+    opened = workspace.current()
+    st.html(STYLE)
+    st.title(title, anchor=False)
+    for text in st.session_state.pop("said", []):
+        st.success(plain(text))
+    job_panel.show(opened)
+    return opened
+
+
+def say(text: str) -> None:
+    """Tell the user after the next rerun that something was done."""
+    st.session_state.setdefault("said", []).append(text)
+
+
+@contextlib.contextmanager
+def telling() -> Iterator[None]:
+    """A user's fault becomes one red line; the page goes on and nothing stored is lost."""
+    try:
+        yield
+    except InputFault as fault:
+        st.error(plain(str(fault)))

@@ -1,0 +1,252 @@
+"""The Models page: two doors for a newcomer, then the workspace's models and how to bring in more."""
+
+from __future__ import annotations
+
+import html
+import os
+import re
+from dataclasses import dataclass
+
+import streamlit as st
+
+from app import execution, frame, navigation, scenario
+from app.numbers import plain
+from app.workspace import keep_name, names, read, store, use
+from sample_models.registry import SAMPLES
+from torchsplit_core import jobs
+from torchsplit_core.hardware import catalogue
+from torchsplit_core.storage import Workspace
+from torchsplit_core.values import InputFault, Profile
+from torchsplit_core.workflow import measured_mix
+
+TRACE_JOB = "torchsplit_core.workflow:trace_job"
+PROFILE_JOB = "torchsplit_core.workflow:profile_job"
+LARGEST_UPLOAD_BYTES = 512 * 2**20
+
+
+@dataclass(frozen=True, slots=True)
+class ModelEntry:
+    """A model of the workspace by its source, and what is known of it."""
+
+    source: str
+    nodes: int | None
+    profile: Profile | None
+
+    @property
+    def basis(self) -> str:
+        """measured, emulated or estimated: the best its profile has; "" without one."""
+        found = {row.basis for row in self.profile.rows} if self.profile else set()
+        return next((basis for basis in ("measured", "emulated", "estimated") if basis in found), "")
+
+
+def show(workspace: Workspace) -> None:
+    """The whole page."""
+    entries = entries_of(workspace)
+    if not entries and not names(workspace, "plan_request"):
+        st.write("From models to a plan of who gets which slice of your GPUs. Choose a door to begin.")
+        _earlier(workspace)
+        doors(workspace)
+        with st.expander("Or begin with a model of your own"):
+            _bring_in(workspace)
+        return
+    st.write(f"{len(entries)} model{'s' if len(entries) != 1 else ''} in this workspace.")
+    _table(workspace, entries)
+    _actions(workspace, entries)
+    with st.expander("Add a model"):
+        _bring_in(workspace)
+    with st.expander("The two doors again"):
+        doors(workspace)
+
+
+def doors(workspace: Workspace) -> None:
+    """The two ways to a plan in at most three clicks."""
+    left, right = st.columns(2, gap="medium")
+    with left.container(border=True, height="stretch", key="door-measured"):
+        st.subheader("Measured A100 mix", anchor=False)
+        st.badge("measured", color="green")
+        st.write(
+            "Eleven models with real measurements on MIG slices of an A100-80GB (ParvaGPU, SC'24), "
+            "shipped with TorchSplit. A plan in seconds; nothing is traced or run."
+        )
+        if st.button("Plan the measured mix", type="primary", key="door-1"):
+            with frame.telling():
+                name = measured_mix(workspace)
+                scenario.start_plan(workspace, name)
+                navigation.go("Plan")
+    with right.container(border=True, height="stretch", key="door-samples"):
+        st.subheader("Sample models, measured here", anchor=False)
+        st.badge("measured on this CPU, estimated for the GPU", color="yellow")
+        st.write(
+            "CLIP-, BERT-, FastPitch- and OCR-like models at real dimensions: traced and timed on this machine, "
+            "estimated for the GPUs you choose, and planned. About a minute."
+        )
+        kind_column, count_column = st.columns([2, 1])
+        kinds = list(catalogue())
+        kind = kind_column.selectbox("GPU type", kinds, kinds.index("A100-80GB"), key="door-2-type")
+        count = count_column.number_input("How many", 1, 4096, 2, key="door-2-count")
+        if st.button("Trace, measure and plan the samples", type="primary", key="door-2"):
+            with frame.telling():
+                parameters = {"gpus": [[kind, int(count)]], **_door_sources()}
+                jobs.start(workspace, "Sample models, measured here", scenario.SAMPLES_JOB, parameters)
+                navigation.go("Plan")
+
+
+def _door_sources() -> dict[str, list[str]]:
+    """Other sources than the door's own, where the server was started with TORCHSPLIT_DOOR_SAMPLES."""
+    told = os.environ.get("TORCHSPLIT_DOOR_SAMPLES", "")
+    sources = [source.strip() for source in told.split(",") if source.strip()]
+    return {"sources": sources} if sources else {}
+
+
+def _earlier(workspace: Workspace) -> None:
+    """Other workspaces on this machine, so that an address without one loses nothing."""
+    others = {
+        info.id: info.name
+        for info in store().workspaces()
+        if info.id != workspace.id and Workspace(store(), info.id).artifacts()
+    }
+    if not others:
+        return
+    with st.container(horizontal=True, vertical_alignment="bottom"):
+        chosen = st.selectbox(
+            "Go on with an earlier workspace", list(others), format_func=others.__getitem__, width=320
+        )
+        if st.button("Open"):
+            use(store().open(chosen))
+            st.rerun()
+
+
+def entries_of(workspace: Workspace) -> list[ModelEntry]:
+    """The workspace's models: everything traced or profiled, by source."""
+    graphs, profiles = names(workspace, "graph"), names(workspace, "profile")
+    entries = []
+    for source in sorted({*graphs, *profiles}):
+        graph = read(workspace, "graph", source) if source in graphs else None
+        profile = read(workspace, "profile", source) if source in profiles else None
+        entries.append(ModelEntry(source, len(graph.nodes) if graph else None, profile))
+    return entries
+
+
+def _table(workspace: Workspace, entries: list[ModelEntry]) -> None:
+    if not entries:
+        st.info("No model is stored here yet. Add one below.")
+        return
+    rows = [
+        f"<tr><td>{html.escape(entry.source)}</td>"
+        f"<td>{'traced' if entry.nodes is not None else 'not traced'}</td>"
+        f'<td class="n">{entry.nodes if entry.nodes is not None else "n/a"}</td>'
+        f"<td>{entry.basis or 'not profiled'}</td>"
+        f'<td class="n">{len(entry.profile.rows) if entry.profile else 0}</td>'
+        f"<td>{html.escape(str((entry.profile.environment.get('device') or '') if entry.profile else ''))}</td></tr>"
+        for entry in entries
+    ]
+    head = '<th>model</th><th>graph</th><th class="n">nodes</th><th>profile</th><th class="n">rows</th><th>device</th>'
+    st.html(
+        f'<div class="wide" tabindex="0"><table class="ts"><thead><tr>{head}</tr></thead>'
+        f"<tbody>{''.join(rows)}</tbody></table></div>"
+    )
+
+
+def _actions(workspace: Workspace, entries: list[ModelEntry]) -> None:
+    if not entries:
+        return
+    with st.container(horizontal=True, vertical_alignment="bottom"):
+        chosen = st.selectbox("Model", [entry.source for entry in entries], width=360, key="action-model")
+        entry = next(entry for entry in entries if entry.source == chosen)
+        sample = chosen.startswith("sample:")
+        if st.button(
+            "Trace", disabled=not sample, help=None if sample else "An upload is traced when it is added."
+        ):
+            jobs.start(workspace, f"Trace {chosen}", TRACE_JOB, {"source": chosen})
+            st.rerun()
+        if st.button(
+            "Profile",
+            disabled=not sample,
+            help=None if sample else "Choose device and batches on the Profile page.",
+        ):
+            jobs.start(workspace, f"Profile {chosen}", PROFILE_JOB, {"source": chosen})
+            st.rerun()
+        if st.button("Remove", help="Forget this model's graph, profile and cuts; plans that use it stay."):
+            for kind in ("graph", "profile"):
+                workspace.remove(kind, entry.source)
+            for cut in names(workspace, "partition"):
+                if cut.startswith(f"{entry.source} in "):
+                    workspace.remove("partition", cut)
+            frame.say(f"Removed {entry.source}.")
+            st.rerun()
+
+
+def _bring_in(workspace: Workspace) -> None:
+    samples, files = st.tabs(["A sample model", "A file of yours"])
+    with samples:
+        _sample(workspace)
+    with files:
+        _upload(workspace)
+
+
+def _sample(workspace: Workspace) -> None:
+    by_name = {sample.name: sample for sample in SAMPLES}
+    name = st.selectbox("Sample", list(by_name), format_func=lambda key: by_name[key].title, key="sample")
+    sample = by_name[name]
+    st.caption(f"{plain(sample.sentence)} Large: {plain(sample.large)}.")
+    sizes = [size for size in sample.sizes if size in ("small", "large")]
+    size = st.segmented_control("Size", sizes, default=sizes[0], required=True, key="sample-size")
+    source = f"sample:{name}" + ("@large" if size == "large" else "")
+    with st.container(horizontal=True):
+        if st.button("Trace the sample", type="primary"):
+            jobs.start(workspace, f"Trace {source}", TRACE_JOB, {"source": source})
+            st.rerun()
+        if st.button("Trace and profile it"):
+            jobs.start(workspace, f"Profile {source}", PROFILE_JOB, {"source": source})
+            st.rerun()
+
+
+def _upload(workspace: Workspace) -> None:
+    if execution.refused():
+        st.warning(execution.REFUSED)
+    file = st.file_uploader(
+        "A .pt2 file of torch.export, or a .py file with a SplitClient", type=["pt2", "py"], key="upload"
+    )
+    if file is None:
+        return
+    python = file.name.endswith(".py")
+    entry = st.text_input("Name of the SplitClient in the file", placeholder="MyClient") if python else ""
+    trust = st.checkbox(execution.TRUST_LABEL, disabled=execution.refused(), help=execution.TRUST_TEXT)
+    st.caption(
+        execution.TRUST_TEXT
+        if python
+        else "Without trust a .pt2 is read, never executed: its figures are estimated."
+    )
+    left, right = st.columns(2)
+    with frame.telling():
+        if left.button("Trace this file", type="primary"):
+            _start_upload(workspace, file.name, file.getvalue(), entry, trust, TRACE_JOB)
+        if right.button("Trace and profile this file"):
+            _start_upload(workspace, file.name, file.getvalue(), entry, trust, PROFILE_JOB)
+
+
+def _start_upload(workspace: Workspace, file: str, data: bytes, entry: str, trust: bool, target: str) -> None:
+    """Store the upload, then trace (and profile) it in a job. Raises InputFault for what is clearly no model."""
+    python = file.endswith(".py")
+    trust = trust and not execution.refused()
+    if not data:
+        raise InputFault("upload", file, "the file is not empty", "Choose another file.")
+    if python and not trust:
+        raise InputFault(
+            "upload",
+            file,
+            "a .py file is executed only when it is trusted",
+            "Tick the box, or upload a .pt2.",
+        )
+    if python and not re.fullmatch(r"[A-Za-z_]\w*", entry):
+        raise InputFault(
+            "SplitClient", entry, "it is the name of a class or function in the file", "Enter its name."
+        )
+    workspace.put_bytes("upload", file, data)
+    keep_name(workspace)
+    source = f"{file}:{entry}" if python else file
+    verb = "Trace" if target == TRACE_JOB else "Profile"
+    # An older graph under this name may be of another file.
+    workspace.remove("graph", source)
+    jobs.start(workspace, f"{verb} {source}", target, {"source": source, "upload": file, "trust": trust})
+    st.rerun()

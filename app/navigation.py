@@ -1,0 +1,65 @@
+"""The navigation is the pipeline: which pages there are, in which order, and which have a result."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, NoReturn
+
+import streamlit as st
+
+from app import scenario
+from torchsplit_core.storage import Workspace
+
+PAGES_FOLDER = Path(__file__).resolve().parent.parent / "pages"
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    """A page: its name in the menu and the kinds of result that fill its dot."""
+
+    title: str
+    file: str
+    kinds: tuple[str, ...] = ()
+
+
+PIPELINE = (
+    Step("Models", "models.py", ("graph", "profile", "upload")),
+    Step("Graph", "graph.py", ("graph",)),
+    Step("Profile", "profile.py", ("profile",)),
+    Step("Plan", "plan.py", ("plan",)),
+    Step("Deploy", "deploy.py", ("plan",)),
+)
+WORKSPACE = Step("Workspace", "workspace.py")
+
+
+def _filled(step: Step, workspace: Workspace) -> bool:
+    if step.title == "Deploy":
+        plan = scenario.plan(workspace)
+        return plan is not None and plan.status in ("optimal", "feasible")
+    return any(artifact.kind in step.kinds for artifact in workspace.artifacts())
+
+
+def _page(step: Step, title: str) -> Any:
+    first = step is PIPELINE[0]
+    return st.Page(PAGES_FOLDER / step.file, title=title, default=first)
+
+
+def menu(workspace: Workspace) -> Any:
+    """Draw the navigation, a filled dot beside every step that has a result, and return the page to run."""
+    pipeline = [_page(step, f"{'●' if _filled(step, workspace) else '○'} {step.title}") for step in PIPELINE]
+    return st.navigation({"": pipeline, "Workspace": [_page(WORKSPACE, workspace.name)]}, expanded=True)
+
+
+def go(title: str) -> NoReturn:
+    """Leave for the page of that title."""
+    st.switch_page(_page(_step(title), title))
+
+
+def link(title: str, label: str) -> None:
+    """A link to the page of that title."""
+    st.page_link(_page(_step(title), title), label=label)
+
+
+def _step(title: str) -> Step:
+    return next(step for step in (*PIPELINE, WORKSPACE) if step.title == title)

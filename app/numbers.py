@@ -1,0 +1,67 @@
+"""Numbers as people read them: thin spaces, units, few figures on pictures, "n/a" for what is unknown."""
+
+from __future__ import annotations
+
+import math
+import re
+
+THIN = "\u202f"
+"""A thin space that does not break: between groups of thousands, and before a unit."""
+UNKNOWN = "n/a"
+
+
+def short(value: float | None, unit: str = "") -> str:
+    """At most three significant figures: 7121 → 7 120."""
+    return _shown(value, unit, 3)
+
+
+def exact(value: float | None, unit: str = "") -> str:
+    """Six significant figures, for tables."""
+    return _shown(value, unit, 6)
+
+
+def _shown(value: float | None, unit: str, figures: int) -> str:
+    if value is None or not math.isfinite(value):
+        return UNKNOWN
+    tail = f"{THIN}{unit}" if unit else ""
+    if value == 0:
+        return f"0{tail}"
+    if abs(value) < 1e-4:
+        return f"{value:.{figures - 1}e}{tail}"
+    decimals = max(0, figures - 1 - math.floor(math.log10(abs(value))))
+    rounded = round(value, figures - 1 - math.floor(math.log10(abs(value))))
+    text = f"{rounded:,.{decimals}f}".replace(",", THIN)
+    if "." in text:
+        text = text.rstrip("0").rstrip(".")
+    return text + tail
+
+
+def size(count: float | None) -> str:
+    """Bytes in the decimal unit that suits."""
+    if count is None:
+        return UNKNOWN
+    for unit, factor in (("GB", 1e9), ("MB", 1e6), ("kB", 1e3)):
+        if count >= factor:
+            return short(count / factor, unit)
+    return short(count, "B")
+
+
+def percent(share: float | None) -> str:
+    """A share as a percentage; a small one is never shown as zero."""
+    if share is None:
+        return UNKNOWN
+    if 0 < share < 1e-4:
+        return f"<{THIN}0.01{THIN}%"
+    return short(100 * share, "%")
+
+
+def duration(seconds: float) -> str:
+    """Seconds below two minutes, minutes above."""
+    if seconds < 120:
+        return f"{seconds:.0f}{THIN}s"
+    return f"{seconds // 60:.0f}{THIN}min {seconds % 60:02.0f}{THIN}s"
+
+
+def plain(text: str) -> str:
+    """A name for Streamlit's markdown: shown as it is, never interpreted."""
+    return re.sub(r"([\\`*_{}\[\]()#+!|~$<>:-])", r"\\\1", text)

@@ -1,0 +1,185 @@
+"""The left column of the Plan page: fleet, models, pairs, objective, and the button that plans."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import streamlit as st
+
+from app import frame, navigation, request_edit, scenario
+from app.numbers import THIN
+from app.plan_summary import OBJECTIVES, SHARINGS
+from app.workspace import names, read
+from torchsplit_core.hardware import catalogue
+from torchsplit_core.planning.request_hash import request_hash
+from torchsplit_core.storage import Workspace
+from torchsplit_core.values import PlanRequest, SolverOptions
+
+Column = st.column_config
+
+
+def show(workspace: Workspace, name: str, request: PlanRequest) -> None:
+    """The editors; edits stay in the page until Plan stores them."""
+    st.fragment(_editors)(workspace, name, request)
+
+
+def _editors(workspace: Workspace, name: str, request: PlanRequest) -> None:
+    # A stored edit is the new ground of the tables: with another key they forget what was typed.
+    mark = request_hash(request)[:12]
+    with st.container(border=True):
+        st.subheader("Fleet", anchor=False)
+        fleet = st.data_editor(
+            request_edit.fleet_table(request),
+            num_rows="dynamic",
+            hide_index=True,
+            key=f"fleet-{mark}",
+            alt="GPU types of the fleet and how many of each",
+            column_config={
+                "type": Column.SelectboxColumn(
+                    "GPU type", options=list(catalogue()), required=True, width="medium"
+                ),
+                "count": Column.NumberColumn(
+                    "count", min_value=1, step=1, required=True, default=1, width="small"
+                ),
+            },
+        )
+    with st.container(border=True):
+        st.subheader("Models", anchor=False)
+        models, added, profiles = _models(workspace, request, mark)
+    with st.container(border=True):
+        st.subheader("Together on one GPU", anchor=False)
+        pairs = st.data_editor(
+            request_edit.pairs_table(request),
+            num_rows="dynamic",
+            hide_index=True,
+            key=f"pairs-{mark}",
+            alt="Models that must or would rather share a GPU",
+            column_config={
+                "models": Column.MultiselectColumn(
+                    "models", options=[model.name for model in request.models], required=True, width="medium"
+                ),
+                "mode": Column.SelectboxColumn(
+                    "mode",
+                    options=list(request_edit.TOGETHER.values()),
+                    default="must",
+                    required=True,
+                    width="small",
+                ),
+                "megabytes": Column.NumberColumn(
+                    "MB a request", min_value=0.0, width="small", help="What a separation sends between GPUs."
+                ),
+            },
+        )
+    with st.container(border=True):
+        st.subheader("Objective", anchor=False)
+        kind, sharing, limit = _objective(request, mark)
+    if st.button("Plan", type="primary", width="stretch", key="plan"):
+        with frame.telling():
+            edited = replace(
+                request,
+                objective=replace(request.objective, kind=kind),
+                sharing=sharing,
+                solver=SolverOptions(limit),
+            )
+            edited = request_edit.with_fleet(edited, fleet)
+            edited = request_edit.with_pairs(edited, pairs)
+            edited = request_edit.with_models(edited, models)
+            edited = request_edit.with_added(edited, added, profiles)
+            plan_again(workspace, name, edited)
+
+
+def plan_again(workspace: Workspace, name: str, request: PlanRequest, *, then: str | None = None) -> None:
+    """Store a request under the scenario's name, plan it, and show the page `then` (this one by default).
+
+    Raises InputFault, with nothing stored, where the request is wrong.
+    """
+    profiles = request_edit.profiles_by_model(stored_profiles(workspace))
+    partitions = [read(workspace, "partition", found) for found in names(workspace, "partition")]
+    request = request_edit.checked(request_edit.with_points(request, profiles, partitions))
+    workspace.put("plan_request", name, request)
+    scenario.start_plan(workspace, name)
+    if then is not None:
+        navigation.go(then)
+    st.rerun()
+
+
+def stored_profiles(workspace: Workspace) -> list[Any]:
+    """Every profile of the workspace, newest first."""
+    return [read(workspace, "profile", found) for found in names(workspace, "profile")]
+
+
+def _models(workspace: Workspace, request: PlanRequest, mark: str) -> tuple[Any, list[str], dict[str, Any]]:
+    models = st.data_editor(
+        request_edit.models_table(request),
+        num_rows="delete",
+        hide_index=True,
+        key=f"models-{mark}",
+        alt="What each model asks for",
+        disabled=["model"],
+        column_config={
+            "model": Column.TextColumn("model", width="small"),
+            "demand": Column.NumberColumn(
+                "demand, req/s", format="%.6g", width="small", help="Requests per second asked for."
+            ),
+            "limit": Column.NumberColumn(
+                "service p95 ≤, ms",
+                format="%.6g",
+                width="small",
+                help="Longest time of one batch, without waiting. Empty: no limit.",
+            ),
+            "least": Column.NumberColumn(
+                "at least, req/s",
+                format="%.6g",
+                width="small",
+                help="A plan that serves less is refused. Empty: no minimum.",
+            ),
+            "weight": Column.NumberColumn("weight", format="%.6g", width="small"),
+            "cap": Column.CheckboxColumn(
+                "cap", width="small", help="Throughput above the demand counts for nothing."
+            ),
+        },
+    )
+    profiles = request_edit.profiles_by_model(stored_profiles(workspace))
+    more = [found for found in profiles if found not in {model.name for model in request.models}]
+    added = (
+        st.multiselect("Add models", more, key=f"added-{mark}", placeholder="profiled here") if more else []
+    )
+    return models, added, profiles
+
+
+def _objective(request: PlanRequest, mark: str) -> tuple[Any, Any, float]:
+    kinds, ways = list(OBJECTIVES), list(SHARINGS)
+    kind = st.selectbox(
+        "What is best",
+        kinds,
+        kinds.index(request.objective.kind),
+        format_func=OBJECTIVES.__getitem__,
+        key=f"kind-{mark}",
+    )
+    sharing = st.selectbox(
+        "Slices", ways, ways.index(request.sharing), format_func=SHARINGS.__getitem__, key=f"sharing-{mark}"
+    )
+    limit = st.number_input(
+        f"Search at most, in{THIN}s",
+        1.0,
+        3600.0,
+        min(max(request.solver.time_limit_s, 1.0), 3600.0),
+        5.0,
+        key=f"limit-{mark}",
+    )
+    return kind, sharing, float(limit)
+
+
+def first_request(workspace: Workspace) -> None:
+    """Where there are profiles but no request: choose a fleet and make one."""
+    profiles = request_edit.profiles_by_model(stored_profiles(workspace))
+    chosen = st.multiselect("Models to serve", list(profiles), list(profiles))
+    left, right = st.columns(2)
+    kinds = list(catalogue())
+    kind = left.selectbox("GPU type", kinds, kinds.index("A100-80GB"))
+    count = right.number_input("How many", 1, 4096, 2)
+    if st.button("Plan these models", type="primary"):
+        with frame.telling():
+            request = request_edit.new_request(chosen, profiles, str(kind), int(count))
+            plan_again(workspace, "plan", request)

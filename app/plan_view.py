@@ -1,0 +1,181 @@
+"""The Plan page: who gets which slice, how good that is, and what stands in the way."""
+
+from __future__ import annotations
+
+import html
+
+import pandas as pd
+import streamlit as st
+
+from app import frame, navigation, plan_editor, request_edit, scenario
+from app.charts.colours import model_colours
+from app.charts.slice_map import fleet_svg, slice_table
+from app.numbers import exact, plain, short
+from app.plan_summary import basis_badge, demand_words, metrics, relaxation_words, status_badge
+from app.workspace import names
+from torchsplit_core.storage import Workspace
+from torchsplit_core.values import PlanOutcome, PlanRequest
+
+
+def show(workspace: Workspace) -> None:
+    """The whole page for the current scenario."""
+    name = scenario.name(workspace)
+    if name is None:
+        _nothing_yet(workspace)
+        return
+    request, plan = scenario.request(workspace), scenario.plan(workspace)
+    working = bool(scenario.running(workspace, scenario.PLAN_JOB, scenario.SAMPLES_JOB))
+    _headline(workspace, name, request, plan, working)
+    if plan is not None:
+        with st.container(key="stale" if working else "numbers"):
+            _metrics(plan)
+    left, right = st.columns([5, 12], gap="medium")
+    with left:
+        if request is not None:
+            plan_editor.show(workspace, name, request)
+        else:
+            st.info(
+                "This plan came without its request: drop the request file on the Workspace page to change it."
+            )
+    with right:
+        if plan is None:
+            _not_planned(working)
+        else:
+            with st.container(key="stale-map" if working else "map"):
+                _outcome(workspace, name, request, plan)
+    _downloads(workspace, name)
+
+
+def _nothing_yet(workspace: Workspace) -> None:
+    if names(workspace, "profile"):
+        st.write("Here you will see which slice of which GPU every model gets. Say what to serve on what:")
+        plan_editor.first_request(workspace)
+        return
+    if scenario.running(workspace, scenario.SAMPLES_JOB):
+        st.info("The models are traced and profiled first; the plan appears here by itself.")
+        return
+    st.write("Here you will see which slice of which GPU every model gets, and how good that is.")
+    navigation.link("Models", "Choose models first")
+
+
+def _headline(
+    workspace: Workspace, name: str, request: PlanRequest | None, plan: PlanOutcome | None, working: bool
+) -> None:
+    known = list(dict.fromkeys((*names(workspace, "plan_request"), *names(workspace, "plan"))))
+    with st.container(horizontal=True, vertical_alignment="center"):
+        if len(known) > 1:
+            chosen = st.selectbox(
+                "Scenario", known, known.index(name), label_visibility="collapsed", width=320
+            )
+            if chosen != name:
+                scenario.choose(workspace, chosen)
+                st.rerun()
+        else:
+            st.markdown(f"Scenario **{plain(name)}**", width="content")
+        if plan is not None:
+            badges = [status_badge(plan), basis_badge(plan, request)]
+            for badge in filter(None, badges):
+                st.badge(badge.text, color=badge.colour)  # type: ignore[arg-type]
+            if request is not None and not working and not scenario.answers(plan, request):
+                st.badge("answers an earlier request: plan again", color="yellow")
+            if plan.status in ("optimal", "feasible"):
+                st.space("stretch")
+                if st.button("Deploy this plan", type="primary"):
+                    navigation.go("Deploy")
+
+
+def _metrics(plan: PlanOutcome) -> None:
+    if plan.status not in ("optimal", "feasible"):
+        return
+    for column, item in zip(st.columns(4), metrics(plan), strict=True):
+        column.metric(
+            item.label, item.value, item.note, help=item.help or None, border=True,
+            delta_color="off", delta_arrow="off", height="stretch",
+        )  # fmt: skip
+
+
+def _not_planned(working: bool) -> None:
+    if working:
+        st.info("The first plan appears here as soon as it is found and checked.")
+    else:
+        st.info("Not planned yet: press Plan.")
+
+
+def _outcome(workspace: Workspace, name: str, request: PlanRequest | None, plan: PlanOutcome) -> None:
+    for warning in plan.warnings[:5]:
+        st.warning(plain(warning))
+    if len(plan.warnings) > 5:
+        st.caption(f"{len(plan.warnings) - 5} more warnings are in the plan's file.")
+    if plan.status == "infeasible":
+        _infeasible(workspace, name, request, plan)
+        return
+    if plan.status == "timeout":
+        limit = f" in {short(request.solver.time_limit_s, 's')}" if request else ""
+        st.warning(
+            f"No plan was found{limit}, and none was ruled out. Give the search more time, or ask for less."
+        )
+        return
+    colours = model_colours([model.name for model in (request.models if request else plan.models)])
+    demands = {model.name: model.demand_rps for model in request.models} if request else None
+    with st.container(border=True):
+        st.subheader("Slices", anchor=False)
+        st.html(fleet_svg(plan, colours, demands))
+        with st.expander("The same as a table"):
+            st.dataframe(pd.DataFrame(slice_table(plan, demands)), hide_index=True, alt="Every slice and who has it")
+    with st.container(border=True):
+        st.subheader("What each model gets", anchor=False)
+        st.html(_models_table(plan, request, colours))
+
+
+def _infeasible(workspace: Workspace, name: str, request: PlanRequest | None, plan: PlanOutcome) -> None:
+    with st.container(border=True):
+        st.subheader("No plan can meet every demand on this fleet", anchor=False)
+        for conflict in plan.conflicts:
+            demands = "; ".join(demand_words(demand) for demand in conflict.demands)
+            st.markdown(f"- **Not together:** {plain(demands)}. {plain(conflict.message)}")
+        if plan.least_relaxation:
+            st.markdown("The smallest changes that make it possible:")
+            for change in plan.least_relaxation:
+                st.markdown(f"- {plain(relaxation_words(change))}")
+            if request is not None and st.button("Apply these changes and plan", type="primary"):
+                with frame.telling():
+                    relaxed = request_edit.with_relaxation(request, plan.least_relaxation)
+                    plan_editor.plan_again(workspace, name, relaxed)
+        else:
+            st.markdown("No change of a number helps: drop a co-location, or add a GPU.")
+
+
+def _models_table(plan: PlanOutcome, request: PlanRequest | None, colours: dict[str, str]) -> str:
+    """Worst-served first; the bar's mark is the demand."""
+    demands = {model.name: model.demand_rps for model in request.models} if request else {}
+    limits = {model.name: model.max_latency_ms for model in request.models} if request else {}
+    scale = max([1.0, *(model.normalised for model in plan.models)])
+    rows = []
+    for model in sorted(plan.models, key=lambda item: item.normalised):
+        colour = colours.get(model.name, "#888")
+        width = 100 * model.normalised / scale
+        limit = limits.get(model.name)
+        rows.append(
+            f'<tr><td><i class="swatch" style="background:{colour}"></i>{html.escape(model.name)}</td>'
+            f'<td><span class="bar" title="{exact(model.normalised)} × demand">'
+            f'<i style="width:{width:.1f}%;background:{colour}"></i><b style="left:{100 / scale:.1f}%"></b></span></td>'
+            f'<td class="n">{exact(round(model.normalised, 3))}</td>'
+            f'<td class="n">{exact(round(model.throughput_rps, 2))}</td>'
+            f'<td class="n">{exact(demands.get(model.name))}</td>'
+            f'<td class="n">{exact(round(model.latency_ms, 2)) if model.latency_ms is not None else "n/a"}</td>'
+            f'<td class="n">{exact(round(limit, 2)) if limit is not None else "none"}</td>'
+            f"<td>{html.escape(model.variant or 'not served')}</td></tr>"
+        )
+    head = (
+        '<th>model</th><th>throughput ÷ demand (mark: the demand)</th><th class="n">×</th><th class="n">req/s</th>'
+        '<th class="n">demand</th><th class="n">service p95, ms</th><th class="n">limit, ms</th><th>runs as</th>'
+    )
+    return f'<div class="wide" tabindex="0"><table class="ts"><thead><tr>{head}</tr></thead><tbody>{"".join(rows)}</tbody></table></div>'
+
+
+def _downloads(workspace: Workspace, name: str) -> None:
+    with st.container(horizontal=True):
+        for kind, label in (("plan_request", "Request (JSON)"), ("plan", "Plan (JSON)")):
+            if name in names(workspace, kind):
+                data = workspace.get_bytes(kind, name)
+                st.download_button(label, data, f"{name}.{kind}.json", "application/json", on_click="ignore")
