@@ -40,7 +40,7 @@ def leaf(name: str, kind: str = "input", size: int = 100) -> GraphNode:
 
 
 def masked_encoder(layers: int = 3) -> TorchGraph:
-    """A residual encoder as traced: weights, a mask for every layer, getitem, views, dead and constant nodes."""
+    """A residual encoder as traced: weights, a mask for all layers, getitem, views, dead and constant."""
     nodes = [leaf("ids"), leaf("mask"), leaf("embedding", "parameter", 5000), leaf("positions", "buffer", 64)]
     nodes += [
         op("embed", "ids", "embedding", target="aten.embedding.default", module="embed"),

@@ -76,7 +76,8 @@ def test_symbolic_sizes_do_not_keep_a_view_apart():
     graph = TorchGraph((
         leaf("x"), leaf("w", "parameter"), op("n", "x", target="aten.sym_size.int", size=0),
         op("a", "x", "w"), op("v", "a", "n", target="aten.view.default"),
-        op("b", "v", "w"), op("u", "b", "n", target="aten.view.default"), GraphNode("output", "output", inputs=("u",)),
+        op("b", "v", "w"), op("u", "b", "n", target="aten.view.default"),
+        GraphNode("output", "output", inputs=("u",)),
     ))  # fmt: skip
     prepared = prepare(graph)
     assert prepared.unit_of["v"] == "a" and prepared.unit_of["u"] == "b"

@@ -48,8 +48,8 @@ class CollapsedGraph:
 def collapse(graph: TorchGraph, depth: int, expanded: frozenset[str] = frozenset()) -> CollapsedGraph:
     """Join operations by the first `depth` parts of their module path; weights are hidden.
 
-    A module path in `expanded` ("" for the whole model) is opened one level further. Operations directly in an open
-    module stand on their own. `depth` 0 draws the whole model as one node.
+    A module path in `expanded` ("" for the whole model) is opened one level further.
+    Operations directly in an open module stand on their own. `depth` 0 draws the whole model as one node.
     """
     shown = {node.id: node for node in graph.nodes if node.kind not in WEIGHT_KINDS}
     home = {name: _key(node, max(depth, 0), expanded) for name, node in shown.items()}

@@ -120,7 +120,7 @@ def prepare(graph: TorchGraph) -> PreparedGraph:
 
 
 def live_nodes(graph: TorchGraph) -> frozenset[str]:
-    """Every node that an output needs, and every input. Without output nodes: that some node reads or ends in."""
+    """Every node that an output needs, and every input; without output nodes all are live."""
     stack = [node.id for node in graph.nodes if node.kind in ("output", "input")]
     if not any(node.kind == "output" for node in graph.nodes):
         stack.extend(node.id for node in graph.nodes if not graph.users[node.id])

@@ -1,0 +1,22 @@
+"""Cutting a model into stages: costed requests, exact searches, candidates from a profile.
+
+`solve_partition` answers a partition request; `solve_partitioning_problem` makes the request
+from a graph and its profile. Neither needs torch.
+"""
+
+from torchsplit_core.partitioning.provider import (
+    PartitionProvider,
+    RegionCost,
+    solve_partitioning_problem,
+)
+from torchsplit_core.partitioning.solve import solve_partition
+from torchsplit_core.partitioning.verify import verify_candidate, verify_outcome
+
+__all__ = [
+    "PartitionProvider",
+    "RegionCost",
+    "solve_partition",
+    "solve_partitioning_problem",
+    "verify_candidate",
+    "verify_outcome",
+]

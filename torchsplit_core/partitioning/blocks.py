@@ -1,0 +1,206 @@
+"""A checked partition request, contracted to the blocks that no cut may divide.
+
+Nodes of one group form a block. In a contiguous pipeline, blocks on a cycle of the
+contracted graph share a stage too (whatever lies between two nodes of a stage is in that
+stage), so strongly connected blocks are merged. A `Source` is one node whose value leaves
+its block: the load rule counts it once for each device it enters, and once where it leaves.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from torchsplit_core.values import InputFault, PartitionRequest
+
+
+@dataclass(frozen=True, slots=True)
+class Block:
+    """Positions of request nodes that stay together; `name` says which, for messages."""
+
+    nodes: tuple[int, ...]
+    name: str
+    time_ms: float
+    memory_bytes: int
+
+
+@dataclass(frozen=True, slots=True)
+class Source:
+    """A node whose value other blocks read. `transfer_ms` is paid per device it enters, and once leaving."""
+
+    block: int
+    readers: tuple[int, ...]
+    transfer_ms: float
+
+
+@dataclass(frozen=True, slots=True)
+class BlockGraph:
+    """Blocks (in topological order when the request is contiguous) and the values between them."""
+
+    request: PartitionRequest
+    blocks: tuple[Block, ...]
+    sources: tuple[Source, ...]
+
+    @property
+    def total_ms(self) -> float:
+        """The time of all nodes."""
+        return math.fsum(block.time_ms for block in self.blocks)
+
+    @property
+    def edges(self) -> tuple[tuple[int, int], ...]:
+        """(block, reading block), each once."""
+        return tuple(dict.fromkeys((s.block, reader) for s in self.sources for reader in s.readers))
+
+    def stages(self, parts: Iterable[Iterable[int]]) -> tuple[tuple[str, ...], ...]:
+        """Node ids of each part (a set of blocks), in the order of the request."""
+        nodes = self.request.nodes
+        return tuple(
+            tuple(nodes[i].id for i in sorted(i for b in part for i in self.blocks[b].nodes))
+            for part in parts
+        )
+
+
+def check_request(request: PartitionRequest) -> None:
+    """Raises InputFault: no nodes, a duplicate or unknown id, a cycle, a negative or non-finite number, no device."""
+    if not request.nodes:
+        raise InputFault("nodes", [], "a request has at least one node", "Add the nodes of the graph.")
+    seen: set[str] = set()
+    for node in request.nodes:
+        where = f"node {node.id}"
+        if node.id in seen:
+            raise InputFault(where, node.id, "node ids are unique", "Rename one.")
+        seen.add(node.id)
+        for field in ("time_ms", "memory_bytes", "output_bytes"):
+            value = getattr(node, field)
+            if not (math.isfinite(value) and value >= 0):
+                raise InputFault(
+                    f"{where} {field}", value, "costs are finite and 0 or more", "Correct the number."
+                )
+    for edge in request.edges:
+        for end in (edge.source, edge.target):
+            if end not in seen:
+                raise InputFault(
+                    "edges", end, "an edge joins two nodes of the request", "Add the node or drop the edge."
+                )
+    devices = request.devices
+    if devices.count < 1:
+        raise InputFault("devices.count", devices.count, "at least one device", "Give a count of 1 or more.")
+    for name, value in (("memory_bytes", devices.memory_bytes), ("link_gb_per_s", devices.link_gb_per_s)):
+        if value is not None and not (math.isfinite(value) and value > 0):
+            raise InputFault(
+                f"devices.{name}", value, "a limit is above 0", "Give a number above 0, or null for none."
+            )
+    if request.top_k < 1:
+        raise InputFault("top_k", request.top_k, "at least one candidate", "Give 1 or more.")
+    if not request.solver.time_limit_s > 0:
+        raise InputFault(
+            "solver.time_limit_s", request.solver.time_limit_s, "a time limit is above 0", "Give seconds."
+        )
+    index = {node.id: i for i, node in enumerate(request.nodes)}
+    edges = [(index[e.source], index[e.target]) for e in request.edges]
+    component = strong_components(len(index), edges)
+    sizes: dict[int, int] = {}
+    for c in component:
+        sizes[c] = sizes.get(c, 0) + 1
+    for a, b in edges:
+        if a == b or (component[a] == component[b] and sizes[component[a]] > 1):
+            raise InputFault(
+                "edges", request.nodes[a].id, "the graph has no cycle", "Remove the edge that closes it."
+            )
+
+
+def contract(request: PartitionRequest) -> BlockGraph:
+    """The blocks of a request that `check_request` has passed."""
+    nodes = request.nodes
+    index = {node.id: i for i, node in enumerate(nodes)}
+    groups: dict[str, int] = {}
+    home = [groups.setdefault(n.group, len(groups)) if n.group is not None else -1 for n in nodes]
+    fresh = len(groups)
+    for i, h in enumerate(home):
+        if h < 0:
+            home[i], fresh = fresh, fresh + 1
+    edges = [(index[e.source], index[e.target]) for e in request.edges]
+    if request.contiguous:
+        merged = strong_components(fresh, [(home[a], home[b]) for a, b in edges])
+        home = [merged[h] for h in home]
+    numbers = {h: i for i, h in enumerate(sorted(set(home)))}
+    home = [numbers[h] for h in home]
+    members: list[list[int]] = [[] for _ in numbers]
+    for i, h in enumerate(home):
+        members[h].append(i)
+    readers: dict[int, dict[int, None]] = {}
+    for a, b in edges:
+        if home[a] != home[b]:
+            readers.setdefault(a, {})[home[b]] = None
+    link = request.devices.link_gb_per_s
+    return BlockGraph(
+        request=request,
+        blocks=tuple(
+            Block(
+                tuple(found),
+                _name(request, found),
+                math.fsum(nodes[i].time_ms for i in found),
+                sum(nodes[i].memory_bytes for i in found),
+            )
+            for found in members
+        ),
+        sources=tuple(
+            Source(home[a], tuple(sorted(found)), transfer_ms(nodes[a].output_bytes, link))
+            for a, found in readers.items()
+        ),
+    )
+
+
+def transfer_ms(output_bytes: float, link_gb_per_s: float | None) -> float:
+    """Time to send a value: bytes over a link of 1e9 bytes per second and GB/s; 0 without a link speed."""
+    return 0.0 if link_gb_per_s is None else output_bytes / (link_gb_per_s * 1e6)
+
+
+def _name(request: PartitionRequest, members: list[int]) -> str:
+    groups = sorted({request.nodes[i].group or "" for i in members} - {""})
+    if len(members) == 1 and not groups:
+        return f"node {request.nodes[members[0]].id}"
+    if len(groups) == 1:
+        return f"group {groups[0]}" + (
+            "" if all(request.nodes[i].group for i in members) else " with what lies between its nodes"
+        )
+    return "groups " + ", ".join(groups) + " (interleaved, so on one stage)"
+
+
+def strong_components(count: int, edges: Iterable[tuple[int, int]]) -> list[int]:
+    """The strongly connected component of each vertex, numbered in topological order (Tarjan 1972, iterative)."""
+    successors: list[list[int]] = [[] for _ in range(count)]
+    for a, b in edges:
+        successors[a].append(b)
+    number = [-1] * count
+    low = [0] * count
+    component = [-1] * count
+    open_stack: list[int] = []
+    visited = components = 0
+    for root in range(count - 1, -1, -1):  # backwards, so that unrelated vertices keep their order
+        if number[root] >= 0:
+            continue
+        work = [(root, 0)]
+        while work:
+            v, at = work.pop()
+            if not at:
+                number[v] = low[v] = visited
+                visited += 1
+                open_stack.append(v)
+            for i in range(at, len(successors[v])):
+                w = successors[v][i]
+                if number[w] < 0:
+                    work += [(v, i + 1), (w, 0)]
+                    break
+                if component[w] < 0:
+                    low[v] = min(low[v], low[w])
+            else:
+                if low[v] == number[v]:
+                    while component[v] < 0:
+                        component[open_stack.pop()] = components
+                    components += 1
+                if work:
+                    parent = work[-1][0]
+                    low[parent] = min(low[parent], low[v])
+    return [components - 1 - c for c in component]

@@ -1,0 +1,298 @@
+"""From a traced model and its profile to ranked ways of cutting it into stages.
+
+The request has one node for every operation and input of the graph, at the profile's share
+of an end-to-end time; what preparation made one unit is one group. Its candidates come from
+three sources: region cuts (one value crosses besides the side-band), prefixes of topological
+orders, and all ideals where they are few.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from functools import cached_property
+
+from torchsplit_core.graph import (
+    PreparedGraph,
+    RegionTree,
+    TorchGraph,
+    annotate_with_profiling_data,
+    prepare,
+    region_tree,
+)
+from torchsplit_core.graph.prepare import WEIGHT_KINDS
+from torchsplit_core.partitioning.blocks import contract
+from torchsplit_core.partitioning.candidates import best_distinct, make_candidate
+from torchsplit_core.partitioning.memory import stage_peak_bytes
+from torchsplit_core.partitioning.prefixes import best_prefix_cuts
+from torchsplit_core.partitioning.solve import solve_partition
+from torchsplit_core.partitioning.verify import RELATIVE, verify_outcome
+from torchsplit_core.values import (
+    GraphEdge,
+    InputFault,
+    PartitionCandidate,
+    PartitionDevices,
+    PartitionNode,
+    PartitionOutcome,
+    PartitionRequest,
+    Profile,
+    ProfileRow,
+    Progress,
+    SolverOptions,
+    ignore_progress,
+)
+
+_TIGHTENINGS = 6  # tries with less memory for weights when activations do not fit beside them
+
+
+@dataclass(frozen=True, slots=True)
+class RegionCost:
+    """What a region (start, end] would cost as a stage of its own, side-band apart.
+
+    `ids` are original operations and inputs; bytes are at the traced batch.
+    """
+
+    start: str
+    end: str
+    ids: tuple[str, ...]
+    time_ms: float
+    time_share: float
+    input_bytes: int
+    output_bytes: int
+    peak_memory_bytes: int
+
+
+class PartitionProvider:
+    """Costs, regions and candidates of one model.
+
+    Raises InputFault when profile and graph differ in architecture, or when the profile has
+    no row of the whole model or no shares of nodes.
+    """
+
+    def __init__(self, graph: TorchGraph, profile: Profile) -> None:
+        self.graph = annotate_with_profiling_data(graph, profile)
+        self.profile = profile
+        self.row = reference_row(profile, graph.traced_batch)
+        if not any(node.time_share > 0 for node in profile.nodes):
+            raise InputFault(
+                "profile nodes",
+                len(profile.nodes),
+                "a partition needs the nodes' shares of time",
+                "Profile the model again.",
+            )
+        self.prepared: PreparedGraph = prepare(self.graph)
+
+    @cached_property
+    def regions(self) -> RegionTree:
+        """The region tree of the prepared graph, side-band apart."""
+        return region_tree(self.prepared)
+
+    def time_ms(self, node_id: str) -> float:
+        """A node's share of the reference row's latency; 0 where it was not profiled."""
+        found = self.graph.metadata.get(node_id)
+        return found.time_share * self.row.latency_ms if found else 0.0
+
+    def request(
+        self,
+        stages: int,
+        top_k: int = 5,
+        link_gb_per_s: float | None = None,
+        memory_bytes: int | None = None,
+        time_limit_s: float = 60.0,
+    ) -> PartitionRequest:
+        """The partition request of the whole graph. A weight is charged to its first reader alone.
+
+        So the sum of a stage's memory is never above what the stage truly needs, and the
+        bound and a verdict of infeasible hold for the true memory too.
+        """
+        unit_of = self.prepared.unit_of
+        charged: set[str] = set()
+        nodes: list[PartitionNode] = []
+        edges: list[GraphEdge] = []
+        for node in self.graph.nodes:
+            if node.kind not in ("op", "input"):
+                continue
+            weights = [i for i in dict.fromkeys(node.inputs) if self.graph.by_id[i].kind in WEIGHT_KINDS]
+            fresh = sum(self.graph.by_id[i].output_bytes for i in weights if i not in charged)
+            charged.update(weights)
+            unit = unit_of.get(node.id)
+            group = unit if unit is not None and len(self.prepared.by_id[unit].members) > 1 else None
+            nodes.append(PartitionNode(node.id, self.time_ms(node.id), fresh, node.output_bytes, group))
+            edges.extend(
+                GraphEdge(i, node.id)
+                for i in dict.fromkeys(node.inputs)
+                if self.graph.by_id[i].kind in ("op", "input")
+            )
+        return PartitionRequest(
+            nodes=tuple(nodes),
+            edges=tuple(edges),
+            devices=PartitionDevices(stages, memory_bytes, link_gb_per_s),
+            top_k=top_k,
+            solver=SolverOptions(time_limit_s),
+        )
+
+    def region_costs(self, top_k: int | None = None) -> tuple[RegionCost, ...]:
+        """All canonical regions with more than one unit, largest share of time first."""
+        total = sum(self.time_ms(node.id) for node in self.graph.nodes)
+        units = self.prepared.by_id
+        found: list[RegionCost] = []
+        for region in self.regions.regions:
+            if len(region.ids) < 2:
+                continue
+            ids = tuple(member for unit in region.ids for member in units[unit].members)
+            time_ms = sum(self.time_ms(name) for name in ids)
+            found.append(
+                RegionCost(
+                    start=region.start,
+                    end=region.end,
+                    ids=ids,
+                    time_ms=time_ms,
+                    time_share=time_ms / total,
+                    input_bytes=units[region.start].output_bytes if region.start in units else 0,
+                    output_bytes=units[region.end].output_bytes if region.end in units else 0,
+                    peak_memory_bytes=stage_peak_bytes(self.graph, ids),
+                )
+            )
+        found.sort(key=lambda cost: (-cost.time_share, cost.start, cost.end))
+        return tuple(found if top_k is None else found[:top_k])
+
+    def region_candidates(self, request: PartitionRequest) -> tuple[PartitionCandidate, ...]:
+        """The best cuts at whole-model cut points, exactly, by a dynamic program over these alone."""
+        blocks = contract(request)
+        segment = self._segments()
+        of_block = [max(segment[request.nodes[i].id] for i in block.nodes) for block in blocks.blocks]
+        order = sorted(range(len(blocks.blocks)), key=lambda b: (of_block[b], b))
+        ends = frozenset(i for i in range(1, len(order)) if of_block[order[i - 1]] < of_block[order[i]])
+        found = best_prefix_cuts(blocks, order, request.top_k, ends)
+        return tuple(self._with_peaks(make_candidate(blocks, parts)) for _, parts in found)
+
+    def candidates(
+        self, request: PartitionRequest, progress: Progress = ignore_progress
+    ) -> tuple[PartitionCandidate, ...]:
+        """The candidates of `solve`, best first; empty where it found none."""
+        return self.solve(request, progress).candidates
+
+    def solve(self, request: PartitionRequest, progress: Progress = ignore_progress) -> PartitionOutcome:
+        """Candidates of all kinds with true peaks of memory, and the bound of `solve_partition`.
+
+        The best region cut always has a place among two or more. Where a memory limit is set, only candidates
+        whose weights and activations fit are handed on.
+        """
+        outcome = solve_partition(request, progress)
+        if outcome.status in ("infeasible", "timeout") and not outcome.candidates:
+            return self._named(outcome)
+        bound = outcome.bound_ms or 0.0
+        tried = request
+        for _ in range(_TIGHTENINGS):
+            found = [self._with_peaks(candidate) for candidate in outcome.candidates]
+            regions = self.region_candidates(tried)
+            fitting = [c for c in (*found, *regions) if self._fits(request, c)]
+            if fitting or not found:
+                break
+            tried = self._tightened(request, tried, found[0])
+            if not (tried.devices.memory_bytes or 0) > 0:
+                break
+            outcome = solve_partition(tried, progress)
+        if not fitting:
+            message = "No cut whose weights and activations fit the memory together was found."
+            return self._named(
+                replace(outcome, status="timeout", candidates=(), gap=None, bound_ms=bound, message=message)
+            )
+        chosen = best_distinct(fitting, request.top_k)
+        best_region = best_distinct((c for c in regions if self._fits(request, c)), 1)
+        if best_region and len(chosen) > 1 and not {c.stages for c in regions} & {c.stages for c in chosen}:
+            chosen = (*chosen[: request.top_k - 1], *best_region)
+        value = chosen[0].max_load_ms
+        bound = min(bound, value)
+        gap = (value - bound) / value if value > 0 else 0.0
+        final = replace(
+            outcome,
+            status="optimal" if gap <= RELATIVE else "feasible",
+            candidates=chosen,
+            bound_ms=bound,
+            gap=gap,
+            message="",
+        )
+        verify_outcome(request, final)
+        return self._named(final)
+
+    def _named(self, outcome: PartitionOutcome) -> PartitionOutcome:
+        return replace(outcome, source=self.profile.source, architecture_hash=self.graph.architecture_hash)
+
+    def _fits(self, request: PartitionRequest, candidate: PartitionCandidate) -> bool:
+        limit = request.devices.memory_bytes
+        return limit is None or max(candidate.peak_memory_bytes) <= limit
+
+    def _tightened(
+        self, request: PartitionRequest, tried: PartitionRequest, failed: PartitionCandidate
+    ) -> PartitionRequest:
+        """Less room for weights, by as much as the last best candidate was above the true limit."""
+        excess = max(failed.peak_memory_bytes) - (request.devices.memory_bytes or 0)
+        room = (tried.devices.memory_bytes or 0) - max(excess, 1)
+        return replace(request, devices=replace(request.devices, memory_bytes=room))
+
+    def _segments(self) -> dict[str, int]:
+        """For every operation and input how many whole-model cut points lie before it.
+
+        Side-band values belong as late as their first reader allows, unused results right after
+        what they read.
+        """
+        units = self.prepared
+        after_cuts = dict.fromkeys(units.main_ids, len(self.regions.cut_points))
+        for i, point in reversed(tuple(enumerate(self.regions.cut_points))):
+            after_cuts.update(dict.fromkeys(self.regions.before(point), i))
+        readers: dict[str, list[str]] = {}
+        for edge in units.edges:
+            readers.setdefault(edge.source, []).append(edge.target)
+        for unit in reversed(units.units):
+            if unit.id in units.sideband:
+                after_cuts[unit.id] = min((after_cuts[r] for r in readers.get(unit.id, ())), default=0)
+        segment = {member: after_cuts[unit.id] for unit in units.units for member in unit.members}
+        for name in units.dead:
+            segment[name] = max(
+                (segment[i] for i in self.graph.by_id[name].inputs if i in segment), default=0
+            )
+        return segment
+
+    def _with_peaks(self, candidate: PartitionCandidate) -> PartitionCandidate:
+        peaks = tuple(stage_peak_bytes(self.graph, stage) for stage in candidate.stages)
+        return replace(candidate, peak_memory_bytes=peaks)
+
+
+def reference_row(profile: Profile, batch: int) -> ProfileRow:
+    """The measured row of the whole model at the batch size nearest to `batch`; else the row of least latency.
+
+    Raises InputFault when the profile has no row of the whole model.
+    """
+    whole = [row for row in profile.rows if row.stage == "whole"]
+    if not whole:
+        raise InputFault(
+            "profile rows", len(profile.rows), "a row of the stage 'whole'", "Profile the model again."
+        )
+    measured = [row for row in whole if row.basis == "measured"]
+    if measured:
+        return min(measured, key=lambda row: (abs(row.batch_size - batch), row.processes, row.latency_ms))
+    return min(whole, key=lambda row: row.latency_ms)
+
+
+def solve_partitioning_problem(
+    graph: TorchGraph,
+    profile: Profile,
+    *,
+    stages: int = 2,
+    top_k: int = 5,
+    link_gb_per_s: float | None = None,
+    memory_bytes: int | None = None,
+    time_limit_s: float = 60.0,
+    progress: Progress = ignore_progress,
+) -> PartitionOutcome:
+    """Cut a model into at most `stages` stages: ranked candidates and a proven bound for the best.
+
+    Stages list every operation and input exactly once; parameters follow the operations that
+    read them. `cut_bytes` are what leaves a stage for later ones per batch (the side-band
+    included), `peak_memory_bytes` weights and live activations, at the traced batch. Raises
+    InputFault as `PartitionProvider` and `solve_partition` do.
+    """
+    provider = PartitionProvider(graph, profile)
+    return provider.solve(
+        provider.request(stages, top_k, link_gb_per_s, memory_bytes, time_limit_s), progress
+    )

@@ -1,0 +1,195 @@
+"""Solve a partition request: good cuts quickly, then the proof where it can be had.
+
+1. prefixes of several topological orders, each solved exactly (`prefixes`);
+2. contiguous: all ideals, when they are few enough (`ideals`), which proves the optimum;
+   otherwise any assignment (`free_assignment`), proved for few blocks;
+3. the bound: the optimum where proved, else the larger of an equal share of all time and
+   the longest block (and of all transfers that a lack of memory forces nothing is assumed).
+
+Status: `optimal` only when the best meets the bound, `feasible` with a gap, `infeasible`
+with the node or group at fault, `timeout` when nothing was found and nothing proved.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+
+from torchsplit_core.partitioning.blocks import BlockGraph, check_request, contract
+from torchsplit_core.partitioning.candidates import best_distinct, fits_memory, make_candidate
+from torchsplit_core.partitioning.free_assignment import best_free_assignment
+from torchsplit_core.partitioning.ideals import best_ideal_cuts
+from torchsplit_core.partitioning.orders import topological_orders
+from torchsplit_core.partitioning.prefixes import best_prefix_cuts
+from torchsplit_core.partitioning.verify import RELATIVE, verify_outcome
+from torchsplit_core.values import (
+    PartitionCandidate,
+    PartitionOutcome,
+    PartitionRequest,
+    Progress,
+    ignore_progress,
+)
+
+MAX_IDEALS = 200_000
+_ORDERS = 16
+_PREFIX_SHARE = 0.4  # of the time limit
+
+Parts = tuple[tuple[int, ...], ...]
+
+
+def solve_partition(request: PartitionRequest, progress: Progress = ignore_progress) -> PartitionOutcome:
+    """The best `top_k` distinct candidates found, verified, and a proven lower bound.
+
+    Only the first candidate is compared with the bound; the others are good distinct ones,
+    not a proven second and third. Raises InputFault as `check_request` does.
+    """
+    check_request(request)
+    started = time.monotonic()
+    deadline = started + request.solver.time_limit_s
+    graph = contract(request)
+    statistics: dict[str, str | int | float] = {"nodes": len(request.nodes), "blocks": len(graph.blocks)}
+    cause = cannot_fit(graph)
+    if cause:
+        return _infeasible(cause, statistics, started)
+    progress(0.05, f"{len(graph.blocks)} blocks, cutting prefixes of topological orders")
+    found = _prefix_candidates(
+        graph, started + _PREFIX_SHARE * request.solver.time_limit_s, progress, statistics
+    )
+    bound = simple_bound_ms(graph)
+    best = min((candidate.max_load_ms for candidate in found), default=float("inf"))
+    proved = False
+    if best > bound * (1 + RELATIVE):
+        progress(0.4, "searching beyond single orders")
+        more, proved = (_ideal_candidates if request.contiguous else _free_candidates)(
+            graph, found, deadline, progress, statistics
+        )
+        found += more
+    candidates = best_distinct(found, request.top_k)
+    statistics["wall_s"] = time.monotonic() - started
+    progress(1.0, "done")
+    if not candidates:
+        if proved:
+            return _infeasible(_packing_message(graph), statistics, started)
+        return PartitionOutcome(
+            "timeout",
+            (),
+            bound,
+            None,
+            "No cut that fits the memory was found in the time given.",
+            statistics=statistics,
+        )
+    value = candidates[0].max_load_ms
+    bound = value if proved else min(bound, value)
+    gap = (value - bound) / value if value > 0 else 0.0
+    status = "optimal" if gap <= RELATIVE else "feasible"
+    outcome = PartitionOutcome(status, candidates, bound, gap, statistics=statistics)  # type: ignore[arg-type]
+    verify_outcome(request, outcome)
+    return outcome
+
+
+def simple_bound_ms(graph: BlockGraph) -> float:
+    """No stage can be shorter than its longest block, nor all be below an equal share of the time."""
+    return max(graph.total_ms / graph.request.devices.count, max(block.time_ms for block in graph.blocks))
+
+
+def cannot_fit(graph: BlockGraph) -> str:
+    """Why no assignment can fit the memory, naming the node or group; empty when none is evident."""
+    devices = graph.request.devices
+    if devices.memory_bytes is None:
+        return ""
+    largest = max(graph.blocks, key=lambda block: block.memory_bytes)
+    if largest.memory_bytes > devices.memory_bytes:
+        return f"{largest.name} needs {largest.memory_bytes} bytes, a device has {devices.memory_bytes}."
+    total = sum(block.memory_bytes for block in graph.blocks)
+    if total > devices.count * devices.memory_bytes:
+        return (
+            f"All nodes need {total} bytes, {devices.count} devices have {devices.count * devices.memory_bytes}; "
+            f"the largest is {largest.name} with {largest.memory_bytes}."
+        )
+    return ""
+
+
+def _packing_message(graph: BlockGraph) -> str:
+    largest = max(graph.blocks, key=lambda block: block.memory_bytes)
+    return (
+        f"No division into {graph.request.devices.count} stages fits {graph.request.devices.memory_bytes} bytes each; "
+        f"the largest is {largest.name} with {largest.memory_bytes} bytes."
+    )
+
+
+def _infeasible(message: str, statistics: dict[str, str | int | float], started: float) -> PartitionOutcome:
+    statistics["wall_s"] = time.monotonic() - started
+    return PartitionOutcome("infeasible", (), None, None, message, statistics=statistics)
+
+
+def _prefix_candidates(
+    graph: BlockGraph, deadline: float, progress: Progress, statistics: dict[str, str | int | float]
+) -> list[PartitionCandidate]:
+    """Contiguous ones; a request without that rule takes them as starts where its blocks allow an order."""
+    if not graph.request.contiguous:
+        ordered = contract(_as_contiguous(graph.request))
+        parts = [p for p in _prefix_parts(ordered, deadline, progress, statistics) if fits_memory(ordered, p)]
+        return [_regroup(graph, ordered.stages(p)) for p in parts]
+    return [make_candidate(graph, parts) for parts in _prefix_parts(graph, deadline, progress, statistics)]
+
+
+def _as_contiguous(request: PartitionRequest) -> PartitionRequest:
+    return PartitionRequest(
+        request.nodes, request.edges, request.devices, True, request.top_k, request.solver
+    )
+
+
+def _regroup(graph: BlockGraph, stages: tuple[tuple[str, ...], ...]) -> PartitionCandidate:
+    stage_of = {name: i for i, stage in enumerate(stages) for name in stage}
+    parts: list[list[int]] = [[] for _ in stages]
+    for b, block in enumerate(graph.blocks):
+        parts[stage_of[graph.request.nodes[block.nodes[0]].id]].append(b)
+    return make_candidate(graph, parts)
+
+
+def _prefix_parts(
+    graph: BlockGraph, deadline: float, progress: Progress, statistics: dict[str, str | int | float]
+) -> list[Parts]:
+    found: list[Parts] = []
+    best = float("inf")
+    tried = 0
+    for tried, order in enumerate(topological_orders(graph, _ORDERS), start=1):
+        for value, parts in best_prefix_cuts(graph, order, graph.request.top_k, at_most_ms=best):
+            best = min(best, value)
+            found.append(parts)
+        progress(0.05 + 0.35 * tried / _ORDERS, f"order {tried}: largest load {best:.4g} ms")
+        if time.monotonic() > deadline:
+            break
+    statistics["orders"] = tried
+    return found
+
+
+def _ideal_candidates(
+    graph: BlockGraph,
+    found: list[PartitionCandidate],
+    deadline: float,
+    progress: Progress,
+    statistics: dict[str, str | int | float],
+) -> tuple[list[PartitionCandidate], bool]:
+    best = min((candidate.max_load_ms for candidate in found), default=float("inf"))
+    tell: Callable[[float], None] = lambda share: progress(0.4 + 0.55 * share, "proving over all ideals")  # noqa: E731
+    result = best_ideal_cuts(graph, graph.request.top_k, best, MAX_IDEALS, deadline, tell)
+    statistics["ideals"] = result.ideals if result.complete else f"more than {result.ideals} or out of time"
+    return [make_candidate(graph, parts) for _, parts in result.found], result.complete
+
+
+def _free_candidates(
+    graph: BlockGraph,
+    found: list[PartitionCandidate],
+    deadline: float,
+    progress: Progress,
+    statistics: dict[str, str | int | float],
+) -> tuple[list[PartitionCandidate], bool]:
+    block_of = {graph.request.nodes[i].id: b for b, block in enumerate(graph.blocks) for i in block.nodes}
+    starts: list[Parts] = [
+        tuple(tuple(sorted({block_of[name] for name in stage})) for stage in candidate.stages)
+        for candidate in best_distinct(found, 3)
+    ]
+    result = best_free_assignment(graph, starts, deadline)
+    statistics["exhaustive"] = int(result.complete)
+    return [make_candidate(graph, parts) for _, parts in result.found], result.complete
