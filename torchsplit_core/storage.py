@@ -348,7 +348,10 @@ class Workspace:
                 "ORDER BY created DESC",
                 (self.id,),
             ).fetchall()
-        return tuple(JobRecord(*row[:4], json.loads(row[4]), row[5]) for row in rows)
+        return tuple(
+            JobRecord(identity, workspace, title, target, json.loads(parameters), created)
+            for identity, workspace, title, target, parameters, created in rows
+        )
 
 
 def _checked_name(name: str) -> str:

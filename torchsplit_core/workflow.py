@@ -192,11 +192,11 @@ def partition_job(workspace: Workspace, parameters: dict[str, Any], progress: Pr
 
 def plan_job(workspace: Workspace, parameters: dict[str, Any], progress: Progress) -> dict[str, Any]:
     """Plan the stored request `request`: a verified first look in seconds, then the proof, both under its name."""
-    from torchsplit_core.planning import request_sha256
+    from torchsplit_core.planning.request_hash import request_hash
 
     name = str(parameters["request"])
     request: PlanRequest = workspace.get("plan_request", name)
-    digest = request_sha256(request)
+    digest = request_hash(request)
     limit = request.solver.time_limit_s
     quick = replace(request, solver=replace(request.solver, time_limit_s=min(FIRST_LOOK_S, limit)))
     progress(0.1, "looking for a first plan")
@@ -209,7 +209,7 @@ def plan_job(workspace: Workspace, parameters: dict[str, Any], progress: Progres
         if better.status != "timeout":
             outcome = better
     # An edit while this ran asks for a plan of its own: an answer to the old request must not cover it.
-    if request_sha256(workspace.get("plan_request", name)) == digest:
+    if request_hash(workspace.get("plan_request", name)) == digest:
         workspace.put("plan", name, outcome)
     return {"plan": name, "status": outcome.status}
 

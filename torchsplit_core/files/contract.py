@@ -45,8 +45,8 @@ FORMATS: Mapping[str, tuple[type[BaseModel], type[Any]]] = {
 
 
 @cache
-def _adapter(value_class: type[Any]) -> TypeAdapter[Any]:
-    return TypeAdapter(value_class)
+def _adapter(format_name: str) -> TypeAdapter[Any]:
+    return TypeAdapter(FORMATS[format_name][1])
 
 
 def schema_of(format_name: str) -> dict[str, Any]:
@@ -117,7 +117,7 @@ def read_text(text: str, *, origin: str = "the file", expected: str | None = Non
             "version is 1",
             "Convert the file, or update TorchSplit.",
         )
-    model_class, value_class = FORMATS[name]
+    model_class = FORMATS[name][0]
     try:
         checked = model_class.model_validate_json(text)
     except ValidationError as error:
@@ -125,7 +125,7 @@ def read_text(text: str, *, origin: str = "the file", expected: str | None = Non
     if name == "torchsplit.graph":
         return name, graph_from_dict(data)
     plain = checked.model_dump(by_alias=False, exclude={"format", "version"})
-    return name, _adapter(value_class).validate_python(plain)
+    return name, _adapter(name).validate_python(plain)
 
 
 def read_file(path: str | Path, *, expected: str | None = None) -> tuple[str, Any]:
