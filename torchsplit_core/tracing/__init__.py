@@ -1,0 +1,9 @@
+"""From a model source to a TorchGraph: samples and trusted files exported in a child, .pt2 files read.
+
+Without torch: only the child (`tracing.export`) loads it.
+"""
+
+from torchsplit_core.tracing.architecture import hash_model_architecture
+from torchsplit_core.tracing.trace import trace
+
+__all__ = ["hash_model_architecture", "trace"]

@@ -1,0 +1,70 @@
+"""What torch.export's errors mean to the one who wrote the model."""
+
+from __future__ import annotations
+
+import re
+
+from torchsplit_core.clients import Told, user_line
+from torchsplit_core.tracing.naming import source_line
+from torchsplit_core.values import InputFault
+
+# (pattern in the error's class and text, rule, remedy), the first that fits; wording of torch 2.13.
+MEANINGS = (
+    (
+        r"GuardOnDataDependentSymNode|[Dd]ata-dependent|data dependent",
+        "the model's path does not depend on the values in a tensor",
+        "Use torch.where, or torch.cond for a branch on a tensor's value.",
+    ),
+    (
+        r"Constraints violated|ConstraintViolation|[Ss]pecializ",
+        "the model takes any batch size",
+        "Use x.shape[0] instead of a fixed number of rows, and do not compare the batch with one.",
+    ),
+    (
+        r"dynamic_shapes|treespec|[Uu]nexpected input structure|missing a required argument",
+        "the example inputs fit the parameters of forward",
+        "Return from get_example_inputs exactly what forward takes, keyword arguments as (args, kwargs).",
+    ),
+    (
+        r"in output|pytree|Unsupported output|output type",
+        "the model returns tensors, or tuples, lists and dicts of them",
+        "Return plain tensors; with a transformers model set use_cache=False and return_dict=False.",
+    ),
+)  # fmt: skip
+OTHERWISE = (
+    "torch.export can follow the model's code",
+    "Take Python side effects and calls outside torch out of forward, or export another part of the model.",
+)
+
+
+class ExportFailure(Exception):
+    """One attempt at an export failed for the reason in `cause`."""
+
+    def __init__(self, cause: Exception) -> None:
+        super().__init__(str(cause))
+        self.cause = cause
+
+
+def fault_of_export(first: Exception, second: Exception) -> InputFault:
+    """The fault behind two failed attempts: the first's meaning, or the second's where only that is known."""
+    for error in (first, second):
+        text = f"{type(error).__name__}: {error}"
+        for pattern, rule, remedy in MEANINGS:
+            if re.search(pattern, text):
+                return InputFault(_place(first, second), Told(_summary(error)), rule, remedy)
+    return InputFault(_place(first, second), Told(_summary(first)), *OTHERWISE)
+
+
+def _place(*errors: Exception) -> str:
+    """The line in the user's code, from the traceback or from the frames torch writes into its message."""
+    for error in errors:
+        line = user_line(error) or source_line(str(error))
+        if line:
+            return f"forward at {line}"
+    return "forward"
+
+
+def _summary(error: Exception) -> str:
+    """The first line that says something."""
+    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
+    return f"{type(error).__name__}: {lines[0] if lines else 'no message'}"
