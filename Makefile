@@ -3,7 +3,6 @@
 PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
-PORT ?= 8501
 ADDRESS ?= 127.0.0.1
 
 .PHONY: setup setup-dev setup-browser app test lint bench clean
@@ -26,7 +25,7 @@ setup-browser:
 	@sh tools/install_chromium.sh
 
 app: setup
-	$(BIN)/torchsplit app --address $(ADDRESS) --port $(PORT)
+	$(BIN)/torchsplit app --address $(ADDRESS) $(if $(PORT),--port $(PORT))
 
 test: setup-dev setup-browser
 	$(BIN)/python -m pytest -n 2 --dist loadscope

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import argparse
 import os
+import socket
 import subprocess
 import sys
 import traceback
@@ -212,24 +213,35 @@ def _app(options: argparse.Namespace) -> int:
     if not loopback:
         word = "are executed when trusted" if options.allow_execution else "are read, never executed"
         print(f"Serving on {options.address}: uploaded files {word}.", file=sys.stderr)
+    port = _free_port(options.address, options.port)
     command = [
         *(sys.executable, "-m", "streamlit", "run", str(root / "app" / "main.py")),
-        *(
-            "--server.address",
-            options.address,
-            "--server.port",
-            str(options.port),
-            "--server.headless",
-            "true",
-        ),
+        *("--server.address", options.address, "--server.port", str(port), "--server.headless", "true"),
     ]
-    print(
-        f"TorchSplit: http://{options.address}:{options.port}  (Ctrl-C ends it)", file=sys.stderr, flush=True
-    )
+    print(f"TorchSplit: http://{options.address}:{port}  (Ctrl-C ends it)", file=sys.stderr, flush=True)
     try:
         return subprocess.call(command, cwd=root, env=environment)
     except KeyboardInterrupt:
         return 0
+
+
+def _free_port(address: str, wanted: int | None) -> int:
+    """The wanted port, or without a wish the first free one from 8501 on."""
+    for port in [wanted] if wanted is not None else range(8501, 8601):
+        try:
+            family = socket.AF_INET6 if ":" in address else socket.AF_INET
+            with socket.socket(family) as probe:
+                probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+                probe.bind((address, port))
+            return port
+        except (OSError, OverflowError):
+            continue
+    raise InputFault(
+        "--port",
+        wanted or "8501 to 8600",
+        f"the port is free on {address}",
+        "Choose another --port or --address.",
+    )
 
 
 def _batch_sizes(text: str) -> tuple[int, ...]:
@@ -350,7 +362,7 @@ def _parser() -> argparse.ArgumentParser:
 
     made = command("app", _app, "start the dashboard")
     made.add_argument("--address", default="127.0.0.1")
-    made.add_argument("--port", type=int, default=8501)
+    made.add_argument("--port", type=int, help="default: the first free one from 8501 on")
     made.add_argument(
         "--allow-execution", action="store_true", help="execute trusted uploads on another address too"
     )

@@ -37,7 +37,7 @@ DOOR_SAMPLES = ("sample:clip@large", "sample:bert@large", "sample:fastpitch@larg
 """The models of the dashboard's second door."""
 DOOR_DEMAND_RPS = 100.0
 """What the second door asks for each sample model until the user says otherwise."""
-FIRST_LOOK_S = 2.0
+FIRST_LOOK_S = 1.0
 """Seconds after which a page gets a verified plan; its proof follows."""
 
 

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import json
+import socket
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
 
-from torchsplit_core.cli import main
+from torchsplit_core.cli import _free_port, main
 from torchsplit_core.files import read_file
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -198,3 +199,13 @@ def test_our_own_fault_is_exit_code_1(
     monkeypatch.setattr("torchsplit_core.workflow.trace", lambda *a, **k: 1 / 0)
     assert main(["trace", "sample:bert"]) == 1
     assert "internal fault (ZeroDivisionError" in capsys.readouterr().err
+
+
+def test_a_taken_port_is_named_and_another_found(capsys: pytest.CaptureFixture[str]) -> None:
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        taken.listen()
+        port = taken.getsockname()[1]
+        assert main(["app", "--port", str(port)]) == 2
+        assert str(port) in capsys.readouterr().err
+        assert 8501 <= _free_port("127.0.0.1", None) <= 8600
