@@ -1,0 +1,328 @@
+"""A plan as a picture: one card a GPU, drawn as SVG that needs no script and no style sheet.
+
+Each card is to scale: a slice stands at its true memory slots, the model's colour fills it as
+high as its load, and under it are the memory slots over the compute slices. Text takes the
+page's colour (currentColor) and fills are translucent, so a card suits light and dark alike.
+Every string of a user is escaped; exact figures are in titles (on hover) and in the table.
+"""
+
+from __future__ import annotations
+
+import html
+import re
+from collections.abc import Mapping
+
+from app.charts.colours import HEADROOM_OPACITY, LOAD_OPACITY, UNKNOWN
+from app.charts.slice_values import GpuGroup, gaps, gpu_groups, planned_sms, slice_table, stage_loads
+from app.numbers import THIN, exact, percent, short
+from torchsplit_core.hardware import gpu_type
+from torchsplit_core.values import GpuType, PlannedSlice, PlanOutcome, Tenant
+
+__all__ = ["card_svg", "fleet_svg", "slice_table"]
+
+WIDTH, BODY, GAP = 400.0, 100.0, 2.0
+"""Pixels of a card: its width, the height of its slices, the space between two of them."""
+_STRIP, _STRIP_GAP = 5.0, 3.0
+_LINE = 14.0
+# Width of a letter as a share of the font size, wide enough for the usual sans-serif faces.
+_LETTER, _LETTER_BOLD = 0.58, 0.63
+
+# Forbidden in XML, or able to reorder the text around them; a line break may stand in a title.
+_UNSAFE = re.compile("[\x00-\x09\x0b-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069\ud800-\udfff\ufffe\uffff]")
+
+Loads = Mapping[tuple[str, str], float]
+
+
+def fleet_svg(
+    plan: PlanOutcome, colours: Mapping[str, str], demands: Mapping[str, float] | None = None
+) -> str:
+    """HTML of the whole fleet: cards of equal GPUs side by side, and a legend.
+
+    `colours` by model as from `model_colours`; `demands` in requests/s by model, see
+    `slice_values.stage_loads` for what stands in where they are not given.
+    """
+    groups = gpu_groups(plan)
+    loads = stage_loads(plan, demands)
+    cards = "".join(f"<div>{card_svg(group, colours, loads)}</div>" for group in groups)
+    return (
+        '<div style="display:grid;gap:1.6rem 1.8rem;'
+        f'grid-template-columns:repeat(auto-fill,minmax(min(340px,100%),1fr))">{cards}</div>{_legend(groups)}'
+    )
+
+
+def card_svg(group: GpuGroup, colours: Mapping[str, str], loads: Loads) -> str:
+    """One GPU (or equal ones) as an SVG element with its own heading."""
+    kind = gpu_type(group.type)
+    slot = WIDTH / kind.memory_slices
+    parts = [_slice(kind, item, slot, colours, loads) for item in group.slices]
+    for gap in gaps(kind, group.slices):
+        if not group.slices:
+            label, title = "not used", f"{group.type}: the plan does not use it"
+        elif gap.usable:
+            label, title = "not cut", "No slice here; a profile would fit"
+        else:
+            label, title = "no use", "No profile of this GPU can use these memory slots beside the others"
+        where = f"{title} · memory slots {gap.start} to {gap.start + gap.slots - 1}"
+        parts.append(
+            _hatched(gap.start * slot + GAP / 2, gap.slots * slot - GAP, (label,), where, faint=True)
+        )
+    body = f'<svg x="0" y="44" width="{WIDTH:g}" height="{BODY:g}">{"".join(parts)}</svg>'
+    below = 44 + BODY + 6
+    height = below + 2 * _STRIP + _STRIP_GAP
+    return (
+        f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {WIDTH:g} {height:g}" width="100%" role="img"'
+        f' aria-label="{_attribute(_spoken(group))}" fill="currentColor"'
+        ' font-family="Source Sans, Source Sans Pro, system-ui, sans-serif">'
+        f"{_heading(group, kind)}{body}{_strips(kind, group, below)}</svg>"
+    )
+
+
+def _heading(group: GpuGroup, kind: GpuType) -> str:
+    count = len(group.ids)
+    times = f" × {count}" if count > 1 else ""
+    name = _fitted(group.ids[0], WIDTH - 60, 15, bold=True)
+    listed = ", ".join(group.ids[:40]) + (f" and {count - 40} more" if count > 40 else "")
+    planned, total = planned_sms(group), kind.sm_total
+    share = "SMs not sourced" if planned is None or total is None else f"{planned} of {total} SMs planned"
+    each = " each" if count > 1 else ""
+    return (
+        f'<g><title>{_text(listed)}</title><text x="0" y="15" font-size="15" font-weight="700">{_text(name)}'
+        f"{times}</text></g>"
+        f'<text x="0" y="33" font-size="12.5" opacity=".8">{_text(group.type)} · {share}{each}</text>'
+    )
+
+
+def _slice(kind: GpuType, item: PlannedSlice, slot: float, colours: Mapping[str, str], loads: Loads) -> str:
+    """A slice at its start; tenants that share it stand side by side, as wide as their shares."""
+    left, width = item.start * slot, kind.profile(item.profile).memory_slices * slot
+    if not item.tenants:
+        title = f"{item.profile} at slot {item.start}: free"
+        return _hatched(left + GAP / 2, width - GAP, (_profile(item.profile, width), "free"), title)
+    inner = width - GAP
+    used = sum(tenant.share for tenant in item.tenants)
+    scale = inner / max(1.0, used)
+    parts, at = [], 0.0
+    for number, tenant in enumerate(item.tenants):
+        wide = tenant.share * scale
+        colour = colours.get(tenant.model, UNKNOWN)
+        load = loads.get((tenant.model, tenant.stage))
+        head = _profile(item.profile, wide) if number == 0 else ""
+        title = _title(item, tenant, load)
+        parts.append(_tenant(at, wide, colour, load, title, _lines(head, tenant, wide)))
+        at += wide
+    rest = inner - at
+    if rest > 1:
+        left_over = f"{item.profile} at slot {item.start}: {percent(rest / inner)} of its time is free"
+        parts.append(_hatched(at, rest, (), left_over))
+    inside = "".join(parts)
+    return (
+        f'<svg class="slice" x="{left + GAP / 2:g}" y="0" width="{inner:g}" height="{BODY:g}">{inside}</svg>'
+    )
+
+
+def _tenant(left: float, width: float, colour: str, load: float | None, title: str, lines: str) -> str:
+    """The whole in the pale colour, the load in the full one from below; unknown load leaves it pale."""
+    shape = f'width="{max(width - 1, 0.5):.2f}" rx="4" fill="{colour}"'
+    full = "" if load is None else _load(min(1.0, load), shape)
+    return (
+        f'<svg class="tenant" x="{left:.2f}" y="0" width="{width:.2f}" height="{BODY:g}">'
+        f"<title>{_text(title)}</title>"
+        f'<rect class="headroom" x=".5" y=".5" height="{BODY - 1:g}" {shape} fill-opacity="{HEADROOM_OPACITY}"/>'
+        f"{full}"
+        f'<rect x=".75" y=".75" width="{max(width - 1.5, 0.5):.2f}" height="{BODY - 1.5:g}" rx="4" fill="none"'
+        f' stroke="{colour}" stroke-width="1.2"/>{lines}</svg>'
+    )
+
+
+def _load(load: float, shape: str) -> str:
+    """Clipped from a whole slice, so that the corners below stay round."""
+    height = (BODY - 1) * load
+    top = BODY - 0.5 - height
+    return (
+        f'<svg class="load" x="0" y="{top:.2f}" width="100%" height="{height:.2f}">'
+        f'<rect x=".5" y="{0.5 - top:.2f}" height="{BODY - 1:g}" {shape} fill-opacity="{LOAD_OPACITY}"/></svg>'
+    )
+
+
+def _lines(head: str, tenant: Tenant, width: float) -> str:
+    """What fits: everything in a wide slice; profile, wrapped name and throughput in a narrow one."""
+    room = width - 11
+    if room < 14:
+        return ""
+    if room >= 70:
+        stage = tenant.stage if tenant.stage == tenant.variant else f"{tenant.variant} · {tenant.stage}"
+        parts = [
+            _line(6, 15, head, 11),
+            _line(6, 33, _fitted(tenant.model, room, 14, bold=True), 14, bold=True),
+            _line(6, 49, _fitted(stage, room, 11.5), 11.5),
+            f'<text x="6" y="72" font-size="12"><tspan font-weight="700">{short(tenant.throughput_rps)}</tspan>'
+            " req/s</text>",
+            _line(6, 88, _fitted(f"batch {tenant.batch_size}", room, 11.5), 11.5),
+        ]
+        return "".join(parts)
+    size = 10.5
+    parts = [_line(5, 15, head, 11)]
+    for row, part in enumerate(_wrapped(tenant.model, width - 7, size)):
+        parts.append(_line(5, 32 + row * 12.5, part, size, bold=True))
+    figure = short(tenant.throughput_rps)
+    if _width(figure, 11.5, bold=True) <= width - 7:
+        parts.append(_line(5, 90, figure, 11.5, bold=True))
+    return "".join(parts)
+
+
+def _line(x: float, y: float, text: str, size: float, *, bold: bool = False) -> str:
+    if not text:
+        return ""
+    weight = ' font-weight="700"' if bold else ""
+    return f'<text x="{x:g}" y="{y:g}" font-size="{size:g}"{weight}>{_text(text)}</text>'
+
+
+def _hatched(left: float, width: float, lines: tuple[str, ...], title: str, *, faint: bool = False) -> str:
+    """What nobody uses: hatched, never filled."""
+    strokes = "".join(f"M{x:g} {BODY:g}L{x + BODY:g} 0" for x in range(-int(BODY), int(width) + 1, 8))
+    texts = "".join(
+        _line(5, 15 + row * 17, line, 11) for row, line in enumerate(lines) if _width(line, 11) <= width - 7
+    )
+    dash = ' stroke-dasharray="3 3"' if faint else ""
+    return (
+        f'<svg class="{"gap" if faint else "free"}" x="{left:.2f}" y="0" width="{width:.2f}"'
+        f' height="{BODY:g}"><title>{_text(title)}</title>'
+        f'<path d="{strokes}" stroke="currentColor" stroke-opacity=".13" fill="none"/>'
+        f'<rect x=".75" y=".75" width="{max(width - 1.5, 0.5):g}" height="{BODY - 1.5:g}" rx="4"'
+        f' fill="currentColor" fill-opacity=".03" stroke="currentColor" stroke-opacity=".35"{dash}/>{texts}</svg>'
+    )
+
+
+def _strips(kind: GpuType, group: GpuGroup, top: float) -> str:
+    """Memory slots over compute slices; those that no slice takes are outlined only."""
+    memory = {
+        slot
+        for item in group.slices
+        for slot in range(item.start, item.start + kind.profile(item.profile).memory_slices)
+    }
+    compute = sum(kind.profile(item.profile).compute_slices for item in group.slices)
+    rows = (
+        ("memory", kind.memory_slices, memory, ".28", f"{len(memory)} of {kind.memory_slices} memory slots"),
+        (
+            "compute",
+            kind.compute_slices,
+            set(range(compute)),
+            ".6",
+            f"{compute} of {kind.compute_slices} compute slices",
+        ),
+    )
+    found = []
+    for row, (name, count, taken, opacity, title) in enumerate(rows):
+        wide = WIDTH / count
+        cells = "".join(_cell(index * wide, wide, index in taken, opacity) for index in range(count))
+        y = top + row * (_STRIP + _STRIP_GAP)
+        found.append(
+            f'<svg class="{name}" x="0" y="{y:g}" width="{WIDTH:g}" height="{_STRIP:g}">'
+            f"<title>{title} in slices</title>{cells}</svg>"
+        )
+    return "".join(found)
+
+
+def _cell(left: float, width: float, taken: bool, opacity: str) -> str:
+    look = f'fill-opacity="{opacity}"' if taken else 'fill="none" stroke="currentColor" stroke-opacity=".3"'
+    return (
+        f'<rect x="{left + GAP / 2 + 0.5:.2f}" y=".5" width="{width - GAP - 1:.2f}" height="{_STRIP - 1:g}"'
+        f' rx="2" {look}/>'
+    )
+
+
+def _legend(groups: tuple[GpuGroup, ...]) -> str:
+    """Only what the picture shows."""
+    blue = '<rect x=".6" y=".6" width="16.8" height="10.8" rx="3" fill="#3f66cc" stroke="#3f66cc"'
+    lines = '<path d="M-4 12L8 0M2 12L14 0M8 12L20 0" stroke="currentColor" stroke-opacity=".3" fill="none"/>'
+    box = '<rect x=".6" y=".6" width="16.8" height="10.8" rx="3" fill="none" stroke="currentColor" stroke-opacity=".4"'
+    slices = [item for group in groups for item in group.slices]
+    entries = [
+        (any(item.tenants for item in slices), f'{blue} fill-opacity=".5"/>', "load at the planned demand"),
+        (any(item.tenants for item in slices), f'{blue} fill-opacity="{HEADROOM_OPACITY}"/>', "headroom"),
+        (any(not item.tenants for item in slices), f"{lines}{box}/>", "free slice"),
+        (
+            any(gaps(gpu_type(group.type), group.slices) for group in groups),
+            f'{lines}{box} stroke-dasharray="3 3"/>',
+            "no slice there",
+        ),
+        (bool(groups), '<rect y="3.5" width="18" height="5" rx="2" fill-opacity=".28"/>', "memory slots"),
+        (bool(groups), '<rect y="3.5" width="18" height="5" rx="2" fill-opacity=".6"/>', "compute slices"),
+    ]
+    shown = "".join(
+        '<span style="display:inline-flex;align-items:center;gap:.45rem">'
+        f'<svg width="18" height="12" viewBox="0 0 18 12" fill="currentColor" aria-hidden="true">{mark}</svg>'
+        f"{name}</span>"
+        for wanted, mark, name in entries
+        if wanted
+    )
+    return (
+        '<div style="display:flex;flex-wrap:wrap;gap:.4rem 1.3rem;margin-top:1.3rem;font-size:.82rem">'
+        f"{shown}</div>"
+    )
+
+
+def _title(item: PlannedSlice, tenant: Tenant, load: float | None) -> str:
+    memory = "memory n/a" if not tenant.memory_gib else exact(tenant.memory_gib, "GiB")
+    share = "" if tenant.share == 1 else f"\n{percent(tenant.share)} of the slice's time"
+    return (
+        f"{tenant.model} · {tenant.variant} · {tenant.stage}\n"
+        f"{item.profile} at slot {item.start}{share}\n"
+        f"{exact(tenant.throughput_rps, 'req/s')}, load at the planned demand {percent(load)}\n"
+        f"batch {tenant.batch_size}, processes {tenant.processes}, {memory}"
+    )
+
+
+def _spoken(group: GpuGroup) -> str:
+    """The card in one sentence, for those who hear it."""
+    who = group.ids[0] if len(group.ids) == 1 else f"{len(group.ids)} GPUs alike, first {group.ids[0]}"
+    if not group.slices:
+        return f"{who}, {group.type}: not used"
+    slices = "; ".join(
+        f"{item.profile} "
+        + (
+            ", ".join(f"{t.model} {t.stage} {short(t.throughput_rps, 'req/s')}" for t in item.tenants)
+            or "free"
+        )
+        for item in group.slices
+    )
+    return f"{who}, {group.type}: {slices}"
+
+
+def _profile(name: str, width: float) -> str:
+    """The profile's name, or its compute part where the slice is too narrow."""
+    return name if _width(name, 11) <= width - 12 else name.split(".", 1)[0]
+
+
+def _wrapped(name: str, room: float, size: float) -> list[str]:
+    """The name on up to three lines, broken where it has a separator or a number if that fits."""
+    letters = max(2, int(room / (size * _LETTER_BOLD)))
+    lines: list[str] = []
+    for part in re.findall(r"[^\W\d_]+|\d+|[\W_]+", name):
+        if lines and len(lines[-1]) + len(part) <= letters:
+            lines[-1] += part
+        else:
+            lines += [part[i : i + letters] for i in range(0, len(part), letters)]
+    if len(lines) > 3:
+        lines = [*lines[:2], lines[2][: letters - 1] + "…"]
+    return lines
+
+
+def _fitted(text: str, room: float, size: float, *, bold: bool = False) -> str:
+    """The text, its end cut off where it would not fit."""
+    letters = max(1, int(room / (size * (_LETTER_BOLD if bold else _LETTER))))
+    return text if len(text) <= letters else text[: letters - 1] + "…"
+
+
+def _width(text: str, size: float, *, bold: bool = False) -> float:
+    narrow = text.count(THIN) + text.count(".")
+    return (len(text) - narrow * 0.5) * size * (_LETTER_BOLD if bold else _LETTER)
+
+
+def _text(value: str) -> str:
+    """Escaped for an element. Control characters, and those that turn the direction, become visible."""
+    return html.escape(_UNSAFE.sub("\ufffd", value), quote=False)
+
+
+def _attribute(value: str) -> str:
+    return html.escape(_UNSAFE.sub("\ufffd", value), quote=True)

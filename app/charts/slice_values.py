@@ -1,0 +1,148 @@
+"""What the slice map and its table show of a plan, as values: equal GPUs, loads, stranded slots."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import cache
+
+from torchsplit_core.hardware import gpu_type, plain_profiles
+from torchsplit_core.hardware.layouts import layout_fault
+from torchsplit_core.values import GpuType, PlacedProfile, PlannedGpu, PlannedSlice, PlanOutcome, Tenant
+
+Row = dict[str, str | int | float | None]
+
+
+@dataclass(frozen=True, slots=True)
+class GpuGroup:
+    """GPUs of one type with equal slices and tenants: one card."""
+
+    ids: tuple[str, ...]
+    type: str
+    slices: tuple[PlannedSlice, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Gap:
+    """Memory slots without a slice. `usable`: some profile could still be placed over its slots."""
+
+    start: int
+    slots: int
+    usable: bool
+
+
+def gpu_groups(plan: PlanOutcome) -> tuple[GpuGroup, ...]:
+    """Equal GPUs together, in the order of the plan, those not used last."""
+    alike: dict[tuple[str, tuple[PlannedSlice, ...]], list[str]] = {}
+    for gpu in sorted(plan.gpus, key=lambda gpu: not gpu.slices):
+        alike.setdefault((gpu.type, _by_start(gpu)), []).append(gpu.id)
+    return tuple(GpuGroup(tuple(ids), kind, slices) for (kind, slices), ids in alike.items())
+
+
+def stage_loads(
+    plan: PlanOutcome, demands: Mapping[str, float] | None = None
+) -> dict[tuple[str, str], float]:
+    """Demand over planned throughput of each (model, stage): above 1 it cannot be met.
+
+    Without `demands` (requests/s by model) the demand is throughput / normalised, that is
+    weight · demand: the same thing where the weight is 1. A stage without a known demand or
+    without throughput is left out: its load is unknown, not zero.
+    """
+    wanted = dict(demands or {})
+    for model in plan.models:
+        if model.name not in wanted and model.normalised > 0:
+            wanted[model.name] = model.throughput_rps / model.normalised
+    given: dict[tuple[str, str], float] = {}
+    for gpu in plan.gpus:
+        for item in gpu.slices:
+            for tenant in item.tenants:
+                key = (tenant.model, tenant.stage)
+                given[key] = given.get(key, 0.0) + tenant.throughput_rps
+    return {key: wanted[key[0]] / total for key, total in given.items() if key[0] in wanted and total > 0}
+
+
+def gaps(kind: GpuType, slices: tuple[PlannedSlice, ...]) -> tuple[Gap, ...]:
+    """Runs of memory slots that no slice covers, told apart by whether a profile still fits there."""
+    return _gaps(kind, tuple(PlacedProfile(item.profile, item.start) for item in slices))
+
+
+@cache
+def _gaps(kind: GpuType, placed: tuple[PlacedProfile, ...]) -> tuple[Gap, ...]:
+    covered = {slot for item in placed for slot in _slots(kind, item)}
+    usable: set[int] = set()
+    for profile in plain_profiles(kind):
+        for start in profile.placement_starts:
+            more = PlacedProfile(profile.name, start)
+            if layout_fault(kind, (*placed, more)) is None:
+                usable.update(_slots(kind, more))
+    found: list[Gap] = []
+    for slot in range(kind.memory_slices):
+        if slot in covered:
+            continue
+        last = found[-1] if found else None
+        if last and last.start + last.slots == slot and last.usable == (slot in usable):
+            found[-1] = Gap(last.start, last.slots + 1, last.usable)
+        else:
+            found.append(Gap(slot, 1, slot in usable))
+    return tuple(found)
+
+
+def planned_sms(group: GpuGroup) -> int | None:
+    """Multiprocessors in slices that have a tenant; None where one is not sourced."""
+    kind = gpu_type(group.type)
+    counts = [kind.profile(item.profile).sm_count for item in group.slices if item.tenants]
+    return None if None in counts else sum(count or 0 for count in counts)
+
+
+def slice_table(plan: PlanOutcome, demands: Mapping[str, float] | None = None) -> list[Row]:
+    """A row for each tenant and each free slice of every GPU: the exact figures beside the map.
+
+    None stands for what does not apply or is not known.
+    """
+    loads = stage_loads(plan, demands)
+    return [
+        _row(gpu, item, tenant, loads)
+        for gpu in plan.gpus
+        for item in _by_start(gpu)
+        for tenant in (item.tenants or (None,))
+    ]
+
+
+def _row(
+    gpu: PlannedGpu, item: PlannedSlice, tenant: Tenant | None, loads: Mapping[tuple[str, str], float]
+) -> Row:
+    row: Row = {"GPU": gpu.id, "type": gpu.type, "slice": item.profile, "start": item.start}
+    if tenant is None:
+        return {
+            **row,
+            "model": "free",
+            "variant": None,
+            "stage": None,
+            "batch": None,
+            "processes": None,
+            "share": None,
+            "req/s": None,
+            "load %": None,
+            "GiB": None,
+        }
+    load = loads.get((tenant.model, tenant.stage))
+    return {
+        **row,
+        "model": tenant.model,
+        "variant": tenant.variant,
+        "stage": tenant.stage,
+        "batch": tenant.batch_size,
+        "processes": tenant.processes,
+        "share": tenant.share,
+        "req/s": tenant.throughput_rps,
+        "load %": None if load is None else round(100 * load, 2),
+        "GiB": tenant.memory_gib or None,
+    }
+
+
+def _by_start(gpu: PlannedGpu) -> tuple[PlannedSlice, ...]:
+    return tuple(sorted(gpu.slices, key=lambda item: item.start))
+
+
+def _slots(kind: GpuType, item: PlacedProfile) -> range:
+    return range(item.start, item.start + kind.profile(item.profile).memory_slices)
