@@ -109,7 +109,7 @@ def _leximin(
             continue
         scale = ceiling if ceiling > 0 else 1.0
         objective = _level(built, k, scale)
-        answer = solve(model, _slice(deadline, levels - k + 1), _start(built, found.best, k, scale))
+        answer = solve(model, _slice(deadline, levels - k + 1))
         objective.deactivate()
         found.seconds += answer.seconds
         if answer.status == "infeasible" and found.best is None:
@@ -173,24 +173,10 @@ def _floor(built: Formulation, k: int, best: Solution | None, scale: float) -> N
     block.level_floor = pyo.Constraint(expr=block.theta >= reached - FLOOR_SLACK * max(1e-3, abs(reached)))
 
 
-def _start(built: Formulation, best: Solution | None, k: int, scale: float) -> dict[int, float] | None:
-    """The best solution so far, completed by the variables of the new level."""
-    if best is None:
-        return None
-    values = dict(best.values)
-    block = built.model.level[k]
-    counted = normalised(built, best.rates)
-    top = sorted(counted)[k - 1] / scale
-    values[id(block.t)] = top
-    for index, value in enumerate(counted):
-        values[id(block.d[index])] = max(0.0, top - value / scale)
-    return values
-
-
 def _accept(built: Formulation, found: Search, answer: Answer, k: int) -> bool:
     """Take the answer where it is no worse than what is there; say whether level k is proven.
 
-    A stage that comes back worse than its start, or with a bound below what is reached, is a
+    A stage that comes back worse than what is there, or with a bound below what is reached, is a
     fault of the solver: the better plan stays and the level is not called proven.
     """
     proven = answer.status == "optimal"
@@ -232,7 +218,7 @@ def _single(built: Formulation, deadline: float, start: Solution | None, progres
         scale = max(1.0, *(group.cost for group in built.problem.groups))
         cost = sum(built.problem.groups[g].cost / scale * count for (g, _), count in model.y.items())
         model.objective = pyo.Objective(expr=_whole(model, cost + paid / scale), sense=pyo.minimize)
-    answer = solve(model, deadline - time.perf_counter(), None if start is None else start.values)
+    answer = solve(model, deadline - time.perf_counter())
     model.objective.deactivate()
     found = Search(stages=1, best=start, seconds=answer.seconds)
     if answer.status == "infeasible" and start is None:
@@ -316,7 +302,7 @@ def _fewest_separations(built: Formulation, found: Search, deadline: float, prog
             )
     scale = max(item.bytes_per_request for item in soft)
     model.together = pyo.Objective(expr=built.separations() / scale, sense=pyo.minimize)
-    answer = solve(model, deadline - time.perf_counter(), found.best.values)
+    answer = solve(model, deadline - time.perf_counter())
     model.together.deactivate()
     found.seconds += answer.seconds
     if answer.status not in ("optimal", "feasible"):

@@ -22,7 +22,6 @@ class Solution:
     layouts: Mapping[tuple[int, int], int]
     amounts: Mapping[int, float]
     rates: tuple[float, ...]
-    values: Mapping[int, float]
 
 
 def read_solution(built: Formulation, answer: Answer) -> Solution:
@@ -42,7 +41,7 @@ def read_solution(built: Formulation, answer: Answer) -> Solution:
             value = 0.0
         if value > NOTHING:
             amounts[use] = value
-    return Solution(layouts, amounts, rates_of(built, amounts), answer.values)
+    return Solution(layouts, amounts, rates_of(built, amounts))
 
 
 def rates_of(built: Formulation, amounts: Mapping[int, float]) -> tuple[float, ...]:

@@ -29,9 +29,9 @@ def check_models(request: PlanRequest, outcome: PlanOutcome) -> Iterator[str]:
             f"model {spec.name}: {fault}" for fault in _model(request, spec, planned, seats[spec.name])
         )
     places = {name: {gpu for gpu, _, _ in mine} for name, mine in seats.items()}
-    for item in request.colocations:
-        if item.mode == "hard" and len({frozenset(places[name]) for name in item.models}) > 1:
-            yield f"{', '.join(item.models)} do not stand on the same GPUs"
+    for pair in request.colocations:
+        if pair.mode == "hard" and len({frozenset(places[name]) for name in pair.models}) > 1:
+            yield f"{', '.join(pair.models)} do not stand on the same GPUs"
 
 
 def _model(request: PlanRequest, spec: PlanModel, planned: PlannedModel, seats: list[Seat]) -> Iterator[str]:

@@ -1,0 +1,136 @@
+"""The best plan of a tiny exclusive request by looking at every one, from the contract's words alone."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from itertools import combinations_with_replacement, product
+
+from torchsplit_core.hardware import gpu_type, layout_multisets
+from torchsplit_core.values import PlanRequest, Point
+
+Instance = tuple[int, int, int, Point]
+GpuState = frozenset[tuple[Instance, int]]
+
+
+def best_plan(request: PlanRequest) -> tuple[tuple[float, ...], float] | None:
+    """(objective vector to be maximised, bytes of separations) of the best plan; None where there is none."""
+    fleet = [
+        (entry.type, entry.layouts, entry.cost)
+        for entry in request.gpus
+        for _ in range(entry.count)
+    ]
+    best: tuple[tuple[float, ...], float] | None = None
+    for states in product(*(_states(request, kind, layouts) for kind, layouts, _ in fleet)):
+        worth = _worth(request, states, [cost for _, _, cost in fleet])
+        if worth is None:
+            continue
+        if best is None or _better(worth, best):
+            best = worth
+    return best
+
+
+def _better(new: tuple[tuple[float, ...], float], old: tuple[tuple[float, ...], float]) -> bool:
+    for mine, other in zip(new[0], old[0], strict=True):
+        if abs(mine - other) > 1e-9 * max(abs(mine), abs(other)):
+            return mine > other
+    return new[1] < old[1]
+
+
+def _states(
+    request: PlanRequest, kind: str, layouts: tuple[tuple[str, ...], ...] | None
+) -> list[tuple[GpuState, ...]]:
+    """Every set of instances one GPU can hold (idle slices allowed)."""
+    options: dict[str, list[Instance | None]] = {}
+    for profile in gpu_type(kind).profiles:
+        found: list[Instance | None] = [None]
+        for m, model in enumerate(request.models):
+            for v, variant in enumerate(model.variants):
+                for s, stage in enumerate(variant.stages):
+                    found += [
+                        (m, v, s, point)
+                        for point in stage.points
+                        if (point.gpu_type, point.profile) == (kind, profile.name)
+                        and (
+                            request.objective.memory_violation_penalty is not None
+                            or profile.memory_gib is None
+                            or (point.memory_gib or 0) <= profile.memory_gib
+                        )
+                    ]
+        options[profile.name] = found
+    states = set()
+    for layout in layouts if layouts is not None else layout_multisets(gpu_type(kind)):
+        parts = []
+        for name in sorted(set(layout)):
+            indices = range(len(options[name]))
+            parts.append(
+                [
+                    [options[name][i] for i in chosen if options[name][i] is not None]
+                    for chosen in combinations_with_replacement(indices, layout.count(name))
+                ]
+            )
+        for combined in product(*parts):
+            flat = [item for part in combined for item in part]
+            states.add(frozenset((item, flat.count(item)) for item in flat if item is not None))
+    return sorted(states, key=repr)  # type: ignore[arg-type]
+
+
+def _worth(
+    request: PlanRequest, states: tuple[GpuState, ...], costs: list[float]
+) -> tuple[tuple[float, ...], float] | None:
+    held: dict[tuple[int, int, int], list[tuple[Point, int]]] = {}
+    variant_of: dict[int, int] = {}
+    excess = 0.0
+    for state in states:
+        for (m, v, s, point), count in state:
+            if variant_of.setdefault(m, v) != v:
+                return None
+            held.setdefault((m, v, s), []).append((point, count))
+            size = gpu_type(point.gpu_type).profile(point.profile).memory_gib
+            excess += count * max(0.0, (point.memory_gib or 0.0) - (size or 0.0)) if size else 0.0
+    rates = []
+    for m, model in enumerate(request.models):
+        rate = 0.0
+        if m in variant_of:
+            variant = model.variants[variant_of[m]]
+            stages = [held.get((m, variant_of[m], s)) for s in range(len(variant.stages))]
+            if not all(stages):
+                return None
+            rate = min(sum(p.throughput_rps * n for p, n in stage or ()) for stage in stages)
+            latency = sum(max(p.latency_ms for p, _ in stage or ()) for stage in stages)
+            if request.link_gb_per_s is not None:
+                latency += sum(variant.cut_bytes) / (request.link_gb_per_s * 1e6)
+            if model.max_latency_ms is not None and latency > model.max_latency_ms + 1e-9:
+                return None
+        if model.min_throughput_rps is not None and rate < model.min_throughput_rps - 1e-9:
+            return None
+        rates.append(rate)
+    separations = 0.0
+    for state in states:
+        there = {request.models[item[0]].name for item, _ in state}
+        for pair in request.colocations:
+            torn = 0 < len(there & set(pair.models)) < len(pair.models)
+            if torn and pair.mode == "hard":
+                return None
+            if torn:
+                separations += pair.bytes_per_request
+    counted = [
+        min(rate, model.demand_rps) if model.cap_at_demand else rate
+        for rate, model in zip(rates, request.models, strict=True)
+    ]
+    paid = (request.objective.memory_violation_penalty or 0.0) * excess
+    paid += request.objective.separation_weight * separations
+    ranked = sorted(c / (m.weight * m.demand_rps) - paid for c, m in zip(counted, request.models, strict=True))
+    kind = request.objective.kind
+    value: tuple[float, ...] = tuple(ranked)
+    if kind == "max_min":
+        value = (ranked[0],)
+    elif kind == "weighted_sum":
+        value = (sum(c * m.weight for c, m in zip(counted, request.models, strict=True)) - paid,)
+    elif kind == "min_gpus":
+        value = (-sum(cost for cost, state in zip(costs, states, strict=True) if state) - paid,)
+    return value, separations if request.objective.separation_weight == 0 else 0.0
+
+
+def objectives(values: Iterator[float]) -> tuple[float, ...]:
+    """A tuple of floats, for comparison with pytest.approx."""
+    return tuple(values)
