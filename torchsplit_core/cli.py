@@ -12,6 +12,7 @@ import socket
 import subprocess
 import sys
 import traceback
+import warnings
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
@@ -27,7 +28,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """Run one command; its exit code."""
     options = _parser().parse_args(arguments)
     try:
-        return int(options.run(options))
+        with warnings.catch_warnings():
+            warnings.showwarning = _show_warning
+            return int(options.run(options))
     except InputFault as fault:
         print(f"torchsplit: {fault}", file=sys.stderr)
         return 2
@@ -46,6 +49,12 @@ def main(arguments: Sequence[str] | None = None) -> int:
             file=sys.stderr,
         )
         return 1
+
+
+def _show_warning(message: Warning | str, category: type[Warning], *where: Any, **more: Any) -> None:
+    """A warning of ours as one line; a library's warning to its developers is not the user's."""
+    if issubclass(category, UserWarning):
+        print(f"warning: {message}", file=sys.stderr)
 
 
 class _Progress:
