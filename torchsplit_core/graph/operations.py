@@ -6,9 +6,9 @@ import re
 
 from torchsplit_core.values import GraphNode
 
-# Operations whose output shares the storage of their first input (the aten view ops; `reshape`
-# and `flatten` copy only where the strides leave no other way, `to` never does in an exported graph
-# that kept it as an alias, so it is not listed).
+# Operations whose output shares the storage of their first input (the aten view operations).
+# `reshape` and `flatten` copy only where the strides leave no other way; `to` and `contiguous`
+# usually copy and are left out.
 # fmt: off
 VIEW_OPERATIONS = frozenset(
     {

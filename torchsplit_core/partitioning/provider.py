@@ -131,11 +131,11 @@ class PartitionProvider:
         )
 
     def region_costs(self, top_k: int | None = None) -> tuple[RegionCost, ...]:
-        """All canonical regions with more than one unit, largest share of time first."""
+        """All canonical regions of two units or more but the whole graph, largest share of time first."""
         total = sum(self.time_ms(node.id) for node in self.graph.nodes)
         units = self.prepared.by_id
         found: list[RegionCost] = []
-        for region in self.regions.regions:
+        for region in self.regions.regions[1:]:
             if len(region.ids) < 2:
                 continue
             ids = tuple(member for unit in region.ids for member in units[unit].members)
@@ -174,8 +174,8 @@ class PartitionProvider:
     def solve(self, request: PartitionRequest, progress: Progress = ignore_progress) -> PartitionOutcome:
         """Candidates of all kinds with true peaks of memory, and the bound of `solve_partition`.
 
-        The best region cut always has a place among two or more. Where a memory limit is set, only candidates
-        whose weights and activations fit are handed on.
+        The best region cut always has a place among two or more. Where a memory limit is set,
+        only candidates whose weights and activations fit are handed on.
         """
         outcome = solve_partition(request, progress)
         if outcome.status in ("infeasible", "timeout") and not outcome.candidates:

@@ -4,7 +4,7 @@
 2. contiguous: all ideals, when they are few enough (`ideals`), which proves the optimum;
    otherwise any assignment (`free_assignment`), proved for few blocks;
 3. the bound: the optimum where proved, else the larger of an equal share of all time and
-   the longest block (and of all transfers that a lack of memory forces nothing is assumed).
+   the longest block.
 
 Status: `optimal` only when the best meets the bound, `feasible` with a gap, `infeasible`
 with the node or group at fault, `timeout` when nothing was found and nothing proved.
