@@ -28,7 +28,7 @@ _LINE = 14.0
 _LETTER, _LETTER_BOLD = 0.58, 0.63
 
 # Forbidden in XML, or able to reorder the text around them; a line break may stand in a title.
-_UNSAFE = re.compile("[\x00-\x09\x0b-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069\ud800-\udfff\ufffe\uffff]")
+_UNSAFE = re.compile("[\x00-\x09\x0b-\x1f\x7f-\x9f\u2028-\u202e\u2066-\u2069\ud800-\udfff\ufffe\uffff]")
 
 Loads = Mapping[tuple[str, str], float]
 
@@ -40,6 +40,9 @@ def fleet_svg(
 
     `colours` by model as from `model_colours`; `demands` in requests/s by model, see
     `slice_values.stage_loads` for what stands in where they are not given.
+
+    Show it with `st.markdown(…, unsafe_allow_html=True)`: `st.html` drops every SVG element. It
+    is one line, because a blank line would end the HTML for Markdown.
     """
     groups = gpu_groups(plan)
     loads = stage_loads(plan, demands)
@@ -321,8 +324,8 @@ def _width(text: str, size: float, *, bold: bool = False) -> float:
 
 def _text(value: str) -> str:
     """Escaped for an element. Control characters, and those that turn the direction, become visible."""
-    return html.escape(_UNSAFE.sub("\ufffd", value), quote=False)
+    return html.escape(_UNSAFE.sub("\ufffd", value), quote=False).replace("\n", "&#10;")
 
 
 def _attribute(value: str) -> str:
-    return html.escape(_UNSAFE.sub("\ufffd", value), quote=True)
+    return html.escape(_UNSAFE.sub("\ufffd", value), quote=True).replace("\n", "&#10;")

@@ -221,6 +221,15 @@ def test_hostile_names_are_only_text(name: str) -> None:
     assert "\u202e" not in ElementTree.tostring(card, encoding="unicode")
 
 
+def test_no_name_can_end_the_html_early() -> None:
+    """Markdown ends a block of HTML at a blank line and would interpret what follows."""
+    name = "a\n\n# heading <b>\r\n\u2028\u2029**x**"
+    outcome = plan(gpu(name, A100, cut("7g.80gb", 0, tenant(name, stage=name, variant=name))))
+    text = fleet_svg(outcome, model_colours([name]))
+    assert len(text.splitlines()) == 1
+    assert text.startswith("<div")
+
+
 def test_text_fits_its_slice() -> None:
     names = ["densenet121", "mobilenetv2", "a-very-long-model-name-2024", "W" * 40, "m"]
     slices = [cut("1g.10gb", i, tenant(name, 123_456.0)) for i, name in enumerate(names)]
