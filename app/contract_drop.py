@@ -14,7 +14,7 @@ from torchsplit_core.values import InputFault, PartitionOutcome, PlanOutcome, Pl
 
 
 def drop(workspace: Workspace, file: str, data: bytes) -> Artifact:
-    """Store a contract file under the name its content suggests. Raises InputFault where it is none, or makes no sense."""
+    """Store a contract file under the name its content suggests. Raises InputFault where it is none."""
     if not data:
         raise InputFault(file, "an empty file", "a contract file is JSON", "Choose another file.")
     try:

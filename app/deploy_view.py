@@ -14,7 +14,6 @@ from torchsplit_core.deployment import FORMATS, DeploymentFile, deploy
 from torchsplit_core.storage import Workspace
 from torchsplit_core.values import PlanOutcome
 
-LANGUAGES = {"yaml": "yaml", "yml": "yaml", "sh": "bash", "json": "json", "md": "markdown", "py": "python"}
 TITLES = {"mig-parted": "mig-parted", "nvidia-smi": "nvidia-smi", "kubernetes": "Kubernetes"}
 
 
@@ -61,7 +60,6 @@ def _head(name: str, plan: PlanOutcome) -> None:
 
 
 def _file(file: DeploymentFile, *, shown: bool = False) -> None:
-    extension = file.name.rpartition(".")[2]
     with st.container(border=True):
         with st.container(horizontal=True, vertical_alignment="center", horizontal_alignment="distribute"):
             st.markdown(f"**{plain(file.name)}**", width="content")
@@ -72,9 +70,8 @@ def _file(file: DeploymentFile, *, shown: bool = False) -> None:
         if shown:
             st.markdown(file.text)
         else:
-            st.code(
-                file.text, language=LANGUAGES.get(extension), height=min(480, 60 + 21 * file.text.count("\n"))
-            )
+            # Plain: the highlighter's colours do not reach the contrast that text needs.
+            st.code(file.text, language=None, height=min(480, 60 + 21 * file.text.count("\n")))
 
 
 def zipped(files: Sequence[DeploymentFile]) -> bytes:

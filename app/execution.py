@@ -21,7 +21,7 @@ REFUSED = (
 
 
 def refused() -> bool:
-    """True where nothing uploaded may be executed: the command line said so, or the server is reachable from outside."""
+    """True where nothing uploaded may be executed: the command line said so, or others can reach the server."""
     told = os.environ.get("TORCHSPLIT_EXECUTION")
     if told in ("allowed", "refused"):
         return told == "refused"

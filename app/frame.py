@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import streamlit as st
@@ -15,7 +15,7 @@ from torchsplit_core.values import InputFault
 
 # Layout only; colours come from the theme. `st-key-…` is the class Streamlit gives a keyed container.
 STYLE = """<style>
-[data-testid="stMainBlockContainer"] { padding-top: 3rem; padding-bottom: 3rem; }
+[data-testid="stMainBlockContainer"] { padding: 2.5rem clamp(1rem, 3vw, 3rem) 3rem; }
 [data-testid="stMetricValue"], table.ts { font-variant-numeric: tabular-nums; }
 [data-testid="stMetricLabel"] p { white-space: normal; }
 .st-key-stale { opacity: .6; transition: opacity .2s; }
@@ -24,6 +24,7 @@ table.ts th { font-weight: 500; text-align: left; padding: .3rem .5rem;
   border-bottom: 1px solid color-mix(in srgb, currentColor 25%, transparent); }
 table.ts td { padding: .4rem .5rem; border-bottom: 1px solid color-mix(in srgb, currentColor 10%, transparent); }
 table.ts th.n, table.ts td.n { text-align: right; white-space: nowrap; }
+table.ts td.name { white-space: nowrap; }
 table.ts i.swatch { display: inline-block; width: .7em; height: .7em; border-radius: 2px; margin-right: .5em; }
 table.ts span.bar { display: block; position: relative; height: .8rem; min-width: 5rem; border-radius: 3px;
   background: color-mix(in srgb, currentColor 9%, transparent); }
@@ -48,6 +49,12 @@ def open_page(title: str) -> Workspace:
         st.success(plain(text))
     job_panel.show(opened)
     return opened
+
+
+def table_html(head: str, rows: Sequence[str]) -> str:
+    """A table of escaped cells that scrolls on its own where the window is narrow."""
+    body = f"<thead><tr>{head}</tr></thead><tbody>{''.join(rows)}</tbody>"
+    return f'<div class="wide" tabindex="0"><table class="ts">{body}</table></div>'
 
 
 def say(text: str) -> None:

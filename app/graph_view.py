@@ -26,12 +26,14 @@ def show(workspace: Workspace) -> None:
         st.write("Here you will see a model's dataflow, what dominates what, and where it can be cut.")
         navigation.link("Models", "Trace a model first")
         return
-    name = st.selectbox("Model", stored, key="graph-model", width=420)
+    head = st.container(horizontal=True, vertical_alignment="center")
+    with head:
+        name = st.selectbox("Model", stored, key="graph-model", width=320, label_visibility="collapsed")
     sha256 = next(item.sha256 for item in workspace.artifacts("graph") if item.name == name)
     profile = read(workspace, "profile", name)
     graph = graph_analysis.profiled(read(workspace, "graph", name), profile)
     analysis = graph_analysis.analyse(sha256, graph)
-    with st.container(horizontal=True, vertical_alignment="center"):
+    with head:
         st.markdown(
             f"**{plain(name)}** · {short(len(graph.nodes))} nodes · {len(analysis.regions.cut_points)} cut points",
             width="content",
@@ -111,8 +113,10 @@ def _cuts(
     with left:
         st.subheader("Regions", anchor=False)
         st.dataframe(
-            graph_analysis.regions_table(graph, analysis.regions), hide_index=True, height=420,
-            alt="Regions with one value in and one value out", column_config={"time %": st.column_config.NumberColumn(format="%.2f")},
+            graph_analysis.regions_table(graph, analysis.regions), hide_index=True,
+        placeholder="n/a", height=420,
+            alt="Regions with one value in and one value out",
+            column_config={"time %": st.column_config.NumberColumn(format="%.2f")},
         )  # fmt: skip
     with right:
         st.subheader("Where to cut", anchor=False)
@@ -151,7 +155,9 @@ def _candidates(workspace: Workspace, found: str, outcome: PartitionOutcome, pro
         if not outcome.candidates:
             st.info("No cut was found: allow fewer parts.")
             return
-        st.dataframe(candidates_table(outcome), hide_index=True, alt="Candidates, best first")
+        st.dataframe(
+            candidates_table(outcome), hide_index=True, placeholder="n/a", alt="Candidates, best first"
+        )
         with st.container(horizontal=True):
             if st.button("Offer these cuts to the planner", key=f"offer-{found}"):
                 _offer(workspace, profile, outcome)
@@ -205,7 +211,8 @@ def _nodes(graph: TorchGraph, analysis: graph_analysis.Analysis) -> None:
         ]
         st.caption(f"{len(table)} found")
     st.dataframe(
-        table, hide_index=True, height=560, alt="Nodes of the graph",
+        table, hide_index=True,
+        placeholder="n/a", height=560, alt="Nodes of the graph",
         column_config={"time %": st.column_config.NumberColumn(format="%.3f")},
     )  # fmt: skip
 

@@ -12,5 +12,11 @@ import streamlit as st  # noqa: E402
 
 from app import frame, navigation  # noqa: E402
 
-st.set_page_config(page_title="TorchSplit", page_icon=str(ROOT / "app" / "icon.svg"), layout="wide")
+st.set_page_config(
+    page_title="TorchSplit",
+    page_icon=str(ROOT / "app" / "icon.svg"),
+    layout="wide",
+    initial_sidebar_state=210,
+)
+st.logo(str(ROOT / "app" / "logo.svg"), icon_image=str(ROOT / "app" / "icon.svg"))
 frame.run(navigation.menu)

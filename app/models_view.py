@@ -131,8 +131,10 @@ def _table(workspace: Workspace, entries: list[ModelEntry]) -> None:
     if not entries:
         st.info("No model is stored here yet. Add one below.")
         return
+    colours = scenario.colours(workspace)
     rows = [
-        f"<tr><td>{html.escape(entry.source)}</td>"
+        f'<tr><td class="name"><i class="swatch" style="background:{colours[scenario.short_name(entry.source)]}"></i>'
+        f"{html.escape(entry.source)}</td>"
         f"<td>{'traced' if entry.nodes is not None else 'not traced'}</td>"
         f'<td class="n">{entry.nodes if entry.nodes is not None else "n/a"}</td>'
         f"<td>{entry.basis or 'not profiled'}</td>"
@@ -141,10 +143,7 @@ def _table(workspace: Workspace, entries: list[ModelEntry]) -> None:
         for entry in entries
     ]
     head = '<th>model</th><th>graph</th><th class="n">nodes</th><th>profile</th><th class="n">rows</th><th>device</th>'
-    st.html(
-        f'<div class="wide" tabindex="0"><table class="ts"><thead><tr>{head}</tr></thead>'
-        f"<tbody>{''.join(rows)}</tbody></table></div>"
-    )
+    st.html(frame.table_html(head, rows))
 
 
 def _actions(workspace: Workspace, entries: list[ModelEntry]) -> None:

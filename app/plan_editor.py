@@ -37,10 +37,10 @@ def _editors(workspace: Workspace, name: str, request: PlanRequest) -> None:
             alt="GPU types of the fleet and how many of each",
             column_config={
                 "type": Column.SelectboxColumn(
-                    "GPU type", options=list(catalogue()), required=True, width="medium"
+                    "GPU type", options=list(catalogue()), required=True, width=190
                 ),
                 "count": Column.NumberColumn(
-                    "count", min_value=1, step=1, required=True, default=1, width="small"
+                    "count", min_value=1, step=1, required=True, default=1, width=70
                 ),
             },
         )
@@ -57,7 +57,7 @@ def _editors(workspace: Workspace, name: str, request: PlanRequest) -> None:
             alt="Models that must or would rather share a GPU",
             column_config={
                 "models": Column.MultiselectColumn(
-                    "models", options=[model.name for model in request.models], required=True, width="medium"
+                    "models", options=[model.name for model in request.models], required=True, width=140
                 ),
                 "mode": Column.SelectboxColumn(
                     "mode",
@@ -67,7 +67,10 @@ def _editors(workspace: Workspace, name: str, request: PlanRequest) -> None:
                     width="small",
                 ),
                 "megabytes": Column.NumberColumn(
-                    "MB a request", min_value=0.0, width="small", help="What a separation sends between GPUs."
+                    "MB",
+                    min_value=0.0,
+                    width=70,
+                    help="Megabytes a request sends between the two when they are apart.",
                 ),
             },
         )
@@ -118,25 +121,25 @@ def _models(workspace: Workspace, request: PlanRequest, mark: str) -> tuple[Any,
         alt="What each model asks for",
         disabled=["model"],
         column_config={
-            "model": Column.TextColumn("model", width="small"),
+            "model": Column.TextColumn("model", width=105),
             "demand": Column.NumberColumn(
-                "demand, req/s", format="%.6g", width="small", help="Requests per second asked for."
+                "demand", format="%.6g", width=78, help="Requests per second asked for."
             ),
             "limit": Column.NumberColumn(
-                "service p95 ≤, ms",
+                "p95 ≤, ms",
                 format="%.6g",
-                width="small",
-                help="Longest time of one batch, without waiting. Empty: no limit.",
+                width=88,
+                help="Service time: longest time of one batch, without waiting. Empty: no limit.",
             ),
             "least": Column.NumberColumn(
-                "at least, req/s",
+                "min, req/s",
                 format="%.6g",
-                width="small",
-                help="A plan that serves less is refused. Empty: no minimum.",
+                width=95,
+                help="Minimum: a plan that serves less is refused. Empty: no minimum.",
             ),
-            "weight": Column.NumberColumn("weight", format="%.6g", width="small"),
+            "weight": Column.NumberColumn("weight", format="%.6g", width=65),
             "cap": Column.CheckboxColumn(
-                "cap", width="small", help="Throughput above the demand counts for nothing."
+                "cap", width=50, help="Throughput above the demand counts for nothing."
             ),
         },
     )

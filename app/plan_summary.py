@@ -77,7 +77,8 @@ def estimated_models(plan: PlanOutcome, request: PlanRequest) -> tuple[int, int]
         for item in gpu.slices:
             for tenant in item.tenants:
                 key = (
-                    tenant.model, tenant.variant, tenant.stage, gpu.type, item.profile, tenant.batch_size, tenant.processes,
+                    tenant.model, tenant.variant, tenant.stage, gpu.type, item.profile,
+                    tenant.batch_size, tenant.processes,
                 )  # fmt: skip
                 found[tenant.model] = found.get(tenant.model, False) or basis.get(key) != "measured"
     return sum(found.values()), len(found)
@@ -105,7 +106,7 @@ def _proof(plan: PlanOutcome) -> str:
     if goal.bound is None:
         return "no bound known"
     gap = "gap 0" if not goal.gap else f"gap {percent(goal.gap)}"
-    levels = f" · {goal.proven_levels} of {len(plan.models)} levels proven" if goal.kind == "leximin" else ""
+    levels = f" · {goal.proven_levels} of {len(plan.models)} levels" if goal.kind == "leximin" else ""
     return f"bound {short(goal.bound)} · {gap}{levels}"
 
 

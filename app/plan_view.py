@@ -8,8 +8,9 @@ import pandas as pd
 import streamlit as st
 
 from app import frame, navigation, plan_editor, request_edit, scenario
-from app.charts.colours import model_colours
 from app.charts.slice_map import fleet_svg, slice_table
+from app.components.picture import picture
+from app.frame import table_html
 from app.numbers import exact, plain, short
 from app.plan_summary import basis_badge, demand_words, metrics, relaxation_words, status_badge
 from app.workspace import names
@@ -29,7 +30,7 @@ def show(workspace: Workspace) -> None:
     if plan is not None:
         with st.container(key="stale" if working else "numbers"):
             _metrics(plan)
-    left, right = st.columns([5, 12], gap="medium")
+    left, right = st.columns([6, 13], gap="small")
     with left:
         if request is not None:
             plan_editor.show(workspace, name, request)
@@ -88,10 +89,9 @@ def _metrics(plan: PlanOutcome) -> None:
     if plan.status not in ("optimal", "feasible"):
         return
     for column, item in zip(st.columns(4), metrics(plan), strict=True):
-        column.metric(
-            item.label, item.value, item.note, help=item.help or None, border=True,
-            delta_color="off", delta_arrow="off", height="stretch",
-        )  # fmt: skip
+        with column.container(border=True, height="stretch", gap="xxsmall"):
+            st.metric(item.label, item.value, help=item.help or None)
+            st.caption(plain(item.note))
 
 
 def _not_planned(working: bool) -> None:
@@ -115,13 +115,18 @@ def _outcome(workspace: Workspace, name: str, request: PlanRequest | None, plan:
             f"No plan was found{limit}, and none was ruled out. Give the search more time, or ask for less."
         )
         return
-    colours = model_colours([model.name for model in (request.models if request else plan.models)])
+    colours = scenario.colours(workspace)
     demands = {model.name: model.demand_rps for model in request.models} if request else None
     with st.container(border=True):
         st.subheader("Slices", anchor=False)
-        st.html(fleet_svg(plan, colours, demands))
+        picture(fleet_svg(plan, colours, demands), key="slices")
         with st.expander("The same as a table"):
-            st.dataframe(pd.DataFrame(slice_table(plan, demands)), hide_index=True, alt="Every slice and who has it")
+            st.dataframe(
+                pd.DataFrame(slice_table(plan, demands)),
+                hide_index=True,
+                placeholder="n/a",
+                alt="Every slice and who has it",
+            )
     with st.container(border=True):
         st.subheader("What each model gets", anchor=False)
         st.html(_models_table(plan, request, colours))
@@ -156,7 +161,7 @@ def _models_table(plan: PlanOutcome, request: PlanRequest | None, colours: dict[
         width = 100 * model.normalised / scale
         limit = limits.get(model.name)
         rows.append(
-            f'<tr><td><i class="swatch" style="background:{colour}"></i>{html.escape(model.name)}</td>'
+            f'<tr><td class="name"><i class="swatch" style="background:{colour}"></i>{html.escape(model.name)}</td>'
             f'<td><span class="bar" title="{exact(model.normalised)} × demand">'
             f'<i style="width:{width:.1f}%;background:{colour}"></i><b style="left:{100 / scale:.1f}%"></b></span></td>'
             f'<td class="n">{exact(round(model.normalised, 3))}</td>'
@@ -170,7 +175,7 @@ def _models_table(plan: PlanOutcome, request: PlanRequest | None, colours: dict[
         '<th>model</th><th>throughput ÷ demand (mark: the demand)</th><th class="n">×</th><th class="n">req/s</th>'
         '<th class="n">demand</th><th class="n">service p95, ms</th><th class="n">limit, ms</th><th>runs as</th>'
     )
-    return f'<div class="wide" tabindex="0"><table class="ts"><thead><tr>{head}</tr></thead><tbody>{"".join(rows)}</tbody></table></div>'
+    return table_html(head, rows)
 
 
 def _downloads(workspace: Workspace, name: str) -> None:

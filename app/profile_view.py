@@ -5,8 +5,7 @@ from __future__ import annotations
 import pandas as pd
 import streamlit as st
 
-from app import execution, frame, navigation
-from app.charts.colours import model_colours
+from app import execution, frame, navigation, scenario
 from app.charts.curves import curves
 from app.models_view import PROFILE_JOB
 from app.numbers import plain, short
@@ -33,14 +32,20 @@ def show(workspace: Workspace) -> None:
     left, right = st.columns([4, 12], gap="medium")
     with left:
         types = sorted({row.gpu_type for profile in profiles.values() for row in profile.rows})
-        chosen, kind, slices, quantity = _filters(profiles, types)
+        chosen, kind, slices, processes, quantity = _filters(profiles, types)
         with st.container(border=True):
             _measure(workspace, graphs, stored)
     with right:
         if not profiles:
             st.info("No profile is here yet: measure a model at the left.")
         elif chosen:
-            _picture({name: profiles[name] for name in chosen}, list(profiles), kind, slices, quantity)
+            rows = [
+                (name, row)
+                for name in chosen
+                for row in profiles[name].rows
+                if row.gpu_type == kind and (row.profile or "whole") in slices and row.processes in processes
+            ]
+            _picture(rows, scenario.colours(workspace), kind, quantity)
     if chosen:
         _downloads(workspace, chosen)
 
@@ -61,29 +66,32 @@ def _headline(profiles: dict[str, Profile]) -> None:
             st.badge(f"{short(estimated)} rows estimated", color="yellow")
 
 
-def _filters(profiles: dict[str, Profile], types: list[str]) -> tuple[list[str], str, list[str], str]:
+def _filters(
+    profiles: dict[str, Profile], types: list[str]
+) -> tuple[list[str], str, list[str], list[int], str]:
     if not profiles:
-        return [], "", [], "throughput"
+        return [], "", [], [], "throughput"
     with st.container(border=True):
         st.subheader("Show", anchor=False)
         chosen = st.multiselect("Models", list(profiles), list(profiles)[:4])
         best = max(types, key=lambda kind: (kind == "A100-80GB", kind))
         kind = st.selectbox("Device", types, types.index(best))
-        known = sorted(
-            {row.profile or "whole" for name in chosen for row in profiles[name].rows if row.gpu_type == kind}
-        )
+        rows = [row for name in chosen for row in profiles[name].rows if row.gpu_type == kind]
+        known = sorted({row.profile or "whole" for row in rows})
         slices = st.multiselect("Slices", known, known[:2], key=f"slices-{kind}")
+        counts = sorted({row.processes for row in rows})
+        processes = counts
+        if len(counts) > 1:
+            processes = st.multiselect("Processes on a slice", counts, counts[:1])
         quantity = st.segmented_control(
             "Curve", ["throughput", "latency"], default="throughput", required=True
         )
-    return chosen, kind, slices, quantity
+    return chosen, kind, slices, processes, quantity
 
 
 def _measure(workspace: Workspace, graphs: tuple[str, ...], stored: tuple[str, ...]) -> None:
     st.subheader("Measure", anchor=False)
-    sources = sorted(
-        {name for name in (*graphs, *stored) if name.startswith("sample:")} | set(graphs)
-    )
+    sources = sorted({name for name in (*graphs, *stored) if name.startswith("sample:")} | set(graphs))
     if not sources:
         st.write(
             "The profiles here were shipped or imported. A model of your own is measured after it is traced."
@@ -143,27 +151,19 @@ def batch_sizes(text: str) -> list[int]:
     return numbers
 
 
-def _picture(
-    profiles: dict[str, Profile], known: list[str], kind: str, slices: list[str], quantity: str
-) -> None:
-    rows = [
-        (name, row)
-        for name, profile in profiles.items()
-        for row in profile.rows
-        if row.gpu_type == kind and (row.profile or "whole") in slices
-    ]
+def _picture(rows: list[tuple[str, ProfileRow]], colours: dict[str, str], kind: str, quantity: str) -> None:
     if not rows:
         st.info("No row fits this choice: choose another device or slice.")
         return
     dark = st.context.theme.type == "dark"
-    figure = curves(rows, model_colours(known), quantity, dark=dark)
+    figure = curves([(scenario.short_name(name), row) for name, row in rows], colours, quantity, dark=dark)
     with st.container(border=True):
         st.plotly_chart(
             figure, theme=None, key="curves", config={"displaylogo": False},
             alt=f"{quantity} over batch size on {kind}; the table below has the same figures",
         )  # fmt: skip
         st.caption("Filled: measured. Amber ring: estimated, with its 90 % interval where one is known.")
-    st.dataframe(table(rows), hide_index=True, height=320, alt="Rows behind the curves")
+    st.dataframe(table(rows), hide_index=True, height=320, placeholder="n/a", alt="Rows behind the curves")
 
 
 def table(rows: list[tuple[str, ProfileRow]]) -> pd.DataFrame:

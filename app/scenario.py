@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import contextlib
 
+from app.charts.colours import model_colours
 from app.workspace import names, read
 from torchsplit_core import jobs
+from torchsplit_core.planning.build_request import model_name
 from torchsplit_core.planning.request_hash import request_hash
 from torchsplit_core.storage import Workspace
-from torchsplit_core.values import InputFault, PlanOutcome, PlanRequest
+from torchsplit_core.values import InputFault, PlanOutcome, PlanRequest, Profile
 
 PLAN_JOB = "torchsplit_core.workflow:plan_job"
 SAMPLES_JOB = "torchsplit_core.workflow:samples_job"
@@ -38,6 +40,22 @@ def plan(workspace: Workspace) -> PlanOutcome | None:
     """The current scenario's plan, None where it has not been planned yet."""
     scenario = name(workspace)
     return read(workspace, "plan", scenario) if scenario else None
+
+
+def colours(workspace: Workspace) -> dict[str, str]:
+    """One colour a model name, the same on every page: the request's models first, then the others profiled here."""
+    asked, outcome = request(workspace), plan(workspace)
+    known = [model.name for model in asked.models] if asked else []
+    known += [model.name for model in outcome.models] if outcome else []
+    known += sorted(
+        short_name(source) for source in (*names(workspace, "profile"), *names(workspace, "graph"))
+    )
+    return model_colours(known)
+
+
+def short_name(source: str) -> str:
+    """The model name that a request gives to this source."""
+    return model_name(Profile(source, ""))
 
 
 def answers(outcome: PlanOutcome, asked: PlanRequest) -> bool:

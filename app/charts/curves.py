@@ -7,6 +7,7 @@ from typing import Any
 
 import plotly.graph_objects as go
 
+from app.numbers import THIN
 from torchsplit_core.values import ProfileRow
 
 AMBER = {"light": "#b45309", "dark": "#fbbf24"}
@@ -44,16 +45,17 @@ def curves(
     axis: dict[str, Any] = {"gridcolor": GRID[theme], "zeroline": False, "linecolor": GRID[theme]}
     figure.update_layout(
         height=420,
-        margin={"l": 10, "r": 10, "t": 10, "b": 10},
+        margin={"l": 10, "r": 10, "t": 10, "b": 48},
         paper_bgcolor="rgba(0,0,0,0)",
         plot_bgcolor="rgba(0,0,0,0)",
-        font={"color": INK[theme], "size": 13},
-        legend={"orientation": "h", "y": -0.2},
-        xaxis=axis | {"title": "batch size", "type": "log", "dtick": "D2" if len(points) < 4 else None},
-        yaxis=axis | {"title": unit, "rangemode": "tozero", "separatethousands": True},
+        font={"color": INK[theme], "size": 13, "family": "Source Sans, system-ui, sans-serif"},
+        legend={"orientation": "v", "x": 1.01, "y": 1, "xanchor": "left"},
+        xaxis=axis
+        | {"title": "batch size", "type": "log", "tickvals": sorted({row.batch_size for _, row in rows})},
+        yaxis=axis | {"title": unit, "rangemode": "tozero", "automargin": True},
+        separators=f".{THIN}",
         uirevision="curves",
     )
-    figure.update_xaxes(tickvals=sorted({row.batch_size for _, row in rows}), dtick=None)
     return figure
 
 
