@@ -41,8 +41,8 @@ def fleet_svg(
     `colours` by model as from `model_colours`; `demands` in requests/s by model, see
     `slice_values.stage_loads` for what stands in where they are not given.
 
-    Show it with `st.markdown(…, unsafe_allow_html=True)`: `st.html` drops every SVG element. It
-    is one line, because a blank line would end the HTML for Markdown.
+    Show it with `components.picture`: `st.html` drops every SVG element. Whoever shows it relies
+    on the escaping here. It is one line, since a blank one would end the HTML for Markdown.
     """
     groups = gpu_groups(plan)
     loads = stage_loads(plan, demands)
