@@ -1,13 +1,15 @@
 """Profiling: per-node and end-to-end timing, memory, and estimates for GPUs that are not here.
 
-What needs torch (`RuntimeAnnotator`, `DeviceAnnotator`, `measure`) loads when it is first asked for.
+`RuntimeAnnotator` and `DeviceAnnotator` need torch and load when first asked for; all else runs without it.
 """
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from torchsplit_core.profiling.estimate import estimate_rows, estimated_nodes
 from torchsplit_core.profiling.library import library_profiles, measured_library, mix_request, serving_mixes
+from torchsplit_core.profiling.measurement import measure
 
 if TYPE_CHECKING:
     from torchsplit_core.profiling.annotators import DeviceAnnotator, RuntimeAnnotator
@@ -15,7 +17,10 @@ if TYPE_CHECKING:
 __all__ = [
     "DeviceAnnotator",
     "RuntimeAnnotator",
+    "estimate_rows",
+    "estimated_nodes",
     "library_profiles",
+    "measure",
     "measured_library",
     "mix_request",
     "serving_mixes",

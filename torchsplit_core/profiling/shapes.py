@@ -6,7 +6,8 @@ arithmetic evaluator reads them; nothing is ever passed to `eval`.
 What the symbols stand for:
 - a symbol alone in dimension 0 of an input is the batch: it takes the batch size asked for;
 - any other symbol (a free sequence length, say) keeps the value it had in the trace, found from the
-  bytes of a value whose shape has no other unknown; where that cannot be found it follows the batch.
+  bytes of a value whose shape has no other unknown; where that cannot be found, and for sizes that only
+  the data decide (u0, u1, …), it follows the batch.
 A graph without any symbol was specialised to its traced batch: values that depend on an input are scaled
 by batch / traced_batch, weights are not.
 """
@@ -53,6 +54,7 @@ _FUNCTIONS: Mapping[str, Callable[..., float]] = {
     "ToFloat": float,
     "IntTrueDiv": operator.truediv,
     "FloatTrueDiv": operator.truediv,
+    "Rational": operator.truediv,
     "Mod": operator.mod,
     "PythonMod": operator.mod,
     "Abs": abs,
@@ -115,7 +117,7 @@ def _evaluate(node: ast.expr, symbols: Mapping[str, int], whole: str) -> float:
             return -_evaluate(operand, symbols, whole)
         case ast.BinOp(left=left, op=ast.Pow(), right=right):
             exponent = _evaluate(right, symbols, whole)
-            if 0 <= exponent <= _LARGEST_EXPONENT:
+            if abs(exponent) <= _LARGEST_EXPONENT:
                 return float(_evaluate(left, symbols, whole) ** exponent)
         case ast.BinOp(left=left, op=action, right=right) if type(action) in _BINARY:
             return _BINARY[type(action)](_evaluate(left, symbols, whole), _evaluate(right, symbols, whole))
@@ -138,8 +140,8 @@ def bind_symbols(graph: TorchGraph, batch_size: int) -> dict[str, int]:
     traced = dict.fromkeys(symbols, graph.traced_batch)
     for node in graph.nodes:
         unknown = {name for size in node.shape or () for name in symbols_of(size)} - traced.keys()
-        if len(unknown) == 1 and node.output_bytes:
-            name = unknown.pop()
+        name = unknown.pop() if len(unknown) == 1 else ""
+        if name and not name.startswith("u") and node.output_bytes:
             traced[name] = symbols[name] = _solved(node, name, traced) or batch_size
     for node in graph.nodes:
         for size in node.shape or ():

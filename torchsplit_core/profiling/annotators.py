@@ -1,0 +1,252 @@
+"""What every node of an exported program takes, and where it runs.
+
+`RuntimeAnnotator` walks the graph with an interpreter and times each operation; `DeviceAnnotator`
+propagates devices. Node ids are the names of the exported program, which tracing gives to TorchGraph.
+
+The sum over nodes of times taken per node across runs is not the time of any run. So shares come from
+the least time of each node, and a user multiplies them with an end-to-end time that was measured on its
+own, without instrumentation (`time_runs`).
+
+The CUDA path (events, synchronisation, device memory) is untested on hardware.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from statistics import fmean, pstdev
+from typing import Any
+
+import torch
+from torch.export import ExportedProgram
+from torch.export.graph_signature import ConstantArgument, InputKind
+from torch.utils import _pytree as pytree
+
+from torchsplit_core.values import InternalFault
+
+SEED = 0
+"""Random numbers of a model's forward start here before every timed run."""
+LEAST_RUNS = 3
+MOST_RUNS = 200
+STEADY = 0.1
+"""Warm-up ends when two runs in a row differ by less than this share."""
+WARM_UP_SHARE = 0.25
+"""Share of a point's time budget that warm-up may take beyond its first run."""
+
+
+@dataclass(frozen=True, slots=True)
+class NodeTiming:
+    """One operation over the timed runs, in ms; the bytes of its output at that batch; where it ran."""
+
+    id: str
+    runs: int
+    mean_ms: float
+    deviation_ms: float
+    least_ms: float
+    most_ms: float
+    output_bytes: int
+    device: str
+
+
+class _TimedInterpreter(torch.fx.Interpreter):  # type: ignore[misc]
+    """Runs the graph and keeps what each call took; values die at their last reader."""
+
+    def __init__(self, module: torch.fx.GraphModule, device: torch.device) -> None:
+        super().__init__(module, garbage_collect_values=True)
+        self._cuda = device.type == "cuda"
+        self._marks: dict[str, tuple[Any, Any]] = {}
+        self.bytes: dict[str, int] = {}
+        self.devices: dict[str, str] = {}
+
+    def run_node(self, n: torch.fx.Node) -> Any:
+        args, kwargs = self.fetch_args_kwargs_from_env(n)
+        begin = self._mark()
+        result = getattr(self, n.op)(n.target, args, kwargs)
+        if n.op == "call_function":
+            self._marks[n.name] = (begin, self._mark())
+            tensors = [item for item in pytree.tree_leaves(result) if isinstance(item, torch.Tensor)]
+            self.bytes[n.name] = sum(item.numel() * item.element_size() for item in tensors)
+            if tensors:
+                self.devices[n.name] = str(tensors[0].device)
+        return result
+
+    def _mark(self) -> Any:
+        if not self._cuda:
+            return time.perf_counter_ns()
+        event = torch.cuda.Event(enable_timing=True)
+        event.record()
+        return event
+
+    def durations_ms(self) -> dict[str, float]:
+        """What each operation took in the run that has just ended."""
+        if self._cuda:
+            torch.cuda.synchronize()
+            return {name: begin.elapsed_time(end) for name, (begin, end) in self._marks.items()}
+        return {name: (end - begin) / 1e6 for name, (begin, end) in self._marks.items()}
+
+
+class RuntimeAnnotator:
+    """Times every operation of an exported program on a device ("cpu" or "cuda")."""
+
+    def __init__(self, exported: ExportedProgram, device: str = "cpu") -> None:
+        self._device = torch.device(device)
+        if self._device.type != "cpu":
+            from torch.export.passes import move_to_device_pass
+
+            exported = move_to_device_pass(exported, device)
+        self._exported = exported
+
+    def annotate(
+        self, args: Sequence[Any], kwargs: Mapping[str, Any] | None = None, budget_s: float = 2.0
+    ) -> tuple[NodeTiming, ...]:
+        """Every operation's times on these inputs, in the order of the graph.
+
+        One run to warm up, then at least three, more while `budget_s` seconds are not spent. Where the first
+        run alone takes half the budget, it counts, and one more is enough: such operations are long.
+        """
+        inputs = self._graph_inputs(args, kwargs or {})
+        interpreter = _TimedInterpreter(self._exported.graph_module, self._device)
+        samples: dict[str, list[float]] = {}
+        with torch.no_grad():
+            started = time.perf_counter()
+            interpreter.run(*inputs)
+            warm_up = interpreter.durations_ms()
+            long = time.perf_counter() - started >= budget_s / 2
+            if long:
+                samples = {name: [spent] for name, spent in warm_up.items()}
+            for count in range(1, MOST_RUNS + 1):
+                torch.manual_seed(SEED)
+                interpreter.run(*inputs)
+                for name, spent in interpreter.durations_ms().items():
+                    samples.setdefault(name, []).append(spent)
+                enough = count >= (1 if long else LEAST_RUNS)
+                if enough and time.perf_counter() - started > budget_s:
+                    break
+        devices = DeviceAnnotator(self._exported).annotate() | interpreter.devices
+        return tuple(
+            NodeTiming(
+                name,
+                len(times),
+                fmean(times),
+                pstdev(times),
+                min(times),
+                max(times),
+                interpreter.bytes[name],
+                devices[name],
+            )
+            for name, times in samples.items()
+        )
+
+    def annotate_grid(
+        self, inputs_for: Callable[[int], Any], batch_sizes: Sequence[int], budget_s: float = 2.0
+    ) -> dict[int, tuple[NodeTiming, ...]]:
+        """`annotate` for every batch size; `inputs_for(batch)` as SplitClient.get_example_inputs."""
+        return {
+            batch: self.annotate(*split_inputs(inputs_for(batch)), budget_s=budget_s) for batch in batch_sizes
+        }
+
+    def _graph_inputs(self, args: Sequence[Any], kwargs: Mapping[str, Any]) -> list[Any]:
+        """Weights and the user's values in the order of the graph's placeholders."""
+        exported = self._exported
+        ordered = exported.call_spec.in_spec
+        expected = ordered.child(1).context if ordered is not None else list(kwargs)
+        values = (tuple(args), {name: kwargs[name] for name in expected})
+        user = iter(to_device(pytree.tree_leaves(values, is_leaf=lambda item: item is None), self._device))
+        found = []
+        for spec in exported.graph_signature.input_specs:
+            if spec.kind is InputKind.USER_INPUT:
+                found.append(next(user))
+            elif isinstance(spec.arg, ConstantArgument):
+                found.append(spec.arg.value)
+            elif spec.target in exported.state_dict:
+                found.append(exported.state_dict[spec.target])
+            elif spec.target in exported.constants:
+                found.append(exported.constants[spec.target])
+            else:
+                raise InternalFault(f"the exported program has no value for {spec.target}")
+        return found
+
+
+class DeviceAnnotator:
+    """The device of every node: from its `device` argument, else from the first value it reads that has one."""
+
+    def __init__(self, exported: ExportedProgram) -> None:
+        self._exported = exported
+
+    def annotate(self, default: str = "cpu") -> dict[str, str]:
+        """Node id → "cpu" or "cuda:0". Inputs without a recorded device are on `default`."""
+        devices: dict[str, str] = {}
+        for node in self._exported.graph.nodes:
+            stated = node.kwargs.get("device") or next(
+                (item for item in node.args if isinstance(item, torch.device)), None
+            )
+            if node.op == "placeholder":
+                value = node.meta.get("val")
+                stated = value.device if isinstance(value, torch.Tensor) else None
+            inherited = next((devices[item.name] for item in node.all_input_nodes), default)
+            devices[node.name] = inherited if stated is None else str(torch.device(stated))
+        return devices
+
+
+def split_inputs(inputs: Any) -> tuple[tuple[Any, ...], dict[str, Any]]:
+    """Example inputs as (args, kwargs), whichever of its two forms a SplitClient returned."""
+    if isinstance(inputs, tuple) and len(inputs) == 2 and isinstance(inputs[1], dict):
+        return tuple(inputs[0]), inputs[1]
+    return tuple(inputs), {}
+
+
+def to_device(values: Any, device: torch.device) -> Any:
+    """The same structure with its tensors on the device."""
+    return pytree.tree_map_only(torch.Tensor, lambda item: item.to(device), values)
+
+
+def time_runs(
+    model: torch.nn.Module,
+    args: Sequence[Any],
+    kwargs: Mapping[str, Any],
+    budget_s: float,
+    device: str = "cpu",
+) -> tuple[float, ...]:
+    """End-to-end times of the model in ms, one a run, without instrumentation.
+
+    Eval mode, inference mode, fixed seed. Warm-up until two runs agree within a tenth or a quarter of the
+    budget is spent; then at least three runs, more while the budget is not spent. A first run that takes
+    half the budget or more is long against what warm-up could change, and counts as one of the three.
+    """
+    model.eval()
+    with torch.inference_mode():
+        first = _timed(model, args, kwargs, device)
+        runs: list[float] = []
+        started = time.perf_counter()
+        if first >= 500 * budget_s:
+            runs.append(first)
+        else:
+            _warm_up(lambda: _timed(model, args, kwargs, device), first, WARM_UP_SHARE * budget_s)
+        while len(runs) < LEAST_RUNS or (len(runs) < MOST_RUNS and time.perf_counter() - started < budget_s):
+            runs.append(_timed(model, args, kwargs, device))
+    return tuple(runs)
+
+
+def _warm_up(run: Callable[[], float], last: float, budget_s: float) -> None:
+    started = time.perf_counter()
+    while time.perf_counter() - started < budget_s:
+        spent = run()
+        if abs(spent - last) <= STEADY * last:
+            return
+        last = spent
+
+
+def _timed(model: torch.nn.Module, args: Sequence[Any], kwargs: Mapping[str, Any], device: str) -> float:
+    """One run in ms."""
+    torch.manual_seed(SEED)
+    if device == "cpu":
+        begin = time.perf_counter_ns()
+        model(*args, **kwargs)
+        return (time.perf_counter_ns() - begin) / 1e6
+    start, end = torch.cuda.Event(enable_timing=True), torch.cuda.Event(enable_timing=True)
+    start.record()
+    model(*args, **kwargs)
+    end.record()
+    torch.cuda.synchronize()
+    return float(start.elapsed_time(end))
