@@ -11,22 +11,24 @@ import importlib
 from sample_models.registry import SAMPLES, Sample
 from torchsplit_core.values import InputFault, SplitClient
 
-__all__ = ["SAMPLES", "Sample", "load"]
+__all__ = ["SAMPLES", "Sample", "find", "load"]
 
 
-def load(name: str, size: str = "small", seed: int = 0) -> SplitClient:
-    """The client of the sample `name` in that `size`; equal seeds give equal weights.
-
-    Raises InputFault where there is no such sample or size.
-    """
+def find(name: str, size: str = "small") -> Sample:
+    """The sample of that name, without loading it. Raises InputFault where there is no such name or size."""
     found = next((sample for sample in SAMPLES if sample.name == name), None)
     if found is None:
         known = ", ".join(sample.name for sample in SAMPLES)
         raise InputFault("sample", name, "there is no sample of that name", f"Choose one of {known}.")
     if size not in found.sizes:
-        raise InputFault(
-            f"sample {name}", size, "there is no such size", f"Choose one of {', '.join(found.sizes)}."
-        )
+        sizes = ", ".join(found.sizes)
+        raise InputFault(f"sample {name}", size, "there is no such size", f"Choose one of {sizes}.")
+    return found
+
+
+def load(name: str, size: str = "small", seed: int = 0) -> SplitClient:
+    """The client of the sample `name` in that `size`; equal seeds give equal weights. Raises as `find`."""
+    found = find(name, size)
     module = importlib.import_module(f"sample_models.{found.module}")
     client: SplitClient = getattr(module, found.client)(size, seed)
     return client

@@ -44,10 +44,11 @@ class ModelSource:
 def parse_source(source: str, *, trust: bool = False) -> ModelSource:
     """What kind of source this is, its path made absolute. Executes nothing.
 
-    Raises InputFault for an unknown form, a missing file, or a Python file that is not trusted.
+    Raises InputFault for an unknown form, sample or size, a missing file, or a Python file that is not trusted.
     """
     if source.startswith("sample:"):
         name, _, size = source.removeprefix("sample:").partition("@")
+        importlib.import_module("sample_models").find(name, size or "small")
         return ModelSource("sample", name, size or "small")
     if source.endswith(".pt2"):
         return ModelSource("pt2", path=_existing(source))
@@ -263,7 +264,10 @@ def _as_client(found: Any, source: ModelSource) -> SplitClient:
             "the file defines that name",
             f"It defines {names}." if names else "It defines none.",
         )
-    if isinstance(found, type) or (callable(found) and not isinstance(found, SplitClient)):
+    model_alone = hasattr(found, "named_parameters") and not isinstance(found, type)
+    if isinstance(found, type) or (
+        callable(found) and not isinstance(found, SplitClient) and not model_alone
+    ):
         with foreign_code(where, "It is called without arguments: give them defaults."):
             found = found()
     if isinstance(found, SplitClient):

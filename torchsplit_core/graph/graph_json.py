@@ -51,11 +51,18 @@ def graph_from_dict(data: Mapping[str, Any]) -> TorchGraph:
     nodes = data.get("nodes")
     if not isinstance(nodes, list):
         raise InputFault("graph: nodes", type(nodes).__name__, "nodes is a list", "Check the file.")
+    batch, bodies = data.get("traced_batch", 1), data.get("subgraphs", {})
+    if not isinstance(batch, int) or batch < 1:
+        raise InputFault("graph: traced_batch", batch, "it is a whole number from 1", "Check the file.")
+    if not isinstance(bodies, Mapping) or not all(isinstance(body, Mapping) for body in bodies.values()):
+        raise InputFault(
+            "graph: subgraphs", type(bodies).__name__, "it is an object of graphs", "Check the file."
+        )
     return TorchGraph(
         nodes=tuple(_node(entry, place) for place, entry in enumerate(nodes)),
         architecture_hash=str(data.get("architecture_hash", "")),
-        traced_batch=int(data.get("traced_batch", 1)),
-        subgraphs={name: graph_from_dict(body) for name, body in dict(data.get("subgraphs", {})).items()},
+        traced_batch=batch,
+        subgraphs={name: graph_from_dict(body) for name, body in bodies.items()},
     )
 
 
@@ -71,20 +78,30 @@ def _node(entry: Any, place: int) -> GraphNode:
             f"kind is one of {', '.join(get_args(NodeKind))}",
             "Check the file.",
         )
-    shape = entry.get("shape")
+    shape, inputs, size = entry.get("shape"), entry.get("inputs", ()), entry.get("output_bytes", 0)
+    for key, value, kinds, rule in (
+        ("shape", shape, (list, tuple, type(None)), "shape is a list or null"),
+        ("inputs", inputs, (list, tuple), "inputs is a list of ids"),
+        ("output_bytes", size, (int,), "output_bytes is a whole number"),
+        ("dtype", entry.get("dtype"), (str, type(None)), "dtype is a text or null"),
+    ):
+        if not isinstance(value, kinds):
+            raise InputFault(f"graph: nodes.{place}.{key}", value, rule, "Check the file.")
+    if size < 0:
+        raise InputFault(f"graph: nodes.{place}.output_bytes", size, "it is 0 or more", "Check the file.")
     try:
         return GraphNode(
             id=str(entry["id"]),
             kind=entry["kind"],
             op=str(entry.get("op", "")),
             target=str(entry.get("target", "")),
-            inputs=tuple(map(str, entry.get("inputs", ()))),
+            inputs=tuple(map(str, inputs)),
             module=str(entry.get("module", "")),
             shape=None
             if shape is None
             else tuple(size if isinstance(size, int) else str(size) for size in shape),
             dtype=entry.get("dtype"),
-            output_bytes=int(entry.get("output_bytes", 0)),
+            output_bytes=size,
             source=str(entry.get("source", "")),
         )
     except (KeyError, TypeError, ValueError) as error:

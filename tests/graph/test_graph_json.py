@@ -1,0 +1,71 @@
+"""A graph survives its contract form; a form that breaks the contract is one InputFault."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+
+from torchsplit_core.graph import TorchGraph
+from torchsplit_core.graph.graph_json import graph_from_dict, graph_to_dict
+from torchsplit_core.values import GraphNode, InputFault
+
+BODY = TorchGraph((GraphNode("y", "input"), GraphNode("output", "output", inputs=("y",))), traced_batch=2)
+GRAPH = TorchGraph(
+    (
+        GraphNode(
+            "w", "parameter", target="a.weight", module="a", shape=(3, 4), dtype="float32", output_bytes=48
+        ),
+        GraphNode("x", "input", shape=("s0", 4), dtype="float32", output_bytes=32),
+        GraphNode(
+            "mul", "op", "mul", "aten.mul.Tensor", ("x", "x"), "a", ("2*s0", 4), "float32", 64, "net.py:7"
+        ),
+        GraphNode("cond", "op", "cond", "higher_order.cond", ("mul", "w"), output_bytes=64),
+        GraphNode("output", "output", inputs=("cond",)),
+    ),
+    architecture_hash="abc",
+    traced_batch=2,
+    subgraphs={"cond.true_graph_0": BODY},
+)
+
+
+def test_a_graph_survives_json_text() -> None:
+    assert graph_from_dict(json.loads(json.dumps(graph_to_dict(GRAPH)))) == GRAPH
+
+
+def test_the_form_is_the_contract() -> None:
+    form = graph_to_dict(GRAPH)
+    assert list(form) == ["format", "version", "architecture_hash", "traced_batch", "nodes", "subgraphs"]
+    assert (form["format"], form["version"]) == ("torchsplit.graph", 1)
+    assert form["nodes"][2] == {
+        "id": "mul", "kind": "op", "op": "mul", "target": "aten.mul.Tensor", "inputs": ["x", "x"], "module": "a",
+        "shape": ["2*s0", 4], "dtype": "float32", "output_bytes": 64, "source": "net.py:7",
+    }  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("change", "said"),
+    [
+        ({"format": "torchsplit.plan"}, "format"),
+        ({"version": 2}, "version 1"),
+        ({"nodes": None}, "nodes is a list"),
+        ({"nodes": [3]}, "node is an object"),
+        ({"nodes": [{"id": "a", "kind": "thing"}]}, "kind is one of"),
+        ({"nodes": [{"kind": "op"}]}, "fields of the graph contract"),
+        ({"nodes": [{"id": "a", "kind": "op", "inputs": "abc"}]}, "list of ids"),
+        ({"nodes": [{"id": "a", "kind": "op", "inputs": ["b"]}]}, "name nodes of the graph"),
+        ({"nodes": [{"id": "a", "kind": "op", "shape": 3}]}, "shape is a list"),
+        ({"nodes": [{"id": "a", "kind": "op", "dtype": 3}]}, "dtype is a text"),
+        ({"nodes": [{"id": "a", "kind": "op", "output_bytes": "3"}]}, "whole number"),
+        ({"nodes": [{"id": "a", "kind": "op", "output_bytes": -3}]}, "0 or more"),
+        ({"nodes": [{"id": "a", "kind": "op"}] * 2}, "unique"),
+        ({"traced_batch": "two"}, "traced_batch"),
+        ({"traced_batch": 0}, "traced_batch"),
+        ({"subgraphs": [1]}, "object of graphs"),
+        ({"subgraphs": {"cond": 1}}, "object of graphs"),
+    ],
+)
+def test_a_form_that_breaks_the_contract_is_refused(change: dict[str, Any], said: str) -> None:
+    with pytest.raises(InputFault, match=said):
+        graph_from_dict(graph_to_dict(GRAPH) | change)
