@@ -10,6 +10,7 @@ from torchsplit_core.planning.expand import Problem, expand
 from torchsplit_core.planning.formulation import build
 from torchsplit_core.planning.outcome import no_plan, plan_outcome
 from torchsplit_core.planning.search import Search, search
+from torchsplit_core.planning.shared import plan_shared
 from torchsplit_core.planning.solve import solver_name
 from torchsplit_core.planning.validate import validate
 from torchsplit_core.planning.verify import verify
@@ -26,6 +27,12 @@ def plan(request: PlanRequest, *, progress: Progress = ignore_progress) -> PlanO
     validate(request)
     begun = time.perf_counter()
     deadline = begun + request.solver.time_limit_s
+    if request.sharing == "fractional":
+        shared = plan_shared(request, begun, deadline, progress)
+        if shared.outcome is not None:
+            return _verified(request, shared.outcome)
+        statistics = PlanStatistics(0.0, shared.seconds, 0.0, solver_name(), shared.details)
+        return no_plan(request, shared.status, statistics, shared.warnings)
     problem = expand(request, per_gpu=bool(request.colocations))
     built = build(problem, "exclusive")
     build_s = time.perf_counter() - begun
@@ -45,6 +52,12 @@ def _finish(problem: Problem, bench: Bench, found: Search, statistics: PlanStati
         bounds=found.bounds,
         statistics=statistics,
     )
+    return _verified(problem.request, outcome)
+
+
+def _verified(request: PlanRequest, outcome: PlanOutcome) -> PlanOutcome:
+    """The outcome with the time its check took; InternalFault where it fails."""
     begun = time.perf_counter()
-    verify(problem.request, outcome)
-    return replace(outcome, statistics=replace(statistics, verify_s=time.perf_counter() - begun))
+    verify(request, outcome)
+    spent = time.perf_counter() - begun
+    return replace(outcome, statistics=replace(outcome.statistics, verify_s=spent))

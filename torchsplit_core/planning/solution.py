@@ -17,11 +17,15 @@ NOTHING = 1e-7
 
 @dataclass(frozen=True)
 class Solution:
-    """Layout counts by (group, layout) and instances (or shares) by use, with the throughputs they give."""
+    """Layout counts by (group, layout) and instances (or shares) by use, with the throughputs they give.
+
+    `values` are the solver's own, by the id of the Pyomo variable.
+    """
 
     layouts: Mapping[tuple[int, int], int]
     amounts: Mapping[int, float]
     rates: tuple[float, ...]
+    values: Mapping[int, float]
 
 
 def read_solution(built: Formulation, answer: Answer) -> Solution:
@@ -41,7 +45,7 @@ def read_solution(built: Formulation, answer: Answer) -> Solution:
             value = 0.0
         if value > NOTHING:
             amounts[use] = value
-    return Solution(layouts, amounts, rates_of(built, amounts))
+    return Solution(layouts, amounts, rates_of(built, amounts), answer.values)
 
 
 def rates_of(built: Formulation, amounts: Mapping[int, float]) -> tuple[float, ...]:

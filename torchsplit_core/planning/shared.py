@@ -1,0 +1,201 @@
+"""Fractional sharing: pooled shares for the bound, concrete slices for the plan.
+
+1. Pooled (aggregate): shares of equal slices are added up; a relaxation, so its values bound
+   every plan, and with whole layout counts it is small.
+2. Packed: the pooled shares on concrete slices. Where nothing is lost, that is the optimum.
+3. Exclusive: whole slices, as another plan to start from.
+4. Concrete: the exact model, slice by slice; where it is too large, with the layouts of the
+   best plan so far held fixed, which gives a plan and no proof.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+from torchsplit_core.planning.disaggregate import Bench, seat_shares, seat_whole
+from torchsplit_core.planning.expand import Problem, expand
+from torchsplit_core.planning.formulation import build
+from torchsplit_core.planning.outcome import plan_outcome
+from torchsplit_core.planning.pack import pack
+from torchsplit_core.planning.search import Search, search
+from torchsplit_core.planning.solution import TOLERANCE
+from torchsplit_core.planning.solve import solver_name
+from torchsplit_core.values import FleetEntry, PlanOutcome, PlanRequest, PlanStatistics, Progress
+
+LARGEST_EXACT = 3000
+"""Tenancies (binaries) up to which the concrete model is searched with free layouts."""
+
+LARGEST_FIXED = 12000
+"""And with fixed layouts."""
+
+
+@dataclass
+class Shared:
+    """What came of the four steps: a plan, or why there is none."""
+
+    status: str
+    outcome: PlanOutcome | None
+    seconds: float
+    details: dict[str, str | int | float]
+    warnings: tuple[str, ...] = ()
+
+
+def plan_shared(request: PlanRequest, begun: float, deadline: float, progress: Progress) -> Shared:
+    """The best fractional plan found before the deadline, with an honest bound."""
+    pooled_problem = expand(request)
+    pooled_model = build(pooled_problem, "aggregate")
+    build_s = time.perf_counter() - begun
+    pooled = search(pooled_model, _share(deadline, 0.35), progress=lambda a, b: progress(0.3 * a, b))
+    seconds = pooled.seconds
+    details: dict[str, str | int | float] = {"stages": pooled.stages, "pooled": pooled.status}
+    if pooled.status == "infeasible":
+        return Shared("infeasible", None, seconds, details, pooled_problem.warnings)
+    plans: list[PlanOutcome] = []
+
+    def offer(step: str, problem: Problem, bench: Bench, found: Search) -> PlanOutcome:
+        statistics = PlanStatistics(build_s, seconds, 0.0, solver_name(), details)
+        plans.append(_settle(problem, bench, pooled, found, statistics))
+        details[f"{step}_value"] = plans[-1].objective.value or 0.0
+        return plans[-1]
+
+    def answer() -> Shared:
+        if not plans:
+            return Shared("timeout", None, seconds, details, pooled_problem.warnings)
+        best = max(plans, key=lambda item: (_worth(item), item.status == "optimal"))
+        statistics = replace(best.statistics, solve_s=seconds)
+        return Shared(best.status, replace(best, statistics=statistics), seconds, details)
+
+    if pooled.values:
+        details["pooled_value"] = pooled.values[0]
+    if pooled.best is not None and not request.colocations:
+        bench = pack(pooled_model, pooled.best)
+        if bench is not None and offer("packed", pooled_problem, bench, Search()).status == "optimal":
+            return answer()
+    # Whole slices are shares of 1, so the exclusive optimum is a plan here too, and often a good one.
+    whole_problem = expand(replace(request, sharing="exclusive"), per_gpu=bool(request.colocations))
+    whole_model = build(whole_problem, "exclusive")
+    whole = search(whole_model, _share(deadline, 0.35), progress=lambda a, b: progress(0.3 + 0.3 * a, b))
+    seconds += whole.seconds
+    if whole.best is not None:
+        seated = seat_whole(whole_model, whole.best)
+        asked = replace(whole_problem, request=request)
+        if offer("exclusive", asked, seated, Search()).status == "optimal":
+            return answer()
+    concrete_problem, free = _concrete_problem(request, max(plans, key=_worth) if plans else None)
+    if concrete_problem is None:
+        return answer()
+    concrete_model = build(concrete_problem, "concrete")
+    concrete = search(concrete_model, deadline, progress=lambda a, b: progress(0.6 + 0.4 * a, b))
+    seconds += concrete.seconds
+    details["concrete"] = concrete.status
+    if concrete.status == "infeasible" and free and not plans:
+        return Shared("infeasible", None, seconds, details, pooled_problem.warnings)
+    if not free:
+        # A proof under fixed layouts says nothing about other layouts.
+        concrete.proven, concrete.bounds = 0, []
+    if concrete.best is not None:
+        offer("concrete", concrete_problem, seat_shares(concrete_model, concrete.best), concrete)
+    if concrete.bounds and concrete.proven == 0:
+        # What bounds the exact model bounds the other plans as well.
+        plans[:] = [_bounded(item, concrete.bounds[0]) for item in plans]
+    return answer()
+
+
+def _share(deadline: float, part: float) -> float:
+    """A deadline of its own for a step: this part of what is left."""
+    now = time.perf_counter()
+    return now + part * (deadline - now)
+
+
+def _bounded(outcome: PlanOutcome, bound: float | None) -> PlanOutcome:
+    """The outcome with a tighter bound of its first level, where none of its levels is proven."""
+    objective = outcome.objective
+    value, known = objective.value, objective.bound
+    if objective.proven_levels or bound is None or value is None:
+        return outcome
+    if objective.kind == "min_gpus":
+        tighter = min(value, max(bound, bound if known is None else known))
+        gap = (value - tighter) / value if value else 0.0
+    else:
+        tighter = max(value, min(bound, bound if known is None else known))
+        gap = (tighter - value) / abs(tighter) if tighter else 0.0
+    return replace(outcome, objective=replace(objective, bound=tighter, gap=gap))
+
+
+def _concrete_problem(request: PlanRequest, known: PlanOutcome | None) -> tuple[Problem | None, bool]:
+    """The problem slice by slice, and whether its layouts are free; None where even fixed ones are too many."""
+    problem = expand(request, per_gpu=True)
+    if _tenancies(problem) <= LARGEST_EXACT:
+        return problem, True
+    if known is None:
+        return (problem, True) if _tenancies(problem) <= LARGEST_FIXED else (None, True)
+    entries = []
+    costs = {gpu_id: group.cost for group in problem.groups for gpu_id in group.gpu_ids}
+    for gpu in known.gpus:
+        names = tuple(item.profile for item in gpu.slices)
+        entries.append(FleetEntry(gpu.type, gpu.id, 1, (names,), costs[gpu.id]))
+    fixed = expand(replace(request, gpus=tuple(entries)), per_gpu=True)
+    # The plan answers the request as it was asked, not the one with fixed layouts.
+    fixed = replace(fixed, request=request, warnings=problem.warnings)
+    return (fixed, False) if _tenancies(fixed) <= LARGEST_FIXED else (None, False)
+
+
+def _tenancies(problem: Problem) -> int:
+    return sum(
+        max(layout.useful.get(choice.profile, 0) for layout in problem.groups[choice.group].layouts)
+        for choice in problem.choices
+    )
+
+
+def _settle(
+    problem: Problem, bench: Bench, pooled: Search, found: Search, statistics: PlanStatistics
+) -> PlanOutcome:
+    """The outcome of a bench, proven as far as the search's own proof or the pooled bounds reach."""
+    first = plan_outcome(problem, bench, proven=0, settled=False, bounds=[], statistics=statistics)
+    levels = _levels(first)
+    minimise = first.objective.kind == "min_gpus"
+    reached = _matched(levels, pooled, minimise)
+    if found.proven >= reached and found.proven > 0:
+        bounds, proven = list(found.bounds), found.proven
+        settled = found.status == "optimal"
+    else:
+        bounds, proven = list(pooled.bounds), reached
+        # Level `reached` is bounded by the pooled search given that all before it are equal.
+        if found.bounds and reached == 0:
+            bounds = [_tighter(found.bounds[0], bounds[0] if bounds else None, minimise)]
+        # The pooled relaxation knows nothing of co-location, so it cannot settle that tie-break.
+        settled = not any(item.mode == "soft" for item in problem.request.colocations)
+    return plan_outcome(problem, bench, proven=proven, settled=settled, bounds=bounds, statistics=statistics)
+
+
+def _matched(levels: Sequence[float], pooled: Search, minimise: bool) -> int:
+    """How many levels of the plan, from the first on, reach a pooled value that is proven."""
+    count = 0
+    for value, best in zip(levels[: pooled.proven], pooled.values, strict=False):
+        slack = TOLERANCE * max(abs(value), abs(best))
+        if (value > best + slack) if minimise else (value < best - slack):
+            break
+        count += 1
+    return count
+
+
+def _levels(outcome: PlanOutcome) -> list[float]:
+    value = outcome.objective.value or 0.0
+    if outcome.objective.kind != "leximin":
+        return [value]
+    ranked = outcome.objective.sorted_normalised
+    return [item - (ranked[0] - value) for item in ranked]
+
+
+def _worth(outcome: PlanOutcome) -> tuple[float, ...]:
+    sign = -1.0 if outcome.objective.kind == "min_gpus" else 1.0
+    return tuple(sign * round(value, 12) for value in _levels(outcome))
+
+
+def _tighter(first: float | None, second: float | None, minimise: bool) -> float | None:
+    known = [value for value in (first, second) if value is not None]
+    if not known:
+        return None
+    return max(known) if minimise else min(known)
