@@ -97,10 +97,15 @@ def _refuse_a_fixed_batch(program: ExportedProgram) -> None:
         value = node.meta.get("val")
         if node.op != "placeholder" or node.name not in inputs or not isinstance(value, torch.Tensor):
             continue
-        if value.dim() and isinstance(value.shape[0], int) and value.shape[0] == TRACED_BATCH:
+        # A batch that was fixed on the way may still be a SymInt, of a constant expression.
+        if value.dim() and not _is_free(value.shape[0]) and value.shape[0] == TRACED_BATCH:
             raise InputFault(
                 f"input {node.name}",
                 f"batch of {TRACED_BATCH}",
                 "the model takes any batch size",
                 "Its code fixes the batch: use x.shape[0] instead of a number in view, reshape or expand.",
             )
+
+
+def _is_free(size: int | torch.SymInt) -> bool:
+    return isinstance(size, torch.SymInt) and not size.node.expr.is_number

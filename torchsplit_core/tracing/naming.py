@@ -31,17 +31,18 @@ class Symbols:
     def __init__(self) -> None:
         self._names: dict[str, str] = {}
 
-    def write(self, expression: str) -> str:
-        """A size as infix text, from the form sympy.srepr gives; text in another form stays as it is.
+    def write(self, expression: str) -> int | str:
+        """A size as a number or infix text, from the form sympy.srepr gives; another form stays as it is.
 
         The expression is parsed, never evaluated. Raises ValueError where it is too long or nested.
         """
         if len(expression) > LONGEST_EXPRESSION:
             raise ValueError("a size is written in too many characters")
         try:
-            return self._infix(ast.parse(expression, mode="eval").body)
+            text = self._infix(ast.parse(expression, mode="eval").body)
         except (SyntaxError, RecursionError, MemoryError) as error:
             raise ValueError(f"a size cannot be read: {expression[:60]}") from error
+        return int(text) if text.isdecimal() else text
 
     def _name(self, symbol: str) -> str:
         if symbol not in self._names:
