@@ -82,14 +82,17 @@ class Problem:
     capacity_gib: Mapping[tuple[str, str], float]
     warnings: tuple[str, ...]
     elastic: bool
+    elastic_latency: bool
 
 
-def expand(request: PlanRequest, *, per_gpu: bool = False, elastic: bool = False) -> Problem:
+def expand(
+    request: PlanRequest, *, per_gpu: bool = False, elastic: bool = False, elastic_latency: bool = False
+) -> Problem:
     """Expand a valid request.
 
     `per_gpu` gives each GPU a group of its own (co-location and concrete slices need it);
-    otherwise equal GPUs are counted together. `elastic` keeps the points that only a latency
-    limit forbids, for the search of the least relaxation.
+    otherwise equal GPUs are counted together. For the least relaxation `elastic` lets minima be
+    given up, and `elastic_latency` lets limits grow, so it keeps points that only a limit forbids.
     """
     gpus = list_gpus(request.gpus)
     warnings = _profile_warnings(gpus)
@@ -99,7 +102,7 @@ def expand(request: PlanRequest, *, per_gpu: bool = False, elastic: bool = False
     cases: list[VariantCase] = []
     kept: list[tuple[int, int, int, Point]] = []
     for index, model in enumerate(request.models):
-        found, notes = _admissible(request, index, model, capacity, elastic)
+        found, notes = _admissible(request, index, model, capacity, elastic_latency)
         warnings += notes
         for case, stages in found:
             cases.append(case)
@@ -123,7 +126,16 @@ def expand(request: PlanRequest, *, per_gpu: bool = False, elastic: bool = False
                     memory = point.memory_gib or 0.0
                     excess = max(0.0, memory - capacity[gpu.type, name])
                     choices.append(Choice(owner, variant, stage, number, name, point, memory, excess))
-    return Problem(request, tuple(groups), tuple(cases), tuple(choices), capacity, tuple(warnings), elastic)
+    return Problem(
+        request,
+        tuple(groups),
+        tuple(cases),
+        tuple(choices),
+        capacity,
+        tuple(warnings),
+        elastic,
+        elastic_latency,
+    )
 
 
 def transfer_ms(cut_bytes: Iterable[float], link_gb_per_s: float | None) -> float:

@@ -269,7 +269,7 @@ def _latency(built: Formulation, most: Sequence[int]) -> None:
             for stage in range(case.stages):
                 keys += [(number, stage, level) for level in levels_of(built, number, stage)]
     model.delta = pyo.Var(keys, domain=pyo.Binary)
-    if built.problem.elastic:
+    if built.problem.elastic_latency:
         limited = [i for i, spec in enumerate(request.models) if spec.max_latency_ms is not None]
         model.longer = pyo.Var(limited, domain=pyo.NonNegativeReals)
     for number, case in enumerate(built.problem.cases):
@@ -285,7 +285,7 @@ def _latency(built: Formulation, most: Sequence[int]) -> None:
                 enough = sum(model.delta[number, stage, x] for x in levels if x >= own)
                 model.latency_use.add(model.x[use] - most[use] * enough <= 0)
         room: Any = case.budget_ms / limit
-        if built.problem.elastic:
+        if built.problem.elastic_latency:
             # A negative budget (the transfer alone is too long) must bind only the chosen variant.
             loose = max(0.0, -room)
             room = room + loose * (1 - model.w[number]) + model.longer[case.model]

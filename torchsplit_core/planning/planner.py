@@ -7,14 +7,19 @@ from dataclasses import replace
 
 from torchsplit_core.planning.disaggregate import Bench, seat_whole
 from torchsplit_core.planning.expand import Problem, expand
+from torchsplit_core.planning.explain import conflicts
 from torchsplit_core.planning.formulation import build
 from torchsplit_core.planning.outcome import no_plan, plan_outcome
+from torchsplit_core.planning.relax import least_relaxation
 from torchsplit_core.planning.search import Search, search
 from torchsplit_core.planning.shared import plan_shared
 from torchsplit_core.planning.solve import solver_name
 from torchsplit_core.planning.validate import validate
 from torchsplit_core.planning.verify import verify
 from torchsplit_core.values import PlanOutcome, PlanRequest, PlanStatistics, Progress, ignore_progress
+
+EXPLAIN_S = 2.0
+"""Least time for the explanation of an infeasible request."""
 
 
 def plan(request: PlanRequest, *, progress: Progress = ignore_progress) -> PlanOutcome:
@@ -32,14 +37,14 @@ def plan(request: PlanRequest, *, progress: Progress = ignore_progress) -> PlanO
         if shared.outcome is not None:
             return _verified(request, shared.outcome)
         statistics = PlanStatistics(0.0, shared.seconds, 0.0, solver_name(), shared.details)
-        return no_plan(request, shared.status, statistics, shared.warnings)
+        return _without_plan(request, shared.status, statistics, shared.warnings, progress)
     problem = expand(request, per_gpu=bool(request.colocations))
     built = build(problem, "exclusive")
     build_s = time.perf_counter() - begun
     found = search(built, deadline, progress=progress)
     statistics = PlanStatistics(build_s, found.seconds, 0.0, solver_name(), {"stages": found.stages})
     if found.best is None:
-        return no_plan(request, found.status, statistics, problem.warnings)
+        return _without_plan(request, found.status, statistics, problem.warnings, progress)
     return _finish(problem, seat_whole(built, found.best), found, statistics)
 
 
@@ -61,3 +66,29 @@ def _verified(request: PlanRequest, outcome: PlanOutcome) -> PlanOutcome:
     verify(request, outcome)
     spent = time.perf_counter() - begun
     return replace(outcome, statistics=replace(outcome.statistics, verify_s=spent))
+
+
+def _without_plan(
+    request: PlanRequest,
+    status: str,
+    statistics: PlanStatistics,
+    warnings: tuple[str, ...],
+    progress: Progress,
+) -> PlanOutcome:
+    """A timeout, or an infeasible request with its reasons."""
+    outcome = no_plan(request, status, statistics, warnings)
+    if outcome.status == "infeasible":
+        progress(0.9, "Finding out what stands in the way")
+        deadline = time.perf_counter() + max(EXPLAIN_S, request.solver.time_limit_s)
+        reasons = conflicts(request, deadline)
+        relaxed = least_relaxation(request, deadline)
+        notes = [relaxed.note] if relaxed.note else []
+        if not reasons:
+            notes.append("No conflict of demands could be proven minimal in the time given.")
+        outcome = replace(
+            outcome,
+            conflicts=reasons,
+            least_relaxation=relaxed.changes,
+            warnings=(*warnings, *notes),
+        )
+    return _verified(request, outcome)
