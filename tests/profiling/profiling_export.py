@@ -11,7 +11,7 @@ from torch.export.graph_signature import InputKind
 from torch.fx import GraphModule, Node
 from torch.fx.node import map_arg
 
-from torchsplit_core.graph.torch_graph import TorchGraph
+from torchsplit_core.graph.torch_graph import TorchGraph, join_bodies
 from torchsplit_core.values import GraphNode
 
 KINDS = {
@@ -43,15 +43,16 @@ def to_graph(exported: torch.export.ExportedProgram, batch: int = 2) -> TorchGra
 
 
 def _convert(module: GraphModule, kinds: dict[str, str], batch: int) -> TorchGraph:
-    nodes, subgraphs = [], {}
+    nodes, bodies = [], {}
     for node in module.graph.nodes:
         if node.op == "get_attr":
             body = getattr(module, str(node.target))
             if isinstance(body, GraphModule):
                 for user in node.users:
-                    subgraphs[f"{user.name}.{node.name}"] = _convert(body, {}, batch)
+                    bodies.setdefault(user.name, {})[node.name] = _convert(body, {}, batch)
                 continue
         nodes.append(_node(node, kinds, batch))
+    subgraphs = {name: join_bodies(found) for name, found in bodies.items()}
     return TorchGraph(tuple(nodes), traced_batch=batch, subgraphs=subgraphs)
 
 

@@ -9,7 +9,7 @@ import pytest
 import torch
 
 import sample_models
-from torchsplit_core.graph import TorchGraph
+from torchsplit_core.graph.torch_graph import TorchGraph, join_bodies
 from torchsplit_core.graph.graph_json import graph_from_dict, graph_to_dict
 from torchsplit_core.tracing import hash_model_architecture, trace
 from torchsplit_core.tracing.convert import graph_of_program
@@ -73,8 +73,11 @@ def test_no_node_names_this_machine(bert: TorchGraph) -> None:
 def test_cond_has_its_two_bodies_as_subgraphs_and_stays_one_node() -> None:
     graph = sample("cond")
     (branch,) = [node for node in graph.ops if node.op == "cond"]
-    assert set(graph.subgraphs) == {f"{branch.id}.true_graph_0", f"{branch.id}.false_graph_0"}
-    quick, thorough = (graph.subgraphs[f"{branch.id}.{name}_graph_0"] for name in ("true", "false"))
+    assert set(graph.subgraphs) == {branch.id}
+    bodies = graph.bodies(branch.id)
+    assert list(bodies) == ["true_graph_0", "false_graph_0"]
+    quick, thorough = bodies.values()
+    assert join_bodies(bodies) == graph.subgraphs[branch.id]
     assert [node.op for node in quick.ops] == ["linear"]
     assert [node.op for node in thorough.ops] == ["linear", "gelu", "linear"]
     assert branch.output_bytes == 2 * 16 * 4
@@ -178,9 +181,10 @@ def test_the_hash_follows_edges_and_the_bodies_of_cond() -> None:
     assert hash_model_architecture(replace(graph, nodes=nodes)) != graph.architecture_hash
 
     graph = sample("cond")
-    bodies = dict(graph.subgraphs)
-    bodies["cond.true_graph_0"] = bodies["cond.false_graph_0"]
-    assert hash_model_architecture(replace(graph, subgraphs=bodies)) != graph.architecture_hash
+    bodies = dict(graph.bodies("cond"))
+    bodies["true_graph_0"] = bodies["false_graph_0"]
+    changed = replace(graph, subgraphs={"cond": join_bodies(bodies)})
+    assert hash_model_architecture(changed) != graph.architecture_hash
 
 
 def test_two_seeds_have_one_hash_and_the_large_size_another() -> None:

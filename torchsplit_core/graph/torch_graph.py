@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 
 from torchsplit_core.values import GraphNode, InputFault, NodeProfile
@@ -13,6 +13,9 @@ from torchsplit_core.values import GraphNode, InputFault, NodeProfile
 @dataclass(frozen=True)
 class TorchGraph:
     """Nodes in execution order; `subgraphs` holds the bodies of cond and while, by node id.
+
+    A cond has two bodies and a contract graph one place for them: they stand in it side by side,
+    every id led by its body's name and a dot (see `join_bodies`, `bodies`).
 
     `metadata` carries what profiling found of a node (see `annotate_with_profiling_data`).
     Raises InputFault for a duplicate id or an input that names no node.
@@ -64,6 +67,27 @@ class TorchGraph:
         """What the caller passes in."""
         return tuple(node for node in self.nodes if node.kind == "input")
 
+    def bodies(self, name: str) -> Mapping[str, TorchGraph]:
+        """The bodies of a cond or while by their names; empty for any other node."""
+        joined = self.subgraphs.get(name)
+        if joined is None:
+            return {}
+        parts: dict[str, list[GraphNode]] = {}
+        for node in joined.nodes:
+            parts.setdefault(node.id.partition(".")[0], []).append(node)
+        return {
+            body: TorchGraph(
+                tuple(
+                    replace(node, id=_inner(node.id), inputs=tuple(map(_inner, node.inputs))) for node in nodes
+                ),
+                traced_batch=joined.traced_batch,
+                subgraphs={
+                    _inner(key): inner for key, inner in joined.subgraphs.items() if key.startswith(f"{body}.")
+                },
+            )
+            for body, nodes in parts.items()
+        }
+
     @cached_property
     def topological_ids(self) -> tuple[str, ...]:
         """Every id after all its inputs, stable in the given order; InputFault on a cycle."""
@@ -83,3 +107,21 @@ class TorchGraph:
                 "graph edges", stuck[0], "a dataflow graph has no cycle", "Remove the edge that closes it."
             )
         return tuple(order)
+
+
+def join_bodies(bodies: Mapping[str, TorchGraph]) -> TorchGraph:
+    """Several bodies of one node as one graph, every id led by its body's name and a dot."""
+    nodes: list[GraphNode] = []
+    subgraphs: dict[str, TorchGraph] = {}
+    for name, body in bodies.items():
+        nodes += [
+            replace(node, id=f"{name}.{node.id}", inputs=tuple(f"{name}.{read}" for read in node.inputs))
+            for node in body.nodes
+        ]
+        subgraphs |= {f"{name}.{key}": inner for key, inner in body.subgraphs.items()}
+    batch = max((body.traced_batch for body in bodies.values()), default=1)
+    return TorchGraph(tuple(nodes), traced_batch=batch, subgraphs=subgraphs)
+
+
+def _inner(name: str) -> str:
+    return name.partition(".")[2]

@@ -112,13 +112,8 @@ def _costs(graph: TorchGraph, sizes: Sizes) -> tuple[NodeCost, ...]:
 
 
 def branches(graph: TorchGraph, node: GraphNode) -> tuple[TorchGraph, ...]:
-    """The bodies of a cond or while: subgraphs under the node's id, under "id.…", or under an input's id."""
-    found = []
-    for key, body in graph.subgraphs.items():
-        owner = key.replace("/", ".").replace(":", ".").split(".")[0]
-        if owner == node.id or key in node.inputs:
-            found.append(body)
-    return tuple(found)
+    """The bodies of a cond or while."""
+    return tuple(graph.bodies(node.id).values())
 
 
 def _is_free(graph: TorchGraph, node: GraphNode, name: str, *, copies: bool) -> bool:

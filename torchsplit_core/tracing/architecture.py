@@ -39,11 +39,7 @@ def _described(graph: TorchGraph) -> list[object]:
             continue
         reads = [number(name) for name in node.inputs]
         numbers[node.id] = len(numbers)
-        bodies = [
-            _described(body)
-            for key, body in graph.subgraphs.items()
-            if key == node.id or key.startswith(f"{node.id}.")
-        ]
+        bodies = [_described(body) for body in graph.bodies(node.id).values()]
         lines.append([*_facts(node, reads), bodies])
     return lines
 

@@ -10,7 +10,7 @@ from torch.export import ExportedProgram
 from torch.export.graph_signature import ConstantArgument, InputKind
 from torch.fx import GraphModule, Node, map_arg
 
-from torchsplit_core.graph.torch_graph import TorchGraph
+from torchsplit_core.graph.torch_graph import TorchGraph, join_bodies
 from torchsplit_core.tracing.naming import (
     Symbols,
     module_path,
@@ -75,10 +75,13 @@ class _Converter:
                 continue
             made = self.node(node, kinds, ties, outer)
             nodes.append(made)
+            bodies: dict[str, TorchGraph] = {}
             for read in node.all_input_nodes:
                 body = getattr(module, str(read.target), None) if read.op == "get_attr" else None
                 if isinstance(body, GraphModule):
-                    subgraphs[f"{node.name}.{read.target}"] = self.graph(body, {}, {}, made.module)
+                    bodies[str(read.target)] = self.graph(body, {}, {}, made.module)
+            if bodies:
+                subgraphs[node.name] = join_bodies(bodies)
         return TorchGraph(tuple(nodes), traced_batch=self.traced_batch, subgraphs=subgraphs)
 
     def node(

@@ -6,7 +6,7 @@ import re
 from collections.abc import Iterator
 from typing import Any
 
-from torchsplit_core.graph.torch_graph import TorchGraph
+from torchsplit_core.graph.torch_graph import TorchGraph, join_bodies
 from torchsplit_core.tracing.naming import (
     Symbols,
     module_path,
@@ -109,10 +109,13 @@ class ProgramReader:
         for entry in graph["nodes"]:
             made = self._operation(entry, tensors, ties, outer)
             nodes += made
+            bodies: dict[str, TorchGraph] = {}
             for argument in entry["inputs"]:
                 body = argument["arg"].get("as_graph")
                 if body is not None:
-                    subgraphs[f"{made[0].id}.{body['name']}"] = self._graph(body["graph"], {}, made[0].module)
+                    bodies[str(body["name"])] = self._graph(body["graph"], {}, made[0].module)
+            if bodies:
+                subgraphs[made[0].id] = join_bodies(bodies)
         returned = tuple(ties.get(name, name) for entry in graph["outputs"] for name in _names(entry))
         nodes.append(GraphNode(id="output", kind="output", inputs=returned))
         return TorchGraph(tuple(nodes), traced_batch=self.batch, subgraphs=subgraphs)
