@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from dataclasses import replace
 from itertools import combinations_with_replacement, product
 
 from torchsplit_core.hardware import gpu_type, layout_multisets
@@ -14,11 +14,7 @@ GpuState = frozenset[tuple[Instance, int]]
 
 def best_plan(request: PlanRequest) -> tuple[tuple[float, ...], float] | None:
     """(objective vector to be maximised, bytes of separations) of the best plan; None where there is none."""
-    fleet = [
-        (entry.type, entry.layouts, entry.cost)
-        for entry in request.gpus
-        for _ in range(entry.count)
-    ]
+    fleet = [(entry.type, entry.layouts, entry.cost) for entry in request.gpus for _ in range(entry.count)]
     best: tuple[tuple[float, ...], float] | None = None
     for states in product(*(_states(request, kind, layouts) for kind, layouts, _ in fleet)):
         worth = _worth(request, states, [cost for _, _, cost in fleet])
@@ -119,7 +115,9 @@ def _worth(
     ]
     paid = (request.objective.memory_violation_penalty or 0.0) * excess
     paid += request.objective.separation_weight * separations
-    ranked = sorted(c / (m.weight * m.demand_rps) - paid for c, m in zip(counted, request.models, strict=True))
+    ranked = sorted(
+        c / (m.weight * m.demand_rps) - paid for c, m in zip(counted, request.models, strict=True)
+    )
     kind = request.objective.kind
     value: tuple[float, ...] = tuple(ranked)
     if kind == "max_min":
@@ -131,6 +129,39 @@ def _worth(
     return value, separations if request.objective.separation_weight == 0 else 0.0
 
 
-def objectives(values: Iterator[float]) -> tuple[float, ...]:
-    """A tuple of floats, for comparison with pytest.approx."""
-    return tuple(values)
+def least_change(request: PlanRequest) -> float:
+    """Least sum of relative changes of minima and latency limits with which some plan is sound."""
+    fleet = [(entry.type, entry.layouts) for entry in request.gpus for _ in range(entry.count)]
+    bare = replace(
+        request,
+        models=tuple(replace(m, min_throughput_rps=None, max_latency_ms=None) for m in request.models),
+        objective=replace(request.objective, kind="weighted_sum"),
+    )
+    least = float("inf")
+    for states in product(*(_states(request, kind, layouts) for kind, layouts in fleet)):
+        if _worth(bare, states, [0.0] * len(fleet)) is None:
+            continue
+        least = min(least, _change(request, states))
+    return least
+
+
+def _change(request: PlanRequest, states: tuple[GpuState, ...]) -> float:
+    total = 0.0
+    for m, model in enumerate(request.models):
+        held = [(item, count) for state in states for item, count in state if item[0] == m]
+        rate = 0.0
+        if held:
+            variant = model.variants[held[0][0][1]]
+            stages = [
+                [(point, n) for (_, _, s, point), n in held if s == number]
+                for number in range(len(variant.stages))
+            ]
+            rate = min(sum(point.throughput_rps * n for point, n in stage) for stage in stages)
+            latency = sum(max(point.latency_ms for point, _ in stage) for stage in stages)
+            if request.link_gb_per_s is not None:
+                latency += sum(variant.cut_bytes) / (request.link_gb_per_s * 1e6)
+            if model.max_latency_ms is not None:
+                total += max(0.0, latency - model.max_latency_ms) / model.max_latency_ms
+        if model.min_throughput_rps:
+            total += max(0.0, model.min_throughput_rps - rate) / model.min_throughput_rps
+    return total

@@ -28,7 +28,9 @@ def points(rng: random.Random, base: float, most: int) -> tuple[Point, ...]:
         if rng.random() < 0.2:
             continue
         for batch in range(1, rng.randint(1, most) + 1):
-            rate = round(base * size ** rng.choice([0.3, 0.7, 1.0, 1.2]) * (1 + 0.3 * batch), rng.choice([0, 2]))
+            rate = round(
+                base * size ** rng.choice([0.3, 0.7, 1.0, 1.2]) * (1 + 0.3 * batch), rng.choice([0, 2])
+            )
             latency = float(rng.choice([5, 10, 20, 30]) * batch)
             memory = rng.choice([None, 0.0, 3.0, 5.0, 8.0, 14.0])
             found.append(Point(A30, name, batch, rate, latency, memory_gib=memory))
@@ -94,7 +96,12 @@ def random_request(seed: int, kind: str, sharing: str = "exclusive") -> PlanRequ
 
 
 def simple(
-    name: str, rates: dict[str, float], *, latency_ms: float = 10.0, memory_gib: float | None = None, **demands: object
+    name: str,
+    rates: dict[str, float],
+    *,
+    latency_ms: float = 10.0,
+    memory_gib: float | None = None,
+    **demands: object,
 ) -> PlanModel:
     """A model run whole on A30 slices: requests/s by profile."""
     found = tuple(Point(A30, p, 1, rate, latency_ms, memory_gib=memory_gib) for p, rate in rates.items())

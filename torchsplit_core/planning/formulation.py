@@ -46,6 +46,10 @@ LEAST_SHARE = 1e-4
 """Least share of a tenant whose presence a co-location demands: without it, "present" would mean nothing."""
 
 
+MOST_RATE = 1e7
+"""Largest rate of a share in units of the level: a model that needs less than 1e-7 of a slice gets that."""
+
+
 @dataclass(frozen=True, slots=True)
 class Use:
     """A choice on its pool; `slot` numbers the slices of the profile on one GPU, None where pooled."""
@@ -68,19 +72,21 @@ class Formulation:
     def rate(self, index: int, scale: float, name: str) -> Any:
         """Throughput of a model that counts, divided by `scale`, as an expression to be pushed up.
 
-        Families stage_rate and demand_cap. An instance whose own rate passes the scale is cut
-        to 1 where instances are whole and nothing above the scale counts (`name` starts with
-        "clip"): it keeps huge and tiny magnitudes out of one row.
+        Families stage_rate and demand_cap. Where nothing above the scale counts (`name` starts
+        with "level" or "minimum") a rate is cut: to 1 for whole instances, which changes nothing,
+        and to MOST_RATE for shares. It keeps huge and tiny magnitudes out of one row.
         """
         model, request = self.model, self.problem.request
-        clip = name.startswith("clip") and self.mode == "exclusive"
+        cut = float("inf")
+        if name.startswith(("level", "minimum")):
+            cut = 1.0 if self.mode == "exclusive" else MOST_RATE
         parts = []
         cases = [number for number, case in enumerate(self.problem.cases) if case.model == index]
         for number in cases:
             sums = []
             for stage in range(self.problem.cases[number].stages):
                 terms = [
-                    (min(1.0, rate) if clip else rate) * model.x[use]
+                    min(cut, rate) * model.x[use]
                     for use in self.stage_uses.get((number, stage), [])
                     if (rate := self.uses[use].choice.point.throughput_rps / scale) > 0
                 ]

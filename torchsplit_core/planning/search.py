@@ -196,7 +196,7 @@ def _level(built: Formulation, k: int, scale: float) -> Any:
     for index in models:
         spec = request.models[index]
         unit = scale * spec.weight * spec.demand_rps
-        rate = built.rate(index, unit, f"clip{k}_{index}")
+        rate = built.rate(index, unit, f"level{k}_{index}")
         block.level_deficit.add(block.t - block.d[index] - rate <= 0)
     paid = built.penalty() if penalised(built) else 0.0
     block.theta = pyo.Expression(expr=k * block.t - sum(block.d.values()) - k * paid / scale)

@@ -64,7 +64,10 @@ def _gpus(request: PlanRequest, outcome: PlanOutcome) -> Iterator[str]:
         yield "its GPUs are not those of the request"
         return
     for given, planned in zip(fleet, outcome.gpus, strict=True):
-        yield from _layout(given, planned)
+        found = list(_layout(given, planned))
+        yield from found
+        if found:
+            continue
         for item in planned.slices:
             where = f"{planned.id} {item.profile} at {item.start}"
             yield from (f"{where}: {fault}" for fault in _slice(request, given, item))

@@ -1,0 +1,152 @@
+"""The best fractional plan on one GPU: every set of tenants on every slice, shares by linear programs."""
+
+from __future__ import annotations
+
+from collections import Counter
+from itertools import chain, combinations, combinations_with_replacement, product
+
+import numpy as np
+from scipy.optimize import linprog
+
+from torchsplit_core.hardware import gpu_type, layout_multisets
+from torchsplit_core.values import PlanRequest, Point
+
+Instance = tuple[int, int, int, Point]
+Slot = tuple[Instance, ...]
+
+
+def best_shared(request: PlanRequest) -> tuple[float, ...] | None:
+    """The leximin-best sorted vector of normalised throughputs of a one-GPU request."""
+    kind = request.gpus[0].type
+    layouts = request.gpus[0].layouts or layout_multisets(gpu_type(kind))
+    best: tuple[float, ...] | None = None
+    seen = set()
+    for layout in layouts:
+        parts = []
+        for name, count in sorted(Counter(layout).items()):
+            parts.append(list(combinations_with_replacement(_subsets(request, kind, name), count)))
+        for combined in product(*parts):
+            slots = tuple(slot for part in combined for slot in part if slot)
+            key = tuple(sorted(map(repr, slots)))
+            if key in seen:
+                continue
+            seen.add(key)
+            vector = _leximin(request, slots)
+            if vector is not None and (best is None or _greater(vector, best)):
+                best = vector
+    return best
+
+
+def _greater(new: tuple[float, ...], old: tuple[float, ...]) -> bool:
+    for mine, other in zip(new, old, strict=True):
+        if abs(mine - other) > 1e-7 * max(abs(mine), abs(other)):
+            return mine > other
+    return False
+
+
+def _subsets(request: PlanRequest, kind: str, name: str) -> list[Slot]:
+    size = gpu_type(kind).profile(name).memory_gib or float("inf")
+    here = [
+        (m, v, s, point)
+        for m, model in enumerate(request.models)
+        for v, variant in enumerate(model.variants)
+        for s, stage in enumerate(variant.stages)
+        for point in stage.points
+        if (point.gpu_type, point.profile) == (kind, name)
+    ]
+    most = request.max_tenants_per_slice or len(here)
+    every = chain.from_iterable(combinations(here, count) for count in range(min(most, len(here)) + 1))
+    return [slot for slot in every if sum(point.memory_gib or 0.0 for *_, point in slot) <= size]
+
+
+def _leximin(request: PlanRequest, slots: tuple[Slot, ...]) -> tuple[float, ...] | None:
+    """Best shares for these tenants: variables are the shares, then one throughput for each model."""
+    tenants = [(number, item) for number, slot in enumerate(slots) for item in slot]
+    count, models = len(tenants), len(request.models)
+    lower, upper = np.zeros(count + models), np.ones(count + models)
+    upper[count:] = np.inf
+    rows: list[np.ndarray] = []
+    limits: list[float] = []
+    for number in range(len(slots)):
+        row = np.zeros(count + models)
+        row[[i for i, (slot, _) in enumerate(tenants) if slot == number]] = 1.0
+        rows.append(row)
+        limits.append(1.0)
+    for m, model in enumerate(request.models):
+        mine = [i for i, (_, item) in enumerate(tenants) if item[0] == m]
+        if len({tenants[i][1][1] for i in mine}) > 1:
+            return None
+        if not mine:
+            upper[count + m] = 0.0
+        else:
+            variant = model.variants[tenants[mine[0]][1][1]]
+            longest = 0.0
+            for s in range(len(variant.stages)):
+                here = [i for i in mine if tenants[i][1][2] == s]
+                if not here:
+                    return None
+                longest += max(tenants[i][1][3].latency_ms for i in here)
+                row = np.zeros(count + models)
+                row[count + m] = 1.0
+                for i in here:
+                    row[i] = -tenants[i][1][3].throughput_rps
+                rows.append(row)
+                limits.append(0.0)
+            if model.max_latency_ms is not None:
+                moved = 0.0
+                if request.link_gb_per_s is not None:
+                    moved = sum(variant.cut_bytes) / (request.link_gb_per_s * 1e6)
+                if model.max_latency_ms <= moved or longest > model.max_latency_ms - moved + 1e-9:
+                    return None
+                lower[mine] = longest / (model.max_latency_ms - moved)
+        lower[count + m] = model.min_throughput_rps or 0.0
+        if lower[count + m] > upper[count + m]:
+            return None
+    return _rank(request, rows, limits, lower, np.maximum(upper, lower), count)
+
+
+def _rank(
+    request: PlanRequest,
+    rows: list[np.ndarray],
+    limits: list[float],
+    lower: np.ndarray,
+    upper: np.ndarray,
+    count: int,
+) -> tuple[float, ...] | None:
+    """Lexicographic maximum of the sums of the k smallest, k = 1 … N, exactly as linear programs."""
+    models = len(request.models)
+    caps = [model.demand_rps if model.cap_at_demand else np.inf for model in request.models]
+    units = [model.weight * model.demand_rps for model in request.models]
+    floors: list[tuple[np.ndarray, float]] = []
+    sums: list[float] = []
+    width = count + models + models + models * (1 + models)
+    # Columns: shares, T, u (what counts, normalised), then t_k and d_mk of every level.
+    for k in range(1, models + 1):
+        matrix = [np.concatenate([row, np.zeros(width - len(row))]) for row in rows]
+        right = list(limits)
+        for m in range(models):
+            row = np.zeros(width)
+            row[count + models + m], row[count + m] = units[m], -1.0
+            matrix.append(row)
+            right.append(0.0)
+            for level in range(k):
+                start = count + 2 * models + level * (1 + models)
+                row = np.zeros(width)
+                row[start], row[start + 1 + m], row[count + models + m] = 1.0, -1.0, -1.0
+                matrix.append(row)
+                right.append(0.0)
+        for theta, value in floors:
+            matrix.append(-theta)
+            right.append(-value)
+        start = count + 2 * models + (k - 1) * (1 + models)
+        theta = np.zeros(width)
+        theta[start], theta[start + 1 : start + 1 + models] = k, -1.0
+        low, high = np.zeros(width), np.full(width, np.inf)
+        low[: len(lower)], high[: len(upper)] = lower, upper
+        high[count + models : count + 2 * models] = [c / u for c, u in zip(caps, units, strict=True)]
+        answer = linprog(-theta, A_ub=np.array(matrix), b_ub=right, bounds=np.column_stack([low, high]))
+        if answer.status != 0:
+            return None
+        sums.append(-answer.fun)
+        floors.append((theta, -answer.fun - 1e-9))
+    return tuple(value - before for value, before in zip(sums, [0.0, *sums[:-1]], strict=True))

@@ -1,0 +1,114 @@
+"""Fractional plans: against every set of tenants, the published example, and their own rules."""
+
+from __future__ import annotations
+
+import random
+from dataclasses import replace
+
+import pytest
+from planning_requests import A30, model, published, simple
+from planning_shared_oracle import best_shared
+
+from torchsplit_core.planning import plan, violations
+from torchsplit_core.values import Colocation, FleetEntry, Objective, PlanRequest, SolverOptions
+
+
+def small(seed: int, kind: str) -> PlanRequest:
+    """Two models on one A30 with limits on latency, memory or tenants."""
+    rng = random.Random(f"shared{seed}")
+    models = tuple(model(rng, f"m{i}", 1, cuts=seed % 3 == 0) for i in range(2))
+    layouts = rng.choice(
+        [
+            (("2g.12gb", "2g.12gb"), ("4g.24gb",)),
+            (("1g.6gb", "1g.6gb", "2g.12gb"),),
+            (("4g.24gb",), ("1g.6gb", "2g.12gb")),
+        ]
+    )
+    return PlanRequest(
+        (FleetEntry(A30, layouts=layouts),),
+        models,
+        objective=Objective(kind),  # type: ignore[arg-type]
+        sharing="fractional",
+        link_gb_per_s=rng.choice([None, 1.0]),
+        max_tenants_per_slice=rng.choice([None, None, 2, 1]),
+        solver=SolverOptions(20.0),
+    )
+
+
+@pytest.mark.parametrize("kind", ["max_min", "leximin"])
+def test_equal_to_every_set_of_tenants(kind: str) -> None:
+    planned = 0
+    for seed in range(24):
+        request = small(seed, kind)
+        expected = best_shared(request)
+        outcome = plan(request)
+        assert not list(violations(request, outcome)), seed
+        if expected is None:
+            assert outcome.status == "infeasible", seed
+            continue
+        planned += 1
+        assert outcome.status == "optimal", seed
+        found = outcome.objective.sorted_normalised
+        wanted = expected if kind == "leximin" else expected[:1]
+        assert found[: len(wanted)] == pytest.approx(wanted, rel=2e-6, abs=1e-9), seed
+    assert planned >= 10
+
+
+def test_published_example_shared_is_fairer_than_exclusive() -> None:
+    outcome = plan(published(2, sharing="fractional"))
+    assert outcome.status == "optimal"
+    # All four rise together: one more request/s of each costs 1/7.8 + 1/142 + 1/90 + 1/12166 of a GPU.
+    level = 2 / (1 / 7.8 + 1 / 142 + 1 / 90 + 1 / 12166)
+    assert outcome.objective.sorted_normalised == pytest.approx((level,) * 4, rel=0.02)
+    assert outcome.objective.sorted_normalised[0] > 7.8
+
+
+def test_memory_of_co_tenants_fits_together() -> None:
+    heavy = [simple(f"m{i}", {"4g.24gb": 10.0}, memory_gib=14.0) for i in range(2)]
+    request = PlanRequest(
+        (FleetEntry(A30),), tuple(heavy), objective=Objective("max_min"), sharing="fractional"
+    )
+    assert plan(request).objective.value == 0.0
+    light = [replace_memory(item, 11.0) for item in heavy]
+    assert plan(replace(request, models=tuple(light))).objective.value == pytest.approx(5.0)
+
+
+def replace_memory(item, gib: float):  # type: ignore[no-untyped-def]
+    rates = {point.profile: point.throughput_rps for point in item.variants[0].stages[0].points}
+    return simple(item.name, rates, memory_gib=gib)
+
+
+def test_latency_sets_the_least_share() -> None:
+    # 10 ms within 20 ms needs half a slice, so three models cannot share one.
+    models = tuple(simple(f"m{i}", {"4g.24gb": 10.0}, max_latency_ms=20.0) for i in range(3))
+    request = PlanRequest((FleetEntry(A30),), models, objective=Objective("max_min"), sharing="fractional")
+    assert plan(request).objective.value == 0.0
+    outcome = plan(replace(request, models=models[:2]))
+    assert outcome.objective.value == pytest.approx(5.0)
+    assert [item.latency_ms for item in outcome.models] == pytest.approx([20.0, 20.0])
+
+
+def test_most_tenants_and_hard_colocation() -> None:
+    models = tuple(simple(f"m{i}", {"4g.24gb": 10.0}) for i in range(2))
+    request = PlanRequest(
+        (FleetEntry(A30, count=2),),
+        models,
+        (Colocation(("m0", "m1")),),
+        Objective("max_min"),
+        "fractional",
+        solver=SolverOptions(20.0),
+    )
+    outcome = plan(request)
+    assert outcome.status == "optimal" and outcome.objective.value == pytest.approx(10.0, rel=1e-3)
+    alone = plan(replace(request, max_tenants_per_slice=1, gpus=(FleetEntry(A30),)))
+    assert alone.objective.value == 0.0
+
+
+def test_fewest_gpus_with_shares() -> None:
+    models = tuple(simple(f"m{i}", {"4g.24gb": 10.0}, min_throughput_rps=5.0) for i in range(3))
+    request = PlanRequest(
+        (FleetEntry(A30, count=3),), models, objective=Objective("min_gpus"), sharing="fractional"
+    )
+    outcome = plan(request)
+    assert outcome.status == "optimal" and outcome.objective.value == 2.0
+    assert plan(replace(request, sharing="exclusive")).objective.value == 3.0
