@@ -30,6 +30,8 @@ table.ts span.bar { display: block; position: relative; height: .8rem; min-width
   background: color-mix(in srgb, currentColor 9%, transparent); }
 table.ts span.bar i { display: block; height: 100%; border-radius: 3px; }
 table.ts span.bar b { position: absolute; top: -.2rem; bottom: -.2rem; width: 2px; background: currentColor; }
+[data-testid="stCaptionContainer"], [data-testid="stCaptionContainer"] p { color: inherit !important; }
+[data-testid="stCaptionContainer"] { opacity: .78; }
 div.wide { overflow-x: auto; }
 </style>"""
 

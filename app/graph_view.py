@@ -88,9 +88,7 @@ def _fitting_depth(graph: TorchGraph, deepest: int) -> int:
 
 def _dominance(analysis: graph_analysis.Analysis, dark: bool) -> None:
     with st.container(horizontal=True, vertical_alignment="bottom"):
-        post = st.segmented_control(
-            "Tree", ["dominators", "post-dominators"], default="dominators", required=True
-        )
+        post = st.radio("Tree", ["dominators", "post-dominators"], horizontal=True)
         backward = post == "post-dominators"
         tree = analysis.dominance.post_dominator_tree if backward else analysis.dominance.dominator_tree
         start = EXIT if backward else ENTRY
@@ -111,7 +109,7 @@ def _cuts(
 ) -> None:
     left, right = st.columns([5, 8], gap="medium")
     with left:
-        st.subheader("Regions", anchor=False)
+        st.header("Regions", anchor=False)
         st.dataframe(
             graph_analysis.regions_table(graph, analysis.regions), hide_index=True,
         placeholder="n/a", height=420,
@@ -119,7 +117,7 @@ def _cuts(
             column_config={"time %": st.column_config.NumberColumn(format="%.2f")},
         )  # fmt: skip
     with right:
-        st.subheader("Where to cut", anchor=False)
+        st.header("Where to cut", anchor=False)
         if profile is None:
             st.write("A cut needs the time of every node: profile this model first.")
             if st.button("Profile this model", disabled=not name.startswith("sample:")):

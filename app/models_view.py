@@ -62,7 +62,7 @@ def doors(workspace: Workspace) -> None:
     """The two ways to a plan in at most three clicks."""
     left, right = st.columns(2, gap="medium")
     with left.container(border=True, height="stretch", key="door-measured"):
-        st.subheader("Measured A100 mix", anchor=False)
+        st.header("Measured A100 mix", anchor=False)
         st.badge("measured", color="green")
         st.write(
             "Eleven models with real measurements on MIG slices of an A100-80GB (ParvaGPU, SC'24), "
@@ -74,7 +74,7 @@ def doors(workspace: Workspace) -> None:
                 scenario.start_plan(workspace, name)
                 navigation.go("Plan")
     with right.container(border=True, height="stretch", key="door-samples"):
-        st.subheader("Sample models, measured here", anchor=False)
+        st.header("Sample models, measured here", anchor=False)
         st.badge("measured on this CPU, estimated for the GPU", color="yellow")
         st.write(
             "CLIP-, BERT-, FastPitch- and OCR-like models at real dimensions: traced and timed on this machine, "
@@ -189,7 +189,7 @@ def _sample(workspace: Workspace) -> None:
     sample = by_name[name]
     st.caption(f"{plain(sample.sentence)} Large: {plain(sample.large)}.")
     sizes = [size for size in sample.sizes if size in ("small", "large")]
-    size = st.segmented_control("Size", sizes, default=sizes[0], required=True, key="sample-size")
+    size = st.radio("Size", sizes, key="sample-size", horizontal=True)
     source = f"sample:{name}" + ("@large" if size == "large" else "")
     with st.container(horizontal=True):
         if st.button("Trace the sample", type="primary"):

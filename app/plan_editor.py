@@ -28,7 +28,7 @@ def _editors(workspace: Workspace, name: str, request: PlanRequest) -> None:
     # A stored edit is the new ground of the tables: with another key they forget what was typed.
     mark = request_hash(request)[:12]
     with st.container(border=True):
-        st.subheader("Fleet", anchor=False)
+        st.header("Fleet", anchor=False)
         fleet = st.data_editor(
             request_edit.fleet_table(request),
             num_rows="dynamic",
@@ -45,10 +45,10 @@ def _editors(workspace: Workspace, name: str, request: PlanRequest) -> None:
             },
         )
     with st.container(border=True):
-        st.subheader("Models", anchor=False)
+        st.header("Models", anchor=False)
         models, added, profiles = _models(workspace, request, mark)
     with st.container(border=True):
-        st.subheader("Together on one GPU", anchor=False)
+        st.header("Together on one GPU", anchor=False)
         pairs = st.data_editor(
             request_edit.pairs_table(request),
             num_rows="dynamic",
@@ -75,7 +75,7 @@ def _editors(workspace: Workspace, name: str, request: PlanRequest) -> None:
             },
         )
     with st.container(border=True):
-        st.subheader("Objective", anchor=False)
+        st.header("Objective", anchor=False)
         kind, sharing, limit = _objective(request, mark)
     if st.button("Plan", type="primary", width="stretch", key="plan"):
         with frame.telling():

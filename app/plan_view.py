@@ -118,7 +118,7 @@ def _outcome(workspace: Workspace, name: str, request: PlanRequest | None, plan:
     colours = scenario.colours(workspace)
     demands = {model.name: model.demand_rps for model in request.models} if request else None
     with st.container(border=True):
-        st.subheader("Slices", anchor=False)
+        st.header("Slices", anchor=False)
         picture(fleet_svg(plan, colours, demands), key="slices")
         with st.expander("The same as a table"):
             st.dataframe(
@@ -128,13 +128,13 @@ def _outcome(workspace: Workspace, name: str, request: PlanRequest | None, plan:
                 alt="Every slice and who has it",
             )
     with st.container(border=True):
-        st.subheader("What each model gets", anchor=False)
+        st.header("What each model gets", anchor=False)
         st.html(_models_table(plan, request, colours))
 
 
 def _infeasible(workspace: Workspace, name: str, request: PlanRequest | None, plan: PlanOutcome) -> None:
     with st.container(border=True):
-        st.subheader("No plan can meet every demand on this fleet", anchor=False)
+        st.header("No plan can meet every demand on this fleet", anchor=False)
         for conflict in plan.conflicts:
             demands = "; ".join(demand_words(demand) for demand in conflict.demands)
             st.markdown(f"- **Not together:** {plain(demands)}. {plain(conflict.message)}")

@@ -72,7 +72,7 @@ def _filters(
     if not profiles:
         return [], "", [], [], "throughput"
     with st.container(border=True):
-        st.subheader("Show", anchor=False)
+        st.header("Show", anchor=False)
         chosen = st.multiselect("Models", list(profiles), list(profiles)[:4])
         best = max(types, key=lambda kind: (kind == "A100-80GB", kind))
         kind = st.selectbox("Device", types, types.index(best))
@@ -83,14 +83,12 @@ def _filters(
         processes = counts
         if len(counts) > 1:
             processes = st.multiselect("Processes on a slice", counts, counts[:1])
-        quantity = st.segmented_control(
-            "Curve", ["throughput", "latency"], default="throughput", required=True
-        )
+        quantity = st.radio("Curve", ["throughput", "latency"], horizontal=True)
     return chosen, kind, slices, processes, quantity
 
 
 def _measure(workspace: Workspace, graphs: tuple[str, ...], stored: tuple[str, ...]) -> None:
-    st.subheader("Measure", anchor=False)
+    st.header("Measure", anchor=False)
     sources = sorted({name for name in (*graphs, *stored) if name.startswith("sample:")} | set(graphs))
     if not sources:
         st.write(

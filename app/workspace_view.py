@@ -37,13 +37,13 @@ def show(workspace: Workspace) -> None:
         _files_in(workspace)
         _delete(workspace)
     with right, st.container(border=True):
-        st.subheader("Results", anchor=False)
+        st.header("Results", anchor=False)
         _results(workspace, found)
 
 
 def _name(workspace: Workspace) -> None:
     with st.container(border=True):
-        st.subheader("Name", anchor=False)
+        st.header("Name", anchor=False)
         name = st.text_input(
             "Name", workspace.name, key=f"name-{workspace.id}", label_visibility="collapsed", max_chars=120
         )
@@ -61,7 +61,7 @@ def _name(workspace: Workspace) -> None:
 def _switch(workspace: Workspace) -> None:
     others = {info.id: info.name for info in store().workspaces() if info.id != workspace.id}
     with st.container(border=True):
-        st.subheader("Other workspaces", anchor=False)
+        st.header("Other workspaces", anchor=False)
         if others:
             chosen = st.selectbox("Open another", list(others), format_func=others.__getitem__)
         with st.container(horizontal=True), frame.telling():
@@ -82,7 +82,7 @@ def _enter(workspace: Workspace, text: str) -> None:
 
 def _files_in(workspace: Workspace) -> None:
     with st.container(border=True):
-        st.subheader("Files in", anchor=False)
+        st.header("Files in", anchor=False)
         turn = st.session_state.setdefault("drop-turn", 0)
         file = st.file_uploader(
             "A contract file (JSON) or an exported workspace (zip)", type=["json", "zip"], key=f"drop-{turn}"

@@ -91,6 +91,8 @@ def cancel(workspace: Workspace, job: str) -> None:
     """End a job: asked first, so that it can end its own children, then killed with its whole group."""
     if status(workspace, job).state != "running":
         return
+    # A child that has not told its number yet finds this mark when it does, and ends by itself.
+    _mark(workspace.store, job).touch()
     data = _read(workspace.store, job)
     pid = data.get("pid")
     if isinstance(pid, int) and _alive(pid, data.get("born")):
@@ -135,6 +137,11 @@ def _status(store: Store, record: JobRecord) -> JobStatus:
 
 def _path(store: Store, job: str) -> Path:
     return store.root / "jobs" / f"{job}.json"
+
+
+def _mark(store: Store, job: str) -> Path:
+    """Exists where the job was asked to end."""
+    return _path(store, job).with_suffix(".cancel")
 
 
 def _read(store: Store, job: str) -> dict[str, Any]:
@@ -192,6 +199,9 @@ def _run(root: str, workspace_id: str, job: str) -> int:
         "born": _born(os.getpid()),
     }
     _write(store, job, base)
+    if _mark(store, job).exists():
+        _write(store, job, base | {"state": "cancelled", "message": "cancelled", "ended": time.time()})
+        return 1
 
     def on_terminate(number: int, frame: Any) -> None:
         raise SystemExit(143)

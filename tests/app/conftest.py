@@ -1,0 +1,59 @@
+"""A store of its own for every test, a filled workspace, and a way to open a page."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+import streamlit as st
+from app_values import SOURCE, cuts, graph, plan, profile, request
+from streamlit.testing.v1 import AppTest
+
+from torchsplit_core.storage import Store, Workspace
+
+ROOT = Path(__file__).resolve().parents[2]
+
+
+@pytest.fixture(autouse=True)
+def _home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("TORCHSPLIT_HOME", str(tmp_path / "home"))
+    monkeypatch.setenv("TORCHSPLIT_EXECUTION", "allowed")
+    st.cache_resource.clear()
+
+
+@pytest.fixture
+def store(_home: None) -> Store:
+    return Store()
+
+
+@pytest.fixture
+def workspace(store: Store) -> Workspace:
+    return store.create("review")
+
+
+@pytest.fixture
+def page() -> Callable[..., AppTest]:
+    """Open a page on a workspace; it must not raise."""
+
+    def open_page(name: str, workspace: Workspace | None = None) -> AppTest:
+        test = AppTest.from_file(str(ROOT / "pages" / f"{name}.py"), default_timeout=30)
+        if workspace is not None:
+            test.query_params["workspace"] = workspace.id
+        test.run()
+        assert not test.exception
+        return test
+
+    return open_page
+
+
+@pytest.fixture
+def filled(workspace: Workspace) -> Workspace:
+    """A workspace in which every step has a result."""
+    workspace.put("graph", SOURCE, graph())
+    workspace.put("profile", SOURCE, profile())
+    workspace.put("partition", f"{SOURCE} in 2", cuts())
+    workspace.put("plan_request", "review", request())
+    workspace.put("plan", "review", plan())
+    workspace.set_setting("scenario", "review")
+    return workspace

@@ -1,0 +1,323 @@
+"""Every page on an empty workspace and on a full one: what it says, what its buttons do."""
+
+from __future__ import annotations
+
+import io
+import zipfile
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from typing import Any
+
+import pytest
+from app_values import SOURCE, cuts, graph, plan, profile, request
+from streamlit.testing.v1 import AppTest
+
+from app import scenario
+from torchsplit_core import jobs
+from torchsplit_core.deployment import FORMATS, deploy
+from torchsplit_core.storage import Store, Workspace
+from torchsplit_core.values import Conflict, Demand, FleetEntry, InputFault, Relaxation
+
+Open = Callable[..., AppTest]
+PAGES = ("models", "graph", "profile", "plan", "deploy", "workspace")
+
+
+@pytest.fixture
+def started(monkeypatch: pytest.MonkeyPatch) -> list[tuple[str, dict[str, Any]]]:
+    """Jobs that pages start, written down instead of run."""
+    found: list[tuple[str, dict[str, Any]]] = []
+
+    def start(workspace: Workspace, title: str, target: str, parameters: dict[str, Any]) -> str:
+        found.append((target.partition(":")[2], parameters))
+        return "job"
+
+    monkeypatch.setattr(jobs, "start", start)
+    return found
+
+
+def said(page: AppTest) -> str:
+    """All text of a page."""
+    parts: Iterator[Any] = (
+        element
+        for group in (page.markdown, page.header, page.title, page.info, page.warning, page.error, page.caption, page.success)
+        for element in group
+    )  # fmt: skip
+    return "\n".join(str(part.value) for part in parts).replace("\\", "")
+
+
+def address(page: AppTest) -> str:
+    """The workspace of a page's address."""
+    found = page.query_params["workspace"]
+    return found if isinstance(found, str) else found[0]
+
+
+def press(page: AppTest, label: str) -> AppTest:
+    """Press the button with this label; the page must not raise."""
+    next(button for button in page.button if button.label == label).click().run()
+    assert not page.exception
+    return page
+
+
+@pytest.mark.parametrize("name", PAGES)
+def test_every_page_opens_on_an_empty_and_on_a_full_workspace(name: str, page: Open, store: Store) -> None:
+    empty = page(name, store.create("empty"))
+    assert [element.value for element in empty.title] == [name.capitalize()]
+    assert not empty.error
+
+
+@pytest.mark.parametrize("name", PAGES)
+def test_every_page_shows_a_full_workspace_without_a_fault(name: str, page: Open, filled: Workspace) -> None:
+    full = page(name, filled)
+    assert [element.value for element in full.title] == [name.capitalize()]
+    assert not full.error
+    assert address(full) == filled.id
+
+
+@pytest.mark.parametrize(
+    ("name", "words"),
+    [
+        ("models", "Choose a door"),
+        ("graph", "Here you will see a model's dataflow"),
+        ("profile", "Here you will see throughput and latency"),
+        ("plan", "Here you will see which slice"),
+        ("deploy", "Here you will get the files"),
+        ("workspace", "Nothing yet"),
+    ],
+)
+def test_an_empty_page_says_what_it_will_show(
+    name: str, words: str, page: Open, workspace: Workspace
+) -> None:
+    assert words in said(page(name, workspace))
+
+
+def test_a_visit_without_an_address_gets_a_workspace_of_its_own(
+    page: Open, filled: Workspace, store: Store
+) -> None:
+    first, second = page("models"), page("models")
+    ids = {address(first), address(second)}
+    assert len(ids) == 2 and filled.id not in ids
+    assert "earlier workspace" in str([box.label for box in first.selectbox])
+
+
+def test_the_first_door_stores_the_measured_mix_and_plans_it(
+    page: Open, workspace: Workspace, started: list[tuple[str, dict[str, Any]]]
+) -> None:
+    opened = page("models", workspace)
+    press(opened, "Plan the measured mix")
+    assert started == [("plan_job", {"request": "Measured A100 mix"})]
+    assert len(scenario.request(workspace).models) == 11  # type: ignore[union-attr]
+    assert len(workspace.artifacts("profile")) == 11
+
+
+def test_the_second_door_asks_for_the_chosen_gpus(
+    page: Open,
+    workspace: Workspace,
+    started: list[tuple[str, dict[str, Any]]],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setenv("TORCHSPLIT_DOOR_SAMPLES", "sample:clip")
+    opened = page("models", workspace)
+    opened.number_input(key="door-2-count").set_value(3)
+    press(opened, "Trace, measure and plan the samples")
+    assert started == [("samples_job", {"gpus": [["A100-80GB", 3]], "sources": ["sample:clip"]})]
+
+
+def test_models_are_listed_and_can_be_removed(page: Open, filled: Workspace) -> None:
+    opened = page("models", filled)
+    assert "1 model in this workspace" in said(opened)
+    press(opened, "Remove")
+    assert (
+        not filled.artifacts("graph")
+        and not filled.artifacts("profile")
+        and not filled.artifacts("partition")
+    )
+    assert filled.artifacts("plan")
+
+
+def test_the_plan_page_answers_its_question_at_the_top(page: Open, filled: Workspace) -> None:
+    opened = page("plan", filled)
+    numbers = {metric.label: metric.value for metric in opened.metric}
+    assert numbers["Least-served model gets"].replace("\u202f", " ") == "1.5 × its demand"
+    assert numbers["GPUs used"] == "1 of 1"
+    text = said(opened)
+    assert "proven optimal" in text and "1 of 2 profiles estimated" in text
+
+
+def test_a_plan_with_a_gap_is_not_called_proven(page: Open, filled: Workspace) -> None:
+    filled.put("plan", "review", plan(status="feasible"))
+    text = said(page("plan", filled))
+    assert "gap 25" in text and "proven optimal" not in text
+
+
+def test_an_older_plan_is_marked_as_such(page: Open, filled: Workspace) -> None:
+    filled.put("plan_request", "review", replace(request(), gpus=(FleetEntry("A100-80GB", count=2),)))
+    assert "earlier request" in said(page("plan", filled))
+
+
+def test_replanning_stores_the_request_first(
+    page: Open, filled: Workspace, started: list[tuple[str, dict[str, Any]]]
+) -> None:
+    opened = page("plan", filled)
+    opened.selectbox[0].set_value("min_gpus").run()
+    press(opened, "Plan")
+    assert started == [("plan_job", {"request": "review"})]
+    assert filled.get("plan_request", "review").objective.kind == "min_gpus"
+
+
+def test_an_infeasible_plan_says_what_stands_in_the_way_and_what_would_help(
+    page: Open, filled: Workspace, started: list[tuple[str, dict[str, Any]]]
+) -> None:
+    asked = request()
+    asked = replace(asked, models=(replace(asked.models[0], min_throughput_rps=900.0), asked.models[1]))
+    filled.put("plan_request", "review", asked)
+    outcome = replace(
+        plan(asked, "infeasible"),
+        conflicts=(Conflict((Demand("min_throughput_rps", "bert"),), "bert reaches 400 at most"),),
+        least_relaxation=(Relaxation("bert", "min_throughput_rps", 900.0, 400.0),),
+    )
+    filled.put("plan", "review", outcome)
+    opened = page("plan", filled)
+    text = said(opened).replace("\u202f", " ")
+    assert "bert's minimum requests per second" in text and "bert reaches 400 at most" in text
+    assert "Lower bert's minimum requests per second from 900 to 400 req/s" in text
+    press(opened, "Apply these changes and plan")
+    assert filled.get("plan_request", "review").models[0].min_throughput_rps == 400.0
+    assert started == [("plan_job", {"request": "review"})]
+
+
+def test_a_plan_out_of_time_is_told_apart_from_an_infeasible_one(page: Open, filled: Workspace) -> None:
+    filled.put("plan", "review", plan(status="timeout"))
+    text = said(page("plan", filled))
+    assert "none was ruled out" in text and "infeasible" not in text
+    assert "no plan to deploy" in said(page("deploy", filled))
+
+
+def test_profiles_without_a_request_offer_to_make_one(
+    page: Open, workspace: Workspace, started: list[tuple[str, dict[str, Any]]]
+) -> None:
+    workspace.put("profile", SOURCE, profile())
+    opened = page("plan", workspace)
+    press(opened, "Plan these models")
+    assert [model.name for model in workspace.get("plan_request", "plan").models] == ["bert"]
+    assert started == [("plan_job", {"request": "plan"})]
+
+
+def test_the_deploy_page_shows_every_file_and_says_that_none_was_tested(
+    page: Open, filled: Workspace
+) -> None:
+    opened = page("deploy", filled)
+    assert "untested on hardware" in said(opened)
+    shown = [code.value for code in opened.code]
+    for file in deploy(plan(), FORMATS)[1:]:
+        assert file.text.strip() in [text.strip() for text in shown]
+
+
+def test_the_zip_holds_every_file_and_keeps_scripts_executable() -> None:
+    from app.deploy_view import zipped
+
+    files = deploy(plan(), FORMATS)
+    archive = zipfile.ZipFile(io.BytesIO(zipped(files)))
+    assert {entry.filename for entry in archive.infolist()} == {file.name for file in files}
+    script = next(entry for entry in archive.infolist() if entry.filename.endswith(".sh"))
+    assert script.external_attr >> 16 & 0o111
+
+
+def test_the_graph_page_counts_nodes_and_offers_cuts_to_the_planner(
+    page: Open, filled: Workspace, started: list[tuple[str, dict[str, Any]]]
+) -> None:
+    opened = page("graph", filled)
+    assert "6 nodes" in said(opened)
+    press(opened, "Offer these cuts to the planner")
+    variants = filled.get("plan_request", "review").models[0].variants
+    assert [variant.name for variant in variants] == ["whole", "cut1"]
+    assert len(variants[1].stages) == 2
+    assert started == [("plan_job", {"request": "review"})]
+
+
+def test_finding_cuts_starts_a_job_with_the_chosen_parts(
+    page: Open, filled: Workspace, started: list[tuple[str, dict[str, Any]]]
+) -> None:
+    opened = page("graph", filled)
+    opened.number_input[0].set_value(3)
+    press(opened, "Find cuts")
+    assert started == [("partition_job", {"source": SOURCE, "stages": 3, "link_gb_per_s": 12.0})]
+
+
+def test_node_search_narrows_the_table(page: Open, filled: Workspace) -> None:
+    opened = page("graph", filled)
+    opened.text_input(key="node-search").set_value("relu").run()
+    assert "1 found" in said(opened)
+
+
+def test_the_profile_page_tells_measured_from_estimated(page: Open, filled: Workspace) -> None:
+    opened = page("profile", filled)
+    text = said(opened)
+    assert "3 rows measured" in text and "9 rows estimated" in text
+    table = opened.dataframe[0].value
+    assert set(table["basis"]) == {"estimated"} and set(table["device"]) == {"A100-80GB"}
+
+
+def test_measuring_starts_one_job_a_model(
+    page: Open, filled: Workspace, started: list[tuple[str, dict[str, Any]]]
+) -> None:
+    opened = page("profile", filled)
+    next(box for box in opened.multiselect if box.label == "Models to measure").set_value([SOURCE]).run()
+    press(opened, "Measure")
+    assert started == [("profile_job", {"source": SOURCE, "device": "cpu", "batch_sizes": [1, 2, 4]})]
+
+
+@pytest.mark.parametrize("text", ["0", "1, 1000000", "", "two", "-3", ",".join(str(n) for n in range(1, 40))])
+def test_a_batch_grid_that_makes_no_sense_is_one_message(
+    text: str, page: Open, filled: Workspace, started: list[tuple[str, dict[str, Any]]]
+) -> None:
+    opened = page("profile", filled)
+    next(box for box in opened.multiselect if box.label == "Models to measure").set_value([SOURCE]).run()
+    next(box for box in opened.text_input if box.label == "Batch sizes").set_value(text).run()
+    press(opened, "Measure")
+    assert len(opened.error) == 1 and "batch sizes" in said(opened)
+    assert not started
+
+
+def test_a_workspace_is_renamed_and_copied(page: Open, filled: Workspace, store: Store) -> None:
+    opened = page("workspace", filled)
+    opened.text_input(key=f"name-{filled.id}").set_value("november").run()
+    press(opened, "Rename")
+    assert filled.name == "november"
+    press(opened, "Copy")
+    copied = store.open(address(opened))
+    assert copied.id != filled.id and len(copied.artifacts()) == len(filled.artifacts())
+
+
+def test_a_taken_name_is_one_message_and_changes_nothing(page: Open, filled: Workspace, store: Store) -> None:
+    store.create("taken")
+    opened = page("workspace", filled)
+    opened.text_input(key=f"name-{filled.id}").set_value("taken").run()
+    press(opened, "Rename")
+    assert len(opened.error) == 1 and "names are unique" in said(opened)
+    assert filled.name == "review"
+
+
+def test_a_deleted_workspace_is_gone_and_another_is_open(page: Open, filled: Workspace, store: Store) -> None:
+    press(page("workspace", filled), "Delete for good")
+    with pytest.raises(InputFault):
+        store.open(filled.id)
+    assert store.workspaces()
+
+
+def test_an_unknown_address_opens_a_new_workspace(page: Open, store: Store) -> None:
+    opened = page("models", Workspace(store, "0" * 12))
+    assert store.open(address(opened)).artifacts() == ()
+
+
+def test_a_damaged_result_is_one_message(page: Open, filled: Workspace, store: Store) -> None:
+    artifact = filled.artifacts("plan")[0]
+    store.blob_path(artifact.sha256).write_text("{broken")
+    opened = page("plan", filled)
+    assert len(opened.error) == 1
+    assert "JSON" in said(opened)
+
+
+def test_hand_made_results_are_contract_files(workspace: Workspace) -> None:
+    for kind, value in (("graph", graph()), ("profile", profile()), ("partition", cuts()), ("plan", plan())):
+        workspace.put(kind, "one", value)
+        assert workspace.get(kind, "one") == value

@@ -1,0 +1,95 @@
+"""The dashboard as a user meets it: a server of its own on a free port, and Chromium."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import socket
+import subprocess
+import sys
+import time
+import urllib.error
+import urllib.request
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+from playwright.sync_api import Browser, BrowserContext, Page, sync_playwright
+
+ROOT = Path(__file__).resolve().parents[2]
+# Without a GPU, without a sandbox (tests may run as root in a container), without calls home.
+FLAGS = (
+    "--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run", "--disable-background-networking",
+    "--disable-component-update", "--disable-sync",
+)  # fmt: skip
+DOOR_SAMPLES = "sample:clip,sample:bert"
+"""The second door with small samples: the same walk in seconds."""
+
+
+def _free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return int(probe.getsockname()[1])
+
+
+def _answers(address: str) -> bool:
+    try:
+        with urllib.request.urlopen(f"{address}/_stcore/health", timeout=2) as reply:
+            return bool(reply.status == 200)
+    except (urllib.error.URLError, OSError):
+        return False
+
+
+@pytest.fixture(scope="session")
+def address(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    """A running dashboard with an empty store."""
+    home = tmp_path_factory.mktemp("home")
+    port = _free_port()
+    environment = os.environ | {
+        "TORCHSPLIT_HOME": str(home),
+        "TORCHSPLIT_EXECUTION": "allowed",
+        "TORCHSPLIT_DOOR_SAMPLES": DOOR_SAMPLES,
+    }
+    command = [sys.executable, "-m", "streamlit", "run", "app/main.py", "--server.address", "127.0.0.1"]
+    with (home / "server.log").open("wb") as log:
+        process = subprocess.Popen(
+            [*command, "--server.port", str(port)], cwd=ROOT, env=environment, stdout=log, stderr=log
+        )
+    try:
+        found = f"http://127.0.0.1:{port}"
+        deadline = time.monotonic() + 60
+        while not _answers(found):
+            assert process.poll() is None, (home / "server.log").read_text()
+            assert time.monotonic() < deadline, "the dashboard did not start within a minute"
+            time.sleep(0.2)
+        yield found
+    finally:
+        process.terminate()
+        process.wait(timeout=20)
+
+
+@pytest.fixture(scope="session")
+def browser() -> Iterator[Browser]:
+    """Chromium without a window."""
+    path = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None)
+    assert path, "no Chromium: run `make setup-browser`"
+    with sync_playwright() as playwright:
+        found = playwright.chromium.launch(executable_path=path, args=list(FLAGS))
+        yield found
+        found.close()
+
+
+@pytest.fixture
+def session(browser: Browser) -> Iterator[Callable[..., Page]]:
+    """Open a page in a browser context of its own: another session, with nothing remembered."""
+    contexts: list[BrowserContext] = []
+
+    def open_session(width: int = 1440, scheme: str = "light") -> Page:
+        context = browser.new_context(viewport={"width": width, "height": 1000}, color_scheme=scheme)  # type: ignore[arg-type]
+        context.set_default_timeout(30_000)
+        contexts.append(context)
+        return context.new_page()
+
+    yield open_session
+    for context in contexts:
+        context.close()
