@@ -36,7 +36,7 @@ lint: setup-dev
 	$(BIN)/mypy
 
 bench: setup-dev
-	$(BIN)/python benchmarks/run_all.py
+	$(BIN)/python -m benchmarks.run_all
 
 clean:
 	rm -rf $(VENV) build *.egg-info

@@ -12,12 +12,12 @@ ROOT = Path(__file__).resolve().parent.parent
 BENCHMARKS = (
     (
         "Where the time of the main job goes",
-        "benchmarks/stage_times.py",
+        "benchmarks.stage_times",
         "Shares of the wall time per sample model at real dimensions; the whole in seconds.",
     ),
     (
         "Roofline estimates against measured A100 slices",
-        "benchmarks/roofline_calibration.py",
+        "benchmarks.roofline_calibration",
         "The estimator's constants and its 90 % interval come from this comparison.",
     ),
 )
@@ -26,19 +26,19 @@ BENCHMARKS = (
 def main() -> int:
     parts = [
         "# Benchmarks\n",
-        "Written by `make bench` (`python benchmarks/run_all.py`). Times depend on the machine; ratios and shares "
+        "Written by `make bench` (`python -m benchmarks.run_all`). Times depend on the machine; ratios and shares "
         "are what to compare.\n",
         f"Last run: {platform.system()} {platform.machine()}, Python {platform.python_version()}.\n",
     ]
     failed = 0
-    for title, script, about in BENCHMARKS:
+    for title, module, about in BENCHMARKS:
         print(f"== {title}", file=sys.stderr, flush=True)
         done = subprocess.run(
-            [sys.executable, script], cwd=ROOT, stdout=subprocess.PIPE, text=True, check=False
+            [sys.executable, "-m", module], cwd=ROOT, stdout=subprocess.PIPE, text=True, check=False
         )
         print(done.stdout)
         failed += done.returncode != 0
-        parts.append(f"## {title}\n\n{about}\n\n`python {script}`\n\n{done.stdout.strip()}\n")
+        parts.append(f"## {title}\n\n{about}\n\n`python -m {module}`\n\n{done.stdout.strip()}\n")
     if failed:
         print(f"{failed} benchmark(s) failed; docs/benchmarks.md is left as it was", file=sys.stderr)
         return 1

@@ -31,7 +31,7 @@ def stage_times(source: str, fleet: str) -> dict[str, float]:
         return result
 
     graph = timed("trace", lambda: workflow.trace(source))
-    profile = timed(
+    _, profile = timed(
         "profile", lambda: workflow.profile(source, graph=graph, device="cpu", batch_sizes=(1, 2))
     )
     cuts = timed(

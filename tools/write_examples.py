@@ -48,7 +48,7 @@ def main() -> None:
     source = "sample:diamond"
     graph = workflow.trace(source)
     types = ("A100-80GB",)
-    profile = workflow.profile(source, graph=graph, device="cpu", batch_sizes=(1, 2), gpu_types=types)
+    _, profile = workflow.profile(source, graph=graph, device="cpu", batch_sizes=(1, 2), gpu_types=types)
     request = small_mix()
     for name, value in {
         "graph": graph,

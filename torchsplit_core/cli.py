@@ -102,7 +102,7 @@ def _trace(options: argparse.Namespace) -> int:
 
 
 def _profile(options: argparse.Namespace) -> int:
-    result = _with_progress(
+    _, result = _with_progress(
         lambda progress: workflow.profile(
             options.source,
             device=options.device,

@@ -21,6 +21,7 @@ from torchsplit_core.values import (
     PlanOutcome,
     PlanRequest,
     Profile,
+    ProfileRow,
     Progress,
     ignore_progress,
 )
@@ -58,42 +59,53 @@ def profile(
     trust: bool = False,
     point_budget_s: float = 2.0,
     progress: Progress = ignore_progress,
-) -> Profile:
-    """Measure on this host where the source may be executed, and estimate every slice of `gpu_types` (all by default).
+) -> tuple[TorchGraph, Profile]:
+    """The model's graph (made where none is given) and its profile: measured here, estimated on MIG slices.
 
-    A `.pt2` that is not trusted is estimated only. Raises InputFault.
+    `gpu_types` are those to estimate, the whole catalogue by default. A `.pt2` that is not trusted
+    is never executed: everything is estimated. Raises InputFault.
     """
-    from torchsplit_core.profiling import estimate_rows, estimated_nodes, measure
+    from torchsplit_core.profiling import estimate_rows, estimated_nodes, measure, trace_and_measure
 
-    if graph is None:
+    archive = source.endswith(".pt2")
+    if graph is None and archive:
         graph = trace(source, trust=trust, progress=lambda share, text: progress(0.3 * share, text))
-    executable = trust or not source.endswith(".pt2")
+    if archive and not trust:
+        assert graph is not None
+        nodes = estimated_nodes(graph)
+        environment: Mapping[str, Any] = {
+            "note": "not executed: the file is not trusted; every figure is estimated"
+        }
+        rows: tuple[ProfileRow, ...] = ()
+    elif graph is None:
+        graph, rows, nodes, environment = trace_and_measure(
+            source,
+            device=device,
+            batch_sizes=tuple(batch_sizes),
+            trust=trust,
+            point_budget_s=point_budget_s,
+            progress=progress,
+        )
+    else:
+        rows, nodes, environment = measure(
+            source,
+            graph,
+            device=device,
+            batch_sizes=tuple(batch_sizes),
+            trust=trust,
+            point_budget_s=point_budget_s,
+            progress=progress,
+        )
     grid = tuple(sorted({*ESTIMATED_BATCH_SIZES, *batch_sizes}))
     estimated = estimate_rows(graph, tuple(gpu_types or catalogue()), grid)
-    if not executable:
-        return Profile(
-            source=source,
-            architecture_hash=graph.architecture_hash,
-            environment={"note": "not executed: the file is not trusted; every figure is estimated"},
-            rows=tuple(estimated),
-            nodes=estimated_nodes(graph),
-        )
-    rows, nodes, environment = measure(
-        source,
-        graph,
-        device=device,
-        batch_sizes=tuple(batch_sizes),
-        trust=trust,
-        point_budget_s=point_budget_s,
-        progress=lambda share, text: progress(0.3 + 0.7 * share, text),
-    )
-    return Profile(
+    found = Profile(
         source=source,
         architecture_hash=graph.architecture_hash,
         environment=environment,
         rows=(*rows, *estimated),
         nodes=nodes,
     )
+    return graph, found
 
 
 def partition(
@@ -156,20 +168,19 @@ def profile_job(workspace: Workspace, parameters: dict[str, Any], progress: Prog
     """Trace where needed, then profile `source` into the workspace; one measurement at a time on a host."""
     name = str(parameters["source"])
     with _local_source(workspace, parameters) as (source, trust):
-        if any(found.name == name for found in workspace.artifacts("graph")):
-            graph = workspace.get("graph", name)
-        else:
-            graph = trace(source, trust=trust, progress=lambda share, text: progress(0.3 * share, text))
-            workspace.put("graph", name, graph)
+        traced = any(found.name == name for found in workspace.artifacts("graph"))
         with _one_measurement(workspace, progress):
-            result = profile(
+            graph, result = profile(
                 source,
-                graph=graph,
+                graph=workspace.get("graph", name) if traced else None,
                 device=str(parameters.get("device", "auto")),
                 batch_sizes=tuple(parameters.get("batch_sizes", DEFAULT_BATCH_SIZES)),
                 trust=trust,
+                point_budget_s=float(parameters.get("point_budget_s", 2.0)),
                 progress=progress,
             )
+    if not traced:
+        workspace.put("graph", name, graph)
     workspace.put("profile", name, replace(result, source=name))
     return {"profile": name, "rows": len(result.rows)}
 
@@ -229,9 +240,7 @@ def samples_job(workspace: Workspace, parameters: dict[str, Any], progress: Prog
         if any(found.name == source for found in workspace.artifacts("profile")):
             part(1.0, "already profiled")
         else:
-            profile_job(
-                workspace, {"source": source, "batch_sizes": parameters.get("batch_sizes", (1, 2))}, part
-            )
+            profile_job(workspace, {"source": source, "batch_sizes": (1, 2), "point_budget_s": 0.5}, part)
         profiles.append(workspace.get("profile", source))
     name = str(parameters.get("name", "Sample models, measured here"))
     demands = {model_name(found): DOOR_DEMAND_RPS for found in profiles}

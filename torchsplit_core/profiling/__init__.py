@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from torchsplit_core.profiling.estimate import estimate_rows, estimated_nodes
 from torchsplit_core.profiling.library import library_profiles, measured_library, mix_request, serving_mixes
-from torchsplit_core.profiling.measurement import measure
+from torchsplit_core.profiling.measurement import measure, trace_and_measure
 
 if TYPE_CHECKING:
     from torchsplit_core.profiling.annotators import DeviceAnnotator, RuntimeAnnotator
@@ -21,6 +21,7 @@ __all__ = [
     "estimated_nodes",
     "library_profiles",
     "measure",
+    "trace_and_measure",
     "measured_library",
     "mix_request",
     "serving_mixes",

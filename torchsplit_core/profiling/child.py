@@ -44,10 +44,10 @@ def measure_in_child(arguments: dict[str, Any], progress: Progress) -> dict[str,
             "at least one batch size runs on this device",
             " ".join(notes) or "Use smaller ones.",
         )
-    progress(SHARE_FOR_BATCHES, "timing every operation")
-    nodes = _nodes(client, model.to("cpu"), arguments, device, notes)
+    progress(SHARE_FOR_BATCHES, "exporting")
+    graph, nodes = _nodes(client, model.to("cpu"), arguments, device, notes, progress)
     progress(1.0, "done")
-    return {"rows": rows, "nodes": nodes, "notes": notes, "environment": _environment(device)}
+    return {"rows": rows, "nodes": nodes, "graph": graph, "notes": notes, "environment": _environment(device)}
 
 
 def _device(wanted: str) -> str:
@@ -110,30 +110,49 @@ def _batch(client: SplitClient, model: Any, device: str, batch: int, budget_s: f
 
 
 def _nodes(
-    client: SplitClient, model: Any, arguments: dict[str, Any], device: str, notes: list[str]
-) -> list[dict[str, Any]]:
-    """Least time of every operation at the traced batch; none, with a note, where that fails."""
+    client: SplitClient,
+    model: Any,
+    arguments: dict[str, Any],
+    device: str,
+    notes: list[str],
+    progress: Progress,
+) -> tuple[dict[str, Any] | None, list[dict[str, Any]]]:
+    """The graph where it was asked for, and the least time of every operation at the traced batch.
+
+    No times, with a note, where they cannot be taken; a graph that was asked for and cannot be made is a fault.
+    """
     batch = int(arguments["traced_batch"])
-    module, _, function = str(arguments["exporter"]).partition(":")
-    export = getattr(importlib.import_module(module), function)
+    describe = arguments.get("describe")
+    graph = None
     try:
         args, kwargs = example_arguments(client, batch)
         with foreign_code("export"):
-            exported = export(model, args, kwargs)
+            exported = _function(arguments["exporter"])(model, args, kwargs)
+        if describe:
+            graph = _function(describe)(exported, batch)
+        progress(0.8, "timing every operation")
         with foreign_code(f"operation by operation at batch {batch}"):
             timings = RuntimeAnnotator(exported, device).annotate(args, kwargs, arguments["point_budget_s"])
     except InputFault as fault:
+        if describe and graph is None:
+            raise
         notes.append(f"Operations could not be timed, their shares are estimated: {fault}")
-        return []
+        return graph, []
     except (MemoryError, RuntimeError, OSError) as fault:
-        if not is_out_of_memory(fault):
+        if not is_out_of_memory(fault) or (describe and graph is None):
             raise
         notes.append("Operations could not be timed, their shares are estimated: out of memory.")
-        return []
-    return [
+        return graph, []
+    return graph, [
         {"id": item.id, "least_ms": item.least_ms, "output_bytes": item.output_bytes, "device": item.device}
         for item in timings
     ]
+
+
+def _function(path: str) -> Any:
+    """What "module:function" names; profiling knows tracing's functions by name only."""
+    module, _, name = path.partition(":")
+    return getattr(importlib.import_module(module), name)
 
 
 def _environment(device: str) -> dict[str, str | int | float | bool]:

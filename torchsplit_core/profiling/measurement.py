@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from torchsplit_core.graph.graph_json import graph_from_dict
 from torchsplit_core.graph.torch_graph import TorchGraph
 from torchsplit_core.hardware import discover_host
 from torchsplit_core.isolation import Limits, run_limited
@@ -27,6 +28,10 @@ LARGEST_MEASURED_BATCH = 4096
 MOST_BATCH_SIZES = 16
 EXPORTER = "torchsplit_core.tracing.export:export_program"
 """What exports as tracing does, so that node names agree: "module:function" of (model, args, kwargs)."""
+DESCRIBER = "torchsplit_core.tracing.export:describe_program"
+"""What makes the contract's graph of an export: "module:function" of (program, batch)."""
+TRACED_BATCH = 2
+"""The batch of a graph that is made while measuring; the same as tracing's."""
 STRANGERS_ALLOWED = 2
 """Operations of the export in the child that the graph may lack before the two count as different models."""
 CPU = "CPU"
@@ -55,6 +60,41 @@ def measure(
     `environment["notes"]` says what failed or was left out.
     Raises InputFault for a bad grid, a device that is not here, or a model that does not run at all.
     """
+    answer = _ask_child(source, graph, device, batch_sizes, trust, point_budget_s, exporter, progress, limits)
+    return _found(answer, graph, point_budget_s)
+
+
+def trace_and_measure(
+    source: str,
+    *,
+    device: str = "auto",
+    batch_sizes: Sequence[int] = (1, 2, 4),
+    trust: bool = False,
+    point_budget_s: float = 2.0,
+    progress: Progress = ignore_progress,
+    limits: Limits | None = None,
+) -> tuple[TorchGraph, tuple[ProfileRow, ...], tuple[NodeProfile, ...], Environment]:
+    """Like `measure` for a model that was not traced yet: one child process, one export for both.
+
+    Raises InputFault as `measure` does, and where the model cannot be exported.
+    """
+    answer = _ask_child(source, None, device, batch_sizes, trust, point_budget_s, EXPORTER, progress, limits)
+    graph = graph_from_dict(answer["graph"])
+    return graph, *_found(answer, graph, point_budget_s)
+
+
+def _ask_child(
+    source: str,
+    graph: TorchGraph | None,
+    device: str,
+    batch_sizes: Sequence[int],
+    trust: bool,
+    point_budget_s: float,
+    exporter: str,
+    progress: Progress,
+    limits: Limits | None,
+) -> dict[str, Any]:
+    """Check the question and run it in the limited child; without a graph the child makes one too."""
     sizes = check_batch_sizes(batch_sizes)
     check_budget(point_budget_s)
     wanted = check_device(device)
@@ -65,15 +105,23 @@ def measure(
         "batch_sizes": list(sizes),
         "point_budget_s": point_budget_s,
         "exporter": exporter,
-        "traced_batch": graph.traced_batch,
+        "describe": None if graph else DESCRIBER,
+        "traced_batch": graph.traced_batch if graph else TRACED_BATCH,
     }
-    answer = run_limited(
+    answer: dict[str, Any] = run_limited(
         "torchsplit_core.profiling.child:measure_in_child",
         arguments,
         limits=limits or _limits(wanted, len(sizes), point_budget_s),
         progress=progress,
         subject=f"profile of {source}",
     )
+    return answer
+
+
+def _found(
+    answer: Mapping[str, Any], graph: TorchGraph, point_budget_s: float
+) -> tuple[tuple[ProfileRow, ...], tuple[NodeProfile, ...], Environment]:
+    """The child's answer as rows, node shares and environment."""
     environment: Environment = dict(answer["environment"])
     notes = list(answer["notes"])
     gpu_type, device_name = _names(environment)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+from dataclasses import replace
 from typing import Any
 
 import torch
@@ -12,6 +13,7 @@ from torch.utils import _pytree as pytree
 from torchsplit_core.clients import example_arguments, foreign_code, load_client, open_model
 from torchsplit_core.graph.graph_json import graph_to_dict
 from torchsplit_core.isolation import is_out_of_memory
+from torchsplit_core.tracing.architecture import hash_model_architecture
 from torchsplit_core.tracing.convert import graph_of_program
 from torchsplit_core.tracing.export_faults import ExportFailure, fault_of_export
 from torchsplit_core.values import InputFault, Progress
@@ -31,7 +33,13 @@ def export_in_child(arguments: dict[str, Any], progress: Progress) -> dict[str, 
     progress(0.3, "exporting")
     program = export_program(model, args, kwargs)
     progress(0.9, "describing the graph")
-    return graph_to_dict(graph_of_program(program, TRACED_BATCH))
+    return describe_program(program, TRACED_BATCH)
+
+
+def describe_program(program: ExportedProgram, traced_batch: int) -> dict[str, Any]:
+    """The graph contract of an export, with its architecture hash."""
+    graph = graph_of_program(program, traced_batch)
+    return graph_to_dict(replace(graph, architecture_hash=hash_model_architecture(graph)))
 
 
 def export_program(model: torch.nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> ExportedProgram:

@@ -1,0 +1,117 @@
+"""Pictures of every page with results, light, dark and narrow, and `docs/images/plan.png` for the README.
+
+    python tools/screenshots.py [FOLDER]
+
+Starts a dashboard with an empty store on a free port, goes through the first door, traces a sample,
+and photographs. With FOLDER all pictures go there; without it only the README's is written.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import socket
+import subprocess
+import sys
+import tempfile
+import time
+import urllib.error
+import urllib.request
+from pathlib import Path
+
+from playwright.sync_api import Browser, Page, expect, sync_playwright
+
+ROOT = Path(__file__).resolve().parent.parent
+README_PICTURE = ROOT / "docs" / "images" / "plan.png"
+PAGES = ("models", "graph", "profile", "plan", "deploy", "workspace")
+VIEWS = (("light", 1440, 1000), ("dark", 1440, 1000), ("light", 390, 900))
+FLAGS = ["--no-sandbox", "--disable-gpu", "--disable-background-networking", "--disable-component-update"]
+WAIT_MS = 180_000
+
+
+def main() -> None:
+    """Start, walk, photograph, stop."""
+    folder = Path(sys.argv[1]) if len(sys.argv) > 1 else None
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port = probe.getsockname()[1]
+    address = f"http://127.0.0.1:{port}"
+    with tempfile.TemporaryDirectory() as home:
+        server = subprocess.Popen(
+            [sys.executable, "-m", "streamlit", "run", "app/main.py", "--server.port", str(port)],
+            cwd=ROOT,
+            env=os.environ | {"TORCHSPLIT_HOME": home, "TORCHSPLIT_EXECUTION": "allowed"},
+            stdout=subprocess.DEVNULL,
+        )
+        try:
+            wait_for(address)
+            with sync_playwright() as playwright:
+                chromium = next(
+                    filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome")))
+                )
+                browser = playwright.chromium.launch(executable_path=chromium, args=FLAGS)
+                workspace = walk(browser, address, trace=folder is not None)
+                photograph(browser, address, workspace, folder)
+                browser.close()
+        finally:
+            server.terminate()
+            server.wait(timeout=20)
+
+
+def wait_for(address: str) -> None:
+    """Until the server answers, at most a minute."""
+    for _ in range(300):
+        try:
+            with urllib.request.urlopen(f"{address}/_stcore/health", timeout=2):
+                return
+        except (urllib.error.URLError, OSError):
+            time.sleep(0.2)
+    raise SystemExit("the dashboard did not start within a minute")
+
+
+def walk(browser: Browser, address: str, *, trace: bool) -> str:
+    """Fill a workspace; its id."""
+    page = browser.new_context(viewport={"width": 1440, "height": 1000}).new_page()
+    page.goto(address)
+    if trace:
+        page.get_by_text("Or begin with a model of your own").click()
+        page.get_by_role("button", name="Trace and profile it").click()
+        expect(page.get_by_role("button", name="Cancel")).to_be_visible(timeout=WAIT_MS)
+        expect(page.get_by_role("button", name="Cancel")).to_have_count(0, timeout=WAIT_MS)
+        page.get_by_text("The two doors again").click()
+    page.get_by_role("button", name="Plan the measured mix").click()
+    expect(page.get_by_text("proven optimal")).to_be_visible(timeout=WAIT_MS)
+    return page.url.partition("workspace=")[2]
+
+
+def photograph(browser: Browser, address: str, workspace: str, folder: Path | None) -> None:
+    """The README's picture, and all views of all pages where a folder was named."""
+    README_PICTURE.parent.mkdir(parents=True, exist_ok=True)
+    page = browser.new_context(viewport={"width": 1440, "height": 1240}).new_page()
+    take(page, f"{address}/plan?workspace={workspace}", README_PICTURE)
+    if folder is None:
+        return
+    folder.mkdir(parents=True, exist_ok=True)
+    for scheme, width, height in VIEWS:
+        page = browser.new_context(
+            viewport={"width": width, "height": height}, color_scheme="dark" if scheme == "dark" else "light"
+        ).new_page()
+        for name in PAGES:
+            path = "" if name == "models" else name
+            take(page, f"{address}/{path}?workspace={workspace}", folder / f"{name}-{scheme}-{width}.png")
+            for index, tab in enumerate(page.get_by_role("tab").all()[1:] if name == "graph" else (), 1):
+                tab.click()
+                page.wait_for_timeout(2500)
+                page.screenshot(path=folder / f"{name}-{index}-{scheme}-{width}.png")
+
+
+def take(page: Page, url: str, path: Path) -> None:
+    """Open, wait until everything is drawn, photograph."""
+    page.goto(url)
+    page.wait_for_selector("h1")
+    page.wait_for_timeout(4000)
+    page.screenshot(path=path)
+
+
+if __name__ == "__main__":
+    main()
