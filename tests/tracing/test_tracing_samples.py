@@ -9,8 +9,8 @@ import pytest
 import torch
 
 import sample_models
-from torchsplit_core.graph.torch_graph import TorchGraph, join_bodies
 from torchsplit_core.graph.graph_json import graph_from_dict, graph_to_dict
+from torchsplit_core.graph.torch_graph import TorchGraph, join_bodies
 from torchsplit_core.tracing import hash_model_architecture, trace
 from torchsplit_core.tracing.convert import graph_of_program
 from torchsplit_core.tracing.export import export_program

@@ -21,10 +21,10 @@ __all__ = [
     "estimated_nodes",
     "library_profiles",
     "measure",
-    "trace_and_measure",
     "measured_library",
     "mix_request",
     "serving_mixes",
+    "trace_and_measure",
 ]
 
 

@@ -19,7 +19,9 @@ from torchsplit_core.profiling.statistics import summarise
 from torchsplit_core.values import InputFault, Progress, SplitClient
 
 PATIENCE = 15.0
-"""A batch size whose three runs would take more than this many budgets is left out, with a note."""
+"""A batch size whose three runs would take more than this many budgets is left out, with a note …"""
+LEAST_PATIENCE_S = 20.0
+"""… but not one whose three runs take less than this: a small budget asks for few runs, not for few sizes."""
 SHARE_FOR_BATCHES = 0.6
 """Share of the progress that the end-to-end runs stand for; the rest is export and node times."""
 
@@ -70,13 +72,14 @@ def _batches(
     """Every batch size, smallest first, within its time; what went wrong as notes."""
     budget_s = float(arguments["point_budget_s"])
     sizes: list[int] = arguments["batch_sizes"]
+    patience_ms = 1000 * max(PATIENCE * budget_s, LEAST_PATIENCE_S)
     rows: list[dict[str, Any]] = []
     notes: list[str] = []
     for index, batch in enumerate(sizes):
         progress(SHARE_FOR_BATCHES * index / len(sizes), f"batch size {batch}")
-        if rows and rows[-1]["p50_ms"] * batch / rows[-1]["batch_size"] * 3 > 1000 * PATIENCE * budget_s:
+        if rows and rows[-1]["p50_ms"] * batch / rows[-1]["batch_size"] * 3 > patience_ms:
             notes.append(
-                f"Batch {batch} and larger left out: one run would take too long for the time budget."
+                f"Batch {batch} and larger left out: three runs would take too long for the time budget."
             )
             break
         try:
