@@ -11,12 +11,15 @@ from torchsplit_core.planning.explain import conflicts
 from torchsplit_core.planning.formulation import build
 from torchsplit_core.planning.outcome import no_plan, plan_outcome
 from torchsplit_core.planning.relax import least_relaxation
-from torchsplit_core.planning.search import Search, search
+from torchsplit_core.planning.search import Search, any_plan, search
 from torchsplit_core.planning.shared import plan_shared
 from torchsplit_core.planning.solve import solver_name
 from torchsplit_core.planning.validate import validate
 from torchsplit_core.planning.verify import verify
 from torchsplit_core.values import PlanOutcome, PlanRequest, PlanStatistics, Progress, ignore_progress
+
+FALLBACK_S = 2.0
+"""Most seconds beyond the limit to find any plan at all, where the search has found none."""
 
 EXPLAIN_S = 2.0
 """Least time for the explanation of an infeasible request."""
@@ -42,6 +45,8 @@ def plan(request: PlanRequest, *, progress: Progress = ignore_progress) -> PlanO
     built = build(problem, "exclusive")
     build_s = time.perf_counter() - begun
     found = search(built, deadline, progress=progress)
+    if found.status == "timeout":
+        found = any_plan(built, FALLBACK_S)
     statistics = PlanStatistics(build_s, found.seconds, 0.0, solver_name(), {"stages": found.stages})
     if found.best is None:
         return _without_plan(request, found.status, statistics, problem.warnings, progress)

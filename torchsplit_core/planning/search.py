@@ -59,24 +59,53 @@ def search(
     built: Formulation,
     deadline: float,
     *,
-    start: Solution | None = None,
     progress: Progress = ignore_progress,
+    quick: bool = False,
 ) -> Search:
-    """Run the request's objective until proven or until `deadline` (time.perf_counter)."""
+    """Run the request's objective until proven or until `deadline` (time.perf_counter).
+
+    `quick` spends all the time of a leximin on its first level, the others follow for the
+    tenants found there: more of a plan, less of a proof.
+    """
     kind = built.problem.request.objective.kind
     if kind in ("leximin", "max_min"):
         count = len(built.problem.request.models) if kind == "leximin" else 1
-        found = _leximin(built, count, deadline, start, progress)
+        found = _leximin(built, 1 if quick else count, deadline, progress)
+        if quick and found.best is not None:
+            found.stages, found.proven, found.status = count, 0, "feasible"
     else:
-        found = _single(built, deadline, start, progress)
+        found = _single(built, deadline, progress)
     if found.best is not None and built.mode != "exclusive" and kind != "min_gpus":
-        _polish(built, found)
+        _polish(built, found, deadline)
     if found.best is not None and found.status == "optimal" and built.mode != "aggregate":
         _fewest_separations(built, found, deadline, progress)
     return found
 
 
-def _polish(built: Formulation, found: Search) -> None:
+def any_plan(built: Formulation, seconds: float) -> Search:
+    """Some plan that meets every demand, for when the objective has found none in its time."""
+    model = built.model
+    model.anything = pyo.Var(bounds=(0, 0))
+    model.any_objective = pyo.Objective(expr=model.anything)
+    for other in model.component_data_objects(pyo.Objective, active=True):
+        if other is not model.any_objective:
+            other.deactivate()
+    answer = solve(model, seconds)
+    found = Search(stages=1, seconds=answer.seconds)
+    if answer.status == "infeasible":
+        found.status = "infeasible"
+    elif answer.status in ("optimal", "feasible"):
+        found.best = read_solution(built, answer)
+        found.status = "feasible"
+        if built.problem.request.objective.kind in ("leximin", "max_min"):
+            found.values = level_values(built, found.best)
+            found.bounds = [*sorted(normalised(built, tuple(upper_rates(built))))]
+        else:
+            found.values = [objective_value(built)(found.best)]
+    return found
+
+
+def _polish(built: Formulation, found: Search, deadline: float) -> None:
     """Best shares for the whole numbers found: linear programs, so without the gap of a MIP stage."""
     assert found.best is not None
     again = build(built.problem, built.mode)
@@ -88,11 +117,12 @@ def _polish(built: Formulation, found: Search) -> None:
                 var.domain = pyo.Reals
                 var.setlb(round(value))
                 var.setub(round(value))
-    deadline = time.perf_counter() + POLISH_S
+    now = time.perf_counter()
+    deadline = min(now + POLISH_S, max(deadline, now + POLISH_S / 10))
     if built.problem.request.objective.kind == "weighted_sum":
-        better = _single(again, deadline, None, ignore_progress)
+        better = _single(again, deadline, ignore_progress)
     else:
-        better = _leximin(again, found.stages, deadline, None, ignore_progress)
+        better = _leximin(again, found.stages, deadline, ignore_progress)
     if better.best is None or better.status != "optimal":
         return
     if built.problem.request.objective.kind == "weighted_sum":
@@ -125,17 +155,19 @@ def upper_rates(built: Formulation) -> list[float]:
     return rates
 
 
-def _leximin(
-    built: Formulation, levels: int, deadline: float, start: Solution | None, progress: Progress
-) -> Search:
+def _leximin(built: Formulation, levels: int, deadline: float, progress: Progress) -> Search:
     model = built.model
     ceilings = sorted(normalised(built, tuple(upper_rates(built))))
     paying = penalised(built)
-    found = Search(stages=levels, best=start)
+    found = Search(stages=levels)
     model.level = pyo.Block(range(1, levels + 1))
     for k in range(1, levels + 1):
-        progress((k - 1) / levels, f"Fair share {k} of {levels}")
         ceiling = ceilings[k - 1]
+        if found.best is not None and time.perf_counter() > deadline:
+            # Out of time: the ceilings still bound the levels that were never searched.
+            found.bounds += ceilings[k - 1 :]
+            break
+        progress((k - 1) / levels, f"Fair share {k} of {levels}")
         reached = level_values(built, found.best) if found.best is not None else None
         if reached is not None and not paying and reached[k - 1] >= ceiling * (1 - TOLERANCE):
             # No plan can pass the ceiling of this level, so it is proven as it stands.
@@ -158,10 +190,11 @@ def _leximin(
         if found.best is None:
             return found
         here = level_values(built, found.best)
-        bound: float | None = None
+        bound = ceiling
         if answer.bound is not None:
             # θ_k's bound less the k−1 smaller values: exact only where those are proven.
-            bound = max(here[k - 1], answer.bound * scale - sum(here[: k - 1]))
+            bound = min(bound, answer.bound * scale - sum(here[: k - 1]))
+        bound = max(bound, here[k - 1])
         found.bounds.append(bound)
         if proven and found.proven == k - 1:
             found.proven = k
@@ -242,7 +275,7 @@ def _no_worse(new: list[float], old: list[float], k: int) -> bool:
     return True
 
 
-def _single(built: Formulation, deadline: float, start: Solution | None, progress: Progress) -> Search:
+def _single(built: Formulation, deadline: float, progress: Progress) -> Search:
     """weighted_sum and min_gpus: one stage."""
     model, request = built.model, built.problem.request
     progress(0.0, "Searching")
@@ -259,24 +292,14 @@ def _single(built: Formulation, deadline: float, start: Solution | None, progres
         model.objective = pyo.Objective(expr=_whole(model, cost + paid / scale), sense=pyo.minimize)
     answer = solve(model, deadline - time.perf_counter())
     model.objective.deactivate()
-    found = Search(stages=1, best=start, seconds=answer.seconds)
-    if answer.status == "infeasible" and start is None:
+    found = Search(stages=1, seconds=answer.seconds)
+    if answer.status == "infeasible":
         found.status = "infeasible"
+    if answer.status not in ("optimal", "feasible"):
         return found
     worth = objective_value(built)
+    found.best = read_solution(built, answer)
     proven = answer.status == "optimal"
-    if answer.status in ("optimal", "feasible"):
-        candidate = read_solution(built, answer)
-        better = (
-            start is None or (worth(candidate) - worth(start)) * (1 if kind == "weighted_sum" else -1) >= 0
-        )
-        if better:
-            found.best = candidate
-        else:
-            slack = TOLERANCE * max(abs(worth(candidate)), abs(worth(start)))  # type: ignore[arg-type]
-            proven = proven and abs(worth(candidate) - worth(start)) <= slack  # type: ignore[arg-type]
-    if found.best is None:
-        return found
     value = worth(found.best)
     bound = None
     if answer.bound is not None:

@@ -15,11 +15,12 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from torchsplit_core.planning.disaggregate import Bench, seat_shares, seat_whole
-from torchsplit_core.planning.expand import Problem, expand
+from torchsplit_core.planning.expand import Choice, Problem, expand
+from torchsplit_core.planning.fleet import list_gpus
 from torchsplit_core.planning.formulation import build
 from torchsplit_core.planning.outcome import plan_outcome
 from torchsplit_core.planning.pack import pack
-from torchsplit_core.planning.search import Search, search
+from torchsplit_core.planning.search import Search, any_plan, search
 from torchsplit_core.planning.solution import TOLERANCE
 from torchsplit_core.planning.solve import solver_name
 from torchsplit_core.values import FleetEntry, PlanOutcome, PlanRequest, PlanStatistics, Progress
@@ -77,12 +78,24 @@ def plan_shared(request: PlanRequest, begun: float, deadline: float, progress: P
     whole_problem = expand(replace(request, sharing="exclusive"), per_gpu=bool(request.colocations))
     whole_model = build(whole_problem, "exclusive")
     whole = search(whole_model, _share(deadline, 0.35), progress=lambda a, b: progress(0.3 + 0.3 * a, b))
+    if whole.status == "timeout":
+        whole = any_plan(whole_model, _share(deadline, 0.35) - time.perf_counter())
     seconds += whole.seconds
     if whole.best is not None:
         seated = seat_whole(whole_model, whole.best)
         asked = replace(whole_problem, request=request)
         if offer("exclusive", asked, seated, Search()).status == "optimal":
             return answer()
+    for known in plans[-2:]:
+        # The layouts of each plan so far, held fixed, with the few points that matter most.
+        few = _thin(_fixed(request, known))
+        if _tenancies(few) <= LARGEST_FIXED:
+            model = build(few, "concrete")
+            until = _share(deadline, 0.35)
+            local = search(model, until, progress=lambda a, b: progress(0.6 + 0.2 * a, b), quick=True)
+            seconds += local.seconds
+            if local.best is not None:
+                offer("local", few, seat_shares(model, local.best), Search())
     concrete_problem, free = _concrete_problem(request, max(plans, key=_worth) if plans else None)
     if concrete_problem is None:
         return answer()
@@ -131,15 +144,34 @@ def _concrete_problem(request: PlanRequest, known: PlanOutcome | None) -> tuple[
         return problem, True
     if known is None:
         return (problem, True) if _tenancies(problem) <= LARGEST_FIXED else (None, True)
+    fixed = _fixed(request, known)
+    return (fixed, False) if _tenancies(fixed) <= LARGEST_FIXED else (None, False)
+
+
+def _fixed(request: PlanRequest, known: PlanOutcome) -> Problem:
+    """The problem slice by slice with the layouts of a plan held fixed; its unused GPUs stay free."""
     entries = []
-    costs = {gpu_id: group.cost for group in problem.groups for gpu_id in group.gpu_ids}
-    for gpu in known.gpus:
-        names = tuple(item.profile for item in gpu.slices)
-        entries.append(FleetEntry(gpu.type, gpu.id, 1, (names,), costs[gpu.id]))
+    for gpu, planned in zip(list_gpus(request.gpus), known.gpus, strict=True):
+        layouts = (tuple(item.profile for item in planned.slices),) if planned.used else gpu.layouts
+        entries.append(FleetEntry(gpu.type, gpu.id, 1, layouts, gpu.cost))
     fixed = expand(replace(request, gpus=tuple(entries)), per_gpu=True)
     # The plan answers the request as it was asked, not the one with fixed layouts.
-    fixed = replace(fixed, request=request, warnings=problem.warnings)
-    return (fixed, False) if _tenancies(fixed) <= LARGEST_FIXED else (None, False)
+    return replace(fixed, request=request)
+
+
+def _thin(problem: Problem) -> Problem:
+    """At most two points for each stage and slice: the most throughput, and the most at a third of the limit."""
+    budgets = {(case.model, case.variant): case.budget_ms for case in problem.cases}
+    kept: dict[tuple[int, int, int, int, str, bool], Choice] = {}
+    for choice in problem.choices:
+        budget = budgets[choice.model, choice.variant]
+        quick = budget is not None and choice.point.latency_ms <= budget / 3
+        for kind in {False, quick}:
+            key = (choice.model, choice.variant, choice.stage, choice.group, choice.profile, kind)
+            if key not in kept or choice.point.throughput_rps > kept[key].point.throughput_rps:
+                kept[key] = choice
+    chosen = {id(choice) for choice in kept.values()}
+    return replace(problem, choices=tuple(choice for choice in problem.choices if id(choice) in chosen))
 
 
 def _tenancies(problem: Problem) -> int:
