@@ -51,3 +51,14 @@ def test_published_a30_example() -> None:
     assert outcome.status == "optimal"
     assert outcome.objective.sorted_normalised == pytest.approx((7.8, 26.0, 71.0, 5333.0))
     assert outcome.objective.proven_levels == 4 and outcome.objective.gap == 0.0
+
+
+def test_level_that_presolve_makes_continuous() -> None:
+    """Here HiGHS 1.15.1, given a start, called a plan at half the third level optimal."""
+    request = random_request(43, "leximin")
+    expected = best_plan(request)
+    assert expected is not None
+    outcome = plan(request)
+    paid = outcome.objective.sorted_normalised[0] - (outcome.objective.value or 0.0)
+    found = tuple(value - paid for value in outcome.objective.sorted_normalised)
+    assert found == pytest.approx(expected[0]) and found[2] > 400

@@ -13,6 +13,7 @@ from __future__ import annotations
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from functools import cmp_to_key
 
 from torchsplit_core.planning.disaggregate import Bench, seat_shares, seat_whole
 from torchsplit_core.planning.expand import Choice, Problem, expand
@@ -64,7 +65,7 @@ def plan_shared(request: PlanRequest, begun: float, deadline: float, progress: P
     def answer() -> Shared:
         if not plans:
             return Shared("timeout", None, seconds, details, pooled_problem.warnings)
-        best = max(plans, key=lambda item: (_worth(item), item.status == "optimal"))
+        best = max(plans, key=cmp_to_key(_compare))
         statistics = replace(best.statistics, solve_s=seconds)
         return Shared(best.status, replace(best, statistics=statistics), seconds, details)
 
@@ -96,7 +97,9 @@ def plan_shared(request: PlanRequest, begun: float, deadline: float, progress: P
             seconds += local.seconds
             if local.best is not None:
                 offer("local", few, seat_shares(model, local.best), Search())
-    concrete_problem, free = _concrete_problem(request, max(plans, key=_worth) if plans else None)
+    concrete_problem, free = _concrete_problem(
+        request, max(plans, key=cmp_to_key(_compare)) if plans else None
+    )
     if concrete_problem is None:
         return answer()
     concrete_model = build(concrete_problem, "concrete")
@@ -221,9 +224,15 @@ def _levels(outcome: PlanOutcome) -> list[float]:
     return [item - (ranked[0] - value) for item in ranked]
 
 
-def _worth(outcome: PlanOutcome) -> tuple[float, ...]:
-    sign = -1.0 if outcome.objective.kind == "min_gpus" else 1.0
-    return tuple(sign * round(value, 12) for value in _levels(outcome))
+def _compare(first: PlanOutcome, second: PlanOutcome) -> int:
+    """Above 0 where the first plan is better; of plans of equal value the one with more proven."""
+    sign = -1 if first.objective.kind == "min_gpus" else 1
+    for mine, other in zip(_levels(first), _levels(second), strict=True):
+        if abs(mine - other) > TOLERANCE * max(abs(mine), abs(other)):
+            return sign if mine > other else -sign
+    proven = (first.status == "optimal", first.objective.proven_levels)
+    others = (second.status == "optimal", second.objective.proven_levels)
+    return (proven > others) - (proven < others)
 
 
 def _tighter(first: float | None, second: float | None, minimise: bool) -> float | None:
