@@ -84,6 +84,10 @@ class Problem:
     elastic: bool
     elastic_latency: bool
 
+    def index_of(self, name: str) -> int:
+        """The place of a model in the request."""
+        return next(number for number, model in enumerate(self.request.models) if model.name == name)
+
 
 def expand(
     request: PlanRequest, *, per_gpu: bool = False, elastic: bool = False, elastic_latency: bool = False

@@ -6,25 +6,25 @@ slice of it where slices are told apart (`concrete`).
 
 | family | formula | function |
 |---|---|---|
-| layout_choice | Σ_l y[g,l] ≤ GPUs of g | _layouts |
-| slice_capacity | Σ_u∈pool x[u] ≤ Σ_l slices(l, pool) · y[g,l] | _capacity |
-| twin_order | Σ_l l·y[g,l] ≥ Σ_l l·y[g+1,l] for swappable GPUs | _layouts |
-| one_variant | Σ_c∈m w[c] ≤ 1 | _variants |
-| variant_use | x[u] ≤ X · w[c] | _variants |
-| every_stage | Σ_u∈(c,s) present(u) ≥ w[c] | _variants |
-| latency_level | Σ_ℓ δ[c,s,ℓ] = w[c] | _latency |
-| latency_use | x[u] ≤ X · Σ_{ℓ ≥ latency(u)} δ[c,s,ℓ] | _latency |
-| latency_limit | Σ_s Σ_ℓ ℓ·δ[c,s,ℓ] + transfer ≤ limit · (1 + f[m]) | _latency |
-| share_present | x[u] ≤ b[u] | _tenants |
-| share_latency | x[u] ≥ Λ[c] / (limit − transfer) − (1 − b[u]) | _tenants |
-| slice_memory | Σ_u memory(u)·b[u] ≤ memory of the slice + e[pool] | _tenants |
-| slice_tenants | Σ_u b[u] ≤ the most tenants | _tenants |
+| layout_choice | Σ_l y[g,l] ≤ GPUs of g | add_layouts |
+| slice_capacity | Σ_u∈pool x[u] ≤ Σ_l slices(l, pool) · y[g,l] | add_capacity |
+| twin_order | Σ_l l·y[g,l] ≥ Σ_l l·y[g+1,l] for swappable GPUs | add_layouts |
+| one_variant | Σ_c∈m w[c] ≤ 1 | add_variants |
+| variant_use | x[u] ≤ X · w[c] | add_variants |
+| every_stage | Σ_u∈(c,s) present(u) ≥ w[c] | add_variants |
+| latency_level | Σ_ℓ δ[c,s,ℓ] = w[c] | add_latency |
+| latency_use | x[u] ≤ X · Σ_{ℓ ≥ latency(u)} δ[c,s,ℓ] | add_latency |
+| latency_limit | Σ_s Σ_ℓ ℓ·δ[c,s,ℓ] + transfer ≤ limit · (1 + f[m]) | add_latency |
+| share_present | x[u] ≤ b[u] | add_tenants |
+| share_latency | x[u] ≥ Λ[c] / (limit − transfer) − (1 − b[u]) | add_tenants |
+| slice_memory | Σ_u memory(u)·b[u] ≤ memory of the slice + e[pool] | add_tenants |
+| slice_tenants | Σ_u b[u] ≤ the most tenants | add_tenants |
 | stage_rate | v[c] ≤ Σ_u∈(c,s) rate(u)·x[u] / scale | rate |
 | demand_cap | rate(m) ≤ demand / scale | rate |
-| min_throughput | rate(m) ≥ 1 − e[m], scale = the minimum | _minimum |
-| presence | x[u] ≤ X·a[m,g], Σ_u present(u) ≥ a[m,g] | _colocation |
-| hard_colocation | a[m,g] = a[m',g] | _colocation |
-| separation | q[k,g] ≥ a[m,g] − a[m',g] | _colocation |
+| min_throughput | rate(m) ≥ 1 − e[m], scale = the minimum | add_minimum |
+| presence | x[u] ≤ X·a[m,g], Σ_u present(u) ≥ a[m,g] | add_colocation |
+| hard_colocation | a[m,g] = a[m',g] | add_colocation |
+| separation | q[k,g] ≥ a[m,g] − a[m',g] | add_colocation |
 
 The levels of leximin stand in leximin.py, the other objectives in objectives.py.
 """
@@ -37,14 +37,15 @@ from typing import Any, Literal
 
 import pyomo.environ as pyo
 
+from torchsplit_core.planning import families
 from torchsplit_core.planning.expand import Choice, Problem
 
 Mode = Literal["exclusive", "aggregate", "concrete"]
 """exclusive: whole slices; aggregate: shares pooled over slices (a relaxation); concrete: shares slice by slice."""
 
-LEAST_SHARE = 1e-4
-"""Least share of a tenant whose presence a co-location demands: without it, "present" would mean nothing."""
 
+Pools = dict[tuple[int, str, int | None], list[int]]
+"""Uses by (group, profile, slot): those that share a capacity."""
 
 MOST_RATE = 1e7
 """Largest rate of a share in units of the level: a model that needs less than 1e-7 of a slice gets that."""
@@ -153,33 +154,29 @@ def build(problem: Problem, mode: Mode, *, without_minima: bool = False) -> Form
         bounds=lambda _, number: (0, most[number]),
     )
     # Where a presence is demanded the models of a hard pair that cannot run still count: they stand nowhere.
-    presence = sorted({_index(problem, name) for item in problem.request.colocations for name in item.models})
+    presence = sorted(
+        {problem.index_of(name) for item in problem.request.colocations for name in item.models}
+    )
     built = Formulation(problem, mode, model, uses, stage_uses, tuple(presence))
-    _layouts(built)
-    _capacity(built, pools)
+    families.add_layouts(built)
+    families.add_capacity(built, pools)
     if mode == "concrete":
         model.b = pyo.Var(range(len(uses)), domain=pyo.Binary)
-    _variants(built, most)
-    _latency(built, most)
+    families.add_variants(built, most)
+    families.add_latency(built, most)
     if mode == "concrete":
-        _tenants(built, pools)
+        families.add_tenants(built, pools)
     if presence and mode != "aggregate":
         # Pooled shares cannot say who stands where; without co-location the relaxation only grows.
-        _colocation(built, most)
+        families.add_colocation(built, most)
     if not without_minima:
-        _minimum(built)
+        families.add_minimum(built)
     return built
 
 
-def _index(problem: Problem, name: str) -> int:
-    return next(number for number, model in enumerate(problem.request.models) if model.name == name)
-
-
-def _uses(
-    problem: Problem, mode: Mode
-) -> tuple[tuple[Use, ...], dict[tuple[int, str, int | None], list[int]]]:
+def _uses(problem: Problem, mode: Mode) -> tuple[tuple[Use, ...], Pools]:
     uses: list[Use] = []
-    pools: dict[tuple[int, str, int | None], list[int]] = {}
+    pools: Pools = {}
     for choice in problem.choices:
         slots: Sequence[int | None] = [None]
         if mode == "concrete":
@@ -198,208 +195,3 @@ def _most(problem: Problem, use: Use, mode: Mode) -> int:
         return 1
     group = problem.groups[use.choice.group]
     return len(group.gpu_ids) * max(layout.useful.get(use.choice.profile, 0) for layout in group.layouts)
-
-
-def _layouts(built: Formulation) -> None:
-    model, groups = built.model, built.problem.groups
-    keys = [(g, number) for g, group in enumerate(groups) for number in range(len(group.layouts))]
-    model.y = pyo.Var(
-        keys, domain=pyo.NonNegativeIntegers, bounds=lambda _, g, number: (0, len(groups[g].gpu_ids))
-    )
-    model.layout_choice = pyo.ConstraintList()
-    model.twin_order = pyo.ConstraintList()
-    for g, group in enumerate(groups):
-        if not group.layouts:
-            continue
-        here = range(len(group.layouts))
-        model.layout_choice.add(sum(model.y[g, number] for number in here) <= len(group.gpu_ids))
-        if group.twin_of is not None:
-            rank = sum(
-                (number + 1) * (model.y[group.twin_of, number] - model.y[g, number]) for number in here
-            )
-            model.twin_order.add(rank >= 0)
-
-
-def _capacity(built: Formulation, pools: dict[tuple[int, str, int | None], list[int]]) -> None:
-    model = built.model
-    model.slice_capacity = pyo.ConstraintList()
-    for (g, profile, slot), members in pools.items():
-        there: Any = 0
-        for number, layout in enumerate(built.problem.groups[g].layouts):
-            count = layout.useful.get(profile, 0)
-            if slot is not None:
-                count = int(count > slot)
-            there += count * model.y[g, number]
-        model.slice_capacity.add(sum(model.x[use] for use in members) - there <= 0)
-
-
-def _variants(built: Formulation, most: Sequence[int]) -> None:
-    model, cases = built.model, built.problem.cases
-    owners = [case.model for case in cases]
-    chosen = [
-        number
-        for number, case in enumerate(cases)
-        if owners.count(case.model) > 1 or case.stages > 1 or case.levels
-    ]
-    model.w = pyo.Var(chosen, domain=pyo.Binary)
-    model.one_variant = pyo.ConstraintList()
-    model.variant_use = pyo.ConstraintList()
-    model.every_stage = pyo.ConstraintList()
-    for owner in dict.fromkeys(owners):
-        mine = [number for number in chosen if cases[number].model == owner]
-        if len(mine) > 1:
-            model.one_variant.add(sum(model.w[number] for number in mine) <= 1)
-    for number in chosen:
-        for stage in range(cases[number].stages):
-            members = built.stage_uses.get((number, stage), [])
-            if not members:
-                # A stage whose points stand on slices that no kept layout offers: the variant cannot run.
-                model.w[number].fix(0)
-                continue
-            if not cases[number].levels:
-                for use in members:
-                    model.variant_use.add(model.x[use] - most[use] * model.w[number] <= 0)
-            if built.mode != "aggregate":
-                there = model.x if built.mode == "exclusive" else model.b
-                model.every_stage.add(sum(there[use] for use in members) - model.w[number] >= 0)
-
-
-def _latency(built: Formulation, most: Sequence[int]) -> None:
-    model, request = built.model, built.problem.request
-    model.latency_level = pyo.ConstraintList()
-    model.latency_use = pyo.ConstraintList()
-    model.latency_limit = pyo.ConstraintList()
-    keys = []
-    for number, case in enumerate(built.problem.cases):
-        if case.levels:
-            for stage in range(case.stages):
-                keys += [(number, stage, level) for level in levels_of(built, number, stage)]
-    model.delta = pyo.Var(keys, domain=pyo.Binary)
-    if built.problem.elastic_latency:
-        limited = [i for i, spec in enumerate(request.models) if spec.max_latency_ms is not None]
-        model.longer = pyo.Var(limited, domain=pyo.NonNegativeReals)
-    for number, case in enumerate(built.problem.cases):
-        if not case.levels or case.budget_ms is None:
-            continue
-        limit = request.models[case.model].max_latency_ms
-        assert limit is not None
-        for stage in range(case.stages):
-            levels = levels_of(built, number, stage)
-            model.latency_level.add(sum(model.delta[number, stage, x] for x in levels) - model.w[number] == 0)
-            for use in built.stage_uses.get((number, stage), []):
-                own = built.uses[use].choice.point.latency_ms
-                enough = sum(model.delta[number, stage, x] for x in levels if x >= own)
-                model.latency_use.add(model.x[use] - most[use] * enough <= 0)
-        room: Any = case.budget_ms / limit
-        if built.problem.elastic_latency:
-            # A negative budget (the transfer alone is too long) must bind only the chosen variant.
-            loose = max(0.0, -room)
-            room = room + loose * (1 - model.w[number]) + model.longer[case.model]
-        model.latency_limit.add(longest(built, number) / limit - room <= 0)
-
-
-def levels_of(built: Formulation, number: int, stage: int) -> list[float]:
-    """The different latencies of a stage's points, ascending."""
-    return sorted(
-        {built.uses[use].choice.point.latency_ms for use in built.stage_uses.get((number, stage), [])}
-    )
-
-
-def longest(built: Formulation, number: int) -> Any:
-    """Λ: the sum over a case's stages of the longest point latency in use, in milliseconds."""
-    return sum(
-        level * built.model.delta[number, stage, level]
-        for stage in range(built.problem.cases[number].stages)
-        for level in levels_of(built, number, stage)
-    )
-
-
-def _tenants(built: Formulation, pools: dict[tuple[int, str, int | None], list[int]]) -> None:
-    model, problem = built.model, built.problem
-    request = problem.request
-    model.share_present = pyo.ConstraintList()
-    model.share_latency = pyo.ConstraintList()
-    model.slice_memory = pyo.ConstraintList()
-    model.slice_tenants = pyo.ConstraintList()
-    for use in range(len(built.uses)):
-        model.share_present.add(model.x[use] - model.b[use] <= 0)
-        if built.uses[use].choice.model in built.presence:
-            model.share_present.add(model.x[use] - LEAST_SHARE * model.b[use] >= 0)
-    for (number, _), members in built.stage_uses.items():
-        case = problem.cases[number]
-        if not case.levels or case.budget_ms is None:
-            continue
-        for use in members:
-            # At least the share its own latency needs (tighter without δ), and the share Λ needs.
-            own = built.uses[use].choice.point.latency_ms / case.budget_ms
-            model.share_latency.add(model.x[use] - own * model.b[use] >= 0)
-            model.share_latency.add(
-                model.x[use] - longest(built, number) / case.budget_ms + (1 - model.b[use]) >= 0
-            )
-    soft = request.objective.memory_violation_penalty is not None
-    keys = list(pools)
-    model.excess = pyo.Var(range(len(keys)), domain=pyo.NonNegativeReals)
-    for index, key in enumerate(keys):
-        size = problem.capacity_gib[problem.groups[key[0]].type, key[1]]
-        memory = [(built.uses[use].choice.memory_gib, use) for use in pools[key]]
-        if sum(need for need, _ in memory) > size:
-            spare = model.excess[index] if soft else 0.0
-            model.slice_memory.add(
-                sum(need * model.b[use] for need, use in memory if need > 0) - spare <= size
-            )
-        if request.max_tenants_per_slice is not None:
-            model.slice_tenants.add(sum(model.b[use] for use in pools[key]) <= request.max_tenants_per_slice)
-
-
-def _colocation(built: Formulation, most: Sequence[int]) -> None:
-    model, problem = built.model, built.problem
-    groups = range(len(problem.groups))
-    model.a = pyo.Var(built.presence, groups, domain=pyo.Binary)
-    model.presence_up = pyo.ConstraintList()
-    model.presence_down = pyo.ConstraintList()
-    members: dict[tuple[int, int], list[int]] = {}
-    for number, use in enumerate(built.uses):
-        if use.choice.model in built.presence:
-            members.setdefault((use.choice.model, use.choice.group), []).append(number)
-            model.presence_up.add(
-                model.x[number] - most[number] * model.a[use.choice.model, use.choice.group] <= 0
-            )
-    there = model.b if built.mode == "concrete" else model.x
-    for owner in built.presence:
-        for g in groups:
-            # The indicator must also force use, or a co-location is met by indicators alone.
-            present = sum(there[number] for number in members.get((owner, g), []))
-            model.presence_down.add(present - model.a[owner, g] >= 0)
-    model.hard_colocation = pyo.ConstraintList()
-    model.separation = pyo.ConstraintList()
-    soft = [k for k, item in enumerate(problem.request.colocations) if item.mode == "soft"]
-    model.q = pyo.Var(soft, groups, bounds=(0, 1))
-    for k, item in enumerate(problem.request.colocations):
-        owners = [_index(problem, name) for name in item.models]
-        for g in groups:
-            for first, second in zip(owners, owners[1:] + owners[:1], strict=True):
-                apart = model.a[first, g] - model.a[second, g]
-                if item.mode == "hard":
-                    model.hard_colocation.add(apart == 0)
-                else:
-                    model.separation.add(model.q[k, g] - apart >= 0)
-
-
-def _minimum(built: Formulation) -> None:
-    """min_throughput, and e[m] (the share of the minimum given up) where the problem is elastic."""
-    model, request = built.model, built.problem.request
-    demanded = [i for i, spec in enumerate(request.models) if spec.min_throughput_rps]
-    model.min_throughput = pyo.ConstraintList()
-    if built.problem.elastic:
-        model.given_up = pyo.Var(demanded, bounds=(0, 1))
-    for index in demanded:
-        least = request.models[index].min_throughput_rps
-        assert least is not None
-        rate = built.rate(index, least, f"minimum_{index}")
-        needed = 1 - model.given_up[index] if built.problem.elastic else 1.0
-        if isinstance(rate, int | float):
-            # No use at all: the row would have no variable, so an empty sum says it instead.
-            nothing = pyo.Var(bounds=(0, 0))
-            model.add_component(f"nothing_{index}", nothing)
-            rate = nothing
-        model.min_throughput.add(rate - needed >= 0)

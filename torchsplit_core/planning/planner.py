@@ -9,9 +9,10 @@ from torchsplit_core.planning.disaggregate import Bench, seat_whole
 from torchsplit_core.planning.expand import Problem, expand
 from torchsplit_core.planning.explain import conflicts
 from torchsplit_core.planning.formulation import build
+from torchsplit_core.planning.leximin import Search
 from torchsplit_core.planning.outcome import no_plan, plan_outcome
 from torchsplit_core.planning.relax import least_relaxation
-from torchsplit_core.planning.search import Search, any_plan, search
+from torchsplit_core.planning.search import any_plan, search
 from torchsplit_core.planning.shared import plan_shared
 from torchsplit_core.planning.solve import solver_name
 from torchsplit_core.planning.validate import validate

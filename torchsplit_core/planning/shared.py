@@ -19,9 +19,10 @@ from torchsplit_core.planning.disaggregate import Bench, seat_shares, seat_whole
 from torchsplit_core.planning.expand import Choice, Problem, expand
 from torchsplit_core.planning.fleet import list_gpus
 from torchsplit_core.planning.formulation import build
+from torchsplit_core.planning.leximin import Search
 from torchsplit_core.planning.outcome import plan_outcome
 from torchsplit_core.planning.pack import pack
-from torchsplit_core.planning.search import Search, any_plan, search
+from torchsplit_core.planning.search import any_plan, search
 from torchsplit_core.planning.solution import TOLERANCE
 from torchsplit_core.planning.solve import solver_name
 from torchsplit_core.values import FleetEntry, PlanOutcome, PlanRequest, PlanStatistics, Progress

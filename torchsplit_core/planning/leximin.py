@@ -1,0 +1,185 @@
+"""leximin on a formulation, level by level.
+
+Maximised lexicographically, for k = 1 … N, is the sum of the k smallest r:
+θ_k = k·t_k − Σ_m d_mk with d_mk ≥ t_k − r_m and d ≥ 0 (families level_deficit and
+level_floor). Locking the bottleneck model instead is wrong with whole slices: which model is
+the bottleneck is itself a choice. max_min is its first level. A penalty P (see
+Formulation.penalty) is taken from every r alike, so level k maximises θ_k − k·P.
+"""
+
+from __future__ import annotations
+
+import time
+from dataclasses import dataclass, field
+from typing import Any, Literal
+
+import pyomo.environ as pyo
+
+from torchsplit_core.planning.formulation import Formulation
+from torchsplit_core.planning.solution import TOLERANCE, Solution, normalised, penalty_of, read_solution
+from torchsplit_core.planning.solve import Answer, solve
+from torchsplit_core.values import Progress
+
+FLOOR_SLACK = 1e-10
+"""Relative slack of an earlier stage's value when the next is solved: room for rounding only.
+
+More would be spent: with shares, a model whose requests are cheap gains a thousandfold what a
+dear one gives up.
+"""
+
+
+@dataclass
+class Search:
+    """What a search knows so far. `bounds` has a proven bound of each stage that was bounded."""
+
+    status: Literal["optimal", "feasible", "infeasible", "timeout"] = "timeout"
+    best: Solution | None = None
+    values: list[float] = field(default_factory=list)
+    bounds: list[float | None] = field(default_factory=list)
+    proven: int = 0
+    seconds: float = 0.0
+    stages: int = 0
+
+
+def search_levels(built: Formulation, levels: int, deadline: float, progress: Progress) -> Search:
+    model = built.model
+    ceilings = sorted(normalised(built, tuple(upper_rates(built))))
+    paying = penalised(built)
+    found = Search(stages=levels)
+    model.level = pyo.Block(range(1, levels + 1))
+    for k in range(1, levels + 1):
+        ceiling = ceilings[k - 1]
+        if found.best is not None and time.perf_counter() > deadline:
+            # Out of time: the ceilings still bound the levels that were never searched.
+            found.bounds += ceilings[k - 1 :]
+            break
+        progress((k - 1) / levels, f"Fair share {k} of {levels}")
+        reached = level_values(built, found.best) if found.best is not None else None
+        if reached is not None and not paying and reached[k - 1] >= ceiling * (1 - TOLERANCE):
+            # No plan can pass the ceiling of this level, so it is proven as it stands.
+            found.bounds.append(max(ceiling, reached[k - 1]))
+            if found.proven == k - 1:
+                found.proven = k
+            if ceiling > 0:
+                _level(built, k, ceiling)
+                keep_level(built, k, found.best, ceiling)
+            continue
+        scale = ceiling if ceiling > 0 else 1.0
+        objective = _level(built, k, scale)
+        answer = solve(model, _slice(deadline, levels - k + 1))
+        objective.deactivate()
+        found.seconds += answer.seconds
+        if answer.status == "infeasible" and found.best is None:
+            found.status = "infeasible"
+            return found
+        proven = _accept(built, found, answer, k)
+        if found.best is None:
+            return found
+        here = level_values(built, found.best)
+        bound = ceiling
+        if answer.bound is not None:
+            # θ_k's bound less the k−1 smaller values: exact only where those are proven.
+            bound = min(bound, answer.bound * scale - sum(here[: k - 1]))
+        bound = max(bound, here[k - 1])
+        found.bounds.append(bound)
+        if proven and found.proven == k - 1:
+            found.proven = k
+        if k < levels:
+            keep_level(built, k, found.best, scale)
+    assert found.best is not None
+    found.values = level_values(built, found.best)
+    found.status = "optimal" if found.proven == levels else "feasible"
+    return found
+
+
+def level_values(built: Formulation, solution: Solution | None) -> list[float]:
+    """The sorted r less the penalty: what leximin compares."""
+    assert solution is not None
+    paid = penalty_of(built, solution)
+    return [value - paid for value in sorted(normalised(built, solution.rates))]
+
+
+def upper_rates(built: Formulation) -> list[float]:
+    """For each model a throughput no plan can pass: the whole fleet for it alone, stage limits ignored."""
+    problem = built.problem
+    best: dict[tuple[int, int, str], float] = {}
+    for choice in problem.choices:
+        key = (choice.model, choice.group, choice.profile)
+        best[key] = max(best.get(key, 0.0), choice.point.throughput_rps)
+    rates = [0.0] * len(problem.request.models)
+    for index in range(len(rates)):
+        for g, group in enumerate(problem.groups):
+            rates[index] += len(group.gpu_ids) * max(
+                (
+                    sum(count * best.get((index, g, name), 0.0) for name, count in layout.useful.items())
+                    for layout in group.layouts
+                ),
+                default=0.0,
+            )
+    return rates
+
+
+def penalised(built: Formulation) -> bool:
+    """Whether the objective pays for anything but throughput."""
+    objective = built.problem.request.objective
+    return bool(objective.memory_violation_penalty) or objective.separation_weight > 0
+
+
+def _level(built: Formulation, k: int, scale: float) -> Any:
+    """Add θ_k / scale and its objective."""
+    block, request = built.model.level[k], built.problem.request
+    models = range(len(request.models))
+    block.t = pyo.Var(bounds=(None, 1.0 + 1e-6))
+    block.d = pyo.Var(models, domain=pyo.NonNegativeReals)
+    block.level_deficit = pyo.ConstraintList()
+    for index in models:
+        spec = request.models[index]
+        unit = scale * spec.weight * spec.demand_rps
+        rate = built.rate(index, unit, f"level{k}_{index}")
+        block.level_deficit.add(block.t - block.d[index] - rate <= 0)
+    paid = built.penalty() if penalised(built) else 0.0
+    block.theta = pyo.Expression(expr=k * block.t - sum(block.d.values()) - k * paid / scale)
+    block.objective = pyo.Objective(expr=block.theta, sense=pyo.maximize)
+    return block.objective
+
+
+def keep_level(built: Formulation, k: int, best: Solution | None, scale: float) -> None:
+    """Later stages must not lose what level k has reached."""
+    block = built.model.level[k]
+    block.objective.deactivate()
+    reached = sum(level_values(built, best)[:k]) / scale
+    block.level_floor = pyo.Constraint(expr=block.theta >= reached - FLOOR_SLACK * max(1e-3, abs(reached)))
+
+
+def _accept(built: Formulation, found: Search, answer: Answer, k: int) -> bool:
+    """Take the answer where it is no worse than what is there; say whether level k is proven.
+
+    A stage that comes back worse than what is there, or with a bound below what is reached, is a
+    fault of the solver: the better plan stays and the level is not called proven.
+    """
+    proven = answer.status == "optimal"
+    if answer.status in ("optimal", "feasible"):
+        candidate = read_solution(built, answer)
+        if found.best is None or no_worse(level_values(built, candidate), level_values(built, found.best), k):
+            found.best = candidate
+        else:
+            proven = False
+    return proven
+
+
+def no_worse(new: list[float], old: list[float], k: int) -> bool:
+    """Whether the sums of the smallest 1 … k are all kept (within tolerance), judged in that order."""
+    for count in range(1, k + 1):
+        before, after = sum(old[:count]), sum(new[:count])
+        slack = TOLERANCE * max(abs(before), abs(after))
+        if after < before - slack:
+            return False
+        if after > before + slack:
+            return True
+    return True
+
+
+def _slice(deadline: float, stages_left: int) -> float:
+    """The first stages get the larger part of what is left: later ones often follow from them."""
+    left = deadline - time.perf_counter()
+    return left if stages_left == 1 else left * max(0.25, 1.0 / stages_left)
