@@ -15,6 +15,7 @@ LEAST_SHARE = 1e-4
 
 
 def add_layouts(built: Formulation) -> None:
+    """layout_choice and twin_order: which layouts the GPUs of each group take."""
     model, groups = built.model, built.problem.groups
     keys = [(g, number) for g, group in enumerate(groups) for number in range(len(group.layouts))]
     model.y = pyo.Var(
@@ -35,6 +36,7 @@ def add_layouts(built: Formulation) -> None:
 
 
 def add_capacity(built: Formulation, pools: Pools) -> None:
+    """slice_capacity: no more uses of a pool than the layouts give slices."""
     model = built.model
     model.slice_capacity = pyo.ConstraintList()
     for (g, profile, slot), members in pools.items():
@@ -48,6 +50,7 @@ def add_capacity(built: Formulation, pools: Pools) -> None:
 
 
 def add_variants(built: Formulation, most: Sequence[int]) -> None:
+    """one_variant, variant_use, every_stage: all stages of one variant, or nothing."""
     model, cases = built.model, built.problem.cases
     owners = [case.model for case in cases]
     chosen = [
@@ -79,6 +82,7 @@ def add_variants(built: Formulation, most: Sequence[int]) -> None:
 
 
 def add_latency(built: Formulation, most: Sequence[int]) -> None:
+    """latency_level, latency_use, latency_limit: the longest latencies in use keep the limit together."""
     model, request = built.model, built.problem.request
     model.latency_level = pyo.ConstraintList()
     model.latency_use = pyo.ConstraintList()
@@ -129,6 +133,7 @@ def longest(built: Formulation, number: int) -> Any:
 
 
 def add_tenants(built: Formulation, pools: Pools) -> None:
+    """share_present, share_latency, slice_memory, slice_tenants: what one slice can hold."""
     model, problem = built.model, built.problem
     request = problem.request
     model.share_present = pyo.ConstraintList()
@@ -166,6 +171,7 @@ def add_tenants(built: Formulation, pools: Pools) -> None:
 
 
 def add_colocation(built: Formulation, most: Sequence[int]) -> None:
+    """presence, hard_colocation, separation: who stands on which GPU."""
     model, problem = built.model, built.problem
     groups = range(len(problem.groups))
     model.a = pyo.Var(built.presence, groups, domain=pyo.Binary)
