@@ -32,6 +32,12 @@ table.ts span.bar i { display: block; height: 100%; border-radius: 3px; }
 table.ts span.bar b { position: absolute; top: -.2rem; bottom: -.2rem; width: 2px; background: currentColor; }
 [data-testid="stCaptionContainer"], [data-testid="stCaptionContainer"] p { color: inherit !important; }
 [data-testid="stCaptionContainer"] { opacity: .78; }
+@media (max-width: 640px) { /* the picture before the editors */
+  .st-key-plan-body > * > [data-testid="stHorizontalBlock"], .st-key-plan-body > [data-testid="stHorizontalBlock"] {
+    flex-direction: column-reverse; }
+  .st-key-plan-body [data-testid="stColumn"] { flex: none; width: 100%; } }
+/* The dark theme's accent carries white text on buttons; as text of its own it would be too dim. */
+[role="tab"][aria-selected="true"] p, [data-testid="stSliderThumbValue"] { color: inherit !important; }
 div.wide { overflow-x: auto; }
 </style>"""
 

@@ -95,7 +95,8 @@ def nodes_table(graph: TorchGraph, analysis: Analysis) -> pd.DataFrame:
     """Every node with what is known of it. Dominators are of the unit that the node belongs to."""
     unit_of, known = analysis.prepared.unit_of, set(analysis.dominance.ids)
     rows = []
-    for node in graph.nodes:
+    # Operations are what people look for; weights follow.
+    for node in sorted(graph.nodes, key=lambda item: item.kind in ("parameter", "buffer", "constant")):
         cost = graph.metadata.get(node.id)
         unit = unit_of.get(node.id)
         inside = unit is not None and unit in known
@@ -120,9 +121,13 @@ def nodes_table(graph: TorchGraph, analysis: Analysis) -> pd.DataFrame:
 
 
 def regions_table(graph: TorchGraph, regions: RegionTree) -> pd.DataFrame:
-    """The canonical regions, parents before children."""
+    """The canonical regions as a tree, each below its parent."""
+    order, stack = [], [0] if regions.regions else []
+    while stack:
+        order.append(stack.pop())
+        stack.extend(reversed(regions.children(order[-1])))
     rows = []
-    for region in regions.regions:
+    for region in (regions.regions[index] for index in order):
         shares = [graph.metadata[name].time_share for name in region.ids if name in graph.metadata]
         rows.append(
             {

@@ -5,6 +5,7 @@ from __future__ import annotations
 import html
 import os
 import re
+from collections import Counter
 from dataclasses import dataclass
 
 import streamlit as st
@@ -34,9 +35,12 @@ class ModelEntry:
 
     @property
     def basis(self) -> str:
-        """measured, emulated or estimated: the best its profile has; "" without one."""
-        found = {row.basis for row in self.profile.rows} if self.profile else set()
-        return next((basis for basis in ("measured", "emulated", "estimated") if basis in found), "")
+        """How many rows of its profile are measured, emulated and estimated, in words."""
+        counts = Counter(row.basis for row in self.profile.rows) if self.profile else Counter()
+        known = [
+            f"{counts[basis]} {basis}" for basis in ("measured", "emulated", "estimated") if counts[basis]
+        ]
+        return ", ".join(known) or "not profiled"
 
 
 def show(workspace: Workspace) -> None:
@@ -137,12 +141,11 @@ def _table(workspace: Workspace, entries: list[ModelEntry]) -> None:
         f"{html.escape(entry.source)}</td>"
         f"<td>{'traced' if entry.nodes is not None else 'not traced'}</td>"
         f'<td class="n">{entry.nodes if entry.nodes is not None else "n/a"}</td>'
-        f"<td>{entry.basis or 'not profiled'}</td>"
-        f'<td class="n">{len(entry.profile.rows) if entry.profile else 0}</td>'
+        f"<td>{entry.basis}</td>"
         f"<td>{html.escape(str((entry.profile.environment.get('device') or '') if entry.profile else ''))}</td></tr>"
         for entry in entries
     ]
-    head = '<th>model</th><th>graph</th><th class="n">nodes</th><th>profile</th><th class="n">rows</th><th>device</th>'
+    head = '<th>model</th><th>graph</th><th class="n">nodes</th><th>rows of its profile</th><th>device</th>'
     st.html(frame.table_html(head, rows))
 
 

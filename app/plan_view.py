@@ -30,7 +30,8 @@ def show(workspace: Workspace) -> None:
     if plan is not None:
         with st.container(key="stale" if working else "numbers"):
             _metrics(plan)
-    left, right = st.columns([6, 13], gap="small")
+    with st.container(key="plan-body"):
+        left, right = st.columns([6, 13], gap="small")
     with left:
         if request is not None:
             plan_editor.show(workspace, name, request)

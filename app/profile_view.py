@@ -73,7 +73,7 @@ def _filters(
         return [], "", [], [], "throughput"
     with st.container(border=True):
         st.header("Show", anchor=False)
-        chosen = st.multiselect("Models", list(profiles), list(profiles)[:4])
+        chosen = st.multiselect("Models", sorted(profiles), list(profiles)[:4])
         best = max(types, key=lambda kind: (kind == "A100-80GB", kind))
         kind = st.selectbox("Device", types, types.index(best))
         rows = [row for name in chosen for row in profiles[name].rows if row.gpu_type == kind]

@@ -73,6 +73,7 @@ def walk(browser: Browser, address: str, *, trace: bool) -> str:
     """Fill a workspace; its id."""
     page = browser.new_context(viewport={"width": 1440, "height": 1000}).new_page()
     page.goto(address)
+    page.wait_for_selector('[data-testid="stApp"][data-test-script-state="notRunning"]')
     if trace:
         page.get_by_text("Or begin with a model of your own").click()
         page.get_by_role("button", name="Trace and profile it").click()
@@ -109,6 +110,7 @@ def take(page: Page, url: str, path: Path) -> None:
     """Open, wait until everything is drawn, photograph."""
     page.goto(url)
     page.wait_for_selector("h1")
+    page.wait_for_selector('[data-testid="stApp"][data-test-script-state="notRunning"]')
     page.wait_for_timeout(4000)
     page.screenshot(path=path)
 

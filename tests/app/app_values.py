@@ -72,14 +72,17 @@ def plan(asked: PlanRequest | None = None, status: str = "optimal") -> PlanOutco
 
 
 def graph() -> TorchGraph:
+    def op(name: str, kind: str, inputs: tuple[str, ...], module: str) -> GraphNode:
+        return GraphNode(name, "op", kind, inputs=inputs, module=module, shape=("s0", 8), output_bytes=64)
+
     nodes = (
         GraphNode("x", "input", shape=("s0", 8), dtype="float32", output_bytes=64),
         GraphNode("w", "parameter", shape=(8, 8), dtype="float32", output_bytes=256),
-        GraphNode("a", "op", "aten.linear.default", inputs=("x", "w"), module="encoder.layer.0", shape=("s0", 8), output_bytes=64),
-        GraphNode("b", "op", "aten.relu.default", inputs=("a",), module="encoder.layer.1", shape=("s0", 8), output_bytes=64),
-        GraphNode("c", "op", "aten.linear.default", inputs=("b", "w"), module="head", shape=("s0", 8), output_bytes=64),
+        op("a", "aten.linear.default", ("x", "w"), "encoder.layer.0"),
+        op("b", "aten.relu.default", ("a",), "encoder.layer.1"),
+        op("c", "aten.linear.default", ("b", "w"), "head"),
         GraphNode("y", "output", inputs=("c",)),
-    )  # fmt: skip
+    )
     return TorchGraph(nodes, architecture_hash="abc", traced_batch=2)
 
 

@@ -39,9 +39,9 @@ def said(page: AppTest) -> str:
     """All text of a page."""
     parts: Iterator[Any] = (
         element
-        for group in (page.markdown, page.header, page.title, page.info, page.warning, page.error, page.caption, page.success)
-        for element in group
-    )  # fmt: skip
+        for kind in ("markdown", "header", "title", "info", "warning", "error", "caption", "success")
+        for element in page.get(kind)
+    )
     return "\n".join(str(part.value) for part in parts).replace("\\", "")
 
 

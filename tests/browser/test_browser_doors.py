@@ -14,8 +14,9 @@ PLANNED_MS = 120_000
 
 
 def heading(page: Page, text: str) -> None:
-    """Wait for the page of that title."""
-    expect(page.get_by_role("heading", name=text, exact=True, level=1)).to_be_visible(timeout=30_000)
+    """Wait for the page of that title, drawn to its end."""
+    expect(page.get_by_role("heading", name=text, exact=True, level=1)).to_be_visible(timeout=60_000)
+    page.wait_for_selector('[data-testid="stApp"][data-test-script-state="notRunning"]')
 
 
 def slices(page: Page) -> str:
