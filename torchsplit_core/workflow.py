@@ -38,6 +38,8 @@ DOOR_SAMPLES = ("sample:clip@large", "sample:bert@large", "sample:fastpitch@larg
 """The models of the dashboard's second door."""
 DOOR_DEMAND_RPS = 100.0
 """What the second door asks for each sample model until the user says otherwise."""
+DOOR_LATENCY_MS = 200.0
+"""And the longest one batch may take: without a limit the planner would take the largest batch for little more."""
 FIRST_LOOK_S = 1.0
 """Seconds after which a page gets a verified plan; its proof follows."""
 
@@ -244,7 +246,9 @@ def samples_job(workspace: Workspace, parameters: dict[str, Any], progress: Prog
         profiles.append(workspace.get("profile", source))
     name = str(parameters.get("name", "Sample models, measured here"))
     demands = {model_name(found): DOOR_DEMAND_RPS for found in profiles}
-    workspace.put("plan_request", name, build_request(profiles, fleet, demands=demands, time_limit_s=20.0))
+    limits = dict.fromkeys(demands, DOOR_LATENCY_MS)
+    request = build_request(profiles, fleet, demands=demands, max_latencies=limits, time_limit_s=20.0)
+    workspace.put("plan_request", name, request)
     workspace.set_setting("scenario", name)
     return plan_job(workspace, {"request": name}, lambda share, text: progress(0.9 + 0.1 * share, text))
 

@@ -37,7 +37,7 @@ def curves(
         )
         colour = colours.get(name, INK[theme])
         if throughput:
-            _band(figure, points, colour, label)
+            _band(figure, points, label)
         figure.add_trace(
             _line(points, label, colour, DASHES[slices.index(size) % len(DASHES)], throughput, theme)
         )
@@ -51,8 +51,8 @@ def curves(
         font={"color": INK[theme], "size": 13, "family": "Source Sans, system-ui, sans-serif"},
         legend={"orientation": "v", "x": 1.01, "y": 1, "xanchor": "left"},
         xaxis=axis
-        | {"title": "batch size", "type": "log", "tickvals": sorted({row.batch_size for _, row in rows})},
-        yaxis=axis | {"title": unit, "rangemode": "tozero", "automargin": True},
+        | {"title": {"text": "batch size", "font": {"size": 13}}, "type": "log", "tickvals": sorted({row.batch_size for _, row in rows})},
+        yaxis=axis | {"title": {"text": unit, "font": {"size": 13}}, "rangemode": "tozero", "automargin": True},
         separators=f".{THIN}",
         uirevision="curves",
     )
@@ -98,7 +98,7 @@ def _interval(row: ProfileRow) -> str:
     return f", 90 % within {row.low_rps:.4g} to {row.high_rps:.4g} req/s"
 
 
-def _band(figure: go.Figure, points: Sequence[ProfileRow], colour: str, label: str) -> None:
+def _band(figure: go.Figure, points: Sequence[ProfileRow], label: str) -> None:
     known = [
         row
         for row in points
@@ -111,6 +111,7 @@ def _band(figure: go.Figure, points: Sequence[ProfileRow], colour: str, label: s
         go.Scatter(
             x=[*batches, *reversed(batches)],
             y=[row.high_rps for row in known] + [row.low_rps for row in reversed(known)],
+            mode="lines",  # without it Plotly marks the band's corners as if they were points
             fill="toself",
             fillcolor="rgba(217, 119, 6, 0.10)",
             line={"width": 0},

@@ -34,7 +34,9 @@ def dataflow_dot(graph: TorchGraph, depth: int = 2, expanded: frozenset[str] = f
         if node.count > 1:
             label += f"\n{node.count} operations"
         if node.time_share is not None:
-            label += f"\n{100 * node.time_share:.1f} % of the time"
+            share = 100 * node.time_share
+            # A rounded zero would say that it costs nothing.
+            label += "\n< 0.1 % of the time" if 0 < share < 0.1 else f"\n{share:.1f} % of the time"
         dot.add_node(pydot.Node(index[node.id], label=quote(label), shape=_SHAPES.get(node.kind, "box")))
     sizes = {node.id: node.output_bytes for node in drawn.nodes}
     for source, target in drawn.edges:
