@@ -51,8 +51,13 @@ def curves(
         font={"color": INK[theme], "size": 13, "family": "Source Sans, system-ui, sans-serif"},
         legend={"orientation": "v", "x": 1.01, "y": 1, "xanchor": "left"},
         xaxis=axis
-        | {"title": {"text": "batch size", "font": {"size": 13}}, "type": "log", "tickvals": sorted({row.batch_size for _, row in rows})},
-        yaxis=axis | {"title": {"text": unit, "font": {"size": 13}}, "rangemode": "tozero", "automargin": True},
+        | {
+            "title": {"text": "batch size", "font": {"size": 13}},
+            "type": "log",
+            "tickvals": sorted({row.batch_size for _, row in rows}),
+        },
+        yaxis=axis
+        | {"title": {"text": unit, "font": {"size": 13}}, "rangemode": "tozero", "automargin": True},
         separators=f".{THIN}",
         uirevision="curves",
     )
