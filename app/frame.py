@@ -18,7 +18,6 @@ STYLE = """<style>
 [data-testid="stMainBlockContainer"] { padding: 2.5rem clamp(1rem, 3vw, 3rem) 3rem; }
 [data-testid="stMetricValue"], table.ts { font-variant-numeric: tabular-nums; }
 [data-testid="stMetricLabel"] p { white-space: normal; }
-.st-key-stale { opacity: .6; transition: opacity .2s; }
 table.ts { border-collapse: collapse; width: 100%; font-size: .875rem; }
 table.ts th { font-weight: 500; text-align: left; padding: .3rem .5rem;
   border-bottom: 1px solid color-mix(in srgb, currentColor 25%, transparent); }

@@ -27,8 +27,11 @@ def show(workspace: Workspace) -> None:
     request, plan = scenario.request(workspace), scenario.plan(workspace)
     working = bool(scenario.running(workspace, scenario.PLAN_JOB, scenario.SAMPLES_JOB))
     _headline(workspace, name, request, plan, working)
+    # One style in one place: a container with another key would be drawn anew and jump.
+    dimmed = "0.6" if working else "1"
+    st.html(f"<style>.st-key-numbers, .st-key-map {{ opacity: {dimmed}; transition: opacity .2s; }}</style>")
     if plan is not None:
-        with st.container(key="stale" if working else "numbers"):
+        with st.container(key="numbers"):
             _metrics(plan)
     with st.container(key="plan-body"):
         left, right = st.columns([6, 13], gap="small")
@@ -43,7 +46,7 @@ def show(workspace: Workspace) -> None:
         if plan is None:
             _not_planned(working)
         else:
-            with st.container(key="stale-map" if working else "map"):
+            with st.container(key="map"):
                 _outcome(workspace, name, request, plan)
     _downloads(workspace, name)
 
