@@ -28,7 +28,9 @@ def small_mix() -> PlanRequest:
             (variant,) = model.variants
             (stage,) = variant.stages
             points = tuple(point for point in stage.points if point.processes == 1)
-            chosen.append(replace(model, variants=(replace(variant, stages=(replace(stage, points=points),)),)))
+            chosen.append(
+                replace(model, variants=(replace(variant, stages=(replace(stage, points=points),)),))
+            )
     return replace(mix, models=tuple(chosen), solver=replace(mix.solver, time_limit_s=60.0))
 
 

@@ -78,11 +78,14 @@ class TorchGraph:
         return {
             body: TorchGraph(
                 tuple(
-                    replace(node, id=_inner(node.id), inputs=tuple(map(_inner, node.inputs))) for node in nodes
+                    replace(node, id=_inner(node.id), inputs=tuple(map(_inner, node.inputs)))
+                    for node in nodes
                 ),
                 traced_batch=joined.traced_batch,
                 subgraphs={
-                    _inner(key): inner for key, inner in joined.subgraphs.items() if key.startswith(f"{body}.")
+                    _inner(key): inner
+                    for key, inner in joined.subgraphs.items()
+                    if key.startswith(f"{body}.")
                 },
             )
             for body, nodes in parts.items()
