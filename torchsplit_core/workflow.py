@@ -40,7 +40,7 @@ DOOR_DEMAND_RPS = 100.0
 """What the second door asks for each sample model until the user says otherwise."""
 DOOR_LATENCY_MS = 200.0
 """And the longest one batch may take: without a limit the planner would take the largest batch for little more."""
-FIRST_LOOK_S = 1.0
+FIRST_LOOK_S = 2.0
 """Seconds after which a page gets a verified plan; its proof follows."""
 
 
@@ -215,9 +215,11 @@ def plan_job(workspace: Workspace, parameters: dict[str, Any], progress: Progres
     progress(0.1, "looking for a first plan")
     outcome = replace(plan(quick), request_sha256=digest)
     if outcome.status not in ("optimal", "infeasible") and limit > FIRST_LOOK_S:
-        if outcome.status == "feasible":
+        # A first look that leaves a model without anything would mislead more than a moment's wait.
+        shown = outcome.status == "feasible" and outcome.objective.value != 0
+        if shown:
             workspace.put("plan", name, outcome)
-        progress(0.3, "a plan stands; proving that none is better")
+        progress(0.3, "a plan stands; proving that none is better" if shown else "looking for a fair plan")
         better = plan(request, progress=lambda share, text: progress(0.3 + 0.7 * share, text))
         if better.status != "timeout":
             outcome = better

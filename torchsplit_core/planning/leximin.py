@@ -28,6 +28,10 @@ dear one gives up.
 """
 
 
+FIRST_INCUMBENT_S = 2.0
+"""Seconds that level 1 gets of a short limit, so that a fair plan is found before it is refined."""
+
+
 @dataclass
 class Search:
     """What a search knows so far. `bounds` has a proven bound of each stage that was bounded."""
@@ -66,7 +70,7 @@ def search_levels(built: Formulation, levels: int, deadline: float, progress: Pr
             continue
         scale = ceiling if ceiling > 0 else 1.0
         objective = _level(built, k, scale)
-        answer = solve(model, _slice(deadline, levels - k + 1))
+        answer = solve(model, _slice(deadline, levels - k + 1, have_plan=found.best is not None))
         objective.deactivate()
         found.seconds += answer.seconds
         if answer.status == "infeasible" and found.best is None:
@@ -179,7 +183,11 @@ def no_worse(new: list[float], old: list[float], k: int) -> bool:
     return True
 
 
-def _slice(deadline: float, stages_left: int) -> float:
+def _slice(deadline: float, stages_left: int, *, have_plan: bool) -> float:
     """The first stages get the larger part of what is left: later ones often follow from them."""
     left = deadline - time.perf_counter()
-    return left if stages_left == 1 else left * max(0.25, 1.0 / stages_left)
+    if stages_left == 1:
+        return left
+    share = left * max(0.25, 1.0 / stages_left)
+    # Without any plan yet, a quarter of a short limit may end before the solver's first incumbent.
+    return share if have_plan else max(share, min(0.75 * left, FIRST_INCUMBENT_S))
