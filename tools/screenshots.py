@@ -76,10 +76,12 @@ def walk(browser: Browser, address: str, *, trace: bool) -> str:
     page.wait_for_selector('[data-testid="stApp"][data-test-script-state="notRunning"]')
     if trace:
         page.get_by_text("Or begin with a model of your own").click()
+        page.wait_for_timeout(700)  # a press while the expander unfolds misses its button
         page.get_by_role("button", name="Trace and profile it").click()
         expect(page.get_by_role("button", name="Cancel")).to_be_visible(timeout=WAIT_MS)
         expect(page.get_by_role("button", name="Cancel")).to_have_count(0, timeout=WAIT_MS)
         page.get_by_text("The two doors again").click()
+        page.wait_for_timeout(700)
     page.get_by_role("button", name="Plan the measured mix").click()
     expect(page.get_by_text("proven optimal")).to_be_visible(timeout=WAIT_MS)
     return page.url.partition("workspace=")[2]

@@ -7,7 +7,7 @@ from collections.abc import Callable
 import pytest
 from axe_playwright_python.sync_playwright import Axe
 from playwright.sync_api import Page, expect
-from test_browser_doors import PLANNED_MS, heading
+from test_browser_doors import PLANNED_MS, heading, press
 
 pytestmark = pytest.mark.browser
 PAGES = {
@@ -33,11 +33,11 @@ def workspace(browser: object, address: str) -> str:
     page.goto(address)
     heading(page, "Models")
     page.get_by_text("Or begin with a model of your own").click()
-    page.get_by_role("button", name="Trace and profile it").click()
+    press(page, "Trace and profile it")
     expect(page.get_by_role("button", name="Cancel")).to_be_visible(timeout=30_000)
     expect(page.get_by_role("button", name="Cancel")).to_have_count(0, timeout=PLANNED_MS)
     page.get_by_text("The two doors again").click()
-    page.get_by_role("button", name="Plan the measured mix").click()
+    press(page, "Plan the measured mix")
     heading(page, "Plan")
     expect(page.get_by_text("proven optimal")).to_be_visible(timeout=PLANNED_MS)
     found = page.url.partition("workspace=")[2]

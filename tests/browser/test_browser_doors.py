@@ -19,6 +19,17 @@ def heading(page: Page, text: str) -> None:
     page.wait_for_selector('[data-testid="stApp"][data-test-script-state="notRunning"]')
 
 
+def press(page: Page, text: str) -> None:
+    """Press a button once it stands still: a press while an expander unfolds around it misses it."""
+    button = page.get_by_role("button", name=text)
+    button.scroll_into_view_if_needed()
+    before = None
+    while (box := button.bounding_box()) != before or box is None:
+        before = box
+        page.wait_for_timeout(300)
+    button.click()
+
+
 def shows_slices_of(page: Page, *models: str) -> None:
     """Wait until the slice map names these models."""
     for model in models:
