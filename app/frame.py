@@ -52,9 +52,11 @@ def open_page(title: str) -> Workspace:
     opened = workspace.current()
     st.html(STYLE)
     st.title(title, anchor=False)
-    for text in st.session_state.pop("said", []):
-        st.success(plain(text))
-    job_panel.show(opened)
+    # One place for what comes and goes: what follows keeps its position, and so is not drawn anew.
+    with st.container(key="notices"):
+        for text in st.session_state.pop("said", []):
+            st.success(plain(text))
+        job_panel.show(opened)
     return opened
 
 

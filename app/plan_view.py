@@ -30,8 +30,8 @@ def show(workspace: Workspace) -> None:
     # One style in one place: a container with another key would be drawn anew and jump.
     dimmed = "0.6" if working else "1"
     st.html(f"<style>.st-key-numbers, .st-key-map {{ opacity: {dimmed}; transition: opacity .2s; }}</style>")
-    if plan is not None:
-        with st.container(key="numbers"):
+    with st.container(key="numbers"):
+        if plan is not None:
             _metrics(plan)
     with st.container(key="plan-body"):
         left, right = st.columns([6, 13], gap="small")
