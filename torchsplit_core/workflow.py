@@ -40,7 +40,7 @@ DOOR_DEMAND_RPS = 100.0
 """What the second door asks for each sample model until the user says otherwise."""
 DOOR_LATENCY_MS = 200.0
 """And the longest one batch may take: without a limit the planner would take the largest batch for little more."""
-FIRST_LOOK_S = 2.0
+FIRST_LOOK_S = 0.5
 """Seconds after which a page gets a verified plan; its proof follows."""
 
 

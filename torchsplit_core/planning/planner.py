@@ -9,6 +9,7 @@ from torchsplit_core.planning.disaggregate import Bench, seat_whole
 from torchsplit_core.planning.expand import Problem, expand
 from torchsplit_core.planning.explain import conflicts
 from torchsplit_core.planning.formulation import build
+from torchsplit_core.planning.greedy import improve
 from torchsplit_core.planning.leximin import Search
 from torchsplit_core.planning.outcome import no_plan, plan_outcome
 from torchsplit_core.planning.relax import least_relaxation
@@ -46,6 +47,7 @@ def plan(request: PlanRequest, *, progress: Progress = ignore_progress) -> PlanO
     built = build(problem, "exclusive")
     build_s = time.perf_counter() - begun
     found = search(built, deadline, progress=progress)
+    improve(built, found)
     if found.status == "timeout":
         found = any_plan(built, FALLBACK_S)
     statistics = PlanStatistics(build_s, found.seconds, 0.0, solver_name(), {"stages": found.stages})
