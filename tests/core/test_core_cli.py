@@ -193,6 +193,14 @@ def test_infeasible_is_exit_code_3_and_the_file_says_why(
     assert capsys.readouterr().err.count("conflict:") == len(outcome.conflicts)
 
 
+def test_a_deployment_folder_that_is_a_file_is_the_users_fault(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "out").write_text("")
+    assert main(["deploy", str(ROOT / "examples" / "plan.json"), "-o", str(tmp_path / "out")]) == 2
+    assert "the output can be written" in capsys.readouterr().err
+
+
 def test_our_own_fault_is_exit_code_1(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

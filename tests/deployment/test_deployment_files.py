@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 from dataclasses import replace
 from pathlib import Path
 
@@ -105,10 +106,10 @@ def test_a_write_that_fails_leaves_the_old_file_and_no_rest(
     write_deployment([DeploymentFile("a.txt", "old")], tmp_path)
 
     def full(_descriptor: int) -> None:
-        raise OSError("disk full")
+        raise OSError(errno.ENOSPC, "No space left on device")
 
     monkeypatch.setattr("os.fsync", full)
-    with pytest.raises(OSError, match="disk full"):
+    with pytest.raises(InputFault, match="No space left"):
         write_deployment([DeploymentFile("a.txt", "new")], tmp_path)
     assert [(p.name, p.read_text()) for p in tmp_path.iterdir()] == [("a.txt", "old")]
 

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import os
-import tempfile
 from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 
+from torchsplit_core.files import replace_file
 from torchsplit_core.values import InternalFault
 
 
@@ -25,7 +24,7 @@ def write_deployment(files: Iterable[DeploymentFile], directory: str | Path) -> 
 
     Each file appears whole or not at all: it is written beside its place and moved there.
     Other files of the directory stay. Raises InternalFault for a name that leads outside,
-    OSError where the directory cannot be written.
+    InputFault where the directory cannot be written.
     """
     root = Path(directory)
     written = []
@@ -34,21 +33,6 @@ def write_deployment(files: Iterable[DeploymentFile], directory: str | Path) -> 
         if relative.is_absolute() or ".." in relative.parts or not relative.parts:
             raise InternalFault(f"deployment file {file.name!r} leads out of its directory")
         target = root.joinpath(*relative.parts)
-        target.parent.mkdir(parents=True, exist_ok=True)
-        _replace(target, file.text, 0o755 if file.executable else 0o644)
+        replace_file(target, file.text, 0o755 if file.executable else 0o644)
         written.append(target)
     return tuple(written)
-
-
-def _replace(target: Path, text: str, mode: int) -> None:
-    handle, name = tempfile.mkstemp(dir=target.parent, prefix=f".{target.name}.")
-    try:
-        with os.fdopen(handle, "w", encoding="utf-8", newline="\n") as stream:
-            stream.write(text)
-            stream.flush()
-            os.fsync(stream.fileno())
-        Path(name).chmod(mode)
-        Path(name).replace(target)
-    except BaseException:
-        Path(name).unlink(missing_ok=True)
-        raise

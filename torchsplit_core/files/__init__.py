@@ -12,5 +12,6 @@ from torchsplit_core.files.contract import (
     write_file,
     write_text,
 )
+from torchsplit_core.files.replace import replace_file
 
-__all__ = ["FORMATS", "read_file", "read_text", "schema_of", "write_file", "write_text"]
+__all__ = ["FORMATS", "read_file", "read_text", "replace_file", "schema_of", "write_file", "write_text"]

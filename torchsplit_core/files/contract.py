@@ -6,11 +6,8 @@ formats: pydantic checks the text, then a type adapter builds the value, and bac
 
 from __future__ import annotations
 
-import contextlib
 import dataclasses
 import json
-import os
-import tempfile
 from collections.abc import Mapping
 from functools import cache
 from pathlib import Path
@@ -19,6 +16,7 @@ from typing import Any
 from pydantic import BaseModel, TypeAdapter, ValidationError
 
 from torchsplit_core.files import models
+from torchsplit_core.files.replace import replace_file
 from torchsplit_core.graph.graph_json import graph_from_dict, graph_to_dict
 from torchsplit_core.graph.torch_graph import TorchGraph
 from torchsplit_core.values import (
@@ -190,25 +188,7 @@ def _lists(value: Any) -> Any:
 
 
 def write_file(value: Any, path: str | Path) -> Path:
-    """Write the value's contract file so that a reader sees the old file or the new one, never half of it."""
+    """Write the value's contract file, whole or not at all. Raises InputFault where it cannot be written."""
     path = Path(path)
-    text = write_text(value)
-    try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        handle, temporary = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
-    except OSError as error:
-        raise InputFault(
-            str(path), error.strerror, "the output can be written", "Choose another -o path."
-        ) from error
-    try:
-        with os.fdopen(handle, "w", encoding="utf-8") as stream:
-            stream.write(text)
-        Path(temporary).chmod(0o644)
-        Path(temporary).replace(path)
-    except OSError as error:
-        with contextlib.suppress(OSError):
-            Path(temporary).unlink()
-        raise InputFault(
-            str(path), error.strerror, "the output can be written", "Choose another -o path."
-        ) from error
+    replace_file(path, write_text(value))
     return path

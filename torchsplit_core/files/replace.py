@@ -1,0 +1,31 @@
+"""Writing a file so that a reader sees the old one or the new one, never half of it."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import tempfile
+from pathlib import Path
+
+from torchsplit_core.values import InputFault
+
+
+def replace_file(path: Path, text: str, mode: int = 0o644) -> None:
+    """Write `text` beside `path` and move it there. Raises InputFault where that cannot be done."""
+    temporary = None
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        handle, temporary = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
+        with os.fdopen(handle, "w", encoding="utf-8", newline="\n") as stream:
+            stream.write(text)
+            stream.flush()
+            os.fsync(stream.fileno())
+        Path(temporary).chmod(mode)
+        Path(temporary).replace(path)
+    except OSError as error:
+        if temporary is not None:
+            with contextlib.suppress(OSError):
+                Path(temporary).unlink()
+        raise InputFault(
+            str(path), error.strerror or "failed", "the output can be written", "Choose another -o path."
+        ) from error
