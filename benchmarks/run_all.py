@@ -38,7 +38,10 @@ def main() -> int:
         )
         print(done.stdout)
         failed += done.returncode != 0
-        parts.append(f"## {title}\n\n{about}\n\n`python -m {module}`\n\n{done.stdout.strip()}\n")
+        printed = done.stdout.strip()
+        if not printed.startswith("|"):
+            printed = f"```\n{printed}\n```"
+        parts.append(f"## {title}\n\n{about}\n\n`python -m {module}`\n\n{printed}\n")
     if failed:
         print(f"{failed} benchmark(s) failed; docs/benchmarks.md is left as it was", file=sys.stderr)
         return 1

@@ -44,6 +44,11 @@ def stage_times(source: str, fleet: str) -> dict[str, float]:
     return seconds
 
 
+def _share(part: float) -> str:
+    """A percentage that never rounds something to nothing."""
+    return f"{part:.1%}" if part >= 0.0005 else "< 0.1%"
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--size", choices=("small", "large"), default="large")
@@ -56,7 +61,7 @@ def main() -> None:
         source = f"sample:{name}" + ("@large" if options.size == "large" else "")
         seconds = stage_times(source, options.gpus)
         whole = sum(seconds.values())
-        shares = " | ".join(f"{seconds[stage] / whole:.1%}" for stage in STAGES)
+        shares = " | ".join(_share(seconds[stage] / whole) for stage in STAGES)
         print(f"| {name} | {shares} | {whole:.1f} |", flush=True)
 
 
