@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections import deque
-from collections.abc import Mapping
 from dataclasses import dataclass
 
 import pandas as pd
@@ -18,7 +16,7 @@ from torchsplit_core.graph import (
     prepare,
     region_tree,
 )
-from torchsplit_core.graph.dot import dataflow_dot, quote
+from torchsplit_core.graph.dot import below, dataflow_dot, dominance_dot
 from torchsplit_core.values import Profile
 
 MOST_DRAWN = 150
@@ -72,23 +70,13 @@ def drawing(graph: TorchGraph, depth: int, dark: bool) -> str:
     return themed(dataflow_dot(graph, depth), dark)
 
 
-def dominator_dot(tree: Mapping[str, tuple[str, ...]], root: str, dark: bool) -> tuple[str, int]:
+def dominator_drawing(
+    dominance: DominanceInformation, root: str, dark: bool, *, post: bool
+) -> tuple[str, int]:
     """The tree below a value, breadth first up to `MOST_DRAWN` values; how many were left out."""
-    order = {root: 0}
-    queue = deque([root])
-    while queue:
-        for child in tree.get(queue.popleft(), ()):
-            order.setdefault(child, len(order))
-            queue.append(child)
-    drawn = {name: number for name, number in order.items() if number < MOST_DRAWN}
-    lines = [f"n{number} [label={quote(name)}, shape=box];" for name, number in drawn.items()]
-    lines += [
-        f"n{number} -> n{drawn[child]};"
-        for name, number in drawn.items()
-        for child in tree.get(name, ())
-        if child in drawn
-    ]
-    return themed("digraph tree {" + "\n".join(lines) + "}", dark), len(order) - len(drawn)
+    tree = dominance.post_dominator_tree if post else dominance.dominator_tree
+    text = dominance_dot(dominance, post, root=root, most=MOST_DRAWN)
+    return themed(text, dark), max(0, len(below(tree, root)) - MOST_DRAWN)
 
 
 def nodes_table(graph: TorchGraph, analysis: Analysis) -> pd.DataFrame:

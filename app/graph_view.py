@@ -90,10 +90,9 @@ def _dominance(analysis: graph_analysis.Analysis, dark: bool) -> None:
     with st.container(horizontal=True, vertical_alignment="bottom"):
         post = st.radio("Tree", ["dominators", "post-dominators"], horizontal=True)
         backward = post == "post-dominators"
-        tree = analysis.dominance.post_dominator_tree if backward else analysis.dominance.dominator_tree
         start = EXIT if backward else ENTRY
         root = st.selectbox("Below", [start, *analysis.dominance.ids], width=420, key=f"root-{post}")
-    text, left_out = graph_analysis.dominator_dot(tree, root, dark)
+    text, left_out = graph_analysis.dominator_drawing(analysis.dominance, root, dark, post=backward)
     if left_out:
         st.caption(f"{left_out} values further down are not drawn: choose one of the last as the start.")
     with st.container(border=True, height=620):

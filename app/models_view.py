@@ -22,7 +22,6 @@ from torchsplit_core.workflow import measured_mix
 
 TRACE_JOB = "torchsplit_core.workflow:trace_job"
 PROFILE_JOB = "torchsplit_core.workflow:profile_job"
-LARGEST_UPLOAD_BYTES = 512 * 2**20
 
 
 @dataclass(frozen=True, slots=True)

@@ -23,7 +23,6 @@ __all__ = ["card_svg", "fleet_svg", "slice_table"]
 WIDTH, BODY, GAP = 400.0, 100.0, 2.0
 """Pixels of a card: its width, the height of its slices, the space between two of them."""
 _STRIP, _STRIP_GAP = 5.0, 3.0
-_LINE = 14.0
 # Width of a letter as a share of the font size, wide enough for the usual sans-serif faces.
 _LETTER, _LETTER_BOLD = 0.58, 0.63
 

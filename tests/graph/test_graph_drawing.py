@@ -11,7 +11,7 @@ from torchsplit_core.graph import (
     prepare,
     region_tree,
 )
-from torchsplit_core.graph.dot import dataflow_dot, dominance_dot, quote, regions_dot
+from torchsplit_core.graph.dot import below, dataflow_dot, dominance_dot, quote, regions_dot
 from torchsplit_core.values import InputFault, NodeProfile, Profile
 
 GRAPH = masked_encoder()
@@ -80,3 +80,10 @@ def test_dot_texts_parse_and_hold_every_node():
     tree = region_tree(prepare(GRAPH))
     dot, found = nodes_of(regions_dot(tree))
     assert len(found) == len(tree.ids) and len(dot.get_edges()) == len(tree.edges) and dot.get_subgraphs()
+
+
+def test_a_dominator_drawing_starts_where_asked_and_stops_in_time() -> None:
+    chain = DominanceInformation((tuple("abcde"), tuple(zip("abcd", "bcde", strict=True))))
+    dot, found = nodes_of(dominance_dot(chain, root="b", most=3))
+    assert len(found) == 3 and len(dot.get_edges()) == 2
+    assert "".join(below(chain.dominator_tree, "b")[:4]) == "bcde"

@@ -44,18 +44,30 @@ def dataflow_dot(graph: TorchGraph, depth: int = 2, expanded: frozenset[str] = f
     return str(dot.to_string())
 
 
-def dominance_dot(dominance: DominanceInformation, post: bool = False) -> str:
-    """The dominator tree, rooted at ENTRY, or the post-dominator tree, rooted at EXIT."""
+def below(tree: Mapping[str, tuple[str, ...]], root: str) -> tuple[str, ...]:
+    """The root and everything under it, breadth first."""
+    order = [root]
+    for name in order:
+        order.extend(tree.get(name, ()))
+    return tuple(order)
+
+
+def dominance_dot(
+    dominance: DominanceInformation, post: bool = False, *, root: str | None = None, most: int | None = None
+) -> str:
+    """The dominator tree below `root` (ENTRY), or the post-dominator tree (EXIT); at most `most` values of it."""
     tree: Mapping[str, tuple[str, ...]] = dominance.post_dominator_tree if post else dominance.dominator_tree
     dot = pydot.Dot("post_dominators" if post else "dominators", graph_type="digraph")
-    index = {name: f"n{i}" for i, name in enumerate(tree)}
-    for name in tree:
+    drawn = below(tree, root or (EXIT if post else ENTRY))[:most]
+    index = {name: f"n{i}" for i, name in enumerate(drawn)}
+    for name in drawn:
         dot.add_node(
             pydot.Node(index[name], label=quote(name), shape="diamond" if name in (ENTRY, EXIT) else "box")
         )
-    for name, children in tree.items():
-        for child in children:
-            dot.add_edge(pydot.Edge(index[name], index[child]))
+    for name in drawn:
+        for child in tree.get(name, ()):
+            if child in index:
+                dot.add_edge(pydot.Edge(index[name], index[child]))
     return str(dot.to_string())
 
 
