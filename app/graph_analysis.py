@@ -21,6 +21,8 @@ from torchsplit_core.values import Profile
 
 MOST_DRAWN = 150
 """Graphviz in the browser stays quick up to about this many nodes."""
+MOST_IN_TREE = 36
+"""A dominator tree of a deep model runs down and to the right: more of it would be too small to read."""
 THEMES = {
     True: 'bgcolor=transparent; node [color="#6b7a88", fontcolor="#e6eaee", fontname="sans-serif", fontsize=11]; '
     'edge [color="#7d8b99", fontcolor="#a9b4be", fontname="sans-serif", fontsize=9];',
@@ -73,10 +75,10 @@ def drawing(graph: TorchGraph, depth: int, dark: bool) -> str:
 def dominator_drawing(
     dominance: DominanceInformation, root: str, dark: bool, *, post: bool
 ) -> tuple[str, int]:
-    """The tree below a value, breadth first up to `MOST_DRAWN` values; how many were left out."""
+    """The tree below a value, breadth first up to `MOST_IN_TREE` values; how many were left out."""
     tree = dominance.post_dominator_tree if post else dominance.dominator_tree
-    text = dominance_dot(dominance, post, root=root, most=MOST_DRAWN)
-    return themed(text, dark), max(0, len(below(tree, root)) - MOST_DRAWN)
+    text = dominance_dot(dominance, post, root=root, most=MOST_IN_TREE)
+    return themed(text, dark), max(0, len(below(tree, root)) - MOST_IN_TREE)
 
 
 def nodes_table(graph: TorchGraph, analysis: Analysis) -> pd.DataFrame:
