@@ -1,0 +1,58 @@
+"""What the planner's benchmarks share: sizes on the command line, and figures as words of a table."""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Iterable, Sequence
+
+TOLERANCE = 1e-6
+"""Values closer than this, relatively, are equal (the contract of plan outcomes)."""
+
+
+def parse_size(text: str) -> tuple[int, int]:
+    """`8x4` as (8 models, 4 GPUs), for argparse."""
+    models, _, gpus = text.partition("x")
+    if not (models.isdecimal() and gpus.isdecimal() and int(models) and int(gpus)):
+        raise argparse.ArgumentTypeError(f"{text!r} is not MODELSxGPUS, for example 8x4")
+    return int(models), int(gpus)
+
+
+def same(first: float, second: float) -> bool:
+    """Whether two values are equal in the sense of the contract."""
+    return abs(first - second) <= TOLERANCE * max(abs(first), abs(second))
+
+
+def gap_text(gap: float | None) -> str:
+    """A gap as a percentage that never rounds something to nothing; – where none is known."""
+    if gap is None:
+        return "–"
+    if gap == 0:
+        return "0"
+    return f"{gap:.2%}" if gap >= 1e-4 else "< 0.01%"
+
+
+def ended(status: str, gap: float | None) -> str:
+    """How a search ended, in one cell: a proof, or the gap that is left."""
+    return status if status in ("optimal", "infeasible") else f"{status}, gap {gap_text(gap)}"
+
+
+def value_text(value: float | None) -> str:
+    """A value or bound to six significant digits; – where there is none."""
+    return "–" if value is None else f"{value:.6g}"
+
+
+def heading(columns: Sequence[str]) -> str:
+    """The head of a Markdown table."""
+    return f"{row(columns)}\n{'|---' * len(columns)}|"
+
+
+def row(cells: Iterable[object]) -> str:
+    """One row of a Markdown table."""
+    return f"| {' | '.join(str(cell) for cell in cells)} |"
+
+
+def nearest_rank(values: Sequence[float], share: float) -> float:
+    """The quantile by nearest rank: the smallest value that at least this share does not pass."""
+    ordered = sorted(values)
+    reached = next(k for k in range(1, len(ordered) + 1) if k >= share * len(ordered) - 1e-9)
+    return ordered[reached - 1]
