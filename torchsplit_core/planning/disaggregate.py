@@ -55,12 +55,19 @@ def lay_out(problem: Problem, layouts: Mapping[tuple[int, int], int]) -> Bench:
 
 
 def seat_whole(built: Formulation, solution: Solution) -> Bench:
-    """Seat whole instances (exclusive) on slots of their group and profile, in the order of the request."""
-    bench = lay_out(built.problem, solution.layouts)
+    """Seat the whole instances of a formulation's solution."""
+    amounts = [(built.uses[use].choice, round(solution.amounts[use])) for use in sorted(solution.amounts)]
+    return seat_counts(built.problem, solution.layouts, amounts)
+
+
+def seat_counts(
+    problem: Problem, layouts: Mapping[tuple[int, int], int], amounts: Sequence[tuple[Choice, int]]
+) -> Bench:
+    """Seat whole instances (exclusive) on slots of their group and profile, in the order given."""
+    bench = lay_out(problem, layouts)
     waiting: dict[tuple[int, str], list[Choice]] = {}
-    for use in sorted(solution.amounts):
-        choice = built.uses[use].choice
-        waiting.setdefault((choice.group, choice.profile), []).extend([choice] * round(solution.amounts[use]))
+    for choice, count in amounts:
+        waiting.setdefault((choice.group, choice.profile), []).extend([choice] * count)
     for slot in bench.slots:
         queue = waiting.get((slot.group, slot.profile))
         if queue:

@@ -5,13 +5,14 @@ from __future__ import annotations
 import time
 from dataclasses import replace
 
-from torchsplit_core.planning.disaggregate import Bench, seat_whole
+from torchsplit_core.planning.disaggregate import Bench, seat_counts, seat_whole
 from torchsplit_core.planning.expand import Problem, expand
 from torchsplit_core.planning.explain import conflicts
 from torchsplit_core.planning.formulation import build
 from torchsplit_core.planning.greedy import improve
 from torchsplit_core.planning.leximin import Search
 from torchsplit_core.planning.outcome import no_plan, plan_outcome
+from torchsplit_core.planning.patterns import count_patterns
 from torchsplit_core.planning.relax import least_relaxation
 from torchsplit_core.planning.search import any_plan, search
 from torchsplit_core.planning.shared import plan_shared
@@ -44,6 +45,17 @@ def plan(request: PlanRequest, *, progress: Progress = ignore_progress) -> PlanO
         statistics = PlanStatistics(0.0, shared.seconds, 0.0, solver_name(), shared.details)
         return _without_plan(request, shared.status, statistics, shared.warnings, progress)
     problem = expand(request, per_gpu=bool(request.colocations))
+    counted = count_patterns(problem, deadline, progress)
+    if counted is not None:
+        statistics = PlanStatistics(
+            0.0, time.perf_counter() - begun, 0.0, solver_name(), {"method": "patterns"}
+        )
+        if counted.status in ("infeasible", "timeout"):
+            return _without_plan(request, counted.status, statistics, problem.warnings, progress)
+        amounts = [(problem.choices[number], counted.amounts[number]) for number in sorted(counted.amounts)]
+        bench = seat_counts(problem, counted.layouts, amounts)
+        found = Search(counted.status, proven=counted.proven, bounds=list(counted.bounds))
+        return _finish(problem, bench, found, statistics)
     built = build(problem, "exclusive")
     build_s = time.perf_counter() - begun
     found = search(built, deadline, progress=progress)

@@ -1,0 +1,262 @@
+"""Whether every model can reach its level at once: by prices (no), or by a choice of patterns (yes).
+
+A question is a rising list of levels; the first holds for every model, below the i-th at most
+`allowed[i]` models may stay. Prices π answer "no" by arithmetic alone: where the cheapest
+patterns of all models together cost more than the whole fleet is worth, no plan exists. The
+prices come from the master's linear program by column generation. "Yes" is a choice of
+patterns; where all patterns that any plan could use were in the master, "none" is a proof too.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Literal
+
+import numpy as np
+
+from torchsplit_core.planning.patterns.master import Choice, Column, Duals, choose, relax
+from torchsplit_core.planning.patterns.options import Option
+from torchsplit_core.planning.patterns.pattern import Offers, Pattern, offers
+from torchsplit_core.planning.patterns.supply import Supply, Vector
+
+CERTAIN = 1e-7
+"""Relative excess over the fleet's worth at which prices prove a "no"."""
+
+PRICE_FLOOR = 1e-4
+"""Least price of a slice in units of the dearest: a slice that costs nothing has endless covers."""
+
+MOST_ROUNDS = 60
+NEW_PER_MODEL = 4
+"""Patterns a model gets in one round of column generation."""
+
+MOST_PER_MODEL = 400
+"""Patterns of one model and class in a master whose "none" is to be a proof."""
+
+
+@dataclass(frozen=True)
+class Demands:
+    """What the models want: `units[m]` requests/s for a level of 1, and their minima.
+
+    More than `caps[m]` does not count, and more than `ceilings[m]` no plan can give.
+    """
+
+    units: Vector
+    minima: Vector
+    caps: Vector
+    ceilings: Vector
+
+    def at(self, model: int, level: float) -> float:
+        """Requests/s that the model must have to stand at the level."""
+        return max(float(self.minima[model]), level * float(self.units[model]))
+
+
+@dataclass(frozen=True)
+class Question:
+    """Levels, rising, and for each but the first how many models may stay below it."""
+
+    levels: tuple[float, ...]
+    allowed: tuple[int, ...] = ()
+
+
+@dataclass(frozen=True)
+class Plan:
+    """A pattern for every model and GPUs by layout column."""
+
+    patterns: tuple[Pattern, ...]
+    layouts: np.ndarray
+
+
+@dataclass
+class Answer:
+    """verdict "no" is proven; "open" says that neither a plan nor a proof was found. `zeta`: part of the fleet."""
+
+    verdict: Literal["yes", "no", "open"]
+    plan: Plan | None = None
+    zeta: float = float("nan")
+
+
+@dataclass
+class PatternSearch:
+    """The patterns known so far and the last prices, shared by all questions about one problem."""
+
+    supply: Supply
+    options: Sequence[Sequence[Option]]
+    demands: Demands
+    prices: Vector
+    known: list[dict[tuple[int, bytes], Pattern]] = field(default_factory=list)
+
+    def __post_init__(self) -> None:
+        self.known = [{} for _ in self.options]
+
+    def decide(self, question: Question, deadline: float, *, prove: bool = True) -> Answer:
+        """Answer the question; without `prove` the search of patterns ends with the first failure."""
+        blocked = self._blocked(question)
+        if blocked:
+            return Answer("no")
+        duals = self._prices(question, deadline)
+        if duals is None:
+            return Answer("no")
+        answer = self._choose(question, duals, deadline, self._columns(question, duals))
+        if answer.verdict == "yes" or not prove:
+            return answer
+        full = self._all_columns(question, duals)
+        if full is None:
+            return Answer("open", zeta=duals.zeta)
+        columns, complete = full
+        answer = self._choose(question, duals, deadline, columns)
+        return Answer("no") if answer.verdict == "no" and complete else answer
+
+    def least_level(self) -> float:
+        """No model that runs at all stands below this level (infinite where none can run)."""
+        least = float("inf")
+        for model, mine in enumerate(self.options):
+            for option in mine:
+                slowest = min(float(offer.rates[offer.rates > 0].min()) for offer in option.stages)
+                least = min(least, slowest / float(self.demands.units[model]))
+        return min([least, *(float(cap) for cap in self.demands.caps)])
+
+    def _blocked(self, question: Question) -> bool:
+        """Whether more models than allowed cannot reach a level at all."""
+        allowed = (0, *question.allowed)
+        for level, most in zip(question.levels, allowed, strict=True):
+            short = sum(not self._reachable(model, level) for model in range(len(self.options)))
+            if short > most:
+                return True
+        return False
+
+    def _reachable(self, model: int, level: float) -> bool:
+        return level <= self.demands.ceilings[model] * (1 + 1e-12) and (
+            bool(self.options[model]) or self.demands.at(model, level) <= 0
+        )
+
+    def _best(
+        self, model: int, question: Question, prices: Vector, below: Vector, keep: int = 1
+    ) -> tuple[float, list[Offers]]:
+        """The least cost of the model (a lower bound), and its offers by level."""
+        least = float("inf")
+        found = []
+        for number, level in enumerate(question.levels):
+            if not self._reachable(model, level):
+                continue
+            offer = offers(
+                self.options[model], prices, self.demands.at(model, level), self.supply.most, keep=keep
+            )
+            least = min(least, offer.least + float(below[number:].sum()))
+            found.append(offer)
+        return least, found
+
+    def _prices(self, question: Question, deadline: float) -> Duals | None:
+        """Prices from column generation; None where they prove that no plan exists."""
+        below = np.zeros(len(question.allowed))
+        prices = self.prices
+        if not len(question.allowed) and self._offer_round(question, prices, below, None) > CERTAIN:
+            return None
+        if len(question.allowed):
+            self._offer_round(question, prices, below, None)
+        duals: Duals | None = None
+        for _ in range(MOST_ROUNDS):
+            columns = self._known_columns(question)
+            duals = relax(self.supply, len(self.options), columns, question.allowed)
+            floor = PRICE_FLOOR * max(float(duals.prices.max(initial=0.0)), 1e-12)
+            prices = np.maximum(duals.prices, floor)
+            self.prices = prices
+            before = sum(len(mine) for mine in self.known)
+            if self._offer_round(question, prices, duals.below, duals) > CERTAIN:
+                return None
+            if sum(len(mine) for mine in self.known) == before or time.perf_counter() > deadline:
+                break
+        return duals
+
+    def _offer_round(self, question: Question, prices: Vector, below: Vector, duals: Duals | None) -> float:
+        """Take in the cheapest patterns of every model; return the excess that the prices prove."""
+        total = -float(below @ np.array(question.allowed, dtype=float)) if len(below) else 0.0
+        for model in range(len(self.options)):
+            least, found = self._best(model, question, prices, below, NEW_PER_MODEL)
+            total += least
+            if duals is not None and least >= duals.models[model] - 1e-9:
+                continue
+            for offer in found:
+                for pattern in offer.patterns:
+                    self._keep(model, pattern)
+        worth = self.supply.worth(prices)
+        return total / worth - 1.0 if worth > 0 else (1.0 if total > 0 else -1.0)
+
+    def _keep(self, model: int, pattern: Pattern) -> None:
+        self.known[model].setdefault((pattern.option, pattern.stages.tobytes()), pattern)
+
+    def _class(self, model: int, pattern: Pattern, question: Question) -> int:
+        """The highest level the pattern reaches; -1 where not even the first."""
+        reached = -1
+        for number, level in enumerate(question.levels):
+            if self._reachable(model, level) and pattern.rate >= self.demands.at(model, level) * (1 - 2e-9):
+                reached = number
+        return reached
+
+    def _known_columns(self, question: Question) -> list[Column]:
+        return [
+            (model, level, pattern.usage)
+            for model, mine in enumerate(self.known)
+            for pattern in mine.values()
+            if (level := self._class(model, pattern, question)) >= 0
+        ]
+
+    def _columns(self, question: Question, duals: Duals, most: int = 40) -> list[tuple[Column, Pattern]]:
+        """The known patterns that are cheapest at these prices, at most `most` a model."""
+        found: list[tuple[Column, Pattern]] = []
+        for model, mine in enumerate(self.known):
+            ranked = []
+            for pattern in mine.values():
+                level = self._class(model, pattern, question)
+                if level >= 0:
+                    cost = float(pattern.usage @ self.prices) + float(duals.below[level:].sum())
+                    ranked.append((cost, level, pattern))
+            ranked.sort(key=lambda item: item[0])
+            found += [((model, level, pattern.usage), pattern) for _, level, pattern in ranked[:most]]
+        return found
+
+    def _all_columns(
+        self, question: Question, duals: Duals
+    ) -> tuple[list[tuple[Column, Pattern]], bool] | None:
+        """Every pattern that some plan could use, by reduced cost: the slack is what the prices leave."""
+        prices, below = self.prices, duals.below
+        worth = self.supply.worth(prices)
+        leasts = [self._best(model, question, prices, below)[0] for model in range(len(self.options))]
+        allowance = float(below @ np.array(question.allowed, dtype=float)) if len(below) else 0.0
+        slack = worth + allowance - sum(leasts) + 1e-9 * worth
+        found: list[tuple[Column, Pattern]] = []
+        complete = True
+        for model, least in enumerate(leasts):
+            for number, level in enumerate(question.levels):
+                if not self._reachable(model, level):
+                    continue
+                # What may be spent on this class: the least cost and the slack, less the fine for its class.
+                within = least + slack - float(below[number:].sum())
+                demand = self.demands.at(model, level)
+                offer = offers(
+                    self.options[model], prices, demand, self.supply.most, within=within, keep=MOST_PER_MODEL
+                )
+                complete = complete and offer.complete >= within - 1e-9 * abs(within)
+                found += [((model, number, pattern.usage), pattern) for pattern in offer.patterns]
+        return found, complete
+
+    def _choose(
+        self,
+        question: Question,
+        duals: Duals,
+        deadline: float,
+        columns: list[tuple[Column, Pattern]],
+    ) -> Answer:
+        left = deadline - time.perf_counter()
+        picked = choose(
+            self.supply, len(self.options), [column for column, _ in columns], question.allowed, left
+        )
+        if picked == "none":
+            return Answer("no", zeta=duals.zeta)
+        if isinstance(picked, Choice):
+            patterns = tuple(columns[number][1] for number in picked.columns)
+            for model, pattern in enumerate(patterns):
+                self._keep(model, pattern)
+            return Answer("yes", Plan(patterns, picked.layouts), duals.zeta)
+        return Answer("open", zeta=duals.zeta)

@@ -1,0 +1,89 @@
+"""Exclusive leximin and max_min by patterns: from a problem to whole counts with their proofs.
+
+It applies where equal GPUs are counted together and the objective pays for nothing but
+throughput; elsewhere the program of formulation.py decides.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Literal
+
+import numpy as np
+
+from torchsplit_core.planning.expand import Problem
+from torchsplit_core.planning.patterns.decide import Demands, PatternSearch, Plan
+from torchsplit_core.planning.patterns.lift import Lifted, lift
+from torchsplit_core.planning.patterns.options import Option, options_of
+from torchsplit_core.planning.patterns.supply import Supply, supply_of
+from torchsplit_core.values import Progress
+
+
+@dataclass(frozen=True)
+class Counted:
+    """GPUs by (group, layout) and instances by choice (its place in the problem), with what is proven.
+
+    `bounds` has a proven bound of each level, `proven` counts levels from the first on.
+    """
+
+    status: Literal["optimal", "feasible", "infeasible", "timeout"]
+    layouts: Mapping[tuple[int, int], int] = field(default_factory=dict)
+    amounts: Mapping[int, int] = field(default_factory=dict)
+    bounds: tuple[float, ...] = ()
+    proven: int = 0
+
+
+def count_patterns(problem: Problem, deadline: float, progress: Progress) -> Counted | None:
+    """The fairest whole-slice plan found before `deadline`; None where patterns do not apply."""
+    request = problem.request
+    gamma = request.objective.memory_violation_penalty
+    pays = bool(gamma) and any(choice.excess_gib > 0 for choice in problem.choices)
+    if request.objective.kind not in ("leximin", "max_min") or request.colocations or pays:
+        return None
+    supply = supply_of(problem)
+    options = options_of(problem, supply)
+    if options is None or not len(supply.pools):
+        return None
+    start = 1.0 / np.maximum(supply.most, 1)
+    search = PatternSearch(supply, options, _demands(problem, supply, options), start)
+    count = len(request.models) if request.objective.kind == "leximin" else 1
+    lifted = lift(search, count, deadline, lambda part: progress(part, "Raising the worst-served models"))
+    if lifted.infeasible:
+        return Counted("infeasible")
+    if lifted.plan is None:
+        return Counted("timeout")
+    status: Literal["optimal", "feasible"] = "optimal" if lifted.proven == count else "feasible"
+    return _counted(supply, options, lifted, lifted.plan, status)
+
+
+def _demands(problem: Problem, supply: Supply, options: tuple[tuple[Option, ...], ...]) -> Demands:
+    models = problem.request.models
+    units = np.array([spec.weight * spec.demand_rps for spec in models])
+    minima = np.array([spec.min_throughput_rps or 0.0 for spec in models])
+    caps = np.array([spec.demand_rps if spec.cap_at_demand else float("inf") for spec in models]) / units
+    whole = np.array([max((_alone(supply, option) for option in mine), default=0.0) for mine in options])
+    return Demands(units, minima, caps, np.minimum(caps, whole / units))
+
+
+def _alone(supply: Supply, option: Option) -> float:
+    """No less than what the option gives with the whole fleet to itself, in each stage."""
+    return min(supply.worth(offer.rates) for offer in option.stages)
+
+
+def _counted(
+    supply: Supply,
+    options: tuple[tuple[Option, ...], ...],
+    lifted: Lifted,
+    plan: Plan,
+    status: Literal["optimal", "feasible"],
+) -> Counted:
+    amounts: dict[int, int] = {}
+    for model, pattern in enumerate(plan.patterns):
+        for stage, counts in enumerate(pattern.stages):
+            offer = options[model][pattern.option].stages[stage]
+            for pool in np.flatnonzero(counts):
+                choice = offer.choices[pool]
+                amounts[choice] = amounts.get(choice, 0) + int(counts[pool])
+    layouts = {supply.columns[c]: int(plan.layouts[c]) for c in np.flatnonzero(plan.layouts)}
+    return Counted(status, layouts, amounts, tuple(lifted.bounds), lifted.proven)

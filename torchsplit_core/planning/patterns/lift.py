@@ -1,0 +1,121 @@
+"""leximin with whole slices, level by level, as questions to `decide`.
+
+Level k is the largest v for which some plan keeps the levels before it and leaves at most k − 1
+models below v. The levels before are kept as they are: at most i − 1 models below level i.
+Only finitely many values exist, so the answer "no" just above a plan's value proves it.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+from torchsplit_core.planning.patterns.decide import Answer, PatternSearch, Plan, Question
+from torchsplit_core.planning.patterns.fill import fill
+
+STEP = 2e-7
+"""Relative step above a plan's value at which "no" proves the level: values within 1e-6 are equal."""
+
+TIE = 1e-9
+"""Relative distance of levels that are one threshold."""
+
+
+@dataclass
+class Lifted:
+    """The plan, its sorted levels, a proven bound of each level, and how many are proven from the first on."""
+
+    plan: Plan | None = None
+    levels: list[float] = field(default_factory=list)
+    bounds: list[float] = field(default_factory=list)
+    proven: int = 0
+    infeasible: bool = False
+
+
+def lift(
+    search: PatternSearch,
+    count: int,
+    deadline: float,
+    progress: Callable[[float], None] = lambda part: None,
+) -> Lifted:
+    """Raise the levels 1 … `count` one after the other until all are proven or time is up."""
+    found = Lifted()
+    ceilings = sorted(float(value) for value in search.demands.ceilings)
+    first = search.decide(Question((0.0,)), deadline)
+    if first.verdict != "yes":
+        found.infeasible = first.verdict == "no"
+        return found
+    _take(search, found, first, 0)
+    for k in range(count):
+        progress(k / count)
+        if time.perf_counter() > deadline:
+            found.bounds += ceilings[k:count]
+            break
+        bound = _raise(search, found, k, ceilings[k], _until(deadline, count - k))
+        found.bounds.append(max(bound, found.levels[k]))
+        if found.proven == k and bound <= found.levels[k] * (1 + 2 * STEP):
+            found.proven = k + 1
+    return found
+
+
+def _raise(search: PatternSearch, found: Lifted, k: int, ceiling: float, deadline: float) -> float:
+    """Raise level k (from 0) as far as it goes; return a proven bound of it."""
+    high = ceiling
+    step = STEP
+    while True:
+        low = found.levels[k]
+        if low >= high * (1 - STEP):
+            return high
+        # From the plan upwards in growing steps, then halving what is left between plan and bound.
+        trial = min(low * (1 + step), high)
+        if high < ceiling and step > STEP:
+            trial = (low + high) / 2
+        if trial > high * (1 - STEP) or trial <= low * (1 + STEP):
+            trial = low * (1 + STEP)
+        if low <= 0:
+            # Whatever is above 0 at all is at least this: one question settles it.
+            trial = search.least_level()
+        answer = search.decide(_question(found.levels, k, trial), deadline)
+        if answer.verdict == "yes":
+            _take(search, found, answer, k)
+            step *= 30
+        elif answer.verdict == "no":
+            high = min(high, trial) if low > 0 else 0.0
+        else:
+            return high
+        if time.perf_counter() > deadline:
+            return high
+
+
+def _question(levels: list[float], k: int, trial: float) -> Question:
+    """Levels 0 … k − 1 kept, and at most k models below `trial`."""
+    thresholds: list[tuple[float, int]] = []
+    for number, level in enumerate(levels[:k]):
+        if not thresholds or level > thresholds[-1][0] * (1 + TIE):
+            thresholds.append((level, number))
+    if not thresholds or trial > thresholds[-1][0] * (1 + TIE):
+        thresholds.append((trial, k))
+    return Question(tuple(level for level, _ in thresholds), tuple(allowed for _, allowed in thresholds[1:]))
+
+
+def _take(search: PatternSearch, found: Lifted, answer: Answer, k: int) -> None:
+    """The answer's plan, filled up, where it is better from level k on."""
+    assert answer.plan is not None
+    plan = fill(search.supply, search.options, search.demands, answer.plan, search.prices)
+    levels = _levels(search, plan)
+    if found.plan is None or levels[k:] > found.levels[k:]:
+        found.plan, found.levels = plan, levels
+
+
+def _levels(search: PatternSearch, plan: Plan) -> list[float]:
+    demands = search.demands
+    return sorted(
+        min(pattern.rate / float(demands.units[model]), float(demands.caps[model]))
+        for model, pattern in enumerate(plan.patterns)
+    )
+
+
+def _until(deadline: float, levels: int) -> float:
+    """The first levels get the larger part of what is left: they matter most."""
+    now = time.perf_counter()
+    return now + (deadline - now) * max(0.5, 1.0 / levels)

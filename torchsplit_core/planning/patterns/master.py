@@ -1,0 +1,150 @@
+"""The master program: one pattern a model, whole layouts, the least part ζ of the fleet.
+
+| row | formula |
+|---|---|
+| one_pattern[m] | Σ_j λ[m,j] = 1 |
+| pool[p] | Σ_mj usage[m,j,p]·λ[m,j] ≤ Σ_c slices[p,c]·y[c] |
+| fleet[g] | Σ_{c∈g} y[c] ≤ GPUs[g]·ζ |
+| below[i] | Σ of λ[m,j] below threshold i ≤ the models allowed below it |
+
+It goes to HiGHS as a matrix, not through Pyomo: it is solved hundreds of times a second and its
+columns come one by one. All data but ζ's column are whole numbers.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, Literal
+
+import highspy
+import numpy as np
+from scipy.sparse import csc_matrix
+
+from torchsplit_core.planning.patterns.supply import Counts, Supply, Vector
+from torchsplit_core.values import InternalFault
+
+Column = tuple[int, int, Counts]
+"""Model, class (how many thresholds beyond the first it reaches), slices by pool."""
+
+
+@dataclass(frozen=True)
+class Duals:
+    """ζ of the linear program, prices by pool, and what a model below each threshold costs."""
+
+    zeta: float
+    prices: Vector
+    models: Vector
+    below: Vector
+
+
+@dataclass(frozen=True)
+class Choice:
+    """The column chosen for every model, and the GPUs by layout column."""
+
+    columns: tuple[int, ...]
+    layouts: Counts
+
+
+def relax(supply: Supply, models: int, columns: Sequence[Column], allowed: Sequence[int]) -> Duals:
+    """Solve the linear program over these columns; every model must have one that reaches the top."""
+    highs = _load(supply, models, columns, allowed, whole=False)
+    highs.run()
+    if highs.getModelStatus() != highspy.HighsModelStatus.kOptimal:
+        raise InternalFault("HiGHS could not solve the planner's linear program.")
+    rows = np.array(highs.getSolution().row_dual)
+    pools, groups = len(supply.pools), len(supply.gpus)
+    return Duals(
+        float(highs.getInfo().objective_function_value),
+        np.maximum(-rows[models : models + pools], 0.0),
+        rows[:models],
+        np.maximum(-rows[models + pools + groups :], 0.0),
+    )
+
+
+def choose(
+    supply: Supply, models: int, columns: Sequence[Column], allowed: Sequence[int], seconds: float
+) -> Choice | Literal["none", "unknown"]:
+    """One column a model on the whole fleet; "none" where HiGHS proves that these columns have no such choice."""
+    highs = _load(supply, models, columns, allowed, whole=True)
+    highs.setOptionValue("time_limit", max(seconds, 0.02))
+    highs.setOptionValue("mip_max_improving_sols", 1)
+    highs.run()
+    status, info = highs.getModelStatus(), highs.getInfo()
+    if status in (highspy.HighsModelStatus.kInfeasible, highspy.HighsModelStatus.kUnboundedOrInfeasible):
+        return "none"
+    if info.primal_solution_status != highspy.SolutionStatus.kSolutionStatusFeasible:
+        return "unknown"
+    values = np.array(highs.getSolution().col_value)
+    chosen = [-1] * models
+    for number in np.flatnonzero(values[: len(columns)] > 0.5).tolist():
+        chosen[columns[number][0]] = number
+    layouts = np.rint(values[len(columns) : -1]).astype(np.int64)
+    return Choice(tuple(chosen), layouts) if _holds(supply, columns, chosen, layouts) else "unknown"
+
+
+def _holds(supply: Supply, columns: Sequence[Column], chosen: Sequence[int], layouts: Counts) -> bool:
+    """The rounded answer rechecked in whole numbers."""
+    if min(chosen) < 0:
+        return False
+    used = sum((columns[number][2] for number in chosen), np.zeros(len(supply.pools), dtype=np.int64))
+    per_group = np.bincount(supply.group_of, weights=layouts, minlength=len(supply.gpus))
+    return bool((used <= supply.slices @ layouts).all() and (per_group <= supply.gpus).all())
+
+
+def _load(
+    supply: Supply, models: int, columns: Sequence[Column], allowed: Sequence[int], *, whole: bool
+) -> Any:
+    pools, groups, count = len(supply.pools), len(supply.gpus), len(columns)
+    layouts = len(supply.columns)
+    usage = np.array([column[2] for column in columns], dtype=np.float64).reshape(count, pools)
+    owner = np.array([column[0] for column in columns])
+    reached = np.array([column[1] for column in columns])
+    width = count + layouts + 1
+    rows = models + pools + groups + len(allowed)
+    which, pool = np.nonzero(usage)
+    parts = [
+        (owner, np.arange(count), np.ones(count)),
+        (models + pool, which, usage[which, pool]),
+    ]
+    pool, column = np.nonzero(supply.slices)
+    parts.append((models + pool, count + column, -supply.slices[pool, column].astype(np.float64)))
+    parts.append((models + pools + supply.group_of, count + np.arange(layouts), np.ones(layouts)))
+    parts.append(
+        (models + pools + np.arange(groups), np.full(groups, width - 1), -supply.gpus.astype(np.float64))
+    )
+    for number in range(len(allowed)):
+        under = np.flatnonzero(reached <= number)
+        parts.append((np.full(len(under), models + pools + groups + number), under, np.ones(len(under))))
+    row, col, value = (np.concatenate([part[i] for part in parts]) for i in range(3))
+    matrix = csc_matrix((value, (row, col)), shape=(rows, width))
+    lp = highspy.HighsLp()
+    lp.num_col_, lp.num_row_ = width, rows
+    cost = np.zeros(width)
+    cost[-1] = 1.0
+    upper = np.full(width, highspy.kHighsInf)
+    if whole:
+        upper[:count] = 1.0
+        upper[count:-1] = supply.gpus[supply.group_of]
+        upper[-1] = 1.0
+    lp.col_cost_, lp.col_lower_, lp.col_upper_ = cost, np.zeros(width), upper
+    right = np.zeros(rows)
+    right[:models] = 1.0
+    right[models + pools + groups :] = allowed
+    lower = np.full(rows, -highspy.kHighsInf)
+    lower[:models] = 1.0
+    lp.row_lower_, lp.row_upper_ = lower, right
+    lp.a_matrix_.format_ = highspy.MatrixFormat.kColwise
+    lp.a_matrix_.start_ = matrix.indptr.astype(np.int32)
+    lp.a_matrix_.index_ = matrix.indices.astype(np.int32)
+    lp.a_matrix_.value_ = matrix.data
+    if whole:
+        integer, real = highspy.HighsVarType.kInteger, highspy.HighsVarType.kContinuous
+        lp.integrality_ = [integer] * (width - 1) + [real]
+    highs = highspy.Highs()
+    highs.setOptionValue("output_flag", False)
+    highs.setOptionValue("threads", 1)
+    highs.setOptionValue("random_seed", 0)
+    if highs.passModel(lp) == highspy.HighsStatus.kError:
+        raise InternalFault("HiGHS refused the planner's master program.")
+    return highs
