@@ -1,7 +1,11 @@
-"""Write one small example of every contract file to examples/ (run after a change of a format)."""
+"""Write one small example of every contract file to examples/ (run after a change of a format).
+
+`--mixes` writes only the published serving mixes to examples/mixes/: they need nothing measured.
+"""
 
 from __future__ import annotations
 
+import argparse
 from dataclasses import replace
 from pathlib import Path
 
@@ -34,6 +38,15 @@ def small_mix() -> PlanRequest:
     return replace(mix, models=tuple(chosen), solver=replace(mix.solver, time_limit_s=60.0))
 
 
+def published_mixes() -> dict[str, PlanRequest]:
+    """The two published serving mixes by file name: the fewest of eight GPUs, and fair on that many."""
+    found = {}
+    for mix, fewest in (("S1", 2), ("S3", 5)):
+        found[f"{mix.lower()}_fewest_gpus"] = mix_request(mix, 8, "min_gpus")
+        found[f"{mix.lower()}_fair_{fewest}gpus"] = mix_request(mix, fewest, "leximin")
+    return found
+
+
 def chain() -> PartitionRequest:
     """Six operations in a row with a shortcut, for two devices."""
     times = (1.0, 2.5, 0.5, 3.0, 1.5, 2.0)
@@ -47,6 +60,13 @@ def chain() -> PartitionRequest:
 
 
 def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
+    parser.add_argument("--mixes", action="store_true", help="only examples/mixes/")
+    only_mixes = parser.parse_args().mixes
+    for name, mix in published_mixes().items():
+        write_file(mix, FOLDER / "mixes" / f"{name}.json")
+    if only_mixes:
+        return
     source = "sample:diamond"
     graph = workflow.trace(source)
     types = ("A100-80GB",)

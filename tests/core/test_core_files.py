@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from torchsplit_core.files import FORMATS, read_file, read_text, schema_of, write_file, write_text
+from torchsplit_core.profiling.library import mix_request
 from torchsplit_core.values import InputFault, PlanOutcome, PlanRequest
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -185,5 +186,21 @@ def test_the_schemas_in_the_docs_are_those_of_the_program() -> None:
 
 
 def test_every_example_file_is_valid() -> None:
-    examples = sorted((ROOT / "examples").glob("*.json"))
+    examples = sorted((ROOT / "examples").rglob("*.json"))
     assert {read_file(path)[0] for path in examples} == set(FORMATS)
+
+
+def test_the_example_mixes_are_those_of_the_library_with_their_licence() -> None:
+    folder = ROOT / "examples" / "mixes"
+    expected = {
+        "s1_fewest_gpus": mix_request("S1", 8, "min_gpus"),
+        "s1_fair_2gpus": mix_request("S1", 2, "leximin"),
+        "s3_fewest_gpus": mix_request("S3", 8, "min_gpus"),
+        "s3_fair_5gpus": mix_request("S3", 5, "leximin"),
+    }
+    found = {
+        path.stem: read_file(path, expected="torchsplit.plan_request")[1] for path in folder.glob("*.json")
+    }
+    assert found == expected, "run python tools/write_examples.py --mixes"
+    notice = (ROOT / "torchsplit_core" / "profiling" / "data" / "NOTICE.md").read_text()
+    assert notice[notice.index("MIT License") :] in (folder / "README.md").read_text()
