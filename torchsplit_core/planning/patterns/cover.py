@@ -53,67 +53,89 @@ def covers(rates: Vector, prices: Vector, demand: float, most: Counts, waste: fl
     width = len(rates)
     if demand <= 0:
         return Covers(np.zeros(1), np.zeros((1, width), dtype=np.int64), float("inf"))
-    items = np.flatnonzero(rates > 0)
-    if not len(items):
-        return Covers(np.zeros(0), np.zeros((0, width), dtype=np.int64), float("inf"))
+    items = np.flatnonzero((rates > 0) & (most > 0))
     need = demand * (1 - MET)
-    rate, price = rates[items], prices[items]
-    per_unit = price / rate
-    bulk = int(np.argmin(per_unit))
-    unit = float(per_unit[bulk])
-    extra = np.maximum(price - unit * rate, 0.0)
-    simple = unit * (np.ceil(need / rate[bulk]) * rate[bulk] - need)
-    allowed = simple if waste is None else waste
-    allowed = float(allowed) * (1 + 1e-9) + 1e-12
-    order = [int(i) for i in np.argsort(-extra, kind="stable") if i != bulk]
-    found = _partial(rate, extra, order, need, allowed)
-    halvings = 0
-    while found is None and halvings < MOST_HALVINGS:
-        allowed, halvings = allowed / 2, halvings + 1
-        found = _partial(rate, extra, order, need, allowed)
-    complete = unit * need + allowed
-    if found is None:
-        # Too many profiles are equally good at these prices: a few of each, and the linear cost as bound.
-        found = _partial(rate, extra, order, need, float(simple), FEW)
-        allowed, complete = float(simple) * (1 + 1e-9), unit * need
-    assert found is not None
-    wasted, reached, counts = found
-    left = np.maximum(need - reached, 0.0)
-    counts[:, bulk] = np.ceil(left / rate[bulk] - 1e-12).astype(np.int64)
-    total = reached + counts[:, bulk] * rate[bulk]
-    wasted = wasted + unit * (total - need)
-    smallest = np.where(counts > 0, rate, np.inf).min(axis=1)
-    keep = (wasted <= allowed) & (total - smallest < need) & (counts <= most[items]).all(axis=1)
-    wasted, counts = wasted[keep], counts[keep]
-    rank = np.argsort(wasted, kind="stable")
-    full = np.zeros((len(rank), width), dtype=np.int64)
-    full[:, items] = counts[rank]
-    return Covers(unit * need + wasted[rank], full, complete)
+    if not len(items) or float(rates[items] @ most[items]) < need:
+        return Covers(np.zeros(0), np.zeros((0, width), dtype=np.int64), float("inf"))
+    shelf = _Shelf(rates[items], prices[items], most[items], need)
+    if waste is not None:
+        return shelf.covers(waste, items, width)
+    # Where the cheapest bulk is too scarce the next waste is tried, up to the price of everything.
+    allowed = shelf.simple
+    while True:
+        found = shelf.covers(allowed, items, width)
+        if len(found.costs) or found.complete < shelf.linear + allowed:
+            return found
+        allowed = 2 * allowed + float(shelf.price.min())
 
 
-def _partial(
-    rate: Vector, extra: Vector, order: list[int], need: float, allowed: float, each_most: int | None = None
-) -> tuple[Vector, Vector, Counts] | None:
-    """Every choice of counts but the bulk's within the waste; None where there are too many."""
-    wasted, reached = np.zeros(1), np.zeros(1)
-    counts = np.zeros((1, len(rate)), dtype=np.int64)
-    for item in order:
-        top = np.ceil(np.maximum(need - reached, 0.0) / rate[item])
-        if extra[item] > 0:
-            top = np.minimum(top, np.floor((allowed - wasted) / extra[item] + 1e-9))
-        if each_most is not None:
-            # Few of each, and of the covers so far those that waste least.
-            rank = np.argsort(wasted, kind="stable")[: MOST_PARTIAL // (each_most + 1)]
-            wasted, reached, counts, top = wasted[rank], reached[rank], counts[rank], top[rank]
-            top = np.minimum(top, each_most)
-        each = top.astype(np.int64) + 1
-        size = int(each.sum())
-        if size > MOST_PARTIAL:
-            return None
-        source = np.repeat(np.arange(len(each)), each)
-        number = np.arange(size) - np.repeat(np.cumsum(each) - each, each)
-        wasted = wasted[source] + number * extra[item]
-        reached = reached[source] + number * rate[item]
-        counts = counts[source]
-        counts[:, item] = number
-    return wasted, reached, counts
+class _Shelf:
+    """The slices on sale for one demand."""
+
+    def __init__(self, rate: Vector, price: Vector, most: Counts, need: float) -> None:
+        per_unit = price / rate
+        self.rate, self.price, self.most, self.need = rate, price, most, need
+        self.bulk = int(np.argmin(per_unit))
+        self.unit = float(per_unit[self.bulk])
+        self.linear = self.unit * need
+        self.extra = np.maximum(price - self.unit * rate, 0.0)
+        self.order = [int(i) for i in np.argsort(-self.extra, kind="stable") if i != self.bulk]
+        bulk = rate[self.bulk]
+        self.simple = float(self.unit * (np.ceil(need / bulk) * bulk - need))
+
+    def covers(self, waste: float, items: Counts, width: int) -> Covers:
+        """Every minimal cover within the waste, or within as much of it as can be enumerated."""
+        allowed = waste * (1 + 1e-9) + 1e-12
+        found = self._partial(allowed)
+        halvings = 0
+        while found is None and halvings < MOST_HALVINGS:
+            allowed, halvings = allowed / 2, halvings + 1
+            found = self._partial(allowed)
+        complete = self.linear + allowed
+        if found is None:
+            # Too many profiles are equally good at these prices: a few of each, the linear cost as bound.
+            allowed, complete = max(waste, self.simple) * (1 + 1e-9), self.linear
+            found = self._partial(allowed, FEW)
+        assert found is not None
+        wasted, reached, counts = found
+        bulk, rate = self.bulk, self.rate
+        left = np.maximum(self.need - reached, 0.0)
+        counts[:, bulk] = np.ceil(left / rate[bulk] - 1e-12).astype(np.int64)
+        total = reached + counts[:, bulk] * rate[bulk]
+        wasted = wasted + self.unit * (total - self.need)
+        smallest = np.where(counts > 0, rate, np.inf).min(axis=1)
+        minimal = total - smallest < self.need
+        keep = (wasted <= allowed) & minimal & (counts <= self.most).all(axis=1)
+        wasted, counts = wasted[keep], counts[keep]
+        rank = np.argsort(wasted, kind="stable")
+        full = np.zeros((len(rank), width), dtype=np.int64)
+        full[:, items] = counts[rank]
+        return Covers(self.linear + wasted[rank], full, complete)
+
+    def _partial(self, allowed: float, each_most: int | None = None) -> tuple[Vector, Vector, Counts] | None:
+        """Every choice of counts but the bulk's within the waste; None where there are too many.
+
+        With `each_most`, at most so many of each profile, and of the choices those that waste least.
+        """
+        rate, extra = self.rate, self.extra
+        wasted, reached = np.zeros(1), np.zeros(1)
+        counts = np.zeros((1, len(rate)), dtype=np.int64)
+        for item in self.order:
+            top = np.minimum(np.ceil(np.maximum(self.need - reached, 0.0) / rate[item]), self.most[item])
+            if extra[item] > 0:
+                top = np.minimum(top, np.floor((allowed - wasted) / extra[item] + 1e-9))
+            if each_most is not None:
+                rank = np.argsort(wasted, kind="stable")[: MOST_PARTIAL // (each_most + 1)]
+                wasted, reached, counts = wasted[rank], reached[rank], counts[rank]
+                top = np.minimum(top[rank], each_most)
+            each = top.astype(np.int64) + 1
+            size = int(each.sum())
+            if size > MOST_PARTIAL:
+                return None
+            source = np.repeat(np.arange(len(each)), each)
+            number = np.arange(size) - np.repeat(np.cumsum(each) - each, each)
+            wasted = wasted[source] + number * extra[item]
+            reached = reached[source] + number * rate[item]
+            counts = counts[source]
+            counts[:, item] = number
+        return wasted, reached, counts

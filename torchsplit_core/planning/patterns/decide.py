@@ -17,7 +17,7 @@ from typing import Literal
 import numpy as np
 
 from torchsplit_core.planning.patterns.master import Choice, Column, Duals, choose, relax
-from torchsplit_core.planning.patterns.options import Option
+from torchsplit_core.planning.patterns.options import Options
 from torchsplit_core.planning.patterns.pattern import Offers, Pattern, offers
 from torchsplit_core.planning.patterns.supply import Supply, Vector
 
@@ -82,7 +82,7 @@ class PatternSearch:
     """The patterns known so far and the last prices, shared by all questions about one problem."""
 
     supply: Supply
-    options: Sequence[Sequence[Option]]
+    options: Sequence[Options]
     demands: Demands
     prices: Vector
     known: list[dict[tuple[int, bytes], Pattern]] = field(default_factory=list)
@@ -112,7 +112,7 @@ class PatternSearch:
         """No model that runs at all stands below this level (infinite where none can run)."""
         least = float("inf")
         for model, mine in enumerate(self.options):
-            for option in mine:
+            for option in mine.all:
                 slowest = min(float(offer.rates[offer.rates > 0].min()) for offer in option.stages)
                 least = min(least, slowest / float(self.demands.units[model]))
         return min([least, *(float(cap) for cap in self.demands.caps)])
@@ -128,7 +128,7 @@ class PatternSearch:
 
     def _reachable(self, model: int, level: float) -> bool:
         return level <= self.demands.ceilings[model] * (1 + 1e-12) and (
-            bool(self.options[model]) or self.demands.at(model, level) <= 0
+            bool(self.options[model].all) or self.demands.at(model, level) <= 0
         )
 
     def _best(

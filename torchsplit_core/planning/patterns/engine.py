@@ -15,7 +15,7 @@ import numpy as np
 from torchsplit_core.planning.expand import Problem
 from torchsplit_core.planning.patterns.decide import Demands, PatternSearch, Plan
 from torchsplit_core.planning.patterns.lift import Lifted, lift
-from torchsplit_core.planning.patterns.options import Option, options_of
+from torchsplit_core.planning.patterns.options import Option, Options, options_of
 from torchsplit_core.planning.patterns.supply import Supply, supply_of
 from torchsplit_core.values import Progress
 
@@ -57,12 +57,12 @@ def count_patterns(problem: Problem, deadline: float, progress: Progress) -> Cou
     return _counted(supply, options, lifted, lifted.plan, status)
 
 
-def _demands(problem: Problem, supply: Supply, options: tuple[tuple[Option, ...], ...]) -> Demands:
+def _demands(problem: Problem, supply: Supply, options: tuple[Options, ...]) -> Demands:
     models = problem.request.models
     units = np.array([spec.weight * spec.demand_rps for spec in models])
     minima = np.array([spec.min_throughput_rps or 0.0 for spec in models])
     caps = np.array([spec.demand_rps if spec.cap_at_demand else float("inf") for spec in models]) / units
-    whole = np.array([max((_alone(supply, option) for option in mine), default=0.0) for mine in options])
+    whole = np.array([max((_alone(supply, option) for option in mine.all), default=0.0) for mine in options])
     return Demands(units, minima, caps, np.minimum(caps, whole / units))
 
 
@@ -73,7 +73,7 @@ def _alone(supply: Supply, option: Option) -> float:
 
 def _counted(
     supply: Supply,
-    options: tuple[tuple[Option, ...], ...],
+    options: tuple[Options, ...],
     lifted: Lifted,
     plan: Plan,
     status: Literal["optimal", "feasible"],
@@ -81,7 +81,7 @@ def _counted(
     amounts: dict[int, int] = {}
     for model, pattern in enumerate(plan.patterns):
         for stage, counts in enumerate(pattern.stages):
-            offer = options[model][pattern.option].stages[stage]
+            offer = options[model].all[pattern.option].stages[stage]
             for pool in np.flatnonzero(counts):
                 choice = offer.choices[pool]
                 amounts[choice] = amounts.get(choice, 0) + int(counts[pool])

@@ -8,14 +8,12 @@ from collections.abc import Sequence
 import numpy as np
 
 from torchsplit_core.planning.patterns.decide import Demands, Plan
-from torchsplit_core.planning.patterns.options import Option
+from torchsplit_core.planning.patterns.options import Option, Options
 from torchsplit_core.planning.patterns.pattern import Pattern, pattern_of
 from torchsplit_core.planning.patterns.supply import Counts, Supply, Vector
 
 
-def fill(
-    supply: Supply, options: Sequence[Sequence[Option]], demands: Demands, plan: Plan, prices: Vector
-) -> Plan:
+def fill(supply: Supply, options: Sequence[Options], demands: Demands, plan: Plan, prices: Vector) -> Plan:
     """The plan with its idle slices, and the slices of idle GPUs, given to the worst-served models."""
     layouts = _busy(supply, plan.layouts, prices)
     idle = supply.slices @ layouts
@@ -31,9 +29,9 @@ def fill(
         level, model = heapq.heappop(queue)
         if level >= demands.ceilings[model]:
             continue
-        if chosen[model] < 0 and not _start(options[model], idle, model, stages, chosen):
+        if chosen[model] < 0 and not _start(options[model].all, idle, model, stages, chosen):
             continue
-        option = options[model][chosen[model]]
+        option = options[model].all[chosen[model]]
         served = [
             float(offer.rates @ stage) for offer, stage in zip(option.stages, stages[model], strict=True)
         ]
@@ -55,7 +53,7 @@ def fill(
     for model, pattern in enumerate(plan.patterns):
         better = pattern
         if chosen[model] >= 0:
-            better = pattern_of(options[model], chosen[model], stages[model])
+            better = pattern_of(options[model].all[chosen[model]], chosen[model], stages[model])
         filled.append(better)
     return Plan(tuple(filled), layouts)
 

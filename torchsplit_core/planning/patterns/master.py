@@ -19,10 +19,13 @@ from typing import Any, Literal
 
 import highspy
 import numpy as np
-from scipy.sparse import csc_matrix
+from scipy.sparse import csc_matrix, hstack
 
 from torchsplit_core.planning.patterns.supply import Counts, Supply, Vector
 from torchsplit_core.values import InternalFault
+
+MISSING = 100.0
+"""Cost of a model without a pattern in the linear program, in fleets: it drives the prices up instead."""
 
 Column = tuple[int, int, Counts]
 """Model, class (how many thresholds beyond the first it reaches), slices by pool."""
@@ -47,7 +50,7 @@ class Choice:
 
 
 def relax(supply: Supply, models: int, columns: Sequence[Column], allowed: Sequence[int]) -> Duals:
-    """Solve the linear program over these columns; every model must have one that reaches the top."""
+    """Solve the linear program over these columns; a model whose columns do not suffice pays MISSING."""
     highs = _load(supply, models, columns, allowed, whole=False)
     highs.run()
     if highs.getModelStatus() != highspy.HighsModelStatus.kOptimal:
@@ -118,16 +121,20 @@ def _load(
         parts.append((np.full(len(under), models + pools + groups + number), under, np.ones(len(under))))
     row, col, value = (np.concatenate([part[i] for part in parts]) for i in range(3))
     matrix = csc_matrix((value, (row, col)), shape=(rows, width))
+    if not whole:
+        # One column more for each model, at the end: it stands for a pattern at the highest level.
+        extra = csc_matrix((np.ones(models), (np.arange(models), np.arange(models))), shape=(rows, models))
+        matrix = hstack([matrix, extra], format="csc")
     lp = highspy.HighsLp()
-    lp.num_col_, lp.num_row_ = width, rows
-    cost = np.zeros(width)
-    cost[-1] = 1.0
-    upper = np.full(width, highspy.kHighsInf)
+    lp.num_col_, lp.num_row_ = matrix.shape[1], rows
+    cost = np.zeros(matrix.shape[1])
+    cost[width - 1], cost[width:] = 1.0, MISSING
+    upper = np.full(matrix.shape[1], highspy.kHighsInf)
     if whole:
         upper[:count] = 1.0
         upper[count:-1] = supply.gpus[supply.group_of]
         upper[-1] = 1.0
-    lp.col_cost_, lp.col_lower_, lp.col_upper_ = cost, np.zeros(width), upper
+    lp.col_cost_, lp.col_lower_, lp.col_upper_ = cost, np.zeros(len(cost)), upper
     right = np.zeros(rows)
     right[:models] = 1.0
     right[models + pools + groups :] = allowed

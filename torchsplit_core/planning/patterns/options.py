@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from bisect import bisect_right
 from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import product
@@ -11,8 +12,11 @@ import numpy as np
 from torchsplit_core.planning.expand import Choice, Problem, VariantCase
 from torchsplit_core.planning.patterns.supply import Supply, Vector
 
-MOST_COMBINATIONS = 512
+MOST_COMBINATIONS = 50_000
 """Combinations of longest latencies that are looked at for one variant of several stages."""
+
+MOST_OPTIONS = 1500
+"""Options of one model."""
 
 
 @dataclass(frozen=True)
@@ -30,8 +34,30 @@ class Option:
     stages: tuple[StageOffer, ...]
 
 
-def options_of(problem: Problem, supply: Supply) -> tuple[tuple[Option, ...], ...] | None:
-    """The options of every model; None where a variant has too many combinations of latencies."""
+class Options:
+    """The options of one model, with their linear costs at a glance."""
+
+    def __init__(self, found: Sequence[Option]) -> None:
+        self.all = tuple(found)
+        depth = max((len(option.stages) for option in found), default=0)
+        width = len(found[0].stages[0].rates) if found else 0
+        # A stage that an option has not got costs nothing: 0 requests' worth of every slice.
+        inverse = np.zeros((len(found), depth, width))
+        for number, option in enumerate(found):
+            for stage, offer in enumerate(option.stages):
+                with np.errstate(divide="ignore"):
+                    inverse[number, stage] = 1.0 / offer.rates
+        self._inverse = inverse
+
+    def unit_costs(self, prices: Vector) -> Vector:
+        """For each option the cost of one request/s at these prices (all above 0), slices divisible."""
+        if not self.all:
+            return np.zeros(0)
+        return (self._inverse * prices).min(axis=2).sum(axis=1)  # type: ignore[no-any-return]
+
+
+def options_of(problem: Problem, supply: Supply) -> tuple[Options, ...] | None:
+    """The options of every model; None where a model has too many combinations of latencies."""
     found: list[list[Option]] = [[] for _ in problem.request.models]
     by_stage: dict[tuple[int, int, int], list[int]] = {}
     for number, choice in enumerate(problem.choices):
@@ -48,7 +74,10 @@ def options_of(problem: Problem, supply: Supply) -> tuple[tuple[Option, ...], ..
             )
             if all(offer.rates.any() for offer in offers):
                 found[case.model].append(Option(offers))
-    return tuple(tuple(_distinct(mine)) for mine in found)
+    distinct = [_distinct(mine) for mine in found]
+    if max(map(len, distinct)) > MOST_OPTIONS:
+        return None
+    return tuple(Options(mine) for mine in distinct)
 
 
 def _limits(
@@ -58,15 +87,23 @@ def _limits(
     if not case.levels or case.budget_ms is None:
         return [(float("inf"),) * case.stages]
     levels = [sorted({choices[number].point.latency_ms for number in stage}) for stage in stages]
-    if np.prod([float(len(level)) for level in levels]) > MOST_COMBINATIONS:
+    if not all(levels):
+        return []
+    if np.prod([float(len(level)) for level in levels[:-1]]) > MOST_COMBINATIONS:
         return None
-    fitting = [combined for combined in product(*levels) if sum(combined) <= case.budget_ms]
+    # The last stage takes the longest latency that the others leave; the first stages rise together.
+    best: dict[float, list[tuple[float, ...]]] = {}
+    for first in product(*levels[:-1]):
+        place = bisect_right(levels[-1], case.budget_ms - sum(first)) - 1
+        if place >= 0:
+            best.setdefault(levels[-1][place], []).append(first)
     return [
-        one
-        for one in fitting
+        (*one, last)
+        for last, firsts in best.items()
+        for one in firsts
         if not any(
             other != one and all(more >= less for more, less in zip(other, one, strict=True))
-            for other in fitting
+            for other in firsts
         )
     ]
 

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import reduce
 
 import numpy as np
 
 from torchsplit_core.planning.patterns.cover import Covers, covers
-from torchsplit_core.planning.patterns.options import Option
+from torchsplit_core.planning.patterns.options import Option, Options
 from torchsplit_core.planning.patterns.supply import Counts, Vector
 
 MOST_JOINED = 20_000
@@ -41,7 +40,7 @@ class Offers:
 
 
 def offers(
-    options: Sequence[Option],
+    options: Options,
     prices: Vector,
     demand: float,
     most: Counts,
@@ -58,16 +57,18 @@ def offers(
     if demand <= 0:
         nothing = Pattern(-1, np.zeros((0, width), dtype=np.int64), np.zeros(width, dtype=np.int64), 0.0)
         return Offers(np.zeros(1), (nothing,), float("inf"))
-    linear = [sum(_unit_cost(stage.rates, prices) for stage in option.stages) * demand for option in options]
+    linear = options.unit_costs(prices) * demand
     complete = float("inf")
     found: list[tuple[float, int, Counts]] = []
     limit = within
-    for number in sorted(range(len(options)), key=lambda index: linear[index]):
+    for number in np.argsort(linear, kind="stable").tolist():
         if limit is not None and linear[number] > limit:
-            complete = min(complete, linear[number])
-            continue
-        waste = None if limit is None else limit - linear[number]
-        joined = _join([covers(stage.rates, prices, demand, most, waste) for stage in options[number].stages])
+            complete = min(complete, float(linear[number]))
+            break
+        waste = None if limit is None else limit - float(linear[number])
+        joined = _join(
+            [covers(stage.rates, prices, demand, most, waste) for stage in options.all[number].stages]
+        )
         complete = min(complete, joined[2])
         found += [(cost, number, stages) for cost, stages in zip(*joined[:2], strict=True)]
         if within is None and len(joined[0]):
@@ -77,23 +78,14 @@ def offers(
     if len(found) > keep:
         complete = min(complete, found[keep][0])
         found = found[:keep]
-    patterns = tuple(_pattern(options[number], number, stages) for _, number, stages in found)
+    patterns = tuple(pattern_of(options.all[number], number, stages) for _, number, stages in found)
     return Offers(np.array([cost for cost, _, _ in found]), patterns, complete)
 
 
-def pattern_of(options: Sequence[Option], option: int, stages: Counts) -> Pattern:
-    """The pattern of an option with these slices by stage and pool."""
-    return _pattern(options[option], option, stages)
-
-
-def _pattern(option: Option, number: int, stages: Counts) -> Pattern:
+def pattern_of(option: Option, number: int, stages: Counts) -> Pattern:
+    """The pattern of an option (with its number) that has these slices by stage and pool."""
     rate = min(float(offer.rates @ stage) for offer, stage in zip(option.stages, stages, strict=True))
     return Pattern(number, stages, stages.sum(axis=0), rate)
-
-
-def _unit_cost(rates: Vector, prices: Vector) -> float:
-    usable = rates > 0
-    return float((prices[usable] / rates[usable]).min())
 
 
 def _join(parts: list[Covers]) -> tuple[Vector, Counts, float]:
