@@ -51,7 +51,7 @@ class Literal:
 
 
 def solve_literal(request: PlanRequest, seconds: float) -> Literal:
-    """Build and solve. HiGHS gets all of `seconds`: the time to build is not taken from it.
+    """Build and solve. `solve` gets all of `seconds`: the time to build the Pyomo model is not taken from it.
 
     Raises ValueError for a request with features beyond the formulation above, or where the
     solver's value is further than its tolerance from what its whole numbers give.
