@@ -25,6 +25,12 @@ MOST_HALVINGS = 12
 
 FEW = 3
 
+CROWD = 64
+"""Partial covers from which on those that others beat are looked for."""
+
+FIRST_PART = 16
+"""The search of the cheapest cover begins with this part of what the bulk alone would waste."""
+
 
 @dataclass(frozen=True)
 class Covers:
@@ -44,11 +50,19 @@ class Covers:
         return min(float(self.costs[0]), self.complete) if len(self.costs) else self.complete
 
 
-def covers(rates: Vector, prices: Vector, demand: float, most: Counts, waste: float | None = None) -> Covers:
-    """Minimal covers of `demand` (requests/s) within `waste` of the linear cost, None: of the cheapest.
+def covers(
+    rates: Vector,
+    prices: Vector,
+    demand: float,
+    most: Counts,
+    waste: float = float("inf"),
+    *,
+    cheapest: bool = False,
+) -> Covers:
+    """Minimal covers of `demand` (requests/s) within `waste` of the linear cost.
 
     rates: requests/s of one slice by pool, 0 where the model cannot use it; prices: above 0;
-    most: slices of each pool in the fleet.
+    most: slices of each pool in the fleet. `cheapest` asks for the cheapest one and some others.
     """
     width = len(rates)
     if demand <= 0:
@@ -58,15 +72,15 @@ def covers(rates: Vector, prices: Vector, demand: float, most: Counts, waste: fl
     if not len(items) or float(rates[items] @ most[items]) < need:
         return Covers(np.zeros(0), np.zeros((0, width), dtype=np.int64), float("inf"))
     shelf = _Shelf(rates[items], prices[items], most[items], need)
-    if waste is not None:
+    if not cheapest:
         return shelf.covers(waste, items, width)
-    # Where the cheapest bulk is too scarce the next waste is tried, up to the price of everything.
-    allowed = shelf.simple
+    # The first waste with any cover at all proves its cheapest; small wastes are quick to try.
+    allowed = min(waste, shelf.simple / FIRST_PART)
     while True:
-        found = shelf.covers(allowed, items, width)
-        if len(found.costs) or found.complete < shelf.linear + allowed:
+        found = shelf.covers(allowed, items, width, cheapest=True)
+        if len(found.costs) or found.complete < shelf.linear + allowed or allowed >= waste:
             return found
-        allowed = 2 * allowed + float(shelf.price.min())
+        allowed = min(waste, max(8 * allowed, float(shelf.price.min()) / FIRST_PART))
 
 
 class _Shelf:
@@ -83,19 +97,22 @@ class _Shelf:
         bulk = rate[self.bulk]
         self.simple = float(self.unit * (np.ceil(need / bulk) * bulk - need))
 
-    def covers(self, waste: float, items: Counts, width: int) -> Covers:
-        """Every minimal cover within the waste, or within as much of it as can be enumerated."""
+    def covers(self, waste: float, items: Counts, width: int, *, cheapest: bool = False) -> Covers:
+        """Every minimal cover within the waste, or within as much of it as can be enumerated.
+
+        `cheapest` is content with the cheapest one and some others.
+        """
         allowed = waste * (1 + 1e-9) + 1e-12
-        found = self._partial(allowed)
+        found = self._partial(allowed, cheapest=cheapest)
         halvings = 0
         while found is None and halvings < MOST_HALVINGS:
             allowed, halvings = allowed / 2, halvings + 1
-            found = self._partial(allowed)
+            found = self._partial(allowed, cheapest=cheapest)
         complete = self.linear + allowed
         if found is None:
             # Too many profiles are equally good at these prices: a few of each, the linear cost as bound.
             allowed, complete = max(waste, self.simple) * (1 + 1e-9), self.linear
-            found = self._partial(allowed, FEW)
+            found = self._partial(allowed, cheapest=cheapest, each_most=FEW)
         assert found is not None
         wasted, reached, counts = found
         bulk, rate = self.bulk, self.rate
@@ -112,15 +129,20 @@ class _Shelf:
         full[:, items] = counts[rank]
         return Covers(self.linear + wasted[rank], full, complete)
 
-    def _partial(self, allowed: float, each_most: int | None = None) -> tuple[Vector, Vector, Counts] | None:
+    def _partial(
+        self, allowed: float, *, cheapest: bool = False, each_most: int | None = None
+    ) -> tuple[Vector, Vector, Counts] | None:
         """Every choice of counts but the bulk's within the waste; None where there are too many.
 
-        With `each_most`, at most so many of each profile, and of the choices those that waste least.
+        `cheapest` drops choices that another one beats in cost and throughput. With `each_most`,
+        at most so many of each profile, and of the choices those that waste least.
         """
         rate, extra = self.rate, self.extra
         wasted, reached = np.zeros(1), np.zeros(1)
         counts = np.zeros((1, len(rate)), dtype=np.int64)
         for item in self.order:
+            if extra[item] > allowed:
+                continue
             top = np.minimum(np.ceil(np.maximum(self.need - reached, 0.0) / rate[item]), self.most[item])
             if extra[item] > 0:
                 top = np.minimum(top, np.floor((allowed - wasted) / extra[item] + 1e-9))
@@ -138,4 +160,10 @@ class _Shelf:
             reached = reached[source] + number * rate[item]
             counts = counts[source]
             counts[:, item] = number
+            if cheapest and size > CROWD:
+                cost = self.unit * reached + wasted
+                rank = np.lexsort((cost, -reached))
+                before = np.minimum.accumulate(cost[rank])
+                rank = rank[np.concatenate([[True], cost[rank][1:] < before[:-1]])]
+                wasted, reached, counts = wasted[rank], reached[rank], counts[rank]
         return wasted, reached, counts

@@ -11,12 +11,12 @@ from __future__ import annotations
 
 import time
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Literal
 
 import numpy as np
 
-from torchsplit_core.planning.patterns.master import Choice, Column, Duals, choose, relax
+from torchsplit_core.planning.patterns.master import Column, Duals, choose, relax
 from torchsplit_core.planning.patterns.options import Options
 from torchsplit_core.planning.patterns.pattern import Offers, Pattern, offers
 from torchsplit_core.planning.patterns.supply import Supply, Vector
@@ -70,11 +70,10 @@ class Plan:
 
 @dataclass
 class Answer:
-    """verdict "no" is proven; "open" says that neither a plan nor a proof was found. `zeta`: part of the fleet."""
+    """ "no" is proven; "open" says that neither a plan nor a proof was found."""
 
     verdict: Literal["yes", "no", "open"]
     plan: Plan | None = None
-    zeta: float = float("nan")
 
 
 @dataclass
@@ -90,23 +89,36 @@ class PatternSearch:
     def __post_init__(self) -> None:
         self.known = [{} for _ in self.options]
 
-    def decide(self, question: Question, deadline: float, *, prove: bool = True) -> Answer:
-        """Answer the question; without `prove` the search of patterns ends with the first failure."""
-        blocked = self._blocked(question)
-        if blocked:
+    def price(self, question: Question, deadline: float) -> float | None:
+        """The part of the fleet that the linear program needs; None where prices prove "no".
+
+        Not a number where time ran out first.
+        """
+        if self._blocked(question):
+            return None
+        duals = self._prices(question, deadline)
+        return duals if duals is None else duals.zeta
+
+    def decide(self, question: Question, deadline: float, *, prove: bool) -> Answer:
+        """Answer the question; without `prove` only with the patterns that the prices brought up."""
+        if self._blocked(question):
             return Answer("no")
         duals = self._prices(question, deadline)
         if duals is None:
             return Answer("no")
-        answer = self._choose(question, duals, deadline, self._columns(question, duals))
-        if answer.verdict == "yes" or not prove:
+        if duals.zeta != duals.zeta:
+            return Answer("open")
+        answer = self._choose(question, deadline, self._columns(question, duals))
+        if answer.verdict == "yes":
             return answer
-        full = self._all_columns(question, duals)
+        if not prove:
+            return Answer("open")
+        full = self._all_columns(question, duals, deadline)
         if full is None:
-            return Answer("open", zeta=duals.zeta)
+            return Answer("open")
         columns, complete = full
-        answer = self._choose(question, duals, deadline, columns)
-        return Answer("no") if answer.verdict == "no" and complete else answer
+        answer = self._choose(question, deadline, columns)
+        return Answer("open") if answer.verdict == "no" and not complete else answer
 
     def least_level(self) -> float:
         """No model that runs at all stands below this level (infinite where none can run)."""
@@ -148,31 +160,42 @@ class PatternSearch:
         return least, found
 
     def _prices(self, question: Question, deadline: float) -> Duals | None:
-        """Prices from column generation; None where they prove that no plan exists."""
+        """Prices from column generation; None where they prove that no plan exists.
+
+        ζ is not a number where time ran out before the linear program was solved.
+        """
         below = np.zeros(len(question.allowed))
-        prices = self.prices
-        if not len(question.allowed) and self._offer_round(question, prices, below, None) > CERTAIN:
+        excess = self._offer_round(question, self.prices, below, None, deadline)
+        if excess > CERTAIN:
             return None
-        if len(question.allowed):
-            self._offer_round(question, prices, below, None)
-        duals: Duals | None = None
+        duals = Duals(float("nan"), self.prices, np.zeros(0), below)
         for _ in range(MOST_ROUNDS):
+            if excess != excess:
+                return replace(duals, zeta=float("nan"))
             columns = self._known_columns(question)
             duals = relax(self.supply, len(self.options), columns, question.allowed)
             floor = PRICE_FLOOR * max(float(duals.prices.max(initial=0.0)), 1e-12)
-            prices = np.maximum(duals.prices, floor)
-            self.prices = prices
+            self.prices = np.maximum(duals.prices, floor)
             before = sum(len(mine) for mine in self.known)
-            if self._offer_round(question, prices, duals.below, duals) > CERTAIN:
+            excess = self._offer_round(question, self.prices, duals.below, duals, deadline)
+            if excess > CERTAIN:
                 return None
-            if sum(len(mine) for mine in self.known) == before or time.perf_counter() > deadline:
+            if sum(len(mine) for mine in self.known) == before:
                 break
         return duals
 
-    def _offer_round(self, question: Question, prices: Vector, below: Vector, duals: Duals | None) -> float:
-        """Take in the cheapest patterns of every model; return the excess that the prices prove."""
+    def _offer_round(
+        self, question: Question, prices: Vector, below: Vector, duals: Duals | None, deadline: float
+    ) -> float:
+        """Take in the cheapest patterns of every model.
+
+        Returns by how much they cost more than the fleet is worth, relative to it: above 0 no
+        plan exists. Not a number where time ran out.
+        """
         total = -float(below @ np.array(question.allowed, dtype=float)) if len(below) else 0.0
         for model in range(len(self.options)):
+            if time.perf_counter() > deadline:
+                return float("nan")
             least, found = self._best(model, question, prices, below, NEW_PER_MODEL)
             total += least
             if duals is not None and least >= duals.models[model] - 1e-9:
@@ -217,9 +240,12 @@ class PatternSearch:
         return found
 
     def _all_columns(
-        self, question: Question, duals: Duals
+        self, question: Question, duals: Duals, deadline: float
     ) -> tuple[list[tuple[Column, Pattern]], bool] | None:
-        """Every pattern that some plan could use, by reduced cost: the slack is what the prices leave."""
+        """Every pattern that some plan could use, by reduced cost: the slack is what the prices leave.
+
+        Also whether really all are there; None where time ran out.
+        """
         prices, below = self.prices, duals.below
         worth = self.supply.worth(prices)
         leasts = [self._best(model, question, prices, below)[0] for model in range(len(self.options))]
@@ -228,6 +254,8 @@ class PatternSearch:
         found: list[tuple[Column, Pattern]] = []
         complete = True
         for model, least in enumerate(leasts):
+            if time.perf_counter() > deadline:
+                return None
             for number, level in enumerate(question.levels):
                 if not self._reachable(model, level):
                     continue
@@ -241,22 +269,16 @@ class PatternSearch:
                 found += [((model, number, pattern.usage), pattern) for pattern in offer.patterns]
         return found, complete
 
-    def _choose(
-        self,
-        question: Question,
-        duals: Duals,
-        deadline: float,
-        columns: list[tuple[Column, Pattern]],
-    ) -> Answer:
+    def _choose(self, question: Question, deadline: float, columns: list[tuple[Column, Pattern]]) -> Answer:
         left = deadline - time.perf_counter()
         picked = choose(
             self.supply, len(self.options), [column for column, _ in columns], question.allowed, left
         )
         if picked == "none":
-            return Answer("no", zeta=duals.zeta)
-        if isinstance(picked, Choice):
-            patterns = tuple(columns[number][1] for number in picked.columns)
-            for model, pattern in enumerate(patterns):
-                self._keep(model, pattern)
-            return Answer("yes", Plan(patterns, picked.layouts), duals.zeta)
-        return Answer("open", zeta=duals.zeta)
+            return Answer("no")
+        if picked == "unknown":
+            return Answer("open")
+        patterns = tuple(columns[number][1] for number in picked.columns)
+        for model, pattern in enumerate(patterns):
+            self._keep(model, pattern)
+        return Answer("yes", Plan(patterns, picked.layouts))

@@ -17,6 +17,12 @@ from torchsplit_core.planning.patterns.fill import fill
 STEP = 2e-7
 """Relative step above a plan's value at which "no" proves the level: values within 1e-6 are equal."""
 
+NEAR = 1e-4
+"""Relative width at which the search between plan and bound ends and the proof begins."""
+
+MOST_BOUNDS = 16
+"""Questions to the prices alone, level by level."""
+
 TIE = 1e-9
 """Relative distance of levels that are one threshold."""
 
@@ -41,7 +47,7 @@ def lift(
     """Raise the levels 1 … `count` one after the other until all are proven or time is up."""
     found = Lifted()
     ceilings = sorted(float(value) for value in search.demands.ceilings)
-    first = search.decide(Question((0.0,)), deadline)
+    first = search.decide(Question((0.0,)), deadline, prove=True)
     if first.verdict != "yes":
         found.infeasible = first.verdict == "no"
         return found
@@ -60,31 +66,58 @@ def lift(
 
 def _raise(search: PatternSearch, found: Lifted, k: int, ceiling: float, deadline: float) -> float:
     """Raise level k (from 0) as far as it goes; return a proven bound of it."""
-    high = ceiling
-    step = STEP
-    while True:
+    if found.levels[k] <= 0 < ceiling:
+        # Whatever is above 0 at all is at least this: one question settles it.
+        answer = search.decide(_question(found.levels, k, search.least_level()), deadline, prove=True)
+        if answer.verdict != "yes":
+            return 0.0 if answer.verdict == "no" else ceiling
+        _take(search, found, answer, k)
+    if found.levels[k] >= ceiling * (1 - STEP):
+        return ceiling
+    high = _price_bound(search, found.levels, k, ceiling, deadline)
+    hopeless = high
+    while time.perf_counter() < deadline:
         low = found.levels[k]
-        if low >= high * (1 - STEP):
+        if high <= low * (1 + 2 * STEP):
             return high
-        # From the plan upwards in growing steps, then halving what is left between plan and bound.
-        trial = min(low * (1 + step), high)
-        if high < ceiling and step > STEP:
-            trial = (low + high) / 2
-        if trial > high * (1 - STEP) or trial <= low * (1 + STEP):
-            trial = low * (1 + STEP)
-        if low <= 0:
-            # Whatever is above 0 at all is at least this: one question settles it.
-            trial = search.least_level()
-        answer = search.decide(_question(found.levels, k, trial), deadline)
+        # Half-way first, as long as plans are found without a full proof; just above the plan last.
+        quick = hopeless > low * (1 + NEAR)
+        trial = (low + hopeless) / 2 if quick else low * (1 + STEP)
+        answer = search.decide(_question(found.levels, k, trial), deadline, prove=not quick)
         if answer.verdict == "yes":
             _take(search, found, answer, k)
-            step *= 30
+            gained = found.levels[k] - low
+            hopeless = min(high, max(hopeless, found.levels[k] + 30 * gained if not quick else 0.0))
         elif answer.verdict == "no":
-            high = min(high, trial) if low > 0 else 0.0
+            high = hopeless = min(high, trial)
+        elif quick:
+            hopeless = trial
         else:
-            return high
-        if time.perf_counter() > deadline:
-            return high
+            break
+    return high
+
+
+def _price_bound(
+    search: PatternSearch, levels: list[float], k: int, ceiling: float, deadline: float
+) -> float:
+    """A level that prices alone prove to be out of reach, near the lowest such; the ceiling where none is."""
+    low, high = levels[k] * (1 + STEP), ceiling
+    trial, stride = low, 0.0
+    for _ in range(MOST_BOUNDS):
+        if trial >= high or high <= low * (1 + NEAR):
+            break
+        zeta = search.price(_question(levels, k, trial), deadline)
+        if zeta is None:
+            high = trial
+            trial = (low + high) / 2
+        elif zeta == zeta:
+            # The part of the fleet that is needed grows about as the level does.
+            low = trial
+            stride = max(trial * (1 / max(zeta, 1e-3) - 1) + trial * NEAR / 4, 2 * stride)
+            trial = low + stride if high == ceiling else (low + high) / 2
+        else:
+            break
+    return high
 
 
 def _question(levels: list[float], k: int, trial: float) -> Question:

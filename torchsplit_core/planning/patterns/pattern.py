@@ -3,16 +3,12 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from functools import reduce
 
 import numpy as np
 
 from torchsplit_core.planning.patterns.cover import Covers, covers
 from torchsplit_core.planning.patterns.options import Option, Options
 from torchsplit_core.planning.patterns.supply import Counts, Vector
-
-MOST_JOINED = 20_000
-"""Combinations of stage covers held at once; beyond it only the cheapest are joined."""
 
 
 @dataclass(frozen=True)
@@ -60,20 +56,22 @@ def offers(
     linear = options.unit_costs(prices) * demand
     complete = float("inf")
     found: list[tuple[float, int, Counts]] = []
-    limit = within
+    limit = float("inf") if within is None else within
     for number in np.argsort(linear, kind="stable").tolist():
-        if limit is not None and linear[number] > limit:
+        if linear[number] > limit:
             complete = min(complete, float(linear[number]))
             break
-        waste = None if limit is None else limit - float(linear[number])
-        joined = _join(
-            [covers(stage.rates, prices, demand, most, waste) for stage in options.all[number].stages]
-        )
-        complete = min(complete, joined[2])
-        found += [(cost, number, stages) for cost, stages in zip(*joined[:2], strict=True)]
-        if within is None and len(joined[0]):
+        waste = limit - float(linear[number])
+        parts = [
+            covers(stage.rates, prices, demand, most, waste, cheapest=within is None)
+            for stage in options.all[number].stages
+        ]
+        costs, counts, known = _join(parts, 2 * keep)
+        complete = min(complete, known)
+        found += [(float(cost), number, stages) for cost, stages in zip(costs, counts, strict=True)]
+        if within is None and len(costs):
             # A first pattern is known: other options matter only where they can beat it.
-            limit = float(joined[0][0]) if limit is None else min(limit, float(joined[0][0]))
+            limit = min(limit, float(costs[0]))
     found.sort(key=lambda item: item[0])
     if len(found) > keep:
         complete = min(complete, found[keep][0])
@@ -88,27 +86,28 @@ def pattern_of(option: Option, number: int, stages: Counts) -> Pattern:
     return Pattern(number, stages, stages.sum(axis=0), rate)
 
 
-def _join(parts: list[Covers]) -> tuple[Vector, Counts, float]:
-    """Costs, counts by (cover, stage, pool) and completeness of the covers of all stages together."""
-    if len(parts) == 1:
-        (only,) = parts
-        return only.costs, only.counts[:, None, :], only.complete
-    if any(not len(part.costs) for part in parts):
-        width = parts[0].counts.shape[1]
-        return np.zeros(0), np.zeros((0, len(parts), width), dtype=np.int64), sum(p.least for p in parts)
+def _join(parts: list[Covers], keep: int) -> tuple[Vector, Counts, float]:
+    """Costs, counts by (cover, stage, pool) and completeness of the cheapest covers of all stages together."""
     least = sum(part.least for part in parts)
-    complete = min(part.complete - part.least + least for part in parts)
-
-    def pair(left: tuple[Vector, Counts], right: Covers) -> tuple[Vector, Counts]:
-        nonlocal complete
-        costs = (left[0][:, None] + right.costs[None, :]).ravel()
-        rank = np.argsort(costs, kind="stable")
-        if len(rank) > MOST_JOINED:
-            complete = min(complete, float(costs[rank[MOST_JOINED]]))
-            rank = rank[:MOST_JOINED]
-        first, second = np.divmod(rank, len(right.costs))
-        return costs[rank], np.concatenate([left[1][first], right.counts[second][:, None, :]], axis=1)
-
-    start = (parts[0].costs, parts[0].counts[:, None, :])
-    costs, counts = reduce(pair, parts[1:], start)
+    complete = min(part.complete - part.least for part in parts) + least
+    costs, counts = parts[0].costs, parts[0].counts[:, None, :]
+    for part in parts[1:]:
+        # Both are sorted: the keep cheapest sums are among the keep cheapest of either.
+        costs, complete = _cut(costs, keep, complete, least)
+        right, complete = _cut(part.costs, keep, complete, least)
+        joined = (costs[:, None] + right[None, :]).ravel()
+        rank = np.argsort(joined, kind="stable")
+        first, second = np.divmod(rank, max(len(right), 1))
+        counts = np.concatenate([counts[first], part.counts[second][:, None, :]], axis=1)
+        costs = joined[rank]
+    if len(costs) > keep:
+        complete = min(complete, float(costs[keep]))
+        costs, counts = costs[:keep], counts[:keep]
     return costs, counts, complete
+
+
+def _cut(costs: Vector, keep: int, complete: float, least: float) -> tuple[Vector, float]:
+    """The `keep` cheapest, and how far the sums with the others' cheapest stay complete without the rest."""
+    if len(costs) <= keep:
+        return costs, complete
+    return costs[:keep], min(complete, float(costs[keep] - costs[0]) + least)
