@@ -27,6 +27,9 @@ CERTAIN = 1e-7
 PRICE_FLOOR = 1e-4
 """Least price of a slice in units of the dearest: a slice that costs nothing has endless covers."""
 
+QUICK_S = 0.5
+"""Seconds at least that the master gets for whole numbers without a proof."""
+
 MOST_ROUNDS = 60
 NEW_PER_MODEL = 4
 """Patterns a model gets in one round of column generation."""
@@ -70,10 +73,14 @@ class Plan:
 
 @dataclass
 class Answer:
-    """ "no" is proven; "open" says that neither a plan nor a proof was found."""
+    """ "no" is proven; "open" says that neither a plan nor a proof was found.
+
+    `zeta`: the part of the fleet that the linear program needs, where it was solved.
+    """
 
     verdict: Literal["yes", "no", "open"]
     plan: Plan | None = None
+    zeta: float = float("nan")
 
 
 @dataclass
@@ -108,14 +115,16 @@ class PatternSearch:
             return Answer("no")
         if duals.zeta != duals.zeta:
             return Answer("open")
-        answer = self._choose(question, deadline, self._columns(question, duals))
-        if answer.verdict == "yes":
-            return answer
+        until = deadline
         if not prove:
-            return Answer("open")
-        full = self._all_columns(question, duals, deadline)
+            # A plan that is there is mostly found at once.
+            until = min(deadline, time.perf_counter() + max(QUICK_S, 0.1 * (deadline - time.perf_counter())))
+        answer = self._choose(question, until, self._columns(question, duals))
+        if answer.verdict == "yes":
+            return replace(answer, zeta=duals.zeta)
+        full = self._all_columns(question, duals, deadline) if prove else None
         if full is None:
-            return Answer("open")
+            return Answer("open", zeta=duals.zeta)
         columns, complete = full
         answer = self._choose(question, deadline, columns)
         return Answer("open") if answer.verdict == "no" and not complete else answer

@@ -74,48 +74,53 @@ def _raise(search: PatternSearch, found: Lifted, k: int, ceiling: float, deadlin
         _take(search, found, answer, k)
     if found.levels[k] >= ceiling * (1 - STEP):
         return ceiling
-    high = _price_bound(search, found.levels, k, ceiling, deadline)
-    hopeless = high
+    high = hopeless = ceiling
+    trial, stride = found.levels[k] * (1 + STEP), 0.0
     while time.perf_counter() < deadline:
         low = found.levels[k]
         if high <= low * (1 + 2 * STEP):
             return high
-        # Half-way first, as long as plans are found without a full proof; just above the plan last.
+        # While plans are found without a full proof the search goes on; the proof just above the plan ends it.
         quick = hopeless > low * (1 + NEAR)
-        trial = (low + hopeless) / 2 if quick else low * (1 + STEP)
+        if not quick:
+            trial = low * (1 + STEP)
         answer = search.decide(_question(found.levels, k, trial), deadline, prove=not quick)
         if answer.verdict == "yes":
             _take(search, found, answer, k)
-            gained = found.levels[k] - low
-            hopeless = min(high, max(hopeless, found.levels[k] + 30 * gained if not quick else 0.0))
         elif answer.verdict == "no":
             high = hopeless = min(high, trial)
-        elif quick:
-            hopeless = trial
-        else:
+        elif not quick:
             break
+        else:
+            hopeless = trial
+        low = found.levels[k]
+        if hopeless < ceiling:
+            trial = (low + hopeless) / 2
+        else:
+            # The part of the fleet that is needed grows about as the level does.
+            grown = trial * (1 / max(answer.zeta, 1e-3) - 1) if answer.zeta == answer.zeta else 0.0
+            stride = max(0.98 * grown, low * NEAR, 2 * stride)
+            trial = min(max(low, trial) + stride, ceiling)
+    if high == ceiling:
+        high = _price_bound(search, found.levels, k, hopeless, ceiling, deadline)
     return high
 
 
 def _price_bound(
-    search: PatternSearch, levels: list[float], k: int, ceiling: float, deadline: float
+    search: PatternSearch, levels: list[float], k: int, hopeless: float, ceiling: float, deadline: float
 ) -> float:
-    """A level that prices alone prove to be out of reach, near the lowest such; the ceiling where none is."""
-    low, high = levels[k] * (1 + STEP), ceiling
-    trial, stride = low, 0.0
+    """A level that prices alone prove to be out of reach; the ceiling where time ran out first."""
+    trial = hopeless if hopeless < ceiling else levels[k] * (1 + NEAR)
+    high = ceiling
     for _ in range(MOST_BOUNDS):
-        if trial >= high or high <= low * (1 + NEAR):
-            break
         zeta = search.price(_question(levels, k, trial), deadline)
         if zeta is None:
-            high = trial
-            trial = (low + high) / 2
-        elif zeta == zeta:
-            # The part of the fleet that is needed grows about as the level does.
-            low = trial
-            stride = max(trial * (1 / max(zeta, 1e-3) - 1) + trial * NEAR / 4, 2 * stride)
-            trial = low + stride if high == ceiling else (low + high) / 2
-        else:
+            high = min(high, trial)
+            break
+        if zeta != zeta:
+            break
+        trial *= max(1 + NEAR, (1 / max(zeta, 1e-3)) ** 1.5)
+        if trial >= ceiling:
             break
     return high
 
