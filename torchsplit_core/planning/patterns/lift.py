@@ -20,6 +20,9 @@ STEP = 2e-7
 NEAR = 1e-4
 """Relative width at which the search between plan and bound ends and the proof begins."""
 
+RESERVE, RESERVE_S = 0.08, 1.5
+"""Part of the time, and most seconds, kept for a bound of the first level that is not proven."""
+
 MOST_BOUNDS = 16
 """Questions to the prices alone, level by level."""
 
@@ -52,15 +55,22 @@ def lift(
         found.infeasible = first.verdict == "no"
         return found
     _take(search, found, first, 0)
+    now = time.perf_counter()
+    until = deadline - min(RESERVE_S, RESERVE * (deadline - now))
     for k in range(count):
         progress(k / count)
-        if time.perf_counter() > deadline:
+        if time.perf_counter() > until:
             found.bounds += ceilings[k:count]
             break
-        bound = _raise(search, found, k, ceilings[k], _until(deadline, count - k))
+        bound = _raise(search, found, k, ceilings[k], _part(until, count - k))
         found.bounds.append(max(bound, found.levels[k]))
         if found.proven == k and bound <= found.levels[k] * (1 + 2 * STEP):
             found.proven = k + 1
+    open_level = found.proven
+    if open_level < count and found.bounds[open_level] >= ceilings[open_level] > found.levels[open_level]:
+        # Time ran out before anything bounded the level the outcome speaks of.
+        bound = _price_bound(search, found.levels, open_level, ceilings[open_level], deadline)
+        found.bounds[open_level] = max(bound, found.levels[open_level])
     return found
 
 
@@ -75,6 +85,7 @@ def _raise(search: PatternSearch, found: Lifted, k: int, ceiling: float, deadlin
     if found.levels[k] >= ceiling * (1 - STEP):
         return ceiling
     high = hopeless = ceiling
+    bracketed = False
     trial, stride = found.levels[k] * (1 + STEP), 0.0
     while time.perf_counter() < deadline:
         low = found.levels[k]
@@ -89,28 +100,27 @@ def _raise(search: PatternSearch, found: Lifted, k: int, ceiling: float, deadlin
             _take(search, found, answer, k)
         elif answer.verdict == "no":
             high = hopeless = min(high, trial)
+            bracketed = True
         elif not quick:
             break
         else:
-            hopeless = trial
+            hopeless, bracketed = trial, True
         low = found.levels[k]
-        if hopeless < ceiling:
+        if bracketed:
             trial = (low + hopeless) / 2
         else:
             # The part of the fleet that is needed grows about as the level does.
             grown = trial * (1 / max(answer.zeta, 1e-3) - 1) if answer.zeta == answer.zeta else 0.0
             stride = max(0.98 * grown, low * NEAR, 2 * stride)
             trial = min(max(low, trial) + stride, ceiling)
-    if high == ceiling:
-        high = _price_bound(search, found.levels, k, hopeless, ceiling, deadline)
     return high
 
 
 def _price_bound(
-    search: PatternSearch, levels: list[float], k: int, hopeless: float, ceiling: float, deadline: float
+    search: PatternSearch, levels: list[float], k: int, ceiling: float, deadline: float
 ) -> float:
     """A level that prices alone prove to be out of reach; the ceiling where time ran out first."""
-    trial = hopeless if hopeless < ceiling else levels[k] * (1 + NEAR)
+    trial = levels[k] * (1 + NEAR)
     high = ceiling
     for _ in range(MOST_BOUNDS):
         zeta = search.price(_question(levels, k, trial), deadline)
@@ -153,7 +163,7 @@ def _levels(search: PatternSearch, plan: Plan) -> list[float]:
     )
 
 
-def _until(deadline: float, levels: int) -> float:
+def _part(deadline: float, levels: int) -> float:
     """The first levels get the larger part of what is left: they matter most."""
     now = time.perf_counter()
     return now + (deadline - now) * max(0.5, 1.0 / levels)
