@@ -13,6 +13,7 @@ from torchsplit_core.hardware import gpu_type, place_layout
 from torchsplit_core.planning.expand import Choice, Problem
 from torchsplit_core.planning.fleet import list_gpus
 from torchsplit_core.planning.formulation import Formulation
+from torchsplit_core.planning.presence import one_each
 from torchsplit_core.planning.solution import Solution
 from torchsplit_core.values import InternalFault, PlannedGpu, PlannedSlice, Tenant
 
@@ -34,30 +35,40 @@ class Slot:
 
 @dataclass
 class Bench:
-    """The slots of the whole fleet, and the layout each GPU has."""
+    """The slots of the whole fleet, and the layout each GPU has: its profiles, and its (group, number)."""
 
     slots: list[Slot]
     layouts: dict[str, tuple[str, ...]]
+    columns: dict[str, tuple[int, int]]
 
 
 def lay_out(problem: Problem, layouts: Mapping[tuple[int, int], int]) -> Bench:
     """Deal the layouts of each group to its GPUs in order; every useful slice becomes a slot."""
-    bench = Bench([], {})
+    bench = Bench([], {}, {})
     for g, group in enumerate(problem.groups):
         names = iter(group.gpu_ids)
         for number, layout in enumerate(group.layouts):
             for _ in range(layouts.get((g, number), 0)):
                 gpu_id = next(names)
                 bench.layouts[gpu_id] = layout.profiles
+                bench.columns[gpu_id] = (g, number)
                 for profile in sorted(layout.useful):
                     bench.slots += [Slot(gpu_id, g, profile) for _ in range(layout.useful[profile])]
     return bench
 
 
 def seat_whole(built: Formulation, solution: Solution) -> Bench:
-    """Seat the whole instances of a formulation's solution."""
-    amounts = [(built.uses[use].choice, round(solution.amounts[use])) for use in sorted(solution.amounts)]
-    return seat_counts(built.problem, solution.layouts, amounts)
+    """Seat the whole instances of a formulation's solution, co-located models on the GPUs of their layout."""
+    amounts = [(built.uses[use], round(solution.amounts[use])) for use in sorted(solution.amounts)]
+    bench = lay_out(built.problem, solution.layouts)
+    for (g, number), count in solution.layouts.items():
+        here = [
+            (use.choice, times) for use, times in amounts if (use.choice.group, use.layout) == (g, number)
+        ]
+        if here:
+            _seat_together(bench, built.problem, g, number, count, here)
+    _seat_anywhere(bench, [(use.choice, times) for use, times in amounts if use.layout is None])
+    return bench
 
 
 def seat_counts(
@@ -65,16 +76,47 @@ def seat_counts(
 ) -> Bench:
     """Seat whole instances (exclusive) on slots of their group and profile, in the order given."""
     bench = lay_out(problem, layouts)
+    _seat_anywhere(bench, amounts)
+    return bench
+
+
+def _seat_anywhere(bench: Bench, amounts: Sequence[tuple[Choice, int]]) -> None:
     waiting: dict[tuple[int, str], list[Choice]] = {}
     for choice, count in amounts:
         waiting.setdefault((choice.group, choice.profile), []).extend([choice] * count)
     for slot in bench.slots:
         queue = waiting.get((slot.group, slot.profile))
-        if queue:
+        if queue and not slot.tenants:
             slot.tenants.append((queue.pop(0), 1.0))
     if any(waiting.values()):
         raise InternalFault("The planner's counts hold more instances than slices.")
-    return bench
+
+
+def _seat_together(
+    bench: Bench, problem: Problem, group: int, number: int, gpus: int, amounts: Sequence[tuple[Choice, int]]
+) -> None:
+    """One instance of every present model on each GPU with the layout, then the rest on any of them."""
+    layout = problem.groups[group].layouts[number]
+    ids = [gpu for gpu, (g, chosen) in bench.columns.items() if (g, chosen) == (group, number)]
+    waiting: dict[tuple[int, str], list[Choice]] = {}
+    for choice, count in amounts:
+        waiting.setdefault((choice.model, choice.profile), []).extend([choice] * count)
+    counts: dict[int, dict[str, int]] = {}
+    for (model, profile), queue in waiting.items():
+        counts.setdefault(model, {})[profile] = len(queue)
+    free: dict[tuple[str, str], list[Slot]] = {}
+    for slot in bench.slots:
+        if slot.gpu_id in ids:
+            free.setdefault((slot.gpu_id, slot.profile), []).append(slot)
+    for gpu, dealt in zip(ids, one_each(counts, layout.useful, gpus), strict=True):
+        for model, profile in dealt.items():
+            free[gpu, profile].pop(0).tenants.append((waiting[model, profile].pop(0), 1.0))
+    for (_, profile), queue in waiting.items():
+        for gpu in ids:
+            while queue and free.get((gpu, profile)):
+                free[gpu, profile].pop(0).tenants.append((queue.pop(0), 1.0))
+        if queue:
+            raise InternalFault("The planner's counts hold more instances than slices.")
 
 
 def seat_shares(built: Formulation, solution: Solution) -> Bench:

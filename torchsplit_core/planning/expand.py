@@ -9,11 +9,12 @@ model, in another layout.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from torchsplit_core.hardware import gpu_type, maximal_multisets, plain_profiles, unsourced_profiles
 from torchsplit_core.planning.dominance import drop_dominated_layouts, pareto_points
 from torchsplit_core.planning.fleet import FleetGpu, list_gpus
+from torchsplit_core.planning.presence import presence_sets
 from torchsplit_core.values import PlanModel, PlanRequest, Point
 
 LATENCY_SLACK = 1e-9
@@ -22,10 +23,15 @@ LATENCY_SLACK = 1e-9
 
 @dataclass(frozen=True, slots=True)
 class CandidateLayout:
-    """A candidate layout: how many of each useful profile, and all its profile names."""
+    """A candidate layout: how many of each useful profile, and all its profile names.
+
+    `present` holds the models of co-locations that stand on a GPU with it, each at least once,
+    and no others of them do; None where presence is not told apart by layout.
+    """
 
     useful: Mapping[str, int]
     profiles: tuple[str, ...]
+    present: frozenset[int] | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,7 +79,10 @@ class VariantCase:
 
 @dataclass(frozen=True, slots=True)
 class Problem:
-    """The request, ready to be formulated."""
+    """The request, ready to be formulated.
+
+    `tied` are the models of co-locations where layouts say who is present (see CandidateLayout).
+    """
 
     request: PlanRequest
     groups: tuple[GpuGroup, ...]
@@ -83,6 +92,7 @@ class Problem:
     warnings: tuple[str, ...]
     elastic: bool
     elastic_latency: bool
+    tied: frozenset[int] = frozenset()
 
     def index_of(self, name: str) -> int:
         """The place of a model in the request."""
@@ -94,12 +104,18 @@ def expand(
 ) -> Problem:
     """Expand a valid request.
 
-    `per_gpu` gives each GPU a group of its own (co-location and concrete slices need it);
-    otherwise equal GPUs are counted together. For the least relaxation `elastic` lets minima be
-    given up, and `elastic_latency` lets limits grow, so it keeps points that only a limit forbids.
+    `per_gpu` gives each GPU a group of its own (concrete slices need it); otherwise equal GPUs
+    are counted together. With whole slices a co-location splits every layout by the models that
+    are present, and only where there would be too many of these every GPU stands alone. For the
+    least relaxation `elastic` lets minima be given up, and `elastic_latency` lets limits grow, so
+    it keeps points that only a limit forbids.
     """
     gpus = list_gpus(request.gpus)
     warnings = _profile_warnings(gpus)
+    presences: Sequence[frozenset[int]] | None = None
+    if request.colocations and request.sharing == "exclusive" and not per_gpu:
+        presences = presence_sets(request)
+        per_gpu = presences is None
     buckets = _buckets(gpus, by_cost=request.objective.kind == "min_gpus")
     offered = {(gpu.type, name) for gpu, _ in buckets for layout in _layouts_of(gpu) for name in layout}
     capacity = {(kind, name): _capacity(kind, name) for kind, name in offered}
@@ -121,6 +137,13 @@ def expand(
     choices: list[Choice] = []
     for gpu, ids in buckets:
         layouts = _candidate_layouts(request, gpu, useful, capacity, timed)
+        if presences is not None:
+            layouts = tuple(
+                replace(layout, present=present)
+                for layout in layouts
+                for present in presences
+                if len(present) <= sum(layout.useful.values())
+            )
         for count, members in enumerate([(name,) for name in ids] if per_gpu else [ids]):
             twin = len(groups) - 1 if count else None
             number = len(groups)
@@ -139,6 +162,7 @@ def expand(
         tuple(warnings),
         elastic,
         elastic_latency,
+        frozenset().union(*presences) if presences is not None else frozenset(),
     )
 
 

@@ -49,6 +49,27 @@ def add_capacity(built: Formulation, pools: Pools) -> None:
         model.slice_capacity.add(sum(model.x[use] for use in members) - there <= 0)
 
 
+def add_homes(built: Formulation) -> None:
+    """home_capacity and home_presence: co-located models stand where the layout says they are present."""
+    model = built.model
+    model.home_capacity = pyo.ConstraintList()
+    model.home_presence = pyo.ConstraintList()
+    by_slice: dict[tuple[int, int, str], list[int]] = {}
+    by_model: dict[tuple[int, int, int], list[int]] = {}
+    for number, use in enumerate(built.uses):
+        if use.layout is not None:
+            by_slice.setdefault((use.choice.group, use.layout, use.choice.profile), []).append(number)
+            by_model.setdefault((use.choice.group, use.layout, use.choice.model), []).append(number)
+    for (g, layout, profile), members in by_slice.items():
+        count = built.problem.groups[g].layouts[layout].useful[profile]
+        model.home_capacity.add(sum(model.x[use] for use in members) - count * model.y[g, layout] <= 0)
+    for g, group in enumerate(built.problem.groups):
+        for number, candidate in enumerate(group.layouts):
+            for owner in sorted(candidate.present or ()):
+                there = sum(model.x[use] for use in by_model.get((g, number, owner), []))
+                model.home_presence.add(there - model.y[g, number] >= 0)
+
+
 def add_variants(built: Formulation, most: Sequence[int]) -> None:
     """one_variant, variant_use, every_stage: all stages of one variant, or nothing."""
     model, cases = built.model, built.problem.cases

@@ -33,7 +33,7 @@ def is_feasible(request: PlanRequest, deadline: float) -> bool | None:
 
 
 def _try(request: PlanRequest, mode: Mode, deadline: float) -> Answer:
-    per_gpu = mode == "concrete" or (mode == "exclusive" and bool(request.colocations))
+    per_gpu = mode == "concrete"
     if mode == "exclusive":
         request = replace(request, sharing="exclusive")
     built = build(expand(request, per_gpu=per_gpu), mode)

@@ -8,6 +8,8 @@ slice of it where slices are told apart (`concrete`).
 |---|---|---|
 | layout_choice | Σ_l y[g,l] ≤ GPUs of g | add_layouts |
 | slice_capacity | Σ_u∈pool x[u] ≤ Σ_l slices(l, pool) · y[g,l] | add_capacity |
+| home_capacity | Σ_u∈(g,l,p) x[u] ≤ slices(l, p) · y[g,l], co-located u only | add_homes |
+| home_presence | Σ_u∈(m,g,l) x[u] ≥ y[g,l] for every m present with l | add_homes |
 | twin_order | Σ_l l·y[g,l] ≥ Σ_l l·y[g+1,l] for swappable GPUs | add_layouts |
 | one_variant | Σ_c∈m w[c] ≤ 1 | add_variants |
 | variant_use | x[u] ≤ X · w[c] | add_variants |
@@ -39,6 +41,7 @@ import pyomo.environ as pyo
 
 from torchsplit_core.planning import families
 from torchsplit_core.planning.expand import Choice, Problem
+from torchsplit_core.planning.presence import torn_bytes
 
 Mode = Literal["exclusive", "aggregate", "concrete"]
 """exclusive: whole slices; aggregate: shares pooled over slices (a relaxation); concrete: shares slice by slice."""
@@ -53,10 +56,14 @@ MOST_RATE = 1e7
 
 @dataclass(frozen=True, slots=True)
 class Use:
-    """A choice on its pool; `slot` numbers the slices of the profile on one GPU, None where pooled."""
+    """A choice on its pool; `slot` numbers the slices of the profile on one GPU, None where pooled.
+
+    `layout` is the one layout of the group on whose GPUs a co-located model stands, None for any.
+    """
 
     choice: Choice
     slot: int | None
+    layout: int | None = None
 
 
 @dataclass(frozen=True)
@@ -134,6 +141,13 @@ class Formulation:
         spec = self.problem.request.colocations
         if self.mode == "aggregate":
             return 0.0
+        if self.problem.tied:
+            return sum(
+                torn_bytes(self.problem.request, present) * self.model.y[g, number]
+                for g, group in enumerate(self.problem.groups)
+                for number, layout in enumerate(group.layouts)
+                if (present := layout.present) is not None
+            )
         return sum(spec[k].bytes_per_request * self.model.q[k, g] for k, g in self.model.q)
 
 
@@ -156,10 +170,13 @@ def build(problem: Problem, mode: Mode, *, without_minima: bool = False) -> Form
     # Where a presence is demanded the models of a hard pair that cannot run still count: they stand nowhere.
     presence = sorted(
         {problem.index_of(name) for item in problem.request.colocations for name in item.models}
+        - problem.tied
     )
     built = Formulation(problem, mode, model, uses, stage_uses, tuple(presence))
     families.add_layouts(built)
     families.add_capacity(built, pools)
+    if problem.tied:
+        families.add_homes(built)
     if mode == "concrete":
         model.b = pyo.Var(range(len(uses)), domain=pyo.Binary)
     families.add_variants(built, most)
@@ -183,9 +200,17 @@ def _uses(problem: Problem, mode: Mode) -> tuple[tuple[Use, ...], Pools]:
             slots = range(
                 max(layout.useful.get(choice.profile, 0) for layout in problem.groups[choice.group].layouts)
             )
+        homes: Sequence[int | None] = [None]
+        if choice.model in problem.tied:
+            homes = [
+                number
+                for number, layout in enumerate(problem.groups[choice.group].layouts)
+                if choice.profile in layout.useful and choice.model in (layout.present or ())
+            ]
         for slot in slots:
-            pools.setdefault((choice.group, choice.profile, slot), []).append(len(uses))
-            uses.append(Use(choice, slot))
+            for home in homes:
+                pools.setdefault((choice.group, choice.profile, slot), []).append(len(uses))
+                uses.append(Use(choice, slot, home))
     return tuple(uses), pools
 
 
@@ -194,4 +219,6 @@ def _most(problem: Problem, use: Use, mode: Mode) -> int:
     if mode == "concrete":
         return 1
     group = problem.groups[use.choice.group]
+    if use.layout is not None:
+        return len(group.gpu_ids) * group.layouts[use.layout].useful.get(use.choice.profile, 0)
     return len(group.gpu_ids) * max(layout.useful.get(use.choice.profile, 0) for layout in group.layouts)

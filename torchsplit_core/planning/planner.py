@@ -44,7 +44,7 @@ def plan(request: PlanRequest, *, progress: Progress = ignore_progress) -> PlanO
             return _verified(request, shared.outcome)
         statistics = PlanStatistics(0.0, shared.seconds, 0.0, solver_name(), shared.details)
         return _without_plan(request, shared.status, statistics, shared.warnings, progress)
-    problem = expand(request, per_gpu=bool(request.colocations))
+    problem = expand(request)
     counted = count_patterns(problem, deadline, progress)
     if counted is not None:
         statistics = PlanStatistics(

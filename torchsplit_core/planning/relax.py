@@ -78,7 +78,7 @@ def _step(
     request: PlanRequest, mode: Mode, latency_too: bool, deadline: float
 ) -> tuple[float, tuple[Relaxation, ...], bool] | None:
     asked = replace(request, sharing="exclusive") if mode == "exclusive" else request
-    per_gpu = mode == "concrete" or bool(request.colocations)
+    per_gpu = mode == "concrete"
     problem = expand(asked, per_gpu=per_gpu, elastic=True, elastic_latency=latency_too)
     built = build(problem, mode)
     model = built.model

@@ -77,7 +77,7 @@ def plan_shared(request: PlanRequest, begun: float, deadline: float, progress: P
         if bench is not None and offer("packed", pooled_problem, bench, Search()).status == "optimal":
             return answer()
     # Whole slices are shares of 1, so the exclusive optimum is a plan here too, and often a good one.
-    whole_problem = expand(replace(request, sharing="exclusive"), per_gpu=bool(request.colocations))
+    whole_problem = expand(replace(request, sharing="exclusive"))
     whole_model = build(whole_problem, "exclusive")
     whole = search(whole_model, _share(deadline, 0.35), progress=lambda a, b: progress(0.3 + 0.3 * a, b))
     if whole.status == "timeout":

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from torchsplit_core.planning.formulation import Formulation
+from torchsplit_core.planning.presence import torn_bytes
 from torchsplit_core.planning.solve import Answer
 
 TOLERANCE = 1e-6
@@ -87,6 +88,12 @@ def separations_of(built: Formulation, solution: Solution) -> float:
     """Σ bytes_per_request over the GPUs where a soft co-location is torn apart."""
     if built.mode == "aggregate":
         return 0.0
+    if built.problem.tied:
+        return sum(
+            count * torn_bytes(built.problem.request, present)
+            for (g, number), count in solution.layouts.items()
+            if (present := built.problem.groups[g].layouts[number].present) is not None
+        )
     names = [spec.name for spec in built.problem.request.models]
     there: dict[int, set[str]] = {}
     for use in solution.amounts:
