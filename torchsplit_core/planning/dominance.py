@@ -57,12 +57,7 @@ def drop_dominated_layouts(
 
     `by_latency` holds the (model, variant) pairs whose latency limit can bind.
     """
-    names = sorted({name for layout in layouts for name in layout})
-    better = {
-        (worse, good): worse == good or _profile_covers(good, worse, useful, request, sizes, by_latency)
-        for worse in names
-        for good in names
-    }
+    better = covering_profiles(layouts, useful, request, sizes, by_latency)
     order = sorted(layouts, key=lambda layout: (-len(layout), layout))
     alive = dict.fromkeys(order)
     for layout in order:
@@ -71,6 +66,48 @@ def drop_dominated_layouts(
                 del alive[layout]
                 break
     return list(alive)
+
+
+def covering_profiles(
+    layouts: Sequence[tuple[str, ...]],
+    useful: Mapping[str, Sequence[Item]],
+    request: PlanRequest,
+    sizes: Mapping[str, float],
+    by_latency: Set[tuple[int, int]],
+) -> dict[tuple[str, str], bool]:
+    """For each (worse, good) of the layouts' profiles whether a good slice serves every use of a worse one."""
+    names = sorted({name for layout in layouts for name in layout})
+    return {
+        (worse, good): worse == good or _profile_covers(good, worse, useful, request, sizes, by_latency)
+        for worse in names
+        for good in names
+    }
+
+
+def match_slices(
+    layout: Sequence[str], other: Sequence[str], better: Mapping[tuple[str, str], bool]
+) -> tuple[tuple[str, str], ...] | None:
+    """Each slice of `layout` beside a slice of its own in `other` that is at least as good; None where none is.
+
+    A bipartite matching by augmenting paths over at most eight slices. Slices the two have in
+    common are not paired off first: that can miss a matching.
+    """
+    owner: dict[int, int] = {}
+
+    def seat(left: int, tried: set[int]) -> bool:
+        for right, name in enumerate(other):
+            if right in tried or not better[layout[left], name]:
+                continue
+            tried.add(right)
+            if right not in owner or seat(owner[right], tried):
+                owner[right] = left
+                return True
+        return False
+
+    if not all(seat(left, set()) for left in range(len(layout))):
+        return None
+    partners = {left: other[right] for right, left in owner.items()}
+    return tuple((name, partners[left]) for left, name in enumerate(layout))
 
 
 def _covers(
@@ -110,23 +147,7 @@ def _profile_covers(
 
 
 def _matches(layout: Sequence[str], other: Sequence[str], better: Mapping[tuple[str, str], bool]) -> bool:
-    """Whether each slice of `layout` finds a slice of its own in `other` that is at least as good.
-
-    A bipartite matching by augmenting paths over at most eight slices. Slices the two have in
-    common are not paired off first: that can miss a matching.
-    """
+    """Whether each slice of `layout` finds a slice of its own in `other`, which is another layout."""
     if len(layout) > len(other) or Counter(layout) == Counter(other):
         return False
-    owner: dict[int, int] = {}
-
-    def seat(left: int, tried: set[int]) -> bool:
-        for right, name in enumerate(other):
-            if right in tried or not better[layout[left], name]:
-                continue
-            tried.add(right)
-            if right not in owner or seat(owner[right], tried):
-                owner[right] = left
-                return True
-        return False
-
-    return all(seat(left, set()) for left in range(len(layout)))
+    return match_slices(layout, other, better) is not None

@@ -17,6 +17,14 @@ from torchsplit_core.values.partition import (
     PartitionOutcome,
     PartitionRequest,
 )
+from torchsplit_core.values.plan_explanation import (
+    ChangeEffect,
+    LayoutReason,
+    ModelBinding,
+    ModelLimit,
+    PlanExplanation,
+    PriceStep,
+)
 from torchsplit_core.values.plan_outcome import (
     Conflict,
     Demand,
@@ -44,6 +52,7 @@ from torchsplit_core.values.profile import NodeProfile, Profile, ProfileRow
 from torchsplit_core.values.progress import Progress, ignore_progress
 
 __all__ = [
+    "ChangeEffect",
     "Colocation",
     "Conflict",
     "Demand",
@@ -54,6 +63,9 @@ __all__ = [
     "InputFault",
     "InternalFault",
     "Layout",
+    "LayoutReason",
+    "ModelBinding",
+    "ModelLimit",
     "NodeProfile",
     "Objective",
     "ObjectiveValue",
@@ -63,6 +75,7 @@ __all__ = [
     "PartitionOutcome",
     "PartitionRequest",
     "PlacedProfile",
+    "PlanExplanation",
     "PlanModel",
     "PlanOutcome",
     "PlanRequest",
@@ -71,6 +84,7 @@ __all__ = [
     "PlannedModel",
     "PlannedSlice",
     "Point",
+    "PriceStep",
     "Profile",
     "ProfileRow",
     "Progress",

@@ -6,6 +6,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Literal
 
+from torchsplit_core.values.plan_explanation import PlanExplanation
+
 
 @dataclass(frozen=True, slots=True)
 class Tenant:
@@ -103,7 +105,10 @@ class PlanStatistics:
 
 @dataclass(frozen=True, slots=True)
 class PlanOutcome:
-    """The answer to the request with this hash. `warnings` say what was left out and why."""
+    """The answer to the request with this hash. `warnings` say what was left out and why.
+
+    `explanation` is there where it was asked for, and only of a plan.
+    """
 
     request_sha256: str
     status: Literal["optimal", "feasible", "infeasible", "timeout"]
@@ -114,3 +119,4 @@ class PlanOutcome:
     conflicts: tuple[Conflict, ...] = ()
     least_relaxation: tuple[Relaxation, ...] | None = None
     warnings: tuple[str, ...] = ()
+    explanation: PlanExplanation | None = None

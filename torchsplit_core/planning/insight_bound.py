@@ -1,0 +1,200 @@
+"""A bound of the objective's first level in milliseconds, at any scale: GPUs and slices in any fractions.
+
+The linear relaxation gives prices; the bound is then reckoned from the prices alone (weak
+duality), so it holds whatever the solver's tolerances did. With λ[c,s] ≥ 0 the price of a
+request/s of stage s of case c (a variant that can run), p[m] = min over m's cases of Σ_s λ[c,s],
+and V[g] the most that a layout of a GPU of group g is worth (each slice at its dearest use):
+
+    Σ_m p[m]·T[m] ≤ Σ_g GPUs[g]·V[g].
+
+For max_min, min r ≤ Σ α[m]·r[m] with Σ α = 1; a capped model counts α·cap beyond its price, a
+minimum T ≥ least takes (p − α)·least off. weighted_sum is the same with the weights for α. For
+min_gpus, cost ≥ Σ p[m]·least[m] − Σ_g GPUs[g]·max(0, V[g] − cost[g]).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+import highspy
+import numpy as np
+
+from torchsplit_core.planning.expand import Problem, expand
+from torchsplit_core.values import PlanRequest
+
+Stages = Mapping[tuple[int, int, int], float]
+"""Prices of a request/s (in units of the model's r) by model, variant, stage."""
+
+
+@dataclass(frozen=True)
+class Relaxed:
+    """The bound (a least cost for min_gpus), and the prices that prove it."""
+
+    bound: float
+    prices: Stages
+
+
+def relaxed(request: PlanRequest, seconds: float) -> Relaxed | None:
+    """The relaxation of a valid request; None where the linear program is not solved in time."""
+    problem = expand(request)
+    solved = _prices(problem, seconds)
+    if solved is None:
+        return None
+    prices, weights = solved
+    return Relaxed(_bound(problem, prices, weights), prices)
+
+
+def worth(counts: Mapping[str, int], dearest: Mapping[str, float]) -> float:
+    """What a layout is worth, each slice at its dearest use."""
+    return sum(count * dearest.get(name, 0.0) for name, count in counts.items())
+
+
+def dearest_uses(problem: Problem, prices: Stages) -> list[dict[str, float]]:
+    """For each group the dearest use of a slice of each profile."""
+    units = _units(problem)
+    found: list[dict[str, float]] = [{} for _ in problem.groups]
+    for choice in problem.choices:
+        price = prices.get((choice.model, choice.variant, choice.stage), 0.0)
+        value = price * choice.point.throughput_rps / units[choice.model]
+        here = found[choice.group]
+        here[choice.profile] = max(here.get(choice.profile, 0.0), value)
+    return found
+
+
+def _units(problem: Problem) -> list[float]:
+    return [spec.weight * spec.demand_rps for spec in problem.request.models]
+
+
+def _bound(problem: Problem, prices: Stages, weights: Sequence[float]) -> float:
+    request, units = problem.request, _units(problem)
+    minimise = request.objective.kind == "min_gpus"
+    prices = dict(prices)
+    total = 0.0
+    for index, spec in enumerate(request.models):
+        cases = [case for case in problem.cases if case.model == index]
+        sums = [sum(prices.get((index, c.variant, s), 0.0) for s in range(c.stages)) for c in cases]
+        price = min(sums, default=0.0)
+        least = (spec.min_throughput_rps or 0.0) / units[index]
+        if minimise:
+            # Without a case there is no throughput to price: a minimum would be infeasible.
+            total += price * least
+            continue
+        weight = weights[index]
+        if not cases:
+            continue
+        if price >= weight:
+            total -= (price - weight) * least
+        elif spec.cap_at_demand:
+            total += (weight - price) * spec.demand_rps / units[index]
+        else:
+            # Prices too low to cover the weight prove nothing: raise them until they do.
+            for case, known in zip(cases, sums, strict=True):
+                for stage in range(case.stages):
+                    key = (index, case.variant, stage)
+                    raised = prices.get(key, 0.0) * weight / known if known else weight / case.stages
+                    prices[key] = max(raised, prices.get(key, 0.0))
+    for group, dearest in zip(problem.groups, dearest_uses(problem, prices), strict=True):
+        most = max((worth(layout.useful, dearest) for layout in group.layouts), default=0.0)
+        if minimise:
+            total -= len(group.gpu_ids) * max(0.0, most - group.cost)
+        else:
+            total += len(group.gpu_ids) * most
+    return max(0.0, total)
+
+
+def _prices(problem: Problem, seconds: float) -> tuple[Stages, list[float]] | None:
+    """The dual prices of the relaxation, and α (max_min) or the weights (weighted_sum) by model."""
+    request, units = problem.request, _units(problem)
+    models = range(len(request.models))
+    kind = request.objective.kind
+    rows = _Rows()
+    infinity = highspy.kHighsInf
+    y = {
+        (g, number): rows.column(0.0, infinity, group.cost if kind == "min_gpus" else 0.0)
+        for g, group in enumerate(problem.groups)
+        for number in range(len(group.layouts))
+    }
+    x = [rows.column(0.0, infinity, 0.0) for _ in problem.choices]
+    v = [rows.column(0.0, infinity, 0.0) for _ in problem.cases]
+    gains = [
+        spec.weight * units[m] if kind == "weighted_sum" else 0.0 for m, spec in enumerate(request.models)
+    ]
+    caps = [
+        spec.demand_rps / units[m] if spec.cap_at_demand else infinity
+        for m, spec in enumerate(request.models)
+    ]
+    r = [rows.column(0.0, caps[m], -gains[m]) for m in models]
+    t = rows.column(0.0, infinity, 0.0 if kind in ("weighted_sum", "min_gpus") else -1.0)
+    for g, group in enumerate(problem.groups):
+        rows.at_most(float(len(group.gpu_ids)), {y[g, n]: 1.0 for n in range(len(group.layouts))})
+    pools: dict[tuple[int, str], dict[int, float]] = {}
+    rates: dict[tuple[int, int, int], dict[int, float]] = {}
+    for number, choice in enumerate(problem.choices):
+        pools.setdefault((choice.group, choice.profile), {})[x[number]] = 1.0
+        rate = choice.point.throughput_rps / units[choice.model]
+        rates.setdefault((choice.model, choice.variant, choice.stage), {})[x[number]] = -rate
+    for (g, profile), members in pools.items():
+        for number, layout in enumerate(problem.groups[g].layouts):
+            members[y[g, number]] = -float(layout.useful.get(profile, 0))
+        rows.at_most(0.0, members)
+    staged: dict[tuple[int, int, int], int] = {}
+    for number, case in enumerate(problem.cases):
+        for stage in range(case.stages):
+            key = (case.model, case.variant, stage)
+            staged[key] = rows.at_most(0.0, {v[number]: 1.0, **rates.get(key, {})})
+    fair = []
+    for m, spec in enumerate(request.models):
+        mine = {v[number]: -1.0 for number, case in enumerate(problem.cases) if case.model == m}
+        rows.at_most(0.0, {r[m]: 1.0, **mine})
+        if spec.min_throughput_rps:
+            rows.at_most(-spec.min_throughput_rps / units[m], mine)
+        fair.append(rows.at_most(0.0, {t: 1.0, r[m]: -1.0}))
+    duals = rows.duals(seconds)
+    if duals is None:
+        return None
+    prices = {key: abs(float(duals[row])) for key, row in staged.items()}
+    if kind in ("weighted_sum", "min_gpus"):
+        return prices, gains
+    shares = [abs(float(duals[row])) for row in fair]
+    total = sum(shares)
+    return prices, [share / total for share in shares] if total else [1.0 / len(shares)] * len(shares)
+
+
+class _Rows:
+    """A linear program to be minimised, row by row."""
+
+    def __init__(self) -> None:
+        self._columns: list[tuple[float, float, float]] = []
+        self._rows: list[tuple[float, dict[int, float]]] = []
+
+    def column(self, low: float, high: float, cost: float) -> int:
+        self._columns.append((low, high, cost))
+        return len(self._columns) - 1
+
+    def at_most(self, limit: float, entries: Mapping[int, float]) -> int:
+        self._rows.append((limit, dict(entries)))
+        return len(self._rows) - 1
+
+    def duals(self, seconds: float) -> list[float] | None:
+        """The dual of each row; None where no optimum is found in time."""
+        program = highspy.HighsLp()
+        program.num_col_, program.num_row_ = len(self._columns), len(self._rows)
+        lower, upper, cost = (np.array(part) for part in zip(*self._columns, strict=True))
+        program.col_lower_, program.col_upper_, program.col_cost_ = lower, upper, cost
+        program.row_lower_ = np.full(len(self._rows), -highspy.kHighsInf)
+        program.row_upper_ = np.array([limit for limit, _ in self._rows])
+        sizes = [len(entries) for _, entries in self._rows]
+        program.a_matrix_.format_ = highspy.MatrixFormat.kRowwise
+        program.a_matrix_.start_ = np.concatenate([[0], np.cumsum(sizes)]).astype(np.int32)
+        program.a_matrix_.index_ = np.array([key for _, row in self._rows for key in row], dtype=np.int32)
+        program.a_matrix_.value_ = np.array([entry for _, row in self._rows for entry in row.values()])
+        highs = highspy.Highs()
+        for option, value in (("output_flag", False), ("threads", 1), ("time_limit", max(0.02, seconds))):
+            highs.setOptionValue(option, value)
+        if highs.passModel(program) == highspy.HighsStatus.kError:
+            return None
+        highs.run()
+        if highs.getModelStatus() != highspy.HighsModelStatus.kOptimal:
+            return None
+        return list(highs.getSolution().row_dual)

@@ -1,0 +1,63 @@
+"""The price of each step from the freest relaxation down to the plan, at the objective's first level."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from torchsplit_core.planning.insight_bound import Relaxed
+from torchsplit_core.planning.insight_compare import Levels, same
+from torchsplit_core.planning.insight_questions import Questions
+from torchsplit_core.values import PlanOutcome, PriceStep
+
+
+def price_steps(
+    questions: Questions, outcome: PlanOutcome, relaxation: Relaxed | None
+) -> tuple[PriceStep, ...]:
+    """relaxed → (pooled → packed →) plan, with the best of the other way of sharing beside it."""
+    request, before = questions.request, questions.before
+    sign = -1.0 if questions.negated else 1.0
+    base = sign * relaxation.bound if relaxation is not None else None
+    if base is not None and same(base, before.values[0]):
+        base = before.values[0]
+
+    def step(name: str, value: float | None, bound: float | None, proven: bool) -> PriceStep:
+        reached = value if value is not None else bound
+        loss: float | None = None
+        if base is not None and reached is not None:
+            if reached >= base:
+                loss = 0.0
+            elif base:
+                loss = (base - reached) / abs(base)
+        figures = [None if figure is None else 0.0 + sign * figure for figure in (value, bound)]
+        return PriceStep(name, figures[0], figures[1], loss, proven)  # type: ignore[arg-type]
+
+    limit = before.limit(0)
+    bounds = [item for item in (base, limit) if item is not None and item != float("inf")]
+    plan_bound = min(bounds) if bounds else None
+    plan = step("plan", before.values[0], plan_bound, same(before.values[0], plan_bound))
+    found = [step("relaxed", None, base, True)] if base is not None else []
+    if request.sharing == "exclusive":
+        freer = questions.first(replace(request, sharing="fractional"), eases=True)
+        if freer is not None:
+            # Whole slices are shares of 1, so this plan is one with sharing too.
+            value = max(freer.values[0], before.values[0])
+            found.append(step("shared", value, *_proof(freer, value, base)))
+        return (*found, plan)
+    details = outcome.statistics.details
+    pooled, packed = details.get("pooled_value"), details.get("packed_value")
+    if isinstance(pooled, int | float) and details.get("pooled") == "optimal":
+        found.append(step("pooled", sign * pooled, sign * pooled, True))
+    if isinstance(packed, int | float):
+        found.append(step("packed", sign * packed, None, False))
+    found.append(plan)
+    whole = questions.first(replace(request, sharing="exclusive", max_tenants_per_slice=None), eases=False)
+    if whole is not None and whole.feasible:
+        found.append(step("whole_slices", whole.values[0], *_proof(whole, whole.values[0], base)))
+    return tuple(found)
+
+
+def _proof(levels: Levels, value: float, base: float | None) -> tuple[float | None, bool]:
+    limit = levels.limit(0)
+    known = [item for item in (limit, base) if item is not None and item != float("inf")]
+    bound = max(value, min(known)) if known else None
+    return bound, same(value, bound)

@@ -1,0 +1,127 @@
+"""Why a plan is as it is: what binds each model, what a change would bring, what other layouts would."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+ChangeKind = Literal[
+    "gpu",
+    "layout",
+    "min_throughput_rps",
+    "max_latency_ms",
+    "memory",
+    "colocation",
+    "max_tenants_per_slice",
+    "cap_at_demand",
+]
+
+LimitKind = Literal[
+    "capacity",
+    "min_throughput_rps",
+    "max_latency_ms",
+    "memory",
+    "colocation",
+    "max_tenants_per_slice",
+    "cap_at_demand",
+    "no_admissible_point",
+    "objective",
+]
+
+Effect = Literal["better", "same", "worse", "infeasible", "open", "not_examined"]
+
+
+@dataclass(frozen=True, slots=True)
+class ChangeEffect:
+    """What one change of the request, alone, does to the objective (`old` and `new` are "from" and "to").
+
+    `level` is the first level of the objective, counted from 1, at which the best plans before and
+    after differ (where none does, the level at which the model stands); objectives of one level
+    have level 1. Values are those of plans found, bounds are proven: the gain is at least
+    value_after − bound_before and at most bound_after − value_before (for min_gpus the other way
+    round). `effect` is proven unless it is open (time ran out) or not_examined; `proven` says
+    that the figures are exact too. `new` is None where a demand is dropped. `gpu_id` names a GPU of
+    the kind meant: GPUs of one type may differ in the layouts they are offered, or in cost.
+    """
+
+    what: ChangeKind
+    effect: Effect
+    old: float | None = None
+    new: float | None = None
+    level: int | None = None
+    value_before: float | None = None
+    bound_before: float | None = None
+    value_after: float | None = None
+    bound_after: float | None = None
+    proven: bool = False
+    model: str | None = None
+    models: tuple[str, ...] = ()
+    gpu_type: str | None = None
+    gpu_id: str | None = None
+    layout: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class ModelLimit:
+    """One thing that may hold a model back. `binds` None: not proven either way; `change` is the evidence."""
+
+    kind: LimitKind
+    binds: bool | None
+    change: ChangeEffect | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class ModelBinding:
+    """The limits that a model has, and which of them bind. `level`: its rank from the worst served, from 1."""
+
+    model: str
+    level: int
+    normalised: float
+    limits: tuple[ModelLimit, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class LayoutReason:
+    """Why no GPU of the kind of `gpu_id` (same type, offers and cost) has this layout.
+
+    no_use: no model can use any of its slices. dominated: `matching` pairs each of its useful
+    slices with a slice of `dominated_by` at least as good for every model. tried: `trial` tells
+    what the best plan with this layout on one GPU reaches. not_examined: left for want of time.
+    """
+
+    gpu_type: str
+    gpu_id: str
+    layout: tuple[str, ...]
+    reason: Literal["no_use", "dominated", "tried", "not_examined"]
+    dominated_by: tuple[str, ...] = ()
+    matching: tuple[tuple[str, str], ...] = ()
+    trial: ChangeEffect | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class PriceStep:
+    """A step from the freest relaxation to the plan, judged at the objective's first level.
+
+    relaxed: GPUs and slices in any fractions. pooled: whole layouts, shares pooled over equal
+    slices. packed: those shares on concrete slices. shared, whole_slices: the best plan with
+    sharing fractional, exclusive. plan: the plan itself. `value` is of a plan found (None for a
+    bound alone); `loss` is its distance from the relaxed bound, as a share of it.
+    """
+
+    step: Literal["relaxed", "pooled", "packed", "shared", "whole_slices", "plan"]
+    value: float | None
+    bound: float | None
+    loss: float | None
+    proven: bool
+
+
+@dataclass(frozen=True, slots=True)
+class PlanExplanation:
+    """`complete` is False where something was left open or not examined in the time given."""
+
+    models: tuple[ModelBinding, ...]
+    changes: tuple[ChangeEffect, ...]
+    layouts: tuple[LayoutReason, ...]
+    steps: tuple[PriceStep, ...]
+    seconds: float
+    complete: bool
