@@ -68,7 +68,10 @@ class Use:
 
 @dataclass(frozen=True)
 class Formulation:
-    """The Pyomo model with what is needed to read an answer from it."""
+    """The Pyomo model with what is needed to read an answer from it.
+
+    `top` is a level that no plan's worst-served model can pass, where one is known beforehand.
+    """
 
     problem: Problem
     mode: Mode
@@ -76,6 +79,7 @@ class Formulation:
     uses: tuple[Use, ...]
     stage_uses: dict[tuple[int, int], list[int]]
     presence: tuple[int, ...]
+    top: float = float("inf")
 
     def rate(self, index: int, scale: float, name: str) -> Any:
         """Throughput of a model that counts, divided by `scale`, as an expression to be pushed up.

@@ -47,7 +47,7 @@ class Search:
 
 def search_levels(built: Formulation, levels: int, deadline: float, progress: Progress) -> Search:
     model = built.model
-    ceilings = sorted(normalised(built, tuple(upper_rates(built))))
+    ceilings = level_ceilings(built)
     paying = penalised(built)
     found = Search(stages=levels)
     model.level = pyo.Block(range(1, levels + 1))
@@ -101,6 +101,12 @@ def level_values(built: Formulation, solution: Solution | None) -> list[float]:
     assert solution is not None
     paid = penalty_of(built, solution)
     return [value - paid for value in sorted(normalised(built, solution.rates))]
+
+
+def level_ceilings(built: Formulation) -> list[float]:
+    """For each level a value that no plan can pass."""
+    found = sorted(normalised(built, tuple(upper_rates(built))))
+    return [min(found[0], built.top), *found[1:]]
 
 
 def upper_rates(built: Formulation) -> list[float]:

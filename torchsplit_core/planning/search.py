@@ -17,6 +17,7 @@ from torchsplit_core.planning.leximin import (
     FLOOR_SLACK,
     Search,
     keep_level,
+    level_ceilings,
     level_values,
     no_worse,
     penalised,
@@ -25,7 +26,6 @@ from torchsplit_core.planning.leximin import (
 )
 from torchsplit_core.planning.solution import (
     Solution,
-    normalised,
     penalty_of,
     read_solution,
     separations_of,
@@ -81,7 +81,7 @@ def any_plan(built: Formulation, seconds: float) -> Search:
         found.status = "feasible"
         if built.problem.request.objective.kind in ("leximin", "max_min"):
             found.values = level_values(built, found.best)
-            found.bounds = [*sorted(normalised(built, tuple(upper_rates(built))))]
+            found.bounds = [*level_ceilings(built)]
         else:
             found.values = [objective_value(built)(found.best)]
     return found
@@ -186,8 +186,7 @@ def _fewest_separations(built: Formulation, found: Search, deadline: float, prog
         last = max(k for k in model.level if hasattr(model.level[k], "theta"))
         block = model.level[last]
         if not hasattr(block, "level_floor"):
-            ceilings = sorted(normalised(built, tuple(upper_rates(built))))
-            keep_level(built, last, found.best, ceilings[last - 1] or 1.0)
+            keep_level(built, last, found.best, level_ceilings(built)[last - 1] or 1.0)
     else:
         reached = found.values[0]
         scale = 1.0
