@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import lru_cache
 
 from torchsplit_core.hardware import gpu_type, place_layout
 from torchsplit_core.planning.expand import Choice, Problem
@@ -15,7 +16,7 @@ from torchsplit_core.planning.fleet import list_gpus
 from torchsplit_core.planning.formulation import Formulation
 from torchsplit_core.planning.presence import one_each
 from torchsplit_core.planning.solution import Solution
-from torchsplit_core.values import InternalFault, PlannedGpu, PlannedSlice, Tenant
+from torchsplit_core.values import InternalFault, Layout, PlannedGpu, PlannedSlice, Tenant
 
 
 @dataclass
@@ -147,7 +148,7 @@ def materialise(problem: Problem, bench: Bench) -> tuple[PlannedGpu, ...]:
         if not any(slot.tenants for slot in slots):
             planned.append(PlannedGpu(gpu.id, gpu.type, False))
             continue
-        layout = place_layout(gpu_type(gpu.type), bench.layouts[gpu.id])
+        layout = _placed(gpu.type, bench.layouts[gpu.id])
         if layout is None:
             raise InternalFault(f"{gpu.id} was given a layout that is not legal.")
         slices = []
@@ -162,6 +163,12 @@ def materialise(problem: Problem, bench: Bench) -> tuple[PlannedGpu, ...]:
             slices.append(PlannedSlice(item.profile, item.start, tenants))
         planned.append(PlannedGpu(gpu.id, gpu.type, True, tuple(slices)))
     return tuple(planned)
+
+
+@lru_cache(maxsize=1024)
+def _placed(kind: str, profiles: tuple[str, ...]) -> Layout | None:
+    """Large fleets repeat a few layouts."""
+    return place_layout(gpu_type(kind), profiles)
 
 
 def _tenants(problem: Problem, seated: Sequence[tuple[Choice, float]]) -> tuple[Tenant, ...]:

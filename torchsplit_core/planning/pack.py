@@ -7,28 +7,27 @@ them this is a heuristic, and the caller compares what it gives with the bound.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 from torchsplit_core.planning.disaggregate import Bench, Slot, lay_out
 from torchsplit_core.planning.expand import Choice, Problem
-from torchsplit_core.planning.formulation import Formulation
-from torchsplit_core.planning.solution import NOTHING, Solution
+from torchsplit_core.planning.solution import NOTHING
 
 CLOSE = 1e-9
 """Shares closer than this are equal."""
 
 
-def pack(built: Formulation, solution: Solution) -> Bench | None:
+def pack(
+    problem: Problem, layouts: Mapping[tuple[int, int], int], amounts: Sequence[tuple[Choice, float]]
+) -> Bench | None:
     """Seat pooled shares; None where a model loses a stage, or its demand, on the way.
 
     Memory, least shares under latency limits and the most tenants of a slice are kept to.
     """
-    problem = built.problem
-    bench = lay_out(problem, solution.layouts)
-    least = _least_shares(built, solution)
+    bench = lay_out(problem, layouts)
+    least = _least_shares(problem, [choice for choice, _ in amounts])
     wanted: dict[tuple[int, str], list[tuple[float, float, Choice]]] = {}
-    for use, amount in sorted(solution.amounts.items()):
-        choice = built.uses[use].choice
+    for choice, amount in amounts:
         floor = least.get((choice.model, choice.variant), 0.0)
         wanted.setdefault((choice.group, choice.profile), []).append((amount, floor, choice))
     for key, items in wanted.items():
@@ -42,7 +41,7 @@ def pack(built: Formulation, solution: Solution) -> Bench | None:
                 rest.append((amount - whole, floor, choice))
         for amount, floor, choice in sorted(rest, key=lambda item: (-item[2].memory_gib, -item[0])):
             _seat(problem, slots, amount, floor, choice)
-    return bench if _keeps_demands(built, bench) else None
+    return bench if _keeps_demands(problem, bench) else None
 
 
 def _seat(problem: Problem, slots: list[Slot], amount: float, floor: float, choice: Choice) -> None:
@@ -75,24 +74,22 @@ def _welcome(problem: Problem, slot: Slot, choice: Choice) -> bool:
     return sum(other.memory_gib for other, _ in slot.tenants) + choice.memory_gib <= limit + CLOSE
 
 
-def _least_shares(built: Formulation, solution: Solution) -> Mapping[tuple[int, int], float]:
+def _least_shares(problem: Problem, used: Sequence[Choice]) -> Mapping[tuple[int, int], float]:
     """For each variant in use Λ / (limit − transfer), Λ over the points in use."""
     longest: dict[tuple[int, int, int], float] = {}
-    for use in solution.amounts:
-        choice = built.uses[use].choice
+    for choice in used:
         key = (choice.model, choice.variant, choice.stage)
         longest[key] = max(longest.get(key, 0.0), choice.point.latency_ms)
     least = {}
-    for case in built.problem.cases:
+    for case in problem.cases:
         if case.budget_ms is not None:
             total = sum(longest.get((case.model, case.variant, stage), 0.0) for stage in range(case.stages))
             least[case.model, case.variant] = total / case.budget_ms if total else 0.0
     return least
 
 
-def _keeps_demands(built: Formulation, bench: Bench) -> bool:
+def _keeps_demands(problem: Problem, bench: Bench) -> bool:
     """Whether every variant in use has all its stages, and every minimum is met."""
-    problem = built.problem
     rates: dict[tuple[int, int, int], float] = {}
     for slot in bench.slots:
         for choice, share in slot.tenants:

@@ -4,26 +4,35 @@ from __future__ import annotations
 
 import hashlib
 import json
-from dataclasses import asdict
+from collections.abc import Hashable
+from dataclasses import fields
+from functools import lru_cache
 from typing import Any
 
 from torchsplit_core.values import PlanRequest
 
 
+@lru_cache(maxsize=8)
 def request_hash(request: PlanRequest) -> str:
     """SHA-256 (hex) of the request as canonical JSON: sorted keys, no spaces, every number a float.
 
     Whole numbers are written as floats so that 1 and 1.0 in a file are the same request.
     """
-    text = json.dumps(_canonical(asdict(request)), sort_keys=True, separators=(",", ":"), ensure_ascii=False)
+    text = json.dumps(_canonical(request), sort_keys=True, separators=(",", ":"), ensure_ascii=False)
     return hashlib.sha256(text.encode("utf-8")).hexdigest()
 
 
+@lru_cache(maxsize=64)
+def _names(kind: Any) -> tuple[str, ...]:
+    return tuple(item.name for item in fields(kind))
+
+
 def _canonical(value: Any) -> Any:
-    if isinstance(value, dict):
-        return {key: _canonical(item) for key, item in value.items()}
+    if isinstance(value, str | float | bool) or value is None:
+        return value
+    if isinstance(value, int):
+        return float(value)
     if isinstance(value, list | tuple):
         return [_canonical(item) for item in value]
-    if isinstance(value, int) and not isinstance(value, bool):
-        return float(value)
-    return value
+    kind: Hashable = type(value)
+    return {name: _canonical(getattr(value, name)) for name in _names(kind)}

@@ -1,5 +1,6 @@
 """Fractional sharing: pooled shares for the bound, concrete slices for the plan.
 
+0. Quick: the pooled linear program of pooled.py, packed: a plan and its bound in milliseconds.
 1. Pooled (aggregate): shares of equal slices are added up; a relaxation, so its values bound
    every plan, and with whole layout counts it is small.
 2. Packed: the pooled shares on concrete slices. Where nothing is lost, that is the optimum.
@@ -20,12 +21,16 @@ from torchsplit_core.planning.expand import Choice, Problem, expand
 from torchsplit_core.planning.fleet import list_gpus
 from torchsplit_core.planning.formulation import build
 from torchsplit_core.planning.leximin import Search
-from torchsplit_core.planning.outcome import plan_outcome
+from torchsplit_core.planning.outcome import plan_outcome, planned_models
 from torchsplit_core.planning.pack import pack
+from torchsplit_core.planning.pooled import pool_shares
 from torchsplit_core.planning.search import any_plan, search
 from torchsplit_core.planning.solution import TOLERANCE
 from torchsplit_core.planning.solve import solver_name
 from torchsplit_core.values import FleetEntry, PlanOutcome, PlanRequest, PlanStatistics, Progress
+
+SEARCH_S = 1.0
+"""Seconds that must be left for the slower steps to follow the linear program's plan."""
 
 LARGEST_EXACT = 3000
 """Tenancies (binaries) up to which the concrete model is searched with free layouts."""
@@ -48,6 +53,10 @@ class Shared:
 def plan_shared(request: PlanRequest, begun: float, deadline: float, progress: Progress) -> Shared:
     """The best fractional plan found before the deadline, with an honest bound."""
     pooled_problem = expand(request)
+    quick = _quick(pooled_problem, begun, deadline)
+    if quick is not None and (quick.status == "optimal" or deadline - time.perf_counter() < SEARCH_S):
+        seconds = quick.statistics.solve_s
+        return Shared(quick.status, quick, seconds, dict(quick.statistics.details))
     pooled_model = build(pooled_problem, "aggregate")
     build_s = time.perf_counter() - begun
     pooled = search(pooled_model, _share(deadline, 0.35), progress=lambda a, b: progress(0.3 * a, b))
@@ -55,7 +64,7 @@ def plan_shared(request: PlanRequest, begun: float, deadline: float, progress: P
     details: dict[str, str | int | float] = {"stages": pooled.stages, "pooled": pooled.status}
     if pooled.status == "infeasible":
         return Shared("infeasible", None, seconds, details, pooled_problem.warnings)
-    plans: list[PlanOutcome] = []
+    plans: list[PlanOutcome] = [] if quick is None else [quick]
 
     def offer(step: str, problem: Problem, bench: Bench, found: Search) -> PlanOutcome:
         statistics = PlanStatistics(build_s, seconds, 0.0, solver_name(), details)
@@ -73,7 +82,8 @@ def plan_shared(request: PlanRequest, begun: float, deadline: float, progress: P
     if pooled.values:
         details["pooled_value"] = pooled.values[0]
     if pooled.best is not None and not request.colocations:
-        bench = pack(pooled_model, pooled.best)
+        amounts = [(pooled_model.uses[u].choice, part) for u, part in sorted(pooled.best.amounts.items())]
+        bench = pack(pooled_problem, pooled.best.layouts, amounts)
         if bench is not None and offer("packed", pooled_problem, bench, Search()).status == "optimal":
             return answer()
     # Whole slices are shares of 1, so the exclusive optimum is a plan here too, and often a good one.
@@ -118,6 +128,34 @@ def plan_shared(request: PlanRequest, begun: float, deadline: float, progress: P
         # What bounds the exact model bounds the other plans as well.
         plans[:] = [_bounded(item, concrete.bounds[0]) for item in plans]
     return answer()
+
+
+def _quick(problem: Problem, begun: float, deadline: float) -> PlanOutcome | None:
+    """The plan of the pooled linear program, packed, with what its bounds prove; None where there is none."""
+    shares = pool_shares(problem, deadline)
+    if shares is None:
+        return None
+    amounts = [(problem.choices[number], part) for number, part in sorted(shares.amounts.items())]
+    bench = pack(problem, shares.layouts, amounts)
+    if bench is None:
+        return None
+    values = sorted(model.normalised for model in planned_models(problem, bench))
+    count = len(values) if problem.request.objective.kind == "leximin" else 1
+    caps = sorted(
+        1.0 / spec.weight if spec.cap_at_demand else float("inf") for spec in problem.request.models
+    )
+    bounds = [*caps[: shares.level], shares.bound][:count]
+    proven = 0
+    while proven < count:
+        if proven == len(bounds):
+            bounds.append(shares.bound_after(proven, values[shares.level]))
+        if values[proven] < bounds[proven] * (1 - TOLERANCE):
+            break
+        proven += 1
+    details: dict[str, str | int | float] = {"method": "pooled", "pooled_value": shares.bound}
+    spent = time.perf_counter() - begun
+    statistics = PlanStatistics(0.0, spent, 0.0, solver_name(), details)
+    return plan_outcome(problem, bench, proven=proven, settled=True, bounds=bounds, statistics=statistics)
 
 
 def _share(deadline: float, part: float) -> float:

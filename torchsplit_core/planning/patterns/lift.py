@@ -20,6 +20,9 @@ STEP = 2e-7
 NEAR = 1e-4
 """Relative width at which the search between plan and bound ends and the proof begins."""
 
+FIRST_S, BOUND_S = 2.0, 0.2
+"""Seconds that the first plan and its bound may take beyond a limit that is too short for them."""
+
 RESERVE, RESERVE_S = 0.08, 1.5
 """Part of the time, and most seconds, kept for a bound of the first level that is not proven."""
 
@@ -50,7 +53,8 @@ def lift(
     """Raise the levels 1 … `count` one after the other until all are proven or time is up."""
     found = Lifted()
     ceilings = sorted(float(value) for value in search.demands.ceilings)
-    first = search.decide(Question((0.0,)), deadline, prove=True)
+    # Some plan is there in milliseconds; it is worth waiting for where the limit is shorter.
+    first = search.decide(Question((0.0,)), max(deadline, time.perf_counter() + FIRST_S), prove=True)
     if first.verdict != "yes":
         found.infeasible = first.verdict == "no"
         return found
@@ -69,7 +73,8 @@ def lift(
     open_level = found.proven
     if open_level < count and found.bounds[open_level] >= ceilings[open_level] > found.levels[open_level]:
         # Time ran out before anything bounded the level the outcome speaks of.
-        bound = _price_bound(search, found.levels, open_level, ceilings[open_level], deadline)
+        until = max(deadline, time.perf_counter() + BOUND_S)
+        bound = _price_bound(search, found.levels, open_level, ceilings[open_level], until)
         found.bounds[open_level] = max(bound, found.levels[open_level])
     return found
 
