@@ -7,7 +7,7 @@ by level (insight_compare.py). What time does not suffice for is said to be open
 from __future__ import annotations
 
 import time
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
 
 from torchsplit_core.planning.insight_ask import Planner
 from torchsplit_core.planning.insight_binding import bindings, ranks, settle
@@ -39,6 +39,7 @@ from torchsplit_core.values import (
     PlanExplanation,
     PlanOutcome,
     PlanRequest,
+    PriceStep,
     Progress,
     ignore_progress,
 )
@@ -51,6 +52,8 @@ RESERVE_S = 0.25
 
 MOST_LAYOUTS = 4
 """Layouts to try by planning with them, the most valuable first."""
+
+UNSETTLED = ("open", "not_examined")
 
 
 def explain_plan(
@@ -83,67 +86,122 @@ def explain_plan(
     reserve = min(RESERVE_S, 0.1 * max(0.0, deadline - begun))
     with Planner(deadline - reserve) as planner:
         effort = outcome.statistics.build_s + outcome.statistics.solve_s
-        return _explain(Questions(request, before, planner, effort), outcome, begun, progress)
+        found = _ask(Questions(request, before, planner, effort), outcome, progress)
+    return _told(found, begun)
 
 
-def _explain(questions: Questions, outcome: PlanOutcome, begun: float, progress: Progress) -> PlanExplanation:
+@dataclass
+class _Found:
+    """The answers so far, beside what was asked."""
+
+    questions: Questions
+    outcome: PlanOutcome
+    layouts: list[Unused]
+    more: list[tuple[Change, Comparison]] = field(default_factory=list)
+    fewer: list[tuple[Change, Comparison]] = field(default_factory=list)
+    gone: list[tuple[Change, Comparison]] = field(default_factory=list)
+    softer: list[tuple[Change, Comparison]] = field(default_factory=list)
+    trials: list[tuple[Unused, Change, Comparison]] = field(default_factory=list)
+    steps: tuple[PriceStep, ...] = ()
+
+
+def _ask(questions: Questions, outcome: PlanOutcome, progress: Progress) -> _Found:
     """Every question in the order of its use to a reader, so that what time leaves out is the least."""
     request, places = questions.request, ranks(outcome)
     relaxation = questions.bound(request)
     if relaxation is not None:
         questions.before = _tightened(questions.before, relaxation.bound, negated=questions.negated)
-    layouts = unused_layouts(request, outcome, relaxation) if questions.planner.left else []
-    tries = [item for item in layouts if item.open][:MOST_LAYOUTS]
+    found = _Found(
+        questions,
+        outcome,
+        unused_layouts(request, outcome, relaxation) if questions.planner.left else [],
+    )
+    tries = [item for item in found.layouts if item.open][:MOST_LAYOUTS]
     more, fewer, softer = one_more(request), one_fewer(request), eased(request)
     # The worst-served models come first: they are asked about most.
     gone = sorted(drops(request), key=lambda change: places.get(change.spec.model or "", 0))
     questions.expected = len(more) + len(fewer) + len(gone) + len(softer) + len(tries) + 1
-
-    def told(change: Change, found: Comparison) -> ChangeEffect:
-        stands = places.get(change.spec.model or "", 0) if len(questions.before.values) > 1 else 0
-        return change_effect(change.spec, found, questions.before, stands, negated=questions.negated)
-
     progress(0.05, "What one more GPU would bring")
-    grown = [questions.effect(change.apply, eases=True) for change in more]
-    progress(0.2, "What one GPU fewer would cost")
-    shrunk = [
-        # With one of them idle, the plan is a plan of the smaller fleet as it stands.
-        compare(questions.before, questions.before, eases=False)
-        if any(not outcome.gpus[place].used for place in members)
-        else questions.effect(change.apply, eases=False)
-        for change, members in fewer
-    ]
-    progress(0.3, "What binds each model")
-    free = settle(questions, gone)
-    progress(0.65, "Why not another layout")
-    trials = [_try(questions, outcome, item) for item in tries]
-    progress(0.8, "What easing each demand would bring")
-    dropped = {(c.spec.what, c.spec.model): found for c, found in zip(gone, free, strict=True)}
-    looser = [
-        questions.inherited(dropped[change.spec.what, change.spec.model])
-        or questions.effect(change.apply, eases=True)
-        for change in softer
-    ]
-    progress(0.95, "The price of each step")
-    steps = price_steps(questions, outcome, relaxation)
-    tried = {
-        (item.gpu, item.reason.layout): told(change, found)
-        for item, (change, found) in zip(tries, trials, strict=True)
-    }
-    capacity = [(told(change, found), found) for change, found in zip(more, grown, strict=True)]
-    limits = [(told(change, found), found) for change, found in zip(gone, free, strict=True)]
+    found.more = [(change, questions.effect(change.apply, eases=True)) for change in more]
+    progress(0.15, "What one GPU fewer would cost")
+    for change, members in fewer:
+        if any(not outcome.gpus[place].used for place in members):
+            # With one of them idle, the plan is a plan of the smaller fleet as it stands.
+            found.fewer.append((change, compare(questions.before, questions.before, eases=False)))
+        else:
+            found.fewer.append((change, questions.effect(change.apply, eases=False)))
+    progress(0.25, "What binds each model")
+    found.gone = list(zip(gone, settle(questions, gone), strict=True))
+    progress(0.5, "Why not another layout")
+    found.trials = [(item, *_try(questions, outcome, item)) for item in tries]
+    progress(0.65, "What easing each demand would bring")
+    _ease(found, softer)
+    progress(0.8, "The price of each step")
+    found.steps = price_steps(questions, outcome, relaxation)
+    progress(0.9, "A second look at what is still open")
+    _deepen(found)
+    return found
+
+
+def _ease(found: _Found, softer: tuple[Change, ...]) -> None:
+    """A minimum or limit eased by a tenth: what changes nothing when dropped changes nothing when eased."""
+    questions = found.questions
+    known = {(change.spec.what, change.spec.model): effect for change, effect in found.gone}
+    for change in softer:
+        effect = questions.inherited(known[change.spec.what, change.spec.model])
+        found.softer.append((change, effect or questions.effect(change.apply, eases=True)))
+
+
+def _deepen(found: _Found) -> None:
+    """All levels, with the time left over, where only the first was planned."""
+    questions = found.questions
+
+    def again(entries: list[tuple[Change, Comparison]]) -> None:
+        places = [place for place, (_, effect) in enumerate(entries) if questions.shallow(effect)]
+        if not places or questions.planner.left < questions.effort_s:
+            return
+        looks = settle(questions, [entries[place][0] for place in places], deep=True)
+        for place, look in zip(places, looks, strict=True):
+            change, effect = entries[place]
+            if look.effect not in UNSETTLED or (look.level or 0) > (effect.level or 0):
+                entries[place] = change, look
+
+    again(found.gone)
+    again(found.more)
+    settled = {(change.spec.what, change.spec.model): effect for change, effect in found.gone}
+    for place, (change, _) in enumerate(found.softer):
+        whole = settled[change.spec.what, change.spec.model]
+        if whole.effect == "same":
+            found.softer[place] = change, whole
+    again(found.softer)
+
+
+def _told(found: _Found, begun: float) -> PlanExplanation:
+    """The answers as the explanation's values."""
+    questions, places = found.questions, ranks(found.outcome)
+
+    def told(change: Change, effect: Comparison) -> ChangeEffect:
+        stands = places.get(change.spec.model or "", 0) if len(questions.before.values) > 1 else 0
+        return change_effect(change.spec, effect, questions.before, stands, negated=questions.negated)
+
+    capacity = [(told(change, effect), effect) for change, effect in found.more]
+    limits = [(told(change, effect), effect) for change, effect in found.gone]
     changes = (
         *(change for change, _ in capacity),
-        *(told(change, found) for (change, _), found in zip(fewer, shrunk, strict=True)),
-        *(told(change, found) for change, found in zip(softer, looser, strict=True)),
+        *(told(change, effect) for change, effect in (*found.fewer, *found.softer)),
     )
-    reasons = tuple(_reason(item, tried.get((item.gpu, item.reason.layout))) for item in layouts)
+    trials = {(item.gpu, item.reason.layout): told(change, effect) for item, change, effect in found.trials}
+    reasons = tuple(_reason(item, trials.get((item.gpu, item.reason.layout))) for item in found.layouts)
     effects = [*changes, *(change for change, _ in limits), *(r.trial for r in reasons if r.trial)]
-    complete = all(item.effect not in ("open", "not_examined") for item in effects) and all(
-        reason.reason != "not_examined" for reason in reasons
+    complete = bool(capacity) and all(item.effect not in UNSETTLED for item in effects)
+    return PlanExplanation(
+        bindings(questions.request, found.outcome, questions.before, capacity, limits),
+        changes,
+        reasons,
+        found.steps,
+        time.perf_counter() - begun,
+        complete and all(reason.reason != "not_examined" for reason in reasons),
     )
-    models = bindings(request, outcome, questions.before, capacity, limits)
-    return PlanExplanation(models, changes, reasons, steps, time.perf_counter() - begun, complete)
 
 
 def _tightened(before: Levels, bound: float, *, negated: bool) -> Levels:

@@ -23,19 +23,21 @@ from torchsplit_core.values import (
 from torchsplit_core.values.plan_explanation import LimitKind
 
 
-def settle(questions: Questions, changes: Sequence[Change]) -> list[Comparison]:
+def settle(questions: Questions, changes: Sequence[Change], *, deep: bool = False) -> list[Comparison]:
     """The effect of each change alone, in the order given: together first, then halves, then one by one."""
     if not changes:
         return []
     if not questions.planner.left:
         return [NOT_EXAMINED] * len(changes)
+    if questions.hopeless:
+        return [questions.effect(change.apply, eases=True) for change in changes]
 
     def all_of(request: PlanRequest) -> PlanRequest:
         for change in changes:
             request = change.apply(request)
         return request
 
-    found = questions.effect(all_of, eases=True)
+    found = questions.effect(all_of, eases=True, deep=deep)
     if len(changes) == 1:
         return [found]
     inherited = questions.inherited(found)
@@ -43,7 +45,7 @@ def settle(questions: Questions, changes: Sequence[Change]) -> list[Comparison]:
         return [inherited] * len(changes)
     questions.expected += 2
     half = len(changes) // 2
-    return settle(questions, changes[:half]) + settle(questions, changes[half:])
+    return settle(questions, changes[:half], deep=deep) + settle(questions, changes[half:], deep=deep)
 
 
 def ranks(outcome: PlanOutcome) -> dict[str, int]:

@@ -13,6 +13,9 @@ from torchsplit_core.values import Objective, PlanRequest
 LEAST_SHARE_S = 0.4
 """A question gets as much, even if a later one then gets none: a few answers are worth more than many open."""
 
+MOST_FAILURES = 2
+"""So many questions in a row without any level proven in time, and the others get bounds alone."""
+
 BOUND_S = 0.5
 """Most seconds for a bound by linear relaxation; it takes milliseconds."""
 
@@ -31,7 +34,8 @@ class Questions:
     planner: Planner
     effort_s: float
     expected: int = 1
-    answered: dict[PlanRequest, Levels | None] = field(default_factory=dict)
+    _answered: dict[PlanRequest, Levels | None] = field(default_factory=dict)
+    _failures: int = 0
 
     @property
     def negated(self) -> bool:
@@ -43,22 +47,42 @@ class Questions:
         left = self.planner.left
         return relaxed(request, min(BOUND_S, left)) if left else None
 
-    def effect(self, apply: Apply, *, eases: bool) -> Comparison:
-        """What a change does, that only eases the request or only restricts it."""
+    def effect(self, apply: Apply, *, eases: bool, deep: bool = False) -> Comparison:
+        """What a change does, that only eases the request or only restricts it.
+
+        `deep` plans every level whatever it takes, for a second look with the time left over.
+        """
         if not self.planner.left:
             return NOT_EXAMINED
         asked = apply(main_part(self.request))
-        share = self._share()
-        if asked in self.answered:
-            return compare(self.before, self.answered[asked], eases=eases)
-        thorough = self.request.objective.kind != "leximin" or self.effort_s <= share
-        levels = self.planner.levels(asked if thorough else first_level(asked), share, eases=eases)
-        if levels is not None and levels.feasible and levels.proven == 0:
-            if self.request.objective.kind == "leximin" and thorough:
+        if asked in self._answered and not deep:
+            return compare(self.before, self._answered[asked], eases=eases)
+        share = max(self._share(), 2 * self.effort_s) if deep else self._share()
+        leximin = self.request.objective.kind == "leximin"
+        thorough = deep or not leximin or self.effort_s <= share
+        levels = None
+        if self._failures < MOST_FAILURES:
+            levels = self.planner.levels(asked if thorough else first_level(asked), share, eases=eases)
+            if levels is not None and levels.proven == 0 and leximin and thorough and not deep:
                 levels = self.planner.levels(first_level(asked), share, eases=eases) or levels
-            levels = self._bounded(asked, levels)
-        self.answered[asked] = levels
+            settled = levels is not None and (levels.proven > 0 or not levels.feasible)
+            self._failures = 0 if settled else self._failures + 1
+        if levels is None or (levels.feasible and levels.proven == 0):
+            levels = self._bounded(asked, levels, eases=eases)
+        self._answered[asked] = levels
         return compare(self.before, levels, eases=eases)
+
+    @property
+    def hopeless(self) -> bool:
+        """Whether the planner is no longer asked, because it does not answer in the shares there are."""
+        return self._failures >= MOST_FAILURES
+
+    def shallow(self, found: Comparison) -> bool:
+        """Whether a second look at all levels could tell more than this one, of the first level, does."""
+        partial = found.after is not None and len(found.after.values) < len(self.before.values)
+        return (
+            partial and found.effect in ("open", "better") and bool(found.level or found.effect == "better")
+        )
 
     def inherited(self, found: Comparison) -> Comparison | None:
         """What the effect of dropping much says of dropping or easing less; None where that must be asked.
@@ -68,8 +92,7 @@ class Questions:
         """
         if found.effect == "same":
             return found
-        shallow = found.after is not None and len(found.after.values) < len(self.before.values)
-        if found.effect == "open" and found.level and shallow:
+        if found.effect == "open" and self.shallow(found):
             return replace(found, value_after=found.value_before)
         return None
 
@@ -82,12 +105,15 @@ class Questions:
         self.expected -= 1
         return max(share, LEAST_SHARE_S)
 
-    def _bounded(self, asked: PlanRequest, levels: Levels) -> Levels:
-        """With the relaxation's bound of the first level where that is tighter."""
-        found = self.bound(asked) if levels.proven == 0 else None
-        if found is None:
+    def _bounded(self, asked: PlanRequest, levels: Levels | None, *, eases: bool) -> Levels | None:
+        """With the relaxation's bound of the first level where that is tighter, or where nothing else is known."""
+        found = self.bound(asked)
+        if found is None or (levels is None and not eases):
             return levels
         limit = -found.bound if self.negated else found.bound
+        if levels is None:
+            # The plan itself is one of the easier request too.
+            return Levels(self.before.values[:1], bound=limit)
         return replace(levels, bound=limit if levels.bound is None else min(limit, levels.bound))
 
 

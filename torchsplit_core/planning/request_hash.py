@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Hashable
 from dataclasses import fields
 from functools import lru_cache
 from typing import Any
@@ -34,5 +33,4 @@ def _canonical(value: Any) -> Any:
         return float(value)
     if isinstance(value, list | tuple):
         return [_canonical(item) for item in value]
-    kind: Hashable = type(value)
-    return {name: _canonical(getattr(value, name)) for name in _names(kind)}
+    return {name: _canonical(getattr(value, name)) for name in _names(type(value))}  # type: ignore[arg-type]

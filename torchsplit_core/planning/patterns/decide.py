@@ -138,6 +138,11 @@ class PatternSearch:
                 least = min(least, slowest / float(self.demands.units[model]))
         return min([least, *(float(cap) for cap in self.demands.caps)])
 
+    def linear_costs(self) -> Vector:
+        """What a level of 1 costs each model at least, at the last prices and with divisible slices."""
+        cheapest = [float(mine.unit_costs(self.prices).min(initial=np.inf)) for mine in self.options]
+        return np.where(np.isfinite(cheapest), cheapest, 0.0) * self.demands.units
+
     def _blocked(self, question: Question) -> bool:
         """Whether more models than allowed cannot reach a level at all."""
         allowed = (0, *question.allowed)

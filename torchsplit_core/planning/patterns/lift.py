@@ -11,6 +11,8 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
+import numpy as np
+
 from torchsplit_core.planning.patterns.decide import Answer, PatternSearch, Plan, Question
 from torchsplit_core.planning.patterns.fill import fill
 
@@ -70,13 +72,31 @@ def lift(
         found.bounds.append(max(bound, found.levels[k]))
         if found.proven == k and bound <= found.levels[k] * (1 + 2 * STEP):
             found.proven = k + 1
-    open_level = found.proven
-    if open_level < count and found.bounds[open_level] >= ceilings[open_level] > found.levels[open_level]:
-        # Time ran out before anything bounded the level the outcome speaks of.
-        until = max(deadline, time.perf_counter() + BOUND_S)
-        bound = _price_bound(search, found.levels, open_level, ceilings[open_level], until)
-        found.bounds[open_level] = max(bound, found.levels[open_level])
+    _bound_open_level(search, found, ceilings, deadline)
     return found
+
+
+def _bound_open_level(search: PatternSearch, found: Lifted, ceilings: list[float], deadline: float) -> None:
+    """A bound of the first level that is not proven, where time ran out before the search had one."""
+    k = found.proven
+    if k >= len(found.bounds) or found.bounds[k] < ceilings[k] or found.levels[k] >= ceilings[k]:
+        return
+    until = max(deadline, time.perf_counter() + BOUND_S)
+    priced = _price_bound(search, found.levels, k, ceilings[k], until)
+    found.bounds[k] = max(min(priced, _linear_bound(search, found.levels, k)), found.levels[k])
+
+
+def _linear_bound(search: PatternSearch, levels: list[float], k: int) -> float:
+    """How high level k can be at the last prices with divisible slices, the levels before it kept.
+
+    The k models below it are at best the dearest, the very dearest at the lowest level.
+    """
+    costs = search.linear_costs()
+    dearest = np.sort(costs)[::-1]
+    spent = float(dearest[:k] @ np.array(levels[:k]))
+    rest = float(dearest[k:].sum())
+    worth = search.supply.worth(search.prices)
+    return (worth - spent) / rest * (1 + 1e-9) if rest > 0 else float("inf")
 
 
 def _raise(search: PatternSearch, found: Lifted, k: int, ceiling: float, deadline: float) -> float:
