@@ -1,80 +1,101 @@
-"""Pooled shares onto concrete slices: whole slices first, then the remainders where they fit.
+"""Pooled shares onto concrete slices, in a chain, and then as fair as those tenants can be.
 
-Without limits that tie a slice together (memory of co-tenants, least shares, most tenants)
-nothing is lost: slices of one profile are alike, and a remainder may be split over two. With
-them this is a heuristic, and the caller compares what it gives with the bound.
+Whole slices first. What is left of each model is strung together: a slice is filled up, and a
+remainder that does not fit goes on in the next slice, so most slices have two tenants and every
+model can give to or take from its neighbours. On each slice the next tenant is the one with the
+most memory that still fits, which puts small models between large ones. Without limits that tie
+a slice together nothing is lost; with them the linear program of share_program.py spreads the
+loss over all models of the chain. The caller compares what comes out with the bound.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
 
 from torchsplit_core.planning.disaggregate import Bench, Slot, lay_out
 from torchsplit_core.planning.expand import Choice, Problem
+from torchsplit_core.planning.share_program import Share, ShareProgram
 from torchsplit_core.planning.solution import NOTHING
 
 CLOSE = 1e-9
 """Shares closer than this are equal."""
 
+SHRINK = (0.0, 0.0003, 0.001, 0.003, 0.01, 0.03, 0.1, 0.25)
+"""Parts by which all shares are reduced in turn until every model finds its place."""
+
+
+@dataclass
+class _Item:
+    """What is left of a choice to be seated, and the least share of any piece."""
+
+    choice: Choice
+    amount: float
+    floor: float
+
 
 def pack(
     problem: Problem, layouts: Mapping[tuple[int, int], int], amounts: Sequence[tuple[Choice, float]]
 ) -> Bench | None:
-    """Seat pooled shares; None where a model loses a stage, or its demand, on the way.
+    """Seat pooled shares; None where a model loses a stage, or its minimum, on the way.
 
     Memory, least shares under latency limits and the most tenants of a slice are kept to.
     """
-    bench = lay_out(problem, layouts)
-    least = _least_shares(problem, [choice for choice, _ in amounts])
-    wanted: dict[tuple[int, str], list[tuple[float, float, Choice]]] = {}
-    for choice, amount in amounts:
-        floor = least.get((choice.model, choice.variant), 0.0)
-        wanted.setdefault((choice.group, choice.profile), []).append((amount, floor, choice))
-    for key, items in wanted.items():
-        slots = [slot for slot in bench.slots if (slot.group, slot.profile) == key]
-        rest = []
-        for amount, floor, choice in items:
-            whole = int(amount + CLOSE)
-            for slot in [slot for slot in slots if not slot.tenants][:whole]:
-                slot.tenants.append((choice, 1.0))
-            if amount - whole > NOTHING:
-                rest.append((amount - whole, floor, choice))
-        for amount, floor, choice in sorted(rest, key=lambda item: (-item[2].memory_gib, -item[0])):
-            _seat(problem, slots, amount, floor, choice)
-    return bench if _keeps_demands(problem, bench) else None
+    least = least_shares(problem, [choice for choice, _ in amounts])
+    bench = None
+    for part in SHRINK:
+        bench = lay_out(problem, layouts)
+        if _seat_all(problem, bench, amounts, least, 1 - part):
+            break
+    return even_out(problem, bench) if bench is not None else None
 
 
-def _seat(problem: Problem, slots: list[Slot], amount: float, floor: float, choice: Choice) -> None:
-    """Seat a remainder on the fullest slice that takes it whole, or else in pieces, fullest first."""
-    able = [slot for slot in slots if _welcome(problem, slot, choice)]
-    whole = [slot for slot in able if slot.free + CLOSE >= max(amount, floor)]
-    if whole:
-        tightest = min(whole, key=lambda slot: (not slot.tenants, slot.free))
-        tightest.tenants.append((choice, min(max(amount, floor), max(slot.free for slot in whole))))
-        return
-    for slot in sorted(able, key=lambda slot: slot.free):
-        piece = min(amount, slot.free)
-        if piece > NOTHING and piece + CLOSE >= floor:
-            slot.tenants.append((choice, piece))
-            amount -= piece
-        if amount <= NOTHING:
-            return
+def even_out(problem: Problem, bench: Bench) -> Bench | None:
+    """The same tenants with their fairest shares; None where a minimum cannot be met with them."""
+    seats = [(number, choice) for number, slot in enumerate(bench.slots) for choice, _ in slot.tenants]
+    used = {(choice.model, choice.variant) for _, choice in seats}
+    cases = [case for case in problem.cases if (case.model, case.variant) in used]
+    if len({case.model for case in cases}) < len(cases):
+        return None
+    for case in cases:
+        stages = {c.stage for _, c in seats if (c.model, c.variant) == (case.model, case.variant)}
+        if len(stages) < case.stages:
+            return None
+    place = {(case.model, case.variant): number for number, case in enumerate(cases)}
+    least = least_shares(problem, [choice for _, choice in seats])
+    shares = [
+        Share(
+            place[choice.model, choice.variant],
+            choice.stage,
+            slot,
+            choice.point.throughput_rps,
+            least.get((choice.model, choice.variant), 0.0),
+        )
+        for slot, choice in seats
+    ]
+    if not shares:
+        return None if any(spec.min_throughput_rps for spec in problem.request.models) else bench
+    program = ShareProgram(
+        problem.request.models, [case.model for case in cases], shares, np.ones(len(bench.slots))
+    )
+    if program.rise() is None:
+        return None
+    for slot in bench.slots:
+        slot.tenants = []
+    for (number, choice), part in zip(seats, program.amounts().tolist(), strict=True):
+        if part > NOTHING:
+            bench.slots[number].tenants.append((choice, part))
+    for slot in bench.slots:
+        # The program keeps sums only to its tolerance.
+        total = sum(part for _, part in slot.tenants)
+        if total > 1:
+            slot.tenants = [(choice, part / total) for choice, part in slot.tenants]
+    return bench
 
 
-def _welcome(problem: Problem, slot: Slot, choice: Choice) -> bool:
-    """Whether memory and the most tenants allow one more on this slice."""
-    request = problem.request
-    if request.max_tenants_per_slice is not None and len(slot.tenants) >= request.max_tenants_per_slice:
-        return False
-    if request.objective.memory_violation_penalty is not None:
-        # Excess costs a penalty: leave that weighing to the exact model.
-        limit = max(problem.capacity_gib[problem.groups[slot.group].type, slot.profile], choice.memory_gib)
-    else:
-        limit = problem.capacity_gib[problem.groups[slot.group].type, slot.profile]
-    return sum(other.memory_gib for other, _ in slot.tenants) + choice.memory_gib <= limit + CLOSE
-
-
-def _least_shares(problem: Problem, used: Sequence[Choice]) -> Mapping[tuple[int, int], float]:
+def least_shares(problem: Problem, used: Sequence[Choice]) -> Mapping[tuple[int, int], float]:
     """For each variant in use Λ / (limit − transfer), Λ over the points in use."""
     longest: dict[tuple[int, int, int], float] = {}
     for choice in used:
@@ -88,22 +109,69 @@ def _least_shares(problem: Problem, used: Sequence[Choice]) -> Mapping[tuple[int
     return least
 
 
-def _keeps_demands(problem: Problem, bench: Bench) -> bool:
-    """Whether every variant in use has all its stages, and every minimum is met."""
-    rates: dict[tuple[int, int, int], float] = {}
-    for slot in bench.slots:
-        for choice, share in slot.tenants:
-            key = (choice.model, choice.variant, choice.stage)
-            rates[key] = rates.get(key, 0.0) + share * choice.point.throughput_rps
-    reached = [0.0] * len(problem.request.models)
-    for case in problem.cases:
-        stages = [rates.get((case.model, case.variant, stage)) for stage in range(case.stages)]
-        if all(stage is None for stage in stages):
-            continue
-        if any(stage is None for stage in stages):
-            return False
-        reached[case.model] += min(stage or 0.0 for stage in stages)
-    return all(
-        rate >= (spec.min_throughput_rps or 0.0) * (1 - CLOSE)
-        for spec, rate in zip(problem.request.models, reached, strict=True)
-    )
+def _seat_all(
+    problem: Problem,
+    bench: Bench,
+    amounts: Sequence[tuple[Choice, float]],
+    least: Mapping[tuple[int, int], float],
+    scale: float,
+) -> bool:
+    """Seat every pool's items; False where some have no place (the others are seated all the same)."""
+    wanted: dict[tuple[int, str], list[_Item]] = {}
+    for choice, amount in amounts:
+        floor = least.get((choice.model, choice.variant), 0.0)
+        item = _Item(choice, amount * scale, floor)
+        wanted.setdefault((choice.group, choice.profile), []).append(item)
+    seated = True
+    for key, items in wanted.items():
+        slots = [slot for slot in bench.slots if (slot.group, slot.profile) == key]
+        for item in items:
+            for slot in [slot for slot in slots if not slot.tenants][: int(item.amount + CLOSE)]:
+                slot.tenants.append((item.choice, 1.0))
+                item.amount -= 1.0
+        rest = [item for item in items if item.amount > NOTHING]
+        rest.sort(key=lambda item: (-item.choice.memory_gib, -item.amount))
+        seated = _string(problem, [slot for slot in slots if not slot.tenants], rest) and seated
+    return seated
+
+
+def _string(problem: Problem, slots: Sequence[Slot], items: list[_Item]) -> bool:
+    """String the items through the slots; whether all found their place."""
+    carried: _Item | None = None
+    for slot in slots:
+        if carried is not None:
+            piece = min(1.0, max(carried.amount, carried.floor))
+            slot.tenants.append((carried.choice, piece))
+            carried = None
+        while items and slot.free > CLOSE:
+            item = next((one for one in items if _welcome(problem, slot, one)), None)
+            if item is None:
+                break
+            items.remove(item)
+            piece = min(slot.free, max(item.amount, item.floor))
+            rest = item.amount - piece
+            if rest > NOTHING:
+                # Both pieces must be large enough.
+                if rest < item.floor and item.amount - item.floor >= item.floor:
+                    piece = item.amount - item.floor
+                carried = _Item(item.choice, item.amount - piece, item.floor)
+            slot.tenants.append((item.choice, piece))
+            if carried is not None:
+                break
+    return not items and carried is None
+
+
+def _welcome(problem: Problem, slot: Slot, item: _Item) -> bool:
+    """Whether free share, memory and the most tenants allow the item on this slice."""
+    request, choice = problem.request, item.choice
+    if slot.free + CLOSE < item.floor:
+        return False
+    if any(other is choice for other, _ in slot.tenants):
+        return False
+    if request.max_tenants_per_slice is not None and len(slot.tenants) >= request.max_tenants_per_slice:
+        return False
+    limit = problem.capacity_gib[problem.groups[slot.group].type, slot.profile]
+    if request.objective.memory_violation_penalty is not None:
+        # Excess costs a penalty: leave that weighing to the exact model.
+        limit = max(limit, choice.memory_gib)
+    return sum(other.memory_gib for other, _ in slot.tenants) + choice.memory_gib <= limit + CLOSE
