@@ -182,7 +182,9 @@ def _request(options: argparse.Namespace) -> int:
 
 def _plan(options: argparse.Namespace) -> int:
     _, request = read_file(options.request, expected="torchsplit.plan_request")
-    outcome = _with_progress(lambda progress: workflow.plan(request, progress=progress))
+    outcome = _with_progress(
+        lambda progress: workflow.plan(request, explain=options.explain, progress=progress)
+    )
     _hand_over(outcome, options)
     objective = outcome.objective
     print(f"{outcome.status}: {objective.kind} {_figure(objective.value)}", end="", file=sys.stderr)
@@ -198,6 +200,12 @@ def _plan(options: argparse.Namespace) -> int:
         print(f"warning: {warning}", file=sys.stderr)
     for conflict in outcome.conflicts:
         print(f"conflict: {conflict.message}", file=sys.stderr)
+    if outcome.explanation is not None:
+        for model in outcome.explanation.models:
+            binding = ", ".join(limit.kind for limit in model.limits if limit.binds) or "nothing on its own"
+            unsure = sum(limit.binds is None for limit in model.limits)
+            more = f" ({unsure} not proven)" if unsure else ""
+            print(f"binds {model.model}: {binding}{more}", file=sys.stderr)
     return EXIT_OF_STATUS[outcome.status]
 
 
@@ -360,6 +368,11 @@ def _parser() -> argparse.ArgumentParser:
         "plan", _plan, "choose layouts, slices and shares; the outcome is verified and carries its bound"
     )
     made.add_argument("request")
+    made.add_argument(
+        "--explain",
+        action="store_true",
+        help="add what binds each model, what changes would bring and why no other layout (at most 5 s more)",
+    )
     output(made)
 
     made = command("deploy", _deploy, "write the files that bring a plan onto GPUs")

@@ -40,6 +40,8 @@ DOOR_DEMAND_RPS = 100.0
 """What the second door asks for each sample model until the user says otherwise."""
 DOOR_LATENCY_MS = 200.0
 """And the longest one batch may take: without a limit the planner would take the largest batch for little more."""
+EXPLAIN_JOB_S = 20.0
+"""Seconds a page spends on the explanation of a plan: it shows how far it is, and can be cancelled."""
 FIRST_LOOK_S = 0.5
 """Seconds after which a page gets a verified plan; its proof follows."""
 
@@ -139,11 +141,20 @@ def partition(
     return replace(outcome, source=source)
 
 
-def plan(request: PlanRequest, *, progress: Progress = ignore_progress) -> PlanOutcome:
-    """The verified outcome of a plan request. Raises InputFault for a request that makes no sense."""
+def plan(request: PlanRequest, *, explain: bool = False, progress: Progress = ignore_progress) -> PlanOutcome:
+    """The verified outcome of a plan request. Raises InputFault for a request that makes no sense.
+
+    `explain` adds to a plan what binds each model, what changes would bring and why no other layout.
+    """
     from torchsplit_core.planning import plan as solve
 
-    return solve(request, progress=progress)
+    if not explain:
+        return solve(request, progress=progress)
+    from torchsplit_core.planning.insight import explain_plan
+
+    outcome = solve(request, progress=lambda share, text: progress(0.7 * share, text))
+    found = explain_plan(request, outcome, progress=lambda share, text: progress(0.7 + 0.3 * share, text))
+    return replace(outcome, explanation=found)
 
 
 def deploy(outcome: PlanOutcome, directory: Path, formats: Sequence[str] | None = None) -> tuple[Path, ...]:
@@ -227,6 +238,21 @@ def plan_job(workspace: Workspace, parameters: dict[str, Any], progress: Progres
     if request_hash(workspace.get("plan_request", name)) == digest:
         workspace.put("plan", name, outcome)
     return {"plan": name, "status": outcome.status}
+
+
+def explain_job(workspace: Workspace, parameters: dict[str, Any], progress: Progress) -> dict[str, Any]:
+    """Explain the stored plan of the stored request `request`; the plan gets the explanation under its name."""
+    from torchsplit_core.planning.insight import explain_plan
+
+    name = str(parameters["request"])
+    request: PlanRequest = workspace.get("plan_request", name)
+    outcome: PlanOutcome = workspace.get("plan", name)
+    deadline = time.perf_counter() + EXPLAIN_JOB_S
+    found = explain_plan(request, outcome, deadline, progress=progress)
+    # A plan that was made while this ran is another plan: it keeps its place, unexplained.
+    if found is not None and workspace.get("plan", name) == outcome:
+        workspace.put("plan", name, replace(outcome, explanation=found))
+    return {"plan": name, "complete": found is not None and found.complete}
 
 
 def samples_job(workspace: Workspace, parameters: dict[str, Any], progress: Progress) -> dict[str, Any]:

@@ -166,6 +166,8 @@ def write_text(value: Any) -> str:
         data = model_class.model_validate(plain).model_dump(by_alias=True)
         if name == "torchsplit.plan":
             _drop_unused_demand_keys(data)
+            if data["explanation"] is None:
+                del data["explanation"]
     return json.dumps(data, indent=1, ensure_ascii=False, allow_nan=False) + "\n"
 
 

@@ -202,6 +202,83 @@ class RelaxationFile(Strict):
     new: Annotated[Finite, Field(alias="to")]
 
 
+class ChangeEffectFile(Strict):
+    what: Literal[
+        "gpu",
+        "layout",
+        "min_throughput_rps",
+        "max_latency_ms",
+        "memory",
+        "colocation",
+        "max_tenants_per_slice",
+        "cap_at_demand",
+    ]
+    effect: Literal["better", "same", "worse", "infeasible", "open", "not_examined"]
+    old: Annotated[Finite | None, Field(alias="from")] = None
+    new: Annotated[Finite | None, Field(alias="to")] = None
+    level: Count | None = None
+    value_before: Finite | None = None
+    bound_before: Finite | None = None
+    value_after: Finite | None = None
+    bound_after: Finite | None = None
+    proven: bool = False
+    model: str | None = None
+    models: list[str] = []
+    gpu_type: str | None = None
+    gpu_id: str | None = None
+    layout: list[Name] = []
+
+
+class ModelLimitFile(Strict):
+    kind: Literal[
+        "capacity",
+        "min_throughput_rps",
+        "max_latency_ms",
+        "memory",
+        "colocation",
+        "max_tenants_per_slice",
+        "cap_at_demand",
+        "no_admissible_point",
+        "objective",
+    ]
+    binds: bool | None
+    change: ChangeEffectFile | None = None
+
+
+class ModelBindingFile(Strict):
+    model: Name
+    level: Count
+    normalised: NonNegative
+    limits: list[ModelLimitFile]
+
+
+class LayoutReasonFile(Strict):
+    gpu_type: Name
+    gpu_id: Name
+    layout: list[Name]
+    reason: Literal["no_use", "dominated", "tried", "not_examined"]
+    dominated_by: list[Name] = []
+    matching: list[Annotated[list[Name], Field(min_length=2, max_length=2)]] = []
+    trial: ChangeEffectFile | None = None
+
+
+class PriceStepFile(Strict):
+    step: Literal["relaxed", "pooled", "packed", "shared", "whole_slices", "plan"]
+    value: Finite | None
+    bound: Finite | None
+    loss: NonNegative | None
+    proven: bool
+
+
+class PlanExplanationFile(Strict):
+    models: list[ModelBindingFile]
+    changes: list[ChangeEffectFile]
+    layouts: list[LayoutReasonFile]
+    steps: list[PriceStepFile]
+    seconds: NonNegative
+    complete: bool
+
+
 class StatisticsFile(Strict):
     build_s: NonNegative
     solve_s: NonNegative
@@ -222,6 +299,7 @@ class PlanOutcomeFile(Strict):
     least_relaxation: list[RelaxationFile] | None = None
     warnings: list[str] = []
     statistics: StatisticsFile
+    explanation: PlanExplanationFile | None = None
 
 
 class PartitionNodeFile(Strict):

@@ -51,7 +51,7 @@ RESERVE_S = 0.25
 """Most seconds kept for what follows the last answer."""
 
 MOST_LAYOUTS = 4
-"""Layouts to try by planning with them, the most valuable first."""
+"""Layouts to try by planning with them, the most valuable first; more of them with the time left over."""
 
 UNSETTLED = ("open", "not_examined")
 
@@ -116,7 +116,8 @@ def _ask(questions: Questions, outcome: PlanOutcome, progress: Progress) -> _Fou
         outcome,
         unused_layouts(request, outcome, relaxation) if questions.planner.left else [],
     )
-    tries = [item for item in found.layouts if item.open][:MOST_LAYOUTS]
+    open_layouts = [item for item in found.layouts if item.open]
+    tries = open_layouts[:MOST_LAYOUTS]
     more, fewer, softer = one_more(request), one_fewer(request), eased(request)
     # The worst-served models come first: they are asked about most.
     gone = sorted(drops(request), key=lambda change: places.get(change.spec.model or "", 0))
@@ -140,6 +141,8 @@ def _ask(questions: Questions, outcome: PlanOutcome, progress: Progress) -> _Fou
     found.steps = price_steps(questions, outcome, relaxation)
     progress(0.9, "A second look at what is still open")
     _deepen(found)
+    rest = open_layouts[MOST_LAYOUTS:]
+    found.trials += [(item, *_try(questions, outcome, item)) for item in rest if questions.planner.left]
     return found
 
 
@@ -174,6 +177,11 @@ def _deepen(found: _Found) -> None:
         if whole.effect == "same":
             found.softer[place] = change, whole
     again(found.softer)
+    for place, (item, change, effect) in enumerate(found.trials):
+        if questions.shallow(effect) and questions.planner.left > questions.effort_s:
+            look = questions.effect(change.apply, eases=False, deep=True)
+            if look.effect not in UNSETTLED:
+                found.trials[place] = item, change, look
 
 
 def _told(found: _Found, begun: float) -> PlanExplanation:
