@@ -16,7 +16,7 @@ from torchsplit_core.planning.expand import Problem
 from torchsplit_core.planning.patterns.decide import Demands, PatternSearch, Plan
 from torchsplit_core.planning.patterns.lift import Lifted, lift
 from torchsplit_core.planning.patterns.options import Option, Options, options_of
-from torchsplit_core.planning.patterns.supply import Supply, supply_of
+from torchsplit_core.planning.patterns.supply import Supply, Vector, supply_of
 from torchsplit_core.values import Progress
 
 
@@ -34,8 +34,13 @@ class Counted:
     proven: int = 0
 
 
-def count_patterns(problem: Problem, deadline: float, progress: Progress) -> Counted | None:
-    """The fairest whole-slice plan found before `deadline`; None where patterns do not apply."""
+def count_patterns(
+    problem: Problem, deadline: float, progress: Progress, eased: Mapping[int, float] | None = None
+) -> Counted | None:
+    """The fairest whole-slice plan found before `deadline`; None where patterns do not apply.
+
+    `eased` multiplies what a level of 1 asks of a model (by its place); bounds then speak of those levels.
+    """
     request = problem.request
     gamma = request.objective.memory_violation_penalty
     pays = bool(gamma) and any(choice.excess_gib > 0 for choice in problem.choices)
@@ -46,7 +51,8 @@ def count_patterns(problem: Problem, deadline: float, progress: Progress) -> Cou
     if options is None or not len(supply.pools):
         return None
     start = 1.0 / np.maximum(supply.most, 1)
-    search = PatternSearch(supply, options, _demands(problem, supply, options), start)
+    scale = np.array([(eased or {}).get(index, 1.0) for index in range(len(request.models))])
+    search = PatternSearch(supply, options, _demands(problem, supply, options, scale), start)
     count = len(request.models) if request.objective.kind == "leximin" else 1
     lifted = lift(search, count, deadline, lambda part: progress(part, "Raising the worst-served models"))
     if lifted.infeasible:
@@ -57,9 +63,9 @@ def count_patterns(problem: Problem, deadline: float, progress: Progress) -> Cou
     return _counted(supply, options, lifted, lifted.plan, status)
 
 
-def _demands(problem: Problem, supply: Supply, options: tuple[Options, ...]) -> Demands:
+def _demands(problem: Problem, supply: Supply, options: tuple[Options, ...], scale: Vector) -> Demands:
     models = problem.request.models
-    units = np.array([spec.weight * spec.demand_rps for spec in models])
+    units = np.array([spec.weight * spec.demand_rps for spec in models]) * scale
     minima = np.array([spec.min_throughput_rps or 0.0 for spec in models])
     caps = np.array([spec.demand_rps if spec.cap_at_demand else float("inf") for spec in models]) / units
     whole = np.array([max((_alone(supply, option) for option in mine.all), default=0.0) for mine in options])
