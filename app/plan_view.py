@@ -7,7 +7,7 @@ import html
 import pandas as pd
 import streamlit as st
 
-from app import frame, navigation, plan_editor, request_edit, scenario
+from app import explain_view, frame, navigation, plan_editor, request_edit, scenario
 from app.charts.slice_map import fleet_svg, slice_table
 from app.components.picture import picture
 from app.frame import table_html
@@ -134,6 +134,7 @@ def _outcome(workspace: Workspace, name: str, request: PlanRequest | None, plan:
     with st.container(border=True):
         st.header("What each model gets", anchor=False)
         st.html(_models_table(plan, request, colours))
+    explain_view.show(workspace, name, request, plan)
 
 
 def _infeasible(workspace: Workspace, name: str, request: PlanRequest | None, plan: PlanOutcome) -> None:

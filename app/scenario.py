@@ -14,6 +14,7 @@ from torchsplit_core.values import InputFault, PlanOutcome, PlanRequest, Profile
 
 PLAN_JOB = "torchsplit_core.workflow:plan_job"
 SAMPLES_JOB = "torchsplit_core.workflow:samples_job"
+EXPLAIN_JOB = "torchsplit_core.workflow:explain_job"
 
 
 def name(workspace: Workspace) -> str | None:
@@ -84,3 +85,8 @@ def start_plan(workspace: Workspace, scenario: str) -> str:
                 jobs.cancel(workspace, status.id)
     choose(workspace, scenario)
     return jobs.start(workspace, f"Plan {scenario}", PLAN_JOB, {"request": scenario})
+
+
+def start_explain(workspace: Workspace, scenario: str) -> str:
+    """Explain the stored plan in a job of its own. Its job id."""
+    return jobs.start(workspace, f"Explain {scenario}", EXPLAIN_JOB, {"request": scenario})

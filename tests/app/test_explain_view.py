@@ -1,0 +1,165 @@
+"""The explanation on the Plan page: asked for by a button, made by a job, shown with what is proven."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any
+
+import pytest
+from app_values import plan, request
+from streamlit.testing.v1 import AppTest
+
+from app import explain_words as words
+from app.numbers import THIN
+from torchsplit_core import jobs, workflow
+from torchsplit_core.planning import insight
+from torchsplit_core.storage import Workspace
+from torchsplit_core.values import (
+    ChangeEffect,
+    FleetEntry,
+    LayoutReason,
+    ModelBinding,
+    ModelLimit,
+    PlanExplanation,
+    PriceStep,
+    ignore_progress,
+)
+
+Open = Callable[..., AppTest]
+
+
+def texts(page: AppTest) -> str:
+    """All text of a page, tables included."""
+    kinds = ("markdown", "header", "subheader", "caption", "html")
+    found = []
+    for element in (item for kind in kinds for item in page.get(kind)):
+        proto = getattr(element, "proto", None)
+        found.append(str(getattr(proto, "body", "")) or str(getattr(element, "value", "")))
+    return "\n".join(found).replace("\\", "").replace(THIN, " ")
+
+
+@pytest.fixture
+def planned(workspace: Workspace) -> Workspace:
+    """A workspace with a request and its true plan."""
+    workspace.put("plan_request", "review", request())
+    workspace.put("plan", "review", workflow.plan(request()))
+    workspace.set_setting("scenario", "review")
+    return workspace
+
+
+def test_the_button_starts_a_job(page: Open, planned: Workspace, monkeypatch: pytest.MonkeyPatch) -> None:
+    started: list[tuple[str, dict[str, Any]]] = []
+
+    def start(workspace: Workspace, title: str, target: str, parameters: dict[str, Any]) -> str:
+        started.append((target, parameters))
+        return "job"
+
+    monkeypatch.setattr(jobs, "start", start)
+    opened = page("plan", planned)
+    assert "Here you will see what binds each model" in texts(opened)
+    next(button for button in opened.button if button.label == "Explain this plan").click().run()
+    assert not opened.exception
+    assert started == [("torchsplit_core.workflow:explain_job", {"request": "review"})]
+
+
+def test_the_job_stores_the_explanation_and_the_page_shows_it(page: Open, planned: Workspace) -> None:
+    answer = workflow.explain_job(planned, {"request": "review"}, ignore_progress)
+    assert answer == {"plan": "review", "complete": True}
+    text = texts(page("plan", planned))
+    for heading in ("What binds each model", "What one more GPU would bring", "Why not another layout"):
+        assert heading in text
+    assert "One more A100-80GB like gpu0: 1 → 2" in text
+    # Two GPUs: 4g and 3g for each of the two models.
+    assert "worst served: 1.5 → 3.5, proven" in text
+    assert "Explain" not in [button.label for button in page("plan", planned).button]
+
+
+def test_a_plan_of_another_request_is_not_explained(page: Open, planned: Workspace) -> None:
+    planned.put("plan_request", "review", replace(request(), gpus=(FleetEntry("A100-80GB", count=2),)))
+    opened = page("plan", planned)
+    assert "plan again first" in texts(opened)
+    assert not any("Explain" in button.label for button in opened.button)
+
+
+def test_a_plan_made_meanwhile_is_not_covered(planned: Workspace, monkeypatch: pytest.MonkeyPatch) -> None:
+    newer = replace(plan(), warnings=("newer",))
+
+    def explain(*given: Any, **more: Any) -> PlanExplanation:
+        planned.put("plan", "review", newer)
+        return PlanExplanation((), (), (), (), 0.0, True)
+
+    monkeypatch.setattr(insight, "explain_plan", explain)
+    workflow.explain_job(planned, {"request": "review"}, ignore_progress)
+    assert planned.get("plan", "review") == newer
+
+
+def test_an_unfinished_explanation_says_so_and_can_be_asked_for_again(page: Open, planned: Workspace) -> None:
+    open_change = ChangeEffect(
+        "gpu", "open", 1.0, 2.0, 1, 1.5, 1.5, 1.5, 2.0, gpu_type="A100-80GB", gpu_id="gpu0"
+    )
+    binding = ModelBinding("ocr", 1, 1.5, (ModelLimit("capacity", None, open_change),))
+    found = PlanExplanation(
+        (binding,), (open_change,), (), (PriceStep("plan", 1.5, 1.5, None, True),), 5.0, False
+    )
+    planned.put("plan", "review", replace(planned.get("plan", "review"), explanation=found))
+    opened = page("plan", planned)
+    text = texts(opened)
+    assert "nothing proven" in text and "left for want of time" in text
+    assert "worst served: 1.5 → between 1.5 and 2, not proven" in text
+    assert "Explain again" in [button.label for button in opened.button]
+
+
+@pytest.mark.parametrize(
+    ("change", "kind", "text"),
+    [
+        (ChangeEffect("gpu", "not_examined"), "leximin", "not examined in the time given"),
+        (ChangeEffect("gpu", "infeasible", level=1), "leximin", "no plan at all, proven"),
+        (ChangeEffect("gpu", "same", level=1), "leximin", "no change, proven"),
+        (
+            ChangeEffect("gpu", "better", None, None, 2, 1.0, 1.0, 2.0, 2.0, True),
+            "leximin",
+            "level 2 from the worst served: 1 → 2, proven",
+        ),
+        (
+            ChangeEffect("gpu", "better", None, None, 1, 1.0, 1.0, 2.0, 2.5),
+            "max_min",
+            "worst served: 1 → 2, bound 2.5",
+        ),
+        (
+            ChangeEffect("gpu", "open", None, None, 1, 4.0, 2.0, 4.0, 2.0),
+            "min_gpus",
+            "GPUs (or cost): 4 → between 2 and 4, not proven",
+        ),
+        (
+            ChangeEffect("layout", "open", None, None, 1, 4.0, 4.0, None, 3.0),
+            "weighted_sum",
+            "weighted sum: 4 → bound 3, not proven",
+        ),
+        (
+            ChangeEffect("gpu", "open", None, None, 1, 4.0, 4.0, 4.0, None),
+            "leximin",
+            "worst served: 4 → 4 or better, not proven",
+        ),
+    ],
+)
+def test_figures_say_how_far_they_are_proven(change: ChangeEffect, kind: str, text: str) -> None:
+    assert words.figures(change, kind).replace(THIN, " ") == text
+
+
+def test_reasons_in_words() -> None:
+    beaten = LayoutReason(
+        "A100-80GB",
+        "gpu0",
+        ("3g.40gb", "3g.40gb"),
+        "dominated",
+        ("3g.40gb", "4g.40gb"),
+        (("3g.40gb", "4g.40gb"), ("3g.40gb", "3g.40gb")),
+    )
+    assert words.layout_words(beaten.layout) == "2 × 3g.40gb"
+    text = "3g.40gb + 4g.40gb serves every model at least as well (4g.40gb for 3g.40gb)"
+    assert words.reason_words(beaten, "leximin") == text
+    same = LayoutReason("A", "gpu0", ("x",), "tried", trial=ChangeEffect("layout", "same"))
+    assert "equally good" in words.reason_words(same, "leximin")
+    free = ModelBinding("a", 1, 1.0, (ModelLimit("capacity", False),))
+    assert "only several changes" in words.binding_words(free) and words.free_words(free) == "GPUs"
