@@ -122,7 +122,7 @@ def _layouts(found: PlanExplanation, kind: str) -> str:
 
 
 def _steps(found: PlanExplanation) -> str:
-    head = '<th>with</th><th class="n">reached</th><th class="n">bound</th><th class="n">below the first bound</th>'
+    head = '<th>with</th><th class="n">reached</th><th class="n">bound</th><th class="n">from the first bound</th>'
     rows = []
     for step in found.steps:
         name, *cells = words.step_words(step)
