@@ -5,21 +5,18 @@ from __future__ import annotations
 import time
 from dataclasses import replace
 
-from torchsplit_core.planning.disaggregate import Bench, seat_counts, seat_whole
-from torchsplit_core.planning.expand import Problem, expand
+from torchsplit_core.planning.disaggregate import Bench
+from torchsplit_core.planning.expand import Problem
 from torchsplit_core.planning.explain import conflicts
-from torchsplit_core.planning.formulation import build
 from torchsplit_core.planning.leximin import Search
 from torchsplit_core.planning.outcome import no_plan, plan_outcome
-from torchsplit_core.planning.patterns import Counted, count_patterns
 from torchsplit_core.planning.relax import least_relaxation
-from torchsplit_core.planning.search import any_plan, search
 from torchsplit_core.planning.shared import plan_shared
 from torchsplit_core.planning.solve import solver_name
 from torchsplit_core.planning.validate import validate
 from torchsplit_core.planning.verify import verify
+from torchsplit_core.planning.whole import search_whole
 from torchsplit_core.values import (
-    Objective,
     PlanOutcome,
     PlanRequest,
     PlanStatistics,
@@ -27,11 +24,8 @@ from torchsplit_core.values import (
     ignore_progress,
 )
 
-FALLBACK_S = 2.0
-"""Most seconds beyond the limit to find any plan at all, where the search has found none."""
-
-TIES_PART = 0.15
-"""Part of the time for a bound without co-locations and penalties."""
+SEARCH_PART = 0.95
+"""Part of the time limit for the search; laying out, checking and writing take the rest."""
 
 EXPLAIN_S = 2.0
 """Least time for the explanation of an infeasible request."""
@@ -46,57 +40,19 @@ def plan(request: PlanRequest, *, progress: Progress = ignore_progress) -> PlanO
     """
     validate(request)
     begun = time.perf_counter()
-    deadline = begun + request.solver.time_limit_s
+    deadline = begun + SEARCH_PART * request.solver.time_limit_s
     if request.sharing == "fractional":
         shared = plan_shared(request, begun, deadline, progress)
         if shared.outcome is not None:
             return _verified(request, shared.outcome)
         statistics = PlanStatistics(0.0, shared.seconds, 0.0, solver_name(), shared.details)
         return _without_plan(request, shared.status, statistics, shared.warnings, progress)
-    problem = expand(request)
-    counted = count_patterns(problem, deadline, progress)
-    if counted is not None:
-        return _from_patterns(problem, counted, begun, progress)
-    top = _without_ties(request, deadline)
-    if top is None:
-        statistics = PlanStatistics(0.0, time.perf_counter() - begun, 0.0, solver_name())
-        return _without_plan(request, "infeasible", statistics, problem.warnings, progress)
-    built = replace(build(problem, "exclusive"), top=top)
-    build_s = time.perf_counter() - begun
-    found = search(built, deadline, progress=progress)
-    if found.status == "timeout":
-        found = any_plan(built, FALLBACK_S)
-    statistics = PlanStatistics(build_s, found.seconds, 0.0, solver_name(), {"stages": found.stages})
-    if found.best is None:
-        return _without_plan(request, found.status, statistics, problem.warnings, progress)
-    return _finish(problem, seat_whole(built, found.best), found, statistics)
-
-
-def _from_patterns(problem: Problem, counted: Counted, begun: float, progress: Progress) -> PlanOutcome:
-    seconds = time.perf_counter() - begun
-    statistics = PlanStatistics(0.0, seconds, 0.0, solver_name(), {"method": "patterns"})
-    if counted.status in ("infeasible", "timeout"):
-        return _without_plan(problem.request, counted.status, statistics, problem.warnings, progress)
-    amounts = [(problem.choices[number], counted.amounts[number]) for number in sorted(counted.amounts)]
-    bench = seat_counts(problem, counted.layouts, amounts)
-    found = Search(counted.status, proven=counted.proven, bounds=list(counted.bounds))
-    return _finish(problem, bench, found, statistics)
-
-
-def _without_ties(request: PlanRequest, deadline: float) -> float | None:
-    """A bound of the worst-served model: what patterns prove with co-locations and penalties dropped.
-
-    None where even then no plan exists, infinite where patterns do not apply.
-    """
-    if request.objective.kind not in ("leximin", "max_min"):
-        return float("inf")
-    penalty = None if request.objective.memory_violation_penalty is None else 0.0
-    eased = replace(request, colocations=(), objective=Objective("max_min", penalty), solver=request.solver)
-    now = time.perf_counter()
-    counted = count_patterns(expand(eased), now + TIES_PART * (deadline - now), ignore_progress)
-    if counted is not None and counted.status == "infeasible":
-        return None
-    return counted.bounds[0] * (1 + 1e-6) if counted is not None and counted.bounds else float("inf")
+    whole = search_whole(request, deadline, progress)
+    found, spent = whole.found, time.perf_counter() - begun
+    statistics = PlanStatistics(spent - found.seconds, found.seconds, 0.0, solver_name(), whole.details)
+    if whole.bench is None:
+        return _without_plan(request, found.status, statistics, whole.problem.warnings, progress)
+    return _finish(whole.problem, whole.bench, found, statistics)
 
 
 def _finish(problem: Problem, bench: Bench, found: Search, statistics: PlanStatistics) -> PlanOutcome:

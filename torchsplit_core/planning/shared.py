@@ -16,7 +16,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import cmp_to_key
 
-from torchsplit_core.planning.disaggregate import Bench, seat_counts, seat_shares, seat_whole
+from torchsplit_core.planning.disaggregate import Bench, seat_counts, seat_shares
 from torchsplit_core.planning.expand import Choice, Problem, expand
 from torchsplit_core.planning.fleet import list_gpus
 from torchsplit_core.planning.formulation import build
@@ -26,9 +26,10 @@ from torchsplit_core.planning.outcome import plan_outcome, planned_models
 from torchsplit_core.planning.pack import pack
 from torchsplit_core.planning.patterns import count_patterns
 from torchsplit_core.planning.pooled import PooledShares, pool_shares
-from torchsplit_core.planning.search import any_plan, search
+from torchsplit_core.planning.search import search
 from torchsplit_core.planning.solution import TOLERANCE
 from torchsplit_core.planning.solve import solver_name
+from torchsplit_core.planning.whole import search_whole
 from torchsplit_core.values import FleetEntry, PlanOutcome, PlanRequest, PlanStatistics, Progress
 
 SEARCH_S = 1.0
@@ -95,16 +96,12 @@ def plan_shared(request: PlanRequest, begun: float, deadline: float, progress: P
         if bench is not None and offer("packed", pooled_problem, bench, Search()).status == "optimal":
             return answer()
     # Whole slices are shares of 1, so the exclusive optimum is a plan here too, and often a good one.
-    whole_problem = expand(replace(request, sharing="exclusive"))
-    whole_model = build(whole_problem, "exclusive")
-    whole = search(whole_model, _share(deadline, 0.35), progress=lambda a, b: progress(0.3 + 0.3 * a, b))
-    if whole.status == "timeout":
-        whole = any_plan(whole_model, _share(deadline, 0.35) - time.perf_counter())
-    seconds += whole.seconds
-    if whole.best is not None:
-        seated = seat_whole(whole_model, whole.best)
-        asked = replace(whole_problem, request=request)
-        if offer("exclusive", asked, seated, Search()).status == "optimal":
+    asked = replace(request, sharing="exclusive")
+    whole = search_whole(asked, _share(deadline, 0.35), lambda a, b: progress(0.3 + 0.3 * a, b))
+    seconds += whole.found.seconds
+    if whole.bench is not None:
+        problem = replace(whole.problem, request=request)
+        if offer("exclusive", problem, whole.bench, Search()).status == "optimal":
             return answer()
     for known in plans[-2:]:
         # The layouts of each plan so far, held fixed, with the few points that matter most.

@@ -24,11 +24,13 @@ from torchsplit_core.values import Progress
 class Counted:
     """GPUs by (group, layout) and instances by choice (its place in the problem), with what is proven.
 
+    `profiles` has the whole layout behind every (group, layout) in use.
     `bounds` has a proven bound of each level, `proven` counts levels from the first on.
     """
 
     status: Literal["optimal", "feasible", "infeasible", "timeout"]
     layouts: Mapping[tuple[int, int], int] = field(default_factory=dict)
+    profiles: Mapping[tuple[int, int], tuple[str, ...]] = field(default_factory=dict)
     amounts: Mapping[int, int] = field(default_factory=dict)
     bounds: tuple[float, ...] = ()
     proven: int = 0
@@ -60,7 +62,7 @@ def count_patterns(
     if lifted.plan is None:
         return Counted("timeout")
     status: Literal["optimal", "feasible"] = "optimal" if lifted.proven == count else "feasible"
-    return _counted(supply, options, lifted, lifted.plan, status)
+    return _counted(problem, supply, options, lifted, lifted.plan, status)
 
 
 def _demands(problem: Problem, supply: Supply, options: tuple[Options, ...], scale: Vector) -> Demands:
@@ -78,6 +80,7 @@ def _alone(supply: Supply, option: Option) -> float:
 
 
 def _counted(
+    problem: Problem,
     supply: Supply,
     options: tuple[Options, ...],
     lifted: Lifted,
@@ -92,4 +95,5 @@ def _counted(
                 choice = offer.choices[pool]
                 amounts[choice] = amounts.get(choice, 0) + int(counts[pool])
     layouts = {supply.columns[c]: int(plan.layouts[c]) for c in np.flatnonzero(plan.layouts)}
-    return Counted(status, layouts, amounts, tuple(lifted.bounds), lifted.proven)
+    profiles = {key: problem.groups[key[0]].layouts[key[1]].profiles for key in layouts}
+    return Counted(status, layouts, profiles, amounts, tuple(lifted.bounds), lifted.proven)

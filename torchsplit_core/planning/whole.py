@@ -1,0 +1,129 @@
+"""Whole slices: patterns where they apply, the program of formulation.py elsewhere, the better of both."""
+
+from __future__ import annotations
+
+import time
+from dataclasses import dataclass, field, replace
+
+from torchsplit_core.planning.disaggregate import Bench, seat_counts, seat_whole
+from torchsplit_core.planning.expand import Problem, expand
+from torchsplit_core.planning.formulation import build
+from torchsplit_core.planning.leximin import Search
+from torchsplit_core.planning.outcome import planned_models
+from torchsplit_core.planning.patterns import Counted, count_patterns
+from torchsplit_core.planning.search import any_plan, search
+from torchsplit_core.planning.solution import TOLERANCE
+from torchsplit_core.planning.ties import deal
+from torchsplit_core.values import InternalFault, PlanRequest, Progress
+
+FALLBACK_S = 2.0
+"""Most seconds beyond the limit to find any plan at all, where the search has found none."""
+
+TIES_PART = 0.4
+"""Part of the time for the plan without co-locations and penalties: the bound, and often the plan."""
+
+LARGEST = 20_000
+"""Choices up to which the program is searched where a plan is there already."""
+
+DEAL_PART = 0.3
+"""Part of what is then left for dealing that plan out."""
+
+
+@dataclass
+class Whole:
+    """The best whole-slice plan as seats, or none: `found` says how it ended and what is proven."""
+
+    problem: Problem
+    found: Search
+    bench: Bench | None = None
+    details: dict[str, str | int | float] = field(default_factory=dict)
+
+
+def search_whole(request: PlanRequest, deadline: float, progress: Progress) -> Whole:
+    """The best whole-slice plan found before the deadline (time.perf_counter)."""
+    problem = expand(request)
+    counted = count_patterns(problem, deadline, progress)
+    if counted is not None:
+        whole = Whole(problem, _search_of(counted), details={"method": "patterns"})
+        if counted.status in ("optimal", "feasible"):
+            whole.bench = _seats(problem, counted)
+        return whole
+    top = float("inf")
+    dealt: Whole | None = None
+    if request.objective.kind in ("leximin", "max_min"):
+        free, eased = _without_ties(request, deadline, progress)
+        if eased is not None and eased.status == "infeasible":
+            return Whole(problem, _search_of(eased))
+        if eased is not None and eased.bounds:
+            # A little above, so that rounding never cuts off a plan that reaches the bound.
+            top = eased.bounds[0] * (1 + 1e-6)
+            dealt = _dealt(problem, free, eased, deadline)
+        if dealt is not None and (dealt.found.status == "optimal" or len(problem.choices) > LARGEST):
+            return dealt
+    built = replace(build(problem, "exclusive"), top=top)
+    found = search(built, deadline, progress=progress)
+    if found.status == "timeout" and dealt is None:
+        found = any_plan(built, FALLBACK_S)
+    own = Whole(problem, found, details={"stages": found.stages})
+    if found.best is not None:
+        own.bench = seat_whole(built, found.best)
+    return own if dealt is None or _better(own, dealt) else dealt
+
+
+def _search_of(counted: Counted) -> Search:
+    return Search(counted.status, proven=counted.proven, bounds=list(counted.bounds))
+
+
+def _without_ties(
+    request: PlanRequest, deadline: float, progress: Progress
+) -> tuple[Problem, Counted | None]:
+    """The plan with co-locations and penalties dropped: whatever bounds it bounds the request too."""
+    objective = request.objective
+    penalty = None if objective.memory_violation_penalty is None else 0.0
+    free = replace(objective, memory_violation_penalty=penalty, separation_weight=0.0)
+    now = time.perf_counter()
+    problem = expand(replace(request, colocations=(), objective=free))
+    return problem, count_patterns(problem, now + TIES_PART * (deadline - now), progress)
+
+
+def _dealt(problem: Problem, free: Problem, eased: Counted, deadline: float) -> Whole | None:
+    """The plan without ties, dealt out so that it keeps them; None where it cannot be, or pays a penalty."""
+    request = problem.request
+    objective = request.objective
+    if objective.memory_violation_penalty or objective.separation_weight > 0:
+        return None
+    if not problem.tied:
+        if any(item.mode == "hard" for item in request.colocations):
+            return None
+        # Too many soft ties to count: the levels do not depend on them, so the plan stands as it is.
+        found = _search_of(eased)
+        found.status = "feasible"
+        return Whole(replace(free, request=request), found, _seats(free, eased), {"method": "patterns"})
+    now = time.perf_counter()
+    dealt = deal(build(problem, "exclusive"), eased, DEAL_PART * (deadline - now))
+    if dealt is None:
+        return None
+    before, after = _levels(free, _seats(free, eased)), _levels(problem, dealt.bench)
+    if any(abs(one - other) > TOLERANCE * abs(one) for one, other in zip(before, after, strict=True)):
+        raise InternalFault("Dealing a plan out changed what its models get.")
+    found = _search_of(eased)
+    if dealt.separations > 0 and found.status == "optimal":
+        # The levels are proven, the fewest separations are not: other instances might be torn less.
+        found.status = "feasible"
+    return Whole(problem, found, dealt.bench, {"method": "patterns, dealt out"})
+
+
+def _better(own: Whole, dealt: Whole) -> bool:
+    """Whether the program's plan beats the dealt one: proven, or higher levels."""
+    if own.found.status == "optimal" or own.bench is None or dealt.bench is None:
+        return own.bench is not None
+    return _levels(own.problem, own.bench) > _levels(dealt.problem, dealt.bench)
+
+
+def _seats(problem: Problem, counted: Counted) -> Bench:
+    amounts = [(problem.choices[place], counted.amounts[place]) for place in sorted(counted.amounts)]
+    return seat_counts(problem, counted.layouts, amounts)
+
+
+def _levels(problem: Problem, bench: Bench) -> list[float]:
+    return sorted(model.normalised for model in planned_models(problem, bench))
