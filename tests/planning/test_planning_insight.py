@@ -256,6 +256,7 @@ def test_the_price_of_each_step() -> None:
     shared = {step.step: step for step in explain(replace(whole, sharing="fractional")).steps}
     assert shared["plan"].value == pytest.approx(5.0, rel=1e-5)
     assert shared["plan"].loss == pytest.approx(0.0, abs=1e-5)
+    assert shared["pooled"].value is None and shared["pooled"].bound == pytest.approx(5.0)
     assert (shared["whole_slices"].value, shared["whole_slices"].loss) == (0.0, 1.0)
 
 

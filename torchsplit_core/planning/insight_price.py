@@ -45,8 +45,11 @@ def price_steps(
         return (*found, plan)
     details = outcome.statistics.details
     pooled, packed = details.get("pooled_value"), details.get("packed_value")
-    if isinstance(pooled, int | float) and details.get("pooled") == "optimal":
-        found.append(step("pooled", sign * pooled, sign * pooled, True))
+    bounded = details.get("pooled") == "optimal" or details.get("method") == "pooled"
+    if isinstance(pooled, int | float) and bounded:
+        # It may be the bound of a later level, where the first ones are at their caps.
+        limit = sign * pooled if base is None else min(sign * pooled, base)
+        found.append(step("pooled", None, limit, True))
     if isinstance(packed, int | float):
         found.append(step("packed", sign * packed, None, False))
     found.append(plan)
