@@ -152,6 +152,8 @@ class Formulation:
                 for number, layout in enumerate(group.layouts)
                 if (present := layout.present) is not None
             )
+        if not hasattr(self.model, "q"):
+            return 0.0
         return sum(spec[k].bytes_per_request * self.model.q[k, g] for k, g in self.model.q)
 
 

@@ -3,9 +3,10 @@
 Whole slices first. What is left of each model is strung together: a slice is filled up, and a
 remainder that does not fit goes on in the next slice, so most slices have two tenants and every
 model can give to or take from its neighbours. On each slice the next tenant is the one with the
-most memory that still fits, which puts small models between large ones. Without limits that tie
-a slice together nothing is lost; with them the linear program of share_program.py spreads the
-loss over all models of the chain. The caller compares what comes out with the bound.
+most memory that still fits, which puts small models between large ones; those with the largest least
+share come first of all. Without limits that tie a slice together nothing is lost; with them the
+linear program of share_program.py spreads the loss over all models of the chain. The caller
+compares what comes out with the bound.
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ import numpy as np
 
 from torchsplit_core.planning.disaggregate import Bench, Slot, lay_out
 from torchsplit_core.planning.expand import Choice, Problem
-from torchsplit_core.planning.share_program import Share, ShareProgram
+from torchsplit_core.planning.share_program import OutOfScale, Share, ShareProgram
 from torchsplit_core.planning.solution import NOTHING
 
 CLOSE = 1e-9
@@ -53,7 +54,7 @@ def pack(
 
 
 def even_out(problem: Problem, bench: Bench) -> Bench | None:
-    """The same tenants with their fairest shares; None where a minimum cannot be met with them."""
+    """The same tenants with their fairest shares; None where there are none that meet the minima."""
     seats = [(number, choice) for number, slot in enumerate(bench.slots) for choice, _ in slot.tenants]
     used = {(choice.model, choice.variant) for _, choice in seats}
     cases = [case for case in problem.cases if (case.model, case.variant) in used]
@@ -77,9 +78,11 @@ def even_out(problem: Problem, bench: Bench) -> Bench | None:
     ]
     if not shares:
         return None if any(spec.min_throughput_rps for spec in problem.request.models) else bench
-    program = ShareProgram(
-        problem.request.models, [case.model for case in cases], shares, np.ones(len(bench.slots))
-    )
+    owners = [case.model for case in cases]
+    try:
+        program = ShareProgram(problem.request.models, owners, shares, np.ones(len(bench.slots)))
+    except OutOfScale:
+        return None
     if program.rise() is None:
         return None
     for slot in bench.slots:
@@ -130,7 +133,7 @@ def _seat_all(
                 slot.tenants.append((item.choice, 1.0))
                 item.amount -= 1.0
         rest = [item for item in items if item.amount > NOTHING]
-        rest.sort(key=lambda item: (-item.choice.memory_gib, -item.amount))
+        rest.sort(key=lambda item: (-item.floor, -item.choice.memory_gib, -item.amount))
         seated = _string(problem, [slot for slot in slots if not slot.tenants], rest) and seated
     return seated
 

@@ -10,7 +10,7 @@ held while the levels rise (share_program.py).
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import highspy
@@ -19,7 +19,16 @@ from numpy.typing import NDArray
 
 from torchsplit_core.planning.expand import Problem
 from torchsplit_core.planning.patterns.supply import Supply, supply_of
-from torchsplit_core.planning.share_program import INFINITE, Share, ShareProgram
+from torchsplit_core.planning.share_program import INFINITE, OutOfScale, Share, ShareProgram
+
+DIGITS = 1000.0
+"""The level at which the worst-served model is kept in the program (see ShareProgram)."""
+
+NEGLIGIBLE = 1e-6
+"""Part of a slice that is not worth one."""
+
+TINY = 1e-9
+"""Least level that is still told from 0."""
 
 
 @dataclass(frozen=True)
@@ -61,7 +70,27 @@ def pool_shares(problem: Problem, deadline: float) -> PooledShares | None:
     uses = _best_uses(problem, supply)
     shares = [Share(*use[:3], problem.choices[use[3]].point.throughput_rps) for use in uses]
     owners = [case.model for case in problem.cases]
-    program = ShareProgram(request.models, owners, shares, np.zeros(len(supply.pools)), supply)
+    try:
+        return _fairest(problem, supply, uses, owners, shares, deadline)
+    except OutOfScale:
+        return None
+
+
+def _fairest(
+    problem: Problem,
+    supply: Supply,
+    uses: Sequence[tuple[int, int, int, int]],
+    owners: Sequence[int],
+    shares: Sequence[Share],
+    deadline: float,
+) -> PooledShares | None:
+    request = problem.request
+    slots = np.zeros(len(supply.pools))
+    rough = ShareProgram(request.models, owners, shares, slots, supply)
+    if rough.rise(stop_at_price=True) is None:
+        return None
+    unit = max(rough.value(rough.t), TINY) / DIGITS
+    program = ShareProgram(request.models, owners, shares, slots, supply, unit)
     risen = program.rise(stop_at_price=True)
     if risen is None:
         return None
@@ -77,14 +106,14 @@ def pool_shares(problem: Problem, deadline: float) -> PooledShares | None:
     _hold_cases(program, carried)
     if program.rise() is None:
         return None
-    amounts = program.amounts()
+    amounts = _whole_where_limited(problem, program)
     return PooledShares(
         {supply.columns[number]: count for number, count in enumerate(layouts) if count},
         {use[3]: float(part) for use, part in zip(uses, amounts, strict=True) if part > 1e-9},
         int((~rising).sum()),
-        bound,
+        bound * unit,
         prices,
-        weighed,
+        weighed * unit,
     )
 
 
@@ -127,6 +156,26 @@ def _hold_layouts(program: ShareProgram) -> list[int]:
     program.highs.changeColsBounds(len(layouts), layouts, counts, counts)
     program.highs.setOptionValue("time_limit", INFINITE)
     return [int(count) for count in counts]
+
+
+def _whole_where_limited(problem: Problem, program: ShareProgram) -> NDArray[np.float64]:
+    """The shares, those of models under a latency limit rounded up to whole slices and the others evened out.
+
+    A fraction of a slice would have to be a large one for them: it could not be packed.
+    """
+    amounts = program.amounts()
+    limited = [
+        number
+        for number, share in enumerate(program.shares)
+        if problem.cases[share.case].levels and amounts[number] > NEGLIGIBLE
+    ]
+    fractional = [number for number in limited if amounts[number] % 1 > NEGLIGIBLE]
+    for number in limited:
+        whole = float(np.ceil(amounts[number] - NEGLIGIBLE))
+        program.highs.changeColBounds(number, whole, whole)
+    if not fractional or program.rise() is None:
+        return amounts
+    return program.amounts()
 
 
 def _hold_cases(program: ShareProgram, carried: NDArray[np.float64]) -> None:

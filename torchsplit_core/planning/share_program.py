@@ -32,6 +32,9 @@ Flags = NDArray[np.bool_]
 STUCK = 1e-9
 """Price above which a model cannot rise without another one falling."""
 
+LARGEST, SMALLEST = 1e12, 1e-8
+"""Coefficients beyond which HiGHS refuses a matrix, or takes an entry for 0 (its limits are 1e15 and 1e-9)."""
+
 INFINITE = highspy.kHighsInf
 
 
@@ -47,10 +50,16 @@ class Share:
     most: float = INFINITE
 
 
+class OutOfScale(Exception):
+    """Rates so far apart that HiGHS would not take the program: another method has to do."""
+
+
 class ShareProgram:
     """The program for some shares; `owners[c]` is the model of case c, `slots[p]` what a pool has of itself.
 
     With a `supply` its layouts add slices to the pools, which are then those of the supply.
+    Raises OutOfScale. Levels are in units of `unit`: HiGHS keeps rows to 10⁻⁶, so levels of some hundreds keep
+    enough digits (with levels near 1 its bound of a mixed-integer program was met 5·10⁻⁶ too low).
     """
 
     def __init__(
@@ -60,9 +69,10 @@ class ShareProgram:
         shares: Sequence[Share],
         slots: Vector,
         supply: Supply | None = None,
+        unit: float = 1.0,
     ) -> None:
         self.shares, self.owners, self.slots, self.supply = shares, owners, slots, supply
-        self.units = np.array([spec.weight * spec.demand_rps for spec in specs])
+        self.units = np.array([spec.weight * spec.demand_rps for spec in specs]) * unit
         caps = np.array([spec.demand_rps if spec.cap_at_demand else np.inf for spec in specs])
         self.caps: Vector = caps / self.units
         self.floors: Vector = np.array([spec.min_throughput_rps or 0.0 for spec in specs]) / self.units
@@ -154,6 +164,9 @@ class ShareProgram:
     def _pass(self, rows: int, entries: list[tuple[int, int, float]], lower: Vector, upper: Vector) -> Any:
         columns = self.t + 1
         row, column, value = zip(*entries, strict=True)
+        sizes = np.abs(value)
+        if sizes.max() > LARGEST or sizes.min() < SMALLEST:
+            raise OutOfScale
         matrix = csc_matrix((value, (row, column)), shape=(rows, columns))
         lp = highspy.HighsLp()
         lp.num_col_, lp.num_row_ = columns, rows

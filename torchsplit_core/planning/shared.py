@@ -38,6 +38,9 @@ SEARCH_S = 1.0
 GOOD = 1e-3
 """Relative distance from the pooled bound at which a packed plan is not improved by whole slices."""
 
+GUESTS_S = 0.2
+"""Seconds that must be left for whole slices to be tried beside a packed plan."""
+
 HELD_BACK = (0.0, 0.01, 0.02, 0.04)
 """Parts by which models that can be guests hold back, one after the other."""
 
@@ -62,11 +65,16 @@ class Shared:
 def plan_shared(request: PlanRequest, begun: float, deadline: float, progress: Progress) -> Shared:
     """The best fractional plan found before the deadline, with an honest bound."""
     pooled_problem = expand(request)
-    quick = _quick(pooled_problem, begun, deadline, progress)
+    shares = pool_shares(pooled_problem, deadline)
+    quick = None if shares is None else _quick(pooled_problem, shares, begun, deadline, progress)
     if quick is not None and (quick.status == "optimal" or deadline - time.perf_counter() < SEARCH_S):
         seconds = quick.statistics.solve_s
         return Shared(quick.status, quick, seconds, dict(quick.statistics.details))
-    pooled_model = build(pooled_problem, "aggregate")
+    top = float("inf")
+    if shares is not None and shares.level == 0:
+        # A little above, so that rounding never cuts off a plan that reaches the bound.
+        top = shares.bound * (1 + 1e-6)
+    pooled_model = replace(build(pooled_problem, "aggregate"), top=top)
     build_s = time.perf_counter() - begun
     pooled = search(pooled_model, _share(deadline, 0.35), progress=lambda a, b: progress(0.3 * a, b))
     seconds = pooled.seconds
@@ -107,7 +115,7 @@ def plan_shared(request: PlanRequest, begun: float, deadline: float, progress: P
         # The layouts of each plan so far, held fixed, with the few points that matter most.
         few = _thin(_fixed(request, known))
         if _tenancies(few) <= LARGEST_FIXED:
-            model = build(few, "concrete")
+            model = replace(build(few, "concrete"), top=top)
             until = _share(deadline, 0.35)
             local = search(model, until, progress=lambda a, b: progress(0.6 + 0.2 * a, b), quick=True)
             seconds += local.seconds
@@ -118,7 +126,7 @@ def plan_shared(request: PlanRequest, begun: float, deadline: float, progress: P
     )
     if concrete_problem is None:
         return answer()
-    concrete_model = build(concrete_problem, "concrete")
+    concrete_model = replace(build(concrete_problem, "concrete"), top=top)
     concrete = search(concrete_model, deadline, progress=lambda a, b: progress(0.6 + 0.4 * a, b))
     seconds += concrete.seconds
     details["concrete"] = concrete.status
@@ -135,16 +143,16 @@ def plan_shared(request: PlanRequest, begun: float, deadline: float, progress: P
     return answer()
 
 
-def _quick(problem: Problem, begun: float, deadline: float, progress: Progress) -> PlanOutcome | None:
+def _quick(
+    problem: Problem, shares: PooledShares, begun: float, deadline: float, progress: Progress
+) -> PlanOutcome | None:
     """The better of the pooled shares, packed, and whole slices with guests; None where there is neither."""
-    shares = pool_shares(problem, deadline)
-    if shares is None:
-        return None
     details: dict[str, str | int | float] = {"method": "pooled", "pooled_value": shares.bound}
     amounts = [(problem.choices[number], part) for number, part in sorted(shares.amounts.items())]
     benches = [pack(problem, shares.layouts, amounts)]
     packed = _ranked(problem, benches[0])
-    if packed is None or packed[min(shares.level, len(packed) - 1)] < shares.bound * (1 - GOOD):
+    good = packed is not None and packed[min(shares.level, len(packed) - 1)] >= shares.bound * (1 - GOOD)
+    if packed is None or (not good and deadline - time.perf_counter() > GUESTS_S):
         benches += _with_guests(problem, shares, _share(deadline, 0.5), progress)
     found = [(values, bench) for bench in benches if (values := _ranked(problem, bench)) is not None]
     if not found:

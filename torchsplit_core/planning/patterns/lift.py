@@ -25,7 +25,7 @@ NEAR = 1e-4
 FIRST_S, BOUND_S = 2.0, 0.2
 """Seconds that the first plan and its bound may take beyond a limit that is too short for them."""
 
-RESERVE, RESERVE_S = 0.08, 1.5
+RESERVE, RESERVE_S = 0.15, 1.5
 """Part of the time, and most seconds, kept for a bound of the first level that is not proven."""
 
 MOST_BOUNDS = 16
