@@ -12,20 +12,19 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import cmp_to_key
 
-from torchsplit_core.planning.disaggregate import Bench, seat_counts, seat_shares
+from torchsplit_core.planning.disaggregate import Bench, seat_shares
 from torchsplit_core.planning.expand import Choice, Problem, expand
 from torchsplit_core.planning.fleet import list_gpus
 from torchsplit_core.planning.formulation import build
-from torchsplit_core.planning.guests import can_be_guests, invite
 from torchsplit_core.planning.leximin import Search
-from torchsplit_core.planning.outcome import plan_outcome, planned_models
+from torchsplit_core.planning.outcome import plan_outcome
 from torchsplit_core.planning.pack import pack
-from torchsplit_core.planning.patterns import count_patterns
-from torchsplit_core.planning.pooled import PooledShares, pool_shares
+from torchsplit_core.planning.pooled import pool_shares
+from torchsplit_core.planning.quick import quick_plan
 from torchsplit_core.planning.search import search
 from torchsplit_core.planning.solution import TOLERANCE
 from torchsplit_core.planning.solve import solver_name
@@ -34,15 +33,6 @@ from torchsplit_core.values import FleetEntry, PlanOutcome, PlanRequest, PlanSta
 
 SEARCH_S = 1.0
 """Seconds that must be left for the slower steps to follow the linear program's plan."""
-
-GOOD = 1e-3
-"""Relative distance from the pooled bound at which a packed plan is not improved by whole slices."""
-
-GUESTS_S = 0.2
-"""Seconds that must be left for whole slices to be tried beside a packed plan."""
-
-HELD_BACK = (0.0, 0.01, 0.02, 0.04)
-"""Parts by which models that can be guests hold back, one after the other."""
 
 LARGEST_EXACT = 3000
 """Tenancies (binaries) up to which the concrete model is searched with free layouts."""
@@ -66,7 +56,7 @@ def plan_shared(request: PlanRequest, begun: float, deadline: float, progress: P
     """The best fractional plan found before the deadline, with an honest bound."""
     pooled_problem = expand(request)
     shares = pool_shares(pooled_problem, deadline)
-    quick = None if shares is None else _quick(pooled_problem, shares, begun, deadline, progress)
+    quick = None if shares is None else quick_plan(pooled_problem, shares, begun, deadline, progress)
     if quick is not None and (quick.status == "optimal" or deadline - time.perf_counter() < SEARCH_S):
         seconds = quick.statistics.solve_s
         return Shared(quick.status, quick, seconds, dict(quick.statistics.details))
@@ -141,68 +131,6 @@ def plan_shared(request: PlanRequest, begun: float, deadline: float, progress: P
         # What bounds the exact model bounds the other plans as well.
         plans[:] = [_bounded(item, concrete.bounds[0]) for item in plans]
     return answer()
-
-
-def _quick(
-    problem: Problem, shares: PooledShares, begun: float, deadline: float, progress: Progress
-) -> PlanOutcome | None:
-    """The better of the pooled shares, packed, and whole slices with guests; None where there is neither."""
-    details: dict[str, str | int | float] = {"method": "pooled", "pooled_value": shares.bound}
-    amounts = [(problem.choices[number], part) for number, part in sorted(shares.amounts.items())]
-    benches = [pack(problem, shares.layouts, amounts)]
-    packed = _ranked(problem, benches[0])
-    good = packed is not None and packed[min(shares.level, len(packed) - 1)] >= shares.bound * (1 - GOOD)
-    if packed is None or (not good and deadline - time.perf_counter() > GUESTS_S):
-        benches += _with_guests(problem, shares, _share(deadline, 0.5), progress)
-    found = [(values, bench) for bench in benches if (values := _ranked(problem, bench)) is not None]
-    if not found:
-        return None
-    for values, bench in found:
-        name = "packed_value" if bench is benches[0] else "guests_value"
-        details[name] = max(values[0], float(details.get(name, 0.0)))
-    values, bench = max(found, key=lambda item: item[0])
-    assert bench is not None
-    count = len(values) if problem.request.objective.kind == "leximin" else 1
-    caps = sorted(
-        1.0 / spec.weight if spec.cap_at_demand else float("inf") for spec in problem.request.models
-    )
-    bounds = [*caps[: shares.level], shares.bound][:count]
-    proven = 0
-    while proven < count:
-        if proven == len(bounds):
-            bounds.append(shares.bound_after(proven, values[shares.level]))
-        if values[proven] < bounds[proven] * (1 - TOLERANCE):
-            break
-        proven += 1
-    spent = time.perf_counter() - begun
-    statistics = PlanStatistics(0.0, spent, 0.0, solver_name(), details)
-    return plan_outcome(problem, bench, proven=proven, settled=True, bounds=bounds, statistics=statistics)
-
-
-def _ranked(problem: Problem, bench: Bench | None) -> list[float] | None:
-    return None if bench is None else sorted(m.normalised for m in planned_models(problem, bench))
-
-
-def _with_guests(
-    problem: Problem, shares: PooledShares, deadline: float, progress: Progress
-) -> Iterator[Bench | None]:
-    """Whole slices, counted by patterns, with guests on them.
-
-    Models that fit beside others are asked to hold back a little more each time: what whole
-    slices then give to those that must be alone, guests get back in fractions.
-    """
-    objective = replace(problem.request.objective, kind="max_min")
-    whole = expand(replace(problem.request, sharing="exclusive", objective=objective))
-    flexible = can_be_guests(problem)
-    for number, part in enumerate(HELD_BACK):
-        until = _share(deadline, 1 / (len(HELD_BACK) - number))
-        if number and (not flexible or time.perf_counter() > deadline):
-            return
-        counted = count_patterns(whole, until, progress, dict.fromkeys(flexible, 1 - part))
-        if counted is not None and counted.status in ("optimal", "feasible"):
-            amounts = [(whole.choices[place], count) for place, count in sorted(counted.amounts.items())]
-            bench = seat_counts(whole, counted.layouts, amounts)
-            yield invite(problem, bench, shares.prices)
 
 
 def _share(deadline: float, part: float) -> float:
