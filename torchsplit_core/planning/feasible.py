@@ -9,8 +9,11 @@ import pyomo.environ as pyo
 
 from torchsplit_core.planning.expand import expand
 from torchsplit_core.planning.formulation import Mode, build
+from torchsplit_core.planning.pack import pack
+from torchsplit_core.planning.patterns import serves
+from torchsplit_core.planning.pooled import pool_shares, pooled_minima
 from torchsplit_core.planning.solve import Answer, solve
-from torchsplit_core.values import PlanRequest
+from torchsplit_core.values import Objective, PlanRequest
 
 
 def is_feasible(request: PlanRequest, deadline: float) -> bool | None:
@@ -18,6 +21,9 @@ def is_feasible(request: PlanRequest, deadline: float) -> bool | None:
     if not any(model.min_throughput_rps for model in request.models):
         # With no minimum the empty plan meets every limit and every co-location.
         return True
+    known = _quickly(request, deadline)
+    if known is not None:
+        return known
     exclusive = _try(request, "exclusive", deadline)
     if exclusive.status in ("optimal", "feasible"):
         # With sharing, whole slices are shares of 1.
@@ -30,6 +36,26 @@ def is_feasible(request: PlanRequest, deadline: float) -> bool | None:
     if concrete.status == "infeasible":
         return False
     return True if concrete.status in ("optimal", "feasible") else None
+
+
+def _quickly(request: PlanRequest, deadline: float) -> bool | None:
+    """What patterns and pooled shares know, which neither keep co-locations: a "no" holds all the same."""
+    tied = any(item.mode == "hard" for item in request.colocations)
+    penalty = None if request.objective.memory_violation_penalty is None else 0.0
+    free = replace(request, colocations=(), objective=Objective("max_min", penalty))
+    if request.sharing == "fractional":
+        pooled = expand(free)
+        if not pooled_minima(pooled):
+            return False
+        shares = None if tied else pool_shares(pooled, deadline)
+        if shares is not None:
+            amounts = [(pooled.choices[place], part) for place, part in sorted(shares.amounts.items())]
+            if pack(pooled, shares.layouts, amounts) is not None:
+                return True
+    whole = serves(expand(replace(free, sharing="exclusive")), deadline)
+    if whole:
+        return None if tied else True
+    return False if whole is False and request.sharing == "exclusive" else None
 
 
 def _try(request: PlanRequest, mode: Mode, deadline: float) -> Answer:

@@ -30,6 +30,9 @@ SEARCH_PART = 0.95
 EXPLAIN_S = 2.0
 """Least time for the explanation of an infeasible request."""
 
+CONFLICTS_PART = 0.6
+"""Part of that time for the conflicts; the least relaxation has the rest."""
+
 
 def plan(request: PlanRequest, *, progress: Progress = ignore_progress) -> PlanOutcome:
     """Answer a plan request: a verified plan, a proof that there is none with its reasons, or a timeout.
@@ -86,8 +89,9 @@ def _without_plan(
     outcome = no_plan(request, status, statistics, warnings)
     if outcome.status == "infeasible":
         progress(0.9, "Finding out what stands in the way")
-        deadline = time.perf_counter() + max(EXPLAIN_S, request.solver.time_limit_s)
-        reasons = conflicts(request, deadline)
+        begun, seconds = time.perf_counter(), max(EXPLAIN_S, request.solver.time_limit_s)
+        deadline = begun + seconds
+        reasons = conflicts(request, begun + CONFLICTS_PART * seconds)
         relaxed = least_relaxation(request, deadline)
         notes = [relaxed.note] if relaxed.note else []
         if not reasons:

@@ -24,6 +24,9 @@ from torchsplit_core.planning.share_program import INFINITE, OutOfScale, Share, 
 DIGITS = 1000.0
 """The level at which the worst-served model is kept in the program (see ShareProgram)."""
 
+SURELY = 1e-6
+"""Relative easing of the minima, so that a proof does not rest on the solver's tolerance."""
+
 NEGLIGIBLE = 1e-6
 """Part of a slice that is not worth one."""
 
@@ -115,6 +118,25 @@ def _fairest(
         prices,
         weighed * unit,
     )
+
+
+def pooled_minima(problem: Problem) -> bool:
+    """False where not even pooled shares of divisible layouts can meet every minimum: a proof."""
+    supply = supply_of(problem)
+    demanded = {index for index, spec in enumerate(problem.request.models) if spec.min_throughput_rps}
+    if not demanded <= {case.model for case in problem.cases}:
+        return False
+    uses = _best_uses(problem, supply)
+    shares = [Share(*use[:3], problem.choices[use[3]].point.throughput_rps) for use in uses]
+    owners = [case.model for case in problem.cases]
+    try:
+        program = ShareProgram(problem.request.models, owners, shares, np.zeros(len(supply.pools)), supply)
+    except OutOfScale:
+        return True
+    everyone = np.ones(len(problem.request.models), dtype=bool)
+    program.hold(program.floors * (1 - SURELY), ~everyone)
+    program.highs.run()
+    return bool(program.highs.getModelStatus() != highspy.HighsModelStatus.kInfeasible)
 
 
 def _best_uses(problem: Problem, supply: Supply) -> list[tuple[int, int, int, int]]:

@@ -13,7 +13,7 @@ from typing import Literal
 import numpy as np
 
 from torchsplit_core.planning.expand import Problem
-from torchsplit_core.planning.patterns.decide import Demands, PatternSearch, Plan
+from torchsplit_core.planning.patterns.decide import Demands, PatternSearch, Plan, Question
 from torchsplit_core.planning.patterns.lift import Lifted, lift
 from torchsplit_core.planning.patterns.options import Option, Options, options_of
 from torchsplit_core.planning.patterns.supply import Supply, Vector, supply_of
@@ -44,17 +44,11 @@ def count_patterns(
     `eased` multiplies what a level of 1 asks of a model (by its place); bounds then speak of those levels.
     """
     request = problem.request
-    gamma = request.objective.memory_violation_penalty
-    pays = bool(gamma) and any(choice.excess_gib > 0 for choice in problem.choices)
-    if request.objective.kind not in ("leximin", "max_min") or request.colocations or pays:
+    if request.objective.kind not in ("leximin", "max_min"):
         return None
-    supply = supply_of(problem)
-    options = options_of(problem, supply)
-    if options is None or not len(supply.pools):
+    search = _search(problem, eased or {})
+    if search is None:
         return None
-    start = 1.0 / np.maximum(supply.most, 1)
-    scale = np.array([(eased or {}).get(index, 1.0) for index in range(len(request.models))])
-    search = PatternSearch(supply, options, _demands(problem, supply, options, scale), start)
     count = len(request.models) if request.objective.kind == "leximin" else 1
     lifted = lift(search, count, deadline, lambda part: progress(part, "Raising the worst-served models"))
     if lifted.infeasible:
@@ -62,7 +56,31 @@ def count_patterns(
     if lifted.plan is None:
         return Counted("timeout")
     status: Literal["optimal", "feasible"] = "optimal" if lifted.proven == count else "feasible"
-    return _counted(problem, supply, options, lifted, lifted.plan, status)
+    return _counted(problem, search, lifted, lifted.plan, status)
+
+
+def serves(problem: Problem, deadline: float) -> bool | None:
+    """Whether whole slices can meet every minimum; None where that is not known in time or patterns do not apply."""
+    search = _search(problem, {})
+    if search is None:
+        return None
+    verdict = search.decide(Question((0.0,)), deadline, prove=True).verdict
+    return None if verdict == "open" else verdict == "yes"
+
+
+def _search(problem: Problem, eased: Mapping[int, float]) -> PatternSearch | None:
+    """The search for a problem; None where GPUs must be told apart or the objective pays for memory."""
+    request = problem.request
+    gamma = request.objective.memory_violation_penalty
+    if request.colocations or (gamma and any(choice.excess_gib > 0 for choice in problem.choices)):
+        return None
+    supply = supply_of(problem)
+    options = options_of(problem, supply)
+    if options is None or not len(supply.pools):
+        return None
+    start = 1.0 / np.maximum(supply.most, 1)
+    scale = np.array([eased.get(index, 1.0) for index in range(len(request.models))])
+    return PatternSearch(supply, options, _demands(problem, supply, options, scale), start)
 
 
 def _demands(problem: Problem, supply: Supply, options: tuple[Options, ...], scale: Vector) -> Demands:
@@ -81,8 +99,7 @@ def _alone(supply: Supply, option: Option) -> float:
 
 def _counted(
     problem: Problem,
-    supply: Supply,
-    options: tuple[Options, ...],
+    search: PatternSearch,
     lifted: Lifted,
     plan: Plan,
     status: Literal["optimal", "feasible"],
@@ -90,10 +107,10 @@ def _counted(
     amounts: dict[int, int] = {}
     for model, pattern in enumerate(plan.patterns):
         for stage, counts in enumerate(pattern.stages):
-            offer = options[model].all[pattern.option].stages[stage]
+            offer = search.options[model].all[pattern.option].stages[stage]
             for pool in np.flatnonzero(counts):
                 choice = offer.choices[pool]
                 amounts[choice] = amounts.get(choice, 0) + int(counts[pool])
-    layouts = {supply.columns[c]: int(plan.layouts[c]) for c in np.flatnonzero(plan.layouts)}
+    layouts = {search.supply.columns[c]: int(plan.layouts[c]) for c in np.flatnonzero(plan.layouts)}
     profiles = {key: problem.groups[key[0]].layouts[key[1]].profiles for key in layouts}
     return Counted(status, layouts, profiles, amounts, tuple(lifted.bounds), lifted.proven)
