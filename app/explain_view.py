@@ -48,7 +48,7 @@ def _explanation(found: PlanExplanation, plan: PlanOutcome) -> None:
     kind = plan.objective.kind
     st.subheader("What binds each model", anchor=False)
     st.html(_models(found))
-    st.subheader("What one more GPU would bring", anchor=False)
+    st.subheader("What one change would bring", anchor=False)
     if found.changes:
         st.html(_changes(found, kind))
     else:
@@ -98,6 +98,8 @@ def _changes(found: PlanExplanation, kind: str) -> str:
     ]
     eased = [change for change in found.changes if change.what != "gpu"]
     shown += [(words.change_words(change), change) for change in eased if change.effect != "same"]
+    # What is settled first: an answer left open is the least to read.
+    shown.sort(key=lambda item: item[1].effect in ("open", "not_examined"))
     rows = [
         f"<tr><td>{html.escape(text)}</td><td>{html.escape(words.figures(change, kind))}</td></tr>"
         for text, change in shown

@@ -67,7 +67,7 @@ def test_the_job_stores_the_explanation_and_the_page_shows_it(page: Open, planne
     answer = workflow.explain_job(planned, {"request": "review"}, ignore_progress)
     assert answer == {"plan": "review", "complete": True}
     text = texts(page("plan", planned))
-    for heading in ("What binds each model", "What one more GPU would bring", "Why not another layout"):
+    for heading in ("What binds each model", "What one change would bring", "Why not another layout"):
         assert heading in text
     assert "One more A100-80GB like gpu0: 1 → 2" in text
     # Two GPUs: 4g and 3g for each of the two models.
