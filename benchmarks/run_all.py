@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
+PAGE = ROOT / "docs" / "benchmarks.md"
 
 
 @dataclass(frozen=True)
@@ -93,26 +94,45 @@ def section(benchmark: Benchmark, printed: str) -> str:
     return f"## {benchmark.title}\n\n{benchmark.about}\n\n`python -m {benchmark.module}`\n\n{printed}\n"
 
 
+def kept(text: str) -> dict[str, str]:
+    """The sections of a page by title, as they stand."""
+    parts = text.split("\n## ")[1:]
+    return {part.partition("\n")[0]: f"## {part.rstrip()}\n" for part in parts}
+
+
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
     parser.add_argument("--quick", action="store_true", help="small sizes, nothing written")
+    parser.add_argument(
+        "--only", nargs="+", metavar="NAME", help="these alone; the other sections stay as they are"
+    )
     options = parser.parse_args()
-    parts = [
-        "# Benchmarks\n",
-        "Written by `make bench` (`python -m benchmarks.run_all`). Times depend on the machine; ratios and shares "
-        "are what to compare.\n",
-        f"Last run: {platform.system()} {platform.machine()}, Python {platform.python_version()}.\n",
-    ]
+    wanted = [f"benchmarks.{name}" for name in options.only or ()] or [one.module for one in BENCHMARKS]
+    known = {one.module for one in BENCHMARKS}
+    if not known.issuperset(wanted):
+        parser.error(f"known are {', '.join(sorted(name.removeprefix('benchmarks.') for name in known))}")
+    sections = kept(PAGE.read_text()) if PAGE.exists() else {}
     failed = 0
     for benchmark in BENCHMARKS:
+        if benchmark.module not in wanted:
+            continue
         done = run(benchmark, benchmark.quick if options.quick else ())
-        failed += done.returncode != 0
-        parts.append(section(benchmark, done.stdout))
-    if failed:
-        print(f"{failed} benchmark(s) failed; docs/benchmarks.md is not written", file=sys.stderr)
-        return 1
+        if done.returncode:
+            failed += 1
+        else:
+            sections[benchmark.title] = section(benchmark, done.stdout)
     if not options.quick:
-        (ROOT / "docs" / "benchmarks.md").write_text("\n".join(parts))
+        parts = [
+            "# Benchmarks\n",
+            "Written by `make bench` (`python -m benchmarks.run_all`; `--only NAME` for one section). Times depend on "
+            "the machine; ratios and shares are what to compare.\n",
+            f"Last run: {platform.system()} {platform.machine()}, Python {platform.python_version()}.\n",
+            *(sections[one.title] for one in BENCHMARKS if one.title in sections),
+        ]
+        PAGE.write_text("\n".join(parts))
+    if failed:
+        print(f"{failed} benchmark(s) failed; their sections stay as they were", file=sys.stderr)
+        return 1
     return 0
 
 

@@ -131,10 +131,16 @@ def _raise(search: PatternSearch, found: Lifted, k: int, ceiling: float, deadlin
         else:
             hopeless, bracketed = trial, True
         low = found.levels[k]
-        if bracketed:
+        # The part of the fleet that is needed grows about as the level does.
+        reach = trial / answer.zeta if answer.zeta > 0 else hopeless
+        if reach <= low * (1 + NEAR):
+            # Even divisible slices hardly reach higher: time for the proof.
+            hopeless, bracketed = min(hopeless, low * (1 + NEAR)), True
+        elif bracketed and low < reach < hopeless:
+            trial = low + 0.9 * (reach - low)
+        elif bracketed:
             trial = (low + hopeless) / 2
         else:
-            # The part of the fleet that is needed grows about as the level does.
             grown = trial * (1 / max(answer.zeta, 1e-3) - 1) if answer.zeta == answer.zeta else 0.0
             stride = max(0.98 * grown, low * NEAR, 2 * stride)
             trial = min(max(low, trial) + stride, ceiling)
