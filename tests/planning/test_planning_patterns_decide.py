@@ -165,6 +165,20 @@ def test_the_patterns_of_the_proof_decide_alone(most: int, monkeypatch: pytest.M
     assert settled >= 60
 
 
+def test_a_list_cut_among_patterns_of_equal_cost_is_no_proof(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(decide, "MOST_PER_MODEL", 1)
+    request = tiny(344)
+    vectors, search = every_vector(request), searching(request)
+    assert search is not None
+    kept = 0
+    for question in questions(random.Random(344), vectors, len(request.models)):
+        answer = search.decide(question, time.perf_counter() + 30.0, prove=True)
+        if possible(vectors, question):
+            kept += 1
+            assert answer.verdict != "no", question
+    assert kept >= 2
+
+
 @pytest.mark.parametrize("seed", range(0, 40, 5))
 def test_prices_from_other_questions_change_no_answer(seed: int) -> None:
     """One search that has seen many questions says what a fresh one says."""

@@ -27,6 +27,8 @@ More would be spent: with shares, a model whose requests are cheap gains a thous
 dear one gives up.
 """
 
+EASED_SLACK = 1e-5
+"""And where the solver then calls the next stage infeasible, which the plan at hand disproves."""
 
 FIRST_INCUMBENT_S = 2.0
 """Seconds that level 1 gets of a short limit, so that a fair plan is found before it is refined."""
@@ -71,8 +73,13 @@ def search_levels(built: Formulation, levels: int, deadline: float, progress: Pr
         scale = ceiling if ceiling > 0 else 1.0
         objective = _level(built, k, scale)
         answer = solve(model, _slice(deadline, levels - k + 1, have_plan=found.best is not None))
-        objective.deactivate()
         found.seconds += answer.seconds
+        if answer.status == "infeasible" and found.best is not None:
+            # The plan at hand meets every floor, so that is the solver's rounding: once more with room.
+            _ease_floors(model, k)
+            answer = solve(model, deadline - time.perf_counter())
+            found.seconds += answer.seconds
+        objective.deactivate()
         if answer.status == "infeasible" and found.best is None:
             found.status = "infeasible"
             return found
@@ -159,6 +166,15 @@ def keep_level(built: Formulation, k: int, best: Solution | None, scale: float) 
     block.objective.deactivate()
     reached = sum(level_values(built, best)[:k]) / scale
     block.level_floor = pyo.Constraint(expr=block.theta >= reached - FLOOR_SLACK * max(1e-3, abs(reached)))
+
+
+def _ease_floors(model: Any, k: int) -> None:
+    """Give the floors of the levels before k the slack of the solver's own tolerance."""
+    for before in range(1, k):
+        block = model.level[before]
+        if hasattr(block, "level_floor"):
+            floor = pyo.value(block.level_floor.lower)
+            block.level_floor.set_value(block.theta >= floor - EASED_SLACK * max(1e-3, abs(floor)))
 
 
 def _accept(built: Formulation, found: Search, answer: Answer, k: int) -> bool:

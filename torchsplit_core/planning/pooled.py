@@ -52,7 +52,8 @@ class PooledShares:
     def bound_after(self, level: int, reached: float) -> float:
         """A bound of a later level, where every model has at least `reached`.
 
-        Σ prices·r ≤ weighed holds in every plan; the models below the level may be the dearest.
+        Σ prices·r ≤ weighed holds in every plan whose first levels are at their caps; the models
+        below the level may be the dearest.
         """
         below = float(np.sort(self.prices)[::-1][: level - self.level].sum())
         rest = float(self.prices.sum()) - below

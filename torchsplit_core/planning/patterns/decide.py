@@ -279,7 +279,7 @@ class PatternSearch:
                 offer = offers(
                     self.options[model], prices, demand, self.supply.most, within=within, keep=MOST_PER_MODEL
                 )
-                complete = complete and offer.complete >= within - 1e-9 * abs(within)
+                complete = complete and not offer.cut and offer.complete >= within - 1e-9 * abs(within)
                 found += [((model, number, pattern.usage), pattern) for pattern in offer.patterns]
         return found, complete
 

@@ -23,11 +23,15 @@ class Pattern:
 
 @dataclass(frozen=True)
 class Offers:
-    """Patterns of one model with their costs, cheapest first; all that cost at most `complete` are there."""
+    """Patterns of one model with their costs, cheapest first; all that cost less than `complete` are there.
+
+    `cut` says that some were left out for their number, so that even at `complete` some are missing.
+    """
 
     costs: Vector
     patterns: tuple[Pattern, ...]
     complete: float
+    cut: bool = False
 
     @property
     def least(self) -> float:
@@ -54,7 +58,7 @@ def offers(
         nothing = Pattern(-1, np.zeros((0, width), dtype=np.int64), np.zeros(width, dtype=np.int64), 0.0)
         return Offers(np.zeros(1), (nothing,), float("inf"))
     linear = options.unit_costs(prices) * demand
-    complete = float("inf")
+    complete, cut = float("inf"), False
     found: list[tuple[float, int, Counts]] = []
     limit = float("inf") if within is None else within
     for number in np.argsort(linear, kind="stable").tolist():
@@ -66,18 +70,18 @@ def offers(
             covers(stage.rates, prices, demand, most, waste, cheapest=within is None)
             for stage in options.all[number].stages
         ]
-        costs, counts, known = _join(parts, 2 * keep)
-        complete = min(complete, known)
+        costs, counts, known, short = _join(parts, 2 * keep)
+        complete, cut = min(complete, known), cut or short
         found += [(float(cost), number, stages) for cost, stages in zip(costs, counts, strict=True)]
         if within is None and len(costs):
             # A first pattern is known: other options matter only where they can beat it.
             limit = min(limit, float(costs[0]))
     found.sort(key=lambda item: item[0])
     if len(found) > keep:
-        complete = min(complete, found[keep][0])
+        complete, cut = min(complete, found[keep][0]), True
         found = found[:keep]
     patterns = tuple(pattern_of(options.all[number], number, stages) for _, number, stages in found)
-    return Offers(np.array([cost for cost, _, _ in found]), patterns, complete)
+    return Offers(np.array([cost for cost, _, _ in found]), patterns, complete, cut)
 
 
 def pattern_of(option: Option, number: int, stages: Counts) -> Pattern:
@@ -86,13 +90,18 @@ def pattern_of(option: Option, number: int, stages: Counts) -> Pattern:
     return Pattern(number, stages, stages.sum(axis=0), rate)
 
 
-def _join(parts: list[Covers], keep: int) -> tuple[Vector, Counts, float]:
-    """Costs, counts by (cover, stage, pool) and completeness of the cheapest covers of all stages together."""
+def _join(parts: list[Covers], keep: int) -> tuple[Vector, Counts, float, bool]:
+    """Costs, counts by (cover, stage, pool) and completeness of the cheapest covers of all stages together.
+
+    Also whether some were left out for their number.
+    """
     least = sum(part.least for part in parts)
     complete = min(part.complete - part.least for part in parts) + least
     costs, counts = parts[0].costs, parts[0].counts[:, None, :]
+    cut = False
     for part in parts[1:]:
         # Both are sorted: the keep cheapest sums are among the keep cheapest of either.
+        cut = cut or max(len(costs), len(part.costs)) > keep
         costs, complete = _cut(costs, keep, complete, least)
         right, complete = _cut(part.costs, keep, complete, least)
         joined = (costs[:, None] + right[None, :]).ravel()
@@ -101,9 +110,9 @@ def _join(parts: list[Covers], keep: int) -> tuple[Vector, Counts, float]:
         counts = np.concatenate([counts[first], part.counts[second][:, None, :]], axis=1)
         costs = joined[rank]
     if len(costs) > keep:
-        complete = min(complete, float(costs[keep]))
+        complete, cut = min(complete, float(costs[keep])), True
         costs, counts = costs[:keep], counts[:keep]
-    return costs, counts, complete
+    return costs, counts, complete, cut
 
 
 def _cut(costs: Vector, keep: int, complete: float, least: float) -> tuple[Vector, float]:
