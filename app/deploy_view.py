@@ -17,6 +17,10 @@ from torchsplit_core.values import PlanOutcome
 TITLES = {"mig-parted": "mig-parted", "nvidia-smi": "nvidia-smi", "kubernetes": "Kubernetes"}
 
 
+MOST_LINES = 240
+"""Lines of a file that are shown on the page."""
+
+
 def show(workspace: Workspace) -> None:
     """The whole page for the current scenario's plan."""
     name, plan = scenario.name(workspace), scenario.plan(workspace)
@@ -71,7 +75,11 @@ def _file(file: DeploymentFile, *, shown: bool = False) -> None:
             st.markdown(file.text)
         else:
             # Plain: the highlighter's colours do not reach the contrast that text needs.
-            st.code(file.text, language=None, height=min(480, 60 + 21 * file.text.count("\n")))
+            # Wrapped, and as tall as it is: a block that scrolls cannot be reached with the keyboard.
+            lines = file.text.split("\n")
+            st.code("\n".join(lines[:MOST_LINES]), language=None, height="content", wrap_lines=True)
+            if len(lines) > MOST_LINES:
+                st.caption(f"The first {MOST_LINES} of {len(lines)} lines; the download has them all.")
 
 
 def zipped(files: Sequence[DeploymentFile]) -> bytes:
