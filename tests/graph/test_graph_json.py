@@ -19,7 +19,17 @@ GRAPH = TorchGraph(
         ),
         GraphNode("x", "input", shape=("s0", 4), dtype="float32", output_bytes=32),
         GraphNode(
-            "mul", "op", "mul", "aten.mul.Tensor", ("x", "x"), "a", ("2*s0", 4), "float32", 64, "net.py:7"
+            "mul",
+            "op",
+            "mul",
+            "aten.mul.Tensor",
+            ("x", "x"),
+            "a",
+            ("2*s0", 4),
+            "float32",
+            64,
+            "net.py:7",
+            "return x * x",
         ),
         GraphNode("cond", "op", "cond", "higher_order.cond", ("mul", "w"), output_bytes=64),
         GraphNode("output", "output", inputs=("cond",)),
@@ -41,6 +51,7 @@ def test_the_form_is_the_contract() -> None:
     assert form["nodes"][2] == {
         "id": "mul", "kind": "op", "op": "mul", "target": "aten.mul.Tensor", "inputs": ["x", "x"], "module": "a",
         "shape": ["2*s0", 4], "dtype": "float32", "output_bytes": 64, "source": "net.py:7",
+        "code": "return x * x",
     }  # fmt: skip
 
 

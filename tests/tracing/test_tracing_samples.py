@@ -14,6 +14,7 @@ from torchsplit_core.graph.torch_graph import TorchGraph, join_bodies
 from torchsplit_core.tracing import hash_model_architecture, trace
 from torchsplit_core.tracing.convert import graph_of_program
 from torchsplit_core.tracing.export import export_program
+from torchsplit_core.tracing.naming import source_and_code
 from torchsplit_core.tracing.pt2 import read_pt2
 
 
@@ -57,6 +58,7 @@ def test_bert_says_modules_shapes_types_sizes_and_source_lines(bert: TorchGraph)
     assert file == "bert.py"
     text = Path(sample_models.__file__).with_name("bert.py").read_text().splitlines()[int(line) - 1]
     assert "self.intermediate" in text
+    assert node.code == text.strip()
     weight = bert.by_id[node.inputs[1]]
     assert (weight.kind, weight.target, weight.output_bytes) == (
         "parameter", "encoder.layer.1.intermediate.weight", 128 * 32 * 4
@@ -167,7 +169,7 @@ def test_the_hash_ignores_weights_names_lines_and_batch_but_not_structure(bert: 
     ]
     assert len({one, *found}) == 5
 
-    moved = tuple(replace(node, source="", module="", output_bytes=7) for node in bert.nodes)
+    moved = tuple(replace(node, source="", code="", module="", output_bytes=7) for node in bert.nodes)
     assert hash_model_architecture(replace(bert, nodes=moved, traced_batch=8)) == bert.architecture_hash
 
 
@@ -199,3 +201,26 @@ def test_a_graph_survives_its_file(bert: TorchGraph) -> None:
     assert graph_from_dict(graph_to_dict(bert)) == bert
     cond = sample("cond")
     assert graph_from_dict(graph_to_dict(cond)) == cond
+
+
+TORCH_FRAME = (
+    '  File "/v/site-packages/torch/nn/modules/linear.py", line 134, in forward\n    return F.linear(x)'
+)
+
+
+@pytest.mark.parametrize(
+    ("stack_trace", "found"),
+    [
+        ("", ("", "")),
+        (TORCH_FRAME, ("", "")),
+        (f'File "/m/net.py", line 7, in f\n    self.a(x)  \n{TORCH_FRAME}', ("net.py:7", "self.a(x)")),
+        (f'File "/m/net.py", line 7, in forward\n{TORCH_FRAME}', ("net.py:7", "")),
+        ('File "/m/net.py", line 7, in forward', ("net.py:7", "")),
+        ('File "/m/a.py", line 1, in f\n    a()\n  File "C:\\m\\b.py", line 2, in g\n    b()', ("b.py:2", "b()")),
+        (f'File "/m/net.py", line 7, in f\n    {"y" * 300}', ("net.py:7", "y" * 200)),
+    ],
+)  # fmt: skip
+def test_the_code_of_a_node_is_the_text_under_its_innermost_frame(
+    stack_trace: str, found: tuple[str, str]
+) -> None:
+    assert source_and_code(stack_trace) == found

@@ -32,6 +32,7 @@ class GraphNodeFile(Strict):
     dtype: str | None = None
     output_bytes: Whole = 0
     source: str = ""
+    code: str = ""
 
 
 class GraphFile(Strict):

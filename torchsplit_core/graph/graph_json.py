@@ -32,6 +32,7 @@ def graph_to_dict(graph: TorchGraph) -> dict[str, Any]:
                 "dtype": node.dtype,
                 "output_bytes": node.output_bytes,
                 "source": node.source,
+                "code": node.code,
             }
             for node in graph.nodes
         ],
@@ -103,6 +104,7 @@ def _node(entry: Any, place: int) -> GraphNode:
             dtype=entry.get("dtype"),
             output_bytes=size,
             source=str(entry.get("source", "")),
+            code=str(entry.get("code", "")),
         )
     except (KeyError, TypeError, ValueError) as error:
         raise InputFault(

@@ -16,7 +16,7 @@ from torchsplit_core.tracing.naming import (
     module_path,
     operation_target,
     short_name,
-    source_line,
+    source_and_code,
     tensor_bytes,
 )
 from torchsplit_core.values import GraphNode
@@ -95,6 +95,7 @@ class _Converter:
             kind = "output"
         elif node.op == "call_function":
             kind, target, module = "op", _target(node), _module(node) or outer
+        source, code = source_and_code(node.meta.get("stack_trace") or "")
         return GraphNode(
             id=node.name,
             kind=kind,
@@ -105,7 +106,8 @@ class _Converter:
             shape=shape,
             dtype=dtype,
             output_bytes=size,
-            source=source_line(node.meta.get("stack_trace") or ""),
+            source=source,
+            code=code,
         )
 
     def value(self, value: Any) -> tuple[tuple[int | str, ...] | None, str | None, int]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import re
+from functools import lru_cache
 from math import prod
 
 from torchsplit_core.clients import is_user_file
@@ -18,7 +19,9 @@ DTYPE_BYTES = {
 LONGEST_EXPRESSION = 4000
 NO_MODULE = "_empty_nn_module_stack_from_metadata_hook"
 
-_FRAME = re.compile(r'File "([^"]+)", line (\d+)')
+LONGEST_CODE = 200
+
+_FRAME = re.compile(r'File "([^"]+)", line (\d+)[^\n]*(?:\n(?![ \t]*File ")([^\n]*))?')
 _OPERATION = re.compile(r"^(?:torch\.ops\.)?([\w.]+)$")
 
 
@@ -100,10 +103,18 @@ def module_path(path: str) -> str:
     return re.sub(r"@\d+", "", path).strip(".")
 
 
-def source_line(stack_trace: str) -> str:
-    """ "file.py:118": the innermost frame that is not torch's; "" where there is none."""
-    frames = [(path, line) for path, line in _FRAME.findall(stack_trace) if is_user_file(path)]
-    if not frames:
-        return ""
-    path, line = frames[-1]
-    return f"{path.replace(chr(92), '/').rsplit('/', 1)[-1]}:{line}"
+def source_line(text: str) -> str:
+    """ "file.py:118": the innermost frame that is not torch's in a stack trace; "" where there is none."""
+    return source_and_code(text)[0]
+
+
+@lru_cache(maxsize=4096)
+def source_and_code(stack_trace: str) -> tuple[str, str]:
+    """("file.py:118", its text) of the innermost frame that is not torch's; ("", "") where there is none.
+
+    The text stands in the trace, where torch wrote it; at most 200 characters of it. No file is opened.
+    """
+    for path, line, text in reversed(_FRAME.findall(stack_trace)):
+        if is_user_file(path):
+            return f"{path.replace(chr(92), '/').rsplit('/', 1)[-1]}:{line}", text.strip()[:LONGEST_CODE]
+    return "", ""

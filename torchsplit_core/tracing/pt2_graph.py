@@ -12,7 +12,7 @@ from torchsplit_core.tracing.naming import (
     module_path,
     operation_target,
     short_name,
-    source_line,
+    source_and_code,
     tensor_bytes,
 )
 from torchsplit_core.values import GraphNode, InputFault
@@ -153,13 +153,15 @@ class ProgramReader:
             size = sum(part[2] for part in parts)
         metadata = entry["metadata"]
         module = _module(metadata.get("nn_module_stack", "")) or outer
-        source = source_line(metadata.get("stack_trace", ""))
+        source, code = source_and_code(metadata.get("stack_trace", ""))
         inputs = tuple(
             ties.get(read, read) for argument in entry["inputs"] for read in _names(argument["arg"])
         )
-        made = GraphNode(name, "op", short_name(target), target, inputs, module, shape, dtype, size, source)
+        made = GraphNode(
+            name, "op", short_name(target), target, inputs, module, shape, dtype, size, source, code
+        )
         picks = [
-            GraphNode(result, "op", "getitem", "_operator.getitem", (name,), module, *part, source)
+            GraphNode(result, "op", "getitem", "_operator.getitem", (name,), module, *part, source, code)
             for result, part in zip(results, parts, strict=False)
             if not UNUSED.search(result)
         ]

@@ -14,7 +14,8 @@ class GraphNode:
 
     `inputs` are the ids of the values it reads (a value read twice stands twice).
     `shape` has integers, or symbol names where the size is free; None where the value is
-    not a tensor. `output_bytes` is the size of its output at the traced batch.
+    not a tensor. `output_bytes` is the size of its output at the traced batch. `source` is
+    "file.py:118", and `code` that line's text as torch recorded it when it traced the model.
     """
 
     id: str
@@ -27,3 +28,4 @@ class GraphNode:
     dtype: str | None = None
     output_bytes: int = 0
     source: str = ""
+    code: str = ""
