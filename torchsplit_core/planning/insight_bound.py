@@ -19,8 +19,10 @@ from dataclasses import dataclass
 
 import highspy
 import numpy as np
+from scipy.sparse import csr_matrix
 
 from torchsplit_core.planning.expand import Problem, expand
+from torchsplit_core.planning.highs import Refused, load
 from torchsplit_core.values import PlanRequest
 
 Stages = Mapping[tuple[int, int, int], float]
@@ -177,23 +179,19 @@ class _Rows:
         return len(self._rows) - 1
 
     def duals(self, seconds: float) -> list[float] | None:
-        """The dual of each row; None where no optimum is found in time."""
-        program = highspy.HighsLp()
-        program.num_col_, program.num_row_ = len(self._columns), len(self._rows)
-        lower, upper, cost = (np.array(part) for part in zip(*self._columns, strict=True))
-        program.col_lower_, program.col_upper_, program.col_cost_ = lower, upper, cost
-        program.row_lower_ = np.full(len(self._rows), -highspy.kHighsInf)
-        program.row_upper_ = np.array([limit for limit, _ in self._rows])
-        sizes = [len(entries) for _, entries in self._rows]
-        program.a_matrix_.format_ = highspy.MatrixFormat.kRowwise
-        program.a_matrix_.start_ = np.concatenate([[0], np.cumsum(sizes)]).astype(np.int32)
-        program.a_matrix_.index_ = np.array([key for _, row in self._rows for key in row], dtype=np.int32)
-        program.a_matrix_.value_ = np.array([entry for _, row in self._rows for entry in row.values()])
-        highs = highspy.Highs()
-        for option, value in (("output_flag", False), ("threads", 1), ("time_limit", max(0.02, seconds))):
-            highs.setOptionValue(option, value)
-        if highs.passModel(program) == highspy.HighsStatus.kError:
+        """The dual of each row; None where HiGHS refuses it, or finds no optimum in time."""
+        least, most, cost = (np.array(part) for part in zip(*self._columns, strict=True))
+        limits = np.array([limit for limit, _ in self._rows])
+        starts = np.cumsum([0, *(len(entries) for _, entries in self._rows)])
+        places = np.array([key for _, row in self._rows for key in row], dtype=np.int32)
+        values = np.array([entry for _, row in self._rows for entry in row.values()])
+        matrix = csr_matrix((values, places, starts), shape=(len(self._rows), len(self._columns))).tocsc()
+        rows = (np.full(len(self._rows), -highspy.kHighsInf), limits)
+        try:
+            highs = load("relaxation", matrix, cost, columns=(least, most), rows=rows)
+        except Refused:
             return None
+        highs.setOptionValue("time_limit", max(0.02, seconds))
         highs.run()
         if highs.getModelStatus() != highspy.HighsModelStatus.kOptimal:
             return None

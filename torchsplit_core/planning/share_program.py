@@ -23,8 +23,9 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.sparse import csc_matrix
 
+from torchsplit_core.planning.highs import load
 from torchsplit_core.planning.patterns.supply import Supply
-from torchsplit_core.values import InternalFault, PlanModel
+from torchsplit_core.values import PlanModel
 
 Vector = NDArray[np.float64]
 Flags = NDArray[np.bool_]
@@ -34,6 +35,9 @@ STUCK = 1e-9
 
 LARGEST, SMALLEST = 1e12, 1e-8
 """Coefficients beyond which HiGHS refuses a matrix, or takes an entry for 0 (its limits are 1e15 and 1e-9)."""
+
+GAP = 1e-7
+"""Relative gap at which whole layouts count as the best."""
 
 INFINITE = highspy.kHighsInf
 
@@ -168,23 +172,15 @@ class ShareProgram:
         if sizes.max() > LARGEST or sizes.min() < SMALLEST:
             raise OutOfScale
         matrix = csc_matrix((value, (row, column)), shape=(rows, columns))
-        lp = highspy.HighsLp()
-        lp.num_col_, lp.num_row_ = columns, rows
         cost, least, most = np.zeros(columns), np.zeros(columns), np.full(columns, INFINITE)
         cost[self.t] = -1.0
         least[: len(self.shares)] = [share.least for share in self.shares]
         most[: len(self.shares)] = [share.most for share in self.shares]
-        lp.col_cost_, lp.col_lower_, lp.col_upper_ = cost, least, most
-        lp.row_lower_, lp.row_upper_ = lower, upper
-        lp.a_matrix_.format_ = highspy.MatrixFormat.kColwise
-        lp.a_matrix_.start_ = matrix.indptr.astype(np.int32)
-        lp.a_matrix_.index_ = matrix.indices.astype(np.int32)
-        lp.a_matrix_.value_ = matrix.data
-        highs = highspy.Highs()
-        highs.setOptionValue("output_flag", False)
-        highs.setOptionValue("threads", 1)
-        highs.setOptionValue("random_seed", 0)
-        highs.setOptionValue("mip_rel_gap", 1e-7)
-        if highs.passModel(lp) == highspy.HighsStatus.kError:
-            raise InternalFault("HiGHS refused the planner's program of shares.")
-        return highs
+        return load(
+            "program of shares",
+            matrix,
+            cost,
+            columns=(least, most),
+            rows=(lower, upper),
+            relative_gap=GAP,
+        )

@@ -16,10 +16,13 @@ import highspy
 import numpy as np
 from pyomo.repn.plugins.standard_form import LinearStandardFormCompiler
 
-from torchsplit_core.values import InternalFault
+from torchsplit_core.planning.highs import load, solver_name as solver_name
 
 GAP = 5e-7
 """Relative gap at which a stage counts as proven: values closer than 1e-6 are equal."""
+
+ABSOLUTE_GAP = 1e-9
+"""And the absolute one: that of HiGHS, 1e-6, would end a stage of small values first."""
 
 SHORTEST_S = 0.02
 """HiGHS gets at least this long: a small model is solved even when time is up."""
@@ -38,11 +41,6 @@ class Answer:
     bound: float | None
     values: Mapping[int, float]
     seconds: float
-
-
-def solver_name() -> str:
-    """Name and version for the statistics of an outcome."""
-    return f"highs {highspy.Highs().version()}"
 
 
 def solve(model: Any, seconds: float) -> Answer:
@@ -66,7 +64,7 @@ def solve(model: Any, seconds: float) -> Answer:
 
 def _load(form: Any) -> Any:
     matrix = form.A.tocsc()
-    rows, columns = matrix.shape
+    rows = matrix.shape[0]
     lower, upper = np.full(rows, -highspy.kHighsInf), np.full(rows, highspy.kHighsInf)
     for place, (row, rhs) in enumerate(zip(form.rows, form.rhs, strict=True)):
         # bound_type: 1 is <=, -1 is >=, 0 is =.
@@ -74,28 +72,19 @@ def _load(form: Any) -> Any:
             upper[place] = rhs
         if row.bound_type <= 0:
             lower[place] = rhs
-    lp = highspy.HighsLp()
-    lp.num_col_, lp.num_row_ = columns, rows
-    lp.col_cost_ = np.asarray(form.c.todense(), dtype=np.float64).ravel()
-    lp.offset_ = float(form.c_offset[0])
-    lp.col_lower_ = np.array([_bound(var.lb, -highspy.kHighsInf) for var in form.columns])
-    lp.col_upper_ = np.array([_bound(var.ub, highspy.kHighsInf) for var in form.columns])
-    lp.row_lower_, lp.row_upper_ = lower, upper
-    lp.a_matrix_.format_ = highspy.MatrixFormat.kColwise
-    lp.a_matrix_.start_ = matrix.indptr.astype(np.int32)
-    lp.a_matrix_.index_ = matrix.indices.astype(np.int32)
-    lp.a_matrix_.value_ = matrix.data.astype(np.float64)
-    whole, real = highspy.HighsVarType.kInteger, highspy.HighsVarType.kContinuous
-    lp.integrality_ = [real if var.is_continuous() else whole for var in form.columns]
-    highs = highspy.Highs()
-    highs.setOptionValue("output_flag", False)
-    highs.setOptionValue("threads", 1)
-    highs.setOptionValue("random_seed", 0)
-    highs.setOptionValue("mip_rel_gap", GAP)
-    highs.setOptionValue("mip_abs_gap", 1e-9)
-    if highs.passModel(lp) == highspy.HighsStatus.kError:
-        raise InternalFault("HiGHS refused the planner's model.")
-    return highs
+    least = np.array([_bound(var.lb, -highspy.kHighsInf) for var in form.columns])
+    most = np.array([_bound(var.ub, highspy.kHighsInf) for var in form.columns])
+    return load(
+        "model",
+        matrix,
+        np.asarray(form.c.todense(), dtype=np.float64).ravel(),
+        columns=(least, most),
+        rows=(lower, upper),
+        whole=np.array([not var.is_continuous() for var in form.columns], dtype=bool),
+        offset=float(form.c_offset[0]),
+        relative_gap=GAP,
+        absolute_gap=ABSOLUTE_GAP,
+    )
 
 
 def _read(highs: Any, form: Any, sign: float, seconds: float) -> Answer:

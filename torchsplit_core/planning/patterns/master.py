@@ -21,6 +21,7 @@ import highspy
 import numpy as np
 from scipy.sparse import csc_matrix, hstack
 
+from torchsplit_core.planning.highs import load
 from torchsplit_core.planning.patterns.supply import Counts, Supply, Vector
 from torchsplit_core.values import InternalFault
 
@@ -125,8 +126,6 @@ def _load(
         # One column more for each model, at the end: it stands for a pattern at the highest level.
         extra = csc_matrix((np.ones(models), (np.arange(models), np.arange(models))), shape=(rows, models))
         matrix = hstack([matrix, extra], format="csc")
-    lp = highspy.HighsLp()
-    lp.num_col_, lp.num_row_ = matrix.shape[1], rows
     cost = np.zeros(matrix.shape[1])
     cost[width - 1], cost[width:] = 1.0, MISSING
     upper = np.full(matrix.shape[1], highspy.kHighsInf)
@@ -134,24 +133,16 @@ def _load(
         upper[:count] = 1.0
         upper[count:-1] = supply.gpus[supply.group_of]
         upper[-1] = 1.0
-    lp.col_cost_, lp.col_lower_, lp.col_upper_ = cost, np.zeros(len(cost)), upper
     right = np.zeros(rows)
     right[:models] = 1.0
     right[models + pools + groups :] = allowed
     lower = np.full(rows, -highspy.kHighsInf)
     lower[:models] = 1.0
-    lp.row_lower_, lp.row_upper_ = lower, right
-    lp.a_matrix_.format_ = highspy.MatrixFormat.kColwise
-    lp.a_matrix_.start_ = matrix.indptr.astype(np.int32)
-    lp.a_matrix_.index_ = matrix.indices.astype(np.int32)
-    lp.a_matrix_.value_ = matrix.data
-    if whole:
-        integer, real = highspy.HighsVarType.kInteger, highspy.HighsVarType.kContinuous
-        lp.integrality_ = [integer] * (width - 1) + [real]
-    highs = highspy.Highs()
-    highs.setOptionValue("output_flag", False)
-    highs.setOptionValue("threads", 1)
-    highs.setOptionValue("random_seed", 0)
-    if highs.passModel(lp) == highspy.HighsStatus.kError:
-        raise InternalFault("HiGHS refused the planner's master program.")
-    return highs
+    return load(
+        "master program",
+        matrix,
+        cost,
+        columns=(np.zeros(len(cost)), upper),
+        rows=(lower, right),
+        whole=np.arange(width) < width - 1 if whole else None,
+    )

@@ -1,0 +1,100 @@
+"""The one way of a matrix to HiGHS: programs solved by hand, and one that is refused."""
+
+from __future__ import annotations
+
+import highspy
+import numpy as np
+import pytest
+from planning_requests import A30, simple
+from scipy.sparse import csc_matrix
+
+from torchsplit_core.planning.highs import Refused, load
+from torchsplit_core.planning.insight_bound import relaxed
+from torchsplit_core.values import FleetEntry, InternalFault, Objective, PlanRequest
+
+INFINITE = highspy.kHighsInf
+WIDE = (np.zeros(2), np.full(2, INFINITE))
+"""Two columns from 0 on."""
+
+
+def optimum(highs: highspy.Highs) -> tuple[float, list[float]]:
+    """Value and columns of a program that HiGHS solves."""
+    highs.run()
+    assert highs.getModelStatus() == highspy.HighsModelStatus.kOptimal
+    return highs.getInfo().objective_function_value, list(highs.getSolution().col_value)
+
+
+def test_rows_columns_costs_and_offset_reach_the_solver() -> None:
+    # Minimise x − 2y + 10 with 1 ≤ x ≤ 4, 0 ≤ y, y − x ≤ 0.5 and 3 ≤ x + y ≤ 6: y = x + 0.5, x + y = 6.
+    matrix = csc_matrix(np.array([[-1.0, 1.0], [1.0, 1.0]]))
+    highs = load(
+        "test",
+        matrix,
+        np.array([1.0, -2.0]),
+        columns=(np.array([1.0, 0.0]), np.array([4.0, INFINITE])),
+        rows=(np.array([-INFINITE, 3.0]), np.array([0.5, 6.0])),
+        offset=10.0,
+    )
+    value, columns = optimum(highs)
+    assert columns == pytest.approx([2.75, 3.25]) and value == pytest.approx(2.75 - 6.5 + 10.0)
+    assert list(highs.getSolution().row_dual) == pytest.approx([-1.5, -0.5])
+
+
+@pytest.mark.parametrize(
+    ("whole", "wanted"),
+    [
+        (None, (3.5, 0.0)),
+        ((False, True), (3.5, 0.0)),
+        ((True, False), (3.0, 0.5)),
+        ((True, True), (3.0, 0.0)),
+    ],
+)
+def test_only_columns_that_are_said_to_be_are_whole(
+    whole: tuple[bool, bool] | None, wanted: tuple[float, float]
+) -> None:
+    # As much as fits into 3.5, of x rather than of y.
+    highs = load(
+        "test",
+        csc_matrix(np.ones((1, 2))),
+        np.array([-2.0, -1.0]),
+        columns=WIDE,
+        rows=(np.array([-INFINITE]), np.array([3.5])),
+        whole=None if whole is None else np.array(whole),
+    )
+    _, columns = optimum(highs)
+    assert columns == pytest.approx(wanted)
+
+
+def test_gaps_are_set_where_they_are_given() -> None:
+    rows = (np.array([0.0]), np.array([1.0]))
+    own = highspy.Highs()
+    for relative, absolute in ((None, None), (1e-7, None), (5e-7, 1e-9)):
+        highs = load(
+            "test",
+            csc_matrix(np.ones((1, 2))),
+            np.ones(2),
+            columns=WIDE,
+            rows=rows,
+            relative_gap=relative,
+            absolute_gap=absolute,
+        )
+        for option, gap in (("mip_rel_gap", relative), ("mip_abs_gap", absolute)):
+            wanted = own.getOptionValue(option)[1] if gap is None else gap
+            assert highs.getOptionValue(option)[1] == wanted, option
+        for option, value in (("threads", 1), ("random_seed", 0), ("output_flag", False)):
+            assert highs.getOptionValue(option)[1] == value
+
+
+def test_a_program_that_highs_does_not_take_is_a_fault_with_its_name() -> None:
+    matrix = csc_matrix(np.array([[1e16, 1.0]]))
+    with pytest.raises(Refused, match="HiGHS refused the planner's program of a test"):
+        load("program of a test", matrix, np.ones(2), columns=WIDE, rows=(np.zeros(1), np.ones(1)))
+    assert issubclass(Refused, InternalFault)
+
+
+def test_a_relaxation_that_highs_does_not_take_bounds_nothing() -> None:
+    fast = simple("fast", {"4g.24gb": 1e16})
+    request = PlanRequest((FleetEntry(A30),), (fast,), objective=Objective("max_min"))
+    assert relaxed(request, 10.0) is None
+    known = relaxed(PlanRequest(request.gpus, (simple("slow", {"4g.24gb": 10.0}),)), 10.0)
+    assert known is not None and known.bound == pytest.approx(10.0)
