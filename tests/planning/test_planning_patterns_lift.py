@@ -11,6 +11,7 @@ from planning_oracle import best_plan
 from planning_requests import A30, LAYOUTS, model, simple
 from test_planning_patterns_decide import searching
 
+from torchsplit_core.planning import timing
 from torchsplit_core.planning.expand import Problem, expand
 from torchsplit_core.planning.patterns import Counted, count_patterns, decide, lift
 from torchsplit_core.values import FleetEntry, Objective, PlanRequest, ignore_progress
@@ -141,8 +142,8 @@ def test_what_is_known_when_time_runs_out_is_true(
     cut = 0
     for looks in (0, 5, 20, 60, 150, 400):
         clock = Clock()
-        monkeypatch.setattr(lift, "time", clock)
-        monkeypatch.setattr(decide, "time", clock)
+        for module in (lift, decide, timing):
+            monkeypatch.setattr(module, "time", clock)
         counted = count_patterns(problem, looks * TICK_S, ignore_progress)
         assert counted is not None and counted.layouts, looks
         check_fits(problem, counted)

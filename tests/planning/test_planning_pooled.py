@@ -16,6 +16,7 @@ from torchsplit_core.planning import violations
 from torchsplit_core.planning.expand import expand
 from torchsplit_core.planning.pooled import PooledShares, pool_shares, pooled_minima
 from torchsplit_core.planning.quick import quick_plan
+from torchsplit_core.planning.timing import Stopwatch
 from torchsplit_core.values import (
     FleetEntry,
     PlanModel,
@@ -103,9 +104,12 @@ def pooled(request: PlanRequest) -> PooledShares | None:
 
 def quick(request: PlanRequest) -> PlanOutcome | None:
     """The quick plan of a request, None where there is none."""
-    now = time.perf_counter()
-    shares = pooled(request)
-    return None if shares is None else quick_plan(expand(request), shares, now, now + 30.0, ignore_progress)
+    watch = Stopwatch()
+    with watch.searching():
+        shares = pooled(request)
+    if shares is None:
+        return None
+    return quick_plan(expand(request), shares, watch, watch.begun + 30.0, ignore_progress)
 
 
 @pytest.mark.parametrize("block", range(8))

@@ -12,7 +12,7 @@ from torchsplit_core.planning.leximin import Search
 from torchsplit_core.planning.outcome import no_plan, plan_outcome
 from torchsplit_core.planning.relax import least_relaxation
 from torchsplit_core.planning.shared import plan_shared
-from torchsplit_core.planning.solve import solver_name
+from torchsplit_core.planning.timing import Stopwatch
 from torchsplit_core.planning.validate import validate
 from torchsplit_core.planning.verify import verify
 from torchsplit_core.planning.whole import search_whole
@@ -42,20 +42,20 @@ def plan(request: PlanRequest, *, progress: Progress = ignore_progress) -> PlanO
     request may take about as long again to be explained.
     """
     validate(request)
-    begun = time.perf_counter()
-    deadline = begun + SEARCH_PART * request.solver.time_limit_s
+    watch = Stopwatch()
+    deadline = watch.begun + SEARCH_PART * request.solver.time_limit_s
     if request.sharing == "fractional":
-        shared = plan_shared(request, begun, deadline, progress)
+        shared = plan_shared(request, watch, deadline, progress)
         if shared.outcome is not None:
             return _verified(request, shared.outcome)
-        statistics = PlanStatistics(0.0, shared.seconds, 0.0, solver_name(), shared.details)
+        statistics = watch.statistics(shared.details)
         return _without_plan(request, shared.status, statistics, shared.warnings, progress)
     whole = search_whole(request, deadline, progress)
-    found, spent = whole.found, time.perf_counter() - begun
-    statistics = PlanStatistics(spent - found.seconds, found.seconds, 0.0, solver_name(), whole.details)
+    watch.searched_s += whole.found.seconds
+    statistics = watch.statistics(whole.details)
     if whole.bench is None:
-        return _without_plan(request, found.status, statistics, whole.problem.warnings, progress)
-    return _finish(whole.problem, whole.bench, found, statistics)
+        return _without_plan(request, whole.found.status, statistics, whole.problem.warnings, progress)
+    return _finish(whole.problem, whole.bench, whole.found, statistics)
 
 
 def _finish(problem: Problem, bench: Bench, found: Search, statistics: PlanStatistics) -> PlanOutcome:

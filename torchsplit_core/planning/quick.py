@@ -14,8 +14,8 @@ from torchsplit_core.planning.pack import pack
 from torchsplit_core.planning.patterns import count_patterns
 from torchsplit_core.planning.pooled import PooledShares
 from torchsplit_core.planning.solution import TOLERANCE
-from torchsplit_core.planning.solve import solver_name
-from torchsplit_core.values import PlanOutcome, PlanStatistics, Progress
+from torchsplit_core.planning.timing import Stopwatch, part_of
+from torchsplit_core.values import PlanOutcome, Progress
 
 GOOD = 1e-3
 """Relative distance from the pooled bound at which a packed plan is not improved by whole slices."""
@@ -28,16 +28,20 @@ HELD_BACK = (0.0, 0.01, 0.02, 0.04)
 
 
 def quick_plan(
-    problem: Problem, shares: PooledShares, begun: float, deadline: float, progress: Progress
+    problem: Problem, shares: PooledShares, watch: Stopwatch, deadline: float, progress: Progress
 ) -> PlanOutcome | None:
-    """The better of the pooled shares, packed, and whole slices with guests; None where there is neither."""
+    """The better of the pooled shares, packed, and whole slices with guests; None where there is neither.
+
+    `watch` has the time of the shares already.
+    """
     details: dict[str, str | int | float] = {"method": "pooled", "pooled_value": shares.bound}
     amounts = [(problem.choices[number], part) for number, part in sorted(shares.amounts.items())]
-    benches = [pack(problem, shares.layouts, amounts)]
+    with watch.searching():
+        benches = [pack(problem, shares.layouts, amounts)]
     packed = _ranked(problem, benches[0])
     good = packed is not None and packed[min(shares.level, len(packed) - 1)] >= shares.bound * (1 - GOOD)
     if packed is None or (not good and deadline - time.perf_counter() > GUESTS_S):
-        benches += _with_guests(problem, shares, _part_of(deadline, 0.5), progress)
+        benches += _with_guests(problem, shares, watch, part_of(deadline, 0.5), progress)
     found = [(values, bench) for bench in benches if (values := _ranked(problem, bench)) is not None]
     if not found:
         return None
@@ -58,9 +62,9 @@ def quick_plan(
         if values[proven] < bounds[proven] * (1 - TOLERANCE):
             break
         proven += 1
-    spent = time.perf_counter() - begun
-    statistics = PlanStatistics(0.0, spent, 0.0, solver_name(), details)
-    return plan_outcome(problem, bench, proven=proven, settled=True, bounds=bounds, statistics=statistics)
+    return plan_outcome(
+        problem, bench, proven=proven, settled=True, bounds=bounds, statistics=watch.statistics(details)
+    )
 
 
 def _ranked(problem: Problem, bench: Bench | None) -> list[float] | None:
@@ -68,7 +72,7 @@ def _ranked(problem: Problem, bench: Bench | None) -> list[float] | None:
 
 
 def _with_guests(
-    problem: Problem, shares: PooledShares, deadline: float, progress: Progress
+    problem: Problem, shares: PooledShares, watch: Stopwatch, deadline: float, progress: Progress
 ) -> Iterator[Bench | None]:
     """Whole slices, counted by patterns, with guests on them.
 
@@ -79,17 +83,14 @@ def _with_guests(
     whole = expand(replace(problem.request, sharing="exclusive", objective=objective))
     flexible = can_be_guests(problem)
     for number, part in enumerate(HELD_BACK):
-        until = _part_of(deadline, 1 / (len(HELD_BACK) - number))
+        until = part_of(deadline, 1 / (len(HELD_BACK) - number))
         if number and (not flexible or time.perf_counter() > deadline):
             return
-        counted = count_patterns(whole, until, progress, dict.fromkeys(flexible, 1 - part))
+        with watch.searching():
+            counted = count_patterns(whole, until, progress, dict.fromkeys(flexible, 1 - part))
         if counted is not None and counted.status in ("optimal", "feasible"):
             amounts = [(whole.choices[place], count) for place, count in sorted(counted.amounts.items())]
             bench = seat_counts(whole, counted.layouts, amounts)
-            yield invite(problem, bench, shares.prices)
-
-
-def _part_of(deadline: float, part: float) -> float:
-    """A deadline of its own: this part of what is left."""
-    now = time.perf_counter()
-    return now + part * (deadline - now)
+            with watch.searching():
+                guests = invite(problem, bench, shares.prices)
+            yield guests

@@ -105,6 +105,7 @@ def _polish(built: Formulation, found: Search, deadline: float) -> None:
         better = _single(again, deadline, ignore_progress)
     else:
         better = search_levels(again, found.stages, deadline, ignore_progress)
+    found.seconds += better.seconds
     if better.best is None or better.status != "optimal":
         return
     if built.problem.request.objective.kind == "weighted_sum":
@@ -114,7 +115,6 @@ def _polish(built: Formulation, found: Search, deadline: float) -> None:
     if improved:
         found.best = replace(better.best, values=found.best.values)
         found.values = better.values
-        found.seconds += better.seconds
 
 
 def _single(built: Formulation, deadline: float, progress: Progress) -> Search:

@@ -27,7 +27,7 @@ from torchsplit_core.planning.pooled import pool_shares
 from torchsplit_core.planning.quick import quick_plan
 from torchsplit_core.planning.search import search
 from torchsplit_core.planning.solution import TOLERANCE
-from torchsplit_core.planning.solve import solver_name
+from torchsplit_core.planning.timing import Stopwatch, part_of
 from torchsplit_core.planning.whole import search_whole
 from torchsplit_core.values import FleetEntry, PlanOutcome, PlanRequest, PlanStatistics, Progress
 
@@ -47,56 +47,54 @@ class Shared:
 
     status: str
     outcome: PlanOutcome | None
-    seconds: float
     details: dict[str, str | int | float]
     warnings: tuple[str, ...] = ()
 
 
-def plan_shared(request: PlanRequest, begun: float, deadline: float, progress: Progress) -> Shared:
-    """The best fractional plan found before the deadline, with an honest bound."""
+def plan_shared(request: PlanRequest, watch: Stopwatch, deadline: float, progress: Progress) -> Shared:
+    """The best fractional plan found before the deadline, with an honest bound; `watch` gets the searches' time."""
     pooled_problem = expand(request)
-    shares = pool_shares(pooled_problem, deadline)
-    quick = None if shares is None else quick_plan(pooled_problem, shares, begun, deadline, progress)
+    with watch.searching():
+        shares = pool_shares(pooled_problem, deadline)
+    quick = None if shares is None else quick_plan(pooled_problem, shares, watch, deadline, progress)
     if quick is not None and (quick.status == "optimal" or deadline - time.perf_counter() < SEARCH_S):
-        seconds = quick.statistics.solve_s
-        return Shared(quick.status, quick, seconds, dict(quick.statistics.details))
+        return Shared(quick.status, quick, dict(quick.statistics.details))
     top = float("inf")
     if shares is not None and shares.level == 0:
         # A little above, so that rounding never cuts off a plan that reaches the bound.
         top = shares.bound * (1 + 1e-6)
     pooled_model = replace(build(pooled_problem, "aggregate"), top=top)
-    build_s = time.perf_counter() - begun
-    pooled = search(pooled_model, _share(deadline, 0.35), progress=lambda a, b: progress(0.3 * a, b))
-    seconds = pooled.seconds
+    pooled = search(pooled_model, part_of(deadline, 0.35), progress=lambda a, b: progress(0.3 * a, b))
+    watch.searched_s += pooled.seconds
     details: dict[str, str | int | float] = {"stages": pooled.stages, "pooled": pooled.status}
     if pooled.status == "infeasible":
-        return Shared("infeasible", None, seconds, details, pooled_problem.warnings)
+        return Shared("infeasible", None, details, pooled_problem.warnings)
     plans: list[PlanOutcome] = [] if quick is None else [quick]
 
     def offer(step: str, problem: Problem, bench: Bench, found: Search) -> PlanOutcome:
-        statistics = PlanStatistics(build_s, seconds, 0.0, solver_name(), details)
-        plans.append(_settle(problem, bench, pooled, found, statistics))
+        plans.append(_settle(problem, bench, pooled, found, watch.statistics(details)))
         details[f"{step}_value"] = plans[-1].objective.value or 0.0
         return plans[-1]
 
     def answer() -> Shared:
         if not plans:
-            return Shared("timeout", None, seconds, details, pooled_problem.warnings)
+            return Shared("timeout", None, details, pooled_problem.warnings)
         best = max(plans, key=cmp_to_key(_compare))
-        statistics = replace(best.statistics, solve_s=seconds)
-        return Shared(best.status, replace(best, statistics=statistics), seconds, details)
+        statistics = watch.statistics(best.statistics.details)
+        return Shared(best.status, replace(best, statistics=statistics), details)
 
     if pooled.values:
         details["pooled_value"] = pooled.values[0]
     if pooled.best is not None and not request.colocations:
         amounts = [(pooled_model.uses[u].choice, part) for u, part in sorted(pooled.best.amounts.items())]
-        bench = pack(pooled_problem, pooled.best.layouts, amounts)
+        with watch.searching():
+            bench = pack(pooled_problem, pooled.best.layouts, amounts)
         if bench is not None and offer("packed", pooled_problem, bench, Search()).status == "optimal":
             return answer()
     # Whole slices are shares of 1, so the exclusive optimum is a plan here too, and often a good one.
     asked = replace(request, sharing="exclusive")
-    whole = search_whole(asked, _share(deadline, 0.35), lambda a, b: progress(0.3 + 0.3 * a, b))
-    seconds += whole.found.seconds
+    whole = search_whole(asked, part_of(deadline, 0.35), lambda a, b: progress(0.3 + 0.3 * a, b))
+    watch.searched_s += whole.found.seconds
     if whole.bench is not None:
         problem = replace(whole.problem, request=request)
         if offer("exclusive", problem, whole.bench, Search()).status == "optimal":
@@ -106,9 +104,9 @@ def plan_shared(request: PlanRequest, begun: float, deadline: float, progress: P
         few = _thin(_fixed(request, known))
         if _tenancies(few) <= LARGEST_FIXED:
             model = replace(build(few, "concrete"), top=top)
-            until = _share(deadline, 0.35)
+            until = part_of(deadline, 0.35)
             local = search(model, until, progress=lambda a, b: progress(0.6 + 0.2 * a, b), quick=True)
-            seconds += local.seconds
+            watch.searched_s += local.seconds
             if local.best is not None:
                 offer("local", few, seat_shares(model, local.best), Search())
     concrete_problem, free = _concrete_problem(
@@ -118,10 +116,10 @@ def plan_shared(request: PlanRequest, begun: float, deadline: float, progress: P
         return answer()
     concrete_model = replace(build(concrete_problem, "concrete"), top=top)
     concrete = search(concrete_model, deadline, progress=lambda a, b: progress(0.6 + 0.4 * a, b))
-    seconds += concrete.seconds
+    watch.searched_s += concrete.seconds
     details["concrete"] = concrete.status
     if concrete.status == "infeasible" and free and not plans:
-        return Shared("infeasible", None, seconds, details, pooled_problem.warnings)
+        return Shared("infeasible", None, details, pooled_problem.warnings)
     if not free:
         # A proof under fixed layouts says nothing about other layouts.
         concrete.proven, concrete.bounds = 0, []
@@ -131,12 +129,6 @@ def plan_shared(request: PlanRequest, begun: float, deadline: float, progress: P
         # What bounds the exact model bounds the other plans as well.
         plans[:] = [_bounded(item, concrete.bounds[0]) for item in plans]
     return answer()
-
-
-def _share(deadline: float, part: float) -> float:
-    """A deadline of its own for a step: this part of what is left."""
-    now = time.perf_counter()
-    return now + part * (deadline - now)
 
 
 def _bounded(outcome: PlanOutcome, bound: float | None) -> PlanOutcome:

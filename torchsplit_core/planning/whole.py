@@ -14,6 +14,7 @@ from torchsplit_core.planning.patterns import Counted, count_patterns
 from torchsplit_core.planning.search import any_plan, search
 from torchsplit_core.planning.solution import TOLERANCE
 from torchsplit_core.planning.ties import deal
+from torchsplit_core.planning.timing import Stopwatch, part_of
 from torchsplit_core.values import InternalFault, PlanRequest, Progress
 
 FALLBACK_S = 2.0
@@ -40,9 +41,20 @@ class Whole:
 
 
 def search_whole(request: PlanRequest, deadline: float, progress: Progress) -> Whole:
-    """The best whole-slice plan found before the deadline (time.perf_counter)."""
+    """The best whole-slice plan found before the deadline (time.perf_counter).
+
+    `found.seconds` has the time of every search on the way, also of those whose plan was not taken.
+    """
+    watch = Stopwatch()
+    whole = _best_of_both(request, deadline, progress, watch)
+    whole.found.seconds = watch.searched_s
+    return whole
+
+
+def _best_of_both(request: PlanRequest, deadline: float, progress: Progress, watch: Stopwatch) -> Whole:
     problem = expand(request)
-    counted = count_patterns(problem, deadline, progress)
+    with watch.searching():
+        counted = count_patterns(problem, deadline, progress)
     if counted is not None:
         whole = Whole(problem, _search_of(counted), details={"method": "patterns"})
         if counted.status in ("optimal", "feasible"):
@@ -51,19 +63,21 @@ def search_whole(request: PlanRequest, deadline: float, progress: Progress) -> W
     top = float("inf")
     dealt: Whole | None = None
     if request.objective.kind in ("leximin", "max_min"):
-        free, eased = _without_ties(request, deadline, progress)
+        free, eased = _without_ties(request, deadline, progress, watch)
         if eased is not None and eased.status == "infeasible":
             return Whole(problem, _search_of(eased))
         if eased is not None and eased.bounds:
             # A little above, so that rounding never cuts off a plan that reaches the bound.
             top = eased.bounds[0] * (1 + 1e-6)
-            dealt = _dealt(problem, free, eased, deadline)
+            dealt = _dealt(problem, free, eased, deadline, watch)
         if dealt is not None and (dealt.found.status == "optimal" or len(problem.choices) > LARGEST):
             return dealt
     built = replace(build(problem, "exclusive"), top=top)
     found = search(built, deadline, progress=progress)
+    watch.searched_s += found.seconds
     if found.status == "timeout" and dealt is None:
         found = any_plan(built, FALLBACK_S)
+        watch.searched_s += found.seconds
     own = Whole(problem, found, details={"stages": found.stages})
     if found.best is not None:
         own.bench = seat_whole(built, found.best)
@@ -75,18 +89,21 @@ def _search_of(counted: Counted) -> Search:
 
 
 def _without_ties(
-    request: PlanRequest, deadline: float, progress: Progress
+    request: PlanRequest, deadline: float, progress: Progress, watch: Stopwatch
 ) -> tuple[Problem, Counted | None]:
     """The plan with co-locations and penalties dropped: whatever bounds it bounds the request too."""
     objective = request.objective
     penalty = None if objective.memory_violation_penalty is None else 0.0
     free = replace(objective, memory_violation_penalty=penalty, separation_weight=0.0)
-    now = time.perf_counter()
+    until = part_of(deadline, TIES_PART)
     problem = expand(replace(request, colocations=(), objective=free))
-    return problem, count_patterns(problem, now + TIES_PART * (deadline - now), progress)
+    with watch.searching():
+        return problem, count_patterns(problem, until, progress)
 
 
-def _dealt(problem: Problem, free: Problem, eased: Counted, deadline: float) -> Whole | None:
+def _dealt(
+    problem: Problem, free: Problem, eased: Counted, deadline: float, watch: Stopwatch
+) -> Whole | None:
     """The plan without ties, dealt out so that it keeps them; None where it cannot be, or pays a penalty."""
     request = problem.request
     objective = request.objective
@@ -99,8 +116,10 @@ def _dealt(problem: Problem, free: Problem, eased: Counted, deadline: float) -> 
         found = _search_of(eased)
         found.status = "feasible"
         return Whole(replace(free, request=request), found, _seats(free, eased), {"method": "patterns"})
-    now = time.perf_counter()
-    dealt = deal(build(problem, "exclusive"), eased, DEAL_PART * (deadline - now))
+    seconds = DEAL_PART * (deadline - time.perf_counter())
+    built = build(problem, "exclusive")
+    with watch.searching():
+        dealt = deal(built, eased, seconds)
     if dealt is None:
         return None
     before, after = _levels(free, _seats(free, eased)), _levels(problem, dealt.bench)

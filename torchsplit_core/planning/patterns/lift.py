@@ -15,6 +15,7 @@ import numpy as np
 
 from torchsplit_core.planning.patterns.decide import Answer, PatternSearch, Plan, Question
 from torchsplit_core.planning.patterns.fill import fill
+from torchsplit_core.planning.timing import part_of
 
 STEP = 2e-7
 """Relative step above a plan's value at which "no" proves the level: values within 1e-6 are equal."""
@@ -68,7 +69,9 @@ def lift(
         if time.perf_counter() > until:
             found.bounds += ceilings[k:count]
             break
-        bound = _raise(search, found, k, ceilings[k], _part(until, count - k))
+        # The first levels get the larger part of what is left: they matter most.
+        part = max(0.5, 1.0 / (count - k))
+        bound = _raise(search, found, k, ceilings[k], part_of(until, part))
         found.bounds.append(max(bound, found.levels[k]))
         if found.proven == k and bound <= found.levels[k] * (1 + 2 * STEP):
             found.proven = k + 1
@@ -192,9 +195,3 @@ def _levels(search: PatternSearch, plan: Plan) -> list[float]:
         min(pattern.rate / float(demands.units[model]), float(demands.caps[model]))
         for model, pattern in enumerate(plan.patterns)
     )
-
-
-def _part(deadline: float, levels: int) -> float:
-    """The first levels get the larger part of what is left: they matter most."""
-    now = time.perf_counter()
-    return now + (deadline - now) * max(0.5, 1.0 / levels)
