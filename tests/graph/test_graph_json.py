@@ -63,7 +63,7 @@ def test_the_form_is_the_contract() -> None:
         ({"nodes": None}, "nodes is a list"),
         ({"nodes": [3]}, "node is an object"),
         ({"nodes": [{"id": "a", "kind": "thing"}]}, "kind is one of"),
-        ({"nodes": [{"kind": "op"}]}, "fields of the graph contract"),
+        ({"nodes": [{"kind": "op"}]}, "id is a text"),
         ({"nodes": [{"id": "a", "kind": "op", "inputs": "abc"}]}, "list of ids"),
         ({"nodes": [{"id": "a", "kind": "op", "inputs": ["b"]}]}, "name nodes of the graph"),
         ({"nodes": [{"id": "a", "kind": "op", "shape": 3}]}, "shape is a list"),

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import random
 import struct
 import sys
@@ -12,6 +11,7 @@ from typing import Any
 
 import pytest
 import torch
+from pt2_files import altered, read_file, zipped
 
 import sample_models
 from torchsplit_core.clients import example_arguments, load_client, open_model, parse_source
@@ -20,7 +20,6 @@ from torchsplit_core.graph.graph_json import graph_from_dict
 from torchsplit_core.isolation import Limits
 from torchsplit_core.tracing import trace
 from torchsplit_core.tracing.export import export_in_child, export_program
-from torchsplit_core.tracing.pt2 import read_pt2
 from torchsplit_core.values import InputFault, ignore_progress
 
 CLIENT = """
@@ -204,13 +203,6 @@ def write(path: Path, content: bytes) -> Path:
     return path
 
 
-def zipped(path: Path, members: dict[str, bytes]) -> Path:
-    with zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED) as archive:
-        for name, content in members.items():
-            archive.writestr(name, content)
-    return path
-
-
 def test_files_that_are_no_pt2_are_refused(tmp_path: Path) -> None:
     noise = random.Random(1).randbytes(10 * 2**20)
     for content, said in (
@@ -238,7 +230,7 @@ def test_files_that_are_no_pt2_are_refused(tmp_path: Path) -> None:
 )
 def test_archives_without_a_program_are_refused(members: dict[str, bytes], said: str, tmp_path: Path) -> None:
     with pytest.raises(InputFault, match=said):
-        read_pt2(zipped(tmp_path / "model.pt2", members))
+        read_file(zipped(tmp_path / "model.pt2", members))
 
 
 def test_a_zip_bomb_is_refused_before_it_is_unpacked(tmp_path: Path) -> None:
@@ -251,36 +243,26 @@ def test_a_zip_bomb_is_refused_before_it_is_unpacked(tmp_path: Path) -> None:
             member.write(bytes(2**20))
     assert path.stat().st_size < 4 * 2**20
     with pytest.raises(InputFault, match="unpacks to at most"):
-        read_pt2(path)
+        read_file(path)
 
 
 def test_a_lie_about_the_unpacked_size_does_not_help(tmp_path: Path) -> None:
     path = zipped(tmp_path / "model.pt2", {"m/models/model.json": b" " * 5_000_000})
     content = path.read_bytes().replace(struct.pack("<I", 5_000_000), struct.pack("<I", 10))
     with pytest.raises(InputFault, match=r"model\.pt2"):
-        read_pt2(write(path, content))
-
-
-def altered(saved: Path, folder: Path, change: Any) -> Path:
-    """The saved program with its JSON changed in place."""
-    with zipfile.ZipFile(saved) as archive:
-        members = {info.filename: archive.read(info) for info in archive.infolist()}
-    name = next(name for name in members if name.endswith("models/model.json"))
-    program = json.loads(members[name])
-    change(program["graph_module"]["graph"])
-    members[name] = json.dumps(program).encode()
-    return zipped(folder / "model.pt2", members)
+        read_file(write(path, content))
 
 
 def test_a_reading_executes_nothing_that_a_file_carries(saved: Path, tmp_path: Path) -> None:
     """A size that would run code when evaluated is kept as text, and pickles are not opened."""
     trap = tmp_path / "sprung"
 
-    def change(graph: dict[str, Any]) -> None:
+    def change(program: dict[str, Any]) -> None:
+        graph = program["graph_module"]["graph"]
         size = {"expr_str": f"__import__('pathlib').Path({str(trap)!r}).touch()", "hint": {"as_int": 2}}
         graph["tensor_values"]["x"]["sizes"][0] = {"as_expr": size}
 
-    assert read_pt2(altered(saved, tmp_path, change))["nodes"]
+    assert read_file(altered(saved, tmp_path, change)).nodes
     assert not trap.exists()
 
 
@@ -298,7 +280,7 @@ def test_a_reading_executes_nothing_that_a_file_carries(saved: Path, tmp_path: P
 )
 def test_a_damaged_program_is_one_fault(change: Any, saved: Path, tmp_path: Path) -> None:
     with pytest.raises(InputFault):
-        read_pt2(altered(saved, tmp_path, change))
+        read_file(altered(saved, tmp_path, lambda program: change(program["graph_module"]["graph"])))
 
 
 def test_sources_are_told_apart_without_touching_them(

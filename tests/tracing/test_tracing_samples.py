@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 import torch
+from pt2_files import read_file
 
 import sample_models
 from torchsplit_core.graph.graph_json import graph_from_dict, graph_to_dict
@@ -15,7 +16,6 @@ from torchsplit_core.tracing import hash_model_architecture, trace
 from torchsplit_core.tracing.convert import graph_of_program
 from torchsplit_core.tracing.export import export_program
 from torchsplit_core.tracing.naming import source_and_code
-from torchsplit_core.tracing.pt2 import read_pt2
 
 
 def program_of(model: torch.nn.Module, *inputs: torch.Tensor) -> torch.export.ExportedProgram:
@@ -91,7 +91,7 @@ def test_a_saved_pt2_reads_as_the_very_same_graph(name: str, tmp_path: Path) -> 
     program = program_of(client.get_model(), *client.get_example_inputs(2))
     torch.export.save(program, tmp_path / "model.pt2")
     exported = graph_of_program(program, 2)
-    read = graph_from_dict(read_pt2(tmp_path / "model.pt2"))
+    read = read_file(tmp_path / "model.pt2")
     assert read == exported
     assert hash_model_architecture(read) == hash_model_architecture(exported)
 
@@ -131,7 +131,7 @@ class Odd(torch.nn.Module):
 def test_an_odd_model_reads_the_same_both_ways(tmp_path: Path) -> None:
     program = program_of(Odd(), torch.ones(2, 5, dtype=torch.int64))
     torch.export.save(program, tmp_path / "odd.pt2")
-    graph, read = graph_of_program(program, 2), graph_from_dict(read_pt2(tmp_path / "odd.pt2"))
+    graph, read = graph_of_program(program, 2), read_file(tmp_path / "odd.pt2")
     assert hash_model_architecture(read) == hash_model_architecture(graph)
     for one in (graph, read):
         (weight,) = [node for node in one.nodes if node.kind == "parameter"]

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import re
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, get_args
 
 from torchsplit_core.graph.torch_graph import TorchGraph
@@ -11,6 +12,17 @@ from torchsplit_core.values.graph import NodeKind
 
 FORMAT = "torchsplit.graph"
 VERSION = 1
+KINDS = get_args(NodeKind)
+LONGEST_ID = 200
+LONGEST_SIZE = 1000
+"""Characters of a size that is written as an expression; its evaluation may nest as deep."""
+MOST_BYTES = 2**63 - 1
+"""torch counts sizes and bytes in 64 bits; larger ones would also overflow the figures made from them."""
+MOST_POWERS = 3
+"""In one size: each multiplies the digits of a number."""
+PART_NODES = 2000
+_TEXTS = ("op", "target", "module", "source", "code")
+_LONE_SURROGATE = re.compile("[\ud800-\udfff]")
 
 
 def graph_to_dict(graph: TorchGraph) -> dict[str, Any]:
@@ -20,24 +32,20 @@ def graph_to_dict(graph: TorchGraph) -> dict[str, Any]:
         "version": VERSION,
         "architecture_hash": graph.architecture_hash,
         "traced_batch": graph.traced_batch,
-        "nodes": [
-            {
-                "id": node.id,
-                "kind": node.kind,
-                "op": node.op,
-                "target": node.target,
-                "inputs": list(node.inputs),
-                "module": node.module,
-                "shape": None if node.shape is None else list(node.shape),
-                "dtype": node.dtype,
-                "output_bytes": node.output_bytes,
-                "source": node.source,
-                "code": node.code,
-            }
-            for node in graph.nodes
-        ],
+        "nodes": [_node_to_dict(node) for node in graph.nodes],
         "subgraphs": {name: graph_to_dict(body) for name, body in graph.subgraphs.items()},
     }
+
+
+def nodes_in_parts(nodes: Iterable[GraphNode]) -> Iterator[dict[str, Any]]:
+    """Nodes as parts for `GraphParts`, some thousand in each."""
+    part: list[dict[str, Any]] = []
+    for node in nodes:
+        part.append(_node_to_dict(node))
+        if len(part) == PART_NODES:
+            yield {"nodes": part}
+            part = []
+    yield {"nodes": part}
 
 
 def graph_from_dict(data: Mapping[str, Any]) -> TorchGraph:
@@ -49,67 +57,113 @@ def graph_from_dict(data: Mapping[str, Any]) -> TorchGraph:
             f"format is {FORMAT}, version {VERSION}",
             "Pass a graph file.",
         )
-    nodes = data.get("nodes")
-    if not isinstance(nodes, list):
-        raise InputFault("graph: nodes", type(nodes).__name__, "nodes is a list", "Check the file.")
-    batch, bodies = data.get("traced_batch", 1), data.get("subgraphs", {})
-    if not isinstance(batch, int) or batch < 1:
-        raise InputFault("graph: traced_batch", batch, "it is a whole number from 1", "Check the file.")
-    if not isinstance(bodies, Mapping) or not all(isinstance(body, Mapping) for body in bodies.values()):
-        raise InputFault(
-            "graph: subgraphs", type(bodies).__name__, "it is an object of graphs", "Check the file."
+    parts = GraphParts()
+    parts.add({"nodes": None} | dict(data))
+    return parts.graph()
+
+
+class GraphParts:
+    """A graph put together from parts of its contract object, equal texts kept once.
+
+    Of several parts with a key the last counts, but nodes and subgraphs add up. Raises InputFault
+    where a part breaks the contract.
+    """
+
+    def __init__(self) -> None:
+        self._nodes: list[GraphNode] = []
+        self._head: dict[str, Any] = {}
+        self._subgraphs: dict[str, TorchGraph] = {}
+        self._kept: dict[Any, Any] = {}
+
+    def add(self, part: Mapping[str, Any]) -> None:
+        """Take one part."""
+        nodes, bodies = part.get("nodes", []), part.get("subgraphs", {})
+        if not isinstance(nodes, list):
+            raise _fault("graph: nodes", type(nodes).__name__, "nodes is a list")
+        if not isinstance(bodies, Mapping) or not all(isinstance(body, Mapping) for body in bodies.values()):
+            raise _fault("graph: subgraphs", type(bodies).__name__, "it is an object of graphs")
+        keep = self._kept.setdefault
+        self._nodes += [_node(entry, len(self._nodes) + place, keep) for place, entry in enumerate(nodes)]
+        self._subgraphs |= {name: graph_from_dict(body) for name, body in bodies.items()}
+        self._head |= {key: part[key] for key in ("architecture_hash", "traced_batch") if key in part}
+
+    def graph(self) -> TorchGraph:
+        """The graph of the parts taken so far."""
+        batch = self._head.get("traced_batch", 1)
+        if type(batch) is not int or not 1 <= batch <= MOST_BYTES:
+            raise _fault("graph: traced_batch", batch, "it is a whole number from 1")
+        return TorchGraph(
+            nodes=tuple(self._nodes),
+            architecture_hash=str(self._head.get("architecture_hash", "")),
+            traced_batch=batch,
+            subgraphs=self._subgraphs,
         )
-    return TorchGraph(
-        nodes=tuple(_node(entry, place) for place, entry in enumerate(nodes)),
-        architecture_hash=str(data.get("architecture_hash", "")),
-        traced_batch=batch,
-        subgraphs={name: graph_from_dict(body) for name, body in bodies.items()},
-    )
 
 
-def _node(entry: Any, place: int) -> GraphNode:
+def _node_to_dict(node: GraphNode) -> dict[str, Any]:
+    return {
+        "id": node.id,
+        "kind": node.kind,
+        "op": node.op,
+        "target": node.target,
+        "inputs": list(node.inputs),
+        "module": node.module,
+        "shape": None if node.shape is None else list(node.shape),
+        "dtype": node.dtype,
+        "output_bytes": node.output_bytes,
+        "source": node.source,
+        "code": node.code,
+    }
+
+
+def _node(entry: Any, place: int, keep: Any) -> GraphNode:
+    """The node of a contract entry; `keep(x, x)` gives the one object that stands for all equal to x."""
+    where = f"graph: nodes.{place}"
     if not isinstance(entry, Mapping):
-        raise InputFault(
-            f"graph: nodes.{place}", type(entry).__name__, "a node is an object", "Check the file."
-        )
-    if entry.get("kind") not in get_args(NodeKind):
-        raise InputFault(
-            f"graph: nodes.{place}.kind",
-            entry.get("kind"),
-            f"kind is one of {', '.join(get_args(NodeKind))}",
-            "Check the file.",
-        )
+        raise _fault(where, type(entry).__name__, "a node is an object")
+    name, kind, dtype = entry.get("id"), entry.get("kind"), entry.get("dtype")
     shape, inputs, size = entry.get("shape"), entry.get("inputs", ()), entry.get("output_bytes", 0)
-    for key, value, kinds, rule in (
-        ("shape", shape, (list, tuple, type(None)), "shape is a list or null"),
-        ("inputs", inputs, (list, tuple), "inputs is a list of ids"),
-        ("output_bytes", size, (int,), "output_bytes is a whole number"),
-        ("dtype", entry.get("dtype"), (str, type(None)), "dtype is a text or null"),
+    if kind not in KINDS:
+        raise _fault(f"{where}.kind", kind, f"kind is one of {', '.join(KINDS)}")
+    if not isinstance(name, str) or not 1 <= len(name) <= LONGEST_ID:
+        raise _fault(f"{where}.id", name, f"id is a text of 1 to {LONGEST_ID} characters")
+    if not isinstance(inputs, (list, tuple)) or not all(isinstance(read, str) for read in inputs):
+        raise _fault(f"{where}.inputs", inputs, "inputs is a list of ids")
+    if not isinstance(shape, (list, tuple, type(None))):
+        raise _fault(f"{where}.shape", shape, "shape is a list or null")
+    if type(size) is not int or not 0 <= size <= MOST_BYTES:
+        raise _fault(f"{where}.output_bytes", size, "output_bytes is a whole number, 0 or more, of 64 bits")
+    if not isinstance(dtype, (str, type(None))):
+        raise _fault(f"{where}.dtype", dtype, "dtype is a text or null")
+    texts = [entry.get(key, "") for key in _TEXTS]
+    for key, text in zip(_TEXTS, texts, strict=True):
+        if not isinstance(text, str):
+            raise _fault(f"{where}.{key}", text, "it is a text")
+    for text in (name, dtype or "", *texts):
+        if not text.isascii() and _LONE_SURROGATE.search(text):
+            raise _fault(where, ascii(text), "texts are Unicode; half a surrogate pair is none")
+    op, target, module, source, code = (keep(text, text) for text in texts)
+    read = tuple(keep(one, one) for one in inputs)
+    sizes = None if shape is None else tuple(_size(one, f"{where}.shape") for one in shape)
+    return GraphNode(
+        keep(name, name), kind, op, target, read, module, keep(sizes, sizes), keep(dtype, dtype), size, source, code
+    )  # fmt: skip
+
+
+def _size(size: Any, where: str) -> int | str:
+    """One entry of a shape: a number of 64 bits, or a short expression that cannot grow beyond measure."""
+    if type(size) is int and 0 <= size <= MOST_BYTES:
+        return size
+    if (
+        isinstance(size, str)
+        and len(size) <= LONGEST_SIZE
+        and size.isprintable()
+        and size.count("**") <= MOST_POWERS
     ):
-        if not isinstance(value, kinds):
-            raise InputFault(f"graph: nodes.{place}.{key}", value, rule, "Check the file.")
-    if size < 0:
-        raise InputFault(f"graph: nodes.{place}.output_bytes", size, "it is 0 or more", "Check the file.")
-    try:
-        return GraphNode(
-            id=str(entry["id"]),
-            kind=entry["kind"],
-            op=str(entry.get("op", "")),
-            target=str(entry.get("target", "")),
-            inputs=tuple(map(str, inputs)),
-            module=str(entry.get("module", "")),
-            shape=None
-            if shape is None
-            else tuple(size if isinstance(size, int) else str(size) for size in shape),
-            dtype=entry.get("dtype"),
-            output_bytes=size,
-            source=str(entry.get("source", "")),
-            code=str(entry.get("code", "")),
-        )
-    except (KeyError, TypeError, ValueError) as error:
-        raise InputFault(
-            f"graph: nodes.{place}",
-            str(error),
-            "a node has the fields of the graph contract",
-            "Check the file.",
-        ) from error
+        return size
+    raise _fault(where, size, "a size is a whole number, 0 or more, of 64 bits, or a short expression")
+
+
+def _fault(where: str, value: Any, rule: str) -> InputFault:
+    shown = value if isinstance(value, (str, int, float, type(None))) else type(value).__name__
+    return InputFault(where, shown, rule, "Check the file.")

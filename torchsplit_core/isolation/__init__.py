@@ -7,7 +7,7 @@ That bounds accidents; it is not a sandbox against malice: the child runs as the
 
 The answer crosses as JSON and is never unpickled, so a child cannot make its parent run code.
 Protocol: the request on the child's standard input, `{"target", "arguments", "limits"}`; the
-answers as JSON lines on a pipe, each one of `progress`, `result`, `fault`, `out_of_memory`, `error`.
+answers as JSON lines on a pipe, each one of `progress`, `part`, `result`, `fault`, `out_of_memory`, `error`.
 """
 
 from torchsplit_core.isolation.memory import default_memory_bytes, is_out_of_memory

@@ -11,7 +11,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
@@ -62,10 +62,13 @@ def run_limited(
     limits: Limits | None = None,
     progress: Progress = ignore_progress,
     subject: str = "",
+    receive: Callable[[Any], None] | None = None,
 ) -> Any:
     """Call `function(arguments, progress)` of `target` ("module:function") in a limited child.
 
     `arguments` and the result are JSON values; `subject` names the work in messages (default: `target`).
+    A function that yields hands each part to `receive` as it comes, and its result is None: so neither
+    side ever holds a large answer twice.
     Raises the child's InputFault as it was; InputFault too for a child that passed a limit,
     crashed or raised; InternalFault where the child broke one of our own promises. Whatever ends
     this call (an exception of `progress` or KeyboardInterrupt included) also ends the child's group.
@@ -74,7 +77,7 @@ def run_limited(
     subject = subject or target
     request = json.dumps({"target": target, "arguments": dict(arguments), "limits": asdict(limits)})
     with tempfile.TemporaryDirectory(prefix="torchsplit-") as room:
-        run = _Run(subject, limits, progress)
+        run = _Run(subject, limits, progress, receive)
         return run.wait(*_start(request, room))
 
 
@@ -116,8 +119,10 @@ def _start(request: str, room: str) -> tuple[subprocess.Popen[bytes], int]:
 class _Run:
     """One child from start to end: what it said and how it ended."""
 
-    def __init__(self, subject: str, limits: Limits, progress: Progress) -> None:
-        self.subject, self.limits, self.progress = subject, limits, progress
+    def __init__(
+        self, subject: str, limits: Limits, progress: Progress, receive: Callable[[Any], None] | None
+    ) -> None:
+        self.subject, self.limits, self.progress, self.receive = subject, limits, progress, receive
         self.tail = b""
         self.unread = bytearray()
         self.answer: tuple[str, Any] | None = None
@@ -179,7 +184,7 @@ class _Run:
         return bool(block)
 
     def _take(self, block: bytes) -> None:
-        """Split the answers into lines; the first that is no progress is final."""
+        """Split the answers into lines; the first that is neither progress nor a part is final."""
         start = len(self.unread)
         self.unread += block
         if len(self.unread) > ANSWER_BYTES:
@@ -190,6 +195,8 @@ class _Run:
             kind, content = self._decode(line)
             if kind == "progress":
                 self.progress(*content)
+            elif kind == "part" and self.receive is not None:
+                self.receive(content)
             else:
                 self.answer = (kind, content)
 
@@ -205,7 +212,7 @@ class _Run:
                 return kind, (str(where), str(value), str(rule), str(remedy))
             if kind == "error":
                 return kind, (str(content["type"]), str(content["message"]), str(content["place"]))
-            if kind in ("result", "out_of_memory"):
+            if kind in ("result", "out_of_memory") or (kind == "part" and self.receive is not None):
                 return kind, content
         except (ValueError, TypeError, AttributeError, KeyError, RecursionError):
             pass  # the fault below says it

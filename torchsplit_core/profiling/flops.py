@@ -107,7 +107,7 @@ def _costs(graph: TorchGraph, sizes: Sizes) -> tuple[NodeCost, ...]:
         elif _is_free(graph, node, name, copies=first_scattered):
             costs.append(NodeCost(node.id, 0.0, 0.0, 0.0, 0, unit="none"))
         else:
-            costs.append(_cost(graph, node, name, sizes))
+            costs.append(_cost_of(graph, node, name, sizes))
     return tuple(costs)
 
 
@@ -144,6 +144,18 @@ def _dearer_branch(node: GraphNode, bodies: tuple[TorchGraph, ...], sizes: Sizes
             )
         )
     return max(totals, key=lambda cost: (cost.flops, cost.bytes_read + cost.bytes_written))
+
+
+def _cost_of(graph: TorchGraph, node: GraphNode, name: str, sizes: Sizes) -> NodeCost:
+    """The cost of one operation; InputFault where a graph that nobody traced gives it shapes that cannot be."""
+    try:
+        return _cost(graph, node, name, sizes)
+    except (IndexError, ArithmeticError, ValueError) as error:
+        if isinstance(error, InputFault):
+            raise
+        raise InputFault(
+            "graph: shapes", node.id, f"the shapes that {name} reads are ones it can take", "Trace again."
+        ) from error
 
 
 def _cost(graph: TorchGraph, node: GraphNode, name: str, sizes: Sizes) -> NodeCost:

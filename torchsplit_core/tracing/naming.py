@@ -33,12 +33,18 @@ class Symbols:
 
     def __init__(self) -> None:
         self._names: dict[str, str] = {}
+        self._written: dict[str, int | str] = {}
 
     def write(self, expression: str) -> int | str:
         """A size as a number or infix text, from the form sympy.srepr gives; another form stays as it is.
 
         The expression is parsed, never evaluated. Raises ValueError where it is too long or nested.
         """
+        if expression not in self._written:
+            self._written[expression] = self._write(expression)
+        return self._written[expression]
+
+    def _write(self, expression: str) -> int | str:
         if len(expression) > LONGEST_EXPRESSION:
             raise ValueError("a size is written in too many characters")
         try:

@@ -2,54 +2,71 @@
 
 `torch.export.load` executes code that a file carries. A .pt2 is a zip, and its `*/models/NAME.json`
 (torch's export schema, major version 8) holds the graph: names, operations, edges, shapes,
-dtypes, module paths and stack traces. Nothing else but two small JSON lists of weights is opened,
-no path named inside is followed, and sizes are checked before anything is unpacked.
+dtypes, module paths and stack traces. Nothing else but one small JSON list of weights is opened,
+no path named inside is followed, sizes are checked before anything is unpacked, and the
+description is read node by node, so memory grows with the graph and not with what describes it.
 """
 
 from __future__ import annotations
 
 import json
+import lzma
 import re
 import zipfile
+import zlib
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 from torchsplit_core.clients import Told
-from torchsplit_core.graph.graph_json import graph_to_dict
+from torchsplit_core.tracing.json_stream import Cursor
 from torchsplit_core.tracing.pt2_graph import ProgramReader
 from torchsplit_core.values import InputFault, Progress
 
-MOST_JSON_BYTES = 512 * 2**20
+MOST_JSON_BYTES = 1536 * 2**20
+"""torch writes about 1.4 kB a node: room for a million."""
 MOST_MEMBERS = 1_000_000
 REMEDY = "Save the model by torch.export.save(torch.export.export(model, inputs), FILE)."
 MODEL = re.compile(r"^(?P<top>(?:[^/]+/)?)models/(?P<name>[^/]+)\.json$")
+UNREADABLE = (
+    zipfile.BadZipFile,
+    zlib.error,
+    lzma.LZMAError,
+    EOFError,
+    NotImplementedError,  # a compression that zipfile does not know
+    RuntimeError,  # an encrypted member
+    OSError,  # damaged bzip2 data, or an offset outside the file
+    UnicodeDecodeError,
+)
+"""What zipfile raises for a file that is damaged, or made to be."""
 
 
-def read_in_child(arguments: dict[str, Any], progress: Progress) -> dict[str, Any]:
-    """The graph contract of the .pt2 `arguments["source"]`, for `isolation.run_limited`."""
+def read_in_child(arguments: dict[str, Any], progress: Progress) -> Iterator[dict[str, Any]]:
+    """The graph of the .pt2 `arguments["source"]` in parts, for `isolation.run_limited`."""
     progress(0.2, "reading the file")
     return read_pt2(Path(arguments["source"]))
 
 
-def read_pt2(path: Path) -> dict[str, Any]:
-    """The graph contract (without architecture hash) of a .pt2.
+def read_pt2(path: Path) -> Iterator[dict[str, Any]]:
+    """The graph of a .pt2 as parts for `GraphParts`, without its architecture hash.
 
     Raises InputFault for an empty file, one that is no .pt2 or holds no exported program, and one
-    whose description of the model would unpack to more than 512 MiB.
+    whose description of the model would unpack to more than 1.5 GiB.
     """
     if path.stat().st_size == 0:
         raise InputFault(path.name, Told("an empty file"), "the file holds a model", REMEDY)
     try:
         with zipfile.ZipFile(path) as archive:
-            return _read(archive, path.name)
-    except (zipfile.BadZipFile, EOFError, NotImplementedError, UnicodeDecodeError) as error:
-        # NotImplementedError: a compression that zipfile does not know.
+            member, text, weights = _open(archive, path.name)
+    except UNREADABLE as error:
         raise InputFault(
             path.name, Told(error), "a .pt2 is a zip archive made by torch.export.save", REMEDY
         ) from error
+    return _read(text, weights, f"{path.name}: {member}")
 
 
-def _read(archive: zipfile.ZipFile, where: str) -> dict[str, Any]:
+def _open(archive: zipfile.ZipFile, where: str) -> tuple[str, str, dict[str, str]]:
+    """The name and the text of the program's description, and what each weight occupies."""
     members = archive.infolist()
     if len(members) > MOST_MEMBERS:
         raise InputFault(where, len(members), f"an archive has at most {MOST_MEMBERS} members", REMEDY)
@@ -67,51 +84,73 @@ def _read(archive: zipfile.ZipFile, where: str) -> dict[str, Any]:
             where, Told(names), "the archive holds one program", "Save each program to a file of its own."
         )
     member, match = found[0]
-    program = _json(archive, member, where)
     weights: dict[str, str] = {}
     by_name = {entry.filename: entry for entry in members}
     config = by_name.get(f"{match['top']}data/weights/{match['name']}_weights_config.json")
     if config is not None:
-        weights = _storages(_json(archive, config, where))
+        weights = _storages(_text(archive, config, where), f"{where}: {config.filename}")
+    return member.filename, _text(archive, member, where), weights
+
+
+def _read(text: str, weights: dict[str, str], place: str) -> Iterator[dict[str, Any]]:
+    """The parts of the graph that this text describes."""
+    if not text.lstrip(" \t\r\n").startswith("{"):
+        raise _no_json(place, text[:20])
     try:
-        return graph_to_dict(ProgramReader(program, weights).graph())
+        yield from ProgramReader(text, weights).parts()
+    except json.JSONDecodeError as error:
+        raise _no_json(place, error) from error
     except (KeyError, TypeError, ValueError, IndexError, AttributeError, RecursionError) as error:
         if isinstance(error, InputFault):
             raise
         raise InputFault(
-            f"{where}: {member.filename}",
-            Told(f"{type(error).__name__}: {error}"),
+            place,
+            Told(f"{type(error).__name__}: {error}"[:200]),
             "the program follows torch's export schema",
             "Export it again with torch 2.13.",
         ) from error
 
 
-def _json(archive: zipfile.ZipFile, member: zipfile.ZipInfo, where: str) -> dict[str, Any]:
-    """One JSON object, its size checked first, and again as it unpacks, for the stated size may lie."""
+def _no_json(place: str, told: object) -> InputFault:
+    return InputFault(place, Told(told), "it is JSON, and that a JSON object", REMEDY)
+
+
+def _text(archive: zipfile.ZipFile, member: zipfile.ZipInfo, where: str) -> str:
+    """One member's text, its size checked first, and again as it unpacks, for the stated size may lie."""
     place = f"{where}: {member.filename}"
     if member.file_size > MOST_JSON_BYTES:
-        raise InputFault(
-            place,
-            member.file_size,
-            f"it unpacks to at most {MOST_JSON_BYTES} bytes",
-            "That is no description of a model.",
-        )
+        raise _too_large(place, member.file_size)
     with archive.open(member) as packed:
-        text = packed.read(MOST_JSON_BYTES + 1)
+        content = packed.read(MOST_JSON_BYTES + 1)
+    if len(content) > MOST_JSON_BYTES:
+        raise _too_large(place, len(content))
     try:
-        content = json.loads(text)
-    except (ValueError, RecursionError) as error:
-        raise InputFault(place, Told(error), "it is JSON", REMEDY) from error
-    if not isinstance(content, dict):
-        raise InputFault(place, type(content).__name__, "it is a JSON object", REMEDY)
-    return content
+        return content.decode()
+    except UnicodeDecodeError as error:
+        raise _no_json(place, error) from error
 
 
-def _storages(config: dict[str, Any]) -> dict[str, str]:
+def _too_large(place: str, found: int) -> InputFault:
+    return InputFault(
+        place, found, f"it unpacks to at most {MOST_JSON_BYTES} bytes", "That is no description of a model."
+    )
+
+
+def _storages(text: str, place: str) -> dict[str, str]:
     """Weight name → what it occupies: the name of its data inside the archive and its view of them."""
-    listed = config.get("config")
     found: dict[str, str] = {}
-    for name, entry in listed.items() if isinstance(listed, dict) else ():
-        if isinstance(entry, dict):
-            found[name] = json.dumps([entry.get("path_name"), entry.get("tensor_meta")], sort_keys=True)
+    try:
+        cursor = Cursor(text)
+        for key in cursor.entries():
+            if key != "config":
+                cursor.value()
+                continue
+            for name in cursor.entries():
+                entry = cursor.value()
+                if isinstance(entry, dict):
+                    found[name] = json.dumps(
+                        [entry.get("path_name"), entry.get("tensor_meta")], sort_keys=True
+                    )
+    except (ValueError, TypeError, RecursionError) as error:
+        raise _no_json(place, error) from error
     return found

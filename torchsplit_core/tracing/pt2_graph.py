@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
+from dataclasses import dataclass
 from typing import Any
 
+from torchsplit_core.graph.graph_json import LONGEST_ID, MOST_BYTES, graph_to_dict, nodes_in_parts
 from torchsplit_core.graph.torch_graph import TorchGraph, join_bodies
+from torchsplit_core.tracing.json_stream import Cursor
 from torchsplit_core.tracing.naming import (
     Symbols,
     module_path,
@@ -32,6 +35,7 @@ WEIGHTS: dict[str, tuple[NodeKind, str]] = {
     "custom_obj": ("constant", "custom_obj_name"),
 }
 SCHEMA_MAJOR = 8
+LONGEST_PATH = 2000
 UNUSED = re.compile(r"_unused_\d+$")
 NAMED = ("as_sym_int", "as_sym_float", "as_sym_bool", "as_custom_obj", "as_token")
 LISTED = (
@@ -44,15 +48,45 @@ LISTED = (
 )
 
 
-class ProgramReader:
-    """Reads one program. `storages` says for each weight what it occupies, to find tied ones.
+Sizes = tuple["int | tuple[str, int | None]", ...]
+"""Of a tensor: each a number, or an expression and what it was in the export."""
 
-    A file that breaks the schema raises KeyError, TypeError, ValueError, IndexError or
+
+@dataclass(frozen=True, slots=True)
+class _Outline:
+    """A graph without its nodes."""
+
+    inputs: list[Any]
+    outputs: list[Any]
+    tensors: dict[str, tuple[str, Sizes]]
+    read: frozenset[str]
+
+
+class ProgramReader:
+    """Reads one program's JSON. `storages` says for each weight what it occupies, to find tied ones.
+
+    The nodes are walked twice and never all held: the first time for what they read, because a tied
+    weight goes by the first of its names that is read and the tensors stand behind the nodes.
+    A text that breaks the schema raises KeyError, TypeError, ValueError, IndexError or
     AttributeError, which the caller turns into one fault; an unknown schema raises InputFault.
     """
 
-    def __init__(self, program: dict[str, Any], storages: dict[str, str]) -> None:
-        version = program["schema_version"]["major"]
+    def __init__(self, text: str, storages: dict[str, str]) -> None:
+        self.text, self.storages = text, storages
+        self.symbols = Symbols()
+        self.metas: dict[tuple[str, Sizes], tuple[str, Sizes]] = {}
+        self.nodes_at = 0
+        cursor = Cursor(text)
+        found: dict[str, Any] = {}
+        module: dict[str, Any] = {}
+        for key in cursor.entries():
+            if key != "graph_module":
+                found[key] = cursor.value()
+                continue
+            for part in cursor.entries():
+                module[part] = self._outline(cursor) if part == "graph" else cursor.value()
+        cursor.end()
+        version = found["schema_version"]["major"]
         if version != SCHEMA_MAJOR:
             raise InputFault(
                 "schema_version",
@@ -60,21 +94,60 @@ class ProgramReader:
                 f"the export schema has major version {SCHEMA_MAJOR}",
                 "Export it again with torch 2.13.",
             )
-        self.module = program["graph_module"]
-        self.storages = storages
-        self.symbols = Symbols()
+        self.signature = module["signature"]
+        self.top: _Outline = module["graph"]
         self.batch = 1
 
-    def graph(self) -> TorchGraph:
-        """The whole program, without its architecture hash."""
+    def parts(self) -> Iterator[dict[str, Any]]:
+        """The whole program as parts for `GraphParts`, without its architecture hash."""
         kinds = dict(self._kinds())
-        inputs = [name for name, (kind, _) in kinds.items() if kind == "input"]
-        self.batch = self._traced_batch(inputs)
-        return self._graph(self.module["graph"], kinds, "")
+        self.batch = self._traced_batch([name for name, (kind, _) in kinds.items() if kind == "input"])
+        subgraphs: dict[str, TorchGraph] = {}
+        yield from nodes_in_parts(self._graph(self.top, self._top_nodes(), kinds, "", subgraphs))
+        bodies = {name: graph_to_dict(body) for name, body in subgraphs.items()}
+        yield {"traced_batch": self.batch, "subgraphs": bodies}
+
+    def _outline(self, cursor: Cursor) -> _Outline:
+        """The graph at the cursor but for its nodes, whose place is noted."""
+        found: dict[str, Any] = {"nodes": None}
+        tensors: dict[str, tuple[str, Sizes]] = {}
+        read: set[str] = set()
+        for key in cursor.entries():
+            if key == "nodes":
+                self.nodes_at = cursor.at
+                for _ in cursor.items():
+                    read.update(_reads(cursor.value()))
+            elif key == "tensor_values":
+                for name in cursor.entries():
+                    tensors[name] = self._meta(cursor.value())
+            else:
+                found[key] = cursor.value()
+        return _Outline(found["inputs"], found["outputs"], tensors, frozenset(read))
+
+    def _body(self, graph: dict[str, Any]) -> _Outline:
+        """The same of the body of a cond or while, which is part of a node."""
+        tensors = {name: self._meta(meta) for name, meta in graph["tensor_values"].items()}
+        read = frozenset(name for node in graph["nodes"] for name in _reads(node))
+        return _Outline(graph["inputs"], graph["outputs"], tensors, read)
+
+    def _top_nodes(self) -> Iterator[dict[str, Any]]:
+        cursor = Cursor(self.text, self.nodes_at)
+        return (cursor.value() for _ in cursor.items())
+
+    def _meta(self, meta: dict[str, Any]) -> tuple[str, Sizes]:
+        """dtype and sizes of a tensor, kept once for all that are alike."""
+        sizes = tuple(
+            _whole(size["as_int"])
+            if "as_int" in size
+            else (str(size["as_expr"]["expr_str"]), _hint(size["as_expr"]))
+            for size in meta["sizes"]
+        )
+        found = (DTYPES.get(meta["dtype"], "unknown"), sizes)
+        return self.metas.setdefault(found, found)
 
     def _kinds(self) -> Iterator[tuple[str, tuple[NodeKind, str]]]:
         """Name of every input of the graph → its kind and, for a weight, its name in the model."""
-        for spec in self.module["signature"]["input_specs"]:
+        for spec in self.signature["input_specs"]:
             ((kind, content),) = spec.items()
             if kind == "constant_input":
                 yield content["name"], ("constant", "")
@@ -87,40 +160,52 @@ class ProgramReader:
 
     def _traced_batch(self, inputs: list[str]) -> int:
         """Dimension 0 of the first tensor passed in, as it was in the export; 1 where there is none."""
-        values = self.module["graph"]["tensor_values"]
         for name in inputs:
-            sizes = values.get(name, {}).get("sizes")
+            _, sizes = self.top.tensors.get(name, ("", ()))
             if sizes:
-                return max(_hint(sizes[0]) or 1, 1)
+                first = sizes[0] if isinstance(sizes[0], int) else sizes[0][1]
+                return max(first or 1, 1)
         return 1
 
-    def _graph(self, graph: dict[str, Any], kinds: dict[str, tuple[NodeKind, str]], outer: str) -> TorchGraph:
-        """A graph or the body of a cond or while; `outer` is the module path of what holds it."""
-        tensors = graph["tensor_values"]
-        read = {name for node in graph["nodes"] for entry in node["inputs"] for name in _names(entry["arg"])}
-        ties = self._ties(kinds, read)
-        passed = list(kinds) or [name for entry in graph["inputs"] for name in _names(entry)]
-        nodes = [
-            self._leaf(name, *kinds.get(name, ("input", "")), tensors)
-            for name in passed
-            if ties.get(name, name) == name
-        ]
-        subgraphs: dict[str, TorchGraph] = {}
-        for entry in graph["nodes"]:
-            made = self._operation(entry, tensors, ties, outer)
-            nodes += made
+    def _graph(
+        self,
+        graph: _Outline,
+        entries: Iterator[dict[str, Any]],
+        kinds: dict[str, tuple[NodeKind, str]],
+        outer: str,
+        subgraphs: dict[str, TorchGraph],
+    ) -> Iterator[GraphNode]:
+        """The nodes of a graph or a body, whose own bodies go to `subgraphs`.
+
+        `outer` is the module path of what holds it. Raises InputFault for a node that reads what was
+        not made before it, so neither a cycle nor an edge to nowhere passes.
+        """
+        ties = self._ties(kinds, graph.read)
+        passed = list(kinds) or [name for entry in graph.inputs for name in _names(entry)]
+        made: set[str] = set()
+        for name in passed:
+            if ties.get(name, name) == name:
+                yield _after(self._leaf(name, *kinds.get(name, ("input", "")), graph.tensors), made)
+        for entry in entries:
+            operation, *picks = self._operation(entry, graph.tensors, ties, outer)
+            for node in (operation, *picks):
+                yield _after(node, made)
             bodies: dict[str, TorchGraph] = {}
             for argument in entry["inputs"]:
                 body = argument["arg"].get("as_graph")
                 if body is not None:
-                    bodies[str(body["name"])] = self._graph(body["graph"], {}, made[0].module)
+                    inner: dict[str, TorchGraph] = {}
+                    content = body["graph"]
+                    nodes = self._graph(
+                        self._body(content), iter(content["nodes"]), {}, operation.module, inner
+                    )
+                    bodies[str(body["name"])] = TorchGraph(tuple(nodes), "", self.batch, inner)
             if bodies:
-                subgraphs[made[0].id] = join_bodies(bodies)
-        returned = tuple(ties.get(name, name) for entry in graph["outputs"] for name in _names(entry))
-        nodes.append(GraphNode(id="output", kind="output", inputs=returned))
-        return TorchGraph(tuple(nodes), traced_batch=self.batch, subgraphs=subgraphs)
+                subgraphs[operation.id] = join_bodies(bodies)
+        returned = tuple(ties.get(name, name) for entry in graph.outputs for name in _names(entry))
+        yield _after(GraphNode(id="output", kind="output", inputs=returned), made)
 
-    def _ties(self, kinds: dict[str, tuple[NodeKind, str]], read: set[str]) -> dict[str, str]:
+    def _ties(self, kinds: dict[str, tuple[NodeKind, str]], read: frozenset[str]) -> dict[str, str]:
         """Name of a weight → the name that stands for its storage: the first that is read."""
         groups: dict[str, list[str]] = {}
         for name, (_, target) in kinds.items():
@@ -132,13 +217,19 @@ class ProgramReader:
             for name in names
         }
 
-    def _leaf(self, name: str, kind: NodeKind, target: str, tensors: dict[str, Any]) -> GraphNode:
+    def _leaf(
+        self, name: str, kind: NodeKind, target: str, tensors: dict[str, tuple[str, Sizes]]
+    ) -> GraphNode:
         shape, dtype, size = self._value(tensors.get(name))
         module = target.rpartition(".")[0]
         return GraphNode(name, kind, "", target, (), module, shape, dtype, size)
 
     def _operation(
-        self, entry: dict[str, Any], tensors: dict[str, Any], ties: dict[str, str], outer: str
+        self,
+        entry: dict[str, Any],
+        tensors: dict[str, tuple[str, Sizes]],
+        ties: dict[str, str],
+        outer: str,
     ) -> list[GraphNode]:
         """The operation, and a getitem for each of its outputs where it has several."""
         results = [name for output in entry["outputs"] for name in _names(output)]
@@ -154,9 +245,7 @@ class ProgramReader:
         metadata = entry["metadata"]
         module = _module(metadata.get("nn_module_stack", "")) or outer
         source, code = source_and_code(metadata.get("stack_trace", ""))
-        inputs = tuple(
-            ties.get(read, read) for argument in entry["inputs"] for read in _names(argument["arg"])
-        )
+        inputs = tuple(ties.get(read, read) for read in _reads(entry))
         made = GraphNode(
             name, "op", short_name(target), target, inputs, module, shape, dtype, size, source, code
         )
@@ -167,16 +256,34 @@ class ProgramReader:
         ]
         return [made, *picks]
 
-    def _value(self, meta: dict[str, Any] | None) -> tuple[tuple[int | str, ...] | None, str | None, int]:
+    def _value(self, meta: tuple[str, Sizes] | None) -> tuple[tuple[int | str, ...] | None, str | None, int]:
         """Shape, dtype and bytes of a tensor; nothing for a value that is none."""
         if meta is None:
             return None, None, 0
-        shape = tuple(
-            size["as_int"] if "as_int" in size else self.symbols.write(size["as_expr"]["expr_str"])
-            for size in meta["sizes"]
-        )
-        dtype = DTYPES.get(meta["dtype"], "unknown")
-        return shape, dtype, tensor_bytes(dtype, tuple(_hint(size) for size in meta["sizes"]))
+        dtype, sizes = meta
+        shape = tuple(size if isinstance(size, int) else self.symbols.write(size[0]) for size in sizes)
+        return shape, dtype, tensor_bytes(dtype, tuple(s if isinstance(s, int) else s[1] for s in sizes))
+
+
+def _reads(entry: dict[str, Any]) -> Iterator[str]:
+    """What a node reads, in order, as often as it stands there."""
+    return (name for argument in entry["inputs"] for name in _names(argument["arg"]))
+
+
+def _after(node: GraphNode, made: set[str]) -> GraphNode:
+    """The node, once all that it reads stands before it."""
+    if len(node.id) > LONGEST_ID:
+        raise InputFault("a node's name", node.id, f"it has 1 to {LONGEST_ID} characters", "Rename it.")
+    for name in node.inputs:
+        if name not in made:
+            raise InputFault(
+                f"node {node.id!r}",
+                name,
+                "a node reads what stands before it, so no edge leads nowhere or back",
+                "Export the model again.",
+            )
+    made.add(node.id)
+    return node
 
 
 def _names(argument: dict[str, Any]) -> Iterator[str]:
@@ -203,12 +310,16 @@ def _names(argument: dict[str, Any]) -> Iterator[str]:
                     yield part["as_name"]
 
 
-def _hint(size: dict[str, Any]) -> int | None:
-    """The size in the export; None where only the data decide."""
-    if "as_int" in size:
-        return int(size["as_int"])
-    hint = size["as_expr"].get("hint")
-    return int(hint["as_int"]) if hint and "as_int" in hint else None
+def _hint(expression: dict[str, Any]) -> int | None:
+    """What an expression was in the export; None where only the data decide."""
+    hint = expression.get("hint")
+    return _whole(hint["as_int"]) if hint and "as_int" in hint else None
+
+
+def _whole(size: Any) -> int:
+    if type(size) is not int or not 0 <= size <= MOST_BYTES:
+        raise ValueError(f"a size is a whole number, 0 or more, of 64 bits, not {str(size)[:40]}")
+    return size
 
 
 def _module(stack: str) -> str:
@@ -216,4 +327,7 @@ def _module(stack: str) -> str:
     if not stack:
         return ""
     parts = stack.rsplit(";", 1)[-1].split(",")
-    return module_path(",".join(parts[1:-1]))
+    path = ",".join(parts[1:-1])
+    if len(path) > LONGEST_PATH:
+        raise ValueError("a module path is too long")
+    return module_path(path)

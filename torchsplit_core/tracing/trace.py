@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from torchsplit_core.clients import parse_source
-from torchsplit_core.graph.graph_json import graph_from_dict
+from torchsplit_core.graph.graph_json import GraphParts, graph_from_dict
 from torchsplit_core.graph.torch_graph import TorchGraph
 from torchsplit_core.isolation import Limits, run_limited
 from torchsplit_core.tracing.architecture import hash_model_architecture
@@ -13,6 +13,8 @@ from torchsplit_core.values import Progress, ignore_progress
 
 EXPORT = "torchsplit_core.tracing.export:export_in_child"
 READ = "torchsplit_core.tracing.pt2:read_in_child"
+READ_LIMITS = Limits(wall_s=300, memory_bytes=4 * 10**9)
+"""Reading needs no torch; a file that takes more than this to read is refused with the figure."""
 
 
 def trace(
@@ -29,9 +31,15 @@ def trace(
     Raises InputFault for every fault of the source: its form, its file, its code, its limits.
     """
     parsed = parse_source(source, trust=trust)
-    target = READ if parsed.kind == "pt2" else EXPORT
     arguments = {"source": parsed.text, "trust": trust}
-    graph = graph_from_dict(
-        run_limited(target, arguments, limits=limits, progress=progress, subject=f"model {source}")
-    )
+    subject = f"model {source}"
+    if parsed.kind == "pt2":
+        parts = GraphParts()
+        limits = READ_LIMITS if limits is None else limits
+        run_limited(READ, arguments, limits=limits, progress=progress, subject=subject, receive=parts.add)
+        graph = parts.graph()
+    else:
+        graph = graph_from_dict(
+            run_limited(EXPORT, arguments, limits=limits, progress=progress, subject=subject)
+        )
     return replace(graph, architecture_hash=hash_model_architecture(graph))

@@ -1,0 +1,69 @@
+"""Walking a JSON text part by part, so that a large one never stands in memory as objects all at once."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterator
+from typing import Any
+
+_SPACE = re.compile(r"[ \t\n\r]*")
+
+
+class Cursor:
+    """A place in a JSON text. Raises ValueError where the text is no JSON, TypeError for another kind of value.
+
+    `entries` and `items` stop in front of each value: take it by `value`, or walk into it by `entries` or
+    `items`, before going on.
+    """
+
+    def __init__(self, text: str, at: int = 0) -> None:
+        self.text, self.at = text, at
+        self._decode = json.JSONDecoder().raw_decode
+
+    def value(self) -> Any:
+        """The value that stands here, with all that is in it."""
+        found, self.at = self._decode(self.text, self._here())
+        return found
+
+    def entries(self) -> Iterator[str]:
+        """The keys of the object that stands here."""
+        yield from (self._key() for _ in self._parts("{", "}", "an object"))
+
+    def items(self) -> Iterator[None]:
+        """One step for each value of the list that stands here."""
+        return self._parts("[", "]", "a list")
+
+    def end(self) -> None:
+        """Nothing but space may follow."""
+        if self._here() != len(self.text):
+            raise ValueError(f"something follows the end: {self.text[self.at : self.at + 20]!r}")
+
+    def _parts(self, first: str, last: str, kind: str) -> Iterator[None]:
+        if self.text[self._here() : self.at + 1] != first:
+            raise TypeError(f"{kind} is expected, not {self.text[self.at : self.at + 20]!r}")
+        self.at += 1
+        if self.text[self._here() : self.at + 1] == last:
+            self.at += 1
+            return
+        while True:
+            yield
+            mark = self.text[self._here() : self.at + 1]
+            if mark not in (",", last):
+                raise ValueError(f"',' or {last!r} is expected, not {mark!r}")
+            self.at += 1
+            if mark == last:
+                return
+
+    def _key(self) -> str:
+        key = self.value()
+        if not isinstance(key, str) or self.text[self._here() : self.at + 1] != ":":
+            raise ValueError(f"a key and ':' are expected, not {str(key)[:20]!r}")
+        self.at += 1
+        return key
+
+    def _here(self) -> int:
+        found = _SPACE.match(self.text, self.at)
+        assert found is not None  # it matches no space too
+        self.at = found.end()
+        return self.at
