@@ -9,6 +9,9 @@ from math import prod
 
 from torchsplit_core.clients import is_user_file
 
+# Asked for every frame of every node, of few files.
+_is_user_file = lru_cache(maxsize=4096)(is_user_file)
+
 # Bytes of one element, by torch's name of the dtype.
 DTYPE_BYTES = {
     "uint8": 1, "int8": 1, "bool": 1, "float8_e4m3fn": 1, "float8_e5m2": 1, "float8_e4m3fnuz": 1,
@@ -98,6 +101,7 @@ def operation_target(target: str) -> str:
     return found.group(1) if found else target
 
 
+@lru_cache(maxsize=4096)
 def module_path(path: str) -> str:
     """ "encoder.layer.3" of what torch records: also "L['self'].encoder.layer[3]" and "_modules" steps."""
     if path == NO_MODULE:
@@ -121,6 +125,6 @@ def source_and_code(stack_trace: str) -> tuple[str, str]:
     The text stands in the trace, where torch wrote it; at most 200 characters of it. No file is opened.
     """
     for path, line, text in reversed(_FRAME.findall(stack_trace)):
-        if is_user_file(path):
+        if _is_user_file(path):
             return f"{path.replace(chr(92), '/').rsplit('/', 1)[-1]}:{line}", text.strip()[:LONGEST_CODE]
     return "", ""

@@ -13,7 +13,7 @@ from torchsplit_core.values import Progress, ignore_progress
 
 EXPORT = "torchsplit_core.tracing.export:export_in_child"
 READ = "torchsplit_core.tracing.pt2:read_in_child"
-READ_LIMITS = Limits(wall_s=300, memory_bytes=4 * 10**9)
+READ_LIMITS = Limits(wall_s=600, memory_bytes=4 * 10**9)
 """Reading needs no torch; a file that takes more than this to read is refused with the figure."""
 
 
