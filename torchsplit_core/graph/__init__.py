@@ -1,15 +1,21 @@
 """The dataflow of a model: its graph, dominance, preparation for cutting, regions, drawing.
 
 Without torch. DOT texts are in `graph.dot` (they need pydot), the graph contract in
-`graph.graph_json`.
+`graph.graph_json`. What needs numpy loads when first used: reading a graph, which a page waits
+for, does not.
 """
 
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
 from torchsplit_core.graph.annotate import annotate_with_profiling_data
-from torchsplit_core.graph.dominance import ENTRY, EXIT, DominanceInformation
 from torchsplit_core.graph.modules import CollapsedGraph, CollapsedNode, collapse
 from torchsplit_core.graph.prepare import PreparedGraph, Unit, ValueEdge, prepare
-from torchsplit_core.graph.regions import Region, RegionTree, region_tree
 from torchsplit_core.graph.torch_graph import TorchGraph
+
+if TYPE_CHECKING:
+    from torchsplit_core.graph.dominance import ENTRY, EXIT, DominanceInformation
+    from torchsplit_core.graph.regions import Region, RegionTree, region_tree
 
 __all__ = [
     "ENTRY",
@@ -28,3 +34,18 @@ __all__ = [
     "prepare",
     "region_tree",
 ]
+
+_LATER = {
+    "ENTRY": "dominance",
+    "EXIT": "dominance",
+    "DominanceInformation": "dominance",
+    "Region": "regions",
+    "RegionTree": "regions",
+    "region_tree": "regions",
+}
+
+
+def __getattr__(name: str) -> Any:
+    if name in _LATER:
+        return getattr(import_module(f"torchsplit_core.graph.{_LATER[name]}"), name)
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
