@@ -18,6 +18,7 @@ LAYER = {
     "isolation": 1,
     "clients": 1,
     "files": 2,
+    "drawing": 2,
     "tracing": 3,
     "profiling": 3,
     "partitioning": 3,
@@ -42,6 +43,7 @@ ONLY_IN = {
     "highspy": {"planning", "placement"},
     "streamlit": {"app", "pages"},
     "plotly": {"app"},
+    "fast_sugiyama": {"drawing"},
 }
 
 

@@ -1,0 +1,298 @@
+"""The picture of a view: boxes inside boxes, lines between them, local stubs for what everyone reads.
+
+Every open item is a level of its own (`layered.arrange`). A line that enters or leaves an open
+item passes a port on its edge:
+
+        s                    level of the common parent: s → frame
+    ┌───┼──── frame ┐
+    │   ├──> t      │        level of the frame: port of s → t
+    └───────────────┘
+
+A value that many boxes of a level read (a mask, the angles of a rotary embedding) would bury the
+picture in lines: each of its readers gets a stub with its name instead.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from itertools import pairwise
+
+from torchsplit_core.drawing.hierarchy import Hierarchy
+from torchsplit_core.drawing.layered import ROW_GAP, Point, arrange
+from torchsplit_core.drawing.view import Item, View
+
+STUB_FROM = 7
+"""From so many readers on one level, a value is drawn as a stub at each of them."""
+MARGIN = 16.0
+TITLE = 30.0
+STUB_HEIGHT = 18.0
+LABEL_WIDTH = 7.4
+NOTE_WIDTH = 6.3
+"""Pixels of a character in a label (13 px) and in a note (11 px), on the wide side."""
+NARROWEST, WIDEST = 76.0, 250.0
+
+
+@dataclass(frozen=True, slots=True)
+class Box:
+    """Where an item stands, in pixels from the top left of the scene."""
+
+    x: float
+    y: float
+    width: float
+    height: float
+
+
+@dataclass(frozen=True, slots=True)
+class Line:
+    """A piece of line that carries values of item `source` to the items `targets`; an arrow at its end or not."""
+
+    source: int
+    targets: tuple[int, ...]
+    points: tuple[Point, ...]
+    arrow: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Stub:
+    """Stands for item `source` above item `reader`."""
+
+    source: int
+    reader: int
+    label: str
+    box: Box
+
+
+@dataclass(frozen=True, slots=True)
+class Scene:
+    """A view with a box for every item, its lines and stubs; `edges` maps (source, target) items to bytes."""
+
+    view: View
+    boxes: tuple[Box, ...]
+    lines: tuple[Line, ...]
+    stubs: tuple[Stub, ...]
+    edges: dict[tuple[int, int], int]
+    width: float
+    height: float
+
+
+def draw(hierarchy: Hierarchy, shown: View) -> Scene:
+    """Lay out a view."""
+    drawing = _Drawing(shown, _edges(hierarchy, shown))
+    return drawing.scene()
+
+
+def _edges(hierarchy: Hierarchy, shown: View) -> dict[tuple[int, int], int]:
+    """(source, target) items and the bytes of the distinct values between them."""
+    size = [hierarchy.graph.by_id[name].output_bytes for name in hierarchy.nodes]
+    values: dict[tuple[int, int], set[int]] = {}
+    for node, reads in enumerate(hierarchy.reads):
+        target = shown.home[node]
+        for read in reads:
+            source = shown.home[read]
+            if source != target:
+                values.setdefault((source, target), set()).add(read)
+    return {pair: sum(size[node] for node in nodes) for pair, nodes in values.items()}
+
+
+class _Level:
+    """The inside of an open item, or the top: what stands in it and what joins it."""
+
+    __slots__ = ("children", "entries", "exits", "height", "inner", "place", "readers", "routes", "width")
+
+    def __init__(self) -> None:
+        self.children: list[int] = []
+        # source item → child → the final targets reached there
+        self.inner: dict[tuple[int, int], dict[int, list[int]]] = {}
+        self.entries: dict[int, dict[int, list[int]]] = {}
+        self.exits: dict[int, tuple[int, list[int]]] = {}
+        self.readers: dict[int, set[int]] = {}
+        self.place: dict[tuple[str, int, int], Box] = {}
+        self.routes: dict[tuple[tuple[str, int, int], tuple[str, int, int]], tuple[Point, ...]] = {}
+        self.width = self.height = 0.0
+
+
+Key = tuple[str, int, int]
+"""A box of a level: ("item", i, 0), ("in", source, 0), ("out", source, 0), ("stub", source, reader)."""
+TOP: Key = ("top", 0, 0)
+BOTTOM: Key = ("bottom", 0, 0)
+
+
+class _Drawing:
+    def __init__(self, shown: View, edges: dict[tuple[int, int], int]) -> None:
+        self.items, self.view, self.edges = shown.items, shown, edges
+        self.levels: dict[int, _Level] = {-1: _Level()}
+        for i, item in enumerate(self.items):
+            if item.open:
+                self.levels[i] = _Level()
+            self.levels[item.parent].children.append(i)
+        for source, target in edges:
+            self._join(source, target)
+        self.boxes: list[Box | None] = [None] * len(self.items)
+        self.lines: list[Line] = []
+        self.stubs: list[Stub] = []
+
+    def scene(self) -> Scene:
+        """Sizes from the inside outwards, places from the outside inwards."""
+        # Parents stand before their children, so backwards is inside first.
+        for i in (*(i for i in reversed(range(len(self.items))) if self.items[i].open), -1):
+            self._arrange(i)
+        self._place(-1, 0.0, 0.0)
+        boxes = tuple(box for box in self.boxes if box is not None)
+        assert len(boxes) == len(self.items)
+        top = self.levels[-1]
+        return Scene(
+            self.view, boxes, tuple(self.lines), tuple(self.stubs), self.edges, top.width, top.height
+        )
+
+    def _around(self, i: int) -> Iterator[int]:
+        """The item and the open items around it, inside first, then -1."""
+        while i != -1:
+            yield i
+            i = self.items[i].parent
+        yield -1
+
+    def _join(self, source: int, target: int) -> None:
+        """Note an edge on every level it passes."""
+        outward, inward = list(self._around(source)), list(self._around(target))
+        while len(outward) > 1 and len(inward) > 1 and outward[-2] == inward[-2]:
+            outward.pop()
+            inward.pop()
+        common = self.levels[outward[-1]]
+        common.inner.setdefault((source, outward[-2]), {}).setdefault(inward[-2], []).append(target)
+        for child, around in pairwise(outward[:-1]):
+            self.levels[around].exits.setdefault(source, (child, []))[1].append(target)
+        for child, around in pairwise(inward[:-1]):
+            self.levels[around].entries.setdefault(source, {}).setdefault(child, []).append(target)
+
+    def _arrange(self, owner: int) -> None:
+        level = self.levels[owner]
+        joins: list[tuple[Key, Key]] = []
+        ports: list[Key] = []
+        stubs: list[Key] = []
+        for source, readers in level.entries.items():
+            if len(readers) >= STUB_FROM:
+                stubs += [("stub", source, reader) for reader in readers]
+            else:
+                ports.append(("in", source, 0))
+                joins += [(ports[-1], ("item", reader, 0)) for reader in readers]
+        joins += [(TOP, port) for port in ports]
+        for (source, child), readers in level.inner.items():
+            if len(readers) >= STUB_FROM:
+                stubs += [("stub", source, reader) for reader in readers]
+            else:
+                joins += [(("item", child, 0), ("item", reader, 0)) for reader in readers]
+        joins += [(stub, ("item", stub[2], 0)) for stub in stubs]
+        leaving: list[Key] = [("out", source, 0) for source in level.exits]
+        joins += [(("item", child, 0), ("out", source, 0)) for source, (child, _) in level.exits.items()]
+        joins += [(port, BOTTOM) for port in leaving]
+        keys = [*([TOP] if ports else []), *ports, *stubs, *(("item", i, 0) for i in level.children),
+                *leaving, *([BOTTOM] if leaving else [])]  # fmt: skip
+        number = {key: i for i, key in enumerate(keys)}
+        found = arrange([self._size(key) for key in keys], [(number[s], number[t]) for s, t in joins])
+        # The rows of the virtual top and bottom are not drawn.
+        lift = ROW_GAP if ports else 0.0
+        for key, (x, y), size in zip(keys, found.corners, map(self._size, keys), strict=True):
+            level.place[key] = Box(x, y - lift, *size)
+        for (s, t), points in found.routes.items():
+            level.routes[keys[s], keys[t]] = tuple((x, y - lift) for x, y in points)
+        level.width = found.width
+        level.height = found.height - lift - (ROW_GAP if leaving else 0.0)
+
+    def _size(self, key: Key) -> tuple[float, float]:
+        kind, i, _ = key
+        if kind in ("top", "bottom", "in", "out"):
+            return (8.0, 0.0)
+        item = self.items[i]
+        if kind == "stub":
+            return (min(26 + NOTE_WIDTH * len(item.label), 160.0), STUB_HEIGHT)
+        if item.open:
+            level = self.levels[i]
+            title = 60 + LABEL_WIDTH * len(item.label)
+            return (max(level.width, min(title, WIDEST)) + 2 * MARGIN, level.height + TITLE + MARGIN)
+        return box_size(item)
+
+    def _place(self, owner: int, left: float, top: float) -> None:
+        """Absolute places of a level whose inside starts at (left, top), and its lines."""
+        level = self.levels[owner]
+        for key, box in level.place.items():
+            moved = replace(box, x=box.x + left, y=box.y + top)
+            level.place[key] = moved
+            if key[0] == "item":
+                self.boxes[key[1]] = moved
+                if self.items[key[1]].open:
+                    inner = self.levels[key[1]]
+                    spare = (moved.width - inner.width) / 2
+                    self._place(key[1], moved.x + spare, moved.y + TITLE)
+            elif key[0] == "stub":
+                self.stubs.append(Stub(key[1], key[2], self.items[key[1]].label, moved))
+        for pair, points in level.routes.items():
+            level.routes[pair] = tuple((x + left, y + top) for x, y in points)
+        self._lines(owner)
+
+    def _lines(self, owner: int) -> None:
+        level = self.levels[owner]
+        for source, readers in level.entries.items():
+            port: Key = ("in", source, 0)
+            if port not in level.place:
+                continue
+            targets = tuple(target for found in readers.values() for target in found)
+            entry = level.routes[TOP, port][1:]
+            edge = self._frame_top(owner)
+            self._line(source, targets, ((entry[0][0], edge), *entry), arrow=False)
+            for reader, found in readers.items():
+                self._line_to(level, source, port, reader, found)
+        for (source, child), readers in level.inner.items():
+            for reader, found in readers.items():
+                if ("stub", source, reader) not in level.place:
+                    self._line_to(level, source, ("item", child, 0), reader, found)
+        for stub in [key for key in level.place if key[0] == "stub"]:
+            self._line_to(level, stub[1], stub, stub[2], [stub[2]])
+        for source, (child, found) in level.exits.items():
+            points = level.routes[("item", child, 0), ("out", source, 0)]
+            leaving = level.routes[("out", source, 0), BOTTOM][:-1]
+            frame = self.boxes[owner]
+            assert frame is not None
+            points = self._from_port(source, child, points)
+            end = (leaving[-1][0], frame.y + frame.height)
+            self._line(source, tuple(found), (*points, *leaving, end), arrow=False)
+
+    def _frame_top(self, owner: int) -> float:
+        frame = self.boxes[owner]
+        assert frame is not None
+        return frame.y
+
+    def _line_to(self, level: _Level, source: int, start: Key, reader: int, targets: list[int]) -> None:
+        """The line from a box, port or stub of a level to a child of it, by the ports of open items."""
+        points = level.routes[start, ("item", reader, 0)]
+        if start[0] == "item":
+            points = self._from_port(source, start[1], points)
+        inside = self.levels.get(reader)
+        entered = inside is not None and ("in", source, 0) in inside.place
+        if inside is not None and entered:
+            points = _moved_end(points, inside.routes[TOP, ("in", source, 0)][1][0])
+        self._line(source, tuple(targets), points, arrow=not entered)
+
+    def _from_port(self, source: int, child: int, points: tuple[Point, ...]) -> tuple[Point, ...]:
+        """A line that leaves an open item starts where the value's port is."""
+        inside = self.levels.get(child)
+        if inside is None or ("out", source, 0) not in inside.place:
+            return points
+        x = inside.routes[("out", source, 0), BOTTOM][-2][0]
+        return _moved_end(points[::-1], x)[::-1]
+
+    def _line(self, source: int, targets: tuple[int, ...], points: tuple[Point, ...], *, arrow: bool) -> None:
+        self.lines.append(Line(source, targets, tuple(dict.fromkeys(points)), arrow))
+
+
+def _moved_end(points: tuple[Point, ...], x: float) -> tuple[Point, ...]:
+    """The route with its last straight piece at x."""
+    last = points[-1][0]
+    straight = next((i for i, point in enumerate(reversed(points)) if point[0] != last), len(points))
+    return (*points[: len(points) - straight], *((x, y) for _, y in points[len(points) - straight :]))
+
+
+def box_size(item: Item) -> tuple[float, float]:
+    """Width and height of a closed item, wide enough for its texts up to WIDEST."""
+    text = max(LABEL_WIDTH * len(item.label), NOTE_WIDTH * len(item.note)) + 24
+    return (min(max(text, NARROWEST), WIDEST), 42.0 if item.note else 28.0)

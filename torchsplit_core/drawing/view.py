@@ -1,0 +1,215 @@
+"""What is drawn of a hierarchy: closed groups, open ones with their parts, equal blocks folded.
+
+opened = {model, model.layers.0}        unfolded = {}
+model ┌ embed_tokens
+      ├ layers ┌ 0 ┌ …                   an open block
+      │        └ layers × 31             a fold: closed blocks of a list that are equal and
+      ├ norm                             follow one another
+      └ lm_head
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from torchsplit_core.drawing.hierarchy import Group, Hierarchy, Part
+
+FIRST_LOOK = 24
+"""The first view opens modules that hold most of the model while it stays within this many items."""
+DOMINANT = 0.5
+"""A module with at least this share of the operations around it is opened in the first view."""
+
+
+@dataclass(frozen=True, slots=True)
+class Item:
+    """One drawn box. `parent` is the index of the open item around it, -1 at the top.
+
+    `kind`: input, op, output, module, run, or fold (`repeats` equal blocks, `groups` their ids).
+    A closed module that is nothing but a list of equal blocks has their number in `repeats` too.
+    `open`: its parts are drawn inside it. `nodes`: indices of the nodes that it stands for, none
+    for an open item. `expandable`: there is something to open.
+    """
+
+    id: str
+    kind: str
+    label: str
+    note: str
+    parent: int
+    open: bool = False
+    expandable: bool = False
+    count: int = 1
+    repeats: int = 1
+    groups: tuple[str, ...] = ()
+    nodes: tuple[int, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class View:
+    """Items, parents before children and siblings in execution order; `home[i]`: the item that shows node i."""
+
+    items: tuple[Item, ...]
+    home: tuple[int, ...]
+
+
+def view(hierarchy: Hierarchy, opened: Iterable[str], unfolded: Iterable[str] = ()) -> View:
+    """The items of a hierarchy. `opened` are ids of groups, `unfolded` ids of groups whose blocks stand singly.
+
+    The whole model is always open. Ids that the hierarchy has not are passed over.
+    """
+    builder = _Builder(hierarchy, frozenset(opened), frozenset(unfolded))
+    builder.level(hierarchy.groups[Hierarchy.ROOT], -1)
+    return View(tuple(builder.items), tuple(builder.home))
+
+
+def first_view(hierarchy: Hierarchy) -> frozenset[str]:
+    """The groups open at first: modules that hold most of what is around them, while the view stays small."""
+    opened: set[str] = set()
+    current, items = hierarchy.groups[Hierarchy.ROOT], 0
+    while True:
+        parts = _folded(hierarchy, current, frozenset(opened), frozenset())
+        items += len(parts) - 1
+        largest = max(
+            (hierarchy.groups[part] for part in parts if isinstance(part, str)),
+            key=lambda group: group.count,
+            default=None,
+        )
+        if largest is None or largest.count < DOMINANT * current.count:
+            return frozenset(opened)
+        current = _chain(hierarchy, largest)[-1]
+        inside = _folded(hierarchy, current, frozenset(opened), frozenset())
+        # A list of equal blocks says as much closed: "layers × 32".
+        if items + len(inside) > FIRST_LOOK or len(inside) == 1:
+            return frozenset(opened)
+        opened.add(current.id)
+
+
+def reveal(hierarchy: Hierarchy, node: str) -> frozenset[str]:
+    """The groups that must be open for a node to stand on its own. Raises KeyError for an unknown node."""
+    return frozenset(hierarchy.path_to(hierarchy.index[node]))
+
+
+def opening(hierarchy: Hierarchy, item: Item) -> frozenset[str]:
+    """The groups to open for an item: of a fold, or of a list of equal blocks, the first block too."""
+    if item.kind == "fold":
+        return frozenset(item.groups[:1])
+    group = hierarchy.groups[item.id]
+    first = next((part for part in group.parts if isinstance(part, str)), None)
+    return frozenset({item.id, first} if item.repeats > 1 and first else {item.id})
+
+
+class _Builder:
+    def __init__(self, hierarchy: Hierarchy, opened: frozenset[str], unfolded: frozenset[str]) -> None:
+        self.hierarchy, self.opened, self.unfolded = hierarchy, opened, unfolded
+        self.items: list[Item] = []
+        self.home = [-1] * len(hierarchy.nodes)
+
+    def level(self, group: Group, parent: int) -> None:
+        """The parts of an open group; recursion is as deep as groups are nested."""
+        for part in _folded(self.hierarchy, group, self.opened, self.unfolded):
+            if isinstance(part, int):
+                self.add(self.leaf(part, parent))
+            elif isinstance(part, list):
+                self.add(self.fold(part, parent))
+            else:
+                self.group(self.hierarchy.groups[part], group, parent)
+
+    def leaf(self, node: int, parent: int) -> Item:
+        """An input, an output or an operation that stands on its own."""
+        found = self.hierarchy.graph.by_id[self.hierarchy.nodes[node]]
+        label = self.hierarchy.operations[node] if found.kind == "op" else found.id
+        return Item(f"node:{found.id}", found.kind, label, _shape(found.shape), parent, nodes=(node,))
+
+    def group(self, group: Group, around: Group, parent: int) -> None:
+        """A closed group, an open one with its parts, or the one operation of a module as itself."""
+        hierarchy = self.hierarchy
+        inner = _chain(hierarchy, group)[-1]
+        label = f"{inner.count} operations" if inner.kind == "run" else _below(around.path, inner.path)
+        if len(inner.parts) == 1 and isinstance(inner.parts[0], int):
+            node = inner.parts[0]
+            name = hierarchy.nodes[node]
+            self.add(Item(f"node:{name}", "op", label, hierarchy.operations[node], parent, nodes=(node,)))
+        elif inner.id in self.opened:
+            self.items.append(
+                Item(inner.id, inner.kind, label, "", parent, open=True, expandable=True, count=inner.count)
+            )
+            self.level(inner, len(self.items) - 1)
+        else:
+            blocks = _folded(hierarchy, inner, frozenset(), frozenset())
+            repeats = len(blocks[0]) if len(blocks) == 1 and isinstance(blocks[0], list) else 1
+            nodes = tuple(hierarchy.members(inner.id))
+            self.add(
+                Item(
+                    inner.id, inner.kind, f"{label} × {repeats}" if repeats > 1 else label,
+                    hierarchy.summary(inner.id), parent,
+                    expandable=True, count=inner.count, repeats=repeats, nodes=nodes,
+                )
+            )  # fmt: skip
+
+    def fold(self, blocks: list[str], parent: int) -> Item:
+        """Equal blocks in a row as one box."""
+        groups = [self.hierarchy.groups[name] for name in blocks]
+        list_name = groups[0].path.rpartition(".")[0].rpartition(".")[2] or "block"
+        return Item(
+            f"fold:{groups[0].id}:{len(blocks)}", "fold", f"{list_name} × {len(blocks)}",
+            f"{_last(groups[0].path)} to {_last(groups[-1].path)}, {groups[0].count} operations each", parent,
+            expandable=True, count=sum(group.count for group in groups), repeats=len(blocks),
+            groups=tuple(blocks), nodes=tuple(node for name in blocks for node in self.hierarchy.members(name)),
+        )  # fmt: skip
+
+    def add(self, item: Item) -> None:
+        for node in item.nodes:
+            self.home[node] = len(self.items)
+        self.items.append(item)
+
+
+def _folded(
+    hierarchy: Hierarchy, group: Group, opened: frozenset[str], unfolded: frozenset[str]
+) -> list[Part | list[str]]:
+    """The parts of a group; two or more closed equal blocks in a row are one list."""
+    found: list[Part | list[str]] = []
+    row: list[str] = []
+
+    def close() -> None:
+        found.append(row[0] if len(row) == 1 else list(row))
+        row.clear()
+
+    for part in group.parts:
+        block = (
+            isinstance(part, str)
+            and group.id not in unfolded
+            and part not in opened
+            and _last(hierarchy.groups[part].path).isdecimal()
+            and hierarchy.groups[part].kind == "module"
+        )
+        if row and not (
+            block and isinstance(part, str) and hierarchy.groups[part].shape == hierarchy.groups[row[0]].shape
+        ):
+            close()
+        if block and isinstance(part, str):
+            row.append(part)
+        else:
+            found.append(part)
+    if row:
+        close()
+    return found
+
+
+def _chain(hierarchy: Hierarchy, group: Group) -> list[Group]:
+    """The group and those below it that are all it holds: drawn as one box."""
+    chain = [group]
+    while len(chain[-1].parts) == 1 and isinstance(chain[-1].parts[0], str):
+        chain.append(hierarchy.groups[chain[-1].parts[0]])
+    return chain
+
+
+def _below(outer: str, path: str) -> str:
+    return path[len(outer) + 1 :] if outer else path
+
+
+def _last(path: str) -> str:
+    return path.rpartition(".")[2]
+
+
+def _shape(shape: tuple[int | str, ...] | None) -> str:
+    return "" if shape is None else f"[{', '.join(map(str, shape))}]"
