@@ -37,6 +37,8 @@ GRAPH = TorchGraph(
     architecture_hash="abc",
     traced_batch=2,
     subgraphs={"cond.true_graph_0": BODY},
+    route="draft",
+    notes=("net.py:7: one way was taken.",),
 )
 
 
@@ -46,7 +48,9 @@ def test_a_graph_survives_json_text() -> None:
 
 def test_the_form_is_the_contract() -> None:
     form = graph_to_dict(GRAPH)
-    assert list(form) == ["format", "version", "architecture_hash", "traced_batch", "nodes", "subgraphs"]
+    head = ["format", "version", "architecture_hash", "traced_batch", "route", "notes"]
+    assert list(form) == [*head, "nodes", "subgraphs"]
+    assert (form["route"], form["notes"]) == ("draft", ["net.py:7: one way was taken."])
     assert (form["format"], form["version"]) == ("torchsplit.graph", 1)
     assert form["nodes"][2] == {
         "id": "mul", "kind": "op", "op": "mul", "target": "aten.mul.Tensor", "inputs": ["x", "x"], "module": "a",
@@ -73,6 +77,9 @@ def test_the_form_is_the_contract() -> None:
         ({"nodes": [{"id": "a", "kind": "op"}] * 2}, "unique"),
         ({"traced_batch": "two"}, "traced_batch"),
         ({"traced_batch": 0}, "traced_batch"),
+        ({"route": "by air"}, "route is empty or one of non-strict"),
+        ({"notes": "a"}, "notes is a list"),
+        ({"notes": [1]}, "notes is a list"),
         ({"subgraphs": [1]}, "object of graphs"),
         ({"subgraphs": {"cond": 1}}, "object of graphs"),
     ],

@@ -26,13 +26,14 @@ def export(model: torch.nn.Module, args: tuple[Any, ...]) -> torch.export.Export
     return torch.export.export(model.eval(), args, dynamic_shapes=shapes, strict=False)
 
 
-def exporter(model: torch.nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+def exporter(model: torch.nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any], other: Any) -> Any:
     """What `measure` calls in its child under the name "profiling_export:exporter"."""
     assert not kwargs
+    assert len(other) == 2
     return export(model, args)
 
 
-def other_exporter(model: torch.nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+def other_exporter(model: torch.nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any], other: Any) -> Any:
     """An exporter that names its nodes otherwise than the traced graph."""
     return export(model, args).run_decompositions()
 

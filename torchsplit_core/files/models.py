@@ -40,6 +40,8 @@ class GraphFile(Strict):
     version: Literal[1]
     architecture_hash: str = ""
     traced_batch: Count = 1
+    route: Literal["", "non-strict", "strict", "draft", "read"] = ""
+    notes: list[str] = []
     nodes: list[GraphNodeFile]
     subgraphs: dict[str, GraphFile] = {}
 

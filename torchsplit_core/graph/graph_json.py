@@ -6,13 +6,14 @@ import re
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, get_args
 
-from torchsplit_core.graph.torch_graph import TorchGraph
+from torchsplit_core.graph.torch_graph import Route, TorchGraph
 from torchsplit_core.values import GraphNode, InputFault
 from torchsplit_core.values.graph import NodeKind
 
 FORMAT = "torchsplit.graph"
 VERSION = 1
 KINDS = get_args(NodeKind)
+ROUTES = get_args(Route)
 LONGEST_ID = 200
 LONGEST_SIZE = 1000
 """Characters of a size that is written as an expression; its evaluation may nest as deep."""
@@ -21,6 +22,7 @@ MOST_BYTES = 2**63 - 1
 MOST_POWERS = 3
 """In one size: each multiplies the digits of a number."""
 PART_NODES = 2000
+_HEAD = ("architecture_hash", "traced_batch", "route", "notes")
 _TEXTS = ("op", "target", "module", "source", "code")
 _LONE_SURROGATE = re.compile("[\ud800-\udfff]")
 
@@ -32,6 +34,8 @@ def graph_to_dict(graph: TorchGraph) -> dict[str, Any]:
         "version": VERSION,
         "architecture_hash": graph.architecture_hash,
         "traced_batch": graph.traced_batch,
+        "route": graph.route,
+        "notes": list(graph.notes),
         "nodes": [_node_to_dict(node) for node in graph.nodes],
         "subgraphs": {name: graph_to_dict(body) for name, body in graph.subgraphs.items()},
     }
@@ -85,18 +89,25 @@ class GraphParts:
         keep = self._kept.setdefault
         self._nodes += [_node(entry, len(self._nodes) + place, keep) for place, entry in enumerate(nodes)]
         self._subgraphs |= {name: graph_from_dict(body) for name, body in bodies.items()}
-        self._head |= {key: part[key] for key in ("architecture_hash", "traced_batch") if key in part}
+        self._head |= {key: part[key] for key in _HEAD if key in part}
 
     def graph(self) -> TorchGraph:
         """The graph of the parts taken so far."""
         batch = self._head.get("traced_batch", 1)
         if type(batch) is not int or not 1 <= batch <= MOST_BYTES:
             raise _fault("graph: traced_batch", batch, "it is a whole number from 1")
+        route, notes = self._head.get("route", ""), self._head.get("notes", [])
+        if route not in ROUTES:
+            raise _fault("graph: route", route, f"route is empty or one of {', '.join(ROUTES[1:])}")
+        if not isinstance(notes, list) or not all(isinstance(note, str) for note in notes):
+            raise _fault("graph: notes", type(notes).__name__, "notes is a list of texts")
         return TorchGraph(
             nodes=tuple(self._nodes),
             architecture_hash=str(self._head.get("architecture_hash", "")),
             traced_batch=batch,
             subgraphs=self._subgraphs,
+            route=route,
+            notes=tuple(notes),
         )
 
 

@@ -6,8 +6,11 @@ from collections import deque
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from functools import cached_property
+from typing import Literal
 
 from torchsplit_core.values import GraphNode, InputFault, NodeProfile
+
+Route = Literal["", "non-strict", "strict", "draft", "read"]
 
 
 @dataclass(frozen=True)
@@ -16,6 +19,9 @@ class TorchGraph:
 
     A cond has two bodies and a contract graph one place for them: they stand in it side by side,
     every id led by its body's name and a dot (see `join_bodies`, `bodies`).
+
+    `route` is how it was made: "non-strict", "strict" or "draft" by an export, "read" from a .pt2, "" where
+    nobody says; `notes` are sentences that its user must know (what a draft export took for granted).
 
     `metadata` carries what profiling found of a node (see `annotate_with_profiling_data`).
     Raises InputFault for a duplicate id or an input that names no node.
@@ -26,6 +32,8 @@ class TorchGraph:
     traced_batch: int = 1
     subgraphs: Mapping[str, TorchGraph] = field(default_factory=dict)
     metadata: Mapping[str, NodeProfile] = field(default_factory=dict)
+    route: Route = ""
+    notes: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
         seen: set[str] = set()

@@ -129,8 +129,10 @@ def _nodes(
     graph = None
     try:
         args, kwargs = example_arguments(client, batch)
+        # What differs at another batch size is what follows the batch.
+        other = example_arguments(client, batch + 1)
         with foreign_code("export"):
-            exported = _function(arguments["exporter"])(model, args, kwargs)
+            exported = _function(arguments["exporter"])(model, args, kwargs, other)
         if describe:
             graph = _function(describe)(exported, batch)
         progress(0.8, "timing every operation")

@@ -27,7 +27,8 @@ from torchsplit_core.values import (
 LARGEST_MEASURED_BATCH = 4096
 MOST_BATCH_SIZES = 16
 EXPORTER = "torchsplit_core.tracing.export:export_program"
-"""What exports as tracing does, so that node names agree: "module:function" of (model, args, kwargs)."""
+"""What exports as tracing does, so that node names agree: "module:function" of (model, args, kwargs, other),
+other being (args, kwargs) of one row more."""
 DESCRIBER = "torchsplit_core.tracing.export:describe_program"
 """What makes the contract's graph of an export: "module:function" of (program, batch)."""
 TRACED_BATCH = 2

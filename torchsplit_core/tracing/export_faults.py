@@ -45,14 +45,25 @@ class ExportFailure(Exception):
         self.cause = cause
 
 
-def fault_of_export(first: Exception, second: Exception) -> InputFault:
-    """The fault behind two failed attempts: the first's meaning, or the second's where only that is known."""
-    for error in (first, second):
+def fault_of_export(*failures: Exception) -> InputFault:
+    """The fault behind failed attempts: the meaning of the first that has one."""
+    for error in failures:
         text = f"{type(error).__name__}: {error}"
         for pattern, rule, remedy in MEANINGS:
             if re.search(pattern, text):
-                return InputFault(_place(first, second), Told(_summary(error)), rule, remedy)
-    return InputFault(_place(first, second), Told(_summary(first)), *OTHERWISE)
+                return InputFault(_place(*failures), Told(_summary(error)), rule, remedy)
+    return InputFault(_place(*failures), Told(_summary(failures[0])), *OTHERWISE)
+
+
+def fault_of_fixed_batch(name: str, dimension: int, line: str) -> InputFault:
+    """The fault of code that takes the example's batch for the only one; `line` is "file.py:12" or ""."""
+    told = f"dimension {dimension} is fixed to the example's batch" + (f" at {line}" if line else "")
+    return InputFault(
+        f"input {name}",
+        Told(told),
+        "the model takes any batch size",
+        "Use x.shape[0] instead of a number or len(x), and no loop over the batch.",
+    )
 
 
 def _place(*errors: Exception) -> str:

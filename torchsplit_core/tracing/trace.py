@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from pathlib import Path
 
 from torchsplit_core.clients import parse_source
 from torchsplit_core.graph.graph_json import GraphParts, graph_from_dict
@@ -32,12 +33,12 @@ def trace(
     """
     parsed = parse_source(source, trust=trust)
     arguments = {"source": parsed.text, "trust": trust}
-    subject = f"model {source}"
+    subject = f"model {Path(parsed.path).name or source}"
     if parsed.kind == "pt2":
         parts = GraphParts()
         limits = READ_LIMITS if limits is None else limits
         run_limited(READ, arguments, limits=limits, progress=progress, subject=subject, receive=parts.add)
-        graph = parts.graph()
+        graph = replace(parts.graph(), route="read")
     else:
         graph = graph_from_dict(
             run_limited(EXPORT, arguments, limits=limits, progress=progress, subject=subject)

@@ -1,0 +1,114 @@
+"""Which sizes of a model's example inputs follow the batch, and whether an export left them free."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch.export import Dim, ExportedProgram, ShapesCollection
+from torch.utils import _pytree as pytree
+
+from torchsplit_core.values import InputFault
+
+TRACED_BATCH = 2
+"""An example batch of 1 would make torch take the batch for a constant."""
+OTHER_BATCH = 3
+"""Inputs at a second batch size show by what differs which sizes the batch decides."""
+
+Arguments = tuple[tuple[Any, ...], dict[str, Any]]
+WHERE = f"get_example_inputs({TRACED_BATCH})"
+
+
+@dataclass(frozen=True)
+class FreeSizes:
+    """The tensors among `args` and `kwargs` whose dimensions follow the batch, each with them."""
+
+    args: tuple[Any, ...]
+    kwargs: dict[str, Any]
+    found: tuple[tuple[torch.Tensor, tuple[int, ...]], ...]
+
+    def dynamic_shapes(self, model: torch.nn.Module) -> Any:
+        """What torch.export takes: every free dimension, by the names of forward's parameters."""
+        shapes = ShapesCollection()
+        for tensor, dimensions in self.found:
+            shapes[tensor] = dict.fromkeys(dimensions, Dim.AUTO)
+        return shapes.dynamic_shapes(model, self.args, self.kwargs)
+
+    def fixed_in(self, program: ExportedProgram) -> tuple[str, int] | None:
+        """The first input, and its dimension, that the export fixed, as Dim.AUTO does silently."""
+        names = pytree.tree_unflatten(list(program.graph_signature.user_inputs), program.call_spec.in_spec)
+        values = {node.name: node.meta.get("val") for node in program.graph.find_nodes(op="placeholder")}
+        wanted = {id(tensor): dimensions for tensor, dimensions in self.found}
+        pairs: list[tuple[str, int]] = []
+
+        def check(leaf: Any, name: Any) -> None:
+            value = values.get(name) if isinstance(name, str) else None
+            if isinstance(value, torch.Tensor):
+                pairs.extend((str(name), d) for d in wanted.get(id(leaf), ()) if not _is_free(value.shape[d]))
+
+        pytree.tree_map(check, (self.args, self.kwargs), tuple(names))
+        return pairs[0] if pairs else None
+
+
+def free_sizes(args: tuple[Any, ...], kwargs: dict[str, Any], other: Arguments | None) -> FreeSizes:
+    """What follows the batch: the sizes that differ in `other`, inputs of OTHER_BATCH rows.
+
+    Without `other`, dimension 0 wherever it has TRACED_BATCH rows. Raises InputFault where nothing
+    follows the batch, or something other than the sizes of tensors does.
+    """
+    found = _differing((args, kwargs), other) if other is not None else _with_rows((args, kwargs))
+    if not found:
+        raise InputFault(
+            WHERE,
+            "no tensor with a size that follows batch_size",
+            "the inputs have the batch as a dimension of their tensors",
+            "Build each input with batch_size rows.",
+        )
+    return FreeSizes(args, kwargs, tuple(found))
+
+
+def _with_rows(inputs: Arguments) -> list[tuple[torch.Tensor, tuple[int, ...]]]:
+    """The tensors with TRACED_BATCH rows, dimension 0 of each."""
+    tensors = (leaf for leaf in pytree.tree_leaves(inputs) if isinstance(leaf, torch.Tensor) and leaf.dim())
+    return [(tensor, (0,)) for tensor in tensors if tensor.shape[0] == TRACED_BATCH]
+
+
+def _differing(one: Arguments, other: Arguments) -> list[tuple[torch.Tensor, tuple[int, ...]]]:
+    """The tensors of `one`, each once, with the dimensions that have another size in `other`."""
+    leaves, structure = pytree.tree_flatten_with_path(one)
+    others, other_structure = pytree.tree_flatten_with_path(other)
+    if structure != other_structure:
+        raise InputFault(
+            WHERE,
+            f"{len(leaves)} values, and {len(others)} for a batch of {OTHER_BATCH}",
+            "inputs of every batch size have the same structure",
+            "Stack the samples into one tensor instead of a list with an entry for each.",
+        )
+    found: dict[int, tuple[torch.Tensor, tuple[int, ...]]] = {}
+    for (path, leaf), (_, second) in zip(leaves, others, strict=True):
+        where = f"{WHERE}{pytree.keystr(path)}"
+        if isinstance(leaf, torch.Tensor) and isinstance(second, torch.Tensor):
+            if leaf.dim() != second.dim():
+                raise InputFault(
+                    where,
+                    f"{leaf.dim()} dimensions, and {second.dim()} for a batch of {OTHER_BATCH}",
+                    "a tensor has as many dimensions at every batch size",
+                    "Keep the batch dimension where its size is 1.",
+                )
+            differing = tuple(d for d in range(leaf.dim()) if leaf.shape[d] != second.shape[d])
+            if differing:
+                found[id(leaf)] = (leaf, differing)
+        elif isinstance(leaf, int | float | str) and leaf != second:
+            raise InputFault(
+                where,
+                leaf,
+                "a number among the inputs is the same for every batch size",
+                "Leave it out and read it in forward from a tensor: x.shape[0].",
+            )
+    return list(found.values())
+
+
+def _is_free(size: int | torch.SymInt) -> bool:
+    """A size that was fixed on the way may still be a SymInt, of a constant expression."""
+    return isinstance(size, torch.SymInt) and not size.node.expr.is_number

@@ -1,0 +1,90 @@
+"""What a model takes and returns, made fit for torch.export where that loses nothing.
+
+torch.export knows tensors, plain values and containers of them. Dataclasses are containers too once
+they are registered. A transformers model adds a cache for its next call to what it returns: no
+result of this call, so it is turned off, with a note.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import is_dataclass
+from typing import Any
+
+import torch
+from torch.utils import _pytree as pytree
+
+from torchsplit_core.clients import foreign_code
+from torchsplit_core.values import InputFault
+
+KNOWN = (torch.Tensor, torch.ScriptObject, int, float, str, type(None))
+"""What torch.export takes as a value of a result (KNOWN_TYPES of torch._functorch._aot_autograd.utils)."""
+CACHE_NOTE = (
+    "use_cache in the model's config was turned off for the trace: a cache for later calls is no "
+    "result of this one, and as one it would leave hardly a place to cut."
+)
+
+
+@contextmanager
+def exportable(
+    model: torch.nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]
+) -> Iterator[tuple[str, ...]]:
+    """Run the model once on its example inputs and mend what torch.export would refuse of the result.
+
+    Inside, the model returns what torch.export knows; the notes say what was changed for that.
+    Raises InputFault where the model does not run, or returns something else.
+    """
+    strange, structure = _result(model, args, kwargs)
+    caching = _caching_configs(model)
+    _set_cache(caching, False)
+    try:
+        notes: tuple[str, ...] = ()
+        if caching:
+            strange, without = _result(model, args, kwargs)
+            if without == structure:
+                _set_cache(caching, True)
+            else:
+                notes = (CACHE_NOTE,)
+        if strange is not None:
+            raise InputFault(
+                f"the result of forward{strange[0]}",
+                type(strange[1]).__name__,
+                "a model returns tensors, plain values, or tuples, lists, dicts and dataclasses of them",
+                "Leave it out or return its tensors; a transformers model returns no cache with use_cache=False.",
+            )
+        yield notes
+    finally:
+        _set_cache(caching, True)
+
+
+def register_dataclasses(tree: Any) -> Any:
+    """Make torch see into every dataclass instance of a structure; the structure itself comes back."""
+    kinds = {
+        type(leaf) for leaf in pytree.tree_leaves(tree) if is_dataclass(leaf) and not isinstance(leaf, type)
+    }
+    for kind in kinds:
+        torch.export.register_dataclass(kind)
+    return register_dataclasses(tree) if kinds else tree
+
+
+def _result(
+    model: torch.nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]
+) -> tuple[tuple[str, Any] | None, pytree.TreeSpec]:
+    """The first value of the result that torch.export does not know, with its place; and the result's structure."""
+    with foreign_code("the model on its example inputs"), torch.no_grad():
+        result = register_dataclasses(model(*args, **kwargs))
+    leaves, structure = pytree.tree_flatten_with_path(result)
+    strange = [(pytree.keystr(path), leaf) for path, leaf in leaves if not isinstance(leaf, KNOWN)]
+    return (strange[0] if strange else None), structure
+
+
+def _caching_configs(model: torch.nn.Module) -> list[Any]:
+    """The configs inside the model, as transformers has them, that ask for a cache."""
+    configs = {id(config): config for config in (getattr(m, "config", None) for m in model.modules())}
+    return [config for config in configs.values() if getattr(config, "use_cache", None) is True]
+
+
+def _set_cache(configs: list[Any], wanted: bool) -> None:
+    for config in configs:
+        config.use_cache = wanted

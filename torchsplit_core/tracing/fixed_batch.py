@@ -1,0 +1,66 @@
+"""Which line of a model takes the example's batch for the only one."""
+
+from __future__ import annotations
+
+import logging
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from torchsplit_core.clients import is_user_file
+from torchsplit_core.tracing.export_inputs import TRACED_BATCH
+
+SHAPES = "torch.fx.experimental.symbolic_shapes"
+"""The module, and its logger, in which torch gives a free size a value."""
+
+
+def fixing_line(export: Callable[[], object]) -> str:
+    """ "file.py:12" of the line at which a non-strict export first gives a free size the traced batch.
+
+    "" where torch does not tell. `export` runs the model's own code, which so stands on the stack.
+    """
+    seen = _Lines()
+    with _listening(seen):
+        export()
+    return seen.found[0] if seen.found else ""
+
+
+class _Lines(logging.Handler):
+    """Takes down where the model's code stands whenever a size is given the traced batch as its value."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.found: list[str] = []
+
+    def emit(self, record: logging.LogRecord) -> None:
+        if not record.msg.startswith("set_replacement") or not isinstance(record.args, tuple):
+            return
+        symbol, value, *_ = map(str, record.args)
+        if symbol.startswith("s") and value == str(TRACED_BATCH):
+            self.found.append(_user_line())
+
+
+def _user_line() -> str:
+    """The innermost line of the user's code on the stack."""
+    frame = sys._getframe()
+    while frame.f_back is not None:
+        frame = frame.f_back
+        path = frame.f_code.co_filename
+        if is_user_file(path):
+            return f"{Path(path).name}:{frame.f_lineno}"
+    return ""
+
+
+@contextmanager
+def _listening(handler: logging.Handler) -> Iterator[None]:
+    """The handler on torch's log of sizes, which says nothing elsewhere meanwhile."""
+    log = logging.getLogger(SHAPES)
+    level, propagates, handlers = log.level, log.propagate, log.handlers
+    log.handlers, log.propagate = [handler], False
+    log.setLevel(logging.INFO)
+    try:
+        yield
+    finally:
+        log.handlers, log.propagate = handlers, propagates
+        log.setLevel(level)
