@@ -4,24 +4,23 @@ from __future__ import annotations
 
 import html
 import os
-import re
 from collections import Counter
 from dataclasses import dataclass
 
 import streamlit as st
 
-from app import execution, frame, navigation, scenario
+from app import execution, frame, navigation, scenario, upload_view
 from app.numbers import plain
-from app.workspace import keep_name, names, read, store, use
+from app.upload_view import PROFILE_JOB, TRACE_JOB
+from app.workspace import names, read, store, use
 from sample_models.registry import SAMPLES
 from torchsplit_core import jobs
 from torchsplit_core.hardware import catalogue
 from torchsplit_core.storage import Workspace
-from torchsplit_core.values import InputFault, Profile
+from torchsplit_core.values import Profile
 from torchsplit_core.workflow import measured_mix
 
-TRACE_JOB = "torchsplit_core.workflow:trace_job"
-PROFILE_JOB = "torchsplit_core.workflow:profile_job"
+__all__ = ["PROFILE_JOB", "TRACE_JOB", "ModelEntry", "doors", "entries_of", "show"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,6 +43,7 @@ class ModelEntry:
 
 def show(workspace: Workspace) -> None:
     """The whole page."""
+    upload_view.take_dropped(workspace)
     entries = entries_of(workspace)
     if not entries and not names(workspace, "plan_request"):
         st.write("From models to a plan of who gets which slice of your GPUs. Choose a door to begin.")
@@ -154,19 +154,7 @@ def _actions(workspace: Workspace, entries: list[ModelEntry]) -> None:
     with st.container(horizontal=True, vertical_alignment="bottom"):
         chosen = st.selectbox("Model", [entry.source for entry in entries], width=360, key="action-model")
         entry = next(entry for entry in entries if entry.source == chosen)
-        sample = chosen.startswith("sample:")
-        if st.button(
-            "Trace", disabled=not sample, help=None if sample else "An upload is traced when it is added."
-        ):
-            jobs.start(workspace, f"Trace {chosen}", TRACE_JOB, {"source": chosen})
-            st.rerun()
-        if st.button(
-            "Profile",
-            disabled=not sample,
-            help=None if sample else "Choose device and batches on the Profile page.",
-        ):
-            jobs.start(workspace, f"Profile {chosen}", PROFILE_JOB, {"source": chosen})
-            st.rerun()
+        _work(workspace, chosen)
         if st.button("Remove", help="Forget this model's graph, profile and cuts; plans that use it stay."):
             for kind in ("graph", "profile"):
                 workspace.remove(kind, entry.source)
@@ -177,12 +165,38 @@ def _actions(workspace: Workspace, entries: list[ModelEntry]) -> None:
             st.rerun()
 
 
+def _work(workspace: Workspace, source: str) -> None:
+    """Trace and profile buttons for one model; an upload is executed only with the box ticked."""
+    parameters: dict[str, object] = {"source": source}
+    away = None
+    if not source.startswith("sample:"):
+        upload = upload_view.upload_of(workspace, source)
+        away = "Its file is not in this workspace." if upload is None else None
+        trust = st.checkbox(
+            execution.TRUST_LABEL,
+            disabled=execution.refused(),
+            help=execution.TRUST_TEXT,
+            key=f"trust-{source}",
+        )
+        parameters |= {"upload": upload, "trust": trust and not execution.refused()}
+    if st.button("Trace", disabled=away is not None, help=away):
+        jobs.start(workspace, f"Trace {source}", TRACE_JOB, parameters)
+        st.rerun()
+    if st.button(
+        "Profile",
+        disabled=away is not None,
+        help=away or "A .pt2 that is not trusted is estimated, not measured.",
+    ):
+        jobs.start(workspace, f"Profile {source}", PROFILE_JOB, parameters)
+        st.rerun()
+
+
 def _bring_in(workspace: Workspace) -> None:
     samples, files = st.tabs(["A sample model", "A file of yours"])
     with samples:
         _sample(workspace)
     with files:
-        _upload(workspace)
+        upload_view.show(workspace)
 
 
 def _sample(workspace: Workspace) -> None:
@@ -200,54 +214,3 @@ def _sample(workspace: Workspace) -> None:
         if st.button("Trace and profile it"):
             jobs.start(workspace, f"Profile {source}", PROFILE_JOB, {"source": source})
             st.rerun()
-
-
-def _upload(workspace: Workspace) -> None:
-    if execution.refused():
-        st.warning(execution.REFUSED)
-    file = st.file_uploader(
-        "A .pt2 file of torch.export, or a .py file with a SplitClient", type=["pt2", "py"], key="upload"
-    )
-    if file is None:
-        return
-    python = file.name.endswith(".py")
-    entry = st.text_input("Name of the SplitClient in the file", placeholder="MyClient") if python else ""
-    trust = st.checkbox(execution.TRUST_LABEL, disabled=execution.refused(), help=execution.TRUST_TEXT)
-    st.caption(
-        execution.TRUST_TEXT
-        if python
-        else "Without trust a .pt2 is read, never executed: its figures are estimated."
-    )
-    left, right = st.columns(2)
-    with frame.telling():
-        if left.button("Trace this file", type="primary"):
-            _start_upload(workspace, file.name, file.getvalue(), entry, trust, TRACE_JOB)
-        if right.button("Trace and profile this file"):
-            _start_upload(workspace, file.name, file.getvalue(), entry, trust, PROFILE_JOB)
-
-
-def _start_upload(workspace: Workspace, file: str, data: bytes, entry: str, trust: bool, target: str) -> None:
-    """Store the upload, then trace (and profile) it in a job. Raises InputFault for what is clearly no model."""
-    python = file.endswith(".py")
-    trust = trust and not execution.refused()
-    if not data:
-        raise InputFault("upload", file, "the file is not empty", "Choose another file.")
-    if python and not trust:
-        raise InputFault(
-            "upload",
-            file,
-            "a .py file is executed only when it is trusted",
-            "Tick the box, or upload a .pt2.",
-        )
-    if python and not re.fullmatch(r"[A-Za-z_]\w*", entry):
-        raise InputFault(
-            "SplitClient", entry, "it is the name of a class or function in the file", "Enter its name."
-        )
-    workspace.put_bytes("upload", file, data)
-    keep_name(workspace)
-    source = f"{file}:{entry}" if python else file
-    verb = "Trace" if target == TRACE_JOB else "Profile"
-    # An older graph under this name may be of another file.
-    workspace.remove("graph", source)
-    jobs.start(workspace, f"{verb} {source}", target, {"source": source, "upload": file, "trust": trust})
-    st.rerun()

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import contextlib
 import fcntl
+import re
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
@@ -181,7 +182,8 @@ def profile_job(workspace: Workspace, parameters: dict[str, Any], progress: Prog
     """Trace where needed, then profile `source` into the workspace; one measurement at a time on a host."""
     name = str(parameters["source"])
     with _local_source(workspace, parameters) as (source, trust):
-        traced = any(found.name == name for found in workspace.artifacts("graph"))
+        known = not parameters.get("trace_again", False)
+        traced = known and any(found.name == name for found in workspace.artifacts("graph"))
         with _one_measurement(workspace, progress):
             graph, result = profile(
                 source,
@@ -308,9 +310,11 @@ def _local_source(workspace: Workspace, parameters: Mapping[str, Any]) -> Iterat
             raise InputFault("source", source, "a page traces samples and uploads", "Upload the file first.")
         yield source, trust
         return
-    suffix = Path(str(upload)).suffix
+    # Its own name, for messages, but as a name alone: never a path.
+    name = re.sub(r"[^\w.-]", "_", str(upload))[-80:].lstrip(".")
+    suffix = Path(name).suffix
     with tempfile.TemporaryDirectory(prefix="torchsplit-") as folder:
-        path = Path(folder) / f"upload{suffix}"
+        path = Path(folder) / name
         path.write_bytes(workspace.get_bytes("upload", str(upload)))
         tail = source.rpartition(":")[2]
         yield (f"{path}:{tail}" if suffix == ".py" else str(path)), trust

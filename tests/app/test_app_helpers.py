@@ -11,7 +11,7 @@ import pytest
 from app_values import SOURCE, cuts, plan, profile, request
 from streamlit.testing.v1 import AppTest
 
-from app import contract_drop, execution, numbers, plan_summary, request_edit, scenario
+from app import contract_drop, execution, numbers, plan_summary, request_edit, scenario, upload_view
 from app.job_panel import REFRESH_S
 from torchsplit_core import jobs
 from torchsplit_core.files import write_text
@@ -171,24 +171,19 @@ def test_only_a_loopback_address_may_execute_by_default(
 def test_an_upload_that_cannot_work_is_refused_before_it_is_stored(
     file: str, data: bytes, entry: str, trust: bool, rule: str, workspace: Workspace
 ) -> None:
-    from app.models_view import TRACE_JOB, _start_upload
-
     with pytest.raises(InputFault, match=rule):
-        _start_upload(workspace, file, data, entry, trust, TRACE_JOB)
+        upload_view.start(workspace, file, data, entry, trust=trust)
     assert not workspace.artifacts()
 
 
 def test_trust_counts_for_nothing_where_execution_is_refused(
     workspace: Workspace, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from app import models_view
-
     found: list[dict[str, Any]] = []
     monkeypatch.setenv("TORCHSPLIT_EXECUTION", "refused")
     monkeypatch.setattr(jobs, "start", lambda *args: found.append(args[3]) or "job")
-    monkeypatch.setattr(models_view.st, "rerun", lambda: None)
-    models_view._start_upload(workspace, "m.pt2", b"zip", "", True, models_view.TRACE_JOB)
-    assert found == [{"source": "m.pt2", "upload": "m.pt2", "trust": False}]
+    upload_view.start(workspace, "m.pt2", b"zip", trust=True)
+    assert found == [{"source": "m.pt2", "upload": "m.pt2", "trust": False, "trace_again": True}]
 
 
 def test_failed_work_is_one_message_until_dismissed(
