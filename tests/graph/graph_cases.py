@@ -27,6 +27,34 @@ def random_dag(seed: int, most: int = 14) -> tuple[tuple[str, ...], tuple[tuple[
     return tuple(names), tuple(edges)
 
 
+def series_parallel(seed: int, most: int = 14) -> tuple[tuple[str, ...], tuple[tuple[str, str], ...]]:
+    """A DAG grown by putting values into edges and beside them, here and there left loose at one end."""
+    rng = random.Random(seed)
+    n = rng.randint(2, most)
+    edges = [("v0", "v1")]
+    for i in range(2, n):
+        place = rng.randrange(len(edges))
+        (a, b), new, drawn = edges[place], f"v{i}", rng.random()
+        if drawn < 0.45:
+            edges[place : place + 1] = [(a, new), (new, b)]
+        elif drawn < 0.9:
+            edges += [(a, new), (new, b)]
+        else:
+            edges.append((a, new) if drawn < 0.95 else (new, b))
+    ids = [f"v{i}" for i in range(n)]
+    rng.shuffle(ids)
+    return tuple(ids), tuple(edges)
+
+
+def nested_diamonds(depth: int) -> tuple[tuple[str, ...], tuple[tuple[str, str], ...]]:
+    """`depth` regions, each inside the one before: a0 -> (a1 -> (…) -> z1, beside y0) -> z0."""
+    levels = range(depth)
+    ids = [f"{letter}{i}" for letter in "azy" for i in levels]
+    edges = [(f"a{i}", f"y{i}") for i in levels] + [(f"y{i}", f"z{i}") for i in levels]
+    edges += [(f"a{i - 1}", f"a{i}") for i in levels[1:]] + [(f"z{i}", f"z{i - 1}") for i in levels[1:]]
+    return tuple(ids), (*edges, (f"a{depth - 1}", f"z{depth - 1}"))
+
+
 def op(
     name: str, *inputs: str, target: str = "aten.relu.default", size: int = 1000, module: str = ""
 ) -> GraphNode:

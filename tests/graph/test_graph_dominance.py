@@ -1,18 +1,20 @@
 """Dominance against its definition (networkx) on random DAGs."""
 
 import itertools
+import random
 
 import networkx as nx
 import pytest
-from graph_cases import augmented, random_dag
+from graph_cases import augmented, random_dag, series_parallel
 
-from torchsplit_core.graph import ENTRY, EXIT, DominanceInformation, TorchGraph
+from torchsplit_core.graph import ENTRY, EXIT, DominanceInformation, TorchGraph, immediate_dominators
 from torchsplit_core.values import GraphNode, InputFault
 
 
-@pytest.mark.parametrize("seed", range(200))
-def test_immediate_dominators_equal_networkx(seed):
-    ids, edges = random_dag(seed, 30)
+@pytest.mark.parametrize("make", [random_dag, series_parallel])
+@pytest.mark.parametrize("seed", range(160))
+def test_immediate_dominators_equal_networkx(seed, make):
+    ids, edges = make(seed, 30)
     graph = augmented(ids, edges)
     found = DominanceInformation((ids, edges))
     forward = nx.immediate_dominators(graph, ENTRY)
@@ -21,6 +23,7 @@ def test_immediate_dominators_equal_networkx(seed):
         assert found.immediate_dominator(name) == forward[name]
     for name in (*ids, ENTRY):
         assert found.immediate_post_dominator(name) == backward[name]
+    assert immediate_dominators(ids, iter(edges)) == {name: forward[name] for name in ids}
     assert found.immediate_dominator(ENTRY) is None and found.immediate_post_dominator(EXIT) is None
 
 
@@ -56,6 +59,44 @@ def test_a_chain_of_thousands_needs_no_recursion():
     found = DominanceInformation((ids, tuple(itertools.pairwise(ids))))
     assert found.dominates("v0", "v19999") and not found.dominates("v19999", "v0")
     assert len(found.dominators("v19999")) == 20_001
+
+
+def test_ids_in_topological_order_keep_it_and_others_get_one():
+    edges = (("a", "c"), ("b", "c"), ("c", "d"), ("c", "d"))
+    assert DominanceInformation((tuple("bacd"), edges)).topological_ids == tuple("bacd")
+    assert DominanceInformation((tuple("dcba"), edges)).topological_ids == tuple("bacd")
+
+
+def far_readers(length, readers):
+    """A chain, and values that each read both of its ends: every one meets over the whole chain."""
+    chain = tuple(f"v{i}" for i in range(length))
+    loose = tuple(f"r{i}" for i in range(readers))
+    edges = tuple(itertools.pairwise(chain))
+    return (*chain, *loose), (*edges, *((end, r) for r in loose for end in (chain[0], chain[-1])))
+
+
+def test_readers_of_both_ends_of_a_long_chain_meet_in_few_steps():
+    """Step by step this would be 10^10 steps, which no limit of time for a test would allow."""
+    ids, edges = far_readers(100_000, 100_000)
+    found = DominanceInformation((ids, edges))
+    assert {found.immediate_dominator(name) for name in ids[100_000:]} == {"v0"}
+    assert found.immediate_post_dominator("v99999") == EXIT
+    turned = DominanceInformation((ids, tuple((b, a) for a, b in edges)))
+    assert {turned.immediate_post_dominator(name) for name in ids[100_000:]} == {"v0"}
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_long_ways_up_equal_networkx(seed):
+    """Chains of hundreds of values, joined here and there: beyond what is walked step by step."""
+    rng = random.Random(seed)
+    ids = tuple(f"v{i}" for i in range(900))
+    edges = {(ids[i - rng.choice((1, 1, 1, 1, 2))], ids[i]) for i in range(2, 900)}
+    edges |= {tuple(ids[i] for i in sorted(rng.sample(range(900), 2))) for _ in range(12)}
+    graph = augmented(ids, edges)
+    forward, backward = nx.immediate_dominators(graph, ENTRY), nx.immediate_dominators(graph.reverse(), EXIT)
+    found = DominanceInformation((ids, sorted(edges)))
+    assert all(found.immediate_dominator(name) == forward[name] for name in ids)
+    assert all(found.immediate_post_dominator(name) == backward[name] for name in ids)
 
 
 def test_a_torch_graph_gives_its_inputs_as_edges():

@@ -14,7 +14,7 @@ from torchsplit_core.graph.prepare import PreparedGraph, Unit, ValueEdge, prepar
 from torchsplit_core.graph.torch_graph import TorchGraph
 
 if TYPE_CHECKING:
-    from torchsplit_core.graph.dominance import ENTRY, EXIT, DominanceInformation
+    from torchsplit_core.graph.dominance import ENTRY, EXIT, DominanceInformation, immediate_dominators
     from torchsplit_core.graph.regions import Region, RegionTree, region_tree
 
 __all__ = [
@@ -31,6 +31,7 @@ __all__ = [
     "ValueEdge",
     "annotate_with_profiling_data",
     "collapse",
+    "immediate_dominators",
     "prepare",
     "region_tree",
 ]
@@ -39,6 +40,7 @@ _LATER = {
     "ENTRY": "dominance",
     "EXIT": "dominance",
     "DominanceInformation": "dominance",
+    "immediate_dominators": "dominance",
     "Region": "regions",
     "RegionTree": "regions",
     "region_tree": "regions",

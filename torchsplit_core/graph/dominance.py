@@ -11,65 +11,56 @@ depth-first numbering of the tree, in constant time.
 
 from __future__ import annotations
 
-from collections import deque
 from collections.abc import Iterable, Mapping, Sequence
+from functools import cached_property
 
+from torchsplit_core.graph.flow import ENTRY, EXIT, Flow, flow_of, neighbours, spans
 from torchsplit_core.graph.torch_graph import TorchGraph
-from torchsplit_core.values import InputFault
 
-ENTRY = "<entry>"
-EXIT = "<exit>"
+__all__ = ["ENTRY", "EXIT", "DominanceInformation", "graph_edges", "immediate_dominators"]
 
 
 class DominanceInformation:
     """Dominators and post-dominators of a DAG, given as a TorchGraph or as (ids, edges).
 
-    Raises InputFault for a duplicate id, an edge that names no id, an id equal to ENTRY or
-    EXIT, and a cycle. Queries accept ENTRY and EXIT; an unknown id is a KeyError.
+    Each tree is computed when it is first asked for. Raises InputFault for a duplicate id, an
+    edge that names no id, an id equal to ENTRY or EXIT, and a cycle. Queries accept ENTRY and
+    EXIT; an unknown id is a KeyError.
     """
 
     def __init__(self, graph: TorchGraph | tuple[Sequence[str], Iterable[tuple[str, str]]]) -> None:
         ids, edges = graph_edges(graph) if isinstance(graph, TorchGraph) else graph
         self.ids: tuple[str, ...] = tuple(ids)
-        names = (ENTRY, *self.ids, EXIT)
-        self._names = names
-        self._index = {name: i for i, name in enumerate(names)}
-        if len(self._index) < len(names):
-            twice = next(name for i, name in enumerate(names) if self._index[name] != i)
-            raise InputFault(
-                "graph nodes", twice, "ids are unique and not <entry> or <exit>", "Rename the node."
-            )
-        self._successors, self._predecessors = _adjacency(self._index, edges)
-        order = _topological(names, self._successors, self._predecessors)
-        self.topological_ids: tuple[str, ...] = tuple(names[i] for i in order if 0 < i < len(names) - 1)
-        self._idom = _immediate(order, self._predecessors)
-        self._ipdom = _immediate(order[::-1], self._successors)
-        self._dom_children, self._dom_span = _tree(order, self._idom)
-        self._pdom_children, self._pdom_span = _tree(order[::-1], self._ipdom)
+        self.flow: Flow = flow_of(self.ids, edges)
 
     @property
+    def topological_ids(self) -> tuple[str, ...]:
+        """The ids, each after all it reads: in the given order where that is so."""
+        return self.flow.names[1:-1]
+
+    @cached_property
     def dominator_tree(self) -> Mapping[str, tuple[str, ...]]:
         """The children of every value, ENTRY (the root) and EXIT in the dominator tree."""
-        return self._named_tree(self._dom_children)
+        return self._named_tree(self._idom)
 
-    @property
+    @cached_property
     def post_dominator_tree(self) -> Mapping[str, tuple[str, ...]]:
         """The children of every value, EXIT (the root) and ENTRY in the post-dominator tree."""
-        return self._named_tree(self._pdom_children)
+        return self._named_tree(self._ipdom)
 
     def immediate_dominator(self, name: str) -> str | None:
         """The nearest strict dominator; None for ENTRY."""
-        i = self._index[name]
-        return None if name == ENTRY else self._names[self._idom[i]]
+        i = self.flow.label[name]
+        return self.flow.names[self._idom[i]] if i else None
 
     def immediate_post_dominator(self, name: str) -> str | None:
         """The nearest strict post-dominator; None for EXIT."""
-        i = self._index[name]
-        return None if name == EXIT else self._names[self._ipdom[i]]
+        above = self._ipdom[self.flow.label[name]]
+        return None if name == EXIT else self.flow.names[above]
 
     def dominates(self, a: str, b: str) -> bool:
         """Every path from ENTRY to b passes a (true for a = b)."""
-        return _inside(self._dom_span, self._index[a], self._index[b])
+        return self._dominates(self.flow.label[a], self.flow.label[b])
 
     def strictly_dominates(self, a: str, b: str) -> bool:
         """a dominates b and is not b."""
@@ -77,7 +68,7 @@ class DominanceInformation:
 
     def post_dominates(self, b: str, a: str) -> bool:
         """Every path from a to EXIT passes b (true for a = b)."""
-        return _inside(self._pdom_span, self._index[b], self._index[a])
+        return self._post_dominates(self.flow.label[b], self.flow.label[a])
 
     def strictly_post_dominates(self, b: str, a: str) -> bool:
         """b post-dominates a and is not a."""
@@ -85,19 +76,23 @@ class DominanceInformation:
 
     def dominators(self, name: str) -> frozenset[str]:
         """All that dominate it, itself and ENTRY included."""
-        return self._ancestors(self._index[name], self._idom)
+        return self._ancestors(name, self._idom)
 
     def post_dominators(self, name: str) -> frozenset[str]:
         """All that post-dominate it, itself and EXIT included."""
-        return self._ancestors(self._index[name], self._ipdom)
+        return self._ancestors(name, self._ipdom)
 
     def reachable(self, name: str) -> frozenset[str]:
         """All that a path from it reaches, itself included (EXIT always is)."""
-        return self._walk(self._index[name], self._successors)
+        if name == ENTRY:
+            return frozenset(self.flow.names)
+        return self._walk(name, self._readers) | {EXIT}
 
     def reaching(self, name: str) -> frozenset[str]:
         """All from which a path leads to it, itself included (ENTRY always is)."""
-        return self._walk(self._index[name], self._predecessors)
+        if name == EXIT:
+            return frozenset(self.flow.names)
+        return self._walk(name, self._inputs) | {ENTRY}
 
     def is_region(self, a: str, b: str) -> bool:
         """(a, b] is a region: a strictly dominates b and b post-dominates a."""
@@ -105,129 +100,83 @@ class DominanceInformation:
 
     def region_between(self, a: str, b: str) -> frozenset[str]:
         """Every value that a strictly dominates and b post-dominates: the region (a, b]."""
-        ib = self._index[b]
-        inside: set[str] = set()
-        stack = list(self._dom_children[self._index[a]])
-        while stack:
-            i = stack.pop()
-            if i != ib:  # what b strictly dominates lies behind it, so b cannot post-dominate it
-                stack.extend(self._dom_children[i])
-            if _inside(self._pdom_span, ib, i):
-                inside.add(self._names[i])
-        return frozenset(inside - {ENTRY, EXIT})
+        names, label = self.flow.names, self.flow.label
+        ia, ib = label[a], label[b]
+        between = range(max(ia + 1, 1), min(ib + 1, len(names) - 1))
+        return frozenset(names[i] for i in between if self._dominates(ia, i) and self._post_dominates(ib, i))
 
-    def _named_tree(self, children: list[list[int]]) -> Mapping[str, tuple[str, ...]]:
-        names = self._names
-        return {names[i]: tuple(names[c] for c in found) for i, found in enumerate(children)}
+    @cached_property
+    def _idom(self) -> list[int]:
+        return self.flow.dominators()
 
-    def _ancestors(self, i: int, parent: list[int]) -> frozenset[str]:
-        found = {self._names[i]}
+    @cached_property
+    def _ipdom(self) -> list[int]:
+        return self.flow.post_dominators()
+
+    @cached_property
+    def _dom_spans(self) -> tuple[list[int], list[int]]:
+        return spans(self._idom)
+
+    @cached_property
+    def _pdom_spans(self) -> tuple[list[int], list[int]]:
+        """By the label counted from EXIT, so that parents are smaller."""
+        last = len(self._ipdom) - 1
+        return spans([last - i for i in reversed(self._ipdom)])
+
+    @cached_property
+    def _readers(self) -> tuple[list[int], list[int]]:
+        return neighbours(len(self.flow.names), self.flow.sources, self.flow.targets)
+
+    @cached_property
+    def _inputs(self) -> tuple[list[int], list[int]]:
+        return neighbours(len(self.flow.names), self.flow.targets, self.flow.sources)
+
+    def _dominates(self, a: int, b: int) -> bool:
+        first, last = self._dom_spans
+        return first[a] <= first[b] <= last[a]
+
+    def _post_dominates(self, b: int, a: int) -> bool:
+        first, last = self._pdom_spans
+        end = len(first) - 1
+        return first[end - b] <= first[end - a] <= last[end - b]
+
+    def _named_tree(self, parent: list[int]) -> Mapping[str, tuple[str, ...]]:
+        names = self.flow.names
+        children: dict[int, list[str]] = {}
+        for i, above in enumerate(parent):
+            if i != above:
+                children.setdefault(above, []).append(names[i])
+        return {name: tuple(children.get(i, ())) for i, name in enumerate(names)}
+
+    def _ancestors(self, name: str, parent: list[int]) -> frozenset[str]:
+        i = self.flow.label[name]
+        found = {name}
         while parent[i] != i:
             i = parent[i]
-            found.add(self._names[i])
+            found.add(self.flow.names[i])
         return frozenset(found)
 
-    def _walk(self, start: int, neighbours: list[list[int]]) -> frozenset[str]:
-        seen = {start}
-        stack = [start]
+    def _walk(self, name: str, neighbours: tuple[list[int], list[int]]) -> frozenset[str]:
+        starts, ends = neighbours
+        stack = [self.flow.label[name]]
+        seen = set(stack)
         while stack:
-            for i in neighbours[stack.pop()]:
-                if i not in seen:
-                    seen.add(i)
-                    stack.append(i)
-        return frozenset(self._names[i] for i in seen)
+            i = stack.pop()
+            fresh = [j for j in ends[starts[i] : starts[i + 1]] if j not in seen]
+            seen.update(fresh)
+            stack.extend(fresh)
+        return frozenset(self.flow.names[i] for i in seen)
+
+
+def immediate_dominators(ids: Sequence[str], edges: Iterable[tuple[str, str]]) -> dict[str, str]:
+    """The nearest strict dominator of every id (ENTRY where none other is), and nothing else.
+
+    Raises InputFault as DominanceInformation does.
+    """
+    return flow_of(ids, edges).named_dominators()
 
 
 def graph_edges(graph: TorchGraph) -> tuple[tuple[str, ...], tuple[tuple[str, str], ...]]:
     """The ids of a graph and its (producer, reader) pairs, each pair once."""
     ids = tuple(node.id for node in graph.nodes)
     return ids, tuple((source, node.id) for node in graph.nodes for source in dict.fromkeys(node.inputs))
-
-
-def _adjacency(
-    index: Mapping[str, int], edges: Iterable[tuple[str, str]]
-) -> tuple[list[list[int]], list[list[int]]]:
-    """Successors and predecessors with ENTRY (index 0) and EXIT (the last) joined on."""
-    last = len(index) - 1
-    successors: list[list[int]] = [[] for _ in index]
-    predecessors: list[list[int]] = [[] for _ in index]
-    for source, target in dict.fromkeys(edges):
-        for end in (source, target):
-            if end not in index or end in (ENTRY, EXIT):
-                raise InputFault("graph edges", end, "an edge joins two ids of the graph", "Add the node.")
-        successors[index[source]].append(index[target])
-        predecessors[index[target]].append(index[source])
-    for i in range(1, last):
-        if not predecessors[i]:
-            predecessors[i].append(0)
-            successors[0].append(i)
-        if not successors[i]:
-            successors[i].append(last)
-            predecessors[last].append(i)
-    if last == 1:
-        successors[0].append(1)
-        predecessors[1].append(0)
-    return successors, predecessors
-
-
-def _topological(
-    names: Sequence[str], successors: list[list[int]], predecessors: list[list[int]]
-) -> list[int]:
-    missing = [len(found) for found in predecessors]
-    ready = deque([0])
-    order: list[int] = []
-    while ready:
-        i = ready.popleft()
-        order.append(i)
-        for j in successors[i]:
-            missing[j] -= 1
-            if not missing[j]:
-                ready.append(j)
-    if len(order) < len(names):
-        done = set(order)
-        stuck = min(names[i] for i in range(1, len(names) - 1) if i not in done)
-        raise InputFault(
-            "graph edges", stuck, "a dataflow graph has no cycle", "Remove the edge that closes it."
-        )
-    return order
-
-
-def _immediate(order: list[int], predecessors: list[list[int]]) -> list[int]:
-    """The immediate dominator of every node; the root, first in the order, is its own."""
-    rank = [0] * len(order)
-    for position, i in enumerate(order):
-        rank[i] = position
-    parent = [-1] * len(order)
-    parent[order[0]] = order[0]
-    for i in order[1:]:
-        found = predecessors[i]
-        meet = found[0]
-        for other in found[1:]:
-            while meet != other:
-                while rank[meet] > rank[other]:
-                    meet = parent[meet]
-                while rank[other] > rank[meet]:
-                    other = parent[other]
-        parent[i] = meet
-    return parent
-
-
-def _tree(order: list[int], parent: list[int]) -> tuple[list[list[int]], list[tuple[int, int]]]:
-    """Children lists and, for every node, its (first, last) number in a depth-first walk."""
-    children: list[list[int]] = [[] for _ in order]
-    size = [1] * len(order)
-    for i in order[1:]:
-        children[parent[i]].append(i)
-    for i in reversed(order[1:]):
-        size[parent[i]] += size[i]
-    first = [0] * len(order)
-    for i in order:
-        number = first[i] + 1
-        for child in children[i]:
-            first[child] = number
-            number += size[child]
-    return children, [(first[i], first[i] + size[i] - 1) for i in range(len(order))]
-
-
-def _inside(span: list[tuple[int, int]], a: int, b: int) -> bool:
-    return span[a][0] <= span[b][0] <= span[a][1]

@@ -75,18 +75,19 @@ def regions_dot(tree: RegionTree) -> str:
     """The graph with every region of two values or more as a box around them; cut points are bold."""
     dot = pydot.Dot("regions", graph_type="digraph", compound="true")
     boxes: dict[int, pydot.Graph] = {}
-    owner: dict[str, int] = {}
     for i, region in enumerate(tree.regions):
-        owner.update(dict.fromkeys(region.ids, i))
-        if region.parent is None or len(region.ids) < 2:
+        if region.parent is None or region.count < 2:
             boxes[i] = dot if region.parent is None else boxes[region.parent]
             continue
         label = f"{region.kind} ({region.start}, {region.end}]"
         boxes[i] = pydot.Cluster(f"r{i}", label=quote(label))
     index = {name: f"n{i}" for i, name in enumerate(tree.ids)}
+    cuts, smallest = frozenset(tree.cut_points), tree.innermost
     for name in tree.ids:
-        style = "bold" if name in tree.cut_points else "solid"
-        boxes[owner[name]].add_node(pydot.Node(index[name], label=quote(name), shape="box", style=style))
+        style = "bold" if name in cuts else "solid"
+        boxes[smallest[tree.place[name]]].add_node(
+            pydot.Node(index[name], label=quote(name), shape="box", style=style)
+        )
     for i in reversed(range(len(tree.regions))):  # children first: pydot copies what is added
         parent = tree.regions[i].parent
         if parent is not None and boxes[i] is not boxes[parent]:

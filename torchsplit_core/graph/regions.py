@@ -15,167 +15,239 @@ The tree. Every chain gives the region (c0, cm], and below it the links (c[i], c
 chains inside a link hang below that link. These regions are laminar: two of them are nested
 or disjoint. ENTRY and EXIT take part, so the root is (ENTRY, EXIT], the whole model, and
 the inner elements of its chain are the whole-model cut points.
+
+The order. Because of that the values have a topological order in which every region is one
+contiguous range (see `region_layout`): a region stores where its range begins and how long it
+is, and takes its ids from the order when asked.
 """
 
 from __future__ import annotations
 
-import itertools
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
-from typing import Literal
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import Literal, overload
 
-from torchsplit_core.graph.dominance import ENTRY, EXIT, DominanceInformation
+from torchsplit_core.graph.flow import ENTRY, EXIT, Flow, flow_of
 from torchsplit_core.graph.prepare import PreparedGraph
+from torchsplit_core.graph.region_layout import RegionLayout, lay_out
 from torchsplit_core.values import InternalFault
 
 
 @dataclass(frozen=True, slots=True)
 class Region:
-    """(start, end] with the ids it holds, in topological order. `parent` indexes `RegionTree.regions`.
+    """(start, end]: `count` values from place `first` of the tree's order on.
 
-    A chain's `elements` run from start to end; a link has just those two.
+    `index` and `parent` are places in `RegionTree.regions`.
     """
 
+    index: int
     start: str
     end: str
     kind: Literal["chain", "link"]
-    elements: tuple[str, ...]
-    ids: tuple[str, ...]
+    first: int
+    count: int
     parent: int | None
     depth: int
+    table: RegionTable = field(repr=False, compare=False)
+
+    @property
+    def ids(self) -> tuple[str, ...]:
+        """What it holds, in topological order; made at each call."""
+        return self.table.order[self.first : self.first + self.count]
+
+    @property
+    def elements(self) -> tuple[str, ...]:
+        """From start to end, those of a chain, or just the two of a link; made at each call."""
+        return self.table.elements(self.index)
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, eq=False)
+class RegionTable(Sequence[Region]):
+    """The regions of a tree as columns of integers: a million of them as objects would fill the memory."""
+
+    flow: Flow
+    layout: RegionLayout
+    order: tuple[str, ...]
+
+    def __len__(self) -> int:
+        return len(self.layout.end)
+
+    @overload
+    def __getitem__(self, index: int) -> Region: ...
+    @overload
+    def __getitem__(self, index: slice) -> tuple[Region, ...]: ...
+    def __getitem__(self, index: int | slice) -> Region | tuple[Region, ...]:
+        if isinstance(index, slice):
+            return tuple(map(self._region, range(*index.indices(len(self)))))
+        return self._region(range(len(self))[index])
+
+    def elements(self, index: int) -> tuple[str, ...]:
+        """The elements of one region."""
+        rows, names = self.layout, self.flow.names
+        found, end = [rows.start[index]], rows.end[index]
+        while found[-1] != end:
+            found.append(rows.after[found[-1]] if rows.is_chain[index] else end)
+        return tuple(names[i] for i in found)
+
+    def _region(self, row: int) -> Region:
+        rows, names = self.layout, self.flow.names
+        return Region(
+            index=row,
+            start=names[rows.start[row]],
+            end=names[rows.end[row]],
+            kind="chain" if rows.is_chain[row] else "link",
+            first=rows.first[row],
+            count=rows.count[row],
+            parent=rows.parent[row] if row else None,
+            depth=rows.depth[row],
+            table=self,
+        )
+
+
+@dataclass(frozen=True)
 class RegionTree:
-    """All canonical regions, parents before children; the first is the whole graph.
+    """All canonical regions, parents before children and siblings as they lie in `order`.
 
-    `cut_points` are the values after which the whole graph falls into a before and an
-    after with only that value between them, in pipeline order.
+    The first is the whole graph. `order` has all `ids` topologically, every region in one piece.
+    `cut_points` are the values after which the whole graph falls into a before and an after
+    with only that value between them, in pipeline order.
     """
 
     ids: tuple[str, ...]
     edges: tuple[tuple[str, str], ...]
-    regions: tuple[Region, ...]
+    order: tuple[str, ...]
+    regions: Sequence[Region]
     cut_points: tuple[str, ...]
 
     def children(self, index: int) -> tuple[int, ...]:
         """Indices of the regions directly below one."""
-        return tuple(i for i, region in enumerate(self.regions) if region.parent == index)
+        return self._children.get(index, ())
 
     def before(self, cut_point: str) -> frozenset[str]:
-        """All that a cut after this value leaves on the first side, the value included."""
-        readers: dict[str, list[str]] = {}
-        for source, target in self.edges:
-            readers.setdefault(target, []).append(source)
-        seen = {cut_point}
-        stack = [cut_point]
-        while stack:
-            for name in readers.get(stack.pop(), ()):
-                if name not in seen:
-                    seen.add(name)
-                    stack.append(name)
-        return frozenset(seen)
+        """All that a cut after this cut point leaves on the first side, the point included."""
+        return frozenset(self.order[: self.place[cut_point] + 1])
+
+    @cached_property
+    def place(self) -> dict[str, int]:
+        """Where every value stands in `order`."""
+        return {name: i for i, name in enumerate(self.order)}
+
+    @cached_property
+    def innermost(self) -> tuple[int, ...]:
+        """For every place in `order` the index of the smallest region that holds it."""
+        opened: dict[int, int] = {}  # by where it begins; the last is the innermost
+        stops, parents = [], []
+        for i, region in enumerate(self.regions):
+            opened[region.first] = i
+            stops.append(region.first + region.count)
+            parents.append(region.parent or 0)
+        found: list[int] = []
+        inner = 0
+        for place in range(len(self.order)):
+            while place >= stops[inner]:
+                inner = parents[inner]
+            inner = opened.get(place, inner)
+            found.append(inner)
+        return tuple(found)
+
+    @cached_property
+    def _children(self) -> dict[int, tuple[int, ...]]:
+        found: dict[int, list[int]] = {}
+        for i, region in enumerate(self.regions):
+            if region.parent is not None:
+                found.setdefault(region.parent, []).append(i)
+        return {parent: tuple(below) for parent, below in found.items()}
 
     def verify(self) -> None:
-        """Check every promise of the definition from the edges alone; InternalFault when one is broken."""
-        inside = [frozenset(region.ids) for region in self.regions]
-        for region, held in zip(self.regions, inside, strict=True):
-            for source, target in self.edges:
-                enters = target in held and source not in held and source != region.start
-                leaves = source in held and target not in held and source != region.end
-                if enters or leaves:
-                    raise InternalFault(
-                        f"region ({region.start}, {region.end}] is crossed by {source} -> {target}"
-                    )
-            if region.parent is not None and not held <= inside[region.parent]:
-                raise InternalFault(f"region ({region.start}, {region.end}] is not inside its parent")
-        siblings: dict[int | None, set[str]] = {}
-        for region, held in zip(self.regions, inside, strict=True):
-            seen = siblings.setdefault(region.parent, set())
-            if seen & held:
-                raise InternalFault(f"region ({region.start}, {region.end}] overlaps a sibling")
-            seen |= held
+        """Check every promise of the definition from the edges alone; InternalFault when one is broken.
+
+        A pass over the regions and one over the edges, in linear time.
+        """
+        regions, place = tuple(self.regions), self.place
+        _verify_nesting(self, regions)
+        within = self.innermost
+        farthest = [0] * len(self.order)
+        entered: set[str] = set()
+        for source, target in self.edges:
+            if place[source] >= place[target]:
+                raise InternalFault(f"the order of the regions has {target} before {source}")
+            entered.add(target)
+            farthest[place[source]] = max(farthest[place[source]], place[target])
+            _verify_edge(regions, source, target, within[place[source]], within[place[target]])
+        for name, inner, reach in zip(self.order, self.innermost, farthest, strict=True):
+            if name not in entered:
+                _verify_edge(regions, ENTRY, name, None, inner)
+            if not reach:
+                _verify_edge(regions, name, EXIT, inner, None)
         for point in self.cut_points:
-            first = self.before(point)
-            crossing = {source for source, target in self.edges if source in first and target not in first}
-            if crossing != {point}:
-                raise InternalFault(f"cut point {point} is crossed by {sorted(crossing)}")
+            if not farthest[place[point]]:
+                raise InternalFault(f"nothing reads the cut point {point}")
+        cuts, across = set(self.cut_points), 0
+        for i, name in enumerate(self.order):
+            if name in cuts and across > i:
+                raise InternalFault(f"cut point {name} is crossed by a read of {self.order[across]}")
+            across = max(across, farthest[i])
 
 
 def region_tree(graph: PreparedGraph | tuple[Sequence[str], Iterable[tuple[str, str]]]) -> RegionTree:
     """The canonical regions of the units that cuts divide, or of a plain (ids, edges) graph.
 
-    Raises InputFault as DominanceInformation does.
+    In time and memory linear in ids and edges, but for finding the dominators (`Flow`). Raises
+    InputFault as DominanceInformation does.
     """
-    ids, edges = (graph.main_ids, graph.main_edges) if isinstance(graph, PreparedGraph) else graph
-    edges = tuple(dict.fromkeys(edges))
-    dominance = DominanceInformation((ids, edges))
-    order = dominance.topological_ids
-    chains = _chains(dominance, order)
-    outline = _outline(dominance, chains)
-    regions = _nest(outline, dominance, order)
-    whole = regions[0].elements[1:-1]
+    if isinstance(graph, PreparedGraph):
+        ids, edges = graph.main_ids, graph.main_edges
+    else:
+        ids, edges = tuple(graph[0]), tuple(dict.fromkeys(graph[1]))
+    flow = flow_of(ids, edges)
+    layout = lay_out(flow)
+    order = tuple(flow.names[i] for i in layout.order)
+    regions = RegionTable(flow, layout, order)
     # The last value of a model ends its chain: nothing stands behind it, so it is no cut.
-    cuts = tuple(point for point in whole if dominance.reachable(point) - {point, EXIT})
-    return RegionTree(ids=tuple(ids), edges=edges, regions=regions, cut_points=cuts)
+    whole = regions.elements(0)[1:-1]
+    final = {flow.names[i] for i in flow.no_readers.tolist()}
+    cuts = tuple(name for name in whole if name not in final)
+    return RegionTree(ids=ids, edges=edges, order=order, regions=regions, cut_points=cuts)
 
 
-def _chains(dominance: DominanceInformation, order: Sequence[str]) -> list[tuple[str, ...]]:
-    """Every chain of two elements or more, that of ENTRY first."""
-    follows: dict[str, str] = {}
-    for name in (ENTRY, *order):
-        after = dominance.immediate_post_dominator(name)
-        if after is not None and dominance.immediate_dominator(after) == name:
-            follows[name] = after
-    later = set(follows.values())
-    chains: list[tuple[str, ...]] = []
-    for name in (ENTRY, *order):
-        if name in follows and name not in later:
-            chain = [name]
-            while chain[-1] in follows:
-                chain.append(follows[chain[-1]])
-            chains.append(tuple(chain))
-    return chains
+def _verify_nesting(tree: RegionTree, regions: tuple[Region, ...]) -> None:
+    """Each region lies in its parent, behind the sibling before it, and its end is its last value."""
+    if len(tree.place) < len(tree.order) or tree.place.keys() != set(tree.ids):
+        raise InternalFault("the order of the regions does not have every value once")
+    if regions[0].parent is not None or regions[0].count != len(tree.order):
+        raise InternalFault("the first region is not the whole graph")
+    free = [region.first for region in regions]
+    for i, region in enumerate(regions[1:], 1):
+        what, stop = f"region ({region.start}, {region.end}]", region.first + region.count
+        if region.parent is None or region.parent >= i:
+            raise InternalFault(f"{what} has no parent before it")
+        above = regions[region.parent]
+        if region.first < above.first or stop > above.first + above.count:
+            raise InternalFault(f"{what} is not inside its parent")
+        if region.first < free[region.parent]:
+            raise InternalFault(f"{what} overlaps a sibling")
+        if region.end not in (EXIT, tree.order[stop - 1]):
+            raise InternalFault(f"{what} does not end where it says")
+        free[region.parent] = stop
 
 
-def _outline(
-    dominance: DominanceInformation, chains: list[tuple[str, ...]]
-) -> list[tuple[Literal["chain", "link"], tuple[str, ...], frozenset[str]]]:
-    """Chains and links with what they hold; a chain of two elements is one region, not two."""
-    outline: list[tuple[Literal["chain", "link"], tuple[str, ...], frozenset[str]]] = []
-    for chain in chains:
-        outline.append(("chain", chain, dominance.region_between(chain[0], chain[-1])))
-        if len(chain) > 2:
-            for start, end in itertools.pairwise(chain):
-                outline.append(("link", (start, end), dominance.region_between(start, end)))
-    # The link from the last value to EXIT holds nothing; the root stays even in an empty graph.
-    return [item for i, item in enumerate(outline) if item[2] or i == 0]
+def _verify_edge(
+    regions: tuple[Region, ...], source: str, target: str, inner: int | None, outer: int | None
+) -> None:
+    """The regions that an edge enters start at its source, those that it leaves end there.
 
-
-def _nest(
-    outline: list[tuple[Literal["chain", "link"], tuple[str, ...], frozenset[str]]],
-    dominance: DominanceInformation,
-    order: Sequence[str],
-) -> tuple[Region, ...]:
-    """Largest first, each under the smallest that holds it; laminar sets make one owner per value enough."""
-    position = {name: i for i, name in enumerate(order)}
-    # Stable: of two equal sets (a link that is all of its chain's region) the chain comes first.
-    ranked = sorted(outline, key=lambda item: -len(item[2]))
-    owner: dict[str, int] = {}
-    regions: list[Region] = []
-    for kind, elements, held in ranked:
-        parent = owner.get(next(iter(held), ""))
-        for name in held:
-            owner[name] = len(regions)
-        regions.append(
-            Region(
-                start=elements[0],
-                end=elements[-1],
-                kind=kind,
-                elements=elements,
-                ids=tuple(sorted(held, key=position.__getitem__)),
-                parent=parent,
-                depth=0 if parent is None else regions[parent].depth + 1,
-            )
-        )
-    return tuple(regions)
+    `inner` and `outer` are the smallest regions of source and target; None stands outside all.
+    """
+    while inner != outer:
+        # A parent has a smaller index, so the larger one of the two does not hold both.
+        if inner is not None and (outer is None or inner > outer):
+            region = regions[inner]
+            crossed = region.end not in (source, target)  # EXIT belongs to the regions that it ends
+            inner = region.parent
+        elif outer is not None:
+            region = regions[outer]
+            crossed = region.start != source
+            outer = region.parent
+        if crossed:
+            raise InternalFault(f"region ({region.start}, {region.end}] is crossed by {source} -> {target}")

@@ -134,12 +134,18 @@ class PartitionProvider:
         """All canonical regions of two units or more but the whole graph, largest share of time first."""
         total = sum(self.time_ms(node.id) for node in self.graph.nodes)
         units = self.prepared.by_id
+        times = {unit.id: sum(map(self.time_ms, unit.members)) for unit in self.prepared.units}
+        ranked = sorted(
+            (
+                (sum(times[unit] for unit in region.ids), region)
+                for region in self.regions.regions[1:]
+                if region.count > 1
+            ),
+            key=lambda found: (-found[0], found[1].start, found[1].end),
+        )
         found: list[RegionCost] = []
-        for region in self.regions.regions[1:]:
-            if len(region.ids) < 2:
-                continue
+        for time_ms, region in ranked[:top_k]:
             ids = tuple(member for unit in region.ids for member in units[unit].members)
-            time_ms = sum(self.time_ms(name) for name in ids)
             found.append(
                 RegionCost(
                     start=region.start,
@@ -152,8 +158,7 @@ class PartitionProvider:
                     peak_memory_bytes=stage_peak_bytes(self.graph, ids),
                 )
             )
-        found.sort(key=lambda cost: (-cost.time_share, cost.start, cost.end))
-        return tuple(found if top_k is None else found[:top_k])
+        return tuple(found)
 
     def region_candidates(self, request: PartitionRequest) -> tuple[PartitionCandidate, ...]:
         """The best cuts at whole-model cut points, exactly, by a dynamic program over these alone."""
@@ -237,9 +242,12 @@ class PartitionProvider:
         what they read.
         """
         units = self.prepared
-        after_cuts = dict.fromkeys(units.main_ids, len(self.regions.cut_points))
-        for i, point in reversed(tuple(enumerate(self.regions.cut_points))):
-            after_cuts.update(dict.fromkeys(self.regions.before(point), i))
+        cuts = frozenset(self.regions.cut_points)
+        after_cuts: dict[str, int] = {}
+        passed = 0
+        for name in self.regions.order:  # a cut point is the last of its side
+            after_cuts[name] = passed
+            passed += name in cuts
         readers: dict[str, list[str]] = {}
         for edge in units.edges:
             readers.setdefault(edge.source, []).append(edge.target)

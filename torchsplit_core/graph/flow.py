@@ -1,0 +1,232 @@
+"""A dataflow graph as integers: what the algorithms on dominance and regions work on.
+
+Every value has a label, its place in a topological order; ENTRY is label 0, EXIT the last.
+An edge leads from a smaller label to a larger one, so one pass in label order suffices.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from itertools import chain
+from typing import TypeAlias
+
+import numpy as np
+from numpy.typing import NDArray
+
+from torchsplit_core.values import InputFault
+
+ENTRY = "<entry>"
+EXIT = "<exit>"
+
+Labels: TypeAlias = NDArray[np.int64]
+
+# So far an intersection walks step by step; beyond, by jumps (see `_Jumps`).
+_WALK = 32
+
+
+@dataclass(frozen=True)
+class Flow:
+    """A DAG of len(names) - 2 values. Edge i leads from label sources[i] to label targets[i].
+
+    `names` has ENTRY, the ids in topological order (their given order where that is one) and
+    EXIT. `targets` ascends. The edges of ENTRY and EXIT are not among them: ENTRY leads to all
+    values that no edge enters, and all values that no edge leaves lead to EXIT.
+    """
+
+    names: tuple[str, ...]
+    sources: Labels
+    targets: Labels
+
+    @cached_property
+    def label(self) -> Mapping[str, int]:
+        """The label of every name."""
+        return {name: i for i, name in enumerate(self.names)}
+
+    @cached_property
+    def no_readers(self) -> Labels:
+        """The values that lead to EXIT, ascending."""
+        return _absent(self.sources, len(self.names))
+
+    @cached_property
+    def no_inputs(self) -> Labels:
+        """The values that ENTRY leads to, ascending."""
+        return _absent(self.targets, len(self.names))
+
+    def dominators(self) -> list[int]:
+        """The immediate dominator of every label; ENTRY's own is ENTRY."""
+        last = len(self.names) - 1
+        ends = self.no_readers
+        return _immediate(
+            last + 1,
+            np.concatenate((self.sources, ends)),
+            np.concatenate((self.targets, np.full(len(ends), last))),
+        )
+
+    def named_dominators(self) -> dict[str, str]:
+        """The immediate dominator of every id, by name."""
+        names = self.names
+        return dict(zip(names[1:-1], map(names.__getitem__, self.dominators()[1:-1]), strict=True))
+
+    def post_dominators(self) -> list[int]:
+        """The immediate post-dominator of every label; EXIT's own is EXIT."""
+        last = len(self.names) - 1
+        starts = self.no_inputs
+        # Of one value's readers the first comes first: the meeting point then only moves onward.
+        order = np.argsort(last - self.sources, kind="stable")
+        found = _immediate(
+            last + 1,
+            np.concatenate((last - self.targets[order], last - starts)),
+            np.concatenate((last - self.sources[order], np.full(len(starts), last))),
+        )
+        return [last - i for i in reversed(found)]
+
+
+def flow_of(ids: Sequence[str], edges: Iterable[tuple[str, str]]) -> Flow:
+    """The graph of these ids and (source, target) edges; an edge may stand twice.
+
+    Raises InputFault for a duplicate id, an id equal to ENTRY or EXIT, an edge that names no
+    id, and a cycle.
+    """
+    ids = tuple(ids)
+    label = dict(zip(ids, range(1, len(ids) + 1), strict=True))
+    if len(label) < len(ids) or ENTRY in label or EXIT in label:
+        twice = next(name for i, name in enumerate(ids, 1) if label[name] != i or name in (ENTRY, EXIT))
+        raise InputFault("graph nodes", twice, "ids are unique and not <entry> or <exit>", "Rename the node.")
+    pairs = edges if isinstance(edges, Sequence) else tuple(edges)
+    try:
+        flat = np.fromiter(map(label.__getitem__, chain.from_iterable(pairs)), np.int64, 2 * len(pairs))
+    except KeyError as missing:
+        raise InputFault(
+            "graph edges", missing.args[0], "an edge joins two ids of the graph", "Add the node."
+        ) from None
+    sources, targets = flat[0::2], flat[1::2]
+    if not (sources < targets).all():
+        order = _topological(ids, sources, targets)
+        place = np.zeros(len(ids) + 1, np.int64)
+        place[order] = np.arange(1, len(ids) + 1)
+        sources, targets = place[sources], place[targets]
+        ids = tuple(ids[i - 1] for i in order)
+    if not (targets[1:] >= targets[:-1]).all():
+        by_target = np.argsort(targets, kind="stable")
+        sources, targets = sources[by_target], targets[by_target]
+    return Flow((ENTRY, *ids, EXIT), sources, targets)
+
+
+def neighbours(count: int, at: Labels, to: Labels) -> tuple[list[int], list[int]]:
+    """(starts, ends): the neighbours of i are ends[starts[i] : starts[i + 1]], in the order of the edges."""
+    starts = np.zeros(count + 1, np.int64)
+    np.cumsum(np.bincount(at, minlength=count), out=starts[1:])
+    return starts.tolist(), to[np.argsort(at, kind="stable")].tolist()
+
+
+def spans(parent: list[int]) -> tuple[list[int], list[int]]:
+    """(first, last): numbers of a depth-first walk of a tree; j is under i when first[i] <= first[j] <= last[i].
+
+    Every parent is smaller than its child; 0 is the root, its own parent.
+    """
+    size = [1] * len(parent)
+    for i in range(len(parent) - 1, 0, -1):
+        size[parent[i]] += size[i]
+    first = [0] * len(parent)
+    free = [1] * len(parent)
+    for i in range(1, len(parent)):
+        above = parent[i]
+        first[i] = free[above]
+        free[above] += size[i]
+        free[i] = first[i] + 1
+    return first, [number + count - 1 for number, count in zip(first, size, strict=True)]
+
+
+def _absent(present: Labels, count: int) -> Labels:
+    """The labels of values (neither ENTRY nor EXIT) that do not occur."""
+    found = np.ones(count, bool)
+    found[present] = False
+    found[0] = found[-1] = False
+    return np.flatnonzero(found)
+
+
+def _topological(ids: tuple[str, ...], sources: Labels, targets: Labels) -> list[int]:
+    """Places in `ids`, counted from 1, so that every edge leads onward; first come, first served."""
+    starts, readers = neighbours(len(ids) + 1, sources, targets)
+    missing = np.bincount(targets, minlength=len(ids) + 1).tolist()
+    order = [i for i in range(1, len(ids) + 1) if not missing[i]]
+    for i in order:
+        for j in readers[starts[i] : starts[i + 1]]:
+            missing[j] -= 1
+            if not missing[j]:
+                order.append(j)
+    if len(order) < len(ids):
+        stuck = min(name for i, name in enumerate(ids, 1) if missing[i])
+        raise InputFault(
+            "graph edges", stuck, "a dataflow graph has no cycle", "Remove the edge that closes it."
+        )
+    return order
+
+
+def _immediate(count: int, sources: Labels, targets: Labels) -> list[int]:
+    """The immediate dominator of every label, by edges with ascending targets; 0, the root, is its own.
+
+    A value starts with its first predecessor (the root where it has none) and meets the others
+    one by one.
+    """
+    opens = np.ones(len(targets), bool)
+    opens[1:] = targets[1:] != targets[:-1]
+    start = np.zeros(count, np.int64)
+    start[targets[opens]] = sources[opens]
+    parent: list[int] = start.tolist()
+    jumps = _Jumps(parent)
+    more = ~opens
+    for target, other in zip(targets[more].tolist(), sources[more].tolist(), strict=True):
+        meet = parent[target]
+        if meet > other:  # the first step, for most the only one, needs no count
+            meet = parent[meet]
+        elif other > meet:
+            other = parent[other]
+        if meet != other:
+            for _ in range(_WALK):
+                if meet > other:
+                    meet = parent[meet]
+                elif other > meet:
+                    other = parent[other]
+                else:
+                    break
+            else:
+                meet = jumps.meet(meet, other)
+        parent[target] = meet
+    return parent
+
+
+class _Jumps:
+    """Lowest common ancestors in a growing tree, in a number of steps logarithmic in its depth.
+
+    Beside its parent a node knows one ancestor far above, chosen so that a way up of any length
+    takes few steps (Myers, "An applicative random-access stack", 1983). The tables grow only to
+    the largest label asked for, whose ancestry is final by then.
+    """
+
+    def __init__(self, parent: list[int]) -> None:
+        self._parent = parent
+        self._depth = [0]
+        self._jump = [0]
+
+    def meet(self, a: int, b: int) -> int:
+        """The lowest node above both, a node being above itself."""
+        self._grow(max(a, b))
+        parent, depth, jump = self._parent, self._depth, self._jump
+        if depth[a] < depth[b]:
+            a, b = b, a
+        while depth[a] > depth[b]:
+            a = jump[a] if depth[jump[a]] >= depth[b] else parent[a]
+        while a != b:  # equal depths have equal jumps, so both stay level
+            a, b = (jump[a], jump[b]) if jump[a] != jump[b] else (parent[a], parent[b])
+        return a
+
+    def _grow(self, to: int) -> None:
+        parent, depth, jump = self._parent, self._depth, self._jump
+        for i in range(len(depth), to + 1):
+            above = parent[i]
+            far = jump[above]
+            depth.append(depth[above] + 1)
+            jump.append(jump[far] if depth[above] - depth[far] == depth[far] - depth[jump[far]] else above)

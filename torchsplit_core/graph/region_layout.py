@@ -1,0 +1,155 @@
+"""Where every region lies in one order of the values, by integers and in linear time.
+
+Labels are those of `Flow`: idom[v] < v < ipdom[v]. A chain (see `regions`) bears the label of
+its last element, a link (p, v] that of its end v.
+
+Which link holds v. An element of a chain but its first one is held by the link that it ends.
+Any other value v has d = idom[v], and every region that holds v starts at d or holds d:
+
+- d has a next element e: the link (d, e] holds v. A path from d to EXIT passes e; were e on
+  it before v, always, then e and not d would be the immediate dominator of v.
+- d is the last element of its chain, or in none: a region that holds v reaches past d, so it
+  is not of that chain, and is the innermost one that holds the first element of the chain.
+
+The same link holds that chain as a whole.
+
+The order. A link holds its values and its chains by ascending label; a chain, which reads only
+its first element and lets out only its last, may stand where its last element does.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from torchsplit_core.graph.flow import Flow, Labels
+
+
+@dataclass(frozen=True)
+class RegionLayout:
+    """All regions, one row in each array, parents before children, otherwise as they lie.
+
+    `order`: the labels of all values, topologically; row i holds `count[i]` of them from
+    `first[i]` on. `start`, `end`: the labels of its first and last element. `parent`: a row, -1
+    for row 0, the whole graph, which has depth 0. `after`: for every label the next one in its
+    chain, or -1.
+    """
+
+    order: list[int]
+    start: list[int]
+    end: list[int]
+    is_chain: list[bool]
+    first: list[int]
+    count: list[int]
+    parent: list[int]
+    depth: list[int]
+    after: list[int]
+
+
+def lay_out(flow: Flow) -> RegionLayout:
+    """Every chain and link; those of a chain of two elements are one row, an empty link is none."""
+    idom, ipdom = np.array(flow.dominators()), np.array(flow.post_dominators())
+    labels = np.arange(len(idom))
+    linked = (idom[ipdom] == labels) & (ipdom != labels)
+    after = np.where(linked, ipdom, -1)
+    before = np.full(len(idom), -1)
+    before[ipdom[linked]] = labels[linked]
+    around, held, up_to, offset = _measure(idom.tolist(), before.tolist(), after.tolist())
+    begin, place, chain = _place(before.tolist(), after.tolist(), around, up_to, offset)
+    return _rows(before, after, *map(np.array, (around, held, up_to, begin, place, chain)))
+
+
+def _measure(
+    idom: list[int], before: list[int], after: list[int]
+) -> tuple[list[int], list[int], list[int], list[int]]:
+    """In ascending order, so that all within a link is known when its end is met:
+
+    the link around each value's chain (-1 for that of ENTRY); how many values each link holds;
+    how many each chain holds up to and with an element; where a chain, or a first element,
+    begins within its link.
+    """
+    last = len(idom) - 1
+    around, held, up_to, offset = ([filler] * len(idom) for filler in (-1, 0, 0, 0))
+    for v in range(1, last + 1):
+        previous = before[v]
+        if previous < 0:
+            d = idom[v]
+            link = around[v] = after[d] if after[d] >= 0 else around[d]
+            offset[v] = held[link]
+            held[link] += 1
+            continue
+        link = around[v] = around[previous]
+        if v < last:  # EXIT is no value
+            held[v] += 1
+        up_to[v] = up_to[previous] + held[v]
+        if after[v] < 0 and link >= 0:
+            offset[v] = held[link]
+            held[link] += up_to[v]
+    return around, held, up_to, offset
+
+
+def _place(
+    before: list[int], after: list[int], around: list[int], up_to: list[int], offset: list[int]
+) -> tuple[list[int], list[int], list[int]]:
+    """In descending order, outer links before inner ones: the place in the order where each link
+    begins, that of each value, and the chain of each element, the first included."""
+    begin, place, base, chain = ([-1] * len(before) for _ in range(4))
+    for v in range(len(before) - 1, -1, -1):
+        if after[v] >= 0:
+            base[v], chain[v] = base[after[v]], chain[after[v]]
+        elif before[v] >= 0:
+            base[v], chain[v] = (begin[around[v]] if around[v] >= 0 else 0) + offset[v], v
+        if before[v] >= 0:
+            begin[v] = base[v] + up_to[before[v]]
+            place[v] = base[v] + up_to[v] - 1
+        elif around[v] >= 0:
+            place[v] = begin[around[v]] + offset[v]
+    return begin, place, chain
+
+
+def _rows(
+    before: Labels, after: Labels, around: Labels, held: Labels, up_to: Labels,
+    begin: Labels, place: Labels, chain: Labels,
+) -> RegionLayout:  # fmt: skip
+    """Sorts by where a region begins; only a chain and its first link can begin at one place."""
+    size = len(before)
+    heads = np.flatnonzero((before < 0) & (after >= 0))
+    tops = chain[heads]
+    pairs = tops[after[heads] == tops]  # chains of two elements
+    is_link = (before >= 0) & (held > 0)
+    is_link[pairs] = False
+    links = np.flatnonzero(is_link)
+    slots = np.full(2 * size, -1)
+    slots[2 * begin[after[heads]]] = tops
+    slots[2 * begin[links] + 1] = links
+    taken = np.flatnonzero(slots >= 0)
+    end = slots[taken]
+    is_chain = taken % 2 == 0
+    row_of_chain, row_of_link, head = (np.full(size, -1) for _ in range(3))
+    row_of_chain[end[is_chain]] = np.flatnonzero(is_chain)
+    row_of_link[end[~is_chain]] = np.flatnonzero(~is_chain)
+    row_of_link[pairs] = row_of_chain[pairs]
+    head[tops] = heads
+    parent = np.where(is_chain, row_of_link[around[end]], row_of_chain[chain[end]])
+    parent[0] = -1
+    order = np.zeros(size - 2, np.int64)
+    order[place[1:-1]] = np.arange(1, size - 1)
+    return RegionLayout(
+        order=order.tolist(),
+        start=np.where(is_chain, head[end], before[end]).tolist(),
+        end=end.tolist(),
+        is_chain=is_chain.tolist(),
+        first=(taken // 2).tolist(),
+        count=np.where(is_chain, up_to[end], held[end]).tolist(),
+        parent=parent.tolist(),
+        depth=_depths(parent.tolist()),
+        after=after.tolist(),
+    )
+
+
+def _depths(parent: list[int]) -> list[int]:
+    depth: list[int] = []
+    for above in parent:
+        depth.append(depth[above] + 1 if above >= 0 else 0)
+    return depth
