@@ -3,12 +3,19 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from typing import Any
 
 import pytest
 
 from torchsplit_core.graph import TorchGraph
-from torchsplit_core.graph.graph_json import graph_from_dict, graph_to_dict
+from torchsplit_core.graph.graph_json import (
+    GraphParts,
+    graph_from_dict,
+    graph_to_dict,
+    graph_to_text,
+    nodes_in_parts,
+)
 from torchsplit_core.values import GraphNode, InputFault
 
 BODY = TorchGraph((GraphNode("y", "input"), GraphNode("output", "output", inputs=("y",))), traced_batch=2)
@@ -44,6 +51,24 @@ GRAPH = TorchGraph(
 
 def test_a_graph_survives_json_text() -> None:
     assert graph_from_dict(json.loads(json.dumps(graph_to_dict(GRAPH)))) == GRAPH
+    assert json.loads(graph_to_text(GRAPH)) == graph_to_dict(GRAPH)
+    assert graph_to_text(GRAPH).count("\n  {") == len(GRAPH.nodes)
+    assert json.loads(graph_to_text(BODY)) == graph_to_dict(BODY)
+
+
+def test_nodes_in_any_order_are_read_where_no_edge_leads_back() -> None:
+    turned = replace(GRAPH, nodes=GRAPH.nodes[::-1])
+    assert graph_from_dict(graph_to_dict(turned)) == turned
+
+
+def test_parts_make_the_graph_that_they_are_parts_of() -> None:
+    parts = GraphParts()
+    for part in nodes_in_parts(GRAPH.nodes):
+        parts.add(part)
+    parts.add({key: value for key, value in graph_to_dict(GRAPH).items() if key != "nodes"})
+    assert parts.graph() == GRAPH
+    first, second = (parts.graph().nodes[place] for place in (2, 3))
+    assert second.inputs[0] is first.id
 
 
 def test_the_form_is_the_contract() -> None:
@@ -75,6 +100,26 @@ def test_the_form_is_the_contract() -> None:
         ({"nodes": [{"id": "a", "kind": "op", "output_bytes": "3"}]}, "whole number"),
         ({"nodes": [{"id": "a", "kind": "op", "output_bytes": -3}]}, "0 or more"),
         ({"nodes": [{"id": "a", "kind": "op"}] * 2}, "unique"),
+        ({"nodes": [{"id": "a", "kind": "op", "colour": "red"}]}, "colour.*keys of the contract"),
+        ({"colour": "red"}, "colour.*keys of the contract"),
+        ({"nodes": [{"id": "a" * 201, "kind": "op"}]}, "200 characters"),
+        ({"nodes": [{"id": "a", "kind": "op", "op": 3}]}, "it is a text"),
+        ({"nodes": [{"id": "a\ud800", "kind": "op"}]}, "surrogate"),
+        ({"nodes": [{"id": "a", "kind": "op", "output_bytes": 2**63}]}, "64 bits"),
+        ({"nodes": [{"id": "a", "kind": "op", "output_bytes": True}]}, "64 bits"),
+        ({"nodes": [{"id": "a", "kind": "op", "shape": [-1]}]}, "64 bits"),
+        ({"nodes": [{"id": "a", "kind": "op", "shape": [2.0]}]}, "64 bits"),
+        ({"nodes": [{"id": "a", "kind": "op", "shape": ["9**9**9**9**9"]}]}, "short expression"),
+        ({"nodes": [{"id": "a", "kind": "op", "shape": ["1+" * 600]}]}, "short expression"),
+        (
+            {
+                "nodes": [
+                    {"id": "a", "kind": "op", "inputs": ["b"]},
+                    {"id": "b", "kind": "op", "inputs": ["a"]},
+                ]
+            },
+            "no cycle",
+        ),
         ({"traced_batch": "two"}, "traced_batch"),
         ({"traced_batch": 0}, "traced_batch"),
         ({"route": "by air"}, "route is empty or one of non-strict"),

@@ -13,8 +13,9 @@ from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from torchsplit_core.clients import Told
 from torchsplit_core.files.replace import replace_file
-from torchsplit_core.graph.graph_json import graph_from_dict, graph_to_dict
+from torchsplit_core.graph.graph_json import graph_from_dict, graph_to_text
 from torchsplit_core.graph.torch_graph import TorchGraph
 from torchsplit_core.values import (
     InputFault,
@@ -126,6 +127,14 @@ def read_text(text: str, *, origin: str = "the file", expected: str | None = Non
             "version is 1",
             "Convert the file, or update TorchSplit.",
         )
+    if name == "torchsplit.graph":
+        # It checks itself: file models of a million nodes would need several times the memory.
+        try:
+            return name, graph_from_dict(data)
+        except InputFault as fault:
+            raise InputFault(
+                f"{origin}: {fault.where}", Told(fault.value), fault.rule, fault.remedy
+            ) from fault
     from pydantic import ValidationError
 
     model_class = _model(name)
@@ -133,8 +142,6 @@ def read_text(text: str, *, origin: str = "the file", expected: str | None = Non
         checked = model_class.model_validate_json(text)
     except ValidationError as error:
         raise _fault(error, origin) from error
-    if name == "torchsplit.graph":
-        return name, graph_from_dict(data)
     plain = checked.model_dump(by_alias=False, exclude={"format", "version"})
     return name, _adapter(name).validate_python(plain)
 
@@ -172,15 +179,14 @@ def write_text(value: Any) -> str:
     """The value as its contract file, indented, ending in a newline."""
     name = format_of(value)
     if isinstance(value, TorchGraph):
-        data = graph_to_dict(value)
-    else:
-        model_class = _model(name)
-        plain = {"format": name, "version": 1, **_lists(dataclasses.asdict(value))}
-        data = model_class.model_validate(plain).model_dump(by_alias=True)
-        if name == "torchsplit.plan":
-            _drop_unused_demand_keys(data)
-            if data["explanation"] is None:
-                del data["explanation"]
+        return graph_to_text(value)
+    model_class = _model(name)
+    plain = {"format": name, "version": 1, **_lists(dataclasses.asdict(value))}
+    data = model_class.model_validate(plain).model_dump(by_alias=True)
+    if name == "torchsplit.plan":
+        _drop_unused_demand_keys(data)
+        if data["explanation"] is None:
+            del data["explanation"]
     return json.dumps(data, indent=1, ensure_ascii=False, allow_nan=False) + "\n"
 
 

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import fields, replace
 from typing import Any, get_args
 
 from torchsplit_core.graph.torch_graph import Route, TorchGraph
@@ -24,6 +26,8 @@ MOST_POWERS = 3
 PART_NODES = 2000
 _HEAD = ("architecture_hash", "traced_batch", "route", "notes")
 _TEXTS = ("op", "target", "module", "source", "code")
+_NODE_KEYS = frozenset(field.name for field in fields(GraphNode))
+_GRAPH_KEYS = frozenset(("format", "version", *_HEAD, "nodes", "subgraphs"))
 _LONE_SURROGATE = re.compile("[\ud800-\udfff]")
 
 
@@ -39,6 +43,19 @@ def graph_to_dict(graph: TorchGraph) -> dict[str, Any]:
         "nodes": [_node_to_dict(node) for node in graph.nodes],
         "subgraphs": {name: graph_to_dict(body) for name, body in graph.subgraphs.items()},
     }
+
+
+def graph_to_text(graph: TorchGraph) -> str:
+    """The contract's JSON text, one node a line, made without the whole as objects in between."""
+    whole = graph_to_dict(replace(graph, nodes=(), subgraphs={}))
+    head = json.dumps(
+        {key: whole[key] for key in ("format", "version", *_HEAD)}, indent=1, ensure_ascii=False
+    )
+    nodes = ",\n  ".join(json.dumps(_node_to_dict(node), ensure_ascii=False) for node in graph.nodes)
+    bodies = json.dumps(
+        {name: graph_to_dict(body) for name, body in graph.subgraphs.items()}, ensure_ascii=False
+    )
+    return f'{head[:-2]},\n "nodes": [\n  {nodes}\n ],\n "subgraphs": {bodies}\n}}\n'
 
 
 def nodes_in_parts(nodes: Iterable[GraphNode]) -> Iterator[dict[str, Any]]:
@@ -61,9 +78,13 @@ def graph_from_dict(data: Mapping[str, Any]) -> TorchGraph:
             f"format is {FORMAT}, version {VERSION}",
             "Pass a graph file.",
         )
+    if unknown := data.keys() - _GRAPH_KEYS:
+        raise _fault("graph", min(unknown), "a graph has the keys of the contract, and no others")
     parts = GraphParts()
     parts.add({"nodes": None} | dict(data))
-    return parts.graph()
+    found = parts.graph()
+    found.check_order()
+    return found
 
 
 class GraphParts:
@@ -132,7 +153,11 @@ def _node(entry: Any, place: int, keep: Any) -> GraphNode:
     where = f"graph: nodes.{place}"
     if not isinstance(entry, Mapping):
         raise _fault(where, type(entry).__name__, "a node is an object")
-    name, kind, dtype = entry.get("id"), entry.get("kind"), entry.get("dtype")
+    if not entry.keys() <= _NODE_KEYS:
+        unknown = min(entry.keys() - _NODE_KEYS)
+        raise _fault(where, unknown, "a node has the keys of the contract, and no others")
+    name, dtype = entry.get("id"), entry.get("dtype")
+    kind: Any = entry.get("kind")
     shape, inputs, size = entry.get("shape"), entry.get("inputs", ()), entry.get("output_bytes", 0)
     if kind not in KINDS:
         raise _fault(f"{where}.kind", kind, f"kind is one of {', '.join(KINDS)}")
