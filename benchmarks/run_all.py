@@ -74,6 +74,14 @@ BENCHMARKS = (
         "benchmarks.planner_mixes",
         "Every model's rate as a hard minimum within its latency limit, proven minimal.",
     ),
+    Benchmark(
+        "Opening a model of a million nodes",
+        "benchmarks.graph_memory",
+        "A chain of residual blocks written as torch writes a .pt2 (about 1 kB a node), read by the limited child "
+        "process, stored, read back, prepared for cutting and divided into regions. While it is read, this process "
+        "and the child stand beside each other; what follows is this process alone.",
+        ("--nodes", "20000"),
+    ),
 )
 
 
