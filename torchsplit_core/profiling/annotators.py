@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from statistics import fmean, pstdev
 from typing import Any
@@ -214,7 +215,9 @@ def time_runs(
     budget is spent; then at least three runs, more while the budget is not spent. A first run that takes
     half the budget or more is long against what warm-up could change, and counts as one of the three.
     """
-    model.eval()
+    # An exported module refuses eval(): its mode was fixed when it was exported.
+    with suppress(NotImplementedError):
+        model.eval()
     with torch.inference_mode():
         first = _timed(model, args, kwargs, device)
         runs: list[float] = []
