@@ -120,7 +120,7 @@ class Hierarchy:
         loose: list[int] = []
 
         def close_run() -> None:
-            if module.children and len(loose) > LOOSE or len(loose) > WIDEST:
+            if (module.children and len(loose) > LOOSE) or len(loose) > WIDEST:
                 runs = self._add_runs(list(loose), module.path, identity)
                 inside.extend(runs)
                 parts.extend(run.id for run in runs)

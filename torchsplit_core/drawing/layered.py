@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 
 from fast_sugiyama import from_edges
 
@@ -202,7 +203,7 @@ class _Part:
     def _settle(self, row: list[int], neighbours: dict[int, list[tuple[int, float]]]) -> None:
         """Move the boxes of a row to where their neighbours pull them, keeping order and distance."""
         offset, at = [0.0], 0.0
-        for left, box in zip(row, row[1:], strict=False):
+        for left, box in pairwise(row):
             at += self._apart(left, box)
             offset.append(at)
         wanted: list[float] = []

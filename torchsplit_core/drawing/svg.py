@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass
-from xml.sax.saxutils import escape, quoteattr
+from xml.sax.saxutils import escape
 
 from torchsplit_core.drawing.layered import Point
 from torchsplit_core.drawing.scene import LABEL_WIDTH, NOTE_WIDTH, Box, Scene
 
-CONTROL = {chr(code): None for code in range(32) if chr(code) not in "\t\n\r"}
-"""Characters that XML does not allow at all."""
+FORBIDDEN = re.compile("[^\t\n\r\x20-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
+"""Characters that XML does not allow, not even escaped."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -117,9 +118,4 @@ def _cut(text: str, characters: float) -> str:
 
 
 def _text(text: str) -> str:
-    return escape(text.translate(CONTROL))
-
-
-def attribute(text: str) -> str:
-    """A text as a quoted XML attribute."""
-    return quoteattr(text.translate(CONTROL))
+    return escape(FORBIDDEN.sub("\N{REPLACEMENT CHARACTER}", text))

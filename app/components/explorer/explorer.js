@@ -1,0 +1,359 @@
+// One explorer: what is selected, searched and looked at. Python sends scenes and hears of selections.
+
+class Explorer {
+  constructor(host) {
+    this.host = host;
+    this.canvas = host.querySelector(".scene");
+    this.icicle = host.querySelector(".icicle");
+    this.look = null;
+    this.tree = "dominators";
+    this.unfolded = { dominators: new Set(), post: new Set() };
+    this.selected = { item: null, node: null, region: null };
+    this.matches = [];
+    this.marks = { item: null, unit: null, found: new Set(), region: null, patch: -1, patches: new Set(), dim: false };
+    listen(this);
+    this.observer = new ResizeObserver(() => this.draw());
+    this.observer.observe(this.canvas);
+    this.observer.observe(this.icicle);
+  }
+
+  // New data: the same drawing again, another view of the model, or another model.
+  take(data, tell) {
+    this.tell = tell;
+    const before = this.data;
+    const same = before && before.model === data.model;
+    if (before && before.version === data.version && before.focus === data.focus) return this.draw();
+    const anchor = same && this.anchorOf(before);
+    this.data = data;
+    if (!before || before.version !== data.version) prepareLines(data.scene);
+    if (!same) {
+      this.look = null;
+      this.selected = { item: null, node: null, region: null };
+      this.unfolded = { dominators: new Set(), post: new Set() };
+      this.host.querySelector(".search input").value = "";
+    }
+    this.busy(false);
+    this.toolbar();
+    this.search(false);
+    if (same) this.keep(anchor);
+    if (data.focus && (!before || before.focus !== data.focus)) this.focusOn(data.focus);
+    else this.restore();
+    this.draw();
+  }
+
+  // The selection by name, as indices are of one scene only.
+  restore() {
+    const { node, region } = this.selected;
+    if (node !== null) this.selected.item = this.data.nodes.home[node];
+    else if (this.selected.name) {
+      const at = this.data.scene.items.id.indexOf(this.selected.name);
+      this.selected.item = at < 0 ? null : at;
+    }
+    this.mark(node, region);
+  }
+
+  focusOn(focus) {
+    const [name] = focus.split("\n");
+    const item = this.data.scene.items.id.indexOf(name);
+    const node = name.startsWith("node:") ? this.data.nodes.id.indexOf(name.slice(5)) : -1;
+    if (node >= 0) this.select({ node, item: this.data.nodes.home[node] }, { quiet: true, centre: true });
+    else if (item >= 0) this.select({ item }, { quiet: true, centre: true });
+  }
+
+  select({ item = null, node = null, region = null }, { quiet = false, centre = false, open = false } = {}) {
+    const { scene, nodes } = this.data;
+    if (node === null && item !== null && !scene.items.open[item] && scene.items.count[item] === 1)
+      node = this.onlyNode(item);
+    this.selected = { item, node, region, name: item === null ? null : scene.items.id[item] };
+    this.mark(node, region);
+    if (centre && item !== null) this.bringIntoView(item);
+    const label = item === null ? "nothing" : `${scene.items.label[item]}, ${scene.items.note[item] || scene.items.kind[item]}`;
+    this.host.querySelector(".said").textContent = `Selected ${node === null ? label : `${nodes.id[node]} in ${label}`}`;
+    this.canvas.setAttribute("aria-label", `Dataflow, ${scene.items.id.length} boxes. Selected: ${label}`);
+    this.draw();
+    this.scrollToRow();
+    if (!quiet) this.tell.state("selection", this.selection());
+    if (open) this.act("reveal", item, node);
+  }
+
+  selection() {
+    const { item, node, region } = this.selected;
+    const { regions } = this.data;
+    return {
+      item: item === null ? null : this.data.scene.items.id[item],
+      node: node === null ? null : this.data.nodes.id[node],
+      region: region === null ? null : regions.index[region],
+    };
+  }
+
+  onlyNode(item) {
+    const at = this.data.nodes.home.indexOf(item);
+    return at < 0 ? null : at;
+  }
+
+  // What of the panels belongs to the selection.
+  mark(node, region) {
+    const { nodes, regions } = this.data;
+    const marks = this.marks;
+    marks.item = this.selected.item;
+    marks.unit = node === null ? null : nodes.unit[node] < 0 ? null : nodes.unit[node];
+    marks.patches = new Set();
+    marks.region = null;
+    const place = node === null ? -1 : nodes.place[node];
+    marks.patch = region !== null ? region : place >= 0 ? patchAt(this.data, place) : -1;
+    if (marks.patch >= 0) {
+      const end = regions.first[marks.patch] + regions.count[marks.patch];
+      for (let i = 0; i < regions.first.length; i++)
+        if (regions.first[i] <= regions.first[marks.patch] && regions.first[i] + regions.count[i] >= end) marks.patches.add(i);
+    }
+    if (region !== null) {
+      const first = regions.first[region], end = first + regions.count[region];
+      const inside = new Map();
+      nodes.home.forEach((item, i) => {
+        const held = nodes.place[i] >= first && nodes.place[i] < end;
+        if (nodes.place[i] >= 0) inside.set(item, held && inside.get(item) !== false);
+      });
+      marks.region = new Set([...inside].filter(([, held]) => held).map(([item]) => item));
+    }
+  }
+
+  // Expand, collapse, reveal: Python answers with another scene.
+  act(kind, item = this.selected.item, node = this.selected.node) {
+    const { scene, nodes } = this.data;
+    if (["open", "close"].includes(kind) && (item === null || !scene.items.expandable[item])) return;
+    this.acted = item;
+    this.busy(true);
+    this.turn = (this.turn || 0) + 1;
+    this.tell.trigger("action", {
+      kind,
+      item: item === null ? null : scene.items.id[item],
+      node: node === null || node === undefined ? null : nodes.id[node],
+      turn: this.turn,
+    });
+  }
+
+  busy(is) {
+    this.canvas.style.cursor = is ? "progress" : "";
+    this.host.querySelector(".explorer").setAttribute("aria-busy", is);
+  }
+
+  // The box that was acted on stays where it was on the screen.
+  anchorOf(before) {
+    const item = this.acted ?? this.selected.item;
+    if (item === null || item === undefined || !this.look) return null;
+    const { box, parent, id } = before.scene.items;
+    const node = before.nodes.home.findIndex((home) => this.isInside(before, home, item));
+    return { node, around: parent[item] < 0 ? null : id[parent[item]], x: box[4 * item] + box[4 * item + 2] / 2, y: box[4 * item + 1] };
+  }
+
+  isInside(data, item, outer) {
+    for (; item >= 0; item = data.scene.items.parent[item]) if (item === outer) return true;
+    return false;
+  }
+
+  keep(anchor) {
+    this.acted = null;
+    if (!anchor || anchor.node < 0 || !this.look) return;
+    const { parent, id, box } = this.data.scene.items;
+    let item = this.data.nodes.home[anchor.node];
+    while (parent[item] >= 0 && id[parent[item]] !== anchor.around) item = parent[item];
+    this.look.x += box[4 * item] + box[4 * item + 2] / 2 - anchor.x;
+    this.look.y += box[4 * item + 1] - anchor.y;
+  }
+
+  size() {
+    return [this.canvas.clientWidth, this.canvas.clientHeight];
+  }
+
+  fit(readable) {
+    const [width, height] = this.size();
+    const { scene } = this.data;
+    const whole = Math.min(width / (scene.width + 40), height / (scene.height + 40), 1.1);
+    const wide = Math.min(width / (scene.width + 40), 1);
+    const scale = readable && whole < 0.6 && scene.items.id.length < 400 ? Math.max(Math.min(wide, 0.9), 0.5) : whole;
+    const y = height / scale > scene.height + 40 ? (scene.height - height / scale) / 2 : -20;
+    this.look = { scale, x: (scene.width - width / scale) / 2, y };
+  }
+
+  zoom(factor, x, y) {
+    const [width, height] = this.size();
+    const at = [x ?? width / 2, y ?? height / 2], before = this.look.scale;
+    const scale = Math.min(Math.max(before * factor, 0.01), 4);
+    this.look.x += at[0] / before - at[0] / scale;
+    this.look.y += at[1] / before - at[1] / scale;
+    this.look.scale = scale;
+    this.draw();
+  }
+
+  bringIntoView(item) {
+    const [width, height] = this.size(), { box } = this.data.scene.items, look = this.look || (this.fit(true), this.look);
+    const x = (box[4 * item] - look.x) * look.scale, y = (box[4 * item + 1] - look.y) * look.scale;
+    const w = box[4 * item + 2] * look.scale, h = box[4 * item + 3] * look.scale;
+    if (look.scale < 0.5) look.scale = 0.7;
+    else if (x > 8 && y > 8 && x + w < width - 8 && y + Math.min(h, 60) < height - 8) return;
+    look.x = box[4 * item] + box[4 * item + 2] / 2 - width / look.scale / 2;
+    look.y = box[4 * item + 1] + Math.min(box[4 * item + 3], 80) / 2 - height / look.scale / 2.5;
+  }
+
+  search(jump) {
+    const text = this.host.querySelector(".search input").value, said = this.host.querySelector(".found");
+    const { nodes } = this.data;
+    this.matches = [];
+    said.classList.remove("bad");
+    if (text) {
+      try {
+        const pattern = new RegExp(text, "i");
+        nodes.id.forEach((id, i) => {
+          const words = [id, nodes.ops[nodes.op[i]], nodes.modules[nodes.module[i]], nodes.source[i]];
+          if (words.some((word) => pattern.test(word))) this.matches.push(i);
+        });
+        said.textContent = `${this.matches.length} found`;
+      } catch {
+        said.textContent = "no regular expression";
+        said.classList.add("bad");
+      }
+    } else said.textContent = "";
+    this.marks.found = new Set(this.matches.map((node) => nodes.home[node]));
+    this.marks.dim = this.matches.length > 0;
+    this.turnOfMatch = -1;
+    if (jump) this.nextMatch(1);
+    this.draw();
+  }
+
+  nextMatch(step) {
+    if (!this.matches.length) return;
+    this.turnOfMatch = (this.turnOfMatch + step + this.matches.length) % this.matches.length;
+    const node = this.matches[this.turnOfMatch], item = this.data.nodes.home[node];
+    const hidden = this.data.scene.items.expandable[item];
+    this.select({ node, item }, { centre: true, quiet: hidden, open: hidden });
+    this.host.querySelector(".found").textContent = `${this.turnOfMatch + 1} of ${this.matches.length}`;
+  }
+
+  toolbar() {
+    const { data, host } = this;
+    const chosen = data.overlays.find((one) => one.id === this.overlay) ? this.overlay : data.overlay;
+    this.overlay = chosen;
+    const place = host.querySelector(".overlays");
+    place.replaceChildren(
+      ...data.overlays.map((one) => {
+        const button = document.createElement("button");
+        button.type = "button";
+        button.setAttribute("role", "radio");
+        button.setAttribute("aria-checked", one.id === chosen);
+        button.textContent = one.label;
+        button.disabled = !one.values.length;
+        button.title = one.why || "";
+        button.onclick = () => {
+          this.overlay = one.id;
+          this.toolbar();
+          this.draw();
+          this.tell.state("overlay", one.id);
+        };
+        return button;
+      }),
+    );
+    this.legend(data.overlays.find((one) => one.id === chosen));
+    host.querySelector(".icicle-title").textContent = data.regions.title;
+    host.querySelector(".explorer").classList.toggle("plain", !data.panels);
+  }
+
+  legend(overlay) {
+    const place = this.host.querySelector(".legend");
+    place.replaceChildren();
+    if (!overlay || !overlay.values.length) return;
+    const add = (text, colour, kind) => {
+      const span = document.createElement("span");
+      if (colour) {
+        const swatch = document.createElement("i");
+        swatch.style.background = colour;
+        span.append(swatch);
+      }
+      if (kind) span.className = `basis ${kind}`;
+      span.append(text);
+      place.append(span);
+    };
+    if (overlay.basis) add(overlay.basis, null, overlay.basis.split(" ")[0]);
+    const theme = themeOf(this.host);
+    if (overlay.kind === "bar") add(overlay.legend, theme.bar);
+    else overlay.names.forEach((name, i) => add(name, overlay.colours[i]));
+  }
+
+  draw() {
+    if (!this.data || this.waiting) return;
+    this.waiting = true;
+    requestAnimationFrame(() => {
+      this.waiting = false;
+      this.paint();
+    });
+  }
+
+  paint() {
+    const [width, height] = this.size();
+    if (!width || !height) return;
+    if (!this.look) this.fit(true);
+    const theme = themeOf(this.host), overlay = this.data.overlays.find((one) => one.id === this.overlay);
+    const began = performance.now();
+    const context = sharp(this.canvas);
+    drawScene(context, width, height, this.look, this.data.scene, theme, overlay?.values.length ? overlay : null, this.marks);
+    // Read by the benchmark and the browser tests.
+    this.canvas.dataset.drawn = this.data.version;
+    this.canvas.dataset.took = (performance.now() - began).toFixed(2);
+    this.canvas.dataset.look = JSON.stringify(this.look);
+    if (!this.data.panels) return;
+    const small = sharp(this.icicle);
+    drawIcicle(this.icicle, small, this.icicle.clientWidth, this.icicle.clientHeight, this.data, theme, this.marks);
+    drawRows(this);
+  }
+
+  scrollToRow() {
+    if (!this.data.panels || this.marks.unit === null) return;
+    const rows = this.data.trees[this.tree], row = rows.node.indexOf(this.marks.unit);
+    if (row < 0) return;
+    unfoldTo(rows, row, this.unfolded[this.tree]);
+    const at = openRows(rows, this.unfolded[this.tree]).indexOf(row), list = this.host.querySelector(".rows");
+    if (at * ROW < list.scrollTop || (at + 1) * ROW > list.scrollTop + list.clientHeight)
+      list.scrollTop = at * ROW - list.clientHeight / 2;
+    this.draw();
+  }
+
+  png() {
+    const { scene, name } = this.data, most = 8000;
+    const scale = Math.min(2, most / scene.width, most / scene.height);
+    const canvas = document.createElement("canvas");
+    canvas.width = Math.ceil((scene.width + 32) * scale);
+    canvas.height = Math.ceil((scene.height + 32) * scale);
+    const overlay = this.data.overlays.find((one) => one.id === this.overlay);
+    drawScene(canvas.getContext("2d"), canvas.width, canvas.height, { scale, x: -16, y: -16 }, scene, themeOf(this.host),
+      overlay?.values.length ? overlay : null, { ...this.marks, item: null, found: new Set(), dim: false, region: null });
+    canvas.toBlob((blob) => {
+      const link = document.createElement("a");
+      link.href = URL.createObjectURL(blob);
+      link.download = `${name}.png`;
+      link.click();
+      URL.revokeObjectURL(link.href);
+    });
+  }
+
+  end() {
+    this.observer.disconnect();
+  }
+}
+
+// A context whose pixels are the screen's.
+function sharp(canvas) {
+  const ratio = window.devicePixelRatio || 1;
+  const width = Math.round(canvas.clientWidth * ratio), height = Math.round(canvas.clientHeight * ratio);
+  if (canvas.width !== width || canvas.height !== height) [canvas.width, canvas.height] = [width, height];
+  const context = canvas.getContext("2d");
+  context.setTransform(ratio, 0, 0, ratio, 0, 0);
+  return context;
+}
+
+const explorers = new WeakMap();
+
+export default function ({ parentElement, data, setStateValue, setTriggerValue }) {
+  let explorer = explorers.get(parentElement);
+  if (!explorer) explorers.set(parentElement, (explorer = new Explorer(parentElement)));
+  explorer.take(data, { state: setStateValue, trigger: setTriggerValue });
+  return () => {};
+}

@@ -1,0 +1,159 @@
+"""What colours the boxes: time, memory, bytes, device, regions, stages; a legend for each."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from app.charts.colours import PALETTE
+from app.graph_analysis import Analysis
+from app.numbers import percent, size
+from torchsplit_core.drawing.hierarchy import Hierarchy
+from torchsplit_core.drawing.svg import Fill
+from torchsplit_core.drawing.view import Item, View
+
+DEPTHS = ("#d9ece9", "#a8d5cf", "#6fb8b0", "#3f988f", "#1f766e", "#0d544e")
+"""A scale for the depth of regions, light to dark."""
+TIME_BAR = "#d977576b"
+"""The bars of a drawing as a file; the page's own are in scene.js."""
+NOT_PROFILED = "Profile this model first."
+
+
+def overlays(
+    hierarchy: Hierarchy,
+    shown: View,
+    analysis: Analysis,
+    basis: str | None,
+    stages: Mapping[str, int],
+    devices: Mapping[str, str],
+) -> list[dict[str, Any]]:
+    """All overlays in the order of their buttons; one without values says why.
+
+    `basis` says how times were found, None where there are none. `stages` and `devices` give the
+    stage of a chosen partition and the device of nodes.
+    """
+    costs = hierarchy.graph.metadata
+    names = hierarchy.nodes
+
+    def inside(item: Item) -> list[str]:
+        return [names[node] for node in item.nodes]
+
+    times = [sum(costs[n].time_share for n in inside(item) if n in costs) for item in shown.items]
+    peaks = [
+        float(max((costs[n].peak_bytes for n in inside(item) if n in costs), default=0))
+        for item in shown.items
+    ]
+    return [
+        _bar("time", "time", times, percent, "of the model's time", basis if costs else None),
+        _bar("memory", "peak memory", peaks, size, "at once", basis if costs else None),
+        _bar("bytes", "output bytes", _leaving(hierarchy, shown), size, "at the traced batch", "estimated")
+        | {"basis": "from the shapes"},
+        _categories("device", "device", shown, names, devices, costs, "Profile or plan this model first."),
+        _regions(shown, names, analysis),
+        _categories(
+            "stage",
+            "stage",
+            shown,
+            names,
+            {name: f"stage {stage + 1}" for name, stage in stages.items()},
+            costs,
+            "Find cuts first, or try one of your own.",
+        ),
+    ]
+
+
+def _bar(
+    identity: str, label: str, values: Sequence[float], shown: Any, of: str, basis: str | None
+) -> dict[str, Any]:
+    most = max(values, default=0.0)
+    if basis is None or most <= 0:
+        return {"id": identity, "label": label, "kind": "bar", "values": [], "why": NOT_PROFILED}
+    return {
+        "id": identity,
+        "label": label,
+        "kind": "bar",
+        "values": [round(value / most, 4) for value in values],
+        "legend": f"a full bar is {shown(most)} {of}",
+        "basis": basis,
+    }
+
+
+def _leaving(hierarchy: Hierarchy, shown: View) -> list[float]:
+    """Bytes of the values that other items read; of what nothing reads, its own."""
+    by_id, names = hierarchy.graph.by_id, hierarchy.nodes
+    found = [0.0] * len(shown.items)
+    leaves: set[int] = set()
+    for node, reads in enumerate(hierarchy.reads):
+        for read in reads:
+            if shown.home[read] != shown.home[node]:
+                leaves.add(read)
+    for node in leaves:
+        found[shown.home[node]] += by_id[names[node]].output_bytes
+    return found
+
+
+def _categories(
+    identity: str,
+    label: str,
+    shown: View,
+    names: Sequence[str],
+    of: Mapping[str, str],
+    costs: Mapping[str, Any],
+    why: str,
+) -> dict[str, Any]:
+    """Boxes in the colours of what their nodes belong to, by shares of time (of operations where untimed)."""
+    known = list(dict.fromkeys(of[name] for name in names if name in of))
+    if not known:
+        return {"id": identity, "label": label, "kind": "category", "values": [], "why": why}
+    place = {name: i for i, name in enumerate(known)}
+    values = []
+    for item in shown.items:
+        parts: Counter[int] = Counter()
+        for node in item.nodes:
+            name = names[node]
+            if name in of:
+                parts[place[of[name]]] += (costs[name].time_share if name in costs else 0.0) + 1e-9  # type: ignore[assignment]
+        total = sum(parts.values())
+        values.append([[i, round(parts[i] / total, 4)] for i in sorted(parts)] if total else [])
+    colours = [PALETTE[i % len(PALETTE)] for i in range(len(known))]
+    return {
+        "id": identity,
+        "label": label,
+        "kind": "category",
+        "values": values,
+        "names": known,
+        "colours": colours,
+    }
+
+
+def _regions(shown: View, names: Sequence[str], analysis: Analysis) -> dict[str, Any]:
+    """How many regions lie around a node; of a closed box the outermost of its nodes."""
+    depth, unit_of = analysis.region_depths, analysis.prepared.unit_of
+    values: list[list[list[float]]] = []
+    deepest = 0
+    for item in shown.items:
+        found = [depth[unit] for node in item.nodes if (unit := unit_of.get(names[node])) in depth]
+        level = min(found, default=-1)
+        deepest = max(deepest, level)
+        values.append([[level, 1]] if level >= 0 else [])
+    last = len(DEPTHS) - 1
+    count = min(deepest, last) + 1
+    values = [[[min(part[0][0], last), 1]] if part else [] for part in values]
+    labels = [f"{i} around" if i < last else f"{last} or more" for i in range(count)]
+    return {
+        "id": "region", "label": "region nesting", "kind": "category", "values": values,
+        "names": labels, "colours": list(DEPTHS[:count]),
+    }  # fmt: skip
+
+
+def svg_fills(hierarchy: Hierarchy, shown: View) -> list[Fill | None]:
+    """Bars of the time for the SVG file; none where nothing was profiled."""
+    costs, names = hierarchy.graph.metadata, hierarchy.nodes
+    shares = [
+        sum(costs[names[i]].time_share for i in item.nodes if names[i] in costs) for item in shown.items
+    ]
+    most = max(shares, default=0.0)
+    if most <= 0:
+        return [None] * len(shares)
+    return [Fill(share / most, TIME_BAR) if share > 0 else None for share in shares]

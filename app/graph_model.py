@@ -1,0 +1,153 @@
+"""A stored model as the Graph page sees it: graph, profile, analysis, groups, stages and devices."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+import streamlit as st
+
+from app import graph_analysis, graph_cuts, scenario
+from app.graph_analysis import Analysis
+from app.workspace import names, read
+from torchsplit_core.drawing.hierarchy import Hierarchy
+from torchsplit_core.graph import TorchGraph
+from torchsplit_core.storage import Workspace
+from torchsplit_core.values import PartitionOutcome, Profile
+
+STAGE = re.compile(r"\.(\d+)of\d+$")
+"""How the planner's request names the stage of a candidate."""
+
+
+@dataclass(frozen=True)
+class GraphModel:
+    """`basis` says how times were found, None where there are none; `stages` are of the candidate `stage_key`."""
+
+    name: str
+    sha256: str
+    profile_sha256: str
+    graph: TorchGraph
+    profile: Profile | None
+    analysis: Analysis
+    hierarchy: Hierarchy
+    stage_key: str
+    stages: Mapping[str, int]
+    devices: Mapping[str, str]
+    fleet: tuple[str, ...]
+    best_cut: PartitionOutcome | None
+
+    @property
+    def basis(self) -> str | None:
+        """The badge of the overlays."""
+        if self.profile is None or not self.graph.metadata:
+            return None
+        measured = any(row.basis == "measured" for row in self.profile.rows)
+        return f"measured on {self.device}" if measured else "estimated"
+
+    @property
+    def device(self) -> str:
+        """Where it was profiled."""
+        return str((self.profile.environment if self.profile else {}).get("device") or "this machine")
+
+    @property
+    def basis_text(self) -> str:
+        """The badge beside the model's name."""
+        return f"times {self.basis}" if self.basis else "not profiled"
+
+    @property
+    def basis_colour(self) -> str:
+        """Its colour."""
+        return "gray" if self.basis is None else "yellow" if self.basis == "estimated" else "green"
+
+
+def open_model(workspace: Workspace, name: str, profile_name: str | None = None) -> GraphModel:
+    """The model of that name, with its own profile or that of another name of the same architecture."""
+    sha256 = _sha256(workspace, "graph", name)
+    profile: Profile | None = read(workspace, "profile", profile_name or name)
+    profile_sha256 = _sha256(workspace, "profile", profile_name or name)
+    graph = graph_analysis.profiled(read(workspace, "graph", name), profile)
+    analysis = graph_analysis.analyse(sha256, graph)
+    outcomes = graph_cuts.outcomes(workspace, name)
+    stage_key, stages = _stages(outcomes, analysis)
+    best = max(outcomes.items(), key=lambda item: item[0] == f"{name} in 2", default=(None, None))[1]
+    request = scenario.request(workspace)
+    return GraphModel(
+        name=name,
+        sha256=sha256,
+        profile_sha256=profile_sha256,
+        graph=graph,
+        profile=profile,
+        analysis=analysis,
+        hierarchy=graph_analysis.hierarchy(sha256, profile_sha256, graph),
+        stage_key=stage_key,
+        stages=stages,
+        devices=_devices(workspace, name, graph, profile, outcomes, analysis),
+        fleet=tuple(dict.fromkeys(entry.type for entry in request.gpus)) if request else (),
+        best_cut=best,
+    )
+
+
+def _sha256(workspace: Workspace, kind: str, name: str) -> str:
+    return next((item.sha256 for item in workspace.artifacts(kind) if item.name == name), "")
+
+
+def candidates(outcomes: Mapping[str, PartitionOutcome]) -> list[tuple[str, int]]:
+    """Every stored candidate as (name of its outcome, its rank from 0)."""
+    return [(name, rank) for name, outcome in outcomes.items() for rank in range(len(outcome.candidates))]
+
+
+def _stages(outcomes: Mapping[str, PartitionOutcome], analysis: Analysis) -> tuple[str, Mapping[str, int]]:
+    """The stages of the candidate chosen on the page, of the first where none is."""
+    known = candidates(outcomes)
+    if not known:
+        return "", {}
+    chosen = st.session_state.get("graph-stages")
+    name, rank = chosen if chosen in known else known[0]
+    return f"{name} {rank}", graph_cuts.stages_of(analysis, outcomes[name].candidates[rank])
+
+
+def _devices(
+    workspace: Workspace,
+    name: str,
+    graph: TorchGraph,
+    profile: Profile | None,
+    outcomes: Mapping[str, PartitionOutcome],
+    analysis: Analysis,
+) -> Mapping[str, str]:
+    """The slices of the current plan that run each node; where it is not planned, where it was profiled."""
+    plan, request = scenario.plan(workspace), scenario.request(workspace)
+    model = scenario.short_name(name)
+    asked = next((one for one in request.models if one.name == model), None) if request else None
+    slices: dict[str, dict[str, None]] = {}
+    for gpu in plan.gpus if plan else ():
+        for piece in gpu.slices:
+            for tenant in piece.tenants:
+                if tenant.model == model:
+                    where = f"{gpu.id} {piece.profile}@{piece.start}"
+                    slices.setdefault(f"{tenant.variant}\n{tenant.stage}", {})[where] = None
+    if not slices or asked is None:
+        if profile is None or not profile.nodes:
+            return {}
+        device = str(profile.environment.get("device") or "estimated, run nowhere")
+        return {node.id: device for node in profile.nodes}
+    found: dict[str, str] = {}
+    for key, places in slices.items():
+        variant_name, stage = key.split("\n")
+        text = ", ".join(list(places)[:3]) + (f" and {len(places) - 3} more" if len(places) > 3 else "")
+        number = STAGE.search(stage)
+        cut_bytes = next((v.cut_bytes for v in asked.variants if v.name == variant_name), ())
+        if number is None:
+            found |= {node.id: text for node in graph.ops}
+            continue
+        for outcome in outcomes.values():
+            for candidate in outcome.candidates:
+                if tuple(map(float, candidate.cut_bytes)) == tuple(cut_bytes):
+                    stages = graph_cuts.stages_of(analysis, candidate)
+                    found |= {node: text for node, at in stages.items() if at == int(number[1]) - 1}
+    return found
+
+
+def models(workspace: Workspace) -> list[str]:
+    """Names of the traced models."""
+    return sorted(names(workspace, "graph"))

@@ -1,0 +1,157 @@
+"""What a session looks at in the explorer: open groups, selection, overlay; kept over a reload."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from typing import Any
+
+import streamlit as st
+
+from torchsplit_core.drawing.hierarchy import Hierarchy
+from torchsplit_core.drawing.view import Item, View, first_view, opening, reveal
+from torchsplit_core.storage import Workspace
+
+MOST_ITEMS = 20_000
+"""More boxes at once are refused: the browser would work on them for seconds."""
+
+
+@dataclass(frozen=True, slots=True)
+class Look:
+    """One session's look at one model. `focus` names what the explorer goes to, with a number so that it goes again."""
+
+    opened: frozenset[str]
+    unfolded: frozenset[str] = frozenset()
+    item: str | None = None
+    node: str | None = None
+    region: int | None = None
+    overlay: str = "time"
+    focus: str | None = None
+    refused: str = ""
+
+
+def look(workspace: Workspace, place: str, hierarchy: Hierarchy) -> Look:
+    """The look at a model under a name: of this session, else as it was stored, else the first view."""
+    key = _key(place)
+    if key not in st.session_state:
+        stored = workspace.setting(key)
+        st.session_state[key] = _read(stored, hierarchy) or Look(first_view(hierarchy))
+    found: Look = st.session_state[key]
+    return found
+
+
+def keep(workspace: Workspace, place: str, changed: Look) -> None:
+    """Keep a look in the session and, as far as it outlives a reload, in the workspace."""
+    st.session_state[_key(place)] = changed
+    workspace.set_setting(
+        _key(place),
+        {
+            "opened": sorted(changed.opened),
+            "unfolded": sorted(changed.unfolded),
+            "item": changed.item,
+            "node": changed.node,
+            "region": changed.region,
+            "overlay": changed.overlay,
+        },
+    )
+
+
+def acted(before: Look, hierarchy: Hierarchy, shown: View, action: Mapping[str, Any]) -> Look:
+    """The look after the user opened, closed or revealed something. What is not there (any more) changes nothing."""
+    kind, name, node = action.get("kind"), action.get("item"), action.get("node")
+    item = next((one for one in shown.items if one.id == name), None)
+    after = replace(before, refused="")
+    if kind == "open" and item is not None and item.expandable:
+        after = replace(after, opened=before.opened | opening(hierarchy, item))
+    elif kind == "unfold" and item is not None:
+        after = replace(after, **_unfolded(before, hierarchy, item))
+    elif kind == "close" and item is not None:
+        inside = {group for group in before.opened if _holds(hierarchy, item.id, group)}
+        after = replace(
+            after, opened=before.opened - inside, unfolded=before.unfolded - {item.id}, item=item.id
+        )
+    elif kind == "reveal" and node in hierarchy.index:
+        opened = before.opened | reveal(hierarchy, str(node))
+        after = replace(after, opened=opened, focus=_next_focus(before, f"node:{node}"))
+        after = replace(after, node=str(node), item=f"node:{node}", region=None)
+    elif kind == "reset":
+        after = replace(after, opened=first_view(hierarchy), unfolded=frozenset())
+    elif kind == "all":
+        after = replace(after, opened=frozenset(hierarchy.groups))
+    if len(after.opened) > len(before.opened):
+        count = items_shown(hierarchy, after.opened)
+        if count > MOST_ITEMS:
+            return replace(
+                before,
+                refused=f"That would draw {count} boxes at once; up to {MOST_ITEMS} are. Open one group at a time.",
+            )
+    return after
+
+
+def select(workspace: Workspace, place: str, hierarchy: Hierarchy, chosen: Mapping[str, Any]) -> None:
+    """Keep what the explorer says is selected; names that the graph has not are dropped."""
+    node, item, region = chosen.get("node"), chosen.get("item"), chosen.get("region")
+    changed = replace(
+        look(workspace, place, hierarchy),
+        node=node if node in hierarchy.index else None,
+        item=item if isinstance(item, str) else None,
+        region=region if isinstance(region, int) else None,
+    )
+    keep(workspace, place, changed)
+
+
+def overlay(workspace: Workspace, place: str, hierarchy: Hierarchy, name: str) -> None:
+    """Keep the overlay chosen."""
+    keep(workspace, place, replace(look(workspace, place, hierarchy), overlay=name))
+
+
+def items_shown(hierarchy: Hierarchy, opened: frozenset[str]) -> int:
+    """An upper bound on the boxes drawn with these groups open."""
+    groups = [
+        hierarchy.groups[Hierarchy.ROOT],
+        *(hierarchy.groups[g] for g in opened if g in hierarchy.groups),
+    ]
+    return sum(len(group.parts) for group in groups)
+
+
+def _unfolded(before: Look, hierarchy: Hierarchy, item: Item) -> dict[str, Any]:
+    """The list whose blocks are to stand singly: of a fold its parent, of a closed list itself, opened."""
+    if item.kind == "fold":
+        parent = hierarchy.groups[item.groups[0]].parent
+        return {"unfolded": before.unfolded | {str(parent)}}
+    return {"unfolded": before.unfolded | {item.id}, "opened": before.opened | {item.id}}
+
+
+def _holds(hierarchy: Hierarchy, outer: str, group: str | None) -> bool:
+    while group is not None and group in hierarchy.groups:
+        if group == outer:
+            return True
+        group = hierarchy.groups[group].parent
+    return False
+
+
+def _next_focus(before: Look, name: str) -> str:
+    number = int(before.focus.partition("\n")[2]) + 1 if before.focus else 1
+    return f"{name}\n{number}"
+
+
+def _read(stored: Any, hierarchy: Hierarchy) -> Look | None:
+    """A stored look, as far as it fits the graph: that may be another one by now."""
+    if not isinstance(stored, dict):
+        return None
+    opened = frozenset(group for group in stored.get("opened", ()) if group in hierarchy.groups)
+    node = stored.get("node")
+    item = stored.get("item")
+    return Look(
+        opened or first_view(hierarchy),
+        frozenset(group for group in stored.get("unfolded", ()) if group in hierarchy.groups),
+        item if isinstance(item, str) else None,
+        node if node in hierarchy.index else None,
+        None,
+        str(stored.get("overlay", "time")),
+        f"{item}\n1" if isinstance(item, str) else None,
+    )
+
+
+def _key(place: str) -> str:
+    return f"explorer {place}"
