@@ -20,81 +20,26 @@ so stays whole, with the weights that its bodies read.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
-from functools import cached_property
 from heapq import heappop, heappush
-from statistics import median
 from typing import Literal
 
 from torchsplit_core.graph.operations import is_alias
+from torchsplit_core.graph.prepared import WEIGHT_KINDS, PreparedGraph, Unit, ValueEdge
+from torchsplit_core.graph.sideband import find_sideband
 from torchsplit_core.graph.torch_graph import TorchGraph
 from torchsplit_core.values import InternalFault
 
-WEIGHT_KINDS = frozenset({"parameter", "buffer", "constant"})
-
-
-@dataclass(frozen=True, slots=True)
-class Unit:
-    """Original nodes that stay together, in execution order; `id` is the one the others joined.
-
-    `weight_bytes`: the distinct parameters, buffers and constants read. `output_bytes`: the
-    distinct values that other units or the output read, at the traced batch.
-    """
-
-    id: str
-    members: tuple[str, ...]
-    kind: Literal["input", "op", "constant"]
-    weights: tuple[str, ...]
-    weight_bytes: int
-    output_bytes: int
-
-
-@dataclass(frozen=True, slots=True)
-class ValueEdge:
-    """Unit `target` reads the value of original node `value`, which unit `source` computes."""
-
-    value: str
-    source: str
-    target: str
-
-
-@dataclass(frozen=True)
-class PreparedGraph:
-    """Units in topological order, and who reads whose values.
-
-    `sideband` are unit ids that no cut counts; `results` the units whose values the output
-    reads; `dead` the original operations that no output needs, in execution order.
-    """
-
-    graph: TorchGraph
-    units: tuple[Unit, ...]
-    edges: tuple[ValueEdge, ...]
-    sideband: frozenset[str]
-    results: tuple[str, ...]
-    dead: tuple[str, ...]
-
-    @cached_property
-    def by_id(self) -> Mapping[str, Unit]:
-        """Every unit under its id."""
-        return {unit.id: unit for unit in self.units}
-
-    @cached_property
-    def unit_of(self) -> Mapping[str, str]:
-        """The unit of every original node that has one."""
-        return {member: unit.id for unit in self.units for member in unit.members}
-
-    @cached_property
-    def main_ids(self) -> tuple[str, ...]:
-        """The units that cuts divide: all but the side-band, in topological order."""
-        return tuple(unit.id for unit in self.units if unit.id not in self.sideband)
-
-    @cached_property
-    def main_edges(self) -> tuple[tuple[str, str], ...]:
-        """(source, target) between units that cuts divide, each pair once."""
-        pairs = ((edge.source, edge.target) for edge in self.edges)
-        return tuple(
-            dict.fromkeys(p for p in pairs if p[0] not in self.sideband and p[1] not in self.sideband)
-        )
+__all__ = [
+    "WEIGHT_KINDS",
+    "PreparedGraph",
+    "Unit",
+    "ValueEdge",
+    "constant_nodes",
+    "fuse_aliases",
+    "join_constants",
+    "live_nodes",
+    "prepare",
+]
 
 
 def prepare(graph: TorchGraph) -> PreparedGraph:
@@ -121,12 +66,13 @@ def prepare(graph: TorchGraph) -> PreparedGraph:
 
 def live_nodes(graph: TorchGraph) -> frozenset[str]:
     """Every node that an output needs, and every input; without output nodes all are live."""
+    nodes = graph.by_id
     stack = [node.id for node in graph.nodes if node.kind in ("output", "input")]
     if not any(node.kind == "output" for node in graph.nodes):
         stack.extend(node.id for node in graph.nodes if not graph.users[node.id])
     seen = set(stack)
     while stack:
-        for name in graph.by_id[stack.pop()].inputs:
+        for name in nodes[stack.pop()].inputs:
             if name not in seen:
                 seen.add(name)
                 stack.append(name)
@@ -136,10 +82,15 @@ def live_nodes(graph: TorchGraph) -> frozenset[str]:
 def constant_nodes(graph: TorchGraph, flow: Iterable[str]) -> frozenset[str]:
     """The operations that no input reaches, `flow` being the live ones in topological order."""
     found: set[str] = set()
+    nodes = graph.by_id
     for name in flow:
-        node = graph.by_id[name]
-        if node.kind == "op" and all(i in found or graph.by_id[i].kind in WEIGHT_KINDS for i in node.inputs):
-            found.add(name)
+        node = nodes[name]
+        if node.kind == "op":
+            for i in node.inputs:
+                if i not in found and nodes[i].kind not in WEIGHT_KINDS:
+                    break
+            else:
+                found.add(name)
     return frozenset(found)
 
 
@@ -188,9 +139,12 @@ def fuse_aliases(graph: TorchGraph, flow: list[str], home: dict[str, str]) -> di
 def _without_parameters(graph: TorchGraph, flow: Iterable[str]) -> frozenset[str]:
     """Values that inputs, buffers and constants determine: no parameter stands before them."""
     found: set[str] = set()
+    nodes = graph.by_id
     for name in flow:
-        node = graph.by_id[name]
-        if all(i in found or graph.by_id[i].kind in ("buffer", "constant") for i in node.inputs):
+        for i in nodes[name].inputs:
+            if i not in found and nodes[i].kind not in ("buffer", "constant"):
+                break
+        else:
             found.add(name)
     return frozenset(found)
 
@@ -199,26 +153,26 @@ def _units(
     graph: TorchGraph, flow: list[str], home: Mapping[str, str], constant: frozenset[str]
 ) -> tuple[tuple[Unit, ...], tuple[ValueEdge, ...]]:
     """Units in the topological order of the graph between them, and their edges."""
+    nodes = graph.by_id
     members: dict[str, list[str]] = {}
+    read: dict[tuple[str, str], None] = {}  # (value, reading unit)
+    exported = {name for node in graph.nodes if node.kind == "output" for name in node.inputs}
     for name in flow:
-        members.setdefault(home[name], []).append(name)
-    edges: dict[ValueEdge, None] = {}
-    exported: dict[str, dict[str, None]] = {root: {} for root in members}
-    for name in flow:
-        for source in graph.by_id[name].inputs:
-            if source in home and home[source] != home[name]:
-                edges[ValueEdge(source, home[source], home[name])] = None
-                exported[home[source]][source] = None
-        if any(graph.by_id[user].kind == "output" for user in graph.users[name]):
-            exported[home[name]][name] = None
+        unit = home[name]
+        members.setdefault(unit, []).append(name)
+        for source in nodes[name].inputs:
+            if home.get(source, unit) != unit:
+                read[source, unit] = None
+                exported.add(source)
+    edges = tuple(ValueEdge(value, home[value], unit) for value, unit in read)
     units: list[Unit] = []
     for root in _unit_order(list(members), edges):
         found = members[root]
-        weights = dict.fromkeys(
-            i for name in found for i in graph.by_id[name].inputs if graph.by_id[i].kind in WEIGHT_KINDS
+        weights = tuple(
+            dict.fromkeys(i for name in found for i in nodes[name].inputs if nodes[i].kind in WEIGHT_KINDS)
         )
         kind: Literal["input", "op", "constant"] = "op"
-        if graph.by_id[root].kind == "input":
+        if nodes[root].kind == "input":
             kind = "input"
         elif root in constant:
             kind = "constant"
@@ -227,22 +181,24 @@ def _units(
                 id=root,
                 members=tuple(found),
                 kind=kind,
-                weights=tuple(weights),
-                weight_bytes=sum(graph.by_id[i].output_bytes for i in weights),
-                output_bytes=sum(graph.by_id[i].output_bytes for i in exported[root]),
+                weights=weights,
+                weight_bytes=sum(nodes[i].output_bytes for i in weights),
+                output_bytes=sum(nodes[i].output_bytes for i in found if i in exported),
             )
         )
-    return tuple(units), tuple(edges)
+    return tuple(units), edges
 
 
 def _unit_order(roots: list[str], edges: Iterable[ValueEdge]) -> list[str]:
     """Topological order of the units: the order of their roots holds unless a constant joined late."""
+    position = {root: i for i, root in enumerate(roots)}
+    if all(position[edge.source] < position[edge.target] for edge in edges):
+        return roots
     readers: dict[str, list[str]] = {root: [] for root in roots}
     missing = dict.fromkeys(roots, 0)
     for source, target in dict.fromkeys((edge.source, edge.target) for edge in edges):
         readers[source].append(target)
         missing[target] += 1
-    position = {root: i for i, root in enumerate(roots)}
     ready = [i for i, root in enumerate(roots) if not missing[root]]
     order: list[str] = []
     while ready:
@@ -254,47 +210,3 @@ def _unit_order(roots: list[str], edges: Iterable[ValueEdge]) -> list[str]:
     if len(order) < len(roots):
         raise InternalFault("fusing nodes into units closed a cycle")
     return order
-
-
-def find_sideband(
-    graph: TorchGraph, units: tuple[Unit, ...], edges: tuple[ValueEdge, ...], limit_bytes: float | None = None
-) -> frozenset[str]:
-    """Units shipped beside every cut: constants with several readers, and small masks of the inputs.
-
-    Such a mask has only side-band units before it, no parameter among them, is read by
-    two units or more outside, and is at most `limit_bytes` large; by default the median
-    output of the units that read parameters (a mask as large as the hidden state is no
-    small thing to ship). A graph without parameters has no side-band of masks.
-    """
-    reads_parameter = {u.id for u in units if any(graph.by_id[w].kind == "parameter" for w in u.weights)}
-    sizes = [u.output_bytes for u in units if u.id in reads_parameter and u.kind == "op" and u.output_bytes]
-    if limit_bytes is None:
-        limit_bytes = median(sizes) if sizes else -1.0
-    before: dict[str, set[str]] = {unit.id: set() for unit in units}
-    after: dict[str, set[str]] = {unit.id: set() for unit in units}
-    for edge in edges:
-        before[edge.target].add(edge.source)
-        after[edge.source].add(edge.target)
-    constants = {unit.id for unit in units if unit.kind == "constant"}
-    candidates = set(constants)
-    for unit in units:
-        if sizes and unit.id not in reads_parameter and before[unit.id] <= candidates:
-            candidates.add(unit.id)
-    while True:
-        # A value read outside must be small; all before it must be in the side-band too.
-        keep = {
-            unit.id
-            for unit in units
-            if unit.id in candidates
-            and before[unit.id] <= candidates
-            and (unit.id in constants or after[unit.id] <= candidates or unit.output_bytes <= limit_bytes)
-        }
-        # Only what serves a value with several readers outside is worth shipping.
-        useful: set[str] = set()
-        for unit in reversed(units):
-            outside = len(after[unit.id] - keep)
-            if unit.id in keep and (unit.id in constants or outside > 1 or after[unit.id] & useful):
-                useful.add(unit.id)
-        if useful == candidates:
-            return frozenset(useful)
-        candidates = useful

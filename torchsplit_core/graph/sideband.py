@@ -1,0 +1,98 @@
+"""The side-band of a prepared graph: values shipped beside every cut instead of counting as live.
+
+Two kinds of units: constants with several readers, and small values that inputs alone
+determine without any parameter (attention masks).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from statistics import median
+
+from torchsplit_core.graph.prepared import Unit, ValueEdge
+from torchsplit_core.graph.torch_graph import TorchGraph
+
+
+def find_sideband(
+    graph: TorchGraph, units: Sequence[Unit], edges: Sequence[ValueEdge], limit_bytes: float | None = None
+) -> frozenset[str]:
+    """Units shipped beside every cut: constants with several readers, and small masks of the inputs.
+
+    Such a mask has only side-band units before it, no parameter among them, is read by
+    two units or more outside, and is at most `limit_bytes` large; by default the median
+    output of the units that read parameters (a mask as large as the hidden state is no
+    small thing to ship). A graph without parameters has no side-band of masks. Time is linear
+    in units and edges.
+    """
+    nodes = graph.by_id
+    reads_parameter = [any(nodes[w].kind == "parameter" for w in unit.weights) for unit in units]
+    sizes = [
+        unit.output_bytes
+        for unit, reads in zip(units, reads_parameter, strict=True)
+        if reads and unit.kind == "op" and unit.output_bytes
+    ]
+    if limit_bytes is None:
+        limit_bytes = median(sizes) if sizes else -1.0
+    place = {unit.id: i for i, unit in enumerate(units)}
+    before: list[list[int]] = [[] for _ in units]
+    for edge in edges:
+        before[place[edge.target]].append(place[edge.source])
+    constants = {i for i, unit in enumerate(units) if unit.kind == "constant"}
+    candidates = set(constants)
+    if sizes:
+        for i, reads in enumerate(reads_parameter):
+            if not reads and candidates.issuperset(before[i]):
+                candidates.add(i)
+    read = {i: set(before[i]) for i in candidates}
+    readers: dict[int, set[int]] = {i: set() for i in candidates}
+    for edge in edges:
+        source = place[edge.source]
+        if source in candidates:
+            readers[source].add(place[edge.target])
+    large = {i for i in candidates - constants if units[i].output_bytes > limit_bytes}
+    return frozenset(units[i].id for i in _settle(candidates, constants, large, read, readers))
+
+
+def _settle(
+    candidates: set[int],
+    constants: set[int],
+    large: set[int],
+    read: Mapping[int, set[int]],
+    readers: Mapping[int, set[int]],
+) -> set[int]:
+    """Round by round, which candidates stay, by places in topological order.
+
+    A round first keeps those that read only candidates and, where they are large, are read by
+    candidates only. Of these it takes what is useful: constants, what two others or more read
+    that are not kept, and what a useful one reads. These are the candidates of the next round,
+    until none is lost. After the first round only the neighbours of what was lost are looked
+    at, by counts of their readers, so that all rounds together are linear.
+    """
+    kept = {i for i in candidates if read[i] <= candidates and (i not in large or readers[i] <= candidates)}
+    outside = {i: sum(j not in kept for j in readers[i]) for i in kept}
+    useful: set[int] = set()
+    serves = dict.fromkeys(kept, 0)  # how many useful ones read it
+    for i in sorted(kept, reverse=True):
+        if i in constants or outside[i] > 1 or serves[i]:
+            useful.add(i)
+            for j in read[i] & kept:
+                serves[j] += 1
+    lost, was_kept = candidates - useful, kept - useful
+    while lost:
+        failing = {j for i in lost for j in readers[i] & useful}
+        failing |= {j for i in lost for j in read[i] & useful & large}
+        useful -= failing
+        for i in was_kept | failing:  # outside from now on
+            for j in read[i] & useful:
+                outside[j] += 1
+        shrunk = [(i, j) for i in failing for j in read[i] & useful]
+        was_kept = set()
+        while shrunk:
+            _, j = shrunk.pop()
+            serves[j] -= 1
+            if not serves[j] and outside[j] <= 1 and j not in constants and j in useful:
+                useful.discard(j)
+                was_kept.add(j)
+                shrunk.extend((j, k) for k in read[j] & useful)
+        lost = failing | was_kept
+    return useful
