@@ -123,20 +123,16 @@ def regions_data(hierarchy: Hierarchy, analysis: Analysis, kept: Kept, by: str) 
 
 
 def region_label(hierarchy: Hierarchy, region: Region) -> str:
-    """The innermost module that holds all of a region, else where it starts and ends."""
-    ids = region.ids
-    first = hierarchy.graph.by_id[ids[0]].module.split(".")
-    last = hierarchy.graph.by_id[ids[-1]].module.split(".")
+    """The innermost module that holds all of a region, else the value it ends with."""
+    if region.parent is None:
+        return "the whole model"
+    by_id, ids = hierarchy.graph.by_id, region.ids
     common = []
-    for a, b in zip(first, last, strict=False):
+    for a, b in zip(by_id[ids[0]].module.split("."), by_id[ids[-1]].module.split("."), strict=False):
         if a != b:
             break
         common.append(a)
-    start = region.start.strip("<>")
-    end = region.end.strip("<>")
-    if region.parent is None:
-        return "the whole model"
-    return f"{'.'.join(common[-2:])} ({start}, {end}]" if common and common[0] else f"({start}, {end}]"
+    return ".".join(common[-2:]) or region.end.strip("<>")
 
 
 def trees_data(hierarchy: Hierarchy, analysis: Analysis, kept: Kept) -> dict[str, Any]:

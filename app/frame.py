@@ -25,6 +25,10 @@ table.ts td { padding: .4rem .5rem; border-bottom: 1px solid color-mix(in srgb, 
 table.ts th.n, table.ts td.n { text-align: right; white-space: nowrap; }
 table.ts td.name { white-space: nowrap; }
 table.ts i.swatch { display: inline-block; width: .7em; height: .7em; border-radius: 2px; margin-right: .5em; }
+table.facts th { width: 42%; vertical-align: top; padding: .3rem .4rem .3rem 0; opacity: .85;
+  border-bottom: 1px solid color-mix(in srgb, currentColor 10%, transparent); }
+table.facts td { text-align: right; padding: .3rem 0; overflow-wrap: anywhere; font-variant-numeric: tabular-nums; }
+table.facts .estimated { color: var(--st-yellow-text-color, #7a4f00); }
 table.ts span.bar { display: block; position: relative; height: .8rem; min-width: 5rem; border-radius: 3px;
   background: color-mix(in srgb, currentColor 9%, transparent); }
 table.ts span.bar i { display: block; height: 100%; border-radius: 3px; }

@@ -100,6 +100,16 @@ def select(workspace: Workspace, place: str, hierarchy: Hierarchy, chosen: Mappi
     keep(workspace, place, changed)
 
 
+def refocus(workspace: Workspace, place: str, hierarchy: Hierarchy) -> None:
+    """Have an explorer that is mounted anew go to what was selected. For full runs of the page only.
+
+    In every run it would send all data again for each selection.
+    """
+    before = look(workspace, place, hierarchy)
+    if before.item is not None and (before.focus or "").partition("\n")[0] != before.item:
+        keep(workspace, place, replace(before, focus=_next_focus(before, before.item)))
+
+
 def overlay(workspace: Workspace, place: str, hierarchy: Hierarchy, name: str) -> None:
     """Keep the overlay chosen."""
     keep(workspace, place, replace(look(workspace, place, hierarchy), overlay=name))

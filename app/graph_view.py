@@ -35,6 +35,10 @@ from torchsplit_core.drawing.view import Item
 from torchsplit_core.storage import Workspace
 
 
+TAB = "graph-tab"
+"""The key of the page's tabs."""
+
+
 def show(workspace: Workspace) -> None:
     """The whole page for one traced model."""
     stored = sorted(names(workspace, "graph"))
@@ -56,17 +60,24 @@ def show(workspace: Workspace) -> None:
             st.badge(f"traced: {model.graph.route}", color="gray")
     for note in model.graph.notes:
         st.caption(plain(note))
-    picture, tables, cuts, compare, files = st.tabs(["Explorer", "Tables", "Cuts", "Compare", "Export"])
-    with picture:
-        st.fragment(_explorer)(workspace, model)
-    with tables:
-        st.fragment(_tables)(workspace, model)
-    with cuts:
-        graph_cuts.show(workspace, name, model.profile)
-    with compare:
-        graph_compare.show(workspace, model)
-    with files:
-        graph_exports.show(workspace, model)
+    graph_state.refocus(workspace, name, model.hierarchy)
+    tabs = st.tabs(["Explorer", "Tables", "Cuts", "Compare", "Export"], key=TAB, on_change="rerun")
+    explore, tables, cuts, compare, files = tabs
+    if explore.open:
+        with explore:
+            st.fragment(_explorer)(workspace, model)
+    if tables.open:
+        with tables:
+            st.fragment(_tables)(workspace, model)
+    if cuts.open:
+        with cuts:
+            graph_cuts.show(workspace, name, model.profile)
+    if compare.open:
+        with compare:
+            graph_compare.show(workspace, model)
+    if files.open:
+        with files:
+            graph_exports.show(workspace, model)
 
 
 def _explorer(workspace: Workspace, model: GraphModel) -> None:
@@ -74,12 +85,12 @@ def _explorer(workspace: Workspace, model: GraphModel) -> None:
     scene = graph_analysis.scene(model.sha256, look.opened, look.unfolded, model.hierarchy)
     if look.refused:
         st.warning(look.refused)
-    _choose_stages(workspace, model)
     left, right = st.columns([77, 23], gap="small")
     with left:
         mount(workspace, model, look, scene, key=f"explorer-{model.name}", panels=True)
     with right:
         _details(workspace, model, look, scene)
+        _choose_stages(workspace, model)
 
 
 def _choose_stages(workspace: Workspace, model: GraphModel) -> None:
@@ -89,7 +100,7 @@ def _choose_stages(workspace: Workspace, model: GraphModel) -> None:
     if len(known) < 2:
         return
     st.selectbox(
-        "Stages of", known, key="graph-stages", width=420,
+        "Stages of", known, key="graph-stages",
         format_func=lambda one: (
             f"{one[0]}, rank {one[1] + 1}: {graph_cuts.shares_text(outcomes[one[0]].candidates[one[1]])}"
         ),
@@ -215,3 +226,7 @@ def _tables(workspace: Workspace, model: GraphModel) -> None:
             ):
                 _reveal(workspace, model, node)
                 st.rerun(scope="app")
+
+
+def _open_explorer() -> None:
+    st.session_state[TAB] = "Explorer"

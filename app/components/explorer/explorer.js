@@ -169,8 +169,9 @@ class Explorer {
     const [width, height] = this.size();
     const { scene } = this.data;
     const whole = Math.min(width / (scene.width + 40), height / (scene.height + 40), 1.1);
-    const wide = Math.min(width / (scene.width + 40), 1);
-    const scale = readable && whole < 0.6 && scene.items.id.length < 400 ? Math.max(Math.min(wide, 0.9), 0.5) : whole;
+    const wide = Math.min(width / (scene.width + 40), 0.9);
+    // At first a long picture begins at its top, large enough to read.
+    const scale = readable && whole < 0.6 && wide > 0.2 ? Math.max(wide, 0.5) : whole;
     const y = height / scale > scene.height + 40 ? (scene.height - height / scale) / 2 : -20;
     this.look = { scale, x: (scene.width - width / scale) / 2, y };
   }
@@ -189,10 +190,18 @@ class Explorer {
     const [width, height] = this.size(), { box } = this.data.scene.items, look = this.look || (this.fit(true), this.look);
     const x = (box[4 * item] - look.x) * look.scale, y = (box[4 * item + 1] - look.y) * look.scale;
     const w = box[4 * item + 2] * look.scale, h = box[4 * item + 3] * look.scale;
-    if (look.scale < 0.5) look.scale = 0.7;
-    else if (x > 8 && y > 8 && x + w < width - 8 && y + Math.min(h, 60) < height - 8) return;
-    look.x = box[4 * item] + box[4 * item + 2] / 2 - width / look.scale / 2;
-    look.y = box[4 * item + 1] + Math.min(box[4 * item + 3], 80) / 2 - height / look.scale / 2.5;
+    if (look.scale < 0.5) {
+      look.scale = 0.7;
+      look.x = box[4 * item] + box[4 * item + 2] / 2 - width / look.scale / 2;
+      look.y = box[4 * item + 1] - height / look.scale / 2.5;
+      return;
+    }
+    // No further than needed, with some room around it; of what is too large the top left.
+    const room = 50;
+    if (x + w > width - room) look.x += (x + w - width + room) / look.scale;
+    if (x < room || w > width - 2 * room) look.x = box[4 * item] - room / look.scale;
+    if (y + h > height - room) look.y += (y + h - height + room) / look.scale;
+    if (y < room || h > height - 2 * room) look.y = box[4 * item + 1] - room / look.scale;
   }
 
   search(jump) {

@@ -6,19 +6,26 @@ function drawIcicle(canvas, context, width, height, data, theme, marks) {
   context.fillStyle = theme.ground;
   context.fillRect(0, 0, width, height);
   const { depth, low, high, label } = data.regions;
-  const columns = Math.min(Math.max(...depth, 0) + 1, 10), wide = width / columns;
   for (let i = 0; i < depth.length; i++) {
-    if (depth[i] >= columns) continue;
-    const x = depth[i] * wide, y = low[i] * height, h = (high[i] - low[i]) * height;
+    const [x, wide] = column(depth, depth[i], width), y = low[i] * height, h = (high[i] - low[i]) * height;
+    if (wide <= 0) continue;
     if (h < 0.4) continue;
     const chosen = marks.patch === i, holds = marks.patches.has(i);
     context.fillStyle = mixed(theme.accent, chosen ? 75 : holds ? 48 : 26 - depth[i]);
     context.fillRect(x + 1, y + 0.5, wide - 2, Math.max(h - 1, 0.6));
-    if (h < 13) continue;
-    context.font = `${chosen ? 600 : 400} 11px ${FONT}`;
+    if (h < 13 || depth[i] === 0) continue;
+    context.font = `${chosen ? 600 : 400} 11px ${theme.font}`;
     context.fillStyle = chosen ? theme.ground : theme.text;
     context.fillText(cut(context, label[i], wide - 10), x + 5, y + 12);
   }
+}
+
+// Left edge and width of a column; the first, the whole model, is a mere bar.
+function column(depth, at, width) {
+  const columns = Math.min(depth.reduce((most, one) => Math.max(most, one), 0), 9), first = columns ? 14 : width;
+  if (at === 0) return [0, first];
+  const wide = (width - first) / columns;
+  return at > columns ? [0, 0] : [first + (at - 1) * wide, wide];
 }
 
 // The deepest region that holds a place of the order; -1 where none does.
@@ -32,9 +39,10 @@ function patchAt(data, place) {
 
 function patchUnder(data, width, height, x, y) {
   const { depth, low, high } = data.regions;
-  const columns = Math.min(Math.max(...depth, 0) + 1, 10), column = Math.floor(x / (width / columns));
-  for (let i = 0; i < depth.length; i++)
-    if (depth[i] === column && y >= low[i] * height && y < high[i] * height) return i;
+  for (let i = 0; i < depth.length; i++) {
+    const [left, wide] = column(depth, depth[i], width);
+    if (x >= left && x < left + wide && y >= low[i] * height && y < high[i] * height) return i;
+  }
   return null;
 }
 

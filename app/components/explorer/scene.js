@@ -1,6 +1,5 @@
 // The scene on a canvas: colours of the theme, drawing, what lies under a point.
 
-const FONT = "sans-serif";
 const SMALLEST_TEXT = 0.42;
 
 function themeOf(host) {
@@ -13,6 +12,7 @@ function themeOf(host) {
     border: value("--st-border-color", "#dcdedb"),
     text,
     accent: value("--st-link-color", "#0b5f58"),
+    font: value("--st-font", "sans-serif"),
     bar: "rgba(217, 119, 87, 0.42)",
     mark: "#e2a11c",
   };
@@ -204,17 +204,17 @@ function drawTexts(context, scene, seen, theme, marks) {
     const x = box[4 * i] + 10, y = box[4 * i + 1], h = box[4 * i + 3], room = box[4 * i + 2] - 18;
     const dim = marks.dim && !marks.found.has(i);
     context.fillStyle = dim ? mixed(theme.text, 60) : theme.text;
-    context.font = `600 13px ${FONT}`;
+    context.font = `600 13px ${theme.font}`;
     const lower = open[i] || note[i] ? 18 : h / 2 + 4.5;
     const sign = expandable[i] ? (open[i] ? "▾ " : "▸ ") : "";
     context.fillText(cut(context, sign + label[i], room), x, y + lower);
     if (note[i] && !open[i]) {
-      context.font = `11px ${FONT}`;
+      context.font = `11px ${theme.font}`;
       context.fillStyle = mixed(theme.text, 78);
       context.fillText(cut(context, note[i], room), x, y + 33);
     }
   }
-  context.font = `11px ${FONT}`;
+  context.font = `11px ${theme.font}`;
   context.fillStyle = mixed(theme.text, 85);
   for (const [source, , x, y, w] of scene.stubs)
     context.fillText(cut(context, `${label[source]} ↲`, w - 12), x + 6, y + 13);
