@@ -54,8 +54,8 @@ def show(workspace: Workspace) -> None:
         key=UPLOAD,
     )
     st.caption(
-        "A .pt2 is read as soon as it is dropped, and never executed: its figures are estimated until you say above "
-        "that you trust it."
+        "A .pt2 is read as soon as it is dropped, and never executed: its figures are estimated. Measuring it takes "
+        "your trust, beside the model in the list."
     )
     if file is None or not file.name.endswith(".py"):
         return

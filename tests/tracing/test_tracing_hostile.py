@@ -321,6 +321,16 @@ def test_names_with_markup_and_control_characters_arrive_as_plain_text(saved: Pa
     assert node.module == NASTY
 
 
+@pytest.mark.parametrize("member", ["m\x1b[31m/models/x.json", "m/models/\n\x00\x1b.json"])
+@pytest.mark.parametrize(
+    "text", ["\x1b[31m", '{"\x1b[31m": 1}', '{"schema_version": {"major": 8}, "graph_module": 3}']
+)
+def test_no_message_carries_control_characters(member: str, text: str, tmp_path: Path) -> None:
+    with pytest.raises(InputFault) as caught:
+        read_file(zipped(tmp_path / "model.pt2", {member: text.encode()}))
+    assert str(caught.value).isprintable()
+
+
 def looked_at(graph: TorchGraph) -> None:
     """What every page does with a graph."""
     hash_model_architecture(graph)
@@ -363,7 +373,7 @@ def test_three_hundred_mutations_are_a_graph_or_a_fault(saved: Path, tmp_path: P
             graphs += 1
             looked_at(graph)
         except InputFault as fault:
-            assert len(str(fault)) < 1000
+            assert len(str(fault)) < 1000 and str(fault).isprintable()
     assert 30 < graphs < 270
 
 

@@ -45,7 +45,7 @@ class TorchGraph:
             for name in node.inputs:
                 if name not in seen:
                     raise InputFault(
-                        f"graph node {node.id}",
+                        f"graph node {node.id!r}",
                         name,
                         "inputs name nodes of the graph",
                         "Add the node or drop the input.",

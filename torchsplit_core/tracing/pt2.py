@@ -60,7 +60,7 @@ def read_pt2(path: Path) -> Iterator[dict[str, Any]]:
             member, text, weights = _open(archive, path.name)
     except UNREADABLE as error:
         raise InputFault(
-            path.name, Told(error), "a .pt2 is a zip archive made by torch.export.save", REMEDY
+            path.name, Told(_plain(error)), "a .pt2 is a zip archive made by torch.export.save", REMEDY
         ) from error
     return _read(text, weights, f"{path.name}: {member}")
 
@@ -81,15 +81,18 @@ def _open(archive: zipfile.ZipFile, where: str) -> tuple[str, str, dict[str, str
     if len(found) > 1:
         names = ", ".join(match["name"] for _, match in found[:5])
         raise InputFault(
-            where, Told(names), "the archive holds one program", "Save each program to a file of its own."
+            where,
+            Told(_plain(names)),
+            "the archive holds one program",
+            "Save each program to a file of its own.",
         )
     member, match = found[0]
     weights: dict[str, str] = {}
     by_name = {entry.filename: entry for entry in members}
     config = by_name.get(f"{match['top']}data/weights/{match['name']}_weights_config.json")
     if config is not None:
-        weights = _storages(_text(archive, config, where), f"{where}: {config.filename}")
-    return member.filename, _text(archive, member, where), weights
+        weights = _storages(_text(archive, config, where), f"{where}: {_plain(config.filename)}")
+    return _plain(member.filename), _text(archive, member, where), weights
 
 
 def _read(text: str, weights: dict[str, str], place: str) -> Iterator[dict[str, Any]]:
@@ -105,19 +108,26 @@ def _read(text: str, weights: dict[str, str], place: str) -> Iterator[dict[str, 
             raise
         raise InputFault(
             place,
-            Told(f"{type(error).__name__}: {error}"[:200]),
+            Told(_plain(f"{type(error).__name__}: {error}")),
             "the program follows torch's export schema",
             "Export it again with torch 2.13.",
         ) from error
 
 
+def _plain(text: object) -> str:
+    """Text of the file as a message may show it: a control character could steer a terminal."""
+    return "".join(
+        letter if letter.isprintable() else "\N{REPLACEMENT CHARACTER}" for letter in str(text)[:200]
+    )
+
+
 def _no_json(place: str, told: object) -> InputFault:
-    return InputFault(place, Told(told), "it is JSON, and that a JSON object", REMEDY)
+    return InputFault(place, Told(_plain(told)), "it is JSON, and that a JSON object", REMEDY)
 
 
 def _text(archive: zipfile.ZipFile, member: zipfile.ZipInfo, where: str) -> str:
     """One member's text, its size checked first, and again as it unpacks, for the stated size may lie."""
-    place = f"{where}: {member.filename}"
+    place = f"{where}: {_plain(member.filename)}"
     if member.file_size > MOST_JSON_BYTES:
         raise _too_large(place, member.file_size)
     with archive.open(member) as packed:
