@@ -34,6 +34,16 @@ BENCHMARKS = (
         ("--size", "small", "--models", "diamond"),
     ),
     Benchmark(
+        "Graph algorithms at scale",
+        "benchmarks.graph_algorithms",
+        "Seconds of processor time, every graph in a process of its own. Dominators: *build* leads from ids and "
+        "edges to the graph that is walked (integers here, a DiGraph in networkx), *find* from there to the "
+        "immediate dominator of every value, *all, named* from ids and edges to a dict of ids, which must equal "
+        "networkx's; below a million values medians of five turns, taken alternately. Regions include one look at "
+        "every region; preparation starts from a trace in memory, and its peak counts that.",
+        ("--sizes", "2000", "--turns", "1"),
+    ),
+    Benchmark(
         "Roofline estimates against measured A100 slices",
         "benchmarks.roofline_calibration",
         "The estimator's constants and its 90 % interval come from this comparison.",

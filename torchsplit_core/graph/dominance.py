@@ -173,7 +173,9 @@ def immediate_dominators(ids: Sequence[str], edges: Iterable[tuple[str, str]]) -
 
     Raises InputFault as DominanceInformation does.
     """
-    return flow_of(ids, edges).named_dominators()
+    flow = flow_of(ids, edges)
+    names = flow.names
+    return dict(zip(names[1:-1], map(names.__getitem__, flow.dominators()[1:-1]), strict=True))
 
 
 def graph_edges(graph: TorchGraph) -> tuple[tuple[str, ...], tuple[tuple[str, str], ...]]:

@@ -54,33 +54,36 @@ class Flow:
         """The values that ENTRY leads to, ascending."""
         return _absent(self.targets, len(self.names))
 
-    def dominators(self) -> list[int]:
-        """The immediate dominator of every label; ENTRY's own is ENTRY."""
-        last = len(self.names) - 1
-        ends = self.no_readers
-        return _immediate(
+    @cached_property
+    def reads(self) -> tuple[list[int], list[int], list[int]]:
+        """The predecessors of every label, ENTRY and EXIT included, grouped (see `_grouped`)."""
+        last, ends = len(self.names) - 1, self.no_readers
+        return _grouped(
             last + 1,
             np.concatenate((self.sources, ends)),
             np.concatenate((self.targets, np.full(len(ends), last))),
         )
 
-    def named_dominators(self) -> dict[str, str]:
-        """The immediate dominator of every id, by name."""
-        names = self.names
-        return dict(zip(names[1:-1], map(names.__getitem__, self.dominators()[1:-1]), strict=True))
-
-    def post_dominators(self) -> list[int]:
-        """The immediate post-dominator of every label; EXIT's own is EXIT."""
-        last = len(self.names) - 1
-        starts = self.no_inputs
+    @cached_property
+    def read_by(self) -> tuple[list[int], list[int], list[int]]:
+        """The successors of every label in the same form, labels counted backwards from EXIT."""
+        last, starts = len(self.names) - 1, self.no_inputs
         # Of one value's readers the first comes first: the meeting point then only moves onward.
         order = np.argsort(last - self.sources, kind="stable")
-        found = _immediate(
+        return _grouped(
             last + 1,
             np.concatenate((last - self.targets[order], last - starts)),
             np.concatenate((last - self.sources[order], np.full(len(starts), last))),
         )
-        return [last - i for i in reversed(found)]
+
+    def dominators(self) -> list[int]:
+        """The immediate dominator of every label; ENTRY's own is ENTRY."""
+        return _immediate(*self.reads)
+
+    def post_dominators(self) -> list[int]:
+        """The immediate post-dominator of every label; EXIT's own is EXIT."""
+        last = len(self.names) - 1
+        return [last - i for i in reversed(_immediate(*self.read_by))]
 
 
 def flow_of(ids: Sequence[str], edges: Iterable[tuple[str, str]]) -> Flow:
@@ -165,20 +168,26 @@ def _topological(ids: tuple[str, ...], sources: Labels, targets: Labels) -> list
     return order
 
 
-def _immediate(count: int, sources: Labels, targets: Labels) -> list[int]:
-    """The immediate dominator of every label, by edges with ascending targets; 0, the root, is its own.
+def _grouped(count: int, sources: Labels, targets: Labels) -> tuple[list[int], list[int], list[int]]:
+    """One predecessor of every label (0 where it has none), and the targets and sources of all other edges.
 
-    A value starts with its first predecessor (the root where it has none) and meets the others
-    one by one.
+    `targets` ascends, and so does the second list.
     """
     opens = np.ones(len(targets), bool)
     opens[1:] = targets[1:] != targets[:-1]
-    start = np.zeros(count, np.int64)
-    start[targets[opens]] = sources[opens]
-    parent: list[int] = start.tolist()
+    first = np.zeros(count, np.int64)
+    first[targets[opens]] = sources[opens]
+    return first.tolist(), targets[~opens].tolist(), sources[~opens].tolist()
+
+
+def _immediate(first: list[int], targets: list[int], sources: list[int]) -> list[int]:
+    """The immediate dominator of every label, by its predecessors (see `_grouped`); 0, the root, is its own.
+
+    A value starts with its first predecessor and meets the others one by one.
+    """
+    parent = first.copy()
     jumps = _Jumps(parent)
-    more = ~opens
-    for target, other in zip(targets[more].tolist(), sources[more].tolist(), strict=True):
+    for target, other in zip(targets, sources, strict=True):
         meet = parent[target]
         if meet > other:  # the first step, for most the only one, needs no count
             meet = parent[meet]
