@@ -9,7 +9,6 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from itertools import pairwise
 
 from fast_sugiyama import from_edges
 
@@ -119,6 +118,8 @@ class _Part:
     ) -> None:
         self.sizes, self.rows, self.lines = sizes, rows, lines
         self.x: dict[int, float] = {}
+        # Where a box would stand if its row were packed from 0 on.
+        self.offset: dict[int, float] = {}
         self.row_of = {box: r for r, row in enumerate(rows) for box in row}
         self.above: dict[int, list[tuple[int, float]]] = {box: [] for box in self.row_of}
         self.below: dict[int, list[tuple[int, float]]] = {box: [] for box in self.row_of}
@@ -143,14 +144,14 @@ class _Part:
             at = 0.0
             for i, box in enumerate(row):
                 at += self._apart(row[i - 1], box) if i else 0.0
-                self.x[box] = at
+                self.x[box] = self.offset[box] = at
         for _ in range(SWEEPS):
             for row in self.rows[1:]:
-                self._settle(row, self.above)
+                self._settle(row, (self.above,))
             for row in reversed(self.rows[:-1]):
-                self._settle(row, self.below)
+                self._settle(row, (self.below,))
         for row in self.rows:
-            self._settle(row, {box: self.above[box] + self.below[box] for box in row})
+            self._settle(row, (self.above, self.below))
         left = min(self.x[box] - self._width(box) / 2 for box in self.x)
         for box in self.x:
             self.x[box] -= left
@@ -200,22 +201,21 @@ class _Part:
                 points.append((x, far))
         return points
 
-    def _settle(self, row: list[int], neighbours: dict[int, list[tuple[int, float]]]) -> None:
+    def _settle(self, row: list[int], pulls: Sequence[dict[int, list[tuple[int, float]]]]) -> None:
         """Move the boxes of a row to where their neighbours pull them, keeping order and distance."""
-        offset, at = [0.0], 0.0
-        for left, box in pairwise(row):
-            at += self._apart(left, box)
-            offset.append(at)
+        x, offset = self.x, self.offset
         wanted: list[float] = []
         weights: list[float] = []
-        for box, moved in zip(row, offset, strict=True):
-            pulls = neighbours[box]
-            total = sum(pull for _, pull in pulls)
-            mean = sum(self.x[other] * pull for other, pull in pulls) / total if total else self.x[box]
-            wanted.append(mean - moved)
+        for box in row:
+            moment = total = 0.0
+            for neighbours in pulls:
+                for other, pull in neighbours[box]:
+                    moment += x[other] * pull
+                    total += pull
+            wanted.append((moment / total if total else x[box]) - offset[box])
             weights.append(total or 0.1)
-        for box, moved, place in zip(row, offset, _isotonic(wanted, weights), strict=True):
-            self.x[box] = place + moved
+        for box, place in zip(row, _isotonic(wanted, weights), strict=True):
+            x[box] = place + offset[box]
 
     def _width(self, box: int) -> float:
         return self.sizes[box][0] if box >= 0 else 0.0
@@ -228,6 +228,8 @@ class _Part:
 
 def _isotonic(wanted: Sequence[float], weights: Sequence[float]) -> list[float]:
     """The non-decreasing values nearest to those wanted in weighted squares (pool adjacent violators)."""
+    if len(wanted) == 1:
+        return list(wanted)
     means: list[float] = []
     sums: list[float] = []
     counts: list[int] = []

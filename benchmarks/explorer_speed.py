@@ -1,0 +1,250 @@
+"""How soon a graph is on the screen, what a click costs, and a large model from its file to its drawing.
+
+Everything in Chromium against the dashboard as users start it; `st.graphviz_chart` draws the same graph
+in the same run, on a server of its own. Times are from the start of a navigation, a click or a drop to
+the picture (or the answer) on the page.
+"""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import os
+import random
+import socket
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+import urllib.request
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+from playwright.sync_api import Page, sync_playwright
+
+from torchsplit_core.drawing.hierarchy import Hierarchy
+from torchsplit_core.graph import TorchGraph
+from torchsplit_core.graph.dot import dataflow_dot
+from torchsplit_core.storage import Store
+from torchsplit_core.values import GraphNode
+
+ROOT = Path(__file__).resolve().parent.parent
+FLAGS = (
+    "--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run", "--disable-background-networking",
+    "--disable-component-update", "--disable-sync",
+)  # fmt: skip
+GRAPHVIZ = """
+import sys
+import streamlit as st
+st.set_page_config(layout="wide")
+st.graphviz_chart(open(sys.argv[1]).read())
+"""
+
+
+def graph(nodes: int) -> TorchGraph:
+    """A network of equal operations that read one of the last dozen, and often another."""
+    draw = random.Random(1)
+    made = [GraphNode("x", "input", shape=(2, 64), dtype="float32", output_bytes=512)]
+    for i in range(1, nodes):
+        reads = {draw.randint(max(0, i - 12), i - 1) for _ in range(draw.choice((1, 1, 2)))}
+        made.append(
+            GraphNode(
+                f"n{i}", "op", "add", "aten.add.Tensor", tuple(made[r].id for r in sorted(reads)), "",
+                (2, 64), "float32", 512,
+            )
+        )  # fmt: skip
+    return TorchGraph(tuple(made), architecture_hash=f"synthetic {nodes}", traced_batch=2)
+
+
+def llama(path: Path, layers: int) -> None:
+    """A LLaMA of 8B dimensions on the meta device as a .pt2, made in a process of its own."""
+    script = f"""
+import torch
+from transformers import LlamaConfig, LlamaForCausalLM
+config = LlamaConfig(hidden_size=4096, intermediate_size=14336, num_hidden_layers={layers}, num_attention_heads=32,
+    num_key_value_heads=8, vocab_size=128256, use_cache=False)
+with torch.device("meta"):
+    model = LlamaForCausalLM(config).eval()
+    ids = torch.zeros(2, 128, dtype=torch.long)
+program = torch.export.export(model, (), {{"input_ids": ids, "return_dict": False}}, strict=False)
+torch.export.save(program, {str(path)!r})
+"""
+    subprocess.run([sys.executable, "-c", script], check=True, capture_output=True, cwd=ROOT)
+
+
+@contextlib.contextmanager
+def server(command: list[str], **environment: str) -> Iterator[str]:
+    """A Streamlit server on a free port."""
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port = probe.getsockname()[1]
+    process = subprocess.Popen(
+        [sys.executable, "-m", "streamlit", "run", command[0], "--server.address", "127.0.0.1", "--server.port",
+         str(port), "--server.headless", "true", "--", *command[1:]],
+        cwd=ROOT, env=os.environ | environment, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL,
+    )  # fmt: skip
+    address = f"http://127.0.0.1:{port}"
+    try:
+        for _ in range(600):
+            with contextlib.suppress(OSError), urllib.request.urlopen(f"{address}/_stcore/health", timeout=2):
+                break
+            time.sleep(0.1)
+        yield address
+    finally:
+        process.terminate()
+        process.wait(timeout=20)
+
+
+def drawn(page: Page, but: str = "", limit_s: float = 60.0) -> str:
+    """Wait until the explorer shows a drawing, another than `but`; which one."""
+    page.wait_for_function(
+        """but => [...document.querySelectorAll('*')].some(e => {
+            const c = e.shadowRoot && e.shadowRoot.querySelector('canvas.scene');
+            return c && c.dataset.drawn && c.dataset.drawn !== but;
+        })""",
+        arg=but,
+        timeout=1000 * limit_s,
+        polling=20,
+    )
+    return str(page.locator("canvas.scene").first.get_attribute("data-drawn"))
+
+
+def explorer(page: Page, address: str, store: Store, model: TorchGraph, repeats: int) -> dict[str, float]:
+    """Seconds to a picture of all nodes, milliseconds of a redraw, seconds of a click to its answer."""
+    shown, redraws, clicks = [], [], []
+    for turn in range(repeats):
+        workspace = store.create(f"benchmark {turn}")
+        # Another hash each turn, so that nothing is drawn from a cache.
+        name = f"synthetic {turn}"
+        fresh = TorchGraph((*model.nodes[:-1], GraphNode(f"last{turn}", "op", inputs=model.nodes[-1].inputs)))
+        workspace.put("graph", name, fresh)
+        everything = sorted(Hierarchy(fresh).groups)
+        workspace.set_setting(f"explorer {name}", {"opened": everything})
+        began = time.perf_counter()
+        page.goto(f"{address}/graph?workspace={workspace.id}")
+        drawn(page, limit_s=120)
+        shown.append(time.perf_counter() - began)
+        canvas = page.locator("canvas.scene")
+        canvas.focus()
+        for _ in range(5):
+            before = canvas.get_attribute("data-look")
+            page.keyboard.press("-")
+            page.wait_for_function(
+                """before => [...document.querySelectorAll('*')].some(e => { const c = e.shadowRoot &&
+                e.shadowRoot.querySelector('canvas.scene'); return c && c.dataset.look !== before; })""",
+                arg=before,
+            )
+            redraws.append(float(canvas.get_attribute("data-took") or "nan"))
+        page.keyboard.press("f")
+        for step in range(5):
+            before_text = page.locator(".st-key-graph-details").first.inner_text()
+            began = time.perf_counter()
+            page.keyboard.press("ArrowDown" if step % 2 == 0 else "ArrowRight")
+            page.wait_for_function(
+                "before => document.querySelector('.st-key-graph-details')?.innerText !== before",
+                arg=before_text,
+                polling=20,
+            )
+            clicks.append(time.perf_counter() - began)
+            page.wait_for_timeout(300)
+    return {
+        "shown": statistics.median(shown),
+        "redraw": statistics.median(redraws),
+        "click": statistics.median(clicks),
+    }
+
+
+def graphviz(page: Page, folder: Path, model: TorchGraph) -> float:
+    """Seconds until `st.graphviz_chart` shows the same graph."""
+    dot, script = folder / "graph.dot", folder / "graphviz_app.py"
+    dot.write_text(dataflow_dot(model, 99))
+    script.write_text(GRAPHVIZ)
+    with server([str(script), str(dot)]) as address:
+        began = time.perf_counter()
+        page.goto(address)
+        page.wait_for_function(
+            "n => document.querySelectorAll('[data-testid=stGraphVizChart] g.node').length >= n",
+            arg=len(model.nodes) - 1,
+            timeout=900_000,
+            polling=100,
+        )
+        return time.perf_counter() - began
+
+
+def from_file(page: Page, address: str, path: Path, repeats: int) -> dict[str, float]:
+    """Seconds from dropping a .pt2 to its drawing, and of opening a block."""
+    shown, opened = [], []
+    for turn in range(repeats):
+        page.goto(address)
+        page.get_by_text("Or begin with a model of your own").click()
+        page.get_by_role("tab", name="A file of yours").click()
+        field = page.locator('[data-testid="stFileUploaderDropzoneInput"]')
+        # Another name each turn: a new visit, a new file.
+        named = path.with_name(f"{path.stem}{turn}.pt2")
+        named.write_bytes(path.read_bytes())
+        page.wait_for_timeout(1000)
+        began = time.perf_counter()
+        field.set_input_files(named)
+        before = drawn(page)
+        shown.append(time.perf_counter() - began)
+        canvas = page.locator("canvas.scene")
+        canvas.focus()
+        label: Any = ""
+        for _ in range(30):
+            page.keyboard.press("ArrowDown")
+            label = canvas.get_attribute("aria-label")
+            if "layers" in str(label):
+                break
+        page.wait_for_timeout(1000)
+        began = time.perf_counter()
+        page.keyboard.press("Enter")
+        drawn(page, but=before)
+        opened.append(time.perf_counter() - began)
+        page.evaluate("localStorage.clear()")
+    return {"shown": statistics.median(shown), "opened": statistics.median(opened)}
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--nodes", type=int, default=10_000)
+    parser.add_argument("--layers", type=int, default=32)
+    parser.add_argument("--repeats", type=int, default=3)
+    options = parser.parse_args()
+    with (
+        tempfile.TemporaryDirectory() as room,
+        sync_playwright() as playwright,
+    ):
+        folder = Path(room)
+        browser = playwright.chromium.launch(executable_path="/usr/bin/chromium", args=list(FLAGS))
+        model = graph(options.nodes)
+        store = Store(folder / "home")
+        with server(["app/main.py"], TORCHSPLIT_HOME=str(folder / "home")) as address:
+            page = browser.new_page(viewport={"width": 1440, "height": 1000})
+            ours = explorer(page, address, store, model, options.repeats)
+            file = folder / "llama.pt2"
+            llama(file, options.layers)
+            dropped = from_file(
+                browser.new_page(viewport={"width": 1440, "height": 1000}), address, file, options.repeats
+            )
+        theirs = graphviz(browser.new_page(), folder, model)
+        browser.close()
+    print("| what | explorer | st.graphviz_chart | ratio |")
+    print("|---|---|---|---|")
+    print(
+        f"| {options.nodes} nodes, from opening the page to all of them on screen, s | {ours['shown']:.2f} | "
+        f"{theirs:.1f} | {theirs / ours['shown']:.0f} |"
+    )
+    print(f"| a redraw of them, ms (the canvas prototype: 24) | {ours['redraw']:.1f} | n/a | n/a |")
+    print(f"| from selecting one to its details from Python, s | {ours['click']:.2f} | n/a | n/a |")
+    print(
+        f"| LLaMA 8B, {options.layers} layers, .pt2: from the drop to its first drawing, s | {dropped['shown']:.2f} "
+        "| n/a | n/a |"
+    )
+    print(f"| opening a block of it, s | {dropped['opened']:.2f} | n/a | n/a |")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
