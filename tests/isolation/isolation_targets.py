@@ -9,6 +9,7 @@ import subprocess
 import sys
 import threading
 import time
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -80,6 +81,15 @@ def lie(arguments: dict[str, Any], progress: Progress) -> None:
 def daemon(arguments: dict[str, Any], progress: Progress) -> int:
     """Answers, and leaves a process behind that holds the pipes open."""
     return subprocess.Popen(["sleep", "1000"], close_fds=False).pid
+
+
+def pieces(arguments: dict[str, Any], progress: Progress) -> Iterator[list[int]]:
+    """Parts, with progress between them; the last of them may fail."""
+    for number in range(arguments["count"]):
+        progress(number / arguments["count"], "a part")
+        yield [number] * 50_000
+    if arguments.get("fail"):
+        raise InputFault("the last part", 7, "every part is there", "Mend it.")
 
 
 def large(arguments: dict[str, Any], progress: Progress) -> list[int]:

@@ -51,6 +51,30 @@ def test_an_answer_larger_than_a_pipe_comes_whole() -> None:
     assert call("large") == list(range(300_000))
 
 
+def test_an_answer_in_parts_comes_part_by_part() -> None:
+    heard: list[Any] = []
+    outcome = run_limited(
+        "isolation_targets:pieces",
+        {"count": 4},
+        progress=lambda share, text: heard.append(share),
+        receive=lambda part: heard.append(part[0]),
+    )
+    assert outcome is None
+    assert heard == [0, 0, 0.25, 1, 0.5, 2, 0.75, 3]
+
+
+def test_a_fault_after_some_parts_is_the_fault() -> None:
+    heard: list[Any] = []
+    with pytest.raises(InputFault, match="every part is there"):
+        run_limited("isolation_targets:pieces", {"count": 2, "fail": True}, receive=heard.append)
+    assert len(heard) == 2
+
+
+def test_parts_that_nobody_asked_for_are_refused() -> None:
+    with pytest.raises(InputFault, match="the model"):
+        call("pieces", count=1)
+
+
 def test_secrets_of_the_environment_stay_here(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("MY_SECRET_TOKEN", "hush")
     seen = call("environment")
