@@ -67,6 +67,7 @@ class Hierarchy:
             operation_name(node) if node.kind == "op" else node.kind for node in shown
         )
         self.groups: dict[str, Group] = {}
+        self._is_op = [node.kind == "op" for node in shown]
         self._facts = [hash((node.target, node.shape, node.dtype)) for node in shown]
         tree = _Module("")
         for i, node in enumerate(shown):
@@ -133,11 +134,11 @@ class Hierarchy:
                 close_run()
                 inside.append(self._add_module(part, identity))
                 parts.append(inside[-1].id)
-            elif self.operations[part] in ("input", "output"):
+            elif self._is_op[part]:
+                loose.append(part)
+            else:
                 close_run()
                 parts.append(part)
-            else:
-                loose.append(part)
         close_run()
         own = [self._facts[part] for part in parts if isinstance(part, int)]
         below = [
@@ -150,7 +151,7 @@ class Hierarchy:
             module.path,
             parent,
             tuple(parts),
-            sum(self._is_op(part) for part in parts if isinstance(part, int)) + sum(g.count for g in inside),
+            sum(self._is_op[part] for part in parts if isinstance(part, int)) + sum(g.count for g in inside),
             hash((tuple(own), tuple(below))),
         )
         self.groups[identity] = group
@@ -166,7 +167,8 @@ class Hierarchy:
         return [self._run(loose[at : at + size], path, parent) for at in range(0, len(loose), size)]
 
     def _run(self, loose: list[int], path: str, parent: str) -> Group:
-        identity = f"run:{path}:{self.nodes[loose[0]]}:{len(loose)}"
+        # A node starts one run of a length; its module's path would let two ids spell the same.
+        identity = f"run:{self.nodes[loose[0]]}:{len(loose)}"
         parts: tuple[Part, ...] = tuple(loose)
         if len(loose) > WIDEST:
             parts = tuple(run.id for run in self._add_runs(loose, path, identity))
@@ -174,9 +176,6 @@ class Hierarchy:
         group = Group(identity, "run", path, parent, parts, len(loose), shape)
         self.groups[identity] = group
         return group
-
-    def _is_op(self, part: int) -> bool:
-        return self.operations[part] not in ("input", "output")
 
 
 class _Module:
@@ -190,8 +189,11 @@ class _Module:
         self.children: dict[str, _Module] = {}
 
     def at(self, path: str) -> list[int | _Module]:
-        """The parts of the module at a path, made where it is new."""
+        """The parts of the module at a path, made where it is new. Empty names are passed over."""
         module = self
+        if ".." in f".{path}.":
+            # An empty name at the front would be called like the whole model.
+            path = ".".join(filter(None, path.split(".")))
         if path:
             for name in path.split(".", DEEPEST - 1):
                 below = module.children.get(name)

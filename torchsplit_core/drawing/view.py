@@ -76,7 +76,7 @@ def first_view(hierarchy: Hierarchy) -> frozenset[str]:
         )
         if largest is None or largest.count < DOMINANT * current.count:
             return frozenset(opened)
-        current = _chain(hierarchy, largest)[-1]
+        current = _innermost(hierarchy, largest)
         inside = _folded(hierarchy, current, frozenset(opened), frozenset())
         # A list of equal blocks says as much closed: "layers × 32".
         if items + len(inside) > FIRST_LOOK or len(inside) == 1:
@@ -91,11 +91,10 @@ def reveal(hierarchy: Hierarchy, node: str) -> frozenset[str]:
 
 def opening(hierarchy: Hierarchy, item: Item) -> frozenset[str]:
     """The groups to open for an item: of a fold, or of a list of equal blocks, the first block too."""
-    if item.kind == "fold":
-        return frozenset(item.groups[:1])
-    group = hierarchy.groups[item.id]
-    first = next((part for part in group.parts if isinstance(part, str)), None)
-    return frozenset({item.id, first} if item.repeats > 1 and first else {item.id})
+    wanted = item.groups[:1] if item.kind == "fold" else (item.id,)
+    if item.kind != "fold" and item.repeats > 1:
+        wanted += tuple(part for part in hierarchy.groups[item.id].parts if isinstance(part, str))[:1]
+    return frozenset(_innermost(hierarchy, hierarchy.groups[name]).id for name in wanted)
 
 
 class _Builder:
@@ -123,11 +122,14 @@ class _Builder:
     def group(self, group: Group, around: Group, parent: int) -> None:
         """A closed group, an open one with its parts, or the one operation of a module as itself."""
         hierarchy = self.hierarchy
-        inner = _chain(hierarchy, group)[-1]
+        inner = _innermost(hierarchy, group)
         label = f"{inner.count} operations" if inner.kind == "run" else _below(around.path, inner.path)
         if len(inner.parts) == 1 and isinstance(inner.parts[0], int):
             node = inner.parts[0]
             name = hierarchy.nodes[node]
+            if inner.kind == "run":
+                self.add(self.leaf(node, parent))
+                return
             self.add(Item(f"node:{name}", "op", label, hierarchy.operations[node], parent, nodes=(node,)))
         elif inner.id in self.opened:
             self.items.append(
@@ -178,7 +180,7 @@ def _folded(
         block = (
             isinstance(part, str)
             and group.id not in unfolded
-            and part not in opened
+            and _innermost(hierarchy, hierarchy.groups[part]).id not in opened
             and _last(hierarchy.groups[part].path).isdecimal()
             and hierarchy.groups[part].kind == "module"
         )
@@ -195,12 +197,11 @@ def _folded(
     return found
 
 
-def _chain(hierarchy: Hierarchy, group: Group) -> list[Group]:
-    """The group and those below it that are all it holds: drawn as one box."""
-    chain = [group]
-    while len(chain[-1].parts) == 1 and isinstance(chain[-1].parts[0], str):
-        chain.append(hierarchy.groups[chain[-1].parts[0]])
-    return chain
+def _innermost(hierarchy: Hierarchy, group: Group) -> Group:
+    """The group, or what is all it holds: both are drawn as one box, open where the innermost is."""
+    while len(group.parts) == 1 and isinstance(group.parts[0], str):
+        group = hierarchy.groups[group.parts[0]]
+    return group
 
 
 def _below(outer: str, path: str) -> str:
