@@ -168,7 +168,7 @@ def _actions(workspace: Workspace, entries: list[ModelEntry]) -> None:
 def _work(workspace: Workspace, source: str) -> None:
     """Trace and profile buttons for one model; an upload is executed only with the box ticked."""
     parameters: dict[str, object] = {"source": source}
-    away = None
+    away, file, trust = None, "", False
     if not source.startswith("sample:"):
         upload = upload_view.upload_of(workspace, source)
         away = "Its file is not in this workspace." if upload is None else None
@@ -178,17 +178,15 @@ def _work(workspace: Workspace, source: str) -> None:
             help=execution.TRUST_TEXT,
             key=f"trust-{source}",
         )
-        parameters |= {"upload": upload, "trust": trust and not execution.refused()}
-    if st.button("Trace", disabled=away is not None, help=away):
-        jobs.start(workspace, f"Trace {source}", TRACE_JOB, parameters)
-        st.rerun()
-    if st.button(
-        "Profile",
-        disabled=away is not None,
-        help=away or "A .pt2 that is not trusted is estimated, not measured.",
-    ):
-        jobs.start(workspace, f"Profile {source}", PROFILE_JOB, parameters)
-        st.rerun()
+        file, trust = upload or "", trust and not execution.refused()
+        parameters |= {"upload": upload, "trust": trust}
+    help_text = away or "A .pt2 that is not trusted is estimated, not measured."
+    with frame.telling():
+        for verb, job, hint in (("Trace", TRACE_JOB, away), ("Profile", PROFILE_JOB, help_text)):
+            if st.button(verb, disabled=away is not None, help=hint):
+                upload_view.refuse_untrusted(file, trust)
+                jobs.start(workspace, f"{verb} {source}", job, parameters)
+                st.rerun()
 
 
 def _bring_in(workspace: Workspace) -> None:

@@ -94,13 +94,7 @@ def start(
     trust = trust and not execution.refused()
     if not data:
         raise InputFault("upload", file, "the file is not empty", "Choose another file.")
-    if python and not trust:
-        raise InputFault(
-            "upload",
-            file,
-            "a .py file is executed only when it is trusted",
-            "Tick the box, or upload a .pt2.",
-        )
+    refuse_untrusted(file, trust)
     if python and not re.fullmatch(r"[A-Za-z_]\w*", entry):
         raise InputFault(
             "SplitClient", entry, "it is the name of a class or function in the file", "Enter its name."
@@ -120,6 +114,17 @@ def start(
     parameters = {"source": source, "upload": file, "trust": trust, "trace_again": True}
     verb = "Trace" if job == TRACE_JOB else "Profile"
     st.session_state[_AWAITED] = (jobs.start(workspace, f"{verb} {source}", job, parameters), source)
+
+
+def refuse_untrusted(file: str, trust: bool) -> None:
+    """Raises InputFault for a Python file that is not trusted: to trace it is to execute it."""
+    if file.endswith(".py") and not trust:
+        raise InputFault(
+            "upload",
+            file,
+            "a .py file is executed only when it is trusted",
+            "Tick the box, or upload a .pt2.",
+        )
 
 
 def upload_of(workspace: Workspace, source: str) -> str | None:

@@ -78,14 +78,22 @@ def test_a_dropped_pt2_is_stored_read_and_shown_without_a_button(
     assert not opened.error
 
 
-def test_a_file_lying_there_is_taken_once(
-    page: Open, workspace: Workspace, pt2: bytes, started: list[tuple[str, dict[str, Any]]]
+def test_a_file_lying_there_is_taken_once_and_shown_when_its_job_ends(
+    page: Open,
+    workspace: Workspace,
+    pt2: bytes,
+    started: list[tuple[str, dict[str, Any]]],
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     opened = drop(page("models", workspace), "chain.pt2", pt2)
     opened.run()
     opened.run()
     parameters = {"source": "chain.pt2", "upload": "chain.pt2", "trust": False, "trace_again": True}
     assert started == [("trace_job", parameters)]
+    assert "graph-model" not in opened.session_state
+    monkeypatch.setattr(upload_view, "_state", lambda workspace, job: "done")
+    opened.run()
+    assert opened.session_state["graph-model"] == "chain.pt2"
 
 
 def test_the_same_file_dropped_again_is_shown_and_starts_nothing(
@@ -163,6 +171,19 @@ def test_an_upload_is_estimated_or_with_trust_measured(
         ("profile_job", {"source": "chain.pt2", "upload": "chain.pt2", "trust": trust})
         for trust in (False, True)
     ]
+
+
+def test_an_uploaded_python_file_is_executed_again_only_with_trust(
+    page: Open, workspace: Workspace, started: list[tuple[str, dict[str, Any]]]
+) -> None:
+    workspace.put_bytes("upload", "net.py", CLIENT)
+    workspace.put("graph", "net.py:Net", graph())
+    opened = page("models", workspace)
+    next(button for button in opened.button if button.label == "Trace").click().run()
+    assert len(errors(opened)) == 1 and "trusted" in errors(opened)[0] and not started
+    opened.checkbox(key="trust-net.py:Net").check().run()
+    next(button for button in opened.button if button.label == "Trace").click().run()
+    assert [found["trust"] for _, found in started] == [True]
 
 
 def test_a_job_keeps_the_name_of_the_file_but_never_its_path(workspace: Workspace, pt2: bytes) -> None:
