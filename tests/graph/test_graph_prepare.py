@@ -84,6 +84,16 @@ def test_symbolic_sizes_do_not_keep_a_view_apart():
     assert "n" in prepared.sideband and region_tree(prepared).cut_points == ("a",)
 
 
+def test_a_view_stays_apart_from_an_input_that_its_sizes_come_from():
+    graph = TorchGraph((
+        leaf("x"), leaf("w", "parameter"), op("n", "x", target="aten.sum.default"),
+        op("picked", "x", "w", target="getitem"), op("v", "picked", "n", target="aten.view.default"),
+        GraphNode("output", "output", inputs=("v",)),
+    ))  # fmt: skip
+    prepared = prepare(graph)
+    assert prepared.unit_of["picked"] == "x" and prepared.unit_of["v"] == "v"
+
+
 def test_a_higher_order_operation_is_one_unit_with_its_weights():
     graph = TorchGraph((
         leaf("x"), leaf("p"), leaf("w", "parameter", 70), op("choose", "p", "w", "x", target="cond", size=0),

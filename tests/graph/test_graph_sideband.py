@@ -50,7 +50,8 @@ def traced(seed, make):
         inputs = [source for source, target in edges if target == name]
         inputs += [extra for extra, share in (("w", 0.12), ("c", 0.1)) if rng.random() < share]
         size = rng.choice((10, 100, 1000))
-        nodes.append(op(name, *inputs, size=size) if inputs else leaf(name, "input", size))
+        target = rng.choice(("aten.relu.default", "aten.add.Tensor", "aten.view.default", "getitem"))
+        nodes.append(op(name, *inputs, target=target, size=size) if inputs else leaf(name, "input", size))
     return TorchGraph(tuple(nodes))
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from functools import lru_cache
 
 from torchsplit_core.values import GraphNode
 
@@ -26,15 +27,19 @@ _OVERLOAD = re.compile(r"(?:^|[.:])aten(?:\.|::)(\w+)")
 
 def operation_name(node: GraphNode) -> str:
     """The bare name of the operation: `view` for aten.view.default, `getitem` for operator.getitem."""
-    for text in (node.target, node.op):
+    return _bare_name(node.target, node.op)
+
+
+@lru_cache(maxsize=4096)  # a model has few operations and many nodes of each
+def _bare_name(target: str, op: str) -> str:
+    for text in (target, op):
         found = _OVERLOAD.search(text)
         if found:
             return found.group(1)
-    for text in (node.target, node.op):
+    for text in (target, op):
         if "getitem" in text:
             return "getitem"
-    text = node.target or node.op
-    return text.rsplit(".", 1)[-1]
+    return (target or op).rsplit(".", 1)[-1]
 
 
 def is_alias(node: GraphNode) -> bool:

@@ -111,7 +111,7 @@ def fuse_aliases(graph: TorchGraph, flow: list[str], home: dict[str, str]) -> di
 
     That is so when its other inputs are of the same unit, or are determined without the
     producer: constants, and values that inputs alone determine (symbolic sizes) while the
-    producer's value is not such a one.
+    first value of the unit, and so every value of it, is not such a one.
     """
     home = dict(home)
     plain = _without_parameters(graph, flow)
@@ -128,7 +128,7 @@ def fuse_aliases(graph: TorchGraph, flow: list[str], home: dict[str, str]) -> di
             continue
         # what the joined constants read is determined by weights alone and can close no cycle
         others = [i for i in node.inputs[1:] if i in home and home[i] not in (producer, name)]
-        if all(i in plain and node.inputs[0] not in plain for i in others):
+        if all(i in plain and producer not in plain for i in others):
             home[name] = producer
             for joined in constants_of.pop(name, ()):
                 home[joined] = producer
@@ -155,22 +155,25 @@ def _units(
     """Units in the topological order of the graph between them, and their edges."""
     nodes = graph.by_id
     members: dict[str, list[str]] = {}
-    read: dict[tuple[str, str], None] = {}  # (value, reading unit)
+    weights_of: dict[str, dict[str, None]] = {}
+    read: dict[tuple[str, str], str] = {}  # (value, reading unit): unit that computes it
     exported = {name for node in graph.nodes if node.kind == "output" for name in node.inputs}
     for name in flow:
         unit = home[name]
         members.setdefault(unit, []).append(name)
-        for source in nodes[name].inputs:
-            if home.get(source, unit) != unit:
-                read[source, unit] = None
-                exported.add(source)
-    edges = tuple(ValueEdge(value, home[value], unit) for value, unit in read)
+        for value in nodes[name].inputs:
+            source = home.get(value)
+            if source is None:
+                if nodes[value].kind in WEIGHT_KINDS:
+                    weights_of.setdefault(unit, {})[value] = None
+            elif source != unit:
+                read[value, unit] = source
+                exported.add(value)
+    edges = tuple(ValueEdge(value, source, unit) for (value, unit), source in read.items())
     units: list[Unit] = []
     for root in _unit_order(list(members), edges):
         found = members[root]
-        weights = tuple(
-            dict.fromkeys(i for name in found for i in nodes[name].inputs if nodes[i].kind in WEIGHT_KINDS)
-        )
+        weights = tuple(weights_of.get(root, ()))
         kind: Literal["input", "op", "constant"] = "op"
         if nodes[root].kind == "input":
             kind = "input"
