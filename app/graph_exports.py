@@ -7,6 +7,8 @@ import streamlit as st
 from app import graph_analysis, graph_state
 from app.explorer_overlays import svg_fills
 from app.graph_model import GraphModel
+from torchsplit_core.drawing.dot import scene_dot
+from torchsplit_core.drawing.scene import Scene
 from torchsplit_core.drawing.svg import svg
 from torchsplit_core.graph.dot import dataflow_dot, dominance_dot, regions_dot
 from torchsplit_core.storage import Workspace
@@ -17,22 +19,30 @@ def show(workspace: Workspace, model: GraphModel) -> None:
     file = model.name.replace("/", "-")
     dark = st.context.theme.type == "dark"
 
-    def drawing() -> str:
-        look = graph_state.look(workspace, model.name, model.hierarchy)
-        scene = graph_analysis.scene(model.sha256, look.opened, look.unfolded, model.hierarchy)
-        return svg(scene, dark=dark, fills=svg_fills(model.hierarchy, scene.view), title=model.name)
+    look = graph_state.look(workspace, model.name, model.hierarchy)
 
-    st.write("The drawing shows what is open in the explorer, with shares of the time where profiled.")
+    def scene() -> Scene:
+        return graph_analysis.scene(model.sha256, look.opened, look.unfolded, model.hierarchy)
+
+    def drawing() -> str:
+        fills = svg_fills(model.hierarchy, scene().view)
+        return svg(scene(), dark=dark, fills=fills, title=model.name)
+
+    st.write("What is open in the explorer, with shares of the time where profiled:")
     with st.container(horizontal=True):
         st.download_button("Drawing (SVG)", drawing, f"{file}.svg", "image/svg+xml", on_click="ignore")
+        st.download_button(
+            "Drawing (DOT)", lambda: scene_dot(model.hierarchy, scene()), f"{file}.drawing.dot",
+            "text/vnd.graphviz", on_click="ignore",
+        )  # fmt: skip
+    st.write("The whole model:")
+    with st.container(horizontal=True):
         st.download_button(
             "Graph (JSON)", workspace.get_bytes("graph", model.name), f"{file}.graph.json", "application/json",
             on_click="ignore",
         )  # fmt: skip
-    st.write("For Graphviz, of the whole model:")
-    with st.container(horizontal=True):
         for label, name, make in (
-            ("Dataflow (DOT)", "dataflow", lambda: dataflow_dot(model.hierarchy.graph, 99)),
+            ("Dataflow (DOT)", "dataflow", lambda: dataflow_dot(model.graph)),
             ("Dominators (DOT)", "dominators", lambda: dominance_dot(model.analysis.dominance)),
             ("Post-dominators (DOT)", "post-dominators", lambda: dominance_dot(model.analysis.dominance, post=True)),
             ("Regions (DOT)", "regions", lambda: regions_dot(model.analysis.regions)),

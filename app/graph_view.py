@@ -34,7 +34,6 @@ from torchsplit_core.drawing.scene import Scene
 from torchsplit_core.drawing.view import Item
 from torchsplit_core.storage import Workspace
 
-
 TAB = "graph-tab"
 """The key of the page's tabs."""
 
@@ -193,7 +192,7 @@ def _tables(workspace: Workspace, model: GraphModel) -> None:
         st.dataframe(
             graph_tables.regions_table(model.graph, model.analysis), hide_index=True, placeholder="n/a", height=560,
             alt="Regions with one value in and one value out",
-            column_config={"time %": st.column_config.NumberColumn(format="%.2f")},
+            column_config={"time %": st.column_config.NumberColumn(format="%.3g")},
         )  # fmt: skip
         return
     pattern = st.text_input(
@@ -216,7 +215,7 @@ def _tables(workspace: Workspace, model: GraphModel) -> None:
             graph_tables.nodes_table(model.graph, model.analysis, found), hide_index=True,
             placeholder="n/a", height=560, alt="Nodes of the graph", key="node-table",
             on_select="rerun", selection_mode="single-row",
-            column_config={"time %": st.column_config.NumberColumn(format="%.3f")},
+            column_config={"time %": st.column_config.NumberColumn(format="%.3g")},
         )  # fmt: skip
         rows = chosen["selection"]["rows"]
         if rows and rows[0] < len(found):

@@ -159,7 +159,7 @@ def explorer(page: Page, address: str, store: Store, model: TorchGraph, repeats:
 def graphviz(page: Page, folder: Path, model: TorchGraph) -> float:
     """Seconds until `st.graphviz_chart` shows the same graph."""
     dot, script = folder / "graph.dot", folder / "graphviz_app.py"
-    dot.write_text(dataflow_dot(model, 99))
+    dot.write_text(dataflow_dot(model))
     script.write_text(GRAPHVIZ)
     with server([str(script), str(dot)]) as address:
         began = time.perf_counter()

@@ -9,7 +9,6 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 from torchsplit_core.graph.annotate import annotate_with_profiling_data
-from torchsplit_core.graph.modules import CollapsedGraph, CollapsedNode, collapse
 from torchsplit_core.graph.prepare import PreparedGraph, Unit, ValueEdge, prepare
 from torchsplit_core.graph.torch_graph import TorchGraph
 
@@ -20,8 +19,6 @@ if TYPE_CHECKING:
 __all__ = [
     "ENTRY",
     "EXIT",
-    "CollapsedGraph",
-    "CollapsedNode",
     "DominanceInformation",
     "PreparedGraph",
     "Region",
@@ -30,7 +27,6 @@ __all__ = [
     "Unit",
     "ValueEdge",
     "annotate_with_profiling_data",
-    "collapse",
     "immediate_dominators",
     "prepare",
     "region_tree",

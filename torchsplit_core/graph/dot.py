@@ -6,16 +6,15 @@ model can end a string or add an attribute.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-
 import pydot
 
 from torchsplit_core.graph.dominance import ENTRY, EXIT, DominanceInformation
-from torchsplit_core.graph.modules import collapse
+from torchsplit_core.graph.operations import operation_name
+from torchsplit_core.graph.prepare import WEIGHT_KINDS
 from torchsplit_core.graph.regions import RegionTree
 from torchsplit_core.graph.torch_graph import TorchGraph
 
-_SHAPES = {"input": "ellipse", "output": "ellipse", "module": "box3d"}
+SHAPES = {"input": "ellipse", "output": "ellipse"}
 
 
 def quote(text: str) -> str:
@@ -24,50 +23,36 @@ def quote(text: str) -> str:
     return f'"{escaped}"'
 
 
-def dataflow_dot(graph: TorchGraph, depth: int = 2, expanded: frozenset[str] = frozenset()) -> str:
-    """The dataflow collapsed to a module depth (see `collapse`), with shares of time where profiled."""
-    drawn = collapse(graph, depth, expanded)
+def dataflow_dot(graph: TorchGraph) -> str:
+    """Every input, operation and output, with its share of the time where profiled; weights are left out."""
     dot = pydot.Dot("dataflow", graph_type="digraph", rankdir="TB")
-    index = {node.id: f"n{i}" for i, node in enumerate(drawn.nodes)}
-    for node in drawn.nodes:
-        label = node.label
-        if node.count > 1:
-            label += f"\n{node.count} operations"
-        if node.time_share is not None:
-            share = 100 * node.time_share
-            # A rounded zero would say that it costs nothing.
-            label += "\n< 0.1 % of the time" if 0 < share < 0.1 else f"\n{share:.1f} % of the time"
-        dot.add_node(pydot.Node(index[node.id], label=quote(label), shape=_SHAPES.get(node.kind, "box")))
-    sizes = {node.id: node.output_bytes for node in drawn.nodes}
-    for source, target in drawn.edges:
-        dot.add_edge(pydot.Edge(index[source], index[target], label=quote(_bytes(sizes[source]))))
+    shown = [node for node in graph.nodes if node.kind not in WEIGHT_KINDS]
+    index = {node.id: f"n{i}" for i, node in enumerate(shown)}
+    for node in shown:
+        label = operation_name(node) if node.kind == "op" else node.id
+        cost = graph.metadata.get(node.id)
+        if cost is not None:
+            label += f"\n{share_text(cost.time_share)}"
+        dot.add_node(pydot.Node(index[node.id], label=quote(label), shape=SHAPES.get(node.kind, "box")))
+    sizes = {node.id: bytes_text(node.output_bytes) for node in shown}
+    for node in shown:
+        for source in dict.fromkeys(node.inputs):
+            if source in index:
+                dot.add_edge(pydot.Edge(index[source], index[node.id], label=quote(sizes[source])))
     return str(dot.to_string())
 
 
-def below(tree: Mapping[str, tuple[str, ...]], root: str) -> tuple[str, ...]:
-    """The root and everything under it, breadth first."""
-    order = [root]
-    for name in order:
-        order.extend(tree.get(name, ()))
-    return tuple(order)
-
-
-def dominance_dot(
-    dominance: DominanceInformation, post: bool = False, *, root: str | None = None, most: int | None = None
-) -> str:
-    """The dominator tree below `root` (ENTRY), or the post-dominator tree (EXIT); at most `most` values of it."""
-    tree: Mapping[str, tuple[str, ...]] = dominance.post_dominator_tree if post else dominance.dominator_tree
+def dominance_dot(dominance: DominanceInformation, post: bool = False) -> str:
+    """The dominator tree below ENTRY, or the post-dominator tree below EXIT."""
+    tree = dominance.post_dominator_tree if post else dominance.dominator_tree
     dot = pydot.Dot("post_dominators" if post else "dominators", graph_type="digraph")
-    drawn = below(tree, root or (EXIT if post else ENTRY))[:most]
-    index = {name: f"n{i}" for i, name in enumerate(drawn)}
-    for name in drawn:
-        dot.add_node(
-            pydot.Node(index[name], label=quote(name), shape="diamond" if name in (ENTRY, EXIT) else "box")
-        )
-    for name in drawn:
+    index = {name: f"n{i}" for i, name in enumerate((ENTRY, *dominance.ids, EXIT))}
+    for name, key in index.items():
+        shape = "diamond" if name in (ENTRY, EXIT) else "box"
+        dot.add_node(pydot.Node(key, label=quote(name), shape=shape))
+    for name, key in index.items():
         for child in tree.get(name, ()):
-            if child in index:
-                dot.add_edge(pydot.Edge(index[name], index[child]))
+            dot.add_edge(pydot.Edge(key, index[child]))
     return str(dot.to_string())
 
 
@@ -97,7 +82,13 @@ def regions_dot(tree: RegionTree) -> str:
     return str(dot.to_string())
 
 
-def _bytes(count: int) -> str:
+def share_text(share: float) -> str:
+    """A share of the time; a rounded zero would say that it costs nothing."""
+    return "< 0.1 % of the time" if 0 < share < 0.001 else f"{100 * share:.1f} % of the time"
+
+
+def bytes_text(count: int) -> str:
+    """Bytes in binary units."""
     if count < 1024:
         return f"{count} B"
     return f"{count / 1024:.1f} KiB" if count < 1024**2 else f"{count / 1024**2:.1f} MiB"
