@@ -56,7 +56,12 @@ def scene_data(scene: Scene) -> dict[str, Any]:
             "box": [value for box in scene.boxes for value in _pixels(box)],
         },
         "lines": [
-            [line.source, line.arrow, list(line.targets), [int(v + 0.5) for point in line.points for v in point]]
+            [
+                line.source,
+                line.arrow,
+                list(line.targets),
+                [int(v + 0.5) for point in line.points for v in point],
+            ]
             for line in scene.lines
         ],
         "stubs": [[stub.source, stub.reader, *_pixels(stub.box)] for stub in scene.stubs],
