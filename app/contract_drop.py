@@ -32,7 +32,11 @@ def drop(workspace: Workspace, file: str, data: bytes) -> Artifact:
         )  # fmt: skip
     if isinstance(value, PlanRequest):
         validate(value)
-    name = _name(workspace, kind, value, PurePath(file).name.partition(".")[0] or "imported")
+    stem = PurePath(file).name.partition(".")[0] or "imported"
+    name = _name(workspace, kind, value, stem)
+    if kind == "profile" and name in names(workspace, kind) and read(workspace, kind, name) != value:
+        # A second profile of one model stands beside the first, to be compared with it.
+        name = f"{name} ({stem[:60]})"
     artifact = workspace.put_bytes(kind, name, data)
     if kind in ("plan_request", "plan"):
         scenario.choose(workspace, name)

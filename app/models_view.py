@@ -120,13 +120,14 @@ def _earlier(workspace: Workspace) -> None:
 
 
 def entries_of(workspace: Workspace) -> list[ModelEntry]:
-    """The workspace's models: everything traced or profiled, by source."""
-    graphs, profiles = names(workspace, "graph"), names(workspace, "profile")
+    """The workspace's models: everything traced or profiled, by source; a second profile of one is no model."""
+    graphs = names(workspace, "graph")
+    profiles = {name: read(workspace, "profile", name) for name in names(workspace, "profile")}
+    own = {name for name, found in profiles.items() if found.source == name or found.source not in profiles}
     entries = []
-    for source in sorted({*graphs, *profiles}):
+    for source in sorted({*graphs, *own}):
         graph = read(workspace, "graph", source) if source in graphs else None
-        profile = read(workspace, "profile", source) if source in profiles else None
-        entries.append(ModelEntry(source, len(graph.nodes) if graph else None, profile))
+        entries.append(ModelEntry(source, len(graph.nodes) if graph else None, profiles.get(source)))
     return entries
 
 

@@ -108,8 +108,9 @@ def plan_again(workspace: Workspace, name: str, request: PlanRequest, *, then: s
 
 
 def stored_profiles(workspace: Workspace) -> list[Any]:
-    """Every profile of the workspace, newest first."""
-    return [read(workspace, "profile", found) for found in names(workspace, "profile")]
+    """Every profile of the workspace: a model's own first, then others of it, newest first."""
+    found = {name: read(workspace, "profile", name) for name in names(workspace, "profile")}
+    return sorted(found.values(), key=lambda profile: found.get(profile.source) is not profile)
 
 
 def _models(workspace: Workspace, request: PlanRequest, mark: str) -> tuple[Any, list[str], dict[str, Any]]:

@@ -13,6 +13,8 @@ from streamlit.testing.v1 import AppTest
 
 from app import contract_drop, execution, numbers, plan_summary, request_edit, scenario, upload_view
 from app.job_panel import REFRESH_S
+from app.models_view import entries_of
+from app.plan_editor import stored_profiles
 from torchsplit_core import jobs
 from torchsplit_core.files import write_text
 from torchsplit_core.hardware import gpu_type
@@ -126,6 +128,19 @@ def test_every_kind_of_contract_file_can_be_dropped(workspace: Workspace) -> Non
     assert workspace.get("profile", SOURCE) == profile()
     assert scenario.name(workspace) == "winter"
     assert workspace.get("plan", "winter") == plan()
+
+
+def test_a_second_profile_of_a_model_stands_beside_the_first(workspace: Workspace) -> None:
+    first = profile()
+    second = replace(first, environment={"device": "another"})
+    contract_drop.drop(workspace, "a.json", write_text(first).encode())
+    contract_drop.drop(workspace, "a.json", write_text(first).encode())
+    contract_drop.drop(workspace, "winter.json", write_text(second).encode())
+    assert workspace.get("profile", SOURCE) == first
+    assert workspace.get("profile", f"{SOURCE} (winter)") == second
+    assert len(workspace.artifacts("profile")) == 2
+    assert [entry.profile for entry in entries_of(workspace)] == [first]
+    assert stored_profiles(workspace)[0] == first
 
 
 @pytest.mark.parametrize(
