@@ -94,6 +94,16 @@ def test_a_view_stays_apart_from_an_input_that_its_sizes_come_from():
     assert prepared.unit_of["picked"] == "x" and prepared.unit_of["v"] == "v"
 
 
+def test_a_view_of_a_constant_stays_apart_when_constants_that_joined_it_read_that_one():
+    graph = TorchGraph((
+        leaf("x"), leaf("c", "buffer"), op("table", "c"), op("turned", "table"), op("size", "turned"),
+        op("v", "table", "size", target="aten.view.default"), op("y", "x", "v"), op("z", "y", "v", "turned"),
+        GraphNode("output", "output", inputs=("z",)),
+    ))  # fmt: skip
+    prepared = prepare(graph)
+    assert prepared.unit_of["size"] == "v" != prepared.unit_of["table"]
+
+
 def test_a_higher_order_operation_is_one_unit_with_its_weights():
     graph = TorchGraph((
         leaf("x"), leaf("p"), leaf("w", "parameter", 70), op("choose", "p", "w", "x", target="cond", size=0),

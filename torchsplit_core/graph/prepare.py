@@ -48,7 +48,7 @@ def prepare(graph: TorchGraph) -> PreparedGraph:
     live = live_nodes(graph)
     flow = [name for name in order if name in live and graph.by_id[name].kind in ("input", "op")]
     constant = constant_nodes(graph, flow)
-    home = fuse_aliases(graph, flow, join_constants(graph, flow, constant))
+    home = fuse_aliases(graph, flow, constant, join_constants(graph, flow, constant))
     units, edges = _units(graph, flow, home, constant)
     position = {name: i for i, name in enumerate(order)}
     results = {
@@ -106,7 +106,9 @@ def join_constants(graph: TorchGraph, flow: list[str], constant: frozenset[str])
     return home
 
 
-def fuse_aliases(graph: TorchGraph, flow: list[str], home: dict[str, str]) -> dict[str, str]:
+def fuse_aliases(
+    graph: TorchGraph, flow: list[str], constant: frozenset[str], home: dict[str, str]
+) -> dict[str, str]:
     """Lets a getitem or view join the unit of its first input, when no other input could close a cycle.
 
     That is so when its other inputs are of the same unit, or are determined without the
@@ -126,7 +128,9 @@ def fuse_aliases(graph: TorchGraph, flow: list[str], home: dict[str, str]) -> di
         producer = home[node.inputs[0]]
         if producer == name:  # a view of a folded constant that joined it: it is the reader
             continue
-        # what the joined constants read is determined by weights alone and can close no cycle
+        if producer in constant and name in constants_of:  # what joined it may read the producer
+            continue
+        # what constants read is determined by weights alone: behind no other producer do they close a cycle
         others = [i for i in node.inputs[1:] if i in home and home[i] not in (producer, name)]
         if all(i in plain and producer not in plain for i in others):
             home[name] = producer
