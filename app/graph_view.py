@@ -36,6 +36,12 @@ from torchsplit_core.storage import Workspace
 
 TAB = "graph-tab"
 """The key of the page's tabs."""
+ROUTES = {
+    "read": ("read from the file, nothing executed", "gray"),
+    "strict": ("traced strictly", "gray"),
+    "draft": ("draft export: good under the assumptions below", "yellow"),
+}
+"""What is worth saying of how a graph was made, and the colour of its badge."""
 
 
 def show(workspace: Workspace) -> None:
@@ -55,8 +61,9 @@ def show(workspace: Workspace) -> None:
             width="content",
         )
         st.badge(model.basis_text, color=model.basis_colour)
-        if model.graph.route:
-            st.badge(f"traced: {model.graph.route}", color="gray")
+        if model.graph.route in ROUTES:
+            text, colour = ROUTES[model.graph.route]
+            st.badge(text, color=colour)
     for note in model.graph.notes:
         st.caption(plain(note))
     graph_state.refocus(workspace, name, model.hierarchy)

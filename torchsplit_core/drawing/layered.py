@@ -29,7 +29,8 @@ class Level:
     """Top left corners of the boxes, the size of it all, and a route for each pair joined.
 
     A route runs from the middle of the source's lower edge to the middle of the target's upper
-    edge (for a line upwards from the upper to the lower one).
+    edge (for a line upwards from the upper to the lower one), with two points in every row it
+    touches: at the edge of the box and of its row, or where it enters and leaves the row.
     """
 
     corners: tuple[Point, ...]
@@ -184,21 +185,17 @@ class _Part:
         points: list[Point] = []
         for place, box in enumerate(chain):
             x, row = self.x[box], self.row_of[box]
-            near, far = (self.tops[row], self.bottoms[row]) if down else (self.bottoms[row], self.tops[row])
-            spare = (self.bottoms[row] - self.tops[row] - self.sizes[box][1]) / 2 if box >= 0 else 0.0
-            if place:
-                points.append((x, near))
-            if box >= 0 and spare > 0:
-                edge = (
-                    (far - spare if down else far + spare)
-                    if not place
-                    else (near + spare if down else near - spare)
-                )
-                points.append((x, edge))
-            if place < len(chain) - 1:
-                if points and points[-1] == (x, far):
-                    continue
-                points.append((x, far))
+            near, far = self.tops[row], self.bottoms[row]
+            # A box stands in the middle of its row.
+            spare = (far - near - self.sizes[box][1]) / 2 if box >= 0 else 0.0
+            if not down:
+                near, far, spare = far, near, -spare
+            if place == 0:
+                points += [(x, far - spare), (x, far)]
+            elif box < 0:
+                points += [(x, near), (x, far)]
+            else:
+                points += [(x, near), (x, near + spare)]
         return points
 
     def _settle(self, row: list[int], pulls: Sequence[dict[int, list[tuple[int, float]]]]) -> None:

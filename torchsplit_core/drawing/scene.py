@@ -237,7 +237,7 @@ class _Drawing:
             if port not in level.place:
                 continue
             targets = tuple(target for found in readers.values() for target in found)
-            entry = level.routes[TOP, port][1:]
+            entry = level.routes[TOP, port][2:]
             edge = self._frame_top(owner)
             self._line(source, targets, ((entry[0][0], edge), *entry), arrow=False)
             for reader, found in readers.items():
@@ -250,7 +250,7 @@ class _Drawing:
             self._line_to(level, stub[1], stub, stub[2], [stub[2]])
         for source, (child, found) in level.exits.items():
             points = level.routes[("item", child, 0), ("out", source, 0)]
-            leaving = level.routes[("out", source, 0), BOTTOM][:-1]
+            leaving = level.routes[("out", source, 0), BOTTOM][:-2]
             frame = self.boxes[owner]
             assert frame is not None
             points = self._from_port(source, child, points)
@@ -270,7 +270,7 @@ class _Drawing:
         inside = self.levels.get(reader)
         entered = inside is not None and ("in", source, 0) in inside.place
         if inside is not None and entered:
-            points = _moved_end(points, inside.routes[TOP, ("in", source, 0)][1][0])
+            points = _moved_end(points, inside.routes[TOP, ("in", source, 0)][2][0])
         self._line(source, tuple(targets), points, arrow=not entered)
 
     def _from_port(self, source: int, child: int, points: tuple[Point, ...]) -> tuple[Point, ...]:
@@ -278,7 +278,7 @@ class _Drawing:
         inside = self.levels.get(child)
         if inside is None or ("out", source, 0) not in inside.place:
             return points
-        x = inside.routes[("out", source, 0), BOTTOM][-2][0]
+        x = inside.routes[("out", source, 0), BOTTOM][-3][0]
         return _moved_end(points[::-1], x)[::-1]
 
     def _line(self, source: int, targets: tuple[int, ...], points: tuple[Point, ...], *, arrow: bool) -> None:
@@ -286,10 +286,8 @@ class _Drawing:
 
 
 def _moved_end(points: tuple[Point, ...], x: float) -> tuple[Point, ...]:
-    """The route with its last straight piece at x."""
-    last = points[-1][0]
-    straight = next((i for i, point in enumerate(reversed(points)) if point[0] != last), len(points))
-    return (*points[: len(points) - straight], *((x, y) for _, y in points[len(points) - straight :]))
+    """The route ending at x: its two points in the last row are moved."""
+    return (*points[:-2], *((x, y) for _, y in points[-2:]))
 
 
 def box_size(item: Item) -> tuple[float, float]:
