@@ -62,13 +62,18 @@ def acted(before: Look, hierarchy: Hierarchy, shown: View, action: Mapping[str, 
     item = next((one for one in shown.items if one.id == name), None)
     after = replace(before, refused="")
     if kind == "open" and item is not None and item.expandable:
-        after = replace(after, opened=before.opened | opening(hierarchy, item))
+        inside = opening(hierarchy, item)
+        # What was opened stays selected, under the name of its frame.
+        frame = max(inside, key=len)
+        after = replace(after, opened=before.opened | inside, item=frame, node=None, region=None)
+        after = replace(after, focus=_next_focus(before, frame, stay=True))
     elif kind == "unfold" and item is not None:
         after = replace(after, **_unfolded(before, hierarchy, item))
     elif kind == "close" and item is not None:
-        inside = {group for group in before.opened if _holds(hierarchy, item.id, group)}
+        inside = frozenset(group for group in before.opened if _holds(hierarchy, item.id, group))
+        after = replace(after, opened=before.opened - inside, unfolded=before.unfolded - {item.id})
         after = replace(
-            after, opened=before.opened - inside, unfolded=before.unfolded - {item.id}, item=item.id
+            after, item=item.id, node=None, region=None, focus=_next_focus(before, item.id, stay=True)
         )
     elif kind == "reveal" and node in hierarchy.index:
         opened = before.opened | reveal(hierarchy, str(node))
@@ -140,9 +145,10 @@ def _holds(hierarchy: Hierarchy, outer: str, group: str | None) -> bool:
     return False
 
 
-def _next_focus(before: Look, name: str) -> str:
-    number = int(before.focus.partition("\n")[2]) + 1 if before.focus else 1
-    return f"{name}\n{number}"
+def _next_focus(before: Look, name: str, *, stay: bool = False) -> str:
+    """What the explorer selects next, numbered so that it does again; with `stay` without moving to it."""
+    number = int(before.focus.split("\n")[1]) + 1 if before.focus else 1
+    return f"{name}\n{number}\n{'stay' if stay else 'go'}"
 
 
 def _read(stored: Any, hierarchy: Hierarchy) -> Look | None:
@@ -159,7 +165,7 @@ def _read(stored: Any, hierarchy: Hierarchy) -> Look | None:
         node if node in hierarchy.index else None,
         None,
         str(stored.get("overlay", "time")),
-        f"{item}\n1" if isinstance(item, str) else None,
+        f"{item}\n1\ngo" if isinstance(item, str) else None,
     )
 
 

@@ -53,11 +53,11 @@ class Explorer {
   }
 
   focusOn(focus) {
-    const [name] = focus.split("\n");
+    const [name, , how] = focus.split("\n"), centre = how !== "stay";
     const item = this.data.scene.items.id.indexOf(name);
     const node = name.startsWith("node:") ? this.data.nodes.id.indexOf(name.slice(5)) : -1;
-    if (node >= 0) this.select({ node, item: this.data.nodes.home[node] }, { quiet: true, centre: true });
-    else if (item >= 0) this.select({ item }, { quiet: true, centre: true });
+    if (node >= 0) this.select({ node, item: this.data.nodes.home[node] }, { quiet: true, centre });
+    else if (item >= 0) this.select({ item }, { quiet: true, centre });
   }
 
   select({ item = null, node = null, region = null }, { quiet = false, centre = false, open = false } = {}) {
