@@ -19,6 +19,7 @@ from typing import Any
 
 from torchsplit_core import __version__, workflow
 from torchsplit_core.files import read_file, write_file, write_text
+from torchsplit_core.graph import TorchGraph
 from torchsplit_core.values import InputFault, Objective
 
 EXIT_OF_STATUS = {"optimal": 0, "feasible": 0, "infeasible": 3, "timeout": 4}
@@ -98,11 +99,18 @@ def _trace(options: argparse.Namespace) -> int:
     )
     _hand_over(graph, options)
     print(f"{options.source}: {len(graph.nodes)} nodes, {len(graph.ops)} operations", file=sys.stderr)
+    _tell_notes(graph)
     return 0
 
 
+def _tell_notes(graph: TorchGraph) -> None:
+    """What the user must know of how the graph was made."""
+    for note in graph.notes:
+        print(f"note: {note}", file=sys.stderr)
+
+
 def _profile(options: argparse.Namespace) -> int:
-    _, result = _with_progress(
+    graph, result = _with_progress(
         lambda progress: workflow.profile(
             options.source,
             device=options.device,
@@ -119,6 +127,7 @@ def _profile(options: argparse.Namespace) -> int:
         f"{options.source}: {measured} rows measured, {len(result.rows) - measured} estimated",
         file=sys.stderr,
     )
+    _tell_notes(graph)
     return 0
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -111,6 +112,16 @@ def test_batch_symbol_follows_and_a_free_length_stays() -> None:
     node = GraphNode("x", "input", shape=("s0", "s1", 3), dtype="float32", output_bytes=2 * 7 * 3 * 4)
     graph = TorchGraph((node,), traced_batch=2)
     assert bind_symbols(graph, 16) == {"s0": 16, "s1": 7}
+
+
+def test_free_sizes_of_an_export_of_ours_follow_the_batch_wherever_they_stand() -> None:
+    tokens = GraphNode("x", "input", shape=(5, "s0", 4), dtype="float32", output_bytes=5 * 2 * 4 * 4)
+    patches = GraphNode("p", "input", shape=("s1", 4), dtype="float32", output_bytes=32 * 4 * 4)
+    edges = GraphNode("e", "input", shape=(2, "s2"), dtype="int64", output_bytes=2 * 12 * 8)
+    exported = TorchGraph((tokens, patches, edges), traced_batch=2, route="strict")
+    assert bind_symbols(exported, 8) == {"s0": 8, "s1": 128, "s2": 48}
+    # Whoever exported a .pt2 may have left a length free as well.
+    assert bind_symbols(replace(exported, route="read"), 8) == {"s0": 2, "s1": 128, "s2": 12}
 
 
 def test_graph_without_symbols_scales_activations_but_not_weights() -> None:

@@ -4,7 +4,9 @@ Shapes of a traced graph hold integers and symbol expressions ("s77", "4*s77", "
 arithmetic evaluator reads them; nothing is ever passed to `eval`.
 
 What the symbols stand for:
-- a symbol alone in dimension 0 of an input is the batch: it takes the batch size asked for;
+- a symbol alone in dimension 0 of an input follows the batch: it takes its value in the trace (the traced
+  batch, where its shape does not tell) times batch / traced_batch; in a graph that was exported here so does
+  one alone in any dimension of an input, for only sizes that follow the batch are left free there;
 - any other symbol (a free sequence length, say) keeps the value it had in the trace, found from the
   bytes of a value whose shape has no other unknown; where that cannot be found, and for sizes that only
   the data decide (u0, u1, …), it follows the batch.
@@ -133,11 +135,17 @@ def _evaluate(node: ast.expr, symbols: Mapping[str, int], whole: str) -> float:
 
 def bind_symbols(graph: TorchGraph, batch_size: int) -> dict[str, int]:
     """A value for every symbol of the graph, by the rules at the head of this file."""
-    symbols: dict[str, int] = {}
+    exported_here = graph.route not in ("", "read")
+    traced: dict[str, int] = {}
     for node in graph.input_nodes:
-        if node.shape and isinstance(node.shape[0], str) and node.shape[0].isidentifier():
-            symbols[node.shape[0]] = batch_size
-    traced = dict.fromkeys(symbols, graph.traced_batch)
+        alone = [size for size in node.shape or () if isinstance(size, str) and size.isidentifier()]
+        first = alone[:1] if node.shape and node.shape[0] in alone else []
+        for name in alone if exported_here else first:
+            if name not in traced:
+                unknown = {other for size in node.shape or () for other in symbols_of(size)} - traced.keys()
+                told = unknown == {name} and node.output_bytes
+                traced[name] = (_solved(node, name, traced) if told else None) or graph.traced_batch
+    symbols = {name: max(1, value * batch_size // graph.traced_batch) for name, value in traced.items()}
     for node in graph.nodes:
         unknown = {name for size in node.shape or () for name in symbols_of(size)} - traced.keys()
         name = unknown.pop() if len(unknown) == 1 else ""

@@ -21,9 +21,16 @@ from torchsplit_core.tracing.architecture import hash_model_architecture
 from torchsplit_core.tracing.convert import graph_of_program
 from torchsplit_core.tracing.draft import assumptions, draft_program
 from torchsplit_core.tracing.export_faults import ExportFailure, fault_of_export, fault_of_fixed_batch
-from torchsplit_core.tracing.export_inputs import OTHER_BATCH, TRACED_BATCH, Arguments, FreeSizes, free_sizes
+from torchsplit_core.tracing.export_inputs import (
+    OTHER_BATCH,
+    TRACED_BATCH,
+    Arguments,
+    FreeSizes,
+    free_sizes,
+    spelt_out,
+)
 from torchsplit_core.tracing.export_results import exportable, register_dataclasses
-from torchsplit_core.tracing.fixed_batch import fixing_line
+from torchsplit_core.tracing.fixed_batch import fixing_lines
 from torchsplit_core.values import InputFault, Progress
 
 SEED = 0
@@ -71,9 +78,16 @@ def export_program(
     `other` are arguments of OTHER_BATCH rows, see `free_sizes`. Raises InputFault in the user's
     terms where no route passes, or where the model fixes the batch.
     """
+    if isinstance(model, torch.jit.ScriptModule):
+        raise InputFault(
+            "get_model()",
+            type(model).__name__,
+            "the model is Python code, not TorchScript",
+            "Return the module as it was before torch.jit.",
+        )
     register_dataclasses((args, kwargs, other))
     sizes = free_sizes(args, kwargs, other)
-    with exportable(model, args, kwargs) as notes:
+    with spelt_out(model, args, kwargs), exportable(model, args, kwargs) as notes:
         route, program = _first_route(model, sizes)
     if route == "draft":
         notes += assumptions(program)
@@ -89,30 +103,24 @@ def _first_route(model: torch.nn.Module, sizes: FreeSizes) -> tuple[str, Exporte
         "draft": lambda: draft_program(model, sizes),
     }
     failures: list[Exception] = []
-    fixed: tuple[str, int] | None = None
+    fixed: tuple[str, int, str] | None = None
     for name, attempt in routes.items():
         # A draft follows the example inputs, so it fixes at least what the others fix.
         if fixed is not None and name == "draft":
             break
         try:
-            program = _attempt(attempt)
+            with fixing_lines() as lines:
+                program = _attempt(attempt)
         except ExportFailure as failure:
             failures.append(failure.cause)
             continue
         found = sizes.fixed_in(program)
         if found is None:
             return name, program
-        fixed = fixed or found
+        fixed = fixed or (*found, next(iter(lines), ""))
     if fixed is not None:
-        raise fault_of_fixed_batch(*fixed, _line_that_fixes(model, sizes))
+        raise fault_of_fixed_batch(*fixed)
     raise fault_of_export(*failures) from failures[0]
-
-
-def _line_that_fixes(model: torch.nn.Module, sizes: FreeSizes) -> str:
-    try:
-        return fixing_line(lambda: _attempt(lambda: _exported(model, sizes, strict=False)))
-    except ExportFailure:
-        return ""  # only the strict route passed, and torch does not tell there
 
 
 def _exported(model: torch.nn.Module, sizes: FreeSizes, *, strict: bool) -> ExportedProgram:

@@ -11,26 +11,31 @@ from torchsplit_core.values import InputFault
 # (pattern in the error's class and text, rule, remedy), the first that fits; wording of torch 2.13.
 MEANINGS = (
     (
-        r"GuardOnDataDependentSymNode|[Dd]ata-dependent|data dependent",
+        r"GuardOnDataDependentSymNode|[Dd]ata-dependent|data dependent|PendingUnbackedSymbol",
         "the model's path does not depend on the values in a tensor",
-        "Use torch.where, or torch.cond for a branch on a tensor's value.",
+        "Use torch.where, or torch.cond for a branch on a tensor's value; say what always holds by torch._check.",
     ),
     (
-        r"Constraints violated|ConstraintViolation|[Ss]pecializ",
-        "the model takes any batch size",
-        "Use x.shape[0] instead of a fixed number of rows, and do not compare the batch with one.",
+        r"Unsupported input type",
+        "the inputs are tensors, plain values, or tuples, lists, dicts and dataclasses of them",
+        "Pass the tensors, and build other objects from them in forward.",
     ),
     (
-        r"dynamic_shapes|treespec|[Uu]nexpected input structure|missing a required argument",
-        "the example inputs fit the parameters of forward",
-        "Return from get_example_inputs exactly what forward takes, keyword arguments as (args, kwargs).",
+        r"torch\.classes\.",
+        "the model's weights are tensors",
+        "Export the module as it was before torch.ao.quantization packed its weights, in float or bfloat16.",
     ),
     (
-        r"in output|pytree|Unsupported output|output type",
-        "the model returns tensors, or tuples, lists and dicts of them",
-        "Return plain tensors; with a transformers model set use_cache=False and return_dict=False.",
+        r"UnsupportedOperatorException|has no fake|fake impl",
+        "every operator can work out shapes without data",
+        "Keep tensors dense instead of sparse or nested; for an operator of your own use torch.library.register_fake.",
     ),
-)  # fmt: skip
+    (
+        r"\.numpy\(\) is not supported|data pointer|[Pp]ickle",
+        "forward computes with torch alone",
+        "Take NumPy, SciPy, pickling and copying out of forward, or make the call a torch.library.custom_op.",
+    ),
+)
 OTHERWISE = (
     "torch.export can follow the model's code",
     "Take Python side effects and calls outside torch out of forward, or export another part of the model.",

@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import functools
+import inspect
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
@@ -9,6 +13,7 @@ import torch
 from torch.export import Dim, ExportedProgram, ShapesCollection
 from torch.utils import _pytree as pytree
 
+from torchsplit_core.clients import Told
 from torchsplit_core.values import InputFault
 
 TRACED_BATCH = 2
@@ -112,3 +117,44 @@ def _differing(one: Arguments, other: Arguments) -> list[tuple[torch.Tensor, tup
 def _is_free(size: int | torch.SymInt) -> bool:
     """A size that was fixed on the way may still be a SymInt, of a constant expression."""
     return isinstance(size, torch.SymInt) and not size.node.expr.is_number
+
+
+@contextmanager
+def spelt_out(model: torch.nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Iterator[None]:
+    """Inside, forward has a parameter of its own for every keyword that its **kwargs takes.
+
+    torch 2.13 counts such keywords twice when it looks up their free sizes, and stops. Raises
+    InputFault where the arguments do not fit forward's parameters.
+    """
+    signature = inspect.signature(model.forward)
+    parameters = signature.parameters.values()
+    try:
+        bound = signature.bind(*args, **kwargs).arguments
+    except TypeError as error:
+        raise InputFault(
+            WHERE,
+            Told(error),
+            "the example inputs fit the parameters of forward",
+            f"It takes {', '.join(map(str, parameters)) or 'none'}; write keywords as (args, kwargs).",
+        ) from error
+    named = [one for one in parameters if one.kind is not inspect.Parameter.VAR_KEYWORD]
+    extra = {name for one in parameters if one not in named for name in bound.get(one.name, ())}
+    if not extra:
+        yield
+        return
+    own, forward = vars(model).get("forward"), model.forward
+
+    @functools.wraps(forward)
+    def spelt(*args: Any, **kwargs: Any) -> Any:
+        return forward(*args, **kwargs)
+
+    keywords = [inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY) for name in kwargs if name in extra]
+    spelt.__signature__ = signature.replace(parameters=[*named, *keywords])  # type: ignore[attr-defined]
+    model.forward = spelt
+    try:
+        yield
+    finally:
+        if own is None:
+            del model.forward
+        else:
+            model.forward = own

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -15,15 +15,22 @@ SHAPES = "torch.fx.experimental.symbolic_shapes"
 """The module, and its logger, in which torch gives a free size a value."""
 
 
-def fixing_line(export: Callable[[], object]) -> str:
-    """ "file.py:12" of the line at which a non-strict export first gives a free size the traced batch.
+@contextmanager
+def fixing_lines() -> Iterator[list[str]]:
+    """ "file.py:12" of each line at which an export inside gives a free size the traced batch, as they come.
 
-    "" where torch does not tell. `export` runs the model's own code, which so stands on the stack.
+    Only an export that runs the model's code tells (non-strict, draft): its lines stand on the stack.
     """
-    seen = _Lines()
-    with _listening(seen):
-        export()
-    return seen.found[0] if seen.found else ""
+    log, handler = logging.getLogger(SHAPES), _Lines()
+    level, propagates, handlers = log.level, log.propagate, log.handlers
+    # Nobody else asked for what the log says at this level.
+    log.handlers, log.propagate = [handler], False
+    log.setLevel(logging.INFO)
+    try:
+        yield handler.found
+    finally:
+        log.handlers, log.propagate = handlers, propagates
+        log.setLevel(level)
 
 
 class _Lines(logging.Handler):
@@ -50,17 +57,3 @@ def _user_line() -> str:
         if is_user_file(path):
             return f"{Path(path).name}:{frame.f_lineno}"
     return ""
-
-
-@contextmanager
-def _listening(handler: logging.Handler) -> Iterator[None]:
-    """The handler on torch's log of sizes, which says nothing elsewhere meanwhile."""
-    log = logging.getLogger(SHAPES)
-    level, propagates, handlers = log.level, log.propagate, log.handlers
-    log.handlers, log.propagate = [handler], False
-    log.setLevel(logging.INFO)
-    try:
-        yield
-    finally:
-        log.handlers, log.propagate = handlers, propagates
-        log.setLevel(level)

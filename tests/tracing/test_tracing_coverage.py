@@ -1,0 +1,101 @@
+"""Hugging Face architectures, as transformers gives them, trace by the product's own path."""
+
+from __future__ import annotations
+
+import json
+import sys
+from pathlib import Path
+
+import pytest
+import torch
+
+# The benchmarks are scripts of the repository, no installed package.
+sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
+
+from benchmarks.huggingface_models import ARCHITECTURES, BOTH, LANGUAGE, Architecture
+from torchsplit_core.cli import main
+from torchsplit_core.files import read_file
+from torchsplit_core.graph.graph_json import graph_from_dict
+from torchsplit_core.graph.prepare import prepare
+from torchsplit_core.graph.regions import region_tree
+from torchsplit_core.graph.torch_graph import TorchGraph
+from torchsplit_core.tracing.export import describe_program, export_program
+from torchsplit_core.tracing.export_results import CACHE_NOTE
+
+ROOT = Path(__file__).resolve().parents[2]
+TESTED = [one for one in ARCHITECTURES if not one.slow]
+KINDS = {"text", "language", "vision", "speech", "detection", "mixture of experts", "state space"}
+CLIENT = """
+import sys
+sys.path.insert(0, {root!r})
+from benchmarks.huggingface_models import ARCHITECTURES
+
+class Client:
+    batch_sizes = (1, 2)
+    entry = next(one for one in ARCHITECTURES if one.name == {name!r})
+    def get_model(self): return self.entry.build()
+    def get_example_inputs(self, batch_size): return (), self.entry.inputs(batch_size)
+"""
+
+
+def traced(architecture: Architecture) -> TorchGraph:
+    """What the child does, without the child: a process of its own costs seconds."""
+    model = architecture.build()
+    program = export_program(model, (), architecture.inputs(2), ((), architecture.inputs(3)))
+    return graph_from_dict(describe_program(program, 2))
+
+
+def test_the_architectures_tested_are_many_and_of_every_kind() -> None:
+    assert len(TESTED) >= 25
+    assert {one.kind for one in TESTED} >= KINDS
+    assert len({one.name for one in ARCHITECTURES}) == len(ARCHITECTURES)
+
+
+@pytest.mark.parametrize("architecture", TESTED, ids=lambda one: one.name)
+def test_an_architecture_traces_with_a_free_batch_and_has_cuts(architecture: Architecture) -> None:
+    graph = traced(architecture)
+    assert graph.route == "non-strict"
+    assert len(graph.ops) > 40
+    assert [node.kind for node in graph.nodes].count("output") == 1
+    given = architecture.inputs(2)
+    assert {node.id for node in graph.input_nodes} >= given.keys()
+    for name, value in given.items():
+        batch, *others = graph.by_id[name].shape or ()
+        assert str(batch).startswith("s")
+        assert others == list(value.shape[1:])
+    assert sum(node.source.startswith("modeling_") for node in graph.ops) > 10
+
+    prepared = prepare(graph)
+    cuts = region_tree(prepared).cut_points
+    # Two towers have no chain through both; every other stack can be cut between its layers.
+    assert len(cuts) >= (1 if architecture.kind in (BOTH, "time series") else 2)
+    assert set(cuts) <= set(prepared.main_ids)
+
+
+def test_a_cache_is_turned_off_for_the_trace_and_told_of() -> None:
+    architecture = next(one for one in TESTED if one.name == "LLaMA")
+    model = architecture.build()
+    program = export_program(model, (), architecture.inputs(2), ((), architecture.inputs(3)))
+    graph = graph_from_dict(describe_program(program, 2))
+    assert graph.notes == (CACHE_NOTE,)
+    assert model.config.use_cache is True  # the user's model is as it was
+    logits = model(**architecture.inputs(2), use_cache=False).logits
+    torch.testing.assert_close(program.module(check_guards=False)(**architecture.inputs(2)).logits, logits)
+    (output,) = [node for node in graph.nodes if node.kind == "output"]
+    assert len(output.inputs) == 1
+
+
+@pytest.mark.parametrize("name", ["LLaMA", "ViT"])
+def test_a_file_with_a_raw_model_is_traced_from_the_command_line(
+    name: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "net.py").write_text(CLIENT.format(root=str(ROOT), name=name))
+    output = tmp_path / "net.graph.json"
+    assert main(["trace", f"{tmp_path / 'net.py'}:Client", "--trust", "-o", str(output)]) == 0
+    said = capsys.readouterr().err
+    _, graph = read_file(str(output), expected="torchsplit.graph")
+    entry = next(one for one in TESTED if one.name == name)
+    assert json.loads(output.read_text())["route"] == graph.route == "non-strict"
+    assert ("note: use_cache" in said) == (entry.kind == LANGUAGE)
+    assert f"{len(graph.nodes)} nodes" in said
+    assert graph.architecture_hash == traced(entry).architecture_hash
