@@ -44,6 +44,14 @@ BENCHMARKS = (
         ("--sizes", "2000", "--turns", "1"),
     ),
     Benchmark(
+        "Hugging Face architectures",
+        "benchmarks.huggingface_coverage",
+        "Model classes of transformers as they are, with random weights at toy dimensions (two layers or so), traced "
+        "with a free batch. Seconds are one export and its description; cut points are those of the whole model "
+        "at these sizes, where masks weigh as much as activations. A refusal is what its user reads.",
+        ("--only", "BERT", "LLaMA", "--at-least", "2"),
+    ),
+    Benchmark(
         "Roofline estimates against measured A100 slices",
         "benchmarks.roofline_calibration",
         "The estimator's constants and its 90 % interval come from this comparison.",
