@@ -188,6 +188,8 @@ def test_the_first_view_opens_the_module_that_holds_most_of_the_model():
     inside = [(f"net.part{i}", RELU) for i in range(5) for _ in range(2)]
     hierarchy = Hierarchy(model([("stem", ADD), *inside, ("head", ADD)]))
     assert first_view(hierarchy) == {"module:net"}
+    wide = [(f"net.part{i}", RELU) for i in range(FIRST_LOOK + 1) for _ in range(2)]
+    assert first_view(Hierarchy(model(wide))) == frozenset()
     even = Hierarchy(model([(f"part{i}", RELU) for i in range(3) for _ in range(2)]))
     assert first_view(even) == frozenset()
 
@@ -195,3 +197,9 @@ def test_the_first_view_opens_the_module_that_holds_most_of_the_model():
 def test_unknown_groups_are_passed_over():
     hierarchy = Hierarchy(encoder(2))
     assert view(hierarchy, {"module:gone"}, {"run:gone"}) == view(hierarchy, ())
+
+
+def test_equal_runs_inside_of_a_block_are_no_blocks():
+    hierarchy = Hierarchy(model([*[("b.0", RELU)] * 3 * WIDEST, ("c", ADD)]))
+    shown = view(hierarchy, {"module:b.0"})
+    assert labels(shown) == ["x", "b.0", *[f"  {WIDEST} operations"] * 3, "c", "y"]

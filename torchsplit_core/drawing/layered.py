@@ -181,19 +181,16 @@ class _Part:
 
     def _points(self, chain: list[int]) -> list[Point]:
         """Down (or up) through every row it passes: straight inside rows, so that it never crosses a box."""
-        down = self.row_of[chain[-1]] > self.row_of[chain[0]]
+        sign = 1 if self.row_of[chain[-1]] > self.row_of[chain[0]] else -1
         points: list[Point] = []
         for place, box in enumerate(chain):
             x, row = self.x[box], self.row_of[box]
-            near, far = self.tops[row], self.bottoms[row]
-            # A box stands in the middle of its row.
-            spare = (far - near - self.sizes[box][1]) / 2 if box >= 0 else 0.0
-            if not down:
-                near, far, spare = far, near, -spare
-            if place == 0:
-                points += [(x, far - spare), (x, far)]
-            elif box < 0:
+            near, far = (self.tops[row], self.bottoms[row])[::sign]
+            spare = sign * (self.bottoms[row] - self.tops[row] - self._height(box)) / 2
+            if box < 0:
                 points += [(x, near), (x, far)]
+            elif not place:
+                points += [(x, far - spare), (x, far)]
             else:
                 points += [(x, near), (x, near + spare)]
         return points
@@ -216,6 +213,9 @@ class _Part:
 
     def _width(self, box: int) -> float:
         return self.sizes[box][0] if box >= 0 else 0.0
+
+    def _height(self, box: int) -> float:
+        return self.sizes[box][1] if box >= 0 else 0.0
 
     def _apart(self, left: int, right: int) -> float:
         """The least distance of two neighbours' centres."""

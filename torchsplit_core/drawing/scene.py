@@ -9,7 +9,9 @@ item passes a port on its edge:
     └───────────────┘
 
 A value that many boxes of a level read (a mask, the angles of a rotary embedding) would bury the
-picture in lines: each of its readers gets a stub with its name instead.
+picture in lines: each of its readers gets a stub with its name instead. So does a value that goes
+back up into or out of an open item (modules that take turns): frames are entered from above and
+left below.
 """
 
 from __future__ import annotations
@@ -98,15 +100,16 @@ def _edges(hierarchy: Hierarchy, shown: View) -> dict[tuple[int, int], int]:
 class _Level:
     """The inside of an open item, or the top: what stands in it and what joins it."""
 
-    __slots__ = ("children", "entries", "exits", "height", "inner", "place", "readers", "routes", "width")
+    __slots__ = ("children", "entries", "exits", "height", "inner", "place", "routes", "stubs", "width")
 
     def __init__(self) -> None:
         self.children: list[int] = []
         # source item → child → the final targets reached there
         self.inner: dict[tuple[int, int], dict[int, list[int]]] = {}
         self.entries: dict[int, dict[int, list[int]]] = {}
+        # (source item, child) → the final targets reached there by a stub
+        self.stubs: dict[tuple[int, int], list[int]] = {}
         self.exits: dict[int, tuple[int, list[int]]] = {}
-        self.readers: dict[int, set[int]] = {}
         self.place: dict[tuple[str, int, int], Box] = {}
         self.routes: dict[tuple[tuple[str, int, int], tuple[str, int, int]], tuple[Point, ...]] = {}
         self.width = self.height = 0.0
@@ -159,9 +162,12 @@ class _Drawing:
             outward.pop()
             inward.pop()
         common = self.levels[outward[-1]]
-        common.inner.setdefault((source, outward[-2]), {}).setdefault(inward[-2], []).append(target)
-        for child, around in pairwise(outward[:-1]):
-            self.levels[around].exits.setdefault(source, (child, []))[1].append(target)
+        if inward[-2] < outward[-2] and (len(outward) > 2 or len(inward) > 2):
+            common.stubs.setdefault((source, inward[-2]), []).append(target)
+        else:
+            common.inner.setdefault((source, outward[-2]), {}).setdefault(inward[-2], []).append(target)
+            for child, around in pairwise(outward[:-1]):
+                self.levels[around].exits.setdefault(source, (child, []))[1].append(target)
         for child, around in pairwise(inward[:-1]):
             self.levels[around].entries.setdefault(source, {}).setdefault(child, []).append(target)
 
@@ -169,28 +175,41 @@ class _Drawing:
         level = self.levels[owner]
         joins: list[tuple[Key, Key]] = []
         ports: list[Key] = []
-        stubs: list[Key] = []
+        children: list[Key] = [("item", i, 0) for i in level.children]
         for source, readers in level.entries.items():
             if len(readers) >= STUB_FROM:
-                stubs += [("stub", source, reader) for reader in readers]
+                level.stubs |= {(source, reader): found for reader, found in readers.items()}
             else:
                 ports.append(("in", source, 0))
                 joins += [(ports[-1], ("item", reader, 0)) for reader in readers]
         joins += [(TOP, port) for port in ports]
         for (source, child), readers in level.inner.items():
             if len(readers) >= STUB_FROM:
-                stubs += [("stub", source, reader) for reader in readers]
+                level.stubs |= {(source, reader): found for reader, found in readers.items()}
             else:
                 joins += [(("item", child, 0), ("item", reader, 0)) for reader in readers]
+        stubs: list[Key] = [("stub", *pair) for pair in level.stubs]
         joins += [(stub, ("item", stub[2], 0)) for stub in stubs]
         leaving: list[Key] = [("out", source, 0) for source in level.exits]
         joins += [(("item", child, 0), ("out", source, 0)) for source, (child, _) in level.exits.items()]
         joins += [(port, BOTTOM) for port in leaving]
-        keys = [*([TOP] if ports else []), *ports, *stubs, *(("item", i, 0) for i in level.children),
-                *leaving, *([BOTTOM] if leaving else [])]  # fmt: skip
+        # Their rows are not drawn, so nothing else may stand in them or beyond.
+        if ports:
+            read = {reader for _, reader in joins}
+            joins += [(TOP, key) for key in (*stubs, *children) if key not in read]
+        if leaving:
+            sources = {source for source, _ in joins}
+            joins += [(child, BOTTOM) for child in children if child not in sources]
+        keys = [
+            *([TOP] if ports else []),
+            *ports,
+            *stubs,
+            *children,
+            *leaving,
+            *([BOTTOM] if leaving else []),
+        ]
         number = {key: i for i, key in enumerate(keys)}
         found = arrange([self._size(key) for key in keys], [(number[s], number[t]) for s, t in joins])
-        # The rows of the virtual top and bottom are not drawn.
         lift = ROW_GAP if ports else 0.0
         for key, (x, y), size in zip(keys, found.corners, map(self._size, keys), strict=True):
             level.place[key] = Box(x, y - lift, *size)
@@ -244,10 +263,10 @@ class _Drawing:
                 self._line_to(level, source, port, reader, found)
         for (source, child), readers in level.inner.items():
             for reader, found in readers.items():
-                if ("stub", source, reader) not in level.place:
+                if (source, reader) not in level.stubs:
                     self._line_to(level, source, ("item", child, 0), reader, found)
-        for stub in [key for key in level.place if key[0] == "stub"]:
-            self._line_to(level, stub[1], stub, stub[2], [stub[2]])
+        for (source, reader), found in level.stubs.items():
+            self._line_to(level, source, ("stub", source, reader), reader, found)
         for source, (child, found) in level.exits.items():
             points = level.routes[("item", child, 0), ("out", source, 0)]
             leaving = level.routes[("out", source, 0), BOTTOM][:-2]
@@ -286,7 +305,7 @@ class _Drawing:
 
 
 def _moved_end(points: tuple[Point, ...], x: float) -> tuple[Point, ...]:
-    """The route ending at x: its two points in the last row are moved."""
+    """The route with its last two points, those in the row of its end, at x."""
     return (*points[:-2], *((x, y) for _, y in points[-2:]))
 
 
