@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from itertools import combinations, pairwise
 
+import pytest
 from drawing_cases import TARGETS, encoder, looks, model
 from hypothesis import given, settings
 
 from torchsplit_core.drawing.hierarchy import Hierarchy
+from torchsplit_core.drawing.layered import ROW_GAP
 from torchsplit_core.drawing.scene import MARGIN, STUB_FROM, TITLE, WIDEST, Box, Scene, draw
 from torchsplit_core.drawing.view import view
 from torchsplit_core.graph import TorchGraph
@@ -50,6 +52,7 @@ def around(scene: Scene, i: int) -> list[int]:
 def test_items_stand_inside_their_frames_and_beside_each_other(look):
     _, scene = drawn(look)
     items, boxes = scene.view.items, scene.boxes
+    spare: dict[int, tuple[float, float]] = {}
     for i, item in enumerate(items):
         frame = (
             boxes[item.parent]
@@ -64,6 +67,13 @@ def test_items_stand_inside_their_frames_and_beside_each_other(look):
             )
             assert box.y >= frame.y + TITLE - NEAR
             assert box.y + box.height <= frame.y + frame.height - MARGIN + NEAR
+            if item.parent >= 0:
+                low, high = spare.get(item.parent, (box.y, box.y))
+                spare[item.parent] = min(low, box.y), max(high, box.y + box.height)
+    for i, (low, high) in spare.items():
+        # At most the row of the ports is between.
+        assert low - boxes[i].y - TITLE <= ROW_GAP + NEAR
+        assert boxes[i].y + boxes[i].height - MARGIN - high <= ROW_GAP + NEAR
     for level in {item.parent for item in items}:
         beside = [boxes[i] for i, item in enumerate(items) if item.parent == level]
         beside += [stub.box for stub in scene.stubs if items[stub.reader].parent == level]
@@ -95,7 +105,7 @@ def test_every_line_goes_from_a_box_to_a_box_and_through_none(look):
     for line in scene.lines:
         same = [other for other in scene.lines if other.source == line.source and other is not line]
         begin, end = line.points[0], line.points[-1]
-        assert line.targets and len(line.points) >= 2
+        assert line.targets and len(set(line.points)) == len(line.points) >= 2
         assert (
             on_edge(begin, boxes[line.source], "top", "bottom")
             or any(on_edge(begin, stub.box, "bottom") for stub in scene.stubs if stub.source == line.source)
@@ -134,7 +144,7 @@ def readers_of_one(count: int) -> Scene:
 
 def test_what_many_read_is_a_stub_at_each_reader_and_no_line():
     few, many = readers_of_one(STUB_FROM - 1), readers_of_one(STUB_FROM)
-    assert not few.stubs
+    assert not few.stubs and len(few.edges) == len(few.lines)
     mask = [item.label for item in many.view.items].index("m0")
     assert [stub.reader for stub in many.stubs] == [target for source, target in many.edges if source == mask]
     assert len(many.stubs) == STUB_FROM and {stub.label for stub in many.stubs} == {"m0"}
@@ -142,6 +152,16 @@ def test_what_many_read_is_a_stub_at_each_reader_and_no_line():
         (line,) = (line for line in many.lines if line.source == mask and line.targets == (stub.reader,))
         assert on_edge(line.points[0], stub.box, "bottom")
         assert on_edge(line.points[-1], many.boxes[stub.reader], "top")
+
+
+def test_what_many_inside_of_an_open_module_read_is_a_stub_at_each_of_them():
+    for count in (STUB_FROM - 2, STUB_FROM - 1):
+        hierarchy = Hierarchy(model([("a", RELU), *[("m", ADD)] * (count + 1)], [[], [], *[[0]] * count]))
+        scene = draw(hierarchy, view(hierarchy, {"module:m"}))
+        # The first inside reads the value too: as what stands before it.
+        assert len(scene.stubs) == (count + 1 if count + 1 >= STUB_FROM else 0)
+        frame = next(box for item, box in zip(scene.view.items, scene.boxes, strict=True) if item.open)
+        assert all(stub.box.y > frame.y for stub in scene.stubs)
 
 
 def test_a_line_into_an_open_module_passes_one_port_and_reaches_all_who_read():
@@ -175,18 +195,27 @@ def test_a_value_that_goes_back_up_into_an_open_module_is_a_stub_there():
     assert all(line.points[0][1] < line.points[-1][1] for line in opened.lines)
 
 
-def test_dead_ends_and_sources_inside_of_an_open_module_stay_below_its_title_and_in_its_frame():
-    nodes = [GraphNode("x", "input"), GraphNode("in", "op", target=RELU, inputs=("x",), module="m")]
-    nodes += [
-        GraphNode(f"d{i}", "op", target=RELU, inputs=(f"d{i - 1}" if i else "in",), module="m")
-        for i in range(4)
+def chain(name: str, count: int, *inputs: str) -> list[GraphNode]:
+    """Operations of module m one after the other; the first reads `inputs`."""
+    return [
+        GraphNode(f"{name}{i}", "op", target=RELU, inputs=(f"{name}{i - 1}",) if i else inputs, module="m")
+        for i in range(count)
     ]
-    nodes += [GraphNode(f"s{i}", "op", target=RELU, module="m.s" if i else "m") for i in range(3)]
-    nodes += [GraphNode("use", "op", target=ADD, inputs=("in", "s0", "s1", "s2"), module="m")]
-    nodes += [GraphNode("y", "output", inputs=("in", "use"))]
-    hierarchy = Hierarchy(TorchGraph(tuple(nodes)))
+
+
+@pytest.mark.parametrize(
+    "inside",
+    [
+        [*chain("m", 1, "x"), *chain("dead", 4, "m0"), *chain("end", 1, "m0")],
+        [*chain("source", 4), GraphNode("end0", "op", target=ADD, inputs=("x", "source3"), module="m")],
+    ],
+)
+def test_dead_ends_and_sources_of_an_open_module_stay_below_its_title_and_in_its_frame(inside):
+    nodes = (GraphNode("x", "input"), *inside, GraphNode("y", "output", inputs=("end0",)))
+    hierarchy = Hierarchy(TorchGraph(nodes))
     scene = draw(hierarchy, view(hierarchy, hierarchy.groups))
     frame = scene.boxes[1]
+    assert scene.view.items[1].open
     for item, box in zip(scene.view.items, scene.boxes, strict=True):
         if item.parent == 1:
             assert box.y >= frame.y + TITLE and box.y + box.height <= frame.y + frame.height - MARGIN
