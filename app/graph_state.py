@@ -9,11 +9,8 @@ from typing import Any
 import streamlit as st
 
 from torchsplit_core.drawing.hierarchy import Hierarchy
-from torchsplit_core.drawing.view import Item, View, first_view, opening, reveal
+from torchsplit_core.drawing.view import MOST_ITEMS, Item, View, first_view, opening, reveal
 from torchsplit_core.storage import Workspace
-
-MOST_ITEMS = 20_000
-"""More boxes at once are refused: the browser would work on them for seconds."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -162,6 +162,7 @@ def graphviz(page: Page, folder: Path, model: TorchGraph) -> float:
     dot.write_text(dataflow_dot(model))
     script.write_text(GRAPHVIZ)
     with server([str(script), str(dot)]) as address:
+        page.goto(f"{address}/_stcore/health")
         began = time.perf_counter()
         page.goto(address)
         page.wait_for_function(
@@ -222,6 +223,9 @@ def main() -> int:
         store = Store(folder / "home")
         with server(["app/main.py"], TORCHSPLIT_HOME=str(folder / "home")) as address:
             page = browser.new_page(viewport={"width": 1440, "height": 1000})
+            # The first visit starts what every server starts once.
+            page.goto(address)
+            page.wait_for_selector("[data-testid=stHeading]")
             ours = explorer(page, address, store, model, options.repeats)
             file = folder / "llama.pt2"
             llama(file, options.layers)

@@ -1,9 +1,10 @@
-"""Pictures of every page with results, light, dark and narrow, and `docs/images/plan.png` for the README.
+"""Pictures of every page with results, light, dark and narrow, and those of `docs/images/`.
 
     python tools/screenshots.py [FOLDER]
 
 Starts a dashboard with an empty store on a free port, goes through the first door, traces a sample,
-and photographs. With FOLDER all pictures go there; without it only the README's is written.
+profiles and cuts a larger one, and photographs. With FOLDER pictures of all pages go there; without it
+only those of the documents are written.
 """
 
 from __future__ import annotations
@@ -21,8 +22,16 @@ from pathlib import Path
 
 from playwright.sync_api import Browser, Page, expect, sync_playwright
 
+from torchsplit_core import workflow
+from torchsplit_core.storage import Store
+from torchsplit_core.values import ignore_progress
+
 ROOT = Path(__file__).resolve().parent.parent
-README_PICTURE = ROOT / "docs" / "images" / "plan.png"
+PLAN_PICTURE = ROOT / "docs" / "images" / "plan.png"
+GRAPH_PICTURE = ROOT / "docs" / "images" / "graph.png"
+EXPLORED = "sample:bert@large"
+OPENED = ("module:encoder.layer", "module:encoder.layer.3", "module:encoder.layer.3.attention")
+SELECTED = "node:scaled_dot_product_attention_3"
 PAGES = ("models", "graph", "profile", "plan", "deploy", "workspace")
 VIEWS = (("light", 1440, 1000), ("dark", 1440, 1000), ("light", 390, 900))
 FLAGS = ["--no-sandbox", "--disable-gpu", "--disable-background-networking", "--disable-component-update"]
@@ -52,6 +61,7 @@ def main() -> None:
                 browser = playwright.chromium.launch(executable_path=chromium, args=FLAGS)
                 workspace = walk(browser, address, trace=folder is not None)
                 photograph(browser, address, workspace, folder)
+                explore(browser, address, Path(home))
                 browser.close()
         finally:
             server.terminate()
@@ -88,10 +98,10 @@ def walk(browser: Browser, address: str, *, trace: bool) -> str:
 
 
 def photograph(browser: Browser, address: str, workspace: str, folder: Path | None) -> None:
-    """The README's picture, and all views of all pages where a folder was named."""
-    README_PICTURE.parent.mkdir(parents=True, exist_ok=True)
+    """The plan, and all views of all pages where a folder was named."""
+    PLAN_PICTURE.parent.mkdir(parents=True, exist_ok=True)
     page = browser.new_context(viewport={"width": 1440, "height": 1240}).new_page()
-    take(page, f"{address}/plan?workspace={workspace}", README_PICTURE)
+    take(page, f"{address}/plan?workspace={workspace}", PLAN_PICTURE)
     if folder is None:
         return
     folder.mkdir(parents=True, exist_ok=True)
@@ -106,6 +116,23 @@ def photograph(browser: Browser, address: str, workspace: str, folder: Path | No
                 tab.click()
                 page.wait_for_timeout(2500)
                 page.screenshot(path=folder / f"{name}-{index}-{scheme}-{width}.png")
+
+
+def explore(browser: Browser, address: str, home: Path) -> None:
+    """The Graph page with one block of a large model open, its times measured on this machine."""
+    workspace = Store(home).create("Explored")
+    measured = {"source": EXPLORED, "batch_sizes": (2,), "point_budget_s": 1.0}
+    workflow.profile_job(workspace, measured, ignore_progress)
+    workflow.partition_job(workspace, {"source": EXPLORED, "stages": 2}, ignore_progress)
+    look = {
+        "opened": list(OPENED),
+        "item": SELECTED,
+        "node": SELECTED.removeprefix("node:"),
+        "overlay": "time",
+    }
+    workspace.set_setting(f"explorer {EXPLORED}", look)
+    page = browser.new_context(viewport={"width": 1440, "height": 1080}, color_scheme="dark").new_page()
+    take(page, f"{address}/graph?workspace={workspace.id}", GRAPH_PICTURE)
 
 
 def take(page: Page, url: str, path: Path) -> None:

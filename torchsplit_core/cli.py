@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Any
 
 from torchsplit_core import __version__, workflow
-from torchsplit_core.files import read_file, write_file, write_text
+from torchsplit_core.files import read_file, replace_file, write_file, write_text
 from torchsplit_core.graph import TorchGraph
 from torchsplit_core.values import InputFault, Objective
 
@@ -107,6 +107,14 @@ def _tell_notes(graph: TorchGraph) -> None:
     """What the user must know of how the graph was made."""
     for note in graph.notes:
         print(f"note: {note}", file=sys.stderr)
+
+
+def _draw(options: argparse.Namespace) -> int:
+    _, graph = read_file(options.graph, expected="torchsplit.graph")
+    opened = tuple(path for text in options.open for path in text.split(",") if path)
+    text = workflow.drawing(graph, Path(options.output).suffix, options.what, opened, dark=options.dark)
+    replace_file(Path(options.output), text)
+    return 0
 
 
 def _profile(options: argparse.Namespace) -> int:
@@ -324,6 +332,15 @@ def _parser() -> argparse.ArgumentParser:
     made.add_argument("source")
     trust(made)
     output(made)
+
+    made = command("draw", _draw, "draw a graph file as .svg, or as .dot for Graphviz")
+    made.add_argument("graph", metavar="GRAPH")
+    made.add_argument("-o", "--output", metavar="FILE", required=True, help="FILE.svg or FILE.dot")
+    made.add_argument("--what", default="dataflow", help="dataflow, dominators, post-dominators or regions")
+    made.add_argument(
+        "--open", action="append", default=[], metavar="MODULE", help="draw it open; all: every one"
+    )
+    made.add_argument("--dark", action="store_true", help="for a dark ground")
 
     made = command("profile", _profile, "measure a model on this host and estimate it on every MIG slice")
     made.add_argument("source")

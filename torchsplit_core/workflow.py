@@ -54,6 +54,20 @@ def trace(source: str, *, trust: bool = False, progress: Progress = ignore_progr
     return trace_source(source, trust=trust, progress=progress)
 
 
+def drawing(
+    graph: TorchGraph,
+    suffix: str,
+    what: Any = "dataflow",
+    opened: tuple[str, ...] = (),
+    *,
+    dark: bool = False,
+) -> str:
+    """A graph as the text of a .svg or .dot file, see `drawing.export.drawing`. Raises InputFault."""
+    from torchsplit_core.drawing.export import drawing as make
+
+    return make(graph, suffix, what, opened, dark=dark)
+
+
 def profile(
     source: str,
     *,

@@ -17,6 +17,8 @@ from torchsplit_core.drawing.hierarchy import Group, Hierarchy, Part
 
 FIRST_LOOK = 24
 """The first view opens modules that hold most of the model while it stays within this many items."""
+MOST_ITEMS = 20_000
+"""More boxes in one picture are refused: the browser would work on them for seconds."""
 DOMINANT = 0.5
 """A module with at least this share of the operations around it is opened in the first view."""
 

@@ -1,0 +1,79 @@
+"""A graph as a drawing in a file: SVG, or DOT for Graphviz."""
+
+from __future__ import annotations
+
+from typing import Literal, get_args
+
+from torchsplit_core.drawing.dot import scene_dot
+from torchsplit_core.drawing.hierarchy import Hierarchy
+from torchsplit_core.drawing.scene import Scene, draw
+from torchsplit_core.drawing.svg import svg
+from torchsplit_core.drawing.view import MOST_ITEMS, first_view, view
+from torchsplit_core.graph import DominanceInformation, TorchGraph, prepare, region_tree
+from torchsplit_core.graph.dot import dominance_dot, regions_dot
+from torchsplit_core.values import InputFault
+
+What = Literal["dataflow", "dominators", "post-dominators", "regions"]
+
+
+def drawing(
+    graph: TorchGraph,
+    suffix: str,
+    what: What = "dataflow",
+    opened: tuple[str, ...] = (),
+    *,
+    dark: bool = False,
+) -> str:
+    """The text of a `.svg` or `.dot` file.
+
+    `opened` are module paths to draw open ("all" for every one); without any, the explorer's first view.
+    Raises InputFault for another suffix or subject, a module the graph has not, dominance or regions as SVG,
+    and a drawing of more than `MOST_ITEMS` boxes.
+    """
+    if suffix not in (".svg", ".dot"):
+        raise InputFault("-o", suffix or "no suffix", "a drawing is .svg or .dot", "Name the file so.")
+    if what not in get_args(What):
+        raise InputFault("--what", what, f"it is one of {', '.join(get_args(What))}", "Choose one.")
+    if what != "dataflow":
+        if suffix == ".svg":
+            raise InputFault("-o", suffix, f"{what} are drawn by Graphviz", "Write a .dot file.")
+        prepared = prepare(graph)
+        if what == "regions":
+            return regions_dot(region_tree(prepared))
+        dominance = DominanceInformation((prepared.main_ids, prepared.main_edges))
+        return dominance_dot(dominance, post=what == "post-dominators")
+    hierarchy = Hierarchy(graph)
+    scene = _scene(hierarchy, opened)
+    return svg(scene, dark=dark) if suffix == ".svg" else scene_dot(hierarchy, scene)
+
+
+def _scene(hierarchy: Hierarchy, opened: tuple[str, ...]) -> Scene:
+    groups = first_view(hierarchy)
+    if opened == ("all",):
+        groups = frozenset(hierarchy.groups)
+    elif opened:
+        paths = {group.path: name for name, group in hierarchy.groups.items() if group.kind == "module"}
+        missing = next((path for path in opened if path not in paths), None)
+        if missing is not None:
+            near = sorted(path for path in paths if path)[:5]
+            raise InputFault(
+                "--open",
+                missing,
+                "it is a module of the graph",
+                f"Modules are for example {', '.join(near)}.",
+            )
+        groups = groups.union(*(_with_parents(hierarchy, paths[path]) for path in opened))
+    shown = view(hierarchy, groups)
+    if len(shown.items) > MOST_ITEMS:
+        raise InputFault(
+            "--open", len(shown.items), f"a drawing has at most {MOST_ITEMS} boxes", "Open fewer modules."
+        )
+    return draw(hierarchy, shown)
+
+
+def _with_parents(hierarchy: Hierarchy, group: str | None) -> set[str]:
+    found: set[str] = set()
+    while group is not None:
+        found.add(group)
+        group = hierarchy.groups[group].parent
+    return found
