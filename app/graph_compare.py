@@ -54,7 +54,7 @@ def _pair(workspace: Workspace, model: GraphModel, kind: str, name: str) -> None
             # Two profiles of one model are opened and closed together; two models each on their own.
             at = f"compare {model.name}" if kind == "profile" else f"compare {one.name}"
             st.header(plain(one.name if kind == "model" or one is model else name), anchor=False)
-            st.caption(one.basis_text)
+            st.caption(plain(one.basis_text))
             look = graph_state.look(workspace, at, one.hierarchy)
             scene = graph_analysis.scene(one.sha256, look.opened, look.unfolded, one.hierarchy)
             mount(

@@ -60,7 +60,7 @@ def show(workspace: Workspace) -> None:
             f"{short(len(model.graph.nodes))} nodes · {short(len(model.analysis.regions.cut_points))} cut points",
             width="content",
         )
-        st.badge(model.basis_text, color=model.basis_colour)
+        st.badge(plain(model.basis_text), color=model.basis_colour)
         if model.graph.route in ROUTES:
             text, colour = ROUTES[model.graph.route]
             st.badge(text, color=colour)
@@ -144,7 +144,7 @@ def _node(workspace: Workspace, model: GraphModel, look: Look, name: str, times:
         with st.container(horizontal=True):
             for label, target in _leads(model, name).items():
                 st.button(
-                    label, key=f"lead-{label}", help=target, on_click=_reveal, args=(workspace, model, target)
+                    label, key=f"lead-{label}", help=plain(target), on_click=_reveal, args=(workspace, model, target)
                 )
     facts = cut_facts(model.graph, model.analysis, name, times, model.best_cut)
     if facts:
