@@ -227,7 +227,8 @@ def test_the_graph_page_counts_nodes_and_offers_cuts_to_the_planner(
 ) -> None:
     opened = page("graph", filled)
     assert "6 nodes" in said(opened)
-    press(opened, "Offer these cuts to the planner")
+    opened.session_state["graph-tab"] = "Cuts"
+    press(opened.run(), "Offer these cuts to the planner")
     variants = filled.get("plan_request", "review").models[0].variants
     assert [variant.name for variant in variants] == ["whole", "cut1"]
     assert len(variants[1].stages) == 2
@@ -238,15 +239,10 @@ def test_finding_cuts_starts_a_job_with_the_chosen_parts(
     page: Open, filled: Workspace, started: list[tuple[str, dict[str, Any]]]
 ) -> None:
     opened = page("graph", filled)
-    opened.number_input[0].set_value(3)
+    opened.session_state["graph-tab"] = "Cuts"
+    opened.run().number_input[0].set_value(3)
     press(opened, "Find cuts")
     assert started == [("partition_job", {"source": SOURCE, "stages": 3, "link_gb_per_s": 12.0})]
-
-
-def test_node_search_narrows_the_table(page: Open, filled: Workspace) -> None:
-    opened = page("graph", filled)
-    opened.text_input(key="node-search").set_value("relu").run()
-    assert "1 found" in said(opened)
 
 
 def test_the_profile_page_tells_measured_from_estimated(page: Open, filled: Workspace) -> None:

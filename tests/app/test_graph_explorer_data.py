@@ -11,7 +11,6 @@ from app_graphs import LAYERS, NAME, encoder, loose, stored, timed
 from app import explorer_data
 from app.explorer_mount import explorer_data as everything
 from app.graph_model import GraphModel, open_model
-from app.graph_state import Look
 from torchsplit_core.drawing.scene import Scene, draw
 from torchsplit_core.drawing.view import first_view, view
 from torchsplit_core.graph import TorchGraph
@@ -28,7 +27,7 @@ def model(workspace: Workspace) -> GraphModel:
 
 def drawn(model: GraphModel, opened: frozenset[str]) -> tuple[Scene, dict[str, Any]]:
     scene = draw(model.hierarchy, view(model.hierarchy, opened))
-    return scene, everything(model, Look(opened), scene, panels=True)
+    return scene, everything(model, scene, panels=True)
 
 
 def of(workspace: Workspace, graph: TorchGraph) -> tuple[GraphModel, Scene, dict[str, Any]]:
@@ -77,14 +76,16 @@ def test_it_is_plain_json_that_says_what_is_drawn(model: GraphModel):
     _, closed = drawn(model, frozenset())
     _, opened = drawn(model, OPENED)
     assert json.loads(json.dumps(opened, allow_nan=False)) == opened
-    assert closed["version"] != opened["version"] and closed["model"] == opened["model"]
+    assert closed["model"] == opened["model"]
     assert closed["scene"]["items"]["label"] == ["ids", "embed", "layers × 4", "head", "y"]
     assert drawn(model, OPENED)[1] == opened
 
 
-def test_a_model_that_nobody_profiled_starts_with_its_bytes(workspace: Workspace):
+def test_regions_are_sized_by_time_where_there_are_times(model: GraphModel, workspace: Workspace):
+    assert drawn(model, frozenset())[1]["regions"]["title"] == "Regions, by time"
+    workspace.remove("profile", NAME)
     _, _, data = of(workspace, encoder(4))
-    assert data["overlay"] == "bytes" and data["regions"]["title"] == "Regions, by bytes"
+    assert data["regions"]["title"] == "Regions, by bytes"
 
 
 def test_a_profile_beside_a_model_of_another_architecture_is_not_used(workspace: Workspace):

@@ -1,0 +1,253 @@
+"""The Graph page as a user sees it: empty, tab by tab, with what is selected, and with a very large model."""
+
+from __future__ import annotations
+
+import json
+import xml.etree.ElementTree as ElementTree
+from collections.abc import Callable
+from typing import Any
+
+import pydot
+import pytest
+import streamlit as st
+from app_graphs import LAYERS, NAME, encoder, loose, stored, timed
+from app_values import SOURCE
+from streamlit.testing.v1 import AppTest
+
+from app import explorer_mount, graph_view
+from torchsplit_core import jobs
+from torchsplit_core.files import read_text
+from torchsplit_core.storage import Workspace
+
+Open = Callable[..., AppTest]
+Mounted = list[dict[str, Any]]
+
+
+@pytest.fixture
+def mounted(monkeypatch: pytest.MonkeyPatch) -> Mounted:
+    """What the page hands to the explorer in each run, with the callbacks."""
+    found: Mounted = []
+
+    def explorer(data: dict[str, Any], *, key: str, **callbacks: Callable[[], None]) -> None:
+        drawing = json.loads(data["text"])
+        found.append({"data": {**drawing, **data}, "key": key, **callbacks})
+
+    monkeypatch.setattr(explorer_mount, "explorer", explorer)
+    return found
+
+
+@pytest.fixture
+def files(monkeypatch: pytest.MonkeyPatch) -> dict[str, Any]:
+    """What each download button would give, by the file's name."""
+    found: dict[str, Any] = {}
+
+    def download_button(label: str, data: Any, file_name: str, mime: str, **_: Any) -> bool:
+        found[file_name] = data
+        return False
+
+    monkeypatch.setattr(st, "download_button", download_button)
+    return found
+
+
+def tab(page: AppTest, name: str) -> AppTest:
+    """Turn to a tab; the page must not raise."""
+    page.session_state[graph_view.TAB] = name
+    page.run()
+    assert not page.exception
+    return page
+
+
+def said(page: AppTest) -> str:
+    kinds = ("markdown", "header", "html", "info", "warning", "error", "caption")
+    text = "\n".join(str(getattr(e, "value", None) or e.proto.body) for kind in kinds for e in page.get(kind))
+    return text.replace("\\", "")
+
+
+def selected(workspace: Workspace, **look: Any) -> None:
+    """Keep a look as an earlier session would have."""
+    workspace.set_setting(f"explorer {NAME}", {"opened": [LAYERS], "unfolded": [], **look})
+
+
+@pytest.fixture
+def full(workspace: Workspace) -> Workspace:
+    stored(workspace, encoder(4), timed(encoder(4)))
+    return workspace
+
+
+def test_without_a_model_the_page_says_what_it_will_show(page: Open, workspace: Workspace):
+    opened = page("graph", workspace)
+    assert "Here you will see a model's dataflow" in said(opened) and not opened.selectbox
+
+
+def test_the_head_says_how_large_the_model_is_and_how_its_times_were_found(page: Open, full: Workspace):
+    text = said(page("graph", full))
+    assert "22 nodes" in text and "6 cut points" in text and "measured on this CPU" in text
+
+
+def test_the_explorer_is_handed_the_first_view(page: Open, full: Workspace, mounted: Mounted):
+    opened = page("graph", full)
+    (first,) = mounted
+    assert first["data"]["scene"]["items"]["label"] == ["ids", "embed", "layers × 4", "head", "y"]
+    assert first["data"]["panels"] is True and NAME in first["key"]
+    assert "Nothing selected" in said(opened)
+
+
+@pytest.fixture
+def called_back(mounted: Mounted, monkeypatch: pytest.MonkeyPatch) -> Callable[..., dict[str, Any]]:
+    """The component calls back in one run of a page; what the next run draws."""
+
+    def call(opened: AppTest, callback: str, **state: Any) -> dict[str, Any]:
+        draw = explorer_mount.explorer
+
+        def calling(data: dict[str, Any], *, key: str, **callbacks: Callable[[], None]) -> None:
+            st.session_state[key] = state
+            callbacks[callback]()
+
+        monkeypatch.setattr(explorer_mount, "explorer", calling)
+        opened.run()
+        monkeypatch.setattr(explorer_mount, "explorer", draw)
+        opened.run()
+        assert not opened.exception
+        found: dict[str, Any] = mounted[-1]["data"]
+        return found
+
+    return call
+
+
+def test_what_the_user_does_in_the_explorer_is_kept_and_drawn(
+    page: Open, full: Workspace, mounted: Mounted, called_back: Callable[..., dict[str, Any]]
+):
+    opened = page("graph", full)
+    before = mounted[-1]["data"]["version"]
+    data = called_back(opened, "on_action", action={"kind": "open", "item": LAYERS})
+    assert f"{LAYERS}.0" in data["scene"]["items"]["id"] and data["version"] != before
+    chosen = called_back(opened, "on_selection", selection={"node": "soft0", "item": f"{LAYERS}.0"})
+    assert "soft0" in said(opened) and "aten.softmax.int" in said(opened)
+    # A selection draws nothing anew, so that the browser passes over what it already has.
+    assert chosen["version"] == data["version"]
+    page("graph", full)
+    assert f"{LAYERS}.0" in mounted[-1]["data"]["scene"]["items"]["id"]
+
+
+def test_the_overlay_chosen_is_the_one_of_the_next_visit(
+    page: Open, full: Workspace, mounted: Mounted, called_back: Callable[..., dict[str, Any]]
+):
+    opened = page("graph", full)
+    assert mounted[-1]["data"]["overlay"] == "time"
+    called_back(opened, "on_overlay", overlay="memory")
+    page("graph", full)
+    assert mounted[-1]["data"]["overlay"] == "memory"
+
+
+def test_a_model_that_nobody_profiled_is_coloured_by_its_bytes(
+    page: Open, workspace: Workspace, mounted: Mounted
+):
+    stored(workspace, encoder(4))
+    assert "not profiled" in said(page("graph", workspace))
+    assert mounted[-1]["data"]["overlay"] == "bytes"
+
+
+def test_a_selected_node_is_shown_with_its_source_and_ways_to_its_dominators(
+    page: Open, full: Workspace, mounted: Mounted
+):
+    selected(full, node="soft1", item=f"fold:{LAYERS}.0:4")
+    opened = page("graph", full)
+    text = said(opened)
+    assert "soft1" in text and "aten.softmax.int" in text and "Cut here?" not in text
+    assert [code.value for code in opened.code] == ["net.py:7\nx = self.soft1(x)"]
+    next(button for button in opened.button if button.label == "Post-dominator").click().run()
+    assert not opened.exception
+    assert "Cut here?" in said(opened) and "10 | 10" in said(opened).replace("\u202f", " ")
+    assert mounted[-1]["data"]["focus"].startswith("node:add1")
+    assert "node:add1" in mounted[-1]["data"]["scene"]["items"]["id"]
+
+
+def test_a_selected_list_offers_to_show_all_its_blocks(page: Open, full: Workspace, mounted: Mounted):
+    selected(full, opened=["module:embed"], item=LAYERS)
+    opened = page("graph", full)
+    assert "4, equal" in said(opened)
+    next(button for button in opened.button if button.label == "Show all 4 blocks").click().run()
+    assert not opened.exception
+    assert {f"{LAYERS}.{i}" for i in range(4)} <= set(mounted[-1]["data"]["scene"]["items"]["id"])
+
+
+@pytest.mark.parametrize(
+    "look", [{"node": "gone"}, {"item": "module:gone"}, {"region": 10**6}, {"opened": ["x"]}]
+)
+def test_a_look_that_does_not_fit_selects_nothing(look: dict[str, Any], page: Open, full: Workspace):
+    selected(full, **look)
+    assert "Nothing selected" in said(page("graph", full))
+
+
+def test_the_tables_are_searched_and_show_regions_too(page: Open, full: Workspace):
+    opened = tab(page("graph", full), "Tables")
+    assert len(opened.dataframe[0].value) == 22
+    opened.text_input(key="node-search").set_value("soft[12]").run()
+    assert "2 found" in said(opened) and list(opened.dataframe[0].value["id"]) == ["soft1", "soft2"]
+    opened.text_input(key="node-search").set_value("soft(").run()
+    assert len(opened.error) == 1 and "regular expression" in said(opened) and not opened.exception
+    opened.get("button_group")[0].set_value("Regions").run()
+    assert list(opened.dataframe[0].value["depth"])[:2] == [0, 1]
+
+
+def test_without_a_profile_the_cuts_ask_for_one(
+    page: Open, workspace: Workspace, monkeypatch: pytest.MonkeyPatch
+):
+    started: list[str] = []
+    monkeypatch.setattr(jobs, "start", lambda *args: started.append(args[1]) or "job")
+    stored(workspace, encoder(2), name=SOURCE)
+    opened = tab(page("graph", workspace), "Cuts")
+    assert "profile this model first" in said(opened)
+    next(button for button in opened.button if button.label == "Profile this model").click().run()
+    assert started == [f"Profile {SOURCE}"]
+
+
+def test_cuts_are_listed_with_how_good_they_are(page: Open, filled: Workspace):
+    opened = tab(page("graph", filled), "Cuts")
+    assert "proven optimal" in said(opened)
+    row = opened.dataframe[0].value.iloc[0]
+    assert (row["parts"], row["load share, %"], row["slowest part, ms"]) == (2, "60 | 40", 6.0)
+
+
+def test_comparing_needs_a_second_model_and_draws_both(page: Open, full: Workspace, mounted: Mounted):
+    assert "side by side" in said(tab(page("graph", full), "Compare"))
+    stored(full, encoder(6), name="upload:six")
+    mounted.clear()
+    opened = tab(page("graph", full), "Compare")
+    last = mounted[-2:]
+    assert [one["data"]["scene"]["items"]["label"][2] for one in last] == ["layers × 4", "layers × 6"]
+    assert last[0]["key"] != last[1]["key"] and not any(one["data"]["panels"] for one in last)
+    assert list(opened.dataframe[0].value["difference"]) == [2, 2, 2]
+
+
+def test_files_hold_the_graph(page: Open, full: Workspace, files: dict[str, Any]):
+    tab(page("graph", full), "Export")
+    _, graph = read_text(files[f"{NAME}.graph.json"].decode())
+    assert graph == encoder(4)
+    for name, wanted in (
+        ("dataflow", 16),
+        ("dominators", 17),
+        ("post-dominators", 17),
+        ("regions", 15),
+        ("drawing", 5),
+    ):
+        (dot,) = pydot.graph_from_dot_data(files[f"{NAME}.{name}.dot"]())
+        nodes, stack = len(dot.get_nodes()), list(dot.get_subgraphs())
+        while stack:
+            inner = stack.pop()
+            nodes += len(inner.get_nodes())
+            stack += inner.get_subgraphs()
+        assert nodes == wanted, name
+    root = ElementTree.fromstring(files[f"{NAME}.svg"]())
+    assert root.tag.endswith("svg") and "layers × 4" in "".join(root.itertext())
+
+
+def test_a_graph_of_twenty_thousand_nodes_without_modules_opens(
+    page: Open, workspace: Workspace, mounted: Mounted
+):
+    stored(workspace, loose(20_000))
+    opened = page("graph", workspace)
+    assert not opened.error and "20 000 nodes" in said(opened).replace("\u202f", " ")
+    data = mounted[0]["data"]
+    assert len(data["scene"]["items"]["id"]) < 250 and len(data["nodes"]["id"]) == 20_002
+    assert len(json.dumps(data)) < 20_000_000
