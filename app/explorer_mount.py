@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 from typing import Any
 
@@ -47,21 +48,41 @@ def mount(
     def on_overlay() -> None:
         graph_state.overlay(workspace, place, model.hierarchy, str(state().get("overlay") or "time"))
 
-    data = explorer_data(model, look, scene, panels=panels)
+    version = _version(model, look, panels)
+    # Without times, their colour has nothing to show.
+    overlay = look.overlay if look.overlay != "time" or model.graph.metadata else "bytes"
+    data = {
+        "version": version,
+        "focus": look.focus,
+        "overlay": overlay,
+        "text": _text(version, model, scene, panels),
+    }
     explorer(data, key=key, on_action=on_action, on_selection=on_selection, on_overlay=on_overlay)
 
 
-def explorer_data(model: GraphModel, look: Look, scene: Scene, *, panels: bool) -> dict[str, Any]:
+def _version(model: GraphModel, look: Look, panels: bool) -> str:
+    """Differs where anything that is drawn differs; a selection does not."""
+    parts = (
+        model.name, model.sha256, model.profile_sha256, model.stage_key, frozenset(model.devices.items()),
+        look.opened, look.unfolded, panels,
+    )  # fmt: skip
+    return f"{hash(parts):x}"
+
+
+@st.cache_resource(max_entries=24, show_spinner=False)
+def _text(version: str, _model: GraphModel, _scene: Scene, _panels: bool) -> str:
+    """The drawing as JSON text, made once a version: a click sends it again, and the browser passes over it."""
+    return json.dumps(explorer_data(_model, _scene, panels=_panels))
+
+
+def explorer_data(model: GraphModel, scene: Scene, *, panels: bool) -> dict[str, Any]:
     """Everything the component draws."""
     kept = kept_nodes(model.hierarchy, scene)
     by = "time" if model.graph.metadata else "bytes"
     return {
         "model": f"{model.name} {model.sha256}",
-        "version": f"{hash((model.sha256, model.profile_sha256, look.opened, look.unfolded, model.stage_key))}",
-        "focus": look.focus,
         "name": re.sub(r"[^\w.@-]+", "-", model.name),
         "panels": panels,
-        "overlay": look.overlay if look.overlay != "time" or model.graph.metadata else "bytes",
         "overlays": overlays(
             model.hierarchy, scene.view, model.analysis, model.basis, model.stages, model.devices
         ),

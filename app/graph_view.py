@@ -144,7 +144,11 @@ def _node(workspace: Workspace, model: GraphModel, look: Look, name: str, times:
         with st.container(horizontal=True):
             for label, target in _leads(model, name).items():
                 st.button(
-                    label, key=f"lead-{label}", help=plain(target), on_click=_reveal, args=(workspace, model, target)
+                    label,
+                    key=f"lead-{label}",
+                    help=plain(target),
+                    on_click=_reveal,
+                    args=(workspace, model, target),
                 )
     facts = cut_facts(model.graph, model.analysis, name, times, model.best_cut)
     if facts:

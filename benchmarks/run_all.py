@@ -57,6 +57,14 @@ BENCHMARKS = (
         "The estimator's constants and its 90 % interval come from this comparison.",
     ),
     Benchmark(
+        "The explorer in Chromium",
+        "benchmarks.explorer_speed",
+        "The dashboard and, in the same run, a page with nothing but `st.graphviz_chart` of the same graph (10,000 "
+        "equal operations without modules, every one drawn). Medians of three turns, each with a graph or file of "
+        "its own. A redraw is the whole graph in view, pixels read back, panels included.",
+        ("--nodes", "300", "--layers", "2", "--repeats", "1"),
+    ),
+    Benchmark(
         "The planner against a look at every plan",
         "benchmarks.planner_oracle",
         "Random small requests with every feature of the contract; equal means equal in the sorted vector "

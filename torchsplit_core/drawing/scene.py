@@ -26,6 +26,8 @@ from torchsplit_core.drawing.view import Item, View
 
 STUB_FROM = 7
 """From so many readers on one level, a value is drawn as a stub at each of them."""
+CAREFUL = 2000
+"""Up to so many boxes the layout takes its time; beyond, nobody sees all of its lines at once."""
 MARGIN = 16.0
 TITLE = 30.0
 STUB_HEIGHT = 18.0
@@ -209,7 +211,8 @@ class _Drawing:
             *([BOTTOM] if leaving else []),
         ]
         number = {key: i for i, key in enumerate(keys)}
-        found = arrange([self._size(key) for key in keys], [(number[s], number[t]) for s, t in joins])
+        pairs = [(number[s], number[t]) for s, t in joins]
+        found = arrange([self._size(key) for key in keys], pairs, hasty=len(self.items) > CAREFUL)
         lift = ROW_GAP if ports else 0.0
         for key, (x, y), size in zip(keys, found.corners, map(self._size, keys), strict=True):
             level.place[key] = Box(x, y - lift, *size)

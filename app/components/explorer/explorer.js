@@ -18,11 +18,12 @@ class Explorer {
   }
 
   // New data: the same drawing again, another view of the model, or another model.
-  take(data, tell) {
+  take({ version, focus, overlay, text }, tell) {
     this.tell = tell;
     const before = this.data;
+    if (before && before.version === version && before.focus === focus) return this.draw();
+    const data = before && before.version === version ? { ...before, focus } : { ...JSON.parse(text), version, focus, overlay };
     const same = before && before.model === data.model;
-    if (before && before.version === data.version && before.focus === data.focus) return this.draw();
     const anchor = same && this.anchorOf(before);
     this.data = data;
     if (!before || before.version !== data.version) prepareLines(data.scene);

@@ -43,7 +43,7 @@ function arrowHead(path, points) {
 
 // All lines as two paths, made once a scene; lines of one item are looked up when it is selected.
 function prepareLines(scene) {
-  const all = new Path2D(), heads = new Path2D();
+  const all = new Path2D(), far = new Path2D(), heads = new Path2D();
   scene.touching = new Map();
   const touch = (item, line) => {
     if (!scene.touching.has(item)) scene.touching.set(item, []);
@@ -51,11 +51,14 @@ function prepareLines(scene) {
   };
   scene.lines.forEach(([source, arrow, targets, points], at) => {
     trace(all, points);
+    far.moveTo(points[0], points[1]);
+    for (let i = 2; i < points.length; i += 2) far.lineTo(points[i], points[i + 1]);
     if (arrow) arrowHead(heads, points);
     touch(source, at);
     for (const target of targets) touch(target, at);
   });
   scene.allLines = all;
+  scene.farLines = far;
   scene.allHeads = heads;
 }
 
@@ -83,7 +86,8 @@ function drawScene(context, width, height, look, scene, theme, overlay, marks) {
   context.lineWidth = Math.max(1, 0.6 / scale);
   context.strokeStyle = mixed(theme.text, marks.dim ? 25 : 45);
   context.fillStyle = context.strokeStyle;
-  context.stroke(scene.allLines);
+  // From afar a bend is no wider than a pixel; from further away a line is no longer than one.
+  if (scale > 0.02) context.stroke(scale > 0.15 ? scene.allLines : scene.farLines);
   if (scale > 0.25) context.fill(scene.allHeads);
   drawTouching(context, scene, theme, marks, scale);
   if (scale > SMALLEST_TEXT) drawTexts(context, scene, seen, theme, marks);
@@ -105,10 +109,11 @@ function visible(scene, look, width, height) {
 // Boxes of one look are one path: ten thousand paths of their own would take a second.
 function boxes(items, which, round) {
   const path = new Path2D();
+  const { box } = items;
   for (const i of which) {
-    const [x, y, w, h] = items.box.slice(4 * i, 4 * i + 4);
-    if (round) path.roundRect(x, y, w, h, 5);
-    else path.rect(x, y, w, h);
+    const at = 4 * i;
+    if (round) path.roundRect(box[at], box[at + 1], box[at + 2], box[at + 3], 5);
+    else path.rect(box[at], box[at + 1], box[at + 2], box[at + 3]);
   }
   return path;
 }
@@ -136,7 +141,7 @@ function drawBoxes(context, scene, seen, theme, overlay, marks, scale) {
   }
   drawOverlay(context, items, closed, overlay, theme, round);
   context.strokeStyle = edge;
-  context.stroke(all);
+  if (scale > 0.05) context.stroke(all);
   const ends = closed.filter((i) => items.kind[i] === "input" || items.kind[i] === "output");
   context.strokeStyle = mixed(theme.text, 60);
   context.stroke(boxes(items, ends, round));
