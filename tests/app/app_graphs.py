@@ -2,6 +2,11 @@
 
 from __future__ import annotations
 
+from typing import Any
+
+from streamlit.testing.v1 import AppTest
+
+from app import graph_view
 from torchsplit_core.graph import TorchGraph
 from torchsplit_core.storage import Workspace
 from torchsplit_core.values import GraphNode, NodeProfile, Profile, ProfileRow
@@ -72,3 +77,22 @@ def stored(workspace: Workspace, graph: TorchGraph, profile: Profile | None = No
     workspace.put("graph", name, graph)
     if profile is not None:
         workspace.put("profile", name, profile)
+
+
+def tab(page: AppTest, name: str) -> AppTest:
+    """Turn to a tab; the page must not raise."""
+    page.session_state[graph_view.TAB] = name
+    page.run()
+    assert not page.exception
+    return page
+
+
+def said(page: AppTest) -> str:
+    kinds = ("markdown", "header", "html", "info", "warning", "error", "caption")
+    text = "\n".join(str(getattr(e, "value", None) or e.proto.body) for kind in kinds for e in page.get(kind))
+    return text.replace("\\", "")
+
+
+def selected(workspace: Workspace, **look: Any) -> None:
+    """Keep a look as an earlier session would have."""
+    workspace.set_setting(f"explorer {NAME}", {"opened": [LAYERS], "unfolded": [], **look})

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 import streamlit as st
 from app_values import SOURCE, cuts, graph, plan, profile, request
 from streamlit.testing.v1 import AppTest
 
+from app import explorer_mount
 from torchsplit_core.storage import Store, Workspace
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -57,3 +60,29 @@ def filled(workspace: Workspace) -> Workspace:
     workspace.put("plan", "review", plan())
     workspace.set_setting("scenario", "review")
     return workspace
+
+
+@pytest.fixture
+def mounted(monkeypatch: pytest.MonkeyPatch) -> list[dict[str, Any]]:
+    """What the page hands to the explorer in each run, with the callbacks."""
+    found: list[dict[str, Any]] = []
+
+    def explorer(data: dict[str, Any], *, key: str, **callbacks: Callable[[], None]) -> None:
+        drawing = json.loads(data["text"])
+        found.append({"data": {**drawing, **data}, "key": key, **callbacks})
+
+    monkeypatch.setattr(explorer_mount, "explorer", explorer)
+    return found
+
+
+@pytest.fixture
+def files(monkeypatch: pytest.MonkeyPatch) -> dict[str, Any]:
+    """What each download button would give, by the file's name."""
+    found: dict[str, Any] = {}
+
+    def download_button(label: str, data: Any, file_name: str, mime: str, **_: Any) -> bool:
+        found[file_name] = data
+        return False
+
+    monkeypatch.setattr(st, "download_button", download_button)
+    return found

@@ -2,70 +2,21 @@
 
 from __future__ import annotations
 
-import json
-import xml.etree.ElementTree as ElementTree
 from collections.abc import Callable
 from typing import Any
 
-import pydot
 import pytest
 import streamlit as st
-from app_graphs import LAYERS, NAME, encoder, loose, stored, timed
+from app_graphs import LAYERS, NAME, encoder, said, selected, stored, tab, timed
 from app_values import SOURCE
 from streamlit.testing.v1 import AppTest
 
-from app import explorer_mount, graph_view
+from app import explorer_mount
 from torchsplit_core import jobs
-from torchsplit_core.files import read_text
 from torchsplit_core.storage import Workspace
 
 Open = Callable[..., AppTest]
 Mounted = list[dict[str, Any]]
-
-
-@pytest.fixture
-def mounted(monkeypatch: pytest.MonkeyPatch) -> Mounted:
-    """What the page hands to the explorer in each run, with the callbacks."""
-    found: Mounted = []
-
-    def explorer(data: dict[str, Any], *, key: str, **callbacks: Callable[[], None]) -> None:
-        drawing = json.loads(data["text"])
-        found.append({"data": {**drawing, **data}, "key": key, **callbacks})
-
-    monkeypatch.setattr(explorer_mount, "explorer", explorer)
-    return found
-
-
-@pytest.fixture
-def files(monkeypatch: pytest.MonkeyPatch) -> dict[str, Any]:
-    """What each download button would give, by the file's name."""
-    found: dict[str, Any] = {}
-
-    def download_button(label: str, data: Any, file_name: str, mime: str, **_: Any) -> bool:
-        found[file_name] = data
-        return False
-
-    monkeypatch.setattr(st, "download_button", download_button)
-    return found
-
-
-def tab(page: AppTest, name: str) -> AppTest:
-    """Turn to a tab; the page must not raise."""
-    page.session_state[graph_view.TAB] = name
-    page.run()
-    assert not page.exception
-    return page
-
-
-def said(page: AppTest) -> str:
-    kinds = ("markdown", "header", "html", "info", "warning", "error", "caption")
-    text = "\n".join(str(getattr(e, "value", None) or e.proto.body) for kind in kinds for e in page.get(kind))
-    return text.replace("\\", "")
-
-
-def selected(workspace: Workspace, **look: Any) -> None:
-    """Keep a look as an earlier session would have."""
-    workspace.set_setting(f"explorer {NAME}", {"opened": [LAYERS], "unfolded": [], **look})
 
 
 @pytest.fixture
@@ -105,6 +56,7 @@ def called_back(mounted: Mounted, monkeypatch: pytest.MonkeyPatch) -> Callable[.
 
         monkeypatch.setattr(explorer_mount, "explorer", calling)
         opened.run()
+        assert not opened.exception
         monkeypatch.setattr(explorer_mount, "explorer", draw)
         opened.run()
         assert not opened.exception
@@ -218,36 +170,3 @@ def test_comparing_needs_a_second_model_and_draws_both(page: Open, full: Workspa
     assert [one["data"]["scene"]["items"]["label"][2] for one in last] == ["layers × 4", "layers × 6"]
     assert last[0]["key"] != last[1]["key"] and not any(one["data"]["panels"] for one in last)
     assert list(opened.dataframe[0].value["difference"]) == [2, 2, 2]
-
-
-def test_files_hold_the_graph(page: Open, full: Workspace, files: dict[str, Any]):
-    tab(page("graph", full), "Export")
-    _, graph = read_text(files[f"{NAME}.graph.json"].decode())
-    assert graph == encoder(4)
-    for name, wanted in (
-        ("dataflow", 16),
-        ("dominators", 17),
-        ("post-dominators", 17),
-        ("regions", 15),
-        ("drawing", 5),
-    ):
-        (dot,) = pydot.graph_from_dot_data(files[f"{NAME}.{name}.dot"]())
-        nodes, stack = len(dot.get_nodes()), list(dot.get_subgraphs())
-        while stack:
-            inner = stack.pop()
-            nodes += len(inner.get_nodes())
-            stack += inner.get_subgraphs()
-        assert nodes == wanted, name
-    root = ElementTree.fromstring(files[f"{NAME}.svg"]())
-    assert root.tag.endswith("svg") and "layers × 4" in "".join(root.itertext())
-
-
-def test_a_graph_of_twenty_thousand_nodes_without_modules_opens(
-    page: Open, workspace: Workspace, mounted: Mounted
-):
-    stored(workspace, loose(20_000))
-    opened = page("graph", workspace)
-    assert not opened.error and "20 000 nodes" in said(opened).replace("\u202f", " ")
-    data = mounted[0]["data"]
-    assert len(data["scene"]["items"]["id"]) < 250 and len(data["nodes"]["id"]) == 20_002
-    assert len(json.dumps(data)) < 20_000_000

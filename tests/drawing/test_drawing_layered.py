@@ -40,9 +40,9 @@ def rectangles(sizes: Sizes, level: Level) -> list[tuple[float, ...]]:
     return [(x, y, x + w, y + h) for (x, y), (w, h) in zip(level.corners, sizes, strict=True)]
 
 
-def check(sizes: Sizes, pairs: Pairs) -> Level:
+def check(sizes: Sizes, pairs: Pairs, *, hasty: bool = False) -> Level:
     """All that a level promises."""
-    level = arrange(sizes, pairs)
+    level = arrange(sizes, pairs, hasty=hasty)
     boxes = rectangles(sizes, level)
     assert not [
         pair for pair in combinations(range(len(boxes)), 2) if overlap(boxes[pair[0]], boxes[pair[1]])
@@ -69,12 +69,12 @@ def check(sizes: Sizes, pairs: Pairs) -> Level:
 
 
 @settings(max_examples=250, deadline=None, derandomize=True)
-@given(levels())
-@example(([(76.0, 28.0)] * 3, [(0, 1), (1, 2), (2, 0)]))
-@example(([(76.0, 28.0)] * 4, [(3, 0), (2, 1), (1, 1), (1, 1)]))
-def test_any_level_keeps_its_promises_and_looks_the_same_again(level):
+@given(levels(), st.booleans())
+@example(([(76.0, 28.0)] * 3, [(0, 1), (1, 2), (2, 0)]), False)
+@example(([(76.0, 28.0)] * 4, [(3, 0), (2, 1), (1, 1), (1, 1)]), False)
+def test_any_level_keeps_its_promises_and_looks_the_same_again(level, hasty: bool):
     sizes, pairs = level
-    assert check(sizes, pairs) == arrange(sizes, pairs)
+    assert check(sizes, pairs, hasty=hasty) == arrange(sizes, pairs, hasty=hasty)
 
 
 def test_a_level_of_more_boxes_than_are_ranked_exactly_keeps_them_too():
