@@ -28,7 +28,7 @@ table.ts i.swatch { display: inline-block; width: .7em; height: .7em; border-rad
 table.facts th { width: 42%; vertical-align: top; padding: .3rem .4rem .3rem 0; opacity: .85;
   border-bottom: 1px solid color-mix(in srgb, currentColor 10%, transparent); }
 table.facts td { text-align: right; padding: .3rem 0; overflow-wrap: anywhere; font-variant-numeric: tabular-nums; }
-table.facts .estimated { color: var(--st-yellow-text-color, #7a4f00); }
+table.facts .estimated { color: color-mix(in srgb, #d97706 60%, currentColor); }
 table.ts span.bar { display: block; position: relative; height: .8rem; min-width: 5rem; border-radius: 3px;
   background: color-mix(in srgb, currentColor 9%, transparent); }
 table.ts span.bar i { display: block; height: 100%; border-radius: 3px; }
@@ -40,7 +40,7 @@ table.ts span.bar b { position: absolute; top: -.2rem; bottom: -.2rem; width: 2p
     flex-direction: column-reverse; }
   .st-key-plan-body [data-testid="stColumn"] { flex: none; width: 100%; } }
 /* The dark theme's accent carries white text on buttons; as text of its own it would be too dim. */
-[role="tab"][aria-selected="true"] p, [data-testid="stSliderThumbValue"] { color: inherit !important; }
+[role="tab"][aria-selected="true"], [role="tab"][aria-selected="true"] *, [data-testid="stSliderThumbValue"] { color: inherit !important; }
 div.wide { overflow-x: auto; }
 </style>"""
 

@@ -321,6 +321,8 @@ class Explorer {
     if (row < 0) return;
     unfoldTo(rows, row, this.unfolded[this.tree]);
     const at = openRows(rows, this.unfolded[this.tree]).indexOf(row), list = this.host.querySelector(".rows");
+    // Before the first painting the list has no height to scroll in yet.
+    drawRows(this);
     if (at * ROW < list.scrollTop || (at + 1) * ROW > list.scrollTop + list.clientHeight)
       list.scrollTop = at * ROW - list.clientHeight / 2;
     this.draw();
