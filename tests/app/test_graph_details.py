@@ -64,6 +64,8 @@ def test_times_are_of_the_nearest_batch_and_the_smallest_slice_of_the_fleet():
     assert times.measured is not None and times.measured.batch_size == 1
     assert times_of(PROFILE, 3).measured == next(row for row in PROFILE.rows if row.batch_size == 4)
     assert times.estimated is not None and times.estimated.profile == "1g.10gb"
+    large = replace(times.estimated, batch_size=16, throughput_rps=1.0)
+    assert times_of(replace(PROFILE, rows=(large, *PROFILE.rows)), 2).estimated == times.estimated
     assert times_of(PROFILE, 2, ["H100-SXM5-80GB"]).estimated is None
     assert times_of(None, 2) == UNTIMED
 
@@ -162,6 +164,8 @@ def test_a_cut_divides_the_time_and_says_what_crosses():
     # Seven of the fourteen operations stand before it.
     assert found["stages, measured"] == "10 | 10 ms" and found["bytes across"] == "1.02 kB"
     assert found["best found"] == "60 % | 40 %"
+    early = facts(cut_facts(GRAPH, ANALYSIS, "add0", times, best))
+    assert early["stages, measured"] == "5.71 | 14.3 ms"
     estimated = facts(cut_facts(GRAPH, ANALYSIS, "add1", times_of(timed(BARE, measured=False), 2), None))
     assert estimated["stages, estimated"] == "5 | 5 ms" and "best found" not in estimated
     assert facts(cut_facts(GRAPH, ANALYSIS, "add1", UNTIMED, None))["stages, share"] == "50 % | 50 %"

@@ -45,9 +45,7 @@ def test_columns_are_of_one_length_and_places_exist(model: GraphModel, opened: f
     assert len(items["box"]) == 4 * count and all(-1 <= parent < count for parent in items["parent"])
     assert {len(nodes[name]) for name in nodes if name not in ("ops", "modules")} == {shown}
     assert nodes["id"] == list(model.hierarchy.nodes)
-    assert all(0 <= home < count for home in nodes["home"]) and not any(
-        items["open"][home] for home in nodes["home"]
-    )
+    assert nodes["home"] == list(scene.view.home) and not any(items["open"][home] for home in nodes["home"])
     assert [nodes["ops"][op] for op in nodes["op"]] == list(model.hierarchy.operations)
     assert [nodes["modules"][m] for m in nodes["module"]] == [
         model.graph.by_id[n].module for n in nodes["id"]
@@ -63,6 +61,8 @@ def test_columns_are_of_one_length_and_places_exist(model: GraphModel, opened: f
         assert place == -1 or order[place] == model.analysis.prepared.unit_of[node]
     for end, region in zip(regions["end"], regions["index"], strict=True):
         assert end == -1 or nodes["id"][end] == model.analysis.regions.regions[region].end
+    first = {name: nodes["id"][tree["node"][0]] for name, tree in data["trees"].items()}
+    assert first == {"dominators": "ids", "post": "head"}
     for tree in data["trees"].values():
         assert len(tree["node"]) == len(tree["indent"]) == len(order)
         assert sorted(nodes["id"][node] for node in tree["node"]) == sorted(order)
@@ -106,12 +106,12 @@ def test_of_a_graph_too_large_to_send_what_is_drawn_travels(
     workspace: Workspace, monkeypatch: pytest.MonkeyPatch
 ):
     monkeypatch.setattr(explorer_data, "MOST_NODES", 100)
-    found, scene, data = of(workspace, loose(150))
+    found, scene, data = of(workspace, encoder(60))
     alone = [item.id for item in scene.view.items if len(item.nodes) == 1]
     assert [f"node:{name}" for name in data["nodes"]["id"]] == alone and len(alone) < 100
     assert data["trees"]["dominators"]["node"] == [] == data["trees"]["post"]["node"]
     assert all(-1 <= end < len(alone) for end in data["regions"]["end"])
-    assert len(found.hierarchy.nodes) == 152
+    assert -1 in data["regions"]["end"] and len(found.hierarchy.nodes) == 184
 
 
 def test_a_region_is_called_after_the_module_that_holds_it(model: GraphModel):

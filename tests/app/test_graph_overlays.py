@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -137,6 +138,8 @@ def test_the_nesting_of_regions_counts_those_around_a_node_and_ends_its_scale():
         around = [one for one in tree.regions if one.count > 1 and one.parent is not None and name in one.ids]
         assert parts == [[min(len(around), len(DEPTHS) - 1), 1]]
     assert found["colours"] == list(DEPTHS) and found["names"][-1] == f"{len(DEPTHS) - 1} or more"
+    in_a_module = tuple(replace(node, module="m") for node in graph.nodes)
+    assert overlaid(replace(graph, nodes=in_a_module))["region"]["values"][1:2] == [[[0, 1]]]
     closed = overlaid(GRAPH)["region"]
     assert closed["values"][1:4] == [[[0, 1]], [[1, 1]], [[0, 1]]]
     assert closed["names"] == ["0 around", "1 around"] and closed["colours"] == list(DEPTHS[:2])
