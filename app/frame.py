@@ -40,7 +40,8 @@ table.ts span.bar b { position: absolute; top: -.2rem; bottom: -.2rem; width: 2p
     flex-direction: column-reverse; }
   .st-key-plan-body [data-testid="stColumn"] { flex: none; width: 100%; } }
 /* The dark theme's accent carries white text on buttons; as text of its own it would be too dim. */
-[role="tab"][aria-selected="true"], [role="tab"][aria-selected="true"] *, [data-testid="stSliderThumbValue"] { color: inherit !important; }
+[role="tab"][aria-selected="true"], [role="tab"][aria-selected="true"] *,
+[data-testid="stSliderThumbValue"] { color: inherit !important; }
 div.wide { overflow-x: auto; }
 </style>"""
 

@@ -55,7 +55,13 @@ def show(workspace: Workspace, name: str, profile: Profile | None) -> None:
             parameters = {"source": name, "stages": int(stages), "link_gb_per_s": link or None}
             jobs.start(workspace, f"Cut {name} in {int(stages)}", PARTITION_JOB, parameters)
             st.rerun()
-    for found, outcome in outcomes(workspace, name).items():
+    known = outcomes(workspace, name)
+    if not known:
+        st.write(
+            "Here you will see where to cut the model so that its slowest part is as fast as can be: candidates "
+            "ranked, with what crosses each cut, the memory of each part, and how far from the best they can be."
+        )
+    for found, outcome in known.items():
         _candidates(workspace, found, outcome, profile)
 
 

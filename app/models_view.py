@@ -172,14 +172,16 @@ def _work(workspace: Workspace, source: str) -> None:
     away, file, trust = None, "", False
     if not source.startswith("sample:"):
         upload = upload_view.upload_of(workspace, source)
-        away = "Its file is not in this workspace." if upload is None else None
-        trust = st.checkbox(
-            execution.TRUST_LABEL,
-            disabled=execution.refused(),
-            help=execution.TRUST_TEXT,
-            key=f"trust-{source}",
-        )
-        file, trust = upload or "", trust and not execution.refused()
+        if upload is None:
+            away = "Its file is not in this workspace."
+        else:
+            ticked = st.checkbox(
+                execution.TRUST_LABEL,
+                disabled=execution.refused(),
+                help=execution.TRUST_TEXT,
+                key=f"trust-{source}",
+            )
+            file, trust = upload, ticked and not execution.refused()
         parameters |= {"upload": upload, "trust": trust}
     help_text = away or "A .pt2 that is not trusted is estimated, not measured."
     with frame.telling():
