@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+from collections.abc import Mapping
 from typing import Any
 
 import streamlit as st
@@ -36,14 +37,17 @@ def mount(
 
     def on_action() -> None:
         action = state().get("action")
-        if action:
+        if isinstance(action, Mapping):
             current = graph_state.look(workspace, place, model.hierarchy)
             changed = graph_state.acted(current, model.hierarchy, scene.view, action)
             graph_state.keep(workspace, place, changed)
 
     def on_selection() -> None:
-        chosen = state().get("selection") or {}
-        graph_state.select(workspace, place, model.hierarchy, chosen)
+        chosen = state().get("selection")
+        regions = len(model.analysis.regions.regions)
+        graph_state.select(
+            workspace, place, model.hierarchy, regions, chosen if isinstance(chosen, Mapping) else {}
+        )
 
     def on_overlay() -> None:
         graph_state.overlay(workspace, place, model.hierarchy, str(state().get("overlay") or "time"))
@@ -63,8 +67,8 @@ def mount(
 def _version(model: GraphModel, look: Look, panels: bool) -> str:
     """Differs where anything that is drawn differs; a selection does not."""
     parts = (
-        model.name, model.sha256, model.profile_sha256, model.stage_key, frozenset(model.devices.items()),
-        look.opened, look.unfolded, panels,
+        model.name, model.sha256, model.profile_sha256, look.opened, look.unfolded, panels,
+        frozenset(model.stages.items()), frozenset(model.devices.items()),
     )  # fmt: skip
     return f"{hash(parts):x}"
 

@@ -47,8 +47,14 @@ def overlays(
     return [
         _bar("time", "time", times, percent, "of the model's time", basis if costs else None),
         _bar("memory", "peak memory", peaks, size, "at once", basis if costs else None),
-        _bar("bytes", "output bytes", _leaving(hierarchy, shown), size, "at the traced batch", "estimated")
-        | {"basis": "from the shapes"},
+        _bar(
+            "bytes",
+            "output bytes",
+            _leaving(hierarchy, shown),
+            size,
+            "at the traced batch",
+            "from the shapes",
+        ),
         _categories("device", "device", shown, names, devices, costs, "Profile or plan this model first."),
         _regions(shown, names, analysis),
         _categories(
@@ -68,7 +74,8 @@ def _bar(
 ) -> dict[str, Any]:
     most = max(values, default=0.0)
     if basis is None or most <= 0:
-        return {"id": identity, "label": label, "kind": "bar", "values": [], "why": NOT_PROFILED}
+        why = NOT_PROFILED if basis is None else "Nothing here has any."
+        return {"id": identity, "label": label, "kind": "bar", "values": [], "why": why}
     return {
         "id": identity,
         "label": label,

@@ -89,9 +89,11 @@ def group_facts(hierarchy: Hierarchy, item: Item, times: Times) -> list[Fact]:
     entering = {read for node in nodes for read in node.inputs if read not in inside and read not in weights}
     leaving = [node.id for node in nodes if any(user not in inside for user in graph.users[node.id])]
     costs = [graph.metadata[name] for name in members if name in graph.metadata]
-    summary = (
-        hierarchy.summary(item.id, 6) if item.id in hierarchy.groups else hierarchy.summary(item.groups[0], 6)
-    )
+    # Of equal blocks the first speaks for all: of a fold, or of a list of them.
+    one = item.groups[0] if item.groups else item.id
+    if item.repeats > 1 and not item.groups:
+        one = next(part for part in hierarchy.groups[item.id].parts if isinstance(part, str))
+    summary = hierarchy.summary(one, 6)
     return [
         ("operations", short(item.count)),
         ("kinds" if item.repeats < 2 else "kinds, of each block", html.escape(summary)),

@@ -10,7 +10,7 @@ import streamlit as st
 
 from app import graph_analysis, graph_cuts, scenario
 from app.graph_analysis import Analysis
-from app.workspace import names, read
+from app.workspace import read
 from torchsplit_core.drawing.hierarchy import Hierarchy
 from torchsplit_core.graph import TorchGraph
 from torchsplit_core.storage import Workspace
@@ -97,6 +97,11 @@ def candidates(outcomes: Mapping[str, PartitionOutcome]) -> list[tuple[str, int]
     return [(name, rank) for name, outcome in outcomes.items() for rank in range(len(outcome.candidates))]
 
 
+def stage_key(candidate: tuple[str, int]) -> str:
+    """A name for a candidate given as (name of its outcome, its rank)."""
+    return f"{candidate[0]} {candidate[1]}"
+
+
 def _stages(outcomes: Mapping[str, PartitionOutcome], analysis: Analysis) -> tuple[str, Mapping[str, int]]:
     """The stages of the candidate chosen on the page, of the first where none is."""
     known = candidates(outcomes)
@@ -104,7 +109,7 @@ def _stages(outcomes: Mapping[str, PartitionOutcome], analysis: Analysis) -> tup
         return "", {}
     chosen = st.session_state.get("graph-stages")
     name, rank = chosen if chosen in known else known[0]
-    return f"{name} {rank}", graph_cuts.stages_of(analysis, outcomes[name].candidates[rank])
+    return stage_key((name, rank)), graph_cuts.stages_of(analysis, outcomes[name].candidates[rank])
 
 
 def _devices(
@@ -146,8 +151,3 @@ def _devices(
                     stages = graph_cuts.stages_of(analysis, candidate)
                     found |= {node: text for node, at in stages.items() if at == int(number[1]) - 1}
     return found
-
-
-def models(workspace: Workspace) -> list[str]:
-    """Names of the traced models."""
-    return sorted(names(workspace, "graph"))

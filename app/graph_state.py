@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Container, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -15,7 +15,11 @@ from torchsplit_core.storage import Workspace
 
 @dataclass(frozen=True, slots=True)
 class Look:
-    """One session's look at one model. `focus` names what the explorer goes to, with a number so that it goes again."""
+    """One session's look at one model.
+
+    `focus` has three lines for the explorer: a number, so that it goes to the same place again, "go" or
+    "stay", and the id of what is selected (the rest of the text, for an id may hold line breaks).
+    """
 
     opened: frozenset[str]
     unfolded: frozenset[str] = frozenset()
@@ -47,7 +51,6 @@ def keep(workspace: Workspace, place: str, changed: Look) -> None:
             "unfolded": sorted(changed.unfolded),
             "item": changed.item,
             "node": changed.node,
-            "region": changed.region,
             "overlay": changed.overlay,
         },
     )
@@ -61,21 +64,21 @@ def acted(before: Look, hierarchy: Hierarchy, shown: View, action: Mapping[str, 
     if kind == "open" and item is not None and item.expandable:
         inside = opening(hierarchy, item)
         # What was opened stays selected, under the name of its frame.
-        frame = max(inside, key=len)
+        frame = item.id if item.id in inside else max(inside, key=len)
         after = replace(after, opened=before.opened | inside, item=frame, node=None, region=None)
         after = replace(after, focus=_next_focus(before, frame, stay=True))
-    elif kind == "unfold" and item is not None:
+    elif kind == "unfold" and item is not None and item.repeats > 1:
         after = replace(after, **_unfolded(before, hierarchy, item))
-    elif kind == "close" and item is not None:
+    elif kind == "close" and item is not None and item.open:
         inside = frozenset(group for group in before.opened if _holds(hierarchy, item.id, group))
         after = replace(after, opened=before.opened - inside, unfolded=before.unfolded - {item.id})
         after = replace(
             after, item=item.id, node=None, region=None, focus=_next_focus(before, item.id, stay=True)
         )
-    elif kind == "reveal" and node in hierarchy.index:
-        opened = before.opened | reveal(hierarchy, str(node))
+    elif kind == "reveal" and isinstance(node, str) and node in hierarchy.index:
+        opened = before.opened | reveal(hierarchy, node)
         after = replace(after, opened=opened, focus=_next_focus(before, f"node:{node}"))
-        after = replace(after, node=str(node), item=f"node:{node}", region=None)
+        after = replace(after, node=node, item=f"node:{node}", region=None)
     elif kind == "reset":
         after = replace(after, opened=first_view(hierarchy), unfolded=frozenset())
     elif kind == "all":
@@ -90,14 +93,16 @@ def acted(before: Look, hierarchy: Hierarchy, shown: View, action: Mapping[str, 
     return after
 
 
-def select(workspace: Workspace, place: str, hierarchy: Hierarchy, chosen: Mapping[str, Any]) -> None:
-    """Keep what the explorer says is selected; names that the graph has not are dropped."""
-    node, item, region = chosen.get("node"), chosen.get("item"), chosen.get("region")
+def select(
+    workspace: Workspace, place: str, hierarchy: Hierarchy, regions: int, chosen: Mapping[str, Any]
+) -> None:
+    """Keep what the explorer says is selected; what the graph (of so many regions) has not is dropped."""
+    region = chosen.get("region")
     changed = replace(
         look(workspace, place, hierarchy),
-        node=node if node in hierarchy.index else None,
-        item=item if isinstance(item, str) else None,
-        region=region if isinstance(region, int) else None,
+        node=_known(chosen.get("node"), hierarchy.index),
+        item=_text(chosen.get("item")),
+        region=region if type(region) is int and 0 <= region < regions else None,
     )
     keep(workspace, place, changed)
 
@@ -108,7 +113,7 @@ def refocus(workspace: Workspace, place: str, hierarchy: Hierarchy) -> None:
     In every run it would send all data again for each selection.
     """
     before = look(workspace, place, hierarchy)
-    if before.item is not None and (before.focus or "").partition("\n")[0] != before.item:
+    if before.item is not None and (before.focus or "\n\n").split("\n", 2)[2] != before.item:
         keep(workspace, place, replace(before, focus=_next_focus(before, before.item)))
 
 
@@ -144,26 +149,37 @@ def _holds(hierarchy: Hierarchy, outer: str, group: str | None) -> bool:
 
 def _next_focus(before: Look, name: str, *, stay: bool = False) -> str:
     """What the explorer selects next, numbered so that it does again; with `stay` without moving to it."""
-    number = int(before.focus.split("\n")[1]) + 1 if before.focus else 1
-    return f"{name}\n{number}\n{'stay' if stay else 'go'}"
+    number = int(before.focus.partition("\n")[0]) + 1 if before.focus else 1
+    return f"{number}\n{'stay' if stay else 'go'}\n{name}"
 
 
 def _read(stored: Any, hierarchy: Hierarchy) -> Look | None:
     """A stored look, as far as it fits the graph: that may be another one by now."""
     if not isinstance(stored, dict):
         return None
-    opened = frozenset(group for group in stored.get("opened", ()) if group in hierarchy.groups)
-    node = stored.get("node")
-    item = stored.get("item")
+    item = _text(stored.get("item"))
     return Look(
-        opened or first_view(hierarchy),
-        frozenset(group for group in stored.get("unfolded", ()) if group in hierarchy.groups),
-        item if isinstance(item, str) else None,
-        node if node in hierarchy.index else None,
-        None,
-        str(stored.get("overlay", "time")),
-        f"{item}\n1\ngo" if isinstance(item, str) else None,
+        opened=_groups(stored.get("opened"), hierarchy) or first_view(hierarchy),
+        unfolded=_groups(stored.get("unfolded"), hierarchy),
+        item=item,
+        node=_known(stored.get("node"), hierarchy.index),
+        overlay=_text(stored.get("overlay")) or "time",
+        focus=None if item is None else f"1\ngo\n{item}",
     )
+
+
+def _groups(stored: Any, hierarchy: Hierarchy) -> frozenset[str]:
+    """Those of a stored list that the hierarchy has."""
+    names = stored if isinstance(stored, list) else []
+    return frozenset(name for name in names if _known(name, hierarchy.groups) is not None)
+
+
+def _known(name: Any, names: Container[str]) -> str | None:
+    return name if isinstance(name, str) and name in names else None
+
+
+def _text(value: Any) -> str | None:
+    return value if isinstance(value, str) else None
 
 
 def _key(place: str) -> str:

@@ -26,7 +26,7 @@ from app.graph_details import (
     region_facts,
     times_of,
 )
-from app.graph_model import GraphModel, candidates, open_model
+from app.graph_model import GraphModel, candidates, open_model, stage_key
 from app.graph_state import Look
 from app.numbers import plain, short
 from app.workspace import names
@@ -105,12 +105,17 @@ def _choose_stages(workspace: Workspace, model: GraphModel) -> None:
     known = candidates(outcomes)
     if len(known) < 2:
         return
-    st.selectbox(
-        "Stages of", known, key="graph-stages",
+    chosen = st.selectbox(
+        "Stages of",
+        known,
+        key="graph-stages",
         format_func=lambda one: (
             f"{one[0]}, rank {one[1] + 1}: {graph_cuts.shares_text(outcomes[one[0]].candidates[one[1]])}"
         ),
-    )  # fmt: skip
+    )
+    if chosen is not None and stage_key(chosen) != model.stage_key:
+        # This fragment still has the model as it was with the cut chosen before.
+        st.rerun(scope="app")
 
 
 def _details(workspace: Workspace, model: GraphModel, look: Look, scene: Scene) -> None:

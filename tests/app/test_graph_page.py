@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -110,7 +111,7 @@ def test_a_selected_node_is_shown_with_its_source_and_ways_to_its_dominators(
     next(button for button in opened.button if button.label == "Post-dominator").click().run()
     assert not opened.exception
     assert "Cut here?" in said(opened) and "10 | 10" in said(opened).replace("\u202f", " ")
-    assert mounted[-1]["data"]["focus"].startswith("node:add1")
+    assert mounted[-1]["data"]["focus"].endswith("\nnode:add1")
     assert "node:add1" in mounted[-1]["data"]["scene"]["items"]["id"]
 
 
@@ -170,3 +171,30 @@ def test_comparing_needs_a_second_model_and_draws_both(page: Open, full: Workspa
     assert [one["data"]["scene"]["items"]["label"][2] for one in last] == ["layers × 4", "layers × 6"]
     assert last[0]["key"] != last[1]["key"] and not any(one["data"]["panels"] for one in last)
     assert list(opened.dataframe[0].value["difference"]) == [2, 2, 2]
+
+
+@pytest.mark.parametrize("setting", [{"opened": 7}, {"opened": [[1]]}, {"opened": None}, {"node": [1]}])
+def test_a_stored_look_of_another_form_is_dropped(setting: dict[str, Any], page, full):
+    full.set_setting(f"explorer {NAME}", setting)
+    page("graph", full)
+
+
+@pytest.mark.parametrize("chosen", [{"region": -(10**6)}, {"node": [1]}])
+def test_a_selection_that_cannot_be_selects_nothing(chosen, page, full, called_back):
+    called_back(page("graph", full), "on_selection", selection=chosen)
+
+
+@pytest.mark.parametrize("action", [{"kind": "reveal", "node": [1]}, [1], "x"])
+def test_an_action_of_another_form_does_nothing(action, page, full, called_back):
+    called_back(page("graph", full), "on_action", action=action)
+
+
+def test_cuts_found_anew_are_drawn_anew(page, filled, mounted):
+    def stages() -> Any:
+        page("graph", filled)
+        return next(one["values"] for one in mounted[-1]["data"]["overlays"] if one["id"] == "stage")
+
+    before, outcome = stages(), filled.get("partition", f"{SOURCE} in 2")
+    other = replace(outcome.candidates[0], stages=(("a",), ("b", "c")))
+    filled.put("partition", f"{SOURCE} in 2", replace(outcome, candidates=(other,)))
+    assert stages() != before

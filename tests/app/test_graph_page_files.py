@@ -56,7 +56,7 @@ def test_a_graph_of_twenty_thousand_nodes_without_modules_opens(
 
 
 @pytest.mark.parametrize(
-    "name", ["</script><img src=x onerror=1>", "\x00\x1b", "$x$ `c` :red[x]", "..", "x" * 190]
+    "name", ["</script><img src=x onerror=1>", "two\nlines", "\x00\x1b", "$x$ `c` :red[x]", "..", "x" * 190]
 )
 def test_a_hostile_name_opens_in_every_tab(
     name: str, page: Open, workspace: Workspace, mounted: Mounted, files: dict[str, Any]

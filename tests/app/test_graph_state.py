@@ -15,6 +15,7 @@ from torchsplit_core.drawing import view as drawing_view
 from torchsplit_core.drawing.hierarchy import Hierarchy
 from torchsplit_core.drawing.view import View, first_view, view
 from torchsplit_core.storage import Workspace
+from torchsplit_core.values import GraphNode
 
 HIERARCHY = Hierarchy(encoder(4))
 CLOSED = Look(frozenset())
@@ -131,7 +132,7 @@ def test_a_look_outlives_the_session(workspace: Workspace, session: dict[str, An
     assert graph_state.look(workspace, "m", HIERARCHY) == changed
     session.clear()
     found = graph_state.look(workspace, "m", HIERARCHY)
-    assert replace(found, focus=None) == changed and (found.focus or "").startswith("node:soft1")
+    assert replace(found, focus=None) == changed and found.focus == "1\ngo\nnode:soft1"
     assert graph_state.look(workspace, "another", HIERARCHY) == first
 
 
@@ -150,22 +151,34 @@ def test_a_look_at_another_graph_is_dropped_as_far_as_it_does_not_fit(
 
 
 def test_what_the_explorer_says_is_selected_is_kept_as_far_as_it_is_there(workspace: Workspace):
-    graph_state.select(workspace, "m", HIERARCHY, {"node": "soft1", "item": LAYERS, "region": None})
+    graph_state.select(workspace, "m", HIERARCHY, 3, {"node": "soft1", "item": LAYERS, "region": None})
     found = graph_state.look(workspace, "m", HIERARCHY)
     assert (found.node, found.item, found.region) == ("soft1", LAYERS, None)
-    graph_state.select(workspace, "m", HIERARCHY, {"node": "gone", "item": 7, "region": "2"})
+    graph_state.select(workspace, "m", HIERARCHY, 3, {"node": "gone", "item": 7, "region": "2"})
     found = graph_state.look(workspace, "m", HIERARCHY)
     assert (found.node, found.item, found.region) == (None, None, None)
-    graph_state.select(workspace, "m", HIERARCHY, {"region": 2})
+    graph_state.select(workspace, "m", HIERARCHY, 3, {"region": 2})
     assert graph_state.look(workspace, "m", HIERARCHY).region == 2
+    for beyond in (3, -1, True):
+        graph_state.select(workspace, "m", HIERARCHY, 3, {"region": beyond})
+        assert graph_state.look(workspace, "m", HIERARCHY).region is None
     graph_state.overlay(workspace, "m", HIERARCHY, "device")
     assert graph_state.look(workspace, "m", HIERARCHY).overlay == "device"
 
 
 def test_a_remounted_explorer_goes_to_what_was_selected_once(workspace: Workspace):
-    graph_state.select(workspace, "m", HIERARCHY, {"item": LAYERS})
+    graph_state.select(workspace, "m", HIERARCHY, 3, {"item": LAYERS})
     graph_state.refocus(workspace, "m", HIERARCHY)
     once = graph_state.look(workspace, "m", HIERARCHY)
-    assert (once.focus or "").startswith(LAYERS)
+    assert once.focus == f"1\ngo\n{LAYERS}"
     graph_state.refocus(workspace, "m", HIERARCHY)
     assert graph_state.look(workspace, "m", HIERARCHY) == once
+
+
+def test_a_node_whose_name_breaks_lines_can_be_revealed_again():
+    nodes = (GraphNode("a\nb", "op", target="aten.relu.default", module="m"),)
+    hierarchy = Hierarchy(replace(encoder(1), nodes=nodes))
+    look = Look(frozenset())
+    for _ in range(2):
+        look = acted(look, hierarchy, view(hierarchy, look.opened), {"kind": "reveal", "node": "a\nb"})
+    assert look.node == "a\nb"

@@ -12,14 +12,15 @@ class Explorer {
     this.matches = [];
     this.marks = { item: null, unit: null, found: new Set(), region: null, patch: -1, patches: new Set(), dim: false };
     listen(this);
-    this.observer = new ResizeObserver(() => this.draw());
-    this.observer.observe(this.canvas);
-    this.observer.observe(this.icicle);
+    const sizes = new ResizeObserver(() => this.draw());
+    sizes.observe(this.canvas);
+    sizes.observe(this.icicle);
   }
 
   // New data: the same drawing again, another view of the model, or another model.
   take({ version, focus, overlay, text }, tell) {
     this.tell = tell;
+    this.busy(false);
     const before = this.data;
     if (before && before.version === version && before.focus === focus) return this.draw();
     const data = before && before.version === version ? { ...before, focus } : { ...JSON.parse(text), version, focus, overlay };
@@ -33,7 +34,6 @@ class Explorer {
       this.unfolded = { dominators: new Set(), post: new Set() };
       this.host.querySelector(".search input").value = "";
     }
-    this.busy(false);
     this.toolbar();
     this.search(false);
     if (same) this.keep(anchor);
@@ -54,7 +54,7 @@ class Explorer {
   }
 
   focusOn(focus) {
-    const [name, , how] = focus.split("\n"), centre = how !== "stay";
+    const [, how, ...rest] = focus.split("\n"), name = rest.join("\n"), centre = how !== "stay";
     const item = this.data.scene.items.id.indexOf(name);
     const node = name.startsWith("node:") ? this.data.nodes.id.indexOf(name.slice(5)) : -1;
     if (node >= 0) this.select({ node, item: this.data.nodes.home[node] }, { quiet: true, centre });
@@ -311,7 +311,7 @@ class Explorer {
     this.canvas.dataset.look = JSON.stringify(this.look);
     if (!this.data.panels) return;
     const small = sharp(this.icicle);
-    drawIcicle(this.icicle, small, this.icicle.clientWidth, this.icicle.clientHeight, this.data, theme, this.marks);
+    drawIcicle(small, this.icicle.clientWidth, this.icicle.clientHeight, this.data, theme, this.marks);
     drawRows(this);
   }
 
@@ -345,10 +345,6 @@ class Explorer {
       URL.revokeObjectURL(link.href);
     });
   }
-
-  end() {
-    this.observer.disconnect();
-  }
 }
 
 // A context whose pixels are the screen's.
@@ -367,5 +363,4 @@ export default function ({ parentElement, data, setStateValue, setTriggerValue }
   let explorer = explorers.get(parentElement);
   if (!explorer) explorers.set(parentElement, (explorer = new Explorer(parentElement)));
   explorer.take(data, { state: setStateValue, trigger: setTriggerValue });
-  return () => {};
 }

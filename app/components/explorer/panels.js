@@ -2,7 +2,7 @@
 
 const ROW = 22;
 
-function drawIcicle(canvas, context, width, height, data, theme, marks) {
+function drawIcicle(context, width, height, data, theme, marks) {
   context.fillStyle = theme.ground;
   context.fillRect(0, 0, width, height);
   const { depth, low, high, label } = data.regions;
@@ -71,7 +71,7 @@ function unfoldTo(tree, row, unfolded) {
 }
 
 function drawRows(me) {
-  const { tree, data, host, marks } = me;
+  const { tree, data, host } = me;
   const room = host.querySelector(".room"), list = host.querySelector(".rows");
   const rows = data.trees[tree];
   const shown = (me.shownRows = openRows(rows, me.unfolded[tree]));
@@ -82,7 +82,6 @@ function drawRows(me) {
   for (let at = from; at < to; at++) pieces.push(rowElement(me, rows, shown[at], at));
   room.replaceChildren(...pieces);
   list.setAttribute("aria-label", tree === "dominators" ? "Dominator tree" : "Post-dominator tree");
-  return marks;
 }
 
 function rowElement(me, rows, r, at) {

@@ -9,7 +9,6 @@ function themeOf(host) {
   return {
     ground: value("--st-background-color", "#fbfbf9"),
     frame: value("--st-secondary-background-color", "#f1f1ee"),
-    border: value("--st-border-color", "#dcdedb"),
     text,
     accent: value("--st-link-color", "#0b5f58"),
     font: value("--st-font", "sans-serif"),
