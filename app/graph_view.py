@@ -28,7 +28,7 @@ from app.graph_details import (
 )
 from app.graph_model import GraphModel, candidates, open_model, stage_key
 from app.graph_state import Look
-from app.numbers import plain, short
+from app.numbers import exact, plain
 from app.workspace import names
 from torchsplit_core.drawing.scene import Scene
 from torchsplit_core.drawing.view import Item
@@ -56,16 +56,20 @@ def show(workspace: Workspace) -> None:
         name = st.selectbox("Model", stored, key="graph-model", width=320, label_visibility="collapsed")
     model = open_model(workspace, name)
     with head:
+        nodes, cuts = len(model.graph.nodes), len(model.analysis.regions.cut_points)
         st.markdown(
-            f"{short(len(model.graph.nodes))} nodes · {short(len(model.analysis.regions.cut_points))} cut points",
-            width="content",
+            f"{exact(nodes)} nodes · {exact(cuts)} cut point{'s' if cuts != 1 else ''}", width="content"
         )
         st.badge(plain(model.basis_text), color=model.basis_colour)
         if model.graph.route in ROUTES:
             text, colour = ROUTES[model.graph.route]
             st.badge(text, color=colour)
-    for note in model.graph.notes:
-        st.caption(plain(note))
+    if model.graph.notes:
+        with st.expander(
+            f"To know of this trace: {len(model.graph.notes)}", expanded=len(model.graph.notes) < 3
+        ):
+            for note in model.graph.notes:
+                st.caption(plain(note))
     graph_state.refocus(workspace, name, model.hierarchy)
     tabs = st.tabs(["Explorer", "Tables", "Cuts", "Compare", "Export"], key=TAB, on_change="rerun")
     explore, tables, cuts, compare, files = tabs

@@ -74,6 +74,10 @@ function drawRows(me) {
   const { tree, data, host } = me;
   const room = host.querySelector(".room"), list = host.querySelector(".rows");
   const rows = data.trees[tree];
+  if (!rows.node.length) {
+    room.textContent = "Too large for an outline here: the Tables tab has the dominators of every node.";
+    return;
+  }
   const shown = (me.shownRows = openRows(rows, me.unfolded[tree]));
   room.style.height = `${shown.length * ROW}px`;
   const from = Math.max(0, Math.floor(list.scrollTop / ROW) - 5);
