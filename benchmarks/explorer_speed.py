@@ -86,8 +86,8 @@ torch.export.save(program, {str(path)!r})
 
 
 @contextlib.contextmanager
-def server(command: list[str], **environment: str) -> Iterator[str]:
-    """A Streamlit server on a free port."""
+def server(command: list[str], **environment: str) -> Iterator[tuple[str, int]]:
+    """The address of a Streamlit server on a free port, and its process id."""
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         port = probe.getsockname()[1]
@@ -102,10 +102,10 @@ def server(command: list[str], **environment: str) -> Iterator[str]:
             with contextlib.suppress(OSError), urllib.request.urlopen(f"{address}/_stcore/health", timeout=2):
                 break
             time.sleep(0.1)
-        yield address
+        yield address, process.pid
     finally:
         process.terminate()
-        process.wait(timeout=20)
+        process.wait(timeout=120)
 
 
 def drawn(page: Page, but: str = "", limit_s: float = 60.0) -> str:
@@ -171,7 +171,7 @@ def graphviz(page: Page, folder: Path, model: TorchGraph) -> float:
     dot, script = folder / "graph.dot", folder / "graphviz_app.py"
     dot.write_text(plain_dot(model))
     script.write_text(GRAPHVIZ)
-    with server([str(script), str(dot)]) as address:
+    with server([str(script), str(dot)]) as (address, _):
         page.goto(f"{address}/_stcore/health")
         began = time.perf_counter()
         page.goto(address)
@@ -182,6 +182,32 @@ def graphviz(page: Page, folder: Path, model: TorchGraph) -> float:
             polling=100,
         )
         return time.perf_counter() - began
+
+
+def peak_gb(process: int) -> float:
+    """The most memory a process has held, in GB (Linux)."""
+    status = Path(f"/proc/{process}/status").read_text()
+    return int(status.partition("VmHWM:")[2].split()[0]) * 1024 / 1e9
+
+
+def largest(page: Page, folder: Path, nodes: int) -> tuple[float, float, float]:
+    """Seconds until a very large graph shows its first view, of opening a run of it, the server's peak in GB."""
+    store = Store(folder / "large")
+    workspace = store.create("large")
+    workspace.put("graph", "large", graph(nodes))
+    with server(["app/main.py"], TORCHSPLIT_HOME=str(folder / "large")) as (address, process):
+        began = time.perf_counter()
+        page.goto(f"{address}/graph?workspace={workspace.id}")
+        before = drawn(page, limit_s=900)
+        shown = time.perf_counter() - began
+        page.locator("canvas.scene").focus()
+        page.keyboard.press("ArrowDown")
+        page.keyboard.press("ArrowDown")
+        page.wait_for_timeout(10_000)
+        began = time.perf_counter()
+        page.keyboard.press("Enter")
+        drawn(page, but=before, limit_s=300)
+        return shown, time.perf_counter() - began, peak_gb(process)
 
 
 def from_file(page: Page, address: str, path: Path, repeats: int) -> dict[str, float]:
@@ -221,6 +247,7 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--nodes", type=int, default=10_000)
     parser.add_argument("--layers", type=int, default=32)
+    parser.add_argument("--largest", type=int, default=1_000_000)
     parser.add_argument("--repeats", type=int, default=3)
     options = parser.parse_args()
     with (
@@ -231,7 +258,7 @@ def main() -> int:
         browser = playwright.chromium.launch(executable_path="/usr/bin/chromium", args=list(FLAGS))
         model = graph(options.nodes)
         store = Store(folder / "home")
-        with server(["app/main.py"], TORCHSPLIT_HOME=str(folder / "home")) as address:
+        with server(["app/main.py"], TORCHSPLIT_HOME=str(folder / "home")) as (address, _):
             page = browser.new_page(viewport={"width": 1440, "height": 1000})
             # The first visit starts what every server starts once.
             page.goto(address)
@@ -243,6 +270,7 @@ def main() -> int:
                 browser.new_page(viewport={"width": 1440, "height": 1000}), address, file, options.repeats
             )
         theirs = graphviz(browser.new_page(), folder, model)
+        large = largest(browser.new_page(viewport={"width": 1440, "height": 1000}), folder, options.largest)
         browser.close()
     print("| what | explorer | st.graphviz_chart | ratio |")
     print("|---|---|---|---|")
@@ -257,6 +285,12 @@ def main() -> int:
         "| n/a | n/a |"
     )
     print(f"| opening a block of it, s | {dropped['opened']:.2f} | n/a | n/a |")
+    print(
+        f"| {options.largest} nodes without modules, from opening the page to its first view, s | {large[0]:.0f} "
+        "| n/a | n/a |"
+    )
+    print(f"| opening a run of it, s | {large[1]:.1f} | n/a | n/a |")
+    print(f"| the server's peak memory with it, GB | {large[2]:.2f} | n/a | n/a |")
     return 0
 
 
