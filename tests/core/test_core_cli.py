@@ -217,3 +217,14 @@ def test_a_taken_port_is_named_and_another_found(capsys: pytest.CaptureFixture[s
         assert main(["app", "--port", str(port)]) == 2
         assert str(port) in capsys.readouterr().err
         assert 8501 <= _free_port("127.0.0.1", None) <= 8600
+
+
+def test_draw_writes_a_picture_and_refuses_what_it_cannot(walked: Path) -> None:
+    done = run(
+        "draw", "bert.graph.json", "-o", "bert.svg", "--open", "encoder.layer.1,embeddings", cwd=walked
+    )
+    assert done.returncode == 0 and (walked / "bert.svg").read_text().startswith("<svg")
+    done = run("draw", "bert.graph.json", "-o", "regions.dot", "--what", "regions", cwd=walked)
+    assert done.returncode == 0 and (walked / "regions.dot").read_text().startswith("digraph")
+    done = run("draw", "bert.graph.json", "-o", "bert.png", cwd=walked)
+    assert done.returncode == 2 and "Traceback" not in done.stderr and not (walked / "bert.png").exists()
