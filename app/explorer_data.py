@@ -98,12 +98,12 @@ def nodes_data(hierarchy: Hierarchy, analysis: Analysis, scene: Scene, kept: Kep
 
 
 def regions_data(hierarchy: Hierarchy, analysis: Analysis, kept: Kept, by: str) -> dict[str, Any]:
-    """The icicle. `by` is "time" or "bytes"."""
+    """One icicle. `by` is "time" or "bytes"."""
     weights = analysis.weights(hierarchy.graph, by)
     patches = icicle(analysis.regions, weights)
     regions = [analysis.regions.regions[patch.region] for patch in patches]
     return {
-        "title": f"Regions, by {by}",
+        "by": by,
         "index": [patch.region for patch in patches],
         "depth": [patch.depth for patch in patches],
         "low": [round(patch.low, 6) for patch in patches],

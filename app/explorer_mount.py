@@ -82,7 +82,7 @@ def _text(version: str, _model: GraphModel, _scene: Scene, _panels: bool) -> str
 def explorer_data(model: GraphModel, scene: Scene, *, panels: bool) -> dict[str, Any]:
     """Everything the component draws."""
     kept = kept_nodes(model.hierarchy, scene)
-    by = "time" if model.graph.metadata else "bytes"
+    sizes = ("time", "bytes") if model.graph.metadata else ("bytes",)
     return {
         "model": f"{model.name} {model.sha256}",
         "name": re.sub(r"[^\w.@-]+", "-", model.name),
@@ -92,6 +92,6 @@ def explorer_data(model: GraphModel, scene: Scene, *, panels: bool) -> dict[str,
         ),
         "scene": scene_data(scene),
         "nodes": nodes_data(model.hierarchy, model.analysis, scene, kept),
-        "regions": regions_data(model.hierarchy, model.analysis, kept, by),
+        "icicles": [regions_data(model.hierarchy, model.analysis, kept, by) for by in sizes],
         "trees": trees_data(model.hierarchy, model.analysis, kept),
     }

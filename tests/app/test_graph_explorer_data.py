@@ -39,7 +39,7 @@ def of(workspace: Workspace, graph: TorchGraph) -> tuple[GraphModel, Scene, dict
 @pytest.mark.parametrize("opened", [frozenset(), OPENED])
 def test_columns_are_of_one_length_and_places_exist(model: GraphModel, opened: frozenset[str]):
     scene, data = drawn(model, opened)
-    items, nodes, regions = data["scene"]["items"], data["nodes"], data["regions"]
+    items, nodes, regions = data["scene"]["items"], data["nodes"], data["icicles"][0]
     count, shown = len(scene.view.items), len(model.hierarchy.nodes)
     assert {len(column) for name, column in items.items() if name != "box"} == {count}
     assert len(items["box"]) == 4 * count and all(-1 <= parent < count for parent in items["parent"])
@@ -54,7 +54,7 @@ def test_columns_are_of_one_length_and_places_exist(model: GraphModel, opened: f
     assert {name for name, cut in zip(nodes["id"], nodes["cut"], strict=True) if cut} == set(
         model.analysis.regions.cut_points
     )
-    assert len({len(column) for name, column in regions.items() if name != "title"}) == 1
+    assert len({len(column) for name, column in regions.items() if name != "by"}) == 1
     assert all(0 <= low <= high <= 1 for low, high in zip(regions["low"], regions["high"], strict=True))
     order = model.analysis.regions.order
     for node, place in zip(nodes["id"], nodes["place"], strict=True):
@@ -82,10 +82,10 @@ def test_it_is_plain_json_that_says_what_is_drawn(model: GraphModel):
 
 
 def test_regions_are_sized_by_time_where_there_are_times(model: GraphModel, workspace: Workspace):
-    assert drawn(model, frozenset())[1]["regions"]["title"] == "Regions, by time"
+    assert [one["by"] for one in drawn(model, frozenset())[1]["icicles"]] == ["time", "bytes"]
     workspace.remove("profile", NAME)
     _, _, data = of(workspace, encoder(4))
-    assert data["regions"]["title"] == "Regions, by bytes"
+    assert [one["by"] for one in data["icicles"]] == ["bytes"]
 
 
 def test_a_profile_beside_a_model_of_another_architecture_is_not_used(workspace: Workspace):
@@ -110,13 +110,13 @@ def test_of_a_graph_too_large_to_send_what_is_drawn_travels(
     alone = [item.id for item in scene.view.items if len(item.nodes) == 1]
     assert [f"node:{name}" for name in data["nodes"]["id"]] == alone and len(alone) < 100
     assert data["trees"]["dominators"]["node"] == [] == data["trees"]["post"]["node"]
-    assert all(-1 <= end < len(alone) for end in data["regions"]["end"])
-    assert -1 in data["regions"]["end"] and len(found.hierarchy.nodes) == 184
+    assert all(-1 <= end < len(alone) for end in data["icicles"][0]["end"])
+    assert -1 in data["icicles"][0]["end"] and len(found.hierarchy.nodes) == 184
 
 
 def test_a_region_is_called_after_the_module_that_holds_it(model: GraphModel):
     _, data = drawn(model, frozenset())
-    labels = dict(zip(data["regions"]["index"], data["regions"]["label"], strict=True))
+    labels = dict(zip(data["icicles"][0]["index"], data["icicles"][0]["label"], strict=True))
     regions = model.analysis.regions.regions
     assert labels[0] == "the whole model"
     inner = next(i for i in labels if (regions[i].start, regions[i].end) == ("add0", "add1"))

@@ -24,6 +24,7 @@ class Explorer {
     const before = this.data;
     if (before && before.version === version && before.focus === focus) return this.draw();
     const data = before && before.version === version ? { ...before, focus } : { ...JSON.parse(text), version, focus, overlay };
+    data.regions = data.icicles.find((one) => one.by === this.by) || data.icicles[0];
     const same = before && before.model === data.model;
     const anchor = same && this.anchorOf(before);
     this.data = data;
@@ -246,25 +247,34 @@ class Explorer {
     const place = host.querySelector(".overlays");
     place.replaceChildren(
       ...data.overlays.map((one) => {
-        const button = document.createElement("button");
-        button.type = "button";
-        button.setAttribute("role", "radio");
-        button.setAttribute("aria-checked", one.id === chosen);
-        button.textContent = one.label;
-        button.disabled = !one.values.length;
-        button.title = one.why || "";
-        button.onclick = () => {
+        const button = choice(one.label, one.id === chosen, () => {
           this.overlay = one.id;
           this.toolbar();
           this.draw();
           this.tell.state("overlay", one.id);
-        };
+        });
+        button.disabled = !one.values.length;
+        button.title = one.why || "";
         return button;
       }),
     );
     this.legend(data.overlays.find((one) => one.id === chosen));
-    host.querySelector(".icicle-title").textContent = data.regions.title;
+    host.querySelector(".sizes").replaceChildren(
+      ...data.icicles.map((one) => choice(`by ${one.by}`, one === data.regions, () => this.sizeBy(one.by))),
+    );
     host.querySelector(".explorer").classList.toggle("plain", !data.panels);
+  }
+
+  // Another size for the icicle's regions; the one selected stays so.
+  sizeBy(by) {
+    const { region, node } = this.selected, before = this.data.regions;
+    this.by = by;
+    this.data.regions = this.data.icicles.find((one) => one.by === by);
+    const same = region === null ? -1 : this.data.regions.index.indexOf(before.index[region]);
+    this.selected.region = same < 0 ? null : same;
+    this.mark(node, this.selected.region);
+    this.toolbar();
+    this.draw();
   }
 
   legend(overlay) {
@@ -345,6 +355,17 @@ class Explorer {
       URL.revokeObjectURL(link.href);
     });
   }
+}
+
+// One button of a choice.
+function choice(text, chosen, choose) {
+  const button = document.createElement("button");
+  button.type = "button";
+  button.setAttribute("role", "radio");
+  button.setAttribute("aria-checked", chosen);
+  button.textContent = text;
+  button.onclick = choose;
+  return button;
 }
 
 // A context whose pixels are the screen's.
