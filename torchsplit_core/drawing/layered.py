@@ -45,7 +45,7 @@ def arrange(
     """Place boxes of (width, height), given in execution order; `edges` are pairs of their indices.
 
     A line from a later box to an earlier one, as closed modules that take turns have it, runs upwards.
-    `hasty` takes a third of the time and bends lines more: for a level among a hundred others.
+    `hasty` takes a third of the time, all boxes being as wide as the widest: for one level of very many.
     """
     given = dict.fromkeys((s, t) for s, t in edges if s != t)
     # fast-sugiyama may never end on a cycle; by the order of the boxes there is none.
@@ -54,8 +54,13 @@ def arrange(
     routes: dict[tuple[int, int], tuple[Point, ...]] = {}
     right = height = width = 0.0
     for connected in _connected(pairs):
-        part = _Part(sizes, *_layers(connected, hasty=hasty))
-        part.place(1 if hasty else SWEEPS)
+        spacing = max(sizes[i][0] for pair in connected for i in pair) + SIDE_GAP
+        rows, lines, found = _layers(connected, spacing, hasty=hasty)
+        part = _Part(sizes, rows, lines)
+        if hasty:
+            part.take(found)
+        else:
+            part.place()
         for i, (x, y) in part.corners().items():
             corners[i] = (x + right, y)
         part.add_routes(right, routes)
@@ -69,8 +74,13 @@ def arrange(
     return Level(tuple(corners), width, height, routes)
 
 
-def _layers(part: list[tuple[int, int]], *, hasty: bool) -> tuple[list[list[int]], list[tuple[int, int]]]:
-    """Rows of a connected part from the top, and its line pieces; negative numbers are bends of lines."""
+def _layers(
+    part: list[tuple[int, int]], spacing: float, *, hasty: bool
+) -> tuple[list[list[int]], list[tuple[int, int]], dict[int, float]]:
+    """Rows of a connected part from the top, its line pieces, and centres `spacing` apart for equal boxes.
+
+    Negative numbers are bends of lines.
+    """
     boxes = list(dict.fromkeys(end for pair in part for end in pair))
     number = {box: i for i, box in enumerate(boxes)}
     exact = len(boxes) <= EXACT_RANKS and not hasty
@@ -81,6 +91,7 @@ def _layers(part: list[tuple[int, int]], *, hasty: bool) -> tuple[list[list[int]
     # Ids are 0, 1, … of one part at a time: it names the bends from their number on.
     ((positions, _, _, lines),) = from_edges(
         [(number[s], number[t]) for s, t in part],
+        vertex_spacing=spacing,
         dummy_vertices=True,
         ranking_type="minimize" if exact else "up",
         crossing_minimization="median",
@@ -92,6 +103,7 @@ def _layers(part: list[tuple[int, int]], *, hasty: bool) -> tuple[list[list[int]
     return (
         [[box for _, box in sorted(rows[y])] for y in sorted(rows)],
         [(name(int(s)), name(int(t))) for s, t in lines or ()],
+        {name(int(i)): float(x) for i, (x, _) in positions},
     )
 
 
@@ -125,13 +137,6 @@ class _Part:
         # Where a box would stand if its row were packed from 0 on.
         self.offset: dict[int, float] = {}
         self.row_of = {box: r for r, row in enumerate(rows) for box in row}
-        self.above: dict[int, list[tuple[int, float]]] = {box: [] for box in self.row_of}
-        self.below: dict[int, list[tuple[int, float]]] = {box: [] for box in self.row_of}
-        for s, t in lines:
-            upper, lower = (s, t) if self.row_of[s] < self.row_of[t] else (t, s)
-            pull = LINE_PULL if s < 0 and t < 0 else 2.0 if s < 0 or t < 0 else 1.0
-            self.below[upper].append((lower, pull))
-            self.above[lower].append((upper, pull))
         heights = [max((sizes[box][1] for box in row if box >= 0), default=0.0) for row in rows]
         self.tops: list[float] = []
         top = 0.0
@@ -142,20 +147,36 @@ class _Part:
         self.height = self.bottoms[-1]
         self.width = 0.0
 
-    def place(self, sweeps: int) -> None:
-        """Centres of all boxes and bends."""
+    def take(self, centres: dict[int, float]) -> None:
+        """Centres as they were found for equal boxes."""
+        self.x = centres
+        self._from_zero()
+
+    def place(self) -> None:
+        """Centres of all boxes and bends, each row moved towards its neighbours a few times."""
+        self.above: dict[int, list[tuple[int, float]]] = {box: [] for box in self.row_of}
+        self.below: dict[int, list[tuple[int, float]]] = {box: [] for box in self.row_of}
+        for s, t in self.lines:
+            upper, lower = (s, t) if self.row_of[s] < self.row_of[t] else (t, s)
+            pull = LINE_PULL if s < 0 and t < 0 else 2.0 if s < 0 or t < 0 else 1.0
+            self.below[upper].append((lower, pull))
+            self.above[lower].append((upper, pull))
         for row in self.rows:
             at = 0.0
             for i, box in enumerate(row):
                 at += self._apart(row[i - 1], box) if i else 0.0
                 self.x[box] = self.offset[box] = at
-        for _ in range(sweeps):
+        for _ in range(SWEEPS):
             for row in self.rows[1:]:
                 self._settle(row, (self.above,))
             for row in reversed(self.rows[:-1]):
                 self._settle(row, (self.below,))
         for row in self.rows:
             self._settle(row, (self.above, self.below))
+        self._from_zero()
+
+    def _from_zero(self) -> None:
+        """Move all to the right of 0, and measure."""
         left = min(self.x[box] - self._width(box) / 2 for box in self.x)
         for box in self.x:
             self.x[box] -= left

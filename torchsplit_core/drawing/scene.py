@@ -17,7 +17,7 @@ left below.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from itertools import pairwise
 
 from torchsplit_core.drawing.hierarchy import Hierarchy
@@ -238,7 +238,7 @@ class _Drawing:
         """Absolute places of a level whose inside starts at (left, top), and its lines."""
         level = self.levels[owner]
         for key, box in level.place.items():
-            moved = replace(box, x=box.x + left, y=box.y + top)
+            moved = Box(box.x + left, box.y + top, box.width, box.height)
             level.place[key] = moved
             if key[0] == "item":
                 self.boxes[key[1]] = moved
