@@ -61,7 +61,8 @@ BENCHMARKS = (
         "benchmarks.explorer_speed",
         "The dashboard and, in the same run, a page with nothing but `st.graphviz_chart` of the same graph (10,000 "
         "equal operations without modules, every one drawn), each after a small graph of the same kind. Medians of "
-        "three turns, each with a graph or file of its own; graphviz once. A redraw is the whole graph in view, pixels read back, panels included.",
+        "three turns, each with a graph or file of its own; graphviz once. A redraw is the whole graph in view, "
+        "pixels read back, panels included.",
         ("--nodes", "300", "--layers", "2", "--repeats", "1", "--largest", "5000"),
     ),
     Benchmark(
