@@ -28,7 +28,6 @@ class Explorer {
     const same = before && before.model === data.model;
     const anchor = same && this.anchorOf(before);
     this.data = data;
-    if (!before || before.version !== data.version) prepareLines(data.scene);
     if (!same) {
       this.look = null;
       this.selected = { item: null, node: null, region: null };

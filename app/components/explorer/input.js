@@ -118,7 +118,7 @@ function step(me, dx, dy) {
   const { box } = items, from = me.selected.item;
   if (from === null) return me.select({ item: items.open.findIndex((open) => !open) }, { centre: true });
   const joined = new Set();
-  for (const at of me.data.scene.touching.get(from) || [])
+  for (const at of touching(me.data.scene, from))
     for (const other of [lines[at][0], ...lines[at][2]]) joined.add(other);
   const x = box[4 * from] + box[4 * from + 2] / 2, y = box[4 * from + 1] + box[4 * from + 3] / 2;
   let best = null, least = Infinity;

@@ -40,25 +40,43 @@ function arrowHead(path, points) {
   path.closePath();
 }
 
-// All lines as two paths, made once a scene; lines of one item are looked up when it is selected.
-function prepareLines(scene) {
-  const all = new Path2D(), far = new Path2D(), heads = new Path2D();
-  scene.touching = new Map();
-  const touch = (item, line) => {
-    if (!scene.touching.has(item)) scene.touching.set(item, []);
-    scene.touching.get(item).push(line);
-  };
-  scene.lines.forEach(([source, arrow, targets, points], at) => {
-    trace(all, points);
-    far.moveTo(points[0], points[1]);
-    for (let i = 2; i < points.length; i += 2) far.lineTo(points[i], points[i + 1]);
+// Lines by the items they join, made when the first item is selected.
+function touching(scene, item) {
+  if (!scene.joined) {
+    scene.joined = new Map();
+    scene.lines.forEach(([source, , targets], at) => {
+      for (const one of [source, ...targets]) {
+        if (!scene.joined.has(one)) scene.joined.set(one, []);
+        scene.joined.get(one).push(at);
+      }
+    });
+  }
+  return scene.joined.get(item) || [];
+}
+
+// All lines without their bends, made when they are first seen from afar.
+function farLines(scene) {
+  if (!scene.far) {
+    scene.far = new Path2D();
+    for (const [, , , points] of scene.lines) {
+      scene.far.moveTo(points[0], points[1]);
+      for (let i = 2; i < points.length; i += 2) scene.far.lineTo(points[i], points[i + 1]);
+    }
+  }
+  return scene.far;
+}
+
+// The lines that pass the heights seen, with their bends, and their arrows.
+function nearLines(scene, look, height) {
+  const lines = new Path2D(), heads = new Path2D();
+  const top = look.y, bottom = top + height / look.scale;
+  for (const [, arrow, , points] of scene.lines) {
+    const start = points[1], end = points[points.length - 1];
+    if (Math.max(start, end) < top || Math.min(start, end) > bottom) continue;
+    trace(lines, points);
     if (arrow) arrowHead(heads, points);
-    touch(source, at);
-    for (const target of targets) touch(target, at);
-  });
-  scene.allLines = all;
-  scene.farLines = far;
-  scene.allHeads = heads;
+  }
+  return [lines, heads];
 }
 
 function cut(context, text, room) {
@@ -86,8 +104,11 @@ function drawScene(context, width, height, look, scene, theme, overlay, marks) {
   context.strokeStyle = mixed(theme.text, marks.dim ? 25 : 45);
   context.fillStyle = context.strokeStyle;
   // From afar a bend is no wider than a pixel; from further away a line is no longer than one.
-  if (scale > 0.02) context.stroke(scale > 0.15 ? scene.allLines : scene.farLines);
-  if (scale > 0.25) context.fill(scene.allHeads);
+  if (scale > 0.15) {
+    const [lines, heads] = nearLines(scene, look, height);
+    context.stroke(lines);
+    if (scale > 0.25) context.fill(heads);
+  } else if (scale > 0.02) context.stroke(farLines(scene));
   drawTouching(context, scene, theme, marks, scale);
   if (scale > SMALLEST_TEXT) drawTexts(context, scene, seen, theme, marks);
   drawMarks(context, scene, theme, marks, scale);
@@ -188,7 +209,7 @@ function drawOverlay(context, items, closed, overlay, theme, round) {
 }
 
 function drawTouching(context, scene, theme, marks, scale) {
-  const lines = marks.item === null ? [] : scene.touching.get(marks.item) || [];
+  const lines = marks.item === null ? [] : touching(scene, marks.item);
   if (!lines.length) return;
   const path = new Path2D(), heads = new Path2D();
   for (const at of lines) {
