@@ -75,7 +75,7 @@ def _pixels(box: Box) -> tuple[int, int, int, int]:
 def nodes_data(hierarchy: Hierarchy, analysis: Analysis, scene: Scene, kept: Kept) -> dict[str, Any]:
     """Names, search texts, the item that shows each node, and its place in the trees and regions."""
     graph, unit_of = hierarchy.graph, analysis.prepared.unit_of
-    order = analysis.places
+    order = analysis.regions.place
     cuts = frozenset(analysis.regions.cut_points)
     found = [graph.by_id[hierarchy.nodes[node]] for node in kept.nodes]
     ops, modules = _Table(), _Table()
@@ -122,9 +122,12 @@ def region_label(hierarchy: Hierarchy, region: Region) -> str:
     """The innermost module that holds all of a region, else the value it ends with."""
     if region.parent is None:
         return "the whole model"
-    by_id, ids = hierarchy.graph.by_id, region.ids
+    # The two ends alone: all ids of thousands of nested regions would take minutes.
+    order = region.table.order
+    ends = (order[region.first], order[region.first + region.count - 1])
+    first, last = (hierarchy.graph.by_id[name].module.split(".") for name in ends)
     common = []
-    for a, b in zip(by_id[ids[0]].module.split("."), by_id[ids[-1]].module.split("."), strict=False):
+    for a, b in zip(first, last, strict=False):
         if a != b:
             break
         common.append(a)

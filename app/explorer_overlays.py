@@ -39,14 +39,16 @@ def overlays(
     def inside(item: Item) -> list[str]:
         return [names[node] for node in item.nodes]
 
-    times = [sum(costs[n].time_share for n in inside(item) if n in costs) for item in shown.items]
     peaks = [
         float(max((costs[n].peak_bytes for n in inside(item) if n in costs), default=0))
         for item in shown.items
     ]
     return [
-        _bar("time", "time", times, percent, "of the model's time", basis if costs else None),
-        _bar("memory", "peak memory", peaks, size, "at once", basis if costs else None),
+        _bar(
+            "time", "time", _times(hierarchy, shown), percent, "of the model's time", basis if costs else None
+        ),
+        # A node's peak comes from the graph alone, however its time was found.
+        _bar("memory", "peak memory", peaks, size, "at once", "estimated" if costs else None),
         _bar(
             "bytes",
             "output bytes",
@@ -64,7 +66,7 @@ def overlays(
             names,
             {name: f"stage {stage + 1}" for name, stage in stages.items()},
             costs,
-            "Find cuts first, or try one of your own.",
+            "Find cuts first, in the tab Cuts.",
         ),
     ]
 
@@ -84,6 +86,12 @@ def _bar(
         "legend": f"a full bar is {shown(most)} {of}",
         "basis": basis,
     }
+
+
+def _times(hierarchy: Hierarchy, shown: View) -> list[float]:
+    """The share of the time of each item's nodes."""
+    costs, names = hierarchy.graph.metadata, hierarchy.nodes
+    return [sum(costs[names[i]].time_share for i in item.nodes if names[i] in costs) for item in shown.items]
 
 
 def _leaving(hierarchy: Hierarchy, shown: View) -> list[float]:
@@ -156,10 +164,7 @@ def _regions(shown: View, names: Sequence[str], analysis: Analysis) -> dict[str,
 
 def svg_fills(hierarchy: Hierarchy, shown: View) -> list[Fill | None]:
     """Bars of the time for the SVG file; none where nothing was profiled."""
-    costs, names = hierarchy.graph.metadata, hierarchy.nodes
-    shares = [
-        sum(costs[names[i]].time_share for i in item.nodes if names[i] in costs) for item in shown.items
-    ]
+    shares = _times(hierarchy, shown)
     most = max(shares, default=0.0)
     if most <= 0:
         return [None] * len(shares)

@@ -33,11 +33,6 @@ class Analysis:
     regions: RegionTree
 
     @cached_property
-    def places(self) -> Mapping[str, int]:
-        """Where each unit stands in the order in which every region is one piece."""
-        return {name: place for place, name in enumerate(self.regions.order)}
-
-    @cached_property
     def region_depths(self) -> Mapping[str, int]:
         """How many regions of two values or more lie around each unit, the whole model not counted."""
         steps = [0] * (len(self.regions.order) + 1)

@@ -62,10 +62,10 @@ def node_facts(graph: TorchGraph, analysis: Analysis, name: str, times: Times) -
     if weights:
         facts.append(("weights read", size(sum(graph.by_id[read].output_bytes for read in weights))))
     facts += _time_facts(cost.time_share if cost else None, times)
-    facts.append(("peak memory", size(cost.peak_bytes) if cost else "n/a"))
+    facts.append(("peak memory, est.", size(cost.peak_bytes) if cost else "n/a"))
     facts.append(("reads", _named([read for read in node.inputs if read not in weights])))
     facts.append(("read by", _named(graph.users.get(name, ()))))
-    if unit is not None and unit in analysis.places:
+    if unit is not None and unit in analysis.regions.place:
         facts.append(("dominated by", html.escape(_end(analysis.dominance.immediate_dominator(unit)))))
         facts.append(
             ("post-dominated by", html.escape(_end(analysis.dominance.immediate_post_dominator(unit))))
@@ -102,7 +102,7 @@ def group_facts(hierarchy: Hierarchy, item: Item, times: Times) -> list[Fact]:
         ("bytes in", size(sum(graph.by_id[name].output_bytes for name in entering))),
         ("bytes out", size(sum(graph.by_id[name].output_bytes for name in leaving))),
         *_time_facts(sum(cost.time_share for cost in costs) if costs else None, times),
-        ("peak memory", size(max(cost.peak_bytes for cost in costs)) if costs else "n/a"),
+        ("peak memory, est.", size(max(cost.peak_bytes for cost in costs)) if costs else "n/a"),
         ("values in", _named(sorted(entering))),
         ("values out", _named(leaving)),
     ]
@@ -123,7 +123,7 @@ def region_facts(graph: TorchGraph, analysis: Analysis, index: int, times: Times
         ("bytes in", size(bytes_of.get(region.start))),
         ("bytes out", size(bytes_of.get(region.end))),
         *_time_facts(sum(cost.time_share for cost in costs) if costs else None, times),
-        ("peak memory", size(max(cost.peak_bytes for cost in costs)) if costs else "n/a"),
+        ("peak memory, est.", size(max(cost.peak_bytes for cost in costs)) if costs else "n/a"),
     ]
 
 
@@ -147,13 +147,13 @@ def cut_facts(
     row = times.measured or times.estimated
     if costs and row is not None:
         parts = (first * row.latency_ms, (1 - first) * row.latency_ms)
-        facts.insert(0, (f"stages, {row.basis}", f"{short(parts[0])} | {short(parts[1], 'ms')}"))
+        facts.insert(0, (f"stages, from {row.basis} times", f"{short(parts[0])} | {short(parts[1], 'ms')}"))
     elif costs:
         facts.insert(0, ("stages, share", f"{percent(first)} | {percent(1 - first)}"))
     if best is not None and best.candidates:
         loads = best.candidates[0].loads_ms
         total = sum(loads) or 1
-        facts.append(("best found", " | ".join(percent(load / total) for load in loads)))
+        facts.append(("best found, est.", " | ".join(percent(load / total) for load in loads)))
     return facts
 
 

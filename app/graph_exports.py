@@ -38,7 +38,7 @@ def show(workspace: Workspace, model: GraphModel) -> None:
     st.write("The whole model:")
     with st.container(horizontal=True):
         st.download_button(
-            "Graph (JSON)", workspace.get_bytes("graph", model.name), f"{file}.graph.json", "application/json",
+            "Graph (JSON)", lambda: workspace.get_bytes("graph", model.name), f"{file}.graph.json", "application/json",
             on_click="ignore",
         )  # fmt: skip
         for label, name, make in (

@@ -70,7 +70,9 @@ def acted(before: Look, hierarchy: Hierarchy, shown: View, action: Mapping[str, 
     elif kind == "unfold" and item is not None and item.repeats > 1:
         after = replace(after, **_unfolded(before, hierarchy, item))
     elif kind == "close" and item is not None and item.open:
-        inside = frozenset(group for group in before.opened if _holds(hierarchy, item.id, group))
+        # The session may still hold groups of another graph of this name.
+        known = (group for group in before.opened if group in hierarchy.groups)
+        inside = frozenset(group for group in known if item.id in hierarchy.around(group))
         after = replace(after, opened=before.opened - inside, unfolded=before.unfolded - {item.id})
         after = replace(
             after, item=item.id, node=None, region=None, focus=_next_focus(before, item.id, stay=True)
@@ -137,14 +139,6 @@ def _unfolded(before: Look, hierarchy: Hierarchy, item: Item) -> dict[str, Any]:
         parent = hierarchy.groups[item.groups[0]].parent
         return {"unfolded": before.unfolded | {str(parent)}}
     return {"unfolded": before.unfolded | {item.id}, "opened": before.opened | {item.id}}
-
-
-def _holds(hierarchy: Hierarchy, outer: str, group: str | None) -> bool:
-    while group is not None and group in hierarchy.groups:
-        if group == outer:
-            return True
-        group = hierarchy.groups[group].parent
-    return False
 
 
 def _next_focus(before: Look, name: str, *, stay: bool = False) -> str:

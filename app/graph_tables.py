@@ -39,7 +39,7 @@ def matching(graph: TorchGraph, pattern: str) -> list[GraphNode]:
 
 def nodes_table(graph: TorchGraph, analysis: Analysis, nodes: Sequence[GraphNode]) -> pd.DataFrame:
     """One row a node with what is known of it. Dominators are of the unit that the node belongs to."""
-    unit_of, places = analysis.prepared.unit_of, analysis.places
+    unit_of, places = analysis.prepared.unit_of, analysis.regions.place
     cuts = frozenset(analysis.regions.cut_points)
     rows = []
     for node in nodes[:MOST_ROWS]:
@@ -56,7 +56,7 @@ def nodes_table(graph: TorchGraph, analysis: Analysis, nodes: Sequence[GraphNode
                 "dtype": node.dtype or "",
                 "output bytes": node.output_bytes,
                 "time %": None if cost is None else 100 * cost.time_share,
-                "peak bytes": None if cost is None else cost.peak_bytes,
+                "peak bytes, est.": None if cost is None else cost.peak_bytes,
                 "dominated by": analysis.dominance.immediate_dominator(unit) if inside and unit else None,
                 "post-dominated by": analysis.dominance.immediate_post_dominator(unit)
                 if inside and unit

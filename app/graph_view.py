@@ -156,8 +156,8 @@ def _node(workspace: Workspace, model: GraphModel, look: Look, name: str, times:
                     label,
                     key=f"lead-{label}",
                     help=plain(target),
-                    on_click=_reveal,
-                    args=(workspace, model, target),
+                    on_click=_act,
+                    args=(workspace, model, {"kind": "reveal", "node": target}),
                 )
     facts = cut_facts(model.graph, model.analysis, name, times, model.best_cut)
     if facts:
@@ -169,20 +169,13 @@ def _node(workspace: Workspace, model: GraphModel, look: Look, name: str, times:
 def _leads(model: GraphModel, name: str) -> dict[str, str]:
     """Buttons to the dominators of a node, where those are nodes."""
     unit = model.analysis.prepared.unit_of.get(name)
-    if unit is None or unit not in model.analysis.places:
+    if unit is None or unit not in model.analysis.regions.place:
         return {}
     found = {
         "Dominator": model.analysis.dominance.immediate_dominator(unit),
         "Post-dominator": model.analysis.dominance.immediate_post_dominator(unit),
     }
     return {label: target for label, target in found.items() if target in model.hierarchy.index}
-
-
-def _reveal(workspace: Workspace, model: GraphModel, node: str) -> None:
-    current = graph_state.look(workspace, model.name, model.hierarchy)
-    scene = graph_analysis.scene(model.sha256, current.opened, current.unfolded, model.hierarchy)
-    action = {"kind": "reveal", "node": node}
-    graph_state.keep(workspace, model.name, graph_state.acted(current, model.hierarchy, scene.view, action))
 
 
 def _group(workspace: Workspace, model: GraphModel, item: Item, times: Times) -> None:
@@ -240,12 +233,18 @@ def _tables(workspace: Workspace, model: GraphModel) -> None:
         rows = chosen["selection"]["rows"]
         if rows and rows[0] < len(found):
             node = found[rows[0]].id
-            if node in model.hierarchy.index and st.button(
-                f"Show {plain(node)} in the explorer", type="primary"
-            ):
-                _reveal(workspace, model, node)
-                st.rerun(scope="app")
+            if node in model.hierarchy.index:
+                st.button(
+                    f"Show {plain(node)} in the explorer",
+                    type="primary",
+                    on_click=_show_in_explorer,
+                    args=(workspace, model, node),
+                )
+                # Another tab is the whole page's matter, not this fragment's.
+                if st.session_state[TAB] == "Explorer":
+                    st.rerun(scope="app")
 
 
-def _open_explorer() -> None:
+def _show_in_explorer(workspace: Workspace, model: GraphModel, node: str) -> None:
+    _act(workspace, model, {"kind": "reveal", "node": node})
     st.session_state[TAB] = "Explorer"

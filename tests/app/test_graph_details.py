@@ -88,7 +88,7 @@ def test_a_measured_node():
     estimated = found["on A100-80GB 1g.10gb, batch 2"]
     assert "0.714 ms" in estimated and "est." in estimated and 'class="estimated"' in estimated
     assert "0.571 ms" not in estimated and "(0.571 to 0.893)" in estimated
-    assert found["peak memory"] == "4.1 kB"
+    assert found["peak memory, est."] == "4.1 kB"
     assert (found["dominated by"], found["post-dominated by"]) == ("add0", "soft1")
 
 
@@ -101,7 +101,7 @@ def test_an_estimated_node_has_no_measured_time():
 
 def test_a_node_that_nobody_profiled_is_not_available_and_never_zero():
     found = facts(node_facts(BARE, analysed(BARE), "query1", UNTIMED))
-    assert (found["time"], found["peak memory"]) == ("n/a", "n/a")
+    assert (found["time"], found["peak memory, est."]) == ("n/a", "n/a")
     assert not {name for name in found if "share" in name or "batch" in name}
 
 
@@ -121,7 +121,7 @@ def test_a_module_adds_up_what_is_inside():
     assert found["weights"] == "1.02 kB"
     assert (found["values in"], found["values out"]) == ("embed", "add3")
     assert (found["bytes in"], found["bytes out"]) == ("1.02 kB", "1.02 kB")
-    assert found["share of the time"] == "85.7 %" and found["peak memory"] == "4.1 kB"
+    assert found["share of the time"] == "85.7 %" and found["peak memory, est."] == "4.1 kB"
 
 
 def test_a_fold_and_an_open_block_add_up_too():
@@ -137,7 +137,7 @@ def test_a_fold_and_an_open_block_add_up_too():
 def test_a_module_that_nobody_profiled_is_not_available():
     hierarchy, layers = item(BARE, LAYERS)
     found = facts(group_facts(hierarchy, layers, UNTIMED))
-    assert (found["time"], found["peak memory"]) == ("n/a", "n/a")
+    assert (found["time"], found["peak memory, est."]) == ("n/a", "n/a")
 
 
 def test_a_region_goes_from_one_value_to_another():
@@ -152,7 +152,7 @@ def test_a_region_goes_from_one_value_to_another():
     assert found["bytes in"] == found["bytes out"] == "1.02 kB"
     whole = facts(region_facts(BARE, analysed(BARE), 0, UNTIMED))
     assert whole["region"] == "the inputs to the outputs"
-    assert (whole["time"], whole["peak memory"], whole["bytes in"]) == ("n/a", "n/a", "n/a")
+    assert (whole["time"], whole["peak memory, est."], whole["bytes in"]) == ("n/a", "n/a", "n/a")
 
 
 def test_a_cut_divides_the_time_and_says_what_crosses():
@@ -162,12 +162,12 @@ def test_a_cut_divides_the_time_and_says_what_crosses():
     )
     found = facts(cut_facts(GRAPH, ANALYSIS, "add1", times, best))
     # Seven of the fourteen operations stand before it.
-    assert found["stages, measured"] == "10 | 10 ms" and found["bytes across"] == "1.02 kB"
-    assert found["best found"] == "60 % | 40 %"
+    assert found["stages, from measured times"] == "10 | 10 ms" and found["bytes across"] == "1.02 kB"
+    assert found["best found, est."] == "60 % | 40 %"
     early = facts(cut_facts(GRAPH, ANALYSIS, "add0", times, best))
-    assert early["stages, measured"] == "5.71 | 14.3 ms"
+    assert early["stages, from measured times"] == "5.71 | 14.3 ms"
     estimated = facts(cut_facts(GRAPH, ANALYSIS, "add1", times_of(timed(BARE, measured=False), 2), None))
-    assert estimated["stages, estimated"] == "5 | 5 ms" and "best found" not in estimated
+    assert estimated["stages, from estimated times"] == "5 | 5 ms" and "best found, est." not in estimated
     assert facts(cut_facts(GRAPH, ANALYSIS, "add1", UNTIMED, None))["stages, share"] == "50 % | 50 %"
     assert set(facts(cut_facts(BARE, analysed(BARE), "add1", UNTIMED, None))) == {"bytes across"}
 

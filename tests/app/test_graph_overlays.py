@@ -78,6 +78,11 @@ def test_bars_of_time_are_shares_of_the_fullest_box():
     assert found["basis"] == "measured on this CPU" and "85.7" in found["legend"]
 
 
+def test_peak_memory_is_estimated_however_times_were_found():
+    found = overlaid(GRAPH, basis="measured here")
+    assert found["time"]["basis"] == "measured here" and found["memory"]["basis"] == "estimated"
+
+
 def test_peak_memory_is_the_largest_inside_and_bytes_are_those_that_leave():
     found = overlaid(GRAPH)
     assert found["memory"]["values"] == [0, 1, 1, 1, 0]

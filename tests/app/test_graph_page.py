@@ -176,17 +176,21 @@ def test_comparing_needs_a_second_model_and_draws_both(page: Open, full: Workspa
 @pytest.mark.parametrize("setting", [{"opened": 7}, {"opened": [[1]]}, {"opened": None}, {"node": [1]}])
 def test_a_stored_look_of_another_form_is_dropped(setting: dict[str, Any], page, full):
     full.set_setting(f"explorer {NAME}", setting)
-    page("graph", full)
+    assert "Nothing selected" in said(page("graph", full))
 
 
 @pytest.mark.parametrize("chosen", [{"region": -(10**6)}, {"node": [1]}])
 def test_a_selection_that_cannot_be_selects_nothing(chosen, page, full, called_back):
-    called_back(page("graph", full), "on_selection", selection=chosen)
+    opened = page("graph", full)
+    called_back(opened, "on_selection", selection=chosen)
+    assert "Nothing selected" in said(opened)
 
 
 @pytest.mark.parametrize("action", [{"kind": "reveal", "node": [1]}, [1], "x"])
 def test_an_action_of_another_form_does_nothing(action, page, full, called_back):
-    called_back(page("graph", full), "on_action", action=action)
+    opened = page("graph", full)
+    drawn = called_back(opened, "on_action", action=action)
+    assert drawn["scene"]["items"]["label"] == ["ids", "embed", "layers × 4", "head", "y"]
 
 
 def test_cuts_found_anew_are_drawn_anew(page, filled, mounted):

@@ -24,7 +24,7 @@ Mounted = list[dict[str, Any]]
 def test_files_hold_the_graph(page: Open, workspace: Workspace, files: dict[str, Any]):
     stored(workspace, encoder(4), timed(encoder(4)))
     tab(page("graph", workspace), "Export")
-    _, graph = read_text(files[f"{NAME}.graph.json"].decode())
+    _, graph = read_text(files[f"{NAME}.graph.json"]().decode())
     assert graph == encoder(4)
     for name, wanted in (
         ("dataflow", 16),

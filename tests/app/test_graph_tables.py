@@ -68,11 +68,13 @@ def test_a_row_a_node_with_all_that_is_known(model: GraphModel):
     assert len(table) == len(BARE.nodes)
     soft = table.loc["soft1"]
     assert soft["module"] == "layers.1.attention" and soft["shape"] == "[2, 16, 8]"
-    assert soft["time %"] == pytest.approx(100 / 14) and soft["peak bytes"] == 4096
+    assert soft["time %"] == pytest.approx(100 / 14) and soft["peak bytes, est."] == 4096
     assert (soft["dominated by"], soft["post-dominated by"]) == ("query1", "add1")
     assert set(table.index[table["cut point"]]) == set(model.analysis.regions.cut_points)
     weight = table.loc["w_head"]
-    assert weight[["time %", "peak bytes", "dominated by"]].isna().all() and weight["output bytes"] == 256
+    assert (
+        weight[["time %", "peak bytes, est.", "dominated by"]].isna().all() and weight["output bytes"] == 256
+    )
 
 
 def test_a_row_a_region_parents_first(model: GraphModel):

@@ -105,7 +105,13 @@ def test_the_view_outlives_a_reload_and_the_same_node_stands_in_the_table(explor
     page.get_by_role("tab", name="Tables").click()
     page.get_by_label("Search", exact=True).fill(r"blocks\.5\.down$")
     page.keyboard.press("Enter")
-    expect(page.get_by_text("found")).to_be_visible()
+    expect(page.get_by_text("3 found")).to_be_visible()
+    box = page.get_by_test_id("stDataFrame").bounding_box()
+    assert box is not None
+    page.mouse.click(box["x"] + 18, box["y"] + 52)
+    page.get_by_role("button", name="in the explorer").click()
+    expect(page.get_by_role("tab", name="Explorer")).to_have_attribute("aria-selected", "true")
+    expect(page.locator(".st-key-graph-details")).to_contain_text("blocks.5.down")
 
 
 def test_zoom_pan_fit_and_files(explored: Page) -> None:

@@ -62,18 +62,10 @@ def _scene(hierarchy: Hierarchy, opened: tuple[str, ...]) -> Scene:
                 "it is a module of the graph",
                 f"Modules are for example {', '.join(near)}.",
             )
-        groups = groups.union(*(_with_parents(hierarchy, paths[path]) for path in opened))
+        groups = groups.union(*(hierarchy.around(paths[path]) for path in opened))
     shown = view(hierarchy, groups)
     if len(shown.items) > MOST_ITEMS:
         raise InputFault(
             "--open", len(shown.items), f"a drawing has at most {MOST_ITEMS} boxes", "Open fewer modules."
         )
     return draw(hierarchy, shown)
-
-
-def _with_parents(hierarchy: Hierarchy, group: str | None) -> set[str]:
-    found: set[str] = set()
-    while group is not None:
-        found.add(group)
-        group = hierarchy.groups[group].parent
-    return found

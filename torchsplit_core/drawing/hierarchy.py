@@ -2,7 +2,7 @@
 
     model
     ├── embeddings ── 3 operations
-    ├── encoder.layer ── 0, 1, 2, …            a list of equal blocks (see `equal`)
+    ├── encoder.layer ── 0, 1, 2, …            a list of equal blocks, folded in a view
     └── 38 operations                          a run: loose operations between two modules
 
 Groups are the modules by their paths. Loose operations of a module, executed one after the other,
@@ -100,12 +100,14 @@ class Hierarchy:
 
     def path_to(self, node: int) -> tuple[str, ...]:
         """The groups around a node, from the whole model inwards."""
-        found: list[str] = []
-        group: str | None = self.homes[node]
-        while group is not None:
-            found.append(group)
-            group = self.groups[group].parent
-        return tuple(reversed(found))
+        return tuple(reversed(list(self.around(self.homes[node]))))
+
+    def around(self, group: str) -> Iterator[str]:
+        """The group and those it lies in, from itself outwards."""
+        inner: str | None = group
+        while inner is not None:
+            yield inner
+            inner = self.groups[inner].parent
 
     def summary(self, group: str, most: int = 3) -> str:
         """Its commonest operations: "linear × 4, softmax"."""
