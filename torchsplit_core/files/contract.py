@@ -187,7 +187,19 @@ def write_text(value: Any) -> str:
         _drop_unused_demand_keys(data)
         if data["explanation"] is None:
             del data["explanation"]
+    if name == "torchsplit.profile":
+        _drop_empty_additions(data)
     return json.dumps(data, indent=1, ensure_ascii=False, allow_nan=False) + "\n"
+
+
+def _drop_empty_additions(profile: dict[str, Any]) -> None:
+    """What only measured rows and nodes have is left out of the hundreds that are estimated."""
+    for entry in (*profile["rows"], *profile["failures"], *profile["nodes"]):
+        for key in ("device", "percentiles_ms", "memory_parts_gib", "time_shares"):
+            if key in entry and not entry[key]:
+                del entry[key]
+    if not profile["failures"]:
+        del profile["failures"]
 
 
 def _drop_unused_demand_keys(plan: dict[str, Any]) -> None:

@@ -46,6 +46,27 @@ class GraphFile(Strict):
     subgraphs: dict[str, GraphFile] = {}
 
 
+class PercentileFile(Strict):
+    value: NonNegative
+    low: NonNegative | None = None
+    high: NonNegative | None = None
+
+
+class LatencyPercentilesFile(Strict):
+    runs: Count
+    p50: PercentileFile
+    p95: PercentileFile
+    p99: PercentileFile
+
+
+class MemoryPartsFile(Strict):
+    weights: NonNegative
+    activations: NonNegative
+    transient: NonNegative
+    context: NonNegative = 0.0
+    basis: Literal["measured", "estimated"]
+
+
 class ProfileRowFile(Strict):
     stage: Name
     gpu_type: Name
@@ -58,6 +79,20 @@ class ProfileRowFile(Strict):
     high_rps: NonNegative | None = None
     memory_gib: NonNegative | None = None
     basis: Basis
+    device: str | None = None
+    percentiles_ms: LatencyPercentilesFile | None = None
+    memory_parts_gib: MemoryPartsFile | None = None
+
+
+class ProfileFailureFile(Strict):
+    stage: Name
+    gpu_type: Name
+    profile: str | None = None
+    batch_size: Count
+    processes: Count = 1
+    reason: Literal["out_of_memory", "failed", "time_limit", "crashed", "device_lost"]
+    message: str
+    device: str | None = None
 
 
 class NodeProfileFile(Strict):
@@ -65,6 +100,7 @@ class NodeProfileFile(Strict):
     time_share: NonNegative
     output_bytes: Whole
     peak_bytes: Whole
+    time_shares: dict[Annotated[int, Field(ge=1, strict=False)], NonNegative] = {}
 
 
 class ProfileFile(Strict):
@@ -75,6 +111,7 @@ class ProfileFile(Strict):
     environment: dict[str, Any] = {}
     rows: list[ProfileRowFile]
     nodes: list[NodeProfileFile] = []
+    failures: list[ProfileFailureFile] = []
 
 
 class FleetEntryFile(Strict):

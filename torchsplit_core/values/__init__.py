@@ -48,7 +48,16 @@ from torchsplit_core.values.plan_request import (
     Stage,
     Variant,
 )
-from torchsplit_core.values.profile import NodeProfile, Profile, ProfileRow
+from torchsplit_core.values.profile import (
+    FailureReason,
+    LatencyPercentiles,
+    MemoryParts,
+    NodeProfile,
+    Percentile,
+    Profile,
+    ProfileFailure,
+    ProfileRow,
+)
 from torchsplit_core.values.progress import Progress, ignore_progress
 
 __all__ = [
@@ -56,14 +65,17 @@ __all__ = [
     "Colocation",
     "Conflict",
     "Demand",
+    "FailureReason",
     "FleetEntry",
     "GpuType",
     "GraphEdge",
     "GraphNode",
     "InputFault",
     "InternalFault",
+    "LatencyPercentiles",
     "Layout",
     "LayoutReason",
+    "MemoryParts",
     "ModelBinding",
     "ModelLimit",
     "NodeProfile",
@@ -74,6 +86,7 @@ __all__ = [
     "PartitionNode",
     "PartitionOutcome",
     "PartitionRequest",
+    "Percentile",
     "PlacedProfile",
     "PlanExplanation",
     "PlanModel",
@@ -86,6 +99,7 @@ __all__ = [
     "Point",
     "PriceStep",
     "Profile",
+    "ProfileFailure",
     "ProfileRow",
     "Progress",
     "Relaxation",

@@ -7,6 +7,40 @@ from dataclasses import dataclass, field
 from typing import Any, Literal
 
 Basis = Literal["measured", "emulated", "estimated"]
+FailureReason = Literal["out_of_memory", "failed", "time_limit", "crashed", "device_lost"]
+
+
+@dataclass(frozen=True, slots=True)
+class Percentile:
+    """A percentile of the runs in ms with its 90 % interval; an end is None where too few runs bound it."""
+
+    value: float
+    low: float | None = None
+    high: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class LatencyPercentiles:
+    """Service time of one batch over the timed runs, in ms."""
+
+    runs: int
+    p50: Percentile
+    p95: Percentile
+    p99: Percentile
+
+
+@dataclass(frozen=True, slots=True)
+class MemoryParts:
+    """What a peak is made of, in GiB: weights, values alive at the peak, what an operation needs while it runs.
+
+    `context` is what the device takes beside them: the CUDA context, 0 on a processor.
+    """
+
+    weights: float
+    activations: float
+    transient: float
+    context: float
+    basis: Literal["measured", "estimated"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -14,7 +48,8 @@ class ProfileRow:
     """One way to run one stage: device, slice, batch size, processes, and what it gives.
 
     `profile` is None for a whole GPU without MIG or a CPU. `low_rps` and `high_rps` bound
-    the throughput (90 % interval); `memory_gib` is the peak of one instance.
+    the throughput (90 % interval); `memory_gib` is the peak of one instance. `device` is the key of
+    `Profile.environment["devices"]` under which it was measured, None for what was not measured here.
     """
 
     stage: str
@@ -28,16 +63,42 @@ class ProfileRow:
     high_rps: float | None
     memory_gib: float | None
     basis: Basis
+    device: str | None = None
+    percentiles_ms: LatencyPercentiles | None = None
+    memory_parts_gib: MemoryParts | None = None
+
+    @property
+    def key(self) -> tuple[str, str, str | None, int, int]:
+        """What tells a row of a profile from the others."""
+        return self.stage, self.gpu_type, self.profile, self.batch_size, self.processes
+
+
+@dataclass(frozen=True, slots=True)
+class ProfileFailure:
+    """A point that was tried and gave no figure, or that a smaller one rules out: never a row of zeros."""
+
+    stage: str
+    gpu_type: str
+    profile: str | None
+    batch_size: int
+    processes: int
+    reason: FailureReason
+    message: str
+    device: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class NodeProfile:
-    """One node's share of the model's time (shares add up to 1) and its bytes at the traced batch."""
+    """One node's share of the model's time (shares add up to 1) and its bytes at the traced batch.
+
+    `time_shares` has the share by batch size where operations were timed at several.
+    """
 
     id: str
     time_share: float
     output_bytes: int
     peak_bytes: int
+    time_shares: Mapping[int, float] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,3 +110,4 @@ class Profile:
     environment: Mapping[str, Any] = field(default_factory=dict)
     rows: tuple[ProfileRow, ...] = ()
     nodes: tuple[NodeProfile, ...] = ()
+    failures: tuple[ProfileFailure, ...] = ()
