@@ -100,3 +100,11 @@ def hang_after_error(arguments: dict[str, Any], progress: Progress) -> None:
     """Raises while a thread of its own goes on for ever."""
     threading.Thread(target=time.sleep, args=(1000,)).start()
     raise ValueError("with a thread left")
+
+
+def silent_after(arguments: dict[str, Any], progress: Progress) -> Iterator[int]:
+    """Three parts, each well within the time a child may be silent, then a sleep that is not."""
+    for number in range(3):
+        yield number
+        time.sleep(1.0)
+    time.sleep(60)

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from torchsplit_core.isolation import Limits, default_memory_bytes, run_limited
+from torchsplit_core.isolation import ChildFault, Limits, default_memory_bytes, run_limited
 from torchsplit_core.values import InputFault, InternalFault
 
 
@@ -148,3 +148,21 @@ def test_what_a_child_leaves_running_is_ended_and_does_not_hold_the_answer() -> 
 
 def test_the_default_memory_limit_leaves_room_on_this_machine() -> None:
     assert default_memory_bytes() >= 4 * 2**30
+
+
+def test_a_child_that_falls_silent_ends_with_what_it_said_kept() -> None:
+    heard: list[int] = []
+    with pytest.raises(ChildFault, match="still running after 2.5 s") as found:
+        run_limited(
+            "isolation_targets:silent_after",
+            {},
+            limits=Limits(wall_s=30, silent_s=2.5),
+            receive=heard.append,
+        )
+    assert found.value.kind == "time_limit"
+    assert heard == [0, 1, 2]  # together longer than the silence that is allowed
+
+
+def test_names_added_to_the_environment_reach_the_child() -> None:
+    outcome = run_limited("isolation_targets:environment", {}, environment={"CUDA_VISIBLE_DEVICES": "MIG-1"})
+    assert outcome["CUDA_VISIBLE_DEVICES"] == "MIG-1"

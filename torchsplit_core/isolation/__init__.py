@@ -11,6 +11,6 @@ answers as JSON lines on a pipe, each one of `progress`, `part`, `result`, `faul
 """
 
 from torchsplit_core.isolation.memory import default_memory_bytes, is_out_of_memory
-from torchsplit_core.isolation.run import Limits, run_limited
+from torchsplit_core.isolation.run import ChildFault, Limits, run_limited
 
-__all__ = ["Limits", "default_memory_bytes", "is_out_of_memory", "run_limited"]
+__all__ = ["ChildFault", "Limits", "default_memory_bytes", "is_out_of_memory", "run_limited"]

@@ -14,7 +14,7 @@ import time
 from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 from torchsplit_core.isolation.memory import default_memory_bytes
 from torchsplit_core.values import InputFault, InternalFault, Progress, ignore_progress
@@ -36,14 +36,32 @@ class Limits:
     """What a child may use; None is no limit.
 
     `memory_bytes` is address space (CUDA maps far more than it uses: give None there);
-    `cpu_s` counts all threads of one process, in whole seconds.
+    `cpu_s` counts all threads of one process, in whole seconds; `silent_s` is the longest time
+    without an answer, for work that tells of each of its steps.
     """
 
     wall_s: float = 300.0
+    silent_s: float | None = None
     cpu_s: int | None = 1800
     memory_bytes: int | None = field(default_factory=default_memory_bytes)
     file_bytes: int | None = 2**30
     open_files: int | None = 256
+
+
+class ChildFault(InputFault):
+    """The child itself came to an end: out of time, out of memory or by a crash; not a fault that it told."""
+
+    def __init__(
+        self,
+        where: str,
+        value: object,
+        rule: str,
+        remedy: str,
+        *,
+        kind: Literal["time_limit", "out_of_memory", "crashed"] = "crashed",
+    ) -> None:
+        super().__init__(where, value, rule, remedy)
+        self.kind = kind
 
 
 class _Shown(str):
@@ -63,13 +81,15 @@ def run_limited(
     progress: Progress = ignore_progress,
     subject: str = "",
     receive: Callable[[Any], None] | None = None,
+    environment: Mapping[str, str] | None = None,
 ) -> Any:
     """Call `function(arguments, progress)` of `target` ("module:function") in a limited child.
 
-    `arguments` and the result are JSON values; `subject` names the work in messages (default: `target`).
+    `arguments` and the result are JSON values; `subject` names the work in messages (default: `target`);
+    `environment` is added to the few names a child gets.
     A function that yields hands each part to `receive` as it comes, and its result is None: so neither
     side ever holds a large answer twice.
-    Raises the child's InputFault as it was; InputFault too for a child that passed a limit,
+    Raises the child's InputFault as it was; ChildFault (an InputFault) for a child that passed a limit,
     crashed or raised; InternalFault where the child broke one of our own promises. Whatever ends
     this call (an exception of `progress` or KeyboardInterrupt included) also ends the child's group.
     """
@@ -78,7 +98,7 @@ def run_limited(
     request = json.dumps({"target": target, "arguments": dict(arguments), "limits": asdict(limits)})
     with tempfile.TemporaryDirectory(prefix="torchsplit-") as room:
         run = _Run(subject, limits, progress, receive)
-        return run.wait(*_start(request, room))
+        return run.wait(*_start(request, room, environment or {}))
 
 
 def _environment(room: str) -> dict[str, str]:
@@ -90,7 +110,7 @@ def _environment(room: str) -> dict[str, str]:
     return kept | own | {"MALLOC_ARENA_MAX": "2", "PYTHONUNBUFFERED": "1"}
 
 
-def _start(request: str, room: str) -> tuple[subprocess.Popen[bytes], int]:
+def _start(request: str, room: str, added: Mapping[str, str]) -> tuple[subprocess.Popen[bytes], int]:
     """The child, its request handed over, and the reading end of its answers."""
     reading, writing = os.pipe()
     try:
@@ -105,7 +125,7 @@ def _start(request: str, room: str) -> tuple[subprocess.Popen[bytes], int]:
                 stderr=subprocess.STDOUT,
                 pass_fds=(writing,),
                 cwd=room,
-                env=_environment(room),
+                env={**_environment(room), **added},
                 start_new_session=True,
             )
     except OSError:
@@ -126,6 +146,7 @@ class _Run:
         self.tail = b""
         self.unread = bytearray()
         self.answer: tuple[str, Any] | None = None
+        self.heard = time.monotonic()
 
     def wait(self, child: subprocess.Popen[bytes], reading: int) -> Any:
         """Listen until the child ends or its time is over; then its result or its fault."""
@@ -149,10 +170,11 @@ class _Run:
     def _listen(self, output: int, answers: int, ended: int) -> bool:
         """Relay what the child says; False where the time was over first."""
         deadline = time.monotonic() + self.limits.wall_s
+        silent_s = self.limits.silent_s or self.limits.wall_s
         with selectors.DefaultSelector() as selector:
             for descriptor in (output, answers, ended):
                 selector.register(descriptor, selectors.EVENT_READ)
-            while (left := deadline - time.monotonic()) > 0:
+            while (left := min(deadline, self.heard + silent_s) - time.monotonic()) > 0:
                 ready = [key.fd for key, _ in selector.select(left)]
                 for descriptor in ready:
                     if descriptor != ended and not self._read(descriptor, answers):
@@ -193,6 +215,7 @@ class _Run:
             line, start = bytes(self.unread[:end]), 0
             del self.unread[: end + 1]
             kind, content = self._decode(line)
+            self.heard = time.monotonic()
             if kind == "progress":
                 self.progress(*content)
             elif kind == "part" and self.receive is not None:
@@ -242,22 +265,26 @@ class _Run:
                 f"Mend the code named. {self._last_words()}",
             )
         if timed_out:
+            limit = min(self.limits.wall_s, self.limits.silent_s or self.limits.wall_s)
             raise self._fault(
-                f"still running after {self.limits.wall_s:g} s",
+                f"still running after {limit:g} s",
                 "the work ends within its time limit",
                 "Use a smaller model or a longer time limit; a loop that never ends must go.",
+                "time_limit",
             )
         if status == -signal.SIGXCPU:
             raise self._fault(
                 f"used {self.limits.cpu_s} s of processor time",
                 "the work ends within its processor time",
                 "Use a smaller model or a higher processor time limit.",
+                "time_limit",
             )
         if kind == "out_of_memory" or status == -signal.SIGKILL:
             raise self._fault(
                 "out of memory",
                 f"the work fits in {self._memory()}",
                 "Use a smaller model or batch, or raise the memory limit.",
+                "out_of_memory",
             )
         ended = f"ended by {signal.Signals(-status).name}" if status < 0 else f"ended with status {status}"
         raise self._fault(
@@ -275,5 +302,11 @@ class _Run:
         lines = self.tail.decode(errors="replace").strip().splitlines()
         return f"Last output: {lines[-1][:300]}" if lines else "It printed nothing."
 
-    def _fault(self, value: str, rule: str, remedy: str) -> InputFault:
-        return InputFault(self.subject, _Shown(value), rule, remedy)
+    def _fault(
+        self,
+        value: str,
+        rule: str,
+        remedy: str,
+        kind: Literal["time_limit", "out_of_memory", "crashed"] = "crashed",
+    ) -> ChildFault:
+        return ChildFault(self.subject, _Shown(value), rule, remedy, kind=kind)
