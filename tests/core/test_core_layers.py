@@ -17,6 +17,7 @@ LAYER = {
     "hardware": 1,
     "isolation": 1,
     "clients": 1,
+    "telemetry": 1,
     "files": 2,
     "drawing": 2,
     "tracing": 3,
@@ -44,6 +45,7 @@ ONLY_IN = {
     "streamlit": {"app", "pages"},
     "plotly": {"app"},
     "fast_sugiyama": {"drawing"},
+    "opentelemetry": {"telemetry"},
 }
 
 

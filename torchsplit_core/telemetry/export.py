@@ -1,0 +1,189 @@
+"""The one file that knows opentelemetry: a tracer whose spans go to a file or a collector, within bounds.
+
+A collector that is gone must not hold our work up: spans wait in memory and are sent by a thread, every
+request has a time-out, and the end of all is bounded by a join, whatever a request or a name's look-up does.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import threading
+import uuid
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from opentelemetry.context import attach, detach
+from opentelemetry.sdk.resources import Resource
+from opentelemetry.sdk.trace import ReadableSpan, SpanProcessor, TracerProvider
+from opentelemetry.sdk.trace.export import (
+    BatchSpanProcessor,
+    SimpleSpanProcessor,
+    SpanExporter,
+    SpanExportResult,
+)
+from opentelemetry.trace import Span
+from opentelemetry.trace.propagation.tracecontext import TraceContextTextMapPropagator
+
+from torchsplit_core import __version__
+from torchsplit_core.telemetry.schema import PREFIX
+from torchsplit_core.telemetry.settings import Settings
+from torchsplit_core.values import InputFault
+
+if TYPE_CHECKING:
+    from torchsplit_core.telemetry.spans import ActiveSpan
+
+REQUEST_TIMEOUT_S = 1.0
+SHUTDOWN_S = 1.8  # with what surrounds it, a process ends within 2 s
+SEND_EVERY_MS = 1000
+WAITING_SPANS = (
+    4096  # more are dropped, oldest first; one request takes them all, so that the end is one request
+)
+
+_log = logging.getLogger("torchsplit.telemetry")
+_propagator = TraceContextTextMapPropagator()
+
+
+class Export:
+    """Telemetry of one process, from its first span to `close`. Raises InputFault for an unusable folder."""
+
+    def __init__(self, settings: Settings) -> None:
+        self.settings = settings
+        self._exporter = _Counting(_exporter(settings))
+        self._provider = TracerProvider(
+            resource=Resource.create(
+                {
+                    "service.name": settings.service,
+                    "service.version": __version__,
+                    "process.pid": os.getpid(),
+                }
+            ),
+            shutdown_on_exit=False,
+        )
+        self._provider.add_span_processor(_processor(settings, self._exporter))
+        self._tracer = self._provider.get_tracer("torchsplit", __version__)
+
+    @contextmanager
+    def span(self, name: str, attributes: Mapping[str, object]) -> Iterator[ActiveSpan]:
+        """One span; see `spans.span`."""
+        with self._tracer.start_as_current_span(name) as started:
+            active = _Active(started)
+            active.set(**attributes)
+            yield active
+
+    def parent(self) -> dict[str, str]:
+        """The ids of trace and span that are current, in the form of W3C Trace Context."""
+        carried: dict[str, str] = {}
+        _propagator.inject(carried)
+        return carried
+
+    def close(self) -> bool:
+        """Deliver what waits, in at most `SHUTDOWN_S`; whether every span was delivered."""
+        # A daemon thread, for a request may hang where no time-out reaches (a name's look-up).
+        ending = threading.Thread(
+            target=self._provider.shutdown, name="torchsplit-telemetry-end", daemon=True
+        )
+        ending.start()
+        ending.join(SHUTDOWN_S)
+        if ending.is_alive():
+            _log.warning("Telemetry: the last spans were not delivered to %s in time.", self.settings.target)
+            return False
+        return self._exporter.lost == 0
+
+
+@contextmanager
+def under(carried: Mapping[str, str]) -> Iterator[None]:
+    """A block whose spans are children of the span that `carried` names."""
+    token = attach(_propagator.extract(carried))
+    try:
+        yield
+    finally:
+        detach(token)
+
+
+class _Active:
+    """A span that was started; see `spans.ActiveSpan`."""
+
+    __slots__ = ("_span",)
+
+    def __init__(self, span: Span) -> None:
+        self._span = span
+
+    def set(self, **attributes: object) -> None:
+        for name, value in attributes.items():
+            if value is not None:
+                self._span.set_attribute(PREFIX + name, _plain(value))
+
+
+def _plain(value: object) -> bool | int | float | str | list[bool] | list[int] | list[float] | list[str]:
+    """A value of the kinds OTLP has; anything else as its text."""
+    if isinstance(value, bool | int | float | str):
+        return value
+    if isinstance(value, Sequence):
+        for kind in (bool, int, float):
+            if all(type(part) is kind for part in value):
+                return list(value)
+        return [str(part) for part in value]
+    return str(value)
+
+
+class _Counting(SpanExporter):
+    """Passes spans on and counts those that were lost; says so once, where the exporters say it every time."""
+
+    def __init__(self, inner: SpanExporter) -> None:
+        self._inner = inner
+        self.lost = 0
+
+    def export(self, spans: Sequence[ReadableSpan]) -> SpanExportResult:
+        result = self._inner.export(spans)
+        if result is not SpanExportResult.SUCCESS:
+            if self.lost == 0:
+                _log.warning("Telemetry: spans could not be delivered; the work goes on without them.")
+            self.lost += len(spans)
+        return result
+
+    def shutdown(self) -> None:
+        try:
+            self._inner.shutdown()
+        except OSError:  # a full disk, said when the first span met it
+            self.lost = max(self.lost, 1)
+
+    def force_flush(self, timeout_millis: int = 30000) -> bool:
+        return self._inner.force_flush(timeout_millis)
+
+
+def _exporter(settings: Settings) -> SpanExporter:
+    logging.getLogger("opentelemetry.exporter").setLevel(logging.CRITICAL)  # _Counting says it once
+    if settings.kind == "otlp":
+        # Here, for requests and protobuf are slow to import and files need neither.
+        from opentelemetry.exporter.otlp.proto.http.trace_exporter import OTLPSpanExporter
+
+        return OTLPSpanExporter(endpoint=settings.target, timeout=REQUEST_TIMEOUT_S)
+    from opentelemetry.exporter.otlp.json.file.trace_exporter import FileSpanExporter
+
+    # A file a process: no two ever write to one, and a killed one leaves the others whole.
+    path = Path(settings.target) / f"spans-{os.getpid()}-{uuid.uuid4().hex[:8]}.jsonl"
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        return FileSpanExporter(path)
+    except OSError as error:
+        raise InputFault(
+            str(path.parent),
+            error.strerror or "failed",
+            "spans can be written there",
+            "Set TORCHSPLIT_TELEMETRY_FOLDER to another folder, or TORCHSPLIT_TELEMETRY=off.",
+        ) from error
+
+
+def _processor(settings: Settings, exporter: SpanExporter) -> SpanProcessor:
+    """Files get each span when it ends, so that a kill loses only open ones; a collector gets batches."""
+    if settings.kind == "file":
+        return SimpleSpanProcessor(exporter)
+    return BatchSpanProcessor(
+        exporter,
+        max_queue_size=WAITING_SPANS,
+        schedule_delay_millis=SEND_EVERY_MS,
+        max_export_batch_size=WAITING_SPANS,
+    )

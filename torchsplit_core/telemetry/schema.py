@@ -1,0 +1,55 @@
+"""The names of our spans and attributes, with units: what a reader of exported spans may rely on.
+
+Spans nest as the work does: `torchsplit.profile` holds its `torchsplit.profile.point`s. An attribute
+is written in code by its short name (`batch_size=4`) and exported with the prefix
+(`torchsplit.batch_size`), so that it never meets the semantic conventions' own names.
+"""
+
+from __future__ import annotations
+
+PREFIX = "torchsplit."
+
+TRACE = "torchsplit.trace"
+PROFILE = "torchsplit.profile"
+PROFILE_POINT = "torchsplit.profile.point"
+PROFILE_NODES = "torchsplit.profile.nodes"
+PARTITION = "torchsplit.partition"
+PLAN = "torchsplit.plan"
+JOB = "torchsplit.job"
+
+SPANS = {
+    TRACE: "One model exported and read into a graph.",
+    PROFILE: "One model profiled on one device, all batch sizes.",
+    PROFILE_POINT: "One model timed end to end on one device at one batch size.",
+    PROFILE_NODES: "Every operation of one model timed at the traced batch.",
+    PARTITION: "One search for the cuts of one graph.",
+    PLAN: "One plan solved and verified.",
+    JOB: "One job from its start to its end.",
+}
+
+ATTRIBUTES = {
+    "model": "Name of the model as the person gave it, `sample:bert` say.",
+    "architecture_hash": "Hash of the model's architecture, hexadecimal.",
+    "device": "Where it ran: `cpu`, a GPU's type or its UUID.",
+    "slice": "MIG profile, `3g.40gb` say; absent for a whole device.",
+    "basis": "`measured`, `emulated` or `estimated`.",
+    "batch_size": "Requests in one batch, a count.",
+    "processes": "Processes that share the slice, a count.",
+    "runs": "Timed runs, a count.",
+    "p50_ms": "Median time of one batch, milliseconds.",
+    "p95_ms": "95th percentile of the time of one batch, milliseconds.",
+    "p99_ms": "99th percentile of the time of one batch, milliseconds.",
+    "throughput_rps": "Requests per second.",
+    "peak_bytes": "Most memory alive at one time, bytes.",
+    "nodes": "Operations of the graph, a count.",
+    "edges": "Edges of the graph, a count.",
+    "stages": "Stages of the cut, a count.",
+    "candidates": "Cuts found, a count.",
+    "gpus": "GPUs of the fleet, a count.",
+    "models": "Models of the request, a count.",
+    "status": "How a solver ended: `optimal`, `feasible`, `infeasible` or `no plan found in time`.",
+    "gap": "Relative gap between the outcome and its bound, 0 or more; 0 is proven.",
+    "outcome": "How a point ended: `ok`, `out of memory`, `out of time` or `failed`.",
+    "job": "Id of the job.",
+    "from_store": "True where a stored result was taken and nothing was measured.",
+}

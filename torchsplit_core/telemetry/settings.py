@@ -1,0 +1,86 @@
+"""Where spans go: read from the environment, checked, and made fit to hand to a child process."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Literal
+from urllib.parse import urlsplit
+
+from torchsplit_core.values import InputFault
+
+MODE = "TORCHSPLIT_TELEMETRY"
+FOLDER = "TORCHSPLIT_TELEMETRY_FOLDER"
+ENDPOINT = "OTEL_EXPORTER_OTLP_ENDPOINT"
+TRACES_ENDPOINT = "OTEL_EXPORTER_OTLP_TRACES_ENDPOINT"
+TRACES_PATH = "/v1/traces"  # opentelemetry.io, "OTLP/HTTP": the base URL's path for spans
+DEFAULT_FOLDER = "torchsplit-telemetry"
+
+
+@dataclass(frozen=True, slots=True)
+class Settings:
+    """`target` is an absolute folder for files, the full URL of the collector's span path for OTLP."""
+
+    kind: Literal["file", "otlp"]
+    service: str
+    target: str
+
+    def packed(self) -> dict[str, str]:
+        """As JSON for a child's arguments: never the headers, whose tokens a model's code must not see."""
+        return {"kind": self.kind, "service": self.service, "target": self.target}
+
+
+def unpack(packed: Mapping[str, str]) -> Settings:
+    """The settings a parent packed."""
+    kind: Literal["file", "otlp"] = "otlp" if packed["kind"] == "otlp" else "file"
+    return Settings(kind, packed["service"], packed["target"])
+
+
+def read_settings(service: str, folder: Path | None, endpoint: str | None) -> Settings | None:
+    """What the environment asks for; None for off, which is the default.
+
+    `folder` and `endpoint` (a base URL) serve where the environment names none.
+    Raises InputFault for an unknown mode, or where OTLP is asked for without a usable address.
+    """
+    mode = os.environ.get(MODE, "").strip().lower() or "off"
+    if mode not in ("off", "on", "file", "otlp"):
+        raise InputFault(
+            MODE, mode, "it is off, on, file or otlp", "Use file to write spans under a folder, or unset it."
+        )
+    if mode == "off":
+        return None
+    url = _url(endpoint)
+    if mode == "otlp" or (mode == "on" and url is not None):
+        if url is None:
+            raise InputFault(
+                MODE, mode, "a collector's address is given", f"Set {ENDPOINT}=http://host:4318, or use file."
+            )
+        return Settings("otlp", service, url)
+    chosen = Path(os.environ.get(FOLDER) or folder or DEFAULT_FOLDER)
+    return Settings("file", service, str(chosen.expanduser().resolve()))
+
+
+def _url(endpoint: str | None) -> str | None:
+    """The full URL for spans: a traces endpoint as it is, a base URL with the path of spans."""
+    if full := os.environ.get(TRACES_ENDPOINT):
+        return _checked(TRACES_ENDPOINT, full)
+    base = os.environ.get(ENDPOINT) or endpoint
+    return None if base is None else _checked(ENDPOINT, base).removesuffix("/") + TRACES_PATH
+
+
+def _checked(name: str, url: str) -> str:
+    try:
+        parts = urlsplit(url)
+        usable = parts.scheme in ("http", "https") and bool(parts.hostname) and parts.port != 0
+    except ValueError:
+        usable = False
+    if not usable:
+        raise InputFault(
+            name,
+            url,
+            "it is an http or https URL with a host",
+            "Give it as http://host:4318, OTLP over HTTP.",
+        )
+    return url
