@@ -39,13 +39,18 @@ def fake_nvml(*, works: bool = True, gpus: int = 1, mig: bool = True) -> ModuleT
         "nvmlShutdown": lambda: None,
         "nvmlDeviceGetCount": lambda: gpus,
         "nvmlDeviceGetHandleByIndex": lambda index: index,
-        "nvmlDeviceGetName": lambda handle: b"NVIDIA H100 80GB HBM3",
+        "nvmlDeviceGetName": lambda handle: (
+            b"NVIDIA H100 80GB HBM3" + (b"" if isinstance(handle, int) else b" MIG 1g.10gb")
+        ),
         "nvmlDeviceGetUUID": lambda handle: f"GPU-{handle}",
         "nvmlDeviceGetMemoryInfo": lambda handle: SimpleNamespace(total=80 * 2**30),
         "nvmlDeviceGetPciInfo": lambda handle: SimpleNamespace(pciDeviceId=0x233010DE),
         "nvmlDeviceGetMigMode": mig_mode,
         "nvmlDeviceGetMaxMigDeviceCount": lambda handle: 7,
         "nvmlDeviceGetMigDeviceHandleByIndex": mig_device,
+        "nvmlDeviceGetAttributes_v2": lambda device: SimpleNamespace(multiprocessorCount=16),
+        "nvmlDeviceGetGpuInstanceId": lambda device: 7 + int(device[-1]),
+        "nvmlDeviceGetComputeInstanceId": lambda device: 0,
     }
     for name, value in entries.items():
         setattr(nvml, name, value)
@@ -72,6 +77,10 @@ def test_gpu_with_mig_instances(monkeypatch: pytest.MonkeyPatch) -> None:
     gpu = report.gpus[0]
     assert gpu.gpu_type == "H100-SXM5-80GB" and gpu.mig_enabled is True and gpu.memory_gib == 80
     assert [item.uuid for item in gpu.instances] == ["GPU-mig0", "GPU-mig1"]
+    assert [(item.profile, item.sm_count, item.gpu_instance_id) for item in gpu.instances] == [
+        ("1g.10gb", 16, 7),
+        ("1g.10gb", 16, 8),
+    ]
 
 
 def test_gpu_without_mig(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -1,7 +1,8 @@
 """GPUs and their MIG profiles: the sourced catalogue, every legal layout, and the host at hand."""
 
 from torchsplit_core.hardware.catalogue import catalogue, gpu_type, plain_profiles, unsourced_profiles
-from torchsplit_core.hardware.discovery import HostGpu, HostReport, MigInstance, discover_host
+from torchsplit_core.hardware.devices import available_devices, choose_devices
+from torchsplit_core.hardware.discovery import HostGpu, HostReport, MigInstance, discover_host, open_nvml
 from torchsplit_core.hardware.layouts import (
     creation_order,
     layout_multisets,
@@ -9,23 +10,33 @@ from torchsplit_core.hardware.layouts import (
     maximal_multisets,
     place_layout,
 )
+from torchsplit_core.hardware.mig_commands import slice_commands
+from torchsplit_core.hardware.nvml import GpuState, Nvml, NvmlFault, gpu_state
 from torchsplit_core.hardware.peaks import GpuPeaks, peak_names, peaks
 
 __all__ = [
     "GpuPeaks",
+    "GpuState",
     "HostGpu",
     "HostReport",
     "MigInstance",
+    "Nvml",
+    "NvmlFault",
+    "available_devices",
     "catalogue",
+    "choose_devices",
     "creation_order",
     "discover_host",
+    "gpu_state",
     "gpu_type",
     "layout_multisets",
     "legal_layouts",
     "maximal_multisets",
+    "open_nvml",
     "peak_names",
     "peaks",
     "place_layout",
     "plain_profiles",
+    "slice_commands",
     "unsourced_profiles",
 ]

@@ -4,30 +4,40 @@ from __future__ import annotations
 
 import os
 import platform
-from contextlib import suppress
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 from torchsplit_core.hardware.catalogue import catalogue
+from torchsplit_core.hardware.nvml import MigDeviceListing, Nvml, NvmlFault
+from torchsplit_core.hardware.nvml_driver import open_driver
+from torchsplit_core.hardware.replay import replay_from_environment
 
 GIB = 2**30
 
 
 @dataclass(frozen=True, slots=True)
 class MigInstance:
-    """A MIG device that exists now: its name as the driver says it, UUID and memory."""
+    """A MIG device that exists now: its name as the driver says it, UUID and memory.
+
+    `profile` is like "3g.20gb" ("1c.3g.20gb" for a part of one), None where the name tells none.
+    """
 
     name: str
     uuid: str
     memory_gib: float | None
+    profile: str | None = None
+    sm_count: int | None = None
+    gpu_instance_id: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class HostGpu:
     """A GPU of this machine. `gpu_type` is its catalogue name, None where the catalogue has not got it.
 
-    `mig_enabled` is None where the GPU has no MIG mode.
+    `mig_enabled` is None where the GPU has no MIG mode. A GPU in MIG mode is itself no CUDA device: a
+    process sees one of its instances, or nothing where it has none.
     """
 
     index: int
@@ -50,9 +60,34 @@ class HostReport:
     message: str
 
 
-def discover_host() -> HostReport:
-    """Look at this machine. No driver and no GPU are ordinary answers, told in `message`."""
-    gpus, message = _gpus()
+@contextmanager
+def open_nvml() -> Iterator[Nvml]:
+    """The management library: a replayed listing where TORCHSPLIT_NVML_REPLAY names one, else the driver.
+
+    Raises NvmlFault where there is no driver, InputFault for a listing that cannot be read.
+    """
+    replay = replay_from_environment()
+    if replay is not None:
+        yield replay
+        return
+    with open_driver() as driver:
+        yield driver
+
+
+def discover_host(nvml: Nvml | None = None) -> HostReport:
+    """Look at this machine, or at the GPUs that `nvml` tells of (default: as `open_nvml` finds).
+
+    No driver and no GPU are ordinary answers, told in `message`, and so is a GPU that does not answer.
+    Raises InputFault for a replayed listing that cannot be read.
+    """
+    try:
+        if nvml is not None:
+            gpus, message = _gpus(nvml)
+        else:
+            with open_nvml() as found:
+                gpus, message = _gpus(found)
+    except NvmlFault as fault:
+        gpus, message = (), f"No GPU: {fault.words}."
     return HostReport(_cpu_name(), os.cpu_count() or 1, _memory_gib(), gpus, message)
 
 
@@ -71,65 +106,51 @@ def _memory_gib() -> float | None:
     return None
 
 
-def _gpus() -> tuple[tuple[HostGpu, ...], str]:
-    try:
-        import pynvml
-    except ImportError:
-        return (), "No GPU: the NVIDIA management library for Python (nvidia-ml-py) is not installed."
-    try:
-        pynvml.nvmlInit()
-    except pynvml.NVMLError as fault:
-        return (), f"No GPU: the NVIDIA driver is not here or does not answer ({fault})."
-    try:
-        found = tuple(_gpu(pynvml, index) for index in range(pynvml.nvmlDeviceGetCount()))
-    except pynvml.NVMLError as fault:
-        return (), f"No GPU can be read: {fault}."
-    finally:
-        with suppress(pynvml.NVMLError):
-            pynvml.nvmlShutdown()
-    if not found:
-        return (), "No GPU: the NVIDIA driver is here but lists none."
+def _gpus(nvml: Nvml) -> tuple[tuple[HostGpu, ...], str]:
+    """The GPUs that answer, and the sentence about them."""
+    found, silent = [], []
+    count = nvml.gpu_count()
+    for index in range(count):
+        try:
+            found.append(_gpu(nvml, index))
+        except NvmlFault as fault:
+            silent.append(f"GPU {index} does not answer ({fault.words}).")
     enabled = sum(gpu.mig_enabled is True for gpu in found)
-    return found, f"{len(found)} GPU{'s' if len(found) > 1 else ''}, MIG enabled on {enabled}."
+    if not count:
+        message = "No GPU: the NVIDIA driver is here but lists none."
+    elif not found:
+        message = "No GPU can be read."
+    else:
+        message = f"{len(found)} GPU{'s' if len(found) > 1 else ''}, MIG enabled on {enabled}."
+    return tuple(found), " ".join(filter(None, (message, *silent, nvml.origin)))
 
 
-def _gpu(nvml: Any, index: int) -> HostGpu:
-    handle = nvml.nvmlDeviceGetHandleByIndex(index)
-    memory: float | None = None
-    with suppress(nvml.NVMLError):
-        memory = nvml.nvmlDeviceGetMemoryInfo(handle).total / GIB
-    pci_id: str | None = None
-    with suppress(nvml.NVMLError):
-        pci_id = f"0x{nvml.nvmlDeviceGetPciInfo(handle).pciDeviceId:08X}"
-    mig_enabled: bool | None = None
-    with suppress(nvml.NVMLError):
-        mig_enabled = nvml.nvmlDeviceGetMigMode(handle)[0] == nvml.NVML_DEVICE_MIG_ENABLE
+def _gpu(nvml: Nvml, index: int) -> HostGpu:
+    gpu = nvml.gpu(index)
     return HostGpu(
         index=index,
-        name=_text(nvml.nvmlDeviceGetName(handle)),
-        uuid=_text(nvml.nvmlDeviceGetUUID(handle)),
-        memory_gib=memory,
-        gpu_type=_catalogue_name(pci_id),
-        mig_enabled=mig_enabled,
-        instances=_instances(nvml, handle) if mig_enabled else (),
+        name=gpu.name,
+        uuid=gpu.uuid,
+        memory_gib=_gib(gpu.memory_bytes),
+        gpu_type=_catalogue_name(gpu.pci_device_id),
+        mig_enabled=gpu.mig_current,
+        instances=tuple(map(_instance, nvml.mig_devices(index))) if gpu.mig_current else (),
     )
 
 
-def _instances(nvml: Any, handle: Any) -> tuple[MigInstance, ...]:
-    found = []
-    count = 0
-    with suppress(nvml.NVMLError):
-        count = nvml.nvmlDeviceGetMaxMigDeviceCount(handle)
-    for index in range(count):
-        # NVML numbers possible devices; one that does not exist answers "not found".
-        with suppress(nvml.NVMLError):
-            device = nvml.nvmlDeviceGetMigDeviceHandleByIndex(handle, index)
-            memory: float | None = None
-            with suppress(nvml.NVMLError):
-                memory = nvml.nvmlDeviceGetMemoryInfo(device).total / GIB
-            name = _text(nvml.nvmlDeviceGetName(device))
-            found.append(MigInstance(name, _text(nvml.nvmlDeviceGetUUID(device)), memory))
-    return tuple(found)
+def _instance(device: MigDeviceListing) -> MigInstance:
+    return MigInstance(
+        name=device.name,
+        uuid=device.uuid,
+        memory_gib=_gib(device.memory_bytes),
+        profile=device.profile,
+        sm_count=device.sm_count,
+        gpu_instance_id=device.gpu_instance_id,
+    )
+
+
+def _gib(size: int | None) -> float | None:
+    return None if size is None else size / GIB
 
 
 def _catalogue_name(pci_id: str | None) -> str | None:
@@ -138,7 +159,3 @@ def _catalogue_name(pci_id: str | None) -> str | None:
         if pci_id is not None and pci_id.lower() in {known.lower() for known in gpu.pci_device_ids}:
             return name
     return None
-
-
-def _text(value: str | bytes) -> str:
-    return value.decode("utf-8", errors="replace") if isinstance(value, bytes) else value

@@ -6,6 +6,7 @@ measured and one that was estimated are told apart by `basis`.
 """
 
 from torchsplit_core.values.client import SplitClient
+from torchsplit_core.values.device import Device, DeviceKind
 from torchsplit_core.values.errors import InputFault, InternalFault
 from torchsplit_core.values.graph import GraphNode
 from torchsplit_core.values.hardware import GpuType, Layout, PlacedProfile, SliceProfile
@@ -65,6 +66,8 @@ __all__ = [
     "Colocation",
     "Conflict",
     "Demand",
+    "Device",
+    "DeviceKind",
     "FailureReason",
     "FleetEntry",
     "GpuType",

@@ -1,0 +1,242 @@
+"""Which devices this host has, and which of them a text such as `--device mig:1g.10gb` means.
+
+cpu, cuda and MIG devices are what NVML lists; a number of SMs can be asked of any whole GPU. Torch is not
+asked: that a CUDA program really runs on a device shows only when the measurement starts there.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from torchsplit_core.hardware.catalogue import catalogue, gpu_type, plain_profiles
+from torchsplit_core.hardware.discovery import HostGpu, HostReport, MigInstance, discover_host
+from torchsplit_core.hardware.mig_commands import slice_commands
+from torchsplit_core.hardware.peaks import peak_names, peaks
+from torchsplit_core.values import Device, InputFault, SliceProfile
+
+CPU = "CPU"
+"""The gpu_type of a processor."""
+FORMS = "a device is auto, cpu, cuda, cuda:N, mig, mig:UUID, mig:PROFILE, sm:N or sm:PROFILE"
+
+
+def available_devices(host: HostReport) -> tuple[Device, ...]:
+    """The processor, then each whole GPU and each MIG instance, in the order of the listing.
+
+    A GPU in MIG mode is not among them: a process sees its instances alone, and nothing where it has none.
+    The index N of cuda:N is that of nvidia-smi; `Device.uuid` names the GPU whatever CUDA's own order is.
+    """
+    found = [
+        Device("cpu", "cpu", host.cpu_name, CPU, None, "cpu", None, None, None, host.memory_gib),
+    ]
+    for gpu in host.gpus:
+        if gpu.mig_enabled:
+            found += [mig_device(gpu, item) for item in gpu.instances]
+        else:
+            found.append(_whole(gpu))
+    return tuple(found)
+
+
+def choose_devices(text: str, host: HostReport | None = None) -> tuple[Device, ...]:
+    """The devices that a text means on this host (default: as discovered now), each once, in its order.
+
+    The text is one or several, separated by commas, of: "cpu"; "cuda", the first whole GPU; "cuda:N";
+    "mig", one instance of each different slice of each GPU type; "mig:UUID"; "mig:PROFILE", one instance
+    of it on each GPU type; "sm:N" and "sm:PROFILE", SMs of the first whole GPU, or of GPU M with "@M" at
+    the end; "auto": "cuda" where there is a whole GPU, else "mig" where there are instances, else "cpu".
+    N SMs stand for the plain profile with that count, the one of least memory where several have it; where
+    none has it the rows are filed under "sm:N", never under a whole GPU, and memory is not capped.
+    Raises InputFault that names what this host has, and the commands that would make slices it lacks.
+    """
+    host = host or discover_host()
+    chosen: dict[str, Device] = {}
+    for part in text.split(","):
+        for device in _choose(part.strip(), text, host):
+            chosen.setdefault(device.id, device)
+    return tuple(chosen.values())
+
+
+def mig_device(gpu: HostGpu, instance: MigInstance) -> Device:
+    """The device of a MIG instance of that GPU. SMs are the driver's count, else the catalogue's."""
+    profile = _catalogue_profile(gpu, instance.profile)
+    sm_count, memory_gib = instance.sm_count, instance.memory_gib
+    if profile is not None:
+        sm_count = profile.sm_count if sm_count is None else sm_count
+        memory_gib = profile.memory_gib if memory_gib is None else memory_gib
+    return Device(
+        kind="mig",
+        id=f"mig:{instance.uuid}",
+        name=instance.name,
+        gpu_type=gpu.gpu_type or gpu.name,
+        # Without a name of its slice an instance is still no whole GPU: rows are filed under its UUID.
+        profile=instance.profile or instance.uuid,
+        physical=gpu.uuid,
+        gpu_index=gpu.index,
+        uuid=instance.uuid,
+        sm_count=sm_count,
+        memory_gib=memory_gib,
+    )
+
+
+def _choose(part: str, text: str, host: HostReport) -> tuple[Device, ...]:
+    kind, colon, rest = part.partition(":")
+    devices = available_devices(host)
+    if part == "auto":
+        return _auto(devices)
+    if part == "cpu":
+        return devices[:1]
+    if kind not in ("cuda", "mig", "sm") or bool(colon) != bool(rest) or part == "sm":
+        raise InputFault("device", text, FORMS, "Use --device auto.")
+    if not host.gpus:
+        rule = "not available on this host"
+        raise InputFault("device", part, rule, f"Use --device cpu. {host.message}")
+    if kind == "cuda":
+        return _cuda(part, rest, devices, host)
+    if kind == "mig":
+        return _mig(part, rest, devices, host)
+    return _sms(part, rest, devices, host)
+
+
+def _auto(devices: tuple[Device, ...]) -> tuple[Device, ...]:
+    whole = [device for device in devices if device.kind == "cuda"]
+    return tuple(whole[:1]) or _one_of_each(devices) or devices[:1]
+
+
+def _one_of_each(devices: Iterable[Device]) -> tuple[Device, ...]:
+    """The first MIG instance of each GPU type and profile."""
+    first: dict[tuple[str, str | None], Device] = {}
+    for device in devices:
+        if device.kind == "mig":
+            first.setdefault((device.gpu_type, device.profile), device)
+    return tuple(first.values())
+
+
+def _cuda(part: str, rest: str, devices: tuple[Device, ...], host: HostReport) -> tuple[Device, ...]:
+    found = [device for device in devices if device.kind == "cuda" and part in ("cuda", device.id)]
+    if found:
+        return (found[0],)
+    if rest and not rest.isdecimal():
+        raise InputFault("device", part, "the N of cuda:N is a GPU's index", _present(devices, host))
+    in_mig = [g.index for g in host.gpus if g.mig_enabled and (not rest or g.index == int(rest))]
+    if in_mig:
+        rule = f"not available on this host: GPU {in_mig[0]} is in MIG mode, where CUDA sees instances alone"
+        raise InputFault("device", part, rule, _present(devices, host))
+    raise InputFault("device", part, "not available on this host", _present(devices, host))
+
+
+def _mig(part: str, rest: str, devices: tuple[Device, ...], host: HostReport) -> tuple[Device, ...]:
+    if rest.startswith("MIG-"):
+        found = tuple(device for device in devices if device.id == part)
+        remedy = f"An instance that is made anew may get another UUID. {_present(devices, host)}"
+    else:
+        found = tuple(d for d in _one_of_each(devices) if not rest or d.profile == rest)
+        remedy = f"{_present(devices, host)} {_how_to_make(rest, host)}"
+    if not found:
+        raise InputFault("device", part, "not available on this host", remedy)
+    return found
+
+
+def _how_to_make(profile: str, host: HostReport) -> str:
+    """The commands that would make that slice (the smallest where `profile` is empty)."""
+    # A GPU in MIG mode without instances is the least disturbed, one with instances the most.
+    order = sorted(host.gpus, key=lambda gpu: (len(gpu.instances), not gpu.mig_enabled, gpu.index))
+    for gpu in order:
+        if gpu.gpu_type is None or gpu.mig_enabled is None:
+            continue
+        kind = gpu_type(gpu.gpu_type)
+        smallest = min(plain_profiles(kind), key=lambda item: (item.compute_slices, item.memory_slices))
+        if not profile or profile in {item.name for item in kind.profiles}:
+            return "To make one:\n" + "\n".join(slice_commands(gpu, [profile or smallest.name]))
+    offered = sorted({p.name for g in host.gpus if g.gpu_type for p in plain_profiles(gpu_type(g.gpu_type))})
+    if profile and offered and any(gpu.mig_enabled is not None for gpu in host.gpus):
+        return f"The GPUs here can have {', '.join(offered)}."
+    return "No GPU here can be cut into MIG slices: sm:N emulates one by a number of SMs."
+
+
+def _sms(part: str, rest: str, devices: tuple[Device, ...], host: HostReport) -> tuple[Device, ...]:
+    wanted, at, number = rest.partition("@")
+    whole = [device for device in devices if device.kind == "cuda"]
+    first = whole[0] if whole else None
+    gpu = next((d for d in whole if d.id == f"cuda:{number}"), None) if at else first
+    if gpu is None:
+        rule = "not available on this host: SMs are taken of a whole GPU that is not in MIG mode"
+        raise InputFault("device", part, rule, _present(devices, host))
+    if wanted.isdecimal():
+        count = int(wanted)
+        profile = _by_sms(gpu, count)
+    else:
+        profile = _named(part, wanted, gpu)
+        count = profile.sm_count or 0
+    if count < 1 or (gpu.sm_count is not None and count > gpu.sm_count):
+        most = "its number of SMs" if gpu.sm_count is None else str(gpu.sm_count)
+        raise InputFault("device", part, f"{gpu.name} gives 1 to {most} SMs", "For example sm:16.")
+    # One device has one id, whichever way it was asked for.
+    usual = _by_sms(gpu, count)
+    label = wanted if profile is not None and profile != usual else str(count)
+    home = "" if gpu is first else f"@{gpu.gpu_index}"
+    return (
+        Device(
+            kind="sm",
+            id=f"sm:{label}{home}",
+            name=f"{count} SMs of {gpu.name}",
+            gpu_type=gpu.gpu_type,
+            profile=f"sm:{count}" if profile is None else profile.name,
+            physical=gpu.physical,
+            gpu_index=gpu.gpu_index,
+            uuid=gpu.uuid,
+            sm_count=count,
+            memory_gib=None if profile is None else profile.memory_gib,
+        ),
+    )
+
+
+def _named(part: str, name: str, gpu: Device) -> SliceProfile:
+    """The profile to emulate; its SMs must be known."""
+    known = catalogue()[gpu.gpu_type].profiles if gpu.gpu_type in catalogue() else ()
+    counted = [profile for profile in known if profile.sm_count is not None]
+    for profile in counted:
+        if profile.name == name:
+            return profile
+    names = ", ".join(profile.name for profile in counted)
+    remedy = f"Known are {names}; or give a number of SMs." if names else "Give a number of SMs, as sm:16."
+    raise InputFault("device", part, f"it is a number of SMs or a profile of {gpu.gpu_type}", remedy)
+
+
+def _by_sms(gpu: Device, count: int) -> SliceProfile | None:
+    """The plain profile with that many SMs, the least memory first."""
+    if gpu.gpu_type not in catalogue():
+        return None
+    found = [item for item in plain_profiles(catalogue()[gpu.gpu_type]) if item.sm_count == count]
+    return min(found, key=lambda item: (item.memory_gib or 0.0, item.name), default=None)
+
+
+def _whole(gpu: HostGpu) -> Device:
+    name = gpu.gpu_type or gpu.name
+    return Device(
+        kind="cuda",
+        id=f"cuda:{gpu.index}",
+        name=gpu.name,
+        gpu_type=name,
+        profile=None,
+        physical=gpu.uuid,
+        gpu_index=gpu.index,
+        uuid=gpu.uuid,
+        # NVML does not tell the SMs of a whole GPU, so it is the datasheet's count.
+        sm_count=peaks(name).sm_count if name in peak_names() else None,
+        memory_gib=gpu.memory_gib,
+    )
+
+
+def _catalogue_profile(gpu: HostGpu, name: str | None) -> SliceProfile | None:
+    if gpu.gpu_type is None or name is None:
+        return None
+    return next((item for item in gpu_type(gpu.gpu_type).profiles if item.name == name), None)
+
+
+def _present(devices: tuple[Device, ...], host: HostReport) -> str:
+    shown = [
+        device.id if device.kind == "cpu" else f"{device.id} ({device.profile or device.name})"
+        for device in devices
+    ]
+    bare = [f"GPU {gpu.index}" for gpu in host.gpus if gpu.mig_enabled and not gpu.instances]
+    empty = f" {' and '.join(bare)} in MIG mode without any instance is no device." if bare else ""
+    return f"This host has {', '.join(shown)}.{empty}"

@@ -1,0 +1,172 @@
+"""The narrow seam to NVIDIA's management library: what the program asks of it, in values of its own.
+
+`nvml_driver` answers through the installed driver, `replay` from a listing in a file. Reading needs no
+rights but for `gpu_instances`; creating and destroying instances needs those of an administrator.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal, Protocol
+
+NvmlKind = Literal[
+    "no_driver", "no_permission", "not_supported", "not_found", "in_use", "no_room", "lost", "other"
+]
+
+
+class NvmlFault(Exception):
+    """A call the driver refused. `kind` is for programs, `words` is what the driver said."""
+
+    def __init__(self, kind: NvmlKind, words: str) -> None:
+        super().__init__(words)
+        self.kind: NvmlKind = kind
+        self.words = words
+
+
+@dataclass(frozen=True, slots=True)
+class GpuListing:
+    """A GPU as the driver lists it. `pci_device_id` is like "0x20B010DE", device id before vendor id.
+
+    MIG mode is None on a GPU that has none; `mig_pending` is the mode after the next reset.
+    """
+
+    index: int
+    name: str
+    uuid: str
+    memory_bytes: int | None
+    pci_device_id: str | None
+    mig_current: bool | None
+    mig_pending: bool | None
+
+
+@dataclass(frozen=True, slots=True)
+class MigDeviceListing:
+    """A MIG device, which is a compute instance in a GPU instance. `name` is the driver's.
+
+    `profile` is like "3g.20gb", or "1c.3g.20gb" where the compute instance is only a part of its GPU
+    instance; None where the name tells none. Ids are None where an old driver does not tell them.
+    """
+
+    uuid: str
+    name: str
+    profile: str | None
+    gpu_instance_id: int | None
+    compute_instance_id: int | None
+    memory_bytes: int | None
+    sm_count: int | None
+
+
+@dataclass(frozen=True, slots=True)
+class ComputeInstanceListing:
+    """A compute instance; `whole` says that it takes all compute slices of its GPU instance."""
+
+    id: int
+    whole: bool
+
+
+@dataclass(frozen=True, slots=True)
+class GpuInstanceListing:
+    """A GPU instance at its placement, in memory slots. One without compute instances is no MIG device."""
+
+    id: int
+    profile_id: int
+    profile: str
+    start: int
+    size: int
+    compute_instances: tuple[ComputeInstanceListing, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class GpuState:
+    """How a GPU runs now, for the notes of a measurement; None for what the driver does not tell.
+
+    `throttled_by` has one phrase for each reason that holds the clocks down; idleness is none.
+    """
+
+    sm_clock_mhz: int | None
+    max_sm_clock_mhz: int | None
+    temperature_c: int | None
+    power_w: float | None
+    throttled_by: tuple[str, ...] | None
+
+    def words(self) -> str:
+        """One line, for example "SM clock 1,410 of 1,410 MHz, 54 °C, 212 W, no throttling"."""
+        parts = []
+        if self.sm_clock_mhz is not None:
+            most = "" if self.max_sm_clock_mhz is None else f" of {self.max_sm_clock_mhz:,}"
+            parts.append(f"SM clock {self.sm_clock_mhz:,}{most} MHz")
+        if self.temperature_c is not None:
+            parts.append(f"{self.temperature_c} °C")
+        if self.power_w is not None:
+            parts.append(f"{self.power_w:.0f} W")
+        if self.throttled_by is not None:
+            parts.append(
+                f"throttled: {', '.join(self.throttled_by)}" if self.throttled_by else "no throttling"
+            )
+        return ", ".join(parts) or "the driver tells nothing of clocks and temperature"
+
+
+class Nvml(Protocol):
+    """What the program asks of the management library. Every method raises NvmlFault and nothing else.
+
+    GPUs are named by their index in this listing, which may change with the next one: keep UUIDs.
+    """
+
+    @property
+    def origin(self) -> str | None:
+        """None for this machine's driver, else the sentence that says what answers instead."""
+
+    def gpu_count(self) -> int:
+        """How many GPUs there are, those that do not answer included."""
+
+    def gpu(self, index: int) -> GpuListing:
+        """The GPU of that index; a fault of kind "lost" where it fell off the bus."""
+
+    def mig_devices(self, index: int) -> tuple[MigDeviceListing, ...]:
+        """The MIG devices of a GPU in the driver's order, none where MIG is off."""
+
+    def gpu_instances(self, index: int) -> tuple[GpuInstanceListing, ...]:
+        """The GPU instances of a GPU by start. Needs an administrator's rights."""
+
+    def processes(self, index: int) -> tuple[int, ...]:
+        """The ids of processes that compute on a GPU or any of its instances, ascending."""
+
+    def state(self, index: int) -> GpuState:
+        """Clocks, temperature, power and what holds the clocks down."""
+
+    def create_gpu_instance(self, index: int, profile_id: int, start: int, size: int) -> int:
+        """A new GPU instance at that placement; its id. "no_room" where it cannot stand there."""
+
+    def create_compute_instance(self, index: int, gpu_instance_id: int) -> int:
+        """The compute instance that takes all of a GPU instance; its id."""
+
+    def destroy_compute_instance(self, index: int, gpu_instance_id: int, compute_instance_id: int) -> None:
+        """Remove a compute instance; "in_use" where a process computes on it."""
+
+    def destroy_gpu_instance(self, index: int, gpu_instance_id: int) -> None:
+        """Remove a GPU instance; "in_use" while it has compute instances."""
+
+
+def profile_of(name: str) -> str | None:
+    """The profile in a driver's name: "3g.20gb" of "NVIDIA A100-SXM4-40GB MIG 3g.20gb"."""
+    head, found, profile = name.rpartition("MIG ")
+    return profile.strip() or None if found or head else None
+
+
+def gpu_state(nvml: Nvml, uuid: str) -> GpuState | None:
+    """The state of the GPU with that UUID or with the MIG device of that UUID; None where none answers."""
+    try:
+        for index in range(nvml.gpu_count()):
+            if _is_of(nvml, index, uuid):
+                return nvml.state(index)
+    except NvmlFault:
+        return None
+    return None
+
+
+def _is_of(nvml: Nvml, index: int, uuid: str) -> bool:
+    try:
+        gpu = nvml.gpu(index)
+        return gpu.uuid == uuid or any(item.uuid == uuid for item in nvml.mig_devices(index))
+    except NvmlFault:
+        return False  # another GPU's trouble is not this one's

@@ -1,0 +1,275 @@
+"""The seam through the installed NVIDIA driver, by way of pynvml (nvidia-ml-py).
+
+Reading a GPU follows NVIDIA's NVML API reference; the calls that need MIG or an administrator's rights are
+untested on hardware (they ran against a stand-in for the driver's library alone).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from contextlib import contextmanager, suppress
+from ctypes import byref, c_uint
+from typing import TYPE_CHECKING, Any, TypeVar
+
+from torchsplit_core.hardware.nvml import (
+    ComputeInstanceListing,
+    GpuInstanceListing,
+    GpuListing,
+    GpuState,
+    MigDeviceListing,
+    NvmlFault,
+    NvmlKind,
+    profile_of,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+T = TypeVar("T")
+
+# The names of NVML's error codes for each kind; every other code is "other".
+_KINDS: dict[str, NvmlKind] = {
+    "NVML_ERROR_UNINITIALIZED": "no_driver",
+    "NVML_ERROR_DRIVER_NOT_LOADED": "no_driver",
+    "NVML_ERROR_LIBRARY_NOT_FOUND": "no_driver",
+    "NVML_ERROR_NO_PERMISSION": "no_permission",
+    "NVML_ERROR_NOT_SUPPORTED": "not_supported",
+    "NVML_ERROR_FUNCTION_NOT_FOUND": "not_supported",
+    "NVML_ERROR_NOT_FOUND": "not_found",
+    "NVML_ERROR_GPU_NOT_FOUND": "lost",
+    "NVML_ERROR_GPU_IS_LOST": "lost",
+    "NVML_ERROR_IN_USE": "in_use",
+    "NVML_ERROR_INSUFFICIENT_RESOURCES": "no_room",
+}
+
+# Bits of nvmlDeviceGetCurrentClocksEventReasons that hold clocks down, in the words of its reference.
+_REASONS = {
+    "nvmlClocksEventReasonApplicationsClocksSetting": "clocks set by an application",
+    "nvmlClocksEventReasonSwPowerCap": "power cap",
+    "nvmlClocksEventReasonHwSlowdown": "hardware slowdown",
+    "nvmlClocksEventReasonSyncBoost": "sync boost group",
+    "nvmlClocksEventReasonSwThermalSlowdown": "temperature (driver)",
+    "nvmlClocksEventReasonHwThermalSlowdown": "temperature (hardware)",
+    "nvmlClocksEventReasonHwPowerBrakeSlowdown": "power brake",
+    "nvmlClocksEventReasonDisplayClockSetting": "display clock setting",
+}
+
+
+class DriverNvml:
+    """`Nvml` of this machine. Make it with `open_driver`, which ends the session with the library."""
+
+    origin: str | None = None
+
+    def __init__(self, lib: Any) -> None:
+        self._lib = lib
+
+    def gpu_count(self) -> int:
+        return int(self._ask(self._lib.nvmlDeviceGetCount))
+
+    def gpu(self, index: int) -> GpuListing:
+        lib, handle = self._lib, self._handle(index)
+        pci = self._maybe(lib.nvmlDeviceGetPciInfo, handle)
+        modes = self._maybe(lib.nvmlDeviceGetMigMode, handle)
+        on = lib.NVML_DEVICE_MIG_ENABLE
+        return GpuListing(
+            index=index,
+            name=_text(self._ask(lib.nvmlDeviceGetName, handle)),
+            uuid=_text(self._ask(lib.nvmlDeviceGetUUID, handle)),
+            memory_bytes=self._memory(handle),
+            pci_device_id=None if pci is None else f"0x{pci.pciDeviceId:08X}",
+            mig_current=None if modes is None else modes[0] == on,
+            mig_pending=None if modes is None else modes[1] == on,
+        )
+
+    def mig_devices(self, index: int) -> tuple[MigDeviceListing, ...]:
+        lib, handle = self._lib, self._handle(index)
+        # NVML numbers the possible devices; one that does not exist answers "not found".
+        most = self._maybe(lib.nvmlDeviceGetMaxMigDeviceCount, handle) or 0
+        found = []
+        for number in range(most):
+            device = self._maybe(lib.nvmlDeviceGetMigDeviceHandleByIndex, handle, number)
+            if device is not None:
+                found.append(self._mig_device(device))
+        return tuple(found)
+
+    def gpu_instances(self, index: int) -> tuple[GpuInstanceListing, ...]:
+        """Untested on hardware."""
+        lib, handle = self._lib, self._handle(index)
+        found = {}
+        for info in self._profiles(handle):
+            instances = (lib.c_nvmlGpuInstance_t * max(1, info.instanceCount))()
+            count = c_uint(0)
+            self._ask(lib.nvmlDeviceGetGpuInstances, handle, info.id, instances, byref(count))
+            for instance in instances[: count.value]:
+                item = self._gpu_instance(instance, info)
+                found[item.id] = item
+        return tuple(sorted(found.values(), key=lambda item: (item.start, item.id)))
+
+    def processes(self, index: int) -> tuple[int, ...]:
+        lib, handle = self._lib, self._handle(index)
+        handles = [handle]
+        for number in range(self._maybe(lib.nvmlDeviceGetMaxMigDeviceCount, handle) or 0):
+            device = self._maybe(lib.nvmlDeviceGetMigDeviceHandleByIndex, handle, number)
+            if device is not None:
+                handles.append(device)
+        # A GPU in MIG mode tells of its instances' processes only to an administrator: ask each instance too.
+        running = [self._ask(lib.nvmlDeviceGetComputeRunningProcesses, item) for item in handles]
+        return tuple(sorted({int(process.pid) for each in running for process in each}))
+
+    def state(self, index: int) -> GpuState:
+        lib, handle = self._lib, self._handle(index)
+        power = self._maybe(lib.nvmlDeviceGetPowerUsage, handle)
+        bits = self._maybe(lib.nvmlDeviceGetCurrentClocksEventReasons, handle)
+        return GpuState(
+            sm_clock_mhz=self._maybe(lib.nvmlDeviceGetClockInfo, handle, lib.NVML_CLOCK_SM),
+            max_sm_clock_mhz=self._maybe(lib.nvmlDeviceGetMaxClockInfo, handle, lib.NVML_CLOCK_SM),
+            temperature_c=self._maybe(lib.nvmlDeviceGetTemperature, handle, lib.NVML_TEMPERATURE_GPU),
+            power_w=None if power is None else power / 1000,
+            throttled_by=None
+            if bits is None
+            else tuple(words for name, words in _REASONS.items() if bits & getattr(lib, name)),
+        )
+
+    def create_gpu_instance(self, index: int, profile_id: int, start: int, size: int) -> int:
+        """Untested on hardware."""
+        lib = self._lib
+        placement = byref(lib.c_nvmlGpuInstancePlacement_t(start=start, size=size))
+        made = self._ask(
+            lib.nvmlDeviceCreateGpuInstanceWithPlacement, self._handle(index), profile_id, placement
+        )
+        return int(self._ask(lib.nvmlGpuInstanceGetInfo, made).id)
+
+    def create_compute_instance(self, index: int, gpu_instance_id: int) -> int:
+        """Untested on hardware."""
+        lib, handle = self._lib, self._handle(index)
+        instance = self._ask(lib.nvmlDeviceGetGpuInstanceById, handle, gpu_instance_id)
+        profile_id = self._ask(lib.nvmlGpuInstanceGetInfo, instance).profileId
+        slices = next(info.sliceCount for info in self._profiles(handle) if info.id == profile_id)
+        for profile in self._compute_profiles(instance):
+            if profile.sliceCount == slices:
+                made = self._ask(lib.nvmlGpuInstanceCreateComputeInstance, instance, profile.id)
+                return int(self._ask(lib.nvmlComputeInstanceGetInfo, made).id)
+        raise NvmlFault("not_supported", f"no compute instance profile of {slices} slices")
+
+    def destroy_compute_instance(self, index: int, gpu_instance_id: int, compute_instance_id: int) -> None:
+        """Untested on hardware."""
+        lib = self._lib
+        instance = self._ask(lib.nvmlDeviceGetGpuInstanceById, self._handle(index), gpu_instance_id)
+        self._ask(
+            lib.nvmlComputeInstanceDestroy,
+            self._ask(lib.nvmlGpuInstanceGetComputeInstanceById, instance, compute_instance_id),
+        )
+
+    def destroy_gpu_instance(self, index: int, gpu_instance_id: int) -> None:
+        """Untested on hardware."""
+        lib = self._lib
+        instance = self._ask(lib.nvmlDeviceGetGpuInstanceById, self._handle(index), gpu_instance_id)
+        self._ask(lib.nvmlGpuInstanceDestroy, instance)
+
+    def _handle(self, index: int) -> Any:
+        return self._ask(self._lib.nvmlDeviceGetHandleByIndex, index)
+
+    def _memory(self, handle: Any) -> int | None:
+        memory = self._maybe(self._lib.nvmlDeviceGetMemoryInfo, handle)
+        return None if memory is None else int(memory.total)
+
+    def _mig_device(self, device: Any) -> MigDeviceListing:
+        lib = self._lib
+        name = _text(self._ask(lib.nvmlDeviceGetName, device))
+        attributes = self._maybe(lib.nvmlDeviceGetAttributes_v2, device)
+        return MigDeviceListing(
+            uuid=_text(self._ask(lib.nvmlDeviceGetUUID, device)),
+            name=name,
+            profile=profile_of(name),
+            gpu_instance_id=self._maybe(lib.nvmlDeviceGetGpuInstanceId, device),
+            compute_instance_id=self._maybe(lib.nvmlDeviceGetComputeInstanceId, device),
+            memory_bytes=self._memory(device),
+            sm_count=None if attributes is None else attributes.multiprocessorCount,
+        )
+
+    def _profiles(self, handle: Any) -> list[Any]:
+        """The GPU instance profiles that this GPU has, with their names."""
+        lib = self._lib
+        asked = (
+            self._maybe(lib.nvmlDeviceGetGpuInstanceProfileInfo, handle, number)
+            for number in range(lib.NVML_GPU_INSTANCE_PROFILE_COUNT)
+        )
+        return [info for info in asked if info is not None]
+
+    def _compute_profiles(self, instance: Any) -> list[Any]:
+        lib = self._lib
+        shared = lib.NVML_COMPUTE_INSTANCE_ENGINE_PROFILE_SHARED
+        asked = (
+            self._maybe(lib.nvmlGpuInstanceGetComputeInstanceProfileInfo, instance, number, shared)
+            for number in range(lib.NVML_COMPUTE_INSTANCE_PROFILE_COUNT)
+        )
+        return [info for info in asked if info is not None]
+
+    def _gpu_instance(self, instance: Any, profile: Any) -> GpuInstanceListing:
+        lib = self._lib
+        info = self._ask(lib.nvmlGpuInstanceGetInfo, instance)
+        computing = {}
+        for kind in self._compute_profiles(instance):
+            made = (lib.c_nvmlComputeInstance_t * max(1, kind.instanceCount))()
+            count = c_uint(0)
+            self._ask(lib.nvmlGpuInstanceGetComputeInstances, instance, kind.id, made, byref(count))
+            for item in made[: count.value]:
+                number = int(self._ask(lib.nvmlComputeInstanceGetInfo, item).id)
+                computing[number] = ComputeInstanceListing(number, kind.sliceCount == profile.sliceCount)
+        return GpuInstanceListing(
+            id=int(info.id),
+            profile_id=int(info.profileId),
+            profile=_text(profile.name).removeprefix("MIG ").strip(),
+            start=int(info.placement.start),
+            size=int(info.placement.size),
+            compute_instances=tuple(computing[number] for number in sorted(computing)),
+        )
+
+    def _ask(self, call: Callable[..., T], *arguments: Any) -> T:
+        """Call the library; its errors become NvmlFault in the driver's words."""
+        try:
+            return call(*arguments)
+        except self._lib.NVMLError as error:
+            raise _fault(self._lib, error) from error
+
+    def _maybe(self, call: Callable[..., T], *arguments: Any) -> T | None:
+        """The answer, or None for what this GPU or driver has not got. A lost GPU is still a fault."""
+        try:
+            return self._ask(call, *arguments)
+        except NvmlFault as fault:
+            if fault.kind in ("lost", "no_driver"):
+                raise
+            return None
+
+
+@contextmanager
+def open_driver() -> Iterator[DriverNvml]:
+    """A session with the driver's library. Raises NvmlFault of kind "no_driver" where there is none."""
+    try:
+        import pynvml
+    except ImportError as error:
+        raise NvmlFault(
+            "no_driver", "the NVIDIA management library for Python (nvidia-ml-py) is not installed"
+        ) from error
+    try:
+        pynvml.nvmlInit()
+    except pynvml.NVMLError as error:
+        words = f"the NVIDIA driver is not here or does not answer ({error})"
+        raise NvmlFault("no_driver", words) from error
+    try:
+        yield DriverNvml(pynvml)
+    finally:
+        with suppress(pynvml.NVMLError):
+            pynvml.nvmlShutdown()
+
+
+def _fault(lib: Any, error: Any) -> NvmlFault:
+    code = getattr(error, "value", None)
+    for name, kind in _KINDS.items():
+        if code is not None and code == getattr(lib, name, None):
+            return NvmlFault(kind, str(error))
+    return NvmlFault("other", str(error))
+
+
+def _text(value: str | bytes) -> str:
+    return value.decode("utf-8", errors="replace") if isinstance(value, bytes) else value

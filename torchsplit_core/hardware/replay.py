@@ -1,0 +1,256 @@
+"""The seam from a file: a listing of real GPUs replayed, for tests and for a look without a GPU.
+
+The environment variable TORCHSPLIT_NVML_REPLAY names such a file, in every process it reaches. What is
+created and destroyed is kept in the file, so it must be one to write to. Profiles come from the catalogue;
+placements, rooms, rights and instances in use are judged as the driver does. Ids and UUIDs of new
+instances are this file's own: a driver gives others.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import tempfile
+import uuid
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from torchsplit_core.hardware.catalogue import gpu_type
+from torchsplit_core.hardware.layouts import layout_fault
+from torchsplit_core.hardware.nvml import (
+    ComputeInstanceListing,
+    GpuInstanceListing,
+    GpuListing,
+    GpuState,
+    MigDeviceListing,
+    NvmlFault,
+)
+from torchsplit_core.values import GpuType, InputFault, PlacedProfile, SliceProfile
+
+VARIABLE = "TORCHSPLIT_NVML_REPLAY"
+FORMAT = "torchsplit.nvml_replay"
+MIB = 2**20
+GIB = 2**30
+
+
+@dataclass(frozen=True, slots=True)
+class ReplayNvml:
+    """`Nvml` of a listing file. Every call reads the file anew, as another process may have changed it.
+
+    A file: `{"format": "torchsplit.nvml_replay", "version": 1, "source": where the listing is from,
+    "permission": whether the caller is an administrator, "gpus": [{"name", "uuid", "memory_mib",
+    "pci_device_id", "type": name of the catalogue or null, "mig": "on", "off" or null without MIG mode,
+    "lost": fallen off the bus, "state": fields of GpuState or {}, "processes": [{"pid", "gpu_instance": id
+    or null}], "instances": [{"id", "profile", "start", "compute_instance": id or null, "uuid"}]}]}`.
+    Raises InputFault for a file that is not so.
+    """
+
+    path: Path
+
+    def __post_init__(self) -> None:
+        self._read()
+
+    @property
+    def origin(self) -> str | None:
+        return f"Replayed listing, not this machine's GPU ({self._read()['source']})."
+
+    def gpu_count(self) -> int:
+        return len(self._read()["gpus"])
+
+    def gpu(self, index: int) -> GpuListing:
+        item = _gpu(self._read(), index)
+        on = None if item["mig"] is None else item["mig"] == "on"
+        memory = item["memory_mib"] * MIB
+        return GpuListing(index, item["name"], item["uuid"], memory, item["pci_device_id"], on, on)
+
+    def mig_devices(self, index: int) -> tuple[MigDeviceListing, ...]:
+        item = _gpu(self._read(), index)
+        # The driver numbers MIG devices by GPU instance id.
+        made = sorted(item["instances"], key=lambda one: one["id"])
+        return tuple(_mig_device(item, one) for one in made if one["compute_instance"] is not None)
+
+    def gpu_instances(self, index: int) -> tuple[GpuInstanceListing, ...]:
+        data = self._read()
+        _permitted(data)
+        item = _gpu(data, index)
+        found = [_instance(_type(item), one) for one in item["instances"]]
+        return tuple(sorted(found, key=lambda one: (one.start, one.id)))
+
+    def processes(self, index: int) -> tuple[int, ...]:
+        return tuple(sorted({one["pid"] for one in _gpu(self._read(), index)["processes"]}))
+
+    def state(self, index: int) -> GpuState:
+        state = _gpu(self._read(), index)["state"]
+        reasons = state.get("throttled_by")
+        return GpuState(
+            sm_clock_mhz=state.get("sm_clock_mhz"),
+            max_sm_clock_mhz=state.get("max_sm_clock_mhz"),
+            temperature_c=state.get("temperature_c"),
+            power_w=state.get("power_w"),
+            throttled_by=None if reasons is None else tuple(reasons),
+        )
+
+    def create_gpu_instance(self, index: int, profile_id: int, start: int, size: int) -> int:
+        data, item = self._to_change(index)
+        kind = _type(item)
+        profile = next((one for one in kind.profiles if one.profile_id == profile_id), None)
+        if profile is None or profile.memory_slices != size:
+            raise NvmlFault("other", f"Invalid Argument: no profile {profile_id} of {size} slots")
+        placed = [PlacedProfile(one["profile"], one["start"]) for one in item["instances"]]
+        fault = layout_fault(kind, [*placed, PlacedProfile(profile.name, start)])
+        if fault is not None:
+            raise NvmlFault("no_room", f"Insufficient Resources: {fault}")
+        taken = {one["id"] for one in item["instances"]}
+        number = min(set(range(1, len(taken) + 2)) - taken)
+        name = f"{item['uuid']}/{profile.name}:{start}/{number}"
+        item["instances"].append(
+            {
+                "id": number,
+                "profile": profile.name,
+                "start": start,
+                "compute_instance": None,
+                "uuid": f"MIG-{uuid.uuid5(uuid.NAMESPACE_OID, name)}",
+            }
+        )
+        self._write(data)
+        return number
+
+    def create_compute_instance(self, index: int, gpu_instance_id: int) -> int:
+        data, item = self._to_change(index)
+        one = _made(item, gpu_instance_id)
+        if one["compute_instance"] is not None:
+            raise NvmlFault("no_room", "Insufficient Resources: its compute slices are taken")
+        one["compute_instance"] = 0
+        self._write(data)
+        return 0
+
+    def destroy_compute_instance(self, index: int, gpu_instance_id: int, compute_instance_id: int) -> None:
+        data, item = self._to_change(index)
+        one = _made(item, gpu_instance_id)
+        if one["compute_instance"] != compute_instance_id:
+            raise NvmlFault("not_found", "Not Found")
+        if any(process["gpu_instance"] == gpu_instance_id for process in item["processes"]):
+            raise NvmlFault("in_use", "In use by another client")
+        one["compute_instance"] = None
+        self._write(data)
+
+    def destroy_gpu_instance(self, index: int, gpu_instance_id: int) -> None:
+        data, item = self._to_change(index)
+        one = _made(item, gpu_instance_id)
+        if one["compute_instance"] is not None:
+            raise NvmlFault("in_use", "In use by another client")
+        item["instances"].remove(one)
+        self._write(data)
+
+    def _to_change(self, index: int) -> tuple[dict[str, Any], dict[str, Any]]:
+        data = self._read()
+        item = _gpu(data, index)
+        _permitted(data)
+        if item["mig"] != "on":
+            raise NvmlFault("not_supported", "Not Supported")
+        return data, item
+
+    def _read(self) -> dict[str, Any]:
+        try:
+            data: dict[str, Any] = json.loads(self.path.read_text(encoding="utf-8"))
+            _check(data)
+        except OSError as error:
+            raise _bad_file(self.path, error.strerror or "cannot be read") from error
+        except (ValueError, KeyError, TypeError, AttributeError) as error:
+            raise _bad_file(self.path, f"{type(error).__name__}: {error}") from error
+        return data
+
+    def _write(self, data: Mapping[str, Any]) -> None:
+        # Replaced in one step: a reader, or whoever comes after a kill, sees the old file or the new one.
+        handle, beside = tempfile.mkstemp(dir=self.path.parent, prefix=f".{self.path.name}.")
+        with os.fdopen(handle, "w", encoding="utf-8") as stream:
+            json.dump(data, stream, indent=1)
+        Path(beside).replace(self.path)
+
+
+def replay_from_environment() -> ReplayNvml | None:
+    """The replay that TORCHSPLIT_NVML_REPLAY names, None where it is not set. InputFault for a bad file."""
+    name = os.environ.get(VARIABLE)
+    return ReplayNvml(Path(name)) if name else None
+
+
+def _check(data: Mapping[str, Any]) -> None:
+    """Raise what the first missing or impossible entry raises; `_read` makes it an InputFault."""
+    if (data["format"], data["version"]) != (FORMAT, 1):
+        raise ValueError(f"not {FORMAT} version 1")
+    if not isinstance(data["source"], str) or not isinstance(data["permission"], bool):
+        raise ValueError("source is a text and permission true or false")
+    for item in data["gpus"]:
+        for key in ("name", "uuid", "pci_device_id", "type", "lost"):
+            item[key]
+        if item["mig"] not in ("on", "off", None) or (item["mig"] == "on" and item["type"] is None):
+            raise ValueError("mig is on, off or null, and on only with a type of the catalogue")
+        int(item["memory_mib"])
+        if item["instances"] and item["mig"] != "on":
+            raise ValueError("instances where MIG is off")
+        placed = [PlacedProfile(one["profile"], int(one["start"])) for one in item["instances"]]
+        fault = layout_fault(_type(item), placed) if placed else None
+        if fault is not None:
+            raise ValueError(fault)
+        for one in item["instances"]:
+            int(one["id"]), one["compute_instance"], one["uuid"]
+        for process in item["processes"]:
+            int(process["pid"]), process["gpu_instance"]
+        dict(item["state"])
+
+
+def _bad_file(path: Path, value: str) -> InputFault:
+    remedy = (
+        f"Unset {VARIABLE} to ask this machine's driver, or mend the file; its fields stand in ReplayNvml."
+    )
+    return InputFault(f"{VARIABLE}={path}", value, f"the file is a {FORMAT} listing", remedy)
+
+
+def _permitted(data: Mapping[str, Any]) -> None:
+    if not data["permission"]:
+        raise NvmlFault("no_permission", "Insufficient Permissions")
+
+
+def _gpu(data: Mapping[str, Any], index: int) -> dict[str, Any]:
+    if not 0 <= index < len(data["gpus"]):
+        raise NvmlFault("not_found", "Not Found")
+    item: dict[str, Any] = data["gpus"][index]
+    if item["lost"]:
+        raise NvmlFault("lost", "GPU is lost")
+    return item
+
+
+def _type(item: Mapping[str, Any]) -> GpuType:
+    return gpu_type(item["type"])
+
+
+def _made(item: Mapping[str, Any], gpu_instance_id: int) -> dict[str, Any]:
+    for one in item["instances"]:
+        if one["id"] == gpu_instance_id:
+            found: dict[str, Any] = one
+            return found
+    raise NvmlFault("not_found", "Not Found")
+
+
+def _instance(kind: GpuType, one: Mapping[str, Any]) -> GpuInstanceListing:
+    profile = kind.profile(one["profile"])
+    number = one["compute_instance"]
+    computing = () if number is None else (ComputeInstanceListing(number, whole=True),)
+    return GpuInstanceListing(
+        one["id"], profile.profile_id, profile.name, one["start"], profile.memory_slices, computing
+    )
+
+
+def _mig_device(item: Mapping[str, Any], one: Mapping[str, Any]) -> MigDeviceListing:
+    profile: SliceProfile = _type(item).profile(one["profile"])
+    return MigDeviceListing(
+        uuid=one["uuid"],
+        name=f"{item['name']} MIG {profile.name}",
+        profile=profile.name,
+        gpu_instance_id=one["id"],
+        compute_instance_id=one["compute_instance"],
+        memory_bytes=None if profile.memory_gib is None else round(profile.memory_gib * GIB),
+        sm_count=profile.sm_count,
+    )
