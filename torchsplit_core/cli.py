@@ -11,8 +11,10 @@ import os
 import socket
 import subprocess
 import sys
+import time
 import traceback
 import warnings
+from collections import Counter
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
@@ -118,6 +120,18 @@ def _draw(options: argparse.Namespace) -> int:
 
 
 def _profile(options: argparse.Namespace) -> int:
+    from torchsplit_core.profiling.points import Settings
+    from torchsplit_core.storage import Store
+
+    if options.torch_trace:
+        Path(options.torch_trace).mkdir(parents=True, exist_ok=True)
+    settings = Settings(
+        point_budget_s=options.point_budget,
+        point_limit_s=options.point_limit,
+        cuda_graphs=options.cuda_graphs,
+        torch_trace=str(Path(options.torch_trace).absolute()) if options.torch_trace else None,
+    )
+    started = time.time()
     graph, result = _with_progress(
         lambda progress: workflow.profile(
             options.source,
@@ -125,16 +139,25 @@ def _profile(options: argparse.Namespace) -> int:
             batch_sizes=_batch_sizes(options.batch_sizes),
             gpu_types=[item.strip() for item in options.gpu_types.split(",")] if options.gpu_types else None,
             trust=options.trust,
-            point_budget_s=options.point_budget,
+            settings=settings,
+            store=Store(),
+            since=started if options.again or settings.torch_trace else 0.0,
+            at_once=options.at_once,
             progress=progress,
         )
     )
     _hand_over(result, options)
-    measured = sum(row.basis == "measured" for row in result.rows)
-    print(
-        f"{options.source}: {measured} rows measured, {len(result.rows) - measured} estimated",
-        file=sys.stderr,
-    )
+    counts = Counter(row.basis for row in result.rows)
+    told = ", ".join(f"{counts[basis]} {basis}" for basis in ("measured", "emulated", "estimated"))
+    print(f"{options.source}: rows {told}", file=sys.stderr)
+    if result.environment.get("taken_over"):
+        print(
+            f"note: {result.environment['taken_over']} points were measured before on this device and with this "
+            "software and are taken over; --again measures anew.",
+            file=sys.stderr,
+        )
+    if result.environment.get("notes"):
+        print(f"note: {result.environment['notes']}", file=sys.stderr)
     _tell_notes(graph)
     return 0
 
@@ -344,7 +367,12 @@ def _parser() -> argparse.ArgumentParser:
 
     made = command("profile", _profile, "measure a model on this host and estimate it on every MIG slice")
     made.add_argument("source")
-    made.add_argument("--device", default="auto", help="auto, cpu, cuda, mig or sm:N (default auto)")
+    made.add_argument(
+        "--device",
+        default="auto",
+        help="auto, cpu, cuda, cuda:1, mig (one instance of every profile), mig:UUID, sm:N (a number of SMs without "
+        "MIG rights); several comma-separated (default auto)",
+    )
     made.add_argument(
         "--batch-sizes", default=",".join(map(str, workflow.DEFAULT_BATCH_SIZES)), metavar="1,2,4"
     )
@@ -354,6 +382,17 @@ def _parser() -> argparse.ArgumentParser:
     made.add_argument(
         "--point-budget", type=float, default=2.0, metavar="S", help="seconds a batch size (default 2)"
     )
+    made.add_argument(
+        "--point-limit", type=float, metavar="S", help="a batch size that takes longer has hung"
+    )
+    made.add_argument(
+        "--cuda-graphs", action="store_true", help="capture the model and replay it (GPUs only)"
+    )
+    made.add_argument("--at-once", action="store_true", help="measure the slices of one GPU at the same time")
+    made.add_argument(
+        "--again", action="store_true", help="measure anew, in place of what was measured before"
+    )
+    made.add_argument("--torch-trace", metavar="DIR", help="write a torch.profiler trace of every batch size")
     trust(made)
     output(made)
 

@@ -8,6 +8,7 @@ sessions, jobs, the command line) may use a store at once.
 from __future__ import annotations
 
 import contextlib
+import errno
 import hashlib
 import json
 import os
@@ -36,6 +37,12 @@ SCHEMA = (
     CREATE TABLE jobs (
         id TEXT PRIMARY KEY, workspace TEXT NOT NULL REFERENCES workspaces(id) ON DELETE CASCADE,
         title TEXT NOT NULL, target TEXT NOT NULL, parameters TEXT NOT NULL, created REAL NOT NULL);
+    """,
+    """
+    CREATE TABLE points (
+        place TEXT NOT NULL, architecture_hash TEXT NOT NULL, kind TEXT NOT NULL, batch_size INTEGER NOT NULL,
+        content TEXT NOT NULL, kept REAL NOT NULL,
+        PRIMARY KEY (place, architecture_hash, kind, batch_size));
     """,
 )
 """One script a schema version; an older store is brought forward by running the missing ones."""
@@ -92,7 +99,7 @@ class Store:
         try:
             (self.root / "blobs").mkdir(parents=True, exist_ok=True)
             (self.root / "jobs").mkdir(exist_ok=True)
-            with self._connect() as database:
+            with self.connect() as database:
                 self._migrate(database)
         except (OSError, sqlite3.DatabaseError) as error:
             raise InputFault(
@@ -103,15 +110,31 @@ class Store:
             ) from error
 
     @contextlib.contextmanager
-    def _connect(self) -> Iterator[sqlite3.Connection]:
-        """A connection of its own for one transaction: committed at the end, rolled back on a fault."""
+    def connect(self) -> Iterator[sqlite3.Connection]:
+        """A connection of its own for one transaction: committed at the end, rolled back on a fault.
+
+        Raises InputFault where the disk is full.
+        """
         database = sqlite3.connect(self.root / "workspaces.sqlite", timeout=30)
         try:
             database.execute("PRAGMA foreign_keys = ON")
             with database:
                 yield database
+        except sqlite3.OperationalError as error:
+            if "full" in str(error):
+                raise self.full(error) from error
+            raise
         finally:
             database.close()
+
+    def full(self, error: Exception) -> InputFault:
+        """The fault of a disk without room: what is stored stays as it was."""
+        return InputFault(
+            "workspace folder",
+            str(self.root),
+            f"there is room on its disk ({error})",
+            "Free some space and start again: what was stored before is kept.",
+        )
 
     def _migrate(self, database: sqlite3.Connection) -> None:
         (version,) = database.execute("PRAGMA user_version").fetchone()
@@ -136,7 +159,7 @@ class Store:
 
     def workspaces(self) -> tuple[WorkspaceInfo, ...]:
         """All workspaces, newest first."""
-        with self._connect() as database:
+        with self.connect() as database:
             rows = database.execute(
                 "SELECT id, name, created FROM workspaces ORDER BY created DESC, id"
             ).fetchall()
@@ -147,7 +170,7 @@ class Store:
         name = _checked_name(name)
         identity = secrets.token_hex(6)
         try:
-            with self._connect() as database:
+            with self.connect() as database:
                 database.execute("INSERT INTO workspaces VALUES (?, ?, ?)", (identity, name, time.time()))
         except sqlite3.IntegrityError as error:
             raise InputFault("workspace name", name, "names are unique", "Choose another name.") from error
@@ -165,7 +188,7 @@ class Store:
 
     def open(self, identity: str) -> Workspace:
         """The workspace with that id. Raises InputFault where there is none."""
-        with self._connect() as database:
+        with self.connect() as database:
             found = database.execute("SELECT 1 FROM workspaces WHERE id = ?", (identity,)).fetchone()
         if not found:
             raise InputFault(
@@ -176,7 +199,7 @@ class Store:
     def rename(self, identity: str, name: str) -> None:
         """Give a workspace another name. Raises InputFault like `create`."""
         try:
-            with self._connect() as database:
+            with self.connect() as database:
                 database.execute(
                     "UPDATE workspaces SET name = ? WHERE id = ?", (_checked_name(name), identity)
                 )
@@ -185,7 +208,7 @@ class Store:
 
     def delete(self, identity: str) -> None:
         """Remove a workspace; contents that no other workspace uses are removed too."""
-        with self._connect() as database:
+        with self.connect() as database:
             database.execute("DELETE FROM workspaces WHERE id = ?", (identity,))
             used = {row[0] for row in database.execute("SELECT DISTINCT sha256 FROM artifacts")}
             for path in (self.root / "blobs").glob("*/*"):
@@ -197,7 +220,7 @@ class Store:
         """A new workspace with the same results and settings. Raises InputFault like `create`."""
         source = self.open(identity)
         target = self.create(name)
-        with self._connect() as database:
+        with self.connect() as database:
             database.execute(
                 "INSERT INTO artifacts (workspace, kind, name, sha256, changed) "
                 "SELECT ?, kind, name, sha256, changed FROM artifacts WHERE workspace = ?",
@@ -224,8 +247,10 @@ class Store:
             with os.fdopen(handle, "wb") as stream:
                 stream.write(data)
             Path(temporary).replace(path)
-        except OSError:
+        except OSError as error:
             Path(temporary).unlink(missing_ok=True)
+            if error.errno in (errno.ENOSPC, errno.EDQUOT):
+                raise self.full(error) from error
             raise
         return digest
 
@@ -244,7 +269,7 @@ class Workspace:
     @property
     def name(self) -> str:
         """Its present name."""
-        with self.store._connect() as database:
+        with self.store.connect() as database:
             row = database.execute("SELECT name FROM workspaces WHERE id = ?", (self.id,)).fetchone()
         if row is None:
             raise InputFault("workspace", self.id, "the workspace exists", "Choose one of the list.")
@@ -252,7 +277,7 @@ class Workspace:
 
     def artifacts(self, kind: str | None = None) -> tuple[Artifact, ...]:
         """Its results (of one kind), newest first."""
-        with self.store._connect() as database:
+        with self.store.connect() as database:
             rows = database.execute(
                 "SELECT kind, name, sha256, changed FROM artifacts WHERE workspace = ? AND (? IS NULL OR kind = ?) "
                 "ORDER BY changed DESC, id DESC",
@@ -270,7 +295,7 @@ class Workspace:
             raise ValueError(f"unknown kind {kind!r}")
         digest = self.store.put_blob(data)
         now = time.time()
-        with self.store._connect() as database:
+        with self.store.connect() as database:
             database.execute(
                 "INSERT INTO artifacts (workspace, kind, name, sha256, changed) VALUES (?, ?, ?, ?, ?) "
                 "ON CONFLICT (workspace, kind, name) "
@@ -281,7 +306,7 @@ class Workspace:
 
     def get_bytes(self, kind: str, name: str) -> bytes:
         """The bytes under (kind, name). Raises InputFault where there are none."""
-        with self.store._connect() as database:
+        with self.store.connect() as database:
             row = database.execute(
                 "SELECT sha256 FROM artifacts WHERE workspace = ? AND kind = ? AND name = ?",
                 (self.id, kind, name),
@@ -304,7 +329,7 @@ class Workspace:
 
     def remove(self, kind: str, name: str) -> None:
         """Forget (kind, name)."""
-        with self.store._connect() as database:
+        with self.store.connect() as database:
             database.execute(
                 "DELETE FROM artifacts WHERE workspace = ? AND kind = ? AND name = ?", (self.id, kind, name)
             )
@@ -313,7 +338,7 @@ class Workspace:
 
     def setting(self, key: str, default: Any = None) -> Any:
         """A JSON value kept for the pages."""
-        with self.store._connect() as database:
+        with self.store.connect() as database:
             row = database.execute(
                 "SELECT value FROM settings WHERE workspace = ? AND key = ?", (self.id, key)
             ).fetchone()
@@ -321,7 +346,7 @@ class Workspace:
 
     def set_setting(self, key: str, value: Any) -> None:
         """Keep a JSON value for the pages."""
-        with self.store._connect() as database:
+        with self.store.connect() as database:
             database.execute(
                 "INSERT INTO settings VALUES (?, ?, ?) "
                 "ON CONFLICT (workspace, key) DO UPDATE SET value = excluded.value",
@@ -333,7 +358,7 @@ class Workspace:
     def add_job(self, title: str, target: str, parameters: dict[str, Any]) -> JobRecord:
         """Write down a job that is about to start."""
         record = JobRecord(secrets.token_hex(8), self.id, title, target, parameters, time.time())
-        with self.store._connect() as database:
+        with self.store.connect() as database:
             database.execute(
                 "INSERT INTO jobs VALUES (?, ?, ?, ?, ?, ?)",
                 (record.id, self.id, title, target, json.dumps(parameters), record.created),
@@ -342,7 +367,7 @@ class Workspace:
 
     def job_records(self) -> tuple[JobRecord, ...]:
         """Its jobs, newest first."""
-        with self.store._connect() as database:
+        with self.store.connect() as database:
             rows = database.execute(
                 "SELECT id, workspace, title, target, parameters, created FROM jobs WHERE workspace = ? "
                 "ORDER BY created DESC",

@@ -5,24 +5,19 @@ The heavy rooms are imported where they are used, so that planning starts withou
 
 from __future__ import annotations
 
-import contextlib
-import fcntl
-import re
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from torchsplit_core.hardware import catalogue
+from torchsplit_core.profile_run import DEFAULT_BATCH_SIZES, local_source, profile, profile_job
 from torchsplit_core.values import (
     FleetEntry,
-    InputFault,
     PartitionOutcome,
     PlanOutcome,
     PlanRequest,
     Profile,
-    ProfileRow,
     Progress,
     ignore_progress,
 )
@@ -31,10 +26,23 @@ if TYPE_CHECKING:
     from torchsplit_core.graph.torch_graph import TorchGraph
     from torchsplit_core.storage import Workspace
 
-DEFAULT_BATCH_SIZES = (1, 2, 4)
-"""Measured on the host by default."""
-ESTIMATED_BATCH_SIZES = (1, 2, 4, 8, 16, 32, 64)
-"""Estimated for every slice of the catalogue, beside those measured."""
+__all__ = [
+    "DEFAULT_BATCH_SIZES",
+    "deploy",
+    "drawing",
+    "explain_job",
+    "measured_mix",
+    "partition",
+    "partition_job",
+    "plan",
+    "plan_job",
+    "profile",
+    "profile_job",
+    "samples_job",
+    "trace",
+    "trace_job",
+]
+
 DOOR_SAMPLES = ("sample:clip@large", "sample:bert@large", "sample:fastpitch@large", "sample:ocr@large")
 """The models of the dashboard's second door."""
 DOOR_DEMAND_RPS = 100.0
@@ -66,65 +74,6 @@ def drawing(
     from torchsplit_core.drawing.export import drawing as make
 
     return make(graph, suffix, what, opened, dark=dark)
-
-
-def profile(
-    source: str,
-    *,
-    graph: TorchGraph | None = None,
-    device: str = "auto",
-    batch_sizes: Sequence[int] = DEFAULT_BATCH_SIZES,
-    gpu_types: Sequence[str] | None = None,
-    trust: bool = False,
-    point_budget_s: float = 2.0,
-    progress: Progress = ignore_progress,
-) -> tuple[TorchGraph, Profile]:
-    """The model's graph (made where none is given) and its profile: measured here, estimated on MIG slices.
-
-    `gpu_types` are those to estimate, the whole catalogue by default. A `.pt2` that is not trusted
-    is never executed: everything is estimated. Raises InputFault.
-    """
-    from torchsplit_core.profiling import estimate_rows, estimated_nodes, measure, trace_and_measure
-
-    archive = source.endswith(".pt2")
-    if graph is None and archive:
-        graph = trace(source, trust=trust, progress=lambda share, text: progress(0.3 * share, text))
-    if archive and not trust:
-        assert graph is not None
-        nodes = estimated_nodes(graph)
-        environment: Mapping[str, Any] = {
-            "note": "not executed: the file is not trusted; every figure is estimated"
-        }
-        rows: tuple[ProfileRow, ...] = ()
-    elif graph is None:
-        graph, rows, nodes, environment = trace_and_measure(
-            source,
-            device=device,
-            batch_sizes=tuple(batch_sizes),
-            trust=trust,
-            point_budget_s=point_budget_s,
-            progress=progress,
-        )
-    else:
-        rows, nodes, environment = measure(
-            source,
-            graph,
-            device=device,
-            batch_sizes=tuple(batch_sizes),
-            trust=trust,
-            point_budget_s=point_budget_s,
-            progress=progress,
-        )
-    grid = tuple(sorted({*ESTIMATED_BATCH_SIZES, *batch_sizes}))
-    estimated = estimate_rows(graph, tuple(gpu_types or catalogue()), grid)
-    found = Profile(
-        source=source,
-        architecture_hash=graph.architecture_hash,
-        environment=environment,
-        rows=(*rows, *estimated),
-        nodes=nodes,
-    )
-    return graph, found
 
 
 def partition(
@@ -185,33 +134,11 @@ def deploy(outcome: PlanOutcome, directory: Path, formats: Sequence[str] | None 
 
 def trace_job(workspace: Workspace, parameters: dict[str, Any], progress: Progress) -> dict[str, Any]:
     """Trace `source` (a sample, or an upload named `upload`) into the workspace."""
-    with _local_source(workspace, parameters) as (source, trust):
+    with local_source(workspace, parameters) as (source, trust):
         graph = trace(source, trust=trust, progress=progress)
     name = str(parameters["source"])
     workspace.put("graph", name, graph)
     return {"graph": name, "nodes": len(graph.nodes)}
-
-
-def profile_job(workspace: Workspace, parameters: dict[str, Any], progress: Progress) -> dict[str, Any]:
-    """Trace where needed, then profile `source` into the workspace; one measurement at a time on a host."""
-    name = str(parameters["source"])
-    with _local_source(workspace, parameters) as (source, trust):
-        known = not parameters.get("trace_again", False)
-        traced = known and any(found.name == name for found in workspace.artifacts("graph"))
-        with _one_measurement(workspace, progress):
-            graph, result = profile(
-                source,
-                graph=workspace.get("graph", name) if traced else None,
-                device=str(parameters.get("device", "auto")),
-                batch_sizes=tuple(parameters.get("batch_sizes", DEFAULT_BATCH_SIZES)),
-                trust=trust,
-                point_budget_s=float(parameters.get("point_budget_s", 2.0)),
-                progress=progress,
-            )
-    if not traced:
-        workspace.put("graph", name, graph)
-    workspace.put("profile", name, replace(result, source=name))
-    return {"profile": name, "rows": len(result.rows)}
 
 
 def partition_job(workspace: Workspace, parameters: dict[str, Any], progress: Progress) -> dict[str, Any]:
@@ -295,43 +222,6 @@ def samples_job(workspace: Workspace, parameters: dict[str, Any], progress: Prog
     workspace.put("plan_request", name, request)
     workspace.set_setting("scenario", name)
     return plan_job(workspace, {"request": name}, lambda share, text: progress(0.9 + 0.1 * share, text))
-
-
-@contextlib.contextmanager
-def _one_measurement(workspace: Workspace, progress: Progress) -> Iterator[None]:
-    """Wait until no other measurement of this store runs: two at once would each measure the other."""
-    with (workspace.store.root / "measure.lock").open("w") as lock:
-        while True:
-            try:
-                fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-                break
-            except BlockingIOError:
-                progress(0.3, "waiting for another measurement on this machine to end")
-                time.sleep(0.5)
-        yield
-
-
-@contextlib.contextmanager
-def _local_source(workspace: Workspace, parameters: Mapping[str, Any]) -> Iterator[tuple[str, bool]]:
-    """The source as a path or sample name; an upload is laid out in a temporary folder for the time of the job."""
-    import tempfile
-
-    source = str(parameters["source"])
-    trust = bool(parameters.get("trust", False))
-    upload = parameters.get("upload")
-    if not upload:
-        if not source.startswith("sample:"):
-            raise InputFault("source", source, "a page traces samples and uploads", "Upload the file first.")
-        yield source, trust
-        return
-    # Its own name, for messages, but as a name alone: never a path.
-    name = re.sub(r"[^\w.-]", "_", str(upload))[-80:].lstrip(".")
-    suffix = Path(name).suffix
-    with tempfile.TemporaryDirectory(prefix="torchsplit-") as folder:
-        path = Path(folder) / name
-        path.write_bytes(workspace.get_bytes("upload", str(upload)))
-        tail = source.rpartition(":")[2]
-        yield (f"{path}:{tail}" if suffix == ".py" else str(path)), trust
 
 
 def measured_mix(workspace: Workspace, gpus: int | None = None) -> str:

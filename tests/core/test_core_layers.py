@@ -30,14 +30,21 @@ LAYER = {
     "training": 4,
     "storage": 5,
     "archive": 5,
+    "measurements": 5,
     "jobs": 6,
+    "profile_run": 7,
     "workflow": 7,
     "cli": 8,
     "__main__": 9,
     "app": 9,
     "pages": 10,
 }
-SAME_LAYER_ALLOWED = {("archive", "storage"), ("clients", "isolation")}
+SAME_LAYER_ALLOWED = {
+    ("archive", "storage"),
+    ("clients", "isolation"),
+    ("measurements", "storage"),
+    ("workflow", "profile_run"),
+}
 ONLY_IN = {
     "torch": {"tracing", "profiling", "partitioning", "clients", "deployment", "training", "sample_models"},
     "pyomo": {"planning", "placement"},

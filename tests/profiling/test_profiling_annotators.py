@@ -12,8 +12,9 @@ from torch import nn
 
 import sample_models
 from torchsplit_core.profiling import DeviceAnnotator, RuntimeAnnotator
-from torchsplit_core.profiling.annotators import LEAST_RUNS, split_inputs, time_runs
-from torchsplit_core.profiling.statistics import median_ranks, percentile, summarise
+from torchsplit_core.profiling.annotators import split_inputs
+from torchsplit_core.profiling.statistics import percentile, percentile_ranks, summarise
+from torchsplit_core.profiling.timing import LEAST_RUNS, REPEATS, all_finite, time_runs
 from torchsplit_core.values import InternalFault
 
 
@@ -68,7 +69,12 @@ def test_keyword_arguments_reach_their_places_and_grid_covers_every_batch() -> N
 
 def test_end_to_end_runs_are_repeated_in_eval_mode_without_gradients() -> None:
     model = Keyword().train()
-    runs = time_runs(model, (torch.ones(2, 4),), {"plus": torch.ones(1), "minus": torch.ones(1)}, 0.01)
+    looked: list[torch.Tensor] = []
+    inputs = {"plus": torch.ones(1), "minus": torch.ones(1)}
+    repeats = time_runs(model, (torch.ones(2, 4),), inputs, 0.01, look=looked.append)
+    assert len(repeats) == REPEATS and all(repeats)
+    runs = [spent for repeat in repeats for spent in repeat]
+    assert len(looked) == 1 and all_finite(looked) and not all_finite([looked[0] / 0])
     assert len(runs) >= LEAST_RUNS and all(spent > 0 for spent in runs)
     assert model.calls > len(runs)  # a run at least to warm up
     assert model.modes == {(False, False)}
@@ -92,20 +98,38 @@ def test_percentiles_interpolate() -> None:
     assert percentile([7.0], 0.99) == 7.0
 
 
-@pytest.mark.parametrize("count", [5, 8, 20, 101, 200])
-def test_median_interval_holds_ninety_percent_and_is_the_narrowest(count: int) -> None:
-    first, last = median_ranks(count)
+@pytest.mark.parametrize("share", [0.5, 0.95, 0.99])
+@pytest.mark.parametrize("count", [1, 4, 5, 8, 20, 58, 59, 101, 300])
+def test_percentile_intervals_err_in_five_percent_on_each_side_and_are_the_narrowest(
+    count: int, share: float
+) -> None:
+    low, high = percentile_ranks(count, share)
 
-    def coverage(rank: int) -> float:
-        return 1 - 2 * sum(comb(count, k) for k in range(rank + 1)) / 2**count
+    def at_most(hits: int) -> float:
+        return sum(comb(count, k) * share**k * (1 - share) ** (count - k) for k in range(hits + 1))
 
-    assert first + last == count - 1
-    assert coverage(first) >= 0.9
-    assert coverage(first + 1) < 0.9
+    # The run of rank r is above the percentile where at most r runs are below it.
+    for rank in range(count):
+        assert (at_most(rank) <= 0.05) == (low is not None and rank <= low)
+        assert (1 - at_most(rank) <= 0.05) == (high is not None and rank >= high)
+
+
+def test_five_runs_bound_a_median_and_fifty_nine_a_95th_percentile() -> None:
+    assert percentile_ranks(4, 0.5) == (None, None) and percentile_ranks(5, 0.5) == (0, 4)
+    assert percentile_ranks(58, 0.95)[1] is None and percentile_ranks(59, 0.95)[1] == 58
 
 
 def test_few_runs_are_bounded_by_their_extremes_and_none_is_our_fault() -> None:
-    found = summarise([3.0, 1.0, 2.0])
-    assert (found.p50_ms, found.median_low_ms, found.median_high_ms, found.runs) == (2.0, 1.0, 3.0, 3)
+    found = summarise([[3.0, 1.0, 2.0]])
+    assert (found.latency.p50.value, found.latency.runs) == (2.0, 3)
+    assert (found.median_low_ms, found.median_high_ms) == (1.0, 3.0)
+    assert found.latency.p50.low is None  # three runs hold a median with 75 % only
     with pytest.raises(InternalFault):
-        summarise([])
+        summarise([[]])
+
+
+def test_repeats_that_differ_widen_the_interval_of_the_median() -> None:
+    steady = summarise([[1.0] * 40, [1.0] * 40])
+    drifting = summarise([[1.0] * 41, [2.0] * 40])
+    assert (steady.median_low_ms, steady.median_high_ms) == (1.0, 1.0)
+    assert (drifting.median_low_ms, drifting.median_high_ms) == (1.0, 2.0)

@@ -1,4 +1,4 @@
-"""A measurement in a child process: rows, shares, notes, and the questions it refuses."""
+"""A measurement in a child process: rows, shares, failures, and the questions it refuses."""
 
 from __future__ import annotations
 
@@ -8,40 +8,32 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from measured_models import (
+    CRASHES_AT_3,
+    ENDS_AT_3,
+    FAILS_AT_3,
+    FORKS,
+    HANGS_AT_3,
+    LEAKS,
+    LOST_AT_3,
+    NO_MEMORY_AT_5,
+    PRINTS,
+    runs_of,
+    written,
+)
 from profiling_export import export, to_graph
 
 import sample_models
 from torchsplit_core.graph.torch_graph import TorchGraph
-from torchsplit_core.profiling import measure
-from torchsplit_core.profiling.measurement import check_batch_sizes, check_budget, check_device
+from torchsplit_core.hardware import choose_devices
+from torchsplit_core.profiling import KeptPoint, Settings, measure
+from torchsplit_core.profiling.measurement import check_batch_sizes, check_settings
+from torchsplit_core.profiling.rows import Found
 from torchsplit_core.values import InputFault, InternalFault
 
 EXPORTER = "profiling_export:exporter"
-
-FRAGILE = """
-import torch
-from torch import nn
-
-class Fragile(nn.Module):
-    def __init__(self):
-        super().__init__()
-        self.inner = nn.Linear(4, 4)
-
-    def forward(self, x):
-        if not torch.compiler.is_compiling():
-            if x.shape[0] == 3:
-                raise ValueError("three is too many")
-            if x.shape[0] == FULL:
-                raise RuntimeError("DefaultCPUAllocator: can't allocate memory: you tried to allocate 9 bytes")
-        return torch.relu(self.inner(x))
-
-class Client:
-    batch_sizes = (1, 2)
-    def get_model(self):
-        return Fragile()
-    def get_example_inputs(self, batch_size):
-        return (torch.randn(batch_size, 4),)
-"""
+(CPU,) = choose_devices("cpu")
+QUICK = Settings(point_budget_s=0.02)
 
 
 def sample_graph(name: str) -> TorchGraph:
@@ -49,79 +41,180 @@ def sample_graph(name: str) -> TorchGraph:
     return to_graph(export(client.get_model(), client.get_example_inputs(2)))
 
 
-def fragile(folder: Path, full: int) -> tuple[str, TorchGraph]:
-    """A trusted Python file whose model fails at batch 3 and is out of memory at batch `full`."""
-    file = folder / "fragile.py"
-    file.write_text(FRAGILE.replace("FULL", str(full)))
-    space: dict[str, Any] = {}
-    exec(compile(file.read_text(), str(file), "exec"), space)
-    client = space["Client"]()
-    return f"{file}:Client", to_graph(export(client.get_model(), client.get_example_inputs(2)))
+def measured(folder: Path, body: str, sizes: tuple[int, ...], **options: Any) -> Found:
+    source, graph = written(folder, body)
+    options.setdefault("settings", QUICK)
+    return measure(source, graph, CPU, batch_sizes=sizes, trust=True, exporter=EXPORTER, **options)
 
 
 def test_a_sample_is_measured_end_to_end_and_by_operation() -> None:
     graph = sample_graph("ocr")
     heard: list[tuple[float, str]] = []
-    rows, nodes, environment = measure(
-        "sample:ocr", graph, device="cpu", batch_sizes=(4, 1), point_budget_s=0.02, exporter=EXPORTER,
+    kept: list[KeptPoint] = []
+    found = measure(
+        "sample:ocr", graph, CPU, batch_sizes=(4, 1), settings=QUICK, exporter=EXPORTER, keep=kept.append,
         progress=lambda share, text: heard.append((share, text)),
     )  # fmt: skip
-    assert [row.batch_size for row in rows] == [1, 4]
-    for row in rows:
+    assert [row.batch_size for row in found.rows] == [1, 4]
+    for row in found.rows:
         assert (row.gpu_type, row.profile, row.processes, row.basis) == ("CPU", None, 1, "measured")
         assert row.low_rps is not None and row.high_rps is not None
         assert 0 < row.low_rps <= row.throughput_rps <= row.high_rps
-        assert row.latency_ms >= 1000 * row.batch_size / row.throughput_rps * 0.999  # p95 is not below p50
-        assert row.memory_gib and row.memory_gib > 0
-    assert [node.id for node in nodes] == [node.id for node in graph.ops]
-    assert sum(node.time_share for node in nodes) == pytest.approx(1.0)
-    assert sum(node.peak_bytes for node in nodes) > 0
-    assert environment["nodes_basis"] == "measured" and environment["eval_mode"] is True
-    assert str(environment["memory_basis"]).startswith("estimated")
-    assert environment["batch_4_runs"] >= 3 and environment["notes"] == ""
+        latency = row.percentiles_ms
+        assert latency is not None and latency.runs >= 3
+        assert latency.p50.value <= latency.p95.value <= latency.p99.value
+        assert row.latency_ms == latency.p95.value
+        assert row.throughput_rps == pytest.approx(1000 * row.batch_size / latency.p50.value)
+        parts = row.memory_parts_gib
+        assert parts is not None and parts.context == 0
+        assert row.memory_gib == pytest.approx(parts.weights + parts.activations + parts.transient)
+        assert row.device == "cpu"
+    assert [node.id for node in found.nodes] == [node.id for node in graph.ops]
+    assert sum(node.time_share for node in found.nodes) == pytest.approx(1.0)
+    for batch in (2, 4):  # the traced batch and the largest
+        assert sum(node.time_shares[batch] for node in found.nodes) == pytest.approx(1.0)
+    assert sum(node.peak_bytes for node in found.nodes) > 0
+    assert found.environment["eval_mode"] is True and found.environment["cuda_graphs"] is False
+    assert 0.5 < found.environment["sum_of_nodes_over_run"]["4"] <= 1.0
+    assert found.notes == () and found.failures == ()
+    assert [(point.kind, point.batch_size) for point in kept] == [
+        ("batch", 1), ("batch", 4), ("nodes", 2), ("nodes", 4),
+    ]  # fmt: skip
+    assert {point.architecture_hash for point in kept} == {graph.architecture_hash}
     shares = [share for share, _ in heard]
     assert shares == sorted(shares) and shares[-1] == 1.0
 
 
-def test_a_batch_that_fails_or_does_not_fit_is_a_note(tmp_path: Path) -> None:
-    source, graph = fragile(tmp_path, full=5)
-    rows, _, environment = measure(
-        source,
-        graph,
-        device="cpu",
-        batch_sizes=(2, 3, 4, 5, 6),
-        trust=True,
-        point_budget_s=0.02,
-        exporter=EXPORTER,
+def test_without_a_graph_one_is_made_and_told_at_once() -> None:
+    graphs: list[TorchGraph] = []
+    found = measure("sample:diamond", None, CPU, batch_sizes=(1,), settings=QUICK, hear_graph=graphs.append)
+    assert graphs == [found.graph] and found.graph.architecture_hash
+    assert {node.id for node in found.nodes} == {node.id for node in found.graph.ops}
+
+
+def test_a_batch_that_fails_is_told_and_costs_no_other(tmp_path: Path) -> None:
+    found = measured(tmp_path, FAILS_AT_3, (2, 3, 4))
+    assert [row.batch_size for row in found.rows] == [2, 4]
+    (failure,) = found.failures
+    assert (failure.batch_size, failure.reason) == (3, "failed") and "three is too many" in failure.message
+    assert any("three is too many" in note for note in found.notes)
+
+
+def test_out_of_memory_is_a_finding_that_rules_out_what_is_larger(tmp_path: Path) -> None:
+    kept: list[KeptPoint] = []
+    found = measured(tmp_path, NO_MEMORY_AT_5, (4, 5, 6), keep=kept.append)
+    assert [row.batch_size for row in found.rows] == [4]
+    assert [(item.batch_size, item.reason) for item in found.failures] == [
+        (5, "out_of_memory"),
+        (6, "out_of_memory"),
+    ]
+    assert found.failures[1].message == "Not tried: batch 5 was out of memory."
+    assert 6 not in runs_of(tmp_path)
+    assert ("failure", 5) in {(point.kind, point.batch_size) for point in kept}
+
+
+@pytest.mark.parametrize(
+    ("body", "reason"), [(CRASHES_AT_3, "crashed"), (ENDS_AT_3, "crashed"), (LOST_AT_3, "device_lost")]
+)
+def test_a_child_that_dies_costs_its_point_alone(tmp_path: Path, body: str, reason: str) -> None:
+    kept: list[KeptPoint] = []
+    found = measured(tmp_path, body, (1, 3, 4), keep=kept.append)
+    assert found.failures[0].batch_size == 3 and found.failures[0].reason == reason
+    batches = [row.batch_size for row in found.rows]
+    # A lost device can measure nothing more; a crash is behind us with the next child.
+    assert batches == ([1] if reason == "device_lost" else [1, 4])
+    assert [point.batch_size for point in kept if point.kind == "batch"] == batches
+
+
+def test_a_point_that_hangs_ends_at_its_limit_and_the_next_goes_on(tmp_path: Path) -> None:
+    found = measured(
+        tmp_path, HANGS_AT_3, (1, 3, 4), settings=Settings(point_budget_s=0.02, point_limit_s=6.0)
     )
-    assert [row.batch_size for row in rows] == [2, 4]
-    notes = str(environment["notes"])
-    assert "three is too many" in notes and "Batch 5 and larger left out: out of memory" in notes
+    assert [row.batch_size for row in found.rows] == [1, 4]
+    assert found.failures[0].reason == "time_limit" and "still running after 6 s" in found.failures[0].message
+    assert found.nodes  # the operations do not hang, and were timed by the second child
 
 
-def test_operations_that_cannot_be_timed_are_estimated_and_said_so(tmp_path: Path) -> None:
-    source, graph = fragile(tmp_path, full=9)
-    (row,), nodes, environment = measure(
-        source, graph, device="cpu", batch_sizes=(1,), trust=True, point_budget_s=0.02,
+def test_a_model_that_dies_again_and_again_is_left_alone(tmp_path: Path) -> None:
+    found = measured(tmp_path, "if batch >= 3: os.abort()", (1, 3, 4, 5, 6, 7, 8))
+    assert [row.batch_size for row in found.rows] == [1]
+    assert [item.batch_size for item in found.failures] == [3, 4, 5, 6]
+
+
+def test_a_model_that_prints_or_forks_is_measured(tmp_path: Path) -> None:
+    for number, body in enumerate((PRINTS, FORKS)):
+        folder = tmp_path / str(number)
+        folder.mkdir()
+        assert len(measured(folder, body, (1, 2)).rows) == 2
+
+
+def test_a_model_that_leaks_says_so(tmp_path: Path) -> None:
+    found = measured(tmp_path, LEAKS, (1,), settings=Settings(point_budget_s=0.6))
+    assert len(found.rows) == 1
+    assert any("may leak" in note for note in found.notes)
+
+
+def test_a_model_that_returns_nan_says_so(tmp_path: Path) -> None:
+    found = measured(tmp_path, "x = x * float('nan')", (1,))
+    assert len(found.rows) == 1 and any("NaN" in note for note in found.notes)
+
+
+def test_what_is_known_is_taken_over_and_not_measured_again(tmp_path: Path) -> None:
+    kept: list[KeptPoint] = []
+    first = measured(tmp_path, NO_MEMORY_AT_5, (1, 2, 5), keep=kept.append)
+    before = runs_of(tmp_path)
+    again = measured(tmp_path, NO_MEMORY_AT_5, (1, 2, 3, 5, 8), known=kept)
+    after = runs_of(tmp_path)
+    assert {batch: after[batch] for batch in (1, 2, 5)} == before
+    assert 8 not in after and after[3] >= 3
+    assert [row for row in again.rows if row.batch_size != 3] == list(first.rows)
+    assert [item.batch_size for item in again.failures] == [5, 8]
+    assert again.environment["taken_over"] == [1, 2]
+
+
+def test_points_of_another_model_are_not_taken_over(tmp_path: Path) -> None:
+    kept: list[KeptPoint] = []
+    measure(
+        "sample:diamond", None, CPU, batch_sizes=(1,), settings=QUICK, exporter=EXPORTER, keep=kept.append
+    )
+    found = measured(tmp_path, "", (1,), known=kept)
+    assert runs_of(tmp_path)[1] >= 3 and found.environment["taken_over"] == []
+
+
+def test_operations_that_cannot_be_timed_are_left_out_and_said_so(tmp_path: Path) -> None:
+    source, graph = written(tmp_path, "")
+    found = measure(
+        source, graph, CPU, batch_sizes=(1,), trust=True, settings=QUICK,
         exporter="torchsplit_core.profiling.memory:estimate_memory",
     )  # fmt: skip
-    assert row.batch_size == 1
-    assert environment["nodes_basis"] == "estimated" and "shares are estimated" in str(environment["notes"])
-    assert sum(node.time_share for node in nodes) == pytest.approx(1.0)
+    assert len(found.rows) == 1 and found.nodes == ()
+    assert any("shares are estimated" in note for note in found.notes)
 
 
 def test_no_batch_that_runs_is_a_fault_that_says_why(tmp_path: Path) -> None:
-    source, graph = fragile(tmp_path, full=2)
     with pytest.raises(InputFault, match="three is too many"):
-        measure(source, graph, device="cpu", batch_sizes=(3,), trust=True, exporter=EXPORTER)
+        measured(tmp_path, FAILS_AT_3, (3,))
+
+
+def test_a_fault_of_the_model_before_any_point_is_its_own(tmp_path: Path) -> None:
+    source, graph = written(tmp_path, "")
+    with pytest.raises(InputFault, match="the file defines that name"):
+        measure(source.replace(":Client", ":Nobody"), graph, CPU, trust=True, settings=QUICK)
 
 
 def test_timing_another_model_than_the_traced_one_is_our_fault() -> None:
     with pytest.raises(InternalFault, match="differ"):
         measure(
-            "sample:bert", sample_graph("diamond"), device="cpu", batch_sizes=(1,), point_budget_s=0.02,
-            exporter=EXPORTER,
-        )  # fmt: skip
+            "sample:bert", sample_graph("diamond"), CPU, batch_sizes=(1,), settings=QUICK, exporter=EXPORTER
+        )
+
+
+def test_a_torch_profiler_trace_is_written_where_it_was_asked_for(tmp_path: Path) -> None:
+    settings = Settings(point_budget_s=0.02, torch_trace=str(tmp_path))
+    measured(tmp_path, "", (1, 2), settings=settings)
+    files = sorted(path.name for path in tmp_path.glob("*.json"))
+    assert files == ["cpu-batch1.json", "cpu-batch2.json"]
+    assert '"aten::linear"' in (tmp_path / files[0]).read_text()
 
 
 @pytest.mark.parametrize("sizes", [(), (0,), (-1,), (1, 10**6), tuple(range(1, 18)), (1.5,), (True,)])
@@ -134,21 +227,21 @@ def test_grid_is_ascending_and_each_size_once() -> None:
     assert check_batch_sizes((8, 1, 8, 2)) == (1, 2, 8)
 
 
-@pytest.mark.parametrize("device", ["mig", "sm:8", "cuda", "tpu"])
-def test_devices_that_are_not_here_are_refused(device: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    from torchsplit_core.hardware import HostReport
-
-    empty = HostReport("a processor", 2, 4.0, (), "No GPU was found.")
-    monkeypatch.setattr("torchsplit_core.profiling.measurement.discover_host", lambda: empty)
-    with pytest.raises(InputFault, match="device"):
-        check_device(device)
-    assert check_device("auto") == "auto"
-
-
 @pytest.mark.parametrize("budget", [0.0, -1.0, 1e9, float("nan")])
 def test_bad_budgets_are_refused(budget: float) -> None:
     with pytest.raises(InputFault, match="time per point"):
-        check_budget(budget)
+        check_settings(Settings(point_budget_s=budget), CPU)
+
+
+@pytest.mark.parametrize("limit", [0.0, -1.0, 1e9, float("nan")])
+def test_bad_time_limits_are_refused(limit: float) -> None:
+    with pytest.raises(InputFault, match="time limit per point"):
+        check_settings(Settings(point_limit_s=limit), CPU)
+
+
+def test_cuda_graphs_need_a_gpu() -> None:
+    with pytest.raises(InputFault, match="CUDA graphs"):
+        check_settings(Settings(cuda_graphs=True), CPU)
 
 
 def test_asking_for_a_measurement_loads_no_torch() -> None:

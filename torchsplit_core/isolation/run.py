@@ -37,7 +37,7 @@ class Limits:
 
     `memory_bytes` is address space (CUDA maps far more than it uses: give None there);
     `cpu_s` counts all threads of one process, in whole seconds; `silent_s` is the longest time
-    without an answer, for work that tells of each of its steps.
+    without an answer once a first part has come, for work that tells of each of its steps.
     """
 
     wall_s: float = 300.0
@@ -146,7 +146,7 @@ class _Run:
         self.tail = b""
         self.unread = bytearray()
         self.answer: tuple[str, Any] | None = None
-        self.heard = time.monotonic()
+        self.heard: float | None = None
 
     def wait(self, child: subprocess.Popen[bytes], reading: int) -> Any:
         """Listen until the child ends or its time is over; then its result or its fault."""
@@ -170,11 +170,10 @@ class _Run:
     def _listen(self, output: int, answers: int, ended: int) -> bool:
         """Relay what the child says; False where the time was over first."""
         deadline = time.monotonic() + self.limits.wall_s
-        silent_s = self.limits.silent_s or self.limits.wall_s
         with selectors.DefaultSelector() as selector:
             for descriptor in (output, answers, ended):
                 selector.register(descriptor, selectors.EVENT_READ)
-            while (left := min(deadline, self.heard + silent_s) - time.monotonic()) > 0:
+            while (left := self._end(deadline) - time.monotonic()) > 0:
                 ready = [key.fd for key, _ in selector.select(left)]
                 for descriptor in ready:
                     if descriptor != ended and not self._read(descriptor, answers):
@@ -185,6 +184,12 @@ class _Run:
                     self._drain(output, answers)
                     return True
         return False
+
+    def _end(self, deadline: float) -> float:
+        """When listening ends: the child's deadline, or earlier where it has fallen silent."""
+        if self.heard is None or self.limits.silent_s is None:
+            return deadline
+        return min(deadline, self.heard + self.limits.silent_s)
 
     def _drain(self, output: int, answers: int) -> None:
         """What the pipes hold now; bounded, for a grandchild may go on writing."""
@@ -215,7 +220,8 @@ class _Run:
             line, start = bytes(self.unread[:end]), 0
             del self.unread[: end + 1]
             kind, content = self._decode(line)
-            self.heard = time.monotonic()
+            if kind == "part" or self.heard is not None:
+                self.heard = time.monotonic()
             if kind == "progress":
                 self.progress(*content)
             elif kind == "part" and self.receive is not None:

@@ -9,14 +9,17 @@ from typing import TYPE_CHECKING, Any
 
 from torchsplit_core.profiling.estimate import estimate_rows, estimated_nodes
 from torchsplit_core.profiling.library import library_profiles, measured_library, mix_request, serving_mixes
-from torchsplit_core.profiling.measurement import measure, trace_and_measure
+from torchsplit_core.profiling.measurement import measure
+from torchsplit_core.profiling.points import KeptPoint, Settings
 
 if TYPE_CHECKING:
     from torchsplit_core.profiling.annotators import DeviceAnnotator, RuntimeAnnotator
 
 __all__ = [
     "DeviceAnnotator",
+    "KeptPoint",
     "RuntimeAnnotator",
+    "Settings",
     "estimate_rows",
     "estimated_nodes",
     "library_profiles",
@@ -24,7 +27,6 @@ __all__ = [
     "measured_library",
     "mix_request",
     "serving_mixes",
-    "trace_and_measure",
 ]
 
 

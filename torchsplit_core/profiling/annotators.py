@@ -5,7 +5,7 @@ propagates devices. Node ids are the names of the exported program, which tracin
 
 The sum over nodes of times taken per node across runs is not the time of any run. So shares come from
 the least time of each node, and a user multiplies them with an end-to-end time that was measured on its
-own, without instrumentation (`time_runs`).
+own, without instrumentation (`timing.time_runs`).
 
 The CUDA path (events, synchronisation, device memory) is untested on hardware.
 """
@@ -14,7 +14,6 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import suppress
 from dataclasses import dataclass
 from statistics import fmean, pstdev
 from typing import Any
@@ -24,16 +23,8 @@ from torch.export import ExportedProgram
 from torch.export.graph_signature import ConstantArgument, InputKind
 from torch.utils import _pytree as pytree
 
+from torchsplit_core.profiling.timing import LEAST_RUNS, MOST_RUNS, SEED
 from torchsplit_core.values import InternalFault
-
-SEED = 0
-"""Random numbers of a model's forward start here before every timed run."""
-LEAST_RUNS = 3
-MOST_RUNS = 200
-STEADY = 0.1
-"""Warm-up ends when two runs in a row differ by less than this share."""
-WARM_UP_SHARE = 0.25
-"""Share of a point's time budget that warm-up may take beyond its first run."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,6 +88,8 @@ class RuntimeAnnotator:
 
             exported = move_to_device_pass(exported, device)
         self._exported = exported
+        self.runs_ms: tuple[tuple[float, float], ...] = ()
+        """Of the last `annotate`: each timed run's whole time and the sum of its operations, in ms."""
 
     def annotate(
         self, args: Sequence[Any], kwargs: Mapping[str, Any] | None = None, budget_s: float = 2.0
@@ -109,21 +102,22 @@ class RuntimeAnnotator:
         inputs = self._graph_inputs(args, kwargs or {})
         interpreter = _TimedInterpreter(self._exported.graph_module, self._device)
         samples: dict[str, list[float]] = {}
+        whole: list[tuple[float, float]] = []
         with torch.no_grad():
             started = time.perf_counter()
-            interpreter.run(*inputs)
-            warm_up = interpreter.durations_ms()
-            long = time.perf_counter() - started >= budget_s / 2
+            took, warm_up = _run(interpreter, inputs)
+            long = took >= 500 * budget_s
             if long:
                 samples = {name: [spent] for name, spent in warm_up.items()}
             for count in range(1, MOST_RUNS + 1):
-                torch.manual_seed(SEED)
-                interpreter.run(*inputs)
-                for name, spent in interpreter.durations_ms().items():
+                took, found = _run(interpreter, inputs)
+                whole.append((took, sum(found.values())))
+                for name, spent in found.items():
                     samples.setdefault(name, []).append(spent)
                 enough = count >= (1 if long else LEAST_RUNS)
                 if enough and time.perf_counter() - started > budget_s:
                     break
+        self.runs_ms = tuple(whole)
         devices = DeviceAnnotator(self._exported).annotate() | interpreter.devices
         return tuple(
             NodeTiming(
@@ -169,6 +163,15 @@ class RuntimeAnnotator:
         return found
 
 
+def _run(interpreter: _TimedInterpreter, inputs: Sequence[Any]) -> tuple[float, dict[str, float]]:
+    """One run: its whole time and that of every operation, in ms."""
+    torch.manual_seed(SEED)
+    begin = time.perf_counter_ns()
+    interpreter.run(*inputs)
+    found = interpreter.durations_ms()
+    return (time.perf_counter_ns() - begin) / 1e6, found
+
+
 class DeviceAnnotator:
     """The device of every node: from its `device` argument, else from the first value it reads that has one."""
 
@@ -200,56 +203,3 @@ def split_inputs(inputs: Any) -> tuple[tuple[Any, ...], dict[str, Any]]:
 def to_device(values: Any, device: torch.device) -> Any:
     """The same structure with its tensors on the device."""
     return pytree.tree_map_only(torch.Tensor, lambda item: item.to(device), values)
-
-
-def time_runs(
-    model: torch.nn.Module,
-    args: Sequence[Any],
-    kwargs: Mapping[str, Any],
-    budget_s: float,
-    device: str = "cpu",
-) -> tuple[float, ...]:
-    """End-to-end times of the model in ms, one a run, without instrumentation.
-
-    Eval mode, inference mode, fixed seed. Warm-up until two runs agree within a tenth or a quarter of the
-    budget is spent; then at least three runs, more while the budget is not spent. A first run that takes
-    half the budget or more is long against what warm-up could change, and counts as one of the three.
-    """
-    # An exported module refuses eval(): its mode was fixed when it was exported.
-    with suppress(NotImplementedError):
-        model.eval()
-    with torch.inference_mode():
-        first = _timed(model, args, kwargs, device)
-        runs: list[float] = []
-        started = time.perf_counter()
-        if first >= 500 * budget_s:
-            runs.append(first)
-        else:
-            _warm_up(lambda: _timed(model, args, kwargs, device), first, WARM_UP_SHARE * budget_s)
-        while len(runs) < LEAST_RUNS or (len(runs) < MOST_RUNS and time.perf_counter() - started < budget_s):
-            runs.append(_timed(model, args, kwargs, device))
-    return tuple(runs)
-
-
-def _warm_up(run: Callable[[], float], last: float, budget_s: float) -> None:
-    started = time.perf_counter()
-    while time.perf_counter() - started < budget_s:
-        spent = run()
-        if abs(spent - last) <= STEADY * last:
-            return
-        last = spent
-
-
-def _timed(model: torch.nn.Module, args: Sequence[Any], kwargs: Mapping[str, Any], device: str) -> float:
-    """One run in ms."""
-    torch.manual_seed(SEED)
-    if device == "cpu":
-        begin = time.perf_counter_ns()
-        model(*args, **kwargs)
-        return (time.perf_counter_ns() - begin) / 1e6
-    start, end = torch.cuda.Event(enable_timing=True), torch.cuda.Event(enable_timing=True)
-    start.record()
-    model(*args, **kwargs)
-    end.record()
-    torch.cuda.synchronize()
-    return float(start.elapsed_time(end))

@@ -1,28 +1,22 @@
-"""Measure a model on this host: end to end over a batch grid, and operation by operation.
+"""Measure a model on one device of this host: end to end over a batch grid, and operation by operation.
 
-The model is foreign code and runs in a limited child process; this file checks the question before and
-shapes the answer after. Importing it does not load torch.
+The model is foreign code and runs in a limited child process, which tells of every point as it is done. A
+child that hangs or dies costs the point it was at: the next child goes on behind it. Importing this file
+does not load torch.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import asdict
 from typing import Any
 
 from torchsplit_core.graph.graph_json import graph_from_dict
 from torchsplit_core.graph.torch_graph import TorchGraph
-from torchsplit_core.hardware import discover_host
-from torchsplit_core.isolation import Limits, run_limited
-from torchsplit_core.profiling.estimate import estimated_nodes
-from torchsplit_core.profiling.memory import CUDA_CONTEXT_BYTES, estimate_memory
-from torchsplit_core.values import (
-    InputFault,
-    InternalFault,
-    NodeProfile,
-    ProfileRow,
-    Progress,
-    ignore_progress,
-)
+from torchsplit_core.isolation import ChildFault, Limits, run_limited
+from torchsplit_core.profiling.points import Heard, KeptPoint, Settings
+from torchsplit_core.profiling.rows import Found, shape_findings
+from torchsplit_core.values import Device, InputFault, Progress, ignore_progress
 
 LARGEST_MEASURED_BATCH = 4096
 MOST_BATCH_SIZES = 16
@@ -33,115 +27,192 @@ DESCRIBER = "torchsplit_core.tracing.export:describe_program"
 """What makes the contract's graph of an export: "module:function" of (program, batch)."""
 TRACED_BATCH = 2
 """The batch of a graph that is made while measuring; the same as tracing's."""
-STRANGERS_ALLOWED = 2
-"""Operations of the export in the child that the graph may lack before the two count as different models."""
-CPU = "CPU"
-"""The gpu_type of rows measured on a processor."""
+MOST_DEATHS = 3
+"""Children that may die before the rest of a grid is left alone."""
+BUILD_S = 600.0
+"""Wall time for building, exporting and moving a model, beside its points."""
 
-Environment = dict[str, str | int | float | bool | None]
+Keep = Callable[[KeptPoint], None]
 
 
 def measure(
     source: str,
-    graph: TorchGraph,
+    graph: TorchGraph | None,
+    device: Device,
     *,
-    device: str = "auto",
     batch_sizes: Sequence[int] = (1, 2, 4),
     trust: bool = False,
-    point_budget_s: float = 2.0,
+    settings: Settings | None = None,
+    known: Iterable[KeptPoint] = (),
+    keep: Keep = lambda point: None,
+    hear_graph: Callable[[TorchGraph], object] = lambda graph: None,
     exporter: str = EXPORTER,
     progress: Progress = ignore_progress,
-    limits: Limits | None = None,
-) -> tuple[tuple[ProfileRow, ...], tuple[NodeProfile, ...], Environment]:
-    """Rows (basis measured), node shares and environment of a model on "auto", "cpu" or "cuda".
+    memory_bytes: int | None = None,
+) -> Found:
+    """The graph (made where none is given), rows, node shares, failures and environment of a model on a device.
 
-    `point_budget_s` seconds for each batch size, and for the operations; every point gets three runs at
-    least. throughput = batch / p50 with a 90 % interval of the median, latency_ms = p95 of the runs.
-    On a processor memory_gib is estimated by liveness (see `memory`), on a GPU it is the measured peak.
-    `environment["notes"]` says what failed or was left out.
-    Raises InputFault for a bad grid, a device that is not here, or a model that does not run at all.
+    `known` are points of this device and software measured before, of any model: those of this model are
+    taken over, not measured again. `keep` gets each new point as it comes, `hear_graph` a new graph.
+    throughput = batch / p50 with a 90 % interval of the median, latency_ms = p95 of the runs.
+    Raises InputFault for a bad grid or budget, a model that cannot be built or exported, or one that gives no
+    figure at any batch size.
     """
-    answer = _ask_child(source, graph, device, batch_sizes, trust, point_budget_s, exporter, progress, limits)
-    return _found(answer, graph, point_budget_s)
-
-
-def trace_and_measure(
-    source: str,
-    *,
-    device: str = "auto",
-    batch_sizes: Sequence[int] = (1, 2, 4),
-    trust: bool = False,
-    point_budget_s: float = 2.0,
-    progress: Progress = ignore_progress,
-    limits: Limits | None = None,
-) -> tuple[TorchGraph, tuple[ProfileRow, ...], tuple[NodeProfile, ...], Environment]:
-    """Like `measure` for a model that was not traced yet: one child process, one export for both.
-
-    Raises InputFault as `measure` does, and where the model cannot be exported.
-    """
-    answer = _ask_child(source, None, device, batch_sizes, trust, point_budget_s, EXPORTER, progress, limits)
-    graph = graph_from_dict(answer["graph"])
-    return graph, *_found(answer, graph, point_budget_s)
-
-
-def _ask_child(
-    source: str,
-    graph: TorchGraph | None,
-    device: str,
-    batch_sizes: Sequence[int],
-    trust: bool,
-    point_budget_s: float,
-    exporter: str,
-    progress: Progress,
-    limits: Limits | None,
-) -> dict[str, Any]:
-    """Check the question and run it in the limited child; without a graph the child makes one too."""
+    settings = settings or Settings()
     sizes = check_batch_sizes(batch_sizes)
-    check_budget(point_budget_s)
-    wanted = check_device(device)
-    arguments = {
+    check_settings(settings, device)
+    known = tuple(known)
+    heard = Heard(graph, [])
+
+    def advance(share: float, text: str) -> None:
+        heard.share = max(heard.share, share)
+        progress(heard.share, text)
+
+    def receive(part: dict[str, Any]) -> None:
+        ((kind, content),) = part.items()
+        if kind == "graph":
+            heard.graph = graph_from_dict(content)
+            hear_graph(heard.graph)
+        elif kind == "environment":
+            heard.environment |= content
+        elif kind == "begin":
+            heard.begun = (str(content[0]), int(content[1]))
+        elif kind == "failure":
+            _take_failure(heard, content, keep)
+        else:
+            _take(heard, KeptPoint.made(_identity(heard), kind, content), keep)
+
+    for deaths in range(MOST_DEATHS + 1):
+        if heard.graph is not None:
+            _take_known(heard, known)
+        try:
+            run_limited(
+                "torchsplit_core.profiling.child:measure_in_child",
+                _arguments(source, device, sizes, trust, settings, exporter, heard, known),
+                limits=_limits(device, len(sizes), settings, memory_bytes),
+                progress=advance,
+                subject=f"profile of {source}",
+                receive=receive,
+                environment=_visible(device),
+            )
+        except ChildFault as fault:
+            if heard.begun is None:
+                raise
+            kind, batch = heard.begun
+            heard.begun = None
+            content = {
+                "kind": kind,
+                "batch_size": batch,
+                "reason": fault.kind,
+                "message": f"{fault.value} {fault.remedy}",
+            }
+            _take_failure(heard, content, keep)
+            if deaths < MOST_DEATHS:
+                continue
+        break
+    assert heard.graph is not None  # a child that begins a point has told its graph
+    _take_known(heard, known)
+    found = shape_findings(heard.graph, device, sizes, settings, heard)
+    if not found.rows:
+        raise InputFault(
+            f"profile of {source}",
+            list(sizes),
+            f"at least one batch size runs on {device.name}",
+            " ".join(failure.message for failure in found.failures) or "Use smaller ones.",
+        )
+    return found
+
+
+def _take(heard: Heard, point: KeptPoint, keep: Keep) -> None:
+    heard.begun = None
+    heard.points.append(point)
+    keep(point)
+
+
+def _take_failure(heard: Heard, content: dict[str, Any], keep: Keep) -> None:
+    """A failure of this measurement; being out of memory is a finding, and kept like a figure."""
+    heard.begun = None
+    heard.failures.append(content)
+    if content["reason"] == "out_of_memory":
+        keep(KeptPoint.made(_identity(heard), "failure", content))
+
+
+def _take_known(heard: Heard, known: Sequence[KeptPoint]) -> None:
+    """Points of this model that were measured before and not again now."""
+    have = {(point.kind, point.batch_size) for point in heard.points}
+    for point in known:
+        if point.architecture_hash != _identity(heard):
+            continue
+        if point.kind != "failure" and (point.kind, point.batch_size) not in have:
+            heard.points.append(point)
+            if point.kind == "batch":
+                heard.taken_over.add(point.batch_size)
+        elif point.kind == "failure" and dict(point.content) not in heard.failures:
+            heard.failures.append(dict(point.content))
+
+
+def _identity(heard: Heard) -> str:
+    return heard.graph.architecture_hash if heard.graph else ""
+
+
+def _arguments(
+    source: str,
+    device: Device,
+    sizes: Sequence[int],
+    trust: bool,
+    settings: Settings,
+    exporter: str,
+    heard: Heard,
+    known: Sequence[KeptPoint],
+) -> dict[str, Any]:
+    """What the child is told. It learns which points are known of every model: it alone can tell which this is."""
+    table: dict[str, dict[str, Any]] = {}
+    for point in (*known, *heard.points):
+        entry = table.setdefault(point.architecture_hash, {"batch": {}, "nodes": [], "out_of_memory": []})
+        if point.kind == "batch":
+            entry["batch"][str(point.batch_size)] = point.content["latency"]["p50"]["value"]
+        elif point.kind == "nodes":
+            entry["nodes"].append(point.batch_size)
+        elif point.content["kind"] == "batch":
+            entry["out_of_memory"].append(point.batch_size)
+    for failure in heard.failures:
+        entry = table.setdefault(_identity(heard), {"batch": {}, "nodes": [], "out_of_memory": []})
+        if failure["kind"] == "nodes":
+            entry["nodes"].append(failure["batch_size"])
+        else:
+            entry["batch"].setdefault(str(failure["batch_size"]), None)
+            if failure["reason"] == "out_of_memory":
+                entry["out_of_memory"].append(failure["batch_size"])
+    return {
         "source": source,
         "trust": trust,
-        "device": wanted,
+        "device": asdict(device),
         "batch_sizes": list(sizes),
-        "point_budget_s": point_budget_s,
+        "point_budget_s": settings.point_budget_s,
+        "cuda_graphs": settings.cuda_graphs,
+        "torch_trace": settings.torch_trace,
+        "trace_name": device.id.replace(":", "-"),
         "exporter": exporter,
-        "describe": None if graph else DESCRIBER,
-        "traced_batch": graph.traced_batch if graph else TRACED_BATCH,
+        "describe": None if heard.graph else DESCRIBER,
+        "architecture_hash": _identity(heard),
+        "traced_batch": heard.graph.traced_batch if heard.graph else TRACED_BATCH,
+        "known": table,
     }
-    answer: dict[str, Any] = run_limited(
-        "torchsplit_core.profiling.child:measure_in_child",
-        arguments,
-        limits=limits or _limits(wanted, len(sizes), point_budget_s),
-        progress=progress,
-        subject=f"profile of {source}",
-    )
-    return answer
 
 
-def _found(
-    answer: Mapping[str, Any], graph: TorchGraph, point_budget_s: float
-) -> tuple[tuple[ProfileRow, ...], tuple[NodeProfile, ...], Environment]:
-    """The child's answer as rows, node shares and environment."""
-    environment: Environment = dict(answer["environment"])
-    notes = list(answer["notes"])
-    gpu_type, device_name = _names(environment)
-    environment["device_name"] = device_name
-    rows = tuple(_row(item, graph, gpu_type) for item in answer["rows"])
-    nodes = _nodes(answer["nodes"], graph)
-    environment |= {
-        "point_budget_s": point_budget_s,
-        "memory_basis": "measured: peak of torch's allocator and the context"
-        if gpu_type != CPU
-        else "estimated: weights and liveness of activations",
-        "nodes_basis": "measured" if nodes else "estimated",
-        "nodes_batch_size": graph.traced_batch,
-        "notes": " ".join(notes),
-    }
-    for item in answer["rows"]:
-        for key in ("p50_ms", "p99_ms", "runs"):
-            environment[f"batch_{item['batch_size']}_{key}"] = item[key]
-    return rows, nodes or estimated_nodes(graph), environment
+def _limits(device: Device, points: int, settings: Settings, memory_bytes: int | None) -> Limits:
+    """Time for building, exporting and every point at its worst; CUDA maps more than it uses."""
+    wall_s = BUILD_S + (points + 2) * settings.limit_s
+    if device.kind != "cpu":
+        return Limits(wall_s=wall_s, cpu_s=None, memory_bytes=None, silent_s=settings.limit_s)
+    if memory_bytes is None:
+        return Limits(wall_s=wall_s, cpu_s=None, silent_s=settings.limit_s)
+    return Limits(wall_s=wall_s, cpu_s=None, silent_s=settings.limit_s, memory_bytes=memory_bytes)
+
+
+def _visible(device: Device) -> dict[str, str]:
+    """The child sees the one device it measures, and nothing else of the GPUs."""
+    return {"CUDA_VISIBLE_DEVICES": device.uuid or ""}
 
 
 def check_batch_sizes(batch_sizes: Sequence[int]) -> tuple[int, ...]:
@@ -158,81 +229,17 @@ def check_batch_sizes(batch_sizes: Sequence[int]) -> tuple[int, ...]:
     return sizes
 
 
-def check_budget(point_budget_s: float) -> None:
-    """InputFault for a time budget that is not between 10 ms and 10 minutes."""
-    if not 0.01 <= point_budget_s <= 600:
-        raise InputFault("time per point", point_budget_s, "it is 0.01 to 600 seconds", "For example 2.")
-
-
-def check_device(device: str) -> str:
-    """ "auto", "cpu" or "cuda" if this host has it; InputFault otherwise."""
-    if device in ("auto", "cpu"):
-        return device
-    host = discover_host()
-    if device == "cuda" and host.gpus:
-        return device
-    if device in ("cuda", "mig") or device.startswith("sm:"):
-        found = host.message if device == "cuda" else "Slices are estimated from the graph instead."
-        raise InputFault("device", device, "not available on this host", f"Use --device cpu. {found}")
-    raise InputFault("device", device, "a device is auto, cpu, cuda, mig or sm:N", "Use --device auto.")
-
-
-def _limits(device: str, points: int, budget_s: float) -> Limits:
-    """Time for building, exporting and every point at its worst; CUDA maps more than it uses."""
-    wall_s = 180.0 + (points + 1) * 20.0 * budget_s
-    if device == "cpu" or not discover_host().gpus:
-        return Limits(wall_s=wall_s, cpu_s=None)
-    return Limits(wall_s=wall_s, cpu_s=None, memory_bytes=None)
-
-
-def _names(environment: Mapping[str, Any]) -> tuple[str, str]:
-    """The gpu_type of the rows (the catalogue's name where it has one) and the device's own name."""
-    host = discover_host()
-    if environment["device"] == "cpu":
-        return CPU, host.cpu_name
-    name = str(environment["device_name"])
-    known = next((gpu.gpu_type for gpu in host.gpus if gpu.name == name and gpu.gpu_type), None)
-    return known or name, name
-
-
-def _row(item: Mapping[str, Any], graph: TorchGraph, gpu_type: str) -> ProfileRow:
-    batch = int(item["batch_size"])
-    if item["peak_bytes"] is None:
-        memory_gib = estimate_memory(graph, batch).instance_gib(cuda=False)
-    else:
-        memory_gib = (item["peak_bytes"] + CUDA_CONTEXT_BYTES) / 2**30
-    return ProfileRow(
-        stage="whole",
-        gpu_type=gpu_type,
-        profile=None,
-        batch_size=batch,
-        processes=1,
-        throughput_rps=1000 * batch / item["p50_ms"],
-        latency_ms=item["p95_ms"],
-        low_rps=1000 * batch / item["high_ms"],
-        high_rps=1000 * batch / item["low_ms"],
-        memory_gib=memory_gib,
-        basis="measured",
-    )
-
-
-def _nodes(timed: Sequence[Mapping[str, Any]], graph: TorchGraph) -> tuple[NodeProfile, ...]:
-    """Shares from per-node minima; InternalFault where the timed model is not the traced one."""
-    if not timed:
-        return ()
-    expected = {node.id for node in graph.ops}
-    strangers = [item["id"] for item in timed if item["id"] not in expected]
-    if len(strangers) > STRANGERS_ALLOWED:
-        raise InternalFault(f"the timed export and the traced graph differ: {', '.join(strangers[:5])}")
-    least = {str(item["id"]): item for item in timed if item["id"] in expected}
-    total = sum(item["least_ms"] for item in least.values())
-    peaks = estimate_memory(graph, graph.traced_batch).node_peak_bytes
-    return tuple(
-        NodeProfile(
-            id=node.id,
-            time_share=least[node.id]["least_ms"] / total if node.id in least and total else 0.0,
-            output_bytes=int(least[node.id]["output_bytes"]) if node.id in least else node.output_bytes,
-            peak_bytes=peaks[node.id],
+def check_settings(settings: Settings, device: Device) -> None:
+    """InputFault for times out of range, and for CUDA graphs where there is no CUDA."""
+    if not 0.01 <= settings.point_budget_s <= 600:
+        raise InputFault(
+            "time per point", settings.point_budget_s, "it is 0.01 to 600 seconds", "For example 2."
         )
-        for node in graph.ops
-    )
+    if settings.point_limit_s is not None and not 1 <= settings.point_limit_s <= 86400:
+        raise InputFault(
+            "time limit per point", settings.point_limit_s, "it is 1 to 86,400 seconds", "For example 120."
+        )
+    if settings.cuda_graphs and device.kind == "cpu":
+        raise InputFault(
+            "CUDA graphs", device.name, "the device is a GPU", "Leave them off, or choose a GPU."
+        )

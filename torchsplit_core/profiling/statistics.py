@@ -1,24 +1,23 @@
-"""Percentiles of repeated runs, and how sure their median is. Needs nothing but the standard library."""
+"""Percentiles of repeated runs, and how sure they are. Needs nothing but the standard library."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from math import ceil, comb
+from functools import cache
+from itertools import accumulate, chain
+from math import exp, lgamma, log, log1p
 
-from torchsplit_core.values import InternalFault
+from torchsplit_core.values import InternalFault, LatencyPercentiles, Percentile
 
 CONFIDENCE = 0.90
 
 
 @dataclass(frozen=True, slots=True)
 class RunStatistics:
-    """Percentiles of the runs of one point, in ms, and an interval for the median."""
+    """The runs of one point: percentiles, and an interval in ms for the median that always has two ends."""
 
-    runs: int
-    p50_ms: float
-    p95_ms: float
-    p99_ms: float
+    latency: LatencyPercentiles
     median_low_ms: float
     median_high_ms: float
 
@@ -31,33 +30,55 @@ def percentile(ordered: Sequence[float], share: float) -> float:
     return ordered[below] + (place - below) * (ordered[above] - ordered[below])
 
 
-def median_ranks(count: int) -> tuple[int, int]:
-    """First and last rank (from 0) of the order statistics that bound the median with 90 % confidence.
+@cache
+def percentile_ranks(count: int, share: float) -> tuple[int | None, int | None]:
+    """Ranks (from 0) of the runs that bound the percentile `share` (above 0, below 1) with 90 % confidence.
 
-    The distribution-free interval: the number of runs below the median is Binomial(count, 1/2). With
-    fewer than five runs even the extremes hold less than that (75 % for three), and are returned.
+    The distribution-free interval of order statistics: the number of runs below the percentile is
+    Binomial(count, share), and each end is wrong in at most 5 % of cases. None where no run is far
+    enough out: 5 runs bound a median, 59 a 95th percentile from above.
     """
-    tail, rank = 0.0, 0
-    while rank < ceil(count / 2):
-        tail += comb(count, rank) / 2**count
-        if tail > (1 - CONFIDENCE) / 2:
-            break
-        rank += 1
-    first = max(rank - 1, 0)
-    return first, count - 1 - first
+    tail = (1 - CONFIDENCE) / 2
+    at_most = list(accumulate(_binomial(count, below, share) for below in range(count + 1)))
+    low = max((rank for rank in range(count) if at_most[rank] <= tail), default=None)
+    # The run of rank r lies below the percentile where at least r + 1 runs do.
+    high = min((rank for rank in range(count) if 1 - at_most[rank] <= tail), default=None)
+    return low, high
 
 
-def summarise(runs_ms: Sequence[float]) -> RunStatistics:
-    """The statistics of at least one run."""
-    if not runs_ms:
+def _binomial(count: int, hits: int, share: float) -> float:
+    """Its probability, through logarithms: the coefficients of thousands of runs pass the range of a float."""
+    ways = lgamma(count + 1) - lgamma(hits + 1) - lgamma(count - hits + 1)
+    return exp(ways + hits * log(share) + (count - hits) * log1p(-share))
+
+
+def summarise(repeats_ms: Sequence[Sequence[float]]) -> RunStatistics:
+    """The statistics of one or more repeats of one or more runs each.
+
+    The median's interval is that of its order statistics (the extremes below five runs, which hold less
+    than 90 %: 75 % for three), widened to the medians of the repeats: runs within one may all be off alike.
+    """
+    ordered = sorted(chain.from_iterable(repeats_ms))
+    if not ordered:
         raise InternalFault("a point without runs cannot be summarised")
-    ordered = sorted(runs_ms)
-    low, high = median_ranks(len(ordered))
+    medians = [percentile(sorted(runs), 0.5) for runs in repeats_ms if runs]
+    low, high = percentile_ranks(len(ordered), 0.5)
     return RunStatistics(
-        runs=len(ordered),
-        p50_ms=percentile(ordered, 0.5),
-        p95_ms=percentile(ordered, 0.95),
-        p99_ms=percentile(ordered, 0.99),
-        median_low_ms=ordered[low],
-        median_high_ms=ordered[high],
+        latency=LatencyPercentiles(
+            runs=len(ordered),
+            p50=_with_interval(ordered, 0.5),
+            p95=_with_interval(ordered, 0.95),
+            p99=_with_interval(ordered, 0.99),
+        ),
+        median_low_ms=min(ordered[low or 0], *medians),
+        median_high_ms=max(ordered[-1 if high is None else high], *medians),
+    )
+
+
+def _with_interval(ordered: Sequence[float], share: float) -> Percentile:
+    low, high = percentile_ranks(len(ordered), share)
+    return Percentile(
+        percentile(ordered, share),
+        None if low is None else ordered[low],
+        None if high is None else ordered[high],
     )

@@ -67,11 +67,6 @@ class ProfileRow:
     percentiles_ms: LatencyPercentiles | None = None
     memory_parts_gib: MemoryParts | None = None
 
-    @property
-    def key(self) -> tuple[str, str, str | None, int, int]:
-        """What tells a row of a profile from the others."""
-        return self.stage, self.gpu_type, self.profile, self.batch_size, self.processes
-
 
 @dataclass(frozen=True, slots=True)
 class ProfileFailure:

@@ -1,0 +1,106 @@
+"""The device as the measuring child sees it: which torch device, which limits, what it says of itself.
+
+A process that may not make MIG slices can still have a number of SMs: a green context (torch 2.10 or later,
+beta) holds all its work to them. Memory is capped to the slice's; bandwidth and cache are not, so what is
+bound by memory comes out too fast there. Everything here but the processor is untested on hardware.
+"""
+
+from __future__ import annotations
+
+import ctypes
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from typing import Any
+
+import torch
+
+from torchsplit_core.values import InputFault
+
+RESOURCE_SM = 1
+"""CU_DEV_RESOURCE_TYPE_SM of the CUDA driver API (cuda.h)."""
+RESOURCE_BYTES, SM_COUNT_OFFSET = 512, 96
+"""CUdevResource: a type of 4 bytes, 92 of padding, then smCount (cuda.h); room for later versions of it."""
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """Where the child measures: the torch device and facts for the profile's environment."""
+
+    torch_device: str
+    facts: Mapping[str, str | int | float | bool] = field(default_factory=dict)
+
+
+@contextmanager
+def open_place(device: Mapping[str, Any]) -> Iterator[Place]:
+    """The place for a `values.Device` as JSON, limits applied while it is open.
+
+    Raises InputFault where this build of torch cannot use it.
+    """
+    if device["kind"] == "cpu":
+        yield Place("cpu", {"threads": torch.get_num_threads()})
+        return
+    if not torch.cuda.is_available():
+        raise InputFault(
+            "device",
+            device["id"],
+            "this build of torch can use the GPU",
+            "Install a CUDA build of torch, or use --device cpu.",
+        )
+    facts: dict[str, str | int | float | bool] = {
+        "cuda": str(torch.version.cuda),
+        "torch_device_name": torch.cuda.get_device_name(),
+        "sm_count": torch.cuda.get_device_properties(0).multi_processor_count,
+    }
+    if device["kind"] != "sm":
+        yield Place("cuda", facts)
+        return
+    with _some_sms(device) as given:
+        yield Place("cuda", facts | given)
+
+
+@contextmanager
+def _some_sms(device: Mapping[str, Any]) -> Iterator[dict[str, str | int | float | bool]]:
+    """A green context of that many SMs and a cap on memory; what was asked for and what came."""
+    from torch.cuda import green_contexts
+
+    if not green_contexts.SUPPORTED:
+        raise InputFault(
+            "device",
+            device["id"],
+            "this build of torch has green contexts (CUDA 12.8 or later)",
+            "Install a newer CUDA build of torch, or measure the whole GPU.",
+        )
+    wanted = int(device["sm_count"])
+    context = green_contexts.GreenContext.create(num_sms=wanted, device_id=0)
+    facts: dict[str, str | int | float | bool] = {"sm_asked": wanted}
+    if device["memory_gib"]:
+        total = torch.cuda.get_device_properties(0).total_memory
+        share = min(1.0, device["memory_gib"] * 2**30 / total)
+        torch.cuda.set_per_process_memory_fraction(share)
+        facts["memory_cap_gib"] = device["memory_gib"]
+    context.set_context()
+    try:
+        count = sms_of_context()
+        facts |= {"sm_count": count} if count else {"sm_count_note": "the driver did not tell the count"}
+        yield facts
+    finally:
+        context.pop_context()
+
+
+def sms_of_context(driver: Any = None) -> int | None:
+    """The SMs of this thread's current CUDA context, read back from the driver; None where it does not tell.
+
+    torch has no call for it: cuCtxGetCurrent and cuCtxGetDevResource of the driver API (CUDA 12.4 or later).
+    """
+    try:
+        library = driver or ctypes.CDLL("libcuda.so.1")
+        context = ctypes.c_void_p()
+        if library.cuCtxGetCurrent(ctypes.byref(context)) != 0:
+            return None
+        resource = ctypes.create_string_buffer(RESOURCE_BYTES)
+        if library.cuCtxGetDevResource(context, resource, RESOURCE_SM) != 0:
+            return None
+    except (OSError, AttributeError):
+        return None
+    return int.from_bytes(resource.raw[SM_COUNT_OFFSET : SM_COUNT_OFFSET + 4], "little") or None

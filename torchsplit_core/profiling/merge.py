@@ -1,0 +1,103 @@
+"""One profile of what several measurements, an older profile and the estimates say of a model."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
+
+from torchsplit_core.profiling.estimate import estimated_nodes
+from torchsplit_core.profiling.rows import Found, slower_of
+from torchsplit_core.values import Profile, ProfileFailure, ProfileRow
+
+Key = tuple[str, str, str | None, int, int]
+"""Stage, GPU type, slice, batch size and processes: what tells a point of a profile from the others."""
+
+
+def merge(source: str, found: Sequence[Found], estimated: Sequence[ProfileRow]) -> Profile:
+    """The measurements of one model first, then the estimates of what was not measured.
+
+    `found` has one entry a device, at least one. Rows of one key from several devices (two slices of one
+    profile) become the slower one, its interval spanning both.
+    """
+    graph = found[0].graph
+    new = [row for one in found for row in one.rows]
+    rows = {key: slower_of([row for row in new if _key(row) == key]) for key in dict.fromkeys(map(_key, new))}
+    nodes = next((one.nodes for one in sorted(found, key=_on_processor) if one.nodes), ())
+    notes = [note if len(found) == 1 else f"{_device_of(one)}: {note}" for one in found for note in one.notes]
+    shared = {
+        name: found[0].environment[name] for name in ("torch", "python", "platform", "seed", "eval_mode")
+    }
+    environment = shared | {
+        "nodes_basis": "measured" if nodes else "estimated",
+        "nodes_batch_size": graph.traced_batch,
+        "notes": " ".join(notes),
+        "taken_over": sum(len(one.environment["taken_over"]) for one in found),
+        "devices": {_device_of(one): dict(one.environment) for one in found},
+    }
+    failures = [item for one in found for item in one.failures]
+    return Profile(
+        source=source,
+        architecture_hash=graph.architecture_hash,
+        environment=environment,
+        rows=_with_estimates(rows.values(), failures, estimated),
+        nodes=nodes or estimated_nodes(graph),
+        failures=_still_true(failures, rows),
+    )
+
+
+def join(older: Profile, newer: Profile) -> Profile:
+    """The newer profile, with the measured points that only the older one has of the same architecture."""
+    if older.architecture_hash != newer.architecture_hash:
+        return newer
+    measured = {_key(row): row for one in (older, newer) for row in one.rows if row.basis != "estimated"}
+    failures = {_key(item): item for one in (older, newer) for item in one.failures}
+    environment = dict(newer.environment)
+    devices = {**older.environment.get("devices", {}), **environment.get("devices", {})}
+    nodes = newer.nodes
+    if environment.get("nodes_basis") != "measured" and older.environment.get("nodes_basis") == "measured":
+        nodes = older.nodes
+        environment |= {
+            "nodes_basis": "measured",
+            "nodes_batch_size": older.environment.get("nodes_batch_size"),
+        }
+    return replace(
+        newer,
+        environment=environment | ({"devices": devices} if devices else {}),
+        rows=_with_estimates(measured.values(), failures.values(), newer.rows),
+        nodes=nodes,
+        failures=_still_true(failures.values(), measured),
+    )
+
+
+def _with_estimates(
+    measured: Iterable[ProfileRow], failures: Iterable[ProfileFailure], estimated: Iterable[ProfileRow]
+) -> tuple[ProfileRow, ...]:
+    """Measured rows in order, then the estimates that neither a measurement nor a lack of memory rules out."""
+    known = {_key(row): row for row in measured}
+    taken = {*known, *(_key(item) for item in failures if item.reason == "out_of_memory")}
+    rest = [row for row in estimated if row.basis == "estimated" and _key(row) not in taken]
+    return (*sorted(known.values(), key=_order), *rest)
+
+
+def _still_true(
+    failures: Iterable[ProfileFailure], measured: Mapping[Key, ProfileRow]
+) -> tuple[ProfileFailure, ...]:
+    """Failures of points that no measurement has."""
+    return tuple({_key(item): item for item in failures if _key(item) not in measured}.values())
+
+
+def _device_of(one: Found) -> str:
+    return str(one.environment["device_id"])
+
+
+def _on_processor(one: Found) -> bool:
+    """Operations timed on a GPU tell more of other GPUs than those of a processor."""
+    return bool(one.rows) and one.rows[0].gpu_type == "CPU"
+
+
+def _key(item: ProfileRow | ProfileFailure) -> Key:
+    return item.stage, item.gpu_type, item.profile, item.batch_size, item.processes
+
+
+def _order(row: ProfileRow) -> tuple[bool, str, str, int, int]:
+    return row.gpu_type == "CPU", row.gpu_type, row.profile or "", row.processes, row.batch_size

@@ -1,0 +1,66 @@
+"""The words of a measurement: how to measure, the points it keeps, and what its children have told so far."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any, Literal
+
+from torchsplit_core.graph.torch_graph import TorchGraph
+from torchsplit_core.values import InternalFault
+
+PointKind = Literal["batch", "nodes", "failure"]
+LEAST_POINT_LIMIT_S, BUDGETS_A_POINT = 120.0, 40.0
+"""A point may take this long, or this many of its time budgets where that is more, unless the caller says."""
+
+
+@dataclass(frozen=True, slots=True)
+class KeptPoint:
+    """One finding of a measurement as it is kept between runs: of which model, at which batch size, what.
+
+    `content` is JSON as `child` made it.
+    """
+
+    architecture_hash: str
+    kind: PointKind
+    batch_size: int
+    content: Mapping[str, Any]
+
+    @classmethod
+    def made(cls, architecture_hash: str, kind: str, content: Mapping[str, Any]) -> KeptPoint:
+        """A point of a part the child has told; InternalFault for another kind."""
+        known: dict[str, PointKind] = {"batch": "batch", "nodes": "nodes", "failure": "failure"}
+        if kind not in known:
+            raise InternalFault(f"a measurement has no points of kind {kind}")
+        return cls(architecture_hash, known[kind], int(content["batch_size"]), content)
+
+
+@dataclass(frozen=True, slots=True)
+class Settings:
+    """How to measure. `point_budget_s` seconds a batch size (at least three runs whatever they take);
+    `point_limit_s` after which a point counts as hung; `torch_trace` a folder for one torch.profiler
+    trace a batch size."""
+
+    point_budget_s: float = 2.0
+    point_limit_s: float | None = None
+    cuda_graphs: bool = False
+    torch_trace: str | None = None
+
+    @property
+    def limit_s(self) -> float:
+        """The time after which a point counts as hung."""
+        return self.point_limit_s or max(LEAST_POINT_LIMIT_S, BUDGETS_A_POINT * self.point_budget_s)
+
+
+@dataclass(slots=True)
+class Heard:
+    """What the children of one measurement have told so far."""
+
+    graph: TorchGraph | None
+    points: list[KeptPoint]
+    environment: dict[str, Any] = field(default_factory=dict)
+    failures: list[dict[str, Any]] = field(default_factory=list)
+    begun: tuple[str, int] | None = None
+    share: float = 0.0
+    taken_over: set[int] = field(default_factory=set)
+    """Batch sizes whose figures were measured before."""

@@ -1,0 +1,198 @@
+"""What a measurement found, as rows, node shares, failures and the environment of a profile."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+from torchsplit_core.graph.torch_graph import TorchGraph
+from torchsplit_core.profiling.memory import CUDA_CONTEXT_BYTES, MemoryEstimate, estimate_memory
+from torchsplit_core.profiling.points import Heard, Settings
+from torchsplit_core.values import (
+    Device,
+    InternalFault,
+    LatencyPercentiles,
+    MemoryParts,
+    NodeProfile,
+    Percentile,
+    ProfileFailure,
+    ProfileRow,
+)
+
+STRANGERS_ALLOWED = 2
+"""Operations of the export in the child that the graph may lack before the two count as different models."""
+CPU = "CPU"
+"""The gpu_type of rows measured on a processor."""
+GIB = 2**30
+
+
+@dataclass(frozen=True, slots=True)
+class Found:
+    """All that one model's measurement on one device gave. `nodes` is empty where operations were not timed."""
+
+    graph: TorchGraph
+    rows: tuple[ProfileRow, ...]
+    nodes: tuple[NodeProfile, ...]
+    failures: tuple[ProfileFailure, ...]
+    environment: Mapping[str, Any]
+    notes: tuple[str, ...]
+
+
+def shape_findings(
+    graph: TorchGraph, device: Device, sizes: Sequence[int], settings: Settings, heard: Heard
+) -> Found:
+    """The children's points in the words of the profile contract; batch sizes outside `sizes` left out."""
+    points = sorted((point for point in heard.points), key=lambda point: point.batch_size)
+    batches = [point for point in points if point.kind == "batch" and point.batch_size in sizes]
+    timed = {point.batch_size: point.content for point in points if point.kind == "nodes"}
+    profile = device.profile
+    rows = tuple(_row(point.content, graph, device, profile) for point in batches)
+    failures = tuple(
+        ProfileFailure(
+            stage="whole",
+            gpu_type=device.gpu_type,
+            profile=profile,
+            batch_size=item["batch_size"],
+            processes=1,
+            reason=item["reason"],
+            message=item["message"],
+            device=device.id,
+        )
+        for item in sorted(heard.failures, key=lambda item: int(item["batch_size"]))
+        if item["kind"] == "batch" and item["batch_size"] in sizes
+    )
+    nodes = _nodes(timed, graph)
+    notes = [f"Batch {failure.batch_size}: {failure.message}" for failure in failures]
+    notes += [
+        f"Operations could not be timed at batch {item['batch_size']}"
+        + ("" if nodes else ", their shares are estimated")
+        + f": {item['message']}"
+        for item in heard.failures
+        if item["kind"] == "nodes"
+    ]
+    notes += [note for point in batches for note in _remarks(point.content)]
+    environment = dict(heard.environment) | {
+        "device_id": device.id,
+        "device_name": device.name,
+        "basis": device.basis,
+        "taken_over": sorted(heard.taken_over.intersection(sizes)),
+        "point_budget_s": settings.point_budget_s,
+        "memory_basis": _memory_basis(rows),
+        "nodes_batch_sizes": sorted(timed),
+        "sum_of_nodes_over_run": _sum_over_run(timed),
+    }
+    return Found(graph, rows, nodes, failures, environment, tuple(notes))
+
+
+def _remarks(content: Mapping[str, Any]) -> list[str]:
+    """What a reader of one point must know besides its figures."""
+    notes = []
+    if not content["finite"]:
+        notes.append(f"Batch {content['batch_size']}: the outputs have NaN or infinite values.")
+    if content["grew_bytes"]:
+        notes.append(
+            f"Batch {content['batch_size']}: memory grew by {content['grew_bytes'] / 2**20:.0f} MiB over "
+            f"{content['latency']['runs']} runs; the model may leak."
+        )
+    return notes
+
+
+def _row(content: Mapping[str, Any], graph: TorchGraph, device: Device, profile: str | None) -> ProfileRow:
+    batch = int(content["batch_size"])
+    latency = LatencyPercentiles(
+        runs=content["latency"]["runs"],
+        **{name: Percentile(**content["latency"][name]) for name in ("p50", "p95", "p99")},
+    )
+    parts = memory_parts(content["peak"], estimate_memory(graph, batch), cuda=device.kind != "cpu")
+    return ProfileRow(
+        stage="whole",
+        gpu_type=device.gpu_type,
+        profile=profile,
+        batch_size=batch,
+        processes=1,
+        throughput_rps=1000 * batch / latency.p50.value,
+        latency_ms=latency.p95.value,
+        low_rps=1000 * batch / content["median_high_ms"],
+        high_rps=1000 * batch / content["median_low_ms"],
+        memory_gib=parts.weights + parts.activations + parts.transient + parts.context,
+        basis=device.basis,
+        device=device.id,
+        percentiles_ms=latency,
+        memory_parts_gib=parts,
+    )
+
+
+def memory_parts(peak: Mapping[str, Any] | None, estimate: MemoryEstimate, *, cuda: bool) -> MemoryParts:
+    """The measured peak in its parts, or the estimate where none was measured; the context is assumed."""
+    context = CUDA_CONTEXT_BYTES / GIB if cuda else 0.0
+    if peak is not None:
+        return MemoryParts(
+            weights=peak["weight_bytes"] / GIB,
+            activations=peak["activation_bytes"] / GIB,
+            transient=peak["transient_bytes"] / GIB,
+            context=context,
+            basis="measured",
+        )
+    return MemoryParts(
+        weights=estimate.weight_bytes / GIB,
+        activations=estimate.activation_bytes / GIB,
+        transient=estimate.transient_bytes / GIB,
+        context=context,
+        basis="estimated",
+    )
+
+
+def _memory_basis(rows: Sequence[ProfileRow]) -> str:
+    bases = {row.memory_parts_gib.basis for row in rows if row.memory_parts_gib}
+    return bases.pop() if len(bases) == 1 else "mixed"
+
+
+def _sum_over_run(timed: Mapping[int, Mapping[str, Any]]) -> dict[str, float]:
+    """By batch size: the sum of the operations' times over the run they were taken in, the median of the runs."""
+    found = {}
+    for batch, content in sorted(timed.items()):
+        ratios = sorted(operations / whole for whole, operations in content["runs_ms"])
+        found[str(batch)] = round(ratios[len(ratios) // 2], 4)
+    return found
+
+
+def _nodes(timed: Mapping[int, Mapping[str, Any]], graph: TorchGraph) -> tuple[NodeProfile, ...]:
+    """Shares from per-node minima; InternalFault where the timed model is not the traced one."""
+    if not timed:
+        return ()
+    peaks = estimate_memory(graph, graph.traced_batch).node_peak_bytes
+    shares = {batch: _shares(content["items"], graph) for batch, content in sorted(timed.items())}
+    main = graph.traced_batch if graph.traced_batch in timed else min(timed)
+    written = {str(item["id"]): int(item["output_bytes"]) for item in timed[main]["items"]}
+    return tuple(
+        NodeProfile(
+            id=node.id,
+            time_share=shares[main][node.id],
+            output_bytes=written.get(node.id, node.output_bytes)
+            if main == graph.traced_batch
+            else node.output_bytes,
+            peak_bytes=peaks[node.id],
+            time_shares={batch: found[node.id] for batch, found in shares.items()},
+        )
+        for node in graph.ops
+    )
+
+
+def _shares(items: Sequence[Mapping[str, Any]], graph: TorchGraph) -> dict[str, float]:
+    """Each operation's share of the sum of the least times."""
+    expected = {node.id for node in graph.ops}
+    strangers = [str(item["id"]) for item in items if item["id"] not in expected]
+    if len(strangers) > STRANGERS_ALLOWED:
+        raise InternalFault(f"the timed export and the traced graph differ: {', '.join(strangers[:5])}")
+    least = {str(item["id"]): float(item["least_ms"]) for item in items if item["id"] in expected}
+    total = sum(least.values())
+    return {node.id: least.get(node.id, 0.0) / total if total else 0.0 for node in graph.ops}
+
+
+def slower_of(rows: Sequence[ProfileRow]) -> ProfileRow:
+    """Several measurements of one key as one row: the slowest stands, its interval spans all."""
+    slowest = min(rows, key=lambda row: row.throughput_rps)
+    lows = [row.low_rps for row in rows if row.low_rps is not None]
+    highs = [row.high_rps for row in rows if row.high_rps is not None]
+    return replace(slowest, low_rps=min(lows, default=None), high_rps=max(highs, default=None))
