@@ -1,4 +1,4 @@
-"""GPUs and their MIG profiles: the sourced catalogue, every legal layout, and the host at hand."""
+"""GPUs and their MIG profiles: the sourced catalogue, every legal layout, the host at hand and its devices."""
 
 from torchsplit_core.hardware.catalogue import catalogue, gpu_type, plain_profiles, unsourced_profiles
 from torchsplit_core.hardware.devices import available_devices, choose_devices
@@ -11,6 +11,7 @@ from torchsplit_core.hardware.layouts import (
     place_layout,
 )
 from torchsplit_core.hardware.mig_commands import slice_commands
+from torchsplit_core.hardware.mig_setup import restore_from_journal, temporary_slices
 from torchsplit_core.hardware.nvml import GpuState, Nvml, NvmlFault, gpu_state
 from torchsplit_core.hardware.peaks import GpuPeaks, peak_names, peaks
 
@@ -37,6 +38,8 @@ __all__ = [
     "peaks",
     "place_layout",
     "plain_profiles",
+    "restore_from_journal",
     "slice_commands",
+    "temporary_slices",
     "unsourced_profiles",
 ]

@@ -112,7 +112,7 @@ def _gpus(nvml: Nvml) -> tuple[tuple[HostGpu, ...], str]:
     count = nvml.gpu_count()
     for index in range(count):
         try:
-            found.append(_gpu(nvml, index))
+            found.append(read_gpu(nvml, index))
         except NvmlFault as fault:
             silent.append(f"GPU {index} does not answer ({fault.words}).")
     enabled = sum(gpu.mig_enabled is True for gpu in found)
@@ -125,7 +125,8 @@ def _gpus(nvml: Nvml) -> tuple[tuple[HostGpu, ...], str]:
     return tuple(found), " ".join(filter(None, (message, *silent, nvml.origin)))
 
 
-def _gpu(nvml: Nvml, index: int) -> HostGpu:
+def read_gpu(nvml: Nvml, index: int) -> HostGpu:
+    """One GPU with its MIG devices. Raises NvmlFault where it does not answer."""
     gpu = nvml.gpu(index)
     return HostGpu(
         index=index,

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from torchsplit_core.hardware.catalogue import gpu_type
 from torchsplit_core.hardware.discovery import HostGpu
 from torchsplit_core.hardware.layouts import creation_order, place_layout
-from torchsplit_core.values import GpuType, InputFault, Layout, PlacedProfile
+from torchsplit_core.values import GpuType, InputFault, Layout
 
 UNTESTED = "Untested on hardware."
 
@@ -30,7 +30,7 @@ def slice_commands(gpu: HostGpu, profiles: Sequence[str]) -> tuple[str, ...]:
     if gpu.instances:
         lines += [f"{mig} -lgi  # note the placements: they are removed now", *_removal(mig)]
     lines += [
-        creation_line(gpu.index, kind, layout.placed),
+        creation_line(gpu.index, [(item.profile, item.start) for item in creation_order(kind, layout)]),
         "nvidia-smi -L  # the UUIDs of the slices; measure them, then take them away again:",
         *_removal(mig),
     ]
@@ -47,11 +47,10 @@ def slice_commands(gpu: HostGpu, profiles: Sequence[str]) -> tuple[str, ...]:
     return tuple(lines)
 
 
-def creation_line(index: int, kind: GpuType, placed: Sequence[PlacedProfile]) -> str:
-    """The one command that creates these instances at their starts, each with its compute instance."""
-    order = creation_order(kind, Layout(kind.name, tuple(placed)))
-    wanted = ",".join(f"{item.profile}:{item.start}" for item in order)
-    return f"sudo nvidia-smi mig -i {index} -cgi {wanted} -C"
+def creation_line(index: int, placed: Sequence[tuple[str, int]], *, compute: bool = True) -> str:
+    """The one command that creates these (profile, start), large first as given, with compute instances."""
+    wanted = ",".join(f"{profile}:{start}" for profile, start in placed)
+    return f"sudo nvidia-smi mig -i {index} -cgi {wanted}{' -C' if compute else ''}"
 
 
 def catalogued(gpu: HostGpu) -> GpuType:

@@ -1,0 +1,104 @@
+"""What a change of MIG instances must undo, written down before its first step.
+
+The file stands while a GPU is not as it was found: whoever starts next, after a kill or a power cut, reads
+it and brings the former instances back.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import tempfile
+from collections.abc import Iterable
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+from torchsplit_core.hardware.nvml import GpuInstanceListing
+from torchsplit_core.values import InputFault
+
+FORMAT = "torchsplit.mig_journal"
+
+
+@dataclass(frozen=True, slots=True)
+class Instance:
+    """A GPU instance at its place; `computes` says that it has the compute instance that takes all of it."""
+
+    profile: str
+    profile_id: int
+    start: int
+    size: int
+    computes: bool
+
+    @property
+    def place(self) -> tuple[int, int, int]:
+        """What makes two instances the same slice: profile, start and size. Ids and UUIDs may change."""
+        return self.profile_id, self.start, self.size
+
+
+@dataclass(frozen=True, slots=True)
+class Change:
+    """The instances of a GPU as found (`former`) and as they are to be for a while (`target`)."""
+
+    gpu_uuid: str
+    gpu_name: str
+    former: tuple[Instance, ...]
+    target: tuple[Instance, ...]
+
+
+def as_instance(item: GpuInstanceListing) -> Instance:
+    """A listed instance as one that can be made again; its compute instances count as one or none."""
+    computes = bool(item.compute_instances)
+    return Instance(item.profile, item.profile_id, item.start, item.size, computes)
+
+
+def write_journal(path: Path, change: Change) -> None:
+    """Write the journal in one step. Raises InputFault where one stands already or it cannot be written."""
+    data = {"format": FORMAT, "version": 1, **asdict(change)}
+    beside = None
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        handle, beside = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
+        with os.fdopen(handle, "w", encoding="utf-8") as stream:
+            json.dump(data, stream, indent=1)
+            stream.flush()
+            os.fsync(stream.fileno())
+        _link(Path(beside), path)
+    except OSError as error:
+        rule = "the journal of the change can be written before anything changes"
+        raise InputFault(str(path), error.strerror or "failed", rule, "Free some space there.") from error
+    finally:
+        if beside is not None:
+            Path(beside).unlink(missing_ok=True)
+
+
+def _link(written: Path, path: Path) -> None:
+    # A link fails where the name is taken, so of two writers one learns of the other.
+    try:
+        os.link(written, path)
+    except FileExistsError as error:
+        raise InputFault(
+            str(path),
+            "present",
+            "one change of MIG instances at a time, and an earlier one was not undone or is under way",
+            "Wait for it, or bring the former instances back first.",
+        ) from error
+
+
+def read_journal(path: Path) -> Change | None:
+    """The change that was not undone, None where there is none. InputFault for a file that is no journal."""
+    try:
+        data: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
+        if (data["format"], data["version"]) != (FORMAT, 1):
+            raise ValueError(f"not {FORMAT} version 1")
+        former, target = _instances(data["former"]), _instances(data["target"])
+        return Change(data["gpu_uuid"], data["gpu_name"], former, target)
+    except FileNotFoundError:
+        return None
+    except (OSError, ValueError, KeyError, TypeError) as error:
+        remedy = "Compare `nvidia-smi mig -lgi` with what the GPU should have, then delete the file."
+        raise InputFault(str(path), str(error), f"the file is a {FORMAT}", remedy) from error
+
+
+def _instances(rows: Iterable[dict[str, Any]]) -> tuple[Instance, ...]:
+    return tuple(Instance(**row) for row in rows)

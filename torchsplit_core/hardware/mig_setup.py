@@ -1,0 +1,253 @@
+"""MIG slices for the time of a measurement, and the former ones back whatever happens. Untested on hardware.
+
+Nothing changes without consent, an administrator's rights, an idle GPU that is in MIG mode already, and a
+former state that can be made again. A journal is written before the first change.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+
+from torchsplit_core.hardware.devices import mig_device
+from torchsplit_core.hardware.discovery import read_gpu
+from torchsplit_core.hardware.layouts import legal_layouts
+from torchsplit_core.hardware.mig_commands import (
+    UNTESTED,
+    catalogued,
+    creation_line,
+    legal_layout,
+    slice_commands,
+)
+from torchsplit_core.hardware.mig_journal import Change, Instance, as_instance, read_journal, write_journal
+from torchsplit_core.hardware.nvml import GpuInstanceListing, Nvml, NvmlFault
+from torchsplit_core.values import Device, GpuType, InputFault, PlacedProfile
+
+
+@contextmanager
+def temporary_slices(
+    nvml: Nvml, gpu_index: int, profiles: Sequence[str], consent: bool, *, journal: Path
+) -> Iterator[tuple[Device, ...]]:
+    """Give a GPU these slices, yield their devices in the order asked for, and restore what was before.
+
+    An instance that exists is used as it is; what is missing is made beside the present ones where it fits,
+    else in place of all of them. At the end, whatever happened inside, the former instances stand at their
+    former places again, which is read back; ids and UUIDs may be others. `journal` is a file to be: it
+    stands from before the first change until all is restored, for `restore_from_journal` after a kill.
+    MIG mode is never switched. Untested on hardware: it ran on replayed listings alone.
+    Raises InputFault without consent or rights, for a GPU that is busy, not in MIG mode or whose instances
+    could not be made again, for slices that do not fit, and, naming what is missing and the commands that
+    mend it, where the former instances cannot be restored.
+    """
+    change = _change(nvml, gpu_index, profiles, consent)
+    if change.former == change.target:
+        yield _devices(nvml, change, profiles)
+        return
+    write_journal(journal, change)
+    try:
+        try:
+            _reach(nvml, _find(nvml, change), change.target, change.former)
+            devices = _devices(nvml, change, profiles)
+        except NvmlFault as fault:
+            raise InputFault(
+                f"MIG slices of {change.gpu_name}",
+                fault.words,
+                f"the driver makes {', '.join(profiles)}",
+                f"The former instances are brought back. {UNTESTED}",
+            ) from fault
+        yield devices
+    finally:
+        _restore(nvml, change, journal)
+
+
+def restore_from_journal(nvml: Nvml, journal: Path) -> str | None:
+    """Undo a change that was cut off, for example by a kill: a sentence of what was done, None for nothing.
+
+    Only instances of that change are removed. Untested on hardware.
+    Raises InputFault with the commands that mend it where the driver refuses; the journal then stays.
+    """
+    change = read_journal(journal)
+    if change is None:
+        return None
+    _restore(nvml, change, journal)
+    names = ", ".join(f"{item.profile}:{item.start}" for item in change.former) or "none"
+    return (
+        f"{change.gpu_name}: a measurement that was cut off had changed its MIG instances; restored: {names}."
+    )
+
+
+def _change(nvml: Nvml, index: int, profiles: Sequence[str], consent: bool) -> Change:
+    """What is to be done, with everything that can be refused refused before anything changes."""
+    try:
+        listing, gpu = nvml.gpu(index), read_gpu(nvml, index)
+    except NvmlFault as fault:
+        raise InputFault(f"GPU {index}", fault.words, "the GPU answers", "See nvidia-smi -L.") from fault
+    where = f"MIG slices of GPU {index} ({gpu.name})"
+    kind = catalogued(gpu)
+    legal_layout(kind, profiles)
+    commands = "By hand:\n" + "\n".join(slice_commands(gpu, profiles))
+    if not consent:
+        rule = "MIG instances are changed with explicit consent only; this path is untested on hardware"
+        raise InputFault(where, ", ".join(profiles), rule, f"Consent, or do it yourself. {commands}")
+    if not listing.mig_current or not listing.mig_pending:
+        pending = " now, off after the next reset" if listing.mig_current else ""
+        mode = f"MIG mode is {'on' if listing.mig_current else 'off'}{pending}"
+        raise InputFault(where, mode, "MIG mode is on; it is never switched here", commands)
+    try:
+        busy = nvml.processes(index)
+        if busy:
+            shown = f"processes {', '.join(map(str, busy))}"
+            raise InputFault(where, shown, "nothing computes on the GPU", "Wait for them or stop them first.")
+        present = nvml.gpu_instances(index)
+    except NvmlFault as fault:
+        raise InputFault(
+            where, fault.words, "an administrator's rights", f"Run as root. {commands}"
+        ) from fault
+    for item in present:
+        if len(item.compute_instances) > 1 or not all(part.whole for part in item.compute_instances):
+            raise InputFault(
+                where,
+                f"{item.profile} at {item.start} is divided into compute instances",
+                "every instance has one compute instance that takes all of it, so that it can be made again",
+                f"Measure another GPU, or do it by hand. {commands}",
+            )
+    former = tuple(as_instance(item) for item in present)
+    return Change(gpu.uuid, gpu.name, former, _target(kind, former, profiles))
+
+
+def _target(kind: GpuType, former: tuple[Instance, ...], profiles: Sequence[str]) -> tuple[Instance, ...]:
+    """The former instances with the missing ones beside them, or the wanted ones alone.
+
+    An instance that is asked for and has no compute instance gets one.
+    """
+    wanted = Counter(profiles)
+    missing = wanted - Counter(item.profile for item in former)
+    kept = tuple(_computing(item) if item.profile in wanted else item for item in former)
+    if not missing:
+        return kept
+    present = {PlacedProfile(item.profile, item.start) for item in former}
+    for layout in legal_layouts(kind):
+        added = set(layout.placed) - present
+        if present <= set(layout.placed) and Counter(item.profile for item in added) == missing:
+            return tuple(sorted((*kept, *_instances(kind, added)), key=lambda item: item.start))
+    return _instances(kind, legal_layout(kind, profiles).placed)
+
+
+def _computing(item: Instance) -> Instance:
+    return Instance(item.profile, item.profile_id, item.start, item.size, computes=True)
+
+
+def _instances(kind: GpuType, placed: Iterable[PlacedProfile]) -> tuple[Instance, ...]:
+    found = [(kind.profile(item.profile), item.start) for item in placed]
+    return tuple(Instance(p.name, p.profile_id, start, p.memory_slices, computes=True) for p, start in found)
+
+
+def _reach(nvml: Nvml, index: int, wanted: Sequence[Instance], ours: Sequence[Instance]) -> None:
+    """Make the GPU have the wanted instances, removing of the others only those of `ours`.
+
+    Every step looks at what is there, so that it may be cut off anywhere and called again.
+    """
+    targets = {item.place: item for item in wanted}
+    removable = {item.place for item in ours} - set(targets)
+    for item in nvml.gpu_instances(index):
+        place = as_instance(item).place
+        if place in removable or (place in targets and not targets[place].computes):
+            for part in item.compute_instances:
+                nvml.destroy_compute_instance(index, item.id, part.id)
+        if place in removable:
+            nvml.destroy_gpu_instance(index, item.id)
+    present = {as_instance(item).place: item for item in nvml.gpu_instances(index)}
+    # Large first: a driver that shuffles them still finds room for the large ones.
+    for instance in sorted(wanted, key=lambda item: (-item.size, item.start)):
+        made = present.get(instance.place)
+        number = made.id if made else nvml.create_gpu_instance(index, *instance.place)
+        if instance.computes and not (made and made.compute_instances):
+            nvml.create_compute_instance(index, number)
+
+
+def _devices(nvml: Nvml, change: Change, profiles: Sequence[str]) -> tuple[Device, ...]:
+    """The devices of these profiles, one for each name. NvmlFault where the driver does not list one."""
+    index = _find(nvml, change)
+    gpu = read_gpu(nvml, index)
+    left = list(gpu.instances)
+    found = []
+    for name in profiles:
+        instance = next((item for item in left if item.profile == name), None)
+        if instance is None:
+            raise NvmlFault("other", f"no MIG device {name} is listed after it was made")
+        left.remove(instance)
+        found.append(mig_device(gpu, instance))
+    return tuple(found)
+
+
+def _find(nvml: Nvml, change: Change) -> int:
+    """The index of the GPU now: another GPU that fell off the bus moves it."""
+    for index in range(nvml.gpu_count()):
+        try:
+            if nvml.gpu(index).uuid == change.gpu_uuid:
+                return index
+        except NvmlFault as fault:
+            if fault.kind != "lost":
+                raise
+    raise NvmlFault("lost", f"no GPU with UUID {change.gpu_uuid} answers")
+
+
+def _restore(nvml: Nvml, change: Change, journal: Path) -> None:
+    """Bring the former instances back, read them back, and end the journal; InputFault where that fails."""
+    refused = None
+    try:
+        _reach(nvml, _find(nvml, change), change.former, change.target)
+        if not any(_differences(nvml, change)):
+            journal.unlink(missing_ok=True)
+            return
+    except NvmlFault as fault:
+        refused = fault
+    raise _unrestored(nvml, change, journal, refused) from refused
+
+
+def _differences(
+    nvml: Nvml, change: Change
+) -> tuple[list[Instance], list[GpuInstanceListing], list[Instance]]:
+    """Former instances that are missing, instances of the change that are left, and those whose compute
+    instance is not as it was."""
+    present = {as_instance(item).place: item for item in nvml.gpu_instances(_find(nvml, change))}
+    former = {item.place for item in change.former}
+    missing = [item for item in change.former if item.place not in present]
+    left = [present[item.place] for item in change.target if item.place in set(present) - former]
+    other = [
+        item
+        for item in change.former
+        if item.place in present and bool(present[item.place].compute_instances) != item.computes
+    ]
+    return missing, left, other
+
+
+def _unrestored(nvml: Nvml, change: Change, journal: Path, refused: NvmlFault | None) -> InputFault:
+    where = f"MIG instances of {change.gpu_name}"
+    rule = "they are as before the measurement again (a path untested on hardware)"
+    words = "" if refused is None else f" (the driver said: {refused.words})"
+    after = f"Or start TorchSplit again: {journal} knows what is to be restored."
+    try:
+        index = _find(nvml, change)
+        missing, left, other = _differences(nvml, change)
+    except NvmlFault:
+        names = ", ".join(f"{item.profile}:{item.start}" for item in change.former) or "no instance"
+        remedy = f"When the GPU answers again it has to have {names}. {after}"
+        return InputFault(where, f"not restored{words}", rule, remedy)
+    told = [f"{item.profile} at {item.start} is missing" for item in missing]
+    told += [f"{item.profile} at {item.start} is still there" for item in left]
+    told += [f"the compute instance of {item.profile} at {item.start} is not as it was" for item in other]
+    at = f"sudo nvidia-smi mig -i {index}"
+    lines = [line for item in left for line in (f"{at} -dci -gi {item.id}", f"{at} -dgi -gi {item.id}")]
+    for computes in (True, False):
+        order = sorted((item for item in missing if item.computes == computes), key=lambda item: -item.size)
+        if order:
+            lines.append(creation_line(index, [(i.profile, i.start) for i in order], compute=computes))
+    if other:
+        lines.append(f"{at} -lci  # and mend the compute instances named above")
+    # In the remedy, as a value is cut short when it is long.
+    found = ("; ".join(told) or "what is there could not be verified") + words
+    mend = "\n".join(["To mend it:", *lines, after])
+    return InputFault(where, "not restored", rule, f"{found}. {mend}")
