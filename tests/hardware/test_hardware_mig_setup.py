@@ -254,6 +254,8 @@ def test_a_process_killed_in_the_middle_is_made_good_at_the_next_start(tmp_path:
             temporary_slices(nvml, 0, ["2g.12gb"], True, journal=journal),
         ):
             raise AssertionError("a second change must not start")
+        assert restore_from_journal(nvml, journal) is None  # it lives, so nothing is to be undone
+        assert layout(nvml) == [("4g.24gb", 0, True)]
         child.send_signal(signal.SIGKILL)
         assert child.wait(timeout=60) == -signal.SIGKILL
     finally:

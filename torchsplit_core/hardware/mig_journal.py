@@ -6,10 +6,12 @@ it and brings the former instances back.
 
 from __future__ import annotations
 
+import fcntl
 import json
 import os
 import tempfile
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
+from contextlib import ExitStack, contextmanager
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -52,24 +54,53 @@ def as_instance(item: GpuInstanceListing) -> Instance:
     return Instance(item.profile, item.profile_id, item.start, item.size, computes)
 
 
-def write_journal(path: Path, change: Change) -> None:
-    """Write the journal in one step. Raises InputFault where one stands already or it cannot be written."""
+@contextmanager
+def open_journal(path: Path, change: Change) -> Iterator[None]:
+    """Write the journal in one step and hold it: while this process lives no other takes it for a cut-off one.
+
+    Who has undone the change removes the file. Raises InputFault where one stands already or where it
+    cannot be written.
+    """
     data = {"format": FORMAT, "version": 1, **asdict(change)}
     beside = None
-    try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        handle, beside = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
-        with os.fdopen(handle, "w", encoding="utf-8") as stream:
+    with ExitStack() as held:
+        try:
+            path.parent.mkdir(parents=True, exist_ok=True)
+            handle, beside = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
+            stream = held.enter_context(os.fdopen(handle, "w", encoding="utf-8"))
+            fcntl.flock(stream, fcntl.LOCK_EX)
             json.dump(data, stream, indent=1)
             stream.flush()
             os.fsync(stream.fileno())
-        _link(Path(beside), path)
-    except OSError as error:
-        rule = "the journal of the change can be written before anything changes"
-        raise InputFault(str(path), error.strerror or "failed", rule, "Free some space there.") from error
-    finally:
-        if beside is not None:
-            Path(beside).unlink(missing_ok=True)
+            _link(Path(beside), path)
+        except OSError as error:
+            rule = "the journal of the change can be written before anything changes"
+            raise InputFault(str(path), error.strerror or "failed", rule, "Free some space there.") from error
+        finally:
+            if beside is not None:
+                Path(beside).unlink(missing_ok=True)
+        yield
+
+
+@contextmanager
+def take_journal(path: Path) -> Iterator[Change | None]:
+    """Hold the journal of a change that was cut off; None where there is none, or its process still lives.
+
+    Raises InputFault for a file that is no journal.
+    """
+    try:
+        stream = path.open(encoding="utf-8")
+    except FileNotFoundError:
+        yield None
+        return
+    with stream:
+        try:
+            fcntl.flock(stream, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            text = stream.read()
+        except BlockingIOError:
+            text = None
+        # Its owner may have ended it between the opening and the lock.
+        yield None if text is None or not path.exists() else _parsed(path, text)
 
 
 def _link(written: Path, path: Path) -> None:
@@ -85,17 +116,14 @@ def _link(written: Path, path: Path) -> None:
         ) from error
 
 
-def read_journal(path: Path) -> Change | None:
-    """The change that was not undone, None where there is none. InputFault for a file that is no journal."""
+def _parsed(path: Path, text: str) -> Change:
     try:
-        data: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
+        data: dict[str, Any] = json.loads(text)
         if (data["format"], data["version"]) != (FORMAT, 1):
             raise ValueError(f"not {FORMAT} version 1")
         former, target = _instances(data["former"]), _instances(data["target"])
         return Change(data["gpu_uuid"], data["gpu_name"], former, target)
-    except FileNotFoundError:
-        return None
-    except (OSError, ValueError, KeyError, TypeError) as error:
+    except (ValueError, KeyError, TypeError) as error:
         remedy = "Compare `nvidia-smi mig -lgi` with what the GPU should have, then delete the file."
         raise InputFault(str(path), str(error), f"the file is a {FORMAT}", remedy) from error
 

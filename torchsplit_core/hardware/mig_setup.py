@@ -21,7 +21,7 @@ from torchsplit_core.hardware.mig_commands import (
     legal_layout,
     slice_commands,
 )
-from torchsplit_core.hardware.mig_journal import Change, Instance, as_instance, read_journal, write_journal
+from torchsplit_core.hardware.mig_journal import Change, Instance, as_instance, open_journal, take_journal
 from torchsplit_core.hardware.nvml import GpuInstanceListing, Nvml, NvmlFault
 from torchsplit_core.values import Device, GpuType, InputFault, PlacedProfile
 
@@ -45,33 +45,24 @@ def temporary_slices(
     if change.former == change.target:
         yield _devices(nvml, change, profiles)
         return
-    write_journal(journal, change)
-    try:
+    with open_journal(journal, change):
         try:
-            _reach(nvml, _find(nvml, change), change.target, change.former)
-            devices = _devices(nvml, change, profiles)
-        except NvmlFault as fault:
-            raise InputFault(
-                f"MIG slices of {change.gpu_name}",
-                fault.words,
-                f"the driver makes {', '.join(profiles)}",
-                f"The former instances are brought back. {UNTESTED}",
-            ) from fault
-        yield devices
-    finally:
-        _restore(nvml, change, journal)
+            yield _make(nvml, change, profiles)
+        finally:
+            _restore(nvml, change, journal)
 
 
 def restore_from_journal(nvml: Nvml, journal: Path) -> str | None:
     """Undo a change that was cut off, for example by a kill: a sentence of what was done, None for nothing.
 
-    Only instances of that change are removed. Untested on hardware.
+    Call it when the program starts; a change whose process still lives is left to it. Only instances of the
+    change are removed. Untested on hardware.
     Raises InputFault with the commands that mend it where the driver refuses; the journal then stays.
     """
-    change = read_journal(journal)
-    if change is None:
-        return None
-    _restore(nvml, change, journal)
+    with take_journal(journal) as change:
+        if change is None:
+            return None
+        _restore(nvml, change, journal)
     names = ", ".join(f"{item.profile}:{item.start}" for item in change.former) or "none"
     return (
         f"{change.gpu_name}: a measurement that was cut off had changed its MIG instances; restored: {names}."
@@ -165,6 +156,16 @@ def _reach(nvml: Nvml, index: int, wanted: Sequence[Instance], ours: Sequence[In
         number = made.id if made else nvml.create_gpu_instance(index, *instance.place)
         if instance.computes and not (made and made.compute_instances):
             nvml.create_compute_instance(index, number)
+
+
+def _make(nvml: Nvml, change: Change, profiles: Sequence[str]) -> tuple[Device, ...]:
+    """The devices of the target, made now; InputFault in the driver's words where it refuses."""
+    try:
+        _reach(nvml, _find(nvml, change), change.target, change.former)
+        return _devices(nvml, change, profiles)
+    except NvmlFault as fault:
+        where, rule = f"MIG slices of {change.gpu_name}", f"the driver makes {', '.join(profiles)}"
+        raise InputFault(where, fault.words, rule, f"The former instances come back. {UNTESTED}") from fault
 
 
 def _devices(nvml: Nvml, change: Change, profiles: Sequence[str]) -> tuple[Device, ...]:
