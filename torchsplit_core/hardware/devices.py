@@ -6,6 +6,7 @@ asked: that a CUDA program really runs on a device shows only when the measureme
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterable
 
 from torchsplit_core.hardware.catalogue import catalogue, gpu_type, plain_profiles
@@ -24,6 +25,7 @@ def available_devices(host: HostReport) -> tuple[Device, ...]:
 
     A GPU in MIG mode is not among them: a process sees its instances alone, and nothing where it has none.
     The index N of cuda:N is that of nvidia-smi; `Device.uuid` names the GPU whatever CUDA's own order is.
+    Where CUDA_VISIBLE_DEVICES is set, as a cluster's scheduler does, only what it lets through is there.
     """
     found = [
         Device("cpu", "cpu", host.cpu_name, CPU, None, "cpu", None, None, None, host.memory_gib),
@@ -33,7 +35,7 @@ def available_devices(host: HostReport) -> tuple[Device, ...]:
             found += [mig_device(gpu, item) for item in gpu.instances]
         else:
             found.append(_whole(gpu))
-    return tuple(found)
+    return tuple(device for device in found if _is_visible(device))
 
 
 def choose_devices(text: str, host: HostReport | None = None) -> tuple[Device, ...]:
@@ -75,6 +77,24 @@ def mig_device(gpu: HostGpu, instance: MigInstance) -> Device:
         sm_count=sm_count,
         memory_gib=memory_gib,
     )
+
+
+def _is_visible(device: Device) -> bool:
+    """Whether CUDA_VISIBLE_DEVICES lets it through, by index, UUID or the beginning of one.
+
+    As in CUDA, what follows the first entry that is neither is void. An index is taken as nvidia-smi's.
+    """
+    entries = os.environ.get("CUDA_VISIBLE_DEVICES")
+    if entries is None or device.uuid is None:
+        return True
+    for entry in map(str.strip, entries.split(",")):
+        if entry == str(device.gpu_index) or (entry.startswith("MIG-") and device.uuid.startswith(entry)):
+            return True
+        if entry.startswith("GPU-") and device.physical.startswith(entry):
+            return True
+        if not entry.isdecimal() and not entry.startswith(("GPU-", "MIG-")):
+            return False
+    return False
 
 
 def _choose(part: str, text: str, host: HostReport) -> tuple[Device, ...]:
@@ -239,4 +259,6 @@ def _present(devices: tuple[Device, ...], host: HostReport) -> str:
     ]
     bare = [f"GPU {gpu.index}" for gpu in host.gpus if gpu.mig_enabled and not gpu.instances]
     empty = f" {' and '.join(bare)} in MIG mode without any instance is no device." if bare else ""
-    return f"This host has {', '.join(shown)}.{empty}"
+    limit = os.environ.get("CUDA_VISIBLE_DEVICES")
+    hidden = "" if limit is None else f" CUDA_VISIBLE_DEVICES={limit} hides the others, if any."
+    return f"This host has {', '.join(shown)}.{empty}{hidden}"
