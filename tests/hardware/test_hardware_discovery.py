@@ -34,6 +34,7 @@ def fake_nvml(*, works: bool = True, gpus: int = 1, mig: bool = True) -> ModuleT
 
     entries: dict[str, object] = {
         "NVMLError": FakeError,
+        "NVMLLibraryMismatchError": FakeError,
         "NVML_DEVICE_MIG_ENABLE": 1,
         "nvmlInit": init,
         "nvmlShutdown": lambda: None,

@@ -231,6 +231,8 @@ class DriverNvml:
             return call(*arguments)
         except self._lib.NVMLError as error:
             raise _fault(self._lib, error) from error
+        except self._lib.NVMLLibraryMismatchError as error:  # a driver older than the call
+            raise NvmlFault("not_supported", str(error)) from error
 
     def _maybe(self, call: Callable[..., T], *arguments: Any) -> T | None:
         """The answer, or None for what this GPU or driver has not got. A lost GPU is still a fault."""
