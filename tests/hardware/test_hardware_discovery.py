@@ -3,11 +3,18 @@
 from __future__ import annotations
 
 import sys
+from pathlib import Path
 from types import ModuleType, SimpleNamespace
 
 import pytest
 
-from torchsplit_core.hardware import discover_host
+from torchsplit_core.hardware import NvmlFault, discover_host
+from torchsplit_core.hardware.replay import ReplayNvml
+
+
+@pytest.fixture(autouse=True)
+def no_replay(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("TORCHSPLIT_NVML_REPLAY", raising=False)
 
 
 class FakeError(Exception):
@@ -88,3 +95,27 @@ def test_gpu_without_mig(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "pynvml", fake_nvml(mig=False))
     gpu = discover_host().gpus[0]
     assert gpu.mig_enabled is None and gpu.instances == ()
+
+
+def test_this_machine_is_read_without_a_stand_in() -> None:
+    report = discover_host()
+    assert report.message.startswith("No GPU") == (report.gpus == ())
+
+
+def test_a_lost_gpu_does_not_hide_the_others() -> None:
+    listing = ReplayNvml(Path(__file__).parent / "data" / "a100_40gb_whole_and_empty.json")
+
+    class FirstLost:
+        origin = None
+
+        def __getattr__(self, name: str) -> object:
+            return getattr(listing, name)
+
+        def gpu(self, index: int) -> object:
+            if index == 0:
+                raise NvmlFault("lost", "GPU is lost")
+            return listing.gpu(index)
+
+    report = discover_host(FirstLost())
+    assert [(gpu.index, gpu.mig_enabled, gpu.instances) for gpu in report.gpus] == [(1, True, ())]
+    assert report.message == "1 GPU, MIG enabled on 1. GPU 0 does not answer (GPU is lost)."
