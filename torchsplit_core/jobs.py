@@ -25,6 +25,8 @@ from typing import Any, Literal
 from torchsplit_core.storage import JobRecord, Store, Workspace
 from torchsplit_core.values import InputFault, Progress
 
+STOPPED = "The work stopped before it was done (killed, the disk was full, or the machine restarted). Start it again."
+"""What a job is told to have died of that could not say it itself; what it stored stays."""
 State = Literal["running", "done", "failed", "cancelled"]
 JobFunction = Callable[[Workspace, dict[str, Any], Progress], Any]
 """What a job runs: `module:function` called with workspace, parameters and progress; returns JSON."""
@@ -121,7 +123,7 @@ def _status(store: Store, record: JobRecord) -> JobStatus:
         if state == "running":
             state, fault = (
                 "failed",
-                "The work stopped before it was done (killed, or the machine restarted). Start it again.",
+                STOPPED,
             )
     return JobStatus(
         id=record.id,
@@ -155,9 +157,13 @@ def _read(store: Store, job: str) -> dict[str, Any]:
 def _write(store: Store, job: str, data: dict[str, Any]) -> None:
     path = _path(store, job)
     handle, temporary = tempfile.mkstemp(dir=path.parent)
-    with os.fdopen(handle, "w") as stream:
-        json.dump(data, stream)
-    Path(temporary).replace(path)
+    try:
+        with os.fdopen(handle, "w") as stream:
+            json.dump(data, stream)
+        Path(temporary).replace(path)
+    except OSError:
+        Path(temporary).unlink(missing_ok=True)
+        raise
 
 
 def _born(pid: int) -> str | None:
@@ -210,7 +216,9 @@ def _run(root: str, workspace_id: str, job: str) -> int:
 
     def progress(share: float, message: str) -> None:
         base.update(share=round(min(max(share, 0.0), 1.0), 4), message=message)
-        _write(store, job, base)
+        # A disk that is full must not end work that can go on: only the news is lost.
+        with contextlib.suppress(OSError):
+            _write(store, job, base)
 
     module, _, name = record.target.partition(":")
     end: dict[str, Any]

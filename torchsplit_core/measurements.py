@@ -71,12 +71,13 @@ class PointStore:
         """The points of one model, or of all."""
         with self.store.connect() as database:
             rows = database.execute(
-                "SELECT architecture_hash, kind, batch_size, content FROM points "
+                "SELECT architecture_hash, kind, batch_size, content, kept FROM points "
                 "WHERE place = ? AND kept >= ? AND (? IS NULL OR architecture_hash = ?) ORDER BY batch_size, kind",
                 (self.place, self.since, architecture_hash, architecture_hash),
             ).fetchall()
         return tuple(
-            KeptPoint(identity, kind, batch, json.loads(content)) for identity, kind, batch, content in rows
+            KeptPoint(identity, kind, batch, json.loads(content), kept)
+            for identity, kind, batch, content, kept in rows
         )
 
 

@@ -13,11 +13,11 @@ import re
 import tempfile
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from itertools import groupby
 from pathlib import Path
 from threading import Lock
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 from torchsplit_core.hardware import catalogue, choose_devices
 from torchsplit_core.profiling.points import KeptPoint, Settings
@@ -240,6 +240,54 @@ def _joined(older: Profile, newer: Profile) -> Profile:
     from torchsplit_core.profiling.merge import join
 
     return fill_slices(join(older, newer))
+
+
+@dataclass(frozen=True, slots=True)
+class Cell:
+    """One point of a profile job: model × device × batch size. `message` says why one failed.
+
+    `kept` is when it was measured (Unix seconds), None for one that is still to do.
+    """
+
+    source: str
+    device: str
+    batch_size: int
+    state: Literal["measured", "failed", "open"]
+    throughput_rps: float | None = None
+    message: str = ""
+    kept: float | None = None
+
+
+def cells(workspace: Workspace, parameters: Mapping[str, Any]) -> tuple[Cell, ...]:
+    """Every point a profile job with these parameters is about, and what is known of it now.
+
+    Points that are known before the job starts are those it would take over. Raises InputFault for a device
+    that is not here (any more).
+    """
+    from torchsplit_core.measurements import PointStore, place_of
+
+    graphs = {found.name for found in workspace.artifacts("graph")}
+    settings = settings_of(parameters)
+    since = float(parameters.get("again_since", 0.0))
+    found: list[Cell] = []
+    for name in tuple(map(str, parameters.get("sources") or (parameters["source"],))):
+        identity = workspace.get("graph", name).architecture_hash if name in graphs else None
+        for device in choose_devices(str(parameters.get("device", "auto"))):
+            points = PointStore(workspace.store, place_of(device, settings), since)
+            known = points.known(identity) if identity else ()
+            for batch in sorted(set(parameters.get("batch_sizes", DEFAULT_BATCH_SIZES))):
+                found.append(_cell(name, device, batch, known))
+    return tuple(found)
+
+
+def _cell(name: str, device: Device, batch: int, known: Sequence[KeptPoint]) -> Cell:
+    for point in known:
+        if point.batch_size == batch and point.kind == "batch":
+            rate = 1000 * batch / point.content["latency"]["p50"]["value"]
+            return Cell(name, device.id, batch, "measured", rate, kept=point.kept)
+        if point.batch_size == batch and point.kind == "failure" and point.content["kind"] == "batch":
+            return Cell(name, device.id, batch, "failed", message=point.content["message"], kept=point.kept)
+    return Cell(name, device.id, batch, "open")
 
 
 def settings_of(parameters: Mapping[str, Any]) -> Settings:

@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import asdict
 from typing import Any
 
+from torchsplit_core.clients import parse_source
 from torchsplit_core.graph.graph_json import graph_from_dict
 from torchsplit_core.graph.torch_graph import TorchGraph
 from torchsplit_core.isolation import ChildFault, Limits, run_limited
@@ -61,6 +62,8 @@ def measure(
     settings = settings or Settings()
     sizes = check_batch_sizes(batch_sizes)
     check_settings(settings, device)
+    # The child has a working directory of its own, so a relative path has to be made absolute here.
+    local = parse_source(source, trust=trust).text
     known = tuple(known)
     heard = Heard(graph, [])
 
@@ -88,7 +91,7 @@ def measure(
         try:
             run_limited(
                 "torchsplit_core.profiling.child:measure_in_child",
-                _arguments(source, device, sizes, trust, settings, exporter, heard, known),
+                _arguments(local, device, sizes, trust, settings, exporter, heard, known),
                 limits=_limits(device, len(sizes), settings, memory_bytes),
                 progress=advance,
                 subject=f"profile of {source}",

@@ -18,13 +18,14 @@ LEAST_POINT_LIMIT_S, BUDGETS_A_POINT = 120.0, 40.0
 class KeptPoint:
     """One finding of a measurement as it is kept between runs: of which model, at which batch size, what.
 
-    `content` is JSON as `child` made it.
+    `content` is JSON as `child` made it; `kept` is when it was kept (Unix seconds), None for a new one.
     """
 
     architecture_hash: str
     kind: PointKind
     batch_size: int
     content: Mapping[str, Any]
+    kept: float | None = field(default=None, compare=False)
 
     @classmethod
     def made(cls, architecture_hash: str, kind: str, content: Mapping[str, Any]) -> KeptPoint:
