@@ -49,6 +49,9 @@ class DriverLibrary:
     def __init__(self, replay: ReplayNvml) -> None:
         self.replay = replay
         self.sessions = 0
+        self.divided: set[int] = set()  # GPU instances whose compute instance takes one slice of them
+        self.pending_off = False
+        self.lost_memory = False
 
     def __getattribute__(self, name: str) -> Any:
         found = super().__getattribute__(name)
@@ -74,6 +77,8 @@ class DriverLibrary:
         text.value = self._device(device).uuid.encode()
 
     def nvmlDeviceGetMemoryInfo(self, device: Any, memory: Any) -> None:
+        if self.lost_memory:
+            raise NvmlFault("lost", "")
         memory._obj.total = self._device(device).memory_bytes
 
     def nvmlDeviceGetPciInfo_v3(self, device: Any, info: Any) -> None:
@@ -83,7 +88,8 @@ class DriverLibrary:
         gpu = self._device(device)
         if gpu.mig_current is None:
             raise NvmlFault("not_supported", "")
-        current._obj.value, pending._obj.value = int(gpu.mig_current), int(gpu.mig_pending)
+        current._obj.value = int(gpu.mig_current)
+        pending._obj.value = int(gpu.mig_pending and not self.pending_off)
 
     def nvmlDeviceGetMaxMigDeviceCount(self, device: Any, count: Any) -> None:
         count._obj.value = 7
@@ -177,8 +183,8 @@ class DriverLibrary:
 
     def nvmlGpuInstanceGetComputeInstances(self, instance: Any, profile: int, made: Any, count: Any) -> None:
         _, gpu, number, _ = parts(instance)
-        whole = profile + 1 == self._slices(instance)
-        found = self._instance(gpu, number).compute_instances if whole else ()
+        slices = 1 if number in self.divided else self._slices(instance)
+        found = self._instance(gpu, number).compute_instances if profile + 1 == slices else ()
         count._obj.value = len(found)
         for index, item in enumerate(found):
             made[index] = cast(handle(COMPUTE, gpu, number, item.id), pynvml.c_nvmlComputeInstance_t)

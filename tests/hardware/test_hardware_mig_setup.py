@@ -97,6 +97,54 @@ def test_an_instance_without_compute_instance_gets_one_and_loses_it_again(tmp_pa
     assert layout(nvml) == [*A30[:2], ("2g.12gb", 2, False)]
 
 
+def test_an_instance_with_media_extensions_is_kept_or_comes_back(tmp_path: Path) -> None:
+    def media(data: dict[str, Any]) -> None:
+        data["gpus"][0]["instances"][1]["profile"] = "1g.6gb+me"
+
+    nvml = replay(tmp_path, "a30_three_slices.json", media)
+    before = layout(nvml)
+    assert ("1g.6gb+me", 0, True) in before
+    with temporary_slices(nvml, 0, ["1g.6gb+me"], True, journal=tmp_path / "j"):
+        assert layout(nvml) == before
+    with temporary_slices(nvml, 0, ["1g.6gb", "2g.12gb", "1g.6gb"], True, journal=tmp_path / "j"):
+        assert [name for name, _, _ in layout(nvml)] == ["2g.12gb", "1g.6gb", "1g.6gb"]
+    assert layout(nvml) == before
+
+
+def test_large_instances_are_made_first(tmp_path: Path) -> None:
+    nvml = replay(tmp_path, "a30_three_slices.json")
+    made: list[int] = []
+
+    class Noted(Dying):
+        def create_gpu_instance(self, index: int, profile_id: int, start: int, size: int) -> int:
+            made.append(size)
+            return self.inner.create_gpu_instance(index, profile_id, start, size)
+
+    noted = Noted(nvml, 10**6, Cut(), then_dead=True)
+    with temporary_slices(noted, 0, ["4g.24gb"], True, journal=tmp_path / "j"):
+        pass
+    assert made == [4, 2, 1, 1]
+
+
+def test_a_driver_that_only_says_it_is_done_is_found_out(tmp_path: Path) -> None:
+    nvml = replay(tmp_path, "a30_three_slices.json")
+    journal = tmp_path / "j"
+
+    class Idle(Dying):
+        idle = False
+
+        def create_compute_instance(self, index: int, gpu_instance_id: int) -> int:
+            return 0 if self.idle else self.inner.create_compute_instance(index, gpu_instance_id)
+
+    idle = Idle(nvml, 10**6, Cut(), then_dead=True)
+    with (
+        pytest.raises(InputFault, match=r"the compute instance of 2g\.12gb at 2 is not as it was"),
+        temporary_slices(idle, 0, ["4g.24gb"], True, journal=journal),
+    ):
+        idle.idle = True
+    assert journal.is_file()
+
+
 def test_a_failure_of_the_measurement_restores_too(tmp_path: Path) -> None:
     nvml = replay(tmp_path, "a30_three_slices.json")
     with (

@@ -24,6 +24,7 @@ from torchsplit_core.hardware import (
 )
 from torchsplit_core.hardware.nvml import profile_of
 from torchsplit_core.hardware.replay import VARIABLE, ReplayNvml
+from torchsplit_core.values import InputFault
 
 DATA = Path(__file__).parent / "data"
 LISTINGS = sorted(path.name for path in DATA.glob("*.json"))
@@ -104,6 +105,42 @@ def test_slices_are_made_and_given_back_through_the_driver(
             ("1g.24gb", 4),
         ]
     assert [(item.profile, item.start) for item in listing.gpu_instances(0)] == before
+
+
+def test_a_divided_instance_is_refused_through_the_driver(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    listing = replay(tmp_path, "a30_three_slices.json")
+    install(monkeypatch, listing).divided.add(2)
+    with open_nvml() as nvml:
+        parts = [part.whole for item in nvml.gpu_instances(0) for part in item.compute_instances]
+        assert parts == [True, True, False]
+        with (
+            pytest.raises(InputFault, match=r"2g\.12gb at 2 is divided"),
+            temporary_slices(nvml, 0, ["4g.24gb"], True, journal=tmp_path / "j"),
+        ):
+            raise AssertionError("the measurement must not start")
+
+
+def test_mig_mode_that_ends_with_the_next_reset_is_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    listing = replay(tmp_path, "a30_three_slices.json")
+    install(monkeypatch, listing).pending_off = True
+    with open_nvml() as nvml:
+        assert (nvml.gpu(0).mig_current, nvml.gpu(0).mig_pending) == (True, False)
+        with (
+            pytest.raises(InputFault, match="off after the next reset"),
+            temporary_slices(nvml, 0, ["4g.24gb"], True, journal=tmp_path / "j"),
+        ):
+            raise AssertionError("the measurement must not start")
+
+
+def test_a_gpu_lost_while_it_is_read_is_lost_and_not_without_memory(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    install(monkeypatch, replay(tmp_path, "a30_three_slices.json")).lost_memory = True
+    assert discover_host().message == "No GPU can be read. GPU 0 does not answer (GPU is lost)."
 
 
 def test_processes_of_the_gpu(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
