@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import ast
 import inspect
-import json
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -12,6 +11,7 @@ from typing import Any
 import pynvml
 import pytest
 from hardware_driver_library import install
+from hardware_listings import DATA, replay
 
 from torchsplit_core.hardware import (
     GpuState,
@@ -23,26 +23,15 @@ from torchsplit_core.hardware import (
     temporary_slices,
 )
 from torchsplit_core.hardware.nvml import profile_of
-from torchsplit_core.hardware.replay import VARIABLE, ReplayNvml
+from torchsplit_core.hardware.replay import VARIABLE
 from torchsplit_core.values import InputFault
 
-DATA = Path(__file__).parent / "data"
 LISTINGS = sorted(path.name for path in DATA.glob("*.json"))
 
 
 @pytest.fixture(autouse=True)
 def no_replay(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv(VARIABLE, raising=False)
-
-
-def replay(
-    tmp_path: Path, name: str, change: Callable[[dict[str, Any]], object] = lambda data: None
-) -> ReplayNvml:
-    data = json.loads((DATA / name).read_text(encoding="utf-8"))
-    change(data)
-    path = tmp_path / name
-    path.write_text(json.dumps(data), encoding="utf-8")
-    return ReplayNvml(path)
 
 
 def test_every_name_of_the_wrapper_is_one_of_pynvml() -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 import subprocess
 import sys
@@ -11,23 +10,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from hardware_listings import DATA, replay
 
 from torchsplit_core.hardware import NvmlFault, discover_host, gpu_type, legal_layouts, open_nvml
 from torchsplit_core.hardware.replay import VARIABLE, ReplayNvml
 from torchsplit_core.values import InputFault
 
-DATA = Path(__file__).parent / "data"
 ROOT = Path(__file__).resolve().parents[2]
-
-
-def replay(
-    tmp_path: Path, name: str, change: Callable[[dict[str, Any]], object] = lambda data: None
-) -> ReplayNvml:
-    data = json.loads((DATA / name).read_text(encoding="utf-8"))
-    change(data)
-    path = tmp_path / name
-    path.write_text(json.dumps(data), encoding="utf-8")
-    return ReplayNvml(path)
 
 
 def empty(data: dict[str, Any]) -> None:
