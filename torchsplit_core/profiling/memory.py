@@ -1,33 +1,34 @@
 """Peak memory of one instance of a model at a batch size, from its graph alone.
 
 peak = weights + max over nodes of (values alive at that node + what the node needs while it runs).
-A value lives from the node that makes it to the last node that reads it or a view of it; the caller
-keeps the inputs alive, and the outputs live to the end. Nothing is shared between values: an allocator's
-fragmentation and in-place operations are not modelled.
 
-Liveness alone gives 0.8 to 1.0 of a measured peak on transformers and 0.4 to 0.9 on convolutions; the
-transient below stands for the working copies that make the difference.
+When a value dies, as Python runs a model of modules:
+- A value lives from the node that makes it to the last node that reads it, a view of it, or the result
+  of an operation in place on it. The caller keeps the inputs alive, and the outputs live to the end.
+- What a module reads from outside itself was passed to it, and the frame of its call holds it until the
+  call returns, even where the module reads it only at its start.
+- Local names are not in a graph: a value that a variable holds past its last reader is not counted so.
+A program that is run without its modules (an exported one) may let go earlier than that.
+
+What a node needs while it runs is in `transients`. Nothing is said of an allocator's fragmentation.
+`benchmarks/memory_accuracy.py` compares with measured peaks.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
 from torchsplit_core.graph.torch_graph import TorchGraph
 from torchsplit_core.profiling.flops import NodeCost, branches, check_batch, node_costs
 from torchsplit_core.profiling.shapes import Sizes
+from torchsplit_core.profiling.transients import Layouts, is_view, transient_bytes
+from torchsplit_core.values import GraphNode
 
 CUDA_CONTEXT_BYTES = 512 * 2**20
 """Assumption: a CUDA context with PyTorch's kernels and the cuBLAS workspace takes about half a GiB of a GPU.
 
 It depends on driver and GPU and shows in nvidia-smi, not in torch.cuda.max_memory_allocated.
-"""
-
-CONVOLUTION_TRANSIENT = 1.0
-"""Assumption: a convolution works on a copy of its input in another memory layout (times its input's bytes).
-
-cuDNN and oneDNN both reorder to channels-last or blocked layouts.
 """
 
 _WEIGHT_KINDS = ("parameter", "buffer", "constant")
@@ -63,7 +64,8 @@ def _estimate(
 ) -> MemoryEstimate:
     """The inputs of the body of a cond are values of the graph around it, which counts them."""
     cost_of = {cost.id: cost for cost in costs}
-    owner = _owners(graph, cost_of)
+    layouts = Layouts(graph, sizes)
+    owner = _owners(graph, cost_of, layouts)
     last_use = _last_uses(graph, owner)
     weights = sum(sizes.bytes(node.id) for node in graph.nodes if node.kind in _WEIGHT_KINDS)
     alive = 0.0 if is_body else sum(sizes.bytes(node.id) for node in graph.input_nodes)
@@ -77,7 +79,8 @@ def _estimate(
         if node.kind == "op":
             if owner[node.id] == node.id:
                 alive += sizes.bytes(node.id)
-            transient = _transient(graph, node.id, sizes, cost_of[node.id])
+            transient = transient_bytes(graph, node, cost_of[node.id], sizes, layouts)
+            transient += _inner_peak(graph, node, sizes)
             peaks[node.id] = round(alive + transient)
             if alive + transient > best[0] + best[1]:
                 best = (alive, transient, node.id)
@@ -93,17 +96,17 @@ def _estimate(
     )
 
 
-def _owners(graph: TorchGraph, cost_of: Mapping[str, NodeCost]) -> dict[str, str]:
+def _owners(graph: TorchGraph, cost_of: Mapping[str, NodeCost], layouts: Layouts) -> dict[str, str]:
     """The value whose memory a value uses: its own id, or that of what it is a view of."""
     owner: dict[str, str] = {}
     for node in graph.nodes:
-        is_view = node.kind == "op" and cost_of[node.id].unit == "none" and bool(node.inputs)
-        owner[node.id] = owner[node.inputs[0]] if is_view else node.id
+        shared = node.kind == "op" and is_view(node, cost_of[node.id], layouts)
+        owner[node.id] = owner[node.inputs[0]] if shared else node.id
     return owner
 
 
 def _last_uses(graph: TorchGraph, owner: Mapping[str, str]) -> dict[str, int]:
-    """For every op value with memory of its own the position of its last reader; outputs never leave."""
+    """For every op value with memory of its own the position after which it is gone; outputs never leave."""
     kept = {owner[name] for node in graph.nodes if node.kind == "output" for name in node.inputs}
     last: dict[str, int] = {}
     for position, node in enumerate(graph.nodes):
@@ -112,16 +115,83 @@ def _last_uses(graph: TorchGraph, owner: Mapping[str, str]) -> dict[str, int]:
         for name in node.inputs:
             if owner[name] in last:
                 last[owner[name]] = position
+    for name, position in _returns(graph):
+        if owner[name] in last:
+            last[owner[name]] = max(last[owner[name]], position)
     return {name: position for name, position in last.items() if name not in kept}
 
 
-def _transient(graph: TorchGraph, name: str, sizes: Sizes, cost: NodeCost) -> float:
-    """Bytes that a node needs only while it runs."""
-    node = graph.by_id[name]
-    if cost.unit == "convolution":
-        return CONVOLUTION_TRANSIENT * sizes.bytes(node.inputs[0])
-    if cost.unit == "recurrent":  # the gates of all steps: four (three for a GRU) times its outputs at most
-        return 4 * sizes.bytes(name)
+@dataclass(slots=True)
+class _Call:
+    """A call of a module that has not returned: where it began and what it read from before that."""
+
+    part: str
+    start: int
+    is_call: bool
+    passed: set[str]
+
+
+def _returns(graph: TorchGraph) -> Iterator[tuple[str, int]]:
+    """For every value that is passed to a call of a module, the position of the last operation of that call.
+
+    A call is a run of operations whose modules lie in one; the outermost is left out, for inputs stay alive.
+    """
+    paths = {node.module for node in graph.nodes if node.kind == "op"}
+    containers = _containers(paths)
+    made = {node.id: position for position, node in enumerate(graph.nodes)}
+    calls: list[_Call] = []
+    last = 0
+    for position, node in enumerate(graph.nodes):
+        if node.kind != "op":
+            continue
+        parts = node.module.split(".") if node.module else []
+        shared = _shared_length(calls, parts)
+        for call in calls[shared:]:
+            yield from ((name, last) for name in call.passed)
+        del calls[shared:]
+        for depth in range(shared, len(parts)):
+            path = ".".join(parts[: depth + 1])
+            calls.append(_Call(parts[depth], position, path not in containers, set()))
+        for name in node.inputs:
+            for call in calls:
+                if call.is_call and made[name] < call.start:
+                    call.passed.add(name)
+        last = position
+    for call in calls:
+        yield from ((name, last) for name in call.passed)
+
+
+def _shared_length(calls: list[_Call], parts: list[str]) -> int:
+    """How many of the open calls a module path goes on with."""
+    length = 0
+    for call, part in zip(calls, parts, strict=False):
+        if call.part != part:
+            break
+        length += 1
+    return length
+
+
+def _containers(paths: set[str]) -> set[str]:
+    """Paths of lists of modules, which nobody calls.
+
+    A graph does not tell a ModuleList from a Sequential. Taken for a list: what has no operation of its
+    own, numbered children alone, and children that have children. (A list of single layers is called as a
+    Sequential is, or operations between its layers end the run; a Sequential of blocks is taken for a list.)
+    """
+    numbered: dict[str, bool] = {}
+    deep: set[str] = set()
+    for path in paths:
+        parts = path.split(".")
+        for depth in range(1, len(parts)):
+            prefix = ".".join(parts[:depth])
+            numbered[prefix] = numbered.get(prefix, True) and parts[depth].isdigit()
+            if depth + 1 < len(parts):
+                deep.add(prefix)
+    return {path for path, only in numbered.items() if only and path in deep and path not in paths}
+
+
+def _inner_peak(graph: TorchGraph, node: GraphNode, sizes: Sizes) -> float:
+    """The most that a body of a cond or while holds; 0 for any other node."""
     inner = 0
     for body in branches(graph, node):
         within = Sizes(body, sizes.batch_size, sizes.symbols)
