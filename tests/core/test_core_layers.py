@@ -17,6 +17,7 @@ LAYER = {
     "hardware": 1,
     "isolation": 1,
     "clients": 1,
+    "curves": 2,
     "telemetry": 1,
     "files": 2,
     "drawing": 2,

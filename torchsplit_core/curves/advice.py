@@ -1,0 +1,84 @@
+"""How uncertain each slice size of a model is, and which one further measurement helps most.
+
+A measurement narrows the intervals by an amount that does not depend on what it will say, only on where it is
+made: the posterior covariance of what is asked for given what would be measured.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+
+import numpy as np
+
+from torchsplit_core.curves.form import Array
+from torchsplit_core.curves.model import LARGEST_LOG, ModelCurves, fit_model
+from torchsplit_core.curves.prior import LEARNT, Belief
+from torchsplit_core.curves.values import Advice, Query, Sample, SizeUncertainty
+from torchsplit_core.values import InputFault
+
+
+def advice(measured: Sequence[Sample], sizes: Sequence[float], belief: Belief = LEARNT) -> Advice:
+    """Uncertainty of each size of one model, and the measurement that narrows the widest most.
+
+    Batch sizes are the measured ones; a size's are those that its memory holds if that of other slices, in
+    proportion, is anything to go by (the smallest always). Candidates are single-process rows that no
+    out-of-memory row rules out; a size without any is left out. Raises InputFault for rows of several models,
+    for a model without a row that ran, and without sizes.
+    """
+    models = sorted({sample.model for sample in measured})
+    if len(models) != 1:
+        raise InputFault("measured model", models, "advice is about one model", "Give the rows of one model.")
+    if not sizes:
+        raise InputFault("sizes", list(sizes), "advice needs a slice size to judge", "Give one or more.")
+    curves = fit_model(measured, belief)
+    grid = [query for size in sizes for query in _grid(curves, size)]
+    if not grid:
+        raise InputFault(
+            "sizes", list(sizes), "out-of-memory rows rule every batch out", "Measure a smaller batch."
+        )
+    now = curves.posterior.predict(curves.units.points(grid)).half_width
+    after = now[:, None] * _shrinkage(curves, grid)
+    return _best(curves.model, sizes, grid, now, after)
+
+
+def _grid(curves: ModelCurves, size: float) -> list[Query]:
+    """Single-process rows of a size whose batch the slice holds, as far as rows of other slices tell."""
+    memory = curves.units.point(Query(curves.model, size, 1))[1]
+    batches = sorted({sample.batch_size for sample in curves.samples})
+    held = max(
+        sample.batch_size * min(1.0, memory / curves.units.point(sample)[1]) for sample in curves.samples
+    )
+    rows = [Query(curves.model, size, batch) for batch in batches if batch <= max(held, batches[0])]
+    return [row for row in rows if not curves.rules_out(row)]
+
+
+def _shrinkage(curves: ModelCurves, grid: Sequence[Query]) -> Array:
+    """(k, k): half-width of row i once row j is measured, as a share of what it is now."""
+    covariance = curves.posterior.covariance(curves.units.points(grid))
+    noise = curves.posterior.new_noise
+    variance = np.maximum(np.diag(covariance), 0.0)
+    left = np.maximum(variance[:, None] - covariance**2 / (variance + noise), 0.0)
+    found: Array = np.sqrt((left + noise) / (variance + noise)[:, None])
+    return found
+
+
+def _best(model: str, sizes: Sequence[float], grid: Sequence[Query], now: Array, after: Array) -> Advice:
+    """The candidate that leaves the size that is widest now narrowest; of equals the one best for all sizes."""
+    rows_of = {size: [place for place, row in enumerate(grid) if row.size == size] for size in sizes}
+    sizes = [size for size in sizes if rows_of[size]]
+    mean_now = {size: float(now[rows_of[size]].mean()) for size in sizes}
+    mean_after = {size: after[rows_of[size]].mean(axis=0) for size in sizes}
+    widest = max(sizes, key=lambda size: mean_now[size])
+    everywhere = sum(mean_after.values())
+    chosen = min(range(len(grid)), key=lambda place: (mean_after[widest][place], everywhere[place]))
+    uncertainty = tuple(
+        SizeUncertainty(size, _ratio(mean_now[size]), _ratio(float(mean_after[size][chosen])))
+        for size in sizes
+    )
+    return Advice(model, grid[chosen].size, grid[chosen].batch_size, uncertainty)
+
+
+def _ratio(half_width: float) -> float:
+    """high / low of an interval of that half-width on the logarithm."""
+    return math.exp(min(2.0 * half_width, LARGEST_LOG))

@@ -1,0 +1,103 @@
+"""Throughput and latency of rows that were not measured, with 90 % intervals; rows that do not fit in.
+
+Each model is fitted once, from its own rows alone and what the library taught of models in general.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+
+from torchsplit_core.curves.model import ModelCurves, fit_model, requests_per_second
+from torchsplit_core.curves.posterior import Prediction
+from torchsplit_core.curves.prior import LEARNT, Belief
+from torchsplit_core.curves.table import check_row, log_batch_time
+from torchsplit_core.curves.values import Estimate, Outlier, Query, Sample
+from torchsplit_core.values import InputFault
+
+FAR_OFF = 3.0
+"""A row is flagged where it lies beyond this many half-widths of the interval that the other rows give it."""
+
+FAR_OFF_RATIO = 1.1
+"""... and where it is off by at least this factor: in very clean data less is nobody's concern."""
+
+LEAST_POINTS_TO_JUDGE = 4
+"""With fewer distinct points of a model, nothing tells a fault from a shape."""
+
+
+def estimate(
+    measured: Sequence[Sample], queries: Sequence[Query], belief: Belief = LEARNT
+) -> tuple[Estimate, ...]:
+    """An estimate for each query, in their order.
+
+    Raises InputFault for a query of a model that has no measured row that ran, and for rows that cannot be.
+    """
+    by_model = group_by_model(measured)
+    places: dict[str, list[int]] = {}
+    for place, query in enumerate(queries):
+        check_row(query, "query")
+        if query.model not in by_model:
+            known = ", ".join(sorted(by_model)) or "none"
+            raise InputFault(
+                "query model",
+                query.model,
+                f"a query's model is among the measured ones: {known}",
+                "Correct the name, or measure one row of it.",
+            )
+        places.setdefault(query.model, []).append(place)
+    answers: dict[int, Estimate] = {}
+    for model, at in places.items():
+        curves = fit_model(by_model[model], belief)
+        answers.update(zip(at, curves.estimates([queries[place] for place in at]), strict=True))
+    return tuple(answers[place] for place in range(len(queries)))
+
+
+def outliers(measured: Sequence[Sample], belief: Belief = LEARNT) -> tuple[Outlier, ...]:
+    """Rows far from what all other rows of their model say, by model, farthest first.
+
+    A model with fewer than LEAST_POINTS_TO_JUDGE distinct points has none.
+    """
+    found: list[Outlier] = []
+    for samples in group_by_model(measured).values():
+        if any(sample.throughput_rps > 0 for sample in samples):
+            found += _outliers_of(fit_model(samples, belief))
+    return tuple(found)
+
+
+def group_by_model(measured: Sequence[Sample]) -> dict[str, list[Sample]]:
+    """Rows by model, in the order in which models first appear."""
+    by_model: dict[str, list[Sample]] = {}
+    for sample in measured:
+        by_model.setdefault(sample.model, []).append(sample)
+    return by_model
+
+
+def _outliers_of(curves: ModelCurves) -> list[Outlier]:
+    if len(curves.points) < LEAST_POINTS_TO_JUDGE:
+        return []
+    others = curves.posterior.leave_one_out(curves.log_times)
+    place_of = {tuple(point): place for place, point in enumerate(curves.points.tolist())}
+    found = []
+    for sample in curves.samples:
+        place = place_of.get(curves.units.point(sample))
+        if place is not None:
+            flagged = _judged(curves, sample, others, place)
+            if flagged is not None:
+                found.append(flagged)
+    return sorted(found, key=lambda one: -one.deviation)
+
+
+def _judged(curves: ModelCurves, sample: Sample, others: Prediction, place: int) -> Outlier | None:
+    """The row as an outlier, or None where it is none."""
+    expected, width = float(others.median[place]), float(others.half_width[place])
+    away = log_batch_time(sample) - expected
+    if abs(away) < max(FAR_OFF * width, math.log(FAR_OFF_RATIO)):
+        return None
+    rate = requests_per_second
+    return Outlier(
+        sample,
+        rate(sample, expected),
+        rate(sample, expected + width),
+        rate(sample, expected - width),
+        abs(away) / width,
+    )

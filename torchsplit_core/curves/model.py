@@ -1,0 +1,168 @@
+"""One model's fitted curves, and what they say of a slice, a batch size and a number of processes."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from torchsplit_core.curves.fit import fit_points
+from torchsplit_core.curves.posterior import Posterior, half_width_of_noise
+from torchsplit_core.curves.prior import LEARNT, Belief
+from torchsplit_core.curves.table import Units, cells, check_row, log_batch_time
+from torchsplit_core.curves.values import Estimate, Query, Sample
+from torchsplit_core.values import InputFault
+
+LARGEST_LOG = 600.0
+"""exp of this is finite: what lies beyond is said as the largest or smallest figure."""
+
+
+@dataclass(frozen=True, slots=True)
+class Band:
+    """Time of one batch in ms and its 90 % interval along some batch sizes; arrays as tuples."""
+
+    batch_sizes: tuple[int, ...]
+    time_ms: tuple[float, ...]
+    low_ms: tuple[float, ...]
+    high_ms: tuple[float, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class FitError:
+    """Leave-one-out errors of the throughput, relative: every row predicted from all other rows."""
+
+    rows: int
+    median: float
+    p90: float
+
+
+class ModelCurves:
+    """What `fit_model` gives: immutable, made once a model, asked as often as wanted."""
+
+    def __init__(self, samples: Sequence[Sample], belief: Belief) -> None:
+        self.model = samples[0].model
+        self.samples = tuple(sample for sample in samples if sample.throughput_rps > 0)
+        self.out_of_memory = tuple(sample for sample in samples if sample.throughput_rps == 0)
+        self.units = Units(samples)
+        self.points, self.log_times, self.repeats = cells(self.samples, self.units)
+        self.posterior: Posterior = fit_points(self.points, self.log_times, self.repeats, belief)
+        self.latency_ratio = _latency_ratio(self.samples)
+        self._measured: dict[tuple[float, int, int], list[Sample]] = {}
+        for sample in self.samples:
+            self._measured.setdefault((sample.size, sample.batch_size, sample.processes), []).append(sample)
+
+    def time_ms(self, size: float, batch_size: int, processes: int = 1) -> float:
+        """Predicted time of one batch, also where it was measured."""
+        query = Query(self.model, size, batch_size, processes)
+        check_row(query, "curve")
+        return _exp(float(self.posterior.predict(self.units.points([query])).median[0]))
+
+    def band(self, size: float, batch_sizes: Sequence[int], processes: int = 1) -> Band:
+        """Predicted times along batch sizes, with the interval of a new measurement."""
+        queries = [Query(self.model, size, batch, processes) for batch in batch_sizes]
+        for query in queries:
+            check_row(query, "curve")
+        found = self.posterior.predict(self.units.points(queries))
+        return Band(
+            tuple(batch_sizes),
+            tuple(_exp(float(value)) for value in found.median),
+            tuple(_exp(float(value)) for value in found.median - found.half_width),
+            tuple(_exp(float(value)) for value in found.median + found.half_width),
+        )
+
+    def leave_one_out(self) -> FitError:
+        """How far each measured (size, batch, processes) is from what all others say of it."""
+        found = self.posterior.leave_one_out(self.log_times)
+        errors = np.abs(np.expm1(np.clip(self.log_times - found.median, -LARGEST_LOG, LARGEST_LOG)))
+        return FitError(len(errors), float(np.median(errors)), float(np.quantile(errors, 0.9)))
+
+    def rules_out(self, query: Query) -> bool:
+        """Whether an out-of-memory row says that this cannot run: no slice larger, no batch nor processes less."""
+        return any(
+            query.size <= failed.size
+            and query.batch_size >= failed.batch_size
+            and query.processes >= failed.processes
+            for failed in self.out_of_memory
+        )
+
+    def estimates(self, queries: Sequence[Query]) -> tuple[Estimate, ...]:
+        """An answer to each query, in their order; the queries are of this model and checked."""
+        if not queries:
+            return ()
+        found = self.posterior.predict(self.units.points(queries))
+        noise = half_width_of_noise(self.posterior)
+        answers = []
+        for query, median, width in zip(queries, found.median, found.half_width, strict=True):
+            rows = self._measured.get((query.size, query.batch_size, query.processes))
+            if rows:
+                answers.append(self._measured_answer(rows, noise))
+            elif self.rules_out(query):
+                note = "a measured row that ran out of memory rules it out"
+                answers.append(Estimate(0.0, None, 0.0, 0.0, "out_of_memory", note))
+            else:
+                answers.append(self._answer(query, float(median), float(width)))
+        return tuple(answers)
+
+    def _answer(self, query: Query, log_time: float, half_width: float) -> Estimate:
+        return Estimate(
+            requests_per_second(query, log_time),
+            _exp(log_time) * self.latency_ratio,
+            requests_per_second(query, log_time + half_width),
+            requests_per_second(query, log_time - half_width),
+            "estimated",
+        )
+
+    def _measured_answer(self, rows: Sequence[Sample], noise_half_width: float) -> Estimate:
+        """Its own value; rows that repeat it stand for their median. The interval is the fit's noise there."""
+        rate = float(np.median([row.throughput_rps for row in rows]))
+        latencies = [row.latency_ms for row in rows if row.latency_ms is not None]
+        if latencies:
+            latency = float(np.median(latencies))
+        else:
+            latency = _exp(float(np.median([log_batch_time(row) for row in rows]))) * self.latency_ratio
+        at = np.flatnonzero((self.points == self.units.point(rows[0])).all(axis=1))
+        trust = float(self.posterior.weights[at[0]] * self.repeats[at[0]]) if len(at) else 1.0
+        spread = math.exp(min(noise_half_width / math.sqrt(min(trust, 1.0)), LARGEST_LOG))
+        return Estimate(rate, latency, rate / spread, min(rate * spread, _exp(LARGEST_LOG)), "measured")
+
+
+def fit_model(samples: Sequence[Sample], belief: Belief = LEARNT) -> ModelCurves:
+    """Fit the rows of one model, out-of-memory rows among them; a few milliseconds for tens of rows.
+
+    Raises InputFault for rows that cannot be, and where no row of the model ran.
+    """
+    for sample in samples:
+        check_row(sample, "measured")
+    if not any(sample.throughput_rps > 0 for sample in samples):
+        name = samples[0].model if samples else ""
+        raise InputFault(
+            "measured model", name, "a model has a row that ran", "Measure one row that is not out of memory."
+        )
+    return ModelCurves(samples, belief)
+
+
+def requests_per_second(row: Sample | Query, log_time_ms: float) -> float:
+    """Throughput of a slice whose processes each take exp(log_time_ms) for the row's batch."""
+    return _exp(math.log(1000.0 * row.processes) + math.log(row.batch_size) - log_time_ms)
+
+
+def _latency_ratio(samples: Sequence[Sample]) -> float:
+    """Median of measured latency over batch time where most rows deviate to one side, otherwise 1.
+
+    A file may hold p95 latencies; scatter around the batch time is no such case.
+    """
+    logs = [
+        math.log(sample.latency_ms) - log_batch_time(sample)
+        for sample in samples
+        if sample.latency_ms is not None and sample.latency_ms > 0
+    ]
+    if not logs:
+        return 1.0
+    low, middle, high = np.quantile(logs, [0.1, 0.5, 0.9])
+    return _exp(float(middle)) if low > 0 or high < 0 else 1.0
+
+
+def _exp(value: float) -> float:
+    return math.exp(min(max(value, -LARGEST_LOG), LARGEST_LOG))

@@ -1,0 +1,158 @@
+"""What is known of one model once it is fitted: predictions, intervals, leave-one-out, likelihood.
+
+The form is linearised at its fitted parameters, so everything is normal given the two variance scales, and the
+uncertainty of the scales makes the intervals those of a Student t: its degrees of freedom are 2 / Var(log v), v
+the predicted variance (Satterthwaite's rule, with the delta method from the scales' posterior to v).
+
+Source of the formulas: Rasmussen & Williams, Gaussian Processes for Machine Learning (2006), sections 2.7 and
+5.4.2 (leave-one-out in closed form).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+from scipy.stats import t as student_t
+
+from torchsplit_core.curves.form import Array, log_time, sensitivities
+from torchsplit_core.curves.prior import Belief
+
+COVERAGE = 0.9
+"""Share of new measurements that an interval is meant to hold."""
+
+NOISE_FREEDOM = 4.0
+"""Degrees of freedom of the noise's t: now and then a measurement is off by many times the usual."""
+
+_UPPER = (1 + COVERAGE) / 2
+
+NOISE_TAIL = float((student_t.ppf(_UPPER, NOISE_FREEDOM) / student_t.ppf(_UPPER, np.inf)) ** 2)
+"""A normal with this times the noise's variance has the noise's 90 % interval."""
+
+LEAST_FREEDOM = 2.5
+"""However few the points, intervals are those of a t with at least as many degrees of freedom."""
+
+
+@dataclass(frozen=True, slots=True)
+class Prediction:
+    """Of log t at each point: the median, and the half-width of the 90 % interval of a new measurement."""
+
+    median: Array
+    half_width: Array
+
+
+@dataclass(frozen=True, eq=False, slots=True)
+class Posterior:
+    """A fitted model of n points.
+
+    `centre`: prior mean of the parameters. `scales`: logarithms of the two variance scales. `noise` (n,):
+    variance of each point's own noise, large where its weight is small. `residual` (n,): from the prior mean
+    of the linearised form. `inverse` (n, n): of the points' covariance, the form's uncertainty included.
+    `pulled` (n,): inverse · residual.
+    """
+
+    belief: Belief
+    points: Array
+    parameters: Array
+    centre: Array
+    scales: Array
+    noise: Array
+    weights: Array
+    slopes: Array
+    residual: Array
+    inverse: Array
+    pulled: Array
+
+    @property
+    def new_noise(self) -> float:
+        """Variance of a normal with the 90 % interval of one new measurement's noise."""
+        return float(np.exp(self.scales[1])) * self.belief.kernel.noise**2 * NOISE_TAIL
+
+    def process(self, left: Array, right: Array) -> Array:
+        """Prior covariance of what the form misses."""
+        found: Array = np.exp(self.scales[0]) * self.belief.kernel.covariance(left, right)
+        return found
+
+    def scale_information(self) -> tuple[Array, Array]:
+        """Gradient (2,) and information (2, 2) of the log posterior by the two log scales."""
+        process = self.process(self.points, self.points)
+        through = self.inverse @ process
+        diagonal = np.diag(self.inverse)
+        gradient = np.array(
+            [
+                self.pulled @ process @ self.pulled - np.trace(through),
+                np.sum(self.pulled**2 * self.noise) - np.sum(diagonal * self.noise),
+            ]
+        )
+        mixed = np.einsum("ij,ji,i->", through, self.inverse, self.noise)
+        information = np.array(
+            [
+                [np.sum(through * through.T), mixed],
+                [mixed, np.sum(self.inverse**2 * np.outer(self.noise, self.noise))],
+            ]
+        )
+        certainty = 1 / self.belief.kernel.log_scale_sd**2
+        return gradient / 2 - self.scales * certainty, information / 2 + np.eye(2) * certainty
+
+    def predict(self, points: Array) -> Prediction:
+        """Of a new measurement at each of the points (k, 4)."""
+        median, variance, freedom = self._moments(points)
+        return Prediction(median, np.sqrt(variance) * student_t.ppf(_UPPER, freedom))
+
+    def leave_one_out(self, log_times: Array) -> Prediction:
+        """Of each point from all others, at the parameters and scales fitted with it."""
+        variance = 1 / np.diag(self.inverse)
+        fresh = variance - self.noise + self.new_noise
+        _, _, freedom = self._moments(self.points)
+        return Prediction(log_times - self.pulled * variance, np.sqrt(fresh) * student_t.ppf(_UPPER, freedom))
+
+    def covariance(self, points: Array) -> Array:
+        """Posterior covariance (k, k) of log t without noise."""
+        slopes = sensitivities(self.parameters, points)
+        spread = np.square(self.belief.deviation)
+        across = self.process(points, self.points) + (slopes * spread) @ self.slopes.T
+        found: Array = (
+            self.process(points, points) + (slopes * spread) @ slopes.T - across @ self.inverse @ across.T
+        )
+        return found
+
+    def log_likelihood(self) -> float:
+        """Of the data, up to a constant, with the scales' prior and posterior widths (Laplace) in it."""
+        _, determinant = np.linalg.slogdet(self.inverse)
+        _, information = self.scale_information()
+        width = float(self.belief.kernel.log_scale_sd)
+        return float(
+            (determinant - self.residual @ self.pulled) / 2
+            - np.sum((self.scales / width) ** 2) / 2
+            - np.linalg.slogdet(information)[1] / 2
+            - 2 * np.log(width)
+            + NOISE_FREEDOM / 2 * np.sum(np.log(self.weights) - self.weights + 1)
+        )
+
+    def _moments(self, points: Array) -> tuple[Array, Array, Array]:
+        """Median, variance and degrees of freedom of a new measurement of log t at points (k, 4)."""
+        slopes = sensitivities(self.parameters, points)
+        spread = np.square(self.belief.deviation)
+        process = self.process(points, self.points)
+        across = process + (slopes * spread) @ self.slopes.T
+        gain = across @ self.inverse
+        median = (
+            log_time(self.parameters, points)
+            + slopes @ (self.centre - self.parameters)
+            + across @ self.pulled
+        )
+        own = float(np.exp(self.scales[0])) * self.belief.kernel.variance
+        known = own + slopes**2 @ spread - np.einsum("ij,ij->i", gain, across)
+        variance = np.maximum(known, 0.0) + self.new_noise
+        among = gain @ self.process(self.points, self.points)
+        by_process = own - 2 * np.einsum("ij,ij->i", gain, process) + np.einsum("ij,ij->i", among, gain)
+        by_noise = self.new_noise + gain**2 @ self.noise
+        shares = np.stack([by_process, by_noise], axis=1) / variance[:, None]
+        _, information = self.scale_information()
+        of_log_variance = np.einsum("ij,jk,ik->i", shares, np.linalg.inv(information), shares)
+        return median, variance, np.maximum(2 / np.maximum(of_log_variance, 1e-9), LEAST_FREEDOM)
+
+
+def half_width_of_noise(posterior: Posterior) -> float:
+    """Half-width of the 90 % interval of one measurement's noise, on log t."""
+    return float(np.sqrt(posterior.new_noise) * student_t.ppf(_UPPER, np.inf))
