@@ -57,6 +57,15 @@ BENCHMARKS = (
         "The estimator's constants and its 90 % interval come from this comparison.",
     ),
     Benchmark(
+        "Predicted against measured peak memory",
+        "benchmarks.memory_accuracy",
+        "Peaks of one run on this CPU: predicted from the graph alone, measured as bytes that torch's allocator "
+        "handed out. Goals: transformers (CLIP, BERT, LLaMA) within 10 %, convolutions (FastPitch, OCR, ResNet-50) "
+        "within 25 %. Without weights is the harder comparison. The resident set grew in the first run of the largest "
+        "batch, of what the allocator handed out in it: the rest are generated kernels, packed matrices and the like.",
+        ("--size", "small", "--models", "diamond", "--batches", "1"),
+    ),
+    Benchmark(
         "The explorer in Chromium",
         "benchmarks.explorer_speed",
         "The dashboard and, in the same run, a page with nothing but `st.graphviz_chart` of the same graph (10,000 "

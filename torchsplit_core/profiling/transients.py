@@ -12,7 +12,7 @@ operation); on a GPU the kernels differ, and these figures are an assumption tha
 - An RMS norm holds the squares of its input, then the normalised input.
 - Convolutions, norms and products of matrices first copy an input that does not lie in order.
 - Attention that no fused kernel takes (not four dimensions, or heads of unequal sizes) holds the scores
-  before and after the softmax.
+  before and after the softmax. The fused one's buffers, one for each thread, are left out: some hundred KB.
 - An LSTM (oneDNN) holds the four gates and the cell of all steps, a copy of one layer's weights, and the
   output of the layer before; other recurrent layers their gates, four times the outputs at most.
 """
