@@ -19,9 +19,12 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
-from torchsplit_core import __version__, workflow
+from torchsplit_core import __version__, telemetry, workflow
+from torchsplit_core.cli_tables import add_commands as add_table_commands
 from torchsplit_core.files import read_file, replace_file, write_file, write_text
 from torchsplit_core.graph import TorchGraph
+from torchsplit_core.profile_run import SlicesToMake, restore_slices
+from torchsplit_core.storage import Store
 from torchsplit_core.values import InputFault, Objective
 
 EXIT_OF_STATUS = {"optimal": 0, "feasible": 0, "infeasible": 3, "timeout": 4}
@@ -33,6 +36,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     try:
         with warnings.catch_warnings():
             warnings.showwarning = _show_warning
+            telemetry.configure("torchsplit")
             return int(options.run(options))
     except InputFault as fault:
         print(f"torchsplit: {fault}", file=sys.stderr)
@@ -121,7 +125,6 @@ def _draw(options: argparse.Namespace) -> int:
 
 def _profile(options: argparse.Namespace) -> int:
     from torchsplit_core.profiling.points import Settings
-    from torchsplit_core.storage import Store
 
     if options.torch_trace:
         Path(options.torch_trace).mkdir(parents=True, exist_ok=True)
@@ -135,7 +138,7 @@ def _profile(options: argparse.Namespace) -> int:
     graph, result = _with_progress(
         lambda progress: workflow.profile(
             options.source,
-            device=options.device,
+            device=options.device or ("" if options.make_slices else "auto"),
             batch_sizes=_batch_sizes(options.batch_sizes),
             gpu_types=[item.strip() for item in options.gpu_types.split(",")] if options.gpu_types else None,
             trust=options.trust,
@@ -143,6 +146,7 @@ def _profile(options: argparse.Namespace) -> int:
             store=Store(),
             since=started if options.again or settings.torch_trace else 0.0,
             at_once=options.at_once,
+            make_slices=_slices_to_make(options),
             progress=progress,
         )
     )
@@ -160,6 +164,23 @@ def _profile(options: argparse.Namespace) -> int:
         print(f"note: {result.environment['notes']}", file=sys.stderr)
     _tell_notes(graph)
     return 0
+
+
+def _slices_to_make(options: argparse.Namespace) -> SlicesToMake | None:
+    """What --make-slices asks for, on the GPU it names."""
+    if not options.make_slices:
+        return None
+    gpu, _, names = options.make_slices.rpartition("@")
+    gpu, names = (names, gpu) if gpu else ("0", names)
+    if not gpu.isascii() or not gpu.isdigit():
+        raise InputFault(
+            "--make-slices",
+            options.make_slices,
+            "it is PROFILE,PROFILE@GPU",
+            "For example 1g.10gb,7g.80gb@0.",
+        )
+    profiles = tuple(name.strip() for name in names.split(",") if name.strip())
+    return SlicesToMake(int(gpu), profiles, options.i_own_this_gpu)
 
 
 def _partition(options: argparse.Namespace) -> int:
@@ -262,6 +283,8 @@ def _deploy(options: argparse.Namespace) -> int:
 
 def _app(options: argparse.Namespace) -> int:
     root = Path(__file__).resolve().parent.parent
+    if told := restore_slices(Store()):
+        print(f"note: {told}", file=sys.stderr)
     loopback = options.address in ("127.0.0.1", "localhost", "::1")
     environment = os.environ | {
         "TORCHSPLIT_EXECUTION": "allowed" if loopback or options.allow_execution else "refused",
@@ -369,9 +392,8 @@ def _parser() -> argparse.ArgumentParser:
     made.add_argument("source")
     made.add_argument(
         "--device",
-        default="auto",
         help="auto, cpu, cuda, cuda:1, mig (one instance of every profile), mig:UUID, sm:N (a number of SMs without "
-        "MIG rights); several comma-separated (default auto)",
+        "MIG rights); several comma-separated (default auto, or none with --make-slices)",
     )
     made.add_argument(
         "--batch-sizes", default=",".join(map(str, workflow.DEFAULT_BATCH_SIZES)), metavar="1,2,4"
@@ -391,6 +413,15 @@ def _parser() -> argparse.ArgumentParser:
     made.add_argument("--at-once", action="store_true", help="measure the slices of one GPU at the same time")
     made.add_argument(
         "--again", action="store_true", help="measure anew, in place of what was measured before"
+    )
+    made.add_argument(
+        "--make-slices",
+        metavar="1g.10gb,7g.80gb@0",
+        help="make these MIG slices on that GPU one after the other, measure, restore; needs --i-own-this-gpu "
+        "(untested on hardware)",
+    )
+    made.add_argument(
+        "--i-own-this-gpu", action="store_true", help="consent to changing its MIG slices meanwhile"
     )
     made.add_argument("--torch-trace", metavar="DIR", help="write a torch.profiler trace of every batch size")
     trust(made)
@@ -446,6 +477,8 @@ def _parser() -> argparse.ArgumentParser:
     made.add_argument(
         "--format", action="append", metavar="mig-parted|nvidia-smi|kubernetes", help="default: all"
     )
+
+    add_table_commands(command)
 
     made = command("app", _app, "start the dashboard")
     made.add_argument("--address", default="127.0.0.1")

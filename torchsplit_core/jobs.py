@@ -22,6 +22,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
+from torchsplit_core import telemetry
 from torchsplit_core.storage import JobRecord, Store, Workspace
 from torchsplit_core.values import InputFault, Progress
 
@@ -224,12 +225,10 @@ def _run(root: str, workspace_id: str, job: str) -> int:
     end: dict[str, Any]
     try:
         function: JobFunction = getattr(importlib.import_module(module), name)
-        end = {
-            "state": "done",
-            "share": 1.0,
-            "message": "done",
-            "result": function(workspace, record.parameters, progress),
-        }
+        telemetry.configure("torchsplit job", store.root / "telemetry")
+        with telemetry.span(telemetry.schema.JOB, job=job):
+            result = function(workspace, record.parameters, progress)
+        end = {"state": "done", "share": 1.0, "message": "done", "result": result}
     except InputFault as fault:
         end = {"state": "failed", "fault": str(fault)}
     except MemoryError:

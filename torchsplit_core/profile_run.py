@@ -19,9 +19,18 @@ from pathlib import Path
 from threading import Lock
 from typing import TYPE_CHECKING, Any, Literal
 
-from torchsplit_core.hardware import catalogue, choose_devices
+from torchsplit_core.hardware import (
+    NvmlFault,
+    catalogue,
+    choose_devices,
+    gpu_state,
+    open_nvml,
+    restore_from_journal,
+    temporary_slices,
+)
 from torchsplit_core.profiling.points import KeptPoint, Settings
-from torchsplit_core.values import Device, InputFault, Profile, Progress, ignore_progress
+from torchsplit_core.telemetry import schema, span
+from torchsplit_core.values import Device, InputFault, InternalFault, Profile, Progress, ignore_progress
 
 if TYPE_CHECKING:
     from torchsplit_core.graph.torch_graph import TorchGraph
@@ -46,6 +55,7 @@ def profile(
     store: Store | None = None,
     since: float = 0.0,
     at_once: bool = False,
+    make_slices: SlicesToMake | None = None,
     hear_graph: Callable[[TorchGraph], object] = lambda graph: None,
     progress: Progress = ignore_progress,
 ) -> tuple[TorchGraph, Profile]:
@@ -53,7 +63,8 @@ def profile(
 
     `device` is the text of `choose_devices`; `gpu_types` are those to estimate, the whole catalogue by default.
     With a `store` points are kept and those kept since `since` (Unix seconds) are taken over. `at_once` measures
-    slices of one GPU together.
+    slices of one GPU together. With `make_slices` its slices are measured too: each is made, measured and the
+    GPU's former layout restored.
     A `.pt2` that is not trusted is never executed: everything is estimated. Raises InputFault.
     """
     from torchsplit_core.profiling.estimate import estimate_rows
@@ -72,7 +83,13 @@ def profile(
         assert graph is not None
         return graph, _not_executed(source, graph, estimate_rows(graph, types, grid))
     run = _Run(source, trust, settings or Settings(), tuple(batch_sizes), store, since, hear_graph, progress)
-    found = run.measure(choose_devices(device), graph, at_once)
+    if store is not None:
+        restore_slices(store)
+    found: tuple[Found, ...] = ()
+    if device or make_slices is None:
+        found = run.measure(choose_devices(device), graph, at_once)
+    if make_slices is not None:
+        found += run.measure_made(make_slices, found[0].graph if found else graph)
     graph = found[0].graph
     merged = merge(source, found, estimate_rows(graph, types, grid))
     return graph, fill_slices(merged)
@@ -132,6 +149,23 @@ class _Run:
         with ThreadPoolExecutor(len(groups)) as pool:
             return tuple(found for group in pool.map(work, groups) for found in group)
 
+    def measure_made(self, wanted: SlicesToMake, graph: TorchGraph | None) -> tuple[Found, ...]:
+        """One slice after the other: made, measured, the GPU's former layout restored. Untested on hardware."""
+        if self.store is None:
+            raise InternalFault("slices are made only where a store holds the journal of the change")
+        self.shares = dict.fromkeys(wanted.profiles, 0.0)
+        found: list[Found] = []
+        for name in wanted.profiles:
+            with (
+                open_nvml() as nvml,
+                temporary_slices(
+                    nvml, wanted.gpu_index, (name,), wanted.consent, journal=journal_of(self.store)
+                ) as (device,),
+            ):
+                found.append(self._one(device, found[0].graph if found else graph, 1))
+            self.shares |= {name: 1.0}
+        return tuple(found)
+
     def _one(self, device: Device, graph: TorchGraph | None, beside: int) -> Found:
         from torchsplit_core.profiling.measurement import measure
 
@@ -153,6 +187,16 @@ class _Run:
                 points = PointStore(self.store, place, self.since)
                 known = points.known(graph.architecture_hash if graph else None)
                 keep = points.keep
+            before = state_of(device)
+            stack.enter_context(
+                span(
+                    schema.PROFILE,
+                    model=self.source,
+                    device=device.name,
+                    slice=device.profile,
+                    basis=device.basis,
+                )
+            )
             found = measure(
                 self.source,
                 graph,
@@ -165,9 +209,53 @@ class _Run:
                 hear_graph=self.hear_graph,
                 progress=advance,
             )
+            after = state_of(device)
         advance(1.0, "done")
-        environment = {**found.environment, "slices_measured_at_once": beside}
+        state = {"state_before": before, "state_after": after} if before or after else {}
+        environment = {**found.environment, "slices_measured_at_once": beside, **state}
         return replace(found, environment=environment)
+
+
+def state_of(device: Device) -> str:
+    """Clock, temperature and throttling of a device's GPU in words; empty where it tells none."""
+    if device.kind == "cpu":
+        return ""
+    try:
+        with open_nvml() as nvml:
+            state = gpu_state(nvml, device.physical)
+    except NvmlFault:
+        return ""
+    return state.words() if state else ""
+
+
+@dataclass(frozen=True, slots=True)
+class SlicesToMake:
+    """MIG slices to make on a GPU for a measurement, one after the other; `consent` is the user's own word."""
+
+    gpu_index: int
+    profiles: tuple[str, ...]
+    consent: bool
+
+
+def journal_of(store: Store) -> Path:
+    """Where a change of MIG slices that is under way is written down."""
+    return store.root / "mig-journal.json"
+
+
+def restore_slices(store: Store) -> str | None:
+    """Undo a change of MIG slices that a kill cut off; what was done in a sentence, None for nothing."""
+    if not journal_of(store).exists():
+        return None
+    try:
+        with open_nvml() as nvml:
+            return restore_from_journal(nvml, journal_of(store))
+    except NvmlFault as fault:
+        raise InputFault(
+            "MIG slices",
+            fault.words,
+            "the driver answers, so that a measurement that was cut off can be undone",
+            f"{journal_of(store)} says what stood before.",
+        ) from fault
 
 
 def _keep_nothing(point: KeptPoint) -> None:
@@ -222,6 +310,7 @@ def _profile_into(workspace: Workspace, parameters: dict[str, Any], progress: Pr
             store=workspace.store,
             since=float(parameters.get("again_since", 0.0)),
             at_once=bool(parameters.get("at_once", False)),
+            make_slices=slices_of(parameters),
             hear_graph=lambda graph: workspace.put("graph", name, graph),
             progress=progress,
         )
@@ -297,6 +386,16 @@ def settings_of(parameters: Mapping[str, Any]) -> Settings:
         point_budget_s=float(parameters.get("point_budget_s", 2.0)),
         point_limit_s=None if limit is None else float(limit),
         cuda_graphs=bool(parameters.get("cuda_graphs", False)),
+    )
+
+
+def slices_of(parameters: Mapping[str, Any]) -> SlicesToMake | None:
+    """The slices a job is to make: `make_slices` as {"gpu_index", "profiles", "consent"}; None for none."""
+    wanted = parameters.get("make_slices")
+    if not wanted:
+        return None
+    return SlicesToMake(
+        int(wanted["gpu_index"]), tuple(map(str, wanted["profiles"])), wanted.get("consent") is True
     )
 
 

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from torchsplit_core.profile_run import DEFAULT_BATCH_SIZES, local_source, profile, profile_job
+from torchsplit_core.telemetry import schema, span
 from torchsplit_core.values import (
     FleetEntry,
     PartitionOutcome,
@@ -59,7 +60,10 @@ def trace(source: str, *, trust: bool = False, progress: Progress = ignore_progr
     """Export a model in a limited child process. Raises InputFault where that fails."""
     from torchsplit_core.tracing import trace as trace_source
 
-    return trace_source(source, trust=trust, progress=progress)
+    with span(schema.TRACE, model=source) as told:
+        graph = trace_source(source, trust=trust, progress=progress)
+        told.set(nodes=len(graph.nodes), architecture_hash=graph.architecture_hash)
+    return graph
 
 
 def drawing(
@@ -93,15 +97,17 @@ def partition(
 
     if graph is None:
         graph = trace(source, trust=trust, progress=lambda share, text: progress(0.3 * share, text))
-    outcome = solve_partitioning_problem(
-        graph,
-        profile,
-        stages=stages,
-        top_k=top_k,
-        link_gb_per_s=link_gb_per_s,
-        time_limit_s=time_limit_s,
-        progress=progress,
-    )
+    with span(schema.PARTITION, model=source, stages=stages, nodes=len(graph.nodes)) as told:
+        outcome = solve_partitioning_problem(
+            graph,
+            profile,
+            stages=stages,
+            top_k=top_k,
+            link_gb_per_s=link_gb_per_s,
+            time_limit_s=time_limit_s,
+            progress=progress,
+        )
+        told.set(candidates=len(outcome.candidates), status=outcome.status, gap=outcome.gap)
     return replace(outcome, source=source)
 
 
@@ -112,11 +118,16 @@ def plan(request: PlanRequest, *, explain: bool = False, progress: Progress = ig
     """
     from torchsplit_core.planning import plan as solve
 
+    whole = 0.7 if explain else 1.0
+    with span(
+        schema.PLAN, models=len(request.models), gpus=sum(entry.count for entry in request.gpus)
+    ) as told:
+        outcome = solve(request, progress=lambda share, text: progress(whole * share, text))
+        told.set(status=outcome.status, gap=outcome.objective.gap)
     if not explain:
-        return solve(request, progress=progress)
+        return outcome
     from torchsplit_core.planning.insight import explain_plan
 
-    outcome = solve(request, progress=lambda share, text: progress(0.7 * share, text))
     found = explain_plan(request, outcome, progress=lambda share, text: progress(0.7 + 0.3 * share, text))
     return replace(outcome, explanation=found)
 

@@ -21,6 +21,7 @@ LAYER = {
     "telemetry": 1,
     "files": 2,
     "drawing": 2,
+    "tables": 2,
     "tracing": 3,
     "profiling": 3,
     "partitioning": 3,
@@ -36,14 +37,18 @@ LAYER = {
     "profile_run": 7,
     "workflow": 7,
     "cli": 8,
+    "cli_tables": 8,
     "__main__": 9,
     "app": 9,
     "pages": 10,
 }
 SAME_LAYER_ALLOWED = {
     ("archive", "storage"),
+    ("cli", "cli_tables"),
     ("clients", "isolation"),
     ("measurements", "storage"),
+    ("tables", "curves"),
+    ("tables", "files"),
     ("workflow", "profile_run"),
 }
 ONLY_IN = {

@@ -199,7 +199,7 @@ def test_one_model_that_fails_leaves_the_others(workspace: Workspace) -> None:
     workspace.put_bytes("upload", "bad.py", b"raise ValueError('no')")
     parameters = {
         "sources": ["bad.py:Client", "slow.py:Client"],
-        "uploads": {name: {"upload": name.partition(":")[0], "trust": True} for name in ("bad.py:Client", "slow.py:Client")},
+        "uploads": {f"{name}:Client": {"upload": name, "trust": True} for name in ("bad.py", "slow.py")},
         "device": "cpu", "batch_sizes": [1], "point_budget_s": 0.02,
     }  # fmt: skip
     heard: list[str] = []

@@ -229,10 +229,14 @@ def _scaled(row: ProfileRow, stage: str, share: float, memory_share: float) -> P
 
 
 def _rows(profile: Profile, stage: str, types: set[str]) -> list[ProfileRow]:
-    """Rows of a stage on the fleet's slices, one a key: measured before emulated before estimated."""
+    """Rows of a stage on the fleet's slices, one a key: measured before emulated before estimated.
+
+    A number of SMs that is no slice of the catalogue (`sm:20`) is nothing to plan with.
+    """
+    slices = {(name, known.name) for name in types for known in gpu_type(name).profiles}
     best: dict[tuple[str, str | None, int, int], ProfileRow] = {}
     for row in profile.rows:
-        if row.stage != stage or row.gpu_type not in types or row.profile is None or row.throughput_rps <= 0:
+        if row.stage != stage or (row.gpu_type, row.profile) not in slices or row.throughput_rps <= 0:
             continue
         key = _key(row)
         if key not in best or _PREFERENCE[row.basis] < _PREFERENCE[best[key].basis]:

@@ -19,6 +19,7 @@ import importlib
 import platform
 import time
 from collections.abc import Callable, Iterator, Mapping
+from contextlib import AbstractContextManager
 from dataclasses import asdict
 from functools import partial
 from pathlib import Path
@@ -32,6 +33,7 @@ from torchsplit_core.profiling.accelerator import Place, open_place
 from torchsplit_core.profiling.annotators import RuntimeAnnotator, to_device
 from torchsplit_core.profiling.statistics import summarise
 from torchsplit_core.profiling.timing import SEED, all_finite, time_runs
+from torchsplit_core.telemetry import ActiveSpan, adopt, schema, span
 from torchsplit_core.values import InputFault, Progress, SplitClient
 
 PATIENCE = 15.0
@@ -66,7 +68,7 @@ def measure_in_child(arguments: dict[str, Any], progress: Progress) -> Iterator[
         identity = graph["architecture_hash"]
         yield {"graph": graph}
     known = arguments["known"].get(identity, {})
-    with open_place(arguments["device"]) as place:
+    with adopt(arguments["telemetry"]), open_place(arguments["device"]) as place:
         with foreign_code("moving the model to the device"):
             model = model.to(place.torch_device)
         yield {"environment": _environment(place, arguments)}
@@ -119,7 +121,9 @@ class _Session:
                 yield _failure("batch", batch, ruled_out[0], f"Not tried: {ruled_out[1]}.")
                 continue
             yield {"begin": ["batch", batch]}
-            part = self._guarded("batch", batch, partial(self._batch, batch))
+            with self._span(schema.PROFILE_POINT, batch) as told:
+                part = self._guarded("batch", batch, partial(self._batch, batch))
+                told.set(**_attributes(part))
             if "batch" in part:
                 self.ran.append((batch, part["batch"]["latency"]["p50"]["value"]))
             elif part["failure"]["reason"] == "out_of_memory":
@@ -159,7 +163,20 @@ class _Session:
             return
         for batch in sorted(wanted):
             yield {"begin": ["nodes", batch]}
-            yield self._guarded("nodes", batch, partial(self._nodes, annotator[0], batch))
+            with self._span(schema.PROFILE_NODES, batch) as told:
+                part = self._guarded("nodes", batch, partial(self._nodes, annotator[0], batch))
+                told.set(**_attributes(part))
+            yield part
+
+    def _span(self, name: str, batch: int) -> AbstractContextManager[ActiveSpan]:
+        device = self.arguments["device"]
+        return span(
+            name,
+            model=self.arguments["source"],
+            device=device["name"],
+            slice=device["profile"],
+            batch_size=batch,
+        )
 
     def _guarded(self, kind: str, batch: int, work: Callable[[], Part]) -> Part:
         """What the work gives, or the failure of this point."""
@@ -244,6 +261,18 @@ class _Session:
                 "measured_at": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()),
             }
         }
+
+
+def _attributes(part: Part) -> dict[str, Any]:
+    """What a point's span says of how it ended."""
+    if "failure" in part:
+        reason = part["failure"]["reason"]
+        return {"outcome": {"out_of_memory": "out of memory"}.get(reason, "failed")}
+    if "nodes" in part:
+        return {"outcome": "ok", "nodes": len(part["nodes"]["items"]), "runs": len(part["nodes"]["runs_ms"])}
+    batch = part["batch"]
+    figures = {f"{name}_ms": batch["latency"][name]["value"] for name in ("p50", "p95", "p99")}
+    return {"outcome": "ok", "runs": batch["latency"]["runs"], **figures}
 
 
 def _failure(kind: str, batch: int, reason: str, message: str) -> Part:

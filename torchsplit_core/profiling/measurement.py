@@ -17,6 +17,7 @@ from torchsplit_core.graph.torch_graph import TorchGraph
 from torchsplit_core.isolation import ChildFault, Limits, run_limited
 from torchsplit_core.profiling.points import Heard, KeptPoint, Settings
 from torchsplit_core.profiling.rows import Found, shape_findings
+from torchsplit_core.telemetry import carrier
 from torchsplit_core.values import Device, InputFault, Progress, ignore_progress
 
 LARGEST_MEASURED_BATCH = 4096
@@ -200,6 +201,7 @@ def _arguments(
         "architecture_hash": _identity(heard),
         "traced_batch": heard.graph.traced_batch if heard.graph else TRACED_BATCH,
         "known": table,
+        "telemetry": carrier(),
     }
 
 

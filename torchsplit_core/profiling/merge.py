@@ -17,11 +17,13 @@ def merge(source: str, found: Sequence[Found], estimated: Sequence[ProfileRow]) 
     """The measurements of one model first, then the estimates of what was not measured.
 
     `found` has one entry a device, at least one. Rows of one key from several devices (two slices of one
-    profile) become the slower one, its interval spanning both.
+    profile) become the slower one, its interval spanning both; what was emulated gives way to what was measured.
     """
     graph = found[0].graph
-    new = [row for one in found for row in one.rows]
-    rows = {key: slower_of([row for row in new if _key(row) == key]) for key in dict.fromkeys(map(_key, new))}
+    by_key: dict[Key, list[ProfileRow]] = {}
+    for row in (row for one in found for row in one.rows):
+        by_key.setdefault(_key(row), []).append(row)
+    rows = {key: slower_of(_of_best_basis(several)) for key, several in by_key.items()}
     nodes = next((one.nodes for one in sorted(found, key=_on_processor) if one.nodes), ())
     notes = [note if len(found) == 1 else f"{_device_of(one)}: {note}" for one in found for note in one.notes]
     shared = {
@@ -49,7 +51,11 @@ def join(older: Profile, newer: Profile) -> Profile:
     """The newer profile, with the measured points that only the older one has of the same architecture."""
     if older.architecture_hash != newer.architecture_hash:
         return newer
-    measured = {_key(row): row for one in (older, newer) for row in one.rows if row.basis != "estimated"}
+    measured: dict[Key, ProfileRow] = {}
+    for row in (row for one in (older, newer) for row in one.rows if row.basis != "estimated"):
+        known = measured.get(_key(row))
+        if known is None or known.basis == "emulated" or row.basis == "measured":
+            measured[_key(row)] = row
     failures = {_key(item): item for one in (older, newer) for item in one.failures}
     environment = dict(newer.environment)
     devices = {**older.environment.get("devices", {}), **environment.get("devices", {})}
@@ -67,6 +73,11 @@ def join(older: Profile, newer: Profile) -> Profile:
         nodes=nodes,
         failures=_still_true(failures.values(), measured),
     )
+
+
+def _of_best_basis(rows: Sequence[ProfileRow]) -> list[ProfileRow]:
+    """The measured ones, or all where none was."""
+    return [row for row in rows if row.basis == "measured"] or list(rows)
 
 
 def _with_estimates(
