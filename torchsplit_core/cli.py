@@ -21,6 +21,7 @@ from typing import Any
 
 from torchsplit_core import __version__, telemetry, workflow
 from torchsplit_core.cli_tables import add_commands as add_table_commands
+from torchsplit_core.cli_tables import add_commands as add_table_commands
 from torchsplit_core.files import read_file, replace_file, write_file, write_text
 from torchsplit_core.graph import TorchGraph
 from torchsplit_core.profile_run import SlicesToMake, restore_slices
@@ -477,6 +478,8 @@ def _parser() -> argparse.ArgumentParser:
     made.add_argument(
         "--format", action="append", metavar="mig-parted|nvidia-smi|kubernetes", help="default: all"
     )
+
+    add_table_commands(command)
 
     add_table_commands(command)
 

@@ -1,0 +1,223 @@
+"""The commands on tables: estimate, import, export.
+
+The tables' room loads when a command of it runs, not with every other command.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import re
+import sys
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+from torchsplit_core.files import read_file, replace_file, write_text
+from torchsplit_core.values import InputFault, Profile
+
+Command = Callable[[str, Callable[[argparse.Namespace], int], str], argparse.ArgumentParser]
+
+SHOWN_OUTLIERS = 5
+"""Measured rows far off that are printed one by one."""
+
+
+def add_commands(command: Command) -> None:
+    """Add estimate, import and export to the command line through its `command(name, run, text)`."""
+    made = command(
+        "estimate", _estimate, "predict rows of a table from measured rows, with 90-percent intervals"
+    )
+    made.add_argument("measured", metavar="MEASURED.csv", help="rows with throughput_rps and latency_ms")
+    made.add_argument("query", metavar="QUERY.csv", help="rows without them")
+    made.add_argument("-o", "--output", metavar="FILE", help="write here (default: standard output)")
+    made.add_argument("--json", action="store_true", help="print the rows as JSON to standard output")
+    made.add_argument("--skip-bad", action="store_true", help="leave out measured rows that cannot be read")
+
+    made = command(
+        "import", _import, "make profiles of a CSV table, Triton Model Analyzer or perf_analyzer -f"
+    )
+    made.add_argument("files", nargs="+", metavar="FILE")
+    made.add_argument("-o", "--output", metavar="FILE|DIR", help="a folder where there are several models")
+    made.add_argument("--json", action="store_true", help="print the outcome to standard output")
+    made.add_argument("--gpu-type", default="A100-80GB", help="where the file names none (default A100-80GB)")
+    made.add_argument("--slice", metavar="3g.40gb", help="where the file names none (default: the whole GPU)")
+    made.add_argument(
+        "--map", action="append", default=[], metavar="OURS=THEIRS", help="batch_size=bs: their column is bs"
+    )
+    made.add_argument("--model", metavar="NAME", help="where the file names none")
+    made.add_argument("--batch-size", type=int, metavar="N", help="where the file names none")
+    made.add_argument(
+        "--instances", type=int, default=1, metavar="N", help="of the model on the server (perf_analyzer)"
+    )
+    made.add_argument("--skip-bad", action="store_true", help="leave out rows that cannot be read")
+
+    made = command("export", _export, "write the rows of profiles as one CSV table")
+    made.add_argument(
+        "profiles",
+        nargs="+",
+        metavar="PROFILE",
+        help="FILE.json; library or library:NAME for the measured A100 rows",
+    )
+    made.add_argument("-o", "--output", metavar="FILE", help="write here (default: standard output)")
+
+
+def _estimate(options: argparse.Namespace) -> int:
+    # The matrices are small: threads of the algebra library only wait for each other on a busy host.
+    os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
+    os.environ.setdefault("OMP_NUM_THREADS", "1")
+    from torchsplit_core.tables.estimates import estimate_table
+
+    table = estimate_table(
+        _read(options.measured),
+        _read(options.query),
+        measured_origin=options.measured,
+        query_origin=options.query,
+        skip_bad=options.skip_bad,
+    )
+    if options.output:
+        replace_file(Path(options.output), table.csv_text())
+    if options.json:
+        sys.stdout.write(table.json_text())
+    elif not options.output:
+        sys.stdout.write(table.csv_text())
+    _tell(table.notes)
+    print(table.summary, file=sys.stderr)
+    for far in table.outliers[:SHOWN_OUTLIERS]:
+        row = far.sample
+        print(
+            f"far off: {row.model}, {row.size:g} slices, batch {row.batch_size}, {row.processes} processes: "
+            f"{row.throughput_rps:.4g} requests/s, the other rows say {far.low_rps:.4g} to {far.high_rps:.4g}",
+            file=sys.stderr,
+        )
+    return 0
+
+
+def _import(options: argparse.Namespace) -> int:
+    from torchsplit_core.tables import merge_profiles, read_any
+
+    found: list[Profile] = []
+    for path in options.files:
+        imported = read_any(
+            _read(path),
+            mapping=_mapping(options.map),
+            gpu_type=options.gpu_type,
+            slice_name=options.slice,
+            model=options.model,
+            batch_size=options.batch_size,
+            instances=options.instances,
+            origin=path,
+            skip_bad=options.skip_bad,
+        )
+        _tell(imported.notes, path)
+        found += imported.profiles
+    profiles = merge_profiles(found)
+    if len(profiles) == 1:
+        _hand_over_one(profiles[0], options)
+    else:
+        _hand_over_several(profiles, options)
+    rows, failures = (sum(len(part) for part in parts) for parts in _parts(profiles))
+    print(f"{len(profiles)} models, {rows} rows, {failures} failures", file=sys.stderr)
+    return 0
+
+
+def _parts(profiles: Sequence[Profile]) -> tuple[list[Sequence[object]], list[Sequence[object]]]:
+    return [profile.rows for profile in profiles], [profile.failures for profile in profiles]
+
+
+def _hand_over_one(profile: Profile, options: argparse.Namespace) -> None:
+    if options.output:
+        path = Path(options.output)
+        replace_file(path / file_name(profile) if path.is_dir() else path, write_text(profile))
+    if options.json or not options.output:
+        sys.stdout.write(write_text(profile))
+
+
+def _hand_over_several(profiles: Sequence[Profile], options: argparse.Namespace) -> None:
+    """A file a model into the folder; with --json one list of profiles."""
+    if options.output:
+        folder = Path(options.output)
+        if folder.suffix == ".json" or folder.is_file():
+            raise InputFault(
+                "-o",
+                options.output,
+                f"{len(profiles)} models make a file each, so the output is a folder",
+                "Write for example -o profiles/.",
+            )
+        names: list[str] = []
+        for profile in profiles:
+            names.append(file_name(profile, names))
+            replace_file(folder / names[-1], write_text(profile))
+            print(folder / names[-1], file=sys.stderr)
+    elif not options.json:
+        raise InputFault(
+            "-o", "nothing", f"{len(profiles)} models make a file each", "Give a folder: -o profiles/."
+        )
+    if options.json:
+        documents = [json.loads(write_text(profile)) for profile in profiles]
+        sys.stdout.write(json.dumps(documents, indent=1, ensure_ascii=False) + "\n")
+
+
+def file_name(profile: Profile, taken: Sequence[str] = ()) -> str:
+    """A file name for the profile that every file system takes and that is not taken yet."""
+    stem = (
+        re.sub(r"[^A-Za-z0-9._-]+", "_", profile.source.removeprefix("import:"))[:80].strip("._-") or "model"
+    )
+    used = {name.lower() for name in taken}
+    number, name = 1, f"{stem}.profile.json"
+    while name.lower() in used:
+        number += 1
+        name = f"{stem}-{number}.profile.json"
+    return name
+
+
+def _export(options: argparse.Namespace) -> int:
+    from torchsplit_core.profiling.library import library_profile, library_profiles
+    from torchsplit_core.tables import write_profile_csv
+
+    profiles: list[Profile] = []
+    for item in options.profiles:
+        if item == "library":
+            profiles += library_profiles()
+        elif item.startswith("library:"):
+            profiles.append(library_profile(item.removeprefix("library:")))
+        else:
+            profiles.append(read_file(item, expected="torchsplit.profile")[1])
+    text = write_profile_csv(profiles)
+    if options.output:
+        replace_file(Path(options.output), text)
+    else:
+        sys.stdout.write(text)
+    rows, failures = (sum(len(part) for part in parts) for parts in _parts(profiles))
+    print(f"{len(profiles)} profiles, {rows} rows, {failures} failures", file=sys.stderr)
+    return 0
+
+
+def _read(path: str) -> str:
+    """A table's text. Raises InputFault for a file that cannot be read, is too large or is no text."""
+    from torchsplit_core.tables import LARGEST_TABLE_BYTES, decode
+
+    try:
+        with Path(path).open("rb") as stream:
+            data = stream.read(LARGEST_TABLE_BYTES + 1)
+    except (OSError, ValueError) as error:
+        reason = error.strerror if isinstance(error, OSError) else str(error)
+        raise InputFault(
+            path, reason or "unreadable", "the input file can be read", "Check the path."
+        ) from error
+    return decode(data, path)
+
+
+def _mapping(entries: Sequence[str]) -> dict[str, str]:
+    """`batch_size=bs` entries; their column may contain anything, also = and commas."""
+    mapping = {}
+    for entry in entries:
+        ours, separator, theirs = entry.partition("=")
+        if not separator or not ours.strip():
+            raise InputFault("--map", entry, "an entry is OURS=THEIRS", "Write for example batch_size=bs.")
+        mapping[ours.strip()] = theirs.strip()
+    return mapping
+
+
+def _tell(notes: Sequence[str], origin: str = "") -> None:
+    for note in notes:
+        print(f"note: {origin + ': ' if origin else ''}{note}", file=sys.stderr)

@@ -1,0 +1,37 @@
+"""Profiles as tables: CSV of anybody's measurements, Triton's CSV files, and back; estimates of rows asked for.
+
+Text goes in and values come out: nothing here opens a network connection, runs code or needs torch.
+Whatever is wrong with a table is one InputFault that lists every bad row with its line.
+`torchsplit_core.tables.estimates` stands by itself: the curves that it needs take a second to load.
+"""
+
+from torchsplit_core.tables.cells import BadCell
+from torchsplit_core.tables.columns import COLUMNS, Column, guess_mapping
+from torchsplit_core.tables.imported import Imported
+from torchsplit_core.tables.merge import merge_profiles
+from torchsplit_core.tables.profile_csv import read_profile_csv
+from torchsplit_core.tables.read_any import Kind, detect, read_any
+from torchsplit_core.tables.sheet import LARGEST_TABLE_BYTES, LARGEST_TABLE_ROWS, Sheet, decode, read_sheet
+from torchsplit_core.tables.triton import read_model_analyzer, read_perf_analyzer
+from torchsplit_core.tables.write_csv import write_profile_csv
+
+__all__ = [
+    "COLUMNS",
+    "LARGEST_TABLE_BYTES",
+    "LARGEST_TABLE_ROWS",
+    "BadCell",
+    "Column",
+    "Imported",
+    "Kind",
+    "Sheet",
+    "decode",
+    "detect",
+    "guess_mapping",
+    "merge_profiles",
+    "read_any",
+    "read_model_analyzer",
+    "read_perf_analyzer",
+    "read_profile_csv",
+    "read_sheet",
+    "write_profile_csv",
+]

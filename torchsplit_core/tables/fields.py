@@ -1,0 +1,101 @@
+"""The cells of one record by the name of their column, and the one place where a bad cell refuses its record."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import TypeVar
+
+from torchsplit_core.tables import cells
+from torchsplit_core.tables.cells import BadCell, CellFault
+from torchsplit_core.tables.sheet import Record, Sheet
+
+Value = TypeVar("Value")
+
+
+@dataclass(frozen=True, slots=True)
+class Layout:
+    """Where the columns of a table are: column → place, and what to read where the table has none or is empty."""
+
+    at: Mapping[str, int]
+    named: Mapping[str, str]
+    defaults: Mapping[str, str]
+    width: int
+    decimal_comma: bool
+
+
+def layout_of(
+    sheet: Sheet, mapping: Mapping[str, str] | None = None, defaults: Mapping[str, str] | None = None
+) -> Layout:
+    """The layout by `mapping` (our column → the file's), or without one by the file's own names."""
+    named = dict(mapping) if mapping is not None else {name: name for name in sheet.header}
+    at = {ours: sheet.header.index(theirs) for ours, theirs in named.items()}
+    return Layout(at, named, dict(defaults or {}), len(sheet.header), sheet.decimal_comma)
+
+
+@dataclass(frozen=True, slots=True)
+class Fields:
+    """One record's cells. The readers raise CellFault with the column they were asked for."""
+
+    record: Record
+    layout: Layout
+
+    def text(self, column: str) -> str:
+        place = self.layout.at.get(column)
+        cell = self.record.cells[place] if place is not None and place < len(self.record.cells) else ""
+        return cell or self.layout.defaults.get(column, "")
+
+    def has(self, column: str) -> bool:
+        return not cells.is_missing(self.text(column))
+
+    def read(self, column: str, reader: Callable[[str], Value]) -> Value:
+        """The cell through a reader of `cells`."""
+        try:
+            return reader(self.text(column))
+        except CellFault as fault:
+            fault.column = fault.column or column
+            raise
+
+    def name(self, column: str) -> str:
+        return self.read(column, cells.name)
+
+    def count(self, column: str, largest: int) -> int:
+        comma = self.layout.decimal_comma
+        return self.read(column, lambda text: cells.count(text, decimal_comma=comma, largest=largest))
+
+    def positive(self, column: str) -> float:
+        return self.read(column, lambda text: cells.positive(text, decimal_comma=self.layout.decimal_comma))
+
+    def not_negative(self, column: str) -> float:
+        return self.read(
+            column, lambda text: cells.not_negative(text, decimal_comma=self.layout.decimal_comma)
+        )
+
+    def optional(self, column: str) -> float | None:
+        """A number of 0 or more, None where the cell is empty."""
+        return self.not_negative(column) if self.has(column) else None
+
+    def word(self, column: str, known: tuple[str, ...], default: str) -> str:
+        """One of the known words, in lower case."""
+        text = self.text(column).lower() if self.has(column) else default
+        if text not in known:
+            raise CellFault(f"it is one of {', '.join(known)}", "Correct the cell.", column)
+        return text
+
+
+def read_record(record: Record, layout: Layout, read: Callable[[Fields], Value]) -> Value | BadCell:
+    """What `read` makes of the record, or the first cell that forbids it."""
+    if any(record.cells[layout.width :]):
+        return BadCell(
+            record.line,
+            "the row",
+            ", ".join(record.cells),
+            f"a row has at most the {layout.width} cells of the header",
+            "Quote a cell that contains the delimiter, and write decimals with a point.",
+        )
+    fields = Fields(record, layout)
+    try:
+        return read(fields)
+    except CellFault as fault:
+        name = layout.named.get(fault.column, fault.column)
+        return BadCell(record.line, name, fields.text(fault.column), fault.rule, fault.remedy)

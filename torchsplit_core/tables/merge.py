@@ -1,0 +1,62 @@
+"""Profiles of one model from several files as one: every batch size of a load generator is a file of its own."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import TypeVar
+
+from torchsplit_core.values import InputFault, Profile, ProfileFailure, ProfileRow
+
+Entry = TypeVar("Entry", bound=ProfileRow | ProfileFailure)
+
+
+def merge_profiles(profiles: Sequence[Profile]) -> tuple[Profile, ...]:
+    """One profile a source, in the order in which the sources first stand; a single one is left as it is.
+
+    Rows and failures are joined, those that repeat each other kept once. Raises InputFault where two profiles of
+    one source have other figures for one point, or another architecture.
+    """
+    by_source: dict[str, list[Profile]] = {}
+    for profile in profiles:
+        by_source.setdefault(profile.source, []).append(profile)
+    return tuple(_merged(found) for found in by_source.values())
+
+
+def _merged(profiles: Sequence[Profile]) -> Profile:
+    first = profiles[0]
+    if len(profiles) == 1:
+        return first
+    hashes = dict.fromkeys(profile.architecture_hash for profile in profiles if profile.architecture_hash)
+    if len(hashes) > 1:
+        raise InputFault(
+            first.source,
+            f"{len(hashes)} architectures",
+            "profiles of one source are of one architecture",
+            "Import them into files of their own.",
+        )
+    origins = dict.fromkeys(str(profile.environment.get("origin", profile.source)) for profile in profiles)
+    return replace(
+        first,
+        architecture_hash=next(iter(hashes), ""),
+        environment={**first.environment, "origin": ", ".join(origins)},
+        rows=_joined(first.source, [row for profile in profiles for row in profile.rows]),
+        nodes=next((profile.nodes for profile in profiles if profile.nodes), ()),
+        failures=_joined(first.source, [item for profile in profiles for item in profile.failures]),
+    )
+
+
+def _joined(source: str, entries: Sequence[Entry]) -> tuple[Entry, ...]:
+    kept: dict[tuple[object, ...], Entry] = {}
+    for entry in entries:
+        basis = entry.basis if isinstance(entry, ProfileRow) else ""
+        point = (entry.stage, entry.gpu_type, entry.profile, entry.batch_size, entry.processes)
+        known = kept.setdefault((*point, basis, entry.device), entry)
+        if known != entry:
+            raise InputFault(
+                source,
+                f"{entry.profile or 'whole GPU'}, batch {entry.batch_size}, {entry.processes} processes",
+                "files of one model have the same figures for one point, or none",
+                "Remove one of the two measurements.",
+            )
+    return tuple(kept.values())

@@ -1,0 +1,130 @@
+"""Anybody's table of measurements as profiles: `model, compute_slices, batch_size, …, throughput_rps, latency_ms`.
+
+The columns are those of the measured library (`COLUMNS`); other spellings are guessed and said, or mapped.
+A throughput of 0 is out of memory and becomes a failure. Rows that cannot be read are refused together.
+"""
+
+from __future__ import annotations
+
+import statistics
+from collections.abc import Mapping, Sequence
+
+from torchsplit_core.tables.cells import BadCell
+from torchsplit_core.tables.columns import resolve_mapping
+from torchsplit_core.tables.fields import layout_of, read_record
+from torchsplit_core.tables.imported import Imported, gather, settle_bad_rows
+from torchsplit_core.tables.rows import ReadRow, latency_of, read_row
+from torchsplit_core.tables.sheet import read_sheet
+from torchsplit_core.tables.slices import known_gpu
+from torchsplit_core.values import InputFault, ProfileRow
+
+ODD_LATENCY_RATIO = 20.0
+"""A median latency this far from batch · processes / throughput is in another unit, not a percentile of it."""
+
+
+def read_profile_csv(
+    text: str,
+    *,
+    mapping: Mapping[str, str] | None = None,
+    gpu_type: str = "A100-80GB",
+    origin: str = "the file",
+    skip_bad: bool = False,
+    model: str | None = None,
+    slice_name: str | None = None,
+    batch_size: int | None = None,
+) -> Imported:
+    """Profiles of a delimited text, one a model, sources `import:MODEL`.
+
+    `mapping`: our column → the file's. `gpu_type` (a catalogue name, or CPU), `model`, `slice_name` and
+    `batch_size` stand in where the file has no such column. A missing latency is 1000 · batch · processes /
+    throughput in ms. With `skip_bad` the bad rows are left out and named in the notes.
+    Raises InputFault for what is no table, an unknown GPU type or mapping, and bad rows (all in one).
+    """
+    if not known_gpu(gpu_type):
+        raise InputFault(
+            f"{origin}: GPU type",
+            gpu_type,
+            "it is a GPU of the catalogue, or CPU",
+            "Write for example A100-80GB.",
+        )
+    sheet = read_sheet(text, origin)
+    defaults = {"gpu_type": gpu_type}
+    if model is not None:
+        defaults["model"] = model
+    if slice_name is not None:
+        defaults["profile"] = slice_name
+    if batch_size is not None:
+        defaults["batch_size"] = str(batch_size)
+    chosen, notes = resolve_mapping(sheet.header, mapping, tuple(defaults), origin)
+    if slice_name is not None and ("profile" in chosen or "compute_slices" in chosen):
+        # A row that leaves its slice empty ran on the whole GPU: a default would move it.
+        del defaults["profile"]
+        notes += (f"the slice {slice_name} is not used: the file names its slices",)
+    if not sheet.records:
+        raise InputFault(origin, "a header only", "a table has rows", "Add the measurements.")
+    layout = layout_of(sheet, chosen, defaults)
+    good: list[ReadRow] = []
+    bad: list[BadCell] = []
+    first: dict[tuple[object, ...], ReadRow] = {}
+    same = 0
+    for record in sheet.records:
+        read = read_record(record, layout, read_row)
+        if isinstance(read, BadCell):
+            bad.append(read)
+            continue
+        known = first.setdefault(read.key, read)
+        if known is read:
+            good.append(read)
+        elif known.entry == read.entry:
+            same += 1
+        else:
+            bad.append(_contradiction(read, known.line))
+    left_out = settle_bad_rows(bad, len(good), origin, skip_bad=skip_bad)
+    notes += _notes(good, same)
+    profiles = gather([(row.model, row.entry) for row in good], origin)
+    return Imported(profiles, notes + left_out, tuple(bad))
+
+
+def _contradiction(row: ReadRow, line: int) -> BadCell:
+    entry = row.entry
+    return BadCell(
+        row.line,
+        "the row",
+        f"{row.model}, {entry.profile or 'whole GPU'}, batch {entry.batch_size}, {entry.processes} processes",
+        f"a point stands in a table once, and line {line} has it with other figures",
+        "Keep one of them, or their median.",
+    )
+
+
+def _notes(rows: Sequence[ReadRow], same: int) -> tuple[str, ...]:
+    notes = []
+    derived = sum(row.derived for row in rows)
+    if derived:
+        notes.append(
+            f"{derived} of {len(rows)} rows have no latency: it is taken as 1000 · batch · processes / throughput, "
+            "a mean and no 95th percentile"
+        )
+    chose = dict.fromkeys(row.chose for row in rows if row.chose)
+    if chose:
+        notes.append(
+            f"slices given as a number were read as the one with the least memory: {'; '.join(chose)}"
+        )
+    failed = sum(not isinstance(row.entry, ProfileRow) for row in rows)
+    if failed:
+        notes.append(f"{failed} rows have throughput 0 and are kept as failures, not as rows of zeros")
+    if same:
+        notes.append(f"{same} rows repeat an earlier one and were left out")
+    unknown = dict.fromkeys(row.entry.gpu_type for row in rows if not known_gpu(row.entry.gpu_type))
+    if unknown:
+        notes.append(f"not in the catalogue, so no plan can use it: {', '.join(unknown)}")
+    ratios = [
+        row.entry.latency_ms / latency_of(row.entry.batch_size, row.entry.processes, row.entry.throughput_rps)
+        for row in rows
+        if isinstance(row.entry, ProfileRow) and not row.derived
+    ]
+    if ratios and not 1 / ODD_LATENCY_RATIO < statistics.median(ratios) < ODD_LATENCY_RATIO:
+        notes.append(
+            f"latencies are about {statistics.median(ratios):.3g} times batch · processes / throughput: "
+            "check that they are in ms, and throughputs in requests/s"
+        )
+    return tuple(notes)

@@ -1,0 +1,150 @@
+"""One record of a profile table: its cells to a row, or to a failure where the throughput is 0."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import cast, get_args
+
+from torchsplit_core.tables import cells
+from torchsplit_core.tables.cells import CellFault
+from torchsplit_core.tables.fields import Fields
+from torchsplit_core.tables.slices import choose_slice
+from torchsplit_core.values import (
+    FailureReason,
+    LatencyPercentiles,
+    MemoryParts,
+    Percentile,
+    ProfileFailure,
+    ProfileRow,
+)
+from torchsplit_core.values.profile import Basis
+
+LARGEST_BATCH = 1_000_000
+LARGEST_PROCESSES = 10_000
+"""Beyond these a cell is a slip: a throughput in the wrong column, two figures without their delimiter."""
+
+BASES = ("measured", "emulated", "estimated")
+
+
+@dataclass(frozen=True, slots=True)
+class ReadRow:
+    """A record as the contract has it, with what the file's notes must say of it.
+
+    `chose` names the slice taken for an ambiguous number; `derived` says that the latency is from the throughput.
+    """
+
+    line: int
+    model: str
+    entry: ProfileRow | ProfileFailure
+    chose: str = ""
+    derived: bool = False
+
+    @property
+    def key(self) -> tuple[object, ...]:
+        """What may stand in a table only once."""
+        entry = self.entry
+        basis = entry.basis if isinstance(entry, ProfileRow) else "measured"
+        return (
+            *(self.model, entry.stage, entry.gpu_type, entry.profile, entry.batch_size, entry.processes),
+            *(basis, entry.device),
+        )
+
+
+def read_row(fields: Fields) -> ReadRow:
+    """The record as a row or a failure. Raises CellFault at the first cell that forbids it."""
+    model = fields.name("model")
+    stage = fields.name("stage") if fields.has("stage") else "whole"
+    gpu_type = fields.name("gpu_type")
+    chosen = choose_slice(gpu_type, fields.text("profile"), fields.text("compute_slices"))
+    if chosen is None and "compute_slices" in fields.layout.at and "profile" not in fields.layout.at:
+        raise CellFault("the cell is empty", "Give the slice.", "compute_slices")
+    profile = chosen.name if chosen else None
+    chose = f"{chosen.name}, not {' or '.join(chosen.others)}" if chosen and chosen.others else ""
+    batch_size = fields.count("batch_size", LARGEST_BATCH)
+    processes = fields.count("processes", LARGEST_PROCESSES) if fields.has("processes") else 1
+    device = fields.name("device") if fields.has("device") else None
+    throughput = fields.not_negative("throughput_rps")
+    if throughput == 0:
+        failure = ProfileFailure(
+            stage=stage,
+            gpu_type=gpu_type,
+            profile=profile,
+            batch_size=batch_size,
+            processes=processes,
+            reason=_reason(fields),
+            message=cells.unguarded(fields.text("failure_message")) or "throughput 0 in the table",
+            device=device,
+        )
+        return ReadRow(fields.record.line, model, failure, chose)
+    derived = not fields.has("latency_ms")
+    low, high = _interval(fields, throughput)
+    row = ProfileRow(
+        stage=stage,
+        gpu_type=gpu_type,
+        profile=profile,
+        batch_size=batch_size,
+        processes=processes,
+        throughput_rps=throughput,
+        latency_ms=latency_of(batch_size, processes, throughput)
+        if derived
+        else fields.positive("latency_ms"),
+        low_rps=low,
+        high_rps=high,
+        memory_gib=fields.optional("memory_gib"),
+        basis=cast(Basis, fields.word("basis", BASES, "measured")),
+        device=device,
+        percentiles_ms=_percentiles(fields),
+        memory_parts_gib=_memory_parts(fields),
+    )
+    return ReadRow(fields.record.line, model, row, chose, derived)
+
+
+def latency_of(batch_size: int, processes: int, throughput_rps: float) -> float:
+    """Time of one batch in ms of a slice on which `processes` batches run at once."""
+    return 1000 * batch_size * processes / throughput_rps
+
+
+def _interval(fields: Fields, throughput: float) -> tuple[float | None, float | None]:
+    low, high = fields.optional("low_rps"), fields.optional("high_rps")
+    for column, wrong in (
+        ("low_rps", low is not None and low > throughput),
+        ("high_rps", high is not None and high < throughput),
+    ):
+        if wrong:
+            raise CellFault(
+                "low_rps ≤ throughput_rps ≤ high_rps", "Correct the interval, or leave it out.", column
+            )
+    return low, high
+
+
+def _reason(fields: Fields) -> FailureReason:
+    known = cast(tuple[str, ...], get_args(FailureReason))
+    return cast(FailureReason, fields.word("failure_reason", known, "out_of_memory"))
+
+
+def _percentiles(fields: Fields) -> LatencyPercentiles | None:
+    if not fields.has("timed_runs"):
+        return None
+    runs = fields.count("timed_runs", int(cells.LARGEST_VALUE))
+    p50, p95, p99 = (
+        Percentile(
+            fields.not_negative(f"{name}_ms"),
+            fields.optional(f"{name}_low_ms"),
+            fields.optional(f"{name}_high_ms"),
+        )
+        for name in ("p50", "p95", "p99")
+    )
+    return LatencyPercentiles(runs, p50, p95, p99)
+
+
+def _memory_parts(fields: Fields) -> MemoryParts | None:
+    if not fields.has("memory_parts_basis"):
+        return None
+    basis = fields.word("memory_parts_basis", ("measured", "estimated"), "")
+    weights, activations, transient, context = (
+        fields.not_negative(f"memory_{part}_gib")
+        for part in ("weights", "activations", "transient", "context")
+    )
+    return MemoryParts(
+        weights, activations, transient, context, "measured" if basis == "measured" else "estimated"
+    )

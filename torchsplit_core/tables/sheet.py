@@ -1,0 +1,132 @@
+"""Text to rows of cells: delimiter, quoting, byte order mark, blank lines, limits. Knows no column.
+
+A record keeps the line on which it begins, because that is how a person finds it again.
+"""
+
+from __future__ import annotations
+
+import codecs
+import csv
+import io
+from dataclasses import dataclass
+
+from torchsplit_core.values import InputFault
+
+LARGEST_TABLE_BYTES = 64 * 2**20
+"""A larger table is refused before it is read."""
+
+LARGEST_TABLE_ROWS = 200_000
+"""More rows are refused: a profile of so many is not read by people or planners."""
+
+DELIMITERS = ("\t", ";", ",")
+"""In the order in which a tie is decided: a comma may also stand inside a number or a name."""
+
+_SMALLER = "Split it by model; each part becomes a profile of its own."
+_EXPORT = "Export the sheet as CSV (UTF-8), columns separated by commas, semicolons or tabs."
+
+
+@dataclass(frozen=True, slots=True)
+class Record:
+    """One row: the line on which it begins (from 1) and its cells, stripped of surrounding blanks."""
+
+    line: int
+    cells: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Sheet:
+    """A header and its records. `decimal_comma` says whether 1,5 is a number here."""
+
+    header: tuple[str, ...]
+    records: tuple[Record, ...]
+    delimiter: str
+
+    @property
+    def decimal_comma(self) -> bool:
+        return self.delimiter != ","
+
+
+def decode(data: bytes, origin: str = "the file") -> str:
+    """A table's bytes as text: UTF-8, with or without a mark, or UTF-16 with one (a spreadsheet's Unicode text).
+
+    Raises InputFault for more than 64 MiB and for bytes that are not such text.
+    """
+    if len(data) > LARGEST_TABLE_BYTES:
+        raise InputFault(origin, f"{len(data)} bytes", "a table has at most 64 MiB", _SMALLER)
+    encoding = "utf-16" if data.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)) else "utf-8-sig"
+    try:
+        return data.decode(encoding)
+    except UnicodeDecodeError as error:
+        raise InputFault(
+            origin, f"byte {error.start} is no {encoding}", "a table is text in UTF-8", _EXPORT
+        ) from error
+
+
+def read_sheet(text: str, origin: str = "the file") -> Sheet:
+    """The header and records of a delimited text.
+
+    Raises InputFault where it is empty, binary, JSON, too large, badly quoted or without a second column.
+    """
+    text = _checked(text, origin).removeprefix("\ufeff")
+    delimiter, skip = _delimiter(text)
+    header: tuple[str, ...] | None = None
+    records: list[Record] = []
+    reader = csv.reader(io.StringIO(text, newline=""), delimiter=delimiter, strict=True)
+    begins = 1
+    try:
+        for cells in reader:
+            line, begins = begins, reader.line_num + 1
+            if line <= skip or not any(cell.strip() for cell in cells):
+                continue
+            stripped = tuple(cell.strip() for cell in cells)
+            if header is None:
+                header = stripped
+                continue
+            if len(records) == LARGEST_TABLE_ROWS:
+                raise InputFault(
+                    origin, f"line {line}", f"a table has at most {LARGEST_TABLE_ROWS:,} rows", _SMALLER
+                )
+            records.append(Record(line, stripped))
+    except csv.Error as error:
+        raise InputFault(
+            f"{origin}, line {begins}",
+            text[:40],
+            f"a table is delimited text with closed quotes ({error})",
+            "Close the quote, or double the quotes inside a quoted cell.",
+        ) from error
+    if header is None or len(header) < 2:
+        raise InputFault(origin, text[:40], "a table has a header with several columns", _EXPORT)
+    return Sheet(header, tuple(records), delimiter)
+
+
+def _checked(text: str, origin: str) -> str:
+    """Raises InputFault for what cannot be a table at all."""
+    try:
+        size = len(text.encode("utf-8"))
+    except UnicodeEncodeError as error:
+        raise InputFault(origin, text[:40], "a table is valid Unicode text", _EXPORT) from error
+    if size > LARGEST_TABLE_BYTES:
+        raise InputFault(origin, f"{size} bytes", "a table has at most 64 MiB", _SMALLER)
+    if "\0" in text:
+        raise InputFault(origin, "binary data", "a table is text", _EXPORT)
+    start = text.lstrip("\ufeff \t\r\n")[:1]
+    if not start:
+        raise InputFault(origin, "nothing", "a table has a header and rows", _EXPORT)
+    if start in "{[":
+        raise InputFault(
+            origin, text[:40], "a table is delimited text, and this looks like JSON", "Pass a CSV file."
+        )
+    return text
+
+
+def _delimiter(text: str) -> tuple[str, int]:
+    """The delimiter, and how many lines at the top only name it (a spreadsheet writes `sep=;`)."""
+    first = next(line for line in text.splitlines() if line.strip())
+    if first.strip().lower().startswith("sep=") and len(first.strip()) == 5:
+        named = first.strip()[4]
+        if named in DELIMITERS:
+            return named, text.splitlines().index(first) + 1
+    if first.strip().lower() == "sep=":
+        return "\t", text.splitlines().index(first) + 1
+    outside = "".join(first.split('"')[::2])
+    return max(DELIMITERS, key=outside.count), 0

@@ -1,0 +1,92 @@
+"""From what people write for a slice (3, 3g, 3g.40gb, MIG 3g.40gb) to the catalogue's profile."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+
+from torchsplit_core.hardware import catalogue, peak_names
+from torchsplit_core.tables.cells import CellFault, is_missing
+from torchsplit_core.values import GpuType
+
+_COUNT = re.compile(r"([1-9][0-9]?)(?:\.0*)?g?")
+_LEADING = re.compile(r"(?:mig[ _-]*)?([0-9]+(?:\.[0-9]+)?)(?:g(?:\..*)?)?", re.IGNORECASE)
+
+
+@dataclass(frozen=True, slots=True)
+class Chosen:
+    """A profile's name, and the others that the cell could have meant."""
+
+    name: str
+    others: tuple[str, ...] = ()
+
+
+def known_gpu(name: str) -> bool:
+    """Whether the catalogue or the table of peaks has it, or it is the processor."""
+    return name == "CPU" or name in catalogue() or name in peak_names()
+
+
+def choose_slice(gpu_type: str, profile: str, compute_slices: str) -> Chosen | None:
+    """The slice that two cells name; None, the whole GPU without MIG, where both are empty.
+
+    Several profiles have the same compute slices (1g.10gb and 1g.20gb): a bare number takes the least memory.
+    Raises CellFault for a slice that the GPU does not have, and for cells that contradict each other.
+    """
+    by_profile = _one(gpu_type, profile, "profile")
+    by_count = _one(gpu_type, compute_slices, "compute_slices")
+    if by_profile is None or by_count is None:
+        return by_profile or by_count
+    gpu = catalogue()[gpu_type]
+    if gpu.profile(by_profile.name).compute_slices != gpu.profile(by_count.name).compute_slices:
+        raise CellFault(
+            f"the slice {profile} has not {compute_slices} compute slices",
+            "Correct one of the two.",
+            "compute_slices",
+        )
+    return by_profile
+
+
+def _one(gpu_type: str, text: str, column: str) -> Chosen | None:
+    if is_missing(text) or text.lower() in ("whole", "full"):
+        return None
+    gpu = catalogue().get(gpu_type)
+    if gpu is None:
+        raise CellFault(
+            f"slices are known of {', '.join(catalogue())}, not of {gpu_type}",
+            "Name the GPU type, or leave the slice empty for a whole GPU.",
+            column,
+        )
+    wanted = re.sub(r"^mig[ _-]*", "", text.lower())
+    exact = next((item.name for item in gpu.profiles if item.name.lower() == wanted), None)
+    if exact is not None:
+        return Chosen(exact)
+    counted = _COUNT.fullmatch(wanted)
+    names = _of_count(gpu, int(counted[1])) if counted else ()
+    if not names:
+        known = ", ".join(item.name for item in gpu.profiles if "+" not in item.name)
+        raise CellFault(
+            f"it is a slice of {gpu_type}",
+            f"Known are {known}, or their compute slices as a number.",
+            column,
+        )
+    return Chosen(names[0], names[1:])
+
+
+def _of_count(gpu: GpuType, compute_slices: int) -> tuple[str, ...]:
+    """Plain profiles of that many compute slices, least memory first. Memory is told by its slots, which are known."""
+    found = [
+        item
+        for item in gpu.profiles
+        if item.compute_slices == compute_slices and "+" not in item.name and "-" not in item.name
+    ]
+    return tuple(item.name for item in sorted(found, key=lambda item: item.memory_slices))
+
+
+def compute_share(text: str) -> float:
+    """How large a slice is, from 3, 3g or 3g.40gb. Raises CellFault where no number leads."""
+    found = _LEADING.fullmatch(text)
+    if not found or not 0 < float(found[1]) <= 1024:
+        raise CellFault(
+            "a slice is a number of compute slices (1, 2, 3, 4, 7) or a MIG profile", "Correct the cell."
+        )
+    return float(found[1])

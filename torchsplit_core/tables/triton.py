@@ -1,0 +1,201 @@
+"""Triton's two result tables as profiles: Model Analyzer's metrics-model-inference.csv and perf_analyzer -f.
+
+Sources of the formats: triton-inference-server/model_analyzer, docs/metrics.md, model_analyzer/result/
+result_table_manager.py (the headers) and its golden CSV files; triton-inference-server/client,
+src/c++/perf_analyzer/report_writer.cc (the headers, latencies in µs) and docs/perf_analyzer.md.
+`triton_runs` says which of the runs is taken.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Mapping, Sequence
+
+from torchsplit_core.tables.cells import BadCell, CellFault
+from torchsplit_core.tables.fields import Fields, layout_of, read_record
+from torchsplit_core.tables.imported import Imported, gather, settle_bad_rows
+from torchsplit_core.tables.rows import LARGEST_BATCH, LARGEST_PROCESSES
+from torchsplit_core.tables.sheet import Sheet, read_sheet
+from torchsplit_core.tables.triton_runs import Run, choose_runs, notes_on, row_of, slice_of
+from torchsplit_core.values import InputFault
+
+LATENCIES = ("p95", "p99", "p90", "avg")
+"""In the order in which one stands for the contract's 95th percentile."""
+
+MEGABYTE_IN_GIB = 1e6 / 2**30
+"""Model Analyzer divides perf_analyzer's bytes by 1,000,000 (its record/types and perf_analyzer.py)."""
+
+_INSTANCES = re.compile(r"([0-9]{1,5}) ?[/:] ?(GPU|CPU)", re.IGNORECASE)
+
+
+def is_model_analyzer(header: Sequence[str]) -> bool:
+    """Whether the header is of Model Analyzer's inference table."""
+    return {"Model", "Batch", "Throughput (infer/sec)"} <= set(header)
+
+
+def is_perf_analyzer(header: Sequence[str]) -> bool:
+    """Whether the header is of perf_analyzer -f."""
+    return "Inferences/Second" in header and bool({"Concurrency", "Request Rate"} & set(header))
+
+
+def read_model_analyzer(
+    text: str,
+    *,
+    gpu_type: str = "A100-80GB",
+    slice_name: str | None = None,
+    origin: str = "the file",
+    skip_bad: bool = False,
+) -> Imported:
+    """Profiles of Model Analyzer's metrics-model-inference.csv, one a model.
+
+    The file does not say on which GPU or slice it was measured: `gpu_type` and `slice_name` (None: the whole GPU)
+    do. Processes are the instances of the Instance Group. Raises InputFault for another file, runs at a fixed
+    request rate, an unknown GPU or slice, and bad rows (all in one).
+    """
+    sheet = _sheet(text, origin, "Model Analyzer's metrics-model-inference.csv", is_model_analyzer)
+    latency = _latency_column(sheet.header, "{} Latency (ms)")
+    grouped = "Instance Group" in sheet.header
+
+    def read(fields: Fields) -> Run:
+        if "," in fields.text("Model") and "," in fields.text("Batch"):
+            raise CellFault(
+                "a profile is of one model, and these were measured together",
+                "Analyze each model on its own.",
+                "Model",
+            )
+        megabytes = fields.optional("GPU Memory Usage (MB)")
+        return Run(
+            model=fields.name("Model"),
+            batch_size=fields.count("Batch", LARGEST_BATCH),
+            instances=fields.read("Instance Group", _instances) if grouped else 1,
+            concurrency=fields.count("Concurrency", LARGEST_PROCESSES),
+            throughput_rps=fields.positive("Throughput (infer/sec)"),
+            latency_ms=fields.positive(latency) if latency else None,
+            memory_gib=None if megabytes is None else megabytes * MEGABYTE_IN_GIB,
+        )
+
+    imported = _import(sheet, read, latency, {}, gpu_type, slice_name, origin, skip_bad=skip_bad)
+    if grouped:
+        return imported
+    notes = ("the file has no Instance Group: every model is read as one instance", *imported.notes)
+    return Imported(imported.profiles, notes, imported.refused)
+
+
+def read_perf_analyzer(
+    text: str,
+    *,
+    model: str | None,
+    batch_size: int | None,
+    instances: int = 1,
+    gpu_type: str = "A100-80GB",
+    slice_name: str | None = None,
+    origin: str = "the file",
+    skip_bad: bool = False,
+) -> Imported:
+    """The profile of one perf_analyzer -f table; its latencies are in microseconds.
+
+    The file names neither `model`, `batch_size` (-b), the `instances` of the model on the server, nor the GPU.
+    Raises InputFault where model or batch size are not given, for another file, runs at a fixed request rate, an
+    unknown GPU or slice, and bad rows (all in one).
+    """
+    sheet = _sheet(text, origin, "a table of perf_analyzer -f", is_perf_analyzer)
+    for what, value, remedy in (
+        ("model", model, "Give the model's name (--model NAME)."),
+        ("batch size", batch_size, "Give what perf_analyzer had as -b (--batch-size N; its default is 1)."),
+    ):
+        if value is None:
+            raise InputFault(f"{origin}: {what}", "not given", f"perf_analyzer writes no {what}", remedy)
+    latency = _latency_column(sheet.header, "{} latency")
+
+    def read(fields: Fields) -> Run:
+        return Run(
+            model=fields.name("model"),
+            batch_size=fields.count("batch size", LARGEST_BATCH),
+            instances=fields.count("instances", LARGEST_PROCESSES),
+            concurrency=fields.count("Concurrency", LARGEST_PROCESSES),
+            throughput_rps=fields.positive("Inferences/Second"),
+            latency_ms=fields.positive(latency) / 1000 if latency else None,
+            memory_gib=_memory_of_one_gpu(fields.text("Max GPU Memory Usage")),
+        )
+
+    given = {"model": str(model), "batch size": str(batch_size), "instances": str(instances)}
+    return _import(sheet, read, latency, given, gpu_type, slice_name, origin, skip_bad=skip_bad)
+
+
+def _sheet(text: str, origin: str, what: str, fits: Callable[[Sequence[str]], bool]) -> Sheet:
+    sheet = read_sheet(text, origin)
+    header = sheet.header
+    if not fits(header):
+        gpu = "GPU UUID" in header or "GPU Memory Usage (MB)" in header
+        raise InputFault(
+            f"{origin}: header",
+            ", ".join(header)[:100],
+            f"it is {what}",
+            "This looks like metrics-model-gpu.csv; pass metrics-model-inference.csv beside it."
+            if gpu
+            else "Check the file.",
+        )
+    if "Concurrency" not in header:
+        raise InputFault(
+            f"{origin}: header",
+            "Request Rate",
+            "throughput and service time are read of runs at a concurrency; at a fixed request rate a server "
+            "serves what it is sent, not what it can",
+            "Measure with --concurrency-range, from the number of instances on.",
+        )
+    if not sheet.records:
+        raise InputFault(origin, "a header only", "a table has rows", "Add the measurements.")
+    return sheet
+
+
+def _latency_column(header: Sequence[str], form: str) -> str | None:
+    """The column that stands for p95, None where the file has no latency."""
+    by_name = {item.lower(): item for item in header}
+    wanted = (by_name.get(form.format(percentile).lower()) for percentile in LATENCIES)
+    return next((column for column in wanted if column is not None), None)
+
+
+def _import(
+    sheet: Sheet,
+    read: Callable[[Fields], Run],
+    latency_column: str | None,
+    given: Mapping[str, str],
+    gpu_type: str,
+    slice_name: str | None,
+    origin: str,
+    *,
+    skip_bad: bool,
+) -> Imported:
+    profile = slice_of(gpu_type, slice_name, origin)
+    layout = layout_of(sheet, defaults=given)
+    runs: list[Run] = []
+    bad: list[BadCell] = []
+    for record in sheet.records:
+        found = read_record(record, layout, read)
+        if isinstance(found, BadCell):
+            bad.append(found)
+        else:
+            runs.append(found)
+    left_out = settle_bad_rows(bad, len(runs), origin, skip_bad=skip_bad)
+    chosen = choose_runs(runs)
+    profiles = gather([(run.model, row_of(run, gpu_type, profile)) for run in chosen], origin)
+    return Imported(profiles, notes_on(runs, chosen, latency_column) + left_out, tuple(bad))
+
+
+def _instances(text: str) -> int:
+    """`1:GPU`, `2/GPU` (older releases) or `2:GPU + 1:CPU` → instances on GPUs."""
+    found = [(int(number), kind.upper()) for number, kind in _INSTANCES.findall(text)]
+    if not found:
+        raise CellFault("an instance group is COUNT:GPU or COUNT/GPU", "Correct the cell.")
+    if any(number for number, kind in found if kind == "CPU"):
+        raise CellFault("the instances ran on GPUs alone", "Measure without instances on the processor.")
+    total = sum(number for number, _ in found)
+    if not 1 <= total <= LARGEST_PROCESSES:
+        raise CellFault(f"there are 1 to {LARGEST_PROCESSES:,} instances", "Correct the cell.")
+    return total
+
+
+def _memory_of_one_gpu(text: str) -> float | None:
+    """`GPU-8557…:872415232;` (bytes) → GiB; None where several GPUs, or none, are named."""
+    found = re.findall(r":([0-9]{1,15});", text)
+    return int(found[0]) / 2**30 if len(found) == 1 else None

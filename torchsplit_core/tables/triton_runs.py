@@ -1,0 +1,109 @@
+"""Runs of a load generator against a server: which of them tells a batch's service time, and as what row.
+
+A generator keeps a number of requests under way (the concurrency) and reports requests/s and the latency that
+it saw. That latency is a batch's service time only where no request waits for an instance and none stands
+idle: where the concurrency is the number of instances. That run is taken of each (model, batch, instances);
+without it the next higher concurrency, without that the highest lower one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from torchsplit_core.tables.cells import CellFault
+from torchsplit_core.tables.rows import latency_of
+from torchsplit_core.tables.slices import choose_slice, known_gpu
+from torchsplit_core.values import InputFault, ProfileRow
+
+
+@dataclass(frozen=True, slots=True)
+class Run:
+    """One measurement of a model at one concurrency; no latency, or no memory, where the file has none."""
+
+    model: str
+    batch_size: int
+    instances: int
+    concurrency: int
+    throughput_rps: float
+    latency_ms: float | None
+    memory_gib: float | None
+
+
+def slice_of(gpu_type: str, slice_name: str | None, origin: str) -> str | None:
+    """The profile that a caller names for a whole file. Raises InputFault for an unknown GPU or slice."""
+    try:
+        if not known_gpu(gpu_type):
+            raise CellFault(
+                "it is a GPU of the catalogue, or CPU", "Write for example A100-80GB.", "GPU type"
+            )
+        chosen = choose_slice(gpu_type, slice_name or "", "")
+    except CellFault as fault:
+        value = gpu_type if fault.column == "GPU type" else slice_name
+        raise InputFault(f"{origin}: {fault.column}", value, fault.rule, fault.remedy) from fault
+    return chosen.name if chosen else None
+
+
+def choose_runs(runs: Sequence[Run]) -> tuple[Run, ...]:
+    """Of each (model, batch, instances) the run that tells most of the service time; of equals the fastest."""
+    groups: dict[tuple[str, int, int], list[Run]] = {}
+    for run in runs:
+        groups.setdefault((run.model, run.batch_size, run.instances), []).append(run)
+
+    def rank(run: Run) -> tuple[bool, int, float]:
+        apart = run.concurrency - run.instances
+        return apart < 0, abs(apart), -run.throughput_rps
+
+    return tuple(min(group, key=rank) for group in groups.values())
+
+
+def row_of(run: Run, gpu_type: str, profile: str | None) -> ProfileRow:
+    """The run as a row of the profile contract: an instance is a process of the slice."""
+    latency = run.latency_ms
+    if latency is None:
+        latency = latency_of(run.batch_size, run.instances, run.throughput_rps)
+    return ProfileRow(
+        stage="whole",
+        gpu_type=gpu_type,
+        profile=profile,
+        batch_size=run.batch_size,
+        processes=run.instances,
+        throughput_rps=run.throughput_rps,
+        latency_ms=latency,
+        low_rps=None,
+        high_rps=None,
+        memory_gib=run.memory_gib,
+        basis="measured",
+    )
+
+
+def notes_on(runs: Sequence[Run], chosen: Sequence[Run], latency_column: str | None) -> tuple[str, ...]:
+    """What the user must know of how these figures came about."""
+    notes = [
+        "the client measured: latencies include the way to the server, and throughputs the time an instance "
+        "waited for its next request"
+    ]
+    if latency_column is None:
+        notes.append(
+            "the file has no latency: it is taken as 1000 · batch · instances / throughput, a mean and no percentile"
+        )
+    elif "p95" not in latency_column.lower():
+        notes.append(f"the file has no p95: {latency_column!r} stands for it")
+    queued = sum(run.concurrency > run.instances for run in chosen)
+    if queued:
+        notes.append(
+            f"{queued} of {len(chosen)} points had no run with as many requests under way as instances: "
+            "their latency includes waiting in Triton's queue"
+        )
+    idle = sum(run.concurrency < run.instances for run in chosen)
+    if idle:
+        notes.append(
+            f"{idle} of {len(chosen)} points had fewer requests under way than instances: their throughput "
+            "is of those that were busy"
+        )
+    if len(runs) > len(chosen):
+        notes.append(
+            f"{len(runs) - len(chosen)} of {len(runs)} runs were left out: other concurrencies or slower "
+            "configurations of the same model, batch size and instances"
+        )
+    return tuple(notes)

@@ -1,0 +1,128 @@
+"""Profiles as one CSV table that `read_profile_csv` reads back to the same rows and failures.
+
+What a table cannot hold stays behind: the environment, the operations' shares and the architecture hash.
+"""
+
+from __future__ import annotations
+
+import csv
+import io
+from collections.abc import Sequence
+
+from torchsplit_core.hardware import catalogue
+from torchsplit_core.tables.cells import guarded
+from torchsplit_core.tables.columns import NAMES
+from torchsplit_core.tables.imported import PREFIX
+from torchsplit_core.values import LatencyPercentiles, MemoryParts, Profile, ProfileFailure, ProfileRow
+
+ORDER = (
+    *("model", "compute_slices", "batch_size", "processes", "throughput_rps", "latency_ms"),
+    *(
+        name
+        for name in NAMES
+        if name not in ("model", "compute_slices", "batch_size", "processes", "throughput_rps", "latency_ms")
+    ),
+)
+"""The columns as written: first those of the measured library, in its order."""
+
+
+def write_profile_csv(profiles: Sequence[Profile]) -> str:
+    """Every row and failure of the profiles, comma-separated, a header first, lines ending in a newline.
+
+    A failure is a row of throughput 0 with its reason. A text that a spreadsheet would run as a formula has an
+    apostrophe before it. Columns that no row uses are left out, save those of the measured library.
+    """
+    records = [
+        record
+        for name, profile in zip(table_names(profiles), profiles, strict=True)
+        for record in (
+            *(_row(name, row) for row in profile.rows),
+            *(_failure(name, failure) for failure in profile.failures),
+        )
+    ]
+    used = {column for record in records for column, cell in record.items() if cell}
+    columns = [column for column in ORDER if column in used or column in ORDER[:6]]
+    text = io.StringIO(newline="")
+    writer = csv.DictWriter(text, columns, restval="", extrasaction="ignore", lineterminator="\n")
+    writer.writeheader()
+    writer.writerows(records)
+    return text.getvalue()
+
+
+def table_names(profiles: Sequence[Profile]) -> tuple[str, ...]:
+    """A model's name for each profile: its source without `import:` or `library:` where that is not ambiguous."""
+    short = [profile.source.removeprefix(PREFIX).removeprefix("library:") for profile in profiles]
+    sources = [profile.source for profile in profiles]
+    names: list[str] = []
+    for at, name in enumerate(short):
+        chosen = name if short.count(name) == 1 else sources[at]
+        while chosen in names:
+            chosen += "-2"
+        names.append(chosen)
+    return tuple(names)
+
+
+def _figure(value: float | None) -> str:
+    return "" if value is None else repr(value)
+
+
+def _compute_slices(gpu_type: str, profile: str | None) -> str:
+    """The number, where the GPU type and its profile are known."""
+    gpu = catalogue().get(gpu_type)
+    found = [item.compute_slices for item in gpu.profiles if item.name == profile] if gpu else []
+    return str(found[0]) if found else ""
+
+
+def _point(name: str, entry: ProfileRow | ProfileFailure) -> dict[str, str]:
+    return {
+        "model": guarded(name),
+        "compute_slices": _compute_slices(entry.gpu_type, entry.profile),
+        "batch_size": str(entry.batch_size),
+        "processes": str(entry.processes),
+        "profile": entry.profile or "",
+        "gpu_type": guarded(entry.gpu_type),
+        "stage": guarded(entry.stage),
+        "device": guarded(entry.device or ""),
+    }
+
+
+def _row(name: str, row: ProfileRow) -> dict[str, str]:
+    return {
+        **_point(name, row),
+        "throughput_rps": _figure(row.throughput_rps),
+        "latency_ms": _figure(row.latency_ms),
+        "memory_gib": _figure(row.memory_gib),
+        "basis": row.basis,
+        "low_rps": _figure(row.low_rps),
+        "high_rps": _figure(row.high_rps),
+        **(_percentiles(row.percentiles_ms) if row.percentiles_ms else {}),
+        **(_memory_parts(row.memory_parts_gib) if row.memory_parts_gib else {}),
+    }
+
+
+def _failure(name: str, failure: ProfileFailure) -> dict[str, str]:
+    return {
+        **_point(name, failure),
+        "throughput_rps": "0",
+        "failure_reason": failure.reason,
+        "failure_message": guarded(failure.message),
+    }
+
+
+def _percentiles(found: LatencyPercentiles) -> dict[str, str]:
+    told = {"timed_runs": str(found.runs)}
+    for name, value in (("p50", found.p50), ("p95", found.p95), ("p99", found.p99)):
+        told[f"{name}_ms"] = _figure(value.value)
+        told[f"{name}_low_ms"] = _figure(value.low)
+        told[f"{name}_high_ms"] = _figure(value.high)
+    return told
+
+
+def _memory_parts(parts: MemoryParts) -> dict[str, str]:
+    return {
+        "memory_weights_gib": _figure(parts.weights),
+        "memory_activations_gib": _figure(parts.activations),
+        "memory_transient_gib": _figure(parts.transient),
+        "memory_context_gib": _figure(parts.context),
+        "memory_parts_basis": parts.basis,
+    }
