@@ -4,6 +4,7 @@
 Names and units are in `schema`, the whole story in docs/telemetry.md.
 """
 
+from torchsplit_core.telemetry import schema
 from torchsplit_core.telemetry.reading import SpanRecord, SpanTotal, read_spans, summary
 from torchsplit_core.telemetry.spans import ActiveSpan, adopt, carrier, configure, shutdown, span
 
@@ -15,6 +16,7 @@ __all__ = [
     "carrier",
     "configure",
     "read_spans",
+    "schema",
     "shutdown",
     "span",
     "summary",
