@@ -79,7 +79,7 @@ COLUMNS: tuple[Column, ...] = (
     Column("device", "the device's key in the profile's environment"),
     Column("timed_runs", "runs behind the percentiles"),
     *(
-        Column(f"{percentile}{end}_ms", f"{percentile} of the runs in ms{meaning}")
+        Column(f"timed_{percentile}{end}_ms", f"{percentile} of the runs in ms{meaning}")
         for percentile in ("p50", "p95", "p99")
         for end, meaning in (("", ""), ("_low", ", lower end"), ("_high", ", upper end"))
     ),

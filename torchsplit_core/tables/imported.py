@@ -44,7 +44,7 @@ def settle_bad_rows(
     raise InputFault(
         origin,
         f"{len(bad)} of {len(bad) + good} rows",
-        "every row can be read, and these cannot:\n  " + "\n  ".join(lines) + "\nNothing was written",
+        "these rows cannot be read:\n  " + "\n  ".join(lines) + "\nNothing was written",
         "Mend these rows, or leave them out with --skip-bad." if offered else "Mend these rows.",
     )
 

@@ -24,7 +24,7 @@ def detect(text: str, origin: str = "the file") -> Kind:
 
     Raises InputFault for what is neither JSON nor a table.
     """
-    if text.lstrip("\ufeff \t\r\n").startswith("{"):
+    if text.lstrip("\ufeff").lstrip().startswith("{"):
         return "json"
     header = read_sheet(text, origin).header
     if is_perf_analyzer(header):
@@ -53,7 +53,7 @@ def read_any(
     """
     kind = "profiles" if mapping else detect(text, origin)
     if kind == "json":
-        _, profile = read_text(text.removeprefix("\ufeff"), origin=origin, expected="torchsplit.profile")
+        _, profile = read_text(text.lstrip("\ufeff"), origin=origin, expected="torchsplit.profile")
         return Imported((profile,))
     if kind == "model_analyzer":
         return read_model_analyzer(

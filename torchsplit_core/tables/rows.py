@@ -128,9 +128,9 @@ def _percentiles(fields: Fields) -> LatencyPercentiles | None:
     runs = fields.count("timed_runs", int(cells.LARGEST_VALUE))
     p50, p95, p99 = (
         Percentile(
-            fields.not_negative(f"{name}_ms"),
-            fields.optional(f"{name}_low_ms"),
-            fields.optional(f"{name}_high_ms"),
+            fields.not_negative(f"timed_{name}_ms"),
+            fields.optional(f"timed_{name}_low_ms"),
+            fields.optional(f"timed_{name}_high_ms"),
         )
         for name in ("p50", "p95", "p99")
     )

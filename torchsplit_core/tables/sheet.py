@@ -8,9 +8,10 @@ from __future__ import annotations
 import codecs
 import csv
 import io
+import re
 from dataclasses import dataclass
 
-from torchsplit_core.values import InputFault
+from torchsplit_core.values import InputFault, InternalFault
 
 LARGEST_TABLE_BYTES = 64 * 2**20
 """A larger table is refused before it is read."""
@@ -67,7 +68,7 @@ def read_sheet(text: str, origin: str = "the file") -> Sheet:
 
     Raises InputFault where it is empty, binary, JSON, too large, badly quoted or without a second column.
     """
-    text = _checked(text, origin).removeprefix("\ufeff")
+    text = _checked(text, origin).lstrip("\ufeff")
     delimiter, skip = _delimiter(text)
     header: tuple[str, ...] | None = None
     records: list[Record] = []
@@ -109,10 +110,10 @@ def _checked(text: str, origin: str) -> str:
         raise InputFault(origin, f"{size} bytes", "a table has at most 64 MiB", _SMALLER)
     if "\0" in text:
         raise InputFault(origin, "binary data", "a table is text", _EXPORT)
-    start = text.lstrip("\ufeff \t\r\n")[:1]
+    start = text.lstrip("\ufeff").strip()[:1]
     if not start:
         raise InputFault(origin, "nothing", "a table has a header and rows", _EXPORT)
-    if start in "{[":
+    if start in ("{", "["):
         raise InputFault(
             origin, text[:40], "a table is delimited text, and this looks like JSON", "Pass a CSV file."
         )
@@ -121,12 +122,17 @@ def _checked(text: str, origin: str) -> str:
 
 def _delimiter(text: str) -> tuple[str, int]:
     """The delimiter, and how many lines at the top only name it (a spreadsheet writes `sep=;`)."""
-    first = next(line for line in text.splitlines() if line.strip())
-    if first.strip().lower().startswith("sep=") and len(first.strip()) == 5:
-        named = first.strip()[4]
-        if named in DELIMITERS:
-            return named, text.splitlines().index(first) + 1
-    if first.strip().lower() == "sep=":
-        return "\t", text.splitlines().index(first) + 1
+    number, first = _first_line(text)
+    named = re.fullmatch(r"\s*sep=([,;\t])\s*", first, re.IGNORECASE)
+    if named:
+        return named[1], number
     outside = "".join(first.split('"')[::2])
     return max(DELIMITERS, key=outside.count), 0
+
+
+def _first_line(text: str) -> tuple[int, str]:
+    """The first line that is not blank, with its number from 1; there is one."""
+    for number, found in enumerate(re.finditer(r"[^\r\n]*(?:\r\n|\r|\n)?", text), 1):
+        if found[0].strip():
+            return number, found[0]
+    raise InternalFault("a text that is not blank has a line that is not")

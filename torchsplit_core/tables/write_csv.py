@@ -15,22 +15,18 @@ from torchsplit_core.tables.columns import NAMES
 from torchsplit_core.tables.imported import PREFIX
 from torchsplit_core.values import LatencyPercentiles, MemoryParts, Profile, ProfileFailure, ProfileRow
 
-ORDER = (
+FIRST = (
     *("model", "compute_slices", "batch_size", "processes", "throughput_rps", "latency_ms"),
-    *(
-        name
-        for name in NAMES
-        if name not in ("model", "compute_slices", "batch_size", "processes", "throughput_rps", "latency_ms")
-    ),
+    *("gpu_type", "profile", "basis"),
 )
-"""The columns as written: first those of the measured library, in its order."""
+"""The columns that are always written: those of the measured library in its order, and what a row is of."""
 
 
 def write_profile_csv(profiles: Sequence[Profile]) -> str:
     """Every row and failure of the profiles, comma-separated, a header first, lines ending in a newline.
 
     A failure is a row of throughput 0 with its reason. A text that a spreadsheet would run as a formula has an
-    apostrophe before it. Columns that no row uses are left out, save those of the measured library.
+    apostrophe before it. Columns that no row uses are left out, save the first ones.
     """
     records = [
         record
@@ -41,7 +37,7 @@ def write_profile_csv(profiles: Sequence[Profile]) -> str:
         )
     ]
     used = {column for record in records for column, cell in record.items() if cell}
-    columns = [column for column in ORDER if column in used or column in ORDER[:6]]
+    columns = [*FIRST, *(name for name in NAMES if name in used and name not in FIRST)]
     text = io.StringIO(newline="")
     writer = csv.DictWriter(text, columns, restval="", extrasaction="ignore", lineterminator="\n")
     writer.writeheader()
@@ -112,9 +108,9 @@ def _failure(name: str, failure: ProfileFailure) -> dict[str, str]:
 def _percentiles(found: LatencyPercentiles) -> dict[str, str]:
     told = {"timed_runs": str(found.runs)}
     for name, value in (("p50", found.p50), ("p95", found.p95), ("p99", found.p99)):
-        told[f"{name}_ms"] = _figure(value.value)
-        told[f"{name}_low_ms"] = _figure(value.low)
-        told[f"{name}_high_ms"] = _figure(value.high)
+        told[f"timed_{name}_ms"] = _figure(value.value)
+        told[f"timed_{name}_low_ms"] = _figure(value.low)
+        told[f"timed_{name}_high_ms"] = _figure(value.high)
     return told
 
 

@@ -1,0 +1,118 @@
+"""Rows that cannot be read: each kind is named with its line, all together, and the good ones survive."""
+
+from __future__ import annotations
+
+import pytest
+
+from torchsplit_core.tables import read_profile_csv
+from torchsplit_core.values import InputFault
+
+HEADER = "model,compute_slices,batch_size,processes,throughput_rps,latency_ms"
+GOOD = "good,7,8,1,100,80"
+
+
+@pytest.mark.parametrize(
+    ("row", "column", "rule"),
+    [
+        ("m,7,8,1,,80", "throughput_rps", "empty"),
+        ("m,7,8,1,n/a,80", "throughput_rps", "empty"),
+        ("m,7,8,1,-5,80", "throughput_rps", "not negative"),
+        ("m,7,8,1,nan,80", "throughput_rps", "finite"),
+        ("m,7,8,1,inf,80", "throughput_rps", "finite"),
+        ("m,7,8,1,#DIV/0!,80", "throughput_rps", "finite"),
+        ("m,7,8,1,1e400,80", "throughput_rps", "at most"),
+        ("m,7,8,1,1e13,80", "throughput_rps", "at most"),
+        ("m,7,8,1,1e-300,80", "throughput_rps", "at least"),
+        ("m,7,8,1,fast,80", "throughput_rps", "is a number"),
+        ("m,7,8,1,OOM,80", "throughput_rps", "is a number"),
+        ('m,7,8,1,"1,234.5",80', "throughput_rps", "thousands"),
+        ('m,7,8,1,"12,5",80', "throughput_rps", "decimal point"),
+        ("m,7,8,1,100 req/s,80", "throughput_rps", "unit"),
+        ("m,7,8,1,1_000,80", "throughput_rps", "number"),
+        ("m,7,8,1,٣,80", "throughput_rps", "is a number"),
+        ("m,7,8,1,100,0", "latency_ms", "above 0"),
+        ("m,7,8,1,100,-1", "latency_ms", "above 0"),
+        ("m,7,8,1,100,80ms", "latency_ms", "unit"),
+        ("m,7,,1,100,80", "batch_size", "empty"),
+        ("m,7,0,1,100,80", "batch_size", "whole number"),
+        ("m,7,2.5,1,100,80", "batch_size", "whole number"),
+        ("m,7,-8,1,100,80", "batch_size", "whole number"),
+        ("m,7,10000000,1,100,80", "batch_size", "whole number"),
+        ("m,7,8,0,100,80", "processes", "whole number"),
+        ("m,,8,1,100,80", "compute_slices", "empty"),
+        ("m,5,8,1,100,80", "compute_slices", "slice of A100-80GB"),
+        ("m,big,8,1,100,80", "compute_slices", "slice of A100-80GB"),
+        ("m,1g.6gb,8,1,100,80", "compute_slices", "slice of A100-80GB"),
+        (",7,8,1,100,80", "model", "empty"),
+        ("m" * 201 + ",7,8,1,100,80", "model", "at most 200"),
+        ('"m\nn",7,8,1,100,80', "model", "control"),
+        ("m,7,8,1,100,80,5", "the row", "cells of the header"),
+        ("m,7", "batch_size", "empty"),
+    ],
+)
+def test_each_kind_is_named_and_the_good_row_survives(row: str, column: str, rule: str) -> None:
+    text = f"{HEADER}\n{GOOD}\n{row}\n"
+    with pytest.raises(InputFault) as caught:
+        read_profile_csv(text, origin="mine.csv")
+    message = str(caught.value)
+    assert message.startswith("mine.csv: '1 of 2 rows'")
+    assert f"line 3, {column}:" in message
+    assert rule in message
+    assert "--skip-bad" in message
+    kept = read_profile_csv(text, skip_bad=True)
+    assert [profile.source for profile in kept.profiles] == ["import:good"]
+    assert [(bad.line, bad.column) for bad in kept.refused] == [(3, column)]
+    assert any(note.startswith("1 of 2 rows were left out") for note in kept.notes)
+
+
+@pytest.mark.parametrize(
+    ("row", "column"),
+    [
+        ("m,7,8,100,guessed,,,", "basis"),
+        ("m,7,8,100,,101,,", "low_rps"),
+        ("m,7,8,100,,,99,", "high_rps"),
+        ("m,7,8,100,,,,-1", "memory_gib"),
+        ("m,7,8,100,,,,nan", "memory_gib"),
+    ],
+)
+def test_optional_cells_are_checked_too(row: str, column: str) -> None:
+    header = "model,compute_slices,batch_size,throughput_rps,basis,low_rps,high_rps,memory_gib"
+    with pytest.raises(InputFault, match=f"line 2, {column}"):
+        read_profile_csv(f"{header}\n{row}\n")
+
+
+def test_the_file_s_own_column_is_named() -> None:
+    with pytest.raises(InputFault, match="line 2, QPS"):
+        read_profile_csv("model,slice,bs,QPS\nm,7,8,-1\n")
+
+
+def test_all_bad_rows_come_in_one_message_twenty_shown() -> None:
+    rows = [f"m,7,{batch},1,-1,5" for batch in range(1, 31)]
+    with pytest.raises(InputFault) as caught:
+        read_profile_csv("\n".join([HEADER, GOOD, *rows]))
+    message = str(caught.value)
+    assert "30 of 31 rows" in message
+    assert message.count("\n  line ") == 20
+    assert "line 22," in message and "line 23," not in message
+    assert "… and 10 more" in message
+
+
+def test_a_file_of_bad_rows_alone_is_a_fault_even_when_they_may_be_left_out() -> None:
+    with pytest.raises(InputFault) as caught:
+        read_profile_csv(f"{HEADER}\nm,7,8,1,-1,5\n", skip_bad=True)
+    assert "--skip-bad" not in str(caught.value)
+
+
+@pytest.mark.parametrize("second", ["m,7,8,1,101,80", "m,7,8,1,100,81", "m,7,8,1,0,"])
+def test_a_point_with_two_figures_is_refused_and_the_first_line_named(second: str) -> None:
+    text = f"{HEADER}\nm,7,8,1,100,80\n{second}\n"
+    with pytest.raises(InputFault, match="line 2 has it with other figures"):
+        read_profile_csv(text)
+    assert read_profile_csv(text, skip_bad=True).profiles[0].rows[0].throughput_rps == 100
+
+
+def test_contradicting_cells_of_a_slice() -> None:
+    with pytest.raises(InputFault, match=r"3g\.40gb has not 4 compute slices"):
+        read_profile_csv("model,compute_slices,profile,batch_size,throughput_rps\nm,4,3g.40gb,8,1\n")
+    with pytest.raises(InputFault, match="not of CPU"):
+        read_profile_csv("model,profile,batch_size,throughput_rps,gpu_type\nm,3g.40gb,8,1,CPU\n")
