@@ -15,6 +15,8 @@ from torchsplit_core.storage import Workspace
 
 REFRESH_S = 0.5
 _DISMISSED = "dismissed jobs"
+RESUMED = ("torchsplit_core.workflow:profile_job", "torchsplit_core.workflow:samples_job")
+"""What keeps its points as they are measured: the same parameters again go on where it stood."""
 _MOST_FAILURES = 3
 
 
@@ -60,6 +62,22 @@ def _failures(workspace: Workspace, statuses: tuple[jobs.JobStatus, ...]) -> Non
         shown += 1
         with st.container(horizontal=True, vertical_alignment="center", key=f"failed-{status.id}"):
             st.error(f"{plain(status.title)} failed. {plain(status.fault or 'No reason was given.')}")
+            _offer_resume(workspace, status)
             if st.button("Dismiss", key=f"dismiss-{status.id}"):
                 workspace.set_setting(_DISMISSED, [*dismissed, status.id][-200:])
                 st.rerun()
+
+
+def _offer_resume(workspace: Workspace, status: jobs.JobStatus) -> None:
+    """For work that can go on: a button that does, with the parameters it was started with."""
+    record = next(found for found in workspace.job_records() if found.id == status.id)
+    if record.target not in RESUMED:
+        return
+    if st.button(
+        "Resume",
+        type="primary",
+        key=f"resume-{status.id}",
+        help="Go on where it stood: what was measured is taken over, the rest is measured now.",
+    ):
+        jobs.start(workspace, record.title, record.target, record.parameters)
+        st.rerun()

@@ -1,127 +1,247 @@
-"""Throughput or latency over batch size: measured points filled, estimated ones amber rings with their band."""
+"""Throughput and latency of models on slices: measured points filled, emulated diamonds, predictions hollow amber.
+
+A line's colour is its model's and its dash its slice's. Where a curve was fitted through measured points, it and
+its 90 % band are drawn; points far from it are ringed.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from typing import Any
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, Literal
 
 import plotly.graph_objects as go
 
-from app.numbers import THIN
+from app.charts.theme import AMBER, INK, Theme, axis, faint, lay_out, themed
+from app.profile_fits import Curve
 from torchsplit_core.values import ProfileRow
 
-AMBER = {"light": "#b45309", "dark": "#fbbf24"}
-INK = {"light": "#1b1f24", "dark": "#e6eaee"}
-GRID = {"light": "#dcdedb", "dark": "#2b343d"}
+View = Literal["throughput over latency", "throughput over batch size", "latency over batch size"]
+VIEWS: tuple[View, ...] = (
+    "throughput over latency",
+    "throughput over batch size",
+    "latency over batch size",
+)
+FLAT = 30.0
+"""Lines whose heights differ by more than this factor are not seen on one axis from zero."""
 DASHES = ("solid", "dash", "dot", "dashdot", "longdash", "longdashdot")
+_SYMBOLS = {"measured": "circle", "emulated": "diamond-open-dot", "estimated": "circle-open"}
+_BAND, _AMBER_BAND = 0.13, "rgba(217, 119, 6, 0.10)"
 
 
-def curves(
-    rows: Sequence[tuple[str, ProfileRow]], colours: Mapping[str, str], quantity: str, *, dark: bool
-) -> go.Figure:
-    """One line a model, slice and process count; the colour is the model's, the dash the slice's."""
-    theme = "dark" if dark else "light"
-    throughput = quantity == "throughput"
-    slices = sorted({row.profile or "whole" for _, row in rows})
-    series: dict[tuple[str, str, str, int], list[ProfileRow]] = {}
-    for name, row in rows:
-        series.setdefault((name, row.stage, row.profile or "whole", row.processes), []).append(row)
-    several = len({key[3] for key in series}) > 1
+@dataclass(frozen=True, slots=True)
+class Line:
+    """What is drawn of one series: its rows by batch size, a curve where one was fitted, batch sizes far off it."""
+
+    label: str
+    colour: str
+    place: str
+    rows: tuple[ProfileRow, ...]
+    curve: Curve | None = None
+    far_off: frozenset[int] = frozenset()
+
+
+def curves(lines: Sequence[Line], view: View, *, dark: bool) -> go.Figure:
+    """The figure of some lines; `view` says what lies on the axes."""
+    theme = themed(dark)
+    places = sorted({line.place for line in lines})
     figure = go.Figure()
-    for (name, stage, size, processes), found in sorted(series.items()):
-        points = sorted(_best(found), key=lambda row: row.batch_size)
-        label = (
-            f"{name} · {size}"
-            + (f" · {processes} proc." if several else "")
-            + (f" · {stage}" if stage != "whole" else "")
-        )
-        colour = colours.get(name, INK[theme])
-        if throughput:
-            _band(figure, points, label)
-        figure.add_trace(
-            _line(points, label, colour, DASHES[slices.index(size) % len(DASHES)], throughput, theme)
-        )
-    unit = "requests per second" if throughput else "p95 of one batch, ms"
-    axis: dict[str, Any] = {"gridcolor": GRID[theme], "zeroline": False, "linecolor": GRID[theme]}
+    for line in lines:
+        dash = DASHES[places.index(line.place) % len(DASHES)]
+        figure.add_trace(_named(line, dash, theme))
+        _bands(figure, line, view)
+        if line.curve is not None:
+            figure.add_trace(_fitted(line, line.curve, view, dash))
+        figure.add_trace(_points(line, view, dash, theme))
+    _rings(figure, lines, view, theme)
+    lay_out(figure, theme, height=420, key=f"curves {view}")
+    batches = sorted({row.batch_size for line in lines for row in line.rows})
     figure.update_layout(
-        height=420,
-        margin={"l": 10, "r": 10, "t": 10, "b": 48},
-        paper_bgcolor="rgba(0,0,0,0)",
-        plot_bgcolor="rgba(0,0,0,0)",
-        font={"color": INK[theme], "size": 13, "family": "Source Sans, system-ui, sans-serif"},
-        legend={"orientation": "v", "x": 1.01, "y": 1, "xanchor": "left"},
-        xaxis=axis
-        | {
-            "title": {"text": "batch size", "font": {"size": 13}},
-            "type": "log",
-            "tickvals": sorted({row.batch_size for _, row in rows}),
-        },
-        yaxis=axis
-        | {"title": {"text": unit, "font": {"size": 13}}, "rangemode": "tozero", "automargin": True},
-        separators=f".{THIN}",
-        uirevision="curves",
+        xaxis=axis("p95 of one batch, ms", theme, type="log")
+        if view == VIEWS[0]
+        else axis("batch size", theme, type="log", tickvals=batches),
+        yaxis=axis("p95 of one batch, ms", theme, type="log")
+        if view == VIEWS[2]
+        else _throughput_axis(lines, theme),
     )
     return figure
 
 
-def _best(rows: Sequence[ProfileRow]) -> list[ProfileRow]:
-    """One row a batch size: a measurement hides the estimate of the same point."""
-    order = {"measured": 0, "emulated": 1, "estimated": 2}
-    best: dict[int, ProfileRow] = {}
-    for row in sorted(rows, key=lambda item: order[item.basis]):
-        best.setdefault(row.batch_size, row)
-    return list(best.values())
+def _throughput_axis(lines: Sequence[Line], theme: Theme) -> dict[str, Any]:
+    """From zero; logarithmic where the slowest line would lie flat on it."""
+    tops = [max(row.throughput_rps for row in line.rows) for line in lines]
+    if tops and max(tops) > FLAT * min(tops) > 0:
+        return axis("requests per second, logarithmic", theme, type="log")
+    return axis("requests per second", theme, rangemode="tozero")
 
 
-def _line(
-    points: Sequence[ProfileRow], label: str, colour: str, dash: str, throughput: bool, theme: str
-) -> go.Scatter:
-    estimated = [row.basis != "measured" for row in points]
+def x_of(row: ProfileRow, view: View) -> float:
+    """Where a row lies across."""
+    return row.latency_ms if view == VIEWS[0] else row.batch_size
+
+
+def y_of(row: ProfileRow, view: View) -> float:
+    """Where a row lies upward."""
+    return row.latency_ms if view == VIEWS[2] else row.throughput_rps
+
+
+def interval(row: ProfileRow, view: View) -> tuple[float, float] | None:
+    """The 90 % interval of what lies upward; None where none is known."""
+    if view != VIEWS[2]:
+        return None if row.low_rps is None or row.high_rps is None else (row.low_rps, row.high_rps)
+    if row.percentiles_ms is not None:
+        p95 = row.percentiles_ms.p95
+        return None if p95.low is None or p95.high is None else (p95.low, p95.high)
+    if row.basis == "estimated" and row.low_rps and row.high_rps:
+        return (
+            row.latency_ms * row.throughput_rps / row.high_rps,
+            row.latency_ms * row.throughput_rps / row.low_rps,
+        )
+    return None
+
+
+def _named(line: Line, dash: str, theme: Theme) -> go.Scatter:
+    """The line's entry in the legend: a curve and its points are one thing there."""
+    surest = min((row.basis for row in line.rows), key=list(_SYMBOLS).index)
+    colour = AMBER[theme] if surest == "estimated" else line.colour
     return go.Scatter(
-        x=[row.batch_size for row in points],
-        y=[row.throughput_rps if throughput else row.latency_ms for row in points],
-        name=label,
+        x=[None],
+        y=[None],
+        name=line.label,
+        legendgroup=line.label,
         mode="lines+markers",
-        line={"color": colour, "dash": dash, "width": 2},
+        line={"color": line.colour, "dash": dash, "width": 2},
         marker={
-            "size": 9,
+            "size": 8,
+            "symbol": _SYMBOLS[surest],
             "color": colour,
-            "symbol": ["circle-open" if flag else "circle" for flag in estimated],
-            "line": {"width": 2, "color": [AMBER[theme] if flag else colour for flag in estimated]},
+            "line": {"width": 2, "color": colour},
         },
-        customdata=[(row.basis, row.throughput_rps, row.latency_ms, _interval(row)) for row in points],
+    )
+
+
+def _points(line: Line, view: View, dash: str, theme: Theme) -> go.Scatter:
+    """The rows; they are joined where no curve joins them."""
+    ends = [interval(row, view) for row in line.rows]
+    above = [end[1] - y_of(row, view) if end else 0.0 for row, end in zip(line.rows, ends, strict=True)]
+    below = [y_of(row, view) - end[0] if end else 0.0 for row, end in zip(line.rows, ends, strict=True)]
+    colours = [AMBER[theme] if row.basis == "estimated" else line.colour for row in line.rows]
+    return go.Scatter(
+        x=[x_of(row, view) for row in line.rows],
+        y=[y_of(row, view) for row in line.rows],
+        error_y={
+            "type": "data",
+            "array": [max(0.0, value) for value in above],
+            "arrayminus": [max(0.0, value) for value in below],
+            "color": line.colour,
+            "thickness": 1,
+            "width": 3,
+            "visible": any(end is not None for end in ends),
+        },
+        name=line.label,
+        legendgroup=line.label,
+        showlegend=False,
+        mode="markers" if line.curve is not None else "lines+markers",
+        line={"color": line.colour, "dash": dash, "width": 2},
+        marker={
+            "size": [10 if row.basis == "emulated" else 8 for row in line.rows],
+            "color": colours,
+            "symbol": [_SYMBOLS[row.basis] for row in line.rows],
+            "line": {"width": 2, "color": colours},
+        },
+        customdata=[
+            (row.basis, row.throughput_rps, row.latency_ms, row.batch_size, _words(row)) for row in line.rows
+        ],
         hovertemplate=(
-            "%{fullData.name}<br>batch %{x}<br>%{customdata[1]:.6g} req/s, %{customdata[2]:.6g} ms"
-            "<br>%{customdata[0]}%{customdata[3]}<extra></extra>"
+            "%{fullData.name}<br>batch %{customdata[3]}<br>%{customdata[1]:.6g} req/s, p95 %{customdata[2]:.6g} ms"
+            "<br>%{customdata[0]}%{customdata[4]}<extra></extra>"
         ),
     )
 
 
-def _interval(row: ProfileRow) -> str:
+def _words(row: ProfileRow) -> str:
     if row.low_rps is None or row.high_rps is None:
-        return ""
+        return ", no interval known"
     return f", 90 % within {row.low_rps:.4g} to {row.high_rps:.4g} req/s"
 
 
-def _band(figure: go.Figure, points: Sequence[ProfileRow], label: str) -> None:
-    known = [
-        row
-        for row in points
-        if row.low_rps is not None and row.high_rps is not None and row.basis != "measured"
-    ]
-    if len(known) < 2:
-        return
-    batches = [row.batch_size for row in known]
-    figure.add_trace(
-        go.Scatter(
-            x=[*batches, *reversed(batches)],
-            y=[row.high_rps for row in known] + [row.low_rps for row in reversed(known)],
-            mode="lines",  # without it Plotly marks the band's corners as if they were points
-            fill="toself",
-            fillcolor="rgba(217, 119, 6, 0.10)",
-            line={"width": 0},
-            hoverinfo="skip",
-            showlegend=False,
-            name=f"{label} interval",
-        )
+def _fitted(line: Line, curve: Curve, view: View, dash: str) -> go.Scatter:
+    return go.Scatter(
+        x=curve.latency_ms if view == VIEWS[0] else curve.batch_sizes,
+        y=curve.latency_ms if view == VIEWS[2] else curve.rps,
+        name=line.label,
+        legendgroup=line.label,
+        showlegend=False,
+        mode="lines",
+        line={"color": line.colour, "dash": dash, "width": 2},
+        customdata=list(zip(curve.batch_sizes, curve.rps, curve.low_rps, curve.high_rps, strict=True)),
+        hovertemplate=(
+            "%{fullData.name}, fitted<br>batch %{customdata[0]}: %{customdata[1]:.4g} req/s<br>"
+            "90 % within %{customdata[2]:.4g} to %{customdata[3]:.4g}<extra></extra>"
+        ),
     )
+
+
+def _bands(figure: go.Figure, line: Line, view: View) -> None:
+    """Over batch sizes: the fitted curve's band in the model's colour, and that of the estimates in amber."""
+    if view == VIEWS[0]:
+        return
+    if line.curve is not None:
+        curve = line.curve
+        if view == VIEWS[2]:
+            # Throughput and time of a batch are one figure: the ends change places.
+            scale = [rps * ms for rps, ms in zip(curve.rps, curve.latency_ms, strict=True)]
+            ends = (_over(scale, curve.high_rps), _over(scale, curve.low_rps))
+        else:
+            ends = (curve.low_rps, curve.high_rps)
+        figure.add_trace(_band(curve.batch_sizes, ends, faint(line.colour, _BAND), line.label))
+    estimated = [
+        (row, found)
+        for row in line.rows
+        if row.basis == "estimated" and (found := interval(row, view)) is not None
+    ]
+    if len(estimated) > 1:
+        batches = [row.batch_size for row, _ in estimated]
+        sides = (tuple(end[0] for _, end in estimated), tuple(end[1] for _, end in estimated))
+        figure.add_trace(_band(batches, sides, _AMBER_BAND, line.label))
+
+
+def _over(scale: Sequence[float], rates: Sequence[float]) -> tuple[float, ...]:
+    return tuple(one / rate for one, rate in zip(scale, rates, strict=True))
+
+
+def _band(
+    batches: Sequence[int], ends: tuple[Sequence[float], Sequence[float]], colour: str, label: str
+) -> go.Scatter:
+    low, high = ends
+    return go.Scatter(
+        x=[*batches, *reversed(batches)],
+        y=[*high, *reversed(low)],
+        mode="lines",  # without it Plotly marks the band's corners as if they were points
+        fill="toself",
+        fillcolor=colour,
+        line={"width": 0},
+        hoverinfo="skip",
+        showlegend=False,
+        legendgroup=label,
+        name=f"{label} interval",
+    )
+
+
+def _rings(figure: go.Figure, lines: Sequence[Line], view: View, theme: Theme) -> None:
+    far = [row for line in lines for row in line.rows if _is_far(line, row)]
+    if far:
+        figure.add_trace(
+            go.Scatter(
+                x=[x_of(row, view) for row in far],
+                y=[y_of(row, view) for row in far],
+                name="far from the others",
+                mode="markers",
+                hoverinfo="skip",
+                marker={"size": 17, "symbol": "circle-open", "color": INK[theme], "line": {"width": 2}},
+            )
+        )
+
+
+def _is_far(line: Line, row: ProfileRow) -> bool:
+    return row.basis != "estimated" and row.batch_size in line.far_off

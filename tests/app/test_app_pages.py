@@ -245,35 +245,6 @@ def test_finding_cuts_starts_a_job_with_the_chosen_parts(
     assert started == [("partition_job", {"source": SOURCE, "stages": 3, "link_gb_per_s": 12.0})]
 
 
-def test_the_profile_page_tells_measured_from_estimated(page: Open, filled: Workspace) -> None:
-    opened = page("profile", filled)
-    text = said(opened)
-    assert "3 rows measured" in text and "9 rows estimated" in text
-    table = opened.dataframe[0].value
-    assert set(table["basis"]) == {"estimated"} and set(table["device"]) == {"A100-80GB"}
-
-
-def test_measuring_starts_one_job_a_model(
-    page: Open, filled: Workspace, started: list[tuple[str, dict[str, Any]]]
-) -> None:
-    opened = page("profile", filled)
-    next(box for box in opened.multiselect if box.label == "Models to measure").set_value([SOURCE]).run()
-    press(opened, "Measure")
-    assert started == [("profile_job", {"source": SOURCE, "device": "cpu", "batch_sizes": [1, 2, 4]})]
-
-
-@pytest.mark.parametrize("text", ["0", "1, 1000000", "", "two", "-3", ",".join(str(n) for n in range(1, 40))])
-def test_a_batch_grid_that_makes_no_sense_is_one_message(
-    text: str, page: Open, filled: Workspace, started: list[tuple[str, dict[str, Any]]]
-) -> None:
-    opened = page("profile", filled)
-    next(box for box in opened.multiselect if box.label == "Models to measure").set_value([SOURCE]).run()
-    next(box for box in opened.text_input if box.label == "Batch sizes").set_value(text).run()
-    press(opened, "Measure")
-    assert len(opened.error) == 1 and "batch sizes" in said(opened)
-    assert not started
-
-
 def test_a_workspace_is_renamed_and_copied(page: Open, filled: Workspace, store: Store) -> None:
     opened = page("workspace", filled)
     opened.text_input(key=f"name-{filled.id}").set_value("november").run()

@@ -1,0 +1,121 @@
+"""Peak memory over batch size in its parts, against the memory of the slices it could run on."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import plotly.graph_objects as go
+
+from app.charts.theme import AMBER, GRID, INK, RED, Theme, axis, lay_out, themed
+
+PARTS = ("weights", "activations", "transient", "context")
+"""Of the bottom one first; colours go from firm to faint in this order."""
+_COLOURS = {
+    "weights": "#3f66cc",
+    "activations": "#e2a11c",
+    "transient": "#37a06a",
+    "context": "#93b0c9",
+    "peak": "#7f8790",
+}
+HEAD_ROOM = 1.08
+
+
+@dataclass(frozen=True, slots=True)
+class Bar:
+    """The peak of one batch size in GiB: its parts, or `peak` alone where they are not known."""
+
+    batch_size: int
+    parts: tuple[tuple[str, float], ...]
+    estimated: bool
+
+    @property
+    def total(self) -> float:
+        """The whole peak."""
+        return sum(value for _, value in self.parts)
+
+
+@dataclass(frozen=True, slots=True)
+class Limit:
+    """The memory of one slice, or of several that have the same."""
+
+    name: str
+    gib: float
+
+
+def memory(bars: Sequence[Bar], limits: Sequence[Limit], failed: Sequence[int], *, dark: bool) -> go.Figure:
+    """Stacked bars by batch size, a line a limit that is near, a red cross where memory did not suffice."""
+    theme = themed(dark)
+    figure = go.Figure()
+    batches = sorted({bar.batch_size for bar in bars} | set(failed))
+    for part in (*PARTS, "peak"):
+        found = {bar.batch_size: (value, bar) for bar in bars for name, value in bar.parts if name == part}
+        if found:
+            figure.add_trace(_part(part, found, theme))
+    top = max([bar.total for bar in bars], default=0.0)
+    shown = near(limits, top)
+    for limit in shown:
+        figure.add_hline(
+            y=limit.gib,
+            line={"color": INK[theme], "width": 1, "dash": "dot"},
+            annotation={"text": limit.name, "font": {"size": 12}, "xanchor": "left", "yanchor": "bottom"},
+            annotation_position="top left",
+        )
+    height = HEAD_ROOM * max([top, *(limit.gib for limit in shown)], default=1.0)
+    if failed:
+        figure.add_trace(
+            go.Scatter(
+                x=[str(batch) for batch in failed],
+                y=[height * 0.03] * len(failed),
+                mode="markers",
+                name="out of memory",
+                marker={"symbol": "x", "size": 11, "color": RED[theme]},
+                hovertemplate="batch %{x}: out of memory<extra></extra>",
+            )
+        )
+    lay_out(figure, theme, height=380, key="memory")
+    figure.update_layout(
+        barmode="stack",
+        bargap=0.35,
+        xaxis=axis(
+            "batch size",
+            theme,
+            type="category",
+            categoryorder="array",
+            categoryarray=[str(batch) for batch in batches],
+        ),
+        yaxis=axis("peak memory, GiB", theme, range=[0, height or 1.0]),
+    )
+    return figure
+
+
+def near(limits: Sequence[Limit], top: float) -> tuple[Limit, ...]:
+    """The limits below the highest bar and the first above it: further ones would flatten the bars."""
+    by_size: dict[float, list[str]] = {}
+    for limit in limits:
+        by_size.setdefault(limit.gib, []).append(limit.name)
+    merged = [Limit(", ".join(names), gib) for gib, names in sorted(by_size.items())]
+    above = next((index for index, limit in enumerate(merged) if limit.gib >= top), len(merged))
+    return tuple(merged[: above + 1])
+
+
+def _part(part: str, found: dict[int, tuple[float, Bar]], theme: Theme) -> go.Bar:
+    bars = [bar for _, bar in found.values()]
+    return go.Bar(
+        x=[str(batch) for batch in found],
+        y=[value for value, _ in found.values()],
+        name=part,
+        customdata=[["estimated" if bar.estimated else "measured", bar.total] for bar in bars],
+        marker={
+            "color": _COLOURS[part],
+            "line": {
+                "width": [1.5 if bar.estimated else 0 for bar in bars],
+                "color": [AMBER[theme] if bar.estimated else GRID[theme] for bar in bars],
+            },
+            "pattern": {"shape": ["/" if bar.estimated else "" for bar in bars], "solidity": 0.25},
+        },
+        hovertemplate=(
+            f"batch %{{x}}<br>{part} %{{y:.4g}} GiB of %{{customdata[1]:.4g}} GiB"
+            "<br>%{customdata[0]}<extra></extra>"
+        ),
+    )

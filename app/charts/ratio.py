@@ -1,0 +1,62 @@
+"""Throughput of one profile over that of another, point by point, with what the intervals allow."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import plotly.graph_objects as go
+
+from app.charts.theme import INK, axis, lay_out, themed
+
+
+@dataclass(frozen=True, slots=True)
+class RatioLine:
+    """The common points of one place: batch sizes, ratios, and their lowest and highest where intervals are known."""
+
+    label: str
+    colour: str
+    batch_sizes: tuple[int, ...]
+    ratios: tuple[float, ...]
+    lows: tuple[float, ...]
+    highs: tuple[float, ...]
+    within_noise: tuple[bool, ...]
+
+
+def ratio(lines: Sequence[RatioLine], title: str, *, dark: bool) -> go.Figure:
+    """A line a place over batch size; hollow where the difference is within noise; a rule at 1."""
+    theme = themed(dark)
+    figure = go.Figure()
+    for line in lines:
+        figure.add_trace(
+            go.Scatter(
+                x=line.batch_sizes,
+                y=line.ratios,
+                name=line.label,
+                mode="lines+markers",
+                line={"color": line.colour, "width": 2},
+                marker={
+                    "size": 9,
+                    "color": line.colour,
+                    "symbol": ["circle-open" if flag else "circle" for flag in line.within_noise],
+                    "line": {"width": 2, "color": line.colour},
+                },
+                error_y={
+                    "type": "data",
+                    "array": [high - value for value, high in zip(line.ratios, line.highs, strict=True)],
+                    "arrayminus": [value - low for value, low in zip(line.ratios, line.lows, strict=True)],
+                    "thickness": 1,
+                    "width": 3,
+                    "color": line.colour,
+                },
+                hovertemplate="%{fullData.name}<br>batch %{x}: × %{y:.4g}<extra></extra>",
+            )
+        )
+    figure.add_hline(y=1.0, line={"color": INK[theme], "width": 1, "dash": "dot"})
+    lay_out(figure, theme, height=340, key="ratio")
+    batches = sorted({batch for line in lines for batch in line.batch_sizes})
+    figure.update_layout(
+        xaxis=axis("batch size", theme, type="log", tickvals=batches),
+        yaxis=axis(title, theme, rangemode="tozero"),
+    )
+    return figure

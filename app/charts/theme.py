@@ -1,0 +1,58 @@
+"""What the charts over batch sizes share: ink, grid, amber for what is estimated, axes and margins."""
+
+from __future__ import annotations
+
+from typing import Any, Literal
+
+import plotly.graph_objects as go
+
+from app.numbers import THIN
+
+Theme = Literal["light", "dark"]
+AMBER = {"light": "#b45309", "dark": "#fbbf24"}
+INK = {"light": "#1b1f24", "dark": "#e6eaee"}
+GRID = {"light": "#dcdedb", "dark": "#2b343d"}
+RED = {"light": "#a3241b", "dark": "#ffa198"}
+CONFIG = {"displaylogo": False, "displayModeBar": False}
+"""How Streamlit is told to show a figure: without Plotly's own buttons; a double click shows all again."""
+LEGEND_ROW_PX = 22
+
+
+def themed(dark: bool) -> Theme:
+    """The name of the theme."""
+    return "dark" if dark else "light"
+
+
+def axis(title: str, theme: Theme, **more: Any) -> dict[str, Any]:
+    """One axis of a chart."""
+    return {
+        "title": {"text": title, "font": {"size": 13}},
+        "gridcolor": GRID[theme],
+        "linecolor": GRID[theme],
+        "zeroline": False,
+        "automargin": True,
+    } | more
+
+
+def lay_out(figure: go.Figure, theme: Theme, *, height: int, key: str) -> None:
+    """Paper, font, a legend below the picture, and a zoom that stays when the figures change."""
+    # A legend grows downward; about three names fit beside each other.
+    named = sum(trace.showlegend is not False for trace in figure.data)
+    below = LEGEND_ROW_PX * (2 + named // 3) if named > 1 else 0
+    figure.update_layout(
+        height=height + below,
+        margin={"l": 10, "r": 10, "t": 10, "b": 10},
+        paper_bgcolor="rgba(0,0,0,0)",
+        plot_bgcolor="rgba(0,0,0,0)",
+        font={"color": INK[theme], "size": 13, "family": "Source Sans, system-ui, sans-serif"},
+        legend={"orientation": "h", "x": 0, "y": -0.16, "yanchor": "top", "xanchor": "left"},
+        showlegend=named > 1,
+        separators=f".{THIN}",
+        uirevision=key,
+    )
+
+
+def faint(colour: str, opacity: float) -> str:
+    """A colour #rrggbb as rgba."""
+    red, green, blue = (int(colour[at : at + 2], 16) for at in (1, 3, 5))
+    return f"rgba({red}, {green}, {blue}, {opacity})"

@@ -1,0 +1,153 @@
+"""The Curves tab: throughput and latency of the chosen models on the chosen slices, and how sure the curves are."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+import streamlit as st
+
+from app import profile_rows, profile_table, profile_widgets, scenario
+from app.charts.colours import UNKNOWN
+from app.charts.curves import VIEWS, Line, View, curves
+from app.charts.theme import CONFIG
+from app.numbers import percent, plain, short
+from app.profile_fits import Fit, fits
+from app.profile_rows import Entry, Series
+from app.workspace import read
+from torchsplit_core.storage import Workspace
+from torchsplit_core.values import Profile
+
+FIRST_MODELS, FIRST_PLACES = 4, 2
+MOST_FAR_OFF = 8
+
+
+def show(workspace: Workspace, profiles: Mapping[str, Profile]) -> None:
+    """The whole tab."""
+    left, right = st.columns([4, 12], gap="medium")
+    with left, st.container(border=True):
+        chosen, places, processes, view = _choice(profiles)
+    with right:
+        entries = [
+            (name, row)
+            for name in chosen
+            for row in profiles[name].rows
+            if profile_rows.place_of(row).label in places and row.processes in processes
+        ]
+        if not entries:
+            st.info("No row fits this choice: choose a model, and a device it has rows for.")
+            return
+        found = [fit for name in chosen for fit in _fits(workspace, name, tuple(processes))]
+        shown = _lines(entries, found, scenario.colours(workspace))
+        dark = st.context.theme.type == "dark"
+        with st.container(border=True):
+            st.plotly_chart(
+                curves(shown, view, dark=dark), theme=None, key="profile-curves-chart", config=CONFIG,
+                alt=f"{view}, a line a model and slice; the table below has the same figures",
+            )  # fmt: skip
+            st.caption(
+                "Filled: measured, with the 90 % interval of the median. Diamond: emulated by a number of SMs. "
+                "Hollow amber: estimated. Line and band: the curve fitted through measured points, and the 90 % "
+                "interval of a new measurement."
+            )
+        _sure(found, entries)
+        profile_table.rows_behind(entries, "Rows behind the curves")
+
+
+def _choice(profiles: Mapping[str, Profile]) -> tuple[list[str], list[str], list[int], View]:
+    st.header("Show", anchor=False)
+    names = sorted(profiles)
+    first, where = first_look(profiles)
+    chosen = profile_widgets.many("Models", names, first, "profile-show-models", most_new=FIRST_MODELS + 2)
+    here = {name: profiles[name] for name in chosen}
+    labels = [place.label for place in profile_rows.places(here)]
+    places = profile_widgets.many(
+        "Devices and slices",
+        labels,
+        [place for place in where if place in labels] or labels[:FIRST_PLACES],
+        "profile-show-places",
+        help="Those with measurements come first.",
+    )
+    counts = sorted({row.processes for profile in here.values() for row in profile.rows})
+    processes = counts
+    if len(counts) > 1:
+        picked = profile_widgets.many(
+            "Processes on a slice",
+            [str(count) for count in counts],
+            [str(counts[0])],
+            "profile-show-processes",
+        )
+        processes = [int(text) for text in picked]
+    view = profile_widgets.switch("Picture", VIEWS, "profile-show-view")
+    return chosen, places, processes, next(known for known in VIEWS if known == view)
+
+
+def first_look(profiles: Mapping[str, Profile]) -> tuple[list[str], list[str]]:
+    """What to show before anything was chosen: where the newest profile was measured, and who else was there."""
+    newest = next(iter(profiles))
+    places = list(dict.fromkeys(_measured(profiles[newest])))[:FIRST_PLACES]
+    beside = [name for name in profiles if set(places) & set(_measured(profiles[name]))]
+    return (beside or [newest])[:FIRST_MODELS], places
+
+
+def _measured(profile: Profile) -> list[str]:
+    return [profile_rows.place_of(row).label for row in profile.rows if row.basis != "estimated"]
+
+
+def _fits(workspace: Workspace, name: str, processes: tuple[int, ...]) -> tuple[Fit, ...]:
+    sha256 = next(found.sha256 for found in workspace.artifacts("profile") if found.name == name)
+    return _fitted(sha256, name, processes, read(workspace, "profile", name))
+
+
+@st.cache_resource(max_entries=64, show_spinner="Fitting curves through the measured points")
+def _fitted(_sha256: str, name: str, processes: tuple[int, ...], _profile: Profile) -> tuple[Fit, ...]:
+    return fits(name, _profile, processes)
+
+
+def _lines(entries: Sequence[Entry], found: Sequence[Fit], colours: Mapping[str, str]) -> list[Line]:
+    series = profile_rows.lines(entries)
+    labels = profile_rows.labels(list(series))
+    curve_of = {key: curve for fit in found for key, curve in fit.curves.items()}
+    far: dict[Series, set[int]] = {}
+    for fit in found:
+        for point in fit.far_off:
+            far.setdefault(point.series, set()).add(point.row.batch_size)
+    return [
+        Line(
+            label=labels[key],
+            colour=colours.get(scenario.short_name(key.name), UNKNOWN),
+            place=key.place.label,
+            rows=rows,
+            curve=curve_of.get(key),
+            far_off=frozenset(far.get(key, ())),
+        )
+        for key, rows in series.items()
+    ]
+
+
+def _sure(found: Sequence[Fit], entries: Sequence[Entry]) -> None:
+    """How well the curves hold, in words: leave-one-out errors, and the points far from the others."""
+    kinds = {(name, row.gpu_type, row.basis) for name, row in entries}
+    short_names = profile_rows.short_names(name for name, _ in entries)
+    fitted = [fit for fit in found if (fit.name, fit.gpu_type, fit.basis) in kinds and fit.curves]
+    if fitted:
+        worst = max(fitted, key=lambda fit: fit.median_error)
+        text = f"Left out one at a time, points are off their curve by {percent(worst.median_error)} at the median"
+        tail = f" or less ({plain(short_names[worst.name])} is the farthest)" if len(fitted) > 1 else ""
+        st.caption(f"{text}{tail}.")
+    visible = {profile_rows.place_of(row).label for _, row in entries}
+    far = [point for fit in fitted for point in fit.far_off if point.series.place.label in visible]
+    if far:
+        with st.container(border=True):
+            st.markdown(
+                f"**{len(far)} point{'s' if len(far) != 1 else ''} far from the others of the model**"
+            )
+            for point in far[:MOST_FAR_OFF]:
+                row = point.row
+                st.caption(
+                    f"{plain(short_names[point.series.name])}, {plain(point.series.place.label)}, "
+                    f"batch {row.batch_size}: {short(row.throughput_rps, 'req/s')} where the others say "
+                    f"{short(point.expected_rps, 'req/s')} ({short(point.low_rps)} to {short(point.high_rps)}). "
+                    "Measure it again."
+                )
+            if len(far) > MOST_FAR_OFF:
+                st.caption(f"{len(far) - MOST_FAR_OFF} more are ringed in the picture.")

@@ -1,0 +1,75 @@
+"""Choices that stay: over a rerun, a change of tab or page, and when what there is to choose from changes."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+import streamlit as st
+
+
+def many(
+    label: str,
+    options: Sequence[str],
+    first: Sequence[str],
+    key: str,
+    *,
+    most_new: int = 0,
+    words: Callable[[str], str] = str,
+    help: str | None = None,
+    placeholder: str = "Choose",
+) -> list[str]:
+    """A choice of several, `first` to begin with; what is no option any more is dropped.
+
+    An option that was not there before joins the choice while that has fewer than `most_new`.
+    """
+    seen_key = f"{key} seen"
+    chosen = [option for option in st.session_state.get(key, first) if option in options]
+    for option in options:
+        if option not in st.session_state.get(seen_key, options) and len(chosen) < most_new:
+            chosen.append(option)
+    st.session_state[key] = chosen
+    st.session_state[seen_key] = list(options)
+    found: list[str] = st.multiselect(
+        label,
+        options,
+        key=key,
+        format_func=words,
+        help=help,
+        placeholder=placeholder,
+        persist_state="session",
+    )
+    return found
+
+
+def one(
+    label: str,
+    options: Sequence[str],
+    first: str,
+    key: str,
+    *,
+    words: Callable[[str], str] = str,
+    help: str | None = None,
+) -> str:
+    """A choice of one; `first` to begin with, and again where the choice is no option any more."""
+    if st.session_state.get(key) not in options:
+        st.session_state[key] = first
+    found: str = st.selectbox(label, options, key=key, format_func=words, help=help, persist_state="session")
+    return found
+
+
+def switch(label: str, options: Sequence[str], key: str, *, horizontal: bool = False) -> str:
+    """One of a few, all in sight; the first to begin with."""
+    if st.session_state.get(key) not in options:
+        st.session_state[key] = options[0]
+    found: str = st.radio(label, options, key=key, horizontal=horizontal, persist_state="session")
+    return found
+
+
+def span(label: str, options: Sequence[int], key: str) -> tuple[int, int] | None:
+    """From one of some ascending numbers to another, all of them to begin with; None where there is no choice."""
+    if len(options) < 2:
+        return None
+    if not set(st.session_state.get(key, ())) <= set(options) or key not in st.session_state:
+        st.session_state[key] = (options[0], options[-1])
+    low, high = st.select_slider(label, options, key=key, persist_state="session")
+    return low, high

@@ -1,0 +1,251 @@
+"""The Profile page: what it answers, its tabs, what a press on Measure starts and asks."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+from app_profiles import measured
+from app_values import SOURCE, graph, profile
+from streamlit.testing.v1 import AppTest
+
+from app import profile_grid, profile_measure
+from torchsplit_core import jobs
+from torchsplit_core.profile_run import Cell
+from torchsplit_core.storage import Workspace
+from torchsplit_core.values import InputFault, Profile
+from torchsplit_core.workflow import measured_mix
+
+Open = Callable[..., AppTest]
+TABS = ("Curves", "Memory", "Table", "Compare", "Measure", "Import")
+
+
+@pytest.fixture
+def started(monkeypatch: pytest.MonkeyPatch) -> list[tuple[str, dict[str, Any]]]:
+    """Jobs that the page starts, written down instead of run."""
+    found: list[tuple[str, dict[str, Any]]] = []
+
+    def start(workspace: Workspace, title: str, target: str, parameters: dict[str, Any]) -> str:
+        found.append((title, parameters))
+        return "job"
+
+    monkeypatch.setattr(jobs, "start", start)
+    return found
+
+
+@pytest.fixture
+def known(monkeypatch: pytest.MonkeyPatch) -> list[Cell]:
+    """What the store knows of every grid asked for."""
+    found: list[Cell] = []
+    monkeypatch.setattr(profile_grid, "cells", lambda workspace, parameters: tuple(found))
+    return found
+
+
+def said(page: AppTest) -> str:
+    """All text of a page, its tables of HTML too."""
+    parts = [
+        str(element.value)
+        for kind in ("markdown", "header", "info", "error", "caption", "success")
+        for element in page.get(kind)
+    ]
+    parts += [str(element.proto.body) for element in page.get("html")]
+    return "\n".join(parts).replace("\\", "").replace("\u202f", " ")
+
+
+def opened(page: Open, workspace: Workspace, tab: str) -> AppTest:
+    """The page at a tab."""
+    found = page("profile", workspace)
+    found.session_state["profile-tab"] = tab
+    found.run()
+    assert not found.exception
+    return found
+
+
+def button(page: AppTest, label: str) -> Any:
+    """The button with this label."""
+    return next(found for found in page.button if found.label == label)
+
+
+def choose_source(page: AppTest) -> AppTest:
+    return page.multiselect(key="profile-measure-models").set_value([SOURCE]).run()
+
+
+def test_the_page_says_how_much_was_measured_and_how_sure_it_is(page: Open, filled: Workspace) -> None:
+    found = page("profile", filled)
+    numbers = {metric.label: metric.value.replace("\u202f", " ") for metric in found.metric}
+    assert numbers["Points measured"] == "3"
+    assert numbers["A measured figure is sure within"] == "± 10.6 %"
+    assert numbers["An estimate is sure within"] == "× 1.41"
+    assert "3 rows measured" in said(found) and "9 rows estimated" in said(found)
+
+
+def test_without_intervals_nothing_is_said_to_be_sure(page: Open, workspace: Workspace) -> None:
+    measured_mix(workspace)
+    numbers = {metric.label: metric.value for metric in page("profile", workspace).metric}
+    assert numbers["A measured figure is sure within"] == numbers["An estimate is sure within"] == "n/a"
+
+
+@pytest.mark.parametrize("tab", TABS)
+def test_every_tab_opens_on_an_empty_and_on_a_full_workspace(
+    tab: str, page: Open, workspace: Workspace
+) -> None:
+    assert not opened(page, workspace, tab).error
+    for name in ("sample:one", "sample:two"):
+        workspace.put("profile", name, measured(name))
+    assert not opened(page, workspace, tab).error
+
+
+@pytest.mark.parametrize("tab", ("Curves", "Memory", "Table", "Compare"))
+def test_a_profile_without_rows_shows_no_picture(tab: str, page: Open, workspace: Workspace) -> None:
+    workspace.put("profile", "sample:none", Profile("sample:none", "abc"))
+    assert "No figure is here yet" in said(opened(page, workspace, tab))
+
+
+def test_the_table_behind_the_curves_has_the_chosen_place_alone(page: Open, filled: Workspace) -> None:
+    found = opened(page, filled, "Curves")
+    found.multiselect(key="profile-show-places").set_value(["A100-80GB · 3g.40gb"]).run()
+    table = found.dataframe[0].value
+    assert set(table["basis"]) == {"estimated"} and set(table["slice"]) == {"3g.40gb"}
+
+
+def test_what_was_chosen_outlives_a_look_at_another_tab(page: Open, filled: Workspace) -> None:
+    found = opened(page, filled, "Curves")
+    found.multiselect(key="profile-show-places").set_value(["A100-80GB · 4g.40gb"]).run()
+    found.session_state["profile-tab"] = "Table"
+    found.run()
+    found.session_state["profile-tab"] = "Curves"
+    found.run()
+    assert found.multiselect(key="profile-show-places").value == ["A100-80GB · 4g.40gb"]
+
+
+def test_measuring_starts_one_job_for_the_chosen_models_and_devices(
+    page: Open, filled: Workspace, started: list[tuple[str, dict[str, Any]]], known: list[Cell]
+) -> None:
+    found = choose_source(opened(page, filled, "Measure"))
+    button(found, "Measure").click().run()
+    title, parameters = started[0]
+    assert title == f"Profile {SOURCE}" and len(started) == 1
+    assert parameters["sources"] == [SOURCE] and parameters["device"] == "cpu"
+    assert parameters["batch_sizes"] == [1, 2, 4, 8] and parameters["point_budget_s"] == 2.0
+    assert "again_since" not in parameters and parameters["uploads"] == {}
+
+
+@pytest.mark.parametrize("text", ["0", "1, 1000000", "", "two", "-3", ",".join(str(n) for n in range(1, 40))])
+def test_a_batch_grid_that_makes_no_sense_is_one_message(
+    text: str, page: Open, filled: Workspace, started: list[tuple[str, dict[str, Any]]], known: list[Cell]
+) -> None:
+    found = choose_source(opened(page, filled, "Measure"))
+    found.text_input(key="profile-measure-batches").set_value(text).run()
+    button(found, "Measure").click().run()
+    assert len(found.error) == 1 and "batch sizes" in said(found)
+    assert not started
+
+
+def test_the_grid_shows_what_is_known_what_failed_and_what_is_to_do(
+    page: Open, filled: Workspace, known: list[Cell]
+) -> None:
+    known += [
+        Cell(SOURCE, "cpu", 1, "measured", 123.4, kept=1e9),
+        Cell(SOURCE, "cpu", 2, "failed", message="batch 2 was out of memory", kept=1e9),
+        Cell(SOURCE, "cpu", 4, "open"),
+    ]
+    text = said(choose_source(opened(page, filled, "Measure")))
+    assert "<b>123</b>" in text and ">to measure<" in text
+    assert 'title="batch 2 was out of memory"' in text and ">out of memory<" in text
+
+
+@pytest.mark.parametrize(
+    ("label", "again"), [("Measure only the 1 missing", False), ("Measure all 2 again and replace", True)]
+)
+def test_points_that_are_known_are_asked_about_before_they_are_replaced(
+    label: str,
+    again: bool,
+    page: Open,
+    filled: Workspace,
+    started: list[tuple[str, dict[str, Any]]],
+    known: list[Cell],
+) -> None:
+    known += [Cell(SOURCE, "cpu", 1, "measured", 9.0, kept=1e9), Cell(SOURCE, "cpu", 2, "open")]
+    found = choose_source(opened(page, filled, "Measure"))
+    button(found, "Measure").click().run()
+    assert not started and "1 of 2 points** were measured on 2001-09-0" in said(found)
+    button(found, label).click().run()
+    assert len(started) == 1 and ("again_since" in started[0][1]) == again
+
+
+def test_to_cancel_the_question_measures_nothing(
+    page: Open, filled: Workspace, started: list[tuple[str, dict[str, Any]]], known: list[Cell]
+) -> None:
+    known += [Cell(SOURCE, "cpu", 1, "measured", 9.0, kept=1e9)]
+    found = choose_source(opened(page, filled, "Measure"))
+    button(found, "Measure").click().run()
+    assert button(found, "Nothing is missing").disabled
+    found.button(key="profile-ask-cancel").click().run()
+    assert not started and not found.exception
+
+
+def test_a_python_file_is_measured_only_with_trust(
+    page: Open, workspace: Workspace, started: list[tuple[str, dict[str, Any]]], known: list[Cell]
+) -> None:
+    name = "net.py:Net"
+    workspace.put("graph", name, graph())
+    workspace.put_bytes("upload", "net.py", b"class Net: ...")
+    found = opened(page, workspace, "Measure")
+    button(found, "Measure").click().run()
+    assert not started and "executed only when it is trusted" in said(found)
+    found.checkbox(key="profile-measure-trust").check().run()
+    button(found, "Measure").click().run()
+    assert started[0][1]["uploads"] == {name: {"upload": "net.py", "trust": True}}
+
+
+def test_imported_tables_are_no_models_to_measure() -> None:
+    options = profile_measure.sources(["net.py:Net"], {"import:x": profile(), "sample:bert": profile()})
+    assert options[:2] == ["net.py:Net", "sample:bert"] and "import:x" not in options
+    assert "sample:clip" in options and len(options) == len(set(options))
+
+
+def test_the_next_open_point_of_the_present_model_is_being_measured() -> None:
+    cells = [
+        Cell("a", "cpu", 1, "measured", 1.0),
+        Cell("a", "cpu", 2, "open"),
+        Cell("b", "cpu", 1, "open"),
+        Cell("b", "cpu", 2, "open"),
+    ]
+    at = profile_grid.current_source("b · batch size 1", ["a", "b"])
+    assert at == "b"
+    assert profile_grid.states(cells, running=True, source=at) == {
+        ("a", "cpu", 2): "queued",
+        ("b", "cpu", 1): "measuring",
+        ("b", "cpu", 2): "queued",
+    }
+    assert set(profile_grid.states(cells, running=False, source=None).values()) == {"to measure"}
+
+
+def test_a_stopped_measurement_is_resumed_with_its_parameters(
+    page: Open, workspace: Workspace, started: list[tuple[str, dict[str, Any]]]
+) -> None:
+    parameters = {"sources": [SOURCE], "device": "cpu", "batch_sizes": [1, 2], "again_since": 5.0}
+    workspace.add_job("Profile it", "torchsplit_core.workflow:profile_job", parameters)
+    found = page("profile", workspace)
+    assert "Profile it failed" in said(found)
+    button(found, "Resume").click().run()
+    assert started == [("Profile it", parameters)]
+
+
+def test_work_that_keeps_nothing_offers_no_resume(page: Open, workspace: Workspace) -> None:
+    workspace.add_job("Trace it", "torchsplit_core.workflow:trace_job", {"source": SOURCE})
+    found = page("profile", workspace)
+    assert "Trace it failed" in said(found)
+    assert "Resume" not in [one.label for one in found.button]
+
+
+def test_a_device_that_has_gone_is_one_message(
+    page: Open, filled: Workspace, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def gone(workspace: Workspace, parameters: Any) -> Any:
+        raise InputFault("device", "mig:MIG-1", "not available on this host", "Choose another.")
+
+    monkeypatch.setattr(profile_grid, "cells", gone)
+    found = choose_source(opened(page, filled, "Measure"))
+    assert len(found.error) == 1 and "not available on this host" in said(found)
