@@ -37,7 +37,7 @@ class Client:
 """
 
 FAILS_AT_3 = 'if batch == 3: raise ValueError("three is too many")'
-NO_MEMORY_AT_5 = 'if batch == 5: raise RuntimeError("DefaultCPUAllocator: can\'t allocate memory: you tried to allocate 9")'
+NO_MEMORY_AT_5 = 'if batch == 5: raise RuntimeError("DefaultCPUAllocator: can\'t allocate memory: 9 bytes")'
 CRASHES_AT_3 = "if batch == 3: os.abort()"
 ENDS_AT_3 = "if batch == 3: os._exit(0)"
 HANGS_AT_3 = "if batch == 3: time.sleep(1000)"

@@ -1,6 +1,6 @@
 """What every node of an exported program takes, and where it runs.
 
-`RuntimeAnnotator` walks the graph with an interpreter and times each operation; `DeviceAnnotator`
+`RuntimeAnnotator` walks the graph with a program and times each operation; `DeviceAnnotator`
 propagates devices. Node ids are the names of the exported program, which tracing gives to TorchGraph.
 
 The sum over nodes of times taken per node across runs is not the time of any run. So shares come from
@@ -23,6 +23,7 @@ from torch.export import ExportedProgram
 from torch.export.graph_signature import ConstantArgument, InputKind
 from torch.utils import _pytree as pytree
 
+from torchsplit_core.profiling.timed_program import TimedProgram
 from torchsplit_core.profiling.timing import LEAST_RUNS, MOST_RUNS, SEED
 from torchsplit_core.values import InternalFault
 
@@ -39,43 +40,6 @@ class NodeTiming:
     most_ms: float
     output_bytes: int
     device: str
-
-
-class _TimedInterpreter(torch.fx.Interpreter):  # type: ignore[misc]
-    """Runs the graph and keeps what each call took; values die at their last reader."""
-
-    def __init__(self, module: torch.fx.GraphModule, device: torch.device) -> None:
-        super().__init__(module, garbage_collect_values=True)
-        self._cuda = device.type == "cuda"
-        self._marks: dict[str, tuple[Any, Any]] = {}
-        self.bytes: dict[str, int] = {}
-        self.devices: dict[str, str] = {}
-
-    def run_node(self, n: torch.fx.Node) -> Any:
-        args, kwargs = self.fetch_args_kwargs_from_env(n)
-        begin = self._mark()
-        result = getattr(self, n.op)(n.target, args, kwargs)
-        if n.op == "call_function":
-            self._marks[n.name] = (begin, self._mark())
-            tensors = [item for item in pytree.tree_leaves(result) if isinstance(item, torch.Tensor)]
-            self.bytes[n.name] = sum(item.numel() * item.element_size() for item in tensors)
-            if tensors:
-                self.devices[n.name] = str(tensors[0].device)
-        return result
-
-    def _mark(self) -> Any:
-        if not self._cuda:
-            return time.perf_counter_ns()
-        event = torch.cuda.Event(enable_timing=True)
-        event.record()
-        return event
-
-    def durations_ms(self) -> dict[str, float]:
-        """What each operation took in the run that has just ended."""
-        if self._cuda:
-            torch.cuda.synchronize()
-            return {name: begin.elapsed_time(end) for name, (begin, end) in self._marks.items()}
-        return {name: (end - begin) / 1e6 for name, (begin, end) in self._marks.items()}
 
 
 class RuntimeAnnotator:
@@ -100,17 +64,17 @@ class RuntimeAnnotator:
         run alone takes half the budget, it counts, and one more is enough: such operations are long.
         """
         inputs = self._graph_inputs(args, kwargs or {})
-        interpreter = _TimedInterpreter(self._exported.graph_module, self._device)
+        program = TimedProgram(self._exported.graph_module, self._device)
         samples: dict[str, list[float]] = {}
         whole: list[tuple[float, float]] = []
         with torch.no_grad():
             started = time.perf_counter()
-            took, warm_up = _run(interpreter, inputs)
+            took, warm_up = _run(program, inputs, look=True)
             long = took >= 500 * budget_s
             if long:
                 samples = {name: [spent] for name, spent in warm_up.items()}
             for count in range(1, MOST_RUNS + 1):
-                took, found = _run(interpreter, inputs)
+                took, found = _run(program, inputs)
                 whole.append((took, sum(found.values())))
                 for name, spent in found.items():
                     samples.setdefault(name, []).append(spent)
@@ -118,7 +82,7 @@ class RuntimeAnnotator:
                 if enough and time.perf_counter() - started > budget_s:
                     break
         self.runs_ms = tuple(whole)
-        devices = DeviceAnnotator(self._exported).annotate() | interpreter.devices
+        devices = DeviceAnnotator(self._exported).annotate() | program.devices
         return tuple(
             NodeTiming(
                 name,
@@ -127,7 +91,7 @@ class RuntimeAnnotator:
                 pstdev(times),
                 min(times),
                 max(times),
-                interpreter.bytes[name],
+                program.bytes[name],
                 devices[name],
             )
             for name, times in samples.items()
@@ -163,13 +127,16 @@ class RuntimeAnnotator:
         return found
 
 
-def _run(interpreter: _TimedInterpreter, inputs: Sequence[Any]) -> tuple[float, dict[str, float]]:
+def _run(
+    program: TimedProgram, inputs: Sequence[Any], *, look: bool = False
+) -> tuple[float, dict[str, float]]:
     """One run: its whole time and that of every operation, in ms."""
     torch.manual_seed(SEED)
     begin = time.perf_counter_ns()
-    interpreter.run(*inputs)
-    found = interpreter.durations_ms()
-    return (time.perf_counter_ns() - begin) / 1e6, found
+    program.run(inputs, look=look)
+    if program.on_gpu:
+        torch.cuda.synchronize()
+    return (time.perf_counter_ns() - begin) / 1e6, program.durations_ms()
 
 
 class DeviceAnnotator:

@@ -207,6 +207,7 @@ class _Session:
             )
             ((finite, used),) = seen
             grew = _used_bytes() - used
+            peak = self._peak(args, kwargs)
             self._trace(batch, args, kwargs)
         found = summarise(repeats)
         return {
@@ -216,7 +217,7 @@ class _Session:
                 "median_low_ms": found.median_low_ms,
                 "median_high_ms": found.median_high_ms,
                 "repeats": len(repeats),
-                "peak": self._peak(args, kwargs),
+                "peak": peak,
                 "finite": finite,
                 "grew_bytes": grew if grew > max(LEAK_BYTES, LEAK_SHARE * used) else 0,
                 "measured_at": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()),
@@ -225,7 +226,15 @@ class _Session:
 
     def _peak(self, args: Any, kwargs: Any) -> Part | None:
         """The measured peak of one more run and its parts, in bytes; None where that run does not fit."""
-        return None
+        from torchsplit_core.profiling.peak import measure_peak
+
+        try:
+            return asdict(measure_peak(self.model, args, kwargs))
+        except (MemoryError, RuntimeError) as error:
+            # The times were taken: a look at memory that needs some itself must not cost them.
+            if is_out_of_memory(error):
+                return None
+            raise
 
     def _trace(self, batch: int, args: Any, kwargs: Any) -> None:
         """One run under torch.profiler, as a file for chrome://tracing or Perfetto, where it was asked for."""

@@ -8,6 +8,7 @@ When a value dies, as Python runs a model of modules:
 - What a module reads from outside itself was passed to it, and the frame of its call holds it until the
   call returns, even where the module reads it only at its start.
 - Local names are not in a graph: a value that a variable holds past its last reader is not counted so.
+  Nor is a key-value cache that a run fills and its trace left out.
 A program that is run without its modules (an exported one) may let go earlier than that.
 
 What a node needs while it runs is in `transients`. Nothing is said of an allocator's fragmentation.

@@ -72,6 +72,11 @@ def shape_findings(
         if item["kind"] == "nodes"
     ]
     notes += [note for point in batches for note in _remarks(point.content)]
+    asked, given = heard.environment.get("sm_asked"), heard.environment.get("sm_count")
+    if asked is not None and asked != given:
+        notes.append(
+            f"{asked} SMs were asked for; the driver gave {given or 'a number that it does not tell'}."
+        )
     environment = dict(heard.environment) | {
         "device_id": device.id,
         "device_name": device.name,
