@@ -9,6 +9,7 @@ import sample_models
 from torchsplit_core.graph.torch_graph import TorchGraph
 from torchsplit_core.profiling.memory import CUDA_CONTEXT_BYTES, estimate_memory
 from torchsplit_core.values import GraphNode
+from torchsplit_core.values.graph import NodeKind
 
 
 def op(name: str, target: str, inputs: tuple[str, ...], width: int) -> GraphNode:
@@ -139,3 +140,19 @@ def test_an_operation_in_place_needs_no_memory_of_its_own() -> None:
         "b": 2,
         "c": 3,
     }
+
+
+def test_an_image_without_rows_takes_nothing() -> None:
+    def node(name: str, kind: NodeKind, shape: tuple[int | str, ...], *inputs: str) -> GraphNode:
+        return GraphNode(
+            name, kind, target="aten.conv2d.default", inputs=inputs, shape=shape, dtype="float32"
+        )
+
+    graph = TorchGraph(
+        (
+            node("w", "parameter", (8, 8, 3, 3)),
+            node("x", "input", ("s0", 8, 0, 4)),
+            node("y", "op", ("s0", 8, 0, 4), "x", "w"),
+        )
+    )
+    assert estimate_memory(graph, 1).peak_bytes == 8 * 8 * 9 * 4

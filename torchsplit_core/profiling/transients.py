@@ -145,7 +145,7 @@ def _convolution(graph: TorchGraph, node: GraphNode, sizes: Sizes, layouts: Layo
     if "transpose" in op_name(node):
         return clone + max(read + weights, 2 * written)
     if _is_native(image, kernel, grouped=weight[1] != channels, scale=sizes.factor(node.inputs[0])):
-        columns = 0.0 if prod(kernel) == 1 else read / prod(image[2:]) * prod(kernel) * prod(out[2:])
+        columns = 0.0 if prod(kernel) == 1 else read / max(prod(image[2:]), 1) * prod(kernel) * prod(out[2:])
         return clone + columns
     plain = channels < CHANNEL_BLOCK and prod(kernel) > 1
     padded = _padded(out[1])
