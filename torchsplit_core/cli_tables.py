@@ -115,13 +115,14 @@ def _import(options: argparse.Namespace) -> int:
         _hand_over_one(profiles[0], options)
     else:
         _hand_over_several(profiles, options)
-    rows, failures = (sum(len(part) for part in parts) for parts in _parts(profiles))
-    print(f"{len(profiles)} models, {rows} rows, {failures} failures", file=sys.stderr)
+    _tell_counts(profiles)
     return 0
 
 
-def _parts(profiles: Sequence[Profile]) -> tuple[list[Sequence[object]], list[Sequence[object]]]:
-    return [profile.rows for profile in profiles], [profile.failures for profile in profiles]
+def _tell_counts(profiles: Sequence[Profile]) -> None:
+    rows = sum(len(profile.rows) for profile in profiles)
+    failures = sum(len(profile.failures) for profile in profiles)
+    print(f"profiles: {len(profiles)}, rows: {rows}, failures: {failures}", file=sys.stderr)
 
 
 def _hand_over_one(profile: Profile, options: argparse.Namespace) -> None:
@@ -187,8 +188,7 @@ def _export(options: argparse.Namespace) -> int:
         replace_file(Path(options.output), text)
     else:
         sys.stdout.write(text)
-    rows, failures = (sum(len(part) for part in parts) for parts in _parts(profiles))
-    print(f"{len(profiles)} profiles, {rows} rows, {failures} failures", file=sys.stderr)
+    _tell_counts(profiles)
     return 0
 
 

@@ -35,6 +35,10 @@ DIGITS = 9
 """Significant digits written: more than a measurement has, and few enough to hide the binary fraction."""
 
 
+QUERIES_AT_ONCE = 4096
+"""A prediction takes memory for each pair of a query and a measured row."""
+
+
 @dataclass(frozen=True, slots=True)
 class Judged:
     """Estimates beside throughputs that the query itself has: relative errors, and how many in their interval."""
@@ -175,7 +179,11 @@ def _answered(curves: Mapping[str, ModelCurves], queries: Sequence[Query]) -> tu
         places.setdefault(query.model, []).append(place)
     answers: dict[int, Estimate] = {}
     for model, at in places.items():
-        answers.update(zip(at, curves[model].estimates([queries[place] for place in at]), strict=True))
+        for start in range(0, len(at), QUERIES_AT_ONCE):
+            part = at[start : start + QUERIES_AT_ONCE]
+            answers.update(
+                zip(part, curves[model].estimates([queries[place] for place in part]), strict=True)
+            )
     return tuple(answers[place] for place in range(len(queries)))
 
 
