@@ -62,7 +62,8 @@ BENCHMARKS = (
         "Peaks of one run on this CPU: predicted from the graph alone, measured as bytes that torch's allocator "
         "handed out. Goals: transformers (CLIP, BERT, LLaMA) within 10 %, convolutions (FastPitch, OCR, ResNet-50) "
         "within 25 %. Without weights is the harder comparison. The resident set grew in the first run of the largest "
-        "batch, of what the allocator handed out in it: the rest are generated kernels, packed matrices and the like.",
+        "batch, of what the allocator handed out in it: the rest is what malloc keeps of freed "
+        "blocks, generated kernels, packed matrices and the like.",
         ("--size", "small", "--models", "diamond", "--batches", "1"),
     ),
     Benchmark(
