@@ -29,6 +29,7 @@ def show(workspace: Workspace, profiles: Mapping[str, Profile]) -> None:
         ways = [TWO_PROFILES, TWO_PLACES] if len(profiles) > 1 else [TWO_PLACES]
         way = profile_widgets.switch("What", ways, "profile-compare-way")
         sides = _two_profiles(profiles) if way == TWO_PROFILES else _two_places(profiles)
+        sides = sides and _without_estimates(*sides)
     with right:
         if sides is None:
             st.info(
@@ -76,6 +77,15 @@ def _two_places(profiles: Mapping[str, Profile]) -> tuple[str, str, tuple[Pair, 
     return first, second, common_points(profiles[name], profiles[name], places)
 
 
+def _without_estimates(first: str, second: str, pairs: Sequence[Pair]) -> tuple[str, str, tuple[Pair, ...]]:
+    """The measured points alone where there are some, unless estimates are asked for."""
+    measured = tuple(pair for pair in pairs if "estimated" not in (pair.first.basis, pair.second.basis))
+    if not measured or len(measured) == len(pairs):
+        return first, second, tuple(pairs)
+    wanted = st.checkbox("Estimated points too", key="profile-compare-estimates", persist_state="session")
+    return first, second, tuple(pairs) if wanted else measured
+
+
 def _answer(first: str, second: str, pairs: Sequence[Pair]) -> None:
     """The one number, in words, and what stands behind it."""
     typical = middle(pairs)
@@ -117,7 +127,7 @@ def _picture(workspace: Workspace, first: str, second: str, pairs: Sequence[Pair
             words += f" The first {MOST_LINES} of {len(groups)} lines are drawn; choose devices at the left."
         st.caption(words)
     st.dataframe(
-        table(pairs), hide_index=True, height=320, placeholder="n/a", alt="Common points and their ratios",
+        table(pairs), hide_index=True, height="auto", placeholder="n/a", alt="Common points and their ratios",
         key="profile-compare-table",
         column_config={
             name: st.column_config.NumberColumn(format="%.4g")

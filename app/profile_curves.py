@@ -19,6 +19,8 @@ from torchsplit_core.values import Profile
 
 FIRST_MODELS, FIRST_PLACES = 4, 2
 MOST_FAR_OFF = 8
+HELPS = 0.9
+"""A measurement helps where it leaves at most this share of the uncertainty."""
 
 
 def show(workspace: Workspace, profiles: Mapping[str, Profile]) -> None:
@@ -134,6 +136,7 @@ def _sure(found: Sequence[Fit], entries: Sequence[Entry]) -> None:
         text = f"Left out one at a time, points are off their curve by {percent(worst.median_error)} at the median"
         tail = f" or less ({plain(short_names[worst.name])} is the farthest)" if len(fitted) > 1 else ""
         st.caption(f"{text}{tail}.")
+    _advise([fit for fit in fitted if fit.next_point is not None], short_names)
     visible = {profile_rows.place_of(row).label for _, row in entries}
     far = [point for fit in fitted for point in fit.far_off if point.series.place.label in visible]
     if far:
@@ -151,3 +154,34 @@ def _sure(found: Sequence[Fit], entries: Sequence[Entry]) -> None:
                 )
             if len(far) > MOST_FAR_OFF:
                 st.caption(f"{len(far) - MOST_FAR_OFF} more are ringed in the picture.")
+
+
+def _advise(found: Sequence[Fit], short_names: Mapping[str, str]) -> None:
+    """What is uncertain where only some slices were measured, and the one measurement that would help most."""
+    alone = [fit for fit in found if fit.next_point and fit.next_point.slices_measured == 1]
+    for fit in alone:
+        st.caption(f"{plain(short_names[fit.name])} was {advice_words(fit)}")
+    rest = [fit for fit in found if fit not in alone]
+    if rest:
+        with st.expander("Which further measurement would help most"):
+            for fit in rest:
+                st.caption(f"{plain(short_names[fit.name])} was {advice_words(fit)}")
+
+
+def advice_words(fit: Fit) -> str:
+    """How uncertain the least certain slice is, and what one more measurement brings."""
+    point = fit.next_point
+    assert point is not None  # the callers leave others out
+    count = "one slice" if point.slices_measured == 1 else f"{point.slices_measured} slices"
+    only = (
+        " only: the others are uncertain, the most"
+        if point.slices_measured == 1
+        else "; the least certain is"
+    )
+    known = f"measured on {count} of {plain(fit.gpu_type)}{only} {plain(point.widest)}, by a factor of "
+    if point.after > 1 + HELPS * (point.now - 1):
+        return f"{known}{short(point.now)} either way. No single measurement would change that much."
+    return (
+        f"{known}{short(point.now)} either way. Measuring {plain(point.measure)} at batch {point.batch_size} "
+        f"would help most: to a factor of {short(point.after)}."
+    )

@@ -5,11 +5,13 @@ No streamlit in here. Measured and emulated rows are never fitted together, nor 
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from statistics import median
 
 from app.profile_rows import Place, Series, place_of
-from torchsplit_core.curves import ModelCurves, Sample, fit_model, outliers
+from torchsplit_core.curves import ModelCurves, Sample, advice, fit_model, outliers
 from torchsplit_core.hardware import catalogue, peak_names, peaks, plain_profiles
 from torchsplit_core.values import Profile, ProfileRow
 
@@ -44,8 +46,26 @@ class FarOff:
 
 
 @dataclass(frozen=True, slots=True)
+class NextPoint:
+    """How uncertain the least certain slice is, and the one measurement that would help it most.
+
+    `now` and `after` are factors either way of the 90 % interval of the throughput.
+    """
+
+    slices_measured: int
+    widest: str
+    now: float
+    measure: str
+    batch_size: int
+    after: float
+
+
+@dataclass(frozen=True, slots=True)
 class Fit:
-    """What the measured rows of one profile on one GPU type say together. `median_error` is leave-one-out."""
+    """What the measured rows of one profile on one GPU type say together. `median_error` is leave-one-out.
+
+    `next_point` is None where the GPU type has no slices, and for emulated rows.
+    """
 
     name: str
     gpu_type: str
@@ -54,6 +74,7 @@ class Fit:
     median_error: float
     curves: Mapping[Series, Curve]
     far_off: tuple[FarOff, ...]
+    next_point: NextPoint | None
 
 
 def fits(name: str, profile: Profile, processes: Sequence[int]) -> tuple[Fit, ...]:
@@ -125,7 +146,38 @@ def _fit(name: str, rows: Sequence[ProfileRow]) -> Fit:
         for one in outliers(given)
         if one.sample in at
     )
-    return Fit(name, rows[0].gpu_type, rows[0].basis, len(rows), model.leave_one_out().median, curves, far)
+    return Fit(
+        name=name,
+        gpu_type=rows[0].gpu_type,
+        basis=rows[0].basis,
+        rows=len(rows),
+        median_error=model.leave_one_out().median,
+        curves=curves,
+        far_off=far,
+        next_point=_next_point(rows[0], given),
+    )
+
+
+def _next_point(row: ProfileRow, given: Sequence[Sample]) -> NextPoint | None:
+    """Advice on the slices of the rows' GPU type; slices of equal size count as one."""
+    kind = catalogue().get(row.gpu_type)
+    if kind is None or row.basis != "measured" or row.stage != "whole":
+        return None
+    by_size: dict[float, str] = {}
+    for profile in plain_profiles(kind):
+        known = size_of(Place(kind.name, profile.name))
+        if known is not None:
+            by_size.setdefault(known[0], profile.name)
+    found = advice(given, tuple(by_size))
+    widest = max(found.uncertainty, key=lambda one: one.width_now)
+    return NextPoint(
+        slices_measured=len({sample.size for sample in given}),
+        widest=by_size[widest.size],
+        now=math.sqrt(widest.width_now),
+        measure=by_size[found.size],
+        batch_size=found.batch_size,
+        after=math.sqrt(max(one.width_after for one in found.uncertainty)),
+    )
 
 
 def _curve(model: ModelCurves, line: Sequence[Sample]) -> Curve:
@@ -135,6 +187,13 @@ def _curve(model: ModelCurves, line: Sequence[Sample]) -> Curve:
     band = model.band(first.size, batches, first.processes)
     requests = [1000.0 * batch * first.processes for batch in batches]
 
+    # The curve is of the typical time; the axis is p95, which lies above it by the line's typical ratio.
+    to_p95 = median(
+        sample.latency_ms * sample.throughput_rps / (1000.0 * sample.batch_size * sample.processes)
+        for sample in line
+        if sample.latency_ms is not None
+    )
+
     def rates(times: Sequence[float]) -> tuple[float, ...]:
         return tuple(count / time for count, time in zip(requests, times, strict=True))
 
@@ -143,7 +202,7 @@ def _curve(model: ModelCurves, line: Sequence[Sample]) -> Curve:
         rps=rates(band.time_ms),
         low_rps=rates(band.high_ms),
         high_rps=rates(band.low_ms),
-        latency_ms=tuple(time * model.latency_ratio for time in band.time_ms),
+        latency_ms=tuple(time * to_p95 for time in band.time_ms),
     )
 
 

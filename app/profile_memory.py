@@ -8,7 +8,7 @@ import pandas as pd
 import streamlit as st
 
 from app import profile_rows, profile_widgets
-from app.charts.memory import PARTS, Bar, Limit, memory
+from app.charts.memory import PARTS, Bar, Limit, memory, near
 from app.charts.theme import CONFIG
 from app.numbers import plain, short
 from app.profile_rows import CPU, Place, place_of
@@ -108,6 +108,12 @@ def _picture(
             alt=f"Peak memory of {name} by batch size against the slices of {kind}; the tables below have the figures",
         )  # fmt: skip
         words = "Dotted: what the slices have. Hatched: estimated from the graph."
+        smallest = limits[0] if limits else None
+        if smallest and not near(limits, max((bar.total for bar in bars), default=0.0)):
+            words = (
+                f"The smallest slice, {smallest.name}, has {short(smallest.gib, 'GiB')}: far above this picture. "
+                "Hatched: estimated from the graph."
+            )
         if place.label == CPU:
             words += " Measured on the processor: on a GPU the CUDA context comes on top."
         st.caption(words)

@@ -77,7 +77,7 @@ def show(workspace: Workspace, profiles: Mapping[str, Profile]) -> None:
 def rows_behind(entries: Sequence[Entry], alt: str) -> None:
     """The table beside a chart: the same rows, to be read."""
     st.dataframe(
-        table(sorted(entries, key=_order)), hide_index=True, height=320, placeholder="n/a",
+        table(sorted(entries, key=_order)), hide_index=True, height="auto", placeholder="n/a",
         alt=alt, column_config=_FIGURES,
     )  # fmt: skip
 

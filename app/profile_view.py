@@ -18,6 +18,11 @@ from app.workspace import names, read
 from torchsplit_core.storage import Workspace
 from torchsplit_core.values import Profile
 
+# In a narrow window the picture comes before its controls.
+STYLE = """<style>@media (max-width: 640px) {
+  .st-key-profile-picture > [data-testid="stHorizontalBlock"],
+  .st-key-profile-picture > * > [data-testid="stHorizontalBlock"] { flex-direction: column-reverse; }
+  .st-key-profile-picture [data-testid="stColumn"] { flex: none; width: 100%; } }</style>"""
 TAB = "profile-tab"
 """The key of the page's tabs."""
 SHOWING, MAKING = ("Curves", "Memory", "Table", "Compare"), ("Measure", "Import")
@@ -25,6 +30,7 @@ SHOWING, MAKING = ("Curves", "Memory", "Table", "Compare"), ("Measure", "Import"
 
 def show(workspace: Workspace) -> None:
     """The whole page."""
+    st.html(STYLE)
     graphs = names(workspace, "graph")
     profiles: dict[str, Profile] = {
         name: read(workspace, "profile", name) for name in names(workspace, "profile")
@@ -57,11 +63,13 @@ def _tab(workspace: Workspace, title: str, graphs: tuple[str, ...], profiles: di
         profile_import.show(workspace)
     elif not any(profile.rows for profile in profiles.values()):
         st.info("No figure is here yet: measure a model under Measure, or bring figures under Import.")
-    elif title == "Curves":
-        profile_curves.show(workspace, profiles)
-    elif title == "Memory":
-        profile_memory.show(profiles)
     elif title == "Table":
         profile_table.show(workspace, profiles)
     else:
-        profile_compare.show(workspace, profiles)
+        with st.container(key="profile-picture"):
+            if title == "Curves":
+                profile_curves.show(workspace, profiles)
+            elif title == "Memory":
+                profile_memory.show(profiles)
+            else:
+                profile_compare.show(workspace, profiles)

@@ -19,6 +19,10 @@ _COLOURS = {
     "peak": "#7f8790",
 }
 HEAD_ROOM = 1.08
+FLAT = 8.0
+"""A limit that is more than this many times the highest bar is not drawn: the bars would be flat."""
+SMALL_GIB = 0.25
+"""Below this the axis is in MiB."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,27 +50,29 @@ class Limit:
 def memory(bars: Sequence[Bar], limits: Sequence[Limit], failed: Sequence[int], *, dark: bool) -> go.Figure:
     """Stacked bars by batch size, a line a limit that is near, a red cross where memory did not suffice."""
     theme = themed(dark)
-    figure = go.Figure()
-    batches = sorted({bar.batch_size for bar in bars} | set(failed))
-    for part in (*PARTS, "peak"):
-        found = {bar.batch_size: (value, bar) for bar in bars for name, value in bar.parts if name == part}
-        if found:
-            figure.add_trace(_part(part, found, theme))
     top = max([bar.total for bar in bars], default=0.0)
     shown = near(limits, top)
+    height = HEAD_ROOM * max([top, *(limit.gib for limit in shown)], default=1.0) or 1.0
+    unit, scale = ("GiB", 1.0) if height >= SMALL_GIB else ("MiB", 1024.0)
+    figure = go.Figure()
+    for part in (*PARTS, "peak"):
+        found = {
+            bar.batch_size: (value * scale, bar) for bar in bars for name, value in bar.parts if name == part
+        }
+        if found:
+            figure.add_trace(_part(part, found, theme))
     for limit in shown:
         figure.add_hline(
-            y=limit.gib,
+            y=limit.gib * scale,
             line={"color": INK[theme], "width": 1, "dash": "dot"},
-            annotation={"text": limit.name, "font": {"size": 12}, "xanchor": "left", "yanchor": "bottom"},
+            annotation={"text": limit.name, "font": {"size": 12}},
             annotation_position="top left",
         )
-    height = HEAD_ROOM * max([top, *(limit.gib for limit in shown)], default=1.0)
     if failed:
         figure.add_trace(
             go.Scatter(
                 x=[str(batch) for batch in failed],
-                y=[height * 0.03] * len(failed),
+                y=[height * scale * 0.03] * len(failed),
                 mode="markers",
                 name="out of memory",
                 marker={"symbol": "x", "size": 11, "color": RED[theme]},
@@ -74,29 +80,25 @@ def memory(bars: Sequence[Bar], limits: Sequence[Limit], failed: Sequence[int], 
             )
         )
     lay_out(figure, theme, height=380, key="memory")
+    batches = [str(batch) for batch in sorted({bar.batch_size for bar in bars} | set(failed))]
     figure.update_layout(
         barmode="stack",
         bargap=0.35,
-        xaxis=axis(
-            "batch size",
-            theme,
-            type="category",
-            categoryorder="array",
-            categoryarray=[str(batch) for batch in batches],
-        ),
-        yaxis=axis("peak memory, GiB", theme, range=[0, height or 1.0]),
+        xaxis=axis("batch size", theme, type="category", categoryorder="array", categoryarray=batches),
+        yaxis=axis(f"peak memory, {unit}", theme, range=[0, height * scale]),
     )
     return figure
 
 
 def near(limits: Sequence[Limit], top: float) -> tuple[Limit, ...]:
-    """The limits below the highest bar and the first above it: further ones would flatten the bars."""
+    """The limits below the highest bar and the first above it, unless that would flatten the bars."""
     by_size: dict[float, list[str]] = {}
     for limit in limits:
         by_size.setdefault(limit.gib, []).append(limit.name)
     merged = [Limit(", ".join(names), gib) for gib, names in sorted(by_size.items())]
     above = next((index for index, limit in enumerate(merged) if limit.gib >= top), len(merged))
-    return tuple(merged[: above + 1])
+    shown = merged[: above + 1]
+    return tuple(shown[:-1] if shown and shown[-1].gib > FLAT * top else shown)
 
 
 def _part(part: str, found: dict[int, tuple[float, Bar]], theme: Theme) -> go.Bar:
@@ -105,7 +107,9 @@ def _part(part: str, found: dict[int, tuple[float, Bar]], theme: Theme) -> go.Ba
         x=[str(batch) for batch in found],
         y=[value for value, _ in found.values()],
         name=part,
-        customdata=[["estimated" if bar.estimated else "measured", bar.total] for bar in bars],
+        customdata=[
+            ["estimated" if bar.estimated else "measured", bar.total, dict(bar.parts)[part]] for bar in bars
+        ],
         marker={
             "color": _COLOURS[part],
             "line": {
@@ -115,7 +119,7 @@ def _part(part: str, found: dict[int, tuple[float, Bar]], theme: Theme) -> go.Ba
             "pattern": {"shape": ["/" if bar.estimated else "" for bar in bars], "solidity": 0.25},
         },
         hovertemplate=(
-            f"batch %{{x}}<br>{part} %{{y:.4g}} GiB of %{{customdata[1]:.4g}} GiB"
+            f"batch %{{x}}<br>{part} %{{customdata[2]:.4g}} GiB of %{{customdata[1]:.4g}} GiB"
             "<br>%{customdata[0]}<extra></extra>"
         ),
     )
