@@ -11,20 +11,18 @@ import os
 import socket
 import subprocess
 import sys
-import time
 import traceback
 import warnings
-from collections import Counter
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
 from torchsplit_core import __version__, telemetry, workflow
+from torchsplit_core.cli_common import hand_over, tell_notes, with_progress
+from torchsplit_core.cli_profile import add_profile_command
 from torchsplit_core.cli_tables import add_commands as add_table_commands
-from torchsplit_core.cli_tables import add_commands as add_table_commands
-from torchsplit_core.files import read_file, replace_file, write_file, write_text
-from torchsplit_core.graph import TorchGraph
-from torchsplit_core.profile_run import SlicesToMake, restore_slices
+from torchsplit_core.files import read_file, replace_file
+from torchsplit_core.profile_run import restore_slices
 from torchsplit_core.storage import Store
 from torchsplit_core.values import InputFault, Objective
 
@@ -65,55 +63,14 @@ def _show_warning(message: Warning | str, category: type[Warning], *where: Any, 
         print(f"warning: {message}", file=sys.stderr)
 
 
-class _Progress:
-    """Progress on standard error: one line that is rewritten on a terminal, a line a step elsewhere."""
-
-    def __init__(self) -> None:
-        self.last = ""
-        self.live = sys.stderr.isatty()
-
-    def __call__(self, share: float, message: str) -> None:
-        if self.live:
-            print(f"\r\033[K{share:4.0%} {message}", end="", file=sys.stderr, flush=True)
-        elif message != self.last:
-            print(f"{share:4.0%} {message}", file=sys.stderr, flush=True)
-        self.last = message
-
-    def end(self) -> None:
-        if self.live and self.last:
-            print("\r\033[K", end="", file=sys.stderr, flush=True)
-
-
-def _with_progress(work: Callable[[_Progress], Any]) -> Any:
-    progress = _Progress()
-    try:
-        return work(progress)
-    finally:
-        progress.end()
-
-
-def _hand_over(value: Any, options: argparse.Namespace) -> None:
-    """To the -o file, and to standard output with --json or without -o."""
-    if options.output:
-        write_file(value, options.output)
-    if options.json or not options.output:
-        sys.stdout.write(write_text(value))
-
-
 def _trace(options: argparse.Namespace) -> int:
-    graph = _with_progress(
+    graph = with_progress(
         lambda progress: workflow.trace(options.source, trust=options.trust, progress=progress)
     )
-    _hand_over(graph, options)
+    hand_over(graph, options)
     print(f"{options.source}: {len(graph.nodes)} nodes, {len(graph.ops)} operations", file=sys.stderr)
-    _tell_notes(graph)
+    tell_notes(graph)
     return 0
-
-
-def _tell_notes(graph: TorchGraph) -> None:
-    """What the user must know of how the graph was made."""
-    for note in graph.notes:
-        print(f"note: {note}", file=sys.stderr)
 
 
 def _draw(options: argparse.Namespace) -> int:
@@ -124,72 +81,12 @@ def _draw(options: argparse.Namespace) -> int:
     return 0
 
 
-def _profile(options: argparse.Namespace) -> int:
-    from torchsplit_core.profiling.points import Settings
-
-    if options.torch_trace:
-        Path(options.torch_trace).mkdir(parents=True, exist_ok=True)
-    settings = Settings(
-        point_budget_s=options.point_budget,
-        point_limit_s=options.point_limit,
-        cuda_graphs=options.cuda_graphs,
-        torch_trace=str(Path(options.torch_trace).absolute()) if options.torch_trace else None,
-    )
-    started = time.time()
-    graph, result = _with_progress(
-        lambda progress: workflow.profile(
-            options.source,
-            device=options.device or ("" if options.make_slices else "auto"),
-            batch_sizes=_batch_sizes(options.batch_sizes),
-            gpu_types=[item.strip() for item in options.gpu_types.split(",")] if options.gpu_types else None,
-            trust=options.trust,
-            settings=settings,
-            store=Store(),
-            since=started if options.again or settings.torch_trace else 0.0,
-            at_once=options.at_once,
-            make_slices=_slices_to_make(options),
-            progress=progress,
-        )
-    )
-    _hand_over(result, options)
-    counts = Counter(row.basis for row in result.rows)
-    told = ", ".join(f"{counts[basis]} {basis}" for basis in ("measured", "emulated", "estimated"))
-    print(f"{options.source}: rows {told}", file=sys.stderr)
-    if result.environment.get("taken_over"):
-        print(
-            f"note: {result.environment['taken_over']} points were measured before on this device and with this "
-            "software and are taken over; --again measures anew.",
-            file=sys.stderr,
-        )
-    if result.environment.get("notes"):
-        print(f"note: {result.environment['notes']}", file=sys.stderr)
-    _tell_notes(graph)
-    return 0
-
-
-def _slices_to_make(options: argparse.Namespace) -> SlicesToMake | None:
-    """What --make-slices asks for, on the GPU it names."""
-    if not options.make_slices:
-        return None
-    gpu, _, names = options.make_slices.rpartition("@")
-    gpu, names = (names, gpu) if gpu else ("0", names)
-    if not gpu.isascii() or not gpu.isdigit():
-        raise InputFault(
-            "--make-slices",
-            options.make_slices,
-            "it is PROFILE,PROFILE@GPU",
-            "For example 1g.10gb,7g.80gb@0.",
-        )
-    profiles = tuple(name.strip() for name in names.split(",") if name.strip())
-    return SlicesToMake(int(gpu), profiles, options.i_own_this_gpu)
-
-
 def _partition(options: argparse.Namespace) -> int:
     if Path(options.input).suffix == ".json":
         from torchsplit_core.partitioning import solve_partition
 
         _, request = read_file(options.input, expected="torchsplit.partition_request")
-        outcome = _with_progress(lambda progress: solve_partition(request, progress=progress))
+        outcome = with_progress(lambda progress: solve_partition(request, progress=progress))
     else:
         if not options.profile:
             raise InputFault(
@@ -198,7 +95,7 @@ def _partition(options: argparse.Namespace) -> int:
         if not 1 <= options.stages <= 64:
             raise InputFault("--stages", options.stages, "stages are 1 to 64", "Pass for example --stages 2.")
         _, found = read_file(options.profile, expected="torchsplit.profile")
-        outcome = _with_progress(
+        outcome = with_progress(
             lambda progress: workflow.partition(
                 options.input,
                 found,
@@ -210,7 +107,7 @@ def _partition(options: argparse.Namespace) -> int:
                 progress=progress,
             )
         )
-    _hand_over(outcome, options)
+    hand_over(outcome, options)
     best = f", best {outcome.candidates[0].max_load_ms:.4g} ms" if outcome.candidates else ""
     print(
         f"{outcome.status}: {len(outcome.candidates)} candidates{best}. {outcome.message}".rstrip(),
@@ -238,16 +135,16 @@ def _request(options: argparse.Namespace) -> int:
     for model in request.models:
         if not any(stage.points for variant in model.variants for stage in variant.stages):
             print(f"warning: {model.name} has no profile row for a slice of this fleet", file=sys.stderr)
-    _hand_over(request, options)
+    hand_over(request, options)
     return 0
 
 
 def _plan(options: argparse.Namespace) -> int:
     _, request = read_file(options.request, expected="torchsplit.plan_request")
-    outcome = _with_progress(
+    outcome = with_progress(
         lambda progress: workflow.plan(request, explain=options.explain, progress=progress)
     )
-    _hand_over(outcome, options)
+    hand_over(outcome, options)
     objective = outcome.objective
     print(f"{outcome.status}: {objective.kind} {_figure(objective.value)}", end="", file=sys.stderr)
     if outcome.status in ("optimal", "feasible"):
@@ -325,18 +222,6 @@ def _free_port(address: str, wanted: int | None) -> int:
     )
 
 
-def _batch_sizes(text: str) -> tuple[int, ...]:
-    try:
-        return tuple(int(item) for item in text.split(","))
-    except ValueError as error:
-        raise InputFault(
-            "--batch-sizes",
-            text,
-            "batch sizes are whole numbers, comma-separated",
-            "Write for example 1,2,4.",
-        ) from error
-
-
 def _table(option: str, entries: Sequence[str]) -> dict[str, float]:
     """`bert=20` entries, several of them comma-separated or the option repeated."""
     table: dict[str, float] = {}
@@ -389,44 +274,7 @@ def _parser() -> argparse.ArgumentParser:
     )
     made.add_argument("--dark", action="store_true", help="for a dark ground")
 
-    made = command("profile", _profile, "measure a model on this host and estimate it on every MIG slice")
-    made.add_argument("source")
-    made.add_argument(
-        "--device",
-        help="auto, cpu, cuda, cuda:1, mig (one instance of every profile), mig:UUID, sm:N (a number of SMs without "
-        "MIG rights); several comma-separated (default auto, or none with --make-slices)",
-    )
-    made.add_argument(
-        "--batch-sizes", default=",".join(map(str, workflow.DEFAULT_BATCH_SIZES)), metavar="1,2,4"
-    )
-    made.add_argument(
-        "--gpu-types", metavar="TYPE,…", help="estimate these only (default: the whole catalogue)"
-    )
-    made.add_argument(
-        "--point-budget", type=float, default=2.0, metavar="S", help="seconds a batch size (default 2)"
-    )
-    made.add_argument(
-        "--point-limit", type=float, metavar="S", help="a batch size that takes longer has hung"
-    )
-    made.add_argument(
-        "--cuda-graphs", action="store_true", help="capture the model and replay it (GPUs only)"
-    )
-    made.add_argument("--at-once", action="store_true", help="measure the slices of one GPU at the same time")
-    made.add_argument(
-        "--again", action="store_true", help="measure anew, in place of what was measured before"
-    )
-    made.add_argument(
-        "--make-slices",
-        metavar="1g.10gb,7g.80gb@0",
-        help="make these MIG slices on that GPU one after the other, measure, restore; needs --i-own-this-gpu "
-        "(untested on hardware)",
-    )
-    made.add_argument(
-        "--i-own-this-gpu", action="store_true", help="consent to changing its MIG slices meanwhile"
-    )
-    made.add_argument("--torch-trace", metavar="DIR", help="write a torch.profiler trace of every batch size")
-    trust(made)
-    output(made)
+    add_profile_command(command, trust, output)
 
     made = command("partition", _partition, "cut a model, or a costed graph, into stages")
     made.add_argument("input", metavar="REQUEST.json|SOURCE")
@@ -478,8 +326,6 @@ def _parser() -> argparse.ArgumentParser:
     made.add_argument(
         "--format", action="append", metavar="mig-parted|nvidia-smi|kubernetes", help="default: all"
     )
-
-    add_table_commands(command)
 
     add_table_commands(command)
 

@@ -37,6 +37,8 @@ LAYER = {
     "profile_run": 7,
     "workflow": 7,
     "cli": 8,
+    "cli_common": 8,
+    "cli_profile": 8,
     "cli_tables": 8,
     "__main__": 9,
     "app": 9,
@@ -44,7 +46,10 @@ LAYER = {
 }
 SAME_LAYER_ALLOWED = {
     ("archive", "storage"),
+    ("cli", "cli_common"),
+    ("cli", "cli_profile"),
     ("cli", "cli_tables"),
+    ("cli_profile", "cli_common"),
     ("clients", "isolation"),
     ("measurements", "storage"),
     ("tables", "curves"),

@@ -57,8 +57,10 @@ def parse_fleet(text: str) -> tuple[FleetEntry, ...]:
 
 
 def model_name(profile: Profile) -> str:
-    """A short name for the model behind a profile's source: `sample:bert@large` → `bert`."""
+    """A short name for the model behind a profile's source: `sample:bert@large` → `bert`, `import:bert` → `bert`."""
     source = profile.source
+    if source.startswith("import:"):
+        return source.removeprefix("import:") or "model"
     if source.startswith(("sample:", "library:")):
         return source.partition(":")[2].partition("@")[0]
     path, _, name = source.rpartition(":")
