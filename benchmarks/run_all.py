@@ -34,6 +34,14 @@ BENCHMARKS = (
         ("--size", "small", "--models", "diamond"),
     ),
     Benchmark(
+        "What measuring costs",
+        "benchmarks.profile_cost",
+        "A profile of ResNet-50 at real dimensions over five batch sizes (end to end, measured peaks, every operation) "
+        "against the same number of runs at the same batch sizes without any of it, in the same process; and how "
+        "much of a run its operations account for, each the median of the runs in which they were timed.",
+        ("--size", "small", "--turns", "1", "--samples", "bert"),
+    ),
+    Benchmark(
         "Graph algorithms at scale",
         "benchmarks.graph_algorithms",
         "Seconds of processor time, every graph in a process of its own. Dominators: *build* leads from ids and "
