@@ -111,7 +111,9 @@ def _table(workspace: Workspace, name: str, text: str, kind: str) -> None:
         key="profile-import-skip",
         help="Without it a row at fault stops the import, and nothing is stored.",
     )
-    if st.button("Import", type="primary", key="profile-import"):
+    if not st.button("Import", type="primary", key="profile-import"):
+        return
+    try:
         found = read_any(
             text,
             mapping=mapping,
@@ -123,11 +125,22 @@ def _table(workspace: Workspace, name: str, text: str, kind: str) -> None:
             origin=name,
             skip_bad=skip,
         )
-        stored = store(workspace, found, PurePath(name).stem)
-        frame.say(summary(found, stored))
-        for note in found.notes:
-            frame.say(note)
-        st.rerun()
+    except InputFault as fault:
+        st.error(fault_words(fault))
+        return
+    stored = store(workspace, found, PurePath(name).stem)
+    frame.say(summary(found, stored))
+    for note in found.notes:
+        frame.say(note)
+    st.rerun()
+
+
+def fault_words(fault: InputFault) -> str:
+    """A table's fault with a line for each row at fault, in the words of this page instead of the command line's."""
+    text = str(fault).replace("leave them out with --skip-bad", "tick the box above to leave them out")
+    return "  \n".join(
+        plain(line.strip()) for line in text.replace("Nothing was written", "Nothing was stored").splitlines()
+    )
 
 
 def _preview(sheet: Sheet) -> pd.DataFrame:

@@ -69,7 +69,9 @@ def span(label: str, options: Sequence[int], key: str) -> tuple[int, int] | None
     """From one of some ascending numbers to another, all of them to begin with; None where there is no choice."""
     if len(options) < 2:
         return None
-    if not set(st.session_state.get(key, ())) <= set(options) or key not in st.session_state:
-        st.session_state[key] = (options[0], options[-1])
-    low, high = st.select_slider(label, options, key=key, persist_state="session")
+    ends = (options[0], options[-1])
+    if not set(st.session_state.get(key, ends)) <= set(options):
+        del st.session_state[key]
+    # The value says that there are two ends; set in the session alone, it would be read back as one.
+    low, high = st.select_slider(label, options, ends, key=key, persist_state="session")
     return low, high
