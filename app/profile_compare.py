@@ -15,6 +15,7 @@ from app.numbers import THIN, plain, short
 from app.profile_ratio import Pair, common_points, middle
 from app.profile_rows import Place
 from torchsplit_core.storage import Workspace
+from torchsplit_core.tables.cells import guarded
 from torchsplit_core.values import Profile
 
 TWO_PROFILES, TWO_PLACES = "two profiles", "two devices of one profile"
@@ -135,9 +136,16 @@ def _picture(workspace: Workspace, first: str, second: str, pairs: Sequence[Pair
         },
     )  # fmt: skip
     st.download_button(
-        "These points (CSV)", table(pairs).to_csv(index=False), "comparison.csv", "text/csv",
+        "These points (CSV)", csv_of(pairs), "comparison.csv", "text/csv",
         on_click="ignore", key="profile-compare-csv",
     )  # fmt: skip
+
+
+def csv_of(pairs: Sequence[Pair]) -> str:
+    """The table as CSV; a text that a spreadsheet would run as a formula has an apostrophe before it."""
+    found = table(pairs)
+    texts = found.select_dtypes(exclude="number").columns
+    return str(found.assign(**{name: found[name].map(guarded) for name in texts}).to_csv(index=False))
 
 
 def _line(key: tuple[str, Place | None, int], pairs: Sequence[Pair], colour: str) -> RatioLine:

@@ -76,8 +76,11 @@ def memory_facts(item: ProfileRow | ProfileFailure) -> Facts:
 
 def device_facts(profile: Profile, device: str | None) -> Facts:
     """Where and with what a row was measured, as the profile's environment has it."""
-    known = dict(profile.environment.get("devices", {})).get(device or "", {})
-    facts = {"device": device or "not measured here"}
+    if device is None:
+        origin = profile.environment.get("origin") or profile.environment.get("source")
+        return [("device", "not measured here"), *([("origin", str(origin))] if origin else [])]
+    known = dict(profile.environment.get("devices", {})).get(device, {})
+    facts = {"device": device}
     facts |= {name: value for name, value in {**profile.environment, **known}.items() if _is_plain(value)}
     return [(name.replace("_", " "), str(value)) for name, value in facts.items() if name != "notes"]
 

@@ -13,6 +13,7 @@ from app import contract_drop, frame, profile_widgets
 from app.numbers import exact, plain
 from app.profile_rows import CPU
 from app.workspace import keep_name, names, read
+from torchsplit_core.files import read_text
 from torchsplit_core.hardware import catalogue, plain_profiles
 from torchsplit_core.storage import Workspace
 from torchsplit_core.tables import (
@@ -57,7 +58,7 @@ def show(workspace: Workspace) -> None:
         text = _decoded(file.getvalue(), file.name)
         kind = detect(text, file.name)
         if kind == "json":
-            _take_json(workspace, file.name, file.getvalue())
+            _take_json(workspace, file.name, text)
             return
         _table(workspace, file.name, text, kind)
 
@@ -72,9 +73,13 @@ def _sheet(text: str, name: str) -> Sheet:
     return read_sheet(text, name)
 
 
-def _take_json(workspace: Workspace, name: str, data: bytes) -> None:
+def _take_json(workspace: Workspace, name: str, text: str) -> None:
+    """A contract file; what it is shows before it is stored. Raises InputFault for any other JSON."""
+    form, value = read_text(text, origin=name)
+    rows = f" of {plain(value.source)}: {exact(len(value.rows))} rows" if isinstance(value, Profile) else ""
+    st.markdown(f"**{plain(name)}** is a {form.removeprefix('torchsplit.').replace('_', ' ')}{rows}.")
     if st.button("Import this file", type="primary", key="profile-import-json"):
-        artifact = contract_drop.drop(workspace, name, data)
+        artifact = contract_drop.drop(workspace, name, text.encode())
         keep_name(workspace)
         frame.say(f"Stored {name} as {artifact.kind.replace('_', ' ')} {artifact.name}.")
         st.rerun()

@@ -32,7 +32,8 @@ def show(workspace: Workspace, graphs: Sequence[str], profiles: Mapping[str, Pro
     known = {device.id: device for device in profile_devices.offered(host)}
     running = scenario.running(workspace, PROFILE_JOB)
     left, right = st.columns([5, 11], gap="medium")
-    with left, st.container(border=True):
+    box = left.container(border=True)
+    with box:
         st.header("Measure", anchor=False)
         options = sources(graphs, profiles)
         chosen = profile_widgets.many(
@@ -52,37 +53,37 @@ def show(workspace: Workspace, graphs: Sequence[str], profiles: Mapping[str, Pro
         )
         settings = _settings(devices)
         trusted = _trust(workspace, chosen)
+    with right:
+        grid = st.container()
+        if not running:
+            profile_devices.describe(devices)
         to_make = profile_devices.missing_slices(host)
-        pressed = st.button(
-            "Measure", type="primary", disabled=not chosen or not (devices or to_make), key="profile-measure"
-        )
-    parameters: dict[str, Any] | None = None
-    with left, frame.telling():
-        parameters = {
-            "sources": chosen,
-            "device": ",".join(device.id for device in devices),
-            "batch_sizes": batch_sizes(text),
-            **settings,
-        }
-        if to_make:
-            parameters["make_slices"] = to_make.parameter
-        if pressed:
-            parameters["uploads"] = _uploads(workspace, chosen, trusted)
-            _start_or_ask(workspace, parameters, profile_grid.known_cells(workspace, parameters))
+    with box:
+        ready = bool(chosen and (devices or to_make))
+        pressed = st.button("Measure", type="primary", disabled=not ready, key="profile-measure")
+        with frame.telling():
+            parameters = {
+                "sources": chosen,
+                "device": ",".join(device.id for device in devices),
+                "batch_sizes": batch_sizes(text),
+                **settings,
+                **({"make_slices": to_make.parameter} if to_make else {}),
+            }
+            found = () if running and not pressed else profile_grid.known_cells(workspace, parameters)
+            if pressed:
+                _start_or_ask(
+                    workspace, parameters | {"uploads": _uploads(workspace, chosen, trusted)}, found
+                )
+            with grid:
+                if found and not running:
+                    profile_grid.show(workspace, found, known, profiles)
+    with grid:
+        for status in running:
+            _running(workspace, status, known, profiles)
+        if not chosen and not running:
+            st.info("Choose a model: its points appear here, those measured before with their figures.")
     if _ASKED in st.session_state:
         _ask(workspace, known)
-    with right:
-        if running:
-            for status in running:
-                _running(workspace, status, known, profiles)
-        else:
-            profile_devices.describe(devices)
-            if parameters is not None and chosen:
-                found = profile_grid.known_cells(workspace, parameters)
-                if found:
-                    profile_grid.show(workspace, found, known, profiles)
-            if not chosen:
-                st.info("Choose a model: its points appear here, those measured before with their figures.")
 
 
 def sources(graphs: Sequence[str], profiles: Mapping[str, Profile]) -> list[str]:

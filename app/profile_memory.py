@@ -8,7 +8,7 @@ import pandas as pd
 import streamlit as st
 
 from app import profile_rows, profile_widgets
-from app.charts.memory import PARTS, Bar, Limit, memory, near
+from app.charts.memory import PARTS, Bar, Limit, memory, near, unit_of
 from app.charts.theme import CONFIG
 from app.numbers import plain, short
 from app.profile_rows import CPU, Place, place_of
@@ -117,10 +117,13 @@ def _picture(
         if place.label == CPU:
             words += " Measured on the processor: on a GPU the CUDA context comes on top."
         st.caption(words)
-    first, second = st.columns(2, gap="medium")
+    first, second = st.columns([3, 2], gap="medium")
+    figures = table(bars)
     first.dataframe(
-        _table(bars), hide_index=True, placeholder="n/a", alt="Peak memory by batch size",
-        column_config={name: st.column_config.NumberColumn(format="%.4g") for name in (*PARTS, "peak GiB")},
+        figures, hide_index=True, placeholder="n/a", alt="Peak memory by batch size",
+        column_config={
+            name: st.column_config.NumberColumn(format="%.4g") for name in figures.columns if name.endswith("iB")
+        },
     )  # fmt: skip
     second.dataframe(
         pd.DataFrame(
@@ -141,13 +144,15 @@ def _picture(
         )
 
 
-def _table(bars: Sequence[Bar]) -> pd.DataFrame:
+def table(bars: Sequence[Bar]) -> pd.DataFrame:
+    """One row a batch size, in the unit of the picture."""
+    unit, scale = unit_of(max((bar.total for bar in bars), default=0.0))
     return pd.DataFrame(
         [
             {
                 "batch": bar.batch_size,
-                **{name: value for name, value in bar.parts if name != "peak"},
-                "peak GiB": bar.total,
+                **{f"{name} {unit}": value * scale for name, value in bar.parts if name != "peak"},
+                f"peak {unit}": bar.total * scale,
                 "basis": "estimated" if bar.estimated else "measured",
             }
             for bar in bars

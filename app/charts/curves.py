@@ -144,6 +144,7 @@ def _points(line: Line, view: View, dash: str, theme: Theme) -> go.Scatter:
         mode="markers" if line.curve is not None else "lines+markers",
         line={"color": line.colour, "dash": dash, "width": 2},
         marker={
+            "opacity": 1.0,  # by itself Plotly makes marks of several sizes see-through
             "size": [10 if row.basis == "emulated" else 8 for row in line.rows],
             "color": colours,
             "symbol": [_SYMBOLS[row.basis] for row in line.rows],

@@ -53,7 +53,7 @@ def memory(bars: Sequence[Bar], limits: Sequence[Limit], failed: Sequence[int], 
     top = max([bar.total for bar in bars], default=0.0)
     shown = near(limits, top)
     height = HEAD_ROOM * max([top, *(limit.gib for limit in shown)], default=1.0) or 1.0
-    unit, scale = ("GiB", 1.0) if height >= SMALL_GIB else ("MiB", 1024.0)
+    unit, scale = unit_of(height)
     figure = go.Figure()
     for part in (*PARTS, "peak"):
         found = {
@@ -88,6 +88,11 @@ def memory(bars: Sequence[Bar], limits: Sequence[Limit], failed: Sequence[int], 
         yaxis=axis(f"peak memory, {unit}", theme, range=[0, height * scale]),
     )
     return figure
+
+
+def unit_of(gib: float) -> tuple[str, float]:
+    """The unit for figures up to this many GiB, and how many of it a GiB has."""
+    return ("GiB", 1.0) if gib >= SMALL_GIB else ("MiB", 1024.0)
 
 
 def near(limits: Sequence[Limit], top: float) -> tuple[Limit, ...]:
