@@ -28,13 +28,15 @@ LOOK_S = 0.5
 
 
 def place_of(device: Device, settings: Settings) -> str:
-    """The address of everything measured on this device, with this software and these settings."""
+    """The address of everything measured on this device, with this software and these settings.
+
+    The time budget is not part of it: it makes a figure surer, and the interval says how sure it is.
+    """
     facts = asdict(device) | {
         "torch": metadata.version("torch"),
         "python": platform.python_version(),
         "kernel": platform.release(),
         "method": METHOD,
-        "point_budget_s": settings.point_budget_s,
         "cuda_graphs": settings.cuda_graphs,
     }
     return hashlib.sha256(json.dumps(facts, sort_keys=True).encode()).hexdigest()

@@ -59,13 +59,12 @@ def test_points_from_before_a_moment_are_left_out(tmp_path: Path) -> None:
 def test_a_place_is_device_software_and_settings() -> None:
     places = {
         place_of(CPU, Settings()),
-        place_of(CPU, Settings(point_budget_s=1.0)),
         place_of(CPU, Settings(cuda_graphs=True)),
         place_of(replace(CPU, profile="1g.10gb"), Settings()),
         place_of(replace(CPU, uuid="MIG-1"), Settings()),
     }
-    assert len(places) == 5
-    assert place_of(CPU, Settings()) == place_of(CPU, Settings(torch_trace="x", point_limit_s=9.0))
+    assert len(places) == 4
+    assert place_of(CPU, Settings()) == place_of(CPU, Settings(0.1, torch_trace="x", point_limit_s=9.0))
 
 
 def test_one_measurement_at_a_time_on_a_device_and_others_are_told(tmp_path: Path) -> None:
