@@ -144,8 +144,8 @@ def _picture(workspace: Workspace, first: str, second: str, pairs: Sequence[Pair
 def csv_of(pairs: Sequence[Pair]) -> str:
     """The table as CSV; a text that a spreadsheet would run as a formula has an apostrophe before it."""
     found = table(pairs)
-    texts = found.select_dtypes(exclude="number").columns
-    return str(found.assign(**{name: found[name].map(guarded) for name in texts}).to_csv(index=False))
+    safe = found.map(lambda cell: guarded(cell) if isinstance(cell, str) else cell)
+    return str(safe.to_csv(index=False))
 
 
 def _line(key: tuple[str, Place | None, int], pairs: Sequence[Pair], colour: str) -> RatioLine:

@@ -10,7 +10,8 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from playwright.sync_api import Page, expect
+from playwright.sync_api import Browser, Page, expect
+from test_browser_access import PHONE, ours
 from test_browser_doors import heading
 
 pytestmark = pytest.mark.browser
@@ -79,12 +80,12 @@ def test_a_model_is_measured_asked_about_and_downloaded(session: Callable[..., P
     page.get_by_label("Seconds a point", exact=True).fill("0.1")
     page.keyboard.press("Enter")
     settled(page)
-    grid = page.locator("table.ts").last
+    grid = page.locator("table.ts").first
     expect(grid.get_by_text("to measure")).to_have_count(2)
 
     act(page, "Measure")
     expect(page.get_by_text("the points as they come")).to_be_visible()
-    expect(page.locator("table.ts").last.locator("td b")).to_have_count(2, timeout=MEASURED_MS)
+    expect(page.locator("table.ts").first.locator("td b")).to_have_count(2, timeout=MEASURED_MS)
     measured(page)
     expect(page.get_by_text("2 rows measured")).to_be_visible()
 
@@ -151,3 +152,49 @@ def test_a_table_of_other_words_is_mapped_imported_and_compared(
     assert [(row["device and slice"], row["batch"]) for row in rows] == [("A100-80GB · 7g.80gb", "1")]
     assert {float(row["second ÷ first"]) for row in rows} in ({6.0}, {1 / 6})
     assert {row["verdict"] for row in rows} == {"no interval"}
+
+
+@pytest.fixture(scope="module")
+def filled(browser: Browser, address: str) -> str:
+    """The id of a workspace with the measured mix: every tab has something to show."""
+    context = browser.new_context()
+    page = context.new_page()
+    page.goto(address)
+    heading(page, "Models")
+    act(page, "Plan the measured mix")
+    heading(page, "Plan")
+    found = page.url.partition("workspace=")[2]
+    context.close()
+    return found
+
+
+@pytest.mark.parametrize(("scheme", "width"), [("light", 1440), ("dark", 1440), ("light", PHONE)])
+def test_every_tab_is_accessible_and_fits_its_window(
+    scheme: str, width: int, session: Callable[..., Page], address: str, filled: str
+) -> None:
+    page = session(width=width, scheme=scheme)
+    page.goto(f"{address}/profile?workspace={filled}")
+    heading(page, "Profile")
+    found = []
+    for name in ("Curves", "Memory", "Table", "Compare", "Measure", "Import"):
+        tab(page, name)
+        expect(page.get_by_test_id("stSkeleton")).to_have_count(0)
+        page.wait_for_timeout(800)
+        found += [f"{name}: {line}" for line in ours(page)]
+        wide = page.evaluate("document.querySelector('[data-testid=\"stMain\"]').scrollWidth")
+        found += [f"{name} is {wide} wide"] if wide > width else []
+    assert not found, "\n".join(found)
+
+
+def test_the_curves_have_a_picture_words_and_a_table(
+    session: Callable[..., Page], address: str, filled: str
+) -> None:
+    page = session()
+    page.goto(f"{address}/profile?workspace={filled}")
+    heading(page, "Profile")
+    expect(page.locator(".js-plotly-plot")).to_be_visible()
+    expect(page.get_by_role("figure", name=re.compile("^throughput over latency"))).to_be_visible()
+    choose(page, "Models", "library:densenet169")
+    choose(page, "Devices and slices", "A100-80GB · 3g.40gb")
+    expect(page.get_by_text(re.compile("far from the others of the model"))).to_be_visible()
+    expect(page.locator(".js-plotly-plot")).to_contain_text("far from the others")
