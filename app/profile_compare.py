@@ -123,7 +123,10 @@ def _picture(workspace: Workspace, first: str, second: str, pairs: Sequence[Pair
             key="profile-compare-chart", config=CONFIG,
             alt=f"Throughput of {second} over that of {first} by batch size; the table below has the same figures",
         )  # fmt: skip
-        words = "Above 1 the second is faster. Hollow: within noise, the 90 % intervals of the two overlap."
+        words = (
+            "Above 1 the second is faster; the axis is logarithmic. Hollow: within noise, the 90 % intervals of the "
+            "two overlap."
+        )
         if len(groups) > MOST_LINES:
             words += f" The first {MOST_LINES} of {len(groups)} lines are drawn; choose devices at the left."
         st.caption(words)
@@ -179,7 +182,7 @@ def table(pairs: Sequence[Pair]) -> pd.DataFrame:
                 "at least": pair.low,
                 "at most": pair.high,
                 "verdict": pair.verdict,
-                "bases": f"{pair.first.basis}, {pair.second.basis}",
+                "basis": " and ".join(dict.fromkeys((pair.first.basis, pair.second.basis))),
             }
             for pair in pairs
         ]

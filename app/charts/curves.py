@@ -22,8 +22,8 @@ VIEWS: tuple[View, ...] = (
     "throughput over batch size",
     "latency over batch size",
 )
-FLAT = 30.0
-"""Lines whose heights differ by more than this factor are not seen on one axis from zero."""
+FLAT = 60.0
+"""Points whose heights differ by more than this factor are not seen on one axis from zero."""
 DASHES = ("solid", "dash", "dot", "dashdot", "longdash", "longdashdot")
 _SYMBOLS = {"measured": "circle", "emulated": "diamond-open-dot", "estimated": "circle-open"}
 _BAND, _AMBER_BAND = 0.13, "rgba(217, 119, 6, 0.10)"
@@ -68,9 +68,9 @@ def curves(lines: Sequence[Line], view: View, *, dark: bool) -> go.Figure:
 
 
 def _throughput_axis(lines: Sequence[Line], theme: Theme) -> dict[str, Any]:
-    """From zero; logarithmic where the slowest line would lie flat on it."""
-    tops = [max(row.throughput_rps for row in line.rows) for line in lines]
-    if tops and max(tops) > FLAT * min(tops) > 0:
+    """From zero; logarithmic where the lowest points would lie flat on it."""
+    rates = [row.throughput_rps for line in lines for row in line.rows if row.throughput_rps > 0]
+    if rates and max(rates) > FLAT * min(rates):
         return axis("requests per second, logarithmic", theme, type="log")
     return axis("requests per second", theme, rangemode="tozero")
 

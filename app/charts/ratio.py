@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -23,8 +24,16 @@ class RatioLine:
     within_noise: tuple[bool, ...]
 
 
+TICKS = tuple(step * 10.0**power for power in range(-4, 5) for step in (1, 2, 5))
+REACH = 3.0
+"""The axis ends at most this far beyond the points: a whisker without end must not flatten them."""
+
+
 def ratio(lines: Sequence[RatioLine], title: str, *, dark: bool) -> go.Figure:
-    """A line a place over batch size; hollow where the difference is within noise; a rule at 1."""
+    """A line a place over batch size; hollow where the difference is within noise; a rule at 1.
+
+    The axis is logarithmic: twice and half are equally far from 1.
+    """
     theme = themed(dark)
     figure = go.Figure()
     for line in lines:
@@ -57,6 +66,22 @@ def ratio(lines: Sequence[RatioLine], title: str, *, dark: bool) -> go.Figure:
     batches = sorted({batch for line in lines for batch in line.batch_sizes})
     figure.update_layout(
         xaxis=axis("batch size", theme, type="log", tickvals=batches),
-        yaxis=axis(title, theme, rangemode="tozero"),
+        yaxis=axis(
+            title,
+            theme,
+            type="log",
+            range=_reach(lines),
+            tickvals=TICKS,
+            ticktext=[f"{one:g}" for one in TICKS],
+        ),
     )
     return figure
+
+
+def _reach(lines: Sequence[RatioLine]) -> tuple[float, float]:
+    """The ends of the axis, as powers of ten: all points and 1, and of the whiskers what is near."""
+    ratios = [1.0, *(value for line in lines for value in line.ratios if value > 0)]
+    lowest, highest = min(ratios), max(ratios)
+    low = min([lowest, *(value for line in lines for value in line.lows if value > 0)])
+    high = max([highest, *(value for line in lines for value in line.highs)])
+    return math.log10(max(low, lowest / REACH) / 1.1), math.log10(min(high, highest * REACH) * 1.1)
