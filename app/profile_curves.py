@@ -97,11 +97,14 @@ def _measured(profile: Profile) -> list[str]:
 
 def _fits(workspace: Workspace, name: str, processes: tuple[int, ...]) -> tuple[Fit, ...]:
     sha256 = next(found.sha256 for found in workspace.artifacts("profile") if found.name == name)
-    return _fitted(sha256, name, processes, read(workspace, "profile", name))
+    found: tuple[Fit, ...] = _fitted(sha256, name, processes, read(workspace, "profile", name))
+    return found
 
 
 @st.cache_resource(max_entries=64, show_spinner="Fitting curves through the measured points")
-def _fitted(_sha256: str, name: str, processes: tuple[int, ...], _profile: Profile) -> tuple[Fit, ...]:
+def _fitted(sha256: str, name: str, processes: tuple[int, ...], _profile: Profile) -> tuple[Fit, ...]:
+    """The fits of a stored profile; its hash stands for it in the key."""
+    del sha256
     return fits(name, _profile, processes)
 
 
@@ -150,7 +153,7 @@ def _sure(found: Sequence[Fit], entries: Sequence[Entry]) -> None:
                     f"{plain(short_names[point.series.name])}, {plain(point.series.place.label)}, "
                     f"batch {row.batch_size}: {short(row.throughput_rps, 'req/s')} where the others say "
                     f"{short(point.expected_rps, 'req/s')} ({short(point.low_rps)} to {short(point.high_rps)}). "
-                    "Measure it again."
+                    "Worth measuring again."
                 )
             if len(far) > MOST_FAR_OFF:
                 st.caption(f"{len(far) - MOST_FAR_OFF} more are ringed in the picture.")

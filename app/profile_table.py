@@ -53,9 +53,7 @@ class Filter:
 
 def show(workspace: Workspace, profiles: Mapping[str, Profile]) -> None:
     """The whole tab."""
-    everything: list[Item] = [
-        (name, item) for name, profile in profiles.items() for item in (*profile.rows, *profile.failures)
-    ]
+    everything: list[Item] = [(name, item) for name, profile in profiles.items() for item in _items(profile)]
     wanted = _filter(profiles, everything)
     found = [(name, item) for name, item in everything if wanted.takes(name, item)]
     found.sort(key=_order)
@@ -72,6 +70,10 @@ def show(workspace: Workspace, profiles: Mapping[str, Profile]) -> None:
     else:
         st.caption("Select a row for its percentiles, the parts of its memory and where it was measured.")
     _downloads(workspace, profiles, found)
+
+
+def _items(profile: Profile) -> tuple[ProfileRow | ProfileFailure, ...]:
+    return (*profile.rows, *profile.failures)
 
 
 def rows_behind(entries: Sequence[Entry], alt: str) -> None:

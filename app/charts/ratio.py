@@ -24,7 +24,7 @@ class RatioLine:
     within_noise: tuple[bool, ...]
 
 
-TICKS = tuple(step * 10.0**power for power in range(-4, 5) for step in (1, 2, 5))
+TICKS = tuple(step * 10.0**power for power in range(-4, 5) for step in (1, 2, 3, 5, 7))
 REACH = 3.0
 """The axis ends at most this far beyond the points: a whisker without end must not flatten them."""
 

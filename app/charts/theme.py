@@ -45,7 +45,7 @@ def lay_out(figure: go.Figure, theme: Theme, *, height: int, key: str) -> None:
         paper_bgcolor="rgba(0,0,0,0)",
         plot_bgcolor="rgba(0,0,0,0)",
         font={"color": INK[theme], "size": 13, "family": "Source Sans, system-ui, sans-serif"},
-        legend={"orientation": "h", "x": 0, "y": -0.16, "yanchor": "top", "xanchor": "left"},
+        legend={"orientation": "h", "itemwidth": 44, "x": 0, "y": -0.16, "yanchor": "top", "xanchor": "left"},
         showlegend=named > 1,
         separators=f".{THIN}",
         uirevision=key,

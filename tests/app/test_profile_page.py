@@ -109,6 +109,15 @@ def test_the_table_behind_the_curves_has_the_chosen_place_alone(page: Open, fill
     assert set(table["basis"]) == {"estimated"} and set(table["slice"]) == {"3g.40gb"}
 
 
+def test_a_profile_measured_anew_is_fitted_anew(page: Open, workspace: Workspace) -> None:
+    workspace.put("profile", "sample:m", measured("sample:m"))
+    found = opened(page, workspace, "Curves")
+    assert "far from the others" not in said(found)
+    workspace.put("profile", "sample:m", measured("sample:m", far_off=4))
+    found.run()
+    assert "1 point far from the others" in said(found)
+
+
 def test_what_was_chosen_outlives_a_look_at_another_tab(page: Open, filled: Workspace) -> None:
     found = opened(page, filled, "Curves")
     found.multiselect(key="profile-show-places").set_value(["A100-80GB · 4g.40gb"]).run()
