@@ -52,7 +52,18 @@ def show(workspace: Workspace, profiles: Mapping[str, Profile]) -> None:
                 "interval of a new measurement."
             )
         _sure(found, entries)
+        _notes({name: profiles[name] for name in chosen})
         profile_table.rows_behind(entries, "Rows behind the curves")
+
+
+def _notes(profiles: Mapping[str, Profile]) -> None:
+    """What the measurements themselves say: clocks, leaks, NaN, points that failed."""
+    told = {name: str(profile.environment.get("notes") or "") for name, profile in profiles.items()}
+    told = {name: text for name, text in told.items() if text}
+    if told:
+        with st.expander(f"Notes of the measurements of {len(told)} model{'s' if len(told) != 1 else ''}"):
+            for name, text in told.items():
+                st.caption(f"**{plain(name)}**: {plain(text)}")
 
 
 def _choice(profiles: Mapping[str, Profile]) -> tuple[list[str], list[str], list[int], View]:

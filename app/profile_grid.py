@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import html
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
 
@@ -23,29 +24,61 @@ Row = tuple[str, str]
 """A model and a device."""
 
 
-def states(found: Sequence[Cell], *, running: bool, source: str | None) -> dict[tuple[str, str, int], str]:
-    """What to say of each open point: in a running job the next of the present model is being measured.
+@dataclass(frozen=True, slots=True)
+class At:
+    """Where a running job is, as its progress says; None for what it does not say."""
 
-    `source` is the model that the job is at, None where it has one only.
+    source: str | None = None
+    device: str | None = None
+    batch_size: int | None = None
+    waiting: bool = False
+    past_batches: bool = False
+
+
+def where(message: str, sources: Sequence[str], devices: Sequence[str]) -> At:
+    """A job's progress message read: "MODEL · DEVICE: batch size 4", the first two only where there are several."""
+    source = next((name for name in sources if message.startswith(f"{name} · ")), None)
+    rest = message.removeprefix(f"{source} · ")
+    device = next((name for name in devices if rest.startswith(f"{name}: ")), None)
+    rest = rest.removeprefix(f"{device}: ")
+    batch = rest.removeprefix("batch size ")
+    return At(
+        source=source or (sources[0] if len(sources) == 1 else None),
+        device=device or (devices[0] if len(devices) == 1 else None),
+        batch_size=int(batch) if batch != rest and batch.isdecimal() else None,
+        waiting=rest.startswith("queued"),
+        past_batches=rest.startswith("timing"),
+    )
+
+
+def states(found: Sequence[Cell], at: At | None) -> dict[tuple[str, str, int], str]:
+    """What to say of each open point; `at` is None while nothing runs.
+
+    Batch sizes are measured in ascending order: what lies behind the present one and is open gave no figure.
     """
     said: dict[tuple[str, str, int], str] = {}
+    source = (at.source if at else None) or (found[0].source if found else "")
     begun: set[Row] = set()
     for cell in found:
-        row = (cell.source, cell.device)
         if cell.state != "open":
             continue
-        here = running and cell.source == (source or found[0].source)
-        if here and row not in begun and not any(device == cell.device for _, device in begun):
-            said[(*row, cell.batch_size)] = "measuring"
+        row, point = (cell.source, cell.device), (cell.source, cell.device, cell.batch_size)
+        if at is None:
+            said[point] = "to measure"
+        elif cell.source != source:
+            said[point] = "queued"
+        elif cell.device != at.device:
+            # Progress is that of one device at a time; where it names none, every device is at its next point.
+            said[point] = "queued" if row in begun or at.device is not None else "measuring"
             begun.add(row)
+        elif at.past_batches or (at.batch_size is not None and cell.batch_size < at.batch_size):
+            said[point] = "no figure"
+        elif at.waiting or row in begun:
+            said[point] = "queued"
         else:
-            said[(*row, cell.batch_size)] = "queued" if running else "to measure"
+            said[point] = "measuring"
+            begun.add(row)
     return said
-
-
-def current_source(message: str, sources: Sequence[str]) -> str | None:
-    """The model that a job of several is at, as its progress says."""
-    return next((name for name in sources if message.startswith(f"{name} · ")), None)
 
 
 def show(
@@ -58,8 +91,8 @@ def show(
 ) -> None:
     """The grid as a table, and under it in words why points failed."""
     sources = list(dict.fromkeys(cell.source for cell in found))
-    at = current_source(job.message, sources) if job and len(sources) > 1 else None
-    said = states(found, running=job is not None, source=at)
+    at = where(job.message, sources, list(dict.fromkeys(cell.device for cell in found))) if job else None
+    said = states(found, at)
     earlier = {} if job else failures(profiles, found)
     batches = sorted({cell.batch_size for cell in found})
     by_point = {(cell.source, cell.device, cell.batch_size): cell for cell in found}

@@ -15,6 +15,7 @@ from app.profile_rows import CPU
 from app.workspace import keep_name, names, read
 from torchsplit_core.files import read_text
 from torchsplit_core.hardware import catalogue, plain_profiles
+from torchsplit_core.profiling.library import library_profiles
 from torchsplit_core.storage import Workspace
 from torchsplit_core.tables import (
     COLUMNS,
@@ -53,6 +54,7 @@ def show(workspace: Workspace) -> None:
         st.caption(
             "The columns can have any names: they are mapped here. A throughput of 0 says that memory did not suffice."
         )
+        _library(workspace)
         return
     with frame.telling():
         text = _decoded(file.getvalue(), file.name)
@@ -61,6 +63,25 @@ def show(workspace: Workspace) -> None:
             _take_json(workspace, file.name, text)
             return
         _table(workspace, file.name, text, kind)
+
+
+def _library(workspace: Workspace) -> None:
+    """The measurements that ship with the product, as an example of what a table becomes."""
+    found = library_profiles()
+    if all(profile.source in names(workspace, "profile") for profile in found):
+        return
+    rows = sum(len(profile.rows) for profile in found)
+    with st.container(border=True):
+        st.markdown(
+            f"**No figures at hand?** {len(found)} models measured on the MIG slices of an A100-80GB ship with "
+            f"TorchSplit: {exact(rows)} rows (ParvaGPU, SC'24; MIT)."
+        )
+        if st.button("Add the measured A100 library", key="profile-import-library"):
+            for profile in found:
+                workspace.put("profile", profile.source, profile)
+            keep_name(workspace)
+            frame.say(f"Added {len(found)} profiles with {exact(rows)} rows.")
+            st.rerun()
 
 
 @st.cache_data(max_entries=4, show_spinner="Reading the file")

@@ -125,3 +125,11 @@ def test_an_import_never_covers_other_figures(workspace: Workspace) -> None:
     third = replace(other, rows=other.rows[:3])
     assert profile_import.store(workspace, Imported((third,)), "b") == ("import:m (b, 2)",)
     assert workspace.get("profile", "import:m").rows == first.rows
+
+
+def test_the_shipped_library_is_one_press_away(page: Open, workspace: Workspace) -> None:
+    found = opened(page, workspace, "Import")
+    assert "1 747 rows" in said(found)
+    found.button(key="profile-import-library").click().run()
+    assert len(stored(workspace)) == 11 and "Added 11 profiles" in said(found)
+    assert "Add the measured A100 library" not in [one.label for one in found.button]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -118,6 +119,13 @@ def test_a_profile_measured_anew_is_fitted_anew(page: Open, workspace: Workspace
     assert "1 point far from the others" in said(found)
 
 
+def test_the_notes_of_a_measurement_are_shown(page: Open, workspace: Workspace) -> None:
+    profile = measured("sample:m")
+    told = {**profile.environment, "notes": "Batch 4: memory grew by 80 MiB over 40 runs."}
+    workspace.put("profile", "sample:m", replace(profile, environment=told))
+    assert "memory grew by 80 MiB" in said(opened(page, workspace, "Curves"))
+
+
 def test_what_was_chosen_outlives_a_look_at_another_tab(page: Open, filled: Workspace) -> None:
     found = opened(page, filled, "Curves")
     found.multiselect(key="profile-show-places").set_value(["A100-80GB · 4g.40gb"]).run()
@@ -214,21 +222,51 @@ def test_imported_tables_are_no_models_to_measure() -> None:
     assert "sample:clip" in options and len(options) == len(set(options))
 
 
-def test_the_next_open_point_of_the_present_model_is_being_measured() -> None:
+def test_progress_says_which_point_is_being_measured() -> None:
     cells = [
         Cell("a", "cpu", 1, "measured", 1.0),
         Cell("a", "cpu", 2, "open"),
-        Cell("b", "cpu", 1, "open"),
-        Cell("b", "cpu", 2, "open"),
+        *(Cell("b", "cpu", batch, "open") for batch in (1, 2, 4)),
     ]
-    at = profile_grid.current_source("b · batch size 1", ["a", "b"])
-    assert at == "b"
-    assert profile_grid.states(cells, running=True, source=at) == {
+    at = profile_grid.where("b · batch size 2", ["a", "b"], ["cpu"])
+    assert at == profile_grid.At("b", "cpu", 2)
+    assert profile_grid.states(cells, at) == {
         ("a", "cpu", 2): "queued",
-        ("b", "cpu", 1): "measuring",
-        ("b", "cpu", 2): "queued",
+        ("b", "cpu", 1): "no figure",
+        ("b", "cpu", 2): "measuring",
+        ("b", "cpu", 4): "queued",
     }
-    assert set(profile_grid.states(cells, running=False, source=None).values()) == {"to measure"}
+    assert set(profile_grid.states(cells, None).values()) == {"to measure"}
+
+
+@pytest.mark.parametrize(
+    ("message", "at"),
+    [
+        ("cuda:0: batch size 16", profile_grid.At("a", "cuda:0", 16)),
+        (
+            "mig:MIG-1: queued: another measurement runs on it",
+            profile_grid.At("a", "mig:MIG-1", waiting=True),
+        ),
+        ("cuda:0: timing every operation", profile_grid.At("a", "cuda:0", past_batches=True)),
+        ("building the model", profile_grid.At("a")),
+    ],
+)
+def test_progress_of_several_devices_names_the_device(message: str, at: profile_grid.At) -> None:
+    assert profile_grid.where(message, ["a"], ["cuda:0", "mig:MIG-1"]) == at
+
+
+@pytest.mark.parametrize(
+    ("at", "said"),
+    [
+        (profile_grid.At("a", "x"), ["measuring", "queued", "queued"]),
+        (profile_grid.At("a", "x", waiting=True), ["queued", "queued", "queued"]),
+        (profile_grid.At("a", "x", past_batches=True), ["no figure", "no figure", "queued"]),
+        (profile_grid.At("a"), ["measuring", "queued", "measuring"]),
+    ],
+)
+def test_two_devices_are_told_apart_in_the_grid(at: profile_grid.At, said: list[str]) -> None:
+    cells = [Cell("a", "x", 1, "open"), Cell("a", "x", 2, "open"), Cell("a", "y", 1, "open")]
+    assert list(profile_grid.states(cells, at).values()) == said
 
 
 def test_a_stopped_measurement_is_resumed_with_its_parameters(
