@@ -21,7 +21,9 @@ from torchsplit_core.curves.prior import Belief
 _TURNS = 30
 _SETTLED = 0.02
 _LONGEST_STEP = 1.5
-_LARGEST_LOG_SCALE = 9.0
+_LOG_SCALES = (-9.0, 25.0)
+"""Exact data end at the lower one, which keeps the covariance well conditioned."""
+
 _GAIN_TO_STOP = 1e-5
 
 
@@ -42,7 +44,7 @@ def fit_points(points: Array, log_times: Array, repeats: Array, belief: Belief) 
         new_weights = problem.new_weights(posterior)
         if max(np.abs(step).max(), np.abs(new_weights - weights).max()) < _SETTLED:
             break
-        scales = np.clip(scales + step, -_LARGEST_LOG_SCALE, _LARGEST_LOG_SCALE)
+        scales = np.clip(scales + step, *_LOG_SCALES)
         weights = new_weights
     return posterior
 

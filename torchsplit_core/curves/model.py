@@ -48,7 +48,7 @@ class ModelCurves:
         self.units = Units(samples)
         self.points, self.log_times, self.repeats = cells(self.samples, self.units)
         self.posterior: Posterior = fit_points(self.points, self.log_times, self.repeats, belief)
-        self.latency_ratio = _latency_ratio(self.samples)
+        self._log_latency_ratio = _log_latency_ratio(self.samples)
         self._measured: dict[tuple[float, int, int], list[Sample]] = {}
         for sample in self.samples:
             self._measured.setdefault((sample.size, sample.batch_size, sample.processes), []).append(sample)
@@ -108,7 +108,7 @@ class ModelCurves:
     def _answer(self, query: Query, log_time: float, half_width: float) -> Estimate:
         return Estimate(
             requests_per_second(query, log_time),
-            _exp(log_time) * self.latency_ratio,
+            _exp(log_time + self._log_latency_ratio),
             requests_per_second(query, log_time + half_width),
             requests_per_second(query, log_time - half_width),
             "estimated",
@@ -116,16 +116,18 @@ class ModelCurves:
 
     def _measured_answer(self, rows: Sequence[Sample], noise_half_width: float) -> Estimate:
         """Its own value; rows that repeat it stand for their median. The interval is the fit's noise there."""
-        rate = float(np.median([row.throughput_rps for row in rows]))
+        rate = _median([row.throughput_rps for row in rows])
         latencies = [row.latency_ms for row in rows if row.latency_ms is not None]
         if latencies:
-            latency = float(np.median(latencies))
+            latency = _median(latencies)
         else:
-            latency = _exp(float(np.median([log_batch_time(row) for row in rows]))) * self.latency_ratio
+            log_time = float(np.median([log_batch_time(row) for row in rows]))
+            latency = _exp(log_time + self._log_latency_ratio)
         at = np.flatnonzero((self.points == self.units.point(rows[0])).all(axis=1))
         trust = float(self.posterior.weights[at[0]] * self.repeats[at[0]]) if len(at) else 1.0
         spread = math.exp(min(noise_half_width / math.sqrt(min(trust, 1.0)), LARGEST_LOG))
-        return Estimate(rate, latency, rate / spread, min(rate * spread, _exp(LARGEST_LOG)), "measured")
+        high = max(rate, min(rate * spread, _exp(LARGEST_LOG)))
+        return Estimate(rate, latency, rate / spread, high, "measured")
 
 
 def fit_model(samples: Sequence[Sample], belief: Belief = LEARNT) -> ModelCurves:
@@ -148,8 +150,8 @@ def requests_per_second(row: Sample | Query, log_time_ms: float) -> float:
     return _exp(math.log(1000.0 * row.processes) + math.log(row.batch_size) - log_time_ms)
 
 
-def _latency_ratio(samples: Sequence[Sample]) -> float:
-    """Median of measured latency over batch time where most rows deviate to one side, otherwise 1.
+def _log_latency_ratio(samples: Sequence[Sample]) -> float:
+    """log of the median of measured latency over batch time where most rows lie to one side of it, otherwise 0.
 
     A file may hold p95 latencies; scatter around the batch time is no such case.
     """
@@ -159,10 +161,17 @@ def _latency_ratio(samples: Sequence[Sample]) -> float:
         if sample.latency_ms is not None and sample.latency_ms > 0
     ]
     if not logs:
-        return 1.0
+        return 0.0
     low, middle, high = np.quantile(logs, [0.1, 0.5, 0.9])
-    return _exp(float(middle)) if low > 0 or high < 0 else 1.0
+    return float(middle) if low > 0 or high < 0 else 0.0
 
 
 def _exp(value: float) -> float:
     return math.exp(min(max(value, -LARGEST_LOG), LARGEST_LOG))
+
+
+def _median(values: Sequence[float]) -> float:
+    """Of one or more finite values; halved before they are added, so that the largest floats do not overflow."""
+    ordered = sorted(values)
+    lower, upper = ordered[(len(ordered) - 1) // 2], ordered[len(ordered) // 2]
+    return lower if lower == upper else lower / 2 + upper / 2

@@ -29,7 +29,7 @@ _UPPER = (1 + COVERAGE) / 2
 NOISE_TAIL = float((student_t.ppf(_UPPER, NOISE_FREEDOM) / student_t.ppf(_UPPER, np.inf)) ** 2)
 """A normal with this times the noise's variance has the noise's 90 % interval."""
 
-LEAST_FREEDOM = 2.5
+LEAST_FREEDOM = 3.0
 """However few the points, intervals are those of a t with at least as many degrees of freedom."""
 
 

@@ -23,7 +23,7 @@ MEMORY_EIGHTHS = {1.0: 1.0, 2.0: 2.0, 3.0: 4.0, 4.0: 4.0, 7.0: 8.0}
 Right for the 1, 2 and 4 of an A30 too, where memory is in proportion: a common factor changes nothing.
 """
 
-MOST_CELLS = 400
+MOST_CELLS = 256
 """More distinct (size, batch, processes) than this are thinned evenly: the fit's work grows with the cube."""
 
 
