@@ -6,18 +6,22 @@
 from __future__ import annotations
 
 import argparse
+import tempfile
 from dataclasses import replace
 from pathlib import Path
 
 from torchsplit_core import workflow
 from torchsplit_core.files import write_file
 from torchsplit_core.profiling.library import mix_request
+from torchsplit_core.stages import export_stages
 from torchsplit_core.values import (
     GraphEdge,
     PartitionDevices,
     PartitionNode,
+    PartitionOutcome,
     PartitionRequest,
     PlanRequest,
+    StageManifest,
 )
 
 FOLDER = Path(__file__).resolve().parent.parent / "examples"
@@ -59,6 +63,13 @@ def chain() -> PartitionRequest:
     return PartitionRequest(nodes, (*edges, GraphEdge("0", "2")), devices)
 
 
+def parts_of(source: str, cut: PartitionOutcome) -> StageManifest:
+    """The manifest of the best cut's parts; the parts themselves are not kept."""
+    with tempfile.TemporaryDirectory() as room:
+        folder = Path(room) / "parts"
+        return export_stages(source, cut.candidates[0], folder, architecture_hash=cut.architecture_hash)
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
     parser.add_argument("--mixes", action="store_true", help="only examples/mixes/")
@@ -72,10 +83,12 @@ def main() -> None:
     types = ("A100-80GB",)
     _, profile = workflow.profile(source, graph=graph, device="cpu", batch_sizes=(1, 2), gpu_types=types)
     request = small_mix()
+    cut = workflow.partition(source, profile, graph=graph, stages=2)
     for name, value in {
         "graph": graph,
         "profile": profile,
-        "partition": workflow.partition(source, profile, graph=graph, stages=2),
+        "partition": cut,
+        "stages": parts_of(source, cut),
         "partition_request": chain(),
         "plan_request": request,
         "plan": workflow.plan(request),

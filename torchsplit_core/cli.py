@@ -19,14 +19,13 @@ from typing import Any
 
 from torchsplit_core import __version__, telemetry, workflow
 from torchsplit_core.cli_common import hand_over, tell_notes, with_progress
+from torchsplit_core.cli_partition import EXIT_OF_STATUS, add_partition_command
 from torchsplit_core.cli_profile import add_profile_command
 from torchsplit_core.cli_tables import add_commands as add_table_commands
 from torchsplit_core.files import read_file, replace_file
 from torchsplit_core.profile_run import restore_slices
 from torchsplit_core.storage import Store
 from torchsplit_core.values import InputFault, Objective
-
-EXIT_OF_STATUS = {"optimal": 0, "feasible": 0, "infeasible": 3, "timeout": 4}
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -79,41 +78,6 @@ def _draw(options: argparse.Namespace) -> int:
     text = workflow.drawing(graph, Path(options.output).suffix, options.what, opened, dark=options.dark)
     replace_file(Path(options.output), text)
     return 0
-
-
-def _partition(options: argparse.Namespace) -> int:
-    if Path(options.input).suffix == ".json":
-        from torchsplit_core.partitioning import solve_partition
-
-        _, request = read_file(options.input, expected="torchsplit.partition_request")
-        outcome = with_progress(lambda progress: solve_partition(request, progress=progress))
-    else:
-        if not options.profile:
-            raise InputFault(
-                "--profile", "none", "cutting a model needs its profile", "Run torchsplit profile first."
-            )
-        if not 1 <= options.stages <= 64:
-            raise InputFault("--stages", options.stages, "stages are 1 to 64", "Pass for example --stages 2.")
-        _, found = read_file(options.profile, expected="torchsplit.profile")
-        outcome = with_progress(
-            lambda progress: workflow.partition(
-                options.input,
-                found,
-                stages=options.stages,
-                top_k=options.top_k,
-                link_gb_per_s=options.link,
-                time_limit_s=options.time_limit,
-                trust=options.trust,
-                progress=progress,
-            )
-        )
-    hand_over(outcome, options)
-    best = f", best {outcome.candidates[0].max_load_ms:.4g} ms" if outcome.candidates else ""
-    print(
-        f"{outcome.status}: {len(outcome.candidates)} candidates{best}. {outcome.message}".rstrip(),
-        file=sys.stderr,
-    )
-    return EXIT_OF_STATUS[outcome.status]
 
 
 def _request(options: argparse.Namespace) -> int:
@@ -276,17 +240,7 @@ def _parser() -> argparse.ArgumentParser:
 
     add_profile_command(command, trust, output)
 
-    made = command("partition", _partition, "cut a model, or a costed graph, into stages")
-    made.add_argument("input", metavar="REQUEST.json|SOURCE")
-    made.add_argument("--profile", metavar="FILE", help="the model's profile (with a source)")
-    made.add_argument("--stages", type=int, default=2, help="at most this many parts (default 2)")
-    made.add_argument("--top-k", type=int, default=5, help="candidates to keep (default 5)")
-    made.add_argument(
-        "--link", type=float, metavar="GB_PER_S", help="link between stages (default: no transfer time)"
-    )
-    made.add_argument("--time-limit", type=float, default=60.0, metavar="S")
-    trust(made)
-    output(made)
+    add_partition_command(command, trust, output)
 
     made = command("request", _request, "make a plan request of profiles and a fleet")
     made.add_argument("profiles", nargs="+", metavar="PROFILE")

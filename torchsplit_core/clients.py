@@ -137,8 +137,8 @@ class ExportedClient:
         import torch
 
         with foreign_code(path.name, "Export the model again with this version of torch."):
-            self._program = torch.export.load(path)
-        if not self._program.example_inputs:
+            self.program = torch.export.load(path)
+        if not self.program.example_inputs:
             raise InputFault(
                 path.name,
                 None,
@@ -147,13 +147,13 @@ class ExportedClient:
             )
 
     def get_model(self) -> Any:
-        return self._program.module(check_guards=False)
+        return self.program.module(check_guards=False)
 
     def get_example_inputs(self, batch_size: int) -> tuple[Any, ...]:
         import torch
         from torch.utils import _pytree as pytree
 
-        args, kwargs = self._program.example_inputs
+        args, kwargs = self.program.example_inputs
         tensors = [
             leaf
             for leaf in pytree.tree_leaves((args, kwargs))

@@ -24,6 +24,7 @@ from torchsplit_core.values import (
     PlanOutcome,
     PlanRequest,
     Profile,
+    StageManifest,
 )
 
 if TYPE_CHECKING:
@@ -39,6 +40,7 @@ FORMATS: Mapping[str, tuple[str, type[Any]]] = {
     "torchsplit.plan": ("PlanOutcomeFile", PlanOutcome),
     "torchsplit.partition_request": ("PartitionRequestFile", PartitionRequest),
     "torchsplit.partition": ("PartitionOutcomeFile", PartitionOutcome),
+    "torchsplit.stages": ("StageManifestFile", StageManifest),
 }
 """Format name → (file model's name, value class)."""
 
@@ -46,9 +48,10 @@ FORMATS: Mapping[str, tuple[str, type[Any]]] = {
 @cache
 def _model(format_name: str) -> type[BaseModel]:
     """The file model. Loaded when first used: a job that only writes a graph starts twice as fast without."""
-    from torchsplit_core.files import models
+    from torchsplit_core.files import models, stage_models
 
-    found: type[BaseModel] = getattr(models, FORMATS[format_name][0])
+    name = FORMATS[format_name][0]
+    found: type[BaseModel] = getattr(stage_models if hasattr(stage_models, name) else models, name)
     return found
 
 

@@ -60,6 +60,7 @@ from torchsplit_core.values.profile import (
     ProfileRow,
 )
 from torchsplit_core.values.progress import Progress, ignore_progress
+from torchsplit_core.values.stages import StageLink, StageManifest, StagePart, StageSlot, StageValue
 
 __all__ = [
     "ChangeEffect",
@@ -110,6 +111,11 @@ __all__ = [
     "SolverOptions",
     "SplitClient",
     "Stage",
+    "StageLink",
+    "StageManifest",
+    "StagePart",
+    "StageSlot",
+    "StageValue",
     "Tenant",
     "Variant",
     "ignore_progress",

@@ -1,0 +1,71 @@
+"""Writing the parts of a cut model: the work is done in a limited child, the folder is changed at the end."""
+
+from __future__ import annotations
+
+import json
+import tempfile
+from dataclasses import replace
+from pathlib import Path
+
+from torchsplit_core.clients import parse_source
+from torchsplit_core.files import read_text
+from torchsplit_core.isolation import Limits, run_limited
+from torchsplit_core.stages.folder import check_target, place
+from torchsplit_core.values import (
+    InputFault,
+    PartitionCandidate,
+    Progress,
+    StageManifest,
+    ignore_progress,
+)
+
+EXPORT = "torchsplit_core.stages.export_child:export_in_child"
+
+
+def export_stages(
+    source: str,
+    candidate: PartitionCandidate,
+    directory: str | Path,
+    *,
+    architecture_hash: str,
+    trust: bool = False,
+    limits: Limits | None = None,
+    progress: Progress = ignore_progress,
+) -> StageManifest:
+    """Write each stage of the candidate as a .pt2 with a free batch, and `stages.json`, to `directory`.
+
+    The model is built (of a .pt2: loaded, which executes it, so it needs `trust`) in a limited child,
+    cut, and the files are run there against it at two batch sizes. Raises InputFault for a source or
+    folder that will not do, a graph that is not the one cut, and a cut through what is written in place.
+    """
+    folder = Path(directory).expanduser().absolute()
+    check_target(folder)
+    parsed = parse_source(source, trust=trust)
+    if parsed.kind == "pt2" and not trust:
+        raise InputFault(
+            "model source",
+            source,
+            "taking the weights out of a .pt2 executes what it holds, so it must be trusted",
+            "If you know the file, add --trust.",
+        )
+    folder.parent.mkdir(parents=True, exist_ok=True)
+    with tempfile.TemporaryDirectory(prefix=".torchsplit-stages-", dir=folder.parent) as room:
+        arguments = {
+            "source": parsed.text,
+            "trust": trust,
+            "stages": [list(stage) for stage in candidate.stages],
+            "architecture_hash": architecture_hash,
+            "directory": room,
+        }
+        told = run_limited(
+            EXPORT,
+            arguments,
+            limits=limits or Limits(wall_s=1800.0, cpu_s=7200, file_bytes=None),
+            progress=progress,
+            subject=f"model {Path(parsed.path).name or source}",
+        )
+        manifest: StageManifest
+        _, manifest = read_text(json.dumps(told), expected="torchsplit.stages")
+        manifest = replace(manifest, source=source)
+        place(Path(room), folder, manifest)
+    return manifest

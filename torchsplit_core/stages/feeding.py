@@ -1,0 +1,74 @@
+"""A thread that sends batches into a pipeline while results are taken out of it."""
+
+from __future__ import annotations
+
+import os
+import socket
+import threading
+import time
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+from torchsplit_core.stages.wire import send_values
+
+
+class Feeder:
+    """Sends every batch and counts them. `woken` becomes readable when it has sent one or ended.
+
+    What the caller's iterable raises is kept in `error` for the caller's own thread.
+    """
+
+    def __init__(
+        self, stream: socket.socket, names: Sequence[str], batches: Iterable[dict[str, Any]]
+    ) -> None:
+        self.sent = 0
+        self.ended = False
+        self.error: Exception | None = None
+        self.first_sent_at: float | None = None
+        self.woken = os.eventfd(0, os.EFD_NONBLOCK | os.EFD_CLOEXEC)
+        self._stopping = False
+        self._lock = threading.Lock()
+        self._thread = threading.Thread(target=self._feed, args=(stream, names, batches), daemon=True)
+        self._thread.start()
+
+    @classmethod
+    def closed(cls) -> Feeder:
+        """One that has nothing to send."""
+        idle, _other = socket.socketpair()
+        with idle, _other:
+            feeder = cls(idle, (), ())
+            feeder.stop()
+        return feeder
+
+    def stop(self) -> None:
+        """Wait for the thread, whose stream the caller has shut down; an iterable that blocks is left behind."""
+        self._stopping = True
+        self._thread.join(1.0)
+        with self._lock:
+            if self.woken >= 0:
+                os.close(self.woken)
+                self.woken = -1
+
+    def _feed(self, stream: socket.socket, names: Sequence[str], batches: Iterable[dict[str, Any]]) -> None:
+        try:
+            for batch in batches:
+                if self._stopping:
+                    return
+                self.sent += 1
+                self.first_sent_at = self.first_sent_at or time.monotonic()
+                self._wake()
+                send_values(stream, self.sent - 1, {name: batch[name] for name in names})
+        except OSError as error:
+            # The first stage is gone, which the watch sees and says better; else it is the iterable's own.
+            if not isinstance(error, (BrokenPipeError, ConnectionResetError)) and not self._stopping:
+                self.error = error
+        except Exception as error:  # noqa: BLE001 - the caller's iterable: raised again in its own thread
+            self.error = error
+        finally:
+            self.ended = True
+            self._wake()
+
+    def _wake(self) -> None:
+        with self._lock:
+            if self.woken >= 0:
+                os.eventfd_write(self.woken, 1)

@@ -1,0 +1,123 @@
+"""The folder of a cut model: `stages.json` and a .pt2 a stage; who wrote it, and whether it is whole.
+
+Loading a .pt2 executes code that it may carry. So a folder is opened only if this user's own
+`export` wrote it (its manifest's SHA-256 is noted in the store when it is written) or the user
+says to trust it; and a part only if its SHA-256 is the one in the manifest.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import shutil
+from pathlib import Path
+from typing import BinaryIO
+
+from torchsplit_core.files import read_text, replace_file, write_text
+from torchsplit_core.storage import default_root
+from torchsplit_core.values import InputFault, StageManifest, StagePart
+
+MANIFEST = "stages.json"
+LARGEST_MANIFEST_BYTES = 64 * 2**20
+NOTED = "written_stages"
+"""Folder of the store with an empty file for each manifest that was written here, named by its SHA-256."""
+
+
+def open_manifest(directory: str | Path, *, trust: bool = False) -> StageManifest:
+    """The manifest of a folder whose parts may be loaded: written here, or trusted.
+
+    Raises InputFault for a folder without a manifest, one that breaks its format, and one that is neither.
+    """
+    path = Path(directory) / MANIFEST
+    try:
+        content = path.read_bytes() if path.stat().st_size <= LARGEST_MANIFEST_BYTES else b""
+    except OSError as error:
+        raise InputFault(
+            str(path),
+            error.strerror or "unreadable",
+            "the folder holds the parts of a model and their manifest",
+            "Write it by torchsplit partition SOURCE --profile PROFILE --export DIR.",
+        ) from error
+    manifest: StageManifest
+    _, manifest = read_text(content.decode(errors="replace"), origin=str(path), expected="torchsplit.stages")
+    if not trust and not _note(content).is_file():
+        raise InputFault(
+            str(path),
+            "not written here",
+            "loading parts executes what they hold, so they must be this user's own or trusted",
+            "If you know where they are from, add trust=True.",
+        )
+    return manifest
+
+
+def open_part(directory: str | Path, part: StagePart) -> BinaryIO:
+    """A part's file, read through and found to be the one that the manifest names. Raises InputFault."""
+    path = Path(directory) / part.file
+    try:
+        stream = path.open("rb")
+    except OSError as error:
+        raise InputFault(
+            str(path),
+            error.strerror or "unreadable",
+            "the folder holds every part",
+            "Export the model again.",
+        ) from error
+    found = hashlib.file_digest(stream, "sha256").hexdigest()
+    if found != part.sha256:
+        stream.close()
+        raise InputFault(
+            str(path),
+            f"sha256 {found[:12]}…",
+            f"the file is the one that was written, {part.sha256[:12]}…",
+            "Export the model again.",
+        )
+    stream.seek(0)
+    return stream
+
+
+def check_target(directory: Path) -> None:
+    """Refuse a folder that holds anything but an earlier export. Raises InputFault."""
+    if not directory.exists():
+        return
+    if not directory.is_dir():
+        raise InputFault("--export", str(directory), "it is a folder", "Name a new folder.")
+    known = set(_earlier(directory)) | {MANIFEST}
+    strange = sorted(entry.name for entry in directory.iterdir() if entry.name not in known)
+    if strange:
+        raise InputFault(
+            "--export",
+            str(directory),
+            f"the folder is new, empty or holds an earlier export, and this holds {strange[0]}",
+            "Name a new folder.",
+        )
+
+
+def place(written: Path, directory: Path, manifest: StageManifest) -> None:
+    """Move the parts from `written` to `directory` in place of an earlier export; the manifest comes last."""
+    text = write_text(manifest)
+    replace_file(_note(text.encode()), "")
+    try:
+        directory.mkdir(parents=True, exist_ok=True)
+        earlier = _earlier(directory)
+        (directory / MANIFEST).unlink(missing_ok=True)
+        for name in earlier:
+            (directory / name).unlink(missing_ok=True)
+        for part in manifest.stages:
+            shutil.move(written / part.file, directory / part.file)
+    except OSError as error:
+        raise InputFault(
+            "--export", str(directory), error.strerror or "the folder can be written", "Name another folder."
+        ) from error
+    replace_file(directory / MANIFEST, text)
+
+
+def _earlier(directory: Path) -> tuple[str, ...]:
+    """The files of the export that the folder holds; none where it holds none that can be read."""
+    try:
+        _, manifest = read_text((directory / MANIFEST).read_text(), expected="torchsplit.stages")
+    except (OSError, UnicodeDecodeError, InputFault):
+        return ()
+    return tuple(part.file for part in manifest.stages)
+
+
+def _note(content: bytes) -> Path:
+    return default_root() / NOTED / hashlib.sha256(content).hexdigest()

@@ -1,0 +1,195 @@
+"""The stages of a model in a process each, several batches at work at once.
+
+The processes form a chain of local stream sockets: this process feeds the first stage, each
+feeds the next, the last feeds this one. What a later stage or the result needs is passed along.
+A stage's process has limits and a session of its own, ends when this process ends, and is
+killed with all it started when the pipeline is closed, so nothing is left running.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import signal
+import socket
+import subprocess
+import sys
+import tempfile
+from collections.abc import Iterable, Iterator
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+from torchsplit_core.isolation import Limits
+from torchsplit_core.stages.feeding import Feeder
+from torchsplit_core.stages.folder import open_manifest
+from torchsplit_core.stages.signature import bind, result
+from torchsplit_core.stages.watch import Member, Watch
+from torchsplit_core.stages.wire import Closed, receive_values
+from torchsplit_core.values import InputFault, StageManifest
+
+START_TIMEOUT_S = 180.0
+BATCH_TIMEOUT_S = 120.0
+CLOSE_S = 5.0
+"""How long a stage may take to end by itself once its inputs have ended; then it is killed."""
+
+
+class StagePipeline:
+    """A cut model that serves batches, each stage in a process of its own. Use it as a context manager.
+
+    `threads` is what torch computes with in each process: results are equal to the bit to those
+    of the whole model at the same number. `batch_timeout_s` is the longest time without a
+    result while batches are at work. Raises InputFault as `open_manifest` does, and where a stage
+    cannot start, naming it.
+    """
+
+    def __init__(
+        self,
+        directory: str | Path,
+        *,
+        trust: bool = False,
+        threads: int = 1,
+        start_timeout_s: float = START_TIMEOUT_S,
+        batch_timeout_s: float = BATCH_TIMEOUT_S,
+        limits: Limits | None = None,
+    ) -> None:
+        if threads < 1:
+            raise InputFault("threads", threads, "a stage computes with 1 thread or more", "Pass threads=1.")
+        self.directory = Path(directory).absolute()
+        self.manifest: StageManifest = open_manifest(self.directory, trust=trust)
+        self.batch_timeout_s = batch_timeout_s
+        self._links: list[list[str]] = _passed_on(self.manifest)
+        self._members: list[Member] = []
+        self._feeder: Feeder | None = None
+        self._first, first = socket.socketpair()
+        incoming = first
+        try:
+            for i in range(len(self.manifest.stages)):
+                outgoing, following = socket.socketpair()
+                with incoming, outgoing:
+                    self._members.append(self._start(i, threads, limits, incoming, outgoing))
+                incoming = following
+            self._last = incoming
+            self._watch = Watch(self._members, self._last)
+            self._watch.await_ready(start_timeout_s)
+        except BaseException:
+            incoming.close()
+            self._end(kill=True)
+            raise
+
+    def run(self, batches: Iterable[tuple[Any, ...]]) -> Iterator[Any]:
+        """The model's result for each batch, in order, while later batches are already at work.
+
+        A batch is the positional arguments as a tuple, or `(args, kwargs)`. Raises InputFault for
+        arguments that do not fit, and for a stage that dies, fails or stands still, naming it; the
+        pipeline is then closed. One run at a time; a run that is left before its end closes it too.
+        """
+        if self._feeder is not None:
+            raise InputFault(
+                "StagePipeline.run",
+                "closed or running",
+                "one run at a time, on an open pipeline",
+                "Open another.",
+            )
+        feeder = self._feeder = Feeder(self._first, self._links[0], (self._bound(batch) for batch in batches))
+        finished = False
+        try:
+            for number in self._watch.results(feeder, self.batch_timeout_s):
+                try:
+                    told, values = receive_values(self._last)
+                except (Closed, OSError) as error:
+                    raise self._watch.fault() from error
+                assert told == number, "batches come out in the order they went in"
+                yield result(self.manifest, values)
+            finished = True
+        finally:
+            if finished:
+                self._feeder = None
+            else:
+                self.close()
+
+    def close(self) -> None:
+        """End every process: by itself where it is idle, killed where it is not. May be called twice."""
+        idle = self._feeder is None
+        self._feeder = self._feeder or Feeder.closed()
+        self._end(kill=not idle)
+
+    def __enter__(self) -> StagePipeline:
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        self.close()
+
+    def _bound(self, batch: tuple[Any, ...]) -> dict[str, Any]:
+        if len(batch) == 2 and isinstance(batch[0], tuple) and isinstance(batch[1], dict):
+            return bind(self.manifest, batch[0], batch[1])
+        return bind(self.manifest, batch, {})
+
+    def _start(
+        self, i: int, threads: int, limits: Limits | None, incoming: socket.socket, outgoing: socket.socket
+    ) -> Member:
+        """The process of one stage, its ends of the sockets handed over."""
+        part = self.manifest.stages[i]
+        reading, writing = os.pipe()
+        request = {
+            "name": part.name,
+            "directory": str(self.directory),
+            "part": asdict(part),
+            "pass_on": self._links[i + 1],
+            "threads": threads,
+            "limits": asdict(limits or Limits(cpu_s=None)),
+            "incoming": incoming.fileno(),
+            "outgoing": outgoing.fileno(),
+            "control": writing,
+        }
+        path = os.pathsep.join(str(Path(entry or ".").resolve()) for entry in sys.path)
+        try:
+            with tempfile.TemporaryFile() as handed, tempfile.TemporaryFile() as output:
+                handed.write(json.dumps(request).encode())
+                handed.seek(0)
+                process = subprocess.Popen(
+                    [sys.executable, "-P", "-m", "torchsplit_core.stages.worker"],
+                    stdin=handed,
+                    stdout=output,
+                    stderr=subprocess.STDOUT,
+                    pass_fds=(incoming.fileno(), outgoing.fileno(), writing),
+                    env={**os.environ, "PYTHONPATH": path, "OMP_NUM_THREADS": str(threads)},
+                    start_new_session=True,
+                )
+                return Member(part.name, process, reading, os.dup(output.fileno()))
+        except OSError:
+            os.close(reading)
+            raise
+        finally:
+            os.close(writing)
+
+    def _end(self, *, kill: bool) -> None:
+        """Close the sockets, wait for or kill the processes, reap them."""
+        for stream in (self._first, getattr(self, "_last", None)):
+            if stream is not None:
+                with contextlib.suppress(OSError):
+                    stream.shutdown(socket.SHUT_RDWR)
+                stream.close()
+        for member in self._members:
+            if not kill:
+                with contextlib.suppress(subprocess.TimeoutExpired):
+                    member.process.wait(CLOSE_S)
+            # A process that was not reaped yet keeps its group's id; one that was has no group of ours left.
+            if member.process.returncode is None:
+                with contextlib.suppress(ProcessLookupError):
+                    os.killpg(member.process.pid, signal.SIGKILL)
+                member.process.wait()
+            member.close()
+        if self._feeder is not None:
+            self._feeder.stop()
+
+
+def _passed_on(manifest: StageManifest) -> list[list[str]]:
+    """For the first socket and the one behind each stage: the values that are needed beyond it."""
+    needed: set[str] = {slot.name for slot in manifest.outputs if slot.name is not None}
+    links = [needed]
+    for part in reversed(manifest.stages):
+        needed = (needed - {value.name for value in part.outputs}) | {value.name for value in part.inputs}
+        links.append(needed)
+    return [sorted(names) for names in reversed(links)]

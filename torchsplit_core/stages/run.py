@@ -1,0 +1,60 @@
+"""The parts of a model in this process, one after the other."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from torchsplit_core.stages.folder import open_manifest, open_part
+from torchsplit_core.stages.signature import bind, result
+from torchsplit_core.values import StageManifest, StagePart
+
+
+class Stage:
+    """One part, loaded: values by name in, values by name out."""
+
+    def __init__(self, directory: str | Path, part: StagePart) -> None:
+        """Load it. Raises InputFault where the file is not the one that was written. Executes what it holds."""
+        self.part = part
+        with open_part(directory, part) as stream:
+            self._module = torch.export.load(stream).module(check_guards=False)
+
+    def __call__(self, values: Mapping[str, Any]) -> dict[str, Any]:
+        """What it gives for those of the values that it reads."""
+        with torch.no_grad():
+            given = self._module(*(values[value.name] for value in self.part.inputs))
+        return dict(zip((value.name for value in self.part.outputs), given, strict=True))
+
+
+class StagedModel:
+    """A model made of its parts; called as the model was."""
+
+    def __init__(self, directory: str | Path, manifest: StageManifest) -> None:
+        self.manifest = manifest
+        self.stages = tuple(Stage(directory, part) for part in manifest.stages)
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        """The model's result. Raises InputFault for arguments that are not like the traced ones."""
+        values = bind(self.manifest, args, kwargs)
+        for stage in self.stages:
+            values |= stage(values)
+        return result(self.manifest, values)
+
+
+def open_stages(directory: str | Path, *, trust: bool = False) -> StagedModel:
+    """Load the parts in a folder into this process, which executes what they hold; see `open_manifest`."""
+    return StagedModel(directory, open_manifest(directory, trust=trust))
+
+
+def run_stages(
+    directory: str | Path,
+    args: tuple[Any, ...],
+    kwargs: Mapping[str, Any] | None = None,
+    *,
+    trust: bool = False,
+) -> Any:
+    """The model's result for one batch, the parts loaded from a folder and run in this process."""
+    return open_stages(directory, trust=trust)(*args, **(kwargs or {}))

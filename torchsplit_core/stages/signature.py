@@ -1,0 +1,73 @@
+"""The model's arguments as named values, and its result from them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from itertools import repeat
+from typing import Any
+
+import torch
+from torch.utils import _pytree as pytree
+
+from torchsplit_core.values import InputFault, StageManifest, StageValue
+
+REMEDY = "Pass arguments like those of get_example_inputs()."
+
+
+def bind(manifest: StageManifest, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> dict[str, Any]:
+    """The model's inputs by name. Raises InputFault for another structure, dtype, rank, fixed size or constant."""
+    structure = pytree.treespec_loads(manifest.input_structure)
+    names = structure.child(1).context or []
+    if set(names) == set(kwargs):
+        kwargs = {name: kwargs[name] for name in names}
+    leaves, found = pytree.tree_flatten((tuple(args), dict(kwargs)))
+    if found != structure:
+        raise InputFault(
+            "the arguments",
+            f"{len(args)} positional, keywords {', '.join(kwargs) or 'none'}: {len(leaves)} values",
+            f"they have the structure of the traced ones, {len(manifest.inputs)} values",
+            REMEDY,
+        )
+    described = {value.name: value for part in manifest.stages for value in part.inputs}
+    values: dict[str, Any] = {}
+    sizes: dict[str, int] = {}
+    for slot, leaf in zip(manifest.inputs, leaves, strict=True):
+        if slot.name is not None:
+            values[slot.name] = leaf
+            if slot.name in described:
+                _check(described[slot.name], leaf, sizes)
+        elif type(leaf) is not type(slot.constant) or leaf != slot.constant:
+            raise InputFault("a constant argument", leaf, f"it is {slot.constant!r}, as traced", REMEDY)
+    return values
+
+
+def result(manifest: StageManifest, values: Mapping[str, Any]) -> Any:
+    """The model's result from values by name, in its structure."""
+    leaves = [slot.constant if slot.name is None else values[slot.name] for slot in manifest.outputs]
+    if not manifest.output_structure:
+        return tuple(leaves)
+    return pytree.tree_unflatten(leaves, pytree.treespec_loads(manifest.output_structure))
+
+
+def _check(value: StageValue, given: Any, sizes: dict[str, int]) -> None:
+    """One argument against its description; `sizes` are the free sizes met so far, by symbol."""
+    where = f"input {value.name}"
+    if value.shape is None:
+        return
+    if not isinstance(given, torch.Tensor):
+        raise InputFault(where, type(given).__name__, "it is a tensor", REMEDY)
+    dtype = str(given.dtype).removeprefix("torch.")
+    if dtype != value.dtype:
+        raise InputFault(where, dtype, f"its dtype is {value.dtype}", REMEDY)
+    fits = given.dim() == len(value.shape) and all(map(_fits, given.shape, value.shape, repeat(sizes)))
+    if not fits:
+        shape = " × ".join(map(str, value.shape))
+        rule = f"its shape is {shape}, a letter meaning one size throughout"
+        raise InputFault(where, tuple(given.shape), rule, REMEDY)
+
+
+def _fits(found: int, wanted: int | str, sizes: dict[str, int]) -> bool:
+    """A fixed size is that size, a symbol the size it stood for before; other expressions are the stage's to check."""
+    if isinstance(wanted, int):
+        return found == wanted
+    return not wanted.isidentifier() or sizes.setdefault(wanted, found) == found

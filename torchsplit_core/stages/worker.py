@@ -1,0 +1,93 @@
+"""The process of one stage: load the part, then take a message, compute, pass on, until the stream ends.
+
+Run as `python -P -m torchsplit_core.stages.worker`; the request is JSON on standard input (see `pipeline`).
+It tells its parent of itself in JSON lines: `{"ready": true}`, `{"done": number}`, `{"fault": [where, value, rule,
+remedy]}`. A thread receives ahead, so that the next batch crosses while this one is computed.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import queue
+import socket
+import sys
+import threading
+from pathlib import Path
+from typing import Any
+
+from torchsplit_core.isolation.child import apply_limits, die_with_parent
+from torchsplit_core.values import InputFault, StagePart, StageValue
+
+AHEAD = 2
+"""Messages received before they are computed: enough that a stage does not wait for the wire."""
+GONE = 3
+"""Exit status of a stage whose neighbour went away: the fault is the neighbour's."""
+
+
+def main() -> None:
+    """Serve until the stream of inputs ends; exit 0, GONE or 1."""
+    die_with_parent()
+    request = json.load(sys.stdin)
+    apply_limits(request["limits"])
+    control = os.fdopen(request["control"], "w", encoding="utf-8")
+
+    def tell(kind: str, content: Any) -> None:
+        control.write(json.dumps({kind: content}) + "\n")
+        control.flush()
+
+    status = 1
+    try:
+        status = _serve(request, tell)
+    except InputFault as fault:
+        tell("fault", [fault.where, fault.value, fault.rule, fault.remedy])
+    except Exception as error:  # noqa: BLE001 - the edge of the process: whatever it was, the parent is told
+        told = " ".join(f"{type(error).__name__}: {error}".split())
+        tell("fault", [request["name"], told[:2000], "the stage runs without an error", "Mend its inputs."])
+    # Neither the receiving thread nor the libraries' own may hold the end up.
+    os._exit(status)
+
+
+def _serve(request: dict[str, Any], tell: Any) -> int:
+    import torch
+
+    from torchsplit_core.stages.run import Stage
+    from torchsplit_core.stages.wire import Closed, receive_values, send_values
+
+    torch.set_num_threads(request["threads"])
+    stage = Stage(Path(request["directory"]), _part(request["part"]))
+    incoming = socket.socket(fileno=request["incoming"])
+    outgoing = socket.socket(fileno=request["outgoing"])
+    ahead: queue.Queue[tuple[int, dict[str, Any]] | Exception] = queue.Queue(AHEAD)
+
+    def receive() -> None:
+        try:
+            while True:
+                ahead.put(receive_values(incoming))
+        except (Closed, OSError, ValueError, KeyError) as error:
+            ahead.put(error)
+
+    threading.Thread(target=receive, daemon=True).start()
+    tell("ready", True)
+    while True:
+        message = ahead.get()
+        if isinstance(message, Exception):
+            return 0 if isinstance(message, Closed) and message.clean else GONE
+        number, values = message
+        values |= stage(values)
+        try:
+            send_values(outgoing, number, {name: values[name] for name in request["pass_on"]})
+        except OSError:
+            return GONE
+        tell("done", number)
+
+
+def _part(told: dict[str, Any]) -> StagePart:
+    def values(entries: list[dict[str, Any]]) -> tuple[StageValue, ...]:
+        return tuple(StageValue(entry["name"], entry["kind"]) for entry in entries)
+
+    return StagePart(**{**told, "inputs": values(told["inputs"]), "outputs": values(told["outputs"])})
+
+
+if __name__ == "__main__":
+    main()
