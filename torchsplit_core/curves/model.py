@@ -48,6 +48,8 @@ class ModelCurves:
         self.units = Units(samples)
         self.points, self.log_times, self.repeats = cells(self.samples, self.units)
         self.posterior: Posterior = fit_points(self.points, self.log_times, self.repeats, belief)
+        distinct = {self.units.point(sample) for sample in self.samples}
+        self.left_out = len(distinct) - len(self.points)
         self._log_latency_ratio = _log_latency_ratio(self.samples)
         self._measured: dict[tuple[float, int, int], list[Sample]] = {}
         for sample in self.samples:
@@ -112,7 +114,19 @@ class ModelCurves:
             requests_per_second(query, log_time + half_width),
             requests_per_second(query, log_time - half_width),
             "estimated",
+            self._note(query),
         )
+
+    def _note(self, query: Query) -> str:
+        """What is far from the measurements, or was left out of the fit."""
+        found = []
+        sizes = {sample.size for sample in self.samples}
+        if query.size not in sizes:
+            known = ", ".join(f"{size:g}" for size in sorted(sizes))
+            found.append(f"no row of size {query.size:g} was measured, only of {known}")
+        if self.left_out:
+            found.append(f"{self.left_out} of the distinct measured rows were left out of the fit")
+        return "; ".join(found)
 
     def _measured_answer(self, rows: Sequence[Sample], noise_half_width: float) -> Estimate:
         """Its own value; rows that repeat it stand for their median. The interval is the fit's noise there."""
