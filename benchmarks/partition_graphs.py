@@ -78,9 +78,7 @@ def transformer(draft: _Draft, nodes: int) -> None:
     x = draft.add(0.3, 0.5, draft.add(0.0, 0.01))
     while len(draft.times) + 21 <= nodes:
         normed = draft.add(0.2, 0.5, x)
-        q, k, v = (
-            draft.add(0.05, 0.5, draft.add(0.05, 0.5, draft.add(1.5, 0.5, normed))) for _ in range(3)
-        )
+        q, k, v = (draft.add(0.05, 0.5, draft.add(0.05, 0.5, draft.add(1.5, 0.5, normed))) for _ in range(3))
         scores = draft.add(0.3, 1.5, draft.add(0.8, 1.5, q, k), mask)
         mixed = draft.add(0.1, 0.5, draft.add(0.8, 0.5, draft.add(0.4, 1.5, scores), v))
         x = draft.add(0.1, 0.5, draft.add(1.5, 0.5, mixed), x)

@@ -47,8 +47,12 @@ def best_ideal_cuts(
     max_ideals: int,
     deadline: float,
     progress: Callable[[float], None] = lambda share: None,
+    times_ms: tuple[np.ndarray, np.ndarray] | None = None,
 ) -> IdealResult:
-    """Search all ideals while they are at most `max_ideals` and `time.monotonic()` is below the deadline."""
+    """Search all ideals while they are at most `max_ideals` and `time.monotonic()` is below the deadline.
+
+    `times_ms`: least and most time of the first j + 1 stages of any pipeline at or below the incumbent.
+    """
     masks = _enumerate(graph, max_ideals, deadline)
     if masks is None:
         return IdealResult(False, max_ideals, ())
@@ -56,7 +60,7 @@ def best_ideal_cuts(
         return IdealResult(False, len(masks), ())
     # No load is above all time and every transfer at both ends: a finite stand-in for "no incumbent".
     most = graph.total_ms + 2 * sum(source.transfer_ms for source in graph.sources) + 1.0
-    return _search(graph, masks, top_k, min(incumbent_ms * (1 + 1e-9), most), deadline, progress)
+    return _search(graph, masks, top_k, min(incumbent_ms * (1 + 1e-9), most), deadline, progress, times_ms)
 
 
 def _attached(graph: BlockGraph) -> tuple[list[int], set[int]]:
@@ -178,6 +182,7 @@ def _search(
     incumbent: float,
     deadline: float,
     progress: Callable[[float], None],
+    times_ms: tuple[np.ndarray, np.ndarray] | None,
 ) -> IdealResult:
     ideals = _Ideals(graph, masks)
     full = (1 << len(graph.blocks)) - 1
@@ -194,7 +199,11 @@ def _search(
     ends: list[tuple[float, int, int]] = []
     if best[last] <= incumbent:
         ends.append((float(best[last]), 1, -1))
+    slack = 1e-9 * max(float(total), 1e-300)
     for j in range(1, k):
+        if times_ms is not None:
+            low, high = times_ms[0][j - 1] - slack, times_ms[1][j - 1] + slack
+            best = np.where((ideals.time >= low) & (ideals.time <= high), best, np.inf)
         rest = total - ideals.time + ideals.boundary
         active = np.flatnonzero((best <= incumbent) & (rest <= (k - j) * incumbent))
         target = (ideals.time + ideals.boundary <= (j + 1) * incumbent) & (rest <= (k - j - 1) * incumbent)
@@ -202,15 +211,14 @@ def _search(
         value = np.full(count, np.inf)
         parent = np.full(count, -1)
         active_time = ideals.time[active]
-        slack = 1e-9 * max(float(total), 1e-300)
         for step, i in enumerate(np.flatnonzero(target)):
             if step % 64 == 0:
                 if time.monotonic() > deadline:
                     return IdealResult(False, count, _finish(graph, ideals, parents, ends, top_k))
                 progress((j - 1 + step / count) / (k - 1))
-            low = np.searchsorted(active_time, ideals.time[i] - incumbent - slack)
-            high = np.searchsorted(active_time, ideals.time[i] + slack, side="right")
-            smaller = active[low:high]
+            first = np.searchsorted(active_time, ideals.time[i] - incumbent - slack)
+            end = np.searchsorted(active_time, ideals.time[i] + slack, side="right")
+            smaller = active[first:end]
             inside = ((ideals.words[smaller] & ~ideals.words[i]) == 0).all(axis=1) & (smaller != i)
             smaller = smaller[inside]
             if limit is not None:

@@ -1,10 +1,11 @@
 """Solve a partition request: good cuts quickly, then the proof where it can be had.
 
 1. prefixes of several topological orders, each solved exactly (`prefixes`);
-2. contiguous: all ideals, when they are few enough (`ideals`), which proves the optimum;
-   otherwise any assignment (`free_assignment`), proved for few blocks;
-3. the bound: the optimum where proved, else the larger of an equal share of all time and
-   the longest block.
+2. contiguous: windows of the cuts, their kernel, all its ideals where they are few, a search
+   near the best, and bisection of the load (`thresholds`); otherwise any assignment
+   (`free_assignment`), proved for few blocks;
+3. the bound: the optimum where proved, else the largest load that step 2 ruled out, else the
+   larger of an equal share of all time and the longest block.
 
 Status: `optimal` only when the best meets the bound, `feasible` with a gap, `infeasible`
 with the node or group at fault, `timeout` when nothing was found and nothing proved.
@@ -13,14 +14,13 @@ with the node or group at fault, `timeout` when nothing was found and nothing pr
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
 
 from torchsplit_core.partitioning.blocks import BlockGraph, check_request, contract
 from torchsplit_core.partitioning.candidates import best_distinct, fits_memory, make_candidate
 from torchsplit_core.partitioning.free_assignment import best_free_assignment
-from torchsplit_core.partitioning.ideals import best_ideal_cuts
 from torchsplit_core.partitioning.orders import topological_orders
 from torchsplit_core.partitioning.prefixes import best_prefix_cuts
+from torchsplit_core.partitioning.thresholds import close_gap
 from torchsplit_core.partitioning.verify import RELATIVE, verify_outcome
 from torchsplit_core.values import (
     PartitionCandidate,
@@ -32,7 +32,7 @@ from torchsplit_core.values import (
 
 MAX_IDEALS = 200_000
 _ORDERS = 16
-_PREFIX_SHARE = 0.4  # of the time limit
+_PREFIX_SHARE = 0.15  # of the time limit
 
 Parts = tuple[tuple[int, ...], ...]
 
@@ -60,9 +60,10 @@ def solve_partition(request: PartitionRequest, progress: Progress = ignore_progr
     proved = False
     if best > bound * (1 + RELATIVE):
         progress(0.4, "searching beyond single orders")
-        more, proved = (_ideal_candidates if request.contiguous else _free_candidates)(
-            graph, found, deadline, progress, statistics
-        )
+        if request.contiguous:
+            more, bound, proved = _contiguous_candidates(graph, found, bound, deadline, progress, statistics)
+        else:
+            more, proved = _free_candidates(graph, found, deadline, statistics)
         found += more
     candidates = best_distinct(found, request.top_k)
     statistics["wall_s"] = time.monotonic() - started
@@ -129,7 +130,7 @@ def _prefix_candidates(
     if not graph.request.contiguous:
         ordered = contract(_as_contiguous(graph.request))
         parts = [p for p in _prefix_parts(ordered, deadline, progress, statistics) if fits_memory(ordered, p)]
-        return [_regroup(graph, ordered.stages(p)) for p in parts]
+        return [make_candidate(graph, _parts_of(graph, ordered.stages(p))) for p in parts]
     return [make_candidate(graph, parts) for parts in _prefix_parts(graph, deadline, progress, statistics)]
 
 
@@ -137,14 +138,6 @@ def _as_contiguous(request: PartitionRequest) -> PartitionRequest:
     return PartitionRequest(
         request.nodes, request.edges, request.devices, True, request.top_k, request.solver
     )
-
-
-def _regroup(graph: BlockGraph, stages: tuple[tuple[str, ...], ...]) -> PartitionCandidate:
-    stage_of = {name: i for i, stage in enumerate(stages) for name in stage}
-    parts: list[list[int]] = [[] for _ in stages]
-    for b, block in enumerate(graph.blocks):
-        parts[stage_of[graph.request.nodes[block.nodes[0]].id]].append(b)
-    return make_candidate(graph, parts)
 
 
 def _prefix_parts(
@@ -164,32 +157,46 @@ def _prefix_parts(
     return found
 
 
-def _ideal_candidates(
+def _contiguous_candidates(
     graph: BlockGraph,
     found: list[PartitionCandidate],
+    bound_ms: float,
     deadline: float,
     progress: Progress,
     statistics: dict[str, str | int | float],
-) -> tuple[list[PartitionCandidate], bool]:
-    best = min((candidate.max_load_ms for candidate in found), default=float("inf"))
-    tell: Callable[[float], None] = lambda share: progress(0.4 + 0.55 * share, "proving over all ideals")  # noqa: E731
-    result = best_ideal_cuts(graph, graph.request.top_k, best, MAX_IDEALS, deadline, tell)
-    statistics["ideals"] = result.ideals if result.complete else f"more than {result.ideals} or out of time"
-    return [make_candidate(graph, parts) for _, parts in result.found], result.complete
+) -> tuple[list[PartitionCandidate], float, bool]:
+    """Candidates, the bound, and whether the best is proved."""
+    best = min(found, key=lambda candidate: candidate.max_load_ms, default=None)
+    start = None if best is None else (best.max_load_ms, _parts_of(graph, best.stages))
+    gap = close_gap(
+        graph,
+        start,
+        bound_ms,
+        MAX_IDEALS,
+        graph.request.top_k,
+        deadline,
+        lambda share, line: progress(0.4 + 0.55 * share, line),
+        statistics,
+    )
+    return [make_candidate(graph, parts) for _, parts in gap.found], gap.bound_ms, gap.proved
+
+
+def _parts_of(graph: BlockGraph, stages: tuple[tuple[str, ...], ...]) -> Parts:
+    """The blocks of every stage, in the order of the stages."""
+    stage_of = {name: i for i, stage in enumerate(stages) for name in stage}
+    parts: list[list[int]] = [[] for _ in stages]
+    for b, block in enumerate(graph.blocks):
+        parts[stage_of[graph.request.nodes[block.nodes[0]].id]].append(b)
+    return tuple(tuple(part) for part in parts)
 
 
 def _free_candidates(
     graph: BlockGraph,
     found: list[PartitionCandidate],
     deadline: float,
-    progress: Progress,
     statistics: dict[str, str | int | float],
 ) -> tuple[list[PartitionCandidate], bool]:
-    block_of = {graph.request.nodes[i].id: b for b, block in enumerate(graph.blocks) for i in block.nodes}
-    starts: list[Parts] = [
-        tuple(tuple(sorted({block_of[name] for name in stage})) for stage in candidate.stages)
-        for candidate in best_distinct(found, 3)
-    ]
+    starts = [_parts_of(graph, candidate.stages) for candidate in best_distinct(found, 3)]
     result = best_free_assignment(graph, starts, deadline)
     statistics["exhaustive"] = int(result.complete)
     return [make_candidate(graph, parts) for _, parts in result.found], result.complete
