@@ -114,7 +114,7 @@ def test_a_model_is_measured_asked_about_and_downloaded(session: Callable[..., P
 
     # The choice is still there after a look elsewhere.
     tab(page, "Curves")
-    expect(page.locator(".js-plotly-plot")).to_be_visible()
+    expect(page.get_by_test_id("stPlotlyChart")).to_be_visible()
     tab(page, "Memory")
     expect(page.get_by_text("3 peaks measured")).to_be_visible()
     tab(page, "Table")
@@ -192,9 +192,11 @@ def test_the_curves_have_a_picture_words_and_a_table(
     page = session()
     page.goto(f"{address}/profile?workspace={filled}")
     heading(page, "Profile")
-    expect(page.locator(".js-plotly-plot")).to_be_visible()
+    # The picture comes after the fits, which take seconds on a busy machine.
+    expect(page.get_by_test_id("stPlotlyChart")).to_be_visible(timeout=MEASURED_MS)
     expect(page.get_by_role("figure", name=re.compile("^throughput over latency"))).to_be_visible()
     choose(page, "Models", "library:densenet169")
     choose(page, "Devices and slices", "A100-80GB · 3g.40gb")
-    expect(page.get_by_text(re.compile("far from the others of the model"))).to_be_visible()
-    expect(page.locator(".js-plotly-plot")).to_contain_text("far from the others")
+    told = page.get_by_text(re.compile("far from the others of the model"))
+    expect(told).to_be_visible(timeout=MEASURED_MS)
+    expect(page.get_by_test_id("stPlotlyChart")).to_contain_text("far from the others")
