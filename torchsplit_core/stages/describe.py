@@ -52,7 +52,7 @@ def describe_slots(program: ExportedProgram) -> tuple[tuple[StageSlot, ...], str
     )
     try:
         return slots, pytree.treespec_dumps(program.call_spec.in_spec)
-    except NotImplementedError as error:
+    except (NotImplementedError, TypeError) as error:
         raise InputFault(
             "get_example_inputs()",
             str(error),
@@ -66,7 +66,7 @@ def describe_results(program: ExportedProgram) -> tuple[tuple[StageSlot, ...], s
     slots = tuple(_slot(spec.arg) for spec in program.graph_signature.output_specs)
     try:
         return slots, pytree.treespec_dumps(program.call_spec.out_spec), ()
-    except NotImplementedError as error:
+    except (NotImplementedError, TypeError) as error:
         return slots, "", (FLAT_NOTE.format(reason=" ".join(str(error).split())[:120]),)
 
 

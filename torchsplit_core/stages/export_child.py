@@ -5,7 +5,8 @@ from __future__ import annotations
 import copy
 import hashlib
 import json
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -21,7 +22,15 @@ from torchsplit_core.stages.describe import describe_links, describe_part, descr
 from torchsplit_core.stages.same import same_bits
 from torchsplit_core.tracing.export import SEED, describe_program, export_program
 from torchsplit_core.tracing.export_inputs import OTHER_BATCH, TRACED_BATCH, Arguments
-from torchsplit_core.values import InputFault, InternalFault, Progress, SplitClient, StageManifest, StagePart
+from torchsplit_core.values import (
+    InputFault,
+    InternalFault,
+    Progress,
+    SplitClient,
+    StageManifest,
+    StagePart,
+    ignore_progress,
+)
 
 
 def export_in_child(arguments: dict[str, Any], progress: Progress) -> dict[str, Any]:
@@ -31,28 +40,53 @@ def export_in_child(arguments: dict[str, Any], progress: Progress) -> dict[str, 
     client = load_client(arguments["source"], arguments["trust"])
     examples = {batch: example_arguments(client, batch) for batch in (TRACED_BATCH, OTHER_BATCH)}
     program = _program(client, examples)
+    progress(0.35, "cutting")
+    manifest = write_stages(
+        program,
+        arguments["stages"],
+        examples,
+        Path(arguments["directory"]),
+        arguments["architecture_hash"],
+        progress,
+    )
+    contract: dict[str, Any] = json.loads(write_text(replace(manifest, source=arguments["source"])))
+    return contract
+
+
+def write_stages(
+    program: ExportedProgram,
+    stages: Sequence[Sequence[str]],
+    examples: Mapping[int, Arguments],
+    directory: Path,
+    architecture_hash: str,
+    progress: Progress = ignore_progress,
+) -> StageManifest:
+    """Cut the program, write each part to the directory and run the files against it; their manifest.
+
+    `examples` are arguments by batch size, the traced one among them. Raises InputFault where the program is
+    not the one that was cut, and as `divide` does.
+    """
     graph = describe_program(program, TRACED_BATCH)
-    if graph["architecture_hash"] != arguments["architecture_hash"]:
+    if graph["architecture_hash"] != architecture_hash:
         raise InputFault(
             "the cut",
-            f"architecture {arguments['architecture_hash'][:12]}…",
+            f"architecture {architecture_hash[:12]}…",
             f"it is of this model, whose architecture is {graph['architecture_hash'][:12]}…",
             "Profile and cut the model again.",
         )
-    progress(0.35, "cutting")
-    division = divide(program, arguments["stages"])
-    parts = _write(program, division, examples[TRACED_BATCH], Path(arguments["directory"]), progress)
+    division = divide(program, stages)
+    parts = _write(program, division, examples[TRACED_BATCH], directory, progress)
     verified: tuple[int, ...] = ()
     if not division.random:
         progress(0.7, "running the parts against the model")
-        _verify(program, parts, Path(arguments["directory"]), list(examples.values()))
+        _verify(program, parts, directory, list(examples.values()))
         verified = tuple(examples)
     inputs, input_structure = describe_slots(program)
     outputs, output_structure, notes = describe_results(program)
     links, cut_bytes = describe_links(parts, inputs, outputs)
-    manifest = StageManifest(
-        source=arguments["source"],
-        architecture_hash=graph["architecture_hash"],
+    return StageManifest(
+        source="",
+        architecture_hash=architecture_hash,
         torch_version=torch.__version__.partition("+")[0],
         traced_batch=TRACED_BATCH,
         inputs=inputs,
@@ -65,11 +99,9 @@ def export_in_child(arguments: dict[str, Any], progress: Progress) -> dict[str, 
         verified_batches=verified,
         notes=(*graph["notes"], *division.notes, *notes),
     )
-    contract: dict[str, Any] = json.loads(write_text(manifest))
-    return contract
 
 
-def _program(client: SplitClient, examples: dict[int, Arguments]) -> ExportedProgram:
+def _program(client: SplitClient, examples: Mapping[int, Arguments]) -> ExportedProgram:
     """The exported program of the model; a .pt2 is taken as it is."""
     if isinstance(client, ExportedClient):
         return client.program
@@ -84,7 +116,7 @@ def _write(
     program: ExportedProgram, division: Division, example: Arguments, directory: Path, progress: Progress
 ) -> tuple[StagePart, ...]:
     """Each stage as a file, with the values of its inputs at the traced batch as its example inputs."""
-    values = named_inputs(program, example)
+    values = _named_inputs(program, example)
     parts = []
     for i, draft in enumerate(division.stages):
         progress(0.4 + 0.3 * i / len(division.stages), f"writing stage {i + 1} of {len(division.stages)}")
@@ -105,7 +137,7 @@ def _verify(
     program: ExportedProgram, parts: Sequence[StagePart], directory: Path, examples: Sequence[Arguments]
 ) -> None:
     """The files one after the other on every example, against the model. Raises InternalFault."""
-    values = [named_inputs(program, example) for example in examples]
+    values = [_named_inputs(program, example) for example in examples]
     whole = program.module(check_guards=False)
     with torch.no_grad():
         expected = [
@@ -126,7 +158,7 @@ def _verify(
                 raise InternalFault(f"the parts give another {slot.name} than the model")
 
 
-def named_inputs(program: ExportedProgram, example: Arguments) -> dict[str, Any]:
+def _named_inputs(program: ExportedProgram, example: Arguments) -> dict[str, Any]:
     """The model's inputs by the names of the traced graph, as copies."""
     slots, _ = describe_slots(program)
     leaves = pytree.tree_leaves(example)

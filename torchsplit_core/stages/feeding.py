@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import socket
 import threading
-import time
 from collections.abc import Iterable, Sequence
 from typing import Any
 
@@ -24,7 +23,6 @@ class Feeder:
         self.sent = 0
         self.ended = False
         self.error: Exception | None = None
-        self.first_sent_at: float | None = None
         self.woken = os.eventfd(0, os.EFD_NONBLOCK | os.EFD_CLOEXEC)
         self._stopping = False
         self._lock = threading.Lock()
@@ -55,7 +53,6 @@ class Feeder:
                 if self._stopping:
                     return
                 self.sent += 1
-                self.first_sent_at = self.first_sent_at or time.monotonic()
                 self._wake()
                 send_values(stream, self.sent - 1, {name: batch[name] for name in names})
         except OSError as error:

@@ -41,7 +41,7 @@ class StagePipeline:
     `threads` is what torch computes with in each process: results are equal to the bit to those
     of the whole model at the same number. `batch_timeout_s` is the longest time without a
     result while batches are at work. Raises InputFault as `open_manifest` does, and where a stage
-    cannot start, naming it.
+    cannot start, naming it. The processes end with the thread that opened the pipeline.
     """
 
     def __init__(

@@ -9,6 +9,7 @@ from typing import Any
 import torch
 from torch.utils import _pytree as pytree
 
+from torchsplit_core.clients import Told
 from torchsplit_core.values import InputFault, StageManifest, StageValue
 
 REMEDY = "Pass arguments like those of get_example_inputs()."
@@ -46,7 +47,16 @@ def result(manifest: StageManifest, values: Mapping[str, Any]) -> Any:
     leaves = [slot.constant if slot.name is None else values[slot.name] for slot in manifest.outputs]
     if not manifest.output_structure:
         return tuple(leaves)
-    return pytree.tree_unflatten(leaves, pytree.treespec_loads(manifest.output_structure))
+    try:
+        structure = pytree.treespec_loads(manifest.output_structure)
+    except NotImplementedError as error:
+        raise InputFault(
+            "the result",
+            Told(error),
+            "the library that its type is from has been imported",
+            "Import it first, as the model's own code does.",
+        ) from error
+    return pytree.tree_unflatten(leaves, structure)
 
 
 def _check(value: StageValue, given: Any, sizes: dict[str, int]) -> None:

@@ -47,7 +47,7 @@ class Member:
             if kind == "ready":
                 self.ready = True
             elif kind == "done":
-                self.done = content + 1
+                self.done += 1
             elif self.told is None:
                 where, value, rule, remedy = content
                 self.told = InputFault(f"{self.name}: {where}", Told(value), rule, remedy)
@@ -108,13 +108,13 @@ class Watch:
             selector.register(self.last, selectors.EVENT_READ, "result")
             selector.register(feeder.woken, selectors.EVENT_READ, "feeder")
             while not (feeder.ended and received == feeder.sent and feeder.error is None):
-                if received == feeder.sent:  # the wait is the caller's own
-                    moved = time.monotonic()
-                left = moved + limit_s - time.monotonic()
+                idle = received == feeder.sent
+                left = limit_s if idle else moved + limit_s - time.monotonic()
                 if left <= 0:
                     raise self._still(feeder.sent, base, limit_s)
-                events = selector.select(left)
-                found = self._hear(selector, events)
+                found = self._hear(selector, selector.select(left))
+                if idle:  # until now the wait was the caller's own
+                    moved = time.monotonic()
                 if "feeder" in found:
                     os.eventfd_read(feeder.woken)
                 if feeder.error is not None:

@@ -106,6 +106,10 @@ class _Divider:
                 notes.append(
                     f"Stage {i + 1} of the cut computes nothing that the result needs and is left out."
                 )
+        if not drafts:
+            raise InputFault(
+                "the cut", len(self.live), "the model computes something", "There is nothing to cut."
+            )
         state = [name for name, kind in self.kinds.items() if kind in WEIGHTS]
         return Division(tuple(drafts), tuple(notes), self.random, any(map(self.storages.is_written, state)))
 

@@ -54,7 +54,7 @@ def find_storages(module: GraphModule) -> Storages:
     for node in module.graph.nodes:
         parent[node.name] = node.name
         if node.op == "call_function":
-            for shared in _aliased(node):
+            for shared in _aliased(module, node):
                 parent[root(shared.name)] = root(node.name)
             written.extend((read.name, node) for read in _written(module, node))
     writers: dict[str, dict[Node, None]] = {}
@@ -120,7 +120,7 @@ def _fault(node: Node, rule: str) -> InputFault:
     return InputFault(f"operation {node.name}", str(node.target), f"it writes in place: {rule}", REMEDY)
 
 
-def _aliased(node: Node) -> Iterator[Node]:
+def _aliased(module: GraphModule, node: Node) -> Iterator[Node]:
     """The arguments whose storage the result may share."""
     if node.target is operator.getitem:
         yield from node.all_input_nodes[:1]
@@ -130,6 +130,12 @@ def _aliased(node: Node) -> Iterator[Node]:
             yield from node.all_input_nodes[:1]
         elif any(result.alias_info is not None for result in schema.returns):
             yield from _arguments(node, only_written=False)
+    elif isinstance(node.target, torch._ops.HigherOrderOperator):
+        for body in bodies(module, node):
+            inner = find_storages(body)
+            places = {inner.root_of[one.name] for one in body.graph.find_nodes(op="placeholder")}
+            if any(inner.root_of[one.name] in places for one in body.graph.output_node().all_input_nodes):
+                yield from _operands(node)
 
 
 def _written(module: GraphModule, node: Node) -> Iterator[Node]:
@@ -138,12 +144,15 @@ def _written(module: GraphModule, node: Node) -> Iterator[Node]:
         if node.target._schema.is_mutable:
             yield from _arguments(node, only_written=True)
     elif isinstance(node.target, torch._ops.HigherOrderOperator):
-        operands = [read for read in node.all_input_nodes if read.op != "get_attr"]
         for body in bodies(module, node):
             inner = find_storages(body)
             places = [one.name for one in body.graph.find_nodes(op="placeholder")]
             if any(inner.is_written(name) for name in places):
-                yield from operands
+                yield from _operands(node)
+
+
+def _operands(node: Node) -> list[Node]:
+    return [read for read in node.all_input_nodes if read.op != "get_attr"]
 
 
 def bodies(module: GraphModule, node: Node) -> Iterator[GraphModule]:
