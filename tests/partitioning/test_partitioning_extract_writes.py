@@ -1,0 +1,156 @@
+"""What a model writes in place: kept in one stage where that is right, refused by name where it is not."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+import torch
+from partition_parts import assert_same, cut_after, exported, parts_of
+from torch import nn
+
+from torchsplit_core.partitioning.extraction.divide import divide
+from torchsplit_core.values import InputFault
+
+X, OTHER = torch.randn(2, 4), torch.randn(3, 4)
+
+
+class Residual(nn.Module):
+    """As convolutional networks have it: activations and shortcuts in place."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.one, self.two = nn.Linear(4, 4), nn.Linear(4, 4)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        y = torch.relu_(self.one(x))
+        z = self.two(y)
+        z += y
+        return torch.relu_(z) * 2
+
+
+@pytest.mark.parametrize("last", ["relu_", "linear_1", "relu__1", "linear"])
+def test_writes_within_a_stage_and_reads_of_what_they_left_are_exact(last: str, tmp_path: Path) -> None:
+    model = Residual().eval()
+    program = exported(model, X, other=(OTHER,))
+    parts = parts_of(program, cut_after(program, last), tmp_path, X)
+    for batch in (1, 5):
+        x = torch.randn(batch, 4)
+        with torch.no_grad():
+            assert_same(parts(x), model(x))
+
+
+def test_two_stages_that_write_one_memory_are_refused() -> None:
+    program = exported(Residual(), X, other=(OTHER,))
+    with pytest.raises(InputFault, match=r"operation relu__1.*aten.relu_.*add_ is not") as caught:
+        divide(program, cut_after(program, "add_"))
+    assert "out of place" in caught.value.remedy
+
+
+class Early(nn.Module):
+    """A value is read before and after it is written, and a view of it too."""
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        y = x * 2
+        view = y.view(-1)
+        before = y + 1
+        y.add_(3)
+        after = y.exp()
+        return before.sum() + after.sum() + view.sum()
+
+
+@pytest.mark.parametrize(
+    ("stages", "rule"),
+    [
+        (
+            [["x", "mul", "view", "add", "sum_1"], ["add_", "exp", "sum_2", "sum_3"]],
+            "one value of this memory enters",
+        ),
+        ([["x", "mul", "view", "add", "add_"], ["exp", "sum_1", "sum_2", "sum_3"]], ""),
+        (
+            [["x", "mul", "view"], ["add_", "exp", "sum_2"], ["add", "sum_1", "sum_3"]],
+            "reads what was there before",
+        ),
+        ([["x", "mul", "view", "sum_3"], ["add", "add_", "exp", "sum_1", "sum_2"]], "reads what this writes"),
+        (
+            [["x", "mul", "view", "add"], ["add_", "exp"], ["sum_1", "sum_2", "sum_3"]],
+            "from before the write",
+        ),
+    ],
+)
+def test_reads_around_a_write(stages: list[list[str]], rule: str, tmp_path: Path) -> None:
+    model = Early()
+    program = exported(model, X, other=(OTHER,))
+    names = {node.name for node in program.graph.nodes if node.op != "output"}
+    stages = [[name for name in stage if name in names] for stage in stages]
+    placed = {name for stage in stages for name in stage}
+    stages[-1] += sorted(names - placed)
+    if rule:
+        with pytest.raises(InputFault, match=rule) as caught:
+            divide(program, stages)
+        assert "add_" in str(caught.value)
+    else:
+        assert_same(parts_of(program, stages, tmp_path, X)(OTHER), model(OTHER))
+
+
+class Counter(nn.Module):
+    """State that every run changes, and an input that is written."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.register_buffer("runs", torch.zeros(1))
+        self.one, self.two = nn.Linear(4, 4), nn.Linear(4, 4)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        x.mul_(2)
+        y = self.one(x)
+        self.runs.add_(1)
+        return self.two(torch.relu(y)) * self.runs
+
+
+def test_state_stays_in_its_stage_counts_on_and_starts_as_it_was(tmp_path: Path) -> None:
+    torch.manual_seed(0)
+    model = Counter()
+    program = exported(model, X.clone(), other=(OTHER,))
+    model.runs.zero_()
+    parts = parts_of(program, cut_after(program, "linear"), tmp_path, X)
+    assert float(program.constants.get("runs", program.state_dict.get("runs"))) >= 0
+    fresh = Counter()
+    fresh.load_state_dict(model.state_dict())
+    for _ in range(3):
+        with torch.no_grad():
+            assert_same(parts(OTHER.clone()), fresh(OTHER.clone()))
+
+
+def test_state_read_in_two_stages_is_refused_by_name() -> None:
+    program = exported(Counter(), X.clone(), other=(OTHER,))
+    with pytest.raises(InputFault, match=r"add_.*a weight that is written is read in one stage"):
+        divide(program, cut_after(program, "add_"))
+
+
+class Inside(nn.Module):
+    """A branch that writes only what it made itself, in bodies of their own."""
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        def doubled(y: torch.Tensor) -> torch.Tensor:
+            return (y * 2).relu_()
+
+        def kept(y: torch.Tensor) -> torch.Tensor:
+            return y + 1
+
+        y = torch.cond(x.sum() > 0, doubled, kept, (x,))
+        return y.exp() + x
+
+
+def test_a_branch_may_write_its_own_values(tmp_path: Path) -> None:
+    model = Inside()
+    program = exported(model, X, other=(OTHER,))
+    parts = parts_of(program, cut_after(program, "gt"), tmp_path, X)
+    for x in (OTHER.abs(), -OTHER.abs()):
+        assert_same(parts(x), model(x))
+
+
+def test_a_decomposed_program_that_gives_its_state_back_is_refused() -> None:
+    program = exported(Counter(), X.clone(), other=(OTHER,)).run_decompositions()
+    with pytest.raises(InputFault, match="without run_decompositions"):
+        divide(program, [["x"], []])
