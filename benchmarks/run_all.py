@@ -75,6 +75,14 @@ BENCHMARKS = (
         ("--size", "small", "--models", "diamond", "--batches", "1"),
     ),
     Benchmark(
+        "Curves on rows of the library that they did not see",
+        "benchmarks.curve_accuracy",
+        "Throughput predicted by `torchsplit_core.curves`, single-process rows unless said otherwise. First with the "
+        "constants that stand in the product, then with constants fitted without the model being judged. The interval "
+        "is meant to hold 90 %; *high / low* is its median width. Then the constants, and the rows that are flagged.",
+        ("--models", "resnet50", "vgg19"),
+    ),
+    Benchmark(
         "The explorer in Chromium",
         "benchmarks.explorer_speed",
         "The dashboard and, in the same run, a page with nothing but `st.graphviz_chart` of the same graph (10,000 "
