@@ -1,0 +1,57 @@
+"""A measurement that is killed half-way goes on from the page, and measures nothing twice."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import time
+from collections.abc import Callable
+
+from streamlit.testing.v1 import AppTest
+from test_profile_page import button, said
+
+from torchsplit_core import jobs
+from torchsplit_core.profile_run import cells
+from torchsplit_core.storage import Workspace
+
+PARAMETERS = {"sources": ["sample:diamond"], "device": "cpu", "batch_sizes": [1, 2, 4], "point_budget_s": 1.0}
+PATIENCE_S = 180.0
+
+
+def wait_for(what: Callable[[], bool]) -> None:
+    deadline = time.monotonic() + PATIENCE_S
+    while not what():
+        assert time.monotonic() < deadline, "it took too long"
+        time.sleep(0.1)
+
+
+def measured(workspace: Workspace) -> dict[int, float | None]:
+    """When each known point was measured."""
+    return {cell.batch_size: cell.kept for cell in cells(workspace, PARAMETERS) if cell.state == "measured"}
+
+
+def test_a_killed_measurement_goes_on_where_it_stood(
+    page: Callable[..., AppTest], workspace: Workspace
+) -> None:
+    job = jobs.start(workspace, "Profile it", "torchsplit_core.workflow:profile_job", PARAMETERS)
+    wait_for(lambda: bool(measured(workspace)))
+    state = workspace.store.root / "jobs" / f"{job}.json"
+    os.killpg(json.loads(state.read_text())["pid"], signal.SIGKILL)
+    wait_for(lambda: jobs.status(workspace, job).state == "failed")
+    before = measured(workspace)
+
+    found = page("profile", workspace)
+    assert "Profile it failed. The work stopped before it was done" in said(found)
+    button(found, "Resume").click().run()
+    assert not found.exception
+    newest = jobs.statuses(workspace)[0]
+    assert newest.id != job and newest.title == "Profile it"
+    wait_for(lambda: jobs.status(workspace, newest.id).state == "done")
+
+    after = measured(workspace)
+    assert set(after) == {1, 2, 4}
+    assert {batch: after[batch] for batch in before} == before
+    found.run()
+    assert "3 rows measured" in said(found)
+    assert "Resume" not in [one.label for one in found.button]
