@@ -2,15 +2,21 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
-from partition_parts import assert_same, cut_after, exported, parts_of
+from partition_parts import assert_same, cut_after, exported, graph_of, parts_of
 from torch import nn
 
+from torchsplit_core.clients import load_client
+from torchsplit_core.files import read_text
 from torchsplit_core.partitioning.extraction.divide import divide
-from torchsplit_core.values import InputFault
+from torchsplit_core.stages.export_child import export_in_child
+from torchsplit_core.stages.run import StagedModel
+from torchsplit_core.values import InputFault, ignore_progress
 
 X, OTHER = torch.randn(2, 4), torch.randn(3, 4)
 
@@ -93,39 +99,66 @@ def test_reads_around_a_write(stages: list[list[str]], rule: str, tmp_path: Path
         assert_same(parts_of(program, stages, tmp_path, X)(OTHER), model(OTHER))
 
 
-class Counter(nn.Module):
-    """State that every run changes, and an input that is written."""
+COUNTER = """
+import torch
+from torch import nn
 
-    def __init__(self) -> None:
+
+class Counter(nn.Module):
+    def __init__(self):
         super().__init__()
+        torch.manual_seed(0)
         self.register_buffer("runs", torch.zeros(1))
         self.one, self.two = nn.Linear(4, 4), nn.Linear(4, 4)
 
-    def forward(self, x: torch.Tensor) -> torch.Tensor:
+    def forward(self, x):
         x.mul_(2)
-        y = self.one(x)
+        y = self.one(x) + self.runs
         self.runs.add_(1)
         return self.two(torch.relu(y)) * self.runs
 
 
+class Client:
+    batch_sizes = (1, 2)
+
+    def get_model(self):
+        return Counter()
+
+    def get_example_inputs(self, batch):
+        return (torch.ones(batch, 4),)
+"""
+"""A model with state that every run changes, that writes its input too."""
+
+
+def counter(folder: Path) -> tuple[str, Any]:
+    """The source of the model and the model itself."""
+    (folder / "counter.py").write_text(COUNTER)
+    source = f"{folder / 'counter.py'}:Client"
+    return source, load_client(source, trust=True).get_model()
+
+
 def test_state_stays_in_its_stage_counts_on_and_starts_as_it_was(tmp_path: Path) -> None:
-    torch.manual_seed(0)
-    model = Counter()
-    program = exported(model, X.clone(), other=(OTHER,))
-    model.runs.zero_()
-    parts = parts_of(program, cut_after(program, "linear"), tmp_path, X)
-    assert float(program.constants.get("runs", program.state_dict.get("runs"))) >= 0
-    fresh = Counter()
-    fresh.load_state_dict(model.state_dict())
-    for _ in range(3):
+    source, model = counter(tmp_path)
+    graph = graph_of(exported(model, X.clone(), other=(OTHER,)))
+    request = {"source": source, "trust": True, "architecture_hash": graph.architecture_hash}
+    for last in ("linear_1", "add_"):
+        stages = cut_after(exported(model, X.clone(), other=(OTHER,)), last)
+        folder = tmp_path / last
+        folder.mkdir()
+        told = export_in_child({**request, "stages": stages, "directory": str(folder)}, ignore_progress)
+        assert told["verified_batches"] == [2, 3]
+        _, manifest = read_text(json.dumps(told))
+        parts, fresh = StagedModel(folder, manifest), load_client(source, trust=True).get_model()
         with torch.no_grad():
-            assert_same(parts(OTHER.clone()), fresh(OTHER.clone()))
+            for _ in range(3):
+                assert_same(parts(OTHER.clone()), fresh(OTHER.clone()))
+        assert float(fresh.runs) == 3
 
 
-def test_state_read_in_two_stages_is_refused_by_name() -> None:
-    program = exported(Counter(), X.clone(), other=(OTHER,))
-    with pytest.raises(InputFault, match=r"add_.*a weight that is written is read in one stage"):
-        divide(program, cut_after(program, "add_"))
+def test_state_read_in_two_stages_is_refused_by_name(tmp_path: Path) -> None:
+    program = exported(counter(tmp_path)[1], X.clone(), other=(OTHER,))
+    with pytest.raises(InputFault, match=r"add_.*a weight that is written is read in one stage, and add "):
+        divide(program, cut_after(program, "add"))
 
 
 class Inside(nn.Module):
@@ -150,7 +183,7 @@ def test_a_branch_may_write_its_own_values(tmp_path: Path) -> None:
         assert_same(parts(x), model(x))
 
 
-def test_a_decomposed_program_that_gives_its_state_back_is_refused() -> None:
-    program = exported(Counter(), X.clone(), other=(OTHER,)).run_decompositions()
+def test_a_decomposed_program_that_gives_its_state_back_is_refused(tmp_path: Path) -> None:
+    program = exported(counter(tmp_path)[1], X.clone(), other=(OTHER,)).run_decompositions()
     with pytest.raises(InputFault, match="without run_decompositions"):
         divide(program, [["x"], []])

@@ -5,7 +5,7 @@ from __future__ import annotations
 import copy
 import hashlib
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -38,8 +38,13 @@ def export_in_child(arguments: dict[str, Any], progress: Progress) -> dict[str, 
     progress(0.05, "building the model")
     torch.manual_seed(SEED)
     client = load_client(arguments["source"], arguments["trust"])
-    examples = {batch: example_arguments(client, batch) for batch in (TRACED_BATCH, OTHER_BATCH)}
-    program = _program(client, examples)
+    batches = (TRACED_BATCH, OTHER_BATCH)
+    if isinstance(client, ExportedClient):
+        program, batches = client.program, _batches(client.program)
+        examples = {batch: example_arguments(client, batch) for batch in batches}
+    else:
+        examples = {batch: example_arguments(client, batch) for batch in batches}
+        program = _program(client, examples)
     progress(0.35, "cutting")
     manifest = write_stages(
         program,
@@ -63,10 +68,11 @@ def write_stages(
 ) -> StageManifest:
     """Cut the program, write each part to the directory and run the files against it; their manifest.
 
-    `examples` are arguments by batch size, the traced one among them. Raises InputFault where the program is
+    `examples` are arguments by batch size, the traced one first. Raises InputFault where the program is
     not the one that was cut, and as `divide` does.
     """
-    graph = describe_program(program, TRACED_BATCH)
+    traced = next(iter(examples))
+    graph = describe_program(program, traced)
     if graph["architecture_hash"] != architecture_hash:
         raise InputFault(
             "the cut",
@@ -75,11 +81,11 @@ def write_stages(
             "Profile and cut the model again.",
         )
     division = divide(program, stages)
-    parts = _write(program, division, examples[TRACED_BATCH], directory, progress)
+    parts = _write(program, division, examples[traced], directory, progress)
     verified: tuple[int, ...] = ()
     if not division.random:
         progress(0.7, "running the parts against the model")
-        _verify(program, parts, directory, list(examples.values()))
+        _verify(program, parts, directory, list(examples.values()), _copy if division.writes else _same)
         verified = tuple(examples)
     inputs, input_structure = describe_slots(program)
     outputs, output_structure, notes = describe_results(program)
@@ -88,7 +94,7 @@ def write_stages(
         source="",
         architecture_hash=architecture_hash,
         torch_version=torch.__version__.partition("+")[0],
-        traced_batch=TRACED_BATCH,
+        traced_batch=traced,
         inputs=inputs,
         input_structure=input_structure,
         outputs=outputs,
@@ -102,31 +108,52 @@ def write_stages(
 
 
 def _program(client: SplitClient, examples: Mapping[int, Arguments]) -> ExportedProgram:
-    """The exported program of the model; a .pt2 is taken as it is."""
-    if isinstance(client, ExportedClient):
-        return client.program
+    """The exported program of the model."""
     model = open_model(client)
     if not isinstance(model, torch.nn.Module):
         raise InputFault("get_model()", type(model).__name__, "it returns an nn.Module", "Return the module.")
     args, kwargs = examples[TRACED_BATCH]
-    return export_program(model, args, kwargs, examples[OTHER_BATCH])
+    # Exporting runs the model: state that a run changes starts in the parts as get_model() gave it.
+    before = {name: buffer.clone() for name, buffer in model.named_buffers()}
+    program = export_program(model, args, kwargs, examples[OTHER_BATCH])
+    with torch.no_grad():
+        for name, buffer in model.named_buffers():
+            buffer.copy_(before[name])
+    return program
+
+
+def _batches(program: ExportedProgram) -> tuple[int, ...]:
+    """The batch size that a .pt2 was exported with, and the next where its batch is free."""
+    for node in program.graph.find_nodes(op="placeholder"):
+        value = node.meta.get("val")
+        if (
+            node.name in program.graph_signature.user_inputs
+            and isinstance(value, torch.Tensor)
+            and value.dim()
+        ):
+            size = value.shape[0]
+            return (size.node.hint, size.node.hint + 1) if isinstance(size, torch.SymInt) else (size,)
+    raise InputFault(
+        "the .pt2", "no tensor among its inputs", "a model is given tensors", "Pass another model."
+    )
 
 
 def _write(
     program: ExportedProgram, division: Division, example: Arguments, directory: Path, progress: Progress
 ) -> tuple[StagePart, ...]:
     """Each stage as a file, with the values of its inputs at the traced batch as its example inputs."""
+    kept = _copy if division.writes else _same
     values = _named_inputs(program, example)
     parts = []
     for i, draft in enumerate(division.stages):
         progress(0.4 + 0.3 * i / len(division.stages), f"writing stage {i + 1} of {len(division.stages)}")
         taken = [values[name] for name in draft.inputs]
-        stage = build_program(program, draft, [_kept(value) for value in taken])
-        # What writes its own weights must not do so before they are in the file.
-        runs = copy.deepcopy(stage) if division.writes_weights else stage
+        stage = build_program(program, draft, taken)
+        # What writes in place must not do so to what goes into the file.
+        runs = copy.deepcopy(stage) if division.writes else stage
         with torch.no_grad():
-            given = runs.module(check_guards=False)(*(_kept(value) for value in taken))
-        values.update(zip(draft.outputs, given, strict=True))
+            given = runs.module(check_guards=False)(*map(kept, taken))
+        values.update(zip(draft.outputs, map(kept, given), strict=True))
         path = directory / f"stage{i}.pt2"
         torch.export.save(stage, path)
         parts.append(describe_part(program, draft, path, _digest(path)))
@@ -134,21 +161,28 @@ def _write(
 
 
 def _verify(
-    program: ExportedProgram, parts: Sequence[StagePart], directory: Path, examples: Sequence[Arguments]
+    program: ExportedProgram,
+    parts: Sequence[StagePart],
+    directory: Path,
+    examples: Sequence[Arguments],
+    kept: Callable[[Any], Any],
 ) -> None:
-    """The files one after the other on every example, against the model. Raises InternalFault."""
-    values = [_named_inputs(program, example) for example in examples]
+    """The files one after the other on every example, against the model. Raises InternalFault.
+
+    `kept` copies where something is written in place: the next example may change what a value is a view of.
+    """
+    values = [_named_inputs(program, pytree.tree_map(kept, example)) for example in examples]
     whole = program.module(check_guards=False)
     with torch.no_grad():
         expected = [
-            pytree.tree_leaves(whole(*pytree.tree_map(_kept, args), **pytree.tree_map(_kept, kwargs)))
-            for args, kwargs in examples
+            pytree.tree_map(kept, pytree.tree_leaves(whole(*args, **kwargs)))
+            for args, kwargs in (pytree.tree_map(kept, example) for example in examples)
         ]
         for part in parts:
             stage = torch.export.load(directory / part.file).module(check_guards=False)
             for known in values:
                 given = stage(*(known[value.name] for value in part.inputs))
-                known.update(zip((value.name for value in part.outputs), given, strict=True))
+                known.update(zip((value.name for value in part.outputs), map(kept, given), strict=True))
             del stage
     slots, _, _ = describe_results(program)
     for known, leaves in zip(values, expected, strict=True):
@@ -159,14 +193,18 @@ def _verify(
 
 
 def _named_inputs(program: ExportedProgram, example: Arguments) -> dict[str, Any]:
-    """The model's inputs by the names of the traced graph, as copies."""
+    """The model's inputs by the names of the traced graph."""
     slots, _ = describe_slots(program)
     leaves = pytree.tree_leaves(example)
-    return {slot.name: _kept(leaf) for slot, leaf in zip(slots, leaves, strict=True) if slot.name is not None}
+    return {slot.name: leaf for slot, leaf in zip(slots, leaves, strict=True) if slot.name is not None}
 
 
-def _kept(value: Any) -> Any:
+def _copy(value: Any) -> Any:
     return value.detach().clone() if isinstance(value, torch.Tensor) else value
+
+
+def _same(value: Any) -> Any:
+    return value
 
 
 def _digest(path: Path) -> str:

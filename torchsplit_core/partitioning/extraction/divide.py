@@ -47,14 +47,14 @@ class StageDraft:
 class Division:
     """The stages that compute something, in order, and sentences the user must know.
 
-    `random` are the operations that draw random numbers; `writes_weights`: a run changes buffers or
-    parameters, so the next one starts from others.
+    `random` are the operations that draw random numbers; `writes`: something writes in place, so a
+    run may change what it is given, and state.
     """
 
     stages: tuple[StageDraft, ...]
     notes: tuple[str, ...]
     random: tuple[str, ...]
-    writes_weights: bool
+    writes: bool
 
 
 def divide(program: ExportedProgram, stages: Sequence[Sequence[str]]) -> Division:
@@ -110,8 +110,7 @@ class _Divider:
             raise InputFault(
                 "the cut", len(self.live), "the model computes something", "There is nothing to cut."
             )
-        state = [name for name, kind in self.kinds.items() if kind in WEIGHTS]
-        return Division(tuple(drafts), tuple(notes), self.random, any(map(self.storages.is_written, state)))
+        return Division(tuple(drafts), tuple(notes), self.random, bool(self.storages.writers))
 
     def _needed(self, stage: int) -> tuple[Names, Names, Names, Sizes]:
         """Operations, weights, received values and sizes of a stage."""
