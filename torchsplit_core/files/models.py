@@ -359,6 +359,7 @@ class DevicesFile(Strict):
     count: Count
     memory_bytes: Whole | None = None
     link_gb_per_s: Positive | None = None
+    time_factors: list[Positive] | None = None
 
 
 class PartitionRequestFile(Strict):
@@ -370,6 +371,7 @@ class PartitionRequestFile(Strict):
     contiguous: bool = True
     top_k: Count = 5
     solver: SolverFile = SolverFile()
+    objective: Literal["throughput", "latency"] = "throughput"
 
 
 class CandidateFile(Strict):
@@ -379,6 +381,8 @@ class CandidateFile(Strict):
     cut_bytes: list[Whole]
     peak_memory_bytes: list[Whole]
     basis: Basis = "estimated"
+    latency_ms: NonNegative | None = None
+    devices: list[Whole] = []
 
 
 class PartitionOutcomeFile(Strict):

@@ -91,6 +91,7 @@ def check_request(request: PartitionRequest) -> None:
             raise InputFault(
                 f"devices.{name}", value, "a limit is above 0", "Give a number above 0, or null for none."
             )
+    _check_speeds(request)
     if request.top_k < 1:
         raise InputFault("top_k", request.top_k, "at least one candidate", "Give 1 or more.")
     if not request.solver.time_limit_s > 0:
@@ -108,6 +109,30 @@ def check_request(request: PartitionRequest) -> None:
             raise InputFault(
                 "edges", request.nodes[a].id, "the graph has no cycle", "Remove the edge that closes it."
             )
+
+
+def _check_speeds(request: PartitionRequest) -> None:
+    factors, count = request.devices.time_factors, request.devices.count
+    if factors is not None:
+        if len(factors) != count:
+            raise InputFault(
+                "devices.time_factors",
+                len(factors),
+                f"one factor for each of the {count} devices",
+                "Give all.",
+            )
+        for factor in factors:
+            if not (math.isfinite(factor) and factor > 0):
+                raise InputFault("devices.time_factors", factor, "a factor is above 0", "Correct the number.")
+    if request.objective not in ("throughput", "latency"):
+        raise InputFault("objective", request.objective, "throughput or latency", "Choose one of the two.")
+    if not request.contiguous and (factors is not None or request.objective == "latency"):
+        raise InputFault(
+            "contiguous",
+            False,
+            "the latency and devices of different speed are asked of pipelines alone",
+            "Set contiguous to true, or leave objective and time_factors out.",
+        )
 
 
 def contract(request: PartitionRequest) -> BlockGraph:

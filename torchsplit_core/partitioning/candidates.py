@@ -7,12 +7,18 @@ from collections.abc import Iterable, Sequence
 
 from torchsplit_core.partitioning.blocks import BlockGraph
 from torchsplit_core.values import PartitionCandidate
+from torchsplit_core.values.partition import Objective
 
 
-def loads_of(graph: BlockGraph, parts: Sequence[Sequence[int]]) -> tuple[float, ...]:
-    """The load of each part: its time, every distinct value that enters, every one of its own that leaves."""
+def loads_of(
+    graph: BlockGraph, parts: Sequence[Sequence[int]], devices: Sequence[int] = ()
+) -> tuple[float, ...]:
+    """The load of each part: its time, every distinct value that enters, every one of its own that leaves.
+
+    `devices` says on which device each part runs, where their speeds differ.
+    """
     home = {b: i for i, part in enumerate(parts) for b in part}
-    loads = [math.fsum(graph.blocks[b].time_ms for b in part) for part in parts]
+    loads = _times_of(graph, parts, devices)
     for source in graph.sources:
         here = home[source.block]
         elsewhere = {home[reader] for reader in source.readers} - {here}
@@ -23,17 +29,35 @@ def loads_of(graph: BlockGraph, parts: Sequence[Sequence[int]]) -> tuple[float, 
     return tuple(loads)
 
 
+def latency_of(graph: BlockGraph, parts: Sequence[Sequence[int]], devices: Sequence[int] = ()) -> float:
+    """All times, and every value's transfer once into each other part that reads it."""
+    home = {b: i for i, part in enumerate(parts) for b in part}
+    moved = (s.transfer_ms * len({home[r] for r in s.readers} - {home[s.block]}) for s in graph.sources)
+    return math.fsum((*_times_of(graph, parts, devices), *moved))
+
+
+def _times_of(graph: BlockGraph, parts: Sequence[Sequence[int]], devices: Sequence[int]) -> list[float]:
+    factors = graph.request.devices.time_factors
+    slow = [1.0] * len(parts) if factors is None else [factors[d] for d in devices]
+    return [
+        math.fsum(graph.blocks[b].time_ms for b in part) * factor
+        for part, factor in zip(parts, slow, strict=True)
+    ]
+
+
 def fits_memory(graph: BlockGraph, parts: Iterable[Iterable[int]]) -> bool:
     """No part holds more than a device."""
     limit = graph.request.devices.memory_bytes
     return limit is None or all(sum(graph.blocks[b].memory_bytes for b in part) <= limit for part in parts)
 
 
-def make_candidate(graph: BlockGraph, parts: Sequence[Sequence[int]]) -> PartitionCandidate:
-    """The candidate whose stages are these parts, in this order."""
+def make_candidate(
+    graph: BlockGraph, parts: Sequence[Sequence[int]], devices: Sequence[int] = ()
+) -> PartitionCandidate:
+    """The candidate whose stages are these parts, in this order, on these devices where speeds differ."""
     nodes = graph.request.nodes
     stages = graph.stages(parts)
-    loads = loads_of(graph, parts)
+    loads = loads_of(graph, parts, devices)
     home = {name: i for i, stage in enumerate(stages) for name in stage}
     size = {node.id: node.output_bytes for node in nodes}
     leaving: list[set[str]] = [set() for _ in stages]
@@ -46,13 +70,33 @@ def make_candidate(graph: BlockGraph, parts: Sequence[Sequence[int]]) -> Partiti
         max_load_ms=max(loads),
         cut_bytes=tuple(sum(size[name] for name in names) for names in leaving[:-1]),
         peak_memory_bytes=tuple(sum(graph.blocks[b].memory_bytes for b in part) for part in parts),
+        latency_ms=latency_of(graph, parts, devices),
+        devices=tuple(devices),
     )
 
 
-def best_distinct(found: Iterable[PartitionCandidate], top_k: int) -> tuple[PartitionCandidate, ...]:
-    """The best by largest load, then fewest stages, then fewest bytes across cuts."""
-    distinct = {candidate.stages: candidate for candidate in found}
+def value_of(candidate: PartitionCandidate, objective: Objective) -> float:
+    """What the objective minimises, in ms."""
+    return candidate.max_load_ms if objective == "throughput" else (candidate.latency_ms or 0.0)
+
+
+def best_distinct(
+    found: Iterable[PartitionCandidate], top_k: int, objective: Objective = "throughput"
+) -> tuple[PartitionCandidate, ...]:
+    """The best by the objective, then by largest load, fewest stages, fewest bytes across cuts."""
+    distinct: dict[tuple[tuple[str, ...], ...], PartitionCandidate] = {}
+    for candidate in found:
+        held = distinct.get(candidate.stages)  # the same stages may stand on other devices
+        if held is None or value_of(candidate, objective) < value_of(held, objective):
+            distinct[candidate.stages] = candidate
     ranked = sorted(
-        distinct.values(), key=lambda c: (c.max_load_ms, len(c.stages), sum(c.cut_bytes), c.stages)
+        distinct.values(),
+        key=lambda c: (
+            value_of(c, objective),
+            c.max_load_ms,
+            len(c.stages),
+            sum(c.cut_bytes),
+            c.stages,
+        ),
     )
     return tuple(ranked[:top_k])

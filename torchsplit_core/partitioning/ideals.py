@@ -53,7 +53,7 @@ def best_ideal_cuts(
 
     `times_ms`: least and most time of the first j + 1 stages of any pipeline at or below the incumbent.
     """
-    masks = _enumerate(graph, max_ideals, deadline)
+    masks = enumerate_ideals(graph, max_ideals, deadline)
     if masks is None:
         return IdealResult(False, max_ideals, ())
     if len(masks) * max(len(graph.sources), 1) > _MATRIX_CELLS:
@@ -99,7 +99,7 @@ def _attached(graph: BlockGraph) -> tuple[list[int], set[int]]:
     return with_it, sinks | heads | loose
 
 
-def _enumerate(graph: BlockGraph, max_ideals: int, deadline: float) -> list[int] | None:
+def enumerate_ideals(graph: BlockGraph, max_ideals: int, deadline: float) -> list[int] | None:
     """All ideals as bit masks, the empty one first; None when there are too many or time is up."""
     n = len(graph.blocks)
     with_it, carried = _attached(graph)
@@ -131,7 +131,7 @@ def _enumerate(graph: BlockGraph, max_ideals: int, deadline: float) -> list[int]
     return masks
 
 
-class _Ideals:
+class Ideals:
     """Ideals sorted by their time, with what the load of a difference of two of them needs."""
 
     def __init__(self, graph: BlockGraph, masks: list[int]) -> None:
@@ -165,14 +165,23 @@ class _Ideals:
             self.live_padded[i, : len(found)] = found
         self.live_read = np.take_along_axis(self.read, self.live_padded, axis=1)
 
+    def blocks_between(self, smaller: int, larger: int) -> tuple[int, ...]:
+        """The blocks of one ideal that are not in the other."""
+        return _bits(self.masks[larger] & ~self.masks[smaller])
+
     def loads(self, i: int, smaller: np.ndarray) -> np.ndarray:
         """Load of the stage I(i) − I(j) for every j of `smaller`, all subsets of I(i)."""
+        entering, leaving = self.transfers(i, smaller)
+        load: np.ndarray = self.time[i] - self.time[smaller] + entering + leaving
+        return load
+
+    def transfers(self, i: int, smaller: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """What enters each stage of `loads`, and what leaves it, in ms."""
         sources = self.live_padded[smaller]
         entering = (self.cost[sources] * (self.read[i][sources] > self.live_read[smaller])).sum(axis=1)
         mine = self.live[i]
         leaving = self.boundary[i] - self.member[np.ix_(smaller, self.home[mine])] @ self.cost[mine]
-        load: np.ndarray = self.time[i] - self.time[smaller] + entering + leaving
-        return load
+        return entering, leaving
 
 
 def _search(
@@ -184,7 +193,7 @@ def _search(
     progress: Callable[[float], None],
     times_ms: tuple[np.ndarray, np.ndarray] | None,
 ) -> IdealResult:
-    ideals = _Ideals(graph, masks)
+    ideals = Ideals(graph, masks)
     full = (1 << len(graph.blocks)) - 1
     last = ideals.masks.index(full)
     total = ideals.time[last]
@@ -238,7 +247,7 @@ def _search(
 
 def _finish(
     graph: BlockGraph,
-    ideals: _Ideals,
+    ideals: Ideals,
     parents: list[np.ndarray],
     ends: list[tuple[float, int, int]],
     top_k: int,

@@ -14,7 +14,7 @@ all starts a is kept for one end i at a time, so memory is O(k·n) and time O(n�
 from __future__ import annotations
 
 import itertools
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
 import numpy as np
 
@@ -36,34 +36,13 @@ def best_prefix_cuts(
     n, k = len(order), graph.request.devices.count
     k = min(k, n)
     limit = graph.request.devices.memory_bytes
-    time, memory = _cumulated(graph, order)
-    position = {b: i for i, b in enumerate(order)}
-    made: list[list[tuple[float, int]]] = [[] for _ in range(n)]
-    reads: list[list[int]] = [[] for _ in range(n)]
-    origin = [position[source.block] for source in graph.sources]
-    last = [max(position[r] for r in source.readers) for source in graph.sources]
-    cost = [source.transfer_ms for source in graph.sources]
-    for s, source in enumerate(graph.sources):
-        made[origin[s]].append((cost[s], s))
-        for reader in source.readers:
-            reads[position[reader]].append(s)
-    latest = list(origin)  # the latest reader so far, the maker before any
-    entering = np.zeros(n)
-    leaving = np.zeros(n)
+    time, memory = cumulated(graph, order)
     best = np.full((k + 1, n + 1), np.inf)
     best[0, 0] = 0.0
     parent = np.zeros((k + 1, n + 1), dtype=np.int64)
     final = np.empty((k, 0))
     first = 0
-    for end in range(1, n + 1):
-        q = end - 1
-        for s in reads[q]:
-            entering[latest[s] + 1 : q + 1] += cost[s]
-            latest[s] = q
-            if last[s] == q:
-                leaving[origin[s]] -= cost[s]
-        for transfer, _ in made[q]:
-            leaving[q] += transfer
+    for end, entering, leaving in transfers_by_end(graph, order):
         if end < n and allowed is not None and end not in allowed:
             continue
         first = (
@@ -88,7 +67,39 @@ def best_prefix_cuts(
     return tuple((value, _parts(order, parent, stages, start)) for value, stages, start in ranked[:top_k])
 
 
-def _cumulated(graph: BlockGraph, order: Sequence[int]) -> tuple[np.ndarray, np.ndarray]:
+def transfers_by_end(graph: BlockGraph, order: Sequence[int]) -> Iterator[tuple[int, np.ndarray, np.ndarray]]:
+    """For every end, in order: (end, entering, leaving), which the next step overwrites.
+
+    entering[a] is what a stage [a, end) reads from before a, in ms; leaving[a:end] adds up to
+    what it makes for end or later.
+    """
+    n = len(order)
+    position = {b: i for i, b in enumerate(order)}
+    made: list[list[int]] = [[] for _ in range(n)]
+    reads: list[list[int]] = [[] for _ in range(n)]
+    origin = [position[source.block] for source in graph.sources]
+    last = [max(position[r] for r in source.readers) for source in graph.sources]
+    cost = [source.transfer_ms for source in graph.sources]
+    for s, source in enumerate(graph.sources):
+        made[origin[s]].append(s)
+        for reader in source.readers:
+            reads[position[reader]].append(s)
+    latest = list(origin)  # the latest reader so far, the maker before any
+    entering = np.zeros(n)
+    leaving = np.zeros(n)
+    for q in range(n):
+        for s in reads[q]:
+            entering[latest[s] + 1 : q + 1] += cost[s]
+            latest[s] = q
+            if last[s] == q:
+                leaving[origin[s]] -= cost[s]
+        for s in made[q]:
+            leaving[q] += cost[s]
+        yield q + 1, entering[: q + 1], leaving[: q + 1]
+
+
+def cumulated(graph: BlockGraph, order: Sequence[int]) -> tuple[np.ndarray, np.ndarray]:
+    """Time and memory of the first i blocks, for i = 0 … n."""
     time = np.concatenate(([0.0], np.cumsum([graph.blocks[b].time_ms for b in order])))
     # Python integers: byte counts may add up beyond what a double holds exactly.
     memory = np.concatenate(([0], np.cumsum([graph.blocks[b].memory_bytes for b in order], dtype=np.int64)))

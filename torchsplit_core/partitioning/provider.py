@@ -21,7 +21,8 @@ from torchsplit_core.graph import (
 )
 from torchsplit_core.graph.prepare import WEIGHT_KINDS
 from torchsplit_core.partitioning.blocks import contract
-from torchsplit_core.partitioning.candidates import best_distinct, make_candidate
+from torchsplit_core.partitioning.candidates import best_distinct, make_candidate, value_of
+from torchsplit_core.partitioning.device_programs import best_prefix_placements
 from torchsplit_core.partitioning.memory import stage_peak_bytes
 from torchsplit_core.partitioning.prefixes import best_prefix_cuts
 from torchsplit_core.partitioning.solve import solve_partition
@@ -40,6 +41,7 @@ from torchsplit_core.values import (
     SolverOptions,
     ignore_progress,
 )
+from torchsplit_core.values.partition import Objective
 
 _TIGHTENINGS = 6  # tries with less memory for weights when activations do not fit beside them
 
@@ -98,6 +100,8 @@ class PartitionProvider:
         link_gb_per_s: float | None = None,
         memory_bytes: int | None = None,
         time_limit_s: float = 60.0,
+        objective: Objective = "throughput",
+        time_factors: tuple[float, ...] | None = None,
     ) -> PartitionRequest:
         """The partition request of the whole graph. A weight is charged to its first reader alone.
 
@@ -125,9 +129,10 @@ class PartitionProvider:
         return PartitionRequest(
             nodes=tuple(nodes),
             edges=tuple(edges),
-            devices=PartitionDevices(stages, memory_bytes, link_gb_per_s),
+            devices=PartitionDevices(stages, memory_bytes, link_gb_per_s, time_factors),
             top_k=top_k,
             solver=SolverOptions(time_limit_s),
+            objective=objective,
         )
 
     def region_costs(self, top_k: int | None = None) -> tuple[RegionCost, ...]:
@@ -167,6 +172,9 @@ class PartitionProvider:
         of_block = [max(segment[request.nodes[i].id] for i in block.nodes) for block in blocks.blocks]
         order = sorted(range(len(blocks.blocks)), key=lambda b: (of_block[b], b))
         ends = frozenset(i for i in range(1, len(order)) if of_block[order[i - 1]] < of_block[order[i]])
+        if request.objective == "latency" or request.devices.time_factors is not None:
+            placed = best_prefix_placements(blocks, order, ends)[: request.top_k]
+            return tuple(self._with_peaks(make_candidate(blocks, parts, on)) for _, parts, on in placed)
         found = best_prefix_cuts(blocks, order, request.top_k, ends)
         return tuple(self._with_peaks(make_candidate(blocks, parts)) for _, parts in found)
 
@@ -202,11 +210,12 @@ class PartitionProvider:
             return self._named(
                 replace(outcome, status="timeout", candidates=(), gap=None, bound_ms=bound, message=message)
             )
-        chosen = best_distinct(fitting, request.top_k)
-        best_region = best_distinct((c for c in regions if self._fits(request, c)), 1)
+        objective = request.objective
+        chosen = best_distinct(fitting, request.top_k, objective)
+        best_region = best_distinct((c for c in regions if self._fits(request, c)), 1, objective)
         if best_region and len(chosen) > 1 and not {c.stages for c in regions} & {c.stages for c in chosen}:
             chosen = (*chosen[: request.top_k - 1], *best_region)
-        value = chosen[0].max_load_ms
+        value = value_of(chosen[0], objective)
         bound = min(bound, value)
         gap = (value - bound) / value if value > 0 else 0.0
         final = replace(
@@ -291,6 +300,8 @@ def solve_partitioning_problem(
     link_gb_per_s: float | None = None,
     memory_bytes: int | None = None,
     time_limit_s: float = 60.0,
+    objective: Objective = "throughput",
+    time_factors: tuple[float, ...] | None = None,
     progress: Progress = ignore_progress,
 ) -> PartitionOutcome:
     """Cut a model into at most `stages` stages: ranked candidates and a proven bound for the best.
@@ -302,5 +313,6 @@ def solve_partitioning_problem(
     """
     provider = PartitionProvider(graph, profile)
     return provider.solve(
-        provider.request(stages, top_k, link_gb_per_s, memory_bytes, time_limit_s), progress
+        provider.request(stages, top_k, link_gb_per_s, memory_bytes, time_limit_s, objective, time_factors),
+        progress,
     )

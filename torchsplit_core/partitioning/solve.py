@@ -14,11 +14,13 @@ with the node or group at fault, `timeout` when nothing was found and nothing pr
 from __future__ import annotations
 
 import time
+from dataclasses import replace
 
 from torchsplit_core.partitioning.blocks import BlockGraph, check_request, contract
-from torchsplit_core.partitioning.candidates import best_distinct, fits_memory, make_candidate
+from torchsplit_core.partitioning.candidates import best_distinct, fits_memory, make_candidate, value_of
 from torchsplit_core.partitioning.free_assignment import best_free_assignment
 from torchsplit_core.partitioning.orders import topological_orders
+from torchsplit_core.partitioning.placed import search_placements
 from torchsplit_core.partitioning.prefixes import best_prefix_cuts
 from torchsplit_core.partitioning.thresholds import close_gap
 from torchsplit_core.partitioning.verify import RELATIVE, verify_outcome
@@ -52,20 +54,11 @@ def solve_partition(request: PartitionRequest, progress: Progress = ignore_progr
     if cause:
         return _infeasible(cause, statistics, started)
     progress(0.05, f"{len(graph.blocks)} blocks, cutting prefixes of topological orders")
-    found = _prefix_candidates(
-        graph, started + _PREFIX_SHARE * request.solver.time_limit_s, progress, statistics
-    )
-    bound = simple_bound_ms(graph)
-    best = min((candidate.max_load_ms for candidate in found), default=float("inf"))
-    proved = False
-    if best > bound * (1 + RELATIVE):
-        progress(0.4, "searching beyond single orders")
-        if request.contiguous:
-            more, bound, proved = _contiguous_candidates(graph, found, bound, deadline, progress, statistics)
-        else:
-            more, proved = _free_candidates(graph, found, deadline, statistics)
-        found += more
-    candidates = best_distinct(found, request.top_k)
+    if request.objective == "latency" or request.devices.time_factors is not None:
+        found, bound, proved = search_placements(graph, deadline, progress, statistics)
+    else:
+        found, bound, proved = _equal_devices(graph, started, deadline, progress, statistics)
+    candidates = best_distinct(found, request.top_k, request.objective)
     statistics["wall_s"] = time.monotonic() - started
     progress(1.0, "done")
     if not candidates:
@@ -79,13 +72,34 @@ def solve_partition(request: PartitionRequest, progress: Progress = ignore_progr
             "No cut that fits the memory was found in the time given.",
             statistics=statistics,
         )
-    value = candidates[0].max_load_ms
+    value = value_of(candidates[0], request.objective)
     bound = value if proved else min(bound, value)
     gap = (value - bound) / value if value > 0 else 0.0
     status = "optimal" if gap <= RELATIVE else "feasible"
     outcome = PartitionOutcome(status, candidates, bound, gap, statistics=statistics)  # type: ignore[arg-type]
     verify_outcome(request, outcome)
     return outcome
+
+
+def _equal_devices(
+    graph: BlockGraph,
+    started: float,
+    deadline: float,
+    progress: Progress,
+    statistics: dict[str, str | int | float],
+) -> tuple[list[PartitionCandidate], float, bool]:
+    """Candidates of least largest load, the bound, and whether the best is proved."""
+    found = _prefix_candidates(graph, started + _PREFIX_SHARE * (deadline - started), progress, statistics)
+    bound = simple_bound_ms(graph)
+    best = min((candidate.max_load_ms for candidate in found), default=float("inf"))
+    if best <= bound * (1 + RELATIVE):
+        return found, bound, False
+    progress(0.4, "searching beyond single orders")
+    if graph.request.contiguous:
+        more, bound, proved = _contiguous_candidates(graph, found, bound, deadline, progress, statistics)
+    else:
+        more, proved = _free_candidates(graph, found, deadline, statistics)
+    return found + more, bound, proved
 
 
 def simple_bound_ms(graph: BlockGraph) -> float:
@@ -135,9 +149,7 @@ def _prefix_candidates(
 
 
 def _as_contiguous(request: PartitionRequest) -> PartitionRequest:
-    return PartitionRequest(
-        request.nodes, request.edges, request.devices, True, request.top_k, request.solver
-    )
+    return replace(request, contiguous=True)
 
 
 def _prefix_parts(

@@ -13,14 +13,15 @@ def verify_outcome(request: PartitionRequest, outcome: PartitionOutcome) -> None
     """Every candidate, their order, and the bound below the best. Raises InternalFault."""
     for candidate in outcome.candidates:
         verify_candidate(request, candidate)
-    loads = [candidate.max_load_ms for candidate in outcome.candidates]
-    if loads != sorted(loads):
-        raise InternalFault("candidates are not in order of their largest load")
-    if len({candidate.stages for candidate in outcome.candidates}) < len(loads):
+    latency = request.objective == "latency"
+    values = [(c.latency_ms or 0.0) if latency else c.max_load_ms for c in outcome.candidates]
+    if values != sorted(values):
+        raise InternalFault(f"candidates are not in order of their {request.objective}")
+    if len({candidate.stages for candidate in outcome.candidates}) < len(values):
         raise InternalFault("a candidate stands twice")
-    if loads and (outcome.bound_ms is None or outcome.bound_ms > loads[0] * (1 + RELATIVE) + 1e-12):
-        raise InternalFault(f"bound {outcome.bound_ms} ms is above the best load {loads[0]} ms")
-    if (outcome.status == "optimal") != bool(loads and outcome.gap is not None and outcome.gap <= RELATIVE):
+    if values and (outcome.bound_ms is None or outcome.bound_ms > values[0] * (1 + RELATIVE) + 1e-12):
+        raise InternalFault(f"bound {outcome.bound_ms} ms is above the best value {values[0]} ms")
+    if (outcome.status == "optimal") != bool(values and outcome.gap is not None and outcome.gap <= RELATIVE):
         raise InternalFault(f"status {outcome.status} does not go with gap {outcome.gap}")
 
 
@@ -39,6 +40,7 @@ def verify_candidate(request: PartitionRequest, candidate: PartitionCandidate) -
     count = len(candidate.stages)
     if count > request.devices.count:
         raise InternalFault(f"{count} stages for {request.devices.count} devices")
+    factors = _factors(request, candidate)
     groups: dict[str, int] = {}
     memory = [0] * count
     times: list[list[float]] = [[] for _ in range(count)]
@@ -47,7 +49,7 @@ def verify_candidate(request: PartitionRequest, candidate: PartitionCandidate) -
         if node.group is not None and groups.setdefault(node.group, here) != here:
             raise InternalFault(f"group {node.group} is on two stages")
         memory[here] += node.memory_bytes
-        times[here].append(node.time_ms)
+        times[here].append(node.time_ms * factors[here])
     limit = request.devices.memory_bytes
     if limit is not None and max(memory) > limit:
         raise InternalFault(f"a stage holds {max(memory)} bytes, a device {limit}")
@@ -69,6 +71,9 @@ def verify_candidate(request: PartitionRequest, candidate: PartitionCandidate) -
     ]
     _equal("loads_ms", candidate.loads_ms, tuple(loads))
     _equal("max_load_ms", (candidate.max_load_ms,), (max(loads),))
+    through = math.fsum(math.fsum(times[i]) + cost * sum(size[s] for s in entering[i]) for i in range(count))
+    if candidate.latency_ms is not None or request.objective == "latency":
+        _equal("latency_ms", (-1.0 if candidate.latency_ms is None else candidate.latency_ms,), (through,))
     _equal(
         "cut_bytes", candidate.cut_bytes, tuple(sum(size[s] for s in leaving[i]) for i in range(count - 1))
     )
@@ -76,6 +81,22 @@ def verify_candidate(request: PartitionRequest, candidate: PartitionCandidate) -
         raise InternalFault("peak_memory_bytes has not one figure a stage")
     if any(told < needed for told, needed in zip(candidate.peak_memory_bytes, memory, strict=True)):
         raise InternalFault(f"peak_memory_bytes {candidate.peak_memory_bytes} is below the nodes' {memory}")
+
+
+def _factors(request: PartitionRequest, candidate: PartitionCandidate) -> tuple[float, ...]:
+    """By what the time of each stage is multiplied. Raises InternalFault when a device is used twice or unknown."""
+    told, used = request.devices.time_factors, candidate.devices
+    if told is None:
+        if used:
+            raise InternalFault(f"devices {used} are named where all are equal")
+        return (1.0,) * len(candidate.stages)
+    if len(used) != len(candidate.stages) or len(set(used)) < len(used):
+        raise InternalFault(
+            f"devices {used} are not one of its own for each of {len(candidate.stages)} stages"
+        )
+    if not set(used) <= set(range(len(told))):
+        raise InternalFault(f"devices {used} are not all among the {len(told)} of the request")
+    return tuple(told[d] for d in used)
 
 
 def _equal(name: str, told: tuple[float, ...], found: tuple[float, ...]) -> None:

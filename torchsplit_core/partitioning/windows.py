@@ -41,7 +41,8 @@ Limit = tuple[np.ndarray, np.ndarray, np.ndarray]
 class Windows:
     """`inside[j]`, `outside[j]`: blocks known to be in the first j + 1 stages, or not in them.
 
-    `low_ms`, `high_ms`: the time of the first j + 1 stages; `ideals`: a least cut of each window.
+    `low_ms`, `high_ms`: the time of the first j + 1 stages; `ideals`: a least cut of each window;
+    `transfer_ms`: what is sent over all cuts, every value once, at least.
     """
 
     inside: tuple[np.ndarray, ...]
@@ -49,6 +50,7 @@ class Windows:
     low_ms: np.ndarray
     high_ms: np.ndarray
     ideals: tuple[np.ndarray, ...]
+    transfer_ms: float = 0.0
 
 
 class CutBounds:
@@ -71,7 +73,10 @@ class CutBounds:
         self.count = min(graph.request.devices.count, n)
 
     def windows(self, load_ms: float) -> Windows | None:
-        """Windows of all pipelines with every load at most `load_ms`; None: proven that there are none."""
+        """Windows of all pipelines with every load at most `load_ms`; None: proven that there are none.
+
+        An infinite load leaves what the memory alone forces.
+        """
         n, cuts = len(self.time), self.count - 1
         slack = _SLACK * max(self.total, 1e-300)
         u = load_ms + slack
@@ -106,7 +111,7 @@ class CutBounds:
             ideals, edge, inner, share = self._least_cuts(inside, outside, share)
             if self.total + 2 * edge.sum() > self.count * u:
                 return None
-        return Windows(tuple(inside), tuple(outside), low, high, tuple(ideals))
+        return Windows(tuple(inside), tuple(outside), low, high, tuple(ideals), float(edge.sum()))
 
     def _spread(self, inside: np.ndarray, outside: np.ndarray, limits: list[Limit]) -> None:
         """Mark every block that would bring more into a cut's ideal, or leave more out of it, than a limit allows."""

@@ -9,6 +9,8 @@ from typing import Literal
 from torchsplit_core.values.plan_request import SolverOptions
 from torchsplit_core.values.profile import Basis
 
+Objective = Literal["throughput", "latency"]
+
 
 @dataclass(frozen=True, slots=True)
 class PartitionNode:
@@ -31,16 +33,25 @@ class GraphEdge:
 
 @dataclass(frozen=True, slots=True)
 class PartitionDevices:
-    """Equal devices. `memory_bytes` None: no limit. `link_gb_per_s` None: transfers take no time."""
+    """Devices of equal memory. `memory_bytes` None: no limit. `link_gb_per_s` None: transfers take no time.
+
+    `time_factors` has one figure a device, by which the time of every node is multiplied on it;
+    None where all are as fast as the one that was profiled.
+    """
 
     count: int
     memory_bytes: int | None = None
     link_gb_per_s: float | None = None
+    time_factors: tuple[float, ...] | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class PartitionRequest:
-    """Least maximal load of at most `devices.count` stages."""
+    """At most `devices.count` stages of least maximal load, or of least `latency`.
+
+    The latency is the time of one batch through all stages: their times, and the transfer of
+    every value once into each stage that reads it and did not make it.
+    """
 
     nodes: tuple[PartitionNode, ...]
     edges: tuple[GraphEdge, ...]
@@ -48,11 +59,15 @@ class PartitionRequest:
     contiguous: bool = True
     top_k: int = 5
     solver: SolverOptions = field(default_factory=SolverOptions)
+    objective: Objective = "throughput"
 
 
 @dataclass(frozen=True, slots=True)
 class PartitionCandidate:
-    """Stages in pipeline order. `cut_bytes[i]` leaves stage i for later ones (one entry fewer than stages)."""
+    """Stages in pipeline order. `cut_bytes[i]` leaves stage i for later ones (one entry fewer than stages).
+
+    `devices` names the device of every stage where their speeds differ; else it is empty.
+    """
 
     stages: tuple[tuple[str, ...], ...]
     loads_ms: tuple[float, ...]
@@ -60,11 +75,13 @@ class PartitionCandidate:
     cut_bytes: tuple[int, ...]
     peak_memory_bytes: tuple[int, ...]
     basis: Basis = "estimated"
+    latency_ms: float | None = None
+    devices: tuple[int, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
 class PartitionOutcome:
-    """Candidates, best first, and a proven lower bound for the best.
+    """Candidates, best first, and a proven lower bound (of largest load, or of latency) for the best.
 
     `source` and `architecture_hash` name the model where the request came from one.
     """
