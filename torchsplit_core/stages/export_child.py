@@ -38,12 +38,11 @@ def export_in_child(arguments: dict[str, Any], progress: Progress) -> dict[str, 
     progress(0.05, "building the model")
     torch.manual_seed(SEED)
     client = load_client(arguments["source"], arguments["trust"])
-    batches = (TRACED_BATCH, OTHER_BATCH)
     if isinstance(client, ExportedClient):
-        program, batches = client.program, _batches(client.program)
-        examples = {batch: example_arguments(client, batch) for batch in batches}
+        program = client.program
+        examples = {batch: example_arguments(client, batch) for batch in _batches(program)}
     else:
-        examples = {batch: example_arguments(client, batch) for batch in batches}
+        examples = {batch: example_arguments(client, batch) for batch in (TRACED_BATCH, OTHER_BATCH)}
         program = _program(client, examples)
     progress(0.35, "cutting")
     manifest = write_stages(

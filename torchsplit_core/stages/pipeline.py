@@ -105,6 +105,7 @@ class StagePipeline:
             finished = True
         finally:
             if finished:
+                feeder.stop()
                 self._feeder = None
             else:
                 self.close()

@@ -25,7 +25,7 @@ from torchsplit_core.values import InputFault
 
 MAY_RETURN_THEIR_INPUT = frozenset({"dropout", "feature_dropout", "alpha_dropout", "feature_alpha_dropout"})
 """aten operations that return their input itself when not training, which no schema says."""
-REMEDY = "Cut elsewhere, or write it out of place in the model (x = x + y for x += y)."
+REMEDY = "Export another candidate, or write it out of place in the model (x = x + y for x += y)."
 
 
 @dataclass(frozen=True)
