@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from partition_cases import random_request
 
-from torchsplit_core.partitioning import solve_partition
+from torchsplit_core.partitioning import solve_partition, verify_outcome
 from torchsplit_core.partitioning.blocks import contract
 from torchsplit_core.partitioning.candidates import fits_memory, loads_of
 from torchsplit_core.partitioning.ideals import best_ideal_cuts
@@ -195,3 +195,22 @@ def test_the_cuts_of_a_chain_order_are_its_prefixes():
         union |= cut
         assert set(order[: int(union.sum())]) == set(np.flatnonzero(union).tolist())
     assert best_prefix_cuts(kernel.graph, order, 1)
+
+
+@pytest.mark.parametrize("seed", range(6))
+def test_graphs_beyond_all_windows_still_get_candidates_and_a_bound(seed, monkeypatch):
+    request = replace(wider(seed), solver=SolverOptions(1.0))
+    expected = solve_partition(request)
+    for name in ("thresholds", "placed"):
+        monkeypatch.setattr(f"torchsplit_core.partitioning.{name}.MOST_BLOCKS", 4)
+    monkeypatch.setattr("torchsplit_core.partitioning.prefixes._LONG", 4)
+    monkeypatch.setattr("torchsplit_core.partitioning.prefixes._PLACES", 5)
+    monkeypatch.setattr("torchsplit_core.partitioning.solve.MAX_IDEALS", 3)
+    for tried in (request, replace(request, objective="latency")):
+        outcome = solve_partition(tried)
+        verify_outcome(tried, outcome)
+        assert outcome.bound_ms is not None
+    outcome = solve_partition(request)
+    if outcome.candidates and expected.status == "optimal":
+        best = expected.candidates[0].max_load_ms
+        assert outcome.bound_ms <= best * (1 + 1e-9) <= outcome.candidates[0].max_load_ms * (1 + 2e-9)

@@ -104,6 +104,30 @@ def test_infeasible_names_the_group_or_node_that_does_not_fit():
     assert solve_partition(packing).status == "infeasible"
 
 
+def test_more_devices_than_nodes_are_left_unused():
+    outcome = solve_partition(chain((3, 1), count=9))
+    assert outcome.status == "optimal" and outcome.candidates[0].stages == (("0",), ("1",))
+    assert solve_partition(chain((3,), count=9)).candidates[0].stages == (("0",),)
+
+
+def test_groups_that_no_order_of_stages_allows_share_one():
+    request = chain((1, 1, 1, 1, 1), count=3)
+    nodes = tuple(replace(n, group={"0": "a", "2": "a", "1": "b", "3": "b"}.get(n.id)) for n in request.nodes)
+    best = solve_partition(replace(request, nodes=nodes)).candidates[0]
+    assert best.stages == (("0", "1", "2", "3"), ("4",))
+    tight = replace(request, nodes=nodes, devices=replace(request.devices, memory_bytes=39))
+    outcome = solve_partition(tight)
+    assert outcome.status == "infeasible" and "groups a, b (interleaved" in outcome.message
+
+
+def test_a_large_request_without_room_is_infeasible_and_names_what_is_largest():
+    nodes = tuple(PartitionNode(str(i), 1.0, 60 if i % 2 else 41) for i in range(400))
+    edges = tuple(GraphEdge(str(i), str(i + 1)) for i in range(399))
+    request = PartitionRequest(nodes, edges, PartitionDevices(300, 100))
+    outcome = solve_partition(request)
+    assert outcome.status == "infeasible" and "60 bytes" in outcome.message
+
+
 def test_wide_graphs_end_with_a_gap_and_in_time():
     nodes = tuple(PartitionNode(f"v{i}", 1 + i % 7, 0, 100_000 * (i % 5)) for i in range(120))
     edges = tuple(GraphEdge(f"v{i}", f"v{j}") for i in range(60) for j in (60 + i, 60 + (7 * i) % 60))

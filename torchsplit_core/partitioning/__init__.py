@@ -4,6 +4,7 @@
 from a graph and its profile. Neither needs torch.
 """
 
+from torchsplit_core.partitioning.pareto import ParetoCandidate, ParetoOutcome, pareto_candidates
 from torchsplit_core.partitioning.provider import (
     PartitionProvider,
     RegionCost,
@@ -13,8 +14,11 @@ from torchsplit_core.partitioning.solve import solve_partition
 from torchsplit_core.partitioning.verify import verify_candidate, verify_outcome
 
 __all__ = [
+    "ParetoCandidate",
+    "ParetoOutcome",
     "PartitionProvider",
     "RegionCost",
+    "pareto_candidates",
     "solve_partition",
     "solve_partitioning_problem",
     "verify_candidate",

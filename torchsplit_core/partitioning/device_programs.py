@@ -22,7 +22,7 @@ import numpy as np
 
 from torchsplit_core.partitioning.blocks import BlockGraph
 from torchsplit_core.partitioning.ideals import Ideals, enumerate_ideals
-from torchsplit_core.partitioning.prefixes import cumulated, transfers_by_end
+from torchsplit_core.partitioning.prefixes import cumulated, narrow_places, transfers_by_end
 
 Parts = tuple[tuple[int, ...], ...]
 Placed = tuple[float, Parts, tuple[int, ...]]
@@ -141,7 +141,7 @@ def best_prefix_placements(
     time_ms, memory = cumulated(graph, order)
     limit = graph.request.devices.memory_bytes
     if allowed is None and n > _MANY_BLOCKS:
-        allowed = _narrow_places(graph, order)
+        allowed = narrow_places(graph, order, _MANY_BLOCKS)
     starts = np.array([i for i in range(n) if not i or allowed is None or i in allowed])
     for end, entering, leaving in transfers_by_end(graph, order):
         if end < n and allowed is not None and end not in allowed:
@@ -159,19 +159,6 @@ def best_prefix_placements(
     return tuple(
         (value, tuple(tuple(order[a:b]) for a, b in itertools.pairwise(positions)), states.devices(passed))
         for value, positions, passed in table.ends(n)
-    )
-
-
-def _narrow_places(graph: BlockGraph, order: Sequence[int]) -> frozenset[int]:
-    """Of every few places in an order that with the least transfer across."""
-    across = np.zeros(len(order) + 1)
-    at = {b: i for i, b in enumerate(order)}
-    for source in graph.sources:
-        across[at[source.block] + 1] += source.transfer_ms
-        across[max(at[r] for r in source.readers) + 1] -= source.transfer_ms
-    across = np.cumsum(across)[1:-1]
-    return frozenset(
-        int(p[np.argmin(across[p])]) + 1 for p in np.array_split(np.arange(len(across)), _MANY_BLOCKS)
     )
 
 

@@ -19,7 +19,7 @@ from torchsplit_core.partitioning.candidates import make_candidate, value_of
 from torchsplit_core.partitioning.device_programs import best_ideal_placements, best_prefix_placements
 from torchsplit_core.partitioning.kernel import chain_order
 from torchsplit_core.partitioning.orders import topological_orders
-from torchsplit_core.partitioning.windows import CutBounds
+from torchsplit_core.partitioning.windows import MOST_BLOCKS, CutBounds, open_windows
 from torchsplit_core.values import PartitionCandidate, Progress
 
 _ORDERS = 8
@@ -32,7 +32,8 @@ def search_placements(
 ) -> tuple[list[PartitionCandidate], float, bool]:
     """Candidates, a lower bound in ms, and whether the best is proved (without any: that there is none)."""
     started = time.monotonic()
-    windows = CutBounds(graph).windows(math.inf)
+    many = len(graph.blocks) > MOST_BLOCKS
+    windows = open_windows(graph) if many else CutBounds(graph).windows(math.inf, deadline)
     if windows is None:
         return [], 0.0, True
     objective = graph.request.objective

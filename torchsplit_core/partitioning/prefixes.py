@@ -20,6 +20,9 @@ import numpy as np
 
 from torchsplit_core.partitioning.blocks import BlockGraph
 
+_LONG = 20_000  # blocks: above this the time of one order would be minutes
+_PLACES = 2_000
+
 
 def best_prefix_cuts(
     graph: BlockGraph,
@@ -30,11 +33,14 @@ def best_prefix_cuts(
 ) -> tuple[tuple[float, tuple[tuple[int, ...], ...]], ...]:
     """(largest load, parts) of the best cuts of this order, best first: one for each last cut and count of stages.
 
-    `allowed`: positions (numbers of blocks before the cut) where a cut may be; None for all.
+    `allowed`: positions (numbers of blocks before the cut) where a cut may be; None for all (of a very
+    long order those with few bytes across).
     Stages heavier than `at_most_ms` are not looked at. Empty when nothing fits.
     """
     n, k = len(order), graph.request.devices.count
     k = min(k, n)
+    if allowed is None and n > _LONG:
+        allowed = narrow_places(graph, order, _PLACES)
     limit = graph.request.devices.memory_bytes
     time, memory = cumulated(graph, order)
     best = np.full((k + 1, n + 1), np.inf)
@@ -104,6 +110,18 @@ def cumulated(graph: BlockGraph, order: Sequence[int]) -> tuple[np.ndarray, np.n
     # Python integers: byte counts may add up beyond what a double holds exactly.
     memory = np.concatenate(([0], np.cumsum([graph.blocks[b].memory_bytes for b in order], dtype=np.int64)))
     return time, memory
+
+
+def narrow_places(graph: BlockGraph, order: Sequence[int], count: int) -> frozenset[int]:
+    """`count` places for a cut: of every few neighbours in the order that with the least transfer across."""
+    across = np.zeros(len(order) + 1)
+    at = {b: i for i, b in enumerate(order)}
+    for source in graph.sources:
+        across[at[source.block] + 1] += source.transfer_ms
+        across[max(at[r] for r in source.readers) + 1] -= source.transfer_ms
+    across = np.cumsum(across)[1:-1]
+    groups = np.array_split(np.arange(len(across)), max(min(count, len(across)), 1))
+    return frozenset(int(places[np.argmin(across[places])]) + 1 for places in groups if len(places))
 
 
 def _parts(order: Sequence[int], parent: np.ndarray, stages: int, start: int) -> tuple[tuple[int, ...], ...]:

@@ -22,7 +22,7 @@ from torchsplit_core.partitioning.improve import Found, improve
 from torchsplit_core.partitioning.kernel import Kernel, kernel_of
 from torchsplit_core.partitioning.orders import topological_orders
 from torchsplit_core.partitioning.prefixes import best_prefix_cuts
-from torchsplit_core.partitioning.windows import CutBounds, Windows
+from torchsplit_core.partitioning.windows import MOST_BLOCKS, CutBounds, Windows, open_windows
 from torchsplit_core.values import InternalFault
 
 _FEW_IDEALS = 20_000  # searched at once, before anything is improved
@@ -66,7 +66,11 @@ def close_gap(
     """
     most = graph.total_ms + 2 * sum(source.transfer_ms for source in graph.sources) + 1.0
     gap = Gap(bound_ms, start[0] if start else most)
-    windows = CutBounds(graph).windows(gap.best_ms)
+    windows = (
+        open_windows(graph)
+        if len(graph.blocks) > MOST_BLOCKS
+        else CutBounds(graph).windows(gap.best_ms, deadline)
+    )
     if windows is None:
         if start:
             raise InternalFault(f"a pipeline of {start[0]} ms is said not to exist")
@@ -147,15 +151,17 @@ def _bisect(
     statistics: Statistics,
 ) -> None:
     """Raise the bound as far as windows prove it, then as far as the ideals of their kernels do."""
+    if len(kernel.graph.blocks) > MOST_BLOCKS:
+        return
     bounds = CutBounds(kernel.graph)
-    at_best = bounds.windows(gap.best_ms)
+    at_best = bounds.windows(gap.best_ms, deadline)
     if at_best is None:
         raise InternalFault(f"a pipeline of {gap.best_ms} ms is said not to exist")
     open_at: list[tuple[float, Windows]] = [(gap.best_ms, at_best)]
     high = gap.best_ms
     while high - gap.bound_ms > _CLOSE * high and time.monotonic() < deadline:
         middle = (gap.bound_ms + high) / 2
-        windows = bounds.windows(middle)
+        windows = bounds.windows(middle, deadline)
         if windows is None:
             gap.bound_ms = middle
         else:

@@ -21,6 +21,8 @@ every pipeline has a load above U.
 
 from __future__ import annotations
 
+import math
+import time
 from dataclasses import dataclass
 
 import numpy as np
@@ -32,6 +34,7 @@ _ROUNDS = 6
 _CLIMBS = 5  # steps a round of the shares towards the best bound
 _SLACK = 1e-9  # relative to all time: what rounding may add up to
 _CHUNK = 512
+MOST_BLOCKS = 20_000  # ancestors and descendants as bits: 100 MB here, four times that at twice as many
 
 Limit = tuple[np.ndarray, np.ndarray, np.ndarray]
 """Cost of every block, the most of it inside each cut, the most of it outside each cut."""
@@ -53,6 +56,13 @@ class Windows:
     transfer_ms: float = 0.0
 
 
+def open_windows(graph: BlockGraph) -> Windows:
+    """Windows that know nothing: what is left for a graph of more than `MOST_BLOCKS` blocks."""
+    n, cuts = len(graph.blocks), min(graph.request.devices.count, len(graph.blocks)) - 1
+    none = np.zeros(n, dtype=bool)
+    return Windows((none,) * cuts, (none,) * cuts, np.full(cuts, -math.inf), np.full(cuts, math.inf), ())
+
+
 class CutBounds:
     """Ancestors and descendants of every block, for windows and bounds of one contiguous graph."""
 
@@ -72,10 +82,11 @@ class CutBounds:
         self.total = graph.total_ms
         self.count = min(graph.request.devices.count, n)
 
-    def windows(self, load_ms: float) -> Windows | None:
+    def windows(self, load_ms: float, deadline: float = math.inf) -> Windows | None:
         """Windows of all pipelines with every load at most `load_ms`; None: proven that there are none.
 
-        An infinite load leaves what the memory alone forces.
+        An infinite load leaves what the memory alone forces. At the deadline they are left as narrow
+        as they are.
         """
         n, cuts = len(self.time), self.count - 1
         slack = _SLACK * max(self.total, 1e-300)
@@ -106,9 +117,9 @@ class CutBounds:
             self._spread(inside, outside, limits)
             if (inside & outside).any():
                 return None
-            if ideals and inside.sum() + outside.sum() == known:
+            if ideals and (inside.sum() + outside.sum() == known or time.monotonic() > deadline):
                 break
-            ideals, edge, inner, share = self._least_cuts(inside, outside, share)
+            ideals, edge, inner, share = self._least_cuts(inside, outside, share, deadline)
             if self.total + 2 * edge.sum() > self.count * u:
                 return None
         return Windows(tuple(inside), tuple(outside), low, high, tuple(ideals), float(edge.sum()))
@@ -137,7 +148,7 @@ class CutBounds:
                 row |= np.unpackbits(every, bitorder="little")[:n].astype(bool)
 
     def _least_cuts(
-        self, inside: np.ndarray, outside: np.ndarray, share: np.ndarray
+        self, inside: np.ndarray, outside: np.ndarray, share: np.ndarray, deadline: float
     ) -> tuple[list[np.ndarray], np.ndarray, np.ndarray, np.ndarray]:
         """Least cuts, edge_j, inner_j and the shares, which climb from `share` to cuts that a source crosses."""
         network, cuts = self.network, self.count - 1
@@ -151,6 +162,8 @@ class CutBounds:
             edge = np.array([cut.cost_ms for cut in found])
             if best is None or edge.sum() > best[0]:
                 best = (float(edge.sum()), edge, [cut.ideal for cut in found], share)
+            if time.monotonic() > deadline:
+                break
             crossed = np.array([network.crossed(cut.ideal) for cut in found]) & possible
             push = (crossed - crossed.sum(axis=0) / times) * network.cost_ms / (turn + 2)
             share = _onto_shares(np.where(possible, share + push, -np.inf), network.cost_ms)

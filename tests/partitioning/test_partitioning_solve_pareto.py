@@ -1,0 +1,100 @@
+"""The choice among candidates: nothing in it is dominated, nothing undominated is lost, times by batch."""
+
+import random
+
+import pytest
+from test_partitioning_provider import GRAPH, even_profile, row
+
+from torchsplit_core.partitioning import verify_outcome
+from torchsplit_core.partitioning.pareto import pareto_candidates, undominated
+from torchsplit_core.partitioning.provider import PartitionProvider
+from torchsplit_core.values import InputFault, NodeProfile, PartitionCandidate, Profile
+
+
+def figures(candidate):
+    return candidate.max_load_ms, sum(candidate.cut_bytes), max(candidate.peak_memory_bytes)
+
+
+def dominates(a, b):
+    return all(x <= y for x, y in zip(a, b, strict=True)) and a != b
+
+
+@pytest.mark.parametrize("seed", range(30))
+def test_the_undominated_are_those_that_none_beats(seed):
+    rng = random.Random(seed)
+    found = [
+        PartitionCandidate(
+            ((str(i),), ("z",)), (), rng.randint(1, 5), (rng.randint(0, 4),), (rng.randint(1, 4), 1)
+        )
+        for i in range(rng.randint(1, 25))
+    ]
+    kept = {figures(c) for c in undominated(found)}
+    assert len(kept) == len(undominated(found))
+    assert kept == {figures(c) for c in found if not any(dominates(figures(d), figures(c)) for d in found)}
+
+
+def test_candidates_of_one_to_four_stages():
+    profile = even_profile(GRAPH)
+    told = []
+    outcome = pareto_candidates(
+        GRAPH, profile, link_gb_per_s=1e-3, progress=lambda share, line: told.append(share)
+    )
+    assert set(outcome.outcomes) == {1, 2, 3, 4} and told == sorted(told)
+    for count, one in outcome.outcomes.items():
+        verify_outcome(PartitionProvider(GRAPH, profile).request(count, 20, 1e-3), one)
+        assert one.status == "optimal"
+    every = [c for one in outcome.outcomes.values() for c in one.candidates]
+    kept = [c.candidate for c in outcome.candidates]
+    assert not any(dominates(figures(a), figures(b)) for a in every for b in kept)
+    assert min(c.max_load_ms for c in kept) == min(c.max_load_ms for c in every)
+    assert len(kept[-1].stages) == 1 and not kept[-1].cut_bytes and len({len(c.stages) for c in kept}) > 1
+
+
+def by_batch():
+    """mm operations take half of the time at batch 1 and nearly all at batch 8; batch 4 was not timed."""
+    ops = GRAPH.ops
+    heavy = [op.id for op in ops if op.id.startswith("mm")]
+    light = len(ops) - len(heavy)
+
+    def share(op, part):
+        return part / len(heavy) if op.id in heavy else (1 - part) / light
+
+    nodes = tuple(
+        NodeProfile(op.id, share(op, 0.5), op.output_bytes, 0, {1: share(op, 0.5), 8: share(op, 0.9)})
+        for op in ops
+    )
+    rows = (row(1, 8.0), row(4, 20.0), row(8, 40.0), row(16, 1.0, "estimated"))
+    return Profile("model", "h", {}, rows, nodes)
+
+
+def test_times_of_stages_by_batch_follow_the_shares_timed_there():
+    profile = by_batch()
+    outcome = pareto_candidates(GRAPH, profile, stages=(2,))
+    for found in outcome.candidates:
+        assert list(found.times_ms) == [1, 4, 8]
+        for batch, whole in ((1, 8.0), (4, 20.0), (8, 40.0)):
+            assert sum(found.times_ms[batch]) == pytest.approx(whole)
+        for i, stage in enumerate(found.candidate.stages):
+            heavy = sum(name.startswith("mm") for name in stage) / 4
+            light = sum(n.id in stage and not n.id.startswith("mm") for n in GRAPH.ops) / 13
+            assert found.times_ms[1][i] == pytest.approx(8 * (0.5 * heavy + 0.5 * light))
+            assert found.times_ms[8][i] == pytest.approx(40 * (0.9 * heavy + 0.1 * light))
+            assert found.times_ms[4][i] == pytest.approx(20 * (0.9 * heavy + 0.1 * light))
+            if heavy and light:
+                assert 0 < found.batch_sensitivity[i] < 1.2
+
+
+def test_one_batch_size_has_no_sensitivity_and_false_numbers_of_stages_are_refused():
+    found = pareto_candidates(GRAPH, even_profile(GRAPH), stages=(1,)).candidates
+    assert [c.batch_sensitivity for c in found] == [(None,)] and found[0].times_ms == {2: (10.0,)}
+    for stages in ((), (0, 1), (2, 2)):
+        with pytest.raises(InputFault, match="stages"):
+            pareto_candidates(GRAPH, even_profile(GRAPH), stages=stages)
+
+
+def test_a_memory_limit_holds_for_all_of_them():
+    free = pareto_candidates(GRAPH, even_profile(GRAPH))
+    limit = min(max(c.candidate.peak_memory_bytes) for c in free.candidates)
+    tight = pareto_candidates(GRAPH, even_profile(GRAPH), memory_bytes=limit)
+    assert tight.outcomes[1].status == "infeasible" and not tight.outcomes[1].candidates
+    assert tight.candidates and all(max(c.candidate.peak_memory_bytes) <= limit for c in tight.candidates)
