@@ -26,7 +26,7 @@ from torchsplit_core.values import ignore_progress
 
 MOST_COST = 1.3
 MOST_GAP = 0.03
-SAMPLES = ("resnet50", "bert", "clip", "llama", "ocr", "fastpitch")
+SAMPLES = ("resnet50", "bert", "clip", "ocr", "fastpitch")
 
 
 def profiled(source: str, batches: list[int], budget_s: float) -> tuple[Any, Counter[int], dict[str, Any]]:

@@ -30,6 +30,8 @@ from torchsplit_core.values import InputFault, Objective
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run one command; its exit code."""
+    # numpy's small matrices are several times slower with threads that wait for a busy machine.
+    os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
     options = _parser().parse_args(arguments)
     try:
         with warnings.catch_warnings():

@@ -53,9 +53,11 @@ def start(workspace: Workspace, title: str, target: str, parameters: dict[str, A
     _write(workspace.store, record.id, {"state": "running", "share": 0.0, "message": "starting", "pid": None})
     log = _path(workspace.store, record.id).with_suffix(".log").open("wb")
     root = Path(__file__).resolve().parent.parent
-    environment = os.environ | {
-        "PYTHONPATH": os.pathsep.join(filter(None, [str(root), os.environ.get("PYTHONPATH")]))
-    }
+    environment = (
+        {"OPENBLAS_NUM_THREADS": "1"}
+        | os.environ
+        | {"PYTHONPATH": os.pathsep.join(filter(None, [str(root), os.environ.get("PYTHONPATH")]))}
+    )
     with log:
         process = subprocess.Popen(
             [

@@ -35,10 +35,12 @@ from torchsplit_core.values import Device, InputFault, InternalFault, Profile, P
 if TYPE_CHECKING:
     from torchsplit_core.graph.torch_graph import TorchGraph
     from torchsplit_core.profiling.rows import Found
-    from torchsplit_core.storage import Store, Workspace
+    from torchsplit_core.storage import Artifact, Store, Workspace
 
 DEFAULT_BATCH_SIZES = (1, 2, 4)
 """Measured on the host by default."""
+_IDENTITIES: dict[tuple[str, str], str] = {}
+"""Store and content of a graph → its architecture hash; contents never change under their name."""
 ESTIMATED_BATCH_SIZES = (1, 2, 4, 8, 16, 32, 64)
 """Estimated for every slice of the catalogue, beside those measured."""
 
@@ -355,18 +357,27 @@ def cells(workspace: Workspace, parameters: Mapping[str, Any]) -> tuple[Cell, ..
     """
     from torchsplit_core.measurements import PointStore, place_of
 
-    graphs = {found.name for found in workspace.artifacts("graph")}
+    graphs = {found.name: found for found in workspace.artifacts("graph")}
     settings = settings_of(parameters)
     since = float(parameters.get("again_since", 0.0))
     found: list[Cell] = []
     for name in tuple(map(str, parameters.get("sources") or (parameters["source"],))):
-        identity = workspace.get("graph", name).architecture_hash if name in graphs else None
-        for device in choose_devices(str(parameters.get("device", "auto"))):
+        identity = _identity(workspace, graphs[name]) if name in graphs else None
+        device_text = str(parameters.get("device", "auto"))
+        for device in choose_devices(device_text) if device_text else ():
             points = PointStore(workspace.store, place_of(device, settings), since)
             known = points.known(identity) if identity else ()
             for batch in sorted(set(parameters.get("batch_sizes", DEFAULT_BATCH_SIZES))):
                 found.append(_cell(name, device, batch, known))
     return tuple(found)
+
+
+def _identity(workspace: Workspace, graph: Artifact) -> str:
+    """The architecture hash of a stored graph, read once: a page asks every second."""
+    key = (str(workspace.store.root), graph.sha256)
+    if key not in _IDENTITIES:
+        _IDENTITIES[key] = str(workspace.get("graph", graph.name).architecture_hash)
+    return _IDENTITIES[key]
 
 
 def _cell(name: str, device: Device, batch: int, known: Sequence[KeptPoint]) -> Cell:

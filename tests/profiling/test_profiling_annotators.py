@@ -128,6 +128,13 @@ def test_few_runs_are_bounded_by_their_extremes_and_none_is_our_fault() -> None:
         summarise([[]])
 
 
+@pytest.mark.parametrize("count", [1, 2, 4, 7, 30, 90])
+def test_a_percentile_never_leaves_its_interval(count: int) -> None:
+    found = summarise([[float(run) for run in range(1, count + 1)]]).latency
+    for item in (found.p50, found.p95, found.p99):
+        assert (item.low or 0) <= item.value <= (item.high or count)
+
+
 def test_repeats_that_differ_widen_the_interval_of_the_median() -> None:
     steady = summarise([[1.0] * 40, [1.0] * 40])
     drifting = summarise([[1.0] * 41, [2.0] * 40])

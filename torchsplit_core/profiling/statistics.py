@@ -76,9 +76,8 @@ def summarise(repeats_ms: Sequence[Sequence[float]]) -> RunStatistics:
 
 
 def _with_interval(ordered: Sequence[float], share: float) -> Percentile:
-    low, high = percentile_ranks(len(ordered), share)
-    return Percentile(
-        percentile(ordered, share),
-        None if low is None else ordered[low],
-        None if high is None else ordered[high],
-    )
+    """Of few runs even the slowest lies below a 99th percentile in most cases: the value never leaves its interval."""
+    ranks = percentile_ranks(len(ordered), share)
+    low, high = (None if rank is None else ordered[rank] for rank in ranks)
+    value = percentile(ordered, share)
+    return Percentile(value if low is None else max(value, low), low, high)
