@@ -1,5 +1,6 @@
 """Devices of different speed: equal to a look at every pipeline and every choice of devices."""
 
+import random
 from dataclasses import replace
 
 import pytest
@@ -7,7 +8,7 @@ from partition_oracle import best_value, placed_request
 
 from torchsplit_core.partitioning import solve_partition, verify_candidate, verify_outcome
 from torchsplit_core.partitioning.blocks import contract
-from torchsplit_core.partitioning.candidates import loads_of, make_candidate
+from torchsplit_core.partitioning.candidates import loads_of, make_candidate, value_of
 from torchsplit_core.partitioning.device_programs import best_prefix_placements
 from torchsplit_core.values import (
     GraphEdge,
@@ -16,6 +17,7 @@ from torchsplit_core.values import (
     PartitionDevices,
     PartitionNode,
     PartitionRequest,
+    SolverOptions,
 )
 
 
@@ -96,3 +98,31 @@ def test_a_false_placement_is_noticed():
     plain = replace(request, devices=PartitionDevices(2))
     with pytest.raises(InternalFault, match="all are equal"):
         verify_candidate(plain, replace(solve_partition(plain).candidates[0], devices=(0, 1)))
+
+
+@pytest.mark.parametrize("objective", ["throughput", "latency"])
+def test_zones_around_the_cuts_improve_on_single_orders(objective, monkeypatch):
+    monkeypatch.setattr("torchsplit_core.partitioning.placed._MOST_IDEALS", 0)
+    monkeypatch.setattr("torchsplit_core.partitioning.placed._ORDERS", 1)
+    lower = 0
+    for seed in range(4):
+        request = replace(wide(seed), objective=objective)
+        with monkeypatch.context() as context:
+            context.setattr("torchsplit_core.partitioning.placed.improve", lambda *told: iter(()))
+            before = solve_partition(request)
+        after = solve_partition(request)
+        verify_outcome(request, after)
+        assert value_of(after.candidates[0], objective) <= value_of(before.candidates[0], objective)
+        lower += value_of(after.candidates[0], objective) < value_of(before.candidates[0], objective) - 1e-9
+    assert lower
+
+
+def wide(seed):
+    """Sixty nodes in layers of six, on three devices of different speed with little room."""
+    rng = random.Random(seed)
+    nodes = tuple(PartitionNode(str(i), rng.uniform(0.5, 3), 10, rng.randrange(2_000_000)) for i in range(60))
+    edges = tuple(
+        GraphEdge(str(i - i % 6 - 6 + rng.randrange(6)), str(i)) for i in range(6, 60) for _ in range(2)
+    )
+    devices = PartitionDevices(3, 250, 1.0, (1.0, 1.3, 1.7))
+    return PartitionRequest(nodes, tuple(dict.fromkeys(edges)), devices, solver=SolverOptions(1.5))

@@ -24,8 +24,7 @@ from torchsplit_core.partitioning.blocks import BlockGraph
 from torchsplit_core.partitioning.ideals import Ideals, enumerate_ideals
 from torchsplit_core.partitioning.prefixes import cumulated, narrow_places, transfers_by_end
 
-Parts = tuple[tuple[int, ...], ...]
-Placed = tuple[float, Parts, tuple[int, ...]]
+Placed = tuple[float, tuple[tuple[int, ...], ...], tuple[int, ...]]
 """Value, parts in order, and their devices (empty where all are equal)."""
 
 _MANY_BLOCKS = 1200  # above this an order is cut only where few bytes cross, this often

@@ -11,11 +11,13 @@ from __future__ import annotations
 
 import random
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from typing import TypeVar
 
 import numpy as np
 
 from torchsplit_core.partitioning.blocks import BlockGraph
+from torchsplit_core.partitioning.device_programs import Placed
 from torchsplit_core.partitioning.ideals import best_ideal_cuts
 from torchsplit_core.partitioning.kernel import Kernel, chain_order, kernel_of
 from torchsplit_core.partitioning.least_cuts import CutNetwork
@@ -25,6 +27,8 @@ from torchsplit_core.partitioning.windows import Windows
 
 Parts = tuple[tuple[int, ...], ...]
 Found = tuple[float, Parts]
+Pipeline = TypeVar("Pipeline", Found, Placed)
+"""A pipeline with its value, and with the devices of its stages where speeds differ."""
 
 _PRICES = (
     -0.6,
@@ -47,18 +51,20 @@ _STALLED = 40  # tries without a gain before the search ends
 
 def improve(
     graph: BlockGraph,
-    start: Found,
+    start: Pipeline,
     orders: Sequence[Sequence[int]],
     bound_ms: float,
     deadline: float,
     seed: int,
-) -> Iterator[Found]:
-    """Ever better pipelines, from `start` (its largest load, parts), until nothing is gained any more.
+    solve: Callable[[Kernel, float, float], Pipeline | None],
+) -> Iterator[Pipeline]:
+    """Ever better pipelines, from `start`, until nothing is gained any more.
 
-    `orders`: topological orders of the blocks. Ends early at `bound_ms` or the deadline.
+    `orders`: topological orders of the blocks. Ends early at `bound_ms` or the deadline. `solve`
+    gives a good pipeline of the whole graph from a kernel, the best value so far and the deadline.
     """
     rng = random.Random(seed)
-    value, parts = start
+    value, parts = start[0], start[1]
     stalled = tries = 0
     if graph.request.devices.count == 1 or len(graph.blocks) == 1:
         return
@@ -66,11 +72,11 @@ def improve(
         width = _WIDTHS[tries % len(_WIDTHS)] * graph.total_ms / graph.request.devices.count
         order = orders[0] if tries < len(_WIDTHS) else rng.choice(orders)
         kernel = kernel_of(graph, _zones(graph, parts, order, width, rng))
-        found = _solve(kernel, value, deadline)
+        found = solve(kernel, value, deadline)
         tries += 1
         stalled += 1
         if found is not None and found[0] < value * (1 - 1e-9):
-            value, parts = found
+            value, parts = found[0], found[1]
             stalled = 0
             yield found
 
@@ -104,8 +110,8 @@ def _zones(
     return Windows(tuple(inside), tuple(outside), passed[sizes - 1], passed[sizes - 1], ())
 
 
-def _solve(kernel: Kernel, incumbent_ms: float, deadline: float) -> Found | None:
-    """The best pipeline of a small graph that its least cuts, its orders or its ideals give."""
+def least_load(kernel: Kernel, incumbent_ms: float, deadline: float) -> Found | None:
+    """The pipeline of least largest load that a kernel's least cuts, its orders or its ideals give."""
     graph = kernel.graph
     best: Found | None = None
     for order in (chain_order(graph, priced_cuts(kernel)), *topological_orders(graph, 2)):

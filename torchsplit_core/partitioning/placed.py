@@ -1,8 +1,8 @@
 """The search for least latency, and for devices of different speed, with its bound.
 
 Candidates come from the device programs over several orders, one of them along the least cuts
-that the memory leaves, and over all ideals where they are few, which proves the optimum.
-Otherwise the bound is the relaxed problem's:
+that the memory leaves, and over all ideals where they are few, which proves the optimum; where
+they are many, from zones around the cuts of the best (`improve`). Otherwise the bound is the relaxed problem's:
 
     throughput   all time shared in proportion to the speeds; the longest block on the fastest device
     latency      blocks divisible, those with most time for their memory on the fastest devices that
@@ -16,15 +16,17 @@ import time
 
 from torchsplit_core.partitioning.blocks import BlockGraph
 from torchsplit_core.partitioning.candidates import make_candidate, value_of
-from torchsplit_core.partitioning.device_programs import best_ideal_placements, best_prefix_placements
-from torchsplit_core.partitioning.kernel import chain_order
+from torchsplit_core.partitioning.device_programs import Placed, best_ideal_placements, best_prefix_placements
+from torchsplit_core.partitioning.improve import improve, priced_cuts
+from torchsplit_core.partitioning.kernel import Kernel, chain_order
 from torchsplit_core.partitioning.orders import topological_orders
 from torchsplit_core.partitioning.windows import MOST_BLOCKS, CutBounds, open_windows
 from torchsplit_core.values import PartitionCandidate, Progress
 
 _ORDERS = 8
 _MOST_IDEALS = 4_000  # every pair of them is looked at
-_PREFIX_SHARE = 0.5  # of the time limit
+_FEW_IDEALS = 300  # of a kernel
+_PREFIX_SHARE = 0.3  # of the time limit
 
 
 def search_placements(
@@ -41,9 +43,11 @@ def search_placements(
     orders = [chain_order(graph, windows.ideals), *topological_orders(graph, _ORDERS)]
     found: list[PartitionCandidate] = []
     best = math.inf
+    start: Placed | None = None
     for tried, order in enumerate(orders, start=1):
         for value, parts, devices in best_prefix_placements(graph, order, deadline=deadline):
-            best = min(best, value)
+            if value < best:
+                best, start = value, (value, parts, devices)
             found.append(make_candidate(graph, parts, devices))
         statistics["orders"] = tried
         progress(0.05 + 0.45 * tried / len(orders), f"order {tried}: {objective} {best:.4g} ms")
@@ -51,12 +55,26 @@ def search_placements(
             break
     if best <= bound:
         return found, bound, False
-    complete, more = best_ideal_placements(graph, _MOST_IDEALS, best * (1 + 1e-9), deadline)
+    half = (time.monotonic() + deadline) / 2
+    complete, more = best_ideal_placements(graph, _MOST_IDEALS, best * (1 + 1e-9), half)
     statistics["ideals"] = "all" if complete else f"more than {_MOST_IDEALS} or out of time"
     found += [make_candidate(graph, parts, devices) for _, parts, devices in more]
     if complete and found:
         bound = min(value_of(candidate, objective) for candidate in found)
+    elif start is not None:
+        for value, parts, devices in improve(graph, start, orders, bound, deadline, 0, _solve_kernel):
+            found.append(make_candidate(graph, parts, devices))
+            progress(0.7, f"{objective} {value:.4g} ms")
     return found, bound, complete
+
+
+def _solve_kernel(kernel: Kernel, most_ms: float, deadline: float) -> Placed | None:
+    """The best placement of a kernel that its least cuts or its ideals give."""
+    graph = kernel.graph
+    order = chain_order(graph, priced_cuts(kernel))
+    complete, found = best_ideal_placements(graph, _FEW_IDEALS, most_ms, deadline)
+    placed = found if complete else best_prefix_placements(graph, order, None, most_ms, deadline)
+    return (placed[0][0], kernel.expand(placed[0][1]), placed[0][2]) if placed else None
 
 
 def placed_bound_ms(graph: BlockGraph, transfer_ms: float) -> float:

@@ -18,7 +18,7 @@ from dataclasses import dataclass, field
 
 from torchsplit_core.partitioning.blocks import BlockGraph
 from torchsplit_core.partitioning.ideals import IdealResult, best_ideal_cuts
-from torchsplit_core.partitioning.improve import Found, improve
+from torchsplit_core.partitioning.improve import Found, improve, least_load
 from torchsplit_core.partitioning.kernel import Kernel, kernel_of
 from torchsplit_core.partitioning.orders import topological_orders
 from torchsplit_core.partitioning.prefixes import best_prefix_cuts
@@ -136,7 +136,7 @@ def _improve(
         best = (start[0], kernel.shrink(start[1]))
     if best is None:
         return
-    for value, parts in improve(graph, best, orders, gap.bound_ms, until, seed=0):
+    for value, parts in improve(graph, best, orders, gap.bound_ms, until, seed=0, solve=least_load):
         gap.offer([(value, kernel.expand(parts))])
         tell(0.2, f"largest load {value:.4g} ms")
 
