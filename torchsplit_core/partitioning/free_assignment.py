@@ -12,9 +12,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from torchsplit_core.partitioning.blocks import BlockGraph
-from torchsplit_core.partitioning.candidates import fits_memory, loads_of
+from torchsplit_core.partitioning.candidates import loads_of
 
-_EXACT_BLOCKS = 40  # above this the search tree is hopeless within any time limit
+EXACT_BLOCKS = 40  # above this the search tree is hopeless within any time limit
 
 Parts = tuple[tuple[int, ...], ...]
 
@@ -34,7 +34,7 @@ def best_free_assignment(graph: BlockGraph, starts: Sequence[Parts], deadline: f
     for start in (*starts, *_greedy(graph, k)):
         better = _improve(graph, start, k, deadline)
         found[better] = max(loads_of(graph, better))
-    if len(graph.blocks) > _EXACT_BLOCKS:
+    if len(graph.blocks) > EXACT_BLOCKS:
         return FreeResult(False, tuple((value, parts) for parts, value in found.items()))
     search = _Search(graph, k, min(found.values(), default=float("inf")), deadline)
     complete = search.run()
@@ -74,37 +74,84 @@ def _greedy(graph: BlockGraph, k: int) -> list[Parts]:
     return starts
 
 
+class _Loads:
+    """Loads and memory of an assignment, kept up to date as blocks move."""
+
+    def __init__(self, graph: BlockGraph, start: Parts, k: int) -> None:
+        self.graph = graph
+        self.home = [0] * len(graph.blocks)
+        for d, part in enumerate(start):
+            for b in part:
+                self.home[b] = d
+        self.readers = [[0] * k for _ in graph.sources]
+        self.touched: list[list[int]] = [[] for _ in graph.blocks]
+        for s, source in enumerate(graph.sources):
+            self.touched[source.block].append(s)
+            for reader in source.readers:
+                self.touched[reader].append(s)
+                self.readers[s][self.home[reader]] += 1
+        self.loads, self.memory = [0.0] * k, [0] * k
+        for b, block in enumerate(graph.blocks):
+            self.loads[self.home[b]] += block.time_ms
+            self.memory[self.home[b]] += block.memory_bytes
+        for s in range(len(graph.sources)):
+            self._pay(s, 1)
+
+    def _pay(self, s: int, sign: int) -> None:
+        source = self.graph.sources[s]
+        here = self.home[source.block]
+        away = [d for d, count in enumerate(self.readers[s]) if count and d != here]
+        for d in away:
+            self.loads[d] += sign * source.transfer_ms
+        if away:
+            self.loads[here] += sign * source.transfer_ms
+
+    def move(self, b: int, there: int) -> None:
+        """Put a block on another device."""
+        here, block = self.home[b], self.graph.blocks[b]
+        for s in self.touched[b]:
+            self._pay(s, -1)
+            if self.graph.sources[s].block != b:
+                self.readers[s][here] -= 1
+                self.readers[s][there] += 1
+        self.home[b] = there
+        for s in self.touched[b]:
+            self._pay(s, 1)
+        self.loads[here] -= block.time_ms
+        self.loads[there] += block.time_ms
+        self.memory[here] -= block.memory_bytes
+        self.memory[there] += block.memory_bytes
+
+    def score(self) -> tuple[float, ...]:
+        """The loads, largest first, without the noise of many moves."""
+        return tuple(sorted((round(load, 9) for load in self.loads), reverse=True))
+
+
 def _improve(graph: BlockGraph, start: Parts, k: int, deadline: float) -> Parts:
     """Move one block off a heaviest device while that lowers the sorted loads."""
-    home = [0] * len(graph.blocks)
-    for d, part in enumerate(start):
-        for b in part:
-            home[b] = d
-
-    def score(candidate: Sequence[int]) -> tuple[float, ...]:
-        return tuple(sorted(loads_of(graph, _tidy(candidate, k)), reverse=True))
-
-    now = score(home)
+    limit = graph.request.devices.memory_bytes
+    state = _Loads(graph, start, k)
+    now = state.score()
     improved = True
     while improved and time.monotonic() < deadline:
         improved = False
-        parts = _tidy(home, k)
-        loads = loads_of(graph, parts)
-        heaviest = parts[loads.index(max(loads))]
-        for b in heaviest:
+        heaviest = state.loads.index(max(state.loads))
+        for b in [b for b, d in enumerate(state.home) if d == heaviest]:
             for d in range(k):
-                old = home[b]
-                if d == old:
+                here = state.home[b]
+                if d == here or (
+                    limit is not None and state.memory[d] + graph.blocks[b].memory_bytes > limit
+                ):
                     continue
-                home[b] = d
-                after = score(home)
-                if after < now and fits_memory(graph, _tidy(home, k)):
+                state.move(b, d)
+                after = state.score()
+                if after < now:
                     now, improved = after, True
                 else:
-                    home[b] = old
+                    state.move(b, here)
             if time.monotonic() > deadline:
                 break
-    return _tidy(home, k)
+    return _tidy(state.home, k)
 
 
 class _Search:

@@ -18,7 +18,7 @@ from dataclasses import replace
 
 from torchsplit_core.partitioning.blocks import BlockGraph, check_request, contract
 from torchsplit_core.partitioning.candidates import best_distinct, fits_memory, make_candidate, value_of
-from torchsplit_core.partitioning.free_assignment import best_free_assignment
+from torchsplit_core.partitioning.free_assignment import EXACT_BLOCKS, best_free_assignment
 from torchsplit_core.partitioning.orders import topological_orders
 from torchsplit_core.partitioning.placed import search_placements
 from torchsplit_core.partitioning.prefixes import best_prefix_cuts
@@ -35,6 +35,7 @@ from torchsplit_core.values import (
 MAX_IDEALS = 200_000
 _ORDERS = 16
 _PREFIX_SHARE = 0.15  # of the time limit
+_PIPELINE_SHARE = 0.5  # of what is left, where no order of stages is asked
 
 Parts = tuple[tuple[int, ...], ...]
 
@@ -98,7 +99,7 @@ def _equal_devices(
     if graph.request.contiguous:
         more, bound, proved = _contiguous_candidates(graph, found, bound, deadline, progress, statistics)
     else:
-        more, proved = _free_candidates(graph, found, deadline, statistics)
+        more, proved = _free_candidates(graph, found, deadline, progress, statistics)
     return found + more, bound, proved
 
 
@@ -206,8 +207,14 @@ def _free_candidates(
     graph: BlockGraph,
     found: list[PartitionCandidate],
     deadline: float,
+    progress: Progress,
     statistics: dict[str, str | int | float],
 ) -> tuple[list[PartitionCandidate], bool]:
+    if len(graph.blocks) > EXACT_BLOCKS:  # then the best pipeline is the best start
+        ordered = contract(_as_contiguous(graph.request))
+        until = time.monotonic() + _PIPELINE_SHARE * (deadline - time.monotonic())
+        pipelines, _, _ = _equal_devices(ordered, time.monotonic(), until, progress, statistics)
+        found = [make_candidate(graph, _parts_of(graph, c.stages)) for c in pipelines]
     starts = [_parts_of(graph, candidate.stages) for candidate in best_distinct(found, 3)]
     result = best_free_assignment(graph, starts, deadline)
     statistics["exhaustive"] = int(result.complete)
