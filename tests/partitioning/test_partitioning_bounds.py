@@ -4,6 +4,7 @@ import itertools
 import random
 import time
 from dataclasses import replace
+from functools import partial
 
 import numpy as np
 import pytest
@@ -65,9 +66,30 @@ def wider(seed, count=4):
     return PartitionRequest(nodes, edges, PartitionDevices(count, memory, 1.0), solver=SolverOptions(20.0))
 
 
-@pytest.mark.parametrize("seed", range(90))
-def test_no_pipeline_below_a_load_leaves_its_windows(seed):
-    request = random_request(seed)
+def skipping(seed):
+    """A chain of six or seven nodes that sends little, with values of two early nodes that many late ones read."""
+    rng = random.Random(seed)
+    n, count = (6, 4) if seed % 2 else (7, 3)
+    nodes = tuple(
+        PartitionNode(
+            f"v{i}", rng.choice((0.5, 1.0, 2.0)), 1, rng.choice((0, 0, 200_000, 1_500_000, 2_000_000))
+        )
+        for i in range(n)
+    )
+    edges = [GraphEdge(f"v{i}", f"v{i + 1}") for i in range(n - 1) if rng.random() < 0.9]
+    edges += [GraphEdge(f"v{rng.randrange(2)}", f"v{rng.randrange(n - 3, n)}") for _ in range(3)]
+    return PartitionRequest(nodes, tuple(dict.fromkeys(edges)), PartitionDevices(count, None, 1.0))
+
+
+@pytest.mark.parametrize(
+    "request_of",
+    [
+        *(partial(random_request, seed) for seed in range(60)),
+        *(partial(skipping, seed) for seed in range(60)),
+    ],
+)
+def test_no_pipeline_below_a_load_leaves_its_windows(request_of):
+    request = request_of()
     graph = contract(request)
     every = sorted(pipelines(graph))
     if graph.request.devices.count > len(graph.blocks):
@@ -110,6 +132,29 @@ def test_a_kernel_has_the_same_best_pipeline_and_expands_to_it(seed):
         parts = kernel.expand(small.found[0][1])
         assert max(loads_of(graph, parts)) == pytest.approx(value) and fits_memory(graph, parts)
         assert kernel.expand(kernel.shrink(parts)) == parts
+
+
+@pytest.mark.parametrize("seed", range(40))
+def test_every_pipeline_of_a_kernel_costs_what_it_costs_in_the_whole_graph(seed):
+    graph = contract(skipping(seed))
+    loads = sorted({value for value, _ in pipelines(graph)})
+    kernel = kernel_of(graph, CutBounds(graph).windows(loads[len(loads) // 8]))
+    for value, choice in pipelines(kernel.graph):
+        parts = tuple(tuple(b for b, d in enumerate(choice) if d == i) for i in range(max(choice) + 1))
+        assert max(loads_of(graph, kernel.expand(parts))) == pytest.approx(value)
+
+
+def test_a_value_across_two_cuts_is_counted_once_and_merged_values_add_up():
+    # Tight: [p q a] 2 + 1, [m m m] 3, [z z] 2 + 1, and 3 stages of 3 ms leave no room for a second transfer.
+    times = (0.5, 0.5, 1.0, 1.0, 1.0, 1.0, 1.0, 1.0)
+    nodes = tuple(PartitionNode(str(i), t, 0, 500_000 if i < 2 else 0) for i, t in enumerate(times))
+    edges = (*(GraphEdge(str(i), str(i + 1)) for i in range(7)), GraphEdge("0", "7"), GraphEdge("1", "7"))
+    graph = contract(PartitionRequest(nodes, edges, PartitionDevices(3, None, 1.0)))
+    windows = CutBounds(graph).windows(3.0)
+    assert windows is not None and CutBounds(graph).windows(2.99) is None
+    kernel = kernel_of(graph, windows)
+    assert kernel.members == ((0, 1, 2), (3, 4, 5), (6, 7))
+    assert loads_of(kernel.graph, ((0,), (1,), (2,))) == (3.0, 3.0, 3.0)
 
 
 def test_windows_narrow_a_chain_to_its_cut_and_tell_when_nothing_fits():
