@@ -86,7 +86,8 @@ def test_slices_and_processor_become_rows_of_one_profile(
     # What is measured, and what does not fit, is not estimated as well.
     keys = [(row.gpu_type, row.profile, row.batch_size) for row in found.rows]
     assert len(keys) == len(set(keys)) and ("A100-40GB", "3g.20gb", 64) not in keys
-    assert ("A100-40GB", "1g.5gb", 64) in keys
+    # Nor is what a smaller slice could not hold either.
+    assert ("A100-40GB", "1g.5gb", 64) not in keys and ("A100-40GB", "7g.40gb", 64) in keys
 
 
 def test_two_slices_of_one_profile_become_the_slower_one_with_both_intervals(

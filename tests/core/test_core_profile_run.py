@@ -119,7 +119,7 @@ def test_a_command_that_was_killed_goes_on_without_measuring_twice(tmp_path: Pat
     (tmp_path / "slow.py").write_text(slow_model(tmp_path))
     command = [
         *(sys.executable, "-m", "torchsplit_core", "profile", "slow.py:Client", "--trust", "--device", "cpu"),
-        *("--batch-sizes", "1,2,3,4,5", "--point-budget", "0.5", "-o", "p.json"),
+        *("--batch-sizes", "1,2,3,4,5", "--point-budget", "0.5", "--gpu-types", "A30-24GB", "-o", "p.json"),
     ]
     environment = os.environ | {"TORCHSPLIT_HOME": str(tmp_path / "home"), "PYTHONPATH": str(ROOT)}
     first = subprocess.Popen(command, cwd=tmp_path, env=environment, stderr=-3, start_new_session=True)
