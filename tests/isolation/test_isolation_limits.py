@@ -152,7 +152,7 @@ def test_the_default_memory_limit_leaves_room_on_this_machine() -> None:
 
 def test_a_child_that_falls_silent_ends_with_what_it_said_kept() -> None:
     heard: list[int] = []
-    with pytest.raises(ChildFault, match="still running after 2.5 s") as found:
+    with pytest.raises(ChildFault, match=r"still running after 2\.5 s") as found:
         run_limited(
             "isolation_targets:silent_after",
             {},
