@@ -30,6 +30,7 @@ _CLOSE = 1e-4  # relative: bisection ends there
 _IMPROVE_SHARE = 0.4  # of what is left of the time
 _PROOF_SHARE = 0.25
 _ORDERS = 12
+_ORDERS_SHARE = 0.2  # of the time for improving
 
 Statistics = MutableMapping[str, str | int | float]
 
@@ -120,7 +121,8 @@ def _ideals(kernel: Kernel, load_ms: float, max_ideals: int, top_k: int, deadlin
 def _improve(
     gap: Gap, kernel: Kernel, start: Found | None, deadline: float, tell: Callable[[float, str], None]
 ) -> None:
-    until = time.monotonic() + _IMPROVE_SHARE * (deadline - time.monotonic())
+    now = time.monotonic()
+    until = now + _IMPROVE_SHARE * (deadline - now)
     graph = kernel.graph
     orders: list[tuple[int, ...]] = []
     best: Found | None = None
@@ -130,7 +132,7 @@ def _improve(
             if value < gap.best_ms or best is None:
                 best = (value, parts)
                 gap.offer([(value, kernel.expand(parts))])
-        if time.monotonic() > until:
+        if time.monotonic() > now + _ORDERS_SHARE * (until - now):
             break
     if start and (best is None or start[0] < best[0]):
         best = (start[0], kernel.shrink(start[1]))
