@@ -21,6 +21,7 @@ from torch import nn
 
 from torchsplit_core.clients import example_arguments
 from torchsplit_core.partitioning.extraction.divide import divide
+from torchsplit_core.stages.export_child import write_stages
 from torchsplit_core.values import InputFault
 
 
@@ -159,6 +160,8 @@ def test_cuts_of_another_graph_and_cuts_that_run_back_are_refused() -> None:
         divide(program, [[*first, "strange"], second])
     with pytest.raises(InputFault, match="the cut has no such operation"):
         divide(program, [first, second[:-1]])
+    with pytest.raises(InputFault, match="it is of this model"):
+        write_stages(program, [first, second], {2: ((torch.randn(2, 6),), {})}, Path(), "0" * 64)
 
 
 def test_a_stage_of_nothing_but_unused_results_is_left_out_and_said() -> None:

@@ -15,7 +15,9 @@ import torch
 from partition_parts import assert_same, best_cut, graph_of, one_thread, sample_program
 
 from torchsplit_core.clients import example_arguments
+from torchsplit_core.files import write_file
 from torchsplit_core.stages import MANIFEST, StagePipeline, export_stages
+from torchsplit_core.stages.export_child import write_stages
 from torchsplit_core.stages.same import same_bits
 from torchsplit_core.stages.wire import Closed, receive_values, send_values
 from torchsplit_core.values import InputFault
@@ -105,6 +107,18 @@ def bert(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Path, Any, 
         yield folder, client, model
 
 
+@pytest.fixture(scope="module")
+def diamond(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Two parts of the smallest sample, whose input is (rows, 16)."""
+    client, _, program = sample_program("diamond")
+    graph = graph_of(program)
+    folder = tmp_path_factory.mktemp("diamond")
+    examples = {batch: example_arguments(client, batch) for batch in (2, 3)}
+    manifest = write_stages(program, best_cut(graph, 2).stages, examples, folder, graph.architecture_hash)
+    write_file(manifest, folder / MANIFEST)
+    return folder
+
+
 def alive(pipeline: StagePipeline) -> list[int]:
     """Those of its processes that still run."""
     found = []
@@ -120,14 +134,13 @@ def alive(pipeline: StagePipeline) -> list[int]:
 def test_a_pipeline_gives_the_models_results_in_order_and_ends_its_processes(bert: Any) -> None:
     folder, client, model = bert
     sizes = [3, 1, 5, 2, 8, 4] * 5
+    inputs = {size: example_arguments(client, size)[0] for size in sizes}
     with StagePipeline(folder) as pipeline:
         for _ in range(2):
             seen = 0
-            for size, found in zip(
-                sizes, pipeline.run(example_arguments(client, n)[0] for n in sizes), strict=True
-            ):
+            for size, found in zip(sizes, pipeline.run(inputs[n] for n in sizes), strict=True):
                 with torch.no_grad():
-                    assert_same(found, model(*example_arguments(client, size)[0]))
+                    assert_same(found, model(*inputs[size]))
                 seen += 1
             assert seen == len(sizes)
         assert list(pipeline.run([])) == [] and len(alive(pipeline)) == 3
@@ -136,37 +149,34 @@ def test_a_pipeline_gives_the_models_results_in_order_and_ends_its_processes(ber
         next(pipeline.run([]))
 
 
+X = torch.randn(2, 16)
+
+
 @pytest.mark.parametrize(
     ("sign", "stage", "told"),
-    [(signal.SIGKILL, 1, "stage1: ended by SIGKILL"), (signal.SIGSTOP, 2, r"stage2: no result after 1.5 s")],
+    [(signal.SIGKILL, 1, "stage1: ended by SIGKILL"), (signal.SIGSTOP, 0, r"stage0: no result after 1.5 s")],
 )
-def test_a_stage_that_dies_or_stands_still_is_named(bert: Any, sign: int, stage: int, told: str) -> None:
-    folder, client, _ = bert
-    batch = example_arguments(client, 2)[0]
-    with StagePipeline(folder, batch_timeout_s=1.5) as pipeline:
+def test_a_stage_that_dies_or_stands_still_is_named(diamond: Path, sign: int, stage: int, told: str) -> None:
+    with StagePipeline(diamond, trust=True, batch_timeout_s=1.5) as pipeline:
         with pytest.raises(InputFault, match=told):
-            for i, _ in enumerate(pipeline.run(batch for _ in range(60))):
+            for i, _ in enumerate(pipeline.run((X,) for _ in range(60))):
                 if i == 3:
                     os.kill(pipeline._members[stage].process.pid, sign)
         assert alive(pipeline) == []
 
 
-def test_the_callers_own_faults_come_out_as_they_are_and_a_run_left_early_ends_it(bert: Any) -> None:
-    folder, client, _ = bert
-    ids, mask, segments = example_arguments(client, 2)[0]
-
-    def batches() -> Iterator[tuple[Any, ...]]:
-        yield ids, mask, segments
-        yield ids, mask[:1], segments
-
-    with StagePipeline(folder) as pipeline:
-        run = pipeline.run(batches())
-        next(run)
-        with pytest.raises(InputFault, match="input attention_mask"):
+def test_the_callers_own_faults_come_out_behind_the_results_before_them(diamond: Path) -> None:
+    with StagePipeline(diamond, trust=True) as pipeline:
+        run = pipeline.run([(X,), (X,), (X[:, :3],)])
+        assert next(run).shape == next(run).shape
+        with pytest.raises(InputFault, match="input x"):
             next(run)
         assert alive(pipeline) == []
-    with StagePipeline(folder) as pipeline:
-        run = pipeline.run([(ids, mask, segments)] * 10)
+
+
+def test_a_run_left_early_ends_its_processes(diamond: Path) -> None:
+    with StagePipeline(diamond, trust=True) as pipeline:
+        run = pipeline.run([(X,)] * 10)
         next(run)
         run.close()
         assert alive(pipeline) == []
@@ -183,12 +193,12 @@ def test_a_fault_within_a_stage_is_told_with_its_name(bert: Any) -> None:
     assert alive(pipeline) == []
 
 
-def test_a_part_that_was_changed_is_not_loaded(bert: Any, tmp_path: Path) -> None:
-    folder, _, _ = bert
-    for entry in folder.iterdir():
+def test_a_part_that_was_changed_is_not_loaded(diamond: Path, tmp_path: Path) -> None:
+    for entry in diamond.iterdir():
         (tmp_path / entry.name).write_bytes(entry.read_bytes())
     part = tmp_path / "stage1.pt2"
     part.write_bytes(part.read_bytes() + b" ")
-    assert (tmp_path / MANIFEST).is_file()
-    with pytest.raises(InputFault, match=r"stage1: .*stage1.pt2: .*sha256"):
+    with pytest.raises(InputFault, match="this user's own or trusted"):
         StagePipeline(tmp_path)
+    with pytest.raises(InputFault, match=r"stage1: .*stage1.pt2: .*sha256"):
+        StagePipeline(tmp_path, trust=True)

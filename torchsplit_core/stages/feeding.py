@@ -14,7 +14,7 @@ from torchsplit_core.stages.wire import send_values
 class Feeder:
     """Sends every batch and counts them. `woken` becomes readable when it has sent one or ended.
 
-    What the caller's iterable raises is kept in `error` for the caller's own thread.
+    What the caller's iterable raises, or a batch that cannot be sent, is kept in `error` for the caller's own thread.
     """
 
     def __init__(
@@ -54,11 +54,13 @@ class Feeder:
                     return
                 self.sent += 1
                 self._wake()
-                send_values(stream, self.sent - 1, {name: batch[name] for name in names})
-        except OSError as error:
-            # The first stage is gone, which the watch sees and says better; else it is the iterable's own.
-            if not isinstance(error, (BrokenPipeError, ConnectionResetError)) and not self._stopping:
-                self.error = error
+                try:
+                    send_values(stream, self.sent - 1, {name: batch[name] for name in names})
+                except OSError:
+                    return  # the first stage is gone, which the watch sees and says better
+                except TypeError:
+                    self.sent -= 1
+                    raise
         except Exception as error:  # noqa: BLE001 - the caller's iterable: raised again in its own thread
             self.error = error
         finally:

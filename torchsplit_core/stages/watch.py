@@ -99,7 +99,8 @@ class Watch:
     def results(self, feeder: Feeder, limit_s: float) -> Iterator[int]:
         """The number of each batch as its result begins to arrive, until the feeder ended and all are out.
 
-        Raises what the feeder's iterable raised, and InputFault for a stage that died, failed or stands still.
+        Raises what the feeder's iterable raised, once the results before it are out, and InputFault for a stage
+        that died, failed or stands still.
         """
         base = [member.done for member in self.members]
         received, moved = 0, time.monotonic()
@@ -117,7 +118,7 @@ class Watch:
                     moved = time.monotonic()
                 if "feeder" in found:
                     os.eventfd_read(feeder.woken)
-                if feeder.error is not None:
+                if feeder.error is not None and received == feeder.sent:
                     raise feeder.error
                 if "result" in found:
                     yield received
