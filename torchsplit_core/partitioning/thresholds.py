@@ -81,9 +81,13 @@ def close_gap(
     tell(0.1, f"{len(kernel.graph.blocks)} blocks left that a better pipeline may move")
     if _prove(gap, kernel, gap.best_ms, min(_FEW_IDEALS, max_ideals), top_k, deadline, statistics):
         return gap
-    _improve(gap, kernel, start, deadline, tell)
+    now = time.monotonic()
+    _improve(gap, kernel, start, now + _IMPROVE_SHARE * (deadline - now), tell, seed=0)
     if start or gap.found:
         _bisect(gap, kernel, max_ideals, top_k, deadline, tell, statistics)
+        if not gap.proved and gap.best_ms - gap.bound_ms > _CLOSE * gap.best_ms:
+            best = min([*gap.found, *([start] if start else [])], key=lambda found: found[0])
+            _improve(gap, kernel, best, deadline, tell, seed=1)
     else:
         _prove(gap, kernel, most, max_ideals, top_k, deadline, statistics)
     return gap
@@ -119,10 +123,15 @@ def _ideals(kernel: Kernel, load_ms: float, max_ideals: int, top_k: int, deadlin
 
 
 def _improve(
-    gap: Gap, kernel: Kernel, start: Found | None, deadline: float, tell: Callable[[float, str], None]
+    gap: Gap,
+    kernel: Kernel,
+    start: Found | None,
+    until: float,
+    tell: Callable[[float, str], None],
+    seed: int,
 ) -> None:
+    """Search near the better of `start` and what single orders of the kernel give."""
     now = time.monotonic()
-    until = now + _IMPROVE_SHARE * (deadline - now)
     graph = kernel.graph
     orders: list[tuple[int, ...]] = []
     best: Found | None = None
@@ -138,7 +147,7 @@ def _improve(
         best = (start[0], kernel.shrink(start[1]))
     if best is None:
         return
-    for value, parts in improve(graph, best, orders, gap.bound_ms, until, seed=0, solve=least_load):
+    for value, parts in improve(graph, best, orders, gap.bound_ms, until, seed, least_load):
         gap.offer([(value, kernel.expand(parts))])
         tell(0.2, f"largest load {value:.4g} ms")
 
