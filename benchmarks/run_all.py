@@ -92,6 +92,13 @@ BENCHMARKS = (
         ("--nodes", "300", "--layers", "2", "--repeats", "1", "--largest", "5000"),
     ),
     Benchmark(
+        "The search for partitions",
+        "benchmarks.partition_search",
+        "Least maximal load: the public costed graphs, random small graphs against brute force, and graphs of 1,000 "
+        "and 10,000 nodes for six devices with 60 s each; the gap is to a proven bound.",
+        ("--random", "40", "--sizes", "200", "--seconds", "3"),
+    ),
+    Benchmark(
         "The planner against a look at every plan",
         "benchmarks.planner_oracle",
         "Random small requests with every feature of the contract; equal means equal in the sorted vector "
