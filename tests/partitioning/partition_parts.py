@@ -15,6 +15,7 @@ from torchsplit_core.clients import example_arguments, load_client, open_model
 from torchsplit_core.graph import TorchGraph
 from torchsplit_core.graph.graph_json import graph_from_dict
 from torchsplit_core.partitioning import solve_partitioning_problem
+from torchsplit_core.partitioning.extraction.build import build_program
 from torchsplit_core.partitioning.extraction.divide import divide
 from torchsplit_core.stages.export_child import write_stages
 from torchsplit_core.stages.run import StagedModel
@@ -73,6 +74,20 @@ def parts_of(
     digest = describe_program(program, 2)["architecture_hash"]
     manifest = write_stages(program, stages, {2: (args, kwargs)}, directory, digest)
     return StagedModel(directory, manifest)
+
+
+def run_unwritten(program: ExportedProgram, stages: Sequence[Sequence[str]]) -> Any:
+    """The model as the programs of its parts, never written to a file: a function of its positional tensors."""
+    drafted = divide(program, stages).stages
+    parts = [build_program(program, draft, None).module(check_guards=False) for draft in drafted]
+
+    def run(*args: Any) -> list[Any]:
+        values = dict(zip(program.graph_signature.user_inputs, args, strict=True))
+        for draft, part in zip(drafted, parts, strict=True):
+            values.update(zip(draft.outputs, part(*(values[name] for name in draft.inputs)), strict=True))
+        return [values[name] for name in program.graph_signature.user_outputs]
+
+    return run
 
 
 def drafts(program: ExportedProgram, *last: str) -> Any:

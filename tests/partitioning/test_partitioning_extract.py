@@ -15,9 +15,11 @@ from partition_parts import (
     exported,
     graph_of,
     parts_of,
+    run_unwritten,
     sample_program,
 )
 from torch import nn
+from torch.utils import _pytree as pytree
 
 from torchsplit_core.clients import example_arguments
 from torchsplit_core.partitioning.extraction.divide import divide
@@ -27,20 +29,25 @@ from torchsplit_core.values import InputFault
 
 @pytest.mark.parametrize("name", SAMPLES)
 def test_parts_of_every_sample_equal_the_model_to_the_bit(name: str, tmp_path: Path) -> None:
+    """k = 2, 3, 4, and 3 from the files too (`benchmarks/stage_execution.py` takes all from files)."""
     client, model, program = sample_program(name)
     graph = graph_of(program)
-    for k in (2, 3, 4):
-        cut = best_cut(graph, k)
-        args, kwargs = example_arguments(client, 2)
-        parts = parts_of(program, cut.stages, tmp_path / str(k), *args, **kwargs)
-        assert len(parts.stages) == k and parts.manifest.verified_batches == (2,)
-        for batch in (1, 3, 5):
-            args, kwargs = example_arguments(client, batch)
-            with torch.no_grad():
-                assert_same(parts(*args, **kwargs), model(*args, **kwargs))
-        held = sum(part.weight_bytes for part in parts.manifest.stages)
-        whole = sum(one.nbytes for one in (*program.state_dict.values(), *program.constants.values()))
-        assert held < whole + max(part.weight_bytes for part in parts.manifest.stages)
+    cuts = {k: best_cut(graph, k) for k in (2, 3, 4)}
+    assert [len(cut.stages) for cut in cuts.values()] == [2, 3, 4]
+    unwritten = [run_unwritten(program, cut.stages) for cut in cuts.values()]
+    args, kwargs = example_arguments(client, 2)
+    written = parts_of(program, cuts[3].stages, tmp_path, *args, **kwargs)
+    assert len(written.stages) == 3 and written.manifest.verified_batches == (2,)
+    for batch in (1, 3, 5):
+        args, _ = example_arguments(client, batch)
+        with torch.no_grad():
+            expected = model(*args)
+            assert_same(written(*args), expected)
+            for run in unwritten:
+                assert_same(run(*args), pytree.tree_leaves(expected))
+    held = sum(part.weight_bytes for part in written.manifest.stages)
+    whole = sum(one.nbytes for one in (*program.state_dict.values(), *program.constants.values()))
+    assert held < whole + max(part.weight_bytes for part in written.manifest.stages)
 
 
 class Tied(nn.Module):
