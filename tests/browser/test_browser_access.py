@@ -49,7 +49,7 @@ def open_page(page: Page, address: str, name: str, workspace: str) -> None:
     """Open a page and wait until it has drawn everything."""
     page.goto(f"{address}/{name}?workspace={workspace}")
     heading(page, PAGES[name])
-    expect(page.get_by_test_id("stSkeleton")).to_have_count(0)
+    expect(page.get_by_test_id("stSkeleton")).to_have_count(0, timeout=60_000)
     expect(page.get_by_test_id("stStatusWidget")).to_have_count(0)
     page.wait_for_timeout(800)
 

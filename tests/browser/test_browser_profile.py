@@ -178,7 +178,7 @@ def test_every_tab_is_accessible_and_fits_its_window(
     found = []
     for name in ("Curves", "Memory", "Table", "Compare", "Measure", "Import"):
         tab(page, name)
-        expect(page.get_by_test_id("stSkeleton")).to_have_count(0)
+        expect(page.get_by_test_id("stSkeleton")).to_have_count(0, timeout=60_000)
         page.wait_for_timeout(800)
         found += [f"{name}: {line}" for line in ours(page)]
         wide = page.evaluate("document.querySelector('[data-testid=\"stMain\"]').scrollWidth")
