@@ -127,6 +127,7 @@ class _Run:
         self.store, self.since, self.hear_graph, self.progress = store, since, hear_graph, progress
         self.shares: dict[str, float] = {}
         self.lock = Lock()
+        self.stopped = False
 
     def measure(
         self, devices: Sequence[Device], graph: TorchGraph | None, at_once: bool
@@ -148,8 +149,15 @@ class _Run:
         def work(group: tuple[Device, ...]) -> list[Found]:
             return [self._one(device, graph, beside[device.id] if at_once else 1) for device in group]
 
+        if len(groups) == 1:
+            return tuple(work(groups[0]))
         with ThreadPoolExecutor(len(groups)) as pool:
-            return tuple(found for group in pool.map(work, groups) for found in group)
+            try:
+                return tuple(found for group in pool.map(work, groups) for found in group)
+            except BaseException:
+                # Whoever ends one ends all: the others stop, and end their children, at their next news.
+                self.stopped = True
+                raise
 
     def measure_made(self, wanted: SlicesToMake, graph: TorchGraph | None) -> tuple[Found, ...]:
         """One slice after the other: made, measured, the GPU's former layout restored. Untested on hardware."""
@@ -172,6 +180,8 @@ class _Run:
         from torchsplit_core.profiling.measurement import measure
 
         def advance(share: float, text: str) -> None:
+            if self.stopped:
+                raise KeyboardInterrupt
             with self.lock:
                 self.shares[device.id] = share
                 mean = sum(self.shares.values()) / len(self.shares)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import shutil
 import threading
+import time
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -146,6 +147,33 @@ def test_slices_of_one_gpu_are_measured_one_after_the_other_unless_asked(
     found = profiled(monkeypatch, counted(True), device=both, store=store, at_once=True)
     assert most[0] == 2
     assert {facts["slices_measured_at_once"] for facts in found.environment["devices"].values()} == {2}
+
+
+def test_a_device_that_fails_stops_the_others_at_their_next_news(
+    replayed: Any, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    replayed("a100_40gb_two_halves.json")
+    started, failed, ended = threading.Event(), threading.Event(), threading.Event()
+
+    def measure(source: str, graph: Any, device: Device, *, progress: Any, **options: Any) -> Found:
+        if device.kind == "mig":
+            assert started.wait(30)
+            failed.set()
+            raise InputFault("model", "x", "it runs here", "Mend it.")
+        started.set()
+        assert failed.wait(30)
+        try:
+            for _ in range(600):
+                progress(0.5, "batch size 1")
+                time.sleep(0.05)
+        except KeyboardInterrupt:
+            ended.set()
+            raise
+        raise AssertionError("was never stopped")
+
+    with pytest.raises(InputFault, match="it runs here"):
+        profiled(monkeypatch, measure, device="cpu,mig", store=Store(tmp_path / "s"))
+    assert ended.is_set()
 
 
 def test_slices_are_made_measured_and_the_former_layout_restored(
