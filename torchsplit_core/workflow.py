@@ -5,13 +5,15 @@ The heavy rooms are imported where they are used, so that planning starts withou
 
 from __future__ import annotations
 
+import re
 import time
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from torchsplit_core.profile_run import DEFAULT_BATCH_SIZES, local_source, profile, profile_job
+from torchsplit_core.profile_jobs import local_source, profile_job
+from torchsplit_core.profile_run import DEFAULT_BATCH_SIZES, profile
 from torchsplit_core.telemetry import schema, span
 from torchsplit_core.values import (
     FleetEntry,
@@ -22,6 +24,7 @@ from torchsplit_core.values import (
     Progress,
     ignore_progress,
 )
+from torchsplit_core.values.partition import Objective as PartitionObjective
 
 if TYPE_CHECKING:
     from torchsplit_core.graph.torch_graph import TorchGraph
@@ -35,6 +38,8 @@ __all__ = [
     "measured_mix",
     "partition",
     "partition_job",
+    "partition_name",
+    "partition_names",
     "plan",
     "plan_job",
     "profile",
@@ -87,26 +92,42 @@ def partition(
     graph: TorchGraph | None = None,
     stages: int = 2,
     top_k: int = 5,
+    pareto: bool = False,
     link_gb_per_s: float | None = None,
+    memory_bytes: int | None = None,
+    objective: PartitionObjective = "throughput",
+    time_factors: tuple[float, ...] | None = None,
     time_limit_s: float = 60.0,
     trust: bool = False,
     progress: Progress = ignore_progress,
 ) -> PartitionOutcome:
-    """Ranked cuts of a model into at most `stages` parts. Raises InputFault where profile and model differ."""
-    from torchsplit_core.partitioning import solve_partitioning_problem
+    """Ranked cuts of a model into at most `stages` parts. Raises InputFault where profile and model differ.
+
+    With `pareto` the candidates are those of 1 to `stages` parts that no other beats in load (or
+    latency), bytes across cuts and peak memory; `top_k` then does not count.
+    """
+    from torchsplit_core.partitioning import PartitionProvider, pareto_candidates
 
     if graph is None:
         graph = trace(source, trust=trust, progress=lambda share, text: progress(0.3 * share, text))
     with span(schema.PARTITION, model=source, stages=stages, nodes=len(graph.nodes)) as told:
-        outcome = solve_partitioning_problem(
-            graph,
-            profile,
-            stages=stages,
-            top_k=top_k,
-            link_gb_per_s=link_gb_per_s,
-            time_limit_s=time_limit_s,
-            progress=progress,
-        )
+        provider = PartitionProvider(graph, profile)
+        if pareto:
+            outcome = pareto_candidates(
+                provider,
+                stages=(stages,) if time_factors else range(1, stages + 1),
+                link_gb_per_s=link_gb_per_s,
+                memory_bytes=memory_bytes,
+                time_limit_s=time_limit_s,
+                objective=objective,
+                time_factors=time_factors,
+                progress=progress,
+            ).as_one
+        else:
+            request = provider.request(
+                stages, top_k, link_gb_per_s, memory_bytes, time_limit_s, objective, time_factors
+            )
+            outcome = provider.solve(request, progress)
         told.set(candidates=len(outcome.candidates), status=outcome.status, gap=outcome.gap)
     return replace(outcome, source=source)
 
@@ -153,19 +174,50 @@ def trace_job(workspace: Workspace, parameters: dict[str, Any], progress: Progre
 
 
 def partition_job(workspace: Workspace, parameters: dict[str, Any], progress: Progress) -> dict[str, Any]:
-    """Cut a traced and profiled model of the workspace."""
+    """Cut a traced and profiled model of the workspace into 1 to `stages` parts, stored by their number.
+
+    The outcomes of one model are always of one study: the same link, memory, objective and speeds. What an
+    earlier study stored goes.
+    """
+    from torchsplit_core.partitioning import PartitionProvider, pareto_candidates
+
     name = str(parameters["source"])
-    outcome = partition(
-        name,
-        workspace.get("profile", name),
-        graph=workspace.get("graph", name),
-        stages=int(parameters.get("stages", 2)),
+    stages = int(parameters.get("stages", 4))
+    factors = parameters.get("time_factors")
+    memory = parameters.get("memory_bytes")
+    found = pareto_candidates(
+        PartitionProvider(workspace.get("graph", name), workspace.get("profile", name)),
+        stages=(len(factors),) if factors else range(1, stages + 1),
         link_gb_per_s=parameters.get("link_gb_per_s"),
-        time_limit_s=float(parameters.get("time_limit_s", 20.0)),
+        memory_bytes=None if memory is None else int(memory),
+        time_limit_s=float(parameters.get("time_limit_s", 30.0)),
+        objective=parameters.get("objective", "throughput"),
+        time_factors=tuple(map(float, factors)) if factors else None,
         progress=progress,
     )
-    workspace.put("partition", f"{name} in {int(parameters.get('stages', 2))}", outcome)
-    return {"partition": name, "status": outcome.status}
+    kept = {partition_name(name, count): outcome for count, outcome in found.outcomes.items()}
+    for known in partition_names(workspace, name):
+        if known not in kept:
+            workspace.remove("partition", known)
+    for title, outcome in kept.items():
+        workspace.put("partition", title, replace(outcome, source=name))
+    return {"partition": name, "parts": max(found.outcomes)}
+
+
+def partition_name(model: str, stages: int) -> str:
+    """The name under which a model's cuts into at most so many parts are stored."""
+    return f"{model} in {stages}"
+
+
+def partition_names(workspace: Workspace, model: str) -> tuple[str, ...]:
+    """The names of a model's stored cuts, fewest parts first."""
+    found = re.compile(re.escape(model) + r" in (\d+)")
+    known = [
+        (match, item.name)
+        for item in workspace.artifacts("partition")
+        if (match := found.fullmatch(item.name))
+    ]
+    return tuple(name for _, name in sorted((int(match[1]), name) for match, name in known))
 
 
 def plan_job(workspace: Workspace, parameters: dict[str, Any], progress: Progress) -> dict[str, Any]:

@@ -383,6 +383,8 @@ class CandidateFile(Strict):
     basis: Basis = "estimated"
     latency_ms: NonNegative | None = None
     devices: list[Whole] = []
+    times_ms: dict[Annotated[int, Field(ge=1, strict=False)], list[NonNegative]] = {}
+    batch_sensitivity: list[Finite | None] = []
 
 
 class PartitionOutcomeFile(Strict):
@@ -396,3 +398,5 @@ class PartitionOutcomeFile(Strict):
     source: str = ""
     architecture_hash: str = ""
     statistics: dict[str, Any] = {}
+    devices: DevicesFile | None = None
+    objective: Literal["throughput", "latency"] = "throughput"

@@ -4,7 +4,9 @@
 from a graph and its profile. Neither needs torch.
 """
 
-from torchsplit_core.partitioning.pareto import ParetoCandidate, ParetoOutcome, pareto_candidates
+from torchsplit_core.partitioning.cut_reasons import CutReason, cut_reasons
+from torchsplit_core.partitioning.own_cut import cut_behind
+from torchsplit_core.partitioning.pareto import ParetoOutcome, pareto_candidates
 from torchsplit_core.partitioning.provider import (
     PartitionProvider,
     RegionCost,
@@ -14,10 +16,12 @@ from torchsplit_core.partitioning.solve import solve_partition
 from torchsplit_core.partitioning.verify import verify_candidate, verify_outcome
 
 __all__ = [
-    "ParetoCandidate",
+    "CutReason",
     "ParetoOutcome",
     "PartitionProvider",
     "RegionCost",
+    "cut_behind",
+    "cut_reasons",
     "pareto_candidates",
     "solve_partition",
     "solve_partitioning_problem",

@@ -26,6 +26,7 @@ from torchsplit_core.partitioning.device_programs import best_prefix_placements
 from torchsplit_core.partitioning.memory import stage_peak_bytes
 from torchsplit_core.partitioning.prefixes import best_prefix_cuts
 from torchsplit_core.partitioning.solve import solve_partition
+from torchsplit_core.partitioning.stage_costs import batch_sensitivities, stage_times
 from torchsplit_core.partitioning.verify import RELATIVE, verify_outcome
 from torchsplit_core.values import (
     GraphEdge,
@@ -174,9 +175,9 @@ class PartitionProvider:
         ends = frozenset(i for i in range(1, len(order)) if of_block[order[i - 1]] < of_block[order[i]])
         if request.objective == "latency" or request.devices.time_factors is not None:
             placed = best_prefix_placements(blocks, order, ends)[: request.top_k]
-            return tuple(self._with_peaks(make_candidate(blocks, parts, on)) for _, parts, on in placed)
+            return tuple(self.with_costs(make_candidate(blocks, parts, on)) for _, parts, on in placed)
         found = best_prefix_cuts(blocks, order, request.top_k, ends)
-        return tuple(self._with_peaks(make_candidate(blocks, parts)) for _, parts in found)
+        return tuple(self.with_costs(make_candidate(blocks, parts)) for _, parts in found)
 
     def candidates(
         self, request: PartitionRequest, progress: Progress = ignore_progress
@@ -192,11 +193,11 @@ class PartitionProvider:
         """
         outcome = solve_partition(request, progress)
         if outcome.status in ("infeasible", "timeout") and not outcome.candidates:
-            return self._named(outcome)
+            return self._named(request, outcome)
         bound = outcome.bound_ms or 0.0
         tried = request
         for _ in range(_TIGHTENINGS):
-            found = [self._with_peaks(candidate) for candidate in outcome.candidates]
+            found = [self.with_costs(candidate) for candidate in outcome.candidates]
             regions = self.region_candidates(tried)
             fitting = [c for c in (*found, *regions) if self._fits(request, c)]
             if fitting or not found:
@@ -208,7 +209,8 @@ class PartitionProvider:
         if not fitting:
             message = "No cut whose weights and activations fit the memory together was found."
             return self._named(
-                replace(outcome, status="timeout", candidates=(), gap=None, bound_ms=bound, message=message)
+                request,
+                replace(outcome, status="timeout", candidates=(), gap=None, bound_ms=bound, message=message),
             )
         objective = request.objective
         chosen = best_distinct(fitting, request.top_k, objective)
@@ -227,10 +229,15 @@ class PartitionProvider:
             message="",
         )
         verify_outcome(request, final)
-        return self._named(final)
+        return self._named(request, final)
 
-    def _named(self, outcome: PartitionOutcome) -> PartitionOutcome:
-        return replace(outcome, source=self.profile.source, architecture_hash=self.graph.architecture_hash)
+    def _named(self, request: PartitionRequest, outcome: PartitionOutcome) -> PartitionOutcome:
+        return replace(
+            outcome,
+            source=self.profile.source,
+            architecture_hash=self.graph.architecture_hash,
+            devices=request.devices,
+        )
 
     def _fits(self, request: PartitionRequest, candidate: PartitionCandidate) -> bool:
         limit = request.devices.memory_bytes
@@ -270,9 +277,15 @@ class PartitionProvider:
             )
         return segment
 
-    def _with_peaks(self, candidate: PartitionCandidate) -> PartitionCandidate:
-        peaks = tuple(stage_peak_bytes(self.graph, stage) for stage in candidate.stages)
-        return replace(candidate, peak_memory_bytes=peaks)
+    def with_costs(self, candidate: PartitionCandidate) -> PartitionCandidate:
+        """The candidate with the true peaks of its stages and their times at every batch size profiled."""
+        times = stage_times(self.profile, self.row, candidate.stages)
+        return replace(
+            candidate,
+            peak_memory_bytes=tuple(stage_peak_bytes(self.graph, stage) for stage in candidate.stages),
+            times_ms=times,
+            batch_sensitivity=batch_sensitivities(times),
+        )
 
 
 def reference_row(profile: Profile, batch: int) -> ProfileRow:

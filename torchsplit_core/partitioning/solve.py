@@ -48,6 +48,11 @@ def solve_partition(request: PartitionRequest, progress: Progress = ignore_progr
     not a proven second and third. Raises InputFault as `check_request` does.
     """
     check_request(request)
+    outcome = _solve(request, progress)
+    return replace(outcome, devices=request.devices, objective=request.objective)
+
+
+def _solve(request: PartitionRequest, progress: Progress) -> PartitionOutcome:
     started = time.monotonic()
     deadline = started + _SEARCH_SHARE * request.solver.time_limit_s
     graph = contract(request)

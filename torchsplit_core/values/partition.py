@@ -67,6 +67,10 @@ class PartitionCandidate:
     """Stages in pipeline order. `cut_bytes[i]` leaves stage i for later ones (one entry fewer than stages).
 
     `devices` names the device of every stage where their speeds differ; else it is empty.
+    `times_ms` has the stages' times by batch size on the profiled device, transfers apart; they add up to
+    the whole model's latency there. `batch_sensitivity` is how a stage's time grows with the batch from
+    its smallest to its largest: 0 not at all, 1 in proportion; None where one batch size is known. Both
+    are empty where no profile stands behind the request.
     """
 
     stages: tuple[tuple[str, ...], ...]
@@ -77,13 +81,16 @@ class PartitionCandidate:
     basis: Basis = "estimated"
     latency_ms: float | None = None
     devices: tuple[int, ...] = ()
+    times_ms: Mapping[int, tuple[float, ...]] = field(default_factory=dict)
+    batch_sensitivity: tuple[float | None, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
 class PartitionOutcome:
     """Candidates, best first, and a proven lower bound (of largest load, or of latency) for the best.
 
-    `source` and `architecture_hash` name the model where the request came from one.
+    `source` and `architecture_hash` name the model where the request came from one. `devices` and
+    `objective` are those of the request: what the figures are about.
     """
 
     status: Literal["optimal", "feasible", "infeasible", "timeout"]
@@ -94,3 +101,5 @@ class PartitionOutcome:
     source: str = ""
     architecture_hash: str = ""
     statistics: Mapping[str, str | int | float] = field(default_factory=dict)
+    devices: PartitionDevices | None = None
+    objective: Objective = "throughput"
