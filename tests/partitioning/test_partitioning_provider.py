@@ -88,8 +88,12 @@ def test_peak_memory_by_hand():
     assert stage_weights(GRAPH, stage) == {"w0"}
     # A later stage holds out0 and mask from its start: at out1 out0 100, mask 10, bias1 100, out1 100.
     assert stage_peak_bytes(GRAPH, ("mm1", "v1", "bias1", "out1")) == 1000 + 310
+    # In the whole model out0, mask and mm1's output are alive at mm1 (210): 4790 more are mm1's own need.
     annotated = replace(GRAPH, metadata={"mm1": NodeProfile("mm1", 0.1, 100, 5000)})
-    assert stage_peak_bytes(annotated, ("mm1", "v1", "bias1", "out1")) == 1000 + 110 + 5000
+    assert stage_peak_bytes(annotated, ("mm1", "v1", "bias1", "out1")) == 1000 + 210 + 4790
+    # A stage of mm1 alone holds the same values; what a profile says of more than the model needs is not doubled.
+    less = replace(GRAPH, metadata={"mm1": NodeProfile("mm1", 0.1, 100, 150)})
+    assert stage_peak_bytes(less, ("mm1", "v1", "bias1", "out1")) == 1000 + 310
 
 
 def test_memory_counts_weights_and_activations():
