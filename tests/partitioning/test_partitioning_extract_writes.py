@@ -8,15 +8,16 @@ from typing import Any
 
 import pytest
 import torch
-from partition_parts import assert_same, cut_after, exported, graph_of, parts_of
+from partition_parts import ROW, assert_same, cut_after, exported, graph_of, parts_of
 from torch import nn
 
+from torchsplit_core.cli import main
 from torchsplit_core.clients import load_client
-from torchsplit_core.files import read_text
+from torchsplit_core.files import read_file, read_text, write_file
 from torchsplit_core.partitioning.extraction.divide import divide
-from torchsplit_core.stages.export_child import export_in_child
+from torchsplit_core.stages.export_child import export_in_child, first_that_holds
 from torchsplit_core.stages.run import StagedModel
-from torchsplit_core.values import InputFault, ignore_progress
+from torchsplit_core.values import InputFault, NodeProfile, Profile, ignore_progress
 
 X, OTHER = torch.randn(2, 4), torch.randn(3, 4)
 
@@ -51,6 +52,77 @@ def test_two_stages_that_write_one_memory_are_refused() -> None:
     with pytest.raises(InputFault, match=r"operation relu__1.*aten.relu_.*add_ is not") as caught:
         divide(program, cut_after(program, "add_"))
     assert "out of place" in caught.value.remedy
+
+
+def test_the_first_cut_that_holds_is_taken_and_those_before_it_named() -> None:
+    program = exported(Residual(), X, other=(OTHER,))
+    bad, good = cut_after(program, "add_"), cut_after(program, "linear_1")
+    number, refused = first_that_holds(program, [bad, good, bad])
+    assert number == 1 and len(refused) == 1 and refused[0].startswith("operation relu__1")
+    assert first_that_holds(program, [good, bad]) == (0, [])
+    with pytest.raises(InputFault, match=r"1: operation relu__1.*2: operation relu__1.*more candidates"):
+        first_that_holds(program, [bad, bad])
+    with pytest.raises(InputFault, match=r"^operation relu__1"):
+        first_that_holds(program, [bad])
+
+
+RESIDUAL = """
+import torch
+from torch import nn
+
+
+class Residual(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.one, self.two = nn.Linear(4, 4), nn.Linear(4, 4)
+
+    def forward(self, x):
+        y = torch.relu_(self.one(x))
+        z = self.two(y)
+        z += y
+        return torch.relu_(z) * 2
+
+
+class Client:
+    batch_sizes = (1, 2)
+
+    def get_model(self):
+        return Residual()
+
+    def get_example_inputs(self, batch):
+        return (torch.ones(batch, 4),)
+"""
+SHARES = {"linear": 0.1, "relu_": 0.1, "linear_1": 0.15, "add_": 0.15, "relu__1": 0.4, "mul": 0.1}
+"""With these the best cut is between two operations that write one memory."""
+
+
+def test_the_command_goes_on_to_a_candidate_that_can_be_cut(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "residual.py").write_text(RESIDUAL)
+    source, parts = f"{tmp_path / 'residual.py'}:Client", tmp_path / "parts"
+    graph = graph_of(exported(Residual(), X, other=(OTHER,)))
+    nodes = tuple(NodeProfile(op.id, SHARES[op.id], op.output_bytes, 0) for op in graph.ops)
+    write_file(Profile(source, graph.architecture_hash, {}, (ROW,), nodes), tmp_path / "profile.json")
+    command = [
+        "partition",
+        source,
+        "--trust",
+        "--profile",
+        str(tmp_path / "profile.json"),
+        "--time-limit",
+        "2",
+    ]
+    assert (
+        main([*command, "--export", str(parts), "--candidate", "1", "-o", str(tmp_path / "cuts.json")]) == 2
+    )
+    assert "operation relu__1" in capsys.readouterr().err and not parts.exists()
+    assert main([*command, "--export", str(parts), "-o", str(tmp_path / "cuts.json")]) == 0
+    told = capsys.readouterr().err
+    assert "candidate 1 cannot be written: operation relu__1" in told and "2 parts of candidate 2" in told
+    _, cuts = read_file(tmp_path / "cuts.json")
+    last = {stages[0][-1] for stages in (candidate.stages for candidate in cuts.candidates[:2])}
+    assert last == {"add_", "linear_1"}
 
 
 class Early(nn.Module):
@@ -145,9 +217,9 @@ def test_state_stays_in_its_stage_counts_on_and_starts_as_it_was(tmp_path: Path)
         stages = cut_after(exported(model, X.clone(), other=(OTHER,)), last)
         folder = tmp_path / last
         folder.mkdir()
-        told = export_in_child({**request, "stages": stages, "directory": str(folder)}, ignore_progress)
-        assert told["verified_batches"] == [2, 3]
-        _, manifest = read_text(json.dumps(told))
+        told = export_in_child({**request, "cuts": [stages], "directory": str(folder)}, ignore_progress)
+        assert told["manifest"]["verified_batches"] == [2, 3]
+        _, manifest = read_text(json.dumps(told["manifest"]))
         parts, fresh = StagedModel(folder, manifest), load_client(source, trust=True).get_model()
         with torch.no_grad():
             for _ in range(3):

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import json
 import tempfile
-from dataclasses import replace
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from torchsplit_core.clients import parse_source
@@ -20,6 +21,15 @@ from torchsplit_core.values import (
 )
 
 EXPORT = "torchsplit_core.stages.export_child:export_in_child"
+
+
+@dataclass(frozen=True, slots=True)
+class ExportedCut:
+    """Which of several candidates was written (from 0), and why each before it could not be."""
+
+    number: int
+    manifest: StageManifest
+    refused: tuple[str, ...]
 
 
 def export_stages(
@@ -38,6 +48,31 @@ def export_stages(
     cut, and the files are run there against it at two batch sizes. Raises InputFault for a source or
     folder that will not do, a graph that is not the one cut, and a cut through what is written in place.
     """
+    return export_first(
+        source,
+        [candidate],
+        directory,
+        architecture_hash=architecture_hash,
+        trust=trust,
+        limits=limits,
+        progress=progress,
+    ).manifest
+
+
+def export_first(
+    source: str,
+    candidates: Sequence[PartitionCandidate],
+    directory: str | Path,
+    *,
+    architecture_hash: str,
+    trust: bool = False,
+    limits: Limits | None = None,
+    progress: Progress = ignore_progress,
+) -> ExportedCut:
+    """Write the first of the candidates that nothing written in place forbids, as `export_stages` does.
+
+    Raises InputFault as it does, one that says why for each where all of them are refused.
+    """
     folder = Path(directory).expanduser().absolute()
     check_target(folder)
     parsed = parse_source(source, trust=trust)
@@ -53,7 +88,7 @@ def export_stages(
         arguments = {
             "source": parsed.text,
             "trust": trust,
-            "stages": [list(stage) for stage in candidate.stages],
+            "cuts": [[list(stage) for stage in candidate.stages] for candidate in candidates],
             "architecture_hash": architecture_hash,
             "directory": room,
         }
@@ -65,7 +100,7 @@ def export_stages(
             subject=f"model {Path(parsed.path).name or source}",
         )
         manifest: StageManifest
-        _, manifest = read_text(json.dumps(told), expected="torchsplit.stages")
+        _, manifest = read_text(json.dumps(told["manifest"]), expected="torchsplit.stages")
         manifest = replace(manifest, source=source)
         place(Path(room), folder, manifest)
-    return manifest
+    return ExportedCut(told["number"], manifest, tuple(told["refused"]))

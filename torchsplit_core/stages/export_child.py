@@ -34,7 +34,11 @@ from torchsplit_core.values import (
 
 
 def export_in_child(arguments: dict[str, Any], progress: Progress) -> dict[str, Any]:
-    """Write the parts to `arguments["directory"]`; the manifest contract. Executes foreign code."""
+    """Write the parts of the first of `arguments["cuts"]` that can be cut to `arguments["directory"]`.
+
+    The answer has the manifest by its contract, which cut it is, and why each before it was refused.
+    Executes foreign code.
+    """
     progress(0.05, "building the model")
     torch.manual_seed(SEED)
     client = load_client(arguments["source"], arguments["trust"])
@@ -45,16 +49,38 @@ def export_in_child(arguments: dict[str, Any], progress: Progress) -> dict[str, 
         examples = {batch: example_arguments(client, batch) for batch in (TRACED_BATCH, OTHER_BATCH)}
         program = _program(client, examples)
     progress(0.35, "cutting")
-    manifest = write_stages(
-        program,
-        arguments["stages"],
-        examples,
-        Path(arguments["directory"]),
-        arguments["architecture_hash"],
-        progress,
+    digest = arguments["architecture_hash"]
+    _described(program, next(iter(examples)), digest)
+    number, refused = first_that_holds(program, arguments["cuts"])
+    stages = arguments["cuts"][number]
+    manifest = write_stages(program, stages, examples, Path(arguments["directory"]), digest, progress)
+    contract = json.loads(write_text(replace(manifest, source=arguments["source"])))
+    return {"manifest": contract, "number": number, "refused": refused}
+
+
+def first_that_holds(
+    program: ExportedProgram, cuts: Sequence[Sequence[Sequence[str]]]
+) -> tuple[int, list[str]]:
+    """The place of the first cut that `divide` accepts, and what it says of each before it.
+
+    Raises InputFault where it accepts none: its own of a single cut, else one that names them all.
+    """
+    refused: list[InputFault] = []
+    for number, stages in enumerate(cuts):
+        try:
+            divide(program, stages)
+        except InputFault as fault:
+            refused.append(fault)
+        else:
+            return number, [str(fault) for fault in refused]
+    if len(refused) == 1:
+        raise refused[0]
+    raise InputFault(
+        "the cuts",
+        len(refused),
+        "one of them can be cut. " + " ".join(f"{i}: {fault}" for i, fault in enumerate(refused, start=1)),
+        "Ask for more candidates (--top-k) or another number of stages.",
     )
-    contract: dict[str, Any] = json.loads(write_text(replace(manifest, source=arguments["source"])))
-    return contract
 
 
 def write_stages(
@@ -71,14 +97,7 @@ def write_stages(
     not the one that was cut, and as `divide` does.
     """
     traced = next(iter(examples))
-    graph = describe_program(program, traced)
-    if graph["architecture_hash"] != architecture_hash:
-        raise InputFault(
-            "the cut",
-            f"architecture {architecture_hash[:12]}…",
-            f"it is of this model, whose architecture is {graph['architecture_hash'][:12]}…",
-            "Profile and cut the model again.",
-        )
+    graph = _described(program, traced, architecture_hash)
     division = divide(program, stages)
     parts = _write(program, division, examples[traced], directory, progress)
     verified: tuple[int, ...] = ()
@@ -104,6 +123,19 @@ def write_stages(
         verified_batches=verified,
         notes=(*graph["notes"], *division.notes, *notes),
     )
+
+
+def _described(program: ExportedProgram, traced: int, architecture_hash: str) -> dict[str, Any]:
+    """The program's graph by its contract. Raises InputFault where it is not the one that was cut."""
+    graph = describe_program(program, traced)
+    if graph["architecture_hash"] != architecture_hash:
+        raise InputFault(
+            "the cut",
+            f"architecture {architecture_hash[:12]}…",
+            f"it is of this model, whose architecture is {graph['architecture_hash'][:12]}…",
+            "Profile and cut the model again.",
+        )
+    return graph
 
 
 def _program(client: SplitClient, examples: Mapping[int, Arguments]) -> ExportedProgram:
