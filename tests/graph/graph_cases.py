@@ -63,6 +63,30 @@ def op(
     )
 
 
+def traced_at_random(seed: int, most: int = 16) -> TorchGraph:
+    """Inputs, weights of every kind, constants, views of several inputs, dead operations, one to three results."""
+    rng = random.Random(seed)
+    nodes = [leaf("x0", size=40), leaf("x1", size=9)]
+    nodes += [
+        leaf(f"w{i}", rng.choice(("parameter", "buffer", "constant"))) for i in range(rng.randint(1, 4))
+    ]
+    targets = (
+        "aten.relu.default",
+        "aten.add.Tensor",
+        "aten.view.default",
+        "aten.expand_as.default",
+        "getitem",
+    )
+    weights = [node.id for node in nodes if node.kind != "input"]
+    for i in range(rng.randint(2, most)):
+        known = weights if rng.random() < 0.3 else [node.id for node in nodes]
+        inputs = rng.sample(known, min(len(known), rng.choice((1, 1, 2, 2, 3))))
+        nodes.append(op(f"n{i}", *inputs, target=rng.choice(targets), size=rng.choice((10, 100, 1000))))
+    ops = [node.id for node in nodes if node.kind == "op"]
+    results = rng.sample(ops, min(len(ops), rng.randint(1, 3)))
+    return TorchGraph((*nodes, GraphNode("output", "output", inputs=tuple(results))))
+
+
 def leaf(name: str, kind: str = "input", size: int = 100) -> GraphNode:
     return GraphNode(name, kind, output_bytes=size)  # type: ignore[arg-type]
 
@@ -103,3 +127,20 @@ def augmented(ids, edges):
     graph.add_edges_from((ENTRY, v) for v in ids if not any(t == v for _, t in edges))
     graph.add_edges_from((v, EXIT) for v in ids if not any(s == v for s, _ in edges))
     return graph
+
+
+def regions_by_definition(ids, edges):
+    """{(a, b): held} by deleting vertices, without any dominator algorithm."""
+    graph = augmented(ids, edges)
+    everything = (ENTRY, *ids, EXIT)
+    reached, reaching = {}, {}
+    for removed in everything:
+        rest = graph.subgraph(set(everything) - {removed})
+        reached[removed] = set() if removed == ENTRY else {ENTRY, *nx.descendants(rest, ENTRY)}
+        reaching[removed] = set() if removed == EXIT else {EXIT, *nx.ancestors(rest, EXIT)}
+    return {
+        (a, b): {n for n in ids if n != a and n not in reached[a] and n not in reaching[b]}
+        for a in everything
+        for b in everything
+        if a != b and b not in reached[a] and a not in reaching[b]
+    }

@@ -5,28 +5,10 @@ from itertools import combinations, pairwise
 
 import networkx as nx
 import pytest
-from graph_cases import augmented, nested_diamonds, random_dag, series_parallel
+from graph_cases import augmented, nested_diamonds, random_dag, regions_by_definition, series_parallel
 
 from torchsplit_core.graph import ENTRY, EXIT, region_tree
 from torchsplit_core.values import InternalFault
-
-
-def regions_by_definition(ids, edges):
-    """{(a, b): held} by deleting vertices, without any dominator algorithm."""
-    graph = augmented(ids, edges)
-    everything = (ENTRY, *ids, EXIT)
-    reached, reaching = {}, {}
-    for removed in everything:
-        rest = graph.subgraph(set(everything) - {removed})
-        reached[removed] = set() if removed == ENTRY else {ENTRY, *nx.descendants(rest, ENTRY)}
-        reaching[removed] = set() if removed == EXIT else {EXIT, *nx.ancestors(rest, EXIT)}
-    return {
-        (a, b): {n for n in ids if n != a and n not in reached[a] and n not in reaching[b]}
-        for a in everything
-        for b in everything
-        if a != b and b not in reached[a] and a not in reaching[b]
-    }
-
 
 CASES = [
     (make, seed, most) for make in (random_dag, series_parallel) for seed in range(170) for most in (7, 16)

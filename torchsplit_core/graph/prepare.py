@@ -1,31 +1,35 @@
 """A traced graph, made ready for cutting.
 
 As traced, a model has no cut at all: every weight is a second source, every mask a second
-live value. Five steps, each a function, lead to the prepared graph:
+live value. Five steps (`steps.STEPS`), each a function, lead to the prepared graph:
 
-1. `live_nodes`           what no output needs is set aside (assertions, unused results);
-2. `constant_nodes`       operations that weights and constants alone determine do not depend
-                          on a request; with one reader they join that reader;
-3. `fuse_aliases`         getitem and views join their producer, whose storage they share;
-4. `unit weights`         parameters, buffers and constants leave the graph, their bytes are
-                          charged to the units that read them;
-5. `find_sideband`        constants with several readers, and small values that inputs alone
-                          determine without any parameter (attention masks), are shipped
-                          beside every cut instead of counting as live values.
+1. "dead"        `live_nodes`      what no output needs is set aside (assertions, unused results);
+2. "constants"   `constant_nodes`  operations that weights and constants alone determine do not
+                                   depend on a request; with one reader they join that reader;
+3. "aliases"     `fuse_aliases`    getitem and views join their producer, whose storage they share;
+4. "weights"     `flow_nodes`      parameters, buffers and constants leave the graph, their bytes
+                                   are charged to the units that read them;
+5. "side-band"   `find_sideband`   constants with several readers, and small values that inputs
+                                   alone determine without any parameter (attention masks), are
+                                   shipped beside every cut instead of counting as live values.
 
 A unit is what cutting never divides. A higher-order operation (cond, while) is one node and
 so stays whole, with the weights that its bodies read.
+
+Any step may be left out: dead operations, constants and views are units of their own then, weights
+are units that nothing stands before, and nothing is shipped beside. No step undoes or needs another
+one: what each does to a node is the same whether "weights" and "side-band" are taken or not.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from heapq import heappop, heappush
-from typing import Literal
 
 from torchsplit_core.graph.operations import is_alias
-from torchsplit_core.graph.prepared import WEIGHT_KINDS, PreparedGraph, Unit, ValueEdge
+from torchsplit_core.graph.prepared import WEIGHT_KINDS, PreparedGraph, Unit, UnitKind, ValueEdge
 from torchsplit_core.graph.sideband import find_sideband
+from torchsplit_core.graph.steps import ALL_STEPS, StepName, chosen_steps
 from torchsplit_core.graph.torch_graph import TorchGraph
 from torchsplit_core.values import InternalFault
 
@@ -35,20 +39,25 @@ __all__ = [
     "Unit",
     "ValueEdge",
     "constant_nodes",
+    "flow_nodes",
     "fuse_aliases",
     "join_constants",
     "live_nodes",
     "prepare",
 ]
 
+FLOW_KINDS = frozenset({"input", "op"})
 
-def prepare(graph: TorchGraph) -> PreparedGraph:
-    """Run the five steps. Raises InputFault when the graph has a cycle."""
+
+def prepare(graph: TorchGraph, steps: Collection[StepName] = ALL_STEPS) -> PreparedGraph:
+    """Run the five steps, or only these. Raises InputFault when the graph has a cycle, or for an unknown step."""
+    chosen = chosen_steps(steps)
     order = graph.topological_ids
-    live = live_nodes(graph)
-    flow = [name for name in order if name in live and graph.by_id[name].kind in ("input", "op")]
-    constant = constant_nodes(graph, flow)
-    home = fuse_aliases(graph, flow, constant, join_constants(graph, flow, constant))
+    live = live_nodes(graph) if "dead" in chosen else graph.by_id.keys()
+    flow, constant = flow_nodes(graph, chosen, live)
+    home = join_constants(graph, flow, constant)
+    if "aliases" in chosen:
+        home = fuse_aliases(graph, flow, constant, home)
     units, edges = _units(graph, flow, home, constant)
     position = {name: i for i, name in enumerate(order)}
     results = {
@@ -58,10 +67,21 @@ def prepare(graph: TorchGraph) -> PreparedGraph:
         graph=graph,
         units=units,
         edges=edges,
-        sideband=find_sideband(graph, units, edges),
+        sideband=find_sideband(graph, units, edges) if "side-band" in chosen else frozenset(),
         results=tuple(sorted(results, key=position.__getitem__)),
         dead=tuple(name for name in order if name not in live and graph.by_id[name].kind == "op"),
+        steps=chosen,
     )
+
+
+def flow_nodes(
+    graph: TorchGraph, steps: Collection[StepName], live: Collection[str]
+) -> tuple[list[str], frozenset[str]]:
+    """The nodes that become units or join one, in topological order, and which of them are constants."""
+    kinds = FLOW_KINDS if "weights" in steps else FLOW_KINDS | WEIGHT_KINDS
+    nodes = graph.by_id
+    flow = [name for name in graph.topological_ids if name in live and nodes[name].kind in kinds]
+    return flow, constant_nodes(graph, flow) if "constants" in steps else frozenset()
 
 
 def live_nodes(graph: TorchGraph) -> frozenset[str]:
@@ -113,8 +133,11 @@ def fuse_aliases(
 
     That is so when its other inputs are of the same unit, or are determined without the
     producer: constants, and values that inputs alone determine (symbolic sizes) while the
-    first value of the unit, and so every value of it, is not such a one.
+    first value of the unit, and so every value of it, is not such a one. Weights that are
+    units (`flow` has them) close no cycle, for nothing stands before them; so a view of one
+    does not join it: that is a constant.
     """
+    nodes = graph.by_id
     home = dict(home)
     plain = _without_parameters(graph, flow)
     constants_of: dict[str, list[str]] = {}
@@ -122,16 +145,22 @@ def fuse_aliases(
         if home[name] != name:
             constants_of.setdefault(home[name], []).append(name)
     for name in flow:
-        node = graph.by_id[name]
+        node = nodes[name]
         if home[name] != name or not is_alias(node) or node.inputs[0] not in home:
             continue
         producer = home[node.inputs[0]]
         if producer == name:  # a view of a folded constant that joined it: it is the reader
             continue
+        if nodes[producer].kind in WEIGHT_KINDS:
+            continue
         if producer in constant and name in constants_of:  # what joined it may read the producer
             continue
         # what constants read is determined by weights alone: behind no other producer do they close a cycle
-        others = [i for i in node.inputs[1:] if i in home and home[i] not in (producer, name)]
+        others = [
+            i
+            for i in node.inputs[1:]
+            if i in home and home[i] not in (producer, name) and nodes[i].kind not in WEIGHT_KINDS
+        ]
         if all(i in plain and producer not in plain for i in others):
             home[name] = producer
             for joined in constants_of.pop(name, ()):
@@ -145,11 +174,13 @@ def _without_parameters(graph: TorchGraph, flow: Iterable[str]) -> frozenset[str
     found: set[str] = set()
     nodes = graph.by_id
     for name in flow:
-        for i in nodes[name].inputs:
+        node = nodes[name]
+        for i in node.inputs:
             if i not in found and nodes[i].kind not in ("buffer", "constant"):
                 break
         else:
-            found.add(name)
+            if node.kind != "parameter":
+                found.add(name)
     return frozenset(found)
 
 
@@ -178,9 +209,11 @@ def _units(
     for root in _unit_order(list(members), edges):
         found = members[root]
         weights = tuple(weights_of.get(root, ()))
-        kind: Literal["input", "op", "constant"] = "op"
+        kind: UnitKind = "op"
         if nodes[root].kind == "input":
             kind = "input"
+        elif nodes[root].kind in WEIGHT_KINDS:
+            kind = "weight"
         elif root in constant:
             kind = "constant"
         units.append(

@@ -5,10 +5,12 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Literal
+from typing import Literal, TypeAlias
 
+from torchsplit_core.graph.steps import ALL_STEPS, StepName
 from torchsplit_core.graph.torch_graph import TorchGraph
 
+UnitKind: TypeAlias = Literal["input", "op", "constant", "weight"]
 WEIGHT_KINDS = frozenset({"parameter", "buffer", "constant"})
 
 
@@ -17,12 +19,13 @@ class Unit:
     """Original nodes that stay together, in execution order; `id` is the one the others joined.
 
     `weight_bytes`: the distinct parameters, buffers and constants read. `output_bytes`: the
-    distinct values that other units or the output read, at the traced batch.
+    distinct values that other units or the output read, at the traced batch. A unit is a
+    "weight" only where the step "weights" was left out, alone and without weight bytes.
     """
 
     id: str
     members: tuple[str, ...]
-    kind: Literal["input", "op", "constant"]
+    kind: UnitKind
     weights: tuple[str, ...]
     weight_bytes: int
     output_bytes: int
@@ -42,7 +45,8 @@ class PreparedGraph:
     """Units in topological order, and who reads whose values.
 
     `sideband` are unit ids that no cut counts; `results` the units whose values the output
-    reads; `dead` the original operations that no output needs, in execution order.
+    reads; `dead` the original operations that no output needs, in execution order; `steps`
+    what was done, in its order.
     """
 
     graph: TorchGraph
@@ -51,6 +55,7 @@ class PreparedGraph:
     sideband: frozenset[str]
     results: tuple[str, ...]
     dead: tuple[str, ...]
+    steps: tuple[StepName, ...] = ALL_STEPS
 
     @cached_property
     def by_id(self) -> Mapping[str, Unit]:

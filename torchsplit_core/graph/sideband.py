@@ -21,11 +21,19 @@ def find_sideband(
     Such a mask has only side-band units before it, no parameter among them, is read by
     two units or more outside, and is at most `limit_bytes` large; by default the median
     output of the units that read parameters (a mask as large as the hidden state is no
-    small thing to ship). A graph without parameters has no side-band of masks. Time is linear
-    in units and edges.
+    small thing to ship). A graph without parameters has no side-band of masks. Where weights
+    are units (see `steps`), a constant that reads a parameter has a live value before it and
+    stays, and a small buffer is such a value itself. Time is linear in units and edges.
     """
     nodes = graph.by_id
+    place = {unit.id: i for i, unit in enumerate(units)}
     reads_parameter = [any(nodes[w].kind == "parameter" for w in unit.weights) for unit in units]
+    if any(unit.kind == "weight" for unit in units):
+        for i, unit in enumerate(units):
+            reads_parameter[i] = nodes[unit.id].kind == "parameter"
+        for edge in edges:
+            if nodes[edge.source].kind == "parameter":
+                reads_parameter[place[edge.target]] = True
     sizes = [
         unit.output_bytes
         for unit, reads in zip(units, reads_parameter, strict=True)
@@ -33,7 +41,6 @@ def find_sideband(
     ]
     if limit_bytes is None:
         limit_bytes = median(sizes) if sizes else -1.0
-    place = {unit.id: i for i, unit in enumerate(units)}
     before: list[list[int]] = [[] for _ in units]
     for edge in edges:
         before[place[edge.target]].append(place[edge.source])

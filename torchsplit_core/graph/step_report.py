@@ -1,0 +1,123 @@
+"""What preparation did: to every node, and what each step brings to a graph's units, cut points and regions."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Literal, TypeAlias
+
+from torchsplit_core.graph.prepare import flow_nodes, join_constants, live_nodes, prepare
+from torchsplit_core.graph.prepared import PreparedGraph
+from torchsplit_core.graph.regions import region_tree
+from torchsplit_core.graph.steps import ALL_STEPS, STEPS, Step, StepName, chosen_steps
+from torchsplit_core.graph.torch_graph import TorchGraph
+
+Became: TypeAlias = Literal["kept", "dead", "folded", "fused", "charged", "side-band"]
+
+STEP_OF: Mapping[Became, StepName] = {
+    "dead": "dead",
+    "folded": "constants",
+    "fused": "aliases",
+    "charged": "weights",
+    "side-band": "side-band",
+}
+"""The step that makes each of a node; "kept" is what no step touches."""
+
+
+@dataclass(frozen=True, slots=True)
+class Fate:
+    """What became of a node, and the units it went to.
+
+    "folded" and "fused": the one it joined. "charged": all that read the weight. "dead": none.
+    "kept": a unit of its own, none named. "side-band": a unit shipped beside every cut, none named.
+    `beside` says the same of a node whose unit, joined or its own, is in the side-band.
+    """
+
+    became: Became
+    to: tuple[str, ...] = ()
+    beside: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class StepReport:
+    """The graph after a step, those before it taken too; None stands for the graph as traced.
+
+    `units`, `edges`: of the units that cuts divide. `cut_points`: of the whole model. `regions`:
+    with one value in and one out, of two units or more. `cut_points_without`: with all steps
+    of the report but this one. `touched`: the nodes that the step touched, in execution order,
+    each with the units it went to (see `Fate`).
+    """
+
+    step: Step | None
+    units: int
+    edges: int
+    cut_points: int
+    regions: int
+    cut_points_without: int | None = None
+    touched: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+
+
+def fates(prepared: PreparedGraph) -> Mapping[str, Fate]:
+    """What became of every node but the outputs, in execution order. Linear in nodes and their inputs."""
+    graph, unit_of, steps = prepared.graph, prepared.unit_of, prepared.steps
+    live = live_nodes(graph) if "dead" in steps else graph.by_id.keys()
+    flow, constant = flow_nodes(graph, steps, live)
+    home = join_constants(graph, flow, constant)
+    charged_to: dict[str, list[str]] = {}
+    for reader in prepared.units:
+        for weight in reader.weights:
+            charged_to.setdefault(weight, []).append(reader.id)
+    found: dict[str, Fate] = {}
+    for name in graph.topological_ids:
+        kind = graph.by_id[name].kind
+        if kind == "output":
+            continue
+        unit = unit_of.get(name)
+        if name not in live:
+            found[name] = Fate("dead")
+        elif unit is None:
+            found[name] = Fate("charged", tuple(charged_to.get(name, ())))
+        elif unit != name:
+            folded = home[name] != name
+            found[name] = Fate("folded" if folded else "fused", (unit,), unit in prepared.sideband)
+        else:
+            beside = name in prepared.sideband
+            found[name] = Fate("side-band" if beside else "kept", beside=beside)
+    return found
+
+
+def preparation_report(graph: TorchGraph, steps: Collection[StepName] = ALL_STEPS) -> tuple[StepReport, ...]:
+    """The graph as traced, then after each of these steps. Prepares the graph twice a step.
+
+    Raises InputFault as `prepare` does.
+    """
+    chosen = chosen_steps(steps)
+    rows = [_row(graph, ())]
+    for count, name in enumerate(chosen, 1):
+        others = [step for step in chosen if step != name]
+        rows.append(
+            replace(
+                _row(graph, chosen[:count]),
+                step=next(step for step in STEPS if step.name == name),
+                cut_points_without=len(region_tree(prepare(graph, others)).cut_points),
+            )
+        )
+    return tuple(rows)
+
+
+def _row(graph: TorchGraph, steps: Sequence[StepName]) -> StepReport:
+    """The graph after these steps, and what the last of them touched."""
+    prepared = prepare(graph, steps)
+    tree = region_tree(prepared)
+    return StepReport(
+        step=None,
+        units=len(prepared.main_ids),
+        edges=len(prepared.main_edges),
+        cut_points=len(tree.cut_points),
+        regions=sum(region.count > 1 for region in tree.regions),
+        touched={
+            name: fate.to
+            for name, fate in (fates(prepared).items() if steps else ())
+            if STEP_OF.get(fate.became) == steps[-1]
+        },
+    )

@@ -1,0 +1,68 @@
+"""The steps that prepare a traced graph for cutting, by name; any of them may be left out."""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from dataclasses import dataclass
+from typing import Literal, TypeAlias, get_args
+
+from torchsplit_core.values import InputFault
+
+StepName: TypeAlias = Literal["dead", "constants", "aliases", "weights", "side-band"]
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    """One step: `title` in the field's terms, `about` what it does and what for, in one sentence."""
+
+    name: StepName
+    title: str
+    about: str
+
+
+STEPS = (
+    Step(
+        "dead",
+        "Dead-code elimination",
+        "Operations that no output needs (assertions, unused results) are set aside; "
+        "left in, each would be a second end of the model.",
+    ),
+    Step(
+        "constants",
+        "Constant folding",
+        "Operations that weights and constants alone determine do not depend on a request: "
+        "with one reader they join that reader, instead of being sources of their own.",
+    ),
+    Step(
+        "aliases",
+        "Alias fusion",
+        "getitem and views (reshape, transpose, split, …) join the operation whose storage they share: "
+        "a cut between the two would copy what is one tensor.",
+    ),
+    Step(
+        "weights",
+        "Weights charged to their readers",
+        "Parameters, buffers and constants leave the dataflow, their bytes are charged to the units that "
+        "read them; left in, each is a source that no cut point can dominate.",
+    ),
+    Step(
+        "side-band",
+        "Side-band",
+        "Constants with several readers and small values that inputs alone determine (attention masks) are "
+        "shipped beside every cut, instead of counting as a second live value.",
+    ),
+)
+"""In the order in which they are taken."""
+
+ALL_STEPS: tuple[StepName, ...] = tuple(step.name for step in STEPS)
+
+
+def chosen_steps(names: Collection[str]) -> tuple[StepName, ...]:
+    """These steps, each once, in the order in which they are taken. Raises InputFault for another name."""
+    known = get_args(StepName)
+    unknown = next((name for name in names if name not in known), None)
+    if unknown is not None:
+        raise InputFault(
+            "preparation step", unknown, f"it is one of {', '.join(known)}", "Name one of these steps."
+        )
+    return tuple(name for name in ALL_STEPS if name in names)
