@@ -15,7 +15,7 @@ from app.charts.colours import UNKNOWN
 from app.numbers import short
 from app.profile_devices import label
 from torchsplit_core import jobs
-from torchsplit_core.profile_run import Cell, cells
+from torchsplit_core.profile_jobs import Cell, cells
 from torchsplit_core.storage import Workspace
 from torchsplit_core.values import Device, InputFault, Profile
 

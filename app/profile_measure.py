@@ -15,7 +15,7 @@ from app.workspace import keep_name
 from sample_models.registry import SAMPLES
 from torchsplit_core import jobs
 from torchsplit_core.hardware import discover_host
-from torchsplit_core.profile_run import Cell
+from torchsplit_core.profile_jobs import Cell
 from torchsplit_core.storage import Workspace
 from torchsplit_core.values import Device, InputFault, Profile
 

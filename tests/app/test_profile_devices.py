@@ -15,7 +15,7 @@ from test_profile_page import button, choose_source, known, opened, said, starte
 from app import profile_devices
 from torchsplit_core.hardware import discover_host
 from torchsplit_core.hardware.replay import VARIABLE
-from torchsplit_core.profile_run import Cell
+from torchsplit_core.profile_jobs import Cell
 from torchsplit_core.storage import Workspace
 
 Open = Callable[..., AppTest]

@@ -13,7 +13,7 @@ from streamlit.testing.v1 import AppTest
 
 from app import profile_grid, profile_measure
 from torchsplit_core import jobs
-from torchsplit_core.profile_run import Cell
+from torchsplit_core.profile_jobs import Cell
 from torchsplit_core.storage import Workspace
 from torchsplit_core.values import InputFault, Profile
 from torchsplit_core.workflow import measured_mix

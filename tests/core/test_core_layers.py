@@ -36,6 +36,7 @@ LAYER = {
     "jobs": 6,
     "stages": 6,
     "profile_run": 7,
+    "profile_jobs": 7,
     "workflow": 7,
     "cli": 8,
     "cli_common": 8,
@@ -58,6 +59,8 @@ SAME_LAYER_ALLOWED = {
     ("measurements", "storage"),
     ("tables", "curves"),
     ("tables", "files"),
+    ("profile_jobs", "profile_run"),
+    ("workflow", "profile_jobs"),
     ("workflow", "profile_run"),
 }
 ONLY_IN = {
