@@ -11,7 +11,7 @@ from typing import Any
 
 from app.graph_analysis import Analysis
 from torchsplit_core.drawing.hierarchy import Hierarchy
-from torchsplit_core.drawing.outline import dominator_rows, icicle
+from torchsplit_core.drawing.outline import Row, dominator_rows, icicle
 from torchsplit_core.drawing.scene import Box, Scene
 from torchsplit_core.graph import Region
 
@@ -141,11 +141,25 @@ def trees_data(hierarchy: Hierarchy, analysis: Analysis, kept: Kept) -> dict[str
         return {"dominators": empty, "post": empty}
     found = {}
     for name, post in (("dominators", False), ("post", True)):
-        rows = dominator_rows(analysis.dominance, post=post)
+        rows = drawn_rows(hierarchy, dominator_rows(analysis.dominance, post=post))
         found[name] = {
             "node": [kept.place[hierarchy.index[row.name]] for row in rows],
             "indent": [row.indent for row in rows],
         }
+    return found
+
+
+def drawn_rows(hierarchy: Hierarchy, rows: Sequence[Row]) -> list[Row]:
+    """Without weights, which are values where they count as such but never drawn; what they dominate moves up."""
+    found: list[Row] = []
+    around: list[int] = []  # the indents of the rows left out that the present one is below
+    for row in rows:
+        while around and row.indent <= around[-1]:
+            around.pop()
+        if row.name in hierarchy.index:
+            found.append(Row(row.name, row.indent - len(around)))
+        else:
+            around.append(row.indent)
     return found
 
 

@@ -67,7 +67,8 @@ def mount(
 def _version(model: GraphModel, look: Look, panels: bool) -> str:
     """Differs where anything that is drawn differs; a selection does not."""
     parts = (
-        model.name, model.sha256, model.profile_sha256, look.opened, look.unfolded, panels,
+        model.name, model.sha256, model.profile_sha256, model.analysis.prepared.steps, look.opened,
+        look.unfolded, panels,
         frozenset(model.stages.items()), frozenset(model.devices.items()),
     )  # fmt: skip
     return f"{hash(parts):x}"
@@ -85,6 +86,7 @@ def explorer_data(model: GraphModel, scene: Scene, *, panels: bool) -> dict[str,
     sizes = ("time", "bytes") if model.graph.metadata else ("bytes",)
     return {
         "model": f"{model.name} {model.sha256}",
+        "steps": " ".join(model.analysis.prepared.steps),
         "name": re.sub(r"[^\w.@-]+", "-", model.name),
         "panels": panels,
         "overlays": overlays(

@@ -1,4 +1,4 @@
-"""What colours the boxes: time, memory, bytes, device, regions, stages; a legend for each."""
+"""What colours the boxes: time, memory, bytes, device, regions, stages, preparation; a legend for each."""
 
 from __future__ import annotations
 
@@ -15,6 +15,15 @@ from torchsplit_core.drawing.view import Item, View
 
 DEPTHS = ("#d9ece9", "#a8d5cf", "#6fb8b0", "#3f988f", "#1f766e", "#0d544e")
 """A scale for the depth of regions, light to dark."""
+FATES = (
+    ("kept", "#93b0c9"),
+    ("kept, weights charged to it", "#3f66cc"),
+    ("folded constant", "#e2a11c"),
+    ("joined its producer", "#37a06a"),
+    ("side-band", "#8c547a"),
+    ("dead", "#7f8790"),
+)
+"""What preparation makes of a node, and its colour: of the palette, a grey for what is set aside."""
 TIME_BAR = "#d977576b"
 """The bars of a drawing as a file; the page's own are in scene.js."""
 NOT_PROFILED = "Profile this model first."
@@ -68,6 +77,7 @@ def overlays(
             costs,
             "Find cuts first, in the tab Cuts.",
         ),
+        _preparation(shown, names, analysis),
     ]
 
 
@@ -160,6 +170,33 @@ def _regions(shown: View, names: Sequence[str], analysis: Analysis) -> dict[str,
         "id": "region", "label": "region nesting", "kind": "category", "values": values,
         "names": labels, "colours": list(DEPTHS[:count]),
     }  # fmt: skip
+
+
+def _preparation(shown: View, names: Sequence[str], analysis: Analysis) -> dict[str, Any]:
+    """What became of the nodes; a closed box is divided by their number, for what is dead takes no time."""
+    became = {name: fate_name(analysis, name) for name in names if name in analysis.fates}
+    used = set(became.values())
+    legend = [(name, colour) for name, colour in FATES if name in used]
+    place = {name: i for i, (name, _) in enumerate(legend)}
+    values = []
+    for item in shown.items:
+        parts = Counter(place[became[names[node]]] for node in item.nodes if names[node] in became)
+        total = sum(parts.values())
+        values.append([[i, round(parts[i] / total, 4)] for i in sorted(parts)])
+    return {
+        "id": "preparation", "label": "preparation", "kind": "category", "values": values,
+        "names": [name for name, _ in legend], "colours": [colour for _, colour in legend],
+    }  # fmt: skip
+
+
+def fate_name(analysis: Analysis, name: str) -> str:
+    """One of `FATES` for a node. What is in the side-band is told apart before how it came there."""
+    fate = analysis.fates[name]
+    if fate.beside:
+        return "side-band"
+    if fate.became == "kept":
+        return FATES[1 if analysis.prepared.by_id[name].weights else 0][0]
+    return {"folded": "folded constant", "fused": "joined its producer", "dead": "dead"}[fate.became]
 
 
 def svg_fills(hierarchy: Hierarchy, shown: View) -> list[Fill | None]:

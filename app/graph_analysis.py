@@ -13,11 +13,17 @@ from torchsplit_core.drawing.hierarchy import Hierarchy
 from torchsplit_core.drawing.scene import Scene, draw
 from torchsplit_core.drawing.view import view
 from torchsplit_core.graph import (
+    ALL_STEPS,
     DominanceInformation,
+    Fate,
     PreparedGraph,
     RegionTree,
+    StepName,
+    StepReport,
     TorchGraph,
     annotate_with_profiling_data,
+    fates,
+    preparation_report,
     prepare,
     region_tree,
 )
@@ -42,6 +48,11 @@ class Analysis:
                 steps[region.first + region.count] -= 1
         return dict(zip(self.regions.order, accumulate(steps), strict=False))
 
+    @cached_property
+    def fates(self) -> Mapping[str, Fate]:
+        """What preparation made of every node."""
+        return fates(self.prepared)
+
     def weights(self, graph: TorchGraph, by: str) -> dict[str, float]:
         """The time share (by "time") or the bytes put out (by "bytes") of every unit."""
         if by == "bytes":
@@ -53,13 +64,19 @@ class Analysis:
         }
 
 
-@st.cache_resource(max_entries=8, show_spinner="Finding dominators and regions …")
-def analyse(sha256: str, _graph: TorchGraph) -> Analysis:
-    """Everything that follows from the graph alone; its file's hash is the key."""
-    prepared = prepare(_graph)
+@st.cache_resource(max_entries=16, show_spinner="Finding dominators and regions …")
+def analyse(sha256: str, _graph: TorchGraph, steps: tuple[StepName, ...] = ALL_STEPS) -> Analysis:
+    """All that follows from the graph alone, prepared by these steps; its file's hash and they are the key."""
+    prepared = prepare(_graph, steps)
     return Analysis(
         prepared, DominanceInformation((prepared.main_ids, prepared.main_edges)), region_tree(prepared)
     )
+
+
+@st.cache_resource(max_entries=32, show_spinner="Preparing the graph step by step …")
+def step_reports(sha256: str, _graph: TorchGraph, steps: tuple[StepName, ...]) -> tuple[StepReport, ...]:
+    """The graph as traced and after each of these steps; its file's hash and they are the key."""
+    return preparation_report(_graph, steps)
 
 
 @st.cache_resource(max_entries=8, show_spinner=False)

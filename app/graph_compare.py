@@ -48,7 +48,11 @@ def _fits(workspace: Workspace, name: str, model: GraphModel) -> bool:
 
 
 def _pair(workspace: Workspace, model: GraphModel, kind: str, name: str) -> None:
-    other = open_model(workspace, model.name, name) if kind == "profile" else open_model(workspace, name)
+    steps = model.analysis.prepared.steps
+    if kind == "profile":
+        other = open_model(workspace, model.name, name, steps)
+    else:
+        other = open_model(workspace, name, steps=steps)
     for column, one, place in zip(st.columns(2, gap="small"), (model, other), ("left", "right"), strict=True):
         with column:
             # Two profiles of one model are opened and closed together; two models each on their own.

@@ -70,11 +70,26 @@ def node_facts(graph: TorchGraph, analysis: Analysis, name: str, times: Times) -
         facts.append(
             ("post-dominated by", html.escape(_end(analysis.dominance.immediate_post_dominator(unit))))
         )
-    elif unit is not None:
-        facts.append(("for cutting", "shipped beside every cut"))
-    if unit is not None and unit != name:
-        facts.append(("cut together with", html.escape(unit)))
+    if name in analysis.fates:
+        facts.append(("preparation", preparation_text(analysis, name)))
     return facts
+
+
+def preparation_text(analysis: Analysis, name: str) -> str:
+    """What preparation for cutting did to a node, as HTML."""
+    fate = analysis.fates[name]
+    if fate.became == "dead":
+        return "dead: no output needs it, set aside"
+    if fate.became == "charged":
+        return f"weight: charged to {_named(fate.to)}"
+    beside = ", shipped beside every cut" if fate.beside else ""
+    if fate.became in ("folded", "fused"):
+        what = "constant: folded into" if fate.became == "folded" else "alias: joined its producer"
+        return f"{what} {_named(fate.to)}{beside}"
+    unit = analysis.prepared.by_id[name]
+    joined = f", with {_named(i for i in unit.members if i != name)}" if len(unit.members) > 1 else ""
+    charged = f", charged with {size(unit.weight_bytes)} of weights" if unit.weights else ""
+    return ("side-band: shipped beside every cut" if beside else "kept") + joined + charged
 
 
 def group_facts(hierarchy: Hierarchy, item: Item, times: Times) -> list[Fact]:

@@ -12,7 +12,7 @@ from app import graph_analysis, graph_cuts, scenario
 from app.graph_analysis import Analysis
 from app.workspace import read
 from torchsplit_core.drawing.hierarchy import Hierarchy
-from torchsplit_core.graph import TorchGraph
+from torchsplit_core.graph import ALL_STEPS, StepName, TorchGraph
 from torchsplit_core.storage import Workspace
 from torchsplit_core.values import PartitionOutcome, Profile
 
@@ -61,16 +61,23 @@ class GraphModel:
         return "gray" if self.basis is None else "yellow" if self.basis == "estimated" else "green"
 
 
-def open_model(workspace: Workspace, name: str, profile_name: str | None = None) -> GraphModel:
-    """The model of that name, with its own profile or that of another name of the same architecture."""
+def open_model(
+    workspace: Workspace,
+    name: str,
+    profile_name: str | None = None,
+    steps: tuple[StepName, ...] = ALL_STEPS,
+) -> GraphModel:
+    """The model of that name, with its own profile or that of another name of the same architecture.
+
+    Its analysis is of the graph prepared by these steps; cuts found are always of all of them.
+    """
     sha256 = _sha256(workspace, "graph", name)
     profile: Profile | None = read(workspace, "profile", profile_name or name)
     profile_sha256 = _sha256(workspace, "profile", profile_name or name)
     graph = graph_analysis.profiled(read(workspace, "graph", name), profile)
     analysis = graph_analysis.analyse(sha256, graph)
-    outcomes = graph_cuts.outcomes(workspace, name)
-    stage_key, stages = _stages(outcomes, analysis)
-    best = max(outcomes.items(), key=lambda item: item[0] == f"{name} in 2", default=(None, None))[1]
+    study = partition_store.study(workspace, name, graph.architecture_hash)
+    chosen = _chosen(workspace, name, graph, profile, study, sha256, profile_sha256)
     request = scenario.request(workspace)
     return GraphModel(
         name=name,
@@ -78,13 +85,12 @@ def open_model(workspace: Workspace, name: str, profile_name: str | None = None)
         profile_sha256=profile_sha256,
         graph=graph,
         profile=profile,
-        analysis=analysis,
+        analysis=graph_analysis.analyse(sha256, graph, steps),
         hierarchy=graph_analysis.hierarchy(sha256, profile_sha256, graph),
-        stage_key=stage_key,
-        stages=stages,
-        devices=_devices(workspace, name, graph, profile, outcomes, analysis),
+        stages=partition_store.stages_of(analysis, chosen) if chosen else {},
+        devices=_devices(workspace, name, graph, profile, analysis),
         fleet=tuple(dict.fromkeys(entry.type for entry in request.gpus)) if request else (),
-        best_cut=best,
+        best_cut=(study.outcomes.get(2) or study.last) if study else None,
     )
 
 

@@ -12,6 +12,7 @@ from app import (
     graph_compare,
     graph_cuts,
     graph_exports,
+    graph_preparation,
     graph_state,
     graph_tables,
     navigation,
@@ -54,7 +55,8 @@ def show(workspace: Workspace) -> None:
     head = st.container(horizontal=True, vertical_alignment="center")
     with head:
         name = st.selectbox("Model", stored, key="graph-model", width=320, label_visibility="collapsed")
-    model = open_model(workspace, name)
+    steps = graph_preparation.chosen(workspace, name)
+    model = open_model(workspace, name, steps=steps)
     with head:
         nodes, cuts = len(model.graph.nodes), len(model.analysis.regions.cut_points)
         st.markdown(
@@ -64,6 +66,9 @@ def show(workspace: Workspace) -> None:
         if model.graph.route in ROUTES:
             text, colour = ROUTES[model.graph.route]
             st.badge(text, color=colour)
+        partial = graph_preparation.badge_text(steps)
+        if partial is not None:
+            st.badge(partial, color="yellow")
     if model.graph.notes:
         with st.expander(
             f"To know of this trace: {len(model.graph.notes)}", expanded=len(model.graph.notes) < 3
@@ -75,6 +80,7 @@ def show(workspace: Workspace) -> None:
     explore, tables, cuts, compare, files = tabs
     if explore.open:
         with explore:
+            graph_preparation.show(workspace, model)
             st.fragment(_explorer)(workspace, model)
     if tables.open:
         with tables:

@@ -42,7 +42,9 @@ def overlaid(
     dominance = DominanceInformation((prepared.main_ids, prepared.main_edges))
     analysis = Analysis(prepared, dominance, region_tree(prepared))
     found = overlays(hierarchy, seen, analysis, basis, of.get("stages", {}), of.get("devices", {}))
-    assert [one["id"] for one in found] == ["time", "memory", "bytes", "device", "region", "stage"]
+    assert [one["id"] for one in found] == [
+        "time", "memory", "bytes", "device", "region", "stage", "preparation",
+    ]  # fmt: skip
     return {one["id"]: one for one in found}
 
 

@@ -38,6 +38,10 @@ class Fate:
     beside: bool = False
 
 
+# One of each for all nodes: a million of them would fill the memory.
+_DEAD, _KEPT, _BESIDE = Fate("dead"), Fate("kept"), Fate("side-band", beside=True)
+
+
 @dataclass(frozen=True, slots=True)
 class StepReport:
     """The graph after a step, those before it taken too; None stands for the graph as traced.
@@ -74,15 +78,14 @@ def fates(prepared: PreparedGraph) -> Mapping[str, Fate]:
             continue
         unit = unit_of.get(name)
         if name not in live:
-            found[name] = Fate("dead")
+            found[name] = _DEAD
         elif unit is None:
             found[name] = Fate("charged", tuple(charged_to.get(name, ())))
         elif unit != name:
             folded = home[name] != name
             found[name] = Fate("folded" if folded else "fused", (unit,), unit in prepared.sideband)
         else:
-            beside = name in prepared.sideband
-            found[name] = Fate("side-band" if beside else "kept", beside=beside)
+            found[name] = _BESIDE if name in prepared.sideband else _KEPT
     return found
 
 

@@ -33,6 +33,10 @@ class Explorer {
       this.selected = { item: null, node: null, region: null };
       this.unfolded = { dominators: new Set(), post: new Set() };
       this.host.querySelector(".search input").value = "";
+    } else if (before.steps !== data.steps) {
+      // Another preparation has other regions and other trees.
+      this.selected.region = null;
+      this.unfolded = { dominators: new Set(), post: new Set() };
     }
     this.toolbar();
     this.search(false);

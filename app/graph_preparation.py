@@ -1,0 +1,108 @@
+"""The steps between a traced graph and its cut points: taken or left out one by one, and what each brings."""
+
+from __future__ import annotations
+
+import html
+from collections.abc import Iterable
+from dataclasses import replace
+
+import streamlit as st
+
+from app import frame, graph_analysis, graph_state
+from app.graph_model import GraphModel
+from app.numbers import exact
+from torchsplit_core.graph import ALL_STEPS, STEPS, StepName, StepReport
+from torchsplit_core.storage import Workspace
+
+PANEL = "preparation-panel"
+"""The key of the panel."""
+INTRODUCTION = (
+    "What is done to the traced graph before it is cut. Leave a step out to see regions, dominators and cut points "
+    "without it; nothing else changes, and partitioning always takes all."
+)
+HEAD = (
+    '<th scope="col">after</th><th scope="col" class="n">nodes touched</th><th scope="col" class="n">units</th>'
+    '<th scope="col" class="n">cut points</th><th scope="col" class="n">regions</th>'
+    '<th scope="col" class="n">cut points without it alone</th>'
+)
+
+
+def chosen(workspace: Workspace, name: str) -> tuple[StepName, ...]:
+    """The steps taken for the view of a model: of this session, else as stored, else all."""
+    key = _key(name)
+    if key not in st.session_state:
+        stored = workspace.setting(key)
+        known = stored if isinstance(stored, list) else ALL_STEPS
+        st.session_state[key] = tuple(step for step in ALL_STEPS if step in known)
+    found: tuple[StepName, ...] = st.session_state[key]
+    return found
+
+
+def badge_text(steps: tuple[StepName, ...]) -> str | None:
+    """What to know of a view that partitioning does not use; None of the one that it does."""
+    if steps == ALL_STEPS:
+        return None
+    return f"prepared by {len(steps)} of {len(ALL_STEPS)} steps: partitioning uses all"
+
+
+def show(workspace: Workspace, model: GraphModel) -> None:
+    """The button of the panel; inside a switch a step, and the table of what the steps taken bring."""
+    panel = st.popover("Preparation", key=PANEL, on_change="rerun", width="content")
+    if not panel.open:
+        return
+    steps = model.analysis.prepared.steps
+    with panel:
+        st.caption(INTRODUCTION)
+        for step in STEPS:
+            key = _switch(model.name, step.name)
+            st.session_state[key] = step.name in steps
+            st.toggle(step.title, key=key, on_change=_turned, args=(workspace, model, step.name))
+            st.caption(step.about)
+        st.html(table(graph_analysis.step_reports(model.sha256, model.graph, steps)))
+        st.button(
+            "Take all steps",
+            key="preparation-reset",
+            disabled=steps == ALL_STEPS,
+            on_click=_take,
+            args=(workspace, model, ALL_STEPS),
+        )
+
+
+def table(reports: Iterable[StepReport]) -> str:
+    """What the graph is like as traced and after each step, as HTML."""
+    rows = []
+    for report in reports:
+        cells = (
+            exact(len(report.touched)) if report.step else "",
+            exact(report.units),
+            exact(report.cut_points),
+            exact(report.regions),
+            exact(report.cut_points_without) if report.step else "",
+        )
+        title = html.escape(report.step.title if report.step else "as traced")
+        numbers = "".join(f'<td class="n">{cell}</td>' for cell in cells)
+        rows.append(f'<tr><th scope="row">{title}</th>{numbers}</tr>')
+    return frame.table_html(HEAD, rows)
+
+
+def _turned(workspace: Workspace, model: GraphModel, name: StepName) -> None:
+    """A switch was turned."""
+    before = set(model.analysis.prepared.steps)
+    after = before | {name} if st.session_state[_switch(model.name, name)] else before - {name}
+    _take(workspace, model, tuple(step for step in ALL_STEPS if step in after))
+
+
+def _take(workspace: Workspace, model: GraphModel, steps: tuple[StepName, ...]) -> None:
+    """Keep the steps in the session and the workspace. A region chosen is one of other regions now."""
+    st.session_state[_key(model.name)] = steps
+    workspace.set_setting(_key(model.name), list(steps))
+    look = graph_state.look(workspace, model.name, model.hierarchy)
+    graph_state.keep(workspace, model.name, replace(look, region=None))
+
+
+def _key(name: str) -> str:
+    return f"preparation {name}"
+
+
+def _switch(name: str, step: StepName) -> str:
+    return f"preparation {step} of {name}"
