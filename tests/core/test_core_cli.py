@@ -12,6 +12,7 @@ import pytest
 
 from torchsplit_core.cli import _free_port, main
 from torchsplit_core.files import read_file
+from torchsplit_core.values import stage_shares
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -105,17 +106,19 @@ def test_a_candidate_is_a_variant_of_the_request(walked: Path) -> None:
     request = read_file(walked / "request.json", expected="torchsplit.plan_request")[1]
     bert = next(model for model in request.models if model.name == "bert")
     profile = read_file(walked / "bert.profile.json")[1]
-    share = {node.id: node.time_share for node in profile.nodes}
     cuts = read_file(walked / "bert.cuts.json")[1]
     assert [variant.name for variant in bert.variants][:2] == ["whole", "cut1"]
     whole = {(p.gpu_type, p.profile, p.batch_size): p for p in bert.variants[0].stages[0].points}
     first = next(candidate for candidate in cuts.candidates if len(candidate.stages) == 2)
-    for stage, nodes in zip(bert.variants[1].stages, first.stages, strict=True):
-        part = sum(share[name] for name in nodes if name in share)
+    assert len(first.weight_bytes) == 2
+    for number, stage in enumerate(bert.variants[1].stages):
         for point in stage.points:
+            part = stage_shares(profile.nodes, first.stages, point.batch_size)[number]
+            assert point.memory_gib > first.weight_bytes[number] / 2**30
             whole_point = whole[(point.gpu_type, point.profile, point.batch_size)]
             assert point.latency_ms == pytest.approx(whole_point.latency_ms * part)
             assert point.throughput_rps == pytest.approx(whole_point.throughput_rps / part)
+            assert point.memory_gib < whole_point.memory_gib
             assert point.basis == "estimated"
 
 

@@ -6,7 +6,7 @@ import pytest
 
 from torchsplit_core.graph import TorchGraph
 from torchsplit_core.partitioning import PartitionProvider, solve_partitioning_problem, verify_outcome
-from torchsplit_core.partitioning.memory import stage_peak_bytes, stage_weights
+from torchsplit_core.partitioning.memory import StageMemory, stage_weights
 from torchsplit_core.partitioning.provider import reference_row
 from torchsplit_core.tracing import trace
 from torchsplit_core.values import GraphNode, InputFault, NodeProfile, Profile, ProfileRow
@@ -84,16 +84,16 @@ def test_peak_memory_by_hand():
     # x (200) enters and is read last by out0; mask (10) is read by bias0 but kept for later stages.
     stage = ("x", "mask", "mm0", "v0", "bias0", "out0")
     # Live at out0: x 200, mask 10, bias0 100, and its own output 100; mm0 (its view is the same) has ended.
-    assert stage_peak_bytes(GRAPH, stage) == 1000 + 410
+    assert StageMemory(GRAPH).peak_bytes(stage) == 1000 + 410
     assert stage_weights(GRAPH, stage) == {"w0"}
     # A later stage holds out0 and mask from its start: at out1 out0 100, mask 10, bias1 100, out1 100.
-    assert stage_peak_bytes(GRAPH, ("mm1", "v1", "bias1", "out1")) == 1000 + 310
+    assert StageMemory(GRAPH).peak_bytes(("mm1", "v1", "bias1", "out1")) == 1000 + 310
     # In the whole model out0, mask and mm1's output are alive at mm1 (210): 4790 more are mm1's own need.
     annotated = replace(GRAPH, metadata={"mm1": NodeProfile("mm1", 0.1, 100, 5000)})
-    assert stage_peak_bytes(annotated, ("mm1", "v1", "bias1", "out1")) == 1000 + 210 + 4790
+    assert StageMemory(annotated).peak_bytes(("mm1", "v1", "bias1", "out1")) == 1000 + 210 + 4790
     # A stage of mm1 alone holds the same values; what a profile says of more than the model needs is not doubled.
     less = replace(GRAPH, metadata={"mm1": NodeProfile("mm1", 0.1, 100, 150)})
-    assert stage_peak_bytes(less, ("mm1", "v1", "bias1", "out1")) == 1000 + 310
+    assert StageMemory(less).peak_bytes(("mm1", "v1", "bias1", "out1")) == 1000 + 310
 
 
 def test_memory_counts_weights_and_activations():

@@ -385,6 +385,7 @@ class CandidateFile(Strict):
     devices: list[Whole] = []
     times_ms: dict[Annotated[int, Field(ge=1, strict=False)], list[NonNegative]] = {}
     batch_sensitivity: list[Finite | None] = []
+    weight_bytes: list[Whole] = []
 
 
 class PartitionOutcomeFile(Strict):

@@ -77,11 +77,6 @@ class StageMemory:
         return alive
 
 
-def stage_peak_bytes(graph: TorchGraph, stage: Collection[str]) -> int:
-    """`StageMemory.peak_bytes` where one stage of a graph is asked for."""
-    return StageMemory(graph).peak_bytes(stage)
-
-
 def stage_weights(graph: TorchGraph, stage: Collection[str]) -> frozenset[str]:
     """The parameters, buffers and constants that operations of the stage read."""
     read = (i for name in stage for i in graph.by_id[name].inputs)

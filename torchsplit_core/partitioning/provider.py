@@ -23,7 +23,7 @@ from torchsplit_core.graph.prepare import WEIGHT_KINDS
 from torchsplit_core.partitioning.blocks import contract
 from torchsplit_core.partitioning.candidates import best_distinct, make_candidate, value_of
 from torchsplit_core.partitioning.device_programs import best_prefix_placements
-from torchsplit_core.partitioning.memory import stage_peak_bytes
+from torchsplit_core.partitioning.memory import StageMemory
 from torchsplit_core.partitioning.prefixes import best_prefix_cuts
 from torchsplit_core.partitioning.solve import solve_partition
 from torchsplit_core.partitioning.stage_costs import batch_sensitivities, stage_times
@@ -83,6 +83,11 @@ class PartitionProvider:
                 "Profile the model again.",
             )
         self.prepared: PreparedGraph = prepare(self.graph)
+
+    @cached_property
+    def memory(self) -> StageMemory:
+        """What stages of the graph hold."""
+        return StageMemory(self.graph)
 
     @cached_property
     def regions(self) -> RegionTree:
@@ -161,7 +166,7 @@ class PartitionProvider:
                     time_share=time_ms / total,
                     input_bytes=units[region.start].output_bytes if region.start in units else 0,
                     output_bytes=units[region.end].output_bytes if region.end in units else 0,
-                    peak_memory_bytes=stage_peak_bytes(self.graph, ids),
+                    peak_memory_bytes=self.memory.peak_bytes(ids),
                 )
             )
         return tuple(found)
@@ -282,7 +287,8 @@ class PartitionProvider:
         times = stage_times(self.profile, self.row, candidate.stages)
         return replace(
             candidate,
-            peak_memory_bytes=tuple(stage_peak_bytes(self.graph, stage) for stage in candidate.stages),
+            peak_memory_bytes=tuple(map(self.memory.peak_bytes, candidate.stages)),
+            weight_bytes=tuple(map(self.memory.weight_bytes, candidate.stages)),
             times_ms=times,
             batch_sensitivity=batch_sensitivities(times),
         )

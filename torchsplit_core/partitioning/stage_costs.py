@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Collection, Mapping, Sequence
 
-from torchsplit_core.values import Profile, ProfileRow
+from torchsplit_core.values import Profile, ProfileRow, stage_shares
 
 
 def stage_times(
@@ -13,8 +13,7 @@ def stage_times(
 ) -> Mapping[int, tuple[float, ...]]:
     """Times of the stages in ms by batch size: the whole model's latency there, by the nodes' shares.
 
-    Rows are those of the device, slice and processes of the reference row. The shares are those
-    timed at the batch size, else at the timed one nearest in ratio.
+    Rows are those of the device, slice and processes of the reference row; the shares are `stage_shares`.
     """
     device = (reference.gpu_type, reference.profile, reference.processes, reference.device)
     latencies = {
@@ -24,18 +23,10 @@ def stage_times(
         and (row.gpu_type, row.profile, row.processes, row.device) == device
         and (row.basis == reference.basis or row is reference)
     }
-    timed = sorted({batch for node in profile.nodes for batch in node.time_shares})
-    found: dict[int, tuple[float, ...]] = {}
-    for batch, latency in sorted(latencies.items()):
-        nearest = min(timed, key=lambda b: (abs(math.log(b / batch)), b)) if timed else None
-        shares = {
-            node.id: node.time_share if nearest is None else node.time_shares.get(nearest, node.time_share)
-            for node in profile.nodes
-        }
-        parts = [math.fsum(shares.get(name, 0.0) for name in stage) for stage in stages]
-        whole = math.fsum(parts)
-        found[batch] = tuple(latency * part / whole for part in parts) if whole > 0 else (0.0,) * len(parts)
-    return found
+    return {
+        batch: tuple(latency * share for share in stage_shares(profile.nodes, stages, batch))
+        for batch, latency in sorted(latencies.items())
+    }
 
 
 def batch_sensitivities(times_ms: Mapping[int, Sequence[float]]) -> tuple[float | None, ...]:

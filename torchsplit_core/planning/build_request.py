@@ -1,18 +1,17 @@
 """From profiles (and partition candidates) to a plan request.
 
-Rows of the fleet's MIG profiles become points. A candidate becomes a variant: each stage takes
-its nodes' share of the model's time on every slice, so it is faster by that share, and its part
-of the peak memory. Such points are estimated unless a row of the stage itself was measured.
+Rows of the fleet's MIG profiles become points. A candidate becomes a variant, its stages' points as
+`stage_rows` has them: estimated, unless the profile has rows of the stage itself.
 """
 
 from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
 from pathlib import PurePath
 
 from torchsplit_core.hardware import catalogue, gpu_type
+from torchsplit_core.planning.stage_rows import stage_rows
 from torchsplit_core.values import (
     Colocation,
     FleetEntry,
@@ -29,9 +28,6 @@ from torchsplit_core.values import (
     Stage,
     Variant,
 )
-
-LEAST_SHARE = 1e-6
-"""A stage's smallest share of the time; keeps a stage of free nodes from infinite throughput."""
 
 _PREFERENCE = {"measured": 0, "emulated": 1, "estimated": 2}
 
@@ -185,49 +181,38 @@ def _match(
 def _variants(
     profile: Profile, candidates: Sequence[PartitionCandidate], types: set[str]
 ) -> tuple[Variant, ...]:
-    """The whole model first, then one variant a candidate of at least two stages."""
-    variants = [Variant(name="whole", stages=(Stage("whole", _points(_rows(profile, "whole", types))),))]
+    """The whole model first, then one variant a candidate of at least two stages; equal stages make one."""
     whole = _rows(profile, "whole", types)
-    shares = {node.id: node.time_share for node in profile.nodes}
-    peaks = [node.peak_bytes for node in profile.nodes]
-    known_peak = max(peaks, default=0)
-    number = 0
+    variants = [Variant(name="whole", stages=(Stage("whole", _points(whole)),))]
+    distinct: dict[tuple[frozenset[str], ...], PartitionCandidate] = {}
     for candidate in candidates:
+        if len(candidate.stages) > 1:
+            distinct.setdefault(tuple(map(frozenset, candidate.stages)), candidate)
+    for number, candidate in enumerate(distinct.values(), start=1):
         parts = len(candidate.stages)
-        if parts < 2:
-            continue
-        number += 1
-        name = f"cut{number}"
-        total = known_peak or sum(candidate.peak_memory_bytes)
-        stages = []
-        for index, nodes in enumerate(candidate.stages):
-            share = max(sum(shares.get(node, 0.0) for node in nodes), LEAST_SHARE)
-            part = min(1.0, candidate.peak_memory_bytes[index] / total) if total else 1.0
-            stage = f"{name}.{index + 1}of{parts}"
-            measured = {_key(row): row for row in _rows(profile, stage, types)}
-            rows = [measured.get(_key(row)) or _scaled(row, stage, share, part) for row in whole]
-            stages.append(Stage(stage, _points(rows)))
+        names = [f"cut{number}.{index}of{parts}" for index in range(1, parts + 1)]
+        estimated = stage_rows(profile, whole, candidate, names)
         variants.append(
-            Variant(name=name, stages=tuple(stages), cut_bytes=tuple(map(float, candidate.cut_bytes)))
+            Variant(
+                name=f"cut{number}",
+                stages=tuple(
+                    Stage(name, _points(_own_first(_rows(profile, name, types), rows)))
+                    for name, rows in zip(names, estimated, strict=True)
+                ),
+                cut_bytes=tuple(map(float, candidate.cut_bytes)),
+            )
         )
     return tuple(variants)
 
 
+def _own_first(own: Sequence[ProfileRow], estimated: Sequence[ProfileRow]) -> list[ProfileRow]:
+    """The profile's rows of a stage itself, and what is estimated of it elsewhere."""
+    known = {_key(row) for row in own}
+    return [*own, *(row for row in estimated if _key(row) not in known)]
+
+
 def _key(row: ProfileRow) -> tuple[str, str | None, int, int]:
     return (row.gpu_type, row.profile, row.batch_size, row.processes)
-
-
-def _scaled(row: ProfileRow, stage: str, share: float, memory_share: float) -> ProfileRow:
-    return replace(
-        row,
-        stage=stage,
-        throughput_rps=row.throughput_rps / share,
-        latency_ms=row.latency_ms * share,
-        low_rps=None if row.low_rps is None else row.low_rps / share,
-        high_rps=None if row.high_rps is None else row.high_rps / share,
-        memory_gib=None if row.memory_gib is None else row.memory_gib * memory_share,
-        basis="estimated",
-    )
 
 
 def _rows(profile: Profile, stage: str, types: set[str]) -> list[ProfileRow]:

@@ -26,7 +26,8 @@ from torchsplit_core.graph.torch_graph import TorchGraph
 from torchsplit_core.hardware import GpuPeaks, gpu_type, peak_names, peaks, plain_profiles, unsourced_profiles
 from torchsplit_core.profiling.flops import NodeCost, node_costs
 from torchsplit_core.profiling.library import LIBRARY_GPU
-from torchsplit_core.profiling.memory import estimate_memory
+from torchsplit_core.profiling.memory import MemoryEstimate, estimate_memory
+from torchsplit_core.profiling.rows import memory_parts
 from torchsplit_core.values import GpuType, NodeProfile, ProfileRow, SliceProfile
 
 
@@ -61,6 +62,9 @@ P95_OVER_MEAN = 1.05
 
 The library gives one latency a row, equal to batch / throughput within 1.4 % (5 % to 95 %), and no percentiles.
 """
+
+Point = tuple[int, tuple[NodeCost, ...], MemoryEstimate]
+"""A batch size, the costs of every operation there, and the memory of one instance."""
 
 _HALF = {"float16": "fp16_tflops", "half": "fp16_tflops", "bfloat16": "bf16_tflops"}
 
@@ -144,10 +148,7 @@ def estimate_rows(
     """
     rows: list[ProfileRow] = []
     gpus = [gpu_type(name) for name in gpu_types]
-    points = [
-        (batch, node_costs(graph, batch), estimate_memory(graph, batch).instance_gib(cuda=True))
-        for batch in batch_sizes
-    ]
+    points = [(batch, node_costs(graph, batch), estimate_memory(graph, batch)) for batch in batch_sizes]
     for gpu in gpus:
         left_out = list(unsourced_profiles(gpu))
         for profile in plain_profiles(gpu):
@@ -163,17 +164,18 @@ def estimate_rows(
 
 
 def _profile_rows(
-    gpu: GpuType, profile: SliceProfile, points: Sequence[tuple[int, tuple[NodeCost, ...], float]], stage: str
+    gpu: GpuType, profile: SliceProfile, points: Sequence[Point], stage: str
 ) -> list[ProfileRow] | None:
     """The rows of one slice; None where a figure is missing."""
     if gpu.name not in peak_names() or profile.memory_gib is None:
         return None
     rates = slice_rates(peaks(gpu.name), gpu, profile)
     rows = []
-    for batch, costs, memory_gib in points:
+    for batch, costs, memory in points:
         seconds = batch_time_s(costs, rates)
         if not seconds:
             return None
+        memory_gib = memory.instance_gib(cuda=True)
         if memory_gib > profile.memory_gib:
             continue
         low, high = interval(costs, gpu.name)
@@ -190,6 +192,7 @@ def _profile_rows(
                 high_rps=high * batch / seconds,
                 memory_gib=memory_gib,
                 basis="estimated",
+                memory_parts_gib=memory_parts(None, memory, cuda=True),
             )
         )
     return rows

@@ -58,6 +58,7 @@ from torchsplit_core.values.profile import (
     Profile,
     ProfileFailure,
     ProfileRow,
+    stage_shares,
 )
 from torchsplit_core.values.progress import Progress, ignore_progress
 from torchsplit_core.values.stages import StageLink, StageManifest, StagePart, StageSlot, StageValue
@@ -119,4 +120,5 @@ __all__ = [
     "Tenant",
     "Variant",
     "ignore_progress",
+    "stage_shares",
 ]

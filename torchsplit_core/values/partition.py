@@ -67,6 +67,7 @@ class PartitionCandidate:
     """Stages in pipeline order. `cut_bytes[i]` leaves stage i for later ones (one entry fewer than stages).
 
     `devices` names the device of every stage where their speeds differ; else it is empty.
+    `weight_bytes` is what of each stage's peak its weights are; empty where no model stands behind the request.
     `times_ms` has the stages' times by batch size on the profiled device, transfers apart; they add up to
     the whole model's latency there. `batch_sensitivity` is how a stage's time grows with the batch from
     its smallest to its largest: 0 not at all, 1 in proportion; None where one batch size is known. Both
@@ -83,6 +84,7 @@ class PartitionCandidate:
     devices: tuple[int, ...] = ()
     times_ms: Mapping[int, tuple[float, ...]] = field(default_factory=dict)
     batch_sensitivity: tuple[float | None, ...] = ()
+    weight_bytes: tuple[int, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

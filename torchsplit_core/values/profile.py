@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import math
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
@@ -106,3 +107,22 @@ class Profile:
     rows: tuple[ProfileRow, ...] = ()
     nodes: tuple[NodeProfile, ...] = ()
     failures: tuple[ProfileFailure, ...] = ()
+
+
+def stage_shares(
+    nodes: Sequence[NodeProfile], stages: Sequence[Collection[str]], batch_size: int
+) -> tuple[float, ...]:
+    """Each stage's share of the time of all stages at a batch size; all 0 where no node of them takes time.
+
+    A stage is a collection of node ids. The nodes' shares are those timed at the batch size, else at the
+    timed one nearest in ratio.
+    """
+    timed = sorted({batch for node in nodes for batch in node.time_shares})
+    nearest = min(timed, key=lambda b: (abs(math.log(b / batch_size)), b)) if timed else None
+    share = {
+        node.id: node.time_share if nearest is None else node.time_shares.get(nearest, node.time_share)
+        for node in nodes
+    }
+    parts = [math.fsum(share.get(name, 0.0) for name in stage) for stage in stages]
+    whole = math.fsum(parts)
+    return tuple(part / whole for part in parts) if whole > 0 else (0.0,) * len(parts)

@@ -1,0 +1,122 @@
+"""What a profile says of each stage of a candidate, as rows of the profile contract.
+
+    time of a stage at b   = time of the whole model at b · the stage's share of it at b
+    memory of a stage at b = its weights + its share of the activations · activations of the whole model at b + context
+
+Time: the shares are those of the nodes, timed at b or at the timed batch size nearest in ratio; they add up to
+1 at every b. A stage keeps the slowness of a small batch in proportion: that a kernel costs the same to start
+whichever slice it runs on is in the rows of the whole model. Transfers are the planner's (`cut_bytes`).
+
+Memory: the weights are there at every batch size, the context (CUDA's) once for each stage. Activations
+(with what an operation needs while it runs) grow from batch to batch as those of the whole model do; a stage's
+share of them is its peak without its weights over the whole model's, both at the traced batch. Assumed where a
+profile does not say it: a row without its parts has the weights that another row of the model has (else the sum
+of the stages'), and the context of another row on the same GPU type, else of any GPU (none where no row has
+one). A candidate that does not tell its weights apart has all of its peak at every batch size, and more where
+activations are above those of the traced batch. So memory never falls below a stage's weights, nor with a
+larger batch where the whole model's does not. A row of unknown memory stays unknown.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+
+from torchsplit_core.values import MemoryParts, PartitionCandidate, Profile, ProfileRow, stage_shares
+
+LEAST_SHARE = 1e-6
+"""A stage's smallest share of the time; keeps a stage of free nodes from infinite throughput."""
+
+_GIB = 2**30
+_CPU = "CPU"
+
+
+def stage_rows(
+    profile: Profile, rows: Sequence[ProfileRow], candidate: PartitionCandidate, names: Sequence[str]
+) -> tuple[tuple[ProfileRow, ...], ...]:
+    """Rows for each stage, in the stages' order, under the `names` of the stages; basis estimated.
+
+    `rows` are rows of the whole model; each gives one row a stage. The interval of its throughput is carried over.
+    """
+    memory = _memory_of(profile, candidate)
+    shares: dict[int, tuple[float, ...]] = {}
+    for batch in {row.batch_size for row in rows}:
+        shares[batch] = stage_shares(profile.nodes, candidate.stages, batch)
+    return tuple(
+        tuple(_scaled(row, name, shares[row.batch_size][i], memory.parts(row, i)) for row in rows)
+        for i, name in enumerate(names)
+    )
+
+
+def _scaled(row: ProfileRow, name: str, time_share: float, parts: MemoryParts | None) -> ProfileRow:
+    share = max(time_share, LEAST_SHARE)
+    total = None if parts is None else parts.weights + parts.activations + parts.transient + parts.context
+    return replace(
+        row,
+        stage=name,
+        throughput_rps=row.throughput_rps / share,
+        latency_ms=row.latency_ms * share,
+        low_rps=None if row.low_rps is None else row.low_rps / share,
+        high_rps=None if row.high_rps is None else row.high_rps / share,
+        memory_gib=total,
+        basis="estimated",
+        device=None,
+        percentiles_ms=None,
+        memory_parts_gib=parts,
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class _StageMemory:
+    """Figures in GiB. `weights` and `traced` (activations) of each stage, `whole_*` of the whole model.
+
+    `whole_traced` is 0 where the profile does not say it; `known` whether the candidate tells weights apart.
+    """
+
+    weights: tuple[float, ...]
+    traced: tuple[float, ...]
+    known: bool
+    whole_weights: float
+    whole_traced: float
+    contexts: Mapping[str, float]
+    any_context: float
+
+    def parts(self, row: ProfileRow, stage: int) -> MemoryParts | None:
+        """The memory of a stage where the whole model takes that of the row; None where that is unknown."""
+        if row.memory_gib is None:
+            return None
+        told = row.memory_parts_gib
+        if told is not None:
+            context, weights = told.context, told.weights
+        else:
+            other = 0.0 if row.gpu_type == _CPU else self.any_context
+            context, weights = self.contexts.get(row.gpu_type, other), self.whole_weights
+        working = max(0.0, row.memory_gib - weights - context)
+        share = self.traced[stage] / self.whole_traced if self.whole_traced > 0 else 1.0
+        if self.known:
+            activations = share * working
+        else:  # the peak has them at the traced batch
+            activations = share * max(0.0, working - self.whole_traced)
+        return MemoryParts(self.weights[stage], activations, 0.0, context, "estimated")
+
+
+def _memory_of(profile: Profile, candidate: PartitionCandidate) -> _StageMemory:
+    peaks = {node.id: node.peak_bytes / _GIB for node in profile.nodes}
+    known = len(candidate.weight_bytes) == len(candidate.stages)
+    fixed = candidate.weight_bytes if known else candidate.peak_memory_bytes
+    weights = tuple(size / _GIB for size in fixed)
+    if known:
+        both = zip(candidate.peak_memory_bytes, candidate.weight_bytes, strict=True)
+        traced = tuple(max(0, peak - own) / _GIB for peak, own in both)
+    else:
+        traced = tuple(max((peaks.get(name, 0.0) for name in s), default=0.0) for s in candidate.stages)
+    told = [(row.gpu_type, row.memory_parts_gib) for row in profile.rows if row.memory_parts_gib]
+    return _StageMemory(
+        weights=weights,
+        traced=traced,
+        known=known,
+        whole_weights=max((parts.weights for _, parts in told), default=sum(weights)),
+        whole_traced=max(peaks.values(), default=0.0),
+        contexts={kind: parts.context for kind, parts in told},
+        any_context=max((parts.context for _, parts in told), default=0.0),
+    )
