@@ -7,15 +7,45 @@ import os
 import signal
 import time
 from collections.abc import Callable
+from pathlib import Path
 
 from streamlit.testing.v1 import AppTest
 from test_profile_page import button, said
 
 from torchsplit_core import jobs
-from torchsplit_core.profile_run import cells
+from torchsplit_core.profile_jobs import cells
 from torchsplit_core.storage import Workspace
 
-PARAMETERS = {"sources": ["sample:diamond"], "device": "cpu", "batch_sizes": [1, 2, 4], "point_budget_s": 1.0}
+MODEL = """
+import time
+from pathlib import Path
+import torch
+from torch import nn
+
+class Held(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.inner = nn.Linear(4, 4)
+
+    def forward(self, x):
+        if not torch.compiler.is_compiling() and x.shape[0] == 4:
+            while Path(HOLD).exists():
+                time.sleep(0.02)
+        return torch.relu(self.inner(x))
+
+class Client:
+    batch_sizes = (1, 2)
+    def get_model(self):
+        return Held()
+    def get_example_inputs(self, batch_size):
+        return (torch.randn(batch_size, 4),)
+"""
+"""Stands at batch size 4 while a file exists."""
+SOURCE = "held.py:Client"
+PARAMETERS = {
+    "sources": [SOURCE], "uploads": {SOURCE: {"upload": "held.py", "trust": True}},
+    "device": "cpu", "batch_sizes": [1, 2, 4], "point_budget_s": 0.1,
+}  # fmt: skip
 PATIENCE_S = 180.0
 
 
@@ -32,15 +62,20 @@ def measured(workspace: Workspace) -> dict[int, float | None]:
 
 
 def test_a_killed_measurement_goes_on_where_it_stood(
-    page: Callable[..., AppTest], workspace: Workspace
+    page: Callable[..., AppTest], workspace: Workspace, tmp_path: Path
 ) -> None:
+    hold = tmp_path / "hold"
+    hold.touch()
+    workspace.put_bytes("upload", "held.py", MODEL.replace("HOLD", repr(str(hold))).encode())
     job = jobs.start(workspace, "Profile it", "torchsplit_core.workflow:profile_job", PARAMETERS)
-    wait_for(lambda: bool(measured(workspace)))
+    wait_for(lambda: set(measured(workspace)) == {1, 2})
     state = workspace.store.root / "jobs" / f"{job}.json"
     os.killpg(json.loads(state.read_text())["pid"], signal.SIGKILL)
     wait_for(lambda: jobs.status(workspace, job).state == "failed")
     before = measured(workspace)
+    assert set(before) == {1, 2}
 
+    hold.unlink()
     found = page("profile", workspace)
     assert "Profile it failed. The work stopped before it was done" in said(found)
     button(found, "Resume").click().run()

@@ -15,14 +15,17 @@ import pytest
 
 from torchsplit_core import jobs
 from torchsplit_core.files import read_file
-from torchsplit_core.profile_run import cells, profile, profile_job
+from torchsplit_core.profile_jobs import cells, profile_job
+from torchsplit_core.profile_run import profile
+from torchsplit_core.profiling import Settings
 from torchsplit_core.storage import Store, Workspace
 from torchsplit_core.values import InputFault, ignore_progress
 
 ROOT = Path(__file__).resolve().parents[2]
 JOB = "torchsplit_core.workflow:profile_job"
-SLOW = """
+MODEL = """
 import time
+from pathlib import Path
 import torch
 from torch import nn
 
@@ -33,9 +36,11 @@ class Slow(nn.Module):
 
     def forward(self, x):
         if not torch.compiler.is_compiling():
-            open(RUNS, "a").write(f"{x.shape[0]}\\n")
-            if x.shape[0] > 1:
-                time.sleep(0.25)
+            open(FOLDER + "/runs.txt", "a").write(f"{x.shape[0]}\\n")
+            if x.shape[0] == 3:
+                time.sleep(0.1)
+                while Path(FOLDER + "/hold").exists():
+                    time.sleep(0.02)
         return torch.relu(self.inner(x))
 
 class Client:
@@ -45,11 +50,13 @@ class Client:
     def get_example_inputs(self, batch_size):
         return (torch.randn(batch_size, WIDTH),)
 """
+HELD = 3
+"""The batch size at which the model takes a tenth of a second, and as long as there is a file `hold`."""
 
 
 def slow_model(folder: Path, width: int = 4) -> str:
-    """A model that takes a quarter of a second at every batch but 1, and adds a line a run to `runs.txt`."""
-    return SLOW.replace("RUNS", repr(str(folder / "runs.txt"))).replace("WIDTH", str(width))
+    """A model that adds a line a run to `runs.txt`."""
+    return MODEL.replace("FOLDER", repr(str(folder))).replace("WIDTH", str(width))
 
 
 def runs(folder: Path) -> list[str]:
@@ -64,13 +71,22 @@ def workspace(tmp_path: Path) -> Workspace:
     return made
 
 
+@pytest.fixture
+def hold(tmp_path: Path) -> Path:
+    """While it exists a measurement stands at its third batch size."""
+    file = tmp_path / "hold"
+    file.touch()
+    return file
+
+
 PARAMETERS = {
     "source": "slow.py:Client", "upload": "slow.py", "trust": True, "device": "cpu",
-    "batch_sizes": [1, 2, 3, 4, 5, 6], "point_budget_s": 0.5,
+    "batch_sizes": [1, 2, 3, 4], "point_budget_s": 0.1,
 }  # fmt: skip
+ALL = (1, 2, 3, 4)
 
 
-def wait(until: Any, seconds: float = 90) -> Any:
+def wait(until: Any, seconds: float = 120) -> Any:
     deadline = time.monotonic() + seconds
     while time.monotonic() < deadline:
         found = until()
@@ -80,62 +96,85 @@ def wait(until: Any, seconds: float = 90) -> Any:
     raise AssertionError("never happened")
 
 
-def processes_of(folder: Path) -> list[str]:
-    """Processes that name the folder on their command line."""
-    found = subprocess.run(["pgrep", "-f", str(folder)], capture_output=True, text=True, check=False)
-    return found.stdout.split()
+def done(workspace: Workspace) -> tuple[int, ...]:
+    """The batch sizes whose points are kept."""
+    return tuple(cell.batch_size for cell in cells(workspace, PARAMETERS) if cell.state == "measured")
 
 
-def states(workspace: Workspace) -> list[str]:
-    return [cell.state for cell in cells(workspace, PARAMETERS)]
+def kept(home: Path) -> tuple[int, ...]:
+    """The batch sizes of the points that any measurement kept in a store."""
+    if not (home / "workspaces.sqlite").exists():
+        return ()
+    with Store(home).connect() as database:
+        found = database.execute("SELECT batch_size FROM points WHERE kind = 'batch' ORDER BY batch_size")
+        return tuple(batch for (batch,) in found)
 
 
-def test_a_job_that_was_killed_goes_on_without_measuring_twice(workspace: Workspace, tmp_path: Path) -> None:
+def lives(process: int) -> bool:
+    """Whether the process runs; one that nobody has reaped does not."""
+    try:
+        return Path(f"/proc/{process}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
+    except OSError:
+        return False
+
+
+def kill(process: int) -> None:
+    """Kill a measurement. Its child, in a group of its own, dies with it."""
+    found = subprocess.run(["pgrep", "-P", str(process)], capture_output=True, text=True, check=False)
+    children = list(map(int, found.stdout.split()))
+    assert children
+    os.killpg(process, signal.SIGKILL)
+    wait(lambda: not any(map(lives, [process, *children])))
+
+
+def test_a_job_that_was_killed_goes_on_without_measuring_twice(
+    workspace: Workspace, tmp_path: Path, hold: Path
+) -> None:
     job = jobs.start(workspace, "Profile", JOB, PARAMETERS)
-    wait(lambda: states(workspace).count("measured") >= 2)
-    pid = json.loads((workspace.store.root / "jobs" / f"{job}.json").read_text())["pid"]
-    os.killpg(pid, signal.SIGKILL)
+    wait(lambda: str(HELD) in runs(tmp_path) and len(done(workspace)) == 2)
+    kill(json.loads((workspace.store.root / "jobs" / f"{job}.json").read_text())["pid"])
     wait(lambda: jobs.status(workspace, job).state == "failed")
     assert "stopped before it was done" in str(jobs.status(workspace, job).fault)
-    # The measuring child is in a group of its own, and dies with its parent.
-    wait(lambda: not processes_of(workspace.store.root))
-    done = [cell.batch_size for cell in cells(workspace, PARAMETERS) if cell.state == "measured"]
-    assert 2 <= len(done) < 6 and workspace.artifacts("profile") == ()
+    assert done(workspace) == (1, 2) and workspace.artifacts("profile") == ()
     before = runs(tmp_path)
 
+    hold.unlink()
     again = jobs.start(workspace, "Profile", JOB, PARAMETERS)
     wait(lambda: jobs.status(workspace, again).state == "done")
     later = runs(tmp_path)[len(before) :]
-    for batch in done:
-        # A measurement takes three runs at least; an export may run the model once at its batch.
-        assert later.count(str(batch)) <= (1 if batch == 2 else 0)
+    # A measurement takes three runs at least; an export may run the model once at its batch.
+    assert "1" not in later and later.count("2") <= 1 and {"3", "4"} <= set(later)
     result = workspace.get("profile", "slow.py:Client")
     measured = [row for row in result.rows if row.basis == "measured"]
-    assert [row.batch_size for row in measured] == [1, 2, 3, 4, 5, 6]
-    assert states(workspace) == ["measured"] * 6
+    assert tuple(row.batch_size for row in measured) == done(workspace) == ALL
 
 
-def test_a_command_that_was_killed_goes_on_without_measuring_twice(tmp_path: Path) -> None:
+def test_a_command_that_was_killed_goes_on_without_measuring_twice(tmp_path: Path, hold: Path) -> None:
     (tmp_path / "slow.py").write_text(slow_model(tmp_path))
+    home = tmp_path / "home"
     command = [
         *(sys.executable, "-m", "torchsplit_core", "profile", "slow.py:Client", "--trust", "--device", "cpu"),
-        *("--batch-sizes", "1,2,3,4,5", "--point-budget", "0.5", "--gpu-types", "A30-24GB", "-o", "p.json"),
+        *("--batch-sizes", "1,2,3,4", "--point-budget", "0.1", "--gpu-types", "A30-24GB", "-o", "p.json"),
     ]
-    environment = os.environ | {"TORCHSPLIT_HOME": str(tmp_path / "home"), "PYTHONPATH": str(ROOT)}
+    environment = os.environ | {"TORCHSPLIT_HOME": str(home), "PYTHONPATH": str(ROOT)}
     first = subprocess.Popen(command, cwd=tmp_path, env=environment, stderr=-3, start_new_session=True)
-    wait(lambda: "3" in runs(tmp_path))
-    os.killpg(first.pid, signal.SIGKILL)
+    # A point is told before the next begins, but it may not be kept yet.
+    wait(lambda: str(HELD) in runs(tmp_path) and kept(home) == (1, 2))
+    kill(first.pid)
     first.wait()
-    time.sleep(0.5)
     before = runs(tmp_path)
-    assert not (tmp_path / "p.json").exists()
-    done = subprocess.run(command, cwd=tmp_path, env=environment, capture_output=True, text=True, check=False)
-    assert done.returncode == 0, done.stderr
+    assert kept(home) == (1, 2) and not (tmp_path / "p.json").exists()
+
+    hold.unlink()
+    again = subprocess.run(
+        command, cwd=tmp_path, env=environment, capture_output=True, text=True, check=False
+    )
+    assert again.returncode == 0, again.stderr
     later = runs(tmp_path)[len(before) :]
-    assert "1" not in later and later.count("2") <= 1 and "5" in later
-    assert "points were measured before" in done.stderr
+    assert "1" not in later and later.count("2") <= 1 and {"3", "4"} <= set(later)
+    assert "2 points were measured before" in again.stderr
     found = read_file(tmp_path / "p.json")[1]
-    assert [row.batch_size for row in found.rows if row.basis == "measured"] == [1, 2, 3, 4, 5]
+    assert tuple(row.batch_size for row in found.rows if row.basis == "measured") == ALL
     anew = subprocess.run(
         [*command, "--again"], cwd=tmp_path, env=environment, capture_output=True, text=True, check=False
     )
@@ -143,30 +182,29 @@ def test_a_command_that_was_killed_goes_on_without_measuring_twice(tmp_path: Pat
     assert "1" in runs(tmp_path)[len(before) + len(later) :]
 
 
-def test_a_cancelled_job_keeps_its_points(workspace: Workspace) -> None:
+def test_a_cancelled_job_keeps_its_points(workspace: Workspace, hold: Path) -> None:
     job = jobs.start(workspace, "Profile", JOB, PARAMETERS)
-    wait(lambda: "measured" in states(workspace))
+    wait(lambda: len(done(workspace)) == 2)
     jobs.cancel(workspace, job)
     assert jobs.status(workspace, job).state == "cancelled"
-    kept = states(workspace)
-    assert "measured" in kept and "open" in kept
+    assert done(workspace) == (1, 2)
 
 
 def test_two_jobs_for_one_profile_measure_every_point_once(workspace: Workspace, tmp_path: Path) -> None:
-    parameters = PARAMETERS | {"batch_sizes": [1, 3]}
+    parameters = PARAMETERS | {"batch_sizes": [1, HELD]}
     started = [jobs.start(workspace, "Profile", JOB, parameters) for _ in range(2)]
     for job in started:
         wait(lambda job=job: jobs.status(workspace, job).state == "done")
-    # Three runs of 0.25 s end to end at batch 3, where one repeat is long and warm-up takes the rest.
     found = workspace.get("profile", "slow.py:Client")
-    assert [row.batch_size for row in found.rows if row.basis == "measured"] == [1, 3]
+    assert [row.batch_size for row in found.rows if row.basis == "measured"] == [1, HELD]
     taken = [cell.kept for cell in cells(workspace, parameters)]
     assert all(moment is not None for moment in taken)
     alone = Store(tmp_path / "other").create("w")
     alone.put_bytes("upload", "slow.py", slow_model(tmp_path).encode())
-    both = runs(tmp_path).count("3")
+    # Where one run is as long as the budget, a measurement has the same number of runs, or one less after a stall.
+    both = runs(tmp_path).count(str(HELD))
     profile_job(alone, parameters, ignore_progress)
-    assert runs(tmp_path).count("3") - both >= both - 1
+    assert runs(tmp_path).count(str(HELD)) - both >= both - 1
 
 
 def test_again_measures_anew_and_replaces(workspace: Workspace) -> None:
@@ -221,7 +259,12 @@ def test_a_device_that_is_not_here_is_refused_before_anything_runs(
 def test_a_profile_without_a_store_measures_and_keeps_nothing(tmp_path: Path) -> None:
     (tmp_path / "slow.py").write_text(slow_model(tmp_path))
     _, found = profile(
-        f"{tmp_path}/slow.py:Client", device="cpu", batch_sizes=(1,), trust=True, gpu_types=["A30-24GB"]
+        f"{tmp_path}/slow.py:Client",
+        device="cpu",
+        batch_sizes=(1,),
+        trust=True,
+        gpu_types=["A30-24GB"],
+        settings=Settings(point_budget_s=0.02),
     )
     assert {row.basis for row in found.rows} == {"measured", "estimated"}
     assert found.environment["devices"]["cpu"]["taken_over"] == []
