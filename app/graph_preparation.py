@@ -23,7 +23,7 @@ INTRODUCTION = (
 HEAD = (
     '<th scope="col">after</th><th scope="col" class="n">nodes touched</th><th scope="col" class="n">units</th>'
     '<th scope="col" class="n">cut points</th><th scope="col" class="n">regions</th>'
-    '<th scope="col" class="n">cut points without it alone</th>'
+    '<th scope="col" class="n">cut points without it</th>'
 )
 
 
@@ -46,42 +46,51 @@ def badge_text(steps: tuple[StepName, ...]) -> str | None:
 
 
 def show(workspace: Workspace, model: GraphModel) -> None:
-    """The button of the panel; inside a switch a step, and the table of what the steps taken bring."""
-    panel = st.popover("Preparation", key=PANEL, on_change="rerun", width="content")
-    if not panel.open:
-        return
+    """The panel, closed at first: a switch a step, and the table of what the steps taken bring."""
     steps = model.analysis.prepared.steps
-    with panel:
+    with st.expander("Preparation for cutting", key=PANEL, on_change="rerun") as panel:
+        if not panel.open:
+            return
         st.caption(INTRODUCTION)
-        for step in STEPS:
-            key = _switch(model.name, step.name)
-            st.session_state[key] = step.name in steps
-            st.toggle(step.title, key=key, on_change=_turned, args=(workspace, model, step.name))
-            st.caption(step.about)
-        st.html(table(graph_analysis.step_reports(model.sha256, model.graph, steps)))
-        st.button(
-            "Take all steps",
-            key="preparation-reset",
-            disabled=steps == ALL_STEPS,
-            on_click=_take,
-            args=(workspace, model, ALL_STEPS),
-        )
+        switches, brings = st.columns([1, 2], gap="medium")
+        with switches:
+            for step in STEPS:
+                key = _switch(model.name, step.name)
+                st.session_state[key] = step.name in steps
+                st.toggle(
+                    step.title,
+                    key=key,
+                    help=step.about,
+                    on_change=_turned,
+                    args=(workspace, model, step.name),
+                )
+            st.button(
+                "Take all steps",
+                key="preparation-reset",
+                disabled=steps == ALL_STEPS,
+                on_click=_take,
+                args=(workspace, model, ALL_STEPS),
+            )
+        with brings:
+            st.html(table(graph_analysis.step_reports(model.sha256, model.graph, steps)))
 
 
 def table(reports: Iterable[StepReport]) -> str:
-    """What the graph is like as traced and after each step, as HTML."""
+    """What the graph is like as traced and after each step, as HTML; a step left out has its row too."""
+    found = {report.step: report for report in reports}
     rows = []
-    for report in reports:
-        cells = (
-            exact(len(report.touched)) if report.step else "",
-            exact(report.units),
-            exact(report.cut_points),
-            exact(report.regions),
-            exact(report.cut_points_without) if report.step else "",
-        )
-        title = html.escape(report.step.title if report.step else "as traced")
+    for step in (None, *STEPS):
+        report = found.get(step)
+        if report is None:
+            cells: tuple[str, ...] = ("left out", "", "", "", "")
+        else:
+            sizes = (exact(report.units), exact(report.cut_points), exact(report.regions))
+            cells = ("", *sizes, "")
+            if step is not None:
+                cells = (exact(len(report.touched)), *sizes, exact(report.cut_points_without))
+        title = html.escape(step.title if step else "as traced")
         numbers = "".join(f'<td class="n">{cell}</td>' for cell in cells)
-        rows.append(f'<tr><th scope="row">{title}</th>{numbers}</tr>')
+        rows.append(f'<tr><td class="name">{title}</td>{numbers}</tr>')
     return frame.table_html(HEAD, rows)
 
 
