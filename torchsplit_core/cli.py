@@ -77,7 +77,14 @@ def _trace(options: argparse.Namespace) -> int:
 def _draw(options: argparse.Namespace) -> int:
     _, graph = read_file(options.graph, expected="torchsplit.graph")
     opened = tuple(path for text in options.open for path in text.split(",") if path)
-    text = workflow.drawing(graph, Path(options.output).suffix, options.what, opened, dark=options.dark)
+    text = workflow.drawing(
+        graph,
+        Path(options.output).suffix,
+        options.what,
+        opened,
+        dark=options.dark,
+        without=tuple(options.without),
+    )
     replace_file(Path(options.output), text)
     return 0
 
@@ -237,6 +244,14 @@ def _parser() -> argparse.ArgumentParser:
     made.add_argument("--what", default="dataflow", help="dataflow, dominators, post-dominators or regions")
     made.add_argument(
         "--open", action="append", default=[], metavar="MODULE", help="draw it open; all: every one"
+    )
+    made.add_argument(
+        "--without",
+        action="append",
+        default=[],
+        metavar="STEP",
+        help="leave a step of the preparation out of regions and dominators: "
+        "dead, constants, aliases, weights or side-band",
     )
     made.add_argument("--dark", action="store_true", help="for a dark ground")
 

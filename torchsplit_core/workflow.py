@@ -78,11 +78,12 @@ def drawing(
     opened: tuple[str, ...] = (),
     *,
     dark: bool = False,
+    without: tuple[str, ...] = (),
 ) -> str:
     """A graph as the text of a .svg or .dot file, see `drawing.export.drawing`. Raises InputFault."""
     from torchsplit_core.drawing.export import drawing as make
 
-    return make(graph, suffix, what, opened, dark=dark)
+    return make(graph, suffix, what, opened, dark=dark, without=without)
 
 
 def partition(

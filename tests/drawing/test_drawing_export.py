@@ -13,8 +13,8 @@ from torchsplit_core.drawing.export import drawing
 from torchsplit_core.drawing.hierarchy import Hierarchy
 from torchsplit_core.drawing.scene import draw
 from torchsplit_core.drawing.view import first_view, view
-from torchsplit_core.graph import annotate_with_profiling_data
-from torchsplit_core.values import InputFault, NodeProfile, Profile
+from torchsplit_core.graph import TorchGraph, annotate_with_profiling_data
+from torchsplit_core.values import GraphNode, InputFault, NodeProfile, Profile
 
 GRAPH = encoder(4)
 
@@ -72,6 +72,33 @@ def test_a_view_for_graphviz_has_a_cluster_for_every_open_module_and_the_bytes_o
 def test_the_trees_are_files_for_graphviz(what):
     _, nodes, _ = parsed(drawing(GRAPH, ".dot", what))
     assert len(nodes) > 10
+
+
+@pytest.mark.parametrize("what", ["dominators", "post-dominators", "regions"])
+def test_a_step_of_the_preparation_is_left_out_of_the_trees(what):
+    graph = TorchGraph((
+        GraphNode("x", "input"), GraphNode("w", "parameter"),
+        GraphNode("a", "op", target="aten.mul.Tensor", inputs=("x", "w")),
+        GraphNode("v", "op", target="aten.view.default", inputs=("a",)),
+        GraphNode("y", "output", inputs=("v",)),
+    ))  # fmt: skip
+
+    def names(*without: str) -> set[str]:
+        _, nodes, _ = parsed(drawing(graph, ".dot", what, without=without))
+        return {node.get("label").strip('"') for node in nodes if node.get("label")} - {"<entry>", "<exit>"}
+
+    assert (
+        names() == {"x", "a"} and names("weights") == {"x", "w", "a"} and names("aliases") == {"x", "a", "v"}
+    )
+
+
+@pytest.mark.parametrize(
+    ("what", "without", "said"),
+    [("regions", "inline", "one of dead, constants"), ("dataflow", "dead", "drawn as traced")],
+)
+def test_a_step_that_cannot_be_left_out_is_one_message(what, without, said):
+    with pytest.raises(InputFault, match=said):
+        drawing(GRAPH, ".dot", what, without=(without,))
 
 
 @pytest.mark.parametrize(

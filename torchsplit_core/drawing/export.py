@@ -9,8 +9,9 @@ from torchsplit_core.drawing.hierarchy import Hierarchy
 from torchsplit_core.drawing.scene import Scene, draw
 from torchsplit_core.drawing.svg import svg
 from torchsplit_core.drawing.view import MOST_ITEMS, first_view, view
-from torchsplit_core.graph import DominanceInformation, TorchGraph, prepare, region_tree
+from torchsplit_core.graph import ALL_STEPS, DominanceInformation, TorchGraph, prepare, region_tree
 from torchsplit_core.graph.dot import dominance_dot, regions_dot
+from torchsplit_core.graph.steps import chosen_steps
 from torchsplit_core.values import InputFault
 
 What = Literal["dataflow", "dominators", "post-dominators", "regions"]
@@ -23,12 +24,14 @@ def drawing(
     opened: tuple[str, ...] = (),
     *,
     dark: bool = False,
+    without: tuple[str, ...] = (),
 ) -> str:
     """The text of a `.svg` or `.dot` file.
 
     `opened` are module paths to draw open ("all" for every one); without any, the explorer's first view.
+    `without` are steps of the preparation to leave out for dominance and regions; the dataflow is as traced.
     Raises InputFault for another suffix or subject, a module the graph has not, dominance or regions as SVG,
-    and a drawing of more than `MOST_ITEMS` boxes.
+    another step, and a drawing of more than `MOST_ITEMS` boxes.
     """
     if suffix not in (".svg", ".dot"):
         raise InputFault("-o", suffix or "no suffix", "a drawing is .svg or .dot", "Name the file so.")
@@ -37,11 +40,16 @@ def drawing(
     if what != "dataflow":
         if suffix == ".svg":
             raise InputFault("-o", suffix, f"{what} are drawn by Graphviz", "Write a .dot file.")
-        prepared = prepare(graph)
+        left_out = chosen_steps(without)
+        prepared = prepare(graph, [step for step in ALL_STEPS if step not in left_out])
         if what == "regions":
             return regions_dot(region_tree(prepared))
         dominance = DominanceInformation((prepared.main_ids, prepared.main_edges))
         return dominance_dot(dominance, post=what == "post-dominators")
+    if without:
+        raise InputFault(
+            "--without", without[0], "the dataflow is drawn as traced", "Name --what regions or dominators."
+        )
     hierarchy = Hierarchy(graph)
     scene = _scene(hierarchy, opened)
     return svg(scene, dark=dark) if suffix == ".svg" else scene_dot(hierarchy, scene)
