@@ -99,6 +99,15 @@ BENCHMARKS = (
         ("--random", "40", "--sizes", "200", "--seconds", "3"),
     ),
     Benchmark(
+        "Cuts against torch's evenly spread split points",
+        "benchmarks.pipeline_split",
+        "Largest load of a stage for k devices with a link of 12 GB/s: our best cut with its proven gap; what "
+        "`torch.distributed.pipelining` makes of split points spread evenly over the model's blocks (over their "
+        "submodules where the blocks are too few); the operations spread evenly. All are charged the same operation "
+        "times, measured here at batch 2. A ratio above 1: that split's slowest stage is so much slower than ours.",
+        ("--models", "diamond", "--large", "--counts", "2", "--seconds", "2"),
+    ),
+    Benchmark(
         "The planner against a look at every plan",
         "benchmarks.planner_oracle",
         "Random small requests with every feature of the contract; equal means equal in the sorted vector "
