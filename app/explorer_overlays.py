@@ -73,9 +73,10 @@ def overlays(
             "stage",
             shown,
             names,
-            {name: f"stage {stage + 1}" for name, stage in stages.items()},
+            # In the order of the stages, for their colours are those of the Partition page.
+            {name: f"stage {stage + 1}" for name, stage in sorted(stages.items(), key=lambda one: one[1])},
             costs,
-            "Find cuts first, in the tab Cuts.",
+            "Find cuts first, on the page Partition.",
         ),
         _preparation(shown, names, analysis),
     ]
@@ -128,7 +129,8 @@ def _categories(
     why: str,
 ) -> dict[str, Any]:
     """Boxes in the colours of what their nodes belong to, by shares of time (of operations where untimed)."""
-    known = list(dict.fromkeys(of[name] for name in names if name in of))
+    shown_names = set(names)
+    known = list(dict.fromkeys(category for name, category in of.items() if name in shown_names))
     if not known:
         return {"id": identity, "label": label, "kind": "category", "values": [], "why": why}
     place = {name: i for i, name in enumerate(known)}

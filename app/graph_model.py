@@ -6,9 +6,7 @@ import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-import streamlit as st
-
-from app import graph_analysis, graph_cuts, scenario
+from app import graph_analysis, partition_store, scenario
 from app.graph_analysis import Analysis
 from app.workspace import read
 from torchsplit_core.drawing.hierarchy import Hierarchy
@@ -22,7 +20,7 @@ STAGE = re.compile(r"\.(\d+)of\d+$")
 
 @dataclass(frozen=True)
 class GraphModel:
-    """`basis` says how times were found, None where there are none; `stages` are of the candidate `stage_key`."""
+    """`basis` says how times were found, None where there are none; `stages` are of the cut chosen."""
 
     name: str
     sha256: str
@@ -31,7 +29,6 @@ class GraphModel:
     profile: Profile | None
     analysis: Analysis
     hierarchy: Hierarchy
-    stage_key: str
     stages: Mapping[str, int]
     devices: Mapping[str, str]
     fleet: tuple[str, ...]
@@ -77,7 +74,10 @@ def open_model(
     graph = graph_analysis.profiled(read(workspace, "graph", name), profile)
     analysis = graph_analysis.analyse(sha256, graph)
     study = partition_store.study(workspace, name, graph.architecture_hash)
-    chosen = _chosen(workspace, name, graph, profile, study, sha256, profile_sha256)
+    chosen = None
+    if study is not None and profile is not None:
+        costs = partition_store.provider(sha256, profile_sha256, graph, profile)
+        chosen = partition_store.chosen(workspace, name, study, costs).candidate
     request = scenario.request(workspace)
     return GraphModel(
         name=name,
@@ -98,32 +98,11 @@ def _sha256(workspace: Workspace, kind: str, name: str) -> str:
     return next((item.sha256 for item in workspace.artifacts(kind) if item.name == name), "")
 
 
-def candidates(outcomes: Mapping[str, PartitionOutcome]) -> list[tuple[str, int]]:
-    """Every stored candidate as (name of its outcome, its rank from 0)."""
-    return [(name, rank) for name, outcome in outcomes.items() for rank in range(len(outcome.candidates))]
-
-
-def stage_key(candidate: tuple[str, int]) -> str:
-    """A name for a candidate given as (name of its outcome, its rank)."""
-    return f"{candidate[0]} {candidate[1]}"
-
-
-def _stages(outcomes: Mapping[str, PartitionOutcome], analysis: Analysis) -> tuple[str, Mapping[str, int]]:
-    """The stages of the candidate chosen on the page, of the first where none is."""
-    known = candidates(outcomes)
-    if not known:
-        return "", {}
-    chosen = st.session_state.get("graph-stages")
-    name, rank = chosen if chosen in known else known[0]
-    return stage_key((name, rank)), graph_cuts.stages_of(analysis, outcomes[name].candidates[rank])
-
-
 def _devices(
     workspace: Workspace,
     name: str,
     graph: TorchGraph,
     profile: Profile | None,
-    outcomes: Mapping[str, PartitionOutcome],
     analysis: Analysis,
 ) -> Mapping[str, str]:
     """The slices of the current plan that run each node; where it is not planned, where it was profiled."""
@@ -151,9 +130,11 @@ def _devices(
         if number is None:
             found |= {node.id: text for node in graph.ops}
             continue
-        for outcome in outcomes.values():
-            for candidate in outcome.candidates:
+        for outcome in partition_store.offers(workspace):
+            for candidate in (
+                outcome.candidates if outcome.architecture_hash == graph.architecture_hash else ()
+            ):
                 if tuple(map(float, candidate.cut_bytes)) == tuple(cut_bytes):
-                    stages = graph_cuts.stages_of(analysis, candidate)
+                    stages = partition_store.stages_of(analysis, candidate)
                     found |= {node: text for node, at in stages.items() if at == int(number[1]) - 1}
     return found

@@ -41,6 +41,11 @@ def look(workspace: Workspace, place: str, hierarchy: Hierarchy) -> Look:
     return found
 
 
+def stored(workspace: Workspace, place: str) -> bool:
+    """Whether anything was ever looked at under the name."""
+    return workspace.setting(_key(place)) is not None
+
+
 def keep(workspace: Workspace, place: str, changed: Look) -> None:
     """Keep a look in the session and, as far as it outlives a reload, in the workspace."""
     st.session_state[_key(place)] = changed

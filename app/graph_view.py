@@ -10,7 +10,6 @@ from app import (
     frame,
     graph_analysis,
     graph_compare,
-    graph_cuts,
     graph_exports,
     graph_preparation,
     graph_state,
@@ -27,7 +26,7 @@ from app.graph_details import (
     region_facts,
     times_of,
 )
-from app.graph_model import GraphModel, candidates, open_model, stage_key
+from app.graph_model import GraphModel, open_model
 from app.graph_state import Look
 from app.numbers import exact, plain
 from app.workspace import names
@@ -76,8 +75,8 @@ def show(workspace: Workspace) -> None:
             for note in model.graph.notes:
                 st.caption(plain(note))
     graph_state.refocus(workspace, name, model.hierarchy)
-    tabs = st.tabs(["Explorer", "Tables", "Cuts", "Compare", "Export"], key=TAB, on_change="rerun")
-    explore, tables, cuts, compare, files = tabs
+    tabs = st.tabs(["Explorer", "Tables", "Compare", "Export"], key=TAB, on_change="rerun")
+    explore, tables, compare, files = tabs
     if explore.open:
         with explore:
             graph_preparation.show(workspace, model)
@@ -85,9 +84,6 @@ def show(workspace: Workspace) -> None:
     if tables.open:
         with tables:
             st.fragment(_tables)(workspace, model)
-    if cuts.open:
-        with cuts:
-            graph_cuts.show(workspace, name, model.profile)
     if compare.open:
         with compare:
             graph_compare.show(workspace, model)
@@ -106,26 +102,6 @@ def _explorer(workspace: Workspace, model: GraphModel) -> None:
         mount(workspace, model, look, scene, key=f"explorer-{model.name}", panels=True)
     with right:
         _details(workspace, model, look, scene)
-        _choose_stages(workspace, model)
-
-
-def _choose_stages(workspace: Workspace, model: GraphModel) -> None:
-    """Which cut the overlay "stage" shows, once there is a choice."""
-    outcomes = graph_cuts.outcomes(workspace, model.name)
-    known = candidates(outcomes)
-    if len(known) < 2:
-        return
-    chosen = st.selectbox(
-        "Stages of",
-        known,
-        key="graph-stages",
-        format_func=lambda one: (
-            f"{one[0]}, rank {one[1] + 1}: {graph_cuts.shares_text(outcomes[one[0]].candidates[one[1]])}"
-        ),
-    )
-    if chosen is not None and stage_key(chosen) != model.stage_key:
-        # This fragment still has the model as it was with the cut chosen before.
-        st.rerun(scope="app")
 
 
 def _details(workspace: Workspace, model: GraphModel, look: Look, scene: Scene) -> None:

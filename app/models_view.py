@@ -9,7 +9,7 @@ from dataclasses import dataclass
 
 import streamlit as st
 
-from app import execution, frame, navigation, scenario, upload_view
+from app import execution, frame, navigation, partition_store, scenario, upload_view
 from app.numbers import plain
 from app.upload_view import PROFILE_JOB, TRACE_JOB
 from app.workspace import names, read, store, use
@@ -159,9 +159,7 @@ def _actions(workspace: Workspace, entries: list[ModelEntry]) -> None:
         if st.button("Remove", help="Forget this model's graph, profile and cuts; plans that use it stay."):
             for kind in ("graph", "profile"):
                 workspace.remove(kind, entry.source)
-            for cut in names(workspace, "partition"):
-                if cut.startswith(f"{entry.source} in "):
-                    workspace.remove("partition", cut)
+            partition_store.forget(workspace, entry.source)
             frame.say(f"Removed {entry.source}.")
             st.rerun()
 

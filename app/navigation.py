@@ -27,6 +27,7 @@ PIPELINE = (
     Step("Models", "models.py", ("graph", "profile", "upload")),
     Step("Graph", "graph.py", ("graph",)),
     Step("Profile", "profile.py", ("profile",)),
+    Step("Partition", "partition.py", ("partition",)),
     Step("Plan", "plan.py", ("plan",)),
     Step("Deploy", "deploy.py", ("plan",)),
 )

@@ -7,7 +7,7 @@ from typing import Any
 
 import streamlit as st
 
-from app import frame, navigation, request_edit, scenario
+from app import frame, navigation, partition_store, request_edit, scenario
 from app.numbers import THIN
 from app.plan_summary import OBJECTIVES, SHARINGS
 from app.workspace import names, read
@@ -98,7 +98,7 @@ def plan_again(workspace: Workspace, name: str, request: PlanRequest, *, then: s
     Raises InputFault, with nothing stored, where the request is wrong.
     """
     profiles = request_edit.profiles_by_model(stored_profiles(workspace))
-    partitions = [read(workspace, "partition", found) for found in names(workspace, "partition")]
+    partitions = partition_store.offers(workspace)
     request = request_edit.checked(request_edit.with_points(request, profiles, partitions))
     workspace.put("plan_request", name, request)
     scenario.start_plan(workspace, name)

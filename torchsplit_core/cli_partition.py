@@ -31,18 +31,25 @@ def add_partition_command(command: Command, trust: Options, output: Options) -> 
     made.add_argument(
         "--objective",
         choices=("throughput", "latency"),
-        help="least load of the slowest part (default), or least time of one batch through all parts",
+        help="least load of the slowest stage (default), or least time of one batch through all stages",
     )
-    made.add_argument("--memory", type=float, metavar="GIB", help="weights and activations of a part at most")
+    made.add_argument(
+        "--memory", type=float, metavar="GIB", help="weights and activations of a stage at most"
+    )
     made.add_argument(
         "--time-factors",
         metavar="1,1,2",
-        help="parts on unequal devices: by what each one multiplies the profiled times",
+        help="stages on unequal devices: by what each one multiplies the profiled times",
+    )
+    made.add_argument(
+        "--behind",
+        metavar="VALUE[,VALUE]",
+        help="a cut of your own, behind these values of the graph, beside the bound of the best into as many stages",
     )
     made.add_argument(
         "--pareto",
         action="store_true",
-        help="candidates of 1 to --stages parts that no other beats in load, bytes across cuts and memory",
+        help="candidates of 1 to --stages stages that no other beats in load, bytes across cuts and memory",
     )
     made.add_argument("--time-limit", type=float, default=60.0, metavar="S")
     made.add_argument(
@@ -71,7 +78,7 @@ def _summary(outcome: PartitionOutcome) -> str:
     text = f"{outcome.status}: {len(outcome.candidates)} candidates"
     if outcome.candidates:
         value = value_of(outcome.candidates[0], outcome.objective)
-        what = "slowest part" if outcome.objective == "throughput" else "one batch through all parts"
+        what = "slowest stage" if outcome.objective == "throughput" else "one batch through all stages"
         text += f", best {value:.4g} ms ({what})"
         if outcome.gap:
             text += f", at most {100 * outcome.gap:.2g} % above the best possible"
@@ -85,7 +92,7 @@ def _of_request(options: argparse.Namespace) -> PartitionOutcome:
         raise InputFault(
             "--export", options.export, "parts are those of a model", "Pass its source instead of a request."
         )
-    for name in ("objective", "memory", "time_factors", "pareto"):
+    for name in ("objective", "memory", "time_factors", "behind", "pareto"):
         if getattr(options, name):
             raise InputFault(
                 f"--{name.replace('_', '-')}",
@@ -110,6 +117,10 @@ def _of_source(options: argparse.Namespace) -> PartitionOutcome:
             "--memory", options.memory, "memory is above 0", "Give GiB, for example --memory 10."
         )
     factors = _time_factors(options)
+    if options.behind and (options.pareto or options.memory is not None):
+        raise InputFault(
+            "--behind", options.behind, "it goes without --pareto and --memory", "Leave these out."
+        )
     if options.candidate is not None and not options.export:
         raise InputFault("--candidate", options.candidate, "it goes with --export", "Add --export DIR.")
     if options.export:
@@ -117,7 +128,23 @@ def _of_source(options: argparse.Namespace) -> PartitionOutcome:
 
         check_target(Path(options.export))
     _, found = read_file(options.profile, expected="torchsplit.profile")
-    outcome: PartitionOutcome = with_progress(
+    outcome: PartitionOutcome
+    if options.behind:
+        outcome = with_progress(
+            lambda progress: workflow.own_partition(
+                options.input,
+                found,
+                tuple(name.strip() for name in options.behind.split(",")),
+                link_gb_per_s=options.link,
+                objective=options.objective or "throughput",
+                time_factors=factors,
+                time_limit_s=options.time_limit,
+                trust=options.trust,
+                progress=progress,
+            )
+        )
+        return outcome
+    outcome = with_progress(
         lambda progress: workflow.partition(
             options.input,
             found,
@@ -150,7 +177,7 @@ def _time_factors(options: argparse.Namespace) -> tuple[float, ...] | None:
             "numbers above 0 with commas between",
             "Write 1,1,2 for example.",
         )
-    if len(found) != options.stages:
+    if not options.behind and len(found) != options.stages:
         raise InputFault(
             "--time-factors",
             options.time_factors,

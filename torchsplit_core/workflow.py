@@ -36,6 +36,7 @@ __all__ = [
     "drawing",
     "explain_job",
     "measured_mix",
+    "own_partition",
     "partition",
     "partition_job",
     "partition_name",
@@ -131,6 +132,37 @@ def partition(
             outcome = provider.solve(request, progress)
         told.set(candidates=len(outcome.candidates), status=outcome.status, gap=outcome.gap)
     return replace(outcome, source=source)
+
+
+def own_partition(
+    source: str,
+    profile: Profile,
+    behind: Sequence[str],
+    *,
+    graph: TorchGraph | None = None,
+    link_gb_per_s: float | None = None,
+    objective: PartitionObjective = "throughput",
+    time_factors: tuple[float, ...] | None = None,
+    time_limit_s: float = 60.0,
+    trust: bool = False,
+    progress: Progress = ignore_progress,
+) -> PartitionOutcome:
+    """The cut behind these values of the graph, beside the bound of the best into as many stages.
+
+    Raises InputFault for a value that cannot end a stage, and where profile and model differ.
+    """
+    from torchsplit_core.partitioning import PartitionProvider, cut_behind
+    from torchsplit_core.partitioning.candidates import with_best
+
+    if graph is None:
+        graph = trace(source, trust=trust, progress=lambda share, text: progress(0.3 * share, text))
+    provider = PartitionProvider(graph, profile)
+    own = cut_behind(
+        provider, behind, link_gb_per_s=link_gb_per_s, objective=objective, time_factors=time_factors
+    )
+    stages = len(time_factors) if time_factors else len(own.stages)
+    request = provider.request(stages, 1, link_gb_per_s, None, time_limit_s, objective, time_factors)
+    return replace(with_best(provider.solve(request, progress), (own,)), source=source)
 
 
 def plan(request: PlanRequest, *, explain: bool = False, progress: Progress = ignore_progress) -> PlanOutcome:

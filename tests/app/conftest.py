@@ -86,3 +86,28 @@ def files(monkeypatch: pytest.MonkeyPatch) -> dict[str, Any]:
 
     monkeypatch.setattr(st, "download_button", download_button)
     return found
+
+
+@pytest.fixture
+def called_back(
+    mounted: list[dict[str, Any]], monkeypatch: pytest.MonkeyPatch
+) -> Callable[..., dict[str, Any]]:
+    """The component calls back in one run of a page; what the next run draws."""
+
+    def call(opened: AppTest, callback: str, **state: Any) -> dict[str, Any]:
+        draw = explorer_mount.explorer
+
+        def calling(data: dict[str, Any], *, key: str, **callbacks: Callable[[], None]) -> None:
+            st.session_state[key] = state
+            callbacks[callback]()
+
+        monkeypatch.setattr(explorer_mount, "explorer", calling)
+        opened.run()
+        assert not opened.exception
+        monkeypatch.setattr(explorer_mount, "explorer", draw)
+        opened.run()
+        assert not opened.exception
+        found: dict[str, Any] = mounted[-1]["data"]
+        return found
+
+    return call

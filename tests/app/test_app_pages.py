@@ -19,7 +19,7 @@ from torchsplit_core.storage import Store, Workspace
 from torchsplit_core.values import Conflict, Demand, FleetEntry, InputFault, Relaxation
 
 Open = Callable[..., AppTest]
-PAGES = ("models", "graph", "profile", "plan", "deploy", "workspace")
+PAGES = ("models", "graph", "profile", "partition", "plan", "deploy", "workspace")
 
 
 @pytest.fixture
@@ -79,6 +79,7 @@ def test_every_page_shows_a_full_workspace_without_a_fault(name: str, page: Open
         ("models", "Choose a door"),
         ("graph", "Here you will see a model's dataflow"),
         ("profile", "Here you will see throughput and latency"),
+        ("partition", "Here you will see where to cut a model"),
         ("plan", "Here you will see which slice"),
         ("deploy", "Here you will get the files"),
         ("workspace", "Nothing yet"),
@@ -220,29 +221,6 @@ def test_the_zip_holds_every_file_and_keeps_scripts_executable() -> None:
     assert {entry.filename for entry in archive.infolist()} == {file.name for file in files}
     script = next(entry for entry in archive.infolist() if entry.filename.endswith(".sh"))
     assert script.external_attr >> 16 & 0o111
-
-
-def test_the_graph_page_counts_nodes_and_offers_cuts_to_the_planner(
-    page: Open, filled: Workspace, started: list[tuple[str, dict[str, Any]]]
-) -> None:
-    opened = page("graph", filled)
-    assert "6 nodes" in said(opened)
-    opened.session_state["graph-tab"] = "Cuts"
-    press(opened.run(), "Offer these cuts to the planner")
-    variants = filled.get("plan_request", "review").models[0].variants
-    assert [variant.name for variant in variants] == ["whole", "cut1"]
-    assert len(variants[1].stages) == 2
-    assert started == [("plan_job", {"request": "review"})]
-
-
-def test_finding_cuts_starts_a_job_with_the_chosen_parts(
-    page: Open, filled: Workspace, started: list[tuple[str, dict[str, Any]]]
-) -> None:
-    opened = page("graph", filled)
-    opened.session_state["graph-tab"] = "Cuts"
-    opened.run().number_input[0].set_value(3)
-    press(opened, "Find cuts")
-    assert started == [("partition_job", {"source": SOURCE, "stages": 3, "link_gb_per_s": 12.0})]
 
 
 def test_a_workspace_is_renamed_and_copied(page: Open, filled: Workspace, store: Store) -> None:

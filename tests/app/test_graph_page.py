@@ -7,13 +7,10 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
-import streamlit as st
 from app_graphs import LAYERS, NAME, encoder, said, selected, stored, tab, timed
 from app_values import SOURCE
 from streamlit.testing.v1 import AppTest
 
-from app import explorer_mount
-from torchsplit_core import jobs
 from torchsplit_core.storage import Workspace
 
 Open = Callable[..., AppTest]
@@ -42,29 +39,6 @@ def test_the_explorer_is_handed_the_first_view(page: Open, full: Workspace, moun
     assert first["data"]["scene"]["items"]["label"] == ["ids", "embed", "layers × 4", "head", "y"]
     assert first["data"]["panels"] is True and NAME in first["key"]
     assert "Nothing selected" in said(opened)
-
-
-@pytest.fixture
-def called_back(mounted: Mounted, monkeypatch: pytest.MonkeyPatch) -> Callable[..., dict[str, Any]]:
-    """The component calls back in one run of a page; what the next run draws."""
-
-    def call(opened: AppTest, callback: str, **state: Any) -> dict[str, Any]:
-        draw = explorer_mount.explorer
-
-        def calling(data: dict[str, Any], *, key: str, **callbacks: Callable[[], None]) -> None:
-            st.session_state[key] = state
-            callbacks[callback]()
-
-        monkeypatch.setattr(explorer_mount, "explorer", calling)
-        opened.run()
-        assert not opened.exception
-        monkeypatch.setattr(explorer_mount, "explorer", draw)
-        opened.run()
-        assert not opened.exception
-        found: dict[str, Any] = mounted[-1]["data"]
-        return found
-
-    return call
 
 
 def test_what_the_user_does_in_the_explorer_is_kept_and_drawn(
@@ -141,25 +115,6 @@ def test_the_tables_are_searched_and_show_regions_too(page: Open, full: Workspac
     assert len(opened.error) == 1 and "regular expression" in said(opened) and not opened.exception
     opened.get("button_group")[0].set_value("Regions").run()
     assert list(opened.dataframe[0].value["depth"])[:2] == [0, 1]
-
-
-def test_without_a_profile_the_cuts_ask_for_one(
-    page: Open, workspace: Workspace, monkeypatch: pytest.MonkeyPatch
-):
-    started: list[str] = []
-    monkeypatch.setattr(jobs, "start", lambda *args: started.append(args[1]) or "job")
-    stored(workspace, encoder(2), name=SOURCE)
-    opened = tab(page("graph", workspace), "Cuts")
-    assert "profile this model first" in said(opened)
-    next(button for button in opened.button if button.label == "Profile this model").click().run()
-    assert started == [f"Profile {SOURCE}"]
-
-
-def test_cuts_are_listed_with_how_good_they_are(page: Open, filled: Workspace):
-    opened = tab(page("graph", filled), "Cuts")
-    assert "proven optimal" in said(opened)
-    row = opened.dataframe[0].value.iloc[0]
-    assert (row["parts"], row["load share, %"], row["slowest part, ms"]) == (2, "60 | 40", 6.0)
 
 
 def test_comparing_needs_a_second_model_and_draws_both(page: Open, full: Workspace, mounted: Mounted):

@@ -70,7 +70,7 @@ def test_a_hostile_name_opens_in_every_tab(
     opened = page("graph", workspace)
     assert mounted[-1]["data"]["nodes"]["id"][:2] == [name, f"{name}0"]
     assert not any("<img" in element.proto.body for element in opened.get("html"))
-    for title in ("Tables", "Cuts", "Compare", "Export"):
+    for title in ("Tables", "Compare", "Export"):
         assert not tab(opened, title).error
     ElementTree.fromstring(files[f"{NAME}.svg"]())
     assert all(pydot.graph_from_dot_data(make()) for file, make in files.items() if file.endswith(".dot"))

@@ -11,9 +11,9 @@ import streamlit as st
 from app_graphs import NAME, encoder, loose, stored, timed
 from app_values import SOURCE, cuts, profile, request
 
-from app import graph_tables, request_edit
+from app import graph_tables, partition_store, request_edit
 from app.graph_compare import choices, operations_table, times_table
-from app.graph_model import GraphModel, candidates, open_model
+from app.graph_model import GraphModel, open_model
 from app.graph_tables import matching, nodes_table, regions_table
 from torchsplit_core.storage import Workspace
 from torchsplit_core.values import (
@@ -143,28 +143,34 @@ def test_how_times_were_found_is_said(model: GraphModel, workspace: Workspace):
     assert (bare.basis, bare.basis_text, bare.devices) == (None, "not profiled", {})
 
 
-def test_stages_are_of_the_candidate_chosen(model: GraphModel, workspace: Workspace, session: dict[str, Any]):
+def test_stages_are_of_the_cut_chosen(model: GraphModel, workspace: Workspace):
     assert model.stages == {} and model.best_cut is None
     order = [node.id for node in BARE.ops]
 
-    def cut(at: int) -> PartitionCandidate:
+    def cut(at: int, load: float) -> PartitionCandidate:
         stages = (tuple(order[:at]), tuple(order[at:]))
-        return PartitionCandidate(stages, (6.0, 4.0), 6.0, (1024,), (1, 1))
+        return PartitionCandidate(stages, (load, 4.0), load, (1024,), (1, 1))
 
     outcome = PartitionOutcome(
-        "optimal", (cut(7), cut(4)), 6.0, 0.0, source=NAME, architecture_hash="encoder"
+        "optimal", (cut(7, 6.0), cut(4, 7.0)), 6.0, 0.0, source=NAME, architecture_hash="encoder"
     )
     workspace.put("partition", f"{NAME} in 2", outcome)
     workspace.put("partition", f"{NAME}-large in 2", outcome)
+    workspace.put("partition", f"{NAME} in 3", replace(outcome, architecture_hash="another"))
     first = open_model(workspace, NAME)
     assert [name for name, stage in first.stages.items() if stage == 0] == order[:7]
-    assert first.best_cut == outcome and candidates({"a": outcome}) == [("a", 0), ("a", 1)]
-    session["graph-stages"] = (f"{NAME} in 2", 1)
+    assert first.best_cut == outcome
+    partition_store.choose(workspace, NAME, partition_store.key_of(outcome.candidates[1]))
     second = open_model(workspace, NAME)
     assert [name for name, stage in second.stages.items() if stage == 0] == order[:4]
-    assert first.stage_key != second.stage_key
-    session["graph-stages"] = ("gone", 9)
+    partition_store.choose(workspace, NAME, "gone")
     assert open_model(workspace, NAME).stages == first.stages
+    # the user's own, once there is one
+    partition_store.choose(workspace, NAME, partition_store.OWN)
+    assert open_model(workspace, NAME).stages == first.stages
+    partition_store.set_own_values(workspace, NAME, ["add1"])
+    own = open_model(workspace, NAME).stages
+    assert own["add1"] == 0 and own["query2"] == 1
 
 
 def test_devices_are_those_of_the_plan_else_where_it_was_profiled(filled: Workspace):
@@ -189,6 +195,7 @@ def test_the_stages_of_a_planned_cut_run_on_the_slices_of_each(filled: Workspace
     asked = request_edit.with_cuts(request(), profile(), cuts())
     (variant,) = (one for one in asked.models[0].variants if one.name != "whole")
     filled.put("plan_request", "review", asked)
+    filled.put("partition", f"{SOURCE} offered", cuts())
     gpus = tuple(gpu(i, variant.name, stage.name) for i, stage in enumerate(variant.stages))
     filled.put("plan", "review", replace(filled.get("plan", "review"), gpus=gpus))
     assert open_model(filled, SOURCE).devices == {

@@ -9,7 +9,7 @@ import pytest
 
 from torchsplit_core.cli import main
 from torchsplit_core.files import read_file, write_file
-from torchsplit_core.partitioning import PartitionProvider, pareto_candidates, verify_outcome
+from torchsplit_core.partitioning import PartitionProvider, cut_behind, pareto_candidates, verify_outcome
 from torchsplit_core.tracing import trace
 from torchsplit_core.values import NodeProfile, PartitionDevices, Profile, ProfileRow
 
@@ -42,7 +42,7 @@ def test_pareto_writes_the_choice_that_the_core_finds(
     assert found.candidates == same.candidates and len({len(c.stages) for c in found.candidates}) > 1
     assert found.devices == PartitionDevices(3, None, LINK) and found.source == SOURCE
     verify_outcome(provider.request(3, 20, LINK), found)
-    assert list(found.candidates[0].times_ms) == [1, 2] and "(slowest part)" in capsys.readouterr().err
+    assert list(found.candidates[0].times_ms) == [1, 2] and "(slowest stage)" in capsys.readouterr().err
 
 
 def test_latency_memory_and_unequal_devices_are_asked_by_options(
@@ -54,10 +54,26 @@ def test_latency_memory_and_unequal_devices_are_asked_by_options(
     assert found.devices == PartitionDevices(2, 2**30, None, (4.0, 1.0)) and found.objective == "latency"
     # Everything on the fast device is the least time of one batch.
     assert found.candidates[0].devices == (1,) and found.candidates[0].latency_ms == pytest.approx(16.0)
-    assert "(one batch through all parts)" in capsys.readouterr().err
+    assert "(one batch through all stages)" in capsys.readouterr().err
     assert main([*told, "--memory", "1e-9"]) == 3
     assert read_file(tmp_path / "cuts.json")[1].status == "infeasible"
     assert "infeasible: 0 candidates" in capsys.readouterr().err
+
+
+def test_a_cut_of_ones_own_stands_beside_the_bound_of_the_best(
+    profiled: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    provider = PartitionProvider(read_file(profiled / "g.json")[1], read_file(profiled / "p.json")[1])
+    value = provider.regions.cut_points[1]
+    told = ["partition", SOURCE, "--profile", str(profiled / "p.json"), "-o", str(tmp_path / "own.json")]
+    assert main([*told, "--behind", value]) == 0
+    found = read_file(tmp_path / "own.json")[1]
+    best = provider.solve(provider.request(2, 1))
+    assert found.candidates == (cut_behind(provider, [value]),) and found.bound_ms == best.bound_ms
+    own = found.candidates[0].max_load_ms
+    assert found.status == "feasible" and found.gap == pytest.approx((own - best.bound_ms) / own)
+    assert "above the best possible" in capsys.readouterr().err
+    assert main([*told, "--behind", "gone"]) == 2 and "cut behind" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(
@@ -71,6 +87,8 @@ def test_latency_memory_and_unequal_devices_are_asked_by_options(
         (("--memory", "nan"), "--memory"),
         (("--stages", "0"), "--stages"),
         (("--candidate", "1"), "--candidate"),
+        (("--behind", "relu", "--pareto"), "--behind"),
+        (("--behind", "relu", "--memory", "1"), "--behind"),
     ],
 )
 def test_false_options_are_one_message(

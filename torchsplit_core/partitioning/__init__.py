@@ -6,7 +6,7 @@ from a graph and its profile. Neither needs torch.
 
 from torchsplit_core.partitioning.cut_reasons import CutReason, cut_reasons
 from torchsplit_core.partitioning.own_cut import cut_behind
-from torchsplit_core.partitioning.pareto import ParetoOutcome, pareto_candidates
+from torchsplit_core.partitioning.pareto import ParetoOutcome, pareto_candidates, undominated
 from torchsplit_core.partitioning.provider import (
     PartitionProvider,
     RegionCost,
@@ -25,6 +25,7 @@ __all__ = [
     "pareto_candidates",
     "solve_partition",
     "solve_partitioning_problem",
+    "undominated",
     "verify_candidate",
     "verify_outcome",
 ]

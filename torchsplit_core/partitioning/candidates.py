@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Sequence
+from dataclasses import replace
+from typing import Literal
 
 from torchsplit_core.partitioning.blocks import BlockGraph
-from torchsplit_core.values import PartitionCandidate
+from torchsplit_core.partitioning.verify import RELATIVE
+from torchsplit_core.values import PartitionCandidate, PartitionOutcome
 from torchsplit_core.values.partition import Objective
 
 
@@ -78,6 +81,15 @@ def make_candidate(
 def value_of(candidate: PartitionCandidate, objective: Objective) -> float:
     """What the objective minimises, in ms."""
     return candidate.max_load_ms if objective == "throughput" else (candidate.latency_ms or 0.0)
+
+
+def with_best(outcome: PartitionOutcome, candidates: Sequence[PartitionCandidate]) -> PartitionOutcome:
+    """The outcome with other candidates of the same request, best first; its bound holds for these too."""
+    value = value_of(candidates[0], outcome.objective)
+    bound = outcome.bound_ms or 0.0
+    gap = (value - bound) / value if value > 0 else 0.0
+    status: Literal["optimal", "feasible"] = "optimal" if gap <= RELATIVE else "feasible"
+    return replace(outcome, candidates=tuple(candidates), gap=max(gap, 0.0), status=status)
 
 
 def best_distinct(

@@ -7,9 +7,9 @@ and peak memory of a stage, and better in one. What is left is the choice a plan
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
-from torchsplit_core.partitioning.candidates import value_of
+from torchsplit_core.partitioning.candidates import value_of, with_best
 from torchsplit_core.partitioning.provider import PartitionProvider
 from torchsplit_core.values import (
     InputFault,
@@ -38,7 +38,7 @@ class ParetoOutcome:
         At most so many stages is what fewer stages are too, so the bound holds for every candidate.
         """
         largest = self.outcomes[max(self.outcomes)]
-        return replace(largest, candidates=self.candidates) if self.candidates else largest
+        return with_best(largest, self.candidates) if self.candidates else largest
 
 
 def pareto_candidates(

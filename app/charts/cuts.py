@@ -1,0 +1,165 @@
+"""Cuts of a model: what each costs against what crosses it, and the load of every stage of some."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import plotly.graph_objects as go
+
+from app.charts.colours import PALETTE
+from app.charts.theme import AMBER, GRID, INK, Theme, axis, lay_out, themed
+from app.numbers import short, size
+
+UNITS = ((1e9, "GB"), (1e6, "MB"), (1e3, "kB"), (1.0, "B"))
+FAINT = 0.35
+"""Opacity of what another cut beats in every respect."""
+
+
+@dataclass(frozen=True, slots=True)
+class Dot:
+    """A cut: its key, how many stages, bytes across all cuts, ms by the objective, peak bytes of its largest stage."""
+
+    key: str
+    stages: int
+    cut_bytes: int
+    value_ms: float
+    peak_bytes: int
+    beaten: bool = False
+    chosen: bool = False
+    own: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Bar:
+    """One stage of a cut: where it stands, its time, its transfers."""
+
+    label: str
+    stage: int
+    compute_ms: float
+    transfer_ms: float
+
+
+def front(dots: Sequence[Dot], bound_ms: float | None, what: str, *, dark: bool) -> go.Figure:
+    """Every cut as a dot; what the chosen one is has a ring, the user's own is a star, the bound a dotted line.
+
+    The stepped line joins what no other beats in these two respects. Points carry their key as customdata[0].
+    """
+    theme = themed(dark)
+    scale, unit = _unit(max((dot.cut_bytes for dot in dots), default=0))
+    figure = go.Figure()
+    line = _steps([dot for dot in dots if not dot.own])
+    if len(line) > 1:
+        figure.add_trace(
+            go.Scatter(
+                x=[dot.cut_bytes / scale for dot in line],
+                y=[dot.value_ms for dot in line],
+                mode="lines",
+                line={"shape": "hv", "color": GRID[theme], "width": 2},
+                hoverinfo="skip",
+                showlegend=False,
+            )
+        )
+    for stages in sorted({dot.stages for dot in dots if not dot.own}):
+        of = [dot for dot in dots if dot.stages == stages and not dot.own]
+        name = "whole" if stages == 1 else f"{stages} stages"
+        figure.add_trace(_dots(of, name, PALETTE[(stages - 1) % len(PALETTE)], "circle", scale, theme))
+    own = [dot for dot in dots if dot.own]
+    if own:
+        figure.add_trace(_dots(own, "your cut", INK[theme], "star", scale, theme))
+    if bound_ms is not None:
+        figure.add_hline(
+            y=bound_ms,
+            line={"color": INK[theme], "width": 1, "dash": "dot"},
+            annotation={"text": f"none can be below {short(bound_ms, 'ms')}", "font": {"size": 12}},
+            annotation_position="bottom right",
+        )
+    lay_out(figure, theme, height=320, key="front")
+    top = max((dot.value_ms for dot in dots), default=1.0)
+    figure.update_layout(
+        showlegend=True,
+        xaxis=axis(f"crosses the cuts, {unit}", theme, rangemode="tozero"),
+        yaxis=axis(f"{what}, ms", theme, range=[0, 1.12 * top]),
+        clickmode="event+select",
+    )
+    return figure
+
+
+def bars(groups: Sequence[tuple[str, Sequence[Bar]]], bound_ms: float | None, *, dark: bool) -> go.Figure:
+    """The load of every stage of each named cut: time solid, transfers hatched; the bound as a dotted line."""
+    theme = themed(dark)
+    figure = go.Figure()
+    rows = [(name, bar) for name, found in groups for bar in found]
+    for kind in ("time", "transfers"):
+        figure.add_trace(
+            go.Bar(
+                y=[[name for name, _ in rows], [bar.label for _, bar in rows]],
+                x=[bar.compute_ms if kind == "time" else bar.transfer_ms for _, bar in rows],
+                orientation="h",
+                name=kind,
+                marker={
+                    "color": [PALETTE[bar.stage % len(PALETTE)] for _, bar in rows],
+                    "opacity": 1.0 if kind == "time" else 0.6,
+                    "pattern": {"shape": "" if kind == "time" else "/", "solidity": 0.4},
+                    "line": {"width": 1, "color": AMBER[theme]},
+                },
+                text=[short(bar.compute_ms, "ms") for _, bar in rows] if kind == "time" else None,
+                textposition="inside",
+                insidetextanchor="start",
+                hovertemplate=f"%{{y}}<br>{kind} %{{x:.4g}} ms, estimated<extra></extra>",
+            )
+        )
+    if bound_ms is not None:
+        figure.add_vline(x=bound_ms, line={"color": INK[theme], "width": 1, "dash": "dot"})
+    lay_out(figure, theme, height=110 + 42 * len(rows), key="bars")
+    figure.update_layout(
+        barmode="stack",
+        bargap=0.3,
+        xaxis=axis("load of the stage, ms", theme, rangemode="tozero"),
+        yaxis=axis("", theme, autorange="reversed", tickson="boundaries", showdividers=False),
+    )
+    figure.update_traces(showlegend=False)
+    figure.update_layout(showlegend=False)
+    return figure
+
+
+def _dots(
+    found: Sequence[Dot], name: str, colour: str, symbol: str, scale: float, theme: Theme
+) -> go.Scatter:
+    return go.Scatter(
+        x=[dot.cut_bytes / scale for dot in found],
+        y=[dot.value_ms for dot in found],
+        customdata=[[dot.key, size(dot.cut_bytes), size(dot.peak_bytes)] for dot in found],
+        mode="markers",
+        name=name,
+        marker={
+            "color": colour,
+            "symbol": symbol,
+            "size": [15 if dot.chosen or dot.own else 10 for dot in found],
+            "opacity": [FAINT if dot.beaten and not dot.chosen else 1.0 for dot in found],
+            "line": {
+                "width": [3 if dot.chosen else 1 for dot in found],
+                "color": [INK[theme] if dot.chosen else AMBER[theme] for dot in found],
+            },
+        },
+        # Choosing one rings it; plotly's own fading of the others would say that they are beaten.
+        selected={"marker": {"opacity": 1.0}},
+        unselected={"marker": {"opacity": 1.0}},
+        hovertemplate=(
+            f"{name}<br>%{{y:.4g}} ms, estimated<br>%{{customdata[1]}} across the cuts"
+            "<br>%{customdata[2]} in the largest stage<extra></extra>"
+        ),
+    )
+
+
+def _steps(dots: Sequence[Dot]) -> list[Dot]:
+    """From fewest bytes on, every dot that is lower than all before it."""
+    found: list[Dot] = []
+    for dot in sorted(dots, key=lambda dot: (dot.cut_bytes, dot.value_ms)):
+        if not found or dot.value_ms < found[-1].value_ms:
+            found.append(dot)
+    return found
+
+
+def _unit(most: float) -> tuple[float, str]:
+    return next(((factor, name) for factor, name in UNITS if most >= factor), UNITS[-1])

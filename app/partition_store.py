@@ -1,0 +1,164 @@
+"""The cuts of a model in a workspace: the study that found them, which one is chosen, the user's own."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+import streamlit as st
+
+from app.graph_analysis import Analysis
+from app.workspace import names, read
+from torchsplit_core.graph import TorchGraph
+from torchsplit_core.partitioning import PartitionProvider, cut_behind, undominated
+from torchsplit_core.partitioning.candidates import best_distinct, with_best
+from torchsplit_core.storage import Workspace
+from torchsplit_core.values import InputFault, PartitionCandidate, PartitionDevices, PartitionOutcome, Profile
+from torchsplit_core.values.partition import Objective
+from torchsplit_core.workflow import partition_names
+
+OWN = "own"
+"""The key of the user's own cut."""
+
+
+@dataclass(frozen=True)
+class Study:
+    """The stored outcomes of a model by their largest number of stages, all about the same devices and objective.
+
+    `candidates` are the distinct ones, best first; `choice` those that no other beats in every respect.
+    """
+
+    outcomes: Mapping[int, PartitionOutcome]
+    candidates: tuple[PartitionCandidate, ...]
+    choice: tuple[PartitionCandidate, ...]
+
+    @property
+    def last(self) -> PartitionOutcome:
+        """The outcome with the most stages: its bound holds for fewer stages too."""
+        return self.outcomes[max(self.outcomes)]
+
+    @property
+    def objective(self) -> Objective:
+        """What the candidates were to minimise."""
+        return self.last.objective
+
+    @property
+    def devices(self) -> PartitionDevices:
+        """What the stages run on."""
+        return self.last.devices or PartitionDevices(max(self.outcomes))
+
+
+def study(workspace: Workspace, model: str, architecture_hash: str) -> Study | None:
+    """What was found for the model as it is now; None where nothing was, or of another architecture."""
+    outcomes: dict[int, PartitionOutcome] = {}
+    for name in partition_names(workspace, model):
+        found: PartitionOutcome = read(workspace, "partition", name)
+        if found.architecture_hash == architecture_hash:
+            outcomes[int(name.rpartition(" ")[2])] = found
+    if not outcomes:
+        return None
+    objective = outcomes[max(outcomes)].objective
+    every = [candidate for outcome in outcomes.values() for candidate in outcome.candidates]
+    return Study(outcomes, best_distinct(every, len(every), objective), undominated(every, objective))
+
+
+def key_of(candidate: PartitionCandidate) -> str:
+    """A short name that is the same for the same stages."""
+    return hashlib.sha256(repr(candidate.stages).encode()).hexdigest()[:12]
+
+
+def choose(workspace: Workspace, model: str, key: str) -> None:
+    """Choose a cut by its key; pages draw it from now on."""
+    workspace.set_setting(f"cut of {model}", key)
+
+
+def own_values(workspace: Workspace, model: str, graph: TorchGraph) -> tuple[str, ...]:
+    """The values behind which the user cuts, as far as the graph has them."""
+    found = workspace.setting(f"own cut of {model}")
+    return tuple(name for name in found if name in graph.by_id) if isinstance(found, list) else ()
+
+
+def set_own_values(workspace: Workspace, model: str, values: Sequence[str]) -> None:
+    """Keep the user's own cut; none for no values."""
+    workspace.set_setting(f"own cut of {model}", list(dict.fromkeys(values)))
+
+
+@dataclass(frozen=True)
+class Chosen:
+    """The cut that pages draw, under its key, and the user's own where there is one that is possible.
+
+    `fault` says why the user's own is not.
+    """
+
+    key: str
+    candidate: PartitionCandidate | None
+    own: PartitionCandidate | None
+    fault: str = ""
+
+
+def chosen(workspace: Workspace, model: str, found: Study, costs: PartitionProvider) -> Chosen:
+    """The cut chosen last, the best where none is (any more); without any candidate there is none."""
+    own, fault = None, ""
+    if values := own_values(workspace, model, costs.graph):
+        try:
+            own = own_candidate(costs, found, values)
+        except InputFault as error:
+            fault = str(error)
+    wanted = workspace.setting(f"cut of {model}")
+    if wanted == OWN and own is not None:
+        return Chosen(OWN, own, own)
+    named = next((one for one in found.candidates if key_of(one) == wanted), None)
+    candidate = named or next(iter(found.candidates), None)
+    return Chosen(key_of(candidate) if candidate else "", candidate, own, fault)
+
+
+def own_candidate(costs: PartitionProvider, found: Study, values: Sequence[str]) -> PartitionCandidate:
+    """The cut behind these values, on the study's terms. Raises InputFault where there is none."""
+    return cut_behind(
+        costs,
+        values,
+        link_gb_per_s=found.devices.link_gb_per_s,
+        objective=found.objective,
+        time_factors=found.devices.time_factors,
+    )
+
+
+def offer(
+    workspace: Workspace, model: str, found: Study, candidates: Sequence[PartitionCandidate]
+) -> PartitionOutcome:
+    """Store what the planner is offered of a model, best first; the outcome."""
+    outcome = with_best(found.last, candidates)
+    workspace.put("partition", f"{model} offered", outcome)
+    return outcome
+
+
+def offers(workspace: Workspace) -> list[PartitionOutcome]:
+    """What the planner has been offered, and cuts that were brought as files: all but the studies."""
+    found = names(workspace, "partition")
+    models = set(names(workspace, "graph")) | set(names(workspace, "profile"))
+    studies = {name for model in models for name in partition_names(workspace, model)}
+    return [read(workspace, "partition", name) for name in found if name not in studies]
+
+
+def forget(workspace: Workspace, model: str) -> None:
+    """Remove all cuts of a model."""
+    for name in (*partition_names(workspace, model), f"{model} offered"):
+        workspace.remove("partition", name)
+
+
+def stages_of(analysis: Analysis, candidate: PartitionCandidate) -> Mapping[str, int]:
+    """The stage of every node of a candidate, the members of its units included."""
+    units = analysis.prepared.by_id
+    return {
+        member: stage
+        for stage, ids in enumerate(candidate.stages)
+        for name in ids
+        for member in (units[name].members if name in units else (name,))
+    }
+
+
+@st.cache_resource(max_entries=4, show_spinner=False)
+def provider(sha256: str, profile_sha256: str, _graph: TorchGraph, _profile: Profile) -> PartitionProvider:
+    """Costs and regions of a model; the hashes of its two files are the key."""
+    return PartitionProvider(_graph, _profile)
