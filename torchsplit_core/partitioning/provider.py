@@ -1,7 +1,8 @@
 """From a traced model and its profile to ranked ways of cutting it into stages.
 
 The request has one node for every operation and input of the graph, at the profile's share
-of an end-to-end time; what preparation made one unit is one group. Its candidates come from
+of an end-to-end time; what preparation made one unit is one group, and so is what concerns memory
+that is written in place. Its candidates come from
 three sources: region cuts (one value crosses besides the side-band), prefixes of topological
 orders, and all ideals where they are few.
 """
@@ -23,6 +24,7 @@ from torchsplit_core.graph.prepare import WEIGHT_KINDS
 from torchsplit_core.partitioning.blocks import contract
 from torchsplit_core.partitioning.candidates import best_distinct, make_candidate, value_of
 from torchsplit_core.partitioning.device_programs import best_prefix_placements
+from torchsplit_core.partitioning.groups import groups_of
 from torchsplit_core.partitioning.memory import StageMemory
 from torchsplit_core.partitioning.prefixes import best_prefix_cuts
 from torchsplit_core.partitioning.solve import solve_partition
@@ -114,7 +116,7 @@ class PartitionProvider:
         So the sum of a stage's memory is never above what the stage truly needs, and the
         bound and a verdict of infeasible hold for the true memory too.
         """
-        unit_of = self.prepared.unit_of
+        groups = groups_of(self.graph, self.prepared)
         charged: set[str] = set()
         nodes: list[PartitionNode] = []
         edges: list[GraphEdge] = []
@@ -124,9 +126,8 @@ class PartitionProvider:
             weights = [i for i in dict.fromkeys(node.inputs) if self.graph.by_id[i].kind in WEIGHT_KINDS]
             fresh = sum(self.graph.by_id[i].output_bytes for i in weights if i not in charged)
             charged.update(weights)
-            unit = unit_of.get(node.id)
-            group = unit if unit is not None and len(self.prepared.by_id[unit].members) > 1 else None
-            nodes.append(PartitionNode(node.id, self.time_ms(node.id), fresh, node.output_bytes, group))
+            time_ms, group = self.time_ms(node.id), groups.get(node.id)
+            nodes.append(PartitionNode(node.id, time_ms, fresh, node.output_bytes, group))
             edges.extend(
                 GraphEdge(i, node.id)
                 for i in dict.fromkeys(node.inputs)
@@ -176,6 +177,8 @@ class PartitionProvider:
         blocks = contract(request)
         segment = self._segments()
         of_block = [max(segment[request.nodes[i].id] for i in block.nodes) for block in blocks.blocks]
+        for source, reader in sorted(blocks.edges):  # a group may reach over cut points
+            of_block[reader] = max(of_block[reader], of_block[source])
         order = sorted(range(len(blocks.blocks)), key=lambda b: (of_block[b], b))
         ends = frozenset(i for i in range(1, len(order)) if of_block[order[i - 1]] < of_block[order[i]])
         if request.objective == "latency" or request.devices.time_factors is not None:

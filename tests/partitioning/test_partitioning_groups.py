@@ -1,0 +1,98 @@
+"""Memory that is written in place: what concerns it is one group, and every cut that is offered can be made."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+import torch
+from partition_parts import ROW, exported, graph_of
+from test_partitioning_extract_writes import OTHER, Early, Residual, X, counter
+from torch import nn
+
+from torchsplit_core.graph import TorchGraph, prepare
+from torchsplit_core.partitioning import PartitionProvider
+from torchsplit_core.partitioning.extraction.divide import divide
+from torchsplit_core.partitioning.groups import groups_of, writes_in_place
+from torchsplit_core.values import GraphNode, NodeProfile, Profile
+
+
+def sets_of(graph: TorchGraph) -> set[frozenset[str]]:
+    found: dict[str, set[str]] = {}
+    for name, group in groups_of(graph, prepare(graph)).items():
+        found.setdefault(group, set()).add(name)
+    return {frozenset(names) for names in found.values()}
+
+
+def test_activations_in_place_stay_with_what_they_overwrite() -> None:
+    graph = graph_of(exported(Residual(), X, other=(OTHER,)))
+    # The shortcut reads the first activation after its last write, so a cut between the two is left free.
+    assert sets_of(graph) == {frozenset({"linear", "relu_"}), frozenset({"linear_1", "add_", "relu__1"})}
+
+
+def test_readers_and_views_up_to_the_last_write_stay_together() -> None:
+    graph = graph_of(exported(Early(), X, other=(OTHER,)))
+    (found,) = sets_of(graph)
+    assert {"mul", "view", "add", "add_"} <= found and not found & {"exp", "sum_1", "sum_2", "sum_3"}
+
+
+def test_state_that_is_written_holds_all_its_readers_and_an_input_that_is_written_too(tmp_path: Path) -> None:
+    graph = graph_of(exported(counter(tmp_path)[1], X.clone(), other=(OTHER,)))
+    found = sets_of(graph)
+    assert frozenset({"x", "mul_"}) in found
+    assert any({"add", "add_", "mul"} <= names and "linear" not in names for names in found)
+
+
+def test_a_graph_without_writes_has_the_groups_of_its_units_alone() -> None:
+    graph = graph_of(exported(nn.Sequential(nn.Linear(4, 4), nn.Flatten(), nn.ReLU()), X, other=(OTHER,)))
+    assert sets_of(graph) == {
+        frozenset(unit.members) for unit in prepare(graph).units if len(unit.members) > 1
+    }
+
+
+@pytest.mark.parametrize(
+    ("target", "writes"),
+    [
+        ("aten.add_.Tensor", True),
+        ("aten.__iand__.Tensor", True),
+        ("aten.__and__.Tensor", False),
+        ("aten._index_put_impl_.default", True),
+        ("aten.add.Tensor", False),
+        ("_operator.getitem", False),
+    ],
+)
+def test_names_that_write(target: str, writes: bool) -> None:
+    assert writes_in_place(GraphNode("n", "op", target=target, inputs=("x",))) is writes
+
+
+class Deep(nn.Module):
+    """Blocks as convolutional networks have them, with a shortcut and activations in place."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.first = nn.ModuleList(nn.Linear(4, 4) for _ in range(4))
+        self.second = nn.ModuleList(nn.Linear(4, 4) for _ in range(4))
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        x = x * 1
+        for one, two in zip(self.first, self.second, strict=True):
+            y = two(torch.relu_(one(x)))
+            y += x
+            x = torch.relu_(y)
+        return x
+
+
+@pytest.mark.parametrize("stages", [2, 3, 4])
+def test_every_candidate_of_a_model_that_writes_in_place_can_be_cut(stages: int, tmp_path: Path) -> None:
+    models = (Residual(), Early(), counter(tmp_path)[1], Deep())
+    for model in models:
+        program = exported(model, X.clone(), other=(OTHER.clone(),))
+        graph = graph_of(program)
+        nodes = tuple(NodeProfile(op.id, 1 / len(graph.ops), op.output_bytes, 0) for op in graph.ops)
+        provider = PartitionProvider(graph, Profile("m", graph.architecture_hash, {}, (ROW,), nodes))
+        request = provider.request(stages, 20, 1e-6, time_limit_s=2.0)
+        outcome = provider.solve(request)
+        found = (*outcome.candidates, *provider.region_candidates(request))
+        assert any(len(candidate.stages) > 1 for candidate in found)
+        for candidate in found:
+            divide(program, candidate.stages)
