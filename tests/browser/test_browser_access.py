@@ -6,6 +6,7 @@ from collections.abc import Callable
 
 import pytest
 from axe_playwright_python.sync_playwright import Axe
+from browser_settle import settle
 from playwright.sync_api import Page, expect
 from test_browser_doors import PLANNED_MS, heading, press
 
@@ -49,9 +50,8 @@ def open_page(page: Page, address: str, name: str, workspace: str) -> None:
     """Open a page and wait until it has drawn everything."""
     page.goto(f"{address}/{name}?workspace={workspace}")
     heading(page, PAGES[name])
-    expect(page.get_by_test_id("stSkeleton")).to_have_count(0, timeout=60_000)
     expect(page.get_by_test_id("stStatusWidget")).to_have_count(0)
-    page.wait_for_timeout(800)
+    settle(page)
 
 
 def ours(page: Page) -> list[str]:

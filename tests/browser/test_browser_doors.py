@@ -6,6 +6,7 @@ import re
 from collections.abc import Callable
 
 import pytest
+from browser_settle import settle
 from playwright.sync_api import Page, expect
 
 pytestmark = pytest.mark.browser
@@ -16,7 +17,7 @@ PLANNED_MS = 120_000
 def heading(page: Page, text: str) -> None:
     """Wait for the page of that title, drawn to its end."""
     expect(page.get_by_role("heading", name=text, exact=True, level=1)).to_be_visible(timeout=60_000)
-    page.wait_for_selector('[data-testid="stApp"][data-test-script-state="notRunning"]')
+    settle(page)
 
 
 def press(page: Page, text: str) -> None:

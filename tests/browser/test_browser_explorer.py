@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 from axe_playwright_python.sync_playwright import Axe
 from browser_explorer import canvas, drawing, look, move_to, redrawn, save_model
+from browser_settle import settle
 from playwright.sync_api import Page, expect
 from test_browser_doors import heading, press
 
@@ -159,7 +160,7 @@ def test_axe_finds_nothing_of_ours_in_the_open_explorer(
     page.locator('[data-testid="stFileUploaderDropzoneInput"]').set_input_files(model)
     heading(page, "Graph")
     move_to(page, "blocks × 6")
-    page.wait_for_timeout(500)
+    settle(page)
     found = [
         (violation["id"], [node["html"][:200] for node in violation["nodes"]])
         for violation in Axe().run(page).response["violations"]

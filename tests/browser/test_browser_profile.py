@@ -10,6 +10,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from browser_settle import settle
 from playwright.sync_api import Browser, Page, expect
 from test_browser_access import PHONE, ours
 from test_browser_doors import heading
@@ -35,30 +36,25 @@ def choose(page: Page, label: str, *options: str) -> None:
         box.fill(option)
         page.get_by_role("option", name=option, exact=True).first.click()
     page.keyboard.press("Escape")
-    settled(page)
-
-
-def settled(page: Page) -> None:
-    """Wait until the page is drawn to its end."""
-    page.wait_for_selector('[data-testid="stApp"][data-test-script-state="notRunning"]')
+    settle(page)
 
 
 def tab(page: Page, name: str) -> None:
     """Go to a tab and wait until it is drawn."""
     page.get_by_role("tab", name=name).click()
-    settled(page)
+    settle(page)
 
 
 def act(page: Page, label: str) -> None:
     """Press the button of exactly that label, once the page stands still."""
-    settled(page)
+    settle(page)
     page.get_by_role("button", name=label, exact=True).click()
 
 
 def measured(page: Page) -> None:
     """Wait until the work at the head of the page is done."""
     expect(page.get_by_role("button", name="Cancel")).to_have_count(0, timeout=MEASURED_MS)
-    settled(page)
+    settle(page)
 
 
 def download(page: Page, label: str) -> str:
@@ -79,7 +75,7 @@ def test_a_model_is_measured_asked_about_and_downloaded(session: Callable[..., P
     page.get_by_text("How to measure").click()
     page.get_by_label("Seconds a point", exact=True).fill("0.1")
     page.keyboard.press("Enter")
-    settled(page)
+    settle(page)
     grid = page.locator("table.ts").first
     expect(grid.get_by_text("to measure")).to_have_count(2)
 
@@ -97,7 +93,7 @@ def test_a_model_is_measured_asked_about_and_downloaded(session: Callable[..., P
     expect(dialog).to_have_count(0)
     page.get_by_label("Batch sizes", exact=True).fill("1, 2, 4")
     page.keyboard.press("Enter")
-    settled(page)
+    settle(page)
     act(page, "Measure")
     dialog.get_by_role("button", name="Measure only the 1 missing").click()
     expect(page.get_by_text("3 rows measured")).to_be_visible(timeout=MEASURED_MS)
@@ -134,14 +130,14 @@ def test_a_table_of_other_words_is_mapped_imported_and_compared(
     expect(page.get_by_text("6 rows, 5 columns")).to_be_visible()
     page.get_by_role("combobox", name="compute slices (optional)").click()
     page.get_by_role("option", name="MIG size").click()
-    settled(page)
+    settle(page)
 
     # A row at fault stops all of it, with its line; leaving it out is the user's choice.
     act(page, "Import")
     expect(page.get_by_role("alert").filter(has_text="line 7")).to_contain_text("qps: 'broken'")
     expect(page.get_by_text("Leave out rows that cannot be read")).to_be_visible()
     page.get_by_text("Leave out rows that cannot be read").click()
-    settled(page)
+    settle(page)
     act(page, "Import")
     expect(page.get_by_text("Imported 4 rows and 1 points that failed")).to_be_visible()
     expect(page.get_by_text("4 rows measured")).to_be_visible()
@@ -178,8 +174,6 @@ def test_every_tab_is_accessible_and_fits_its_window(
     found = []
     for name in ("Curves", "Memory", "Table", "Compare", "Measure", "Import"):
         tab(page, name)
-        expect(page.get_by_test_id("stSkeleton")).to_have_count(0, timeout=60_000)
-        page.wait_for_timeout(800)
         found += [f"{name}: {line}" for line in ours(page)]
         wide = page.evaluate("document.querySelector('[data-testid=\"stMain\"]').scrollWidth")
         found += [f"{name} is {wide} wide"] if wide > width else []

@@ -1,0 +1,34 @@
+"""When a page stands still: its script has ended, nothing of an earlier run is left, and nothing fades or moves."""
+
+from __future__ import annotations
+
+from itertools import count
+
+from playwright.sync_api import Page
+
+SETTLED_MS = 60_000
+FRAMES = 5
+"""A page stands still when it did in this many frames in a row: a transition starts a frame after its cause."""
+STANDS_STILL = """
+([turn, frames]) => {
+    const below = root => [
+        root, ...[...root.querySelectorAll('*')].flatMap(one => one.shadowRoot ? below(one.shadowRoot) : [])
+    ];
+    const moving = below(document).flatMap(root => root.getAnimations()).some(
+        // One without an end is decoration, a spinner for instance.
+        one => one.playState === 'running' && Number.isFinite(one.effect.getComputedTiming().endTime)
+    );
+    const app = document.querySelector('[data-testid="stApp"]');
+    const drawn = app !== null && app.dataset.testScriptState === 'notRunning'
+        && !document.querySelector('[data-stale="true"], [data-testid="stSkeleton"]');
+    if (window.settling?.turn !== turn) window.settling = {turn, frames: 0};
+    window.settling.frames = drawn && !moving ? window.settling.frames + 1 : 0;
+    return window.settling.frames >= frames;
+}
+"""
+_turns = count()
+
+
+def settle(page: Page) -> None:
+    """Wait until the page is drawn to its end and nothing on it fades or moves any more."""
+    page.wait_for_function(STANDS_STILL, arg=[next(_turns), FRAMES], timeout=SETTLED_MS)
