@@ -16,6 +16,7 @@ import subprocess
 import sys
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, fields, replace
+from functools import lru_cache
 
 import numpy as np
 
@@ -42,18 +43,11 @@ SEARCHED = ("noise", "batch", "row", "batch_octaves", "log_scale_sd")
 """Settings of the kernel that are searched. The reaches over sizes and processes were chosen for intervals that
 hold in every regime: likelihood alone, of rows inside the grid, makes them too wide or narrow beyond it."""
 
-START = Kernel(
-    noise=0.016,
-    batch=0.036,
-    row=0.054,
-    batch_octaves=2.8,
-    size_octaves=2.4,
-    processes_octaves=4.0,
-    log_scale_sd=0.7,
-)
-"""Where the search of the kernel begins."""
+START = replace(WEAK.kernel, log_scale_sd=0.7)
+"""Where the search of the kernel begins: what stands, but one step of the search aside in `log_scale_sd`."""
 
 
+@lru_cache(maxsize=1)
 def library() -> dict[str, list[Sample]]:
     """The library's rows by model."""
     by_model: dict[str, list[Sample]] = {}

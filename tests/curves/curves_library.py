@@ -2,28 +2,10 @@
 
 from __future__ import annotations
 
-from functools import lru_cache
-
+from benchmarks.curve_accuracy import library
 from torchsplit_core.curves import Query, Sample
-from torchsplit_core.profiling.library import measured_library
 
-
-@lru_cache(maxsize=1)
-def library() -> dict[str, tuple[Sample, ...]]:
-    """Rows by model."""
-    by_model: dict[str, list[Sample]] = {}
-    for row in measured_library():
-        by_model.setdefault(row.model, []).append(
-            Sample(
-                row.model,
-                row.compute_slices,
-                row.batch_size,
-                row.processes,
-                row.throughput_rps,
-                row.latency_ms,
-            )
-        )
-    return {name: tuple(samples) for name, samples in by_model.items()}
+__all__ = ["library", "query_of", "rows"]
 
 
 def rows(model: str, sizes: tuple[float, ...] = (1, 2, 3, 4, 7), processes: int | None = 1) -> list[Sample]:
