@@ -42,7 +42,7 @@ CRASHES_AT_3 = "if batch == 3: os.abort()"
 ENDS_AT_3 = "if batch == 3: os._exit(0)"
 HANGS_AT_3 = "if batch == 3: time.sleep(1000)"
 PRINTS = 'print("x" * 100000)'
-FORKS = "if os.fork() == 0: time.sleep(1000)"
+FORKS = "os.fork() == 0 and time.sleep(1000)"
 LEAKS = "LEAKED.append(torch.ones(2_000_000))"
 LOST_AT_3 = 'if batch == 3: raise RuntimeError("CUDA error: unspecified launch failure")'
 

@@ -85,9 +85,28 @@ def test_a_sample_is_measured_end_to_end_and_by_operation() -> None:
     assert shares == sorted(shares) and shares[-1] == 1.0
 
 
-def test_without_a_graph_one_is_made_and_told_at_once() -> None:
+Heard = tuple[Found, list[TorchGraph], list[KeptPoint]]
+
+
+@pytest.fixture(scope="module")
+def diamond() -> Heard:
+    """A sample measured without a graph; the graphs and points it told."""
     graphs: list[TorchGraph] = []
-    found = measure("sample:diamond", None, CPU, batch_sizes=(1,), settings=QUICK, hear_graph=graphs.append)
+    kept: list[KeptPoint] = []
+    found = measure(
+        "sample:diamond",
+        None,
+        CPU,
+        batch_sizes=(1,),
+        settings=QUICK,
+        hear_graph=graphs.append,
+        keep=kept.append,
+    )
+    return found, graphs, kept
+
+
+def test_without_a_graph_one_is_made_and_told_at_once(diamond: Heard) -> None:
+    found, graphs, _ = diamond
     assert graphs == [found.graph] and found.graph.architecture_hash
     assert {node.id for node in found.nodes} == {node.id for node in found.graph.ops}
 
@@ -100,16 +119,25 @@ def test_a_batch_that_fails_is_told_and_costs_no_other(tmp_path: Path) -> None:
     assert any("three is too many" in note for note in found.notes)
 
 
-def test_out_of_memory_is_a_finding_that_rules_out_what_is_larger(tmp_path: Path) -> None:
+@pytest.fixture(scope="module")
+def short(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Found, list[KeptPoint]]:
+    """A model without memory for batch 5, measured at 1, 2, 5 and 6; its folder and the points it told."""
+    folder = tmp_path_factory.mktemp("short")
     kept: list[KeptPoint] = []
-    found = measured(tmp_path, NO_MEMORY_AT_5, (4, 5, 6), keep=kept.append)
-    assert [row.batch_size for row in found.rows] == [4]
+    return folder, measured(folder, NO_MEMORY_AT_5, (1, 2, 5, 6), keep=kept.append), kept
+
+
+def test_out_of_memory_is_a_finding_that_rules_out_what_is_larger(
+    short: tuple[Path, Found, list[KeptPoint]],
+) -> None:
+    folder, found, kept = short
+    assert [row.batch_size for row in found.rows] == [1, 2]
     assert [(item.batch_size, item.reason) for item in found.failures] == [
         (5, "out_of_memory"),
         (6, "out_of_memory"),
     ]
     assert found.failures[1].message == "Not tried: batch 5 was out of memory."
-    assert 6 not in runs_of(tmp_path)
+    assert 6 not in runs_of(folder)
     assert ("failure", 5) in {(point.kind, point.batch_size) for point in kept}
 
 
@@ -141,42 +169,33 @@ def test_a_model_that_dies_again_and_again_is_left_alone(tmp_path: Path) -> None
     assert [item.batch_size for item in found.failures] == [3, 4, 5, 6]
 
 
-def test_a_model_that_prints_or_forks_is_measured(tmp_path: Path) -> None:
-    for number, body in enumerate((PRINTS, FORKS)):
-        folder = tmp_path / str(number)
-        folder.mkdir()
-        assert len(measured(folder, body, (1, 2)).rows) == 2
+def test_a_model_that_prints_and_forks_is_measured(tmp_path: Path) -> None:
+    assert len(measured(tmp_path, f"{PRINTS}; {FORKS}", (1, 2)).rows) == 2
 
 
-def test_a_model_that_leaks_says_so(tmp_path: Path) -> None:
-    found = measured(tmp_path, LEAKS, (1,), settings=Settings(point_budget_s=0.6))
+def test_a_model_that_leaks_and_returns_nan_says_both(tmp_path: Path) -> None:
+    found = measured(tmp_path, f"{LEAKS}; x = x * float('nan')", (1,), settings=Settings(point_budget_s=0.6))
     assert len(found.rows) == 1
-    assert any("may leak" in note for note in found.notes)
+    assert any("may leak" in note for note in found.notes) and any("NaN" in note for note in found.notes)
 
 
-def test_a_model_that_returns_nan_says_so(tmp_path: Path) -> None:
-    found = measured(tmp_path, "x = x * float('nan')", (1,))
-    assert len(found.rows) == 1 and any("NaN" in note for note in found.notes)
-
-
-def test_what_is_known_is_taken_over_and_not_measured_again(tmp_path: Path) -> None:
-    kept: list[KeptPoint] = []
-    first = measured(tmp_path, NO_MEMORY_AT_5, (1, 2, 5), keep=kept.append)
-    before = runs_of(tmp_path)
-    again = measured(tmp_path, NO_MEMORY_AT_5, (1, 2, 3, 5, 8), known=kept)
-    after = runs_of(tmp_path)
+def test_what_is_known_is_taken_over_and_not_measured_again(
+    short: tuple[Path, Found, list[KeptPoint]],
+) -> None:
+    folder, first, kept = short
+    before = runs_of(folder)
+    again = measured(folder, NO_MEMORY_AT_5, (1, 2, 3, 5, 6, 8), known=kept)
+    after = runs_of(folder)
     assert {batch: after[batch] for batch in (1, 2, 5)} == before
-    assert 8 not in after and after[3] >= 3
+    assert not {6, 8} & set(after) and after[3] >= 3
     assert [row for row in again.rows if row.batch_size != 3] == list(first.rows)
-    assert [item.batch_size for item in again.failures] == [5, 8]
+    assert [item.batch_size for item in again.failures] == [5, 6, 8]
     assert again.environment["taken_over"] == [1, 2]
 
 
-def test_points_of_another_model_are_not_taken_over(tmp_path: Path) -> None:
-    kept: list[KeptPoint] = []
-    measure(
-        "sample:diamond", None, CPU, batch_sizes=(1,), settings=QUICK, exporter=EXPORTER, keep=kept.append
-    )
+def test_points_of_another_model_are_not_taken_over(tmp_path: Path, diamond: Heard) -> None:
+    _, _, kept = diamond
+    assert kept
     found = measured(tmp_path, "", (1,), known=kept)
     assert runs_of(tmp_path)[1] >= 3 and found.environment["taken_over"] == []
 
