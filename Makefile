@@ -28,7 +28,7 @@ app: setup
 	$(BIN)/torchsplit app --address $(ADDRESS) $(if $(PORT),--port $(PORT))
 
 test: setup-dev setup-browser
-	$(BIN)/python -m pytest -n 2 --dist loadscope
+	$(BIN)/python -m pytest -n 2 --dist loadscope --no-loadscope-reorder
 
 lint: setup-dev
 	$(BIN)/ruff check .

@@ -6,8 +6,33 @@ import os
 import shutil
 import tempfile
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
+
+ROOT = Path(__file__).resolve().parents[1]
+LONG_FIRST = (
+    "browser/test_browser_access.py",
+    "core/test_core_profile_run.py",
+    "browser/test_browser_profile.py",
+    "profiling/test_profiling_measure.py",
+    "browser/test_browser_doors.py",
+    "partitioning/test_partitioning_transport.py",
+    "browser/test_browser_explorer.py",
+    "core/test_core_cli.py",
+    "tracing/test_tracing_coverage.py",
+    "partitioning/test_partitioning_run.py",
+    "curves/test_curves_library.py",
+    "app/test_profile_resume.py",
+)
+"""Modules that take long, longest first: one that came last would leave the other workers idle."""
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Long modules first. `pytest -n` keeps this order with --no-loadscope-reorder."""
+    places = {ROOT / "tests" / name: place for place, name in enumerate(LONG_FIRST)}
+    assert all(path.exists() for path in places), "LONG_FIRST names a module that is gone"
+    items.sort(key=lambda item: places.get(item.path, len(places)))
 
 
 @pytest.fixture(autouse=True, scope="session")
