@@ -29,6 +29,7 @@ from torchsplit_core.values import ignore_progress
 ROOT = Path(__file__).resolve().parent.parent
 PLAN_PICTURE = ROOT / "docs" / "images" / "plan.png"
 GRAPH_PICTURE = ROOT / "docs" / "images" / "graph.png"
+PREPARATION_PICTURE = ROOT / "docs" / "images" / "preparation.png"
 EXPLORED = "sample:bert@large"
 OPENED = ("module:encoder.layer", "module:encoder.layer.3", "module:encoder.layer.3.attention")
 SELECTED = "node:scaled_dot_product_attention_3"
@@ -62,6 +63,7 @@ def main() -> None:
                 workspace = walk(browser, address, trace=folder is not None)
                 photograph(browser, address, workspace, folder)
                 explore(browser, address, Path(home))
+                prepare(browser, address, Path(home))
                 browser.close()
         finally:
             server.terminate()
@@ -133,6 +135,19 @@ def explore(browser: Browser, address: str, home: Path) -> None:
     workspace.set_setting(f"explorer {EXPLORED}", look)
     page = browser.new_context(viewport={"width": 1440, "height": 1080}, color_scheme="dark").new_page()
     take(page, f"{address}/graph?workspace={workspace.id}", GRAPH_PICTURE)
+
+
+def prepare(browser: Browser, address: str, home: Path) -> None:
+    """The Graph page with the panel of the preparation open, every step taken, and its colours."""
+    workspace = Store(home).create("Prepared")
+    workspace.put("graph", EXPLORED, workflow.trace(EXPLORED))
+    workspace.set_setting(f"explorer {EXPLORED}", {"opened": list(OPENED[:2]), "overlay": "preparation"})
+    page = browser.new_context(viewport={"width": 1440, "height": 1000}).new_page()
+    page.goto(f"{address}/graph?workspace={workspace.id}")
+    page.get_by_text("Preparation for cutting").click()
+    page.get_by_role("columnheader", name="cut points without it").wait_for()
+    page.wait_for_timeout(4000)
+    page.screenshot(path=PREPARATION_PICTURE)
 
 
 def take(page: Page, url: str, path: Path) -> None:
