@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import random
 from pathlib import Path
 
 import pytest
@@ -9,12 +10,13 @@ import torch
 from partition_parts import ROW, exported, graph_of
 from test_partitioning_extract_writes import OTHER, Early, Residual, X, counter
 from torch import nn
+from torch.export import ExportedProgram
 
 from torchsplit_core.graph import TorchGraph, prepare
 from torchsplit_core.partitioning import PartitionProvider
 from torchsplit_core.partitioning.extraction.divide import divide
 from torchsplit_core.partitioning.groups import groups_of, writes_in_place
-from torchsplit_core.values import GraphNode, NodeProfile, Profile
+from torchsplit_core.values import GraphNode, NodeProfile, PartitionCandidate, Profile
 
 
 def sets_of(graph: TorchGraph) -> set[frozenset[str]]:
@@ -82,17 +84,62 @@ class Deep(nn.Module):
         return x
 
 
+class Random(nn.Module):
+    """Operations drawn at random, many of them in place: on inputs, on views, on a buffer."""
+
+    def __init__(self, seed: int) -> None:
+        super().__init__()
+        self.seed = seed
+        self.linear = nn.Linear(4, 4)
+        self.register_buffer("state", torch.zeros(4))
+
+    def forward(self, x: torch.Tensor, z: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+        draw = random.Random(self.seed)
+        made = [x, z, x * 1.0]
+        for _ in range(draw.randint(5, 12)):
+            a, b = draw.choice(made), draw.choice(made)
+            kind = draw.choice(("exp", "add", "add_", "relu_", "view", "slice", "count", "state", "linear"))
+            if kind == "count":
+                self.state.add_(1)
+                continue
+            made.append(
+                {
+                    "exp": lambda a=a: a.exp(),
+                    "add": lambda a=a, b=b: a + b,
+                    "add_": lambda a=a, b=b: a.add_(b),
+                    "relu_": lambda a=a: a.relu_(),
+                    "view": lambda a=a: a.view(-1, 2).view(-1, 4),
+                    "slice": lambda a=a: a[:, :] * 2,
+                    "state": lambda a=a: a + self.state,
+                    "linear": lambda a=a: self.linear(a),
+                }[kind]()
+            )
+        return made[-1] + draw.choice(made), draw.choice(made)
+
+
+@pytest.mark.parametrize("seed", range(16))
+def test_every_candidate_of_random_writes_can_be_cut(seed: int) -> None:
+    inputs = [tuple(torch.randn(batch, 4) for _ in range(2)) for batch in (2, 3)]
+    program = exported(Random(seed), *inputs[0], other=inputs[1])
+    for candidate in candidates_of(program, 3):
+        divide(program, candidate.stages)
+
+
 @pytest.mark.parametrize("stages", [2, 3, 4])
 def test_every_candidate_of_a_model_that_writes_in_place_can_be_cut(stages: int, tmp_path: Path) -> None:
     models = (Residual(), Early(), counter(tmp_path)[1], Deep())
     for model in models:
         program = exported(model, X.clone(), other=(OTHER.clone(),))
-        graph = graph_of(program)
-        nodes = tuple(NodeProfile(op.id, 1 / len(graph.ops), op.output_bytes, 0) for op in graph.ops)
-        provider = PartitionProvider(graph, Profile("m", graph.architecture_hash, {}, (ROW,), nodes))
-        request = provider.request(stages, 20, 1e-6, time_limit_s=2.0)
-        outcome = provider.solve(request)
-        found = (*outcome.candidates, *provider.region_candidates(request))
+        found = candidates_of(program, stages)
         assert any(len(candidate.stages) > 1 for candidate in found)
         for candidate in found:
             divide(program, candidate.stages)
+
+
+def candidates_of(program: ExportedProgram, stages: int) -> tuple[PartitionCandidate, ...]:
+    """All that a search offers, every operation as long as any other."""
+    graph = graph_of(program)
+    nodes = tuple(NodeProfile(op.id, 1 / len(graph.ops), op.output_bytes, 0) for op in graph.ops)
+    provider = PartitionProvider(graph, Profile("m", graph.architecture_hash, {}, (ROW,), nodes))
+    request = provider.request(stages, 20, 1e-6, time_limit_s=2.0)
+    return (*provider.solve(request).candidates, *provider.region_candidates(request))

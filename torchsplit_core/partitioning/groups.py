@@ -1,10 +1,11 @@
 """What stays on one stage: units of the prepared graph, and what concerns memory that is written in place.
 
 Values that may share memory (views, results of operations in place) form a class. Of a class
-that is written, all that makes it or reads it up to the last write stays together, and of a weight
-that is written every reader: then what leaves the stage is final, as `extraction.storages` asks. A
-graph file has no schemas, so who writes and who shares is read off the names of aten's operations (`add_`
-writes its first input). What no name tells is found when parts are written, and that candidate refused.
+that is written, all that makes it or reads it up to the last write stays together, and with it all
+that reads a written weight or input of the model itself: then what leaves the stage is final, as
+`extraction.storages` asks. A graph file has no schemas, so who writes and who shares is read off the
+names of aten's operations (`add_` writes its first input). What no name tells is found when parts
+are written, and that candidate refused.
 """
 
 from __future__ import annotations
@@ -16,6 +17,7 @@ from torchsplit_core.graph.operations import is_alias, operation_name
 from torchsplit_core.graph.prepare import WEIGHT_KINDS
 from torchsplit_core.values import GraphNode
 
+GIVEN = (*WEIGHT_KINDS, "input")
 # Beside the view operations: these return their first input itself where there is nothing to do.
 _MAY_RETURN_THEIR_INPUT = frozenset(
     {"contiguous", "to", "dropout", "feature_dropout", "alpha_dropout", "feature_alpha_dropout"}
@@ -78,13 +80,13 @@ def _written_together(graph: TorchGraph) -> Iterable[list[str]]:
     last: dict[str, int] = {}
     for node in writers:
         last[shared.root(node.id)] = position[node.id]
-    for node in graph.nodes:  # a weight that is written is read by one stage alone
-        if node.kind in WEIGHT_KINDS and shared.root(node.id) in last:
-            last[shared.root(node.id)] = len(position)
-    together: dict[str, list[str]] = {root: [] for root in last}
+    together: dict[str, dict[str, None]] = {root: {} for root in last}
     for node in graph.nodes:
         if node.kind in ("op", "input"):
-            for root in dict.fromkeys(map(shared.root, (node.id, *node.inputs))):
-                if position[node.id] <= last.get(root, -1):
-                    together[root].append(node.id)
-    yield from (found for found in together.values() if len(found) > 1)
+            for name in (node.id, *node.inputs):
+                root = shared.root(name)
+                # What no stage made, each stage has as it was given.
+                given = graph.by_id[name].kind in GIVEN
+                if root in last and (given or position[node.id] <= last[root]):
+                    together[root][node.id] = None
+    yield from (list(found) for found in together.values() if len(found) > 1)
