@@ -35,7 +35,7 @@ def candidates_table(
     return pd.DataFrame(
         [
             {
-                "": "●" if key == chosen else "○",
+                "drawn": "●" if key == chosen else "○",
                 "stages": len(one.stages),
                 f"{WHAT[objective]}, ms": value_of(one, objective),
                 "× the whole": whole / value_of(one, objective)

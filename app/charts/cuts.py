@@ -46,7 +46,8 @@ def front(dots: Sequence[Dot], bound_ms: float | None, what: str, *, dark: bool)
     The stepped line joins what no other beats in these two respects. Points carry their key as customdata[0].
     """
     theme = themed(dark)
-    scale, unit = _unit(max((dot.cut_bytes for dot in dots), default=0))
+    widest = max((dot.cut_bytes for dot in dots), default=0) or 1
+    scale, unit = _unit(widest)
     figure = go.Figure()
     line = _steps([dot for dot in dots if not dot.own])
     if len(line) > 1:
@@ -78,7 +79,8 @@ def front(dots: Sequence[Dot], bound_ms: float | None, what: str, *, dark: bool)
     top = max((dot.value_ms for dot in dots), default=1.0)
     figure.update_layout(
         showlegend=True,
-        xaxis=axis(f"crosses the cuts, {unit}", theme, rangemode="tozero"),
+        # The whole model stands at 0, and a dot on the edge could not be clicked.
+        xaxis=axis(f"crosses the cuts, {unit}", theme, range=[-0.05 * widest / scale, 1.05 * widest / scale]),
         yaxis=axis(f"{what}, ms", theme, range=[0, 1.12 * top]),
         clickmode="event+select",
     )

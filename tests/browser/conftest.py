@@ -41,9 +41,14 @@ def _answers(address: str) -> bool:
 
 
 @pytest.fixture(scope="session")
-def address(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+def home(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Where the running dashboard has its store."""
+    return tmp_path_factory.mktemp("home")
+
+
+@pytest.fixture(scope="session")
+def address(home: Path) -> Iterator[str]:
     """A running dashboard with an empty store."""
-    home = tmp_path_factory.mktemp("home")
     port = _free_port()
     environment = os.environ | {
         "TORCHSPLIT_HOME": str(home),

@@ -15,11 +15,12 @@ PAGES = {
     "": "Models",
     "graph": "Graph",
     "profile": "Profile",
+    "partition": "Partition",
     "plan": "Plan",
     "deploy": "Deploy",
     "workspace": "Workspace",
 }
-STREAMLIT_OWN = {"list": 1, "listitem": 6}
+STREAMLIT_OWN = {"list": 1, "listitem": len(PAGES)}
 """Streamlit's own navigation: the rules it breaks, and on how many nodes at most."""
 STREAMLIT_UPLOADER = ("presentation-role-conflict", "stFileUploaderDropzone")
 """The rule that Streamlit's file uploader breaks, and the mark of its element."""
