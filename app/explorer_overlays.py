@@ -6,6 +6,7 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from app import explorer_data
 from app.charts.colours import PALETTE
 from app.graph_analysis import Analysis
 from app.numbers import percent, size
@@ -176,6 +177,9 @@ def _regions(shown: View, names: Sequence[str], analysis: Analysis) -> dict[str,
 
 def _preparation(shown: View, names: Sequence[str], analysis: Analysis) -> dict[str, Any]:
     """What became of the nodes; a closed box is divided by their number, for what is dead takes no time."""
+    head = {"id": "preparation", "label": "preparation", "kind": "category"}
+    if len(names) > explorer_data.MOST_NODES:
+        return {**head, "values": [], "why": "Too large a graph: select a node to see what became of it."}
     became = {name: fate_name(analysis, name) for name in names if name in analysis.fates}
     used = set(became.values())
     legend = [(name, colour) for name, colour in FATES if name in used]
@@ -186,7 +190,7 @@ def _preparation(shown: View, names: Sequence[str], analysis: Analysis) -> dict[
         total = sum(parts.values())
         values.append([[i, round(parts[i] / total, 4)] for i in sorted(parts)])
     return {
-        "id": "preparation", "label": "preparation", "kind": "category", "values": values,
+        **head, "values": values,
         "names": [name for name, _ in legend], "colours": [colour for _, colour in legend],
     }  # fmt: skip
 

@@ -240,6 +240,14 @@ def test_the_colours_of_preparation_count_nodes_and_keep_their_meaning(full: Wor
             assert shares == {"kept": 1}
 
 
+def test_a_graph_too_large_for_the_colours_says_so(full: Workspace, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr("app.explorer_data.MOST_NODES", 5)
+    model = open_model(full, NAME)
+    scene = draw(model.hierarchy, view(model.hierarchy, first_view(model.hierarchy)))
+    found = explorer_data(model, scene, panels=True)["overlays"][-1]
+    assert (found["id"], found["values"]) == ("preparation", []) and "Too large" in found["why"]
+
+
 @pytest.mark.parametrize(
     "steps", [(), ("aliases",), ("constants", "side-band"), ("dead", "constants", "aliases")]
 )
