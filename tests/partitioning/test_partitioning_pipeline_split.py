@@ -25,20 +25,25 @@ def bert() -> TorchGraph:
     return trace("sample:bert")
 
 
-def test_torch_splits_before_the_blocks_and_every_operation_has_its_stage(bert: TorchGraph) -> None:
-    split = torch_split("sample:bert", bert, 2)
-    assert split.before == ("encoder.layer.1",) and not split.refused
+@pytest.mark.parametrize("count", [2, 3])
+def test_torch_splits_before_the_blocks_and_every_operation_has_its_stage(
+    bert: TorchGraph, count: int
+) -> None:
+    """Two blocks for two stages; for three, torch splits inside the blocks."""
+    split = torch_split("sample:bert", bert, count)
+    assert len(split.before) == count - 1 and not split.refused
+    assert count > 2 or split.before == ("encoder.layer.1",)
     listed = [name for stage in split.stages for name in stage]
     assert sorted(listed) == sorted(n.id for n in bert.nodes if n.kind in ("op", "input"))
     ops = [op.id for op in bert.ops]
     home = {name: i for i, stage in enumerate(split.stages) for name in stage}
     stages = [home[name] for name in ops]
-    assert stages == sorted(stages) and set(stages) == {0, 1}
-    # Nothing of the second block is before the split, nothing of the first behind it.
+    assert stages == sorted(stages) and set(stages) == set(range(count))
+    # Each stage but the first begins with the first operation of the module it was split before.
     module = {op.id: op.module for op in bert.ops}
-    assert not any(module[name].startswith("encoder.layer.1") for name in split.stages[0] if name in module)
-    assert not any(module[name].startswith("encoder.layer.0") for name in split.stages[1] if name in module)
-    assert module[ops[stages.index(1)]].startswith("encoder.layer.1")
+    for stage, name in enumerate(split.before, start=1):
+        inside = [place for place, op in enumerate(ops) if f"{module[op]}.".startswith(f"{name}.")]
+        assert stages.index(stage) == inside[0]
 
 
 def test_blocks_are_made_finer_until_there_are_enough(bert: TorchGraph) -> None:
