@@ -26,12 +26,18 @@ OWN = "own"
 class Study:
     """The stored outcomes of a model by their largest number of stages, all about the same devices and objective.
 
-    `candidates` are the distinct ones, best first; `choice` those that no other beats in every respect.
+    `candidates` are the distinct ones by their keys, best first; `choice` those that no other beats in
+    every respect.
     """
 
     outcomes: Mapping[int, PartitionOutcome]
-    candidates: tuple[PartitionCandidate, ...]
+    by_key: Mapping[str, PartitionCandidate]
     choice: tuple[PartitionCandidate, ...]
+
+    @property
+    def candidates(self) -> tuple[PartitionCandidate, ...]:
+        """All distinct ones, best first."""
+        return tuple(self.by_key.values())
 
     @property
     def last(self) -> PartitionOutcome:
@@ -51,6 +57,7 @@ class Study:
 
 def study(workspace: Workspace, model: str, architecture_hash: str) -> Study | None:
     """What was found for the model as it is now; None where nothing was, or of another architecture."""
+    stored = {item.name: item.sha256 for item in workspace.artifacts("partition")}
     outcomes: dict[int, PartitionOutcome] = {}
     for name in partition_names(workspace, model):
         found: PartitionOutcome = read(workspace, "partition", name)
@@ -58,9 +65,17 @@ def study(workspace: Workspace, model: str, architecture_hash: str) -> Study | N
             outcomes[int(name.rpartition(" ")[2])] = found
     if not outcomes:
         return None
-    objective = outcomes[max(outcomes)].objective
-    every = [candidate for outcome in outcomes.values() for candidate in outcome.candidates]
-    return Study(outcomes, best_distinct(every, len(every), objective), undominated(every, objective))
+    files = tuple(stored[f"{model} in {count}"] for count in outcomes)
+    return _study(files, outcomes)
+
+
+@st.cache_resource(max_entries=16, show_spinner=False)
+def _study(files: tuple[str, ...], _outcomes: Mapping[int, PartitionOutcome]) -> Study:
+    """The study of these outcomes; the hashes of their files are the key."""
+    objective = _outcomes[max(_outcomes)].objective
+    every = [candidate for outcome in _outcomes.values() for candidate in outcome.candidates]
+    ranked = best_distinct(every, len(every), objective)
+    return Study(_outcomes, {key_of(one): one for one in ranked}, undominated(ranked, objective))
 
 
 def key_of(candidate: PartitionCandidate) -> str:
@@ -108,9 +123,8 @@ def chosen(workspace: Workspace, model: str, found: Study, costs: PartitionProvi
     wanted = workspace.setting(f"cut of {model}")
     if wanted == OWN and own is not None:
         return Chosen(OWN, own, own)
-    named = next((one for one in found.candidates if key_of(one) == wanted), None)
-    candidate = named or next(iter(found.candidates), None)
-    return Chosen(key_of(candidate) if candidate else "", candidate, own, fault)
+    key = wanted if wanted in found.by_key else next(iter(found.by_key), "")
+    return Chosen(key, found.by_key.get(key), own, fault)
 
 
 def own_candidate(costs: PartitionProvider, found: Study, values: Sequence[str]) -> PartitionCandidate:

@@ -13,7 +13,7 @@ from app.charts.theme import CONFIG
 from app.graph_model import GraphModel, open_model
 from app.models_view import PROFILE_JOB
 from app.numbers import THIN, UNKNOWN, percent, plain, short, size
-from app.partition_store import OWN, Study, key_of
+from app.partition_store import OWN, Study
 from app.partition_words import WHAT, candidates_table, reason_text, stages_table
 from app.plan_editor import plan_again
 from app.workspace import names
@@ -47,8 +47,8 @@ class Shown:
     @property
     def rows(self) -> list[tuple[str, PartitionCandidate, bool]]:
         """(key, cut, whether another beats it), the user's own first."""
-        kept = {key_of(one) for one in self.study.choice}
-        known = [(key_of(one), one, key_of(one) not in kept) for one in self.study.candidates]
+        kept = {one.stages for one in self.study.choice}
+        known = [(key, one, one.stages not in kept) for key, one in self.study.by_key.items()]
         known.sort(key=lambda row: row[2])
         if self.own is None:
             return known

@@ -121,7 +121,10 @@ def test_the_job_stores_one_study_and_forgets_the_last(workspace: Workspace) -> 
 
 def test_the_best_is_shown_with_its_proof_and_every_cut_ranked(page: Open, cut: Workspace) -> None:
     opened = page("partition", cut)
-    best = pareto_candidates(provider_of(cut), stages=(1, 2, 3), link_gb_per_s=LINK).candidates[0]
+    found = pareto_candidates(provider_of(cut), stages=(1, 2, 3), link_gb_per_s=LINK)
+    best = found.candidates[0]
+    study = partition_store.study(cut, NAME, "encoder")
+    assert study is not None and study.choice == found.candidates  # as the command numbers them
     shown = metrics(opened)
     assert float(shown[f"Slowest stage, of {len(best.stages)}"].split()[0]) == pytest.approx(
         best.max_load_ms, rel=5e-3

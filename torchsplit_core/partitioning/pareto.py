@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
-from torchsplit_core.partitioning.candidates import value_of, with_best
+from torchsplit_core.partitioning.candidates import best_distinct, value_of, with_best
 from torchsplit_core.partitioning.provider import PartitionProvider
 from torchsplit_core.values import (
     InputFault,
@@ -78,10 +78,13 @@ def pareto_candidates(
             objective,
             time_factors,
         )
-        outcomes[count] = provider.solve(request, tell)
-        found += outcomes[count].candidates
-        if outcomes[count].candidates and memory_bytes is None:
-            found += provider.region_candidates(request)
+        outcome = provider.solve(request, tell)
+        if outcome.candidates and memory_bytes is None:
+            regions = provider.region_candidates(request)
+            every = (*outcome.candidates, *regions)
+            outcome = with_best(outcome, best_distinct(every, len(every), objective))
+        outcomes[count] = outcome
+        found += outcome.candidates
     return ParetoOutcome(undominated(found, objective), outcomes)
 
 
