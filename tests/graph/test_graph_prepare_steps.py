@@ -99,6 +99,24 @@ def test_the_side_band_alone_takes_masks_from_the_values_that_count():
     assert all(source not in found.sideband for source, _ in found.main_edges)
 
 
+@pytest.mark.parametrize("steps", [steps for steps in SUBSETS if "aliases" in steps])
+def test_a_view_with_symbolic_sizes_is_fused_whatever_else_is_done(steps):
+    graph = TorchGraph((
+        leaf("x"), leaf("w", "parameter"), op("n", "x", target="aten.sym_size.int", size=0),
+        op("a", "x", "w"), op("v", "a", "n", target="aten.view.default"),
+        GraphNode("output", "output", inputs=("v",)),
+    ))  # fmt: skip
+    assert prepare(graph, steps).unit_of["v"] == "a"
+
+
+def test_a_small_parameter_is_no_side_band_and_a_small_buffer_is():
+    graph = TorchGraph((
+        leaf("x"), leaf("p", "parameter", 1), leaf("b", "buffer", 1), op("a", "x", "p", "b"), op("z", "a", "p", "b"),
+        GraphNode("output", "output", inputs=("z",)),
+    ))  # fmt: skip
+    assert prepare(graph, ("side-band",)).sideband == {"b"}
+
+
 def test_a_constant_of_a_parameter_that_counts_as_a_value_is_no_side_band():
     graph = TorchGraph((
         leaf("x"), leaf("w", "parameter"), op("table", "w", size=1), op("a", "x", "table"), op("b", "a", "table"),
@@ -202,6 +220,15 @@ def test_a_view_of_a_mask_joins_it_and_goes_beside_with_it():
     )
     found = fates(prepare(graph))["turned"]
     assert (found.became, found.to, found.beside) == ("fused", ("bias",), True)
+
+
+def test_a_view_of_a_constant_that_several_read_joins_it():
+    graph = TorchGraph((
+        leaf("x"), leaf("c", "buffer"), op("table", "c"), op("turned", "table", target="aten.view.default"),
+        op("a", "x", "table", "turned"), op("b", "a", "turned"), GraphNode("output", "output", inputs=("b",)),
+    ))  # fmt: skip
+    found = fates(prepare(graph))["turned"]
+    assert (found.became, found.to) == ("fused", ("table",))
 
 
 def test_a_tied_weight_is_charged_to_all_its_readers():
