@@ -124,6 +124,13 @@ def test_a_candidate_that_tells_no_weights_keeps_its_peak_and_grows_from_there()
     assert [row.memory_gib for row in second] == pytest.approx([5.5, 5.5, 5.5 + 6, 5.5 + 62])
 
 
+def test_where_neither_candidate_nor_rows_tell_weights_memory_is_rather_too_much() -> None:
+    silent = replace(CANDIDATE, weight_bytes=())
+    bare = replace(WHOLE[2], memory_parts_gib=None)  # 20.5 GiB at batch 8
+    first, second = stage_rows(profile(bare), [bare], silent, NAMES)
+    assert first[0].memory_gib == pytest.approx(5 + 16.5) and second[0].memory_gib == pytest.approx(5 + 8.25)
+
+
 def test_a_stage_without_time_is_fast_and_never_infinite() -> None:
     idle = replace(CANDIDATE, stages=(("a", "b", "c"), ("x",)))
     busy, free = stage_rows(profile(*WHOLE), WHOLE, idle, NAMES)

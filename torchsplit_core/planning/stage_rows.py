@@ -13,7 +13,8 @@ share of them is its peak without its weights over the whole model's, both at th
 profile does not say it: a row without its parts has the weights that another row of the model has (else the sum
 of the stages'), and the context of another row on the same GPU type, else of any GPU (none where no row has
 one). A candidate that does not tell its weights apart has all of its peak at every batch size, and more where
-activations are above those of the traced batch. So memory never falls below a stage's weights, nor with a
+activations are above those of the traced batch (for which the whole model's weights count too where no row tells
+them: rather too much). So memory never falls below a stage's weights, nor with a
 larger batch where the whole model's does not. A row of unknown memory stays unknown.
 """
 
@@ -115,7 +116,7 @@ def _memory_of(profile: Profile, candidate: PartitionCandidate) -> _StageMemory:
         weights=weights,
         traced=traced,
         known=known,
-        whole_weights=max((parts.weights for _, parts in told), default=sum(weights)),
+        whole_weights=max((parts.weights for _, parts in told), default=sum(weights) if known else 0.0),
         whole_traced=max(peaks.values(), default=0.0),
         contexts={kind: parts.context for kind, parts in told},
         any_context=max((parts.context for _, parts in told), default=0.0),
