@@ -13,6 +13,8 @@ from app.numbers import exact
 from torchsplit_core.storage import Workspace
 from torchsplit_core.values import PlanExplanation, PlanOutcome, PlanRequest
 
+LAYOUTS = "Why not another layout"
+
 
 def show(workspace: Workspace, name: str, request: PlanRequest | None, plan: PlanOutcome) -> None:
     """What binds each model, what changes would bring, why not another layout."""
@@ -44,24 +46,28 @@ def _button(workspace: Workspace, name: str, request: PlanRequest | None, plan: 
             st.rerun()
 
 
-def _explanation(found: PlanExplanation, plan: PlanOutcome) -> None:
+def sections(found: PlanExplanation, plan: PlanOutcome) -> list[tuple[str, str]]:
+    """Title and HTML of each part of an explanation."""
     kind = plan.objective.kind
-    st.subheader("What binds each model", anchor=False)
-    st.html(_models(found))
-    st.subheader("What one change would bring", anchor=False)
-    if found.changes:
-        st.html(_changes(found, kind))
-    else:
-        st.caption("The fleet is as large as a plan takes, and there is no demand to ease.")
-    st.subheader("Why not another layout", anchor=False)
-    if found.layouts:
-        tried = sum(reason.reason == "tried" for reason in found.layouts)
-        with st.expander(f"{len(found.layouts)} layouts that no GPU has, {tried} of them tried"):
-            st.html(_layouts(found, kind))
-    else:
-        st.caption("Every layout there is to choose stands on some GPU.")
-    st.subheader("The price of each step", anchor=False)
-    st.html(_steps(found))
+    no_change = "<p>The fleet is as large as a plan takes, and there is no demand to ease.</p>"
+    no_layout = "<p>Every layout there is to choose stands on some GPU.</p>"
+    return [
+        ("What binds each model", _models(found)),
+        ("What one change would bring", _changes(found, kind) if found.changes else no_change),
+        (LAYOUTS, _layouts(found, kind) if found.layouts else no_layout),
+        ("The price of each step", _steps(found)),
+    ]
+
+
+def _explanation(found: PlanExplanation, plan: PlanOutcome) -> None:
+    for title, text in sections(found, plan):
+        st.subheader(title, anchor=False)
+        if title == LAYOUTS and found.layouts:
+            tried = sum(reason.reason == "tried" for reason in found.layouts)
+            with st.expander(f"{len(found.layouts)} layouts that no GPU has, {tried} of them tried"):
+                st.html(text)
+        else:
+            st.html(text)
     if not found.complete:
         st.caption(
             "What is not proven or not examined was left for want of time, not found to be without effect."

@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
-import html
-
 import pandas as pd
 import streamlit as st
 
 from app import explain_view, frame, navigation, plan_editor, request_edit, scenario
 from app.charts.slice_map import fleet_svg, slice_table
 from app.components.picture import picture
-from app.frame import table_html
-from app.numbers import exact, plain, short
+from app.numbers import plain, short
 from app.plan_summary import basis_badge, demand_words, metrics, relaxation_words, status_badge
+from app.plan_tables import models_table
+from app.report import report
 from app.workspace import names
 from torchsplit_core.storage import Workspace
 from torchsplit_core.values import PlanOutcome, PlanRequest
@@ -48,7 +47,7 @@ def show(workspace: Workspace) -> None:
         else:
             with st.container(key="map"):
                 _outcome(workspace, name, request, plan)
-    _downloads(workspace, name)
+    _downloads(workspace, name, request, plan)
 
 
 def _nothing_yet(workspace: Workspace) -> None:
@@ -133,7 +132,7 @@ def _outcome(workspace: Workspace, name: str, request: PlanRequest | None, plan:
             )
     with st.container(border=True):
         st.header("What each model gets", anchor=False)
-        st.html(_models_table(plan, request, colours))
+        st.html(models_table(plan, request, colours))
     explain_view.show(workspace, name, request, plan)
 
 
@@ -155,37 +154,21 @@ def _infeasible(workspace: Workspace, name: str, request: PlanRequest | None, pl
             st.markdown("No change of a number helps: drop a co-location, or add a GPU.")
 
 
-def _models_table(plan: PlanOutcome, request: PlanRequest | None, colours: dict[str, str]) -> str:
-    """Worst-served first; the bar's mark is the demand."""
-    demands = {model.name: model.demand_rps for model in request.models} if request else {}
-    limits = {model.name: model.max_latency_ms for model in request.models} if request else {}
-    scale = max([1.0, *(model.normalised for model in plan.models)])
-    rows = []
-    for model in sorted(plan.models, key=lambda item: item.normalised):
-        colour = colours.get(model.name, "#888")
-        width = 100 * model.normalised / scale
-        limit = limits.get(model.name)
-        rows.append(
-            f'<tr><td class="name"><i class="swatch" style="background:{colour}"></i>{html.escape(model.name)}</td>'
-            f'<td><span class="bar" title="{exact(model.normalised)} × demand">'
-            f'<i style="width:{width:.1f}%;background:{colour}"></i><b style="left:{100 / scale:.1f}%"></b></span></td>'
-            f'<td class="n">{exact(round(model.normalised, 3))}</td>'
-            f'<td class="n">{exact(round(model.throughput_rps, 2))}</td>'
-            f'<td class="n">{exact(demands.get(model.name))}</td>'
-            f'<td class="n">{exact(round(model.latency_ms, 2)) if model.latency_ms is not None else "n/a"}</td>'
-            f'<td class="n">{exact(round(limit, 2)) if limit is not None else "none"}</td>'
-            f"<td>{html.escape(model.variant or 'not served')}</td></tr>"
-        )
-    head = (
-        '<th>model</th><th>throughput ÷ demand (mark: the demand)</th><th class="n">×</th><th class="n">req/s</th>'
-        '<th class="n">demand</th><th class="n">service p95, ms</th><th class="n">limit, ms</th><th>runs as</th>'
-    )
-    return table_html(head, rows)
-
-
-def _downloads(workspace: Workspace, name: str) -> None:
+def _downloads(
+    workspace: Workspace, name: str, request: PlanRequest | None, plan: PlanOutcome | None
+) -> None:
+    colours = scenario.colours(workspace)
     with st.container(horizontal=True):
         for kind, label in (("plan_request", "Request (JSON)"), ("plan", "Plan (JSON)")):
             if name in names(workspace, kind):
                 data = workspace.get_bytes(kind, name)
                 st.download_button(label, data, f"{name}.{kind}.json", "application/json", on_click="ignore")
+        if plan is not None:
+            st.download_button(
+                "Report (HTML)",
+                lambda: report(name, request, plan, colours),
+                f"{name}.html",
+                "text/html",
+                on_click="ignore",
+                help="One file for a review: map, tables, curves, what is proven, the request. It opens offline.",
+            )
