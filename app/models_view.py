@@ -89,8 +89,10 @@ def doors(workspace: Workspace) -> None:
         count = count_column.number_input("How many", 1, 4096, 2, key="door-2-count")
         if st.button("Trace, measure and plan the samples", type="primary", key="door-2"):
             with frame.telling():
-                parameters = {"gpus": [[kind, int(count)]], **_door_sources()}
-                jobs.start(workspace, "Sample models, measured here", scenario.SAMPLES_JOB, parameters)
+                name = "Sample models, measured here"
+                parameters = {"gpus": [[kind, int(count)]], "name": name, **_door_sources()}
+                scenario.choose(workspace, name)
+                jobs.start(workspace, name, scenario.SAMPLES_JOB, parameters)
                 navigation.go("Plan")
 
 

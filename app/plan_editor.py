@@ -89,17 +89,30 @@ def _editors(workspace: Workspace, name: str, request: PlanRequest) -> None:
             edited = request_edit.with_pairs(edited, pairs)
             edited = request_edit.with_models(edited, models)
             edited = request_edit.with_added(edited, added, profiles)
-            plan_again(workspace, name, edited)
+            plan_again(workspace, name, edited, ground=request)
 
 
-def plan_again(workspace: Workspace, name: str, request: PlanRequest, *, then: str | None = None) -> None:
+def plan_again(
+    workspace: Workspace,
+    name: str,
+    request: PlanRequest,
+    *,
+    ground: PlanRequest | None = None,
+    then: str | None = None,
+) -> None:
     """Store a request under the scenario's name, plan it, and show the page `then` (this one by default).
 
-    Raises InputFault, with nothing stored, where the request is wrong.
+    `ground` is what was edited: where another tab has stored something else since, that is kept under a
+    name of its own. Raises InputFault, with nothing stored, where the request is wrong.
     """
     profiles = request_edit.profiles_by_model(stored_profiles(workspace))
     partitions = partition_store.offers(workspace)
     request = request_edit.checked(request_edit.with_points(request, profiles, partitions))
+    stored = read(workspace, "plan_request", name)
+    if ground is not None and stored not in (None, ground, request):
+        other = scenario.free_name(workspace, f"{name}, edited elsewhere")
+        workspace.put("plan_request", other, stored)
+        frame.say(f"{name} was changed in another tab meanwhile: that state is kept as {other}.")
     workspace.put("plan_request", name, request)
     scenario.start_plan(workspace, name)
     if then is not None:

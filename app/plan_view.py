@@ -5,7 +5,7 @@ from __future__ import annotations
 import pandas as pd
 import streamlit as st
 
-from app import explain_view, frame, navigation, plan_editor, request_edit, scenario
+from app import explain_view, frame, navigation, plan_editor, request_edit, scenario, scenario_bar
 from app.charts.slice_map import fleet_svg, slice_table
 from app.components.picture import picture
 from app.numbers import plain, short
@@ -23,6 +23,7 @@ def show(workspace: Workspace) -> None:
     if name is None:
         _nothing_yet(workspace)
         return
+    scenario.show_in_address(name)
     request, plan = scenario.request(workspace), scenario.plan(workspace)
     working = bool(scenario.running(workspace, scenario.PLAN_JOB, scenario.SAMPLES_JOB))
     _headline(workspace, name, request, plan, working)
@@ -65,17 +66,8 @@ def _nothing_yet(workspace: Workspace) -> None:
 def _headline(
     workspace: Workspace, name: str, request: PlanRequest | None, plan: PlanOutcome | None, working: bool
 ) -> None:
-    known = list(dict.fromkeys((*names(workspace, "plan_request"), *names(workspace, "plan"))))
     with st.container(horizontal=True, vertical_alignment="center"):
-        if len(known) > 1:
-            chosen = st.selectbox(
-                "Scenario", known, known.index(name), label_visibility="collapsed", width=320
-            )
-            if chosen != name:
-                scenario.choose(workspace, chosen)
-                st.rerun()
-        else:
-            st.markdown(f"Scenario **{plain(name)}**", width="content")
+        scenario_bar.show(workspace, name)
         if plan is not None:
             badges = [status_badge(plan), basis_badge(plan, request)]
             for badge in filter(None, badges):

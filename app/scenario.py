@@ -1,8 +1,13 @@
-"""The current scenario: a plan request and its plan, kept under one name in the workspace."""
+"""The current scenario: a plan request and its plan, kept under one name in the workspace.
+
+The address carries it (`?scenario=NAME`), so that a link shows what its sender saw, and two tabs can show two.
+"""
 
 from __future__ import annotations
 
 import contextlib
+
+import streamlit as st
 
 from app.charts.colours import model_colours
 from app.workspace import names, read
@@ -14,21 +19,89 @@ from torchsplit_core.values import InputFault, PlanOutcome, PlanRequest, Profile
 
 PLAN_JOB = "torchsplit_core.workflow:plan_job"
 SAMPLES_JOB = "torchsplit_core.workflow:samples_job"
+KINDS = ("plan_request", "plan")
+PARAMETER = "scenario"
+"""The query parameter and the workspace setting that hold the scenario's name."""
+LONGEST_NAME = 120
 EXPLAIN_JOB = "torchsplit_core.workflow:explain_job"
 
 
+def known(workspace: Workspace) -> tuple[str, ...]:
+    """The names of all scenarios, newest first."""
+    return tuple(dict.fromkeys((*names(workspace, "plan_request"), *names(workspace, "plan"))))
+
+
 def name(workspace: Workspace) -> str | None:
-    """The chosen scenario, or the newest one; None where the workspace has no plan request and no plan."""
-    known = (*names(workspace, "plan_request"), *names(workspace, "plan"))
-    chosen = workspace.setting("scenario")
-    if chosen in known:
-        return str(chosen)
-    return known[0] if known else None
+    """The scenario of the address, else of this session, else chosen last in the workspace, else the newest.
+
+    None where the workspace has no plan request and no plan.
+    """
+    found = known(workspace)
+    for chosen in (
+        st.query_params.get(PARAMETER),
+        st.session_state.get(_key(workspace)),
+        workspace.setting(PARAMETER),
+    ):
+        if chosen in found:
+            st.session_state[_key(workspace)] = chosen
+            return str(chosen)
+    return found[0] if found else None
 
 
 def choose(workspace: Workspace, scenario: str) -> None:
-    """Make a scenario the current one."""
-    workspace.set_setting("scenario", scenario)
+    """Make a scenario the current one of this session, and of those that come without an address."""
+    st.session_state[_key(workspace)] = scenario
+    if PARAMETER in st.query_params:
+        st.query_params[PARAMETER] = scenario
+    workspace.set_setting(PARAMETER, scenario)
+
+
+def show_in_address(scenario: str) -> None:
+    """Have the address of the page say which scenario it shows."""
+    if st.query_params.get(PARAMETER) != scenario:
+        st.query_params[PARAMETER] = scenario
+
+
+def save_as(workspace: Workspace, scenario: str, new: str, *, keep: bool) -> str:
+    """Store a scenario under another name (the old one stays with `keep`) and choose it; its name.
+
+    Raises InputFault for a name that is empty, too long or taken.
+    """
+    new = new.strip()
+    if not 1 <= len(new) <= LONGEST_NAME:
+        raise InputFault(
+            "scenario name", new, f"a name has 1 to {LONGEST_NAME} characters", "Choose another name."
+        )
+    if new in known(workspace):
+        raise InputFault("scenario name", new, "names of scenarios are unique", "Choose another name.")
+    for kind in KINDS:
+        if scenario in names(workspace, kind):
+            workspace.put_bytes(kind, new, workspace.get_bytes(kind, scenario))
+    choose(workspace, new)
+    if not keep:
+        remove(workspace, scenario)
+    return new
+
+
+def free_name(workspace: Workspace, wanted: str) -> str:
+    """The name, or with the first number that is free behind it."""
+    taken, number, found = known(workspace), 2, wanted
+    while found in taken:
+        found, number = f"{wanted} {number}", number + 1
+    return found
+
+
+def remove(workspace: Workspace, scenario: str) -> None:
+    """Forget a scenario: its request and its plan. Work on it ends."""
+    for status in _planning(workspace, scenario):
+        with contextlib.suppress(InputFault):
+            jobs.cancel(workspace, status.id)
+    for kind in KINDS:
+        workspace.remove(kind, scenario)
+
+
+def _key(workspace: Workspace) -> str:
+    return f"scenario of {workspace.id}"
 
 
 def request(workspace: Workspace) -> PlanRequest | None:
@@ -74,17 +147,21 @@ def running(workspace: Workspace, *targets: str) -> tuple[jobs.JobStatus, ...]:
 
 def start_plan(workspace: Workspace, scenario: str) -> str:
     """Plan the stored request in a job of its own; a search for the same scenario ends first. Its job id."""
+    for status in _planning(workspace, scenario):
+        with contextlib.suppress(InputFault):
+            jobs.cancel(workspace, status.id)
+    choose(workspace, scenario)
+    return jobs.start(workspace, f"Plan {scenario}", PLAN_JOB, {"request": scenario})
+
+
+def _planning(workspace: Workspace, scenario: str) -> tuple[jobs.JobStatus, ...]:
+    """The searches for this scenario that still run."""
     same = {
         record.id
         for record in workspace.job_records()
         if record.target == PLAN_JOB and record.parameters.get("request") == scenario
     }
-    for status in running(workspace, PLAN_JOB):
-        if status.id in same:
-            with contextlib.suppress(InputFault):
-                jobs.cancel(workspace, status.id)
-    choose(workspace, scenario)
-    return jobs.start(workspace, f"Plan {scenario}", PLAN_JOB, {"request": scenario})
+    return tuple(status for status in running(workspace, PLAN_JOB) if status.id in same)
 
 
 def start_explain(workspace: Workspace, scenario: str) -> str:

@@ -120,7 +120,8 @@ def test_the_second_door_asks_for_the_chosen_gpus(
     opened = page("models", workspace)
     opened.number_input(key="door-2-count").set_value(3)
     press(opened, "Trace, measure and plan the samples")
-    assert started == [("samples_job", {"gpus": [["A100-80GB", 3]], "sources": ["sample:clip"]})]
+    asked = {"gpus": [["A100-80GB", 3]], "name": "Sample models, measured here", "sources": ["sample:clip"]}
+    assert started == [("samples_job", asked)]
 
 
 def test_models_are_listed_and_can_be_removed(page: Open, filled: Workspace) -> None:

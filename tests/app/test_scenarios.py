@@ -1,0 +1,131 @@
+"""Scenarios: which one is shown, links to one, names and copies, two tabs on one."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any
+
+import pytest
+from app_values import plan, request
+from streamlit.testing.v1 import AppTest
+
+from app import plan_editor, scenario
+from torchsplit_core import jobs
+from torchsplit_core.storage import Workspace
+from torchsplit_core.values import FleetEntry
+
+Open = Callable[..., AppTest]
+
+
+@pytest.fixture
+def started(monkeypatch: pytest.MonkeyPatch) -> list[Any]:
+    found: list[Any] = []
+    monkeypatch.setattr(jobs, "start", lambda w, title, target, parameters: found.append(parameters) or "job")
+    return found
+
+
+@pytest.fixture
+def two(filled: Workspace) -> Workspace:
+    """A second scenario with a GPU more, chosen last."""
+    larger = replace(request(), gpus=(FleetEntry("A100-80GB", count=2),))
+    filled.put("plan_request", "larger", larger)
+    filled.put("plan", "larger", plan(larger))
+    return filled
+
+
+def press(page: AppTest, label: str) -> AppTest:
+    next(button for button in page.button if button.label == label).click().run()
+    assert not page.exception
+    return page
+
+
+def shown(page: AppTest) -> str:
+    found = page.query_params["scenario"]
+    return found if isinstance(found, str) else found[0]
+
+
+def messages(page: AppTest) -> str:
+    return "\n".join(str(one.value) for kind in ("success", "error") for one in page.get(kind)).replace(
+        "\\", ""
+    )
+
+
+def opened_at(page: Open, workspace: Workspace, name: str) -> AppTest:
+    test = page("plan", workspace)
+    test.query_params["scenario"] = name
+    return test.run()
+
+
+def test_the_address_says_which_scenario_is_shown_and_a_link_opens_it(page: Open, two: Workspace) -> None:
+    assert shown(page("plan", two)) == "review"
+    linked = opened_at(page, two, "larger")
+    assert shown(linked) == "larger" and linked.selectbox[0].value == "larger"
+    # Another session stays where it was, and a link to nothing shows what there is.
+    assert shown(page("plan", two)) == "review"
+    assert shown(opened_at(page, two, "gone")) == "review"
+
+
+def test_choosing_another_scenario_is_kept_for_those_without_an_address(page: Open, two: Workspace) -> None:
+    opened = page("plan", two)
+    opened.selectbox[0].set_value("larger").run()
+    assert shown(opened) == "larger" and shown(page("plan", two)) == "larger"
+
+
+def test_a_scenario_is_renamed_with_its_plan(page: Open, two: Workspace) -> None:
+    opened = page("plan", two)
+    opened.text_input(key="scenario-name-review").set_value("november").run()
+    press(opened, "Rename")
+    assert shown(opened) == "november" and set(scenario.known(two)) == {"november", "larger"}
+    assert two.get("plan", "november") == plan() and two.get("plan_request", "november") == request()
+
+
+def test_a_duplicate_leaves_the_first_as_it_is(page: Open, two: Workspace) -> None:
+    opened = page("plan", two)
+    press(opened, "Duplicate")
+    assert shown(opened) == "review copy" and two.get("plan", "review copy") == two.get("plan", "review")
+    opened.selectbox[0].set_value("review").run()
+    press(opened, "Duplicate")
+    assert set(scenario.known(two)) == {"review", "review copy", "review copy 2", "larger"}
+
+
+@pytest.mark.parametrize(
+    ("name", "words"), [("larger", "names of scenarios are unique"), (" ", "has 1 to 120")]
+)
+def test_a_name_that_cannot_be_is_one_message(name: str, words: str, page: Open, two: Workspace) -> None:
+    opened = page("plan", two)
+    opened.text_input(key="scenario-name-review").set_value(name).run()
+    press(opened, "Rename")
+    assert words in messages(opened) and set(scenario.known(two)) == {"review", "larger"}
+
+
+def test_a_deleted_scenario_ends_its_search_and_the_next_is_shown(
+    page: Open, two: Workspace, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ended: list[str] = []
+    monkeypatch.setattr(jobs, "cancel", lambda workspace, job: ended.append(job))
+    running = jobs.JobStatus("j", "Plan review", "running", 0.5, "", None, None, 1.0)
+    monkeypatch.setattr(scenario, "_planning", lambda w, name: (running,) if name == "review" else ())
+    opened = press(page("plan", two), "Delete")
+    assert ended == ["j"] and shown(opened) == "larger" and scenario.known(two) == ("larger",)
+    assert "Deleted the scenario review." in messages(opened)
+
+
+def test_two_tabs_on_one_scenario_lose_nothing(
+    filled: Workspace, started: list[Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    said: list[str] = []
+    monkeypatch.setattr(plan_editor.st, "rerun", lambda: None)
+    monkeypatch.setattr(plan_editor.frame, "say", said.append)
+    mine = replace(request(), sharing="fractional")
+    plan_editor.plan_again(filled, "review", mine, ground=request())
+    assert not said and filled.get("plan_request", "review") == mine
+    # The other tab still shows, and edits, what stood before.
+    theirs = replace(request(), gpus=(FleetEntry("A100-80GB", count=7),))
+    plan_editor.plan_again(filled, "review", theirs, ground=request())
+    assert filled.get("plan_request", "review") == theirs
+    assert filled.get("plan_request", "review, edited elsewhere") == mine
+    assert said == [
+        "review was changed in another tab meanwhile: that state is kept as review, edited elsewhere."
+    ]
+    assert started == [{"request": "review"}] * 2 and scenario.name(filled) == "review"
