@@ -1,6 +1,7 @@
 """The choice among candidates: nothing in it is dominated, nothing undominated is lost, times by batch."""
 
 import random
+from dataclasses import replace
 
 import pytest
 from test_partitioning_provider import GRAPH, even_profile, row
@@ -122,3 +123,14 @@ def test_a_memory_limit_holds_for_all_of_them():
     tight = pareto_candidates(provider, memory_bytes=limit)
     assert tight.outcomes[1].status == "infeasible" and not tight.outcomes[1].candidates
     assert tight.candidates and all(max(c.peak_memory_bytes) <= limit for c in tight.candidates)
+
+
+def test_loads_are_by_the_shares_of_the_batch_they_are_about():
+    told = by_batch()
+    for rows, batch, heavy in ((told.rows[:1], 1, 0.5), (told.rows[2:3], 8, 0.9)):
+        provider = PartitionProvider(GRAPH, replace(told, rows=rows))
+        assert provider.row.batch_size == batch
+        times = {op.id: provider.time_ms(op.id) for op in GRAPH.ops}
+        assert sum(times.values()) == pytest.approx(provider.row.latency_ms)
+        share = sum(time for name, time in times.items() if name.startswith("mm")) / provider.row.latency_ms
+        assert share == pytest.approx(heavy)

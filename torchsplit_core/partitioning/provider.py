@@ -43,6 +43,7 @@ from torchsplit_core.values import (
     Progress,
     SolverOptions,
     ignore_progress,
+    stage_shares,
 )
 from torchsplit_core.values.partition import Objective
 
@@ -85,6 +86,9 @@ class PartitionProvider:
                 "Profile the model again.",
             )
         self.prepared: PreparedGraph = prepare(self.graph)
+        names = [node.id for node in profile.nodes]
+        shares = stage_shares(profile.nodes, [(name,) for name in names], self.row.batch_size)
+        self._time_ms = {name: share * self.row.latency_ms for name, share in zip(names, shares, strict=True)}
 
     @cached_property
     def memory(self) -> StageMemory:
@@ -97,9 +101,8 @@ class PartitionProvider:
         return region_tree(self.prepared)
 
     def time_ms(self, node_id: str) -> float:
-        """A node's share of the reference row's latency; 0 where it was not profiled."""
-        found = self.graph.metadata.get(node_id)
-        return found.time_share * self.row.latency_ms if found else 0.0
+        """A node's share of the reference row's latency, timed at its batch size; 0 where it was not profiled."""
+        return self._time_ms.get(node_id, 0.0)
 
     def request(
         self,
