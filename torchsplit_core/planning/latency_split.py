@@ -1,0 +1,52 @@
+"""A latency limit divided over the stages of a variant, exactly, for the largest least stage."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+Step = tuple[float, float]
+"""(longest latency allowed in ms, what the stage is worth with it)."""
+
+
+def split_limit(budget_ms: float, stages: Sequence[Sequence[Step]]) -> tuple[float, ...] | None:
+    """For each stage the longest latency allowed, in all at most `budget_ms`; None where none fits.
+
+    The limits maximise the smallest worth over the stages: a value v can be reached where the
+    least latencies at which every stage is worth v add up to the budget at most, so the values
+    that occur are searched by halves. What is left of the budget goes to the first stages that
+    can use it.
+    """
+    fronts = [_front(steps) for steps in stages]
+    if not all(fronts):
+        return None
+    values = sorted({worth for front in fronts for _, worth in front})
+
+    def limits(value: float) -> tuple[float, ...] | None:
+        found = [next((step[0] for step in front if step[1] >= value), None) for front in fronts]
+        known = tuple(item for item in found if item is not None)
+        return known if len(known) == len(found) and sum(known) <= budget_ms else None
+
+    best, low, high = limits(values[0]), 0, len(values) - 1
+    if best is None:
+        return None
+    while low < high:
+        middle = (low + high + 1) // 2
+        tried = limits(values[middle])
+        if tried is None:
+            high = middle - 1
+        else:
+            best, low = tried, middle
+    spare = list(best)
+    for number, front in enumerate(fronts):
+        room = budget_ms - sum(spare) + spare[number]
+        spare[number] = max([spare[number], *(latency for latency, _ in front if latency <= room)])
+    return tuple(spare) if sum(spare) <= budget_ms else best
+
+
+def _front(steps: Sequence[Step]) -> list[Step]:
+    """The steps by latency, each worth more than all before it."""
+    front: list[Step] = []
+    for latency, worth in sorted(steps, key=lambda step: (step[0], -step[1])):
+        if not front or worth > front[-1][1]:
+            front.append((latency, worth))
+    return front

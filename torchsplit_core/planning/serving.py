@@ -1,0 +1,287 @@
+"""Models served on a board one instance at a time, the worst served first: the greedy step of the baselines.
+
+Every state in between is a plan: a model starts with all stages of its variant at once, and models
+of a hard co-location start on a GPU together and go to a further GPU only together. Demands come
+first: while a model is below its `min_throughput_rps`, it is served before all that are not.
+"""
+
+from __future__ import annotations
+
+import heapq
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from torchsplit_core.hardware import gpu_type
+from torchsplit_core.planning.board import Board, Seat
+from torchsplit_core.planning.expand import LATENCY_SLACK, transfer_ms
+from torchsplit_core.planning.latency_split import split_limit
+from torchsplit_core.values import PlanModel, PlanRequest, Point, Stage
+
+ENOUGH = 1e-9
+"""Relative slack of "has what it needs"."""
+
+
+class NoPlan(Exception):
+    """A baseline gives no plan of the request, for the reason it carries."""
+
+
+@dataclass(frozen=True, slots=True)
+class Offer:
+    """The best point of a stage on the slices of one profile of a group. `burden`: what the slice takes of
+    a GPU (its share of the compute slices; times the cost of the GPU for objective min_gpus)."""
+
+    group: int
+    profile: str
+    point: Point
+    burden: float
+
+    @property
+    def worth(self) -> float:
+        """Requests/s for the burden; slices of GPUs that cost nothing come first."""
+        return self.point.throughput_rps / self.burden if self.burden else self.point.throughput_rps * 1e9
+
+
+@dataclass(frozen=True, slots=True)
+class Way:
+    """The variant by which a model runs on a board, with the offers of every stage in order of preference."""
+
+    variant: int
+    stages: tuple[tuple[Offer, ...], ...]
+
+
+def find_way(request: PlanRequest, board: Board, model: PlanModel, *, by_worth: bool) -> Way | None:
+    """How the model runs: uncut where it can, of equally many stages the variant that is worth most.
+
+    Only points that fit the memory of their slice. The latency limit is divided over the stages
+    so that the least worth of a stage is largest; on each slice the point with the most
+    requests/s within its part counts. Offers stand by throughput, or `by_worth`.
+    """
+    best: tuple[tuple[int, float], Way] | None = None
+    for number, variant in enumerate(model.variants):
+        offers = [_offers(request, board, stage) for stage in variant.stages]
+        if not all(offers):
+            continue
+        if model.max_latency_ms is not None:
+            budget = model.max_latency_ms * (1 + LATENCY_SLACK)
+            budget -= transfer_ms(variant.cut_bytes, request.link_gb_per_s)
+            limits = split_limit(budget, [[(o.point.latency_ms, o.worth) for o in mine] for mine in offers])
+            if limits is None:
+                continue
+            offers = [
+                [offer for offer in mine if offer.point.latency_ms <= limit]
+                for mine, limit in zip(offers, limits, strict=True)
+            ]
+        stages = tuple(_best_of_each(mine, by_worth=by_worth) for mine in offers)
+        worth = min(max(offer.worth for offer in mine) for mine in stages)
+        if best is None or (len(stages), -worth) < best[0]:
+            best = (len(stages), -worth), Way(number, stages)
+    return None if best is None else best[1]
+
+
+def _offers(request: PlanRequest, board: Board, stage: Stage) -> list[Offer]:
+    found = []
+    for g, group in enumerate(board.groups):
+        gpu = gpu_type(group.type)
+        there = {name for layout in group.layouts for name in layout}
+        for point in stage.points:
+            if point.gpu_type != group.type or point.profile not in there or point.throughput_rps <= 0:
+                continue
+            profile = gpu.profile(point.profile)
+            if profile.memory_gib is not None and (point.memory_gib or 0.0) > profile.memory_gib:
+                continue
+            burden = profile.compute_slices / gpu.compute_slices
+            if request.objective.kind == "min_gpus":
+                burden *= group.cost
+            found.append(Offer(g, point.profile, point, burden))
+    return found
+
+
+def _best_of_each(offers: Sequence[Offer], *, by_worth: bool) -> tuple[Offer, ...]:
+    best: dict[tuple[int, str], Offer] = {}
+    for offer in sorted(offers, key=lambda o: (-o.point.throughput_rps, o.point.latency_ms)):
+        best.setdefault((offer.group, offer.profile), offer)
+    rank = {key: number for number, key in enumerate(best)}
+    order = sorted(
+        best,
+        key=lambda key: (
+            -best[key].worth if by_worth else 0.0,
+            best[key].burden if by_worth else 0.0,
+            rank[key],
+        ),
+    )
+    return tuple(best[key] for key in order)
+
+
+class Serving:
+    """A board while models are served on it."""
+
+    def __init__(self, request: PlanRequest, board: Board, ways: Sequence[Way | None]) -> None:
+        self.request, self.board, self.ways = request, board, tuple(ways)
+        self.blocks = _blocks(request)
+        self.homes: dict[frozenset[int], list[int]] = {}
+        self.rates: list[list[float]] = [[0.0] * (len(way.stages) if way else 1) for way in ways]
+
+    def rate(self, model: int) -> float:
+        """Requests/s of the model by now."""
+        return min(self.rates[model])
+
+    def wanted(self, model: int) -> bool:
+        """Whether it is to be served at all: with min_gpus only models with a minimum, and their partners."""
+        if any(self.ways[partner] is None for partner in self.blocks[model]):
+            return False
+        if self.request.objective.kind != "min_gpus":
+            return True
+        return any(self.request.models[partner].min_throughput_rps for partner in self.blocks[model])
+
+    def give(self, model: int) -> bool:
+        """One more instance of its slowest stage, or of every stage at the start; False without room."""
+        block = self.blocks[model]
+        if len(block) > 1:
+            return self._give_together(model, block)
+        way = self.ways[model]
+        assert way is not None
+        if self.rate(model) > 0:
+            return self._anywhere(model, self._slowest(model)) is not None
+        placed: list[int] = []
+        for stage in range(len(way.stages)):
+            gpu = self._anywhere(model, stage)
+            if gpu is None:
+                for done in reversed(placed):
+                    self.board.take_back(done)
+                self.rates[model] = [0.0] * len(way.stages)
+                return False
+            placed.append(gpu)
+        return True
+
+    def seat(self, model: int, stage: int, offer: Offer, gpu: int) -> None:
+        """One instance on a GPU with room for it."""
+        way = self.ways[model]
+        assert way is not None
+        self.board.place(gpu, offer.profile, Seat(model, way.variant, stage, offer.point))
+        self.rates[model][stage] += offer.point.throughput_rps
+
+    def fill(self) -> None:
+        """Serve the worst served model again and again, until no model can or need be served more."""
+        queue = [(key, model) for model in self._order() if (key := self._key(model)) is not None]
+        heapq.heapify(queue)
+        while queue:
+            key, model = heapq.heappop(queue)
+            now = self._key(model)
+            if now is not None and now > key:
+                # A partner was served with another, or its best slices are gone.
+                heapq.heappush(queue, (now, model))
+            elif now is not None and self.give(model):
+                after = self._key(model)
+                if after is not None:
+                    heapq.heappush(queue, (after, model))
+
+    def shortfalls(self) -> tuple[str, ...]:
+        """Every minimum that is not met, in words."""
+        found = []
+        for number, spec in enumerate(self.request.models):
+            least, has = spec.min_throughput_rps or 0.0, self.rate(number)
+            if has < least * (1 - ENOUGH):
+                found.append(f"{spec.name} gets {has:.3g} of the {least:.3g} requests/s it must have")
+        return tuple(found)
+
+    def _order(self) -> list[int]:
+        return [model for model in range(len(self.ways)) if self.wanted(model)]
+
+    def _key(self, model: int) -> tuple[float, ...] | None:
+        """Least first: below the minimum, then the objective; None where more would count for nothing."""
+        spec, rate, way = self.request.models[model], self.rate(model), self.ways[model]
+        assert way is not None
+        rank = need(spec, way)
+        least = spec.min_throughput_rps or 0.0
+        if rate < least * (1 - ENOUGH):
+            return (0.0, rate / least, *rank)
+        kind = self.request.objective.kind
+        if kind == "min_gpus" or (spec.cap_at_demand and rate >= spec.demand_rps):
+            return None
+        if kind != "weighted_sum":
+            return (1.0, rate / (spec.weight * spec.demand_rps), *rank)
+        offer = self._next_offer(model)
+        if offer is None:
+            return None
+        gain = offer.point.throughput_rps / len(way.stages)
+        if spec.cap_at_demand:
+            gain = min(gain, spec.demand_rps - rate)
+        return (1.0, -spec.weight * gain / offer.burden, *rank)
+
+    def _slowest(self, model: int) -> int:
+        return min(range(len(self.rates[model])), key=lambda stage: self.rates[model][stage])
+
+    def _next_offer(self, model: int) -> Offer | None:
+        way = self.ways[model]
+        assert way is not None
+        offers = way.stages[self._slowest(model)]
+        return next((o for o in offers if self.board.first(o.group, o.profile) is not None), None)
+
+    def _anywhere(self, model: int, stage: int) -> int | None:
+        """One instance by the most preferred offer with room; the GPU it went to, None without room."""
+        way = self.ways[model]
+        assert way is not None
+        for offer in way.stages[stage]:
+            gpu = self.board.first(offer.group, offer.profile)
+            if gpu is not None:
+                self.seat(model, stage, offer, gpu)
+                return gpu
+        return None
+
+    def _give_together(self, model: int, block: frozenset[int]) -> bool:
+        homes = self.homes.setdefault(block, [])
+        if not homes:
+            return self._open(
+                block, [(m, stage) for m in sorted(block) for stage in range(len(self.rates[m]))]
+            )
+        way = self.ways[model]
+        assert way is not None
+        stage = self._slowest(model)
+        for offer in way.stages[stage]:
+            for gpu in homes:
+                here = self.board.growth[self.board.group_of[gpu]]
+                if self.board.group_of[gpu] == offer.group and here.grown(
+                    self.board.states[gpu], offer.profile
+                ):
+                    self.seat(model, stage, offer, gpu)
+                    return True
+        return self._open(block, [(m, self._slowest(m)) for m in sorted(block)])
+
+    def _open(self, block: frozenset[int], instances: Sequence[tuple[int, int]]) -> bool:
+        """A further GPU for the block, with these (model, stage) on it; False where no GPU has room for all."""
+        for g in range(len(self.board.groups)):
+            offers: list[Mapping[str, Offer]] = []
+            for model, stage in instances:
+                way = self.ways[model]
+                assert way is not None
+                offers.append({offer.profile: offer for offer in way.stages[stage] if offer.group == g})
+            needs = tuple(tuple(mine) for mine in offers)
+            heads = sorted((gpu, state) for state, gpu in self.board.heads(g))
+            for gpu, state in heads:
+                chosen = None if gpu in self.homes[block] else self.board.growth[g].seated(state, needs)
+                if chosen is not None:
+                    for (model, stage), profile, mine in zip(instances, chosen, offers, strict=True):
+                        self.seat(model, stage, mine[profile], gpu)
+                    self.homes[block].append(gpu)
+                    return True
+        return False
+
+
+def need(spec: PlanModel, way: Way) -> tuple[float, ...]:
+    """Who comes first among equals, as a key: fewest kinds of slices, most memory, most demand for its speed."""
+    kinds = min(len(stage) for stage in way.stages)
+    memory = max((offer.point.memory_gib or 0.0) for stage in way.stages for offer in stage)
+    fastest = min(max(offer.point.throughput_rps for offer in stage) for stage in way.stages)
+    return (float(kinds), -memory, -spec.weight * spec.demand_rps / fastest)
+
+
+def _blocks(request: PlanRequest) -> tuple[frozenset[int], ...]:
+    """For each model those that hard co-locations bind it to, itself among them."""
+    number = {model.name: index for index, model in enumerate(request.models)}
+    together = {index: frozenset((index,)) for index in range(len(request.models))}
+    for item in request.colocations:
+        if item.mode == "hard":
+            joined = frozenset().union(*(together[number[name]] for name in item.models))
+            for member in joined:
+                together[member] = joined
+    return tuple(together[index] for index in range(len(request.models)))
