@@ -214,7 +214,7 @@ def rows(source: str, counts: Sequence[int], seconds: float) -> tuple[list[str],
         cells = [
             source.removeprefix("sample:"),
             str(count),
-            f"{ours:.3g}",
+            _three(ours),
             f"{100 * (outcome.gap or 0.0):.2g}",
         ]
         split = torch_split(source, graph, count)
