@@ -8,6 +8,8 @@ from app.numbers import THIN, exact, percent, short
 from torchsplit_core.hardware import gpu_type
 from torchsplit_core.values import Demand, PlanOutcome, PlanRequest, Relaxation
 
+SOLVED = ("optimal", "feasible")
+"""States of an outcome that has a plan."""
 OBJECTIVES = {
     "leximin": "Fair: raise the worst-served model first, then the next",
     "max_min": "Raise the worst-served model, and only that",

@@ -5,16 +5,28 @@ from __future__ import annotations
 import pandas as pd
 import streamlit as st
 
-from app import explain_view, frame, navigation, plan_editor, request_edit, scenario, scenario_bar
+from app import (
+    explain_view,
+    frame,
+    navigation,
+    plan_baselines,
+    plan_editor,
+    request_edit,
+    scenario,
+    scenario_bar,
+)
 from app.charts.slice_map import fleet_svg, slice_table
 from app.components.picture import picture
 from app.numbers import plain, short
-from app.plan_summary import basis_badge, demand_words, metrics, relaxation_words, status_badge
+from app.plan_summary import SOLVED, basis_badge, demand_words, metrics, relaxation_words, status_badge
 from app.plan_tables import models_table
 from app.report import report
 from app.workspace import names
 from torchsplit_core.storage import Workspace
 from torchsplit_core.values import PlanOutcome, PlanRequest
+
+TAB = "plan-tab"
+"""The key of the page's tabs."""
 
 
 def show(workspace: Workspace) -> None:
@@ -43,12 +55,25 @@ def show(workspace: Workspace) -> None:
                 "This plan came without its request: drop the request file on the Workspace page to change it."
             )
     with right:
-        if plan is None:
-            _not_planned(working)
-        else:
-            with st.container(key="map"):
-                _outcome(workspace, name, request, plan)
+        _tabs(workspace, name, request, plan, working)
     _downloads(workspace, name, request, plan)
+
+
+def _tabs(
+    workspace: Workspace, name: str, request: PlanRequest | None, plan: PlanOutcome | None, working: bool
+) -> None:
+    """The plan, and what it is to be seen beside."""
+    planned, beside = st.tabs(["Plan", "Baselines"], key=TAB, on_change="rerun")
+    if planned.open:
+        with planned:
+            if plan is None:
+                _not_planned(working)
+            else:
+                with st.container(key="map"):
+                    _outcome(workspace, name, request, plan)
+    if beside.open:
+        with beside:
+            plan_baselines.show(workspace, request, plan)
 
 
 def _nothing_yet(workspace: Workspace) -> None:
@@ -74,14 +99,14 @@ def _headline(
                 st.badge(badge.text, color=badge.colour)  # type: ignore[arg-type]
             if request is not None and not working and not scenario.answers(plan, request):
                 st.badge("answers an earlier request: plan again", color="yellow")
-            if plan.status in ("optimal", "feasible"):
+            if plan.status in SOLVED:
                 st.space("stretch")
                 if st.button("Deploy this plan", type="primary"):
                     navigation.go("Deploy")
 
 
 def _metrics(plan: PlanOutcome) -> None:
-    if plan.status not in ("optimal", "feasible"):
+    if plan.status not in SOLVED:
         return
     for column, item in zip(st.columns(4), metrics(plan), strict=True):
         with column.container(border=True, height="stretch", gap="xxsmall"):

@@ -12,12 +12,11 @@ from app.charts.points_svg import points_svg
 from app.charts.slice_map import fleet_svg, slice_table
 from app.explain_view import sections
 from app.numbers import exact, short
-from app.plan_summary import basis_badge, demand_words, metrics, relaxation_words, status_badge
+from app.plan_summary import SOLVED, basis_badge, demand_words, metrics, relaxation_words, status_badge
 from app.plan_tables import models_table
 from torchsplit_core.files import write_text
 from torchsplit_core.values import PlanOutcome, PlanRequest, Point
 
-SOLVED = ("optimal", "feasible")
 POLICY = "default-src 'none'; style-src 'unsafe-inline'"
 STYLE = """
 :root { color-scheme: light dark; --ground: #fbfcfa; --ink: #1b1f24; --line: #dcdedb; --card: #ffffff; }

@@ -13,7 +13,7 @@ import re
 from collections.abc import Mapping
 
 from app.charts.colours import HEADROOM_OPACITY, LOAD_OPACITY, UNKNOWN
-from app.charts.slice_values import GpuGroup, gaps, gpu_groups, planned_sms, slice_table, stage_loads
+from app.charts.slice_values import GpuGroup, Marks, gaps, gpu_groups, planned_sms, slice_table, stage_loads
 from app.numbers import THIN, exact, percent, short
 from torchsplit_core.hardware import gpu_type
 from torchsplit_core.values import GpuType, PlannedSlice, PlanOutcome, Tenant
@@ -33,17 +33,21 @@ Loads = Mapping[tuple[str, str], float]
 
 
 def fleet_svg(
-    plan: PlanOutcome, colours: Mapping[str, str], demands: Mapping[str, float] | None = None
+    plan: PlanOutcome,
+    colours: Mapping[str, str],
+    demands: Mapping[str, float] | None = None,
+    marks: Marks | None = None,
 ) -> str:
     """HTML of the whole fleet: cards of equal GPUs side by side, and a legend.
 
+    `marks` frames slices and says a word in each ("new", "goes").
     `colours` by model as from `model_colours`; `demands` in requests/s by model, see
     `slice_values.stage_loads` for what stands in where they are not given.
 
     Show it with `components.picture`: `st.html` drops every SVG element. Whoever shows it relies
     on the escaping here. It is one line, since a blank one would end the HTML for Markdown.
     """
-    groups = gpu_groups(plan)
+    groups = gpu_groups(plan, marks)
     loads = stage_loads(plan, demands)
     cards = "".join(f"<div>{card_svg(group, colours, loads)}</div>" for group in groups)
     return (
@@ -57,6 +61,9 @@ def card_svg(group: GpuGroup, colours: Mapping[str, str], loads: Loads) -> str:
     kind = gpu_type(group.type)
     slot = WIDTH / kind.memory_slices
     parts = [_slice(kind, item, slot, colours, loads) for item in group.slices]
+    parts += [
+        _mark(kind, item, slot, word) for item, word in zip(group.slices, group.marks, strict=False) if word
+    ]
     for gap in gaps(kind, group.slices):
         if not group.slices:
             label, title = "not used", f"{group.type}: the plan does not use it"
@@ -119,6 +126,18 @@ def _slice(kind: GpuType, item: PlannedSlice, slot: float, colours: Mapping[str,
     inside = "".join(parts)
     return (
         f'<svg class="slice" x="{left + GAP / 2:g}" y="0" width="{inner:g}" height="{BODY:g}">{inside}</svg>'
+    )
+
+
+def _mark(kind: GpuType, item: PlannedSlice, slot: float, word: str) -> str:
+    """A frame around a slice with its word at the foot, over whatever the slice shows."""
+    left, width = item.start * slot + GAP / 2, kind.profile(item.profile).memory_slices * slot - GAP
+    shown = _fitted(word, width - 8, 11, bold=True)
+    return (
+        f'<svg class="mark" x="{left:.2f}" y="0" width="{width:.2f}" height="{BODY:g}"><title>{_text(word)}</title>'
+        f'<rect x="1.5" y="1.5" width="{max(width - 3, 1):.2f}" height="{BODY - 3:g}" rx="4" fill="none"'
+        ' stroke="currentColor" stroke-width="3" stroke-dasharray="7 3"/>'
+        f"{_line(6, BODY - 8, shown, 11, bold=True)}</svg>"
     )
 
 
@@ -280,13 +299,15 @@ def _spoken(group: GpuGroup) -> str:
     who = group.ids[0] if len(group.ids) == 1 else f"{len(group.ids)} GPUs alike, first {group.ids[0]}"
     if not group.slices:
         return f"{who}, {group.type}: not used"
+    marks = group.marks or ("",) * len(group.slices)
     slices = "; ".join(
         f"{item.profile} "
         + (
             ", ".join(f"{t.model} {t.stage} {short(t.throughput_rps, 'req/s')}" for t in item.tenants)
             or "free"
         )
-        for item in group.slices
+        + (f", {mark}" if mark else "")
+        for item, mark in zip(group.slices, marks, strict=True)
     )
     return f"{who}, {group.type}: {slices}"
 

@@ -11,15 +11,18 @@ from torchsplit_core.hardware.layouts import layout_fault
 from torchsplit_core.values import GpuType, PlacedProfile, PlannedGpu, PlannedSlice, PlanOutcome, Tenant
 
 Row = dict[str, str | int | float | None]
+Marks = Mapping[tuple[str, int], str]
+"""What is to be said of a slice, by the GPU's id and the slice's start."""
 
 
 @dataclass(frozen=True, slots=True)
 class GpuGroup:
-    """GPUs of one type with equal slices and tenants: one card."""
+    """GPUs of one type with equal slices and tenants: one card. `marks` has a word for each slice, or is empty."""
 
     ids: tuple[str, ...]
     type: str
     slices: tuple[PlannedSlice, ...]
+    marks: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,12 +34,14 @@ class Gap:
     usable: bool
 
 
-def gpu_groups(plan: PlanOutcome) -> tuple[GpuGroup, ...]:
-    """Equal GPUs together, in the order of the plan, those not used last."""
-    alike: dict[tuple[str, tuple[PlannedSlice, ...]], list[str]] = {}
+def gpu_groups(plan: PlanOutcome, marks: Marks | None = None) -> tuple[GpuGroup, ...]:
+    """GPUs that are equal, marks too, together: in the order of the plan, those not used last."""
+    alike: dict[tuple[str, tuple[PlannedSlice, ...], tuple[str, ...]], list[str]] = {}
     for gpu in sorted(plan.gpus, key=lambda gpu: not gpu.slices):
-        alike.setdefault((gpu.type, _by_start(gpu)), []).append(gpu.id)
-    return tuple(GpuGroup(tuple(ids), kind, slices) for (kind, slices), ids in alike.items())
+        slices = _by_start(gpu)
+        marked = tuple(marks.get((gpu.id, item.start), "") for item in slices) if marks else ()
+        alike.setdefault((gpu.type, slices, marked), []).append(gpu.id)
+    return tuple(GpuGroup(tuple(ids), kind, *rest) for (kind, *rest), ids in alike.items())
 
 
 def stage_loads(

@@ -12,6 +12,7 @@ from xml.etree import ElementTree
 
 import numpy as np
 import pytest
+from app_values import plan as solved
 
 from app.charts.colours import HEADROOM_OPACITY, LOAD_OPACITY, PALETTE, model_colours
 from app.charts.slice_map import BODY, GAP, WIDTH, fleet_svg
@@ -346,3 +347,12 @@ def test_text_on_every_fill_has_enough_contrast(theme: str) -> None:
             assert min(contrast(text, pale), contrast(text, full)) >= 4.5, (colour, theme)
         faint = 0.8 * text + 0.2 * ground
         assert contrast(faint, ground) >= 4.5
+
+
+def test_marked_slices_are_framed_with_their_word_and_part_equal_gpus() -> None:
+    base = solved()
+    twice = replace(base, gpus=(base.gpus[0], replace(base.gpus[0], id="gpu1")))
+    assert fleet_svg(twice, {}).count("× 2") == 1 and 'class="mark"' not in fleet_svg(twice, {})
+    marked = fleet_svg(twice, {}, marks={("gpu1", 4): "<new>"})
+    assert "× 2" not in marked and marked.count('class="mark"') == 1
+    assert "<new>" not in marked and "3g.40gb ocr whole 300" in marked and "&lt;new&gt;" in marked
