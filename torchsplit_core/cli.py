@@ -21,6 +21,7 @@ from torchsplit_core import __version__, telemetry, workflow
 from torchsplit_core.cli_common import hand_over, tell_notes, with_progress
 from torchsplit_core.cli_partition import EXIT_OF_STATUS, add_partition_command
 from torchsplit_core.cli_profile import add_profile_command
+from torchsplit_core.cli_sweep import add_sweep_command
 from torchsplit_core.cli_tables import add_commands as add_table_commands
 from torchsplit_core.files import read_file, replace_file
 from torchsplit_core.profile_run import restore_slices
@@ -290,6 +291,8 @@ def _parser() -> argparse.ArgumentParser:
         help="add what binds each model, what changes would bring and why no other layout (at most 5 s more)",
     )
     output(made)
+
+    add_sweep_command(command)
 
     made = command("deploy", _deploy, "write the files that bring a plan onto GPUs")
     made.add_argument("plan")

@@ -44,6 +44,15 @@ SCHEMA = (
         content TEXT NOT NULL, kept REAL NOT NULL,
         PRIMARY KEY (place, architecture_hash, kind, batch_size));
     """,
+    """
+    CREATE TABLE sweeps (
+        workspace TEXT NOT NULL REFERENCES workspaces(id) ON DELETE CASCADE,
+        scenario TEXT NOT NULL, asked TEXT NOT NULL, request TEXT NOT NULL, PRIMARY KEY (workspace, scenario));
+    CREATE TABLE sweep_plans (
+        workspace TEXT NOT NULL, scenario TEXT NOT NULL, request_sha256 TEXT NOT NULL,
+        limit_s REAL NOT NULL, plan TEXT NOT NULL, PRIMARY KEY (workspace, scenario, request_sha256),
+        FOREIGN KEY (workspace, scenario) REFERENCES sweeps (workspace, scenario) ON DELETE CASCADE);
+    """,
 )
 """One script a schema version; an older store is brought forward by running the missing ones."""
 

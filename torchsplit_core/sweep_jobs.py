@@ -1,0 +1,87 @@
+"""Sweeps: on the command line a curve of plans, and as a job of a workspace, kept point by point."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+
+from torchsplit_core.planning.request_hash import request_hash
+from torchsplit_core.planning.sweep import SweepPoint, SweepRequest, order, sweep_points, sweep_requests
+from torchsplit_core.values import PlanOutcome, PlanRequest, Progress, ignore_progress
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from torchsplit_core.storage import Workspace
+
+TIME_LIMIT_S = 60.0
+"""Seconds a whole sweep may search for until the user says otherwise."""
+
+
+def sweep(
+    request: PlanRequest,
+    what: SweepRequest,
+    *,
+    time_limit_s: float = TIME_LIMIT_S,
+    known: Mapping[float, PlanOutcome] | None = None,
+    hear: Callable[[float, PlanOutcome, float], None] | None = None,
+    progress: Progress = ignore_progress,
+) -> tuple[SweepPoint, ...]:
+    """Plan the request at every value, two at a time, and say what the plans show together.
+
+    Each point may search for its share of `time_limit_s` and never longer than the request's own limit.
+    `known` plans are taken over; `hear` gets each new one as (value, outcome, seconds it might search).
+    Raises InputFault for a request, target or value that makes no sense.
+    """
+    from torchsplit_core.planning.sweep_run import plan_each, share_s
+
+    requests = dict(sweep_requests(request, what))
+    found = dict(known or {})
+    open_values = [what.values[at] for at in order(len(what.values)) if what.values[at] not in found]
+    limit_s = share_s(request, time_limit_s, len(what.values))
+
+    def heard(position: int, outcome: PlanOutcome) -> None:
+        value = open_values[position]
+        found[value] = outcome
+        if hear is not None:
+            hear(value, outcome, limit_s)
+        progress(len(found) / len(what.values), _told(what, len(found)))
+
+    progress(len(found) / len(what.values), _told(what, len(found)))
+    plan_each([requests[value] for value in open_values], limit_s, heard)
+    return sweep_points(request, what, found)
+
+
+def sweep_job(workspace: Workspace, parameters: dict[str, Any], progress: Progress) -> dict[str, Any]:
+    """Sweep the stored request `request`: every plan is kept as it comes, and what was kept is taken over.
+
+    Parameters: `parameter`, `target`, `values`, `time_limit_s`. A plan is taken over where it is proven or
+    its search had as long as this one's may take.
+    """
+    from torchsplit_core.planning.sweep_run import share_s
+    from torchsplit_core.sweep_store import SweepStore
+
+    name = str(parameters["request"])
+    request: PlanRequest = workspace.get("plan_request", name)
+    values = tuple(float(value) for value in parameters["values"])
+    what = SweepRequest(parameters["parameter"], str(parameters["target"]), values)
+    time_limit_s = float(parameters.get("time_limit_s", TIME_LIMIT_S))
+    limit_s = share_s(request, time_limit_s, len(values))
+    kept = SweepStore(workspace, name)
+    kept.begin(what, request, {value: request_hash(one) for value, one in sweep_requests(request, what)})
+    before = kept.load()
+    assert before is not None
+    known = {value: plan.outcome for value, plan in before.plans.items() if plan.serves(limit_s)}
+    sweep(
+        request,
+        what,
+        time_limit_s=time_limit_s,
+        known=known,
+        hear=lambda value, outcome, limit: kept.keep(outcome, limit),
+        progress=progress,
+    )
+    return {"sweep": name, "points": len(values), "taken_over": len(known)}
+
+
+def _told(what: SweepRequest, done: int) -> str:
+    return f"{done} of {len(what.values)} points"
