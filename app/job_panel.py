@@ -15,8 +15,12 @@ from torchsplit_core.storage import Workspace
 
 REFRESH_S = 0.5
 _DISMISSED = "dismissed jobs"
-RESUMED = ("torchsplit_core.workflow:profile_job", "torchsplit_core.workflow:samples_job")
-"""What keeps its points as they are measured: the same parameters again go on where it stood."""
+RESUMED = (
+    "torchsplit_core.workflow:profile_job",
+    "torchsplit_core.workflow:samples_job",
+    "torchsplit_core.sweep_jobs:sweep_job",
+)
+"""What keeps its points as they come: the same parameters again go on where it stood."""
 _MOST_FAILURES = 3
 
 
@@ -77,7 +81,7 @@ def _offer_resume(workspace: Workspace, status: jobs.JobStatus) -> None:
         "Resume",
         type="primary",
         key=f"resume-{status.id}",
-        help="Go on where it stood: what was measured is taken over, the rest is measured now.",
+        help="Go on where it stood: what was measured or found is taken over, the rest is done now.",
     ):
         jobs.start(workspace, record.title, record.target, record.parameters)
         st.rerun()

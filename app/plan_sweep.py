@@ -1,0 +1,322 @@
+"""The sweep of a scenario: one parameter over a range, the curve of its plans, each plan a click away."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Any
+
+import pandas as pd
+import streamlit as st
+
+from app import frame, scenario, sweep_words
+from app.charts.sweep import Mark, Spot, curve, front
+from app.charts.theme import CONFIG
+from app.numbers import THIN, UNKNOWN, exact, plain, short
+from app.plan_tables import models_table
+from app.sweep_words import PARAMETER_WORDS, VIEWS
+from app.workspace import names
+from torchsplit_core import jobs
+from torchsplit_core.hardware import catalogue
+from torchsplit_core.planning.request_hash import request_hash
+from torchsplit_core.planning.sweep import (
+    MOST_VALUES,
+    PARAMETERS,
+    Parameter,
+    SweepPoint,
+    SweepRequest,
+    note,
+    pareto,
+    present_value,
+    request_at,
+    spread,
+    sweep_requests,
+)
+from torchsplit_core.storage import Workspace
+from torchsplit_core.sweep_jobs import TIME_LIMIT_S
+from torchsplit_core.sweep_store import KeptSweep, SweepStore
+from torchsplit_core.values import InputFault, PlanRequest
+
+SWEEP_JOB = "torchsplit_core.sweep_jobs:sweep_job"
+REFRESH_S = 1.0
+FIRST_GPUS, FIRST_STEPS = 8, 8
+LONGEST_NAME = 120
+
+
+def show(workspace: Workspace, name: str, request: PlanRequest) -> None:
+    """The whole tab: what to vary at the left, what was found at the right."""
+    with st.container(key="sweep-body"):
+        left, right = st.columns([6, 13], gap="small")
+    with left:
+        st.fragment(_ask)(workspace, name, request)
+    with right:
+        working = bool(_running(workspace, name))
+        # While plans come, only this part is drawn anew.
+        st.fragment(_found, run_every=REFRESH_S if working else None)(workspace, name, request)
+
+
+def _ask(workspace: Workspace, name: str, request: PlanRequest) -> None:
+    with st.container(border=True):
+        st.header("What to vary", anchor=False)
+        parameter = st.selectbox(
+            "Parameter", PARAMETERS, format_func=PARAMETER_WORDS.__getitem__, key=f"sweep-parameter {name}"
+        )
+        targets = _targets(request, parameter)
+        target = st.selectbox(
+            "GPU type" if parameter == "gpus" else "Model", targets, key=f"sweep-target {name} {parameter}"
+        )
+        # Another target is the new ground of the widgets.
+        mark = f"{name} {parameter} {target} {request_hash(request)[:12]}"
+        start, stop, steps = _range(request, parameter, target, mark)
+        limit = st.number_input(
+            f"Search at most, all points, in{THIN}s", 1.0, 36_000.0, TIME_LIMIT_S, 10.0, key=f"sweep-limit {name}",
+            help="Shared out evenly; two points are planned at a time. What is proven sooner leaves its time unused.",
+        )  # fmt: skip
+        again = st.button("Run the sweep", type="primary", width="stretch", key="sweep-run")
+        if again:
+            with frame.telling():
+                what = SweepRequest(parameter, target, spread(parameter, start, stop, steps))
+                start_sweep(workspace, name, request, what, limit)
+                st.rerun(scope="app")
+
+
+def _targets(request: PlanRequest, parameter: Parameter) -> list[str]:
+    """What there is to vary: types of the fleet, then types that models have points on; or the models."""
+    if parameter != "gpus":
+        return [model.name for model in request.models]
+    known = {
+        point.gpu_type
+        for model in request.models
+        for variant in model.variants
+        for stage in variant.stages
+        for point in stage.points
+    }
+    fleet = [entry.type for entry in request.gpus]
+    return list(dict.fromkeys([*fleet, *(kind for kind in catalogue() if kind in known)]))
+
+
+def _range(request: PlanRequest, parameter: Parameter, target: str, mark: str) -> tuple[float, float, int]:
+    """From, to and how many values, around what the request has."""
+    now = present_value(request, parameter, target)
+    left, right = st.columns(2)
+    if parameter == "gpus":
+        others = any(entry.type != target for entry in request.gpus)
+        most = max(FIRST_GPUS, 2 * int(now or 0))
+        start = left.number_input(
+            "From", 0 if others else 1, 4096, 0 if others else 1, key=f"sweep-from {mark}"
+        )
+        stop = right.number_input("To", 0 if others else 1, 4096, most, key=f"sweep-to {mark}")
+    else:
+        centre = now or next(model.demand_rps for model in request.models if model.name == target)
+        low = 0.0 if parameter == "min_throughput" else centre / 4
+        start = left.number_input("From", 0.0, 1e15, low, format="%.6g", key=f"sweep-from {mark}")
+        stop = right.number_input("To", 0.0, 1e15, centre * 4, format="%.6g", key=f"sweep-to {mark}")
+    steps = st.number_input(
+        "Points", 1, MOST_VALUES, FIRST_STEPS, key=f"sweep-steps {mark}", help="Each is a plan of its own."
+    )
+    unit = sweep_words.UNITS[parameter]
+    if now is not None:
+        st.caption(f"The scenario has {exact(now, unit)}.")
+    return float(start), float(stop), int(steps)
+
+
+def start_sweep(
+    workspace: Workspace, name: str, request: PlanRequest, what: SweepRequest, time_limit_s: float
+) -> str:
+    """Sweep the stored request in a job; a sweep of the same scenario ends first. Its job id.
+
+    Raises InputFault, with nothing started, for a value that the request refuses.
+    """
+    sweep_requests(request, what)
+    for status in _running(workspace, name):
+        with contextlib.suppress(InputFault):
+            jobs.cancel(workspace, status.id)
+    parameters = {
+        "request": name,
+        "parameter": what.parameter,
+        "target": what.target,
+        "values": list(what.values),
+        "time_limit_s": time_limit_s,
+    }
+    return jobs.start(workspace, f"Sweep {name}", SWEEP_JOB, parameters)
+
+
+def _running(workspace: Workspace, name: str) -> tuple[jobs.JobStatus, ...]:
+    """The sweeps of this scenario that still run."""
+    same = {
+        record.id
+        for record in workspace.job_records()
+        if record.target == SWEEP_JOB and record.parameters.get("request") == name
+    }
+    return tuple(status for status in scenario.running(workspace, SWEEP_JOB) if status.id in same)
+
+
+def _found(workspace: Workspace, name: str, request: PlanRequest) -> None:
+    kept = SweepStore(workspace, name).load()
+    points = kept.points if kept is not None else ()
+    if kept is None or not points:
+        st.info(
+            "Here you will see what plans reach as one number varies: how well the least-served model does, how "
+            "many GPUs that takes, where no plan is possible, and what is proven. A click on a point opens its plan."
+        )
+        return
+    _answer(kept, points, request, working=bool(_running(workspace, name)))
+    chosen = _chosen(name, points)
+    _pictures(name, kept, points, chosen)
+    _table(name, kept, points)
+    if chosen is not None:
+        _plan_of(workspace, name, kept, points[chosen])
+
+
+def _answer(kept: KeptSweep, points: Sequence[SweepPoint], request: PlanRequest, *, working: bool) -> None:
+    st.markdown(f"**{plain(sweep_words.answer(kept.request, kept.what, points))}**")
+    plans = [point for point in points if point.gpus_used is not None]
+    proven = sum(point.proven for point in plans)
+    with st.container(horizontal=True, vertical_alignment="center"):
+        if plans:
+            colour = "green" if proven == len(plans) else "yellow"
+            st.badge(f"{proven} of {len(plans)} plans proven", color=colour)
+        total = len(kept.what.values)
+        if len(points) < total:
+            text = f"{len(points)} of {total} points"
+            st.badge(text if working else f"{text}: run again to go on", color="gray")
+        if kept.request != request:
+            st.badge("of an earlier state of this scenario: run again", color="yellow")
+
+
+def _chosen(name: str, points: Sequence[SweepPoint]) -> int | None:
+    """The position of the point chosen last, where it is still there."""
+    value = st.session_state.get(_key(name))
+    return next((at for at, point in enumerate(points) if point.value == value), None)
+
+
+def _key(name: str) -> str:
+    return f"sweep point of {name}"
+
+
+def _pictures(name: str, kept: KeptSweep, points: Sequence[SweepPoint], chosen: int | None) -> None:
+    dark = st.context.theme.type == "dark"
+    values = [point.value for point in points]
+    views = sweep_words.views(kept.request)
+    left, right = st.columns([56, 44], gap="medium")
+    with left:
+        st.header("What plans reach", anchor=False)
+        view = st.segmented_control(
+            "Show", views, default=views[0], key="sweep-view", label_visibility="collapsed", required=True
+        )
+        shown = view or views[0]
+        level = 1.0 if shown == VIEWS[0] else None
+        st.plotly_chart(
+            curve(
+                marks(kept, points, shown, chosen), sweep_words.axis_title(kept.what),
+                sweep_words.UP[shown], level, dark=dark,
+            ),
+            theme=None, key="sweep-curve", config=CONFIG, selection_mode="points",
+            on_select=lambda: _clicked(name, "sweep-curve", values),
+            alt="What the plan at each value reaches; the table below has the figures",
+        )  # fmt: skip
+        st.caption(
+            "Only dots are plans: the line joins them and claims nothing between. Click one to see its plan."
+        )
+    with right:
+        st.header("GPUs used against the least-served model", anchor=False)
+        st.plotly_chart(
+            front(spots(kept, points, chosen), dark=dark), theme=None, key="sweep-front", config=CONFIG,
+            selection_mode="points", on_select=lambda: _clicked(name, "sweep-front", values),
+            alt="Each plan by GPUs used and its least-served model; the table below has the figures",
+        )  # fmt: skip
+        by = "the weights and demands of the scenario"
+        st.caption(f"Of the plans found, measured by {by}. Faint: another is no worse in both.")
+
+
+def marks(kept: KeptSweep, points: Sequence[SweepPoint], view: str, chosen: int | None) -> list[Mark]:
+    """Every point as a mark of the curve."""
+    found = []
+    for at, point in enumerate(points):
+        value, bound = sweep_words.figure(kept.request, point, view)
+        text = " ".join(filter(None, (sweep_words.proof(point), note(point))))
+        if point.gpus_used is None:
+            state: Any = "infeasible" if point.status == "infeasible" else "timeout"
+        else:
+            state = "proven" if point.proven else "open"
+        found.append(Mark(at, point.value, value, bound, state, text, at == chosen))
+    return found
+
+
+def spots(kept: KeptSweep, points: Sequence[SweepPoint], chosen: int | None) -> list[Spot]:
+    """Every plan as a dot of the second picture."""
+    best = {point.value for point in pareto(points)}
+    return [
+        Spot(
+            at, point.gpus_used, point.least_as_asked,
+            sweep_words.at_value(kept.what, point.value), point.value not in best, at == chosen,
+        )
+        for at, point in enumerate(points)
+        if point.gpus_used is not None and point.least_as_asked is not None
+    ]  # fmt: skip
+
+
+def _clicked(name: str, chart: str, values: Sequence[float]) -> None:
+    points = st.session_state[chart]["selection"]["points"]
+    if points and points[0].get("customdata"):
+        _choose(name, values, int(points[0]["customdata"][0]))
+
+
+def _row(name: str, values: Sequence[float]) -> None:
+    rows = st.session_state["sweep-table"]["selection"]["rows"]
+    if rows:
+        _choose(name, values, int(rows[0]))
+
+
+def _choose(name: str, values: Sequence[float], at: int) -> None:
+    if at < len(values):
+        st.session_state[_key(name)] = values[at]
+
+
+def _table(name: str, kept: KeptSweep, points: Sequence[SweepPoint]) -> None:
+    st.header("All points", anchor=False)
+    values = [point.value for point in points]
+    st.dataframe(
+        pd.DataFrame(sweep_words.table(kept.request, kept.what, points)), hide_index=True, placeholder=UNKNOWN,
+        alt="Every point of the sweep", key="sweep-table", selection_mode="single-row",
+        height=min(420, 38 + 35 * len(points)), on_select=lambda: _row(name, values),
+    )  # fmt: skip
+    st.caption("Select a row to see its plan below.")
+
+
+def _plan_of(workspace: Workspace, name: str, kept: KeptSweep, point: SweepPoint) -> None:
+    """The chosen point: its plan in short, and the way to all of it."""
+    label = sweep_words.at_value(kept.what, point.value)
+    with st.container(border=True, key="sweep-chosen"):
+        st.header(f"The plan at {label}", anchor=False)
+        st.markdown(plain(sweep_words.proof(point)))
+        if text := note(point):
+            st.markdown(plain(text))
+        if point.gpus_used is not None:
+            asked = request_at(kept.request, kept.what, point.value)
+            figures = f"{short(point.gpus_used)} GPUs used · {short(point.total_rps, 'req/s')} in all"
+            st.caption(figures)
+            st.html(models_table(point.outcome, asked, scenario.colours(workspace)))
+        if st.button(
+            "Open as scenario", key="sweep-open", help="Its request and plan under a name of their own."
+        ):
+            with frame.telling():
+                frame.say(f"This is {open_point(workspace, name, kept, point)}.")
+                st.rerun(scope="app")
+
+
+def open_point(workspace: Workspace, name: str, kept: KeptSweep, point: SweepPoint) -> str:
+    """Store a point's request and plan as a scenario and choose it; its name. Opened twice it is the same one."""
+    asked = request_at(kept.request, kept.what, point.value)
+    tail = f" · {sweep_words.at_value(kept.what, point.value)}"
+    wanted = name[: LONGEST_NAME - min(len(tail), 80) - 5] + tail[:80]
+    found, number = wanted, 2
+    known = set(names(workspace, "plan_request"))
+    while found in known and workspace.get("plan_request", found) != asked:
+        found, number = f"{wanted} {number}", number + 1
+    if found not in known:
+        workspace.put("plan_request", found, asked)
+        workspace.put("plan", found, replace(point.outcome, request_sha256=request_hash(asked)))
+    scenario.choose(workspace, found)
+    return found
