@@ -10,7 +10,9 @@ from app import (
     frame,
     navigation,
     plan_baselines,
+    plan_compare,
     plan_editor,
+    plan_whatif,
     request_edit,
     scenario,
     scenario_bar,
@@ -38,17 +40,20 @@ def show(workspace: Workspace) -> None:
     scenario.show_in_address(name)
     request, plan = scenario.request(workspace), scenario.plan(workspace)
     working = bool(scenario.running(workspace, scenario.PLAN_JOB, scenario.SAMPLES_JOB))
+    tried = plan_whatif.trial(workspace, name, request)
     _headline(workspace, name, request, plan, working)
     # One style in one place: a container with another key would be drawn anew and jump.
     dimmed = "0.6" if working else "1"
     st.html(f"<style>.st-key-numbers, .st-key-map {{ opacity: {dimmed}; transition: opacity .2s; }}</style>")
     with st.container(key="numbers"):
-        if plan is not None:
-            _metrics(plan)
+        shown = tried.outcome if tried else plan
+        if shown is not None:
+            _metrics(shown)
     with st.container(key="plan-body"):
         left, right = st.columns([6, 13], gap="small")
     with left:
         if request is not None:
+            plan_whatif.show(workspace, name, request)
             plan_editor.show(workspace, name, request)
         else:
             st.info(
@@ -63,10 +68,18 @@ def _tabs(
     workspace: Workspace, name: str, request: PlanRequest | None, plan: PlanOutcome | None, working: bool
 ) -> None:
     """The plan, and what it is to be seen beside."""
-    planned, beside = st.tabs(["Plan", "Baselines"], key=TAB, on_change="rerun")
+    planned, beside, other = st.tabs(["Plan", "Baselines", "Compare"], key=TAB, on_change="rerun")
     if planned.open:
         with planned:
-            if plan is None:
+            tried = plan_whatif.trial(workspace, name, request)
+            if tried is not None and request is not None:
+                plan_whatif.banner(workspace, name, request, plan, tried)
+                if tried.fault:
+                    st.error(plain(tried.fault))
+            if tried is not None and tried.outcome is not None:
+                with st.container(key="map"):
+                    _outcome(workspace, name, tried.request, tried.outcome, stored=False)
+            elif plan is None:
                 _not_planned(working)
             else:
                 with st.container(key="map"):
@@ -74,6 +87,9 @@ def _tabs(
     if beside.open:
         with beside:
             plan_baselines.show(workspace, request, plan)
+    if other.open:
+        with other:
+            plan_compare.show(workspace, name, plan)
 
 
 def _nothing_yet(workspace: Workspace) -> None:
@@ -121,7 +137,9 @@ def _not_planned(working: bool) -> None:
         st.info("Not planned yet: press Plan.")
 
 
-def _outcome(workspace: Workspace, name: str, request: PlanRequest | None, plan: PlanOutcome) -> None:
+def _outcome(
+    workspace: Workspace, name: str, request: PlanRequest | None, plan: PlanOutcome, *, stored: bool = True
+) -> None:
     for warning in plan.warnings[:5]:
         st.warning(plain(warning))
     if len(plan.warnings) > 5:
@@ -150,7 +168,8 @@ def _outcome(workspace: Workspace, name: str, request: PlanRequest | None, plan:
     with st.container(border=True):
         st.header("What each model gets", anchor=False)
         st.html(models_table(plan, request, colours))
-    explain_view.show(workspace, name, request, plan)
+    if stored:
+        explain_view.show(workspace, name, request, plan)
 
 
 def _infeasible(workspace: Workspace, name: str, request: PlanRequest | None, plan: PlanOutcome) -> None:

@@ -160,7 +160,7 @@ def test_replanning_stores_the_request_first(
     page: Open, filled: Workspace, started: list[tuple[str, dict[str, Any]]]
 ) -> None:
     opened = page("plan", filled)
-    opened.selectbox[0].set_value("min_gpus").run()
+    next(one for one in opened.selectbox if one.label == "What is best").set_value("min_gpus").run()
     press(opened, "Plan")
     assert started == [("plan_job", {"request": "review"})]
     assert filled.get("plan_request", "review").objective.kind == "min_gpus"

@@ -1,0 +1,199 @@
+"""What if: sliders that plan again as they move, in this session alone, until the user keeps what came out."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+import streamlit as st
+
+from app import frame, plan_editor
+from app.numbers import exact, plain
+from app.plan_summary import SOLVED
+from torchsplit_core.planning import plan as solve
+from torchsplit_core.planning.compare import compare
+from torchsplit_core.planning.request_hash import request_hash
+from torchsplit_core.storage import Workspace
+from torchsplit_core.values import InputFault, PlanModel, PlanOutcome, PlanRequest, SolverOptions
+
+QUICK_S = 0.15
+"""Seconds of search behind a slider: a verified plan, not its proof. Keeping it looks for the proof."""
+FACTORS = (0.1, 0.2, 0.3, 0.5, 0.7, 0.8, 0.9, 1.0, 1.1, 1.25, 1.5, 2.0, 3.0, 5.0, 10.0)
+"""What a slider offers, as multiples of the stored value."""
+MOST_GPUS = 4096
+MOST_LINES = 12
+MOST_KINDS = 3
+"""Kinds of GPU with a slider of their own; the fleet's table has all."""
+
+
+@dataclass(frozen=True)
+class Trial:
+    """A request that was not stored, its quick plan, and in words what differs from the stored request."""
+
+    ground: str
+    request: PlanRequest
+    outcome: PlanOutcome | None
+    changes: tuple[str, ...]
+    fault: str = ""
+
+
+def trial(workspace: Workspace, name: str, request: PlanRequest | None) -> Trial | None:
+    """What this session tries on top of the stored request; None where it tries nothing."""
+    found = st.session_state.get(_key(workspace, name))
+    if request is None or not isinstance(found, Trial) or found.ground != request_hash(request):
+        return None
+    return found
+
+
+def show(workspace: Workspace, name: str, request: PlanRequest) -> None:
+    """The sliders: a model's weight and demand, and how many GPUs."""
+    tried = trial(workspace, name, request)
+    with st.container(border=True, key="what-if"):
+        st.header("What if", anchor=False)
+        names = [model.name for model in request.models]
+        if not names:
+            st.caption("Add a model first.")
+            return
+        chosen = st.selectbox("Model", names, key=f"what-if-model {name}", label_visibility="collapsed")
+        current = tried.request if tried else request
+        stored = _model(request, chosen)
+        for what, label in (("weight", "Weight"), ("demand_rps", "Demand, req/s")):
+            _slider(workspace, name, request, current, stored, what, label)
+        for place, entry in enumerate(request.gpus[:MOST_KINDS]):
+            _gpus(workspace, name, request, current, place, entry.type)
+
+
+def banner(
+    workspace: Workspace, name: str, request: PlanRequest, plan: PlanOutcome | None, tried: Trial
+) -> None:
+    """What is tried, what it changes of the stored plan, and two ways out of it."""
+    with st.container(border=True, horizontal=True, vertical_alignment="center", key="what-if-banner"):
+        st.badge("what if, not stored", color="blue")
+        st.markdown(plain("; ".join(tried.changes)), width="stretch")
+        if st.button("Keep and prove", type="primary", key="what-if-keep"):
+            with frame.telling():
+                plan_editor.plan_again(workspace, name, tried.request, ground=request)
+        if st.button("Back", key="what-if-back"):
+            forget(workspace, name)
+            st.rerun()
+    if plan is None or tried.outcome is None or not {plan.status, tried.outcome.status} <= set(SOLVED):
+        return
+    lines = compare(plan, tried.outcome).lines
+    if lines:
+        st.caption(plain(lines[0]))
+        with st.expander(f"What changes against the stored plan: {len(lines)} differences"):
+            for line in lines[:MOST_LINES]:
+                st.markdown(f"- {plain(line)}")
+            if len(lines) > MOST_LINES:
+                st.caption(
+                    f"and {len(lines) - MOST_LINES} more: keep it as a scenario of its own to compare them."
+                )
+
+
+def forget(workspace: Workspace, name: str) -> None:
+    """Try nothing any more; the sliders stand as stored."""
+    st.session_state.pop(_key(workspace, name), None)
+    st.session_state[_turn(workspace, name)] = st.session_state.get(_turn(workspace, name), 0) + 1
+
+
+def attempt(request: PlanRequest, edited: PlanRequest) -> Trial:
+    """The edited request with a quick verified plan; what cannot be asked says why."""
+    ground = request_hash(request)
+    quick = replace(edited, solver=SolverOptions(min(QUICK_S, edited.solver.time_limit_s)))
+    try:
+        outcome = replace(solve(quick), request_sha256=request_hash(edited))
+    except InputFault as fault:
+        return Trial(ground, edited, None, changes(request, edited), str(fault))
+    return Trial(ground, edited, outcome, changes(request, edited))
+
+
+def changes(request: PlanRequest, edited: PlanRequest) -> tuple[str, ...]:
+    """What the sliders changed, in words."""
+    found = []
+    for before, after in zip(request.models, edited.models, strict=True):
+        for what, label in (("weight", "weight"), ("demand_rps", "demand")):
+            old, new = getattr(before, what), getattr(after, what)
+            if old != new:
+                found.append(f"{label} of {before.name} {exact(old)} → {exact(new)}")
+    for old, new in zip(request.gpus, edited.gpus, strict=True):
+        if old.count != new.count:
+            found.append(f"{old.type} {old.count} → {new.count}")
+    return tuple(found)
+
+
+def _slider(
+    workspace: Workspace,
+    name: str,
+    request: PlanRequest,
+    current: PlanRequest,
+    stored: PlanModel,
+    what: str,
+    label: str,
+) -> None:
+    base = float(getattr(stored, what))
+    options = [float(f"{base * factor:.6g}") for factor in FACTORS]
+    options[FACTORS.index(1.0)] = base
+    now = float(getattr(_model(current, stored.name), what))
+    key = f"{what} {stored.name} {_place(workspace, name, request)}"
+    st.select_slider(
+        label, options, now if now in options else base, key=key, format_func=exact,
+        on_change=lambda: _move(workspace, name, request, current, stored.name, what, st.session_state[key]),
+    )  # fmt: skip
+
+
+def _gpus(
+    workspace: Workspace, name: str, request: PlanRequest, current: PlanRequest, place: int, kind: str
+) -> None:
+    count = request.gpus[place].count
+    key = f"gpus {place} {_place(workspace, name, request)}"
+    st.slider(
+        f"GPUs, {kind}", 1, min(MOST_GPUS, max(8, 2 * count)), current.gpus[place].count, key=key,
+        on_change=lambda: _count(workspace, name, request, current, place, int(st.session_state[key])),
+    )  # fmt: skip
+
+
+def _move(
+    workspace: Workspace,
+    name: str,
+    request: PlanRequest,
+    current: PlanRequest,
+    model: str,
+    what: str,
+    value: float,
+) -> None:
+    changed = replace(_model(current, model), **{what: float(value)})  # type: ignore[arg-type]
+    models = tuple(changed if one.name == model else one for one in current.models)
+    _keep(workspace, name, request, replace(current, models=models))
+
+
+def _count(
+    workspace: Workspace, name: str, request: PlanRequest, current: PlanRequest, place: int, count: int
+) -> None:
+    gpus = list(current.gpus)
+    # An entry with an id of its own is one GPU; several get numbered ids.
+    gpus[place] = replace(gpus[place], count=count, id=gpus[place].id if count == 1 else None)
+    _keep(workspace, name, request, replace(current, gpus=tuple(gpus)))
+
+
+def _keep(workspace: Workspace, name: str, request: PlanRequest, edited: PlanRequest) -> None:
+    if edited == request:
+        st.session_state.pop(_key(workspace, name), None)
+    else:
+        st.session_state[_key(workspace, name)] = attempt(request, edited)
+
+
+def _model(request: PlanRequest, name: str) -> PlanModel:
+    return next(model for model in request.models if model.name == name)
+
+
+def _key(workspace: Workspace, name: str) -> str:
+    return f"what if {workspace.id} {name}"
+
+
+def _turn(workspace: Workspace, name: str) -> str:
+    return f"what if turn {workspace.id} {name}"
+
+
+def _place(workspace: Workspace, name: str, request: PlanRequest) -> str:
+    """The ground of the sliders: another request, or a way back, is another."""
+    turn = st.session_state.get(_turn(workspace, name), 0)
+    return f"{workspace.id} {name} {request_hash(request)[:12]} {turn}"
