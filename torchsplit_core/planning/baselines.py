@@ -210,12 +210,14 @@ def _uniform(request: PlanRequest, deadline: float) -> tuple[Serving, str]:
                 assert best is not None
                 attempt((*best[2][:place], layout, *best[2][place + 1 :]))
     assert best is not None
+    board = best[1].board
+    used = {board.group_of[gpu] for gpu in range(len(board.names)) if board.seats[gpu]}
     parts = dict.fromkeys(
         f"{gpu.type} {len(layout)} × {layout[0]}"
-        for (gpu, _), layout in zip(kinds, best[2], strict=True)
-        if layout
+        for g, ((gpu, _), layout) in enumerate(zip(kinds, best[2], strict=True))
+        if g in used
     )
-    return best[1], f"{_ABOUT['uniform']} Here: {', '.join(parts)}."
+    return best[1], _ABOUT["uniform"] + (f" Here: {', '.join(parts)}." if parts else "")
 
 
 def _uniform_layouts(request: PlanRequest, gpu: FleetGpu) -> list[tuple[str, ...]]:
