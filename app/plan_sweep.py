@@ -40,12 +40,17 @@ from torchsplit_core.values import InputFault, PlanRequest
 
 SWEEP_JOB = "torchsplit_core.sweep_jobs:sweep_job"
 REFRESH_S = 1.0
+# In a narrow window the picture comes before its controls.
+STYLE = """<style>@media (max-width: 640px) {
+  .st-key-sweep-body > [data-testid="stHorizontalBlock"],
+  .st-key-sweep-body > * > [data-testid="stHorizontalBlock"] { flex-direction: column-reverse; } }</style>"""
 FIRST_GPUS, FIRST_STEPS = 8, 8
 LONGEST_NAME = 120
 
 
 def show(workspace: Workspace, name: str, request: PlanRequest) -> None:
     """The whole tab: what to vary at the left, what was found at the right."""
+    st.html(STYLE)
     with st.container(key="sweep-body"):
         left, right = st.columns([6, 13], gap="small")
     with left:
@@ -172,11 +177,13 @@ def _found(workspace: Workspace, name: str, request: PlanRequest) -> None:
 def _answer(kept: KeptSweep, points: Sequence[SweepPoint], request: PlanRequest, *, working: bool) -> None:
     st.markdown(f"**{plain(sweep_words.answer(kept.request, kept.what, points))}**")
     plans = [point for point in points if point.gpus_used is not None]
-    proven = sum(point.proven for point in plans)
     with st.container(horizontal=True, vertical_alignment="center"):
         if plans:
-            colour = "green" if proven == len(plans) else "yellow"
-            st.badge(f"{proven} of {len(plans)} plans proven", color=colour)
+            for badge in (
+                sweep_words.proof_badge(kept.request, plans),
+                sweep_words.basis_badge(kept.request),
+            ):
+                st.badge(badge.text, color=badge.colour)  # type: ignore[arg-type]
         total = len(kept.what.values)
         if len(points) < total:
             text = f"{len(points)} of {total} points"
@@ -202,10 +209,14 @@ def _pictures(name: str, kept: KeptSweep, points: Sequence[SweepPoint], chosen: 
     left, right = st.columns([56, 44], gap="medium")
     with left:
         st.header("What plans reach", anchor=False)
-        view = st.segmented_control(
-            "Show", views, default=views[0], key="sweep-view", label_visibility="collapsed", required=True
+        shown = st.radio(
+            "Show",
+            views,
+            key="sweep-view",
+            horizontal=True,
+            label_visibility="collapsed",
+            persist_state="session",
         )
-        shown = view or views[0]
         level = 1.0 if shown == VIEWS[0] else None
         st.plotly_chart(
             curve(

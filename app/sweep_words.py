@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from app.numbers import exact, percent, short
+from app.plan_summary import Badge
 from torchsplit_core.planning.sweep import Parameter, SweepPoint, SweepRequest, note, pareto, pays_penalties
 from torchsplit_core.values import PlanRequest
 
@@ -154,6 +155,30 @@ def table(request: PlanRequest, what: SweepRequest, points: Sequence[SweepPoint]
             del row["none above, ×"]
         rows.append(row)
     return rows
+
+
+def proof_badge(request: PlanRequest, plans: Sequence[SweepPoint]) -> Badge:
+    """How many of the plans are proven, and in what."""
+    proven = sum(point.proven for point in plans)
+    if all(point.status == "optimal" for point in plans):
+        return Badge("all plans proven optimal" if len(plans) > 1 else "proven optimal", "green")
+    what = "least served proven best" if bounds_least(request) else "first level proven"
+    return Badge(f"{what} at {proven} of {len(plans)}", "green" if proven == len(plans) else "yellow")
+
+
+def basis_badge(request: PlanRequest) -> Badge:
+    """Whether the profiles behind all plans were measured."""
+    estimated = {
+        model.name
+        for model in request.models
+        for variant in model.variants
+        for stage in variant.stages
+        for point in stage.points
+        if point.basis != "measured"
+    }
+    if not estimated:
+        return Badge(f"all {len(request.models)} profiles measured", "green")
+    return Badge(f"{len(estimated)} of {len(request.models)} profiles estimated, in part or all", "yellow")
 
 
 def _column(point: SweepPoint) -> str:

@@ -88,7 +88,6 @@ def curve(marks: Sequence[Mark], across: str, up: str, level: float | None, *, d
     lay_out(figure, theme, height=330, key=f"sweep {up}")
     top = max((value for mark in plans for value in (mark.y, mark.bound) if value is not None), default=1.0)
     figure.update_layout(
-        showlegend=True,
         xaxis=axis(across, theme, range=_room([mark.x for mark in marks])),
         # Crosses stand on the axis, and half of one would be cut off.
         yaxis=axis(up, theme, range=[-0.05 * (top or 1.0), 1.1 * (max(top, level or 0.0) or 1.0)]),
@@ -125,7 +124,6 @@ def front(spots: Sequence[Spot], *, dark: bool) -> go.Figure:
     lay_out(figure, theme, height=330, key="sweep front")
     most = max((spot.gpus for spot in spots), default=1)
     figure.update_layout(
-        showlegend=True,
         xaxis=axis("GPUs used", theme, range=[-0.05 * most, 1.06 * most], tickformat="d", dtick=_tick(most)),
         yaxis=axis("least-served model, × its demand", theme, rangemode="tozero"),
         clickmode="event+select",
@@ -175,6 +173,7 @@ def _without(found: Sequence[Mark], name: str, symbol: str, colour: str) -> go.S
             "symbol": symbol,
             "color": colour,
             "size": [CHOSEN_PX if mark.chosen else DOT_PX for mark in found],
+            "opacity": 1.0,
             "line": {"width": 2, "color": colour},
         },
         **_STEADY,

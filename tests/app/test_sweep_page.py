@@ -12,6 +12,7 @@ from streamlit.testing.v1 import AppTest
 
 from app import plan_sweep, scenario, sweep_words
 from app.charts.sweep import Mark, Spot, curve, front
+from app.plan_summary import Badge
 from torchsplit_core import jobs
 from torchsplit_core.planning.outcome import no_plan
 from torchsplit_core.planning.request_hash import request_hash
@@ -160,7 +161,7 @@ def test_the_points_are_in_the_table_with_what_is_proven(swept: Workspace) -> No
     text = said(page)
     assert "Every model gets its demand from 3 × A100" in text.replace("\\", "")
     assert "At 2 × A100-80GB that is proven impossible." in text.replace("\\", "")
-    assert "2 of 3 plans proven" in text
+    assert "least served proven best at 2 of 3" in text and "1 of 2 profiles estimated" in text
 
 
 def test_a_dot_or_row_shows_its_plan_and_opens_it_as_a_scenario(
@@ -246,6 +247,18 @@ def test_the_answer_is_a_sentence() -> None:
     assert told == (
         "Every model gets its demand up to ocr's demand 10 req/s. At ocr's demand 20 req/s that is proven impossible."
     )
+
+
+def test_badges_say_what_is_proven_and_measured() -> None:
+    points = sweep_points(request(), WHAT, {2.0: outcome(2.0, 0.75), 4.0: outcome(4.0, 2.0)})
+    assert sweep_words.proof_badge(request(), points) == Badge("all plans proven optimal", "green")
+    later = sweep_points(request(), WHAT, {2.0: replace(outcome(2.0, 0.75), status="feasible")})
+    assert sweep_words.proof_badge(request(), later) == Badge("least served proven best at 1 of 1", "green")
+    weighted = replace(request(), objective=Objective("weighted_sum"))
+    open_ = sweep_points(weighted, WHAT, {2.0: outcome(2.0, 0.75, proven=False, bound=3.0)})
+    assert sweep_words.proof_badge(weighted, open_) == Badge("first level proven at 0 of 1", "yellow")
+    measured = replace(request(), models=request().models[:1])
+    assert sweep_words.basis_badge(measured) == Badge("all 1 profiles measured", "green")
 
 
 def test_a_running_sweep_of_the_scenario_ends_before_the_next(

@@ -151,6 +151,7 @@ def test_a_point_that_another_proves_impossible_says_which() -> None:
     no = no_plan(request(), "infeasible", NOTHING)
     found = sweep_points(request(), what, {1.0: made(None, None), 2.0: no, 3.0: made(None, None)})
     assert [point.status for point in found] == ["infeasible", "infeasible", "timeout"]
+    assert note(found[1]).startswith("impossible; which demands")
     assert note(found[0]) == "impossible, as it is at 2 already" and "no plan found in time" in note(found[2])
 
 

@@ -206,9 +206,10 @@ def note(point: SweepPoint) -> str:
     if point.status == "infeasible":
         if point.bound_from is not None:
             return f"impossible, as it is at {point.bound_from:g} already"
-        return "; ".join(
-            [conflict.message for conflict in point.outcome.conflicts]
-            + [_relaxed(change) for change in point.outcome.least_relaxation or ()]
+        found = [conflict.message for conflict in point.outcome.conflicts]
+        found += [_relaxed(change) for change in point.outcome.least_relaxation or ()]
+        return (
+            "; ".join(found) or "impossible; which demands stand in the way was not found in the time given"
         )
     if point.status == "timeout":
         return " ".join(("no plan found in time, none ruled out", *point.outcome.warnings))
