@@ -12,6 +12,7 @@ from app import (
     plan_baselines,
     plan_compare,
     plan_editor,
+    plan_sweep,
     plan_whatif,
     request_edit,
     scenario,
@@ -40,8 +41,11 @@ def show(workspace: Workspace) -> None:
     scenario.show_in_address(name)
     request, plan = scenario.request(workspace), scenario.plan(workspace)
     working = bool(scenario.running(workspace, scenario.PLAN_JOB, scenario.SAMPLES_JOB))
-    tried = plan_whatif.trial(workspace, name, request)
-    _headline(workspace, name, request, plan, working)
+    # The other tabs are about what is stored.
+    tried = (
+        plan_whatif.trial(workspace, name, request) if st.session_state.get(TAB, "Plan") == "Plan" else None
+    )
+    _headline(workspace, name, request, plan, working, tried)
     # One style in one place: a container with another key would be drawn anew and jump.
     dimmed = "0.6" if working else "1"
     st.html(f"<style>.st-key-numbers, .st-key-map {{ opacity: {dimmed}; transition: opacity .2s; }}</style>")
@@ -60,18 +64,24 @@ def show(workspace: Workspace) -> None:
                 "This plan came without its request: drop the request file on the Workspace page to change it."
             )
     with right:
-        _tabs(workspace, name, request, plan, working)
+        _tabs(workspace, name, request, plan, working, tried)
     _downloads(workspace, name, request, plan)
 
 
 def _tabs(
-    workspace: Workspace, name: str, request: PlanRequest | None, plan: PlanOutcome | None, working: bool
+    workspace: Workspace,
+    name: str,
+    request: PlanRequest | None,
+    plan: PlanOutcome | None,
+    working: bool,
+    tried: plan_whatif.Trial | None,
 ) -> None:
     """The plan, and what it is to be seen beside."""
-    planned, beside, other = st.tabs(["Plan", "Baselines", "Compare"], key=TAB, on_change="rerun")
+    planned, beside, other, swept = st.tabs(
+        ["Plan", "Baselines", "Compare", "Sweep"], key=TAB, on_change="rerun"
+    )
     if planned.open:
         with planned:
-            tried = plan_whatif.trial(workspace, name, request)
             if tried is not None and request is not None:
                 plan_whatif.banner(workspace, name, request, plan, tried)
                 if tried.fault:
@@ -90,6 +100,12 @@ def _tabs(
     if other.open:
         with other:
             plan_compare.show(workspace, name, plan)
+    if swept.open:
+        with swept:
+            if request is None:
+                st.info("This plan came without its request: there is nothing to vary.")
+            else:
+                plan_sweep.show(workspace, name, request)
 
 
 def _nothing_yet(workspace: Workspace) -> None:
@@ -105,11 +121,21 @@ def _nothing_yet(workspace: Workspace) -> None:
 
 
 def _headline(
-    workspace: Workspace, name: str, request: PlanRequest | None, plan: PlanOutcome | None, working: bool
+    workspace: Workspace,
+    name: str,
+    request: PlanRequest | None,
+    plan: PlanOutcome | None,
+    working: bool,
+    tried: plan_whatif.Trial | None,
 ) -> None:
     with st.container(horizontal=True, vertical_alignment="center"):
         scenario_bar.show(workspace, name)
-        if plan is not None:
+        if tried is not None:
+            st.badge("what if, not stored", color="blue")
+            if tried.outcome is not None:
+                badge = status_badge(tried.outcome)
+                st.badge(badge.text, color=badge.colour)  # type: ignore[arg-type]
+        elif plan is not None:
             badges = [status_badge(plan), basis_badge(plan, request)]
             for badge in filter(None, badges):
                 st.badge(badge.text, color=badge.colour)  # type: ignore[arg-type]

@@ -67,7 +67,6 @@ def banner(
 ) -> None:
     """What is tried, what it changes of the stored plan, and two ways out of it."""
     with st.container(border=True, horizontal=True, vertical_alignment="center", key="what-if-banner"):
-        st.badge("what if, not stored", color="blue")
         st.markdown(plain("; ".join(tried.changes)), width="stretch")
         if st.button("Keep and prove", type="primary", key="what-if-keep"):
             with frame.telling():

@@ -23,6 +23,10 @@ __all__ = ["card_svg", "fleet_svg", "slice_table"]
 WIDTH, BODY, GAP = 400.0, 100.0, 2.0
 """Pixels of a card: its width, the height of its slices, the space between two of them."""
 _STRIP, _STRIP_GAP = 5.0, 3.0
+TAG = "#1b1f24"
+"""Behind white words on a slice, in either theme."""
+MARK_SIGNS = {"new": "+", "goes": "−", "drain": "~", "changes": "~", "other model": "~"}
+"""What stands for a mark where its word has no room; the title has the word."""
 # Width of a letter as a share of the font size, wide enough for the usual sans-serif faces.
 _LETTER, _LETTER_BOLD = 0.58, 0.63
 
@@ -130,14 +134,18 @@ def _slice(kind: GpuType, item: PlannedSlice, slot: float, colours: Mapping[str,
 
 
 def _mark(kind: GpuType, item: PlannedSlice, slot: float, word: str) -> str:
-    """A frame around a slice with its word at the foot, over whatever the slice shows."""
+    """A frame around a slice and a tag at its upper right: the word, or its sign where the slice is narrow."""
     left, width = item.start * slot + GAP / 2, kind.profile(item.profile).memory_slices * slot - GAP
-    shown = _fitted(word, width - 8, 11, bold=True)
+    room = width - _width(_profile(item.profile, width), 11) - 18
+    shown = word if _width(word, 11, bold=True) <= room else MARK_SIGNS.get(word, "~")
+    wide = _width(shown, 11, bold=True) + 8
     return (
         f'<svg class="mark" x="{left:.2f}" y="0" width="{width:.2f}" height="{BODY:g}"><title>{_text(word)}</title>'
         f'<rect x="1.5" y="1.5" width="{max(width - 3, 1):.2f}" height="{BODY - 3:g}" rx="4" fill="none"'
         ' stroke="currentColor" stroke-width="3" stroke-dasharray="7 3"/>'
-        f"{_line(6, BODY - 8, shown, 11, bold=True)}</svg>"
+        f'<rect x="{width - wide - 3:.2f}" y="3" width="{wide:.2f}" height="16" rx="3" fill="{TAG}"/>'
+        f'<text x="{width - wide / 2 - 3:.2f}" y="15" font-size="11" font-weight="700" text-anchor="middle"'
+        f' fill="#ffffff">{_text(shown)}</text></svg>'
     )
 
 

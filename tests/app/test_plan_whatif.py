@@ -39,7 +39,7 @@ def slider(page: AppTest, label: str) -> Any:
 
 
 def badges(page: AppTest) -> str:
-    kinds = ("markdown", "error", "header")
+    kinds = ("markdown", "error", "header", "subheader")
     return "\n".join(str(one.value) for kind in kinds for one in page.get(kind)).replace("\\", "")
 
 
