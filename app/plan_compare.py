@@ -37,6 +37,7 @@ def show(workspace: Workspace, name: str, plan: PlanOutcome | None) -> None:
     st.markdown(f"**From {plain(chosen)} to {plain(name)}**")
     _words(found)
     st.html(_models(found))
+    st.caption("On the maps: + new, − goes, ~ other tenants or shares; hover for the word.")
     marks = marks_of(found)
     colours = scenario.colours(workspace)
     for column, title, outcome, marked, key in zip(
