@@ -97,6 +97,61 @@ def test_greedy_segments_follow_the_demand_and_scale_down_together() -> None:
     assert rates(served) == {"a": 30.0, "b": 10.0}
 
 
+def test_greedy_scales_no_further_down_than_it_must() -> None:
+    # b asks for two whole GPUs beside a's one; at 0.98 of the demands one does, and a keeps its 4g.
+    models = (
+        simple("a", {"1g.6gb": 10.0, "2g.12gb": 30.0, "4g.24gb": 100.0}, demand_rps=59.0),
+        simple("b", {"4g.24gb": 50.0}, demand_rps=51.0),
+    )
+    served = got(by_name(PlanRequest((FleetEntry(A30, count=2),), models))["greedy"])
+    assert rates(served) == {"a": 100.0, "b": 50.0}
+
+
+def test_greedy_goes_to_another_kind_of_slice_where_its_own_is_taken() -> None:
+    # The best slice for its size is the 1g, offered four times; the fifth segment takes a 2g.
+    offers = (("1g.6gb",) * 4,), (("2g.12gb", "2g.12gb"),)
+    model = simple("m", {"1g.6gb": 10.0, "2g.12gb": 12.0}, demand_rps=60.0, cap_at_demand=True)
+    request = PlanRequest(tuple(FleetEntry(A30, layouts=offer) for offer in offers), (model,))
+    served = got(by_name(request)["greedy"])
+    assert rates(served) == {"m": 64.0}
+
+
+def test_weighted_sum_serves_what_counts_most() -> None:
+    models = (
+        simple("capped", {"1g.6gb": 10.0}, demand_rps=11.0, cap_at_demand=True),
+        simple("free", {"1g.6gb": 3.0}),
+    )
+    request = PlanRequest((FleetEntry(A30),), models, objective=Objective("weighted_sum"))
+    outcome = got(by_name(request)["uniform"])
+    # A second slice would bring the capped model 1 request/s, and the other 3.
+    assert (rates(outcome), outcome.objective.value) == ({"capped": 10.0, "free": 9.0}, 19.0)
+    # Greedy asks for the demand of 11 first.
+    assert got(by_name(request)["greedy"]).objective.value == 17.0
+
+
+def test_a_pair_goes_to_the_cheaper_gpu() -> None:
+    models = tuple(simple(name, {"1g.6gb": 10.0}, min_throughput_rps=10.0) for name in ("a", "b"))
+    fleet = (FleetEntry(A30, cost=3.0), FleetEntry(A30, cost=1.0))
+    request = PlanRequest(fleet, models, (Colocation(("a", "b")),), Objective("min_gpus"))
+    for name in ("uniform", "greedy"):
+        assert got(by_name(request)[name]).objective.value == 1.0, name
+
+
+def test_a_half_proven_plan_lends_its_first_level() -> None:
+    request = published(2)
+    best = plan(request)
+    half = replace(
+        best, status="feasible", objective=replace(best.objective, proven_levels=1, bound=30.0, gap=4 / 30)
+    )
+    verify(request, half)
+    assert got(by_name(request, half)["uniform"]).objective.bound == best.objective.value
+    none = replace(
+        best, status="feasible", objective=replace(best.objective, proven_levels=0, bound=9.75, gap=0.2)
+    )
+    objective = got(by_name(request, none)["uniform"]).objective
+    assert (objective.bound, objective.gap) == (9.75, pytest.approx(0.6))
+
+
 def test_caps_leave_slices_idle_and_minima_come_first() -> None:
     models = (
         simple("small", {"1g.6gb": 10.0}, demand_rps=10.0, cap_at_demand=True),
@@ -164,6 +219,7 @@ def test_a_latency_limit_is_divided_over_the_stages() -> None:
     nothing = got(by_name(PlanRequest((FleetEntry(A30),), (cut(19.0),)))["greedy"])
     assert (nothing.models[0].variant, nothing.objective.value) == (None, 0.0)
     assert split_limit(30.0, [[(10.0, 1.0), (20.0, 2.0)], [(10.0, 5.0), (25.0, 9.0)]]) == (20.0, 10.0)
+    assert split_limit(45.0, [[(10.0, 1.0), (20.0, 2.0)], [(10.0, 5.0), (25.0, 9.0)]]) == (20.0, 25.0)
     assert split_limit(19.0, [[(10.0, 1.0)], [(10.0, 5.0)]]) is None
 
 

@@ -277,6 +277,25 @@ def test_broken_demands_keep_their_figures() -> None:
     assert full.models == ()
 
 
+def test_the_least_share_must_do_for_the_longest_points() -> None:
+    stages = tuple(
+        Stage(name, (Point(A30, "2g.12gb", 1, 8.0, latency),))
+        for name, latency in (("first", 20.0), ("second", 10.0))
+    )
+    model = PlanModel("m", (Variant("cut", stages, (0.0,)),), max_latency_ms=40.0)
+    request = PlanRequest((FleetEntry(A30),), (model,), sharing="fractional")
+
+    def rules(share: float) -> list[tuple[str | None, str, str]]:
+        tenants = (HandTenant("m", stage="first"), HandTenant("m", stage="second", share=share))
+        slices = tuple(HandSlice("2g.12gb", 2 * place, (tenant,)) for place, tenant in enumerate(tenants))
+        return [(f.slice, f.value, f.rule) for f in evaluate(request, (HandGpu("gpu0", slices),)).faults]
+
+    # 20 + 10 / 0.5 ms is within the limit, but a share of 0.5 must do for 30 ms in all.
+    assert rules(0.5) == [("2g.12gb at 2", "share 0.5", "a limit of 40 ms needs 0.75")]
+    assert rules(0.75) == []
+    assert [rule for _, _, rule in rules(0.25)] == ["the limit is 40 ms"] * 2
+
+
 def test_variants_must_be_whole_and_one() -> None:
     rng = random.Random(1)
     cut = replace(cut_model(rng), max_latency_ms=None)

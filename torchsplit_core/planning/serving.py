@@ -258,7 +258,7 @@ class Serving:
             needs = tuple(tuple(mine) for mine in offers)
             heads = sorted((gpu, state) for state, gpu in self.board.heads(g))
             for gpu, state in heads:
-                chosen = None if gpu in self.homes[block] else self.board.growth[g].seated(state, needs)
+                chosen = self.board.growth[g].seated(state, needs)
                 if chosen is not None:
                     for (model, stage), profile, mine in zip(instances, chosen, offers, strict=True):
                         self.seat(model, stage, mine[profile], gpu)
