@@ -45,6 +45,8 @@ STYLE = """<style>@media (max-width: 640px) {
   .st-key-sweep-body > [data-testid="stHorizontalBlock"],
   .st-key-sweep-body > * > [data-testid="stHorizontalBlock"] { flex-direction: column-reverse; } }</style>"""
 FIRST_GPUS, FIRST_STEPS = 8, 8
+FIRST_GPU_STEPS = 16
+"""Whole numbers: a shorter range has no more points than it has GPUs."""
 LONGEST_NAME = 120
 
 
@@ -118,7 +120,12 @@ def _range(request: PlanRequest, parameter: Parameter, target: str, mark: str) -
         start = left.number_input("From", 0.0, 1e15, low, format="%.6g", key=f"sweep-from {mark}")
         stop = right.number_input("To", 0.0, 1e15, centre * 4, format="%.6g", key=f"sweep-to {mark}")
     steps = st.number_input(
-        "Points", 1, MOST_VALUES, FIRST_STEPS, key=f"sweep-steps {mark}", help="Each is a plan of its own."
+        "Points",
+        1,
+        MOST_VALUES,
+        FIRST_GPU_STEPS if parameter == "gpus" else FIRST_STEPS,
+        key=f"sweep-steps {mark}",
+        help="Each is a plan of its own.",
     )
     unit = sweep_words.UNITS[parameter]
     if now is not None:
@@ -238,7 +245,9 @@ def _pictures(name: str, kept: KeptSweep, points: Sequence[SweepPoint], chosen: 
             alt="Each plan by GPUs used and its least-served model; the table below has the figures",
         )  # fmt: skip
         by = "the weights and demands of the scenario"
-        st.caption(f"Of the plans found, measured by {by}. Faint: another is no worse in both.")
+        st.caption(
+            f"Of the plans found, measured by {by}. Joined is the front; faint: another is no worse in both."
+        )
 
 
 def marks(kept: KeptSweep, points: Sequence[SweepPoint], view: str, chosen: int | None) -> list[Mark]:

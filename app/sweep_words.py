@@ -147,7 +147,7 @@ def table(request: PlanRequest, what: SweepRequest, points: Sequence[SweepPoint]
             "none above, ×": point.bound if bounds_least(request) else None,
             "GPUs used": point.gpus_used,
             "req/s, all": point.total_rps,
-            "in both best": "yes" if point.value in front else "no",
+            "on the front": "yes" if point.value in front else "no",
             "note": note(point),
         }
         if not bounds_least(request):

@@ -111,7 +111,7 @@ def number(page: AppTest, label: str) -> Any:
 
 
 def table(page: AppTest) -> Any:
-    return next(found.value for found in page.dataframe if "in both best" in found.value)
+    return next(found.value for found in page.dataframe if "on the front" in found.value)
 
 
 def test_before_a_sweep_the_page_says_what_it_will_show(filled: Workspace) -> None:
@@ -157,7 +157,7 @@ def test_the_points_are_in_the_table_with_what_is_proven(swept: Workspace) -> No
     assert list(shown["proven"]) == ["impossible", "proven", "gap 37.5\u202f%", "proven"]
     # Four GPUs are proven to give at most 2: so do three.
     assert list(shown["none above, ×"][1:]) == [0.75, 2.0, 2.0]
-    assert list(shown["in both best"]) == ["no", "yes", "yes", "yes"]
+    assert list(shown["on the front"]) == ["no", "yes", "yes", "yes"]
     text = said(page)
     assert "Every model gets its demand from 3 × A100" in text.replace("\\", "")
     assert "At 2 × A100-80GB that is proven impossible." in text.replace("\\", "")
