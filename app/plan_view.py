@@ -10,6 +10,7 @@ from app import (
     frame,
     navigation,
     plan_baselines,
+    plan_by_hand,
     plan_compare,
     plan_editor,
     plan_sweep,
@@ -77,8 +78,8 @@ def _tabs(
     tried: plan_whatif.Trial | None,
 ) -> None:
     """The plan, and what it is to be seen beside."""
-    planned, beside, other, swept = st.tabs(
-        ["Plan", "Baselines", "Compare", "Sweep"], key=TAB, on_change="rerun"
+    planned, beside, other, hand, swept = st.tabs(
+        ["Plan", "Baselines", "Compare", "By hand", "Sweep"], key=TAB, on_change="rerun"
     )
     if planned.open:
         with planned:
@@ -100,6 +101,9 @@ def _tabs(
     if other.open:
         with other:
             plan_compare.show(workspace, name, plan)
+    if hand.open:
+        with hand:
+            plan_by_hand.show(workspace, name, request, plan)
     if swept.open:
         with swept:
             if request is None:

@@ -1,0 +1,146 @@
+"""A plan made by hand: layout and models in a table, checked as one edits, beside the best plan."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import pandas as pd
+import streamlit as st
+
+from app import frame, scenario
+from app.charts.slice_map import fleet_svg
+from app.components.picture import picture
+from app.numbers import plain
+from app.plan_compare import marks_of
+from app.plan_summary import SOLVED, metrics
+from app.plan_tables import models_table
+from torchsplit_core.hardware import gpu_type
+from torchsplit_core.planning.by_hand import HandGpu, HandOutcome, HandSlice, HandTenant, evaluate, from_plan
+from torchsplit_core.planning.compare import compare
+from torchsplit_core.planning.fleet import list_gpus
+from torchsplit_core.planning.gain import gain
+from torchsplit_core.planning.request_hash import request_hash
+from torchsplit_core.storage import Workspace
+from torchsplit_core.values import PlanOutcome, PlanRequest
+
+COLUMNS = ("GPU", "slice", "start", "model", "stage", "batch", "share")
+MOST_FAULTS = 8
+Column = st.column_config
+
+
+def show(workspace: Workspace, name: str, request: PlanRequest | None, plan: PlanOutcome | None) -> None:
+    """The tab: the table at the left of what it gives."""
+    if request is None or plan is None or plan.status not in SOLVED or not scenario.answers(plan, request):
+        st.write(
+            "Here you place slices and models yourself, and see at once whether the GPU allows it and what it "
+            "gives beside the best plan: plan first, its layout is where you start."
+        )
+        return
+    st.fragment(_editor)(workspace, name, request, plan)
+
+
+def _editor(workspace: Workspace, name: str, request: PlanRequest, plan: PlanOutcome) -> None:
+    turn_key = f"by hand turn {name}"
+    mark = f"{name} {request_hash(request)[:12]} {st.session_state.get(turn_key, 0)}"
+    gpus = list_gpus(request.gpus)
+    profiles = list(dict.fromkeys(one.name for gpu in gpus for one in gpu_type(gpu.type).profiles))
+    stages = list(
+        dict.fromkeys(
+            s.name for m in request.models for v in m.variants for s in v.stages if s.name != "whole"
+        )
+    )
+    st.caption(
+        "One row is one model on one slice; a slice without a model is free. Leave stage, batch and share empty to "
+        "have the best chosen."
+    )
+    edited = st.data_editor(
+        rows_of(from_plan(plan)), num_rows="dynamic", hide_index=True, key=f"by-hand {mark}", height=380,
+        alt="Slices and the models on them",
+        column_config={
+            "GPU": Column.SelectboxColumn("GPU", options=[gpu.id for gpu in gpus], required=True),
+            "slice": Column.SelectboxColumn("slice", options=profiles, required=True),
+            "start": Column.NumberColumn("start", min_value=0, step=1, required=True, help="Its first memory slot."),
+            "model": Column.SelectboxColumn("model", options=[model.name for model in request.models]),
+            "stage": Column.SelectboxColumn("stage", options=["whole", *stages]),
+            "batch": Column.NumberColumn("batch", min_value=1, step=1),
+            "share": Column.NumberColumn("share", min_value=0.0, max_value=1.0, format="%.3g"),
+        },
+    )  # fmt: skip
+    with frame.telling():
+        found = evaluate(request, gpus_of(edited), plan)
+        _found(workspace, name, request, plan, found)
+    if st.button("Start again from the plan", key="by-hand-again"):
+        st.session_state[turn_key] = st.session_state.get(turn_key, 0) + 1
+        st.rerun(scope="fragment")
+
+
+def rows_of(gpus: Sequence[HandGpu]) -> pd.DataFrame:
+    """A row a tenant, and one for every free slice."""
+    rows = [
+        (gpu.id, item.profile, item.start, *_cells(tenant))
+        for gpu in gpus
+        for item in gpu.slices
+        for tenant in (item.tenants or (None,))
+    ]
+    return pd.DataFrame(rows, columns=list(COLUMNS)).astype({"batch": "Int64", "start": "Int64"})
+
+
+def _cells(tenant: HandTenant | None) -> tuple[Any, ...]:
+    if tenant is None:
+        return None, None, None, None
+    return tenant.model, tenant.stage, tenant.batch_size, None if tenant.share == 1 else tenant.share
+
+
+def gpus_of(table: pd.DataFrame) -> tuple[HandGpu, ...]:
+    """The GPUs that a table's rows describe; rows that do not say where they are wait to be finished."""
+    slices: dict[str, dict[tuple[str, int], list[HandTenant]]] = {}
+    for row in table.to_dict("records"):
+        if any(pd.isna(row[key]) for key in ("GPU", "slice", "start")):
+            continue
+        place = (str(row["slice"]), int(row["start"]))
+        tenants = slices.setdefault(str(row["GPU"]), {}).setdefault(place, [])
+        if not pd.isna(row["model"]):
+            tenants.append(
+                HandTenant(
+                    str(row["model"]),
+                    stage=None if pd.isna(row["stage"]) else str(row["stage"]),
+                    batch_size=None if pd.isna(row["batch"]) else int(row["batch"]),
+                    share=None if pd.isna(row["share"]) else float(row["share"]),
+                )
+            )
+    return tuple(
+        HandGpu(gpu, tuple(HandSlice(*place, tuple(tenants)) for place, tenants in found.items()))
+        for gpu, found in slices.items()
+    )
+
+
+def _found(
+    workspace: Workspace, name: str, request: PlanRequest, plan: PlanOutcome, found: HandOutcome
+) -> None:
+    """What is wrong with it, all at once; else what it gives."""
+    for fault in found.faults[:MOST_FAULTS]:
+        st.error(plain(str(fault)))
+    if len(found.faults) > MOST_FAULTS:
+        st.caption(f"and {len(found.faults) - MOST_FAULTS} more")
+    for note in found.notes:
+        st.caption(plain(note))
+    if found.outcome is None:
+        return
+    words = gain(plan, found.outcome, request.objective).words
+    with st.container(horizontal=True, vertical_alignment="center"):
+        st.badge("legal, checked", color="green")
+        st.markdown(plain(f"The best plan has {words}."), width="stretch")
+        if st.button("Keep as a scenario", key="by-hand-keep"):
+            new = scenario.free_name(workspace, f"{name} by hand")
+            workspace.put("plan_request", new, request)
+            workspace.put("plan", new, found.outcome)
+            scenario.choose(workspace, new)
+            frame.say(f"Stored as {new}.")
+            st.rerun(scope="app")
+    st.caption(" · ".join(f"{plain(item.label)}: {item.value}" for item in metrics(found.outcome)[:3]))
+    colours = scenario.colours(workspace)
+    demands = {model.name: model.demand_rps for model in request.models}
+    marks = marks_of(compare(plan, found.outcome))[1]
+    picture(fleet_svg(found.outcome, colours, demands, marks), key="by-hand-slices")
+    st.html(models_table(found.outcome, request, colours))
