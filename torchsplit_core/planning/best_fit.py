@@ -74,10 +74,9 @@ def _place(request: PlanRequest, serving: Serving, factor: float) -> bool:
                 waiting.append(((-size.compute_slices, -size.memory_slices, copy), model, stage, offer))
     for _, model, stage, offer in sorted(waiting, key=lambda item: item[:3]):
         gpu = serving.board.first(offer.group, offer.profile)
-        if gpu is None and not _elsewhere(serving, model, stage, offer):
+        if gpu is None:
             return False
-        if gpu is not None:
-            serving.seat(model, stage, offer, gpu)
+        serving.seat(model, stage, offer, gpu)
     return True
 
 
@@ -91,15 +90,3 @@ def _segments(offers: tuple[Offer, ...], goal: float, most: int) -> list[Offer] 
         fitting = [offer for offer in offers if offer.point.throughput_rps >= rest]
         found.append(min(fitting, key=lambda offer: offer.burden) if fitting else best)
     return None if len(found) > most else found
-
-
-def _elsewhere(serving: Serving, model: int, stage: int, offer: Offer) -> bool:
-    """The segment on slices of another kind that give at least as much."""
-    way = serving.ways[model]
-    assert way is not None
-    for other in way.stages[stage]:
-        gpu = serving.board.first(other.group, other.profile)
-        if gpu is not None and other.point.throughput_rps >= offer.point.throughput_rps * (1 - ENOUGH):
-            serving.seat(model, stage, other, gpu)
-            return True
-    return False
