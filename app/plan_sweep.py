@@ -33,6 +33,7 @@ from torchsplit_core.planning.sweep import (
     spread,
     sweep_requests,
 )
+from torchsplit_core.planning.validate import MAX_GPUS, MAX_MAGNITUDE
 from torchsplit_core.storage import Workspace
 from torchsplit_core.sweep_jobs import TIME_LIMIT_S
 from torchsplit_core.sweep_store import KeptSweep, SweepStore
@@ -48,6 +49,10 @@ FIRST_GPUS, FIRST_STEPS = 8, 8
 FIRST_GPU_STEPS = 16
 """Whole numbers: a shorter range has no more points than it has GPUs."""
 LONGEST_NAME = 120
+EMPTY = (
+    "Here you will see what plans reach as one number varies: how well the least-served model does, how many GPUs "
+    "that takes, where no plan is possible, and what is proven. A click on a point opens its plan."
+)
 
 
 def show(workspace: Workspace, name: str, request: PlanRequest) -> None:
@@ -58,7 +63,7 @@ def show(workspace: Workspace, name: str, request: PlanRequest) -> None:
     with left:
         st.fragment(_ask)(workspace, name, request)
     with right:
-        working = bool(_running(workspace, name))
+        working = bool(scenario.work_on(workspace, name, SWEEP_JOB))
         # While plans come, only this part is drawn anew.
         st.fragment(_found, run_every=REFRESH_S if working else None)(workspace, name, request)
 
@@ -73,9 +78,7 @@ def _ask(workspace: Workspace, name: str, request: PlanRequest) -> None:
         target = st.selectbox(
             "GPU type" if parameter == "gpus" else "Model", targets, key=f"sweep-target {name} {parameter}"
         )
-        # Another target is the new ground of the widgets.
-        mark = f"{name} {parameter} {target} {request_hash(request)[:12]}"
-        start, stop, steps = _range(request, parameter, target, mark)
+        start, stop, steps = _range(request, parameter, target, f"{name} {parameter} {target}")
         limit = st.number_input(
             f"Search at most, all points, in{THIN}s", 1.0, 36_000.0, TIME_LIMIT_S, 10.0, key=f"sweep-limit {name}",
             help="Shared out evenly; two points are planned at a time. What is proven sooner leaves its time unused.",
@@ -104,21 +107,24 @@ def _targets(request: PlanRequest, parameter: Parameter) -> list[str]:
 
 
 def _range(request: PlanRequest, parameter: Parameter, target: str, mark: str) -> tuple[float, float, int]:
-    """From, to and how many values, around what the request has."""
+    """From, to and how many values, around what the request has; `mark` names the ground of the widgets."""
     now = present_value(request, parameter, target)
     left, right = st.columns(2)
     if parameter == "gpus":
         others = any(entry.type != target for entry in request.gpus)
-        most = max(FIRST_GPUS, 2 * int(now or 0))
+        most = min(MAX_GPUS, max(FIRST_GPUS, 2 * int(now or 0)))
+        mark += " beside others" if others else ""
         start = left.number_input(
-            "From", 0 if others else 1, 4096, 0 if others else 1, key=f"sweep-from {mark}"
+            "From", 0 if others else 1, MAX_GPUS, 0 if others else 1, key=f"sweep-from {mark}"
         )
-        stop = right.number_input("To", 0 if others else 1, 4096, most, key=f"sweep-to {mark}")
+        stop = right.number_input("To", 0 if others else 1, MAX_GPUS, most, key=f"sweep-to {mark}")
     else:
         centre = now or next(model.demand_rps for model in request.models if model.name == target)
         low = 0.0 if parameter == "min_throughput" else centre / 4
-        start = left.number_input("From", 0.0, 1e15, low, format="%.6g", key=f"sweep-from {mark}")
-        stop = right.number_input("To", 0.0, 1e15, centre * 4, format="%.6g", key=f"sweep-to {mark}")
+        start = left.number_input("From", 0.0, MAX_MAGNITUDE, low, format="%.6g", key=f"sweep-from {mark}")
+        stop = right.number_input(
+            "To", 0.0, MAX_MAGNITUDE, min(centre * 4, MAX_MAGNITUDE), format="%.6g", key=f"sweep-to {mark}"
+        )
     steps = st.number_input(
         "Points",
         1,
@@ -141,7 +147,7 @@ def start_sweep(
     Raises InputFault, with nothing started, for a value that the request refuses.
     """
     sweep_requests(request, what)
-    for status in _running(workspace, name):
+    for status in scenario.work_on(workspace, name, SWEEP_JOB):
         with contextlib.suppress(InputFault):
             jobs.cancel(workspace, status.id)
     parameters = {
@@ -154,31 +160,20 @@ def start_sweep(
     return jobs.start(workspace, f"Sweep {name}", SWEEP_JOB, parameters)
 
 
-def _running(workspace: Workspace, name: str) -> tuple[jobs.JobStatus, ...]:
-    """The sweeps of this scenario that still run."""
-    same = {
-        record.id
-        for record in workspace.job_records()
-        if record.target == SWEEP_JOB and record.parameters.get("request") == name
-    }
-    return tuple(status for status in scenario.running(workspace, SWEEP_JOB) if status.id in same)
-
-
 def _found(workspace: Workspace, name: str, request: PlanRequest) -> None:
-    kept = SweepStore(workspace, name).load()
-    points = kept.points if kept is not None else ()
-    if kept is None or not points:
-        st.info(
-            "Here you will see what plans reach as one number varies: how well the least-served model does, how "
-            "many GPUs that takes, where no plan is possible, and what is proven. A click on a point opens its plan."
-        )
-        return
-    _answer(kept, points, request, working=bool(_running(workspace, name)))
-    chosen = _chosen(name, points)
-    _pictures(name, kept, points, chosen)
-    _table(name, kept, points)
-    if chosen is not None:
-        _plan_of(workspace, name, kept, points[chosen])
+    # A fragment that runs alone is outside the page's own telling.
+    with frame.telling():
+        kept = SweepStore(workspace, name).load()
+        points = kept.points if kept is not None else ()
+        if kept is None or not points:
+            st.info(EMPTY)
+            return
+        _answer(kept, points, request, working=bool(scenario.work_on(workspace, name, SWEEP_JOB)))
+        chosen = _chosen(name, points)
+        _pictures(name, kept, points, chosen)
+        _table(name, kept, points)
+        if chosen is not None:
+            _plan_of(workspace, name, kept, points[chosen])
 
 
 def _answer(kept: KeptSweep, points: Sequence[SweepPoint], request: PlanRequest, *, working: bool) -> None:
@@ -235,7 +230,8 @@ def _pictures(name: str, kept: KeptSweep, points: Sequence[SweepPoint], chosen: 
             alt="What the plan at each value reaches; the table below has the figures",
         )  # fmt: skip
         st.caption(
-            "Only dots are plans: the line joins them and claims nothing between. Click one to see its plan."
+            "Only dots are plans: the line joins them and claims nothing between. Filled: proven at the "
+            "objective's first level. Click one to see its plan."
         )
     with right:
         st.header("GPUs used against the least-served model", anchor=False)

@@ -15,6 +15,7 @@ from torchsplit_core import jobs
 from torchsplit_core.planning.build_request import model_name
 from torchsplit_core.planning.request_hash import request_hash
 from torchsplit_core.storage import Workspace
+from torchsplit_core.sweep_store import SweepStore
 from torchsplit_core.values import InputFault, PlanOutcome, PlanRequest, Profile
 
 PLAN_JOB = "torchsplit_core.workflow:plan_job"
@@ -92,12 +93,13 @@ def free_name(workspace: Workspace, wanted: str) -> str:
 
 
 def remove(workspace: Workspace, scenario: str) -> None:
-    """Forget a scenario: its request and its plan. Work on it ends."""
-    for status in _planning(workspace, scenario):
+    """Forget a scenario: its request, its plan and its sweep. Work on it ends."""
+    for status in work_on(workspace, scenario):
         with contextlib.suppress(InputFault):
             jobs.cancel(workspace, status.id)
     for kind in KINDS:
         workspace.remove(kind, scenario)
+    SweepStore(workspace, scenario).forget()
 
 
 def _key(workspace: Workspace) -> str:
@@ -147,21 +149,17 @@ def running(workspace: Workspace, *targets: str) -> tuple[jobs.JobStatus, ...]:
 
 def start_plan(workspace: Workspace, scenario: str) -> str:
     """Plan the stored request in a job of its own; a search for the same scenario ends first. Its job id."""
-    for status in _planning(workspace, scenario):
+    for status in work_on(workspace, scenario, PLAN_JOB):
         with contextlib.suppress(InputFault):
             jobs.cancel(workspace, status.id)
     choose(workspace, scenario)
     return jobs.start(workspace, f"Plan {scenario}", PLAN_JOB, {"request": scenario})
 
 
-def _planning(workspace: Workspace, scenario: str) -> tuple[jobs.JobStatus, ...]:
-    """The searches for this scenario that still run."""
-    same = {
-        record.id
-        for record in workspace.job_records()
-        if record.target == PLAN_JOB and record.parameters.get("request") == scenario
-    }
-    return tuple(status for status in running(workspace, PLAN_JOB) if status.id in same)
+def work_on(workspace: Workspace, scenario: str, *targets: str) -> tuple[jobs.JobStatus, ...]:
+    """The jobs on this scenario (of these targets; of all where none is given) that still run."""
+    same = {record.id for record in workspace.job_records() if record.parameters.get("request") == scenario}
+    return tuple(status for status in running(workspace, *targets) if status.id in same)
 
 
 def start_explain(workspace: Workspace, scenario: str) -> str:

@@ -105,7 +105,7 @@ def test_a_deleted_scenario_ends_its_search_and_the_next_is_shown(
     ended: list[str] = []
     monkeypatch.setattr(jobs, "cancel", lambda workspace, job: ended.append(job))
     running = jobs.JobStatus("j", "Plan review", "running", 0.5, "", None, None, 1.0)
-    monkeypatch.setattr(scenario, "_planning", lambda w, name: (running,) if name == "review" else ())
+    monkeypatch.setattr(scenario, "work_on", lambda w, name, *targets: (running,) if name == "review" else ())
     opened = press(page("plan", two), "Delete")
     assert ended == ["j"] and shown(opened) == "larger" and scenario.known(two) == ("larger",)
     assert "Deleted the scenario review." in messages(opened)

@@ -17,7 +17,7 @@ from torchsplit_core import jobs
 from torchsplit_core.planning.outcome import no_plan
 from torchsplit_core.planning.request_hash import request_hash
 from torchsplit_core.planning.sweep import SweepRequest, sweep_points, sweep_requests
-from torchsplit_core.storage import Workspace
+from torchsplit_core.storage import JobRecord, Workspace
 from torchsplit_core.sweep_store import SweepStore
 from torchsplit_core.values import (
     InputFault,
@@ -205,6 +205,11 @@ def test_an_impossible_point_says_why_and_can_be_opened(swept: Workspace) -> Non
     assert swept.get("plan", f"review · 1 × {A100}").status == "infeasible"
 
 
+def test_a_removed_scenario_takes_its_sweep_along(swept: Workspace) -> None:
+    scenario.remove(swept, "review")
+    assert SweepStore(swept, "review").load() is None
+
+
 def test_half_a_sweep_and_an_earlier_request_are_told(filled: Workspace) -> None:
     keep(filled, WHAT, {2.0: outcome(2.0, 0.75)}, request())
     assert "1 of 4 points: run again to go on" in said(opened(filled))
@@ -266,7 +271,9 @@ def test_a_running_sweep_of_the_scenario_ends_before_the_next(
 ) -> None:
     status = jobs.JobStatus("j", "Sweep", "running", 0.5, "", None, None, 1.0)
     ended: list[str] = []
-    monkeypatch.setattr(plan_sweep, "_running", lambda workspace, name: (status,))
+    monkeypatch.setattr(jobs, "statuses", lambda workspace: (status,))
+    record = JobRecord("j", filled.id, "Sweep", plan_sweep.SWEEP_JOB, {"request": "review"}, 0.0)
+    monkeypatch.setattr(Workspace, "job_records", lambda workspace: (record,))
     monkeypatch.setattr(jobs, "cancel", lambda workspace, job: ended.append(job))
     plan_sweep.start_sweep(filled, "review", request(), WHAT, 5.0)
     assert ended == ["j"] and len(started) == 1
