@@ -139,6 +139,13 @@ BENCHMARKS = (
         ("--size", "4x2"),
     ),
     Benchmark(
+        "The Plan page in Chromium",
+        "benchmarks.plan_page_speed",
+        "Each move is one key on the slider of a model's weight, timed in the page until the picture of the slices has "
+        "changed; the plan behind it is verified, its search 0.15 s at most. A paint is from the address to that picture.",
+        ("--moves", "2", "--size", "4x2", "--large", "8x4", "--turns", "1"),
+    ),
+    Benchmark(
         "Fewest GPUs for the published serving mixes",
         "benchmarks.planner_mixes",
         "Every model's rate as a hard minimum within its latency limit, proven minimal.",
