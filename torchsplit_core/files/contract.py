@@ -48,10 +48,11 @@ FORMATS: Mapping[str, tuple[str, type[Any]]] = {
 @cache
 def _model(format_name: str) -> type[BaseModel]:
     """The file model. Loaded when first used: a job that only writes a graph starts twice as fast without."""
-    from torchsplit_core.files import models, stage_models
+    from torchsplit_core.files import models, partition_models, stage_models
 
     name = FORMATS[format_name][0]
-    found: type[BaseModel] = getattr(stage_models if hasattr(stage_models, name) else models, name)
+    room = next(one for one in (models, partition_models, stage_models) if hasattr(one, name))
+    found: type[BaseModel] = getattr(room, name)
     return found
 
 
