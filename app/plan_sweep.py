@@ -42,9 +42,9 @@ from torchsplit_core.values import InputFault, PlanRequest
 SWEEP_JOB = "torchsplit_core.sweep_jobs:sweep_job"
 REFRESH_S = 1.0
 # In a narrow window the picture comes before its controls.
-STYLE = """<style>@media (max-width: 640px) {
-  .st-key-sweep-body > [data-testid="stHorizontalBlock"],
-  .st-key-sweep-body > * > [data-testid="stHorizontalBlock"] { flex-direction: column-reverse; } }</style>"""
+STYLE = (
+    """<style>@media (max-width: 640px) { .st-key-sweep-body { flex-direction: column-reverse; } }</style>"""
+)
 FIRST_GPUS, FIRST_STEPS = 8, 8
 FIRST_GPU_STEPS = 16
 """Whole numbers: a shorter range has no more points than it has GPUs."""
@@ -56,39 +56,47 @@ EMPTY = (
 
 
 def show(workspace: Workspace, name: str, request: PlanRequest) -> None:
-    """The whole tab: what to vary at the left, what was found at the right."""
+    """The whole tab: what to vary, and what was found."""
     st.html(STYLE)
     with st.container(key="sweep-body"):
-        left, right = st.columns([6, 13], gap="small")
-    with left:
-        st.fragment(_ask)(workspace, name, request)
-    with right:
+        with st.container(border=True, key="sweep-ask"):
+            st.fragment(_ask)(workspace, name, request)
         working = bool(scenario.work_on(workspace, name, SWEEP_JOB))
-        # While plans come, only this part is drawn anew.
-        st.fragment(_found, run_every=REFRESH_S if working else None)(workspace, name, request)
+        with st.container(key="sweep-found"):
+            # While plans come, only this part is drawn anew.
+            st.fragment(_found, run_every=REFRESH_S if working else None)(workspace, name, request)
 
 
 def _ask(workspace: Workspace, name: str, request: PlanRequest) -> None:
-    with st.container(border=True):
-        st.header("What to vary", anchor=False)
-        parameter = st.selectbox(
-            "Parameter", PARAMETERS, format_func=PARAMETER_WORDS.__getitem__, key=f"sweep-parameter {name}"
-        )
-        targets = _targets(request, parameter)
-        target = st.selectbox(
-            "GPU type" if parameter == "gpus" else "Model", targets, key=f"sweep-target {name} {parameter}"
-        )
-        start, stop, steps = _range(request, parameter, target, f"{name} {parameter} {target}")
-        limit = st.number_input(
-            f"Search at most, all points, in{THIN}s", 1.0, 36_000.0, TIME_LIMIT_S, 10.0, key=f"sweep-limit {name}",
-            help="Shared out evenly; two points are planned at a time. What is proven sooner leaves its time unused.",
-        )  # fmt: skip
-        again = st.button("Run the sweep", type="primary", width="stretch", key="sweep-run")
-        if again:
-            with frame.telling():
-                what = SweepRequest(parameter, target, spread(parameter, start, stop, steps))
-                start_sweep(workspace, name, request, what, limit)
-                st.rerun(scope="app")
+    st.header("What to vary", anchor=False)
+    left, right = st.columns(2)
+    parameter = left.selectbox(
+        "Parameter", PARAMETERS, format_func=PARAMETER_WORDS.__getitem__, key=f"sweep-parameter {name}",
+        persist_state="session",
+    )  # fmt: skip
+    targets = _targets(request, parameter)
+    target = right.selectbox(
+        "GPU type" if parameter == "gpus" else "Model", targets, key=f"sweep-target {name} {parameter}",
+        persist_state="session",
+    )  # fmt: skip
+    places = st.columns(4)
+    start, stop, steps = _range(request, parameter, target, f"{name} {parameter} {target}", places)
+    limit = places[3].number_input(
+        f"Search at most, in{THIN}s", 1.0, 36_000.0, TIME_LIMIT_S, 10.0, key=f"sweep-limit {name}",
+        persist_state="session",
+        help="For all points, shared out evenly; two are planned at a time. What is proven sooner leaves its time "
+        "unused.",
+    )  # fmt: skip
+    with st.container(horizontal=True, vertical_alignment="center"):
+        again = st.button("Run the sweep", type="primary", key="sweep-run")
+        now = present_value(request, parameter, target)
+        if now is not None:
+            st.caption(f"The scenario has {exact(now, sweep_words.UNITS[parameter])}.")
+    if again:
+        with frame.telling():
+            what = SweepRequest(parameter, target, spread(parameter, start, stop, steps))
+            start_sweep(workspace, name, request, what, limit)
+            st.rerun(scope="app")
 
 
 def _targets(request: PlanRequest, parameter: Parameter) -> list[str]:
@@ -106,36 +114,31 @@ def _targets(request: PlanRequest, parameter: Parameter) -> list[str]:
     return list(dict.fromkeys([*fleet, *(kind for kind in catalogue() if kind in known)]))
 
 
-def _range(request: PlanRequest, parameter: Parameter, target: str, mark: str) -> tuple[float, float, int]:
+def _range(
+    request: PlanRequest, parameter: Parameter, target: str, mark: str, places: Sequence[Any]
+) -> tuple[float, float, int]:
     """From, to and how many values, around what the request has; `mark` names the ground of the widgets."""
     now = present_value(request, parameter, target)
-    left, right = st.columns(2)
     if parameter == "gpus":
-        others = any(entry.type != target for entry in request.gpus)
+        least = 0 if any(entry.type != target for entry in request.gpus) else 1
         most = min(MAX_GPUS, max(FIRST_GPUS, 2 * int(now or 0)))
-        mark += " beside others" if others else ""
-        start = left.number_input(
-            "From", 0 if others else 1, MAX_GPUS, 0 if others else 1, key=f"sweep-from {mark}"
-        )
-        stop = right.number_input("To", 0 if others else 1, MAX_GPUS, most, key=f"sweep-to {mark}")
+        mark += f" from {least}"
+        ends: tuple[Any, ...] = (least, MAX_GPUS, least, most)
     else:
-        centre = now or next(model.demand_rps for model in request.models if model.name == target)
+        centre = now or float(next(model.demand_rps for model in request.models if model.name == target))
         low = 0.0 if parameter == "min_throughput" else centre / 4
-        start = left.number_input("From", 0.0, MAX_MAGNITUDE, low, format="%.6g", key=f"sweep-from {mark}")
-        stop = right.number_input(
-            "To", 0.0, MAX_MAGNITUDE, min(centre * 4, MAX_MAGNITUDE), format="%.6g", key=f"sweep-to {mark}"
+        ends = (0.0, MAX_MAGNITUDE, low, min(centre * 4, MAX_MAGNITUDE))
+    form = None if parameter == "gpus" else "%.6g"
+    start, stop = (
+        place.number_input(
+            label, ends[0], ends[1], value, format=form, key=f"sweep-{label} {mark}", persist_state="session"
         )
-    steps = st.number_input(
-        "Points",
-        1,
-        MOST_VALUES,
-        FIRST_GPU_STEPS if parameter == "gpus" else FIRST_STEPS,
-        key=f"sweep-steps {mark}",
-        help="Each is a plan of its own.",
+        for place, label, value in zip(places, ("From", "To"), ends[2:], strict=False)
     )
-    unit = sweep_words.UNITS[parameter]
-    if now is not None:
-        st.caption(f"The scenario has {exact(now, unit)}.")
+    steps = places[2].number_input(
+        "Points", 1, MOST_VALUES, FIRST_GPU_STEPS if parameter == "gpus" else FIRST_STEPS,
+        key=f"sweep-steps {mark}", persist_state="session", help="Each is a plan of its own.",
+    )  # fmt: skip
     return float(start), float(stop), int(steps)
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
@@ -10,7 +11,7 @@ from app_graphs import said
 from app_values import plan, request
 from streamlit.testing.v1 import AppTest
 
-from app import plan_sweep, scenario, sweep_words
+from app import plan_sweep, plan_view, scenario, sweep_words
 from app.charts.sweep import Mark, Spot, curve, front
 from app.plan_summary import Badge
 from torchsplit_core import jobs
@@ -118,6 +119,18 @@ def test_before_a_sweep_the_page_says_what_it_will_show(filled: Workspace) -> No
     page = opened(filled)
     assert "what plans reach as one number varies" in said(page) and not page.dataframe
     assert "The scenario has 1." in said(page)
+
+
+def test_it_stands_in_a_tab_of_the_plan_page(
+    page: Callable[..., AppTest], swept: Workspace, started: list[tuple[str, dict[str, Any]]]
+) -> None:
+    shown = page("plan", swept)
+    assert not any(button.label == "Run the sweep" for button in shown.button)
+    shown.session_state[plan_view.TAB] = "Sweep"
+    shown.run()
+    assert not shown.exception and list(table(shown)["GPUs"]) == [1, 2, 3, 4]
+    press(shown, "Run the sweep")
+    assert len(started) == 1
 
 
 def test_run_asks_what_the_controls_say(filled: Workspace, started: list[tuple[str, dict[str, Any]]]) -> None:
