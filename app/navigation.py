@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Container
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NoReturn
@@ -34,11 +35,11 @@ PIPELINE = (
 WORKSPACE = Step("Workspace", "workspace.py")
 
 
-def _filled(step: Step, workspace: Workspace) -> bool:
+def _filled(step: Step, workspace: Workspace, kinds: Container[str]) -> bool:
     if step.title == "Deploy":
         plan = scenario.plan(workspace)
         return plan is not None and plan.status in ("optimal", "feasible")
-    return any(artifact.kind in step.kinds for artifact in workspace.artifacts())
+    return any(kind in kinds for kind in step.kinds)
 
 
 def _page(step: Step, title: str) -> Any:
@@ -48,7 +49,10 @@ def _page(step: Step, title: str) -> Any:
 
 def menu(workspace: Workspace) -> Any:
     """Draw the navigation, a filled dot beside every step that has a result, and return the page to run."""
-    pipeline = [_page(step, f"{'●' if _filled(step, workspace) else '○'} {step.title}") for step in PIPELINE]
+    kinds = {artifact.kind for artifact in workspace.artifacts()}
+    pipeline = [
+        _page(step, f"{'●' if _filled(step, workspace, kinds) else '○'} {step.title}") for step in PIPELINE
+    ]
     return st.navigation({"": pipeline, "Workspace": [_page(WORKSPACE, workspace.name)]}, expanded=True)
 
 

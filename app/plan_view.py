@@ -19,13 +19,14 @@ from app import (
     scenario,
     scenario_bar,
 )
+from app.charts.colours import model_colours
 from app.charts.slice_map import fleet_svg, slice_table
 from app.components.picture import picture
 from app.numbers import plain, short
 from app.plan_summary import SOLVED, basis_badge, demand_words, metrics, relaxation_words, status_badge
 from app.plan_tables import models_table
 from app.report import report
-from app.workspace import names
+from app.workspace import names, read
 from torchsplit_core.storage import Workspace
 from torchsplit_core.values import PlanOutcome, PlanRequest
 
@@ -40,7 +41,7 @@ def show(workspace: Workspace) -> None:
         _nothing_yet(workspace)
         return
     scenario.show_in_address(name)
-    request, plan = scenario.request(workspace), scenario.plan(workspace)
+    request, plan = read(workspace, "plan_request", name), read(workspace, "plan", name)
     working = bool(scenario.running(workspace, scenario.PLAN_JOB, scenario.SAMPLES_JOB))
     # The other tabs are about what is stored.
     tried = (
@@ -56,6 +57,9 @@ def show(workspace: Workspace) -> None:
             _metrics(shown)
     with st.container(key="plan-body"):
         left, right = st.columns([6, 13], gap="small")
+    # What was asked for first: while a slider moves, the map should not wait for the editors beside it.
+    with right:
+        _tabs(workspace, name, request, plan, working, tried)
     with left:
         if request is not None:
             plan_whatif.show(workspace, name, request)
@@ -64,8 +68,6 @@ def show(workspace: Workspace) -> None:
             st.info(
                 "This plan came without its request: drop the request file on the Workspace page to change it."
             )
-    with right:
-        _tabs(workspace, name, request, plan, working, tried)
     _downloads(workspace, name, request, plan)
 
 
@@ -223,16 +225,17 @@ def _infeasible(workspace: Workspace, name: str, request: PlanRequest | None, pl
 def _downloads(
     workspace: Workspace, name: str, request: PlanRequest | None, plan: PlanOutcome | None
 ) -> None:
-    colours = scenario.colours(workspace)
     with st.container(horizontal=True):
         for kind, label in (("plan_request", "Request (JSON)"), ("plan", "Plan (JSON)")):
             if name in names(workspace, kind):
                 data = workspace.get_bytes(kind, name)
                 st.download_button(label, data, f"{name}.{kind}.json", "application/json", on_click="ignore")
         if plan is not None:
+            # The first of scenario.colours, so that the report has the page's.
+            served = [model.name for model in (request or plan).models]
             st.download_button(
                 "Report (HTML)",
-                lambda: report(name, request, plan, colours),
+                lambda: report(name, request, plan, model_colours(served)),
                 f"{name}.html",
                 "text/html",
                 on_click="ignore",

@@ -120,7 +120,9 @@ def plan(workspace: Workspace) -> PlanOutcome | None:
 
 def colours(workspace: Workspace) -> dict[str, str]:
     """One colour a model name, the same on every page: the request's models first, then the others profiled here."""
-    asked, outcome = request(workspace), plan(workspace)
+    chosen = name(workspace)
+    asked = read(workspace, "plan_request", chosen) if chosen else None
+    outcome = read(workspace, "plan", chosen) if chosen else None
     known = [model.name for model in asked.models] if asked else []
     known += [model.name for model in outcome.models] if outcome else []
     known += sorted(
