@@ -17,6 +17,8 @@ LONG_FIRST = (
     "browser/test_browser_profile.py",
     "profiling/test_profiling_measure.py",
     "browser/test_browser_doors.py",
+    "browser/test_browser_plan.py",
+    "browser/test_browser_partition.py",
     "partitioning/test_partitioning_transport.py",
     "browser/test_browser_explorer.py",
     "core/test_core_cli.py",

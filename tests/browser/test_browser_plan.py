@@ -1,0 +1,147 @@
+"""What if, side by side, by hand, a link and a report: the Plan page as a review uses it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from browser_settle import settle
+from playwright.sync_api import Page, expect
+from test_browser_access import PHONE, ours
+from test_browser_doors import PLANNED_MS, heading, press
+
+from torchsplit_core import workflow
+from torchsplit_core.storage import Store, Workspace
+from torchsplit_core.values import FleetEntry, PlanModel, PlanRequest, Point, Stage, Variant
+
+pytestmark = pytest.mark.browser
+TABS = ("Plan", "Baselines", "Compare", "By hand", "Sweep")
+
+
+def model(name: str, speed: float) -> PlanModel:
+    points = tuple(
+        Point("A100-80GB", profile, 8, speed * compute, 40.0, memory_gib=4.0)
+        for profile, compute in (
+            ("1g.10gb", 1),
+            ("2g.20gb", 2),
+            ("3g.40gb", 3),
+            ("4g.40gb", 4),
+            ("7g.80gb", 7),
+        )
+    )
+    return PlanModel(name, (Variant("whole", (Stage("whole", points),)),), demand_rps=100.0)
+
+
+@pytest.fixture(scope="module")
+def solved(address: str, home: Path) -> Workspace:
+    """A workspace with two planned scenarios: two models on one GPU and on two."""
+    request = PlanRequest((FleetEntry("A100-80GB"),), (model("bert", 30.0), model("ocr", 50.0)))
+    workspace = Store(home).create("review")
+    workspace.put("plan_request", "review", request)
+    workspace.put("plan", "review", workflow.plan(request))
+    wide = replace(request, gpus=(FleetEntry("A100-80GB", count=2),))
+    workspace.put("plan_request", "two GPUs", wide)
+    workspace.put("plan", "two GPUs", workflow.plan(wide))
+    return workspace
+
+
+@pytest.fixture
+def planned(solved: Workspace) -> Workspace:
+    """A copy of it for one test."""
+    return solved.store.copy(solved.id, solved.store.free_name("copy"))
+
+
+def open_plan(page: Page, address: str, workspace: Workspace) -> None:
+    page.goto(f"{address}/plan?workspace={workspace.id}&scenario=review")
+    heading(page, "Plan")
+    expect(page.locator(".picture svg").first).to_be_visible()
+    settle(page)
+
+
+def turn_to(page: Page, tab: str) -> None:
+    page.get_by_role("tab", name=tab, exact=True).click()
+    settle(page)
+
+
+def test_a_slider_is_tried_kept_and_shown_to_another_by_its_link(
+    session: Callable[..., Page], address: str, planned: Workspace
+) -> None:
+    page = session()
+    open_plan(page, address, planned)
+    press(page, "Scenario …")
+    press(page, "Duplicate")
+    page.wait_for_url("**scenario=review+copy*")
+    page.keyboard.press("Escape")
+    settle(page)
+    before = page.get_by_test_id("stMetricValue").first.inner_text()
+    page.get_by_role("slider", name="Weight").focus()
+    page.keyboard.press("ArrowRight")
+    expect(page.get_by_text("what if, not stored")).to_be_visible()
+    expect(page.get_by_text("weight of bert 1 → 1.1")).to_be_visible()
+    expect(page.get_by_test_id("stMetricValue").first).not_to_have_text(before)
+    settle(page)
+    page.get_by_role("slider", name="GPUs, A100-80GB").focus()
+    page.keyboard.press("ArrowRight")
+    expect(page.get_by_text("A100-80GB 1 → 2")).to_be_visible()
+    settle(page)
+    press(page, "Keep and prove")
+    expect(page.get_by_text("what if, not stored")).to_have_count(0, timeout=PLANNED_MS)
+    expect(page.get_by_text("proven optimal")).to_be_visible(timeout=PLANNED_MS)
+    expect(page.get_by_text("2 of 2").first).to_be_visible()
+    kept = planned.get("plan_request", "review copy")
+    assert kept.models[0].weight == pytest.approx(1.1) and kept.gpus[0].count == 2
+
+    second = session()
+    second.goto(page.url)
+    heading(second, "Plan")
+    assert "scenario=review+copy" in second.url
+    expect(second.get_by_text("2 of 2").first).to_be_visible()
+
+
+def test_two_scenarios_and_a_plan_by_hand_stand_beside_the_plan(
+    session: Callable[..., Page], address: str, planned: Workspace
+) -> None:
+    page = session()
+    open_plan(page, address, planned)
+    turn_to(page, "Baselines")
+    expect(page.get_by_text("One whole GPU per model", exact=True).first).to_be_visible()
+    turn_to(page, "Compare")
+    expect(page.get_by_text("to review").first).to_be_visible()
+    assert page.locator("svg.mark").count() > 0
+    turn_to(page, "By hand")
+    expect(page.get_by_text("legal, checked")).to_be_visible()
+    press(page, "Keep as a scenario")
+    expect(page.get_by_text("Stored as review by hand.")).to_be_visible()
+
+
+def test_the_report_opens_from_disk_without_a_server(
+    session: Callable[..., Page], address: str, planned: Workspace, tmp_path: Path
+) -> None:
+    page = session()
+    open_plan(page, address, planned)
+    with page.expect_download() as waiting:
+        press(page, "Report (HTML)")
+    file = tmp_path / "review.html"
+    waiting.value.save_as(file)
+    page.goto(file.as_uri())
+    expect(page.get_by_role("heading", name="review")).to_be_visible()
+    expect(page.get_by_text("proven optimal").first).to_be_visible()
+    assert page.locator("svg").count() > 2 and not ours(page)
+
+
+@pytest.mark.parametrize(("scheme", "width"), [("light", 1440), ("dark", PHONE)])
+def test_every_tab_is_accessible_and_fits_its_window(
+    session: Callable[..., Page], address: str, planned: Workspace, scheme: str, width: int
+) -> None:
+    page = session(width=width, scheme=scheme)
+    open_plan(page, address, planned)
+    found = []
+    for tab in TABS:
+        turn_to(page, tab)
+        found += [f"{scheme} {tab}: {line}" for line in ours(page)]
+        sideways = page.evaluate("document.querySelector('[data-testid=\"stMain\"]').scrollWidth")
+        if sideways > width:
+            found.append(f"{tab} is {sideways} wide")
+    assert not found, "\n".join(found)
