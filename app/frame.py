@@ -25,6 +25,10 @@ table.ts td { padding: .4rem .5rem; border-bottom: 1px solid color-mix(in srgb, 
 table.ts th.n, table.ts td.n { text-align: right; white-space: nowrap; }
 table.ts td.name { white-space: nowrap; }
 table.ts i.swatch { display: inline-block; width: .7em; height: .7em; border-radius: 2px; margin-right: .5em; }
+table.ts button[data-pick] { background: none; border: 0; padding: 0; font: inherit; color: inherit; cursor: pointer;
+  text-align: left; }
+table.ts button[aria-pressed="true"] { font-weight: 700; text-decoration: underline; }
+.picture svg[data-model] { cursor: pointer; }
 table.facts th { width: 42%; vertical-align: top; padding: .3rem .4rem .3rem 0; opacity: .85;
   border-bottom: 1px solid color-mix(in srgb, currentColor 10%, transparent); }
 table.facts td { text-align: right; padding: .3rem 0; overflow-wrap: anywhere; font-variant-numeric: tabular-nums; }

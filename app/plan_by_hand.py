@@ -143,4 +143,4 @@ def _found(
     demands = {model.name: model.demand_rps for model in request.models}
     marks = marks_of(compare(plan, found.outcome))[1]
     picture(fleet_svg(found.outcome, colours, demands, marks), key="by-hand-slices")
-    st.html(models_table(found.outcome, request, colours))
+    st.html(models_table(found.outcome, request, colours, pick=True))

@@ -10,8 +10,10 @@ from app.numbers import exact
 from torchsplit_core.values import PlanOutcome, PlanRequest
 
 
-def models_table(plan: PlanOutcome, request: PlanRequest | None, colours: Mapping[str, str]) -> str:
-    """Worst-served first; the bar's mark is the demand."""
+def models_table(
+    plan: PlanOutcome, request: PlanRequest | None, colours: Mapping[str, str], *, pick: bool = False
+) -> str:
+    """Worst-served first; the bar's mark is the demand. With `pick` a click on a name picks it on the map too."""
     demands = {model.name: model.demand_rps for model in request.models} if request else {}
     limits = {model.name: model.max_latency_ms for model in request.models} if request else {}
     scale = max([1.0, *(model.normalised for model in plan.models)])
@@ -21,7 +23,8 @@ def models_table(plan: PlanOutcome, request: PlanRequest | None, colours: Mappin
         width = 100 * model.normalised / scale
         limit = limits.get(model.name)
         rows.append(
-            f'<tr><td class="name"><i class="swatch" style="background:{colour}"></i>{html.escape(model.name)}</td>'
+            f'<tr data-model="{html.escape(model.name)}"><td class="name">'
+            f'<i class="swatch" style="background:{colour}"></i>{_named(model.name, pick)}</td>'
             f'<td><span class="bar" title="{exact(model.normalised)} × demand">'
             f'<i style="width:{width:.1f}%;background:{colour}"></i><b style="left:{100 / scale:.1f}%"></b></span></td>'
             f'<td class="n">{exact(round(model.normalised, 3))}</td>'
@@ -36,3 +39,8 @@ def models_table(plan: PlanOutcome, request: PlanRequest | None, colours: Mappin
         '<th class="n">demand</th><th class="n">service p95, ms</th><th class="n">limit, ms</th><th>runs as</th>'
     )
     return table_html(head, rows)
+
+
+def _named(model: str, pick: bool) -> str:
+    name = html.escape(model)
+    return f'<button type="button" data-pick="{name}" aria-pressed="false">{name}</button>' if pick else name

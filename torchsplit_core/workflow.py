@@ -110,8 +110,7 @@ def partition(
     """
     from torchsplit_core.partitioning import PartitionProvider, pareto_candidates
 
-    if graph is None:
-        graph = trace(source, trust=trust, progress=lambda share, text: progress(0.3 * share, text))
+    graph, rest = _traced(source, graph, trust, progress)
     with span(schema.PARTITION, model=source, stages=stages, nodes=len(graph.nodes)) as told:
         provider = PartitionProvider(graph, profile)
         if pareto:
@@ -123,15 +122,25 @@ def partition(
                 time_limit_s=time_limit_s,
                 objective=objective,
                 time_factors=time_factors,
-                progress=progress,
+                progress=rest,
             ).as_one
         else:
             request = provider.request(
                 stages, top_k, link_gb_per_s, memory_bytes, time_limit_s, objective, time_factors
             )
-            outcome = provider.solve(request, progress)
+            outcome = provider.solve(request, rest)
         told.set(candidates=len(outcome.candidates), status=outcome.status, gap=outcome.gap)
     return replace(outcome, source=source)
+
+
+def _traced(
+    source: str, graph: TorchGraph | None, trust: bool, progress: Progress
+) -> tuple[TorchGraph, Progress]:
+    """The graph, traced where none is given, and what tells the progress of the work on it."""
+    if graph is not None:
+        return graph, progress
+    made = trace(source, trust=trust, progress=lambda share, text: progress(0.3 * share, text))
+    return made, lambda share, text: progress(0.3 + 0.7 * share, text)
 
 
 def own_partition(
@@ -154,15 +163,14 @@ def own_partition(
     from torchsplit_core.partitioning import PartitionProvider, cut_behind
     from torchsplit_core.partitioning.candidates import with_best
 
-    if graph is None:
-        graph = trace(source, trust=trust, progress=lambda share, text: progress(0.3 * share, text))
+    graph, rest = _traced(source, graph, trust, progress)
     provider = PartitionProvider(graph, profile)
     own = cut_behind(
         provider, behind, link_gb_per_s=link_gb_per_s, objective=objective, time_factors=time_factors
     )
     stages = len(time_factors) if time_factors else len(own.stages)
     request = provider.request(stages, 1, link_gb_per_s, None, time_limit_s, objective, time_factors)
-    return replace(with_best(provider.solve(request, progress), (own,)), source=source)
+    return replace(with_best(provider.solve(request, rest), (own,)), source=source)
 
 
 def plan(request: PlanRequest, *, explain: bool = False, progress: Progress = ignore_progress) -> PlanOutcome:

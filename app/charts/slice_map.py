@@ -121,7 +121,7 @@ def _slice(kind: GpuType, item: PlannedSlice, slot: float, colours: Mapping[str,
         load = loads.get((tenant.model, tenant.stage))
         head = _profile(item.profile, wide) if number == 0 else ""
         title = _title(item, tenant, load)
-        parts.append(_tenant(at, wide, colour, load, title, _lines(head, tenant, wide)))
+        parts.append(_tenant(tenant.model, at, wide, colour, load, title, _lines(head, tenant, wide)))
         at += wide
     rest = inner - at
     if rest > 1:
@@ -149,12 +149,15 @@ def _mark(kind: GpuType, item: PlannedSlice, slot: float, word: str) -> str:
     )
 
 
-def _tenant(left: float, width: float, colour: str, load: float | None, title: str, lines: str) -> str:
+def _tenant(
+    model: str, left: float, width: float, colour: str, load: float | None, title: str, lines: str
+) -> str:
     """The whole in the pale colour, the load in the full one from below; unknown load leaves it pale."""
     shape = f'width="{max(width - 1, 0.5):.2f}" rx="4" fill="{colour}"'
     full = "" if load is None else _load(min(1.0, load), shape)
     return (
-        f'<svg class="tenant" x="{left:.2f}" y="0" width="{width:.2f}" height="{BODY:g}">'
+        f'<svg class="tenant" data-model="{_attribute(model)}" x="{left:.2f}" y="0"'
+        f' width="{width:.2f}" height="{BODY:g}">'
         f"<title>{_text(title)}</title>"
         f'<rect class="headroom" x=".5" y=".5" height="{BODY - 1:g}" {shape} fill-opacity="{HEADROOM_OPACITY}"/>'
         f"{full}"

@@ -1,5 +1,8 @@
 """A drawing (HTML with SVG) in the page itself, so that it takes the theme's colours and its titles show on hover.
 
+A click on something with `data-model`, in a drawing or in a table beside it, picks that model: all that belongs
+to others fades, in both, until the same is clicked again. The pick stays while the page is drawn anew.
+
 `st.html` removes SVG. The drawing travels as data, never as code: the script below takes out
 whatever could run before it is shown.
 """
@@ -12,7 +15,30 @@ import streamlit as st
 
 NAME = "torchsplit_picture"
 JS = """
+const PICK = "torchsplit-pick";
+function pick(model) {
+  let style = document.getElementById(PICK);
+  if (!style) {
+    style = document.createElement("style");
+    style.id = PICK;
+    document.head.append(style);
+    document.addEventListener("click", clicked);
+  }
+  const same = model === null || style.dataset.model === model;
+  if (same) delete style.dataset.model;
+  else style.dataset.model = model;
+  const other = same ? "" : `:not([data-model="${CSS.escape(model)}"])`;
+  style.textContent = same ? "" :
+    `.picture svg[data-model]${other} { opacity: .2; } table.ts tr[data-model]${other} { opacity: .4; }`;
+  for (const button of document.querySelectorAll("table.ts button[data-pick]"))
+    button.setAttribute("aria-pressed", String(!same && button.dataset.pick === model));
+}
+function clicked(event) {
+  const hit = event.target.closest?.(".picture svg[data-model], table.ts button[data-pick]");
+  if (hit) pick(hit.dataset.model ?? hit.dataset.pick);
+}
 export default function ({ parentElement, data }) {
+  if (!document.getElementById(PICK)) pick(null);
   const place = parentElement.querySelector(".picture");
   if (!place || place.dataset.shown === data.markup) return;
   const parsed = new DOMParser().parseFromString(data.markup, "text/html");

@@ -100,6 +100,27 @@ def test_a_slider_is_tried_kept_and_shown_to_another_by_its_link(
     expect(second.get_by_text("2 of 2").first).to_be_visible()
 
 
+def test_a_model_picked_in_the_table_or_on_the_map_stands_alone_in_both(
+    session: Callable[..., Page], address: str, planned: Workspace
+) -> None:
+    page = session()
+    open_plan(page, address, planned)
+    bert, ocr = page.locator("table.ts tr[data-model=bert]"), page.locator("table.ts tr[data-model=ocr]")
+    slices = page.locator(".picture svg[data-model=ocr]")
+    press(page, "ocr")
+    expect(bert).to_have_css("opacity", "0.4")
+    expect(ocr).to_have_css("opacity", "1")
+    expect(page.locator(".picture svg[data-model=bert]").first).to_have_css("opacity", "0.2")
+    # Another plan keeps the pick.
+    page.get_by_role("slider", name="Weight").focus()
+    page.keyboard.press("ArrowRight")
+    expect(page.get_by_text("what if, not stored")).to_be_visible()
+    settle(page)
+    expect(bert).to_have_css("opacity", "0.4")
+    slices.first.click()
+    expect(bert).to_have_css("opacity", "1")
+
+
 def test_two_scenarios_and_a_plan_by_hand_stand_beside_the_plan(
     session: Callable[..., Page], address: str, planned: Workspace
 ) -> None:
