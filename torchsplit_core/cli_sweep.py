@@ -10,22 +10,15 @@ import re
 import sys
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from torchsplit_core.cli_common import with_progress
 from torchsplit_core.files import read_file, replace_file
-from torchsplit_core.planning.sweep import (
-    MOST_VALUES,
-    PARAMETERS,
-    Parameter,
-    SweepPoint,
-    SweepRequest,
-    note,
-    pareto,
-    spread,
-)
-from torchsplit_core.sweep_jobs import TIME_LIMIT_S, sweep
 from torchsplit_core.values import InputFault
+
+if TYPE_CHECKING:
+    # The planner takes its time to load, and no other command needs it.
+    from torchsplit_core.planning.sweep import Parameter, SweepPoint, SweepRequest
 
 Command = Callable[[str, Callable[[argparse.Namespace], int], str], argparse.ArgumentParser]
 DEFAULT_STEPS = 8
@@ -47,7 +40,7 @@ def add_sweep_command(command: Command) -> None:
         help="gpus:A100-80GB=1..8, demand:bert=10,20,40, weight:bert=0.5..2/4 (4 values), min_throughput:bert=5..20",
     )
     made.add_argument(
-        "--time-limit", type=float, default=TIME_LIMIT_S, metavar="S", help="for all points (default 60)"
+        "--time-limit", type=float, default=60.0, metavar="S", help="for all points (default 60)"
     )
     made.add_argument("-o", "--output", metavar="FILE", help="FILE.csv or FILE.json (default: CSV, printed)")
     made.add_argument("--json", action="store_true", help="print JSON instead of CSV")
@@ -55,6 +48,8 @@ def add_sweep_command(command: Command) -> None:
 
 def parse_vary(text: str) -> SweepRequest:
     """`gpus:A100-80GB=1..8` as a value. Raises InputFault."""
+    from torchsplit_core.planning.sweep import PARAMETERS, SweepRequest
+
     name, colon, rest = text.partition(":")
     target, equals, values = rest.rpartition("=")
     if not (colon and equals and target.strip() and name in PARAMETERS):
@@ -69,6 +64,8 @@ def parse_vary(text: str) -> SweepRequest:
 
 def _values(parameter: Parameter, text: str) -> tuple[float, ...]:
     """`1..8`, `0.5..2/4` or `10,20,40`."""
+    from torchsplit_core.planning.sweep import MOST_VALUES, spread
+
     found = _RANGE.fullmatch(text.strip())
     if found is None:
         return tuple(_number(part) for part in text.split(","))
@@ -92,6 +89,8 @@ def _number(text: str) -> float:
 
 
 def _sweep(options: argparse.Namespace) -> int:
+    from torchsplit_core.sweep_jobs import sweep
+
     if not 0 < options.time_limit < float("inf"):
         raise InputFault("--time-limit", options.time_limit, "it is a number above 0", "Give seconds.")
     what = parse_vary(options.vary)
@@ -120,6 +119,8 @@ def _sweep(options: argparse.Namespace) -> int:
 
 def table(points: Sequence[SweepPoint]) -> list[dict[str, Any]]:
     """One row a value; a figure that is not known is None."""
+    from torchsplit_core.planning.sweep import note, pareto
+
     front = {point.value for point in pareto(points)}
     return [
         {

@@ -3,12 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from pathlib import Path
 
 import pytest
 from axe_playwright_python.sync_playwright import Axe
 from browser_settle import settle
 from playwright.sync_api import Page, expect
-from test_browser_doors import PLANNED_MS, heading, press
+from test_browser_doors import heading
+
+from torchsplit_core import workflow
+from torchsplit_core.storage import Store
+from torchsplit_core.tracing import trace
+from torchsplit_core.values import NodeProfile, Profile, ProfileRow, ignore_progress
 
 pytestmark = pytest.mark.browser
 PAGES = {
@@ -25,26 +31,22 @@ STREAMLIT_OWN = {"list": 1, "listitem": len(PAGES)}
 STREAMLIT_UPLOADER = ("presentation-role-conflict", "stFileUploaderDropzone")
 """The rule that Streamlit's file uploader breaks, and the mark of its element."""
 PHONE = 390
+SAMPLE = "sample:diamond"
 
 
 @pytest.fixture(scope="module")
-def workspace(browser: object, address: str) -> str:
+def workspace(address: str, home: Path) -> str:
     """The id of a workspace in which every page has something to show."""
-    context = browser.new_context()  # type: ignore[attr-defined]
-    page = context.new_page()
-    page.goto(address)
-    heading(page, "Models")
-    page.get_by_text("Or begin with a model of your own").click()
-    press(page, "Trace and profile it")
-    expect(page.get_by_role("button", name="Cancel")).to_be_visible(timeout=30_000)
-    expect(page.get_by_role("button", name="Cancel")).to_have_count(0, timeout=PLANNED_MS)
-    page.get_by_text("The two doors again").click()
-    press(page, "Plan the measured mix")
-    heading(page, "Plan")
-    expect(page.get_by_text("proven optimal")).to_be_visible(timeout=PLANNED_MS)
-    found = page.url.partition("workspace=")[2]
-    context.close()
-    return str(found)
+    graph = trace(SAMPLE)
+    rows = (ProfileRow("whole", "cpu", None, 2, 1, 200.0, 10.0, 180.0, 220.0, 0.1, "measured"),)
+    nodes = tuple(NodeProfile(op.id, 1 / len(graph.ops), op.output_bytes, 0) for op in graph.ops)
+    filled = Store(home).create("every page")
+    filled.put("graph", SAMPLE, graph)
+    filled.put("profile", SAMPLE, Profile(SAMPLE, graph.architecture_hash, {}, rows, nodes))
+    workflow.partition_job(filled, {"source": SAMPLE, "stages": 2}, ignore_progress)
+    mix = workflow.measured_mix(filled)
+    filled.put("plan", mix, workflow.plan(filled.get("plan_request", mix)))
+    return filled.id
 
 
 def open_page(page: Page, address: str, name: str, workspace: str) -> None:
