@@ -46,7 +46,7 @@ from torchsplit_core.tracing.export import describe_program, export_program
 from torchsplit_core.values import NodeProfile, Profile, ProfileRow
 
 SAMPLES = ("clip", "bert", "fastpitch", "ocr", "resnet50", "llama", "diamond", "cond")
-LARGE = ("bert", "ocr", "resnet50")
+LARGE = ("resnet50", "ocr")
 BATCHES = (1, 3, 4, 5, 8, 13)
 CUTS = 3
 """Best cuts of each k that are tried."""
