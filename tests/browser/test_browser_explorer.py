@@ -107,6 +107,8 @@ def test_the_view_outlives_a_reload_and_the_same_node_stands_in_the_table(explor
     page.get_by_label("Search", exact=True).fill(r"blocks\.5\.down$")
     page.keyboard.press("Enter")
     expect(page.get_by_text("3 found")).to_be_visible()
+    expect(page.get_by_test_id("stDataFrame")).to_be_visible()
+    settle(page)
     box = page.get_by_test_id("stDataFrame").bounding_box()
     assert box is not None
     page.mouse.click(box["x"] + 18, box["y"] + 52)
