@@ -74,6 +74,8 @@ def test_a_slider_is_tried_kept_and_shown_to_another_by_its_link(
     press(page, "Duplicate")
     page.wait_for_url("**scenario=review+copy*")
     page.keyboard.press("Escape")
+    # The address changes before the page does: sliders of the first scenario still stand until then.
+    expect(page.get_by_role("combobox", name="Scenario", exact=True)).to_have_value("review copy")
     settle(page)
     before = page.get_by_test_id("stMetricValue").first.inner_text()
     page.get_by_role("slider", name="Weight").focus()
