@@ -1,0 +1,36 @@
+"""The time of a search, and what it counted."""
+
+from __future__ import annotations
+
+import time
+from dataclasses import dataclass, field
+
+
+@dataclass(frozen=True)
+class Clock:
+    """When the search must end (seconds of the monotonic clock), and its counters by name."""
+
+    started_s: float
+    limit_s: float
+    counts: dict[str, float] = field(default_factory=dict)
+
+    @classmethod
+    def start(cls, limit_s: float) -> Clock:
+        """A clock that runs from now."""
+        return cls(time.monotonic(), limit_s)
+
+    def count(self, name: str, amount: float = 1) -> None:
+        """Add to a counter."""
+        self.counts[name] = self.counts.get(name, 0) + amount
+
+    def passed_s(self) -> float:
+        """Seconds since the start."""
+        return time.monotonic() - self.started_s
+
+    def left_s(self) -> float:
+        """Seconds that are left, at least 0."""
+        return max(0.0, self.limit_s - self.passed_s())
+
+    def over(self) -> bool:
+        """Whether the time has ended."""
+        return self.left_s() <= 0.0

@@ -1,0 +1,146 @@
+"""At one threshold: is there a pipeline whose every segment and link reaches it?"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+import numpy as np
+
+from torchsplit_core.placement.instance import Instance
+from torchsplit_core.placement.search.clock import Clock
+from torchsplit_core.placement.search.network import Component, classes, components
+from torchsplit_core.placement.search.packing import Packing, pack
+from torchsplit_core.placement.search.patterns import build_patterns
+from torchsplit_core.placement.search.segments import Segments, Steps, deal_layers, worth
+from torchsplit_core.placement.search.table import Items, Table, fleet_of, items_at
+from torchsplit_core.placement.search.trail import TrailProgram
+
+
+@dataclass(frozen=True)
+class Decision:
+    """found: segments that reach the threshold. none: proven that nothing does. unknown: time or size."""
+
+    status: Literal["found", "none", "unknown"]
+    segments: Segments = ()
+
+
+class Threshold:
+    """One threshold of one instance: its items, its components, and the packings of these."""
+
+    def __init__(self, instance: Instance, table: Table, threshold: float, clock: Clock) -> None:
+        self._instance, self._table, self._clock = instance, table, clock
+        self._value = threshold
+        clock.count("thresholds")
+        self.items: Items = items_at(table, threshold)
+        able = self.items.counts.sum(axis=0) > 0
+        usable = np.array([gpu for gpu, kind in enumerate(instance.kinds) if able[kind]], dtype=np.int64)
+        self.components = components(instance.links, usable, threshold)
+        self._packings: dict[tuple[bool, tuple[int, ...]], Packing] = {}
+
+    def relaxed(self) -> Literal["found", "none", "unknown"]:
+        """Whether a pipeline exists were all links inside a component fast enough; none is a proof."""
+        if self.alone() is not None:
+            return "found"
+        unknown = False
+        for component in self.components:
+            status = self.packing(component).status
+            if status == "solved":
+                return "found"
+            unknown = unknown or status == "unknown"
+        return "unknown" if unknown else "none"
+
+    def alone(self) -> Segments | None:
+        """One segment of all layers, with the fewest GPUs: it needs no link."""
+        layers = self._instance.layers
+        able = np.flatnonzero((self.items.low <= layers) & (self.items.high >= layers))
+        if not len(able):
+            return None
+        item = int(able[np.argmin(self.items.sizes[able])])
+        gpus = self._hand_out((item,), np.arange(len(self._instance.kinds)))
+        return deal_layers(self._table, self.items, gpus, layers)
+
+    def packing(self, component: Component, *, fewest: bool = False) -> Packing:
+        """The packing of a component's fleet; components of equal fleets share it."""
+        fleet = fleet_of(self._instance.kinds, component.gpus)
+        fleet = np.pad(fleet, (0, self.items.counts.shape[1] - len(fleet)))
+        key = (fewest, tuple(fleet.tolist()))
+        if key not in self._packings:
+            self._packings[key] = pack(self.items, fleet, self._instance.layers, self._clock, fewest=fewest)
+        return self._packings[key]
+
+    def decide(self) -> Decision:
+        """Any pipeline of this threshold."""
+        alone = self.alone()
+        if alone is not None:
+            return self._checked(alone)
+        open_ones = [one for one in self.components if self.packing(one).status != "none"]
+        for component in sorted(open_ones, key=lambda one: not one.complete):
+            decision = self._inside(component, fewest=False)
+            if decision.status == "found":
+                return decision
+            if decision.status == "none":
+                open_ones = [one for one in open_ones if one is not component]
+        return Decision("unknown" if open_ones else "none")
+
+    def fewest(self) -> Decision:
+        """A pipeline of this threshold with the fewest GPUs; unknown where that could not be proven."""
+        alone = self.alone()
+        best = self._checked(alone) if alone is not None else Decision("none")
+        for component in self.components:
+            packing = self.packing(component, fewest=True)
+            if packing.status == "none":
+                continue
+            if packing.status == "unknown":
+                return Decision("unknown", best.segments)
+            if best.segments and packing.gpus >= _gpus(best.segments):
+                continue
+            decision = self._inside(component, fewest=True)
+            if decision.status == "unknown":
+                return Decision("unknown", best.segments)
+            if decision.status == "found" and (
+                not best.segments or _gpus(decision.segments) < _gpus(best.segments)
+            ):
+                best = decision
+        return best
+
+    def _inside(self, component: Component, *, fewest: bool) -> Decision:
+        if component.complete:
+            chosen = self.packing(component, fewest=fewest)
+            if chosen.status != "solved":
+                return Decision("none" if chosen.status == "none" else "unknown")
+            return self._dealt(self._hand_out(chosen.chosen, component.gpus))
+        merged = classes(component, self._instance.kinds)
+        patterns = build_patterns(merged, self.items)
+        if patterns is None:
+            return Decision("unknown")
+        program = TrailProgram(merged, self.items, patterns, self._instance.layers)
+        trail = program.solve(self._clock, fewest=fewest)
+        if trail.status == "solved":
+            return self._dealt(trail.steps)
+        return Decision(trail.status)
+
+    def _dealt(self, steps: Steps) -> Decision:
+        return self._checked(deal_layers(self._table, self.items, steps, self._instance.layers))
+
+    def _checked(self, segments: Segments) -> Decision:
+        """A pipeline is believed only after it was reckoned from the instance."""
+        reached = worth(self._instance, segments) >= self._value
+        return Decision("found", segments) if reached else Decision("unknown")
+
+    def _hand_out(self, chosen: tuple[int, ...], gpus: np.ndarray) -> Steps:
+        """GPUs for items, lowest first: any will do where all are linked."""
+        left: dict[int, list[int]] = {}
+        for gpu in gpus.tolist()[::-1]:
+            left.setdefault(self._instance.kinds[gpu], []).append(gpu)
+        return [
+            (
+                item,
+                tuple(sorted(left[kind].pop() for kind in self._table.multisets[self.items.multiset[item]])),
+            )
+            for item in chosen
+        ]
+
+
+def _gpus(segments: Segments) -> int:
+    return sum(len(gpus) for _, gpus in segments)

@@ -1,0 +1,80 @@
+"""The links that are fast enough at a threshold: components, and GPUs that no link tells apart."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+from scipy.sparse import csr_matrix
+from scipy.sparse.csgraph import connected_components
+
+
+@dataclass(frozen=True)
+class Component:
+    """GPUs joined by fast links, in whichever direction. complete: every one is linked with every other.
+
+    gpus: ascending. links: (gpus, gpus) fast or not, the diagonal true.
+    """
+
+    gpus: np.ndarray
+    links: np.ndarray
+    complete: bool
+
+
+@dataclass(frozen=True)
+class Classes:
+    """Twins of a component: GPUs of one kind with equal links, that a plan can exchange for each other.
+
+    members: GPUs ascending, one tuple a class. kinds: of each class. links: (classes, classes), the diagonal
+    telling whether the members of a class are linked with each other.
+    """
+
+    members: tuple[tuple[int, ...], ...]
+    kinds: tuple[int, ...]
+    links: np.ndarray
+
+
+def components(links: np.ndarray, usable: np.ndarray, threshold: float) -> list[Component]:
+    """The components of the usable GPUs under links of at least `threshold`, by their first GPU."""
+    if not len(usable):
+        return []
+    fast = links[np.ix_(usable, usable)] >= threshold
+    np.fill_diagonal(fast, True)
+    if fast.all():
+        return [Component(usable, fast, True)]
+    count, label = connected_components(csr_matrix(fast), directed=True, connection="weak")
+    order = np.argsort(label, kind="stable")
+    found = []
+    for inside in np.split(order, np.cumsum(np.bincount(label, minlength=count))[:-1]):
+        block = fast[np.ix_(inside, inside)]
+        found.append(Component(usable[inside], block, bool(block.all())))
+    return sorted(found, key=lambda one: int(one.gpus[0]))
+
+
+def classes(component: Component, kinds: tuple[int, ...]) -> Classes:
+    """Merge twins. GPUs i and j are twins where exchanging them leaves the graph as it is: rows and columns
+    are equal with the diagonal true (then they are linked with each other) or with it false (then not)."""
+    size = len(component.gpus)
+    owner = [-1] * size
+    groups: list[list[int]] = []
+    for linked in (True, False):
+        fast = component.links.copy()
+        np.fill_diagonal(fast, linked)
+        rows, columns = np.packbits(fast, axis=1), np.packbits(fast.T, axis=1)
+        alike: dict[tuple[int, bytes, bytes], list[int]] = {}
+        for one in range(size):
+            key = (kinds[component.gpus[one]], rows[one].tobytes(), columns[one].tobytes())
+            alike.setdefault(key, []).append(one)
+        for group in alike.values():
+            if len(group) > 1:
+                for one in group:
+                    owner[one] = len(groups)
+                groups.append(group)
+    groups += [[one] for one in range(size) if owner[one] < 0]
+    groups.sort()
+    first = [group[0] for group in groups]
+    links = component.links[np.ix_(first, first)].copy()
+    for number, group in enumerate(groups):
+        links[number, number] = len(group) > 1 and component.links[group[0], group[1]]
+    members = tuple(tuple(component.gpus[group].tolist()) for group in groups)
+    return Classes(members, tuple(kinds[group[0]] for group in members), links)

@@ -1,0 +1,72 @@
+"""Can segments drawn from a fleet hold all layers, were every link fast enough?"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+import numpy as np
+
+from torchsplit_core.placement.search.clock import Clock
+from torchsplit_core.placement.search.program import INF, Program
+from torchsplit_core.placement.search.table import Items
+
+
+@dataclass(frozen=True)
+class Packing:
+    """chosen: items, one entry a segment. gpus: how many it takes. status none: there is no packing."""
+
+    status: Literal["solved", "none", "unknown"]
+    chosen: tuple[int, ...] = ()
+    gpus: int = 0
+
+
+def holds(items: Items, chosen: tuple[int, ...], layers: int) -> bool:
+    """Whether layer counts of these items can add up to `layers`: any sum between the extremes can be met."""
+    picked = list(chosen)
+    return bool(items.low[picked].sum() <= layers <= items.high[picked].sum())
+
+
+def pack(items: Items, fleet: np.ndarray, layers: int, clock: Clock, *, fewest: bool = False) -> Packing:
+    """Items within the GPUs of each kind that hold all layers; `fewest`: with the fewest GPUs, proven."""
+    usable = np.flatnonzero((items.counts <= fleet).all(axis=1) & (items.low <= layers))
+    if not len(usable):
+        return Packing("none")
+    if not fewest:
+        quick = _greedy(items, usable, fleet, layers)
+        if quick:
+            return Packing("solved", quick, int(items.sizes[list(quick)].sum()))
+    counts = items.counts[usable]
+    most = np.where(counts > 0, fleet // np.maximum(counts, 1), layers).min(axis=1)
+    most = np.minimum(most, layers // items.low[usable])
+    program = Program()
+    program.columns(items.sizes[usable].tolist(), most.tolist())
+    every = np.arange(len(usable))
+    for kind in np.flatnonzero(counts.any(axis=0)).tolist():
+        program.row(-INF, int(fleet[kind]), every, counts[:, kind])
+    program.row(-INF, layers, every, items.low[usable])
+    program.row(layers, INF, every, items.high[usable])
+    clock.count("packings")
+    answer = program.solve(clock.left_s(), first=not fewest)
+    if answer.status == "none":
+        return Packing("none")
+    if answer.status == "unknown" or (fewest and answer.status != "solved"):
+        return Packing("unknown")
+    times = np.rint(answer.values).astype(np.int64)
+    chosen = tuple(np.repeat(usable, times).tolist())
+    fits = (counts * times[:, None]).sum(axis=0) <= fleet
+    if not (fits.all() and holds(items, chosen, layers)):
+        return Packing("unknown")
+    return Packing("solved", chosen, int(items.sizes[list(chosen)].sum()))
+
+
+def _greedy(items: Items, usable: np.ndarray, fleet: np.ndarray, layers: int) -> tuple[int, ...]:
+    """Most layers a GPU first; empty where that does not hold all layers."""
+    order = usable[np.lexsort((usable, items.sizes[usable], -items.high[usable] / items.sizes[usable]))]
+    left, low, high, chosen = fleet.copy(), 0, 0, []
+    for item in order.tolist():
+        while high < layers and low + items.low[item] <= layers and (items.counts[item] <= left).all():
+            left -= items.counts[item]
+            low, high = low + items.low[item], high + items.high[item]
+            chosen.append(item)
+    return tuple(chosen) if high >= layers else ()

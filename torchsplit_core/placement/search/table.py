@@ -1,0 +1,87 @@
+"""Every throughput a segment can have, and at a threshold what each multiset of kinds sustains."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from itertools import combinations_with_replacement
+
+import numpy as np
+
+from torchsplit_core.placement.instance import Instance
+from torchsplit_core.placement.search.clock import Clock
+
+
+@dataclass(frozen=True)
+class Table:
+    """multisets: kinds ascending, smallest first. counts: (multisets, kinds) how often each kind stands in it.
+    values: (multisets, layers), column c - 1 the throughput of a segment of c layers."""
+
+    multisets: tuple[tuple[int, ...], ...]
+    counts: np.ndarray
+    values: np.ndarray
+
+
+@dataclass(frozen=True)
+class Items:
+    """What segments can be at a threshold: (multiset, interval of layer counts it sustains), one a row.
+
+    multiset: rows of the table. counts: (items, kinds). sizes: GPUs. low, high: first and last layer count.
+    """
+
+    multiset: np.ndarray
+    counts: np.ndarray
+    sizes: np.ndarray
+    low: np.ndarray
+    high: np.ndarray
+
+
+def fleet_of(kinds: tuple[int, ...], gpus: np.ndarray | range) -> np.ndarray:
+    """How many of these GPUs are of each kind: (kinds,), for all kinds of the instance."""
+    width = max(kinds, default=-1) + 1
+    return np.bincount(np.array([kinds[gpu] for gpu in gpus], dtype=np.int64), minlength=width)
+
+
+def build_table(instance: Instance, clock: Clock) -> Table | None:
+    """Ask for every throughput once; None where the time ends first."""
+    fleet = fleet_of(instance.kinds, range(len(instance.kinds)))
+    present = [kind for kind in range(len(fleet)) if fleet[kind]]
+    multisets, rows = [], []
+    for size in range(1, min(instance.max_gpus, len(instance.kinds)) + 1):
+        for multiset in combinations_with_replacement(present, size):
+            if any(multiset.count(kind) > fleet[kind] for kind in set(multiset)):
+                continue
+            if clock.over():
+                return None
+            multisets.append(multiset)
+            rows.append([instance.value(multiset, count) for count in range(1, instance.layers + 1)])
+    counts = np.array([np.bincount(item, minlength=len(fleet)) for item in multisets], dtype=np.int64)
+    return Table(tuple(multisets), counts, np.array(rows, dtype=np.float64))
+
+
+def candidates(instance: Instance, table: Table) -> np.ndarray:
+    """All values that the optimum can have, ascending and distinct: throughputs of segments and links above 0."""
+    links = instance.links[~np.eye(len(instance.kinds), dtype=bool)]
+    both = np.unique(np.concatenate([np.unique(table.values), np.unique(links)]))
+    best: float = table.values.max(initial=0.0)
+    return both[(both > 0) & (both <= best)]
+
+
+def items_at(table: Table, threshold: float) -> Items:
+    """The segments worth a look at a threshold.
+
+    An item is left out where another needs a part of its GPUs alone and sustains all its layer counts: taking
+    GPUs away from a set keeps every link it needs.
+    """
+    enough = np.zeros((len(table.multisets), table.values.shape[1] + 2), dtype=np.int8)
+    enough[:, 1:-1] = table.values >= threshold
+    steps = np.diff(enough, axis=1)
+    multiset, low = np.nonzero(steps == 1)
+    high = np.nonzero(steps == -1)[1]
+    low, counts = low + 1, table.counts[multiset]
+    keep = np.ones(len(multiset), dtype=bool)
+    for one in range(len(multiset)):
+        better = (low <= low[one]) & (high >= high[one]) & (counts <= counts[one]).all(axis=1)
+        better[one] = False
+        keep[one] = not better.any()
+    multiset, low, high, counts = multiset[keep], low[keep], high[keep], counts[keep]
+    return Items(multiset, counts, counts.sum(axis=1), low, high)

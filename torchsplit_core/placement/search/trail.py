@@ -1,0 +1,187 @@
+"""A pipeline through a component as an Euler trail: the integer program, and the trail read from it.
+
+A pipeline visits patterns; from each it passes the pattern's gate to the next. How often each
+arc is passed makes a trail exactly where the flow is balanced but for one start and one end,
+and connected. Balance is in the program; a solution in pieces gets a cut for each piece that
+the start does not reach, and the program is solved again.
+
+| rule | row |
+|---|---|
+| balance at pattern p | visits_p = start_p + sum of arcs into p |
+| balance at gate h | visits of its patterns = end_h + sum of arcs out of h |
+| one start, one end | sum of start = sum of end = 1 |
+| GPUs of class c | sum of count_pc * visits_p <= members of c |
+| layers | sum of low * visits <= M <= sum of high * visits |
+| piece W | visits_p <= most_p * (starts in W + arcs and visits that lead into W), p in W |
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+import numpy as np
+
+from torchsplit_core.placement.search.clock import Clock
+from torchsplit_core.placement.search.network import Classes
+from torchsplit_core.placement.search.patterns import Patterns
+from torchsplit_core.placement.search.program import INF, Program
+from torchsplit_core.placement.search.table import Items
+
+
+@dataclass(frozen=True)
+class Trail:
+    """steps: (item, GPUs) in pipeline order. none: proven that there is no pipeline in this component.
+
+    gpus: with status solved, no pipeline of the component uses fewer, where fewest were asked for.
+    """
+
+    status: Literal["solved", "none", "unknown"]
+    steps: tuple[tuple[int, tuple[int, ...]], ...] = ()
+
+
+@dataclass(frozen=True)
+class _Flow:
+    """One solution in whole numbers: visits and starts of the patterns, ends of the gates, passes of the arcs."""
+
+    visits: np.ndarray
+    starts: np.ndarray
+    ends: np.ndarray
+    passes: np.ndarray
+
+
+class TrailProgram:
+    """The program of one component at one threshold."""
+
+    def __init__(self, classes: Classes, items: Items, patterns: Patterns, layers: int) -> None:
+        self._classes, self._items, self._patterns = classes, items, patterns
+        sizes = np.array([len(members) for members in classes.members])
+        counts, count = patterns.counts, len(patterns.counts)
+        room = np.where(counts > 0, sizes // np.maximum(counts, 1), layers).min(axis=1)
+        self._most = np.minimum(room, layers // items.low[patterns.item])
+        gates, patterns_in = patterns.arcs
+        self._program = program = Program()
+        self._visit = program.columns(items.sizes[patterns.item].tolist(), self._most.tolist())
+        self._start = program.columns([0.0] * count, np.minimum(self._most, 1).tolist())
+        self._end = program.columns([0.0] * patterns.gates, [1.0] * patterns.gates)
+        self._arc = program.columns([0.0] * len(gates), self._most[patterns_in].tolist())
+        self._balance()
+        every = np.arange(count)
+        program.row(1, 1, self._start + every, np.ones(count))
+        program.row(1, 1, self._end + np.arange(patterns.gates), np.ones(patterns.gates))
+        for one in range(len(sizes)):
+            using = np.flatnonzero(counts[:, one])
+            if len(using):
+                program.row(-INF, int(sizes[one]), self._visit + using, counts[using, one])
+        program.row(-INF, layers, self._visit + every, items.low[patterns.item])
+        program.row(layers, INF, self._visit + every, items.high[patterns.item])
+
+    def solve(self, clock: Clock, *, fewest: bool) -> Trail:
+        """Solve, cutting off pieces, until the solution is a trail; `fewest`: with the fewest GPUs, proven."""
+        while not clock.over():
+            clock.count("trail_programs")
+            answer = self._program.solve(clock.left_s(), first=not fewest)
+            if answer.status == "none":
+                return Trail("none")
+            if answer.status == "unknown" or (fewest and answer.status != "solved"):
+                return Trail("unknown")
+            flow = self._read(np.rint(answer.values).astype(np.int64))
+            pieces = self._pieces(flow)
+            if not pieces:
+                return Trail("solved", self._walk(flow))
+            for patterns, gates in pieces:
+                self._cut(patterns, gates)
+        return Trail("unknown")
+
+    def _balance(self) -> None:
+        gates, patterns_in = self._patterns.arcs
+        into = _grouped(patterns_in, len(self._most))
+        for one in range(len(self._most)):
+            arcs = self._arc + into[one]
+            columns = np.concatenate([[self._visit + one, self._start + one], arcs])
+            self._program.row(0, 0, columns, np.concatenate([[1, -1], -np.ones(len(arcs))]))
+        out, behind = (_grouped(of, self._patterns.gates) for of in (gates, self._patterns.gate_of))
+        for gate in range(self._patterns.gates):
+            columns = np.concatenate([self._visit + behind[gate], [self._end + gate], self._arc + out[gate]])
+            signs = np.ones(len(columns))
+            signs[len(behind[gate]) :] = -1
+            self._program.row(0, 0, columns, signs)
+
+    def _read(self, values: np.ndarray) -> _Flow:
+        return _Flow(
+            values[self._visit : self._start],
+            values[self._start : self._end],
+            values[self._end : self._arc],
+            values[self._arc :],
+        )
+
+    def _pieces(self, flow: _Flow) -> list[tuple[np.ndarray, np.ndarray]]:
+        """Patterns and gates of every visited piece that the start does not reach."""
+        gates, patterns_in = self._patterns.arcs
+        count = len(self._most)
+        next_to: dict[int, list[int]] = {}
+        for one in np.flatnonzero(flow.visits).tolist():
+            gate = count + int(self._patterns.gate_of[one])
+            next_to.setdefault(one, []).append(gate)
+            next_to.setdefault(gate, []).append(one)
+        for arc in np.flatnonzero(flow.passes).tolist():
+            gate, one = count + int(gates[arc]), int(patterns_in[arc])
+            next_to.setdefault(gate, []).append(one)
+            next_to.setdefault(one, []).append(gate)
+        seen: set[int] = set()
+        pieces = []
+        for first in [int(np.flatnonzero(flow.starts)[0]), *next_to]:
+            if first in seen:
+                continue
+            piece, queue = {first}, [first]
+            while queue:
+                for other in next_to.get(queue.pop(), ()):
+                    if other not in piece:
+                        piece.add(other)
+                        queue.append(other)
+            if seen:
+                inside = np.array(sorted(piece))
+                pieces.append((inside[inside < count], inside[inside >= count] - count))
+            seen |= piece
+        return pieces
+
+    def _cut(self, patterns: np.ndarray, gates: np.ndarray) -> None:
+        arc_gates, arc_patterns = self._patterns.arcs
+        entering = np.flatnonzero(np.isin(arc_patterns, patterns) & ~np.isin(arc_gates, gates))
+        feeding = np.flatnonzero(np.isin(self._patterns.gate_of, gates))
+        feeding = feeding[~np.isin(feeding, patterns)]
+        ways = np.concatenate([self._arc + entering, self._start + patterns, self._visit + feeding])
+        for one in patterns.tolist():
+            columns = np.concatenate([[self._visit + one], ways])
+            values = np.concatenate([[1], np.full(len(ways), -int(self._most[one]))])
+            self._program.row(-INF, 0, columns, values)
+
+    def _walk(self, flow: _Flow) -> tuple[tuple[int, tuple[int, ...]], ...]:
+        """The trail (Hierholzer), with GPUs of the classes handed out in ascending order."""
+        gates, patterns_in = self._patterns.arcs
+        leaving: dict[int, list[int]] = {}
+        for arc in np.flatnonzero(flow.passes)[::-1].tolist():
+            leaving.setdefault(int(gates[arc]), []).extend([int(patterns_in[arc])] * int(flow.passes[arc]))
+        stack, order = [int(np.flatnonzero(flow.starts)[0])], []
+        while stack:
+            ways = leaving.get(int(self._patterns.gate_of[stack[-1]]))
+            if ways:
+                stack.append(ways.pop())
+            else:
+                order.append(stack.pop())
+        left = [list(members) for members in self._classes.members]
+        steps = []
+        for pattern in reversed(order):
+            taken: list[int] = []
+            for one in np.flatnonzero(self._patterns.counts[pattern]).tolist():
+                amount = int(self._patterns.counts[pattern, one])
+                taken += left[one][:amount]
+                del left[one][:amount]
+            steps.append((int(self._patterns.item[pattern]), tuple(sorted(taken))))
+        return tuple(steps)
+
+
+def _grouped(keys: np.ndarray, count: int) -> list[np.ndarray]:
+    """The places of every key 0 … count - 1."""
+    order = np.argsort(keys, kind="stable")
+    return np.split(order, np.cumsum(np.bincount(keys, minlength=count))[:-1])
