@@ -1,0 +1,93 @@
+"""What a segment is worth on a multiset of GPU kinds, and the request as the instance that a search reads."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from torchsplit_core.placement.instance import Instance
+from torchsplit_core.placement.memory import largest_part, needed_gb
+from torchsplit_core.placement.speed import GB, speeds
+from torchsplit_core.placement.split import proportional_parts
+from torchsplit_core.values import PlacementRequest
+
+
+@dataclass(frozen=True)
+class Division:
+    """Tokens/s of a segment, and the sequences of each of its GPUs."""
+
+    throughput: float
+    parts: tuple[float, ...]
+
+
+class SegmentModel:
+    """Segments of one request by (kinds ascending, layer count). GPUs of one kind have one type and memory."""
+
+    def __init__(self, request: PlacementRequest) -> None:
+        """Raises InputFault for a GPU type that the throughput model does not know."""
+        self.request = request
+        numbers: dict[tuple[str, float], int] = {}
+        self.kinds = tuple(
+            numbers.setdefault((gpu.type, gpu.memory_gb), len(numbers)) for gpu in request.gpus
+        )
+        self.types = tuple(name for name, _ in numbers)
+        self.memory_gb = tuple(memory for _, memory in numbers)
+        of_type = speeds(request)
+        self.speeds = tuple(of_type[name] for name in self.types)
+        self._known: dict[tuple[tuple[int, ...], int], Division | None] = {}
+
+    def value(self, kinds: tuple[int, ...], layers: int) -> float:
+        """Tokens/s; 0 where memory or the rule of one type forbids the segment."""
+        found = self.division(kinds, layers)
+        return found.throughput if found else 0.0
+
+    def division(self, kinds: tuple[int, ...], layers: int) -> Division | None:
+        """How the batch is divided and what comes of it; None where the segment is forbidden."""
+        key = (kinds, layers)
+        if key not in self._known:
+            self._known[key] = self._divide(kinds, layers)
+        return self._known[key]
+
+    def _divide(self, kinds: tuple[int, ...], layers: int) -> Division | None:
+        request, count = self.request, len(kinds)
+        if request.same_type_segments and len({self.types[kind] for kind in kinds}) > 1:
+            return None
+        batch = float(request.model.batch_size)
+        if request.split == "proportional" and count > 1:
+            most = {kind: largest_part(request, layers, self.memory_gb[kind]) for kind in kinds}
+            speeds_here = [self.speeds[kind] for kind in kinds]
+            parts = proportional_parts(speeds_here, [most[kind] for kind in kinds], batch, layers)
+            if parts is None:
+                return None
+            slowest = max(
+                part / speed.rate(part, layers) for speed, part in zip(speeds_here, parts, strict=True)
+            )
+            return Division(request.communication_efficiency * batch / slowest, parts)
+        part = batch / count
+        if any(needed_gb(request, layers, part) > self.memory_gb[kind] for kind in kinds):
+            return None
+        least = min(self.speeds[kind].rate(part, layers) for kind in kinds)
+        factor = count * request.communication_efficiency if count > 1 else 1.0
+        return Division(least * factor, (part,) * count)
+
+
+def link_values(request: PlacementRequest) -> np.ndarray:
+    """float64 (N, N): what a link carries, in tokens/s, or in transfers/s with the units `seed_literal`."""
+    model = request.model
+    tokens = model.batch_size * model.sequence_length
+    transfer_gb = tokens * model.hidden_size * model.bytes_per_element / GB
+    values = np.array(request.bandwidth_gb_per_s, dtype=np.float64) / transfer_gb
+    return values * tokens if request.units == "tokens_per_s" else values
+
+
+def instance_of(model: SegmentModel) -> Instance:
+    """The request behind the segments as a search reads it."""
+    request = model.request
+    return Instance(
+        layers=request.model.layers,
+        kinds=model.kinds,
+        links=link_values(request),
+        max_gpus=min(request.max_gpus_per_segment, len(request.gpus)),
+        value=model.value,
+    )

@@ -1,0 +1,267 @@
+"""How fast one GPU is: tokens/s for so many layers and a part of the batch, by each of the three models.
+
+A part of b sequences takes b / rate(b): a time, up to the tokens of a sequence. `parts_within` turns it round:
+the parts that take at most that long. They need not be one interval, because a table, or a linear model whose
+constant is negative, may be slower for a part than for a larger one.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Protocol
+
+from torchsplit_core.hardware import peak_names, peaks
+from torchsplit_core.values import (
+    InputFault,
+    LinearCoefficients,
+    LinearThroughput,
+    PlacementModel,
+    PlacementRequest,
+    RooflineGpu,
+    RooflineThroughput,
+    TableThroughput,
+    ThroughputRow,
+)
+
+Intervals = tuple[tuple[float, float], ...]
+"""Ascending and disjoint; both ends belong to it, but for 0."""
+
+COMPUTE_EFFICIENCY = 0.62
+"""Share of the peak FLOP/s: the matrix products of the measured A100 library (profiling/estimate.py, fitted)."""
+
+MEMORY_EFFICIENCY = 0.52
+"""Share of the peak memory bandwidth: fitted on the same library."""
+
+GB = 2.0**30
+
+
+class Speed(Protocol):
+    """The speed of one GPU type with one model."""
+
+    def rate(self, batch: float, layers: int) -> float:
+        """Tokens/s with a part of `batch` > 0 sequences."""
+
+    def parts_within(self, limit: float, layers: int) -> Intervals:
+        """The parts b > 0 with b / rate(b, layers) ≤ limit, where limit > 0."""
+
+
+@dataclass(frozen=True)
+class Linear:
+    """max(1, a·sequence + b·batch + c·layers + d)."""
+
+    coefficients: LinearCoefficients
+    sequence: int
+
+    def rate(self, batch: float, layers: int) -> float:
+        return max(1.0, self._fixed(layers) + self.coefficients.batch * batch)
+
+    def _fixed(self, layers: int) -> float:
+        found = self.coefficients
+        return found.sequence * self.sequence + found.layers * layers + found.constant
+
+    def parts_within(self, limit: float, layers: int) -> Intervals:
+        # b ≤ limit · max(1, fixed + slope·b): either b ≤ limit, or b · (1 − limit·slope) ≤ limit · fixed.
+        fixed, left = self._fixed(layers), 1.0 - limit * self.coefficients.batch
+        if left > 0:
+            return ((0.0, max(limit, limit * fixed / left)),)
+        if fixed >= 0:
+            return ((0.0, float("inf")),)
+        if left == 0:
+            return ((0.0, limit),)
+        again = limit * fixed / left
+        return ((0.0, limit), (again, float("inf"))) if again > limit else ((0.0, float("inf")),)
+
+
+@dataclass(frozen=True)
+class Roofline:
+    """A step takes the longer of its arithmetic and its memory traffic; both grow in proportion to the part.
+
+    Figures of one layer: `flops` and `part_bytes` for one sequence of the part, `fixed_bytes` whatever the part.
+    `tokens`: those that a sequence brings in a step.
+    """
+
+    flops_per_s: float
+    bytes_per_s: float
+    flops: float
+    part_bytes: float
+    fixed_bytes: float
+    tokens: int
+
+    def rate(self, batch: float, layers: int) -> float:
+        arithmetic = self.flops * batch / self.flops_per_s
+        traffic = (self.fixed_bytes + self.part_bytes * batch) / self.bytes_per_s
+        return batch * self.tokens / (layers * max(arithmetic, traffic))
+
+    def parts_within(self, limit: float, layers: int) -> Intervals:
+        seconds = limit * self.tokens / layers
+        high = seconds * self.flops_per_s / self.flops
+        high = min(high, (seconds * self.bytes_per_s - self.fixed_bytes) / self.part_bytes)
+        return ((0.0, high),) if high > 0 else ()
+
+
+@dataclass(frozen=True)
+class Table:
+    """Times b / rate at the measured batches × layers, linear between them in both.
+
+    Below the smallest batch or layer count the time of the smallest, above the largest in proportion:
+    several of the largest in turn.
+    """
+
+    batches: tuple[float, ...]
+    layers: tuple[int, ...]
+    times: tuple[tuple[float, ...], ...]
+
+    def rate(self, batch: float, layers: int) -> float:
+        return batch / _at(self.batches, self._column(layers), batch)
+
+    def _column(self, layers: int) -> tuple[float, ...]:
+        """The times of the measured batches at this layer count."""
+        return tuple(_at(self.layers, row, layers) for row in self.times)
+
+    def parts_within(self, limit: float, layers: int) -> Intervals:
+        column = self._column(layers)
+        found: list[tuple[float, float]] = []
+        if column[0] <= limit:
+            found.append((0.0, self.batches[0]))
+        for place in range(len(column) - 1):
+            low, high = column[place], column[place + 1]
+            start, end = self.batches[place], self.batches[place + 1]
+            if min(low, high) > limit:
+                continue
+            if max(low, high) > limit:
+                meet = start + (end - start) * (limit - low) / (high - low)
+                start, end = (start, meet) if low <= limit else (meet, end)
+            found.append((start, end))
+        if column[-1] <= limit:
+            found.append((self.batches[-1], self.batches[-1] * limit / column[-1]))
+        return _joined(found)
+
+
+def _at(places: tuple[float, ...] | tuple[int, ...], values: tuple[float, ...], where: float) -> float:
+    """Linear between the places; the first value below them, in proportion above."""
+    if where <= places[0]:
+        return values[0]
+    if where >= places[-1]:
+        return values[-1] * where / places[-1]
+    after = bisect_right(places, where)
+    start, end = places[after - 1], places[after]
+    share = (where - start) / (end - start)
+    return values[after - 1] + share * (values[after] - values[after - 1])
+
+
+def _joined(pieces: list[tuple[float, float]]) -> Intervals:
+    """Pieces in ascending order, those that touch made one."""
+    found: list[tuple[float, float]] = []
+    for start, end in pieces:
+        if found and start <= found[-1][1]:
+            found[-1] = (found[-1][0], max(end, found[-1][1]))
+        else:
+            found.append((start, end))
+    return tuple(found)
+
+
+def speeds(request: PlacementRequest) -> Mapping[str, Speed]:
+    """The speed of every GPU type of the fleet. Raises InputFault for a type that the model does not know."""
+    types = dict.fromkeys(gpu.type for gpu in request.gpus)
+    spec = request.throughput
+    if isinstance(spec, LinearThroughput):
+        return {name: _linear(spec, name, request.model) for name in types}
+    if isinstance(spec, RooflineThroughput):
+        return {name: _roofline(spec, name, request.model) for name in types}
+    return {name: _table(spec, name) for name in types}
+
+
+def key_value_gb(model: PlacementModel) -> float:
+    """GB of keys and values that one sequence keeps in one layer."""
+    width = model.key_value_size or model.hidden_size
+    return 2.0 * width * model.sequence_length * model.bytes_per_element / GB
+
+
+def _linear(spec: LinearThroughput, name: str, model: PlacementModel) -> Linear:
+    if name not in spec.coefficients:
+        known = ", ".join(spec.coefficients) or "none"
+        raise InputFault(
+            "gpus, type",
+            name,
+            "throughput.coefficients has an entry for every GPU type of the fleet",
+            f"Add one for it. It has {known}.",
+        )
+    return Linear(spec.coefficients[name], model.sequence_length)
+
+
+def _roofline(spec: RooflineThroughput, name: str, model: PlacementModel) -> Roofline:
+    """One layer: 2 FLOPs a weight and token, attention 4·hidden a token and token seen (half of them in prefill)."""
+    gpu = spec.gpus.get(name) or _catalogued(name)
+    compute = COMPUTE_EFFICIENCY if spec.compute_efficiency is None else spec.compute_efficiency
+    memory = MEMORY_EFFICIENCY if spec.memory_efficiency is None else spec.memory_efficiency
+    weight_bytes = model.layer_weight_gb * GB
+    active = weight_bytes if model.active_layer_weight_gb is None else model.active_layer_weight_gb * GB
+    tokens, seen = (
+        (model.sequence_length, model.sequence_length / 2)
+        if spec.phase == "prefill"
+        else (1, float(model.sequence_length))
+    )
+    flops = tokens * (2.0 * active / model.bytes_per_element + 4.0 * model.hidden_size * seen)
+    # Prefill writes what decode reads: the keys and values; both read and write the hidden state.
+    moved = key_value_gb(model) * GB + 2.0 * tokens * model.hidden_size * model.bytes_per_element
+    return Roofline(
+        gpu.tflops * 1e12 * compute, gpu.memory_gb_per_s * 1e9 * memory, flops, moved, weight_bytes, tokens
+    )
+
+
+def _catalogued(name: str) -> RooflineGpu:
+    if name not in peak_names():
+        raise InputFault(
+            "gpus, type",
+            name,
+            "a GPU type is in throughput.gpus or a name of the catalogue",
+            f"Give its peaks in throughput.gpus, or use one of {', '.join(peak_names())}.",
+        )
+    found = peaks(name)
+    tflops = found.bf16_tflops or found.fp16_tflops
+    if tflops is None or found.memory_gb_per_s is None:
+        raise InputFault(
+            "gpus, type",
+            name,
+            "the catalogue has its 16-bit FLOP/s and memory bandwidth",
+            "Give its peaks in throughput.gpus.",
+        )
+    return RooflineGpu(tflops, found.memory_gb_per_s)
+
+
+def _table(spec: TableThroughput, name: str) -> Table:
+    rows: dict[tuple[float, int], ThroughputRow] = {}
+    for number, row in enumerate(spec.rows):
+        if row.gpu_type != name:
+            continue
+        if (row.batch, row.layers) in rows:
+            raise InputFault(
+                f"throughput.rows[{number}]",
+                f"{name}, batch {row.batch:g}, {row.layers} layers",
+                "a row stands once",
+                "Drop one of the two.",
+            )
+        rows[row.batch, row.layers] = row
+    if not rows:
+        known = ", ".join(dict.fromkeys(row.gpu_type for row in spec.rows)) or "none"
+        raise InputFault(
+            "gpus, type",
+            name,
+            "throughput.rows has rows for every GPU type of the fleet",
+            f"Add them. It has {known}.",
+        )
+    batches = tuple(sorted({batch for batch, _ in rows}))
+    layers = tuple(sorted({count for _, count in rows}))
+    for batch in batches:
+        for count in layers:
+            if (batch, count) not in rows:
+                raise InputFault(
+                    "throughput.rows",
+                    f"{name}, batch {batch:g}, {count} layers",
+                    "every batch size of a GPU type stands with every of its layer counts",
+                    "Add the row.",
+                )
+    times = tuple(tuple(batch / rows[batch, count].throughput for count in layers) for batch in batches)
+    return Table(batches, layers, times)

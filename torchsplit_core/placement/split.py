@@ -1,0 +1,101 @@
+"""The batch divided among the GPUs of a segment so that the slowest of them is done first.
+
+A part b_g takes b_g / rate_g(b_g). At a limit of time each GPU has a set of parts that it manages, a few
+intervals; the batch can be divided exactly when it lies in the sum of these sets. The sets grow with the limit,
+so the least limit is found by halving.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from torchsplit_core.placement.speed import Intervals, Speed
+
+PRECISION = 1e-13
+"""Relative width at which halving ends: the throughput is then right to about as much."""
+
+
+def proportional_parts(
+    speeds: Sequence[Speed], most: Sequence[float], batch: float, layers: int
+) -> tuple[float, ...] | None:
+    """Real parts above 0 that add up to the batch, part g at most most[g], of least max_g part_g / rate_g(part_g).
+
+    None where the GPUs cannot take the batch. Proven by intervals, so rates need not be monotone.
+    """
+    most = [min(limit, batch) for limit in most]
+    if min(most) <= 0 or sum(most) < batch:
+        return None
+    high = _time(speeds, [batch * limit / sum(most) for limit in most], layers)
+    low = high / 2
+    while _sums(speeds, most, batch, layers, low):
+        low, high = low / 2, low
+    while high - low > PRECISION * high:
+        middle = low + (high - low) / 2
+        if _sums(speeds, most, batch, layers, middle):
+            high = middle
+        else:
+            low = middle
+    sums = _sums(speeds, most, batch, layers, high)
+    if not sums:
+        # The start, whose parts are in proportion to the memory, stands at the very edge of its own limit.
+        return tuple(batch * limit / sum(most) for limit in most)
+    return _divide(sums, batch)
+
+
+def _time(speeds: Sequence[Speed], parts: Sequence[float], layers: int) -> float:
+    return max(part / speed.rate(part, layers) for speed, part in zip(speeds, parts, strict=True))
+
+
+Sums = list[tuple[Intervals, Intervals]]
+"""For each GPU in turn: the parts it manages, and what the GPUs up to it manage together."""
+
+
+def _sums(
+    speeds: Sequence[Speed], most: Sequence[float], batch: float, layers: int, limit: float
+) -> Sums | None:
+    """Every GPU's parts within the limit and their sums; None where these leave the batch out."""
+    found: Sums = []
+    together: Intervals = ((0.0, 0.0),)
+    known: dict[tuple[int, float], Intervals] = {}
+    for speed, limit_part in zip(speeds, most, strict=True):
+        key = (id(speed), limit_part)
+        if key not in known:
+            known[key] = tuple(
+                (low, min(high, limit_part))
+                for low, high in speed.parts_within(limit, layers)
+                if low < limit_part
+            )
+        together = _plus(together, known[key])
+        found.append((known[key], together))
+    # The lower ends count as open: a part is above 0.
+    return found if any(low < batch <= high for low, high in together) else None
+
+
+def _plus(first: Intervals, second: Intervals) -> Intervals:
+    pairs = sorted((a + c, b + d) for a, b in first for c, d in second)
+    joined: list[tuple[float, float]] = []
+    for low, high in pairs:
+        if joined and low < joined[-1][1]:
+            joined[-1] = (joined[-1][0], max(high, joined[-1][1]))
+        else:
+            joined.append((low, high))
+    return tuple(joined)
+
+
+def _divide(sums: Sums, batch: float) -> tuple[float, ...]:
+    """Parts out of the sets that add up to the batch: each at the same share of its interval's width."""
+    parts: list[float] = []
+    left = batch
+    for place in range(len(sums) - 1, 0, -1):
+        own, before = sums[place][0], sums[place - 1][1]
+        low, high, start, end = next(
+            (low, high, start, end)
+            for low, high in own
+            for start, end in before
+            if low + start < left <= high + end
+        )
+        share = (left - low - start) / (high + end - low - start)
+        part = low + share * (high - low)
+        parts.append(part)
+        left -= part
+    return (left, *reversed(parts))

@@ -1,0 +1,207 @@
+"""What a placement request must keep to before anything is computed; each breach is an InputFault."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from itertools import groupby
+
+from torchsplit_core.placement.memory import largest_part, needed_gb
+from torchsplit_core.values import (
+    InputFault,
+    LinearThroughput,
+    PlacementRequest,
+    RooflineThroughput,
+    TableThroughput,
+)
+
+MAX_GPUS = 4096
+MAX_LAYERS = 10_000
+MAX_MAGNITUDE = 1e15
+"""Beyond it, doubles no longer tell neighbouring plans apart."""
+
+
+def validate(request: PlacementRequest) -> None:
+    """Raise InputFault at the first thing wrong with the request; GPU types are looked up where speeds are made."""
+    _model(request)
+    _fleet(request)
+    _matrix(request.bandwidth_gb_per_s, len(request.gpus))
+    _throughput(request)
+    _whole("max_gpus_per_segment", request.max_gpus_per_segment, MAX_GPUS)
+    _number("communication_efficiency", request.communication_efficiency, positive=True)
+    if request.communication_efficiency > 1:
+        raise InputFault(
+            "communication_efficiency",
+            request.communication_efficiency,
+            "it is a share of the GPUs' throughput, at most 1",
+            "Write 0.85 for 85 %.",
+        )
+    _one_of("units", request.units, ("tokens_per_s", "seed_literal"))
+    _one_of("split", request.split, ("equal", "proportional"))
+    _one_of("solver.method", request.solver.method, ("exact", "literal"))
+    _number("solver.time_limit_s", request.solver.time_limit_s, positive=True)
+    largest = min(request.max_gpus_per_segment, len(request.gpus))
+    if request.model.batch_size < largest:
+        raise InputFault(
+            "model.batch_size",
+            request.model.batch_size,
+            f"each GPU of a segment gets a sequence at least, and a segment may have {largest} GPUs",
+            f"Raise it to {largest}, or lower max_gpus_per_segment to {request.model.batch_size}.",
+        )
+    _fits_somewhere(request, largest)
+
+
+def _model(request: PlacementRequest) -> None:
+    model = request.model
+    _whole("model.layers", model.layers, MAX_LAYERS)
+    for name in ("hidden_size", "ffn_size", "sequence_length", "batch_size"):
+        _whole(f"model.{name}", getattr(model, name), int(MAX_MAGNITUDE))
+    _number("model.layer_weight_gb", model.layer_weight_gb)
+    _number("model.bytes_per_element", model.bytes_per_element, positive=True)
+    if model.key_value_size is not None:
+        _whole("model.key_value_size", model.key_value_size, int(MAX_MAGNITUDE))
+    if model.active_layer_weight_gb is not None:
+        _number("model.active_layer_weight_gb", model.active_layer_weight_gb)
+        if model.active_layer_weight_gb > model.layer_weight_gb:
+            raise InputFault(
+                "model.active_layer_weight_gb",
+                model.active_layer_weight_gb,
+                f"it is a part of layer_weight_gb, {model.layer_weight_gb:g}",
+                "Lower it, or leave it out where a token passes all weights.",
+            )
+
+
+def _fleet(request: PlacementRequest) -> None:
+    if not request.gpus:
+        raise InputFault("gpus", [], "a fleet has at least one GPU", "Add a GPU with id, type and memory_gb.")
+    if len(request.gpus) > MAX_GPUS:
+        raise InputFault(
+            "gpus",
+            len(request.gpus),
+            f"a placement has at most {MAX_GPUS} GPUs",
+            "Place it on a part of them.",
+        )
+    seen: dict[str, int] = {}
+    for number, gpu in enumerate(request.gpus):
+        if isinstance(gpu.id, bool) or not isinstance(gpu.id, int | str) or gpu.id == "":
+            raise InputFault(
+                f"gpus[{number}].id",
+                gpu.id,
+                "an id is a whole number or a text that is not empty",
+                "Name the GPU.",
+            )
+        if str(gpu.id) in seen:
+            raise InputFault(
+                f"gpus[{number}].id",
+                gpu.id,
+                f"ids are unique, and gpus[{seen[str(gpu.id)]}] has this one",
+                "Rename one of the two.",
+            )
+        seen[str(gpu.id)] = number
+        _number(f"gpus[{number}].memory_gb", gpu.memory_gb, positive=True)
+
+
+def _matrix(matrix: Sequence[Sequence[float]], gpus: int) -> None:
+    shape = f"it has a row and a column for each of the {gpus} GPUs, in their order"
+    if len(matrix) != gpus:
+        raise InputFault(
+            "bandwidth_gb_per_s",
+            f"{len(matrix)} rows",
+            shape,
+            "Give GB/s from every GPU to every other, 0: no link.",
+        )
+    for number, row in enumerate(matrix):
+        if len(row) != gpus:
+            raise InputFault(
+                f"bandwidth_gb_per_s[{number}]",
+                f"{len(row)} entries",
+                shape,
+                "Make the row as long as the others.",
+            )
+        for place, entry in enumerate(row):
+            # Called for a million entries: the usual number passes on its first comparison.
+            if not 0 <= entry <= MAX_MAGNITUDE or isinstance(entry, bool):
+                _number(f"bandwidth_gb_per_s[{number}][{place}]", entry)
+
+
+def _throughput(request: PlacementRequest) -> None:
+    spec = request.throughput
+    if isinstance(spec, LinearThroughput):
+        for name, found in spec.coefficients.items():
+            for part in ("sequence", "batch", "layers", "constant"):
+                value = getattr(found, part)
+                _number(f"throughput.coefficients.{name}.{part}", value, signed=True)
+    elif isinstance(spec, TableThroughput):
+        for number, row in enumerate(spec.rows):
+            where = f"throughput.rows[{number}]"
+            _number(f"{where}.batch", row.batch, positive=True)
+            _whole(f"{where}.layers", row.layers, MAX_LAYERS)
+            _number(f"{where}.throughput", row.throughput, positive=True)
+    elif isinstance(spec, RooflineThroughput):
+        _one_of("throughput.phase", spec.phase, ("prefill", "decode"))
+        for name in ("compute_efficiency", "memory_efficiency"):
+            share = getattr(spec, name)
+            if share is not None:
+                _number(f"throughput.{name}", share, positive=True)
+                if share > 1:
+                    raise InputFault(
+                        f"throughput.{name}",
+                        share,
+                        "it is a share of the peak, at most 1",
+                        "Write 0.5 for half.",
+                    )
+        for name, peak in spec.gpus.items():
+            _number(f"throughput.gpus.{name}.tflops", peak.tflops, positive=True)
+            _number(f"throughput.gpus.{name}.memory_gb_per_s", peak.memory_gb_per_s, positive=True)
+    else:
+        raise InputFault("throughput", spec, "it is linear, table or roofline", "Choose one of these kinds.")
+
+
+def _fits_somewhere(request: PlacementRequest, largest: int) -> None:
+    """Refuse a model of which no set of GPUs of a permitted size holds a single layer."""
+    gpus = sorted(request.gpus, key=lambda gpu: (gpu.type, -gpu.memory_gb))
+    pools = [list(pool) for _, pool in groupby(gpus, key=lambda gpu: gpu.type)]
+    if not request.same_type_segments:
+        pools = [sorted(gpus, key=lambda gpu: -gpu.memory_gb)]
+    batch = float(request.model.batch_size)
+    for pool in pools:
+        for count in range(1, min(largest, len(pool)) + 1):
+            # Those with the most memory: where these do not hold a layer, no others do.
+            chosen = pool[:count]
+            if request.split == "proportional" and count > 1:
+                parts = [largest_part(request, 1, gpu.memory_gb) for gpu in chosen]
+                if min(parts) > 0 and sum(parts) >= batch:
+                    return
+            elif needed_gb(request, 1, batch / count) <= chosen[-1].memory_gb:
+                return
+    widest = max(min(largest, len(pool)) for pool in pools)
+    best = max(request.gpus, key=lambda gpu: gpu.memory_gb)
+    part = batch / widest
+    needed = needed_gb(request, 1, part)
+    raise InputFault(
+        f"model, 1 layer on GPU {best.id} ({best.type})",
+        f"{needed:.4g} GB with {part:g} of {batch:g} sequences",
+        f"the GPU has {best.memory_gb:g} GB, so {max(0.0, needed - best.memory_gb):.4g} GB are missing, "
+        "and no other set of GPUs holds a layer either",
+        "Use GPUs with more memory, a smaller batch or sequence, or more GPUs in a segment.",
+    )
+
+
+def _number(where: str, value: object, *, positive: bool = False, signed: bool = False) -> None:
+    if isinstance(value, bool) or not isinstance(value, int | float) or not math.isfinite(value):
+        raise InputFault(where, value, "it is a finite number", "Give a number.")
+    if (value < 0 and not signed) or (positive and value == 0):
+        rule = "it is above 0" if positive else "it is 0 or more"
+        raise InputFault(where, value, rule, "Give a larger number.")
+    if abs(value) > MAX_MAGNITUDE:
+        raise InputFault(where, value, f"it is at most {MAX_MAGNITUDE:g}", "Check its unit.")
+
+
+def _whole(where: str, value: object, most: int) -> None:
+    if isinstance(value, bool) or not isinstance(value, int) or not 1 <= value <= most:
+        raise InputFault(where, value, f"it is a whole number from 1 to {most}", "Give a count.")
+
+
+def _one_of(where: str, value: object, known: tuple[str, ...]) -> None:
+    if value not in known:
+        raise InputFault(where, value, f"it is one of {', '.join(known)}", "Choose one of them.")

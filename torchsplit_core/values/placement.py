@@ -1,0 +1,169 @@
+"""Placing an LLM's layers on particular GPUs: request and outcome.
+
+GB here are 2^30 bytes in memory and in links alike, as docs/file-formats.md has the units.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Literal
+
+GpuId = int | str
+
+
+@dataclass(frozen=True, slots=True)
+class PlacementModel:
+    """A decoder of equal layers, and the batch that goes through it.
+
+    Sizes are elements of one token (hidden, feed-forward, `key_value_size`: the keys of one layer, as many again
+    are its values; None: hidden_size). `active_layer_weight_gb` is what of a layer's weights one token passes
+    (less than all where experts are chosen; None: all). Lengths are tokens, the batch sequences.
+    """
+
+    layers: int
+    hidden_size: int
+    ffn_size: int
+    layer_weight_gb: float
+    sequence_length: int
+    batch_size: int
+    bytes_per_element: float = 2.0
+    key_value_size: int | None = None
+    active_layer_weight_gb: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class PlacementGpu:
+    """One GPU of the fleet. `type` is a name that the throughput model knows."""
+
+    id: GpuId
+    type: str
+    memory_gb: float
+
+
+@dataclass(frozen=True, slots=True)
+class LinearCoefficients:
+    """What a token of the sequence, a sequence of the batch and a layer add to `constant` (tokens/s)."""
+
+    sequence: float
+    batch: float
+    layers: float
+    constant: float
+
+
+@dataclass(frozen=True, slots=True)
+class LinearThroughput:
+    """Tokens/s of a GPU: max(1, sequence·s + batch·b + layers·c + constant), by GPU type."""
+
+    coefficients: Mapping[str, LinearCoefficients]
+    kind: Literal["linear"] = "linear"
+
+
+@dataclass(frozen=True, slots=True)
+class ThroughputRow:
+    """Tokens/s of one GPU of this type that holds so many layers and gets so many sequences at once."""
+
+    gpu_type: str
+    batch: float
+    layers: int
+    throughput: float
+
+
+@dataclass(frozen=True, slots=True)
+class TableThroughput:
+    """Measured throughput: for each GPU type every batch size with every layer count that it has."""
+
+    rows: tuple[ThroughputRow, ...]
+    kind: Literal["table"] = "table"
+
+
+@dataclass(frozen=True, slots=True)
+class RooflineGpu:
+    """Peaks of a GPU type: dense tera-FLOP/s at the model's precision, and GB/s (10^9) of its memory."""
+
+    tflops: float
+    memory_gb_per_s: float
+
+
+@dataclass(frozen=True, slots=True)
+class RooflineThroughput:
+    """Throughput from peaks: the catalogue's by name, or those given in `gpus`; shares of them that are reached.
+
+    None for an efficiency: the share that fits the measured A100 library (docs/placement.md).
+    """
+
+    phase: Literal["prefill", "decode"]
+    compute_efficiency: float | None = None
+    memory_efficiency: float | None = None
+    gpus: Mapping[str, RooflineGpu] = field(default_factory=dict)
+    kind: Literal["roofline"] = "roofline"
+
+
+Throughput = LinearThroughput | TableThroughput | RooflineThroughput
+
+
+@dataclass(frozen=True, slots=True)
+class PlacementSolver:
+    """`exact`: the search that names its bound; `literal`: the published program as it stands. Seconds in all."""
+
+    method: Literal["exact", "literal"] = "exact"
+    time_limit_s: float = 60.0
+
+
+@dataclass(frozen=True, slots=True)
+class PlacementRequest:
+    """The whole question. `bandwidth_gb_per_s[i][j]` is from GPU i to GPU j in the order of `gpus`; 0: no link."""
+
+    model: PlacementModel
+    gpus: tuple[PlacementGpu, ...]
+    throughput: Throughput
+    bandwidth_gb_per_s: tuple[tuple[float, ...], ...]
+    max_gpus_per_segment: int
+    communication_efficiency: float
+    units: Literal["tokens_per_s", "seed_literal"] = "tokens_per_s"
+    split: Literal["equal", "proportional"] = "equal"
+    same_type_segments: bool = False
+    solver: PlacementSolver = field(default_factory=PlacementSolver)
+
+
+@dataclass(frozen=True, slots=True)
+class PlacedSegment:
+    """Layers `start_layer` to `end_layer` (from 1, both included) on these GPUs, in the order of the fleet.
+
+    throughput is tokens/s. batch_per_gpu: sequences, one figure for all where the batch is split equally, else one
+    a GPU. memory_gb: what each GPU needs.
+    """
+
+    start_layer: int
+    end_layer: int
+    gpu_ids: tuple[GpuId, ...]
+    throughput: float
+    batch_per_gpu: float | tuple[float, ...]
+    memory_gb: tuple[float, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class PlacedLink:
+    """From one segment to the next, counted from 0. throughput is in the units of the request."""
+
+    from_segment: int
+    to_segment: int
+    throughput: float
+
+
+@dataclass(frozen=True, slots=True)
+class PlacementOutcome:
+    """Segments in pipeline order, the least of their and their links' throughputs, and a bound no plan passes.
+
+    infeasible is proven; timeout has no segments, and its bound may be known. gap = (bound − throughput) / bound.
+    """
+
+    status: Literal["optimal", "feasible", "infeasible", "timeout"]
+    throughput: float | None
+    bound: float | None
+    gap: float | None
+    segments: tuple[PlacedSegment, ...] = ()
+    links: tuple[PlacedLink, ...] = ()
+    message: str = ""
+    units: Literal["tokens_per_s", "seed_literal"] = "tokens_per_s"
+    statistics: Mapping[str, str | int | float] = field(default_factory=dict)
