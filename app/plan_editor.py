@@ -8,7 +8,7 @@ from typing import Any
 import streamlit as st
 
 from app import frame, navigation, partition_store, request_edit, scenario
-from app.numbers import THIN
+from app.numbers import THIN, plain
 from app.plan_summary import OBJECTIVES, SHARINGS
 from app.workspace import names, read
 from torchsplit_core.hardware import catalogue
@@ -47,6 +47,7 @@ def _editors(workspace: Workspace, name: str, request: PlanRequest) -> None:
     with st.container(border=True):
         st.header("Models", anchor=False)
         models, added, profiles = _models(workspace, request, mark)
+        allowed = _ways(request, mark)
     with st.container(border=True):
         st.header("Together on one GPU", anchor=False)
         pairs = st.data_editor(
@@ -88,6 +89,7 @@ def _editors(workspace: Workspace, name: str, request: PlanRequest) -> None:
             edited = request_edit.with_fleet(edited, fleet)
             edited = request_edit.with_pairs(edited, pairs)
             edited = request_edit.with_models(edited, models)
+            edited = request_edit.with_allowed(edited, allowed)
             edited = request_edit.with_added(edited, added, profiles)
             plan_again(workspace, name, edited, ground=request)
 
@@ -163,6 +165,24 @@ def _models(workspace: Workspace, request: PlanRequest, mark: str) -> tuple[Any,
         st.multiselect("Add models", more, key=f"added-{mark}", placeholder="profiled here") if more else []
     )
     return models, added, profiles
+
+
+def _ways(request: PlanRequest, mark: str) -> dict[str, list[str]]:
+    """The variants allowed, of each model that has several."""
+    several = request_edit.several_ways(request)
+    if not several:
+        return {}
+    out = sum(not variant.allowed for model in several for variant in model.variants)
+    with st.expander("Ways to run" + (f" ({out} not allowed)" if out else ""), key="ways"):
+        found = {}
+        for model in several:
+            words = {variant.name: request_edit.way_label(variant) for variant in model.variants}
+            found[model.name] = st.multiselect(
+                plain(model.name), list(words), [variant.name for _, variant in model.allowed_variants],
+                format_func=words.__getitem__, key=f"ways-{mark}-{model.name}", placeholder="allow at least one",
+            )  # fmt: skip
+        st.caption("A plan uses one way of each model. What is taken out stays in the request.")
+    return found
 
 
 def _objective(request: PlanRequest, mark: str) -> tuple[Any, Any, float]:

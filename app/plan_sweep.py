@@ -106,7 +106,7 @@ def _targets(request: PlanRequest, parameter: Parameter) -> list[str]:
     known = {
         point.gpu_type
         for model in request.models
-        for variant in model.variants
+        for _, variant in model.allowed_variants
         for stage in variant.stages
         for point in stage.points
     }

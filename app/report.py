@@ -151,8 +151,9 @@ def _curves(request: PlanRequest, plan: PlanOutcome, colours: Mapping[str, str])
     for model in request.models:
         for variant in model.variants:
             for stage in variant.stages:
-                if len(variant.stages) > 1 and (model.name, variant.name, stage.name) not in instances:
-                    continue  # of cuts only those that the plan uses
+                told = variant.allowed and len(variant.stages) == 1
+                if not told and (model.name, variant.name, stage.name) not in instances:
+                    continue  # of cuts, and of what is not allowed, only what the plan uses
                 ringed = [
                     point
                     for point in stage.points
@@ -171,7 +172,9 @@ def _curves(request: PlanRequest, plan: PlanOutcome, colours: Mapping[str, str])
 
 def _points(request: PlanRequest, model: str) -> Sequence[Point]:
     found = next(one for one in request.models if one.name == model)
-    return [point for variant in found.variants for stage in variant.stages for point in stage.points]
+    return [
+        point for _, variant in found.allowed_variants for stage in variant.stages for point in stage.points
+    ]
 
 
 def _compact(request: PlanRequest) -> str:

@@ -9,6 +9,7 @@ from typing import Any
 
 import pandas as pd
 
+from app.numbers import size
 from torchsplit_core.planning.build_request import build_request, model_name
 from torchsplit_core.planning.validate import validate
 from torchsplit_core.values import (
@@ -120,6 +121,34 @@ def with_models(request: PlanRequest, table: pd.DataFrame) -> PlanRequest:
     return replace(request, models=tuple(models), colocations=pairs)
 
 
+def several_ways(request: PlanRequest) -> tuple[PlanModel, ...]:
+    """The models with more than one variant: those that have a choice of what to allow."""
+    return tuple(model for model in request.models if len(model.variants) > 1)
+
+
+def way_label(variant: Variant) -> str:
+    """A variant in words: its name, into how many stages it cuts the model, and what crosses the cuts."""
+    if len(variant.stages) == 1:
+        return variant.name
+    return f"{variant.name}: {len(variant.stages)} stages, {size(sum(variant.cut_bytes))} across cuts"
+
+
+def with_allowed(request: PlanRequest, allowed: Mapping[str, Sequence[str]]) -> PlanRequest:
+    """The request with these variants of each model named allowed, and no others of it; all of them stay."""
+    return replace(
+        request,
+        models=tuple(
+            replace(
+                model,
+                variants=tuple(replace(v, allowed=v.name in allowed[model.name]) for v in model.variants),
+            )
+            if model.name in allowed
+            else model
+            for model in request.models
+        ),
+    )
+
+
 def with_pairs(request: PlanRequest, table: pd.DataFrame) -> PlanRequest:
     """The pairs of the table."""
     modes = {words: mode for mode, words in TOGETHER.items()}
@@ -176,7 +205,10 @@ def with_points(
 
 
 def with_cuts(request: PlanRequest, profile: Profile, outcome: PartitionOutcome) -> PlanRequest:
-    """Offer a model's cuts to the planner, in place of those offered before; a model not served yet is added."""
+    """Offer a model's cuts to the planner, in place of those offered before; a model not served yet is added.
+
+    A cut that was offered before and forbidden stays forbidden.
+    """
     name = model_name(profile)
     built = build_request(
         [profile], request.gpus, candidates=[outcome], demands={name: DOOR_DEMAND_RPS}
@@ -184,14 +216,15 @@ def with_cuts(request: PlanRequest, profile: Profile, outcome: PartitionOutcome)
     if name not in {model.name for model in request.models}:
         return replace(request, models=(*request.models, built))
     cuts = tuple(variant for variant in built.variants if len(variant.stages) > 1)
+
+    def offered(model: PlanModel) -> PlanModel:
+        whole = (variant for variant in model.variants if len(variant.stages) == 1)
+        out = {_cut(variant) for variant in model.variants if not variant.allowed}
+        again = (replace(variant, allowed=_cut(variant) not in out) for variant in cuts)
+        return replace(model, variants=(*whole, *again))
+
     return replace(
-        request,
-        models=tuple(
-            replace(model, variants=(*(v for v in model.variants if len(v.stages) == 1), *cuts))
-            if model.name == name
-            else model
-            for model in request.models
-        ),
+        request, models=tuple(offered(model) if model.name == name else model for model in request.models)
     )
 
 
@@ -214,6 +247,11 @@ def belongs(outcome: PartitionOutcome, profile: Profile) -> bool:
     if outcome.architecture_hash:
         return outcome.architecture_hash == profile.architecture_hash
     return bool(outcome.source) and outcome.source == profile.source
+
+
+def _cut(variant: Variant) -> tuple[object, ...]:
+    """What makes two variants the same cut."""
+    return variant.name, variant.cut_bytes, tuple(stage.name for stage in variant.stages)
 
 
 def _merged(model: PlanModel, built: PlanModel) -> PlanModel:

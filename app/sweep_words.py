@@ -171,7 +171,7 @@ def basis_badge(request: PlanRequest) -> Badge:
     estimated = {
         model.name
         for model in request.models
-        for variant in model.variants
+        for _, variant in model.allowed_variants
         for stage in variant.stages
         for point in stage.points
         if point.basis != "measured"

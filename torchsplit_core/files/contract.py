@@ -193,6 +193,8 @@ def write_text(value: Any) -> str:
             del data["explanation"]
     if name == "torchsplit.profile":
         _drop_empty_additions(data)
+    if name == "torchsplit.plan_request":
+        _drop_permissions(data)
     return json.dumps(data, indent=1, ensure_ascii=False, allow_nan=False) + "\n"
 
 
@@ -204,6 +206,14 @@ def _drop_empty_additions(profile: dict[str, Any]) -> None:
                 del entry[key]
     if not profile["failures"]:
         del profile["failures"]
+
+
+def _drop_permissions(request: dict[str, Any]) -> None:
+    """Every variant is allowed until someone says otherwise: only that is written."""
+    for model in request["models"]:
+        for variant in model["variants"]:
+            if variant["allowed"]:
+                del variant["allowed"]
 
 
 def _drop_unused_demand_keys(plan: dict[str, Any]) -> None:

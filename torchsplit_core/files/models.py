@@ -141,6 +141,7 @@ class StageFile(Strict):
 class VariantFile(Strict):
     name: Name
     cut_bytes: list[NonNegative] = []
+    allowed: bool = True
     stages: Annotated[list[StageFile], Field(min_length=1)]
 
 

@@ -226,7 +226,7 @@ def _uniform_layouts(request: PlanRequest, gpu: FleetGpu) -> list[tuple[str, ...
     used = {
         point.profile
         for model in request.models
-        for variant in model.variants
+        for _, variant in model.allowed_variants
         for stage in variant.stages
         for point in stage.points
         if point.gpu_type == gpu.type

@@ -213,7 +213,7 @@ def _admissible(
     soft_memory = objective.memory_violation_penalty is not None
     found = []
     too_large = 0
-    for number, variant in enumerate(model.variants):
+    for number, variant in model.allowed_variants:
         transfer = transfer_ms(variant.cut_bytes, request.link_gb_per_s)
         budget: float | None = None
         if model.max_latency_ms is not None:

@@ -20,8 +20,8 @@ def by_model(request: PlanRequest, seats: Sequence[HandSeat]) -> list[tuple[Plan
 
 
 def choose_variants(request: PlanRequest, seats: Sequence[HandSeat]) -> list[HandFault]:
-    """Set the variant and stage of every seat: what is named, else the variant with the fewest stages
-    among those that have every stage named. The seats at fault stay without."""
+    """Set the variant and stage of every seat: what is named, else the allowed variant with the fewest
+    stages among those that have every stage named. The seats at fault stay without."""
     faults: list[HandFault] = []
     for model, mine in by_model(request, seats):
         known = [variant.name for variant in model.variants]
@@ -51,7 +51,17 @@ def choose_variants(request: PlanRequest, seats: Sequence[HandSeat]) -> list[Han
             chosen = [variant for variant in model.variants if variant.name == named[0]]
         else:
             chosen = [v for v in model.variants if stages <= {stage.name for stage in v.stages}]
-        variant = min(chosen, key=lambda item: len(item.stages), default=model.variants[0])
+        allowed = [variant for variant in chosen if variant.allowed]
+        if chosen and not allowed:
+            may = " or ".join(item.name for _, item in model.allowed_variants)
+            faults += [
+                seat.fault(chosen[0].name, "the variant is not allowed", f"Allow it, or use {may}.")
+                for seat in mine
+                if seat.asked.variant is not None or seat.asked.stage is not None
+            ]
+            continue
+        first = model.allowed_variants[0][1]
+        variant = min(allowed, key=lambda item: len(item.stages), default=first)
         faults += [fault for seat in mine if (fault := _stage(seat, variant)) is not None]
     return faults
 

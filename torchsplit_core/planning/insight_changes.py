@@ -139,7 +139,7 @@ def memory_counts(request: PlanRequest, model: PlanModel) -> bool:
     Alone on a slice that is large enough it makes none; co-tenants' memory adds up.
     """
     types = {entry.type for entry in request.gpus}
-    for variant in model.variants:
+    for _, variant in model.allowed_variants:
         for stage in variant.stages:
             for point in stage.points:
                 if point.gpu_type not in types or not point.memory_gib:

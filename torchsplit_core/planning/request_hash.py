@@ -8,7 +8,10 @@ from dataclasses import fields
 from functools import lru_cache
 from typing import Any
 
-from torchsplit_core.values import PlanRequest
+from torchsplit_core.values import PlanRequest, Variant
+
+_ADDED = {Variant: {"allowed": True}}
+"""Fields younger than the contract: left out at their default, so that older requests keep their fingerprint."""
 
 
 @lru_cache(maxsize=8)
@@ -33,4 +36,9 @@ def _canonical(value: Any) -> Any:
         return float(value)
     if isinstance(value, list | tuple):
         return [_canonical(item) for item in value]
-    return {name: _canonical(getattr(value, name)) for name in _names(type(value))}  # type: ignore[arg-type]
+    kind = type(value)
+    found = {name: _canonical(getattr(value, name)) for name in _names(kind)}  # type: ignore[arg-type]
+    for name, default in _ADDED.get(kind, {}).items():
+        if found[name] == default:
+            del found[name]
+    return found

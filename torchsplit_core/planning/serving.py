@@ -57,7 +57,7 @@ def find_way(request: PlanRequest, board: Board, model: PlanModel, *, by_worth: 
     requests/s within its part counts. Offers stand by throughput, or `by_worth`.
     """
     best: tuple[tuple[int, float], Way] | None = None
-    for number, variant in enumerate(model.variants):
+    for number, variant in model.allowed_variants:
         offers = [_offers(request, board, stage) for stage in variant.stages]
         if not all(offers):
             continue

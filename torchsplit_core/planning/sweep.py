@@ -296,7 +296,7 @@ def _fleet(request: PlanRequest, kind: str, count: int) -> tuple[FleetEntry, ...
     if not own and not any(
         point.gpu_type == kind
         for model in request.models
-        for variant in model.variants
+        for _, variant in model.allowed_variants
         for stage in variant.stages
         for point in stage.points
     ):

@@ -98,7 +98,12 @@ def _model(model: PlanModel) -> None:
         _number(f"{where}, max_latency_ms", model.max_latency_ms, positive=True)
     if not model.variants:
         raise InputFault(where, [], "a model has at least one variant", "Add the variant that runs it whole.")
-    _unique(where, [item.name for item in model.variants], "variant names are unique", "Rename one.")
+    names = [item.name for item in model.variants]
+    _unique(where, names, "variant names are unique", "Rename one.")
+    if not model.allowed_variants:
+        raise InputFault(
+            where, names, "at least one of its variants is allowed", "Allow one, or leave the model out."
+        )
     for variant in model.variants:
         _variant(f"{where}, variant {variant.name}", variant)
 

@@ -45,6 +45,8 @@ def _model(request: PlanRequest, spec: PlanModel, planned: PlannedModel, seats: 
     for variant in spec.variants:
         if variant.name not in names:
             continue
+        if not variant.allowed:
+            yield f"it runs variant {variant.name}, which is not allowed"
         rates, longest, slowest = [], 0.0, 0.0
         for stage in variant.stages:
             here = [(tenant, lat) for _, tenant, lat in seats if tenant.stage == stage.name]

@@ -47,11 +47,15 @@ class Stage:
 
 @dataclass(frozen=True, slots=True)
 class Variant:
-    """A way to cut a model. `cut_bytes[i]` crosses from stage i to stage i + 1 per batch."""
+    """A way to cut a model. `cut_bytes[i]` crosses from stage i to stage i + 1 per batch.
+
+    No plan uses one that is not `allowed`: it only stays in the request.
+    """
 
     name: str
     stages: tuple[Stage, ...]
     cut_bytes: tuple[float, ...] = ()
+    allowed: bool = True
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,6 +69,11 @@ class PlanModel:
     min_throughput_rps: float | None = None
     max_latency_ms: float | None = None
     cap_at_demand: bool = False
+
+    @property
+    def allowed_variants(self) -> tuple[tuple[int, Variant], ...]:
+        """The variants that a plan may use, each with its place among all of them."""
+        return tuple((place, variant) for place, variant in enumerate(self.variants) if variant.allowed)
 
 
 @dataclass(frozen=True, slots=True)
