@@ -1,6 +1,7 @@
 """Write one small example of every contract file to examples/ (run after a change of a format).
 
-`--mixes` writes only the published serving mixes to examples/mixes/: they need nothing measured.
+`--mixes` writes only the published serving mixes to examples/mixes/, `--placements` only the placements: they need
+nothing measured.
 """
 
 from __future__ import annotations
@@ -16,10 +17,15 @@ from torchsplit_core.profiling.library import mix_request
 from torchsplit_core.stages import export_stages
 from torchsplit_core.values import (
     GraphEdge,
+    LinearCoefficients,
+    LinearThroughput,
     PartitionDevices,
     PartitionNode,
     PartitionOutcome,
     PartitionRequest,
+    PlacementGpu,
+    PlacementModel,
+    PlacementRequest,
     PlanRequest,
     StageManifest,
 )
@@ -51,6 +57,67 @@ def published_mixes() -> dict[str, PlanRequest]:
     return found
 
 
+COEFFICIENTS = {
+    "H100": LinearCoefficients(-0.012, 6.0, 2.5, 200.0),
+    "A100": LinearCoefficients(-0.01, 5.0, 2.0, 150.0),
+    "V100": LinearCoefficients(-0.008, 3.0, 1.5, 100.0),
+    "A10": LinearCoefficients(-0.007, 2.0, 1.2, 70.0),
+    "T4": LinearCoefficients(-0.005, 1.5, 0.8, 50.0),
+}
+"""The linear throughputs of the published placement cases."""
+
+WITHIN_GB_PER_S = {"H100": 450.0, "A10": 32.0, "T4": 16.0}
+ACROSS_GB_PER_S = 12.5
+"""Assumptions for the fleet of 30: NVLink, PCIe 4.0 and 3.0 within a type, 100 Gbit/s Ethernet across."""
+
+
+def tiny_placement() -> PlacementRequest:
+    """The published tiny case: four layers, two A100 and two V100, at most two in a segment."""
+    types = ("A100", "A100", "V100", "V100")
+    between = {("A100", "A100"): 400.0, ("V100", "V100"): 300.0}
+    return PlacementRequest(
+        PlacementModel(4, 4096, 11008, 0.5, 2048, 16),
+        tuple(PlacementGpu(i, name, 80.0 if name == "A100" else 32.0) for i, name in enumerate(types)),
+        LinearThroughput({name: COEFFICIENTS[name] for name in ("A100", "V100")}),
+        tuple(
+            tuple(0.0 if i == j else between.get((a, b), 200.0) for j, b in enumerate(types))
+            for i, a in enumerate(types)
+        ),
+        max_gpus_per_segment=2,
+        communication_efficiency=0.85,
+    )
+
+
+def thirty_gpus() -> PlacementRequest:
+    """The published demo case: 14 layers, a batch of 100, ten H100, ten A10 and ten T4."""
+    fleet = (("H100", 80.0), ("A10", 24.0), ("T4", 16.0))
+    types = [name for name, _ in fleet for _ in range(10)]
+    return replace(
+        tiny_placement(),
+        model=PlacementModel(14, 4096, 11008, 0.5, 2048, 100),
+        gpus=tuple(
+            PlacementGpu(f"{name.lower()}-{i}", name, memory) for name, memory in fleet for i in range(10)
+        ),
+        throughput=LinearThroughput({name: COEFFICIENTS[name] for name, _ in fleet}),
+        bandwidth_gb_per_s=tuple(
+            tuple(
+                0.0 if i == j else WITHIN_GB_PER_S[a] if a == b else ACROSS_GB_PER_S
+                for j, b in enumerate(types)
+            )
+            for i, a in enumerate(types)
+        ),
+        max_gpus_per_segment=3,
+    )
+
+
+def write_placements() -> None:
+    """The two published placement cases and the outcome of the small one."""
+    tiny = tiny_placement()
+    write_file(tiny, FOLDER / "placement_request.json")
+    write_file(workflow.place(tiny), FOLDER / "placement.json")
+    write_file(thirty_gpus(), FOLDER / "placements" / "thirty_gpus.json")
+
+
 def chain() -> PartitionRequest:
     """Six operations in a row with a shortcut, for two devices."""
     times = (1.0, 2.5, 0.5, 3.0, 1.5, 2.0)
@@ -73,11 +140,16 @@ def parts_of(source: str, cut: PartitionOutcome) -> StageManifest:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
     parser.add_argument("--mixes", action="store_true", help="only examples/mixes/")
-    only_mixes = parser.parse_args().mixes
+    parser.add_argument("--placements", action="store_true", help="only the placements")
+    options = parser.parse_args()
+    if options.placements:
+        write_placements()
+        return
     for name, mix in published_mixes().items():
         write_file(mix, FOLDER / "mixes" / f"{name}.json")
-    if only_mixes:
+    if options.mixes:
         return
+    write_placements()
     source = "sample:diamond"
     graph = workflow.trace(source)
     types = ("A100-80GB",)

@@ -20,6 +20,7 @@ from typing import Any
 from torchsplit_core import __version__, telemetry, workflow
 from torchsplit_core.cli_common import hand_over, tell_notes, with_progress
 from torchsplit_core.cli_partition import EXIT_OF_STATUS, add_partition_command
+from torchsplit_core.cli_place import add_place_command
 from torchsplit_core.cli_profile import add_profile_command
 from torchsplit_core.cli_sweep import add_sweep_command
 from torchsplit_core.cli_tables import add_commands as add_table_commands
@@ -293,6 +294,8 @@ def _parser() -> argparse.ArgumentParser:
     output(made)
 
     add_sweep_command(command)
+
+    add_place_command(command, output)
 
     made = command("deploy", _deploy, "write the files that bring a plan onto GPUs")
     made.add_argument("plan")

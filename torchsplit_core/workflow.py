@@ -1,4 +1,4 @@
-"""Trace, profile, partition, request, plan and deploy as plain functions: what command line and page call.
+"""Trace, profile, partition, request, plan, place and deploy as plain functions: what command line and page call.
 
 The heavy rooms are imported where they are used, so that planning starts without torch.
 """
@@ -18,6 +18,8 @@ from torchsplit_core.telemetry import schema, span
 from torchsplit_core.values import (
     FleetEntry,
     PartitionOutcome,
+    PlacementOutcome,
+    PlacementRequest,
     PlanOutcome,
     PlanRequest,
     Profile,
@@ -41,6 +43,7 @@ __all__ = [
     "partition_job",
     "partition_name",
     "partition_names",
+    "place",
     "plan",
     "plan_job",
     "profile",
@@ -192,6 +195,13 @@ def plan(request: PlanRequest, *, explain: bool = False, progress: Progress = ig
 
     found = explain_plan(request, outcome, progress=lambda share, text: progress(0.7 + 0.3 * share, text))
     return replace(outcome, explanation=found)
+
+
+def place(request: PlacementRequest, *, progress: Progress = ignore_progress) -> PlacementOutcome:
+    """The verified outcome of a placement request. Raises InputFault for a request that makes no sense."""
+    from torchsplit_core.placement import place as solve
+
+    return solve(request, progress=progress)
 
 
 def deploy(outcome: PlanOutcome, directory: Path, formats: Sequence[str] | None = None) -> tuple[Path, ...]:

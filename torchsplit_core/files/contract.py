@@ -21,6 +21,8 @@ from torchsplit_core.values import (
     InputFault,
     PartitionOutcome,
     PartitionRequest,
+    PlacementOutcome,
+    PlacementRequest,
     PlanOutcome,
     PlanRequest,
     Profile,
@@ -40,6 +42,8 @@ FORMATS: Mapping[str, tuple[str, type[Any]]] = {
     "torchsplit.plan": ("PlanOutcomeFile", PlanOutcome),
     "torchsplit.partition_request": ("PartitionRequestFile", PartitionRequest),
     "torchsplit.partition": ("PartitionOutcomeFile", PartitionOutcome),
+    "torchsplit.placement_request": ("PlacementRequestFile", PlacementRequest),
+    "torchsplit.placement": ("PlacementOutcomeFile", PlacementOutcome),
     "torchsplit.stages": ("StageManifestFile", StageManifest),
 }
 """Format name → (file model's name, value class)."""
@@ -48,10 +52,12 @@ FORMATS: Mapping[str, tuple[str, type[Any]]] = {
 @cache
 def _model(format_name: str) -> type[BaseModel]:
     """The file model. Loaded when first used: a job that only writes a graph starts twice as fast without."""
-    from torchsplit_core.files import models, partition_models, stage_models
+    from torchsplit_core.files import models, partition_models, placement_models, stage_models
 
     name = FORMATS[format_name][0]
-    room = next(one for one in (models, partition_models, stage_models) if hasattr(one, name))
+    room = next(
+        one for one in (models, partition_models, placement_models, stage_models) if hasattr(one, name)
+    )
     found: type[BaseModel] = getattr(room, name)
     return found
 
