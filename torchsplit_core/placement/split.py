@@ -87,15 +87,12 @@ def _divide(sums: Sums, batch: float) -> tuple[float, ...]:
     parts: list[float] = []
     left = batch
     for place in range(len(sums) - 1, 0, -1):
-        own, before = sums[place][0], sums[place - 1][1]
-        low, high, start, end = next(
-            (low, high, start, end)
-            for low, high in own
-            for start, end in before
-            if low + start < left <= high + end
-        )
-        share = (left - low - start) / (high + end - low - start)
-        part = low + share * (high - low)
+        pairs = [(own, before) for own in sums[place][0] for before in sums[place - 1][1]]
+        # The pair in whose middle it lies best: rounding may carry what is left just over an end.
+        own, before = max(pairs, key=lambda p: min(left - p[0][0] - p[1][0], p[0][1] + p[1][1] - left))
+        least, width = own[0] + before[0], own[1] - own[0] + before[1] - before[0]
+        share = min(1.0, max(0.0, (left - least) / width)) if width > 0 else 1.0
+        part = own[0] + share * (own[1] - own[0])
         parts.append(part)
         left -= part
     return (left, *reversed(parts))

@@ -1,0 +1,94 @@
+"""The literal program: its published size and values, equal to a look at every pipeline, honest about time."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+from placement_oracle import best_value
+from placement_requests import random_request, tiny
+
+from torchsplit_core.placement import place, violations
+from torchsplit_core.placement.literal import build
+from torchsplit_core.placement.literal_solve import solve_literal
+from torchsplit_core.placement.segments import SegmentModel, instance_of
+from torchsplit_core.values import InputFault, PlacementSolver
+
+CASES = [(units, split) for units in ("tokens_per_s", "seed_literal") for split in ("equal", "proportional")]
+
+
+@pytest.mark.parametrize(
+    ("most", "value", "ids"), [(1, 217.52, (0,)), (2, 301.784, (0, 1)), (4, 345.4944, (0, 1, 2, 3))]
+)
+@pytest.mark.parametrize("units", ["seed_literal", "tokens_per_s"])
+def test_the_tiny_case_has_its_published_values(
+    most: int, value: float, ids: tuple[int, ...], units: str
+) -> None:
+    outcome = place(tiny(most, method="literal", units=units))
+    assert outcome.status == "optimal" and outcome.gap == 0
+    assert outcome.throughput == pytest.approx(value, rel=1e-12)
+    (segment,) = outcome.segments
+    assert (segment.start_layer, segment.end_layer, segment.gpu_ids) == (1, 4, ids)
+    assert segment.batch_per_gpu == 16 / len(ids)
+
+
+def test_the_tiny_case_has_its_published_size() -> None:
+    built = build(instance_of(SegmentModel(tiny(2))))
+    assert (len(built.allocations), len(built.connections), built.variables) == (100, 420, 1041)
+    model = built.model
+    assert built.variables == len(model.z) + len(model.e) + len(model.tau) + len(model.rho) + 1
+    statistics = place(tiny(2, method="literal")).statistics
+    assert [statistics[name] for name in ("allocations", "connections", "variables")] == [100, 420, 1041]
+
+
+@pytest.mark.parametrize(("units", "split"), CASES)
+@pytest.mark.parametrize("block", range(5))
+def test_random_requests_equal_a_look_at_every_pipeline(units: str, split: str, block: int) -> None:
+    """Together 240 requests; every placement is checked from the request, the exact search beside."""
+    statuses = set()
+    for seed in range(block * 12, block * 12 + 12):
+        request = random_request(seed, units, split)
+        best = best_value(request)
+        for method in ("literal", "exact"):
+            try:
+                outcome = place(replace(request, solver=PlacementSolver(method)))  # type: ignore[arg-type]
+            except InputFault as fault:
+                assert best == 0 and "no other set of GPUs holds a layer" in fault.rule, seed
+                continue
+            statuses.add(outcome.status)
+            assert outcome.status == ("optimal" if best else "infeasible"), (seed, method, outcome)
+            assert list(violations(request, outcome)) == []
+            if best:
+                assert outcome.throughput == pytest.approx(best, rel=1e-9), (seed, method)
+                assert outcome.bound == outcome.throughput and outcome.gap == 0
+    assert "optimal" in statuses
+
+
+def test_the_literal_program_is_refused_before_it_fills_the_memory() -> None:
+    gpus = tuple(replace(tiny().gpus[0], id=i) for i in range(60))
+    links = ((10.0,) * 60,) * 60
+    large = tiny(3, method="literal", gpus=gpus, bandwidth_gb_per_s=links)
+    large = replace(large, model=replace(large.model, layers=14))
+    with pytest.raises(InputFault, match="the literal program is built for at most"):
+        place(large)
+
+
+def test_time_that_runs_out_is_not_called_infeasible() -> None:
+    request = tiny(4, method="literal", solver=PlacementSolver("literal", 1e-3))
+    request = replace(request, model=replace(request.model, layers=12))
+    outcome = place(request)
+    assert outcome.status == "timeout" and outcome.segments == () and outcome.message
+    found = solve_literal(instance_of(SegmentModel(request)), time_limit_s=1e-3)
+    assert not found.proven and found.bound > 0
+
+
+def test_an_infeasible_program_is_told_with_its_cause() -> None:
+    cut = tuple(tuple(0.0 for _ in row) for row in tiny().bandwidth_gb_per_s)
+    heavy = replace(tiny().model, layer_weight_gb=30.0)
+    for method in ("literal", "exact"):
+        outcome = place(tiny(1, method=method, model=heavy, bandwidth_gb_per_s=cut))
+        assert outcome.status == "infeasible" and outcome.throughput is None and outcome.bound is None
+        assert "links of 0 leave no way through" in outcome.message
+        outcome = place(tiny(1, method=method, model=replace(heavy, layers=7)))
+        assert outcome.status == "infeasible"
+        assert "2 on 2 × A100 (80 GB), 1 on 2 × V100 (32 GB)" in outcome.message
