@@ -31,6 +31,10 @@ class Clock:
         """Seconds that are left, at least 0."""
         return max(0.0, self.limit_s - self.passed_s())
 
+    def part(self, seconds: float) -> Clock:
+        """A clock that ends after `seconds`, or with this one where that is sooner; it shares the counters."""
+        return Clock(time.monotonic(), min(seconds, self.left_s()), self.counts)
+
     def over(self) -> bool:
         """Whether the time has ended."""
         return self.left_s() <= 0.0

@@ -26,13 +26,13 @@ class Decision:
 
 
 class Threshold:
-    """One threshold of one instance: its items, its components, and the packings of these."""
+    """One threshold of one instance, with segments of at most `most` GPUs: items, components, their packings."""
 
-    def __init__(self, instance: Instance, table: Table, threshold: float, clock: Clock) -> None:
+    def __init__(self, instance: Instance, table: Table, threshold: float, most: int, clock: Clock) -> None:
         self._instance, self._table, self._clock = instance, table, clock
         self._value = threshold
         clock.count("thresholds")
-        self.items: Items = items_at(table, threshold)
+        self.items: Items = items_at(table, threshold, most)
         able = self.items.counts.sum(axis=0) > 0
         usable = np.array([gpu for gpu, kind in enumerate(instance.kinds) if able[kind]], dtype=np.int64)
         self.components = components(instance.links, usable, threshold)
@@ -69,14 +69,24 @@ class Threshold:
             self._packings[key] = pack(self.items, fleet, self._instance.layers, self._clock, fewest=fewest)
         return self._packings[key]
 
-    def decide(self) -> Decision:
-        """Any pipeline of this threshold."""
+    def easy(self) -> Decision:
+        """A pipeline of this threshold where one segment or one complete component is enough."""
         alone = self.alone()
         if alone is not None:
             return self._checked(alone)
+        for component in self.components:
+            if component.complete and self.packing(component).status == "solved":
+                return self._inside(component, 0.0, fewest=False)
+        return Decision("unknown")
+
+    def decide(self, seconds: float) -> Decision:
+        """Any pipeline of this threshold; `seconds` for each component whose links bind."""
+        easy = self.easy()
+        if easy.status == "found":
+            return easy
         open_ones = [one for one in self.components if self.packing(one).status != "none"]
-        for component in sorted(open_ones, key=lambda one: not one.complete):
-            decision = self._inside(component, fewest=False)
+        for component in open_ones:
+            decision = self._inside(component, seconds, fewest=False)
             if decision.status == "found":
                 return decision
             if decision.status == "none":
@@ -95,7 +105,7 @@ class Threshold:
                 return Decision("unknown", best.segments)
             if best.segments and packing.gpus >= _gpus(best.segments):
                 continue
-            decision = self._inside(component, fewest=True)
+            decision = self._inside(component, self._clock.left_s(), fewest=True)
             if decision.status == "unknown":
                 return Decision("unknown", best.segments)
             if decision.status == "found" and (
@@ -104,7 +114,7 @@ class Threshold:
                 best = decision
         return best
 
-    def _inside(self, component: Component, *, fewest: bool) -> Decision:
+    def _inside(self, component: Component, seconds: float, *, fewest: bool) -> Decision:
         if component.complete:
             chosen = self.packing(component, fewest=fewest)
             if chosen.status != "solved":
@@ -115,7 +125,7 @@ class Threshold:
         if patterns is None:
             return Decision("unknown")
         program = TrailProgram(merged, self.items, patterns, self._instance.layers)
-        trail = program.solve(self._clock, fewest=fewest)
+        trail = program.solve(self._clock.part(seconds), fewest=fewest)
         if trail.status == "solved":
             return self._dealt(trail.steps)
         return Decision(trail.status)

@@ -11,6 +11,7 @@ from torchsplit_core.placement.search.decide import Threshold
 from torchsplit_core.placement.search.segments import Segments, worth
 from torchsplit_core.placement.search.table import Table, build_table, candidates
 
+_PART, _LEAST_PART_S = 0.05, 0.5
 Progress = Callable[[float, float], None]
 
 
@@ -41,9 +42,13 @@ class _Search:
 
     def run(self, start: Found | None) -> Found:
         if start is not None and start.segments and self._belongs(start.segments):
-            self._reached(start.segments)
-        self._relax()
-        self._settle()
+            self._reach(start.segments)
+        most = self._instance.max_gpus
+        self._refuted(self._relaxed(most))
+        if self._low + 1 < self._high:
+            self._reach(self._at(self._high - 1, most).easy().segments)
+        for size in sorted({1, most}):
+            self._stage(size)
         if self._low + 1 == self._high and self._low >= 0:
             self._save_gpus()
         return self._found()
@@ -51,41 +56,53 @@ class _Search:
     def _belongs(self, segments: Segments) -> bool:
         return all(0 <= gpu < len(self._instance.kinds) for _, gpus in segments for gpu in gpus)
 
-    def _at(self, place: int) -> Threshold:
-        return Threshold(self._instance, self._table, float(self._values[place]), self._clock)
+    def _at(self, place: int, most: int) -> Threshold:
+        return Threshold(self._instance, self._table, float(self._values[place]), most, self._clock)
 
-    def _relax(self) -> None:
-        """Lower the bound by packings that look at no link inside a component."""
+    def _relaxed(self, most: int) -> int:
+        """The first place that packings refute which look at no link inside a component."""
         low, high = self._low, self._high
         while low + 1 < high and not self._clock.over():
             middle = (low + high) // 2
-            if self._at(middle).relaxed() == "none":
+            if self._at(middle, most).relaxed() == "none":
                 high = middle
-                self._refuted(middle)
             else:
                 low = middle
+        return high
 
-    def _settle(self) -> None:
-        """Close the interval: at its upper end first, then by halves."""
-        place = self._high - 1
+    def _stage(self, most: int) -> None:
+        """Close the interval with segments of at most `most` GPUs, each try in a part of the time.
+
+        Fast links are few near the upper end, and the programs small: from there down in doubling steps until
+        something is found, then by halves. What was not decided is tried again with more time.
+        """
+        part_s = max(_LEAST_PART_S, self._clock.left_s() * _PART)
+        last = most == self._instance.max_gpus
         while self._low + 1 < self._high and not self._clock.over():
-            decision = self._at(place).decide()
-            if decision.status == "found":
-                self._reached(decision.segments)
-            elif decision.status == "none":
-                self._refuted(place)
-            else:
+            ceiling, step, undecided = self._relaxed(most), 1, False
+            while self._low + 1 < ceiling and not self._clock.over():
+                place = max(ceiling - step, self._low + 1) if step else (self._low + ceiling) // 2
+                decision = self._at(place, most).decide(part_s)
+                if decision.status == "found":
+                    self._reach(decision.segments)
+                    step = 0
+                else:
+                    undecided = undecided or decision.status == "unknown"
+                    if last and not undecided:
+                        self._refuted(place)
+                    ceiling, step = place, 2 * step
+            if not (last and undecided):
                 return
-            place = (self._low + self._high) // 2
+            part_s *= 4
 
     def _save_gpus(self) -> None:
-        decision = self._at(self._low).fewest()
+        decision = self._at(self._low, self._instance.max_gpus).fewest()
         self._clock.count("fewest_proven", decision.status == "found")
         if decision.segments:
             self._segments = decision.segments
 
-    def _reached(self, segments: Segments) -> None:
-        value = worth(self._instance, segments)
+    def _reach(self, segments: Segments) -> None:
+        value = worth(self._instance, segments) if segments else 0.0
         place = bisect_left(self._values, value)
         if value > 0 and place > self._low:
             self._low, self._segments = place, segments

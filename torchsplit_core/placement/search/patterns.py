@@ -4,9 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from functools import reduce
-from itertools import combinations_with_replacement, product
-from operator import and_
+from itertools import islice
 
 import numpy as np
 
@@ -33,42 +31,50 @@ class Patterns:
 
 
 def build_patterns(classes: Classes, items: Items) -> Patterns | None:
-    """All patterns of these items; None where there are too many."""
+    """All patterns of these items that some segment can follow or precede; None where there are too many."""
     width = len(classes.kinds)
-    followers = [_mask(row) for row in classes.links]
-    of_kind = {kind: [one for one in range(width) if classes.kinds[one] == kind] for kind in classes.kinds}
-    sizes = [len(members) for members in classes.members]
-    rows: list[tuple[int, ...]] = []
-    item_of: list[int] = []
-    gate_of: list[int] = []
+    found = list(islice(_segments(classes, items), MOST_PATTERNS + 1))
     gates: dict[int, int] = {}
-    for item in range(len(items.sizes)):
-        for chosen in _spread(items.counts[item], of_kind):
-            if any(chosen.count(one) > sizes[one] for one in set(chosen)):
-                continue
-            if len(rows) == MOST_PATTERNS:
-                return None
-            gate = reduce(and_, (followers[one] for one in chosen))
-            rows.append(chosen)
-            item_of.append(item)
-            gate_of.append(gates.setdefault(gate, len(gates)))
-    if len(rows) * len(gates) > MOST_PAIRS:
+    gate_of = [gates.setdefault(gate, len(gates)) for _, _, gate in found]
+    if len(found) > MOST_PATTERNS or len(found) * len(gates) > MOST_PAIRS:
         return None
-    counts = np.zeros((len(rows), width), dtype=np.int64)
-    for number, chosen in enumerate(rows):
+    counts = np.zeros((len(found), width), dtype=np.int64)
+    for number, (_, chosen, _) in enumerate(found):
         np.add.at(counts[number], list(chosen), 1)
     outside = np.array([[not gate >> one & 1 for one in range(width)] for gate in gates], dtype=np.float32)
     inside = outside.reshape(len(gates), width) @ (counts > 0).T.astype(np.float32) == 0
     arcs = np.array(np.nonzero(inside), dtype=np.int64)
-    return Patterns(counts, np.array(item_of), np.array(gate_of), len(gates), arcs)
+    return Patterns(counts, np.array([item for item, _, _ in found]), np.array(gate_of), len(gates), arcs)
+
+
+def _segments(classes: Classes, items: Items) -> Iterator[tuple[int, tuple[int, ...], int]]:
+    """(item, classes ascending by kind, gate) of every set of GPUs that has a common neighbour on some side."""
+    after, before = ([_mask(row) for row in links] for links in (classes.links, classes.links.T))
+    sizes = [len(members) for members in classes.members]
+    of_kind: dict[int, list[int]] = {}
+    for one, kind in enumerate(classes.kinds):
+        of_kind.setdefault(kind, []).append(one)
+
+    def extend(
+        kinds: list[int], chosen: tuple[int, ...], gate: int, source: int
+    ) -> Iterator[tuple[tuple[int, ...], int]]:
+        if not gate and not source:
+            return
+        if len(chosen) == len(kinds):
+            yield chosen, gate
+            return
+        kind = kinds[len(chosen)]
+        least = chosen[-1] if chosen and kinds[len(chosen) - 1] == kind else 0
+        for one in of_kind.get(kind, ()):
+            if one >= least and chosen.count(one) < sizes[one]:
+                yield from extend(kinds, (*chosen, one), gate & after[one], source & before[one])
+
+    every = (1 << len(sizes)) - 1
+    for item in range(len(items.sizes)):
+        kinds = np.repeat(np.arange(items.counts.shape[1]), items.counts[item]).tolist()
+        for chosen, gate in extend(kinds, (), every, every):
+            yield item, chosen, gate
 
 
 def _mask(row: np.ndarray) -> int:
     return sum(1 << one for one in np.flatnonzero(row).tolist())
-
-
-def _spread(counts: np.ndarray, of_kind: dict[int, list[int]]) -> Iterator[tuple[int, ...]]:
-    """Every way to take an item's GPUs from classes of their kinds, as ascending classes kind by kind."""
-    wanted = [(of_kind.get(kind, []), int(counts[kind])) for kind in np.flatnonzero(counts).tolist()]
-    for parts in product(*(combinations_with_replacement(*one) for one in wanted)):
-        yield tuple(one for part in parts for one in part)

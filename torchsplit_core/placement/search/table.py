@@ -66,8 +66,8 @@ def candidates(instance: Instance, table: Table) -> np.ndarray:
     return both[(both > 0) & (both <= best)]
 
 
-def items_at(table: Table, threshold: float) -> Items:
-    """The segments worth a look at a threshold.
+def items_at(table: Table, threshold: float, most: int) -> Items:
+    """The segments of at most `most` GPUs worth a look at a threshold.
 
     An item is left out where another needs a part of its GPUs alone and sustains all its layer counts: taking
     GPUs away from a set keeps every link it needs.
@@ -77,6 +77,8 @@ def items_at(table: Table, threshold: float) -> Items:
     steps = np.diff(enough, axis=1)
     multiset, low = np.nonzero(steps == 1)
     high = np.nonzero(steps == -1)[1]
+    small = table.counts[multiset].sum(axis=1) <= most
+    multiset, low, high = multiset[small], low[small], high[small]
     low, counts = low + 1, table.counts[multiset]
     keep = np.ones(len(multiset), dtype=bool)
     for one in range(len(multiset)):
