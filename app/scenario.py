@@ -66,6 +66,7 @@ def show_in_address(scenario: str) -> None:
 def save_as(workspace: Workspace, scenario: str, new: str, *, keep: bool) -> str:
     """Store a scenario under another name (the old one stays with `keep`) and choose it; its name.
 
+    Its sweep goes along, as far as it is. Without `keep` work on the scenario ends.
     Raises InputFault for a name that is empty, too long or taken.
     """
     new = new.strip()
@@ -78,6 +79,9 @@ def save_as(workspace: Workspace, scenario: str, new: str, *, keep: bool) -> str
     for kind in KINDS:
         if scenario in names(workspace, kind):
             workspace.put_bytes(kind, new, workspace.get_bytes(kind, scenario))
+    if not keep:
+        _end_work(workspace, scenario)
+    SweepStore(workspace, scenario).copy_to(new)
     choose(workspace, new)
     if not keep:
         remove(workspace, scenario)
@@ -94,12 +98,16 @@ def free_name(workspace: Workspace, wanted: str) -> str:
 
 def remove(workspace: Workspace, scenario: str) -> None:
     """Forget a scenario: its request, its plan and its sweep. Work on it ends."""
-    for status in work_on(workspace, scenario):
-        with contextlib.suppress(InputFault):
-            jobs.cancel(workspace, status.id)
+    _end_work(workspace, scenario)
     for kind in KINDS:
         workspace.remove(kind, scenario)
     SweepStore(workspace, scenario).forget()
+
+
+def _end_work(workspace: Workspace, scenario: str) -> None:
+    for status in work_on(workspace, scenario):
+        with contextlib.suppress(InputFault):
+            jobs.cancel(workspace, status.id)
 
 
 def _key(workspace: Workspace) -> str:

@@ -1,4 +1,4 @@
-"""A whole workspace as one zip file, and back: a manifest and one file a result.
+"""A whole workspace as one zip file, and back: a manifest, one file a result, and the sweeps of its scenarios.
 
 What comes in is hostile: sizes are checked before anything is unpacked, no name inside the
 archive becomes a path, and every result must be a valid contract file. Uploads stay untrusted.
@@ -9,10 +9,13 @@ from __future__ import annotations
 import io
 import json
 import zipfile
+import zlib
 from typing import Any
 
 from torchsplit_core.files import read_text
 from torchsplit_core.storage import KINDS, Store, Workspace
+from torchsplit_core.sweep_archive import read_sweeps, sweep_entries
+from torchsplit_core.sweep_store import SweepStore
 from torchsplit_core.values import InputFault
 
 LARGEST_ARCHIVE_BYTES = 1024 * 2**20
@@ -21,7 +24,7 @@ MOST_RESULTS = 10_000
 
 
 def export_workspace(workspace: Workspace) -> bytes:
-    """The workspace's results and settings as a zip file."""
+    """The workspace's results and sweeps as a zip file."""
     buffer = io.BytesIO()
     entries: list[dict[str, str]] = []
     with zipfile.ZipFile(buffer, "w", zipfile.ZIP_DEFLATED) as archive:
@@ -34,6 +37,7 @@ def export_workspace(workspace: Workspace) -> bytes:
             "version": 1,
             "name": workspace.name,
             "results": entries,
+            "sweeps": sweep_entries(workspace, archive.writestr),
         }
         archive.writestr("manifest.json", json.dumps(manifest, indent=1))
     return buffer.getvalue()
@@ -49,20 +53,31 @@ def import_workspace(store: Store, data: bytes) -> Workspace:
                     "archive", "over 1 GiB", "a workspace unpacks to at most 1 GiB", "Export less at once."
                 )
             manifest = json.loads(archive.read("manifest.json"))
+            # Half a surrogate pair is no text that could be stored.
+            json.dumps(manifest, ensure_ascii=False).encode()
             entries = _entries(manifest)
+            seen: set[str] = set()
+
+            def content_of(inside: str) -> bytes:
+                # Read once each, files are no more than the archive unpacks to.
+                if inside in seen:
+                    raise InputFault("archive", inside, "every file of it is named once", "Export it again.")
+                seen.add(inside)
+                return archive.read(inside)
+
             for kind, name, inside in entries:
-                content = archive.read(inside)
+                content = content_of(inside)
                 if kind != "upload":
                     read_text(content.decode(), origin=f"archive: {name}", expected=f"torchsplit.{kind}")
                 checked.append((kind, name, content))
-    except (
-        zipfile.BadZipFile,
-        KeyError,
-        UnicodeDecodeError,
-        json.JSONDecodeError,
-        RuntimeError,
-        EOFError,
-    ) as error:
+            sweeps = read_sweeps(
+                manifest.get("sweeps", []),
+                {name.strip() for kind, name, _ in entries if kind == "plan_request"},
+                lambda inside: content_of(inside).decode(),
+            )
+    except InputFault:
+        raise
+    except (zipfile.BadZipFile, KeyError, ValueError, RuntimeError, EOFError, zlib.error) as error:
         raise InputFault(
             "archive",
             "the uploaded file",
@@ -70,8 +85,14 @@ def import_workspace(store: Store, data: bytes) -> Workspace:
             "Export it again.",
         ) from error
     workspace = store.create(store.free_name(str(manifest["name"])[:100] or "imported"))
-    for kind, name, content in reversed(checked):
-        workspace.put_bytes(kind, name, content)
+    try:
+        for kind, name, content in reversed(checked):
+            workspace.put_bytes(kind, name, content)
+        for name, sweep in sweeps:
+            SweepStore(workspace, name).put(sweep)
+    except BaseException:
+        store.delete(workspace.id)
+        raise
     return workspace
 
 

@@ -226,7 +226,7 @@ class Store:
                     path.unlink(missing_ok=True)
 
     def copy(self, identity: str, name: str) -> Workspace:
-        """A new workspace with the same results and settings. Raises InputFault like `create`."""
+        """A new workspace with the same results, settings and sweeps. Raises InputFault like `create`."""
         source = self.open(identity)
         target = self.create(name)
         with self.connect() as database:
@@ -235,10 +235,15 @@ class Store:
                 "SELECT ?, kind, name, sha256, changed FROM artifacts WHERE workspace = ?",
                 (target.id, source.id),
             )
-            database.execute(
-                "INSERT INTO settings SELECT ?, key, value FROM settings WHERE workspace = ?",
-                (target.id, source.id),
-            )
+            for table, columns in (
+                ("settings", "key, value"),
+                ("sweeps", "scenario, asked, request"),
+                ("sweep_plans", "scenario, request_sha256, limit_s, plan"),
+            ):
+                database.execute(
+                    f"INSERT INTO {table} (workspace, {columns}) SELECT ?, {columns} FROM {table} WHERE workspace = ?",
+                    (target.id, source.id),
+                )
         return target
 
     # contents

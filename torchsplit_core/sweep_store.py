@@ -1,6 +1,6 @@
 """The last sweep of every scenario of a workspace, kept plan by plan: a run that ended goes on where it stood.
 
-A sweep is no result of the pipeline: it can be made again of its request, so it is neither listed nor exported.
+A sweep is no result of the pipeline, so it is not listed among them; it goes wherever its scenario goes.
 """
 
 from __future__ import annotations
@@ -13,7 +13,8 @@ from functools import lru_cache
 from typing import Any
 
 from torchsplit_core.files import read_text, write_text
-from torchsplit_core.planning.sweep import SweepPoint, SweepRequest, sweep_points
+from torchsplit_core.planning.request_hash import request_hash
+from torchsplit_core.planning.sweep import SweepPoint, SweepRequest, sweep_points, sweep_requests
 from torchsplit_core.storage import Workspace
 from torchsplit_core.values import InputFault, PlanOutcome, PlanRequest
 
@@ -104,6 +105,29 @@ class SweepStore:
             value: by_key[key] for value, key in zip(what.values, asked["keys"], strict=True) if key in by_key
         }
         return KeptSweep(what, _read(head[1]), plans)
+
+    def put(self, sweep: KeptSweep) -> None:
+        """Make a whole sweep the scenario's, in place of the one it has."""
+        requests = sweep_requests(sweep.request, sweep.what)
+        self.begin(sweep.what, sweep.request, {value: request_hash(one) for value, one in requests})
+        for plan in sweep.plans.values():
+            self.keep(plan.outcome, plan.limit_s)
+
+    def copy_to(self, scenario: str) -> None:
+        """Give another scenario of the workspace this sweep, in place of the one it has; none gives none."""
+        with self.workspace.store.connect() as database:
+            database.execute(
+                "DELETE FROM sweeps WHERE workspace = ? AND scenario = ?", (self.workspace.id, scenario)
+            )
+            for table, columns in (
+                ("sweeps", "asked, request"),
+                ("sweep_plans", "request_sha256, limit_s, plan"),
+            ):
+                database.execute(
+                    f"INSERT INTO {table} (workspace, scenario, {columns}) "
+                    f"SELECT workspace, ?, {columns} FROM {table} WHERE workspace = ? AND scenario = ?",
+                    (scenario, *self._key),
+                )
 
     def forget(self) -> None:
         """Remove the scenario's sweep."""

@@ -12,8 +12,10 @@ from streamlit.testing.v1 import AppTest
 
 from app import plan_editor, scenario
 from torchsplit_core import jobs
+from torchsplit_core.planning.sweep import SweepRequest, sweep_requests
 from torchsplit_core.storage import Workspace
-from torchsplit_core.values import FleetEntry
+from torchsplit_core.sweep_store import KeptPlan, KeptSweep, SweepStore
+from torchsplit_core.values import FleetEntry, InputFault
 
 Open = Callable[..., AppTest]
 
@@ -87,6 +89,71 @@ def test_a_duplicate_leaves_the_first_as_it_is(page: Open, two: Workspace) -> No
     opened.selectbox[0].set_value("review").run()
     press(opened, "Duplicate")
     assert set(scenario.known(two)) == {"review", "review copy", "review copy 2", "larger"}
+
+
+def sweep(workspace: Workspace, name: str) -> KeptSweep:
+    """A sweep of the scenario's stored request with one of its two points solved."""
+    asked = workspace.get("plan_request", name)
+    what = SweepRequest("gpus", "A100-80GB", (1.0, 2.0))
+    first = sweep_requests(asked, what)[0][1]
+    kept = KeptSweep(what, asked, {1.0: KeptPlan(plan(first), 5.0)})
+    SweepStore(workspace, name).put(kept)
+    return kept
+
+
+def test_a_renamed_scenario_takes_its_sweep_along(page: Open, two: Workspace) -> None:
+    kept, opened = sweep(two, "review"), page("plan", two)
+    opened.text_input(key="scenario-name-review").set_value("november").run()
+    press(opened, "Rename")
+    assert SweepStore(two, "november").load() == kept and SweepStore(two, "review").load() is None
+    assert SweepStore(two, "larger").load() is None
+
+
+def test_a_duplicate_has_the_sweep_and_both_are_their_own(page: Open, two: Workspace) -> None:
+    kept = sweep(two, "review")
+    press(page("plan", two), "Duplicate")
+    assert SweepStore(two, "review copy").load() == kept == SweepStore(two, "review").load()
+    scenario.remove(two, "review")
+    assert SweepStore(two, "review copy").load() == kept and SweepStore(two, "review").load() is None
+
+
+def test_a_duplicate_of_an_edited_scenario_keeps_the_sweep_of_its_earlier_state(two: Workspace) -> None:
+    kept = sweep(two, "review")
+    two.put("plan_request", "review", replace(request(), sharing="fractional"))
+    scenario.save_as(two, "review", "copy", keep=True)
+    found = SweepStore(two, "copy").load()
+    assert found == kept and found is not None and found.request != two.get("plan_request", "copy")
+
+
+def test_renaming_ends_the_search_before_its_points_are_taken_along(
+    two: Workspace, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    kept = sweep(two, "review")
+    running = [jobs.JobStatus("j", "Sweep review", "running", 0.5, "", None, None, 1.0)]
+    monkeypatch.setattr(scenario, "work_on", lambda w, name, *targets: running if name == "review" else [])
+
+    def cancel(workspace: Workspace, job: str) -> None:
+        # What the sweep found while it was being asked to end.
+        last = plan(sweep_requests(kept.request, kept.what)[1][1])
+        SweepStore(workspace, "review").keep(last, 5.0)
+        running.clear()
+
+    monkeypatch.setattr(jobs, "cancel", cancel)
+    scenario.save_as(two, "review", "november", keep=False)
+    found = SweepStore(two, "november").load()
+    assert found is not None and sorted(found.plans) == [1.0, 2.0] and not running
+
+
+def test_a_name_that_is_taken_ends_no_search_and_moves_no_sweep(
+    two: Workspace, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    kept, ended = sweep(two, "review"), []
+    monkeypatch.setattr(scenario, "_end_work", lambda workspace, name: ended.append(name))
+    with pytest.raises(InputFault):
+        scenario.save_as(two, "review", "larger", keep=False)
+    with pytest.raises(InputFault):
+        scenario.save_as(two, "review", "no\nname", keep=False)
+    assert SweepStore(two, "review").load() == kept and not ended
 
 
 @pytest.mark.parametrize(

@@ -141,7 +141,7 @@ def test_another_sweep_replaces_the_last_and_goes_with_its_workspace(workspace: 
     sweep_jobs.sweep_job(workspace, GPUS | {"values": [1, 2]}, ignore_progress)
     wider = sweep_jobs.sweep_job(workspace, GPUS | {"values": [2, 3]}, ignore_progress)
     assert wider["taken_over"] == 1 and kept(workspace) == [2.0, 3.0]
-    # No result of the pipeline: neither listed nor exported.
+    # No result of the pipeline: not listed.
     assert {artifact.kind for artifact in workspace.artifacts()} == {"plan_request"}
     store = SweepStore(workspace, "r")
     found = store.load()
