@@ -28,7 +28,16 @@ table.ts i.swatch { display: inline-block; width: .7em; height: .7em; border-rad
 table.ts button[data-pick] { background: none; border: 0; padding: 0; font: inherit; color: inherit; cursor: pointer;
   text-align: left; }
 table.ts button[aria-pressed="true"] { font-weight: 700; text-decoration: underline; }
-.picture svg[data-model] { cursor: pointer; }
+.picture svg[data-model], .picture [data-place] { cursor: pointer; }
+.picture [data-place] { outline: none; }
+.picture .edge { opacity: 0; }
+.picture [data-place]:hover > .edge { opacity: .35; }
+.picture [data-place]:focus-visible > .edge, .picture [data-place][aria-pressed="true"] > .edge { opacity: 1; }
+/* What is chosen on a long map is changed without scrolling to its end. */
+:has(> .st-key-hand) { position: sticky; bottom: 0; z-index: 5; background: light-dark(#fbfbf9, #0f1418); }
+.picture details.alike { font-size: .82rem; margin-top: .2rem; }
+.picture details.alike summary { cursor: pointer; width: fit-content; }
+.picture details.alike p, .picture details.alike ul { margin: .2rem 0 .2rem 1rem; padding: 0; }
 table.facts th { width: 42%; vertical-align: top; padding: .3rem .4rem .3rem 0; opacity: .85;
   border-bottom: 1px solid color-mix(in srgb, currentColor 10%, transparent); }
 table.facts td { text-align: right; padding: .3rem 0; overflow-wrap: anywhere; font-variant-numeric: tabular-nums; }

@@ -1,14 +1,15 @@
-"""A plan made by hand: layout and models in a table, checked as one edits, beside the best plan."""
+"""A plan made by hand: layout and models on the map or in a table, checked as one edits, beside the best plan."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 
 import pandas as pd
 import streamlit as st
 
-from app import frame, scenario
+from app import frame, plan_hand_draft, plan_hand_place, scenario
 from app.charts.slice_map import fleet_svg
 from app.components.picture import picture
 from app.numbers import plain
@@ -30,7 +31,7 @@ Column = st.column_config
 
 
 def show(workspace: Workspace, name: str, request: PlanRequest | None, plan: PlanOutcome | None) -> None:
-    """The tab: the table at the left of what it gives."""
+    """The tab: the map with what may be changed on it, the table, and what it gives."""
     if request is None or plan is None or plan.status not in SOLVED or not scenario.answers(plan, request):
         st.write(
             "Here you place slices and models yourself, and see at once whether the GPU allows it and what it "
@@ -41,8 +42,47 @@ def show(workspace: Workspace, name: str, request: PlanRequest | None, plan: Pla
 
 
 def _editor(workspace: Workspace, name: str, request: PlanRequest, plan: PlanOutcome) -> None:
-    turn_key = f"by hand turn {name}"
-    mark = f"{name} {request_hash(request)[:12]} {st.session_state.get(turn_key, 0)}"
+    key = f"by hand {workspace.id} {name} {request_hash(request)[:12]}"
+    start = from_plan(plan)
+    draft = plan_hand_draft.load(key, start)
+    fleet = list_gpus(request.gpus)
+    # The table stands below the map, and what is typed there is on the map.
+    map_, place, table = st.container(), st.container(key="hand"), st.expander("The same as a table, to edit")
+    with table:
+        edited = _table(request, draft.base, f"{key} {draft.turn}")
+    with frame.telling():
+        now = draft.base if edited is None else gpus_of(edited)
+        draft = replace(draft, now=now)
+        plan_hand_draft.keep(key, draft)
+        found = evaluate(request, now, plan)
+        with map_:
+            _verdict(workspace, name, request, plan, found)
+            marks = marks_of(compare(plan, found.outcome))[1] if found.outcome else None
+            picture(
+                fleet_svg(
+                    plan_hand_draft.drawn(now, fleet, plan, found.outcome), scenario.colours(workspace),
+                    {model.name: model.demand_rps for model in request.models}, marks, places=True,
+                ),
+                key="by-hand-slices", chosen=draft.place,
+                on_place=lambda chosen: plan_hand_draft.choose(key, start, chosen),
+            )  # fmt: skip
+    with place:
+        plan_hand_place.show(key, request, fleet, draft)
+        with st.container(horizontal=True):
+            st.button(
+                "Undo", key="by-hand-undo", disabled=len(draft.steps) == 1 and now == draft.base,
+                on_click=lambda: plan_hand_draft.keep(key, draft.undone()),
+            )  # fmt: skip
+            st.button(
+                "Start again from the plan", key="by-hand-again", disabled=now == start,
+                on_click=lambda: plan_hand_draft.keep(key, draft.moved(start, draft.place)),
+            )  # fmt: skip
+    if found.outcome is not None:
+        st.html(models_table(found.outcome, request, scenario.colours(workspace), pick=True))
+
+
+def _table(request: PlanRequest, base: Sequence[HandGpu], key: str) -> pd.DataFrame | None:
+    """The table; None while nothing was typed into it."""
     gpus = list_gpus(request.gpus)
     profiles = list(dict.fromkeys(one.name for gpu in gpus for one in gpu_type(gpu.type).profiles))
     stages = list(
@@ -54,8 +94,9 @@ def _editor(workspace: Workspace, name: str, request: PlanRequest, plan: PlanOut
         "One row is one model on one slice; a slice without a model is free. Leave stage, batch and share empty to "
         "have the best chosen."
     )
+    rows = rows_of(base)
     edited = st.data_editor(
-        rows_of(from_plan(plan)), num_rows="dynamic", hide_index=True, key=f"by-hand {mark}", height=380,
+        rows, num_rows="dynamic", hide_index=True, key=key, height=380,
         alt="Slices and the models on them",
         column_config={
             "GPU": Column.SelectboxColumn("GPU", options=[gpu.id for gpu in gpus], required=True),
@@ -67,12 +108,7 @@ def _editor(workspace: Workspace, name: str, request: PlanRequest, plan: PlanOut
             "share": Column.NumberColumn("share", min_value=0.0, max_value=1.0, format="%.3g"),
         },
     )  # fmt: skip
-    with frame.telling():
-        found = evaluate(request, gpus_of(edited), plan)
-        _found(workspace, name, request, plan, found)
-    if st.button("Start again from the plan", key="by-hand-again"):
-        st.session_state[turn_key] = st.session_state.get(turn_key, 0) + 1
-        st.rerun(scope="fragment")
+    return None if edited.equals(rows) else edited
 
 
 def rows_of(gpus: Sequence[HandGpu]) -> pd.DataFrame:
@@ -115,10 +151,10 @@ def gpus_of(table: pd.DataFrame) -> tuple[HandGpu, ...]:
     )
 
 
-def _found(
+def _verdict(
     workspace: Workspace, name: str, request: PlanRequest, plan: PlanOutcome, found: HandOutcome
 ) -> None:
-    """What is wrong with it, all at once; else what it gives."""
+    """What is wrong with it, all at once; else how it stands beside the best plan."""
     for fault in found.faults[:MOST_FAULTS]:
         st.error(plain(str(fault)))
     if len(found.faults) > MOST_FAULTS:
@@ -139,8 +175,3 @@ def _found(
             frame.say(f"Stored as {new}.")
             st.rerun(scope="app")
     st.caption(" · ".join(f"{plain(item.label)}: {item.value}" for item in metrics(found.outcome)[:3]))
-    colours = scenario.colours(workspace)
-    demands = {model.name: model.demand_rps for model in request.models}
-    marks = marks_of(compare(plan, found.outcome))[1]
-    picture(fleet_svg(found.outcome, colours, demands, marks), key="by-hand-slices")
-    st.html(models_table(found.outcome, request, colours, pick=True))

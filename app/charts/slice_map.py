@@ -8,13 +8,22 @@ Every string of a user is escaped; exact figures are in titles (on hover) and in
 
 from __future__ import annotations
 
-import html
-import re
+import math
 from collections.abc import Mapping
 
 from app.charts.colours import HEADROOM_OPACITY, LOAD_OPACITY, UNKNOWN
-from app.charts.slice_values import GpuGroup, Marks, gaps, gpu_groups, planned_sms, slice_table, stage_loads
-from app.numbers import THIN, exact, percent, short
+from app.charts.slice_values import (
+    GpuGroup,
+    Marks,
+    gaps,
+    gpu_groups,
+    planned_sms,
+    ranges,
+    slice_table,
+    stage_loads,
+)
+from app.charts.svg_text import escaped, escaped_attribute, fitted, profile_name, text_width, wrapped
+from app.numbers import exact, percent, short
 from torchsplit_core.hardware import gpu_type
 from torchsplit_core.values import GpuType, PlannedSlice, PlanOutcome, Tenant
 
@@ -27,12 +36,6 @@ TAG = "#1b1f24"
 """Behind white words on a slice, in either theme."""
 MARK_SIGNS = {"new": "+", "goes": "−", "drain": "~", "changes": "~", "other model": "~"}
 """What stands for a mark where its word has no room; the title has the word."""
-# Width of a letter as a share of the font size, wide enough for the usual sans-serif faces.
-_LETTER, _LETTER_BOLD = 0.58, 0.63
-
-# Forbidden in XML, or able to reorder the text around them; a line break may stand in a title.
-_UNSAFE = re.compile("[\x00-\x09\x0b-\x1f\x7f-\x9f\u2028-\u202e\u2066-\u2069\ud800-\udfff\ufffe\uffff]")
-
 Loads = Mapping[tuple[str, str], float]
 
 
@@ -41,10 +44,13 @@ def fleet_svg(
     colours: Mapping[str, str],
     demands: Mapping[str, float] | None = None,
     marks: Marks | None = None,
+    *,
+    places: bool = False,
 ) -> str:
-    """HTML of the whole fleet: cards of equal GPUs side by side, and a legend.
+    """HTML of the whole fleet: cards of equal GPUs side by side, and a legend. A card of several opens to say which.
 
-    `marks` frames slices and says a word in each ("new", "goes").
+    `marks` frames slices and says a word in each ("new", "goes"). With `places` every slice and gap can be
+    chosen: `data-place` has its first memory slot and the id of its (first) GPU, see `components.picture`.
     `colours` by model as from `model_colours`; `demands` in requests/s by model, see
     `slice_values.stage_loads` for what stands in where they are not given.
 
@@ -53,20 +59,25 @@ def fleet_svg(
     """
     groups = gpu_groups(plan, marks)
     loads = stage_loads(plan, demands)
-    cards = "".join(f"<div>{card_svg(group, colours, loads)}</div>" for group in groups)
+    cards = "".join(
+        f"<div>{card_svg(group, colours, loads, places=places)}{_members(group)}</div>" for group in groups
+    )
     return (
         '<div style="display:grid;gap:1.6rem 1.8rem;'
         f'grid-template-columns:repeat(auto-fill,minmax(min(340px,100%),1fr))">{cards}</div>{_legend(groups)}'
     )
 
 
-def card_svg(group: GpuGroup, colours: Mapping[str, str], loads: Loads) -> str:
+def card_svg(group: GpuGroup, colours: Mapping[str, str], loads: Loads, *, places: bool = False) -> str:
     """One GPU (or equal ones) as an SVG element with its own heading."""
     kind = gpu_type(group.type)
     slot = WIDTH / kind.memory_slices
-    parts = [_slice(kind, item, slot, colours, loads) for item in group.slices]
-    parts += [
-        _mark(kind, item, slot, word) for item, word in zip(group.slices, group.marks, strict=False) if word
+
+    def place(start: int) -> str:
+        return f"{start} {group.ids[0]}" if places else ""
+
+    parts = [
+        (item.start, _slice(kind, item, slot, colours, loads, place(item.start))) for item in group.slices
     ]
     for gap in gaps(kind, group.slices):
         if not group.slices:
@@ -76,41 +87,71 @@ def card_svg(group: GpuGroup, colours: Mapping[str, str], loads: Loads) -> str:
         else:
             label, title = "no use", "No profile of this GPU can use these memory slots beside the others"
         where = f"{title} · memory slots {gap.start} to {gap.start + gap.slots - 1}"
-        parts.append(
-            _hatched(gap.start * slot + GAP / 2, gap.slots * slot - GAP, (label,), where, faint=True)
-        )
-    body = f'<svg x="0" y="44" width="{WIDTH:g}" height="{BODY:g}">{"".join(parts)}</svg>'
+        left, width = gap.start * slot + GAP / 2, gap.slots * slot - GAP
+        choosable = place(gap.start) if gap.usable or not group.slices else ""
+        parts.append((gap.start, _hatched(left, width, (label,), where, faint=True, place=choosable)))
+    # From left to right, as they are heard and reached by the keyboard; marks lie over them.
+    drawn = [part for _, part in sorted(parts, key=lambda part: part[0])]
+    drawn += [
+        _mark(kind, item, slot, word) for item, word in zip(group.slices, group.marks, strict=False) if word
+    ]
+    body = f'<svg x="0" y="44" width="{WIDTH:g}" height="{BODY:g}">{"".join(drawn)}</svg>'
     below = 44 + BODY + 6
     height = below + 2 * _STRIP + _STRIP_GAP
     return (
-        f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {WIDTH:g} {height:g}" width="100%" role="img"'
-        f' aria-label="{_attribute(_spoken(group))}" fill="currentColor"'
+        f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {WIDTH:g} {height:g}" width="100%"'
+        # What can be chosen inside must be heard on its own: a picture hides its parts.
+        f' role="{"group" if places else "img"}" aria-label="{escaped_attribute(_spoken(group))}" fill="currentColor"'
         ' font-family="Source Sans, Source Sans Pro, system-ui, sans-serif">'
         f"{_heading(group, kind)}{body}{_strips(kind, group, below)}</svg>"
+    )
+
+
+def _members(group: GpuGroup) -> str:
+    """Of equal GPUs, which they are, behind a line that opens; one card is open at a time."""
+    if len(group.ids) == 1:
+        return ""
+    slices = "".join(
+        f"<li>{escaped(item.profile)} at slot {item.start}: "
+        + (
+            ", ".join(f"{escaped(one.model)} {short(one.throughput_rps, 'req/s')}" for one in item.tenants)
+            or "free"
+        )
+        + "</li>"
+        for item in group.slices
+    )
+    each = f"<ul>{slices}</ul>" if slices else ""
+    return (
+        f'<details class="alike" name="alike" data-group="{escaped_attribute(group.ids[0])}">'
+        f"<summary>{len(group.ids)} GPUs alike</summary><p>{escaped(ranges(group.ids))}</p>{each}</details>"
     )
 
 
 def _heading(group: GpuGroup, kind: GpuType) -> str:
     count = len(group.ids)
     times = f" × {count}" if count > 1 else ""
-    name = _fitted(group.ids[0], WIDTH - 60, 15, bold=True)
+    name = fitted(group.ids[0], WIDTH - 60, 15, bold=True)
     listed = ", ".join(group.ids[:40]) + (f" and {count - 40} more" if count > 40 else "")
     planned, total = planned_sms(group), kind.sm_total
     share = "SMs not sourced" if planned is None or total is None else f"{planned} of {total} SMs planned"
     each = " each" if count > 1 else ""
     return (
-        f'<g><title>{_text(listed)}</title><text x="0" y="15" font-size="15" font-weight="700">{_text(name)}'
+        f'<g><title>{escaped(listed)}</title><text x="0" y="15" font-size="15" font-weight="700">{escaped(name)}'
         f"{times}</text></g>"
-        f'<text x="0" y="33" font-size="12.5" opacity=".8">{_text(group.type)} · {share}{each}</text>'
+        f'<text x="0" y="33" font-size="12.5" opacity=".8">{escaped(group.type)} · {share}{each}</text>'
     )
 
 
-def _slice(kind: GpuType, item: PlannedSlice, slot: float, colours: Mapping[str, str], loads: Loads) -> str:
+def _slice(
+    kind: GpuType, item: PlannedSlice, slot: float, colours: Mapping[str, str], loads: Loads, place: str
+) -> str:
     """A slice at its start; tenants that share it stand side by side, as wide as their shares."""
     left, width = item.start * slot, kind.profile(item.profile).memory_slices * slot
     if not item.tenants:
         title = f"{item.profile} at slot {item.start}: free"
-        return _hatched(left + GAP / 2, width - GAP, (_profile(item.profile, width), "free"), title)
+        return _hatched(
+            left + GAP / 2, width - GAP, (profile_name(item.profile, width), "free"), title, place=place
+        )
     inner = width - GAP
     used = sum(tenant.share for tenant in item.tenants)
     scale = inner / max(1.0, used)
@@ -119,7 +160,7 @@ def _slice(kind: GpuType, item: PlannedSlice, slot: float, colours: Mapping[str,
         wide = tenant.share * scale
         colour = colours.get(tenant.model, UNKNOWN)
         load = loads.get((tenant.model, tenant.stage))
-        head = _profile(item.profile, wide) if number == 0 else ""
+        head = profile_name(item.profile, wide) if number == 0 else ""
         title = _title(item, tenant, load)
         parts.append(_tenant(tenant.model, at, wide, colour, load, title, _lines(head, tenant, wide)))
         at += wide
@@ -129,23 +170,38 @@ def _slice(kind: GpuType, item: PlannedSlice, slot: float, colours: Mapping[str,
         parts.append(_hatched(at, rest, (), left_over))
     inside = "".join(parts)
     return (
-        f'<svg class="slice" x="{left + GAP / 2:g}" y="0" width="{inner:g}" height="{BODY:g}">{inside}</svg>'
+        f'<svg class="slice"{_chosen_by(place)} x="{left + GAP / 2:g}" y="0" width="{inner:g}" height="{BODY:g}">'
+        f"{inside}{_edge(place, inner)}</svg>"
+    )
+
+
+def _chosen_by(place: str) -> str:
+    return f' data-place="{escaped_attribute(place)}"' if place else ""
+
+
+def _edge(place: str, width: float) -> str:
+    """A frame that shows only while its place is chosen or has the focus."""
+    if not place:
+        return ""
+    return (
+        f'<rect class="edge" x="2" y="2" width="{max(width - 4, 1):.2f}" height="{BODY - 4:g}" rx="3"'
+        ' fill="none" stroke="currentColor" stroke-width="4"/>'
     )
 
 
 def _mark(kind: GpuType, item: PlannedSlice, slot: float, word: str) -> str:
     """A frame around a slice and a tag at its upper right: the word, or its sign where the slice is narrow."""
     left, width = item.start * slot + GAP / 2, kind.profile(item.profile).memory_slices * slot - GAP
-    room = width - _width(_profile(item.profile, width), 11) - 18
-    shown = word if _width(word, 11, bold=True) <= room else MARK_SIGNS.get(word, "~")
-    wide = _width(shown, 11, bold=True) + 8
+    room = width - text_width(profile_name(item.profile, width), 11) - 18
+    shown = word if text_width(word, 11, bold=True) <= room else MARK_SIGNS.get(word, "~")
+    wide = text_width(shown, 11, bold=True) + 8
     return (
-        f'<svg class="mark" x="{left:.2f}" y="0" width="{width:.2f}" height="{BODY:g}"><title>{_text(word)}</title>'
+        f'<svg class="mark" x="{left:.2f}" y="0" width="{width:.2f}" height="{BODY:g}"><title>{escaped(word)}</title>'
         f'<rect x="1.5" y="1.5" width="{max(width - 3, 1):.2f}" height="{BODY - 3:g}" rx="4" fill="none"'
         ' stroke="currentColor" stroke-width="3" stroke-dasharray="7 3"/>'
         f'<rect x="{width - wide - 3:.2f}" y="3" width="{wide:.2f}" height="16" rx="3" fill="{TAG}"/>'
         f'<text x="{width - wide / 2 - 3:.2f}" y="15" font-size="11" font-weight="700" text-anchor="middle"'
-        f' fill="#ffffff">{_text(shown)}</text></svg>'
+        f' fill="#ffffff">{escaped(shown)}</text></svg>'
     )
 
 
@@ -156,9 +212,9 @@ def _tenant(
     shape = f'width="{max(width - 1, 0.5):.2f}" rx="4" fill="{colour}"'
     full = "" if load is None else _load(min(1.0, load), shape)
     return (
-        f'<svg class="tenant" data-model="{_attribute(model)}" x="{left:.2f}" y="0"'
+        f'<svg class="tenant" data-model="{escaped_attribute(model)}" x="{left:.2f}" y="0"'
         f' width="{width:.2f}" height="{BODY:g}">'
-        f"<title>{_text(title)}</title>"
+        f"<title>{escaped(title)}</title>"
         f'<rect class="headroom" x=".5" y=".5" height="{BODY - 1:g}" {shape} fill-opacity="{HEADROOM_OPACITY}"/>'
         f"{full}"
         f'<rect x=".75" y=".75" width="{max(width - 1.5, 0.5):.2f}" height="{BODY - 1.5:g}" rx="4" fill="none"'
@@ -185,43 +241,57 @@ def _lines(head: str, tenant: Tenant, width: float) -> str:
         stage = tenant.stage if tenant.stage == tenant.variant else f"{tenant.variant} · {tenant.stage}"
         parts = [
             _line(6, 15, head, 11),
-            _line(6, 33, _fitted(tenant.model, room, 14, bold=True), 14, bold=True),
-            _line(6, 49, _fitted(stage, room, 11.5), 11.5),
-            f'<text x="6" y="72" font-size="12"><tspan font-weight="700">{short(tenant.throughput_rps)}</tspan>'
-            " req/s</text>",
-            _line(6, 88, _fitted(f"batch {tenant.batch_size}", room, 11.5), 11.5),
+            _line(6, 33, fitted(tenant.model, room, 14, bold=True), 14, bold=True),
+            _line(6, 49, fitted(stage, room, 11.5), 11.5),
+            *_figures(tenant, room),
         ]
         return "".join(parts)
     size = 10.5
     parts = [_line(5, 15, head, 11)]
-    for row, part in enumerate(_wrapped(tenant.model, width - 7, size)):
+    for row, part in enumerate(wrapped(tenant.model, width - 7, size)):
         parts.append(_line(5, 32 + row * 12.5, part, size, bold=True))
-    figure = short(tenant.throughput_rps)
-    if _width(figure, 11.5, bold=True) <= width - 7:
+    figure = "" if math.isnan(tenant.throughput_rps) else short(tenant.throughput_rps)
+    if text_width(figure, 11.5, bold=True) <= width - 7:
         parts.append(_line(5, 90, figure, 11.5, bold=True))
     return "".join(parts)
+
+
+def _figures(tenant: Tenant, room: float) -> tuple[str, ...]:
+    """Throughput and batch of a tenant; none while a plan by hand has not come to a point."""
+    if math.isnan(tenant.throughput_rps):
+        return ()
+    return (
+        f'<text x="6" y="72" font-size="12"><tspan font-weight="700">{short(tenant.throughput_rps)}</tspan>'
+        " req/s</text>",
+        _line(6, 88, fitted(f"batch {tenant.batch_size}", room, 11.5), 11.5),
+    )
 
 
 def _line(x: float, y: float, text: str, size: float, *, bold: bool = False) -> str:
     if not text:
         return ""
     weight = ' font-weight="700"' if bold else ""
-    return f'<text x="{x:g}" y="{y:g}" font-size="{size:g}"{weight}>{_text(text)}</text>'
+    return f'<text x="{x:g}" y="{y:g}" font-size="{size:g}"{weight}>{escaped(text)}</text>'
 
 
-def _hatched(left: float, width: float, lines: tuple[str, ...], title: str, *, faint: bool = False) -> str:
+def _hatched(
+    left: float, width: float, lines: tuple[str, ...], title: str, *, faint: bool = False, place: str = ""
+) -> str:
     """What nobody uses: hatched, never filled."""
     strokes = "".join(f"M{x:g} {BODY:g}L{x + BODY:g} 0" for x in range(-int(BODY), int(width) + 1, 8))
     texts = "".join(
-        _line(5, 15 + row * 17, line, 11) for row, line in enumerate(lines) if _width(line, 11) <= width - 7
+        _line(5, 15 + row * 17, line, 11)
+        for row, line in enumerate(lines)
+        if text_width(line, 11) <= width - 7
     )
     dash = ' stroke-dasharray="3 3"' if faint else ""
     return (
-        f'<svg class="{"gap" if faint else "free"}" x="{left:.2f}" y="0" width="{width:.2f}"'
-        f' height="{BODY:g}"><title>{_text(title)}</title>'
+        f'<svg class="{"gap" if faint else "free"}"{_chosen_by(place)} x="{left:.2f}" y="0" width="{width:.2f}"'
+        f' height="{BODY:g}"><title>{escaped(title)}</title>'
         f'<path d="{strokes}" stroke="currentColor" stroke-opacity=".13" fill="none"/>'
         f'<rect x=".75" y=".75" width="{max(width - 1.5, 0.5):g}" height="{BODY - 1.5:g}" rx="4"'
-        f' fill="currentColor" fill-opacity=".03" stroke="currentColor" stroke-opacity=".35"{dash}/>{texts}</svg>'
+        f' fill="currentColor" fill-opacity=".03" stroke="currentColor" stroke-opacity=".35"{dash}/>{texts}'
+        f"{_edge(place, width)}</svg>"
     )
 
 
@@ -297,6 +367,8 @@ def _legend(groups: tuple[GpuGroup, ...]) -> str:
 def _title(item: PlannedSlice, tenant: Tenant, load: float | None) -> str:
     memory = "memory n/a" if not tenant.memory_gib else exact(tenant.memory_gib, "GiB")
     share = "" if tenant.share == 1 else f"\n{percent(tenant.share)} of the slice's time"
+    if math.isnan(tenant.throughput_rps):
+        return f"{tenant.model}\n{item.profile} at slot {item.start}{share}\nnot evaluated: see what is wrong"
     return (
         f"{tenant.model} · {tenant.variant} · {tenant.stage}\n"
         f"{item.profile} at slot {item.start}{share}\n"
@@ -321,42 +393,3 @@ def _spoken(group: GpuGroup) -> str:
         for item, mark in zip(group.slices, marks, strict=True)
     )
     return f"{who}, {group.type}: {slices}"
-
-
-def _profile(name: str, width: float) -> str:
-    """The profile's name, or its compute part where the slice is too narrow."""
-    return name if _width(name, 11) <= width - 12 else name.split(".", 1)[0]
-
-
-def _wrapped(name: str, room: float, size: float) -> list[str]:
-    """The name on up to three lines, broken where it has a separator or a number if that fits."""
-    letters = max(2, int(room / (size * _LETTER_BOLD)))
-    lines: list[str] = []
-    for part in re.findall(r"[^\W\d_]+|\d+|[\W_]+", name):
-        if lines and len(lines[-1]) + len(part) <= letters:
-            lines[-1] += part
-        else:
-            lines += [part[i : i + letters] for i in range(0, len(part), letters)]
-    if len(lines) > 3:
-        lines = [*lines[:2], lines[2][: letters - 1] + "…"]
-    return lines
-
-
-def _fitted(text: str, room: float, size: float, *, bold: bool = False) -> str:
-    """The text, its end cut off where it would not fit."""
-    letters = max(1, int(room / (size * (_LETTER_BOLD if bold else _LETTER))))
-    return text if len(text) <= letters else text[: letters - 1] + "…"
-
-
-def _width(text: str, size: float, *, bold: bool = False) -> float:
-    narrow = text.count(THIN) + text.count(".")
-    return (len(text) - narrow * 0.5) * size * (_LETTER_BOLD if bold else _LETTER)
-
-
-def _text(value: str) -> str:
-    """Escaped for an element. Control characters, and those that turn the direction, become visible."""
-    return html.escape(_UNSAFE.sub("\ufffd", value), quote=False).replace("\n", "&#10;")
-
-
-def _attribute(value: str) -> str:
-    return html.escape(_UNSAFE.sub("\ufffd", value), quote=True).replace("\n", "&#10;")

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import re
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
 
@@ -42,6 +43,26 @@ def gpu_groups(plan: PlanOutcome, marks: Marks | None = None) -> tuple[GpuGroup,
         marked = tuple(marks.get((gpu.id, item.start), "") for item in slices) if marks else ()
         alike.setdefault((gpu.type, slices, marked), []).append(gpu.id)
     return tuple(GpuGroup(tuple(ids), kind, *rest) for (kind, *rest), ids in alike.items())
+
+
+def ranges(ids: Sequence[str]) -> str:
+    """Names with runs of numbers joined: "gpu0 to gpu11, gpu14"."""
+    runs: list[list[str]] = []
+    last: tuple[str, int, int] | None = None
+    for name in ids:
+        digits = re.search(r"\d{1,9}$", name, re.ASCII)
+        # Only equally written numbers run on: gpu9 to gpu10 does, gpu09 to gpu10 too, gpu9 to gpu010 does not.
+        now = (name[: digits.start()], int(digits[0]), len(digits[0])) if digits else None
+        if last and now and now[:2] == (last[0], last[1] + 1) and name == _following(*last):
+            runs[-1][1:] = [name]
+        else:
+            runs.append([name])
+        last = now
+    return ", ".join(" to ".join(run) for run in runs)
+
+
+def _following(prefix: str, number: int, width: int) -> str:
+    return f"{prefix}{number + 1:0{width}d}"
 
 
 def stage_loads(

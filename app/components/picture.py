@@ -3,12 +3,15 @@
 A click on something with `data-model`, in a drawing or in a table beside it, picks that model: all that belongs
 to others fades, in both, until the same is clicked again. The pick stays while the page is drawn anew.
 
+With `on_place`, what has `data-place` is a button instead: by click, Enter or space it becomes the chosen place.
+
 `st.html` removes SVG. The drawing travels as data, never as code: the script below takes out
 whatever could run before it is shown.
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import streamlit as st
@@ -33,22 +36,51 @@ function pick(model) {
   for (const button of document.querySelectorAll("table.ts button[data-pick]"))
     button.setAttribute("aria-pressed", String(!same && button.dataset.pick === model));
 }
-function clicked(event) {
-  const hit = event.target.closest?.(".picture svg[data-model], table.ts button[data-pick]");
-  if (hit) pick(hit.dataset.model ?? hit.dataset.pick);
+function choose(picture, chosen, report) {
+  for (const node of picture.querySelectorAll("[data-place]")) {
+    node.setAttribute("tabindex", "0");
+    node.setAttribute("role", "button");
+    node.setAttribute("aria-label", node.querySelector("title")?.textContent ?? node.dataset.place);
+    node.setAttribute("aria-pressed", String(node.dataset.place === chosen));
+    const press = event => {
+      event.stopPropagation();
+      event.preventDefault();
+      choose(picture, node.dataset.place, report);
+      report("place", node.dataset.place);
+    };
+    node.onclick = press;
+    node.onkeydown = event => { if (event.key === "Enter" || event.key === " ") press(event); };
+  }
 }
-export default function ({ parentElement, data }) {
-  if (!document.getElementById(PICK)) pick(null);
-  const place = parentElement.querySelector(".picture");
-  if (!place || place.dataset.shown === data.markup) return;
-  const parsed = new DOMParser().parseFromString(data.markup, "text/html");
+function draw(picture, markup) {
+  const opened = picture.querySelector("details[open]")?.dataset.group;
+  const held = picture.contains(document.activeElement) ? document.activeElement.dataset.place : undefined;
+  const parsed = new DOMParser().parseFromString(markup, "text/html");
   const unsafe = "script, iframe, object, embed, foreignObject, style, link";
   for (const node of parsed.querySelectorAll(unsafe)) node.remove();
   for (const node of parsed.querySelectorAll("*"))
     for (const name of node.getAttributeNames())
       if (name.toLowerCase().startsWith("on") || name.toLowerCase().endsWith("href")) node.removeAttribute(name);
-  place.replaceChildren(...parsed.body.childNodes);
-  place.dataset.shown = data.markup;
+  picture.replaceChildren(...parsed.body.childNodes);
+  picture.dataset.shown = markup;
+  // What was open stays open.
+  if (opened !== undefined)
+    picture.querySelector(`details[data-group="${CSS.escape(opened)}"]`)?.setAttribute("open", "");
+  return held;
+}
+function clicked(event) {
+  const hit = event.target.closest?.(".picture svg[data-model], table.ts button[data-pick]");
+  if (hit) pick(hit.dataset.model ?? hit.dataset.pick);
+}
+export default function ({ parentElement, data, setStateValue }) {
+  if (!document.getElementById(PICK)) pick(null);
+  const picture = parentElement.querySelector(".picture");
+  if (!picture) return;
+  const held = picture.dataset.shown === data.markup ? undefined : draw(picture, data.markup);
+  if (data.chosen === undefined) return;
+  choose(picture, data.chosen, setStateValue);
+  if (held !== undefined)
+    picture.querySelector(`[data-place="${CSS.escape(held)}"]`)?.focus({ preventScroll: true });
 }
 """
 
@@ -59,6 +91,22 @@ def _component() -> Any:
     return st.components.v2.component(NAME, html='<div class="picture"></div>', js=JS, isolate_styles=False)
 
 
-def picture(markup: str, *, key: str) -> None:
-    """Show a drawing. The markup's texts must be escaped by who drew it."""
-    _component()(data={"markup": markup}, key=key)
+def picture(
+    markup: str, *, key: str, chosen: str | None = None, on_place: Callable[[str], None] | None = None
+) -> None:
+    """Show a drawing. The markup's texts must be escaped by who drew it.
+
+    `on_place` is called with the `data-place` that the user chose, before the page runs again; `chosen` is
+    the one that stands out now, "" for none.
+    """
+    if on_place is None:
+        _component()(data={"markup": markup}, key=key)
+        return
+    told = on_place
+
+    def changed() -> None:
+        place = st.session_state[key].get("place")
+        if isinstance(place, str):
+            told(place)
+
+    _component()(data={"markup": markup, "chosen": chosen or ""}, key=key, on_place_change=changed)

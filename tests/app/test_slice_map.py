@@ -16,7 +16,7 @@ from app_values import plan as solved
 
 from app.charts.colours import HEADROOM_OPACITY, LOAD_OPACITY, PALETTE, model_colours
 from app.charts.slice_map import BODY, GAP, WIDTH, fleet_svg
-from app.charts.slice_values import Gap, gaps, gpu_groups, slice_table, stage_loads
+from app.charts.slice_values import Gap, gaps, gpu_groups, ranges, slice_table, stage_loads
 from torchsplit_core.hardware import catalogue, legal_layouts
 from torchsplit_core.values import (
     ObjectiveValue,
@@ -78,7 +78,7 @@ def drawn(outcome: PlanOutcome, **arguments: Any) -> list[ElementTree.Element]:
     colours = model_colours(model.name for model in outcome.models)
     text = fleet_svg(outcome, colours, **arguments).replace(' xmlns="http://www.w3.org/2000/svg"', "")
     root = ElementTree.fromstring(f"<root>{text}</root>")
-    return [element for element in root.iter("svg") if element.get("role") == "img"]
+    return [element for element in root.iter("svg") if element.get("role") in ("img", "group")]
 
 
 def of_class(card: ElementTree.Element, *names: str) -> Iterator[ElementTree.Element]:
@@ -356,3 +356,47 @@ def test_marked_slices_are_framed_with_their_word_and_part_equal_gpus() -> None:
     marked = fleet_svg(twice, {}, marks={("gpu1", 4): "<new>"})
     assert "× 2" not in marked and marked.count('class="mark"') == 1
     assert "<new>" not in marked and "3g.40gb ocr whole 300" in marked and "&lt;new&gt;" in marked
+
+
+@pytest.mark.parametrize(
+    ("ids", "words"),
+    [
+        (("gpu0", "gpu1", "gpu2", "gpu5"), "gpu0 to gpu2, gpu5"),
+        (("gpu9", "gpu10", "gpu11"), "gpu9 to gpu11"),
+        (("n0/gpu08", "n0/gpu09", "n0/gpu10", "n1/gpu11"), "n0/gpu08 to n0/gpu10, n1/gpu11"),
+        (("gpu9", "gpu010"), "gpu9, gpu010"),
+        (("a", "b", "gpu1"), "a, b, gpu1"),
+        ((), ""),
+    ],
+)
+def test_runs_of_names_are_joined(ids: tuple[str, ...], words: str) -> None:
+    assert ranges(ids) == words
+
+
+def test_a_card_of_several_opens_to_say_which() -> None:
+    slices = (cut("7g.80gb", 0, tenant("<b>bert</b>")),)
+    both = plan(gpu("gpu0", A100, *slices), gpu("gpu1", A100, *slices), gpu("gpu2", A100))
+    text = fleet_svg(both, {})
+    assert text.count("<details") == 1 and "2 GPUs alike" in text and "gpu0 to gpu1" in text
+    assert "7g.80gb at slot 0: &lt;b&gt;bert&lt;/b&gt; 100" in text
+
+
+def test_places_are_named_from_left_to_right_only_where_they_are_wanted() -> None:
+    one = plan(gpu("a b", A100, cut("1g.10gb", 2, tenant("bert")), cut("3g.40gb", 4)))
+    assert "data-place" not in fleet_svg(one, {}) and 'role="group"' not in fleet_svg(one, {})
+    card = drawn(one, places=True)[0]
+    found = [node.get("data-place") for node in card.iter() if node.get("data-place")]
+    assert found == ["0 a b", "2 a b", "3 a b", "4 a b"] and card.get("role") == "group"
+    # What nothing can use cannot be chosen.
+    full = plan(
+        gpu(
+            "gpu0",
+            A100,
+            cut("4g.40gb", 0, tenant("bert")),
+            cut("1g.10gb", 4),
+            cut("1g.10gb", 5),
+            cut("1g.10gb", 6),
+        )
+    )
+    places = [node.get("data-place") for node in drawn(full, places=True)[0].iter() if node.get("data-place")]
+    assert places == ["0 gpu0", "4 gpu0", "5 gpu0", "6 gpu0"]

@@ -1,0 +1,55 @@
+"""Words in a drawing: escaped, and no longer than their room. SVG cannot measure text, so widths are estimated."""
+
+from __future__ import annotations
+
+import html
+import re
+
+from app.numbers import THIN
+
+# Width of a letter as a share of the font size, wide enough for the usual sans-serif faces.
+_LETTER, _LETTER_BOLD = 0.58, 0.63
+
+# Forbidden in XML, or able to reorder the text around them; a line break may stand in a title.
+_UNSAFE = re.compile("[\x00-\x09\x0b-\x1f\x7f-\x9f\u2028-\u202e\u2066-\u2069\ud800-\udfff\ufffe\uffff]")
+
+
+def profile_name(name: str, width: float) -> str:
+    """The profile's name, or its compute part where the slice is too narrow."""
+    return name if text_width(name, 11) <= width - 12 else name.split(".", 1)[0]
+
+
+def wrapped(name: str, room: float, size: float) -> list[str]:
+    """The name on up to three lines, broken where it has a separator or a number if that fits."""
+    letters = max(2, int(room / (size * _LETTER_BOLD)))
+    lines: list[str] = []
+    for part in re.findall(r"[^\W\d_]+|\d+|[\W_]+", name):
+        if lines and len(lines[-1]) + len(part) <= letters:
+            lines[-1] += part
+        else:
+            lines += [part[i : i + letters] for i in range(0, len(part), letters)]
+    if len(lines) > 3:
+        lines = [*lines[:2], lines[2][: letters - 1] + "…"]
+    return lines
+
+
+def fitted(text: str, room: float, size: float, *, bold: bool = False) -> str:
+    """The text, its end cut off where it would not fit."""
+    letters = max(1, int(room / (size * (_LETTER_BOLD if bold else _LETTER))))
+    return text if len(text) <= letters else text[: letters - 1] + "…"
+
+
+def text_width(text: str, size: float, *, bold: bool = False) -> float:
+    narrow = text.count(THIN) + text.count(".")
+    """Pixels a text takes, estimated."""
+    return (len(text) - narrow * 0.5) * size * (_LETTER_BOLD if bold else _LETTER)
+
+
+def escaped(value: str) -> str:
+    """Escaped for an element. Control characters, and those that turn the direction, become visible."""
+    return html.escape(_UNSAFE.sub("\ufffd", value), quote=False).replace("\n", "&#10;")
+
+
+def escaped_attribute(value: str) -> str:
+    """Escaped for an attribute in double quotes, as above."""
+    return html.escape(_UNSAFE.sub("\ufffd", value), quote=True).replace("\n", "&#10;")
