@@ -152,6 +152,16 @@ BENCHMARKS = (
         "Every model's rate as a hard minimum within its latency limit, proven minimal.",
     ),
     Benchmark(
+        "Placements: the exact search against the literal program",
+        "benchmarks.placement_literal",
+        "First the published tiny case by the most GPUs in a segment. Then the published program (Pyomo, HiGHS) and "
+        "the exact search on the same requests, layers × GPUs × most in a segment: processor seconds of all of "
+        "`place`, its independent check included, one thread each; the exact search is the median of nine turns. The "
+        "literal program is stopped after 60 s of the clock, and what it took until then counts. Random links are "
+        "asymmetric and bind.",
+        ("--sizes", "4x4x2", "--seeds", "0", "--turns", "3"),
+    ),
+    Benchmark(
         "Opening a model of a million nodes",
         "benchmarks.graph_memory",
         "A chain of residual blocks written as torch writes a .pt2 (about 1 kB a node), read by the limited child "

@@ -27,6 +27,7 @@ from torchsplit_core.values import (
     PlacementModel,
     PlacementRequest,
     PlanRequest,
+    RooflineThroughput,
     StageManifest,
 )
 
@@ -110,12 +111,35 @@ def thirty_gpus() -> PlacementRequest:
     )
 
 
+def decode_70b() -> PlacementRequest:
+    """Decode of a decoder of Llama-70B's sizes on two nodes of four H100 and two of four A100."""
+    nodes = [number // 4 for number in range(16)]
+    inside = {0: 450.0, 1: 450.0, 2: 300.0, 3: 300.0}
+    return PlacementRequest(
+        PlacementModel(80, 8192, 28672, 1.6, 2048, 64, 2.0, key_value_size=1024),
+        tuple(
+            PlacementGpu(f"node{node}/gpu{i % 4}", "H100-SXM5-80GB" if node < 2 else "A100-80GB", 80.0)
+            for i, node in enumerate(nodes)
+        ),
+        RooflineThroughput("decode"),
+        tuple(
+            tuple(0.0 if i == j else inside[a] if a == b else 25.0 for j, b in enumerate(nodes))
+            for i, a in enumerate(nodes)
+        ),
+        max_gpus_per_segment=2,
+        communication_efficiency=0.85,
+    )
+
+
 def write_placements() -> None:
-    """The two published placement cases and the outcome of the small one."""
+    """The two published placement cases, the outcome of the small one, and one with a roofline."""
     tiny = tiny_placement()
     write_file(tiny, FOLDER / "placement_request.json")
     write_file(workflow.place(tiny), FOLDER / "placement.json")
     write_file(thirty_gpus(), FOLDER / "placements" / "thirty_gpus.json")
+    write_file(decode_70b(), FOLDER / "placements" / "decode_70b.json")
+    literal = replace(decode_70b(), units="seed_literal")
+    write_file(literal, FOLDER / "placements" / "decode_70b_seed_literal.json")
 
 
 def chain() -> PartitionRequest:

@@ -110,7 +110,7 @@ def test_a_model_that_fits_nowhere_is_refused_with_what_is_missing() -> None:
 
 
 def test_a_batch_too_large_for_one_gpu_fits_on_two() -> None:
-    # A sequence's activations take 5.1 GB: 16 do not fit on any GPU, 3 on each.
+    # A sequence's activations take 10.2 GB: 16 fit on no GPU, a part of 12 does.
     wide = model(sequence_length=204_800)
     with pytest.raises(InputFault, match="GB are missing"):
         place(tiny(1, model=wide))
