@@ -6,6 +6,7 @@ from dataclasses import dataclass
 
 from app.numbers import THIN, exact, percent, short
 from torchsplit_core.hardware import gpu_type
+from torchsplit_core.planning.point_keys import keyed_tenants, point_table
 from torchsplit_core.values import Demand, PlanOutcome, PlanRequest, Relaxation
 
 SOLVED = ("optimal", "feasible")
@@ -59,30 +60,11 @@ def status_badge(plan: PlanOutcome) -> Badge:
 
 def estimated_models(plan: PlanOutcome, request: PlanRequest) -> tuple[int, int]:
     """How many of the models with an instance rest on figures that were not measured, and of how many."""
-    basis = {
-        (
-            model.name,
-            variant.name,
-            stage.name,
-            point.gpu_type,
-            point.profile,
-            point.batch_size,
-            point.processes,
-        ): point.basis
-        for model in request.models
-        for variant in model.variants
-        for stage in variant.stages
-        for point in stage.points
-    }
+    points = point_table(request)
     found: dict[str, bool] = {}
-    for gpu in plan.gpus:
-        for item in gpu.slices:
-            for tenant in item.tenants:
-                key = (
-                    tenant.model, tenant.variant, tenant.stage, gpu.type, item.profile,
-                    tenant.batch_size, tenant.processes,
-                )  # fmt: skip
-                found[tenant.model] = found.get(tenant.model, False) or basis.get(key) != "measured"
+    for tenant, key in keyed_tenants(plan.gpus):
+        measured = key in points and points[key].basis == "measured"
+        found[tenant.model] = found.get(tenant.model, False) or not measured
     return sum(found.values()), len(found)
 
 
@@ -109,7 +91,31 @@ def _proof(plan: PlanOutcome) -> str:
         return "no bound known"
     gap = "gap 0" if not goal.gap else f"gap {percent(goal.gap)}"
     levels = f" · {goal.proven_levels} of {len(plan.models)} levels" if goal.kind == "leximin" else ""
-    return f"bound {short(goal.bound)} · {gap}{levels}"
+    return f"bound {short(goal.bound)} · {gap}{levels}{_fractional(plan)}"
+
+
+def _fractional(plan: PlanOutcome) -> str:
+    """The bound with GPUs and slices in any fractions, beside what can be deployed; known once it is explained."""
+    for step in plan.explanation.steps if plan.explanation else ():
+        if step.step == "relaxed" and step.bound is not None:
+            return f" · {short(step.bound)} with GPUs in any fractions"
+    return ""
+
+
+def _one_more(plan: PlanOutcome) -> str:
+    """What one more GPU would bring, the most useful kind; known once it is explained."""
+    more = [
+        change
+        for change in (plan.explanation.changes if plan.explanation else ())
+        if change.what == "gpu" and (change.new or 0) > (change.old or 0)
+    ]
+    better = [change for change in more if change.effect == "better" and change.level in (1, None)]
+    if better:
+        best = max(better, key=lambda change: abs((change.value_after or 0) - (change.value_before or 0)))
+        return f"one more {best.gpu_type}: {short(best.value_before)} → {short(best.value_after)}"
+    if more and all(change.effect == "same" for change in more):
+        return "one more changes nothing"
+    return ""
 
 
 def _first(plan: PlanOutcome) -> Metric:
@@ -142,7 +148,8 @@ def _used(plan: PlanOutcome) -> Metric:
     slices = sum(len(gpu.slices) for gpu in plan.gpus)
     free = sum(not item.tenants for gpu in plan.gpus for item in gpu.slices)
     note = f"{slices} slices" + (f", {free} of them free" if free else ", none free")
-    return Metric("GPUs used", f"{used} of {len(plan.gpus)}", note)
+    more = _one_more(plan)
+    return Metric("GPUs used", f"{used} of {len(plan.gpus)}", f"{note} · {more}" if more else note)
 
 
 def _unused(plan: PlanOutcome) -> Metric:

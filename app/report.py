@@ -15,6 +15,7 @@ from app.numbers import exact, short
 from app.plan_summary import SOLVED, basis_badge, demand_words, metrics, relaxation_words, status_badge
 from app.plan_tables import models_table
 from torchsplit_core.files import write_text
+from torchsplit_core.planning.point_keys import keyed_tenants, point_table
 from torchsplit_core.values import PlanOutcome, PlanRequest, Point
 
 POLICY = "default-src 'none'; style-src 'unsafe-inline'"
@@ -132,37 +133,27 @@ def _proof(request: PlanRequest | None, plan: PlanOutcome) -> str:
 
 
 def _curves(request: PlanRequest, plan: PlanOutcome, colours: Mapping[str, str]) -> str:
-    used = {
-        (
-            tenant.model,
-            tenant.variant,
-            tenant.stage,
-            gpu.type,
-            item.profile,
-            tenant.batch_size,
-            tenant.processes,
-        )
-        for gpu in plan.gpus
-        for item in gpu.slices
-        for tenant in item.tenants
-    }
-    instances = {key[:3] for key in used}
+    points = point_table(request)
+    used: dict[tuple[str, ...], list[Point]] = {}
+    for key in dict.fromkeys(key for _, key in keyed_tenants(plan.gpus)):
+        mine = used.setdefault(key[:3], [])
+        if key in points:
+            mine.append(points[key])
     figures = []
     for model in request.models:
         for variant in model.variants:
             for stage in variant.stages:
+                place = (model.name, variant.name, stage.name)
                 told = variant.allowed and len(variant.stages) == 1
-                if not told and (model.name, variant.name, stage.name) not in instances:
+                if not told and place not in used:
                     continue  # of cuts, and of what is not allowed, only what the plan uses
-                ringed = [
-                    point
-                    for point in stage.points
-                    if (model.name, variant.name, stage.name, point.gpu_type, point.profile, point.batch_size,
-                        point.processes) in used
-                ]  # fmt: skip
                 name = model.name if len(variant.stages) == 1 else f"{model.name} · {stage.name}"
                 drawn = points_svg(
-                    name, stage.points, colours.get(model.name, "#7f8790"), model.max_latency_ms, ringed
+                    name,
+                    stage.points,
+                    colours.get(model.name, "#7f8790"),
+                    model.max_latency_ms,
+                    used.get(place, ()),
                 )
                 if drawn:
                     figures.append(f"<figure><figcaption>{html.escape(name)}</figcaption>{drawn}</figure>")

@@ -19,7 +19,7 @@ from torchsplit_core.planning.board import Board, BoardGroup
 from torchsplit_core.planning.disaggregate import materialise
 from torchsplit_core.planning.expand import Problem
 from torchsplit_core.planning.fleet import FleetGpu, list_gpus
-from torchsplit_core.planning.reckon import reckon
+from torchsplit_core.planning.reckon import counted, reckon
 from torchsplit_core.planning.serving import NoPlan, Serving, find_way, need
 from torchsplit_core.planning.validate import validate
 from torchsplit_core.planning.verify import verify
@@ -275,8 +275,7 @@ def _rank(request: PlanRequest, serving: Serving) -> tuple[float, ...]:
         return (short, -sum(board.groups[board.group_of[gpu]].cost for gpu in used))
     levels, total = [], 0.0
     for number, spec in enumerate(request.models):
-        rate = serving.rate(number)
-        counted = min(rate, spec.demand_rps) if spec.cap_at_demand else rate
-        levels.append(counted / (spec.weight * spec.demand_rps))
-        total += spec.weight * counted
+        rate = counted(spec, serving.rate(number))
+        levels.append(rate / (spec.weight * spec.demand_rps))
+        total += spec.weight * rate
     return (short, total) if kind == "weighted_sum" else (short, *sorted(levels))

@@ -1,6 +1,8 @@
-"""An outcome from slices and tenants alone: what every model gets, the objective, and another plan's bound.
+"""What slices and tenants give, in one place for plans that a solver made and plans that none did.
 
-For plans that no solver made (baselines, plans by hand). They leave through `verify` as all others do.
+What every model gets, the objective's value of every level, and the gap to a proven bound; and the
+whole outcome of plans that no solver made (baselines, plans by hand), which leave through `verify`
+as all others do.
 """
 
 from __future__ import annotations
@@ -9,80 +11,87 @@ from collections.abc import Sequence
 
 from torchsplit_core.planning.expand import transfer_ms
 from torchsplit_core.planning.fleet import list_gpus
+from torchsplit_core.planning.point_keys import keyed_tenants, point_table
 from torchsplit_core.planning.request_hash import request_hash
 from torchsplit_core.planning.verify_objective import penalty
 from torchsplit_core.values import (
     InputFault,
     ObjectiveValue,
+    PlanModel,
     PlannedGpu,
     PlannedModel,
     PlanOutcome,
     PlanRequest,
     PlanStatistics,
-    Point,
+    Variant,
 )
 
-PointKey = tuple[str, str, str, str, str, int, int]
-"""Model, variant, stage, GPU type, profile, batch size, processes."""
+StageSeats = Sequence[tuple[float, float]]
+"""(requests/s, ms) of every instance of a stage, at its share of the slice."""
 
 
-def point_table(request: PlanRequest) -> dict[PointKey, Point]:
-    """Every point of the request by what names it."""
-    return {
-        (
-            model.name,
-            variant.name,
-            stage.name,
-            point.gpu_type,
-            point.profile,
-            point.batch_size,
-            point.processes,
-        ): point
-        for model in request.models
-        for variant in model.variants
-        for stage in variant.stages
-        for point in stage.points
-    }
+def counted(spec: PlanModel, rate: float) -> float:
+    """The requests/s that count for the objective."""
+    return min(rate, spec.demand_rps) if spec.cap_at_demand else rate
+
+
+def served(
+    request: PlanRequest, spec: PlanModel, variant: Variant, stages: Sequence[StageSeats]
+) -> PlannedModel:
+    """What a model gets of its instances, stage by stage; with a stage that has none, 0 and no latency."""
+    rate, latency = 0.0, None
+    if all(stages):
+        rate = min(sum(part for part, _ in stage) for stage in stages)
+        latency = transfer_ms(variant.cut_bytes, request.link_gb_per_s)
+        latency += sum(max(slow for _, slow in stage) for stage in stages)
+    normalised = counted(spec, rate) / (spec.weight * spec.demand_rps)
+    return PlannedModel(spec.name, variant.name, rate, normalised, latency)
+
+
+def unserved(spec: PlanModel) -> PlannedModel:
+    """A model without any instance."""
+    return PlannedModel(spec.name, None, 0.0, 0.0, None)
 
 
 def reckon_models(request: PlanRequest, gpus: Sequence[PlannedGpu]) -> tuple[PlannedModel, ...]:
-    """What each model gets of tenants that all have a point, all of one variant a model.
-
-    A model with a stage that has no tenant has throughput 0 and no latency.
-    """
+    """What each model gets of tenants that all have a point, all of one variant a model."""
     points = point_table(request)
     seats: dict[tuple[str, str], dict[str, list[tuple[float, float]]]] = {}
-    for gpu in gpus:
-        for item in gpu.slices:
-            for tenant in item.tenants:
-                point = points[
-                    tenant.model,
-                    tenant.variant,
-                    tenant.stage,
-                    gpu.type,
-                    item.profile,
-                    tenant.batch_size,
-                    tenant.processes,
-                ]
-                seats.setdefault((tenant.model, tenant.variant), {}).setdefault(tenant.stage, []).append(
-                    (tenant.share * point.throughput_rps, point.latency_ms / tenant.share)
-                )
+    for tenant, key in keyed_tenants(gpus):
+        point = points[key]
+        seats.setdefault((tenant.model, tenant.variant), {}).setdefault(tenant.stage, []).append(
+            (tenant.share * point.throughput_rps, point.latency_ms / tenant.share)
+        )
     found = []
     for spec in request.models:
         variant = next((item for item in spec.variants if (spec.name, item.name) in seats), None)
         if variant is None:
-            found.append(PlannedModel(spec.name, None, 0.0, 0.0, None))
+            found.append(unserved(spec))
             continue
         mine = seats[spec.name, variant.name]
-        rate, latency = 0.0, None
-        if all(stage.name in mine for stage in variant.stages):
-            rate = min(sum(part for part, _ in stage) for stage in mine.values())
-            latency = transfer_ms(variant.cut_bytes, request.link_gb_per_s)
-            latency += sum(max(slow for _, slow in stage) for stage in mine.values())
-        counted = min(rate, spec.demand_rps) if spec.cap_at_demand else rate
-        normalised = counted / (spec.weight * spec.demand_rps)
-        found.append(PlannedModel(spec.name, variant.name, rate, normalised, latency))
+        found.append(served(request, spec, variant, [mine.get(stage.name, ()) for stage in variant.stages]))
     return tuple(found)
+
+
+def level_values(
+    request: PlanRequest, gpus: Sequence[PlannedGpu], models: Sequence[PlannedModel]
+) -> list[float]:
+    """The objective's value at every level (one but for leximin), with what is paid in penalties."""
+    kind, paid = request.objective.kind, penalty(request, gpus)
+    if kind == "min_gpus":
+        costs = {gpu.id: gpu.cost for gpu in list_gpus(request.gpus)}
+        return [sum(costs[gpu.id] for gpu in gpus if gpu.used) + paid]
+    if kind == "weighted_sum":
+        pairs = zip(request.models, models, strict=True)
+        return [sum(spec.weight * counted(spec, got.throughput_rps) for spec, got in pairs) - paid]
+    ranked = sorted(model.normalised for model in models)
+    return [value - paid for value in (ranked if kind == "leximin" else ranked[:1])]
+
+
+def gap_to(kind: str, value: float, bound: float) -> float:
+    """How far a value is from a bound of its objective, as the contract has it; 0 where it is beyond."""
+    distance, base = (value - bound, value) if kind == "min_gpus" else (bound - value, bound)
+    return max(0.0, distance / abs(base)) if base else 0.0
 
 
 def reckon(
@@ -96,33 +105,15 @@ def reckon(
     Raises InputFault where `plan` answers another request.
     """
     models = reckon_models(request, gpus)
-    kind = request.objective.kind
-    ranked = tuple(sorted(model.normalised for model in models))
-    outcome = PlanOutcome(
+    kind, value = request.objective.kind, level_values(request, gpus, models)[0]
+    bound = None if plan is None else first_bound(request, plan)
+    gap = None if bound is None else gap_to(kind, value, bound)
+    return PlanOutcome(
         request_sha256=request_hash(request),
         status="feasible",
-        objective=ObjectiveValue(kind, None, ranked),
-        gpus=gpus,
-        models=models,
-        statistics=statistics,
-    )
-    paid = penalty(request, outcome)
-    if kind == "min_gpus":
-        costs = {gpu.id: gpu.cost for gpu in list_gpus(request.gpus)}
-        value = sum((costs[gpu.id] for gpu in gpus if gpu.used), paid)
-    elif kind == "weighted_sum":
-        value = _weighted(request, models) - paid
-    else:
-        value = ranked[0] - paid
-    bound = None if plan is None else first_bound(request, plan)
-    gap = None
-    if bound is not None:
-        distance, base = (value - bound, value) if kind == "min_gpus" else (bound - value, bound)
-        gap = max(0.0, distance / abs(base)) if base else 0.0
-    return PlanOutcome(
-        request_sha256=outcome.request_sha256,
-        status="feasible",
-        objective=ObjectiveValue(kind, value, ranked, bound, gap),
+        objective=ObjectiveValue(
+            kind, value, tuple(sorted(model.normalised for model in models)), bound, gap
+        ),
         gpus=gpus,
         models=models,
         statistics=statistics,
@@ -138,11 +129,3 @@ def first_bound(request: PlanRequest, plan: PlanOutcome) -> float | None:
     objective = plan.objective
     # A bound speaks of the first level that is not proven; a proven first level is its own bound.
     return objective.value if objective.proven_levels else objective.bound
-
-
-def _weighted(request: PlanRequest, models: Sequence[PlannedModel]) -> float:
-    total = 0.0
-    for spec, got in zip(request.models, models, strict=True):
-        counted = min(got.throughput_rps, spec.demand_rps) if spec.cap_at_demand else got.throughput_rps
-        total += spec.weight * counted
-    return total

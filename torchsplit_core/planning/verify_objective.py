@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 
 from torchsplit_core.hardware import gpu_type
 from torchsplit_core.planning.fleet import list_gpus
-from torchsplit_core.values import PlanOutcome, PlanRequest
+from torchsplit_core.values import PlannedGpu, PlanOutcome, PlanRequest
 
 TOLERANCE = 1e-6
 
@@ -23,7 +23,7 @@ def check_objective(request: PlanRequest, outcome: PlanOutcome) -> Iterator[str]
     ):
         yield "sorted_normalised is not what the models have"
         return
-    paid = penalty(request, outcome)
+    paid = penalty(request, outcome.gpus)
     true = _value(request, outcome, ranked) + (paid if kind == "min_gpus" else -paid)
     if objective.value is None or abs(objective.value - true) > TOLERANCE * max(abs(true), abs(paid), 1e-300):
         yield f"objective {objective.value} is claimed, {true} is true"
@@ -52,10 +52,10 @@ def check_objective(request: PlanRequest, outcome: PlanOutcome) -> Iterator[str]
         yield f"gap {objective.gap} is claimed, {gap} is true"
 
 
-def penalty(request: PlanRequest, outcome: PlanOutcome) -> float:
+def penalty(request: PlanRequest, gpus: Iterable[PlannedGpu]) -> float:
     """γ · GiB beyond the slices + separation_weight · bytes of soft co-locations torn apart, GPU by GPU."""
     gamma, total = request.objective.memory_violation_penalty, 0.0
-    for gpu in outcome.gpus:
+    for gpu in gpus:
         for item in gpu.slices:
             size = gpu_type(gpu.type).profile(item.profile).memory_gib
             need = sum(tenant.memory_gib or 0.0 for tenant in item.tenants)
