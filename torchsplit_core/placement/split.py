@@ -7,7 +7,10 @@ so the least limit is found by halving.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Sequence
+
+from scipy.optimize import brentq
 
 from torchsplit_core.placement.speed import Intervals, Speed
 
@@ -25,7 +28,59 @@ def proportional_parts(
     most = [min(limit, batch) for limit in most]
     if min(most) <= 0 or sum(most) < batch:
         return None
-    high = _time(speeds, [batch * limit / sum(most) for limit in most], layers)
+    start = tuple(batch * limit / sum(most) for limit in most)
+    parts = _one_interval_each(speeds, most, batch, layers, _time(speeds, start, layers))
+    return parts or _by_halving(speeds, most, batch, layers, start)
+
+
+def _one_interval_each(
+    speeds: Sequence[Speed], most: Sequence[float], batch: float, layers: int, time: float
+) -> tuple[float, ...] | None:
+    """The usual case, a hundred times faster: what each GPU manages begins at 0, and the sums have no jump.
+
+    `time` is enough for the batch. None where it is not that case.
+    """
+    groups = Counter(zip(speeds, most, strict=True))
+
+    def short(limit: float) -> float:
+        total = -batch
+        for (speed, limit_part), count in groups.items():
+            found = speed.parts_within(limit, layers)
+            if not found:
+                return -batch
+            if len(found) > 1 or found[0][0] > 0:
+                raise _SeveralIntervals
+            total += count * min(found[0][1], limit_part)
+        return total
+
+    high = time * (1 + PRECISION)
+    try:
+        if short(high) < 0:
+            return None
+        low = high / 2
+        while short(low) >= 0:
+            low, high = low / 2, low
+        limit = brentq(short, low, high, xtol=PRECISION * low, rtol=PRECISION)
+        if not abs(short(limit)) <= 10 * PRECISION * batch:
+            return None
+    except _SeveralIntervals:
+        return None
+    parts = [
+        min(speed.parts_within(limit, layers)[0][1], limit_part)
+        for speed, limit_part in zip(speeds, most, strict=True)
+    ]
+    return tuple(part * batch / sum(parts) for part in parts)
+
+
+class _SeveralIntervals(Exception):
+    """What a GPU manages is not one interval that begins at 0."""
+
+
+def _by_halving(
+    speeds: Sequence[Speed], most: Sequence[float], batch: float, layers: int, start: tuple[float, ...]
+) -> tuple[float, ...]:
+    """The general case. `start`: parts that are possible."""
+    high = _time(speeds, start, layers)
     low = high / 2
     while _sums(speeds, most, batch, layers, low):
         low, high = low / 2, low
@@ -36,10 +91,8 @@ def proportional_parts(
         else:
             low = middle
     sums = _sums(speeds, most, batch, layers, high)
-    if not sums:
-        # The start, whose parts are in proportion to the memory, stands at the very edge of its own limit.
-        return tuple(batch * limit / sum(most) for limit in most)
-    return _divide(sums, batch)
+    # The start stands at the very edge of its own limit, where rounding may refuse it.
+    return _divide(sums, batch) if sums else start
 
 
 def _time(speeds: Sequence[Speed], parts: Sequence[float], layers: int) -> float:
