@@ -14,6 +14,8 @@ from torchsplit_core.storage import Workspace
 from torchsplit_core.values import PlanExplanation, PlanOutcome, PlanRequest
 
 LAYOUTS = "Why not another layout"
+MOST_OPEN = 3
+"""More changes than these without a settled answer stand behind one line."""
 
 
 def show(workspace: Workspace, name: str, request: PlanRequest | None, plan: PlanOutcome) -> None:
@@ -32,6 +34,10 @@ def _button(workspace: Workspace, name: str, request: PlanRequest | None, plan: 
     if scenario.running(workspace, scenario.PLAN_JOB, scenario.SAMPLES_JOB, scenario.EXPLAIN_JOB):
         st.caption("Work is under way: what it finds appears here by itself.")
         return
+    if plan.explanation is None and scenario.take_explained(workspace):
+        with frame.telling():
+            scenario.start_explain(workspace, name)
+            st.rerun()
     if plan.explanation is None:
         st.caption(
             "Here you will see what binds each model, what one more GPU or an easier demand would bring, "
@@ -106,10 +112,23 @@ def _changes(found: PlanExplanation, kind: str) -> str:
     shown += [(words.change_words(change), change) for change in eased if change.effect != "same"]
     # What is settled first: an answer left open is the least to read.
     shown.sort(key=lambda item: item[1].effect in ("open", "not_examined"))
+    settled = [item for item in shown if item[1].effect not in ("open", "not_examined")]
+    left = shown[len(settled) :]
+    if len(left) <= MOST_OPEN:
+        settled, left = shown, []
     rows = [
         f"<tr><td>{html.escape(text)}</td><td>{html.escape(words.figures(change, kind))}</td></tr>"
-        for text, change in shown
+        for text, change in settled
     ]
+    if left:
+        each = "".join(
+            f"<li>{html.escape(text)}: {html.escape(words.figures(change, kind))}</li>"
+            for text, change in left
+        )
+        rows.append(
+            f"<tr><td><details><summary>{len(left)} changes of one demand</summary><ul>{each}</ul></details></td>"
+            "<td>not settled in the time given</td></tr>"
+        )
     idle = sum(change.effect == "same" for change in eased)
     if idle:
         rows.append(

@@ -92,6 +92,7 @@ def doors(workspace: Workspace) -> None:
                 name = "Sample models, measured here"
                 parameters = {"gpus": [[kind, int(count)]], "name": name, **_door_sources()}
                 scenario.choose(workspace, name)
+                scenario.want_explained(workspace)
                 jobs.start(workspace, name, scenario.SAMPLES_JOB, parameters)
                 navigation.go("Plan")
 

@@ -5,23 +5,31 @@ from __future__ import annotations
 import html
 from collections.abc import Mapping
 
+from app.explain_words import binding_words
 from app.frame import table_html
 from app.numbers import exact
-from torchsplit_core.values import PlanOutcome, PlanRequest
+from torchsplit_core.values import ModelBinding, PlanOutcome, PlanRequest
 
 
 def models_table(
     plan: PlanOutcome, request: PlanRequest | None, colours: Mapping[str, str], *, pick: bool = False
 ) -> str:
-    """Worst-served first; the bar's mark is the demand. With `pick` a click on a name picks it on the map too."""
+    """Worst-served first; the bar's mark is the demand. With `pick` a click on a name picks it on the map too.
+
+    A fair plan says which levels are proven, counted from the worst served; an explained one what holds each model.
+    """
+    fair = plan.objective.kind == "leximin"
+    held = {item.model: _held(item) for item in plan.explanation.models} if plan.explanation else {}
     demands = {model.name: model.demand_rps for model in request.models} if request else {}
     limits = {model.name: model.max_latency_ms for model in request.models} if request else {}
     scale = max([1.0, *(model.normalised for model in plan.models)])
     rows = []
-    for model in sorted(plan.models, key=lambda item: item.normalised):
+    for level, model in enumerate(sorted(plan.models, key=lambda item: item.normalised), 1):
         colour = colours.get(model.name, "#888")
         width = 100 * model.normalised / scale
         limit = limits.get(model.name)
+        first = f'<td class="n">{_level(plan, level)}</td>' if fair else ""
+        last = f"<td>{html.escape(held.get(model.name, 'n/a'))}</td>" if held else ""
         rows.append(
             f'<tr data-model="{html.escape(model.name)}"><td class="name">'
             f'<i class="swatch" style="background:{colour}"></i>{_named(model.name, pick)}</td>'
@@ -32,13 +40,33 @@ def models_table(
             f'<td class="n">{exact(demands.get(model.name))}</td>'
             f'<td class="n">{exact(round(model.latency_ms, 2)) if model.latency_ms is not None else "n/a"}</td>'
             f'<td class="n">{exact(round(limit, 2)) if limit is not None else "none"}</td>'
-            f"<td>{html.escape(model.variant or 'not served')}</td></tr>"
+            f"<td>{html.escape(model.variant or 'not served')}</td>{last}{first}</tr>"
         )
     head = (
-        '<th>model</th><th>throughput ÷ demand (mark: the demand)</th><th class="n">×</th><th class="n">req/s</th>'
+        '<th>model</th><th title="the mark is the demand">throughput ÷ demand</th><th class="n">×</th>'
+        '<th class="n">req/s</th>'
         '<th class="n">demand</th><th class="n">service p95, ms</th><th class="n">limit, ms</th><th>runs as</th>'
     )
+    head += '<th title="what is proven to hold it back">held back by</th>' if held else ""
+    head += '<th class="n">level</th>' if fair else ""
     return table_html(head, rows)
+
+
+def _held(binding: ModelBinding) -> str:
+    """What is proven to hold the model back, in a word where that is not settled."""
+    if not any(limit.binds for limit in binding.limits) and any(
+        limit.binds is None for limit in binding.limits
+    ):
+        return "not settled"
+    return binding_words(binding)
+
+
+def _level(plan: PlanOutcome, level: int) -> str:
+    """The level of a fair plan: nobody of it can have more unless somebody lower has less, where it is proven."""
+    proven = plan.objective.proven_levels
+    if level <= proven:
+        return f'<span title="level {level} from the worst served: proven">{level}, proven</span>'
+    return f'<span title="level {level} from the worst served: not proven">{level}, open</span>'
 
 
 def _named(model: str, pick: bool) -> str:

@@ -200,7 +200,9 @@ def _outcome(
     with st.container(border=True):
         st.header("What each model gets", anchor=False)
         st.html(models_table(plan, request, colours, pick=True))
-        st.caption("Click a model here, or its slice on the map, to see it alone in both.")
+        st.caption(
+            "The mark on a bar is the demand. Click a model here, or its slice on the map, to see it alone in both."
+        )
     if stored:
         explain_view.show(workspace, name, request, plan)
 

@@ -163,7 +163,18 @@ def start_plan(workspace: Workspace, scenario: str) -> str:
         with contextlib.suppress(InputFault):
             jobs.cancel(workspace, status.id)
     choose(workspace, scenario)
+    want_explained(workspace)
     return jobs.start(workspace, f"Plan {scenario}", PLAN_JOB, {"request": scenario})
+
+
+def want_explained(workspace: Workspace) -> None:
+    """What this session plans next is explained as soon as it stands: nobody should have to ask."""
+    st.session_state[f"explain next {workspace.id}"] = True
+
+
+def take_explained(workspace: Workspace) -> bool:
+    """Whether the plan that stands now is to be explained without being asked; once."""
+    return bool(st.session_state.pop(f"explain next {workspace.id}", False))
 
 
 def work_on(workspace: Workspace, scenario: str, *targets: str) -> tuple[jobs.JobStatus, ...]:

@@ -11,7 +11,9 @@ from app_values import plan, request
 from streamlit.testing.v1 import AppTest
 
 from app import explain_words as words
+from app.explain_view import sections
 from app.numbers import THIN
+from app.plan_tables import models_table
 from torchsplit_core import jobs, workflow
 from torchsplit_core.planning import insight
 from torchsplit_core.storage import Workspace
@@ -61,6 +63,70 @@ def test_the_button_starts_a_job(page: Open, planned: Workspace, monkeypatch: py
     next(button for button in opened.button if button.label == "Explain this plan").click().run()
     assert not opened.exception
     assert started == [("torchsplit_core.workflow:explain_job", {"request": "review"})]
+
+
+def test_a_plan_that_was_just_made_is_explained_without_being_asked_once(
+    page: Open, planned: Workspace, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    started: list[str] = []
+
+    def start(workspace: Workspace, title: str, target: str, parameters: dict[str, Any]) -> str:
+        started.append(target)
+        return "job"
+
+    monkeypatch.setattr(jobs, "start", start)
+    opened = page("plan", planned)
+    assert started == []
+    opened.session_state[f"explain next {planned.id}"] = True
+    opened.run()
+    opened.run()
+    assert not opened.exception and started == ["torchsplit_core.workflow:explain_job"]
+
+
+def test_what_an_explained_plan_says_first(page: Open, planned: Workspace) -> None:
+    """The bound without whole slices, one more GPU, levels and what holds each model, at the numbers themselves."""
+    before = texts(page("plan", planned))
+    assert "any fractions" not in before and "held back by" not in before and "1, proven" in before
+    workflow.explain_job(planned, {"request": "review"}, ignore_progress)
+    found = planned.get("plan", "review").explanation
+    relaxed = next(step for step in found.steps if step.step == "relaxed")
+    after = texts(page("plan", planned))
+    assert f"{relaxed.bound:g} with GPUs in any fractions" in after
+    assert "one more A100-80GB: 1.5 → 3.5" in after and "held back by" in after
+    assert "1, proven" in after and "2, proven" in after
+
+
+def test_what_holds_a_model_is_only_said_where_it_is_settled() -> None:
+    limits = {
+        "GPUs": (ModelLimit("capacity", True), ModelLimit("memory", None)),
+        "not settled": (ModelLimit("capacity", None), ModelLimit("memory", False)),
+        "nothing on its own": (ModelLimit("capacity", False),),
+    }
+    for words_, held in limits.items():
+        found = PlanExplanation((ModelBinding("bert", 1, 1.0, held),), (), (), (), 1.0, True)
+        table = models_table(replace(plan(), explanation=found), request(), {})
+        assert f"<td>{words_}" in table and "n/a</td>" in table  # ocr was not examined
+    open_ = replace(plan(), objective=replace(plan().objective, kind="leximin", proven_levels=1))
+    assert "1, proven" in models_table(open_, request(), {}) and "2, open" in models_table(
+        open_, request(), {}
+    )
+    summed = replace(plan(), objective=replace(plan().objective, kind="weighted_sum"))
+    assert "proven" not in models_table(summed, request(), {})
+
+
+def test_many_unsettled_changes_stand_behind_one_line() -> None:
+    open_ = tuple(
+        ChangeEffect("max_latency_ms", "open", 10.0, 11.0, 1, 1.0, 1.0, 1.0, 2.0, model=f"m{number}")
+        for number in range(5)
+    )
+    settled = ChangeEffect(
+        "gpu", "better", 1, 2, 1, 1.0, 1.0, 2.0, 2.0, True, gpu_type="A100-80GB", gpu_id="gpu0"
+    )
+    found = PlanExplanation((), (settled, *open_), (), (), 1.0, False)
+    text = dict(sections(found, plan()))["What one change would bring"]
+    assert "5 changes of one demand" in text and text.count("<tr>") == 3 and text.count("<li>") == 5
+    few = replace(found, changes=(settled, *open_[:2]))
+    assert "<details" not in dict(sections(few, plan()))["What one change would bring"]
 
 
 def test_the_job_stores_the_explanation_and_the_page_shows_it(page: Open, planned: Workspace) -> None:
