@@ -11,18 +11,19 @@ FRAMES = 5
 """A page stands still when it did in this many frames in a row: a transition starts a frame after its cause."""
 STANDS_STILL = """
 ([turn, frames]) => {
-    const below = root => [
-        root, ...[...root.querySelectorAll('*')].flatMap(one => one.shadowRoot ? below(one.shadowRoot) : [])
-    ];
-    const moving = below(document).flatMap(root => root.getAnimations()).some(
-        // One without an end is decoration, a spinner for instance.
-        one => one.playState === 'running' && Number.isFinite(one.effect.getComputedTiming().endTime)
-    );
+    if (window.settling?.turn !== turn) window.settling = {turn, frames: 0};
     const app = document.querySelector('[data-testid="stApp"]');
     const drawn = app !== null && app.dataset.testScriptState === 'notRunning'
         && !document.querySelector('[data-stale="true"], [data-testid="stSkeleton"]');
-    if (window.settling?.turn !== turn) window.settling = {turn, frames: 0};
-    window.settling.frames = drawn && !moving ? window.settling.frames + 1 : 0;
+    // A page that is still being drawn is not searched for what moves: the search would slow the drawing.
+    const below = root => [
+        root, ...[...root.querySelectorAll('*')].flatMap(one => one.shadowRoot ? below(one.shadowRoot) : [])
+    ];
+    const moving = () => below(document).flatMap(root => root.getAnimations()).some(
+        // One without an end is decoration, a spinner for instance.
+        one => one.playState === 'running' && Number.isFinite(one.effect.getComputedTiming().endTime)
+    );
+    window.settling.frames = drawn && !moving() ? window.settling.frames + 1 : 0;
     return window.settling.frames >= frames;
 }
 """

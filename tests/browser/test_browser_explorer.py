@@ -12,7 +12,12 @@ from axe_playwright_python.sync_playwright import Axe
 from browser_explorer import canvas, drawing, look, move_to, redrawn, save_model
 from browser_settle import settle
 from playwright.sync_api import Page, expect
+from test_browser_access import in_scheme
 from test_browser_doors import heading, press
+
+from torchsplit_core import workflow
+from torchsplit_core.storage import Store, Workspace
+from torchsplit_core.values import ignore_progress
 
 pytestmark = pytest.mark.browser
 
@@ -25,7 +30,7 @@ def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture
-def explored(session: Callable[..., Page], address: str, model: Path) -> Page:
+def dropped(session: Callable[..., Page], address: str, model: Path) -> Page:
     """A page on which the model was dropped and its first drawing stands."""
     page = session()
     page.goto(address)
@@ -38,12 +43,35 @@ def explored(session: Callable[..., Page], address: str, model: Path) -> Page:
     return page
 
 
+@pytest.fixture(scope="module")
+def traced(address: str, home: Path, model: Path) -> Workspace:
+    """A workspace with what a dropped file becomes."""
+    workspace = Store(home).create("blocks")
+    workspace.put_bytes("upload", model.name, model.read_bytes())
+    workflow.trace_job(workspace, {"source": model.name, "upload": model.name}, ignore_progress)
+    return workspace
+
+
+@pytest.fixture
+def explored(session: Callable[..., Page], address: str, traced: Workspace) -> Page:
+    """A page with the model's first drawing, in a workspace of the test's own."""
+    page = session()
+    open_graph(page, address, traced.store.copy(traced.id, traced.store.free_name("blocks")))
+    return page
+
+
+def open_graph(page: Page, address: str, workspace: Workspace) -> None:
+    page.goto(f"{address}/graph?workspace={workspace.id}")
+    heading(page, "Graph")
+    canvas(page)
+
+
 def details(page: Page) -> str:
     return page.locator(".st-key-graph-details").inner_text()
 
 
-def test_a_dropped_file_is_opened_searched_and_found_in_every_panel(explored: Page) -> None:
-    page = explored
+def test_a_dropped_file_is_opened_searched_and_found_in_every_panel(dropped: Page) -> None:
+    page = dropped
     expect(page.get_by_text("not profiled")).to_be_visible()
 
     # Opening the list of equal blocks opens its first block and folds the others.
@@ -150,22 +178,14 @@ def test_zoom_pan_fit_and_files(explored: Page) -> None:
     assert re.match(r"digraph", Path(download.value.path()).read_text())
 
 
-@pytest.mark.parametrize("scheme", ["light", "dark"])
-def test_axe_finds_nothing_of_ours_in_the_open_explorer(
-    session: Callable[..., Page], address: str, model: Path, scheme: str
-) -> None:
-    page = session(scheme=scheme)
-    page.goto(address)
-    heading(page, "Models")
-    page.get_by_text("Or begin with a model of your own").click()
-    page.get_by_role("tab", name="A file of yours").click()
-    page.locator('[data-testid="stFileUploaderDropzoneInput"]').set_input_files(model)
-    heading(page, "Graph")
+def test_axe_finds_nothing_of_ours_in_the_open_explorer(explored: Page) -> None:
+    page = explored
     move_to(page, "blocks × 6")
-    settle(page)
-    found = [
-        (violation["id"], [node["html"][:200] for node in violation["nodes"]])
-        for violation in Axe().run(page).response["violations"]
-        if violation["id"] not in ("list", "listitem")
-    ]
-    assert not found, found
+    for scheme in ("dark", "light"):
+        in_scheme(page, scheme)
+        found = [
+            (scheme, violation["id"], [node["html"][:200] for node in violation["nodes"]])
+            for violation in Axe().run(page).response["violations"]
+            if violation["id"] not in ("list", "listitem")
+        ]
+        assert not found, found
