@@ -44,6 +44,7 @@ __all__ = [
     "partition_name",
     "partition_names",
     "place",
+    "placement_request",
     "plan",
     "plan_job",
     "profile",
@@ -202,6 +203,13 @@ def place(request: PlacementRequest, *, progress: Progress = ignore_progress) ->
     from torchsplit_core.placement import place as solve
 
     return solve(request, progress=progress)
+
+
+def placement_request(model: str, fleet: str, **options: Any) -> PlacementRequest:
+    """A request from a config.json or a decoder's name and nodes, see `placement.build_request`. Raises InputFault."""
+    from torchsplit_core.placement.build_request import build_request
+
+    return build_request(model, fleet, **options)
 
 
 def deploy(outcome: PlanOutcome, directory: Path, formats: Sequence[str] | None = None) -> tuple[Path, ...]:

@@ -1,0 +1,114 @@
+"""A fleet as nodes of equal GPUs with tiers of links, or with a matrix of one's own."""
+
+from __future__ import annotations
+
+import csv
+import io
+import re
+from dataclasses import dataclass
+
+from torchsplit_core.hardware import peak_names, peaks
+from torchsplit_core.values import InputFault, PlacementGpu
+
+CATALOGUE_GB = 1e9 / 2**30
+"""The catalogue's links count 10^9 bytes, a placement's 2^30."""
+
+Matrix = tuple[tuple[float, ...], ...]
+
+
+@dataclass(frozen=True)
+class Nodes:
+    """`count` nodes of `gpus` GPUs each."""
+
+    count: int
+    gpus: int
+    type: str
+
+
+def parse_nodes(text: str) -> tuple[Nodes, ...]:
+    """`2x8xH100-SXM5-80GB,1x4xA100-80GB`: two nodes of eight, one of four. Raises InputFault."""
+    found = []
+    for part in text.split(","):
+        match = re.fullmatch(r"(\d{1,4})x(\d{1,4})x(.+)", part.strip())
+        if not match or not int(match[1]) or not int(match[2]):
+            raise InputFault(
+                "--fleet", part, "an entry is NODESxGPUSxTYPE", "Write for example 2x8xH100-SXM5-80GB."
+            )
+        if match[3] not in peak_names():
+            raise InputFault(
+                "--fleet", match[3], "a GPU type is of the catalogue", f"Known are {', '.join(peak_names())}."
+            )
+        found.append(Nodes(int(match[1]), int(match[2]), match[3]))
+    total = sum(nodes.count * nodes.gpus for nodes in found)
+    if total > 4096:
+        raise InputFault("--fleet", total, "a placement has at most 4096 GPUs", "Place it on a part of them.")
+    return tuple(found)
+
+
+def list_gpus(fleet: tuple[Nodes, ...]) -> tuple[PlacementGpu, ...]:
+    """Every GPU as nodeN/gpuM, with the memory of the catalogue. Raises InputFault where that is not sourced."""
+    found = []
+    for node, nodes in enumerate(_each(fleet)):
+        memory = peaks(nodes.type).memory_gb
+        if memory is None:
+            raise InputFault(
+                "--fleet", nodes.type, "the catalogue has its memory", "Write the fleet in a request."
+            )
+        found += [PlacementGpu(f"node{node}/gpu{number}", nodes.type, memory) for number in range(nodes.gpus)]
+    return tuple(found)
+
+
+def tiered_links(
+    fleet: tuple[Nodes, ...], *, network_gb_per_s: float, inside_gb_per_s: float | None = None
+) -> Matrix:
+    """GB/s (2^30) from each GPU to each other, in the order of `list_gpus`.
+
+    Within a node one direction of NVLink, where the type has none of PCIe, or `inside_gb_per_s`; across nodes the
+    network. The catalogue's figures are both directions together.
+    """
+    rows: list[tuple[float, ...]] = []
+    nodes = list(_each(fleet))
+    total = sum(one.gpus for one in nodes)
+    first = 0
+    for one in nodes:
+        inside = _inside(one.type) if inside_gb_per_s is None else inside_gb_per_s
+        for number in range(one.gpus):
+            row = [network_gb_per_s] * total
+            row[first : first + one.gpus] = [inside] * one.gpus
+            row[first + number] = 0.0
+            rows.append(tuple(row))
+        first += one.gpus
+    return tuple(rows)
+
+
+def matrix_of_csv(text: str, origin: str) -> Matrix:
+    """A matrix of GB/s, a row a line, without headings. Raises InputFault with the place of what is no number."""
+    rows: list[tuple[float, ...]] = []
+    for line, cells in enumerate(csv.reader(io.StringIO(text)), 1):
+        if not cells:
+            continue
+        row = []
+        for place, cell in enumerate(cells, 1):
+            try:
+                row.append(float(cell))
+            except ValueError:
+                raise InputFault(
+                    f"{origin}: line {line}, column {place}",
+                    cell,
+                    "an entry is a number of GB/s",
+                    "Write the matrix without headings.",
+                ) from None
+        rows.append(tuple(row))
+    return tuple(rows)
+
+
+def _each(fleet: tuple[Nodes, ...]) -> list[Nodes]:
+    return [nodes for nodes in fleet for _ in range(nodes.count)]
+
+
+def _inside(name: str) -> float:
+    found = peaks(name)
+    both = found.nvlink_gb_per_s or found.pcie_gb_per_s
+    if both is None:
+        raise InputFault("--fleet", name, "the catalogue has its links", "Give --inside GB/s.")
+    return both / 2 * CATALOGUE_GB
