@@ -86,10 +86,9 @@ def _request(options: argparse.Namespace) -> PlacementRequest:
         return workflow.placement_request(options.input, options.fleet, **given)
     if given or options.request:
         option = next((key for key, name in BUILDS.items() if name in given), "request")
-        value: Any = getattr(options, option)
         raise InputFault(
             f"--{option.replace('_', '-')}",
-            value,
+            getattr(options, option),
             "it goes with --fleet",
             "Say it in the request, or add --fleet.",
         )
