@@ -78,6 +78,16 @@ def _editors(workspace: Workspace, name: str, request: PlanRequest) -> None:
     with st.container(border=True):
         st.header("Objective", anchor=False)
         kind, sharing, limit = _objective(request, mark)
+    waiting = {
+        "fleet": not fleet.equals(request_edit.fleet_table(request)),
+        "models": bool(added)
+        or not models.equals(request_edit.models_table(request))
+        or request_edit.with_allowed(request, allowed) != request,
+        "pairs": not pairs.equals(request_edit.pairs_table(request)),
+        "objective": (kind, sharing, limit) != (request.objective.kind, request.sharing, _limit(request)),
+    }
+    if any(waiting.values()):
+        st.caption(f"Edited, not planned yet: {', '.join(what for what, is_so in waiting.items() if is_so)}.")
     if st.button("Plan", type="primary", width="stretch", key="plan"):
         with frame.telling():
             edited = replace(
@@ -201,11 +211,16 @@ def _objective(request: PlanRequest, mark: str) -> tuple[Any, Any, float]:
         f"Search at most, in{THIN}s",
         1.0,
         3600.0,
-        min(max(request.solver.time_limit_s, 1.0), 3600.0),
+        _limit(request),
         5.0,
         key=f"limit-{mark}",
     )
     return kind, sharing, float(limit)
+
+
+def _limit(request: PlanRequest) -> float:
+    """Seconds of search as the page offers them."""
+    return min(max(request.solver.time_limit_s, 1.0), 3600.0)
 
 
 def first_request(workspace: Workspace) -> None:

@@ -16,7 +16,7 @@ from app import scenario
 from torchsplit_core import jobs
 from torchsplit_core.deployment import FORMATS, deploy
 from torchsplit_core.storage import Store, Workspace
-from torchsplit_core.values import Conflict, Demand, FleetEntry, InputFault, Relaxation
+from torchsplit_core.values import Conflict, Demand, FleetEntry, InputFault, Relaxation, SolverOptions
 
 Open = Callable[..., AppTest]
 PAGES = ("models", "graph", "profile", "partition", "plan", "deploy", "workspace")
@@ -164,6 +164,16 @@ def test_replanning_stores_the_request_first(
     press(opened, "Plan")
     assert started == [("plan_job", {"request": "review"})]
     assert filled.get("plan_request", "review").objective.kind == "min_gpus"
+
+
+def test_what_was_edited_and_not_planned_is_named(page: Open, filled: Workspace) -> None:
+    opened = page("plan", filled)
+    assert "not planned yet" not in said(opened)
+    next(box for box in opened.selectbox if box.label == "What is best").select("max_min").run()
+    assert "Edited, not planned yet: objective." in said(opened) and not opened.exception
+    short = replace(request(), solver=SolverOptions(0.2))
+    filled.put("plan_request", "review", short)
+    assert "not planned yet" not in said(page("plan", filled))  # shown as the least the page offers: no edit
 
 
 def test_an_infeasible_plan_says_what_stands_in_the_way_and_what_would_help(

@@ -139,6 +139,66 @@ def test_two_scenarios_and_a_plan_by_hand_stand_beside_the_plan(
     expect(page.get_by_text("Stored as review by hand.")).to_be_visible()
 
 
+def cell(page: Page, table: str, x: float) -> None:
+    """Open the editor of the first row of a table, `x` pixels from its left (from its right where below 0)."""
+    grid = page.get_by_test_id("stDataFrame").filter(has=page.get_by_role("region", name=table))
+    grid.scroll_into_view_if_needed()
+    box = grid.bounding_box()
+    assert box is not None
+    grid.click(position={"x": x if x > 0 else box["width"] + x, "y": 52})
+    page.keyboard.press("Enter")
+    # The editor lies over the page, in a portal of its own.
+    expect(page.locator("#portal input").first).to_be_focused()
+
+
+def test_fleet_and_pair_are_edited_and_a_slice_is_changed_by_hand(
+    session: Callable[..., Page], address: str, planned: Workspace
+) -> None:
+    page = session()
+    open_plan(page, address, planned)
+    cell(page, "GPU types of the fleet", -30)
+    page.keyboard.press("Control+a")
+    page.keyboard.type("2")
+    page.keyboard.press("Enter")
+    expect(page.get_by_text("Edited, not planned yet: fleet.")).to_be_visible()
+    pairs = page.get_by_test_id("stDataFrame").filter(
+        has=page.get_by_role("region", name="Models that must or would rather share a GPU")
+    )
+    pairs.hover()
+    press(page, "Add row: Models that must or would rather share a GPU")
+    cell(page, "Models that must or would rather share a GPU", 90)
+    for name in ("bert", "ocr"):
+        page.keyboard.type(name)
+        page.keyboard.press("Enter")
+        expect(page.locator("#portal").get_by_text(name, exact=True)).to_be_visible()
+    page.keyboard.press("Tab")
+    expect(page.get_by_text("Edited, not planned yet: fleet, pairs.")).to_be_visible()
+    page.get_by_role("button", name="Plan", exact=True).click()
+    expect(page.get_by_test_id("stMetricValue").nth(2)).to_have_text("2 of 2", timeout=PLANNED_MS)
+    # What binds the models is found without being asked; then nothing runs any more.
+    expect(page.get_by_text("What binds each model")).to_be_visible(timeout=PLANNED_MS)
+    expect(page.get_by_text("proven optimal")).to_be_visible()
+    kept = planned.get("plan_request", "review")
+    assert kept.gpus[0].count == 2 and kept.colocations[0].models == ("bert", "ocr")
+
+    turn_to(page, "By hand")
+    expect(page.get_by_text("legal, checked")).to_be_visible()
+    expect(page.get_by_text("Choose a slice or a gap on the map")).to_be_visible()
+    slices = page.locator(".st-key-by-hand-slices [data-place]")
+    before = slices.count()
+    slices.first.focus()
+    page.keyboard.press("Enter")
+    expect(slices.first).to_have_attribute("aria-pressed", "true")
+    page.get_by_role("combobox", name="Slice here").click()
+    page.get_by_role("option", name="no slice").click()
+    expect(page.get_by_text("no slice at slot 0")).to_be_visible()
+    settle(page)
+    assert "No slice here" in str(slices.first.get_attribute("aria-label")) and slices.count() <= before
+    press(page, "Undo")
+    expect(slices).to_have_count(before)
+    expect(page.get_by_text("legal, checked")).to_be_visible()
+
+
 def test_the_report_opens_from_disk_without_a_server(
     session: Callable[..., Page], address: str, planned: Workspace, tmp_path: Path
 ) -> None:
