@@ -8,11 +8,13 @@ import pytest
 from placement_oracle import best_value
 from placement_requests import random_request, tiny
 
-from torchsplit_core.placement import place, violations
+from torchsplit_core.placement import place, small, violations
 from torchsplit_core.placement.literal import build
 from torchsplit_core.placement.literal_solve import solve_literal
+from torchsplit_core.placement.search import search
 from torchsplit_core.placement.segments import SegmentModel, instance_of
-from torchsplit_core.values import InputFault, PlacementSolver
+from torchsplit_core.placement.small import look_at_all
+from torchsplit_core.values import InputFault, PlacementOutcome, PlacementSolver
 
 CASES = [(units, split) for units in ("tokens_per_s", "seed_literal") for split in ("equal", "proportional")]
 
@@ -41,6 +43,10 @@ def test_the_tiny_case_has_its_published_size() -> None:
     assert [statistics[name] for name in ("allocations", "connections", "variables")] == [100, 420, 1041]
 
 
+def gpus_of(outcome: PlacementOutcome) -> int:
+    return sum(len(segment.gpu_ids) for segment in outcome.segments)
+
+
 @pytest.mark.parametrize(("units", "split"), CASES)
 @pytest.mark.parametrize("block", range(5))
 def test_random_requests_equal_a_look_at_every_pipeline(units: str, split: str, block: int) -> None:
@@ -61,6 +67,11 @@ def test_random_requests_equal_a_look_at_every_pipeline(units: str, split: str, 
             if best:
                 assert outcome.throughput == pytest.approx(best, rel=1e-9), (seed, method)
                 assert outcome.bound == outcome.throughput and outcome.gap == 0
+            if method == "exact":
+                # Small requests are looked at whole; the search of large ones agrees, in the number of GPUs too.
+                found = search(instance_of(SegmentModel(request)), time_limit_s=60.0)
+                assert found.proven and found.value == (outcome.throughput or 0.0), seed
+                assert sum(len(gpus) for _, gpus in found.segments) == gpus_of(outcome), seed
     assert "optimal" in statuses
 
 
@@ -92,3 +103,18 @@ def test_an_infeasible_program_is_told_with_its_cause() -> None:
         outcome = place(tiny(1, method=method, model=replace(heavy, layers=7)))
         assert outcome.status == "infeasible"
         assert "2 on 2 × A100 (80 GB), 1 on 2 × V100 (32 GB)" in outcome.message
+
+
+def test_a_look_at_everything_is_for_small_requests(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert look_at_all(instance_of(SegmentModel(tiny(4)))) is not None
+    gpus = tuple(replace(tiny().gpus[i % 4], id=i) for i in range(12))
+    links = tuple(tuple(float(1 + (i * 7 + j * 3) % 5) for j in range(12)) for i in range(12))
+    many = tiny(4, gpus=gpus, bandwidth_gb_per_s=links)
+    assert look_at_all(instance_of(SegmentModel(many))) is None
+    assert place(many).status == "optimal"
+    bound = replace(tiny(2), bandwidth_gb_per_s=((1e-3,) * 4,) * 4, model=replace(tiny().model, layers=6))
+    held = instance_of(SegmentModel(bound))
+    assert look_at_all(held) is not None
+    monkeypatch.setattr(small, "MOST_STEPS", 3)
+    assert look_at_all(held) is None
+    assert place(bound).status == "optimal"
