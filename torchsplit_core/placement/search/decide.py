@@ -15,6 +15,9 @@ from torchsplit_core.placement.search.patterns import build_patterns
 from torchsplit_core.placement.search.segments import Segments, Steps, deal_layers, worth
 from torchsplit_core.placement.search.table import Items, Table, fleet_of, items_at
 from torchsplit_core.placement.search.trail import TrailProgram
+from torchsplit_core.placement.search.walk import Walker
+
+_WIDTH = 40
 
 
 @dataclass(frozen=True)
@@ -120,12 +123,20 @@ class Threshold:
             if chosen.status != "solved":
                 return Decision("none" if chosen.status == "none" else "unknown")
             return self._dealt(self._hand_out(chosen.chosen, component.gpus))
+        part = self._clock.part(seconds)
+        if not fewest:
+            walker = Walker(component, self._instance.kinds, self.items, self._instance.layers, part)
+            self._clock.count("walks")
+            steps = walker.walk(_WIDTH)
+            if steps is not None:
+                self._clock.count("walks_found")
+                return self._dealt(steps)
         merged = classes(component, self._instance.kinds)
         patterns = build_patterns(merged, self.items)
         if patterns is None:
             return Decision("unknown")
         program = TrailProgram(merged, self.items, patterns, self._instance.layers)
-        trail = program.solve(self._clock.part(seconds), fewest=fewest)
+        trail = program.solve(part, fewest=fewest)
         if trail.status == "solved":
             return self._dealt(trail.steps)
         return Decision(trail.status)

@@ -11,8 +11,8 @@ import numpy as np
 from torchsplit_core.placement.search.network import Classes
 from torchsplit_core.placement.search.table import Items
 
-MOST_PATTERNS = 20_000
-MOST_PAIRS = 60_000_000
+MOST_PATTERNS = 6_000
+MOST_ARCS = 200_000
 
 
 @dataclass(frozen=True)
@@ -36,13 +36,15 @@ def build_patterns(classes: Classes, items: Items) -> Patterns | None:
     found = list(islice(_segments(classes, items), MOST_PATTERNS + 1))
     gates: dict[int, int] = {}
     gate_of = [gates.setdefault(gate, len(gates)) for _, _, gate in found]
-    if len(found) > MOST_PATTERNS or len(found) * len(gates) > MOST_PAIRS:
+    if len(found) > MOST_PATTERNS:
         return None
     counts = np.zeros((len(found), width), dtype=np.int64)
     for number, (_, chosen, _) in enumerate(found):
         np.add.at(counts[number], list(chosen), 1)
     outside = np.array([[not gate >> one & 1 for one in range(width)] for gate in gates], dtype=np.float32)
     inside = outside.reshape(len(gates), width) @ (counts > 0).T.astype(np.float32) == 0
+    if np.count_nonzero(inside) > MOST_ARCS:
+        return None
     arcs = np.array(np.nonzero(inside), dtype=np.int64)
     return Patterns(counts, np.array([item for item, _, _ in found]), np.array(gate_of), len(gates), arcs)
 

@@ -3,7 +3,8 @@
 A pipeline visits patterns; from each it passes the pattern's gate to the next. How often each
 arc is passed makes a trail exactly where the flow is balanced but for one start and one end,
 and connected. Balance is in the program; a solution in pieces gets a cut for each piece that
-the start does not reach, and the program is solved again.
+the start does not reach, and the program is solved again. Cuts that the linear relaxation
+breaks are added first.
 
 | rule | row |
 |---|---|
@@ -12,7 +13,7 @@ the start does not reach, and the program is solved again.
 | one start, one end | sum of start = sum of end = 1 |
 | GPUs of class c | sum of count_pc * visits_p <= members of c |
 | layers | sum of low * visits <= M <= sum of high * visits |
-| piece W | visits_p <= most_p * (starts in W + arcs and visits that lead into W), p in W |
+| piece W, class c | sum over W of count_pc * visits_p <= members of c * (starts in W + passes that lead into W) |
 """
 
 from __future__ import annotations
@@ -23,10 +24,14 @@ from typing import Literal
 import numpy as np
 
 from torchsplit_core.placement.search.clock import Clock
+from torchsplit_core.placement.search.connect import unreached
 from torchsplit_core.placement.search.network import Classes
 from torchsplit_core.placement.search.patterns import Patterns
 from torchsplit_core.placement.search.program import INF, Program
 from torchsplit_core.placement.search.table import Items
+
+_ROUNDS = 4
+_TINY = 1e-7
 
 
 @dataclass(frozen=True)
@@ -55,7 +60,7 @@ class TrailProgram:
 
     def __init__(self, classes: Classes, items: Items, patterns: Patterns, layers: int) -> None:
         self._classes, self._items, self._patterns = classes, items, patterns
-        sizes = np.array([len(members) for members in classes.members])
+        self._sizes = sizes = np.array([len(members) for members in classes.members])
         counts, count = patterns.counts, len(patterns.counts)
         room = np.where(counts > 0, sizes // np.maximum(counts, 1), layers).min(axis=1)
         self._most = np.minimum(room, layers // items.low[patterns.item])
@@ -78,6 +83,8 @@ class TrailProgram:
 
     def solve(self, clock: Clock, *, fewest: bool) -> Trail:
         """Solve, cutting off pieces, until the solution is a trail; `fewest`: with the fewest GPUs, proven."""
+        if not self._tighten(clock):
+            return Trail("none")
         while not clock.over():
             clock.count("trail_programs")
             answer = self._program.solve(clock.left_s(), first=not fewest)
@@ -90,7 +97,8 @@ class TrailProgram:
             if not pieces:
                 return Trail("solved", self._walk(flow))
             for patterns, gates in pieces:
-                self._cut(patterns, gates)
+                own = np.flatnonzero(self._patterns.counts[patterns].any(axis=0))
+                self._cut(patterns, gates, flow.visits > 0, own)
         return Trail("unknown")
 
     def _balance(self) -> None:
@@ -145,16 +153,47 @@ class TrailProgram:
             seen |= piece
         return pieces
 
-    def _cut(self, patterns: np.ndarray, gates: np.ndarray) -> None:
+    def _tighten(self, clock: Clock) -> bool:
+        """Cuts that the linear relaxation breaks, while it breaks any; False where it has no solution then."""
+        part = clock.part(clock.left_s() / 2)
+        for _ in range(_ROUNDS):
+            if part.over():
+                return True
+            clock.count("relaxations")
+            answer = self._program.solve(part.left_s(), whole=False)
+            if answer.status == "none":
+                return False
+            if answer.status != "solved":
+                return True
+            flow = self._read(np.where(answer.values > _TINY, answer.values, 0.0))
+            broken = unreached(self._patterns, flow.visits, flow.starts, flow.passes, self._sizes)
+            if not broken:
+                return True
+            for patterns, gates, one in broken:
+                self._cut(patterns, gates, flow.visits > 0, np.array([one]))
+        return True
+
+    def _cut(self, patterns: np.ndarray, gates: np.ndarray, visited: np.ndarray, own: np.ndarray) -> None:
+        """No GPU of the classes `own` is used in W but from outside. W is what is given, the unvisited patterns of
+        its classes, and the gates that only these lead to: nothing that is added is visited in the solution, so
+        that the solution breaks the cut."""
+        counts, gate_of = self._patterns.counts, self._patterns.gate_of
         arc_gates, arc_patterns = self._patterns.arcs
-        entering = np.flatnonzero(np.isin(arc_patterns, patterns) & ~np.isin(arc_gates, gates))
-        feeding = np.flatnonzero(np.isin(self._patterns.gate_of, gates))
-        feeding = feeding[~np.isin(feeding, patterns)]
-        ways = np.concatenate([self._arc + entering, self._start + patterns, self._visit + feeding])
-        for one in patterns.tolist():
-            columns = np.concatenate([[self._visit + one], ways])
-            values = np.concatenate([[1], np.full(len(ways), -int(self._most[one]))])
-            self._program.row(-INF, 0, columns, values)
+        inside = ~counts[:, ~counts[patterns].any(axis=0)].any(axis=1) & ~visited
+        inside[patterns] = True
+        within = np.ones(self._patterns.gates, dtype=bool)
+        within[gate_of[~inside]] = False
+        within[gates] = True
+        entering = np.flatnonzero(inside[arc_patterns] & ~within[arc_gates])
+        feeding = np.flatnonzero(within[gate_of] & ~inside)
+        ways = np.concatenate(
+            [self._arc + entering, self._start + np.flatnonzero(inside), self._visit + feeding]
+        )
+        for one in own.tolist():
+            using = np.flatnonzero(inside & (counts[:, one] > 0))
+            columns = np.concatenate([self._visit + using, ways])
+            signs = np.concatenate([counts[using, one], np.full(len(ways), -int(self._sizes[one]))])
+            self._program.row(-INF, 0, columns, signs)
 
     def _walk(self, flow: _Flow) -> tuple[tuple[int, tuple[int, ...]], ...]:
         """The trail (Hierholzer), with GPUs of the classes handed out in ascending order."""

@@ -1,0 +1,136 @@
+"""Pipelines found by extending the most promising ones, segment by segment: quick, and no proof.
+
+A state is a pipeline so far. It is worth what it could still reach: the layers it holds, and for
+every GPU left that kind's price (the dual of the linear packing program: no packing of a fleet
+holds more layers than the sum of its prices). States that could not reach all layers are dropped;
+of the others a fixed number goes on, those with the largest reach and then the most followers.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import numpy as np
+
+from torchsplit_core.placement.search.clock import Clock
+from torchsplit_core.placement.search.network import Component
+from torchsplit_core.placement.search.program import INF, Program
+from torchsplit_core.placement.search.segments import Steps
+from torchsplit_core.placement.search.table import Items
+
+_BRANCHES = 3
+
+
+@dataclass(frozen=True)
+class _State:
+    """low, high: layers held so far. free: unused GPUs as bits. gate: GPUs that every last GPU has a link to."""
+
+    low: int
+    high: int
+    free: int
+    gate: int
+    reach: float
+    last: tuple[int, tuple[int, ...]]
+    before: _State | None
+
+
+class Walker:
+    """The walks through one component at one threshold."""
+
+    def __init__(
+        self, component: Component, kinds: tuple[int, ...], items: Items, layers: int, clock: Clock
+    ) -> None:
+        self._component, self._items, self._layers, self._clock = component, items, layers, clock
+        self._after = [_mask(row) & ~(1 << one) for one, row in enumerate(component.links)]
+        own = [kinds[gpu] for gpu in component.gpus]
+        self._of_kind = [
+            sum(1 << one for one, kind in enumerate(own) if kind == wanted)
+            for wanted in range(items.counts.shape[1])
+        ]
+        self._wanted = [np.repeat(np.arange(len(row)), row).tolist() for row in items.counts]
+        self._prices = self._price(np.array([mask.bit_count() for mask in self._of_kind]))
+        self._costs = items.counts @ self._prices
+        gain = items.high - self._costs
+        self._order = np.lexsort((items.sizes, -gain)).tolist()
+
+    def walk(self, width: int) -> Steps | None:
+        """A pipeline of all layers, keeping `width` states a step; None where none was met."""
+        size = len(self._component.gpus)
+        every = (1 << size) - 1
+        reach = float(sum(self._prices[kind] * mask.bit_count() for kind, mask in enumerate(self._of_kind)))
+        states = [_State(0, 0, every, every, reach, (-1, ()), None)]
+        while states and not self._clock.over():
+            children: dict[tuple[int, tuple[int, ...]], _State] = {}
+            for state in states:
+                for child in self._children(state):
+                    if child.high >= self._layers:
+                        return self._steps(child)
+                    children.setdefault((child.free, child.last[1]), child)
+            ranked = sorted(
+                children.values(),
+                key=lambda one: one.reach + 0.5 * min((one.gate & one.free).bit_count(), 8),
+                reverse=True,
+            )
+            states = ranked[:width]
+        return None
+
+    def _children(self, state: _State) -> Iterator[_State]:
+        for item in self._order:
+            low, high = state.low + int(self._items.low[item]), state.high + int(self._items.high[item])
+            reach = state.reach + float(self._items.high[item] - self._costs[item])
+            if low > self._layers or reach < self._layers - 1e-6:
+                continue
+            for chosen, gate, free in self._sets(self._wanted[item], state.gate & state.free, state.free, -1):
+                if high >= self._layers or gate & free:
+                    yield _State(low, high, free, gate, reach, (item, chosen), state)
+
+    def _sets(
+        self, wanted: list[int], able: int, free: int, gate: int
+    ) -> Iterator[tuple[tuple[int, ...], int, int]]:
+        """Some sets of GPUs of the wanted kinds among the able ones: (GPUs, their common gate, what stays free).
+
+        The first GPU can be any, the next ones are those that keep the gate largest.
+        """
+        for first in _bits(able & self._of_kind[wanted[0]]):
+            sets: list[tuple[tuple[int, ...], int, int]] = [
+                ((first,), gate & self._after[first], free & ~(1 << first))
+            ]
+            for kind in wanted[1:]:
+                longer: dict[int, tuple[tuple[int, ...], int, int]] = {}
+                for chosen, common, left in sets:
+                    for one in _bits(able & left & self._of_kind[kind]):
+                        rest = left & ~(1 << one)
+                        longer[rest] = ((*chosen, one), common & self._after[one], rest)
+                sets = sorted(longer.values(), key=lambda one: -(one[1] & one[2]).bit_count())[:_BRANCHES]
+            yield from sets
+
+    def _steps(self, state: _State) -> Steps:
+        steps: list[tuple[int, tuple[int, ...]]] = []
+        at: _State | None = state
+        while at is not None and at.before is not None:
+            item, chosen = at.last
+            steps.append((item, tuple(sorted(int(self._component.gpus[one]) for one in chosen))))
+            at = at.before
+        return steps[::-1]
+
+    def _price(self, fleet: np.ndarray) -> np.ndarray:
+        """What a GPU of each kind adds to the layers a packing can hold, at most: the dual program."""
+        program = Program()
+        program.columns(fleet.tolist(), [float(self._layers)] * len(fleet))
+        for counts, high in zip(self._items.counts, self._items.high, strict=True):
+            kinds = np.flatnonzero(counts)
+            program.row(float(high), INF, kinds, counts[kinds])
+        answer = program.solve(self._clock.left_s(), whole=False)
+        return answer.values if answer.status == "solved" else np.full(len(fleet), float(self._layers))
+
+
+def _bits(mask: int) -> Iterator[int]:
+    while mask:
+        bit = mask & -mask
+        mask ^= bit
+        yield bit.bit_length() - 1
+
+
+def _mask(row: np.ndarray) -> int:
+    return int.from_bytes(np.packbits(row, bitorder="little").tobytes(), "little")
