@@ -85,10 +85,8 @@ def _tabs(
     )
     if planned.open:
         with planned:
-            if tried is not None and request is not None:
-                plan_whatif.banner(workspace, name, request, plan, tried)
-                if tried.fault:
-                    st.error(plain(tried.fault))
+            # Above the map, and written after it: while a slider moves, the map comes first.
+            above = st.container()
             if tried is not None and tried.outcome is not None:
                 with st.container(key="map"):
                     _outcome(workspace, name, tried.request, tried.outcome, stored=False)
@@ -97,6 +95,11 @@ def _tabs(
             else:
                 with st.container(key="map"):
                     _outcome(workspace, name, request, plan)
+            if tried is not None and request is not None:
+                with above:
+                    plan_whatif.banner(workspace, name, request, plan, tried)
+                    if tried.fault:
+                        st.error(plain(tried.fault))
     if beside.open:
         with beside:
             plan_baselines.show(workspace, request, plan)

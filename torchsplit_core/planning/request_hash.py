@@ -20,8 +20,27 @@ def request_hash(request: PlanRequest) -> str:
 
     Whole numbers are written as floats so that 1 and 1.0 in a file are the same request.
     """
-    text = json.dumps(_canonical(request), sort_keys=True, separators=(",", ":"), ensure_ascii=False)
-    return hashlib.sha256(text.encode("utf-8")).hexdigest()
+    return hashlib.sha256(_text(request).encode("utf-8")).hexdigest()
+
+
+def _text(value: Any) -> str:
+    """Canonical JSON. Variants hold nearly all of a request, and an edit leaves most as they were: theirs is kept."""
+    if isinstance(value, Variant):
+        return _variant_text(value)
+    if isinstance(value, list | tuple):
+        return f"[{','.join(map(_text, value))}]"
+    if value is None or isinstance(value, str | int | float):
+        return _written(value)
+    return f"{{{','.join(f'{_written(name)}:{_text(getattr(value, name))}' for name in sorted(_names(type(value))))}}}"
+
+
+@lru_cache(maxsize=1024)
+def _variant_text(variant: Variant) -> str:
+    return _written(variant)
+
+
+def _written(value: Any) -> str:
+    return json.dumps(_canonical(value), sort_keys=True, separators=(",", ":"), ensure_ascii=False)
 
 
 @lru_cache(maxsize=64)
