@@ -13,7 +13,6 @@ import pytest
 from torchsplit_core.planning.request_hash import request_hash
 from torchsplit_core.values import Colocation, FleetEntry, PlanModel, PlanRequest, Point, Stage, Variant
 
-
 SPEEDS = (7, 7.0, 0.1, 1e-9, 1e22)
 
 
