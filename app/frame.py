@@ -38,6 +38,7 @@ table.ts button[aria-pressed="true"] { font-weight: 700; text-decoration: underl
 .picture details.alike { font-size: .82rem; margin-top: .2rem; }
 .picture details.alike summary { cursor: pointer; width: fit-content; }
 .picture details.alike p, .picture details.alike ul { margin: .2rem 0 .2rem 1rem; padding: 0; }
+.picture details.alike p, .picture details.alike li { font-size: inherit; }
 table.facts th { width: 42%; vertical-align: top; padding: .3rem .4rem .3rem 0; opacity: .85;
   border-bottom: 1px solid color-mix(in srgb, currentColor 10%, transparent); }
 table.facts td { text-align: right; padding: .3rem 0; overflow-wrap: anywhere; font-variant-numeric: tabular-nums; }
