@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
-from playwright.sync_api import Browser, BrowserContext, Page, sync_playwright
+from playwright.sync_api import Browser, BrowserContext, Page, expect, sync_playwright
 
 ROOT = Path(__file__).resolve().parents[2]
 # Without a GPU, without a sandbox (tests may run as root in a container), without calls home.
@@ -24,6 +24,10 @@ FLAGS = (
 )  # fmt: skip
 DOOR_SAMPLES = "sample:clip,sample:bert"
 """The second door with small samples: the same walk in seconds."""
+
+PATIENCE_MS = 30_000
+"""How long a test waits for what it expects: a page that takes seconds on a busy machine is not at fault."""
+expect.set_options(timeout=PATIENCE_MS)
 
 
 def _free_port() -> int:
@@ -91,7 +95,7 @@ def session(browser: Browser) -> Iterator[Callable[..., Page]]:
 
     def open_session(width: int = 1440, scheme: str = "light") -> Page:
         context = browser.new_context(viewport={"width": width, "height": 1000}, color_scheme=scheme)  # type: ignore[arg-type]
-        context.set_default_timeout(30_000)
+        context.set_default_timeout(PATIENCE_MS)
         contexts.append(context)
         return context.new_page()
 
