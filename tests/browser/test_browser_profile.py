@@ -11,9 +11,12 @@ from pathlib import Path
 
 import pytest
 from browser_settle import settle
-from playwright.sync_api import Browser, Page, expect
+from playwright.sync_api import Page, expect
 from test_browser_access import PHONE, ours
 from test_browser_doors import heading
+
+from torchsplit_core import workflow
+from torchsplit_core.storage import Store
 
 pytestmark = pytest.mark.browser
 MEASURED_MS = 120_000
@@ -151,20 +154,14 @@ def test_a_table_of_other_words_is_mapped_imported_and_compared(
 
 
 @pytest.fixture(scope="module")
-def filled(browser: Browser, address: str) -> str:
+def filled(address: str, home: Path) -> str:
     """The id of a workspace with the measured mix: every tab has something to show."""
-    context = browser.new_context()
-    page = context.new_page()
-    page.goto(address)
-    heading(page, "Models")
-    act(page, "Plan the measured mix")
-    heading(page, "Plan")
-    found = page.url.partition("workspace=")[2]
-    context.close()
-    return found
+    workspace = Store(home).create("measured")
+    workflow.measured_mix(workspace)
+    return workspace.id
 
 
-@pytest.mark.parametrize(("scheme", "width"), [("light", 1440), ("dark", 1440), ("light", PHONE)])
+@pytest.mark.parametrize(("scheme", "width"), [("light", 1440), ("dark", PHONE)])
 def test_every_tab_is_accessible_and_fits_its_window(
     scheme: str, width: int, session: Callable[..., Page], address: str, filled: str
 ) -> None:
