@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Iterator, Sequence
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -102,7 +103,9 @@ def assert_same(found: Any, expected: Any) -> None:
     assert all(same_bits(one, two) for one, two in zip(leaves, others, strict=True))
 
 
+@cache
 def sample_program(name: str) -> tuple[Any, torch.nn.Module, ExportedProgram]:
+    """The client of a small sample, its model and the program of batch 2: read, never changed."""
     client = load_client(f"sample:{name}")
     model = open_model(client)
     args, kwargs = example_arguments(client, 2)

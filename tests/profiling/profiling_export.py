@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import operator
+from functools import cache
 from typing import Any
 
 import torch
@@ -11,6 +12,7 @@ from torch.export.graph_signature import InputKind
 from torch.fx import GraphModule, Node
 from torch.fx.node import map_arg
 
+import sample_models
 from torchsplit_core.graph.torch_graph import TorchGraph, join_bodies
 from torchsplit_core.values import GraphNode
 
@@ -24,6 +26,14 @@ KINDS = {
 def export(model: torch.nn.Module, args: tuple[Any, ...]) -> torch.export.ExportedProgram:
     shapes = tuple({0: Dim.AUTO} if isinstance(arg, torch.Tensor) else None for arg in args)
     return torch.export.export(model.eval(), args, dynamic_shapes=shapes, strict=False)
+
+
+@cache
+def sample(name: str) -> tuple[Any, torch.nn.Module, torch.export.ExportedProgram]:
+    """The client of a small sample, its model and the program of batch 2: read, never changed."""
+    client = sample_models.load(name, "small")
+    model = client.get_model()
+    return client, model, export(model, client.get_example_inputs(2))
 
 
 def exporter(model: torch.nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any], other: Any) -> Any:

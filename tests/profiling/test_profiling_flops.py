@@ -7,12 +7,12 @@ from typing import Any
 
 import pytest
 import torch
+from profiling_export import sample, to_graph
 from torch import nn
 from torch.nn import functional
 from torch.nn.attention import SDPBackend, sdpa_kernel
 from torch.utils.flop_counter import FlopCounterMode
 
-import sample_models
 from torchsplit_core.graph.torch_graph import TorchGraph
 from torchsplit_core.profiling.flops import node_costs, op_name, total_cost
 from torchsplit_core.profiling.shapes import bind_symbols, evaluate_size
@@ -28,10 +28,9 @@ def counted(model: nn.Module, args: tuple[Any, ...]) -> int:
 
 
 @pytest.mark.parametrize("name", ["clip", "bert", "fastpitch", "ocr", "resnet50", "llama", "diamond"])
-def test_matrix_flops_of_the_samples_agree_with_torch(make_graph: Any, name: str) -> None:
-    client = sample_models.load(name, "small")
-    model = client.get_model()
-    total = total_cost(node_costs(make_graph(model, client.get_example_inputs(2)), 5))
+def test_matrix_flops_of_the_samples_agree_with_torch(name: str) -> None:
+    client, model, program = sample(name)
+    total = total_cost(node_costs(to_graph(program), 5))
     assert total.matrix_flops == pytest.approx(counted(model, client.get_example_inputs(5)), rel=0.05)
     assert total.flops > total.matrix_flops
     assert total.bytes_read > total.bytes_written > 0
@@ -61,9 +60,8 @@ def test_recurrent_grouped_transposed_batched_and_einsum_agree_with_torch(make_g
     assert total == pytest.approx(counted(Zoo().eval(), (torch.randn(6, 8, 16),)), rel=0.05)
 
 
-def test_a_cond_costs_its_dearer_branch(make_graph: Any) -> None:
-    client = sample_models.load("cond", "small")
-    graph = make_graph(client.get_model(), client.get_example_inputs(2))
+def test_a_cond_costs_its_dearer_branch() -> None:
+    graph = to_graph(sample("cond")[2])
     cost = next(cost for cost in node_costs(graph, 3) if op_name(graph.by_id[cost.id]) == "cond")
     assert cost.matrix_flops == 2 * 3 * 16 * (4 * 16) * 2  # the thorough path: two products of 16 × 64
 

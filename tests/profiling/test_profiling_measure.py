@@ -21,9 +21,8 @@ from measured_models import (
     runs_of,
     written,
 )
-from profiling_export import export, to_graph
+from profiling_export import sample, to_graph
 
-import sample_models
 from torchsplit_core.graph.torch_graph import TorchGraph
 from torchsplit_core.hardware import choose_devices
 from torchsplit_core.profiling import KeptPoint, Settings, measure
@@ -36,11 +35,6 @@ EXPORTER = "profiling_export:exporter"
 QUICK = Settings(point_budget_s=0.02)
 
 
-def sample_graph(name: str) -> TorchGraph:
-    client = sample_models.load(name, "small")
-    return to_graph(export(client.get_model(), client.get_example_inputs(2)))
-
-
 def measured(folder: Path, body: str, sizes: tuple[int, ...], **options: Any) -> Found:
     source, graph = written(folder, body)
     options.setdefault("settings", QUICK)
@@ -48,7 +42,7 @@ def measured(folder: Path, body: str, sizes: tuple[int, ...], **options: Any) ->
 
 
 def test_a_sample_is_measured_end_to_end_and_by_operation() -> None:
-    graph = sample_graph("ocr")
+    graph = to_graph(sample("ocr")[2])
     heard: list[tuple[float, str]] = []
     kept: list[KeptPoint] = []
     found = measure(
@@ -224,7 +218,12 @@ def test_a_fault_of_the_model_before_any_point_is_its_own(tmp_path: Path) -> Non
 def test_timing_another_model_than_the_traced_one_is_our_fault() -> None:
     with pytest.raises(InternalFault, match="differ"):
         measure(
-            "sample:bert", sample_graph("diamond"), CPU, batch_sizes=(1,), settings=QUICK, exporter=EXPORTER
+            "sample:diamond",
+            to_graph(sample("cond")[2]),
+            CPU,
+            batch_sizes=(1,),
+            settings=QUICK,
+            exporter=EXPORTER,
         )
 
 

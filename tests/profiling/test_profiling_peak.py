@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 import torch
 import torch.nn.functional as F
-from profiling_export import export
+from profiling_export import export, sample
 from torch import Tensor, nn
 
 import sample_models
@@ -90,12 +90,11 @@ TRANSFORMERS = {"clip", "bert", "llama"}
 
 
 @pytest.mark.usefixtures("one_cpu_like_another")
-@pytest.mark.parametrize("name", [sample.name for sample in sample_models.SAMPLES])
+@pytest.mark.parametrize("name", [one.name for one in sample_models.SAMPLES])
 def test_the_estimate_of_every_sample_is_near_its_measured_peak(name: str) -> None:
     """Within 10 % for transformers, 25 % for convolutions (1-D ones included) and the toys."""
-    client = sample_models.load(name, "small")
-    model = client.get_model()
-    graph = graph_of_program(export(model, client.get_example_inputs(2)), 2)
+    client, model, program = sample(name)
+    graph = graph_of_program(program, 2)
     margin = 0.10 if name in TRANSFORMERS else 0.25
     for batch in (1, 4, 16):
         args = client.get_example_inputs(batch)
