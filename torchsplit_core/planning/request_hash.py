@@ -31,7 +31,9 @@ def _text(value: Any) -> str:
         return f"[{','.join(map(_text, value))}]"
     if value is None or isinstance(value, str | int | float):
         return _written(value)
-    return f"{{{','.join(f'{_written(name)}:{_text(getattr(value, name))}' for name in sorted(_names(type(value))))}}}"
+    kind: Any = type(value)
+    entries = (f"{_written(name)}:{_text(getattr(value, name))}" for name in sorted(_names(kind)))
+    return f"{{{','.join(entries)}}}"
 
 
 @lru_cache(maxsize=1024)
