@@ -84,6 +84,13 @@ def test_the_literal_program_is_refused_before_it_fills_the_memory() -> None:
         place(large)
 
 
+def test_throughputs_beyond_the_solver_are_refused() -> None:
+    links = tuple(tuple(1e14 * (i != j) for j in range(4)) for i in range(4))
+    with pytest.raises(InputFault, match="HiGHS takes coefficients up to 1e15"):
+        place(tiny(2, method="literal", bandwidth_gb_per_s=links))
+    assert place(tiny(2, bandwidth_gb_per_s=links)).throughput == pytest.approx(301.784)
+
+
 def test_time_that_runs_out_is_not_called_infeasible() -> None:
     request = tiny(4, method="literal", solver=PlacementSolver("literal", 1e-3))
     request = replace(request, model=replace(request.model, layers=12))

@@ -16,7 +16,7 @@ from pyomo.repn.plugins.standard_form import LinearStandardFormCompiler
 
 from torchsplit_core.placement.instance import Found, Instance
 from torchsplit_core.placement.literal import Literal, NothingFits, OutOfTime, build
-from torchsplit_core.values import InternalFault
+from torchsplit_core.values import InputFault, InternalFault
 
 GAP = 5e-7
 """Relative gap at which HiGHS may end: values closer than 1e-6 are equal."""
@@ -107,7 +107,12 @@ def _load(form: Any) -> Any:
     ):
         highs.setOptionValue(option, setting)
     if highs.passModel(lp) == highspy.HighsStatus.kError:
-        raise InternalFault("HiGHS refused the literal program of a placement.")
+        raise InputFault(
+            "solver.method",
+            "literal",
+            f"HiGHS takes coefficients up to 1e15, and throughputs here reach {abs(matrix.data).max():.3g}",
+            "Use the method exact, or check the units of bandwidths and throughputs.",
+        )
     return highs
 
 
