@@ -13,7 +13,7 @@ from torchsplit_core.placement.search.network import Component, classes, compone
 from torchsplit_core.placement.search.packing import Packing, pack
 from torchsplit_core.placement.search.patterns import build_patterns
 from torchsplit_core.placement.search.segments import Segments, Steps, deal_layers, worth
-from torchsplit_core.placement.search.table import Items, Table, fleet_of, items_at
+from torchsplit_core.placement.search.table import Items, Table, items_at
 from torchsplit_core.placement.search.trail import TrailProgram
 from torchsplit_core.placement.search.walk import Walker
 
@@ -37,7 +37,8 @@ class Threshold:
         clock.count("thresholds")
         self.items: Items = items_at(table, threshold, most)
         able = self.items.counts.sum(axis=0) > 0
-        usable = np.array([gpu for gpu, kind in enumerate(instance.kinds) if able[kind]], dtype=np.int64)
+        self._kinds = np.array(instance.kinds, dtype=np.int64)
+        usable = np.flatnonzero(able[self._kinds])
         self.components = components(instance.links, usable, threshold)
         self._packings: dict[tuple[bool, tuple[int, ...]], Packing] = {}
 
@@ -65,8 +66,7 @@ class Threshold:
 
     def packing(self, component: Component, *, fewest: bool = False) -> Packing:
         """The packing of a component's fleet; components of equal fleets share it."""
-        fleet = fleet_of(self._instance.kinds, component.gpus)
-        fleet = np.pad(fleet, (0, self.items.counts.shape[1] - len(fleet)))
+        fleet = np.bincount(self._kinds[component.gpus], minlength=self.items.counts.shape[1])
         key = (fewest, tuple(fleet.tolist()))
         if key not in self._packings:
             self._packings[key] = pack(self.items, fleet, self._instance.layers, self._clock, fewest=fewest)

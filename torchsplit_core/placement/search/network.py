@@ -5,8 +5,6 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import numpy as np
-from scipy.sparse import csr_matrix
-from scipy.sparse.csgraph import connected_components
 
 
 @dataclass(frozen=True)
@@ -42,13 +40,20 @@ def components(links: np.ndarray, usable: np.ndarray, threshold: float) -> list[
     np.fill_diagonal(fast, True)
     if fast.all():
         return [Component(usable, fast, True)]
-    count, label = connected_components(csr_matrix(fast), directed=True, connection="weak")
-    order = np.argsort(label, kind="stable")
+    joined = fast | fast.T
+    left = np.ones(len(usable), dtype=bool)
     found = []
-    for inside in np.split(order, np.cumsum(np.bincount(label, minlength=count))[:-1]):
+    while left.any():
+        inside = np.zeros(len(usable), dtype=bool)
+        edge = inside.copy()
+        edge[left.argmax()] = True
+        while edge.any():
+            inside |= edge
+            edge = joined[edge].any(axis=0) & ~inside
+        left &= ~inside
         block = fast[np.ix_(inside, inside)]
         found.append(Component(usable[inside], block, bool(block.all())))
-    return sorted(found, key=lambda one: int(one.gpus[0]))
+    return found
 
 
 def classes(component: Component, kinds: tuple[int, ...]) -> Classes:

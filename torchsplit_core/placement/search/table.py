@@ -35,15 +35,9 @@ class Items:
     high: np.ndarray
 
 
-def fleet_of(kinds: tuple[int, ...], gpus: np.ndarray | range) -> np.ndarray:
-    """How many of these GPUs are of each kind: (kinds,), for all kinds of the instance."""
-    width = max(kinds, default=-1) + 1
-    return np.bincount(np.array([kinds[gpu] for gpu in gpus], dtype=np.int64), minlength=width)
-
-
 def build_table(instance: Instance, clock: Clock) -> Table | None:
     """Ask for every throughput once; None where the time ends first."""
-    fleet = fleet_of(instance.kinds, range(len(instance.kinds)))
+    fleet = np.bincount(np.array(instance.kinds, dtype=np.int64))
     present = [kind for kind in range(len(fleet)) if fleet[kind]]
     multisets, rows = [], []
     for size in range(1, min(instance.max_gpus, len(instance.kinds)) + 1):
@@ -55,7 +49,12 @@ def build_table(instance: Instance, clock: Clock) -> Table | None:
             multisets.append(multiset)
             rows.append([instance.value(multiset, count) for count in range(1, instance.layers + 1)])
     counts = np.array([np.bincount(item, minlength=len(fleet)) for item in multisets], dtype=np.int64)
-    return Table(tuple(multisets), counts, np.array(rows, dtype=np.float64))
+    values = np.array(rows, dtype=np.float64)
+    return Table(
+        tuple(multisets),
+        counts.reshape(len(multisets), len(fleet)),
+        values.reshape(len(multisets), instance.layers),
+    )
 
 
 def candidates(instance: Instance, table: Table) -> np.ndarray:

@@ -1,0 +1,243 @@
+"""What the exact search for placements reaches: value, certified bound, seconds, peak memory.
+
+First random small instances against a look at every pipeline, by kind of network. Then fleets, each in a
+process of its own, whose peak memory is the largest resident set (ru_maxrss) with the search imported. `no
+network` is the optimum were every link fast enough: where it is larger, the links bind. Then the same search
+again after one change, in one process, with the plan before the change to start from. Ends with 1 when a
+small instance differs, or when a plan is not worth what the search says.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import resource
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from statistics import median
+
+import numpy as np
+
+# The oracle is the tests' own: it shares nothing with the search.
+sys.path.insert(0, str(Path(__file__).resolve().parent.parent / "tests" / "placement"))
+
+from placement_search_cases import (
+    MEMORY_GB,
+    NETWORKS,
+    best_of_all,
+    falling_value,
+    linear_value,
+    random_instance,
+    worth_of,
+)
+
+from torchsplit_core.placement.instance import Instance
+from torchsplit_core.placement.search import search
+
+ROOT = Path(__file__).resolve().parent.parent
+_H100, _A10, _T4 = 2, 3, 4
+
+
+def _nodes(count: int, per_node: int, seed: int) -> tuple[np.ndarray, tuple[int, ...]]:
+    """The node of every GPU, and its kind: all GPUs of a node are alike."""
+    node = np.arange(count) // per_node
+    drawn = np.random.default_rng(seed).integers(0, len(MEMORY_GB), node[-1] + 1)
+    return node, tuple(int(drawn[one]) for one in node)
+
+
+def _tiers(node: np.ndarray, nodes_per_pod: int, speeds: tuple[float, float, float]) -> np.ndarray:
+    """Links within a node, within a pod, between pods."""
+    pod = node // nodes_per_pod
+    links = np.where(pod[:, None] == pod, speeds[1], speeds[2])
+    return np.where(node[:, None] == node, speeds[0], links)
+
+
+def _weights(kinds: tuple[int, ...], layers: int, share: float) -> float:
+    """GB of a layer such that all layers need this share of the fleet's memory."""
+    return sum(MEMORY_GB[kind] for kind in kinds) * share / layers
+
+
+def _seed_fleet(most: int) -> Instance:
+    kinds = tuple([_H100] * 10 + [_A10] * 10 + [_T4] * 10)
+    links = _tiers(np.arange(30) // 5, 2, (2400.0, 900.0, 300.0))
+    return Instance(14, kinds, links, most, linear_value(100, 2048, 11.0, 0.05))
+
+
+def _in_nodes(seed: int) -> Instance:
+    node, kinds = _nodes(65, 6, seed)
+    links = _tiers(np.minimum(node, 11), 4, (900.0, 250.0, 60.0))
+    return Instance(80, kinds, links, 3, falling_value(64, _weights(kinds, 80, 0.25), 0.05))
+
+
+def _structured(speeds: tuple[float, float, float], *, by_card: bool) -> Instance:
+    """1,024 GPUs in 128 nodes of 8; `by_card`: between nodes the slower network card of the two decides."""
+    node, kinds = _nodes(1024, 8, 0)
+    links = _tiers(node, 16, speeds)
+    if by_card:
+        card = np.array([200.0, 100.0, 400.0, 50.0, 25.0])[np.array(kinds)]
+        links = np.where(node[:, None] == node, links, np.minimum(card[:, None], card))
+    return Instance(126, kinds, links, 4, falling_value(64, 2.0, 0.05))
+
+
+def _arbitrary(gpus: int, layers: int, most: int, seed: int) -> Instance:
+    """Every link drawn on its own, each direction too."""
+    _, kinds = _nodes(gpus, 5, seed)
+    links = np.random.default_rng(seed).uniform(0, 400, (gpus, gpus))
+    return Instance(layers, kinds, links, most, falling_value(64, _weights(kinds, layers, 0.2), 0.05))
+
+
+def _noisy(gpus: int, layers: int, most: int, seed: int) -> Instance:
+    """Fast nodes of 5, and links of about 80 between them, each drawn on its own, each direction too."""
+    node, kinds = _nodes(gpus, 5, seed)
+    drawn = np.random.default_rng(seed).lognormal(np.log(80), 0.5, (gpus, gpus))
+    links = np.where(node[:, None] == node, 600.0, drawn)
+    return Instance(layers, kinds, links, most, linear_value(64, 2048, _weights(kinds, layers, 0.25), 0.05))
+
+
+def _several(gpus: int, layers: int, seed: int) -> Instance:
+    """As arbitrary, with activations that fit a small GPU only when the batch is divided."""
+    _, kinds = _nodes(gpus, 5, seed)
+    links = np.random.default_rng(seed).uniform(0, 400, (gpus, gpus))
+    return Instance(layers, kinds, links, 3, linear_value(64, 2048, _weights(kinds, layers, 0.2), 0.6))
+
+
+CASES: dict[str, tuple[Callable[[], Instance], float]] = {
+    "14 x 30, 3 a segment": (lambda: _seed_fleet(3), 60.0),
+    "14 x 30, 4 a segment": (lambda: _seed_fleet(4), 60.0),
+    "80 x 65 in 12 nodes": (lambda: _in_nodes(1), 60.0),
+    "126 x 1,024 in tiers": (lambda: _structured((900.0, 300.0, 100.0), by_card=False), 60.0),
+    "126 x 1,024, slow tiers": (lambda: _structured((900.0, 100.0, 20.0), by_card=False), 60.0),
+    "126 x 1,024, network cards": (lambda: _structured((900.0, 0.0, 0.0), by_card=True), 60.0),
+    "80 x 65 arbitrary, 1": (lambda: _arbitrary(65, 80, 1, 5), 60.0),
+    "80 x 65 arbitrary, 2": (lambda: _arbitrary(65, 80, 2, 5), 60.0),
+    "80 x 65 arbitrary, 3": (lambda: _arbitrary(65, 80, 3, 5), 60.0),
+    "80 x 65 noisy nodes, 3": (lambda: _noisy(65, 80, 3, 7), 60.0),
+    "80 x 65 arbitrary, several needed": (lambda: _several(65, 80, 7), 60.0),
+    "126 x 256 arbitrary, 1": (lambda: _arbitrary(256, 126, 1, 7), 120.0),
+    "126 x 256 arbitrary, 3": (lambda: _arbitrary(256, 126, 3, 7), 120.0),
+    "126 x 256 noisy nodes, 3": (lambda: _noisy(256, 126, 3, 7), 120.0),
+}
+"""Name, beginning with layers x GPUs, and its seconds."""
+
+
+def small(count: int) -> int:
+    """Print how many random small instances equal the look at every pipeline; how many do not."""
+    wrong = 0
+    print("| network | instances | equal | no pipeline | links bind |")
+    print("|---|---|---|---|---|")
+    for shape, network in enumerate(NETWORKS):
+        equal = none = binding = 0
+        seeds = range(shape, count, len(NETWORKS))
+        for seed in seeds:
+            instance = random_instance(seed)
+            value, gpus = best_of_all(instance)
+            found = search(instance, time_limit_s=60)
+            used = sum(len(chosen) for _, chosen in found.segments)
+            right = found.proven and found.value == found.bound == value and used == gpus
+            equal += right and (not found.segments or worth_of(instance, found.segments) == value)
+            none += not value
+            binding += value < _without_network(instance)
+        print(f"| {network} | {len(seeds)} | {equal} | {none} | {binding} |", flush=True)
+        wrong += len(seeds) - equal
+    return wrong
+
+
+def _without_network(instance: Instance) -> float:
+    return search(replace(instance, links=np.full_like(instance.links, np.inf)), time_limit_s=60).value
+
+
+def measure(name: str) -> dict[str, object]:
+    """Search one case in this process; without a network last, so that the peak is the search's."""
+    build, seconds = CASES[name]
+    instance = build()
+    started = time.monotonic()
+    found = search(instance, time_limit_s=seconds)
+    taken = time.monotonic() - started
+    peak_mb = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
+    return {
+        "value": found.value,
+        "bound": found.bound,
+        "segments": len(found.segments),
+        "gpus": sum(len(gpus) for _, gpus in found.segments),
+        "seconds": taken,
+        "peak_mb": peak_mb,
+        "free": _without_network(instance),
+        "right": not found.segments or worth_of(instance, found.segments) == found.value,
+    }
+
+
+def large(names: list[str]) -> int:
+    """Print a row for every case; how many gave a plan that is not worth what was said."""
+    wrong = 0
+    print(
+        "| layers x GPUs | value | bound | gap, % | no network | segments | GPUs | seconds | limit, s | peak, MB |"
+    )
+    print("|---|---|---|---|---|---|---|---|---|---|")
+    for name in names:
+        command = [sys.executable, "-m", "benchmarks.placement_search", "--child", name]
+        done = subprocess.run(command, cwd=ROOT, stdout=subprocess.PIPE, text=True, check=True)
+        row = json.loads(done.stdout)
+        gap = 100 * (1 - row["value"] / row["bound"]) if row["bound"] else 0.0
+        print(
+            f"| {name} | {row['value']:.1f} | {row['bound']:.1f} | {gap:.2f} | {row['free']:.1f} | {row['segments']} "
+            f"| {row['gpus']} | {row['seconds']:.2f} | {CASES[name][1]:.0f} | {row['peak_mb']:.0f} |",
+            flush=True,
+        )
+        wrong += not row["right"]
+    return wrong
+
+
+def what_if(names: list[str], changes: int) -> None:
+    """Print what searching again after a change takes: a GPU without links, a link halved, a layer more or less."""
+    print("| again after one change | changes | median, ms | largest, ms | proven |")
+    print("|---|---|---|---|---|")
+    for name in names:
+        instance = CASES[name][0]()
+        before = search(instance, time_limit_s=60)
+        taken, proven = [], 0
+        for seed in range(changes):
+            changed = _changed(instance, seed)
+            started = time.monotonic()
+            after = search(changed, time_limit_s=60, start=before)
+            taken.append(1000 * (time.monotonic() - started))
+            proven += after.proven
+        print(f"| {name} | {changes} | {median(taken):.0f} | {max(taken):.0f} | {proven} |", flush=True)
+
+
+def _changed(instance: Instance, seed: int) -> Instance:
+    draw = np.random.default_rng(seed)
+    one, other = (int(place) for place in draw.choice(len(instance.kinds), 2, replace=False))
+    links = instance.links.copy()
+    if seed % 4 == 0:
+        links[one, :] = links[:, one] = 0.0
+    elif seed % 4 == 1:
+        links[one, other] /= 2
+    return replace(instance, links=links, layers=instance.layers + (0, 0, 1, -1)[seed % 4])
+
+
+def main() -> int:
+    """Print the three tables."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--random", type=int, default=1000)
+    parser.add_argument("--cases", nargs="*", choices=tuple(CASES), default=list(CASES), metavar="NAME")
+    parser.add_argument("--what-if", nargs="*", choices=tuple(CASES), default=list(CASES)[:6], metavar="NAME")
+    parser.add_argument("--changes", type=int, default=12)
+    parser.add_argument("--child", choices=tuple(CASES), help=argparse.SUPPRESS)
+    options = parser.parse_args()
+    if options.child:
+        print(json.dumps(measure(options.child)))
+        return 0
+    wrong = small(options.random)
+    print()
+    wrong += large(options.cases)
+    print()
+    what_if(options.what_if, options.changes)
+    return int(wrong > 0)
+
+
+if __name__ == "__main__":
+    sys.exit(main())
