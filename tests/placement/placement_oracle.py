@@ -9,9 +9,10 @@ from __future__ import annotations
 from functools import cache
 from itertools import combinations
 
+import numpy as np
 from scipy.optimize import brentq
 
-from torchsplit_core.values import LinearThroughput, PlacementRequest
+from torchsplit_core.values import LinearThroughput, PlacementRequest, TableThroughput
 
 
 def best_value(request: PlacementRequest) -> float:
@@ -77,7 +78,14 @@ def segment_value(request: PlacementRequest, chosen: tuple[int, ...], layers: in
 
 
 def rate(request: PlacementRequest, name: str, part: float, layers: int) -> float:
-    """The linear rule."""
+    """The linear rule, or a table within its rows: times are linear in the layers and in the batch."""
+    if isinstance(request.throughput, TableThroughput):
+        rows = [row for row in request.throughput.rows if row.gpu_type == name]
+        counts = sorted({row.layers for row in rows})
+        batches = sorted({row.batch for row in rows})
+        times = {(row.batch, row.layers): row.batch / row.throughput for row in rows}
+        here = [np.interp(layers, counts, [times[batch, count] for count in counts]) for batch in batches]
+        return part / float(np.interp(part, batches, here))
     assert isinstance(request.throughput, LinearThroughput)
     found = request.throughput.coefficients[name]
     fixed = found.sequence * request.model.sequence_length + found.layers * layers + found.constant

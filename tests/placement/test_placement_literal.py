@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import random
 from dataclasses import replace
 
 import pytest
@@ -14,7 +15,13 @@ from torchsplit_core.placement.literal_solve import solve_literal
 from torchsplit_core.placement.search import search
 from torchsplit_core.placement.segments import SegmentModel, instance_of
 from torchsplit_core.placement.small import look_at_all
-from torchsplit_core.values import InputFault, PlacementOutcome, PlacementSolver
+from torchsplit_core.values import (
+    InputFault,
+    PlacementOutcome,
+    PlacementSolver,
+    TableThroughput,
+    ThroughputRow,
+)
 
 CASES = [(units, split) for units in ("tokens_per_s", "seed_literal") for split in ("equal", "proportional")]
 
@@ -73,6 +80,35 @@ def test_random_requests_equal_a_look_at_every_pipeline(units: str, split: str, 
                 assert found.proven and found.value == (outcome.throughput or 0.0), seed
                 assert sum(len(gpus) for _, gpus in found.segments) == gpus_of(outcome), seed
     assert "optimal" in statuses
+
+
+def test_measured_tables_that_rise_and_fall_equal_a_look_at_every_pipeline() -> None:
+    several = 0
+    for seed in range(40):
+        draw = random.Random(seed)
+        request = random_request(seed, "tokens_per_s", "equal")
+        rows = tuple(
+            ThroughputRow(name, batch, layers, draw.uniform(20.0, 400.0))
+            for name in dict.fromkeys(gpu.type for gpu in request.gpus)
+            for batch in (1.0, 3.0, 8.0, 16.0)
+            for layers in (1, 3, 4)
+        )
+        request = replace(request, throughput=TableThroughput(rows))
+        best = best_value(request)
+        try:
+            outcomes = [
+                place(replace(request, solver=PlacementSolver(method)))  # type: ignore[arg-type]
+                for method in ("exact", "literal")
+            ]
+        except InputFault:
+            assert best == 0, seed
+            continue
+        for outcome in outcomes:
+            assert (outcome.throughput or 0.0) == pytest.approx(best, rel=1e-9), seed
+        found = search(instance_of(SegmentModel(request)), time_limit_s=60.0)
+        assert found.proven and found.value == (outcomes[0].throughput or 0.0), seed
+        several += len(outcomes[0].segments) > 1
+    assert several > 5
 
 
 def test_the_literal_program_is_refused_before_it_fills_the_memory() -> None:
