@@ -162,6 +162,20 @@ BENCHMARKS = (
         ("--sizes", "4x4x2", "--seeds", "0", "--turns", "3"),
     ),
     Benchmark(
+        "Placements: the exact search at scale",
+        "benchmarks.placement_search",
+        "First random instances of up to 5 layers, 6 GPUs and 3 GPUs a segment against a look at every pipeline: equal "
+        "in value and in the fewest GPUs; *links bind* where the optimum would be higher without a network. Then "
+        "layers × GPUs, each searched in a process of its own, with its peak memory; *no network* is the optimum "
+        "were all links fast, *arbitrary* means every link drawn on its own, in each direction; values in units of "
+        "throughput. Then the search again after one change (a GPU without links, one link halved, a layer more or "
+        "less), in one process and from the plan before.",
+        (
+            *("--random", "20", "--changes", "2"),
+            *("--cases", "14 x 30, 3 a segment", "--what-if", "14 x 30, 3 a segment"),
+        ),
+    ),
+    Benchmark(
         "Opening a model of a million nodes",
         "benchmarks.graph_memory",
         "A chain of residual blocks written as torch writes a .pt2 (about 1 kB a node), read by the limited child "
