@@ -21,12 +21,15 @@ RESUMED = (
     "torchsplit_core.sweep_jobs:sweep_job",
 )
 """What keeps its points as they come: the same parameters again go on where it stood."""
+QUIET = ("torchsplit_core.trial_jobs:trial_job",)
 _MOST_FAILURES = 3
 
 
 def show(workspace: Workspace) -> None:
     """The panel; it refreshes itself, and the page once when a job ends or stores a result."""
-    statuses = jobs.statuses(workspace)
+    # A proof behind a slider is told where the slider is: a panel that comes and goes would move the page.
+    quiet = {record.id for record in workspace.job_records() if record.target in QUIET}
+    statuses = tuple(status for status in jobs.statuses(workspace) if status.id not in quiet)
     running = tuple(status.id for status in statuses if status.state == "running")
     if running:
         st.fragment(_running, run_every=REFRESH_S)(workspace, running, _stored(workspace))

@@ -87,7 +87,11 @@ def _table(request: PlanRequest, base: Sequence[HandGpu], key: str) -> pd.DataFr
     profiles = list(dict.fromkeys(one.name for gpu in gpus for one in gpu_type(gpu.type).profiles))
     stages = list(
         dict.fromkeys(
-            s.name for m in request.models for v in m.variants for s in v.stages if s.name != "whole"
+            s.name
+            for m in request.models
+            for _, v in m.allowed_variants
+            for s in v.stages
+            if s.name != "whole"
         )
     )
     st.caption(

@@ -161,7 +161,7 @@ def _run(
 
     at = f"{key} {item.profile} {item.start} {number}"
     left, right = st.columns(2)
-    stages = [(variant.name, stage.name) for variant in model.variants for stage in variant.stages]
+    stages = [(variant.name, stage.name) for _, variant in model.allowed_variants for stage in variant.stages]
     if len(stages) > 1:
         key_stage = f"{at} stage"
         st.session_state[key_stage] = _stage_of(model, tenant)
@@ -173,7 +173,7 @@ def _run(
         )  # fmt: skip
     sizes = sorted({
         point.batch_size
-        for variant in model.variants
+        for _, variant in model.allowed_variants
         for stage in variant.stages
         if tenant.stage in (None, stage.name) and tenant.variant in (None, variant.name)
         for point in stage.points
@@ -193,7 +193,7 @@ def _run(
 
 def _stage_of(model: PlanModel, tenant: HandTenant) -> tuple[str, str]:
     """The variant and stage a tenant names; the first variant that has the stage where it names only that."""
-    for variant in model.variants:
+    for _, variant in model.allowed_variants:
         for stage in variant.stages:
             if tenant.stage == stage.name and tenant.variant in (None, variant.name):
                 return variant.name, stage.name

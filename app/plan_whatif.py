@@ -1,4 +1,7 @@
-"""What if: sliders that plan again as they move, in this session alone, until the user keeps what came out."""
+"""What if: sliders that plan again as they move, in this session alone, until the user keeps what came out.
+
+A move shows a quick verified plan; once the sliders rest, its proof follows in the background.
+"""
 
 from __future__ import annotations
 
@@ -6,7 +9,7 @@ from dataclasses import dataclass, replace
 
 import streamlit as st
 
-from app import frame, plan_editor
+from app import frame, plan_editor, plan_trial_proof
 from app.numbers import exact, plain
 from app.plan_summary import SOLVED
 from torchsplit_core.planning import plan as solve
@@ -16,7 +19,7 @@ from torchsplit_core.storage import Workspace
 from torchsplit_core.values import InputFault, PlanModel, PlanOutcome, PlanRequest, SolverOptions
 
 QUICK_S = 0.15
-"""Seconds of search behind a slider: a verified plan, not its proof. Keeping it looks for the proof."""
+"""Seconds of search behind a slider: a verified plan, not its proof."""
 FACTORS = (0.1, 0.2, 0.3, 0.5, 0.7, 0.8, 0.9, 1.0, 1.1, 1.25, 1.5, 2.0, 3.0, 5.0, 10.0)
 """What a slider offers, as multiples of the stored value."""
 MOST_GPUS = 4096
@@ -70,10 +73,13 @@ def banner(
         st.markdown(plain("; ".join(tried.changes)), width="stretch")
         if st.button("Keep and prove", type="primary", key="what-if-keep"):
             with frame.telling():
+                plan_trial_proof.drop(workspace, name)
                 plan_editor.plan_again(workspace, name, tried.request, ground=request)
         if st.button("Back", key="what-if-back"):
             forget(workspace, name)
             st.rerun()
+    if tried.outcome is not None and tried.outcome.status == "feasible":
+        st.fragment(_prove, run_every=plan_trial_proof.REST_S)(workspace, name, request)
     if plan is None or tried.outcome is None or not {plan.status, tried.outcome.status} <= set(SOLVED):
         return
     lines = compare(plan, tried.outcome).lines
@@ -88,8 +94,21 @@ def banner(
                 )
 
 
+def _prove(workspace: Workspace, name: str, request: PlanRequest) -> None:
+    """One look at the search for the proof of what is tried; the page is drawn anew when it stands."""
+    tried = trial(workspace, name, request)
+    if tried is None or tried.outcome is None:
+        return
+    proven = plan_trial_proof.follow(workspace, name, request, tried.request)
+    # A search that ran out of time leaves the plan that stands.
+    if proven is not None and proven.status != "timeout":
+        st.session_state[_key(workspace, name)] = replace(tried, outcome=proven)
+        st.rerun()
+
+
 def forget(workspace: Workspace, name: str) -> None:
     """Try nothing any more; the sliders stand as stored."""
+    plan_trial_proof.drop(workspace, name)
     st.session_state.pop(_key(workspace, name), None)
     st.session_state[_turn(workspace, name)] = st.session_state.get(_turn(workspace, name), 0) + 1
 
@@ -169,12 +188,14 @@ def _count(
 ) -> None:
     gpus = list(current.gpus)
     # An entry with an id of its own is one GPU; several get numbered ids.
-    gpus[place] = replace(gpus[place], count=count, id=gpus[place].id if count == 1 else None)
+    stored = request.gpus[place]
+    gpus[place] = replace(stored, count=count, id=stored.id if count == stored.count else None)
     _keep(workspace, name, request, replace(current, gpus=tuple(gpus)))
 
 
 def _keep(workspace: Workspace, name: str, request: PlanRequest, edited: PlanRequest) -> None:
     if edited == request:
+        plan_trial_proof.drop(workspace, name)
         st.session_state.pop(_key(workspace, name), None)
     else:
         st.session_state[_key(workspace, name)] = attempt(request, edited)

@@ -25,6 +25,7 @@ PARAMETER = "scenario"
 """The query parameter and the workspace setting that hold the scenario's name."""
 LONGEST_NAME = 120
 EXPLAIN_JOB = "torchsplit_core.workflow:explain_job"
+TRIAL_JOB = "torchsplit_core.trial_jobs:trial_job"
 
 
 def known(workspace: Workspace) -> tuple[str, ...]:

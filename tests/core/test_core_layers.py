@@ -40,6 +40,7 @@ LAYER = {
     "profile_run": 7,
     "profile_jobs": 7,
     "sweep_jobs": 7,
+    "trial_jobs": 7,
     "workflow": 7,
     "cli": 8,
     "cli_common": 8,

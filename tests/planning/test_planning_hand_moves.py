@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 from collections import Counter
+from dataclasses import replace
 
 import pytest
 
@@ -98,3 +99,6 @@ def test_a_model_runs_where_one_of_its_stages_has_a_point() -> None:
     assert runnable_on(request, A100, "7g.80gb") == ("bert", "ocr")
     assert runnable_on(request, A100, "1g.10gb") == ("ocr",)
     assert runnable_on(request, "A30-24GB", "1g.6gb") == ()
+    # A variant that is not allowed is no way to run.
+    barred = replace(request.models[1], variants=(replace(request.models[1].variants[0], allowed=False),))
+    assert runnable_on(replace(request, models=(request.models[0], barred)), A100, "7g.80gb") == ("bert",)

@@ -59,7 +59,7 @@ def runnable_on(request: PlanRequest, gpu: str, profile: str) -> tuple[str, ...]
         for model in request.models
         if any(
             point.gpu_type == gpu and point.profile == profile
-            for variant in model.variants
+            for _, variant in model.allowed_variants
             for stage in variant.stages
             for point in stage.points
         )
