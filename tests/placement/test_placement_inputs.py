@@ -129,6 +129,7 @@ def test_a_measured_table_that_falls_and_rises_is_handled() -> None:
             for method in ("exact", "literal")
         ]
         assert outcomes[0].status == outcomes[1].status == "optimal"
+        assert outcomes[0].basis == "measured"
         assert outcomes[0].throughput == pytest.approx(outcomes[1].throughput)
 
 

@@ -71,6 +71,7 @@ def test_a_pipeline_of_several_segments_is_sound(sound: PlacementOutcome) -> Non
         (told(gap=0.5), "is not that of its bound"),
         (told(gap=None), "no bound and gap"),
         (told(units="seed_literal"), "its units are"),
+        (told(basis="measured"), "its basis is measured, though its speeds are linear"),
         (told(segments=(), links=()), "without segments"),
         (told(status="timeout"), "with a placement"),
         (told(status="infeasible"), "with a placement"),

@@ -6,7 +6,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import Field
 
-from torchsplit_core.files.models import Count, Finite, Name, NonNegative, Positive, Strict, Whole
+from torchsplit_core.files.models import Basis, Count, Finite, Name, NonNegative, Positive, Strict, Whole
 
 GpuIdFile = int | Name
 Units = Literal["tokens_per_s", "seed_literal"]
@@ -116,4 +116,5 @@ class PlacementOutcomeFile(Strict):
     links: list[PlacedLinkFile]
     message: str = ""
     units: Units = "tokens_per_s"
+    basis: Basis = "estimated"
     statistics: dict[str, Any] = {}

@@ -23,6 +23,7 @@ from torchsplit_core.values import (
     PlacementOutcome,
     PlacementRequest,
     Progress,
+    TableThroughput,
     ignore_progress,
 )
 
@@ -55,7 +56,8 @@ def place(request: PlacementRequest, *, progress: Progress = ignore_progress) ->
 
         found = look_at_all(instance) or search(instance, time_limit_s=limit, progress=tell)
     solved = time.perf_counter()
-    outcome = _outcome(model, instance, found)
+    measured = isinstance(request.throughput, TableThroughput)
+    outcome = replace(_outcome(model, instance, found), basis="measured" if measured else "estimated")
     verify(request, outcome)
     seconds = {"solve_s": solved - begun, "verify_s": time.perf_counter() - solved}
     return replace(outcome, statistics=_statistics(request, found, seconds))

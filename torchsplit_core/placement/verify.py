@@ -16,6 +16,7 @@ from torchsplit_core.values import (
     PlacementOutcome,
     PlacementRequest,
     RooflineThroughput,
+    TableThroughput,
 )
 from torchsplit_core.values.placement import GpuId
 
@@ -36,6 +37,8 @@ def violations(request: PlacementRequest, outcome: PlacementOutcome) -> Iterator
     """Everything that is wrong with the outcome, in words; nothing for a sound one."""
     if outcome.units != request.units:
         yield f"its units are {outcome.units}, not {request.units}"
+    if outcome.basis != ("measured" if isinstance(request.throughput, TableThroughput) else "estimated"):
+        yield f"its basis is {outcome.basis}, though its speeds are {request.throughput.kind}"
     if outcome.status in ("infeasible", "timeout"):
         if outcome.segments or outcome.links or outcome.throughput is not None or outcome.gap is not None:
             yield f"status {outcome.status} with a placement"

@@ -9,6 +9,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Literal
 
+from torchsplit_core.values.profile import Basis
+
 GpuId = int | str
 
 
@@ -156,6 +158,7 @@ class PlacementOutcome:
     """Segments in pipeline order, the least of their and their links' throughputs, and a bound no plan passes.
 
     infeasible is proven; timeout has no segments, and its bound may be known. gap = (bound − throughput) / bound.
+    basis: measured where the speeds are a table's, also between its rows, else estimated.
     """
 
     status: Literal["optimal", "feasible", "infeasible", "timeout"]
@@ -166,4 +169,5 @@ class PlacementOutcome:
     links: tuple[PlacedLink, ...] = ()
     message: str = ""
     units: Literal["tokens_per_s", "seed_literal"] = "tokens_per_s"
+    basis: Basis = "estimated"
     statistics: Mapping[str, str | int | float] = field(default_factory=dict)
