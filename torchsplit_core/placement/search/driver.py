@@ -11,6 +11,7 @@ from torchsplit_core.placement.search.decide import Threshold
 from torchsplit_core.placement.search.segments import Segments, worth
 from torchsplit_core.placement.search.table import Table, build_table, candidates
 
+_ENOUGH = 8
 _PART, _LEAST_PART_S = 0.05, 0.5
 Progress = Callable[[float, float], None]
 
@@ -74,24 +75,26 @@ class _Search:
         """Close the interval with segments of at most `most` GPUs, each try in a part of the time.
 
         Fast links are few near the upper end, and the programs small: from there down in doubling steps until
-        something is found, then by halves. What was not decided is tried again with more time.
+        something is found, then by halves, while that is a good part of the interval. What was not decided is
+        tried again with more time.
         """
         part_s = max(_LEAST_PART_S, self._clock.left_s() * _PART)
         last = most == self._instance.max_gpus
         while self._low + 1 < self._high and not self._clock.over():
-            ceiling, step, undecided = self._relaxed(most), 1, False
+            ceiling, step = self._relaxed(most), 1
             while self._low + 1 < ceiling and not self._clock.over():
+                if last and _ENOUGH * (ceiling - self._low) < self._high - self._low:
+                    break
                 place = max(ceiling - step, self._low + 1) if step else (self._low + ceiling) // 2
                 decision = self._at(place, most).decide(part_s)
                 if decision.status == "found":
                     self._reach(decision.segments)
                     step = 0
                 else:
-                    undecided = undecided or decision.status == "unknown"
-                    if last and not undecided:
+                    if last and decision.status == "none":
                         self._refuted(place)
                     ceiling, step = place, 2 * step
-            if not (last and undecided):
+            if not last:
                 return
             part_s *= 4
 
