@@ -82,8 +82,8 @@ class PlacementRequestFile(Strict):
         LinearThroughputFile | TableThroughputFile | RooflineThroughputFile, Field(discriminator="kind")
     ]
     bandwidth_gb_per_s: list[list[NonNegative]]
-    max_gpus_per_segment: Count
-    communication_efficiency: Share
+    max_gpus_per_segment: Count = 1
+    communication_efficiency: Share = 0.85
     units: Units = "tokens_per_s"
     split: Literal["equal", "proportional"] = "equal"
     same_type_segments: bool = False

@@ -11,7 +11,7 @@ from itertools import pairwise
 import numpy as np
 
 from torchsplit_core.placement.instance import Found, Instance
-from torchsplit_core.placement.memory import needed_gb
+from torchsplit_core.placement.memory import missing_memory, needed_gb
 from torchsplit_core.placement.search import search
 from torchsplit_core.placement.segments import SegmentModel, instance_of
 from torchsplit_core.placement.small import look_at_all
@@ -38,6 +38,12 @@ def place(request: PlacementRequest, *, progress: Progress = ignore_progress) ->
     """
     begun = time.perf_counter()
     validate(request)
+    missing = missing_memory(request)
+    if missing is not None:
+        nothing = PlacementOutcome("infeasible", None, None, None, message=missing, units=request.units)
+        return replace(
+            nothing, statistics={"method": request.solver.method, "solve_s": time.perf_counter() - begun}
+        )
     model = SegmentModel(request)
     instance = instance_of(model)
     limit = request.solver.time_limit_s

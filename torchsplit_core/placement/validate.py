@@ -4,9 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from itertools import groupby
 
-from torchsplit_core.placement.memory import largest_part, needed_gb
 from torchsplit_core.values import (
     InputFault,
     LinearThroughput,
@@ -48,7 +46,6 @@ def validate(request: PlacementRequest) -> None:
             f"each GPU of a segment gets a sequence at least, and a segment may have {largest} GPUs",
             f"Raise it to {largest}, or lower max_gpus_per_segment to {request.model.batch_size}.",
         )
-    _fits_somewhere(request, largest)
 
 
 def _model(request: PlacementRequest) -> None:
@@ -155,36 +152,6 @@ def _throughput(request: PlacementRequest) -> None:
             _number(f"throughput.gpus.{name}.memory_gb_per_s", peak.memory_gb_per_s, positive=True)
     else:
         raise InputFault("throughput", spec, "it is linear, table or roofline", "Choose one of these kinds.")
-
-
-def _fits_somewhere(request: PlacementRequest, largest: int) -> None:
-    """Refuse a model of which no set of GPUs of a permitted size holds a single layer."""
-    gpus = sorted(request.gpus, key=lambda gpu: (gpu.type, -gpu.memory_gb))
-    pools = [list(pool) for _, pool in groupby(gpus, key=lambda gpu: gpu.type)]
-    if not request.same_type_segments:
-        pools = [sorted(gpus, key=lambda gpu: -gpu.memory_gb)]
-    batch = float(request.model.batch_size)
-    for pool in pools:
-        for count in range(1, min(largest, len(pool)) + 1):
-            # Those with the most memory: where these do not hold a layer, no others do.
-            chosen = pool[:count]
-            if request.split == "proportional" and count > 1:
-                parts = [largest_part(request, 1, gpu.memory_gb) for gpu in chosen]
-                if min(parts) > 0 and sum(parts) >= batch:
-                    return
-            elif needed_gb(request, 1, batch / count) <= chosen[-1].memory_gb:
-                return
-    widest = max(min(largest, len(pool)) for pool in pools)
-    best = max(request.gpus, key=lambda gpu: gpu.memory_gb)
-    part = batch / widest
-    needed = needed_gb(request, 1, part)
-    raise InputFault(
-        f"model, 1 layer on GPU {best.id} ({best.type})",
-        f"{needed:.4g} GB with {part:g} of {batch:g} sequences",
-        f"the GPU has {best.memory_gb:g} GB, so {max(0.0, needed - best.memory_gb):.4g} GB are missing, "
-        "and no other set of GPUs holds a layer either",
-        "Use GPUs with more memory, a smaller batch or sequence, or more GPUs in a segment.",
-    )
 
 
 def _number(where: str, value: object, *, positive: bool = False, signed: bool = False) -> None:
