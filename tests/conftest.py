@@ -10,21 +10,32 @@ from pathlib import Path
 
 import pytest
 
+# Read by OpenMP when torch is loaded. Two workers share the cores: threads that spin while they wait take
+# time from the other worker.
+os.environ.setdefault("OMP_WAIT_POLICY", "passive")
+
 ROOT = Path(__file__).resolve().parents[1]
 LONG_FIRST = (
-    "browser/test_browser_access.py",
-    "core/test_core_profile_run.py",
     "browser/test_browser_profile.py",
     "profiling/test_profiling_measure.py",
-    "browser/test_browser_doors.py",
     "browser/test_browser_plan.py",
-    "browser/test_browser_partition.py",
+    "core/test_core_profile_run.py",
+    "browser/test_browser_access.py",
     "partitioning/test_partitioning_transport.py",
+    "browser/test_browser_doors.py",
+    "browser/test_browser_partition.py",
+    "partitioning/test_partitioning_extract.py",
     "browser/test_browser_explorer.py",
+    "partitioning/test_partitioning_run.py",
+    "planning/test_planning_insight_proofs.py",
     "core/test_core_cli.py",
     "tracing/test_tracing_coverage.py",
-    "partitioning/test_partitioning_run.py",
     "curves/test_curves_library.py",
+    "partitioning/test_partitioning_bounds.py",
+    "tracing/test_tracing_hostile.py",
+    "browser/test_browser_preparation.py",
+    "profiling/test_profiling_peak.py",
+    "profiling/test_profiling_flops.py",
     "app/test_profile_resume.py",
 )
 """Modules that take long, longest first: one that came last would leave the other workers idle."""
