@@ -17,7 +17,7 @@ from torchsplit_core.placement.search.table import Items, Table, items_at
 from torchsplit_core.placement.search.trail import TrailProgram
 from torchsplit_core.placement.search.walk import Walker
 
-_WIDTH = 40
+_WIDTHS = (3, 40)
 
 
 @dataclass(frozen=True)
@@ -96,26 +96,37 @@ class Threshold:
                 open_ones = [one for one in open_ones if one is not component]
         return Decision("unknown" if open_ones else "none")
 
-    def fewest(self) -> Decision:
-        """A pipeline of this threshold with the fewest GPUs; unknown where that could not be proven."""
+    def fewest(self, known: Segments) -> Decision:
+        """A pipeline of this threshold with the fewest GPUs; unknown, with the best there is, where that could not
+        be proven. `known`: a pipeline of this threshold, to fall back on."""
         alone = self.alone()
         best = self._checked(alone) if alone is not None else Decision("none")
+        least_open = None
         for component in self.components:
             packing = self.packing(component, fewest=True)
-            if packing.status == "none":
+            if packing.status == "none" or (best.segments and packing.gpus >= _gpus(best.segments)):
                 continue
-            if packing.status == "unknown":
-                return Decision("unknown", best.segments)
-            if best.segments and packing.gpus >= _gpus(best.segments):
-                continue
-            decision = self._inside(component, self._clock.left_s(), fewest=True)
+            decision = self._fewest_inside(component, packing)
             if decision.status == "unknown":
-                return Decision("unknown", best.segments)
-            if decision.status == "found" and (
+                least_open = min(packing.gpus, least_open if least_open is not None else packing.gpus)
+            elif decision.status == "found" and (
                 not best.segments or _gpus(decision.segments) < _gpus(best.segments)
             ):
                 best = decision
+        if not best.segments or (least_open is not None and _gpus(known) < _gpus(best.segments)):
+            best = Decision("found", known)
+        if least_open is not None and least_open < _gpus(best.segments):
+            return Decision("unknown", best.segments)
         return best
+
+    def _fewest_inside(self, component: Component, packing: Packing) -> Decision:
+        """No pipeline has fewer GPUs than the packing: one of its own items, if any is met, is the answer."""
+        if packing.status == "solved" and not component.complete:
+            used = np.unique(np.array(packing.chosen))
+            steps = self._walk(component, self.items.only(used), self._clock)
+            if steps is not None and sum(len(gpus) for _, gpus in steps) == packing.gpus:
+                return self._dealt([(int(used[item]), gpus) for item, gpus in steps])
+        return self._inside(component, self._clock.left_s(), fewest=True)
 
     def _inside(self, component: Component, seconds: float, *, fewest: bool) -> Decision:
         if component.complete:
@@ -125,11 +136,8 @@ class Threshold:
             return self._dealt(self._hand_out(chosen.chosen, component.gpus))
         part = self._clock.part(seconds)
         if not fewest:
-            walker = Walker(component, self._instance.kinds, self.items, self._instance.layers, part)
-            self._clock.count("walks")
-            steps = walker.walk(_WIDTH)
+            steps = self._walk(component, self.items, part)
             if steps is not None:
-                self._clock.count("walks_found")
                 return self._dealt(steps)
         merged = classes(component, self._instance.kinds)
         patterns = build_patterns(merged, self.items)
@@ -140,6 +148,16 @@ class Threshold:
         if trail.status == "solved":
             return self._dealt(trail.steps)
         return Decision(trail.status)
+
+    def _walk(self, component: Component, items: Items, clock: Clock) -> Steps | None:
+        """A pipeline of these items: with few states at a time first, which is enough for most fleets in nodes."""
+        walker = Walker(component, self._instance.kinds, items, self._instance.layers, clock)
+        for width in _WIDTHS:
+            clock.count("walks")
+            steps = walker.walk(width)
+            if steps is not None:
+                return steps
+        return None
 
     def _dealt(self, steps: Steps) -> Decision:
         return self._checked(deal_layers(self._table, self.items, steps, self._instance.layers))

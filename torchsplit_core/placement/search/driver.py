@@ -99,7 +99,7 @@ class _Search:
             part_s *= 4
 
     def _save_gpus(self) -> None:
-        decision = self._at(self._low, self._instance.max_gpus).fewest()
+        decision = self._at(self._low, self._instance.max_gpus).fewest(self._segments)
         self._clock.count("fewest_proven", decision.status == "found")
         if decision.segments:
             self._segments = decision.segments

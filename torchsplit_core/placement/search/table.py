@@ -34,6 +34,11 @@ class Items:
     low: np.ndarray
     high: np.ndarray
 
+    def only(self, places: np.ndarray) -> Items:
+        """These items alone, in this order."""
+        columns = (self.multiset, self.counts, self.sizes, self.low, self.high)
+        return Items(*(column[places] for column in columns))
+
 
 def build_table(instance: Instance, clock: Clock) -> Table | None:
     """Ask for every throughput once; None where the time ends first."""

@@ -14,12 +14,12 @@ from dataclasses import dataclass
 import numpy as np
 
 from torchsplit_core.placement.search.clock import Clock
-from torchsplit_core.placement.search.network import Component
+from torchsplit_core.placement.search.network import Component, classes
 from torchsplit_core.placement.search.program import INF, Program
 from torchsplit_core.placement.search.segments import Steps
 from torchsplit_core.placement.search.table import Items
 
-_BRANCHES = 3
+_BRANCHES, _CLASSES = 3, 64
 
 
 @dataclass(frozen=True)
@@ -48,6 +48,11 @@ class Walker:
             sum(1 << one for one, kind in enumerate(own) if kind == wanted)
             for wanted in range(items.counts.shape[1])
         ]
+        place = {int(gpu): one for one, gpu in enumerate(component.gpus)}
+        merged = classes(component, kinds)
+        self._twins: list[list[int]] = [[] for _ in self._of_kind]
+        for members, kind in zip(merged.members, merged.kinds, strict=True):
+            self._twins[kind].append(sum(1 << place[gpu] for gpu in members))
         self._wanted = [np.repeat(np.arange(len(row)), row).tolist() for row in items.counts]
         self._prices = self._price(np.array([mask.bit_count() for mask in self._of_kind]))
         self._costs = items.counts @ self._prices
@@ -63,6 +68,8 @@ class Walker:
         while states and not self._clock.over():
             children: dict[tuple[int, tuple[int, ...]], _State] = {}
             for state in states:
+                if self._clock.over():
+                    return None
                 for child in self._children(state):
                     if child.high >= self._layers:
                         return self._steps(child)
@@ -92,18 +99,23 @@ class Walker:
 
         The first GPU can be any, the next ones are those that keep the gate largest.
         """
-        for first in _bits(able & self._of_kind[wanted[0]]):
+        for first in self._first_of(able, wanted[0]):
             sets: list[tuple[tuple[int, ...], int, int]] = [
                 ((first,), gate & self._after[first], free & ~(1 << first))
             ]
             for kind in wanted[1:]:
                 longer: dict[int, tuple[tuple[int, ...], int, int]] = {}
                 for chosen, common, left in sets:
-                    for one in _bits(able & left & self._of_kind[kind]):
+                    for one in self._first_of(able & left, kind):
                         rest = left & ~(1 << one)
                         longer[rest] = ((*chosen, one), common & self._after[one], rest)
                 sets = sorted(longer.values(), key=lambda one: -(one[1] & one[2]).bit_count())[:_BRANCHES]
             yield from sets
+
+    def _first_of(self, able: int, kind: int) -> list[int]:
+        """The first able GPU of each class of twins of this kind, of some classes where there are many."""
+        found = [mask & able for mask in self._twins[kind] if mask & able]
+        return [(mask & -mask).bit_length() - 1 for mask in found[:_CLASSES]]
 
     def _steps(self, state: _State) -> Steps:
         steps: list[tuple[int, tuple[int, ...]]] = []
@@ -123,13 +135,6 @@ class Walker:
             program.row(float(high), INF, kinds, counts[kinds])
         answer = program.solve(self._clock.left_s(), whole=False)
         return answer.values if answer.status == "solved" else np.full(len(fleet), float(self._layers))
-
-
-def _bits(mask: int) -> Iterator[int]:
-    while mask:
-        bit = mask & -mask
-        mask ^= bit
-        yield bit.bit_length() - 1
 
 
 def _mask(row: np.ndarray) -> int:
