@@ -112,6 +112,10 @@ CASES: dict[str, tuple[Callable[[], Instance], float]] = {
     "126 x 1,024 in tiers": (lambda: _structured((900.0, 300.0, 100.0), by_card=False), 60.0),
     "126 x 1,024, slow tiers": (lambda: _structured((900.0, 100.0, 20.0), by_card=False), 60.0),
     "126 x 1,024, network cards": (lambda: _structured((900.0, 0.0, 0.0), by_card=True), 60.0),
+    "126 x 1,024, slow inside nodes": (
+        lambda: _structured((20.0, 100.0, 100.0), by_card=False),
+        60.0,
+    ),
     "80 x 65 arbitrary, 1": (lambda: _arbitrary(65, 80, 1, 5), 60.0),
     "80 x 65 arbitrary, 2": (lambda: _arbitrary(65, 80, 2, 5), 60.0),
     "80 x 65 arbitrary, 3": (lambda: _arbitrary(65, 80, 3, 5), 60.0),
@@ -224,7 +228,7 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--random", type=int, default=1000)
     parser.add_argument("--cases", nargs="*", choices=tuple(CASES), default=list(CASES), metavar="NAME")
-    parser.add_argument("--what-if", nargs="*", choices=tuple(CASES), default=list(CASES)[:6], metavar="NAME")
+    parser.add_argument("--what-if", nargs="*", choices=tuple(CASES), default=list(CASES)[:7], metavar="NAME")
     parser.add_argument("--changes", type=int, default=12)
     parser.add_argument("--child", choices=tuple(CASES), help=argparse.SUPPRESS)
     options = parser.parse_args()

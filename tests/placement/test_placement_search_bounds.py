@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 from functools import cache
+from itertools import pairwise
 
 import numpy as np
 import pytest
@@ -66,6 +67,21 @@ def test_a_pipeline_passes_a_bridge_once_and_in_its_direction() -> None:
     assert (found.value, found.proven) == (50.0, True)
     assert [gpus for _, gpus in found.segments][3:5] == [(3,), (4,)]
     assert len(found.segments) == 8
+
+
+def test_nodes_that_are_slow_inside_are_joined_across() -> None:
+    node = np.arange(96) // 8
+    links = np.where(node[:, None] == node, 5.0, 80.0)
+    instance = Instance(40, (0,) * 48 + (4,) * 48, links, 3, falling_value(64, 6.0, 0.05))
+    found = search(instance, time_limit_s=60)
+    free = search(replace(instance, links=np.full((96, 96), 1e6)), time_limit_s=60)
+    assert (found.value, found.proven, found.statistics["fewest_proven"]) == (80.0, True, 1)
+    assert free.value > 80.0
+    assert worth_of(instance, found.segments) == 80.0
+    assert all(
+        not set(node[list(left)]) & set(node[list(right)])
+        for (_, left), (_, right) in pairwise(found.segments)
+    )
 
 
 def test_no_pipeline_is_proven_with_bound_0() -> None:
