@@ -113,11 +113,12 @@ class Threshold:
                 not best.segments or _gpus(decision.segments) < _gpus(best.segments)
             ):
                 best = decision
-        if not best.segments or (least_open is not None and _gpus(known) < _gpus(best.segments)):
+        if least_open is None and best.segments:
+            return best
+        if not best.segments or _gpus(known) < _gpus(best.segments):
             best = Decision("found", known)
-        if least_open is not None and least_open < _gpus(best.segments):
-            return Decision("unknown", best.segments)
-        return best
+        proven = least_open is not None and least_open >= _gpus(best.segments)
+        return Decision("found" if proven else "unknown", best.segments)
 
     def _fewest_inside(self, component: Component, packing: Packing) -> Decision:
         """No pipeline has fewer GPUs than the packing: one of its own items, if any is met, is the answer."""

@@ -10,6 +10,7 @@ from torchsplit_core.placement.search.clock import Clock
 from torchsplit_core.placement.search.decide import Threshold
 from torchsplit_core.placement.search.segments import Segments, worth
 from torchsplit_core.placement.search.table import Table, build_table, candidates
+from torchsplit_core.values import InternalFault
 
 _ENOUGH = 8
 _PART, _LEAST_PART_S = 0.05, 0.5
@@ -107,6 +108,8 @@ class _Search:
     def _reach(self, segments: Segments) -> None:
         value = worth(self._instance, segments) if segments else 0.0
         place = bisect_left(self._values, value)
+        if value > 0 and place >= self._high:
+            raise InternalFault("The placement search found a pipeline at a threshold that it had refuted.")
         if value > 0 and place > self._low:
             self._low, self._segments = place, segments
             self._tell()
