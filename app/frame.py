@@ -33,8 +33,6 @@ table.ts button[aria-pressed="true"] { font-weight: 700; text-decoration: underl
 .picture .edge { opacity: 0; }
 .picture [data-place]:hover > .edge { opacity: .35; }
 .picture [data-place]:focus-visible > .edge, .picture [data-place][aria-pressed="true"] > .edge { opacity: 1; }
-/* What is chosen on a long map is changed without scrolling to its end. */
-:has(> .st-key-hand) { position: sticky; bottom: 0; z-index: 5; background: light-dark(#fbfbf9, #0f1418); }
 .picture details.alike { font-size: .82rem; margin-top: .2rem; }
 .picture details.alike summary { cursor: pointer; width: fit-content; }
 .picture details.alike p, .picture details.alike ul { margin: .2rem 0 .2rem 1rem; padding: 0; }

@@ -28,6 +28,9 @@ from torchsplit_core.values import PlanOutcome, PlanRequest
 COLUMNS = ("GPU", "slice", "start", "model", "stage", "batch", "share")
 MOST_FAULTS = 8
 Column = st.column_config
+# What is chosen on a long map is changed without scrolling to its end. Only on this tab: `:has` slows every other.
+STYLE = """<style>[data-testid="stLayoutWrapper"]:has(> .st-key-hand) {
+  position: sticky; bottom: 0; z-index: 5; background: light-dark(#fbfbf9, #0f1418); }</style>"""
 
 
 def show(workspace: Workspace, name: str, request: PlanRequest | None, plan: PlanOutcome | None) -> None:
@@ -38,6 +41,7 @@ def show(workspace: Workspace, name: str, request: PlanRequest | None, plan: Pla
             "gives beside the best plan: plan first, its layout is where you start."
         )
         return
+    st.html(STYLE)
     st.fragment(_editor)(workspace, name, request, plan)
 
 

@@ -17,7 +17,7 @@ from torchsplit_core.storage import Workspace
 from torchsplit_core.trial_jobs import trial_parameters
 from torchsplit_core.values import PlanOutcome, PlanRequest
 
-REST_S = 1.0
+REST_S = 2.0
 """Seconds without a move after which the proof is looked for; also how often its job is looked at."""
 
 
