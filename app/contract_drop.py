@@ -4,13 +4,23 @@ from __future__ import annotations
 
 from pathlib import PurePath
 
-from app import scenario
+from app import place_store, scenario
 from app.workspace import names, read
 from torchsplit_core.files import read_text
+from torchsplit_core.placement import validate as validate_placement
+from torchsplit_core.placement import violations
 from torchsplit_core.planning.request_hash import request_hash
 from torchsplit_core.planning.validate import validate
 from torchsplit_core.storage import KINDS, Artifact, Workspace
-from torchsplit_core.values import InputFault, PartitionOutcome, PlanOutcome, PlanRequest, Profile
+from torchsplit_core.values import (
+    InputFault,
+    PartitionOutcome,
+    PlacementOutcome,
+    PlacementRequest,
+    PlanOutcome,
+    PlanRequest,
+    Profile,
+)
 
 
 def drop(workspace: Workspace, file: str, data: bytes) -> Artifact:
@@ -27,11 +37,13 @@ def drop(workspace: Workspace, file: str, data: bytes) -> Artifact:
     kind = format_name.removeprefix("torchsplit.")
     if kind not in KINDS:
         raise InputFault(
-            file, format_name, "the workspace keeps graphs, profiles, cuts, plan requests and plans",
+            file, format_name, "the workspace keeps graphs, profiles, cuts, plans, placements and requests of both",
             "Use the command line for this file.",
         )  # fmt: skip
     if isinstance(value, PlanRequest):
         validate(value)
+    if isinstance(value, PlacementRequest):
+        validate_placement(value)
     stem = PurePath(file).name.partition(".")[0] or "imported"
     name = _name(workspace, kind, value, stem)
     if kind == "profile" and name in names(workspace, kind) and read(workspace, kind, name) != value:
@@ -40,11 +52,13 @@ def drop(workspace: Workspace, file: str, data: bytes) -> Artifact:
     artifact = workspace.put_bytes(kind, name, data)
     if kind in ("plan_request", "plan"):
         scenario.choose(workspace, name)
+    if kind in ("placement_request", "placement"):
+        place_store.choose(workspace, name)
     return artifact
 
 
 def _name(workspace: Workspace, kind: str, value: object, stem: str) -> str:
-    """A profile under its source, a plan beside the request it answers, a graph beside its profile."""
+    """A profile under its source, a plan or placement beside the request it answers, a graph beside its profile."""
     if isinstance(value, Profile):
         return value.source[:120].strip() or stem
     if isinstance(value, PartitionOutcome) and value.source:
@@ -53,6 +67,10 @@ def _name(workspace: Workspace, kind: str, value: object, stem: str) -> str:
     if isinstance(value, PlanOutcome):
         for found in names(workspace, "plan_request"):
             if request_hash(read(workspace, "plan_request", found)) == value.request_sha256:
+                return found
+    if isinstance(value, PlacementOutcome):
+        for found in names(workspace, "placement_request"):
+            if not any(violations(read(workspace, "placement_request", found), value)):
                 return found
     architecture = getattr(value, "architecture_hash", "")
     if kind == "graph" and architecture:

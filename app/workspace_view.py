@@ -19,6 +19,8 @@ KIND_WORDS = {
     "partition": "cuts",
     "plan_request": "plan request",
     "plan": "plan",
+    "placement_request": "placement request",
+    "placement": "placement",
     "upload": "uploaded file",
 }
 

@@ -56,7 +56,16 @@ SCHEMA = (
 )
 """One script a schema version; an older store is brought forward by running the missing ones."""
 
-KINDS = ("graph", "profile", "partition", "plan_request", "plan", "upload")
+KINDS = (
+    "graph",
+    "profile",
+    "partition",
+    "plan_request",
+    "plan",
+    "placement_request",
+    "placement",
+    "upload",
+)
 """What a workspace keeps. All but `upload` are contract files."""
 
 

@@ -44,6 +44,7 @@ __all__ = [
     "partition_name",
     "partition_names",
     "place",
+    "place_job",
     "placement_request",
     "plan",
     "plan_job",
@@ -303,6 +304,28 @@ def plan_job(workspace: Workspace, parameters: dict[str, Any], progress: Progres
     if request_hash(workspace.get("plan_request", name)) == digest:
         workspace.put("plan", name, outcome)
     return {"plan": name, "status": outcome.status}
+
+
+def place_job(workspace: Workspace, parameters: dict[str, Any], progress: Progress) -> dict[str, Any]:
+    """Place the stored request `request`; the outcome stands under its name, with the request it answers."""
+    name = str(parameters["request"])
+    digest = _placement_digest(workspace, name)
+    outcome = place(workspace.get("placement_request", name), progress=progress)
+    # An edit while this ran asks for a placement of its own.
+    if _placement_digest(workspace, name) == digest:
+        workspace.put("placement", name, outcome)
+        workspace.set_setting(placement_mark(name), digest)
+    return {"placement": name, "status": outcome.status}
+
+
+def placement_mark(name: str) -> str:
+    """The setting that holds the SHA-256 of the request which the stored placement answers."""
+    return f"placement {name} answers"
+
+
+def _placement_digest(workspace: Workspace, name: str) -> str:
+    found = (item.sha256 for item in workspace.artifacts("placement_request") if item.name == name)
+    return next(found, "")
 
 
 def explain_job(workspace: Workspace, parameters: dict[str, Any], progress: Progress) -> dict[str, Any]:

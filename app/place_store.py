@@ -1,0 +1,111 @@
+"""Placements in a workspace: which is chosen, its request and outcome, and work on it."""
+
+from __future__ import annotations
+
+import contextlib
+from dataclasses import dataclass
+
+import streamlit as st
+
+from app import scenario
+from app.workspace import names, read
+from torchsplit_core import jobs
+from torchsplit_core.placement import validate, violations
+from torchsplit_core.storage import Workspace
+from torchsplit_core.values import InputFault, PlacementOutcome, PlacementRequest
+from torchsplit_core.workflow import placement_mark
+
+PLACE_JOB = "torchsplit_core.workflow:place_job"
+CHOSEN = "placement"
+"""The workspace setting that holds the name of the placement looked at last."""
+
+
+@dataclass(frozen=True)
+class Kept:
+    """A stored request with its outcome (None: not placed yet); `answers`: the outcome is of this very request."""
+
+    name: str
+    sha256: str
+    request: PlacementRequest
+    outcome: PlacementOutcome | None
+    answers: bool
+
+
+def known(workspace: Workspace) -> tuple[str, ...]:
+    """The names of all placement requests, newest first."""
+    return names(workspace, "placement_request")
+
+
+def choose(workspace: Workspace, name: str) -> None:
+    """Make a placement the one that the page shows, in this session and later."""
+    st.session_state[_key(workspace)] = name
+    workspace.set_setting(CHOSEN, name)
+
+
+def chosen(workspace: Workspace) -> str | None:
+    """The placement of this session, else the one looked at last, else the newest; None where there is none."""
+    found = known(workspace)
+    for name in (st.session_state.get(_key(workspace)), workspace.setting(CHOSEN)):
+        if name in found:
+            return str(name)
+    return found[0] if found else None
+
+
+def kept(workspace: Workspace, name: str) -> Kept:
+    """What is stored under this name of `known`."""
+    sha256 = next(item.sha256 for item in workspace.artifacts("placement_request") if item.name == name)
+    request: PlacementRequest = read(workspace, "placement_request", name)
+    outcome: PlacementOutcome | None = read(workspace, "placement", name)
+    return Kept(name, sha256, request, outcome, _answers(workspace, name, sha256, request, outcome))
+
+
+def _answers(
+    workspace: Workspace, name: str, sha256: str, request: PlacementRequest, outcome: PlacementOutcome | None
+) -> bool:
+    if outcome is None:
+        return False
+    told = workspace.setting(placement_mark(name))
+    # A workspace that came as an archive has no settings: then the outcome is checked against the request.
+    return bool(told == sha256) if told else not any(violations(request, outcome))
+
+
+def put(workspace: Workspace, name: str, request: PlacementRequest) -> None:
+    """Store a request and choose it. Raises InputFault for one that makes no sense."""
+    validate(request)
+    workspace.put("placement_request", name, request)
+    choose(workspace, name)
+
+
+def free_name(workspace: Workspace, wanted: str) -> str:
+    """The name, with a number behind it where it is taken."""
+    taken, number, found = set(known(workspace)), 2, wanted
+    while found in taken:
+        found, number = f"{wanted} {number}", number + 1
+    return found
+
+
+def work_on(workspace: Workspace, name: str) -> tuple[jobs.JobStatus, ...]:
+    """The running searches for this placement."""
+    same = {record.id for record in workspace.job_records() if record.parameters.get("request") == name}
+    return tuple(status for status in scenario.running(workspace, PLACE_JOB) if status.id in same)
+
+
+def start(workspace: Workspace, name: str) -> str:
+    """Place the stored request in a job; a search for the same name ends first. Its job id."""
+    for status in work_on(workspace, name):
+        with contextlib.suppress(InputFault):
+            jobs.cancel(workspace, status.id)
+    return jobs.start(workspace, f"Place {name}", PLACE_JOB, {"request": name})
+
+
+def remove(workspace: Workspace, name: str) -> None:
+    """Forget a placement; the search for it ends."""
+    for status in work_on(workspace, name):
+        with contextlib.suppress(InputFault):
+            jobs.cancel(workspace, status.id)
+    for kind in ("placement_request", "placement"):
+        workspace.remove(kind, name)
+
+
+def _key(workspace: Workspace) -> str:
+    return f"placement of {workspace.id}"

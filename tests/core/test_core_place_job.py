@@ -1,0 +1,49 @@
+"""Placing as a job: the outcome beside its request, an edit meanwhile, what it tells, in and out of an archive."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from torchsplit_core import workflow
+from torchsplit_core.archive import export_workspace, import_workspace
+from torchsplit_core.files import read_file
+from torchsplit_core.storage import Store, Workspace
+from torchsplit_core.values import PlacementOutcome, PlacementRequest, Progress, ignore_progress
+
+EXAMPLE = Path(__file__).resolve().parents[2] / "examples" / "placement_request.json"
+
+
+@pytest.fixture
+def workspace(tmp_path: Path) -> Workspace:
+    made = Store(tmp_path).create("placements")
+    made.put("placement_request", "tiny", read_file(EXAMPLE)[1])
+    return made
+
+
+def test_the_job_stores_the_outcome_with_the_request_it_answers(workspace: Workspace) -> None:
+    told: list[tuple[float, str]] = []
+    found = workflow.place_job(workspace, {"request": "tiny"}, lambda share, text: told.append((share, text)))
+    assert found == {"placement": "tiny", "status": "optimal"}
+    outcome: PlacementOutcome = workspace.get("placement", "tiny")
+    assert outcome.throughput == pytest.approx(301.784)
+    (request,) = workspace.artifacts("placement_request")
+    assert workspace.setting(workflow.placement_mark("tiny")) == request.sha256
+    copied = import_workspace(workspace.store, export_workspace(workspace))
+    assert copied.get("placement", "tiny") == outcome
+
+
+def test_an_edit_during_the_search_keeps_its_place(
+    workspace: Workspace, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    solve = workflow.place
+
+    def edited(request: PlacementRequest, *, progress: Progress) -> PlacementOutcome:
+        workspace.put("placement_request", "tiny", replace(request, max_gpus_per_segment=4))
+        return solve(request, progress=progress)
+
+    monkeypatch.setattr(workflow, "place", edited)
+    workflow.place_job(workspace, {"request": "tiny"}, ignore_progress)
+    assert not workspace.artifacts("placement")
