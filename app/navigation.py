@@ -32,6 +32,7 @@ PIPELINE = (
     Step("Plan", "plan.py", ("plan",)),
     Step("Deploy", "deploy.py", ("plan",)),
 )
+LANGUAGE_MODELS = (Step("Place", "place.py", ("placement",)),)
 WORKSPACE = Step("Workspace", "workspace.py")
 
 
@@ -50,10 +51,12 @@ def _page(step: Step, title: str) -> Any:
 def menu(workspace: Workspace) -> Any:
     """Draw the navigation, a filled dot beside every step that has a result, and return the page to run."""
     kinds = {artifact.kind for artifact in workspace.artifacts()}
-    pipeline = [
-        _page(step, f"{'●' if _filled(step, workspace, kinds) else '○'} {step.title}") for step in PIPELINE
+    groups = [
+        [_page(step, f"{'●' if _filled(step, workspace, kinds) else '○'} {step.title}") for step in steps]
+        for steps in (PIPELINE, LANGUAGE_MODELS)
     ]
-    return st.navigation({"": pipeline, "Workspace": [_page(WORKSPACE, workspace.name)]}, expanded=True)
+    own = [_page(WORKSPACE, workspace.name)]
+    return st.navigation({"": groups[0], "Language models": groups[1], "Workspace": own}, expanded=True)
 
 
 def go(title: str) -> NoReturn:
@@ -67,4 +70,4 @@ def link(title: str, label: str) -> None:
 
 
 def _step(title: str) -> Step:
-    return next(step for step in (*PIPELINE, WORKSPACE) if step.title == title)
+    return next(step for step in (*PIPELINE, *LANGUAGE_MODELS, WORKSPACE) if step.title == title)

@@ -19,7 +19,7 @@ from torchsplit_core.storage import Store, Workspace
 from torchsplit_core.values import Conflict, Demand, FleetEntry, InputFault, Relaxation, SolverOptions
 
 Open = Callable[..., AppTest]
-PAGES = ("models", "graph", "profile", "partition", "plan", "deploy", "workspace")
+PAGES = ("models", "graph", "profile", "partition", "plan", "deploy", "place", "workspace")
 
 
 @pytest.fixture
@@ -82,6 +82,7 @@ def test_every_page_shows_a_full_workspace_without_a_fault(name: str, page: Open
         ("partition", "Here you will see where to cut a model"),
         ("plan", "Here you will see which slice"),
         ("deploy", "Here you will get the files"),
+        ("place", "Here you will see which layers"),
         ("workspace", "Nothing yet"),
     ],
 )

@@ -12,6 +12,7 @@ from playwright.sync_api import Page, expect
 from test_browser_doors import heading
 
 from torchsplit_core import workflow
+from torchsplit_core.files import read_file
 from torchsplit_core.storage import Store
 from torchsplit_core.tracing import trace
 from torchsplit_core.values import NodeProfile, Profile, ProfileRow, ignore_progress
@@ -25,6 +26,7 @@ PAGES = {
     "partition": "Partition",
     "plan": "Plan",
     "deploy": "Deploy",
+    "place": "Place",
     "workspace": "Workspace",
 }
 STREAMLIT_OWN = {"list": 1, "listitem": len(PAGES)}
@@ -33,6 +35,7 @@ STREAMLIT_UPLOADER = ("presentation-role-conflict", "stFileUploaderDropzone")
 """The rule that Streamlit's file uploader breaks, and the mark of its element."""
 PHONE = 390
 SAMPLE = "sample:diamond"
+PLACEMENT = Path(__file__).resolve().parents[2] / "examples" / "placement_request.json"
 
 
 @pytest.fixture(scope="module")
@@ -47,6 +50,8 @@ def workspace(address: str, home: Path) -> str:
     workflow.partition_job(filled, {"source": SAMPLE, "stages": 2}, ignore_progress)
     mix = workflow.measured_mix(filled)
     filled.put("plan", mix, workflow.plan(filled.get("plan_request", mix)))
+    filled.put("placement_request", "tiny", read_file(PLACEMENT)[1])
+    workflow.place_job(filled, {"request": "tiny"}, ignore_progress)
     return filled.id
 
 

@@ -1,0 +1,257 @@
+"""A placement as a picture: the pipeline in its order, and under it the nodes with every GPU a cell.
+
+HTML with small SVGs that wrap in a narrow window. Text takes the page's colour and fills are translucent, so it
+suits light and dark alike; a segment has its number as well as its colour. What is unused is hatched, and equal
+unused GPUs are one cell with their count. Every string of a user is escaped.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from itertools import groupby
+
+from app.charts.colours import LOAD_OPACITY, PALETTE
+from app.charts.svg_text import escaped, escaped_attribute, fitted
+from app.numbers import THIN, exact, short
+from torchsplit_core.values import PlacementGpu, PlacementOutcome, PlacementRequest
+from torchsplit_core.values.placement import GpuId
+
+CARD, LINK, CARD_HEIGHT = 168.0, 104.0, 108.0
+CELL, CELL_HEIGHT, ROW = 24.0, 24.0, 8
+WIDE_UNUSED = ROW * CELL - 2
+"""Pixels: cards of the pipeline, links between them, cells of GPUs, how many beside each other."""
+MOST_CARDS = 16
+"""A longer pipeline shows its ends and what bounds it; equal neighbours between them are one card."""
+
+
+@dataclass(frozen=True)
+class Group:
+    """GPUs that stand together: a node where ids are NODE/GPU, else all of one type."""
+
+    name: str
+    gpus: tuple[PlacementGpu, ...]
+
+
+def colour_of(segment: int) -> str:
+    """The colour of a segment, by its place in the pipeline; colours repeat."""
+    return PALETTE[segment % len(PALETTE)]
+
+
+def least(outcome: PlacementOutcome) -> tuple[tuple[int, ...], tuple[int, ...]]:
+    """The segments and the links that are as slow as the whole, by their places."""
+    limit = (outcome.throughput or 0.0) * (1 + 1e-9)
+    return (
+        tuple(place for place, part in enumerate(outcome.segments) if part.throughput <= limit),
+        tuple(place for place, link in enumerate(outcome.links) if link.throughput <= limit),
+    )
+
+
+def groups(request: PlacementRequest) -> tuple[Group, ...]:
+    """The fleet by nodes, or by types where an id names no node, in the order of the fleet."""
+    named = all("/" in str(gpu.id) for gpu in request.gpus)
+    found: dict[str, list[PlacementGpu]] = {}
+    for gpu in request.gpus:
+        found.setdefault(str(gpu.id).rpartition("/")[0] if named else gpu.type, []).append(gpu)
+    return tuple(Group(name, tuple(gpus)) for name, gpus in found.items())
+
+
+def pipeline_html(outcome: PlacementOutcome, request: PlacementRequest) -> str:
+    """Segments in their order with layers and GPUs, between them the links; what bounds the whole is framed."""
+    types = {gpu.id: gpu.type for gpu in request.gpus}
+    slow_segments, slow_links = least(outcome)
+    # Where everything is equally slow, a frame around each would say nothing.
+    framed = set(slow_segments) if len(slow_segments) < max(2, len(outcome.segments)) else set()
+    parts: list[str] = []
+    for run in _runs(outcome, types, framed, set(slow_links)):
+        parts.append(
+            _card(outcome, run, types, run[0] in framed) if len(run) == 1 else _several(outcome, run)
+        )
+        if run[-1] < len(outcome.links):
+            parts.append(_link(outcome, run[-1], run[-1] in slow_links))
+    return f'<div style="display:flex;flex-wrap:wrap;row-gap:8px">{"".join(parts)}</div>'
+
+
+def topology_html(outcome: PlacementOutcome, request: PlacementRequest) -> str:
+    """Every node with its GPUs; nodes that are equal and unused are one box with their count."""
+    home = {gpu: place for place, part in enumerate(outcome.segments) for gpu in part.gpu_ids}
+    boxes: list[str] = []
+    unused: dict[tuple[str, ...], list[Group]] = {}
+    for group in groups(request):
+        if any(gpu.id in home for gpu in group.gpus):
+            boxes.append(_box(group, home, outcome))
+        else:
+            unused.setdefault(tuple(gpu.type for gpu in group.gpus), []).append(group)
+    boxes += [_unused_box(alike) for alike in unused.values()]
+    return f'<div style="display:flex;flex-wrap:wrap;gap:10px 14px">{"".join(boxes)}</div>'
+
+
+def _runs(
+    outcome: PlacementOutcome, types: dict[GpuId, str], framed: set[int], slow_links: set[int]
+) -> list[list[int]]:
+    """The places of segments, neighbours that are alike in one run where the pipeline is long."""
+    places = range(len(outcome.segments))
+    if len(places) <= MOST_CARDS:
+        return [[place] for place in places]
+    own = {0, len(places) - 1, *framed, *slow_links, *(link + 1 for link in slow_links)}
+    # So many that bound it are no exception: they are folded too.
+    if len(own) > MOST_CARDS:
+        own = {0, len(places) - 1, *sorted(framed)[:2], *sorted(slow_links)[:2]}
+
+    def look(place: int) -> tuple[object, ...]:
+        part = outcome.segments[place]
+        kinds = tuple(sorted(types[gpu] for gpu in part.gpu_ids))
+        return (place if place in own else None, part.end_layer - part.start_layer, kinds)
+
+    runs = [list(run) for _, run in groupby(places, key=look)]
+    return runs if len(runs) <= 2 * MOST_CARDS else _by_number(own, len(places))
+
+
+def _by_number(own: set[int], count: int) -> list[list[int]]:
+    """Every segment of its own, and between these one run each."""
+    return [list(run) for _, run in groupby(range(count), key=lambda place: place if place in own else -1)]
+
+
+def _card(outcome: PlacementOutcome, run: Sequence[int], types: dict[GpuId, str], framed: bool) -> str:
+    (place,) = run
+    part, colour = outcome.segments[place], colour_of(place)
+    ids = ", ".join(map(str, part.gpu_ids))
+    layers = _layers(part.start_layer, part.end_layer)
+    lines = (
+        (f"{place + 1}. {layers}", True),
+        (_counted(types[gpu] for gpu in part.gpu_ids), False),
+        (ids, False),
+        (short(part.throughput, "tokens/s"), framed),
+        ("slowest" if framed else "", True),
+    )
+    title = f"Segment {place + 1}: {layers} on {ids}, {exact(part.throughput, 'tokens/s')}"
+    return _drawn(CARD, title, lines, colour=colour, framed=framed)
+
+
+def _several(outcome: PlacementOutcome, run: Sequence[int]) -> str:
+    """Segments between those shown, in one card."""
+    parts = [outcome.segments[place] for place in run]
+    layers = sorted({part.end_layer - part.start_layer + 1 for part in parts})
+    gpus = sum(len(part.gpu_ids) for part in parts)
+    slow = min(part.throughput for part in parts)
+    each = f"{layers[0]}" if len(layers) == 1 else f"{layers[0]}–{layers[-1]}"
+    lines = (
+        (f"{run[0] + 1}–{run[-1] + 1}: {len(run)} segments", True),
+        (f"{each} layer{'s' if each != '1' else ''} each", False),
+        (f"{gpus} GPUs", False),
+        (f"from {short(slow, 'tokens/s')}", False),
+    )
+    title = f"Segments {run[0] + 1} to {run[-1] + 1}: the slowest gives {exact(slow, 'tokens/s')}; the table has each"
+    return _drawn(CARD, title, lines, colour="", framed=False)
+
+
+def _link(outcome: PlacementOutcome, place: int, slow: bool) -> str:
+    value = outcome.links[place].throughput
+    unit = "tokens/s" if outcome.units == "tokens_per_s" else "batches/s"
+    y, weight = CARD_HEIGHT / 2, 3 if slow else 1.5
+    return (
+        f'<svg class="link" width="{LINK:g}" height="{CARD_HEIGHT:g}" viewBox="0 0 {LINK:g} {CARD_HEIGHT:g}">'
+        f"<title>Link {place + 1} to {place + 2}: {exact(value, unit)}</title>"
+        f'<path d="M4 {y:g}H{LINK - 6:g}m-7 -5l7 5l-7 5" fill="none" stroke="currentColor" stroke-width="{weight:g}"/>'
+        + _text(LINK / 2, y - 9, short(value), LINK, bold=slow, middle=True)
+        + _text(LINK / 2, y + 18, unit, LINK, middle=True)
+        + (_text(LINK / 2, y + 34, "slowest", LINK, bold=True, middle=True) if slow else "")
+        + "</svg>"
+    )
+
+
+def _drawn(width: float, title: str, lines: Sequence[tuple[str, bool]], *, colour: str, framed: bool) -> str:
+    stroke, weight = ("currentColor", 3.0) if framed else (colour or "currentColor", 1.5)
+    fill = (
+        f'fill="{colour}" fill-opacity="{LOAD_OPACITY / 2:g}"'
+        if colour
+        else 'fill="none" stroke-dasharray="5 3"'
+    )
+    texts = "".join(
+        _text(10, 21 + 20 * row, text, width - 20, bold=bold) for row, (text, bold) in enumerate(lines)
+    )
+    return (
+        f'<svg class="segment" width="{width:g}" height="{CARD_HEIGHT:g}" viewBox="0 0 {width:g} {CARD_HEIGHT:g}">'
+        f'<title>{escaped(title)}</title><rect x="2" y="2" width="{width - 4:g}" height="{CARD_HEIGHT - 4:g}" rx="6"'
+        f' {fill} stroke="{stroke}" stroke-width="{weight:g}"/>{texts}</svg>'
+    )
+
+
+def _box(group: Group, home: dict[GpuId, int], outcome: PlacementOutcome) -> str:
+    """One node: a cell for each GPU in use with its segment's number, then the unused ones by type."""
+    used = [gpu for gpu in group.gpus if gpu.id in home]
+    cells = [
+        _cell(place % ROW * CELL, place // ROW * CELL_HEIGHT, gpu, home[gpu.id], outcome)
+        for place, gpu in enumerate(used)
+    ]
+    top = ((len(used) + ROW - 1) // ROW) * CELL_HEIGHT
+    rest: dict[str, int] = {}
+    for gpu in group.gpus:
+        if gpu.id not in home:
+            rest[gpu.type] = rest.get(gpu.type, 0) + 1
+    for row, (kind, count) in enumerate(rest.items()):
+        cells.append(_unused(top + row * CELL_HEIGHT, count, kind))
+    return _node(group.name, _counted(gpu.type for gpu in group.gpus), cells, top + len(rest) * CELL_HEIGHT)
+
+
+def _unused_box(alike: Sequence[Group]) -> str:
+    each = _counted(gpu.type for gpu in alike[0].gpus)
+    count = sum(len(group.gpus) for group in alike)
+    if len(alike) == 1:
+        return _node(alike[0].name, each, [_unused(0, count, "")], CELL_HEIGHT)
+    name, last = f"{len(alike)} nodes", alike[-1].name
+    return _node(name, f"each {each}", [_unused(0, count, "")], CELL_HEIGHT, f", {alike[0].name} to {last}")
+
+
+def _node(name: str, note: str, cells: Sequence[str], height: float, more: str = "") -> str:
+    width = ROW * CELL
+    return (
+        f'<svg class="node" width="{width:g}" height="{height + 40:g}" viewBox="0 0 {width:g} {height + 40:g}">'
+        f"<title>{escaped(name + more)}: {escaped(note)}</title>{_text(0, 14, name, width, bold=True)}"
+        f'{_text(0, 31, note, width)}<svg y="38" width="{width:g}" height="{height + 2:g}">{"".join(cells)}</svg></svg>'
+    )
+
+
+def _cell(x: float, y: float, gpu: PlacementGpu, segment: int, outcome: PlacementOutcome) -> str:
+    part, colour = outcome.segments[segment], colour_of(segment)
+    title = f"{gpu.id}: {gpu.type}, segment {segment + 1}, {_layers(part.start_layer, part.end_layer)}"
+    if part.memory_gb:
+        need = part.memory_gb[part.gpu_ids.index(gpu.id)]
+        title += f", needs {exact(need, 'GB')} of {exact(gpu.memory_gb, 'GB')}"
+    return (
+        f'<svg class="gpu" data-gpu="{escaped_attribute(str(gpu.id))}" x="{x:g}" y="{y:g}" width="{CELL:g}"'
+        f' height="{CELL_HEIGHT:g}"><title>{escaped(title)}</title><rect x="1" y="1" width="{CELL - 3:g}"'
+        f' height="{CELL_HEIGHT - 3:g}" rx="3" fill="{colour}" fill-opacity="{LOAD_OPACITY:g}" stroke="{colour}"/>'
+        f"{_text(CELL / 2 - 0.5, 17, str(segment + 1), CELL, middle=True)}</svg>"
+    )
+
+
+def _unused(y: float, count: int, kind: str) -> str:
+    text = f"{count} {kind} unused" if kind else f"{count} unused"
+    strokes = "".join(
+        f"M{x} {CELL_HEIGHT - 2:g}l20 -{CELL_HEIGHT - 4:g}" for x in range(0, int(WIDE_UNUSED) - 18, 9)
+    )
+    return (
+        f'<svg class="unused" y="{y:g}" width="{ROW * CELL:g}" height="{CELL_HEIGHT:g}"><title>{escaped(text)}</title>'
+        f'<path d="{strokes}" stroke="currentColor" stroke-opacity=".13" fill="none"/>'
+        f'<rect x="1" y="1" width="{WIDE_UNUSED:g}" height="{CELL_HEIGHT - 3:g}" rx="3" fill="none"'
+        f' stroke="currentColor" stroke-opacity=".35"/>{_text(7, 17, text, WIDE_UNUSED - 12)}</svg>'
+    )
+
+
+def _text(x: float, y: float, text: str, room: float, *, bold: bool = False, middle: bool = False) -> str:
+    look = (' font-weight="700"' if bold else "") + (' text-anchor="middle"' if middle else "")
+    shown = escaped(fitted(text, room, 12, bold=bold))
+    return f'<text x="{x:g}" y="{y:g}" font-size="12" fill="currentColor"{look}>{shown}</text>'
+
+
+def _layers(first: int, last: int) -> str:
+    return f"layer {first}" if first == last else f"layers {first}–{last}"
+
+
+def _counted(types: Iterable[str]) -> str:
+    """2 × H100 + 1 × A10, in the order of their first."""
+    found: dict[str, int] = {}
+    for kind in types:
+        found[kind] = found.get(kind, 0) + 1
+    return " + ".join(f"{count}{THIN}×{THIN}{kind}" for kind, count in found.items())

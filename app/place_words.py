@@ -1,0 +1,152 @@
+"""A placement in words and tables. No streamlit in here."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from app.charts.pipeline import least
+from app.numbers import exact, percent, short
+from torchsplit_core.values import PlacementOutcome, PlacementRequest
+
+SPLITS = {"equal": "Equal parts", "proportional": "In proportion to speed"}
+UNITS = {"tokens_per_s": "Tokens/s for both", "seed_literal": "As published: links in batches/s"}
+MOST_NAMED = 3
+
+
+def unit_of(outcome: PlacementOutcome) -> str:
+    """The unit of the whole; none where a link's batches/s were compared with tokens/s."""
+    return "tokens/s" if outcome.units == "tokens_per_s" else ""
+
+
+def bottleneck(outcome: PlacementOutcome) -> tuple[str, str]:
+    """What is as slow as the whole: a few words, and a sentence."""
+    segments, links = least(outcome)
+    if len(segments) == len(outcome.segments) > 1:
+        return "All segments", "Every segment is as slow as the whole: the pipeline is in balance."
+    named = [f"segment {place + 1}" for place in segments]
+    named += [f"the link from segment {place + 1} to {place + 2}" for place in links]
+    shown = ", ".join(named[:MOST_NAMED])
+    if len(named) > MOST_NAMED:
+        shown += f" and {len(named) - MOST_NAMED} more"
+    head = f"Segment {segments[0] + 1}" if segments else f"Link {links[0] + 1} to {links[0] + 2}"
+    if len(named) > 1:
+        counted = ((len(segments), "segment"), (len(links), "link"))
+        head = ", ".join(f"{count} {what}{'s' if count > 1 else ''}" for count, what in counted if count)
+    if len(outcome.segments) == 1:
+        return head, "The only segment is the whole."
+    remedy = (
+        "a faster link would raise the whole" if not segments else "faster GPUs there would raise the whole"
+    )
+    if segments and links:
+        remedy = "both would have to be faster to raise the whole"
+    return head, f"{shown[0].upper()}{shown[1:]}: {remedy}."
+
+
+def proof(outcome: PlacementOutcome) -> tuple[str, str]:
+    """The words and the colour of the badge beside the figure."""
+    if outcome.status == "optimal":
+        return "proven optimal", "green"
+    if outcome.status == "feasible":
+        return (f"gap {percent(outcome.gap)}" if outcome.gap is not None else "gap not known"), "yellow"
+    return (
+        ("proven infeasible", "red")
+        if outcome.status == "infeasible"
+        else ("nothing found in time", "yellow")
+    )
+
+
+def segments_table(outcome: PlacementOutcome, request: PlacementRequest) -> dict[str, list[Any]]:
+    """A row a segment, exact."""
+    types = {gpu.id: gpu.type for gpu in request.gpus}
+    slow = least(outcome)[0]
+    rows = outcome.segments
+    return {
+        "segment": list(range(1, len(rows) + 1)),
+        "layers": [_layers(part.start_layer, part.end_layer) for part in rows],
+        "GPUs": [", ".join(map(str, part.gpu_ids)) for part in rows],
+        "types": [", ".join(dict.fromkeys(types[gpu] for gpu in part.gpu_ids)) for part in rows],
+        "tokens/s": [part.throughput for part in rows],
+        "sequences a GPU": [_list(part.batch_per_gpu) for part in rows],
+        "memory a GPU, GiB": [_list(part.memory_gb) for part in rows],
+        "slowest": ["yes" if place in slow else "no" for place in range(len(rows))],
+    }
+
+
+def links_table(outcome: PlacementOutcome, request: PlacementRequest) -> dict[str, list[Any]]:
+    """A row a link: what it carries, and the GiB/s of its slowest pair."""
+    order = {gpu.id: place for place, gpu in enumerate(request.gpus)}
+    slow, parts = least(outcome)[1], outcome.segments
+
+    def gib_per_s(place: int) -> float:
+        first, second = parts[place].gpu_ids, parts[place + 1].gpu_ids
+        return min(request.bandwidth_gb_per_s[order[a]][order[b]] for a in first for b in second)
+
+    unit = "tokens/s" if outcome.units == "tokens_per_s" else "batches/s"
+    return {
+        "from segment": [link.from_segment + 1 for link in outcome.links],
+        "to segment": [link.to_segment + 1 for link in outcome.links],
+        unit: [link.throughput for link in outcome.links],
+        "slowest pair, GiB/s": [gib_per_s(place) for place in range(len(outcome.links))],
+        "slowest": ["yes" if place in slow else "no" for place in range(len(outcome.links))],
+    }
+
+
+def comparison_table(rows: Sequence[tuple[str, PlacementOutcome]]) -> dict[str, list[Any]]:
+    """A row a way to place the same model on the same fleet, each with its proof."""
+    outcomes = [outcome for _, outcome in rows]
+    return {
+        "segments are": [label for label, _ in rows],
+        "tokens/s": [outcome.throughput for outcome in outcomes],
+        "at most": [outcome.bound for outcome in outcomes],
+        "proof": [proof(outcome)[0] for outcome in outcomes],
+        "segments": [len(outcome.segments) or None for outcome in outcomes],
+        "GPUs": [sum(len(part.gpu_ids) for part in outcome.segments) or None for outcome in outcomes],
+    }
+
+
+def changes(before: PlacementRequest, after: PlacementRequest) -> tuple[str, ...]:
+    """What an edit changed, in words."""
+    found = []
+    for field, label in (
+        ("layers", "layers"),
+        ("hidden_size", "hidden size"),
+        ("ffn_size", "feed-forward size"),
+        ("layer_weight_gb", "weights of a layer, GiB"),
+        ("sequence_length", "sequence"),
+        ("batch_size", "batch"),
+    ):
+        old, new = getattr(before.model, field), getattr(after.model, field)
+        if old != new:
+            found.append(f"{label} {exact(old)} → {exact(new)}")
+    if before.max_gpus_per_segment != after.max_gpus_per_segment:
+        found.append(f"GPUs a segment {before.max_gpus_per_segment} → {after.max_gpus_per_segment}")
+    if before.split != after.split:
+        found.append(f"split {SPLITS[after.split].lower()}")
+    if before.units != after.units:
+        found.append(f"units {UNITS[after.units].lower()}")
+    if before.same_type_segments != after.same_type_segments:
+        found.append("one type a segment" if after.same_type_segments else "types mixed in a segment")
+    if before.gpus != after.gpus:
+        gone = len(before.gpus) - len(after.gpus)
+        memory = {gpu.id: gpu.memory_gb for gpu in before.gpus}
+        if gone:
+            found.append(f"{gone} GPU{'s' if gone > 1 else ''} fewer")
+        if any(memory[gpu.id] != gpu.memory_gb for gpu in after.gpus):
+            found.append("memory of GPUs")
+    return tuple(found)
+
+
+def _layers(first: int, last: int) -> str:
+    return str(first) if first == last else f"{first}–{last}"
+
+
+def _list(value: float | tuple[float, ...]) -> str:
+    if not isinstance(value, tuple):
+        return exact(value)
+    return exact(value[0]) if value and len(set(value)) == 1 else ", ".join(map(exact, value))
+
+
+def headline(outcome: PlacementOutcome) -> str:
+    """The throughput in one number, as pictures show it."""
+    return short(outcome.throughput, unit_of(outcome))

@@ -1,0 +1,97 @@
+"""A placement as launch commands of vLLM and torchrun, as far as it maps to them. Untested on hardware."""
+
+from __future__ import annotations
+
+import re
+import shlex
+from dataclasses import dataclass
+
+from torchsplit_core.values import PlacementOutcome
+from torchsplit_core.values.placement import GpuId
+
+HEAD = "# Untested on hardware. Written from the placement alone; names of nodes are those of its GPU ids."
+
+
+@dataclass(frozen=True)
+class Launch:
+    """Commands for one launcher, or `why_not` in words."""
+
+    launcher: str
+    text: str
+    why_not: str = ""
+
+
+def launches(outcome: PlacementOutcome, model: str = "MODEL") -> tuple[Launch, ...]:
+    """vLLM and torchrun for a placement that was found; nothing for one without segments."""
+    if not outcome.segments:
+        return ()
+    where = {gpu: _node_of(gpu) for part in outcome.segments for gpu in part.gpu_ids}
+    if any(place is None for place in where.values()):
+        why = "A launcher needs each GPU's number in its node: ids such as node0/gpu3, or 3 on one machine."
+        return Launch("vLLM", "", why), Launch("torchrun", "", why)
+    known = {gpu: place for gpu, place in where.items() if place is not None}
+    return _vllm(outcome, model, known), _torchrun(outcome, known)
+
+
+def _node_of(gpu: GpuId) -> tuple[str, int] | None:
+    """(node, number in it): node0/gpu3 or, on one machine, 3. None for another id, as what ends up in a shell."""
+    if isinstance(gpu, int):
+        return ("", gpu) if gpu >= 0 else None
+    node, slash, name = gpu.rpartition("/")
+    number = name.removeprefix("gpu")
+    plain = re.fullmatch(r"[A-Za-z0-9._-]+", node) and re.fullmatch(r"[0-9]{1,4}", number)
+    return (node, int(number)) if slash and plain else None
+
+
+def _vllm(outcome: PlacementOutcome, model: str, where: dict[GpuId, tuple[str, int]]) -> Launch:
+    parts = outcome.segments
+    sizes = {len(part.gpu_ids) for part in parts}
+    if len(sizes) > 1:
+        return Launch(
+            "vLLM", "", "Its segments have different numbers of GPUs: vLLM has one number for all stages."
+        )
+    if any(isinstance(part.batch_per_gpu, tuple) and len(set(part.batch_per_gpu)) > 1 for part in parts):
+        return Launch(
+            "vLLM", "", "GPUs of a segment take unequal parts of the batch: vLLM's replicas take equal ones."
+        )
+    if len({node for node, _ in where.values()}) > 1:
+        return Launch(
+            "vLLM",
+            "",
+            "It spans several nodes: there vLLM chooses the GPUs of a stage itself, not those named here.",
+        )
+    layers = ",".join(str(part.end_layer - part.start_layer + 1) for part in parts)
+    replicas = sizes.pop()
+    lines = [
+        HEAD,
+        f"# {replicas} replica{'s' if replicas > 1 else ''} of the pipeline; divide the batch equally.",
+    ]
+    for replica in range(replicas):
+        devices = ",".join(str(where[part.gpu_ids[replica]][1]) for part in parts)
+        lines.append(
+            f"CUDA_VISIBLE_DEVICES={devices} VLLM_PP_LAYER_PARTITION={layers} vllm serve {shlex.quote(model)} "
+            f"--pipeline-parallel-size {len(parts)} --port {8000 + replica}"
+        )
+    return Launch("vLLM", "\n".join(lines) + "\n")
+
+
+def _torchrun(outcome: PlacementOutcome, where: dict[GpuId, tuple[str, int]]) -> Launch:
+    stage = {gpu: place for place, part in enumerate(outcome.segments) for gpu in part.gpu_ids}
+    nodes: dict[str, list[GpuId]] = {}
+    for gpu in stage:
+        nodes.setdefault(where[gpu][0], []).append(gpu)
+    lines = [HEAD, "# TRAIN_OR_SERVE.py is yours: it gives each rank the stage and layers that stand here."]
+    first, rank = next(iter(nodes)) or "localhost", 0
+    for number, (node, gpus) in enumerate(nodes.items()):
+        gpus.sort(key=lambda gpu: where[gpu][1])
+        lines.append(f"# on {shlex.quote(node or 'this machine')}")
+        for gpu in gpus:
+            part = outcome.segments[stage[gpu]]
+            lines.append(f"#   rank {rank}: stage {stage[gpu]}, layers {part.start_layer}-{part.end_layer}")
+            rank += 1
+        devices = ",".join(str(where[gpu][1]) for gpu in gpus)
+        lines.append(
+            f"CUDA_VISIBLE_DEVICES={devices} torchrun --nnodes {len(nodes)} --node-rank {number} "
+            f"--nproc-per-node {len(gpus)} --master-addr {shlex.quote(first)} --master-port 29500 TRAIN_OR_SERVE.py"
+        )
+    return Launch("torchrun", "\n".join(lines) + "\n")
