@@ -168,7 +168,7 @@ def _drawn(width: float, title: str, lines: Sequence[tuple[str, bool]], *, colou
         else 'fill="none" stroke-dasharray="5 3"'
     )
     texts = "".join(
-        _text(10, 21 + 20 * row, text, width - 20, bold=bold) for row, (text, bold) in enumerate(lines)
+        _text(10, 21 + 19 * row, text, width - 20, bold=bold) for row, (text, bold) in enumerate(lines)
     )
     return (
         f'<svg class="segment" width="{width:g}" height="{CARD_HEIGHT:g}" viewBox="0 0 {width:g} {CARD_HEIGHT:g}">'
