@@ -47,6 +47,8 @@ def test_the_measured_mix_is_one_click_from_a_plan_and_survives_a_reload(
     page.get_by_role("button", name="Plan the measured mix").click()
     heading(page, "Plan")
     expect(page.get_by_text("proven optimal")).to_be_visible(timeout=PLANNED_MS)
+    # Then it is explained without being asked: until that ends, its progress keeps the page moving.
+    expect(page.get_by_text("What binds each model")).to_be_visible(timeout=PLANNED_MS)
     shows_slices_of(page, "resnet152", "vgg19")
     expect(page.get_by_test_id("stMetric").first).to_contain_text("× its demand")
     workspace = re.search(r"workspace=(\w+)", page.url)
