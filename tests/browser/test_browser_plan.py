@@ -157,9 +157,11 @@ def test_fleet_and_pair_are_edited_and_a_slice_is_changed_by_hand(
     page = session()
     open_plan(page, address, planned)
     cell(page, "GPU types of the fleet", -30)
-    page.keyboard.press("Control+a")
-    page.keyboard.type("2")
-    page.keyboard.press("Enter")
+    count = page.locator("#portal input").first
+    count.fill("2")
+    expect(count).to_have_value("2")
+    settle(page)
+    count.press("Enter")
     expect(page.get_by_text("Edited, not planned yet: fleet.")).to_be_visible()
     pairs = page.get_by_test_id("stDataFrame").filter(
         has=page.get_by_role("region", name="Models that must or would rather share a GPU")
