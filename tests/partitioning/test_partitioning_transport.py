@@ -157,11 +157,20 @@ X = torch.randn(2, 16)
     [(signal.SIGKILL, 1, "stage1: ended by SIGKILL"), (signal.SIGSTOP, 0, r"stage0: no result after 1.5 s")],
 )
 def test_a_stage_that_dies_or_stands_still_is_named(diamond: Path, sign: int, stage: int, told: str) -> None:
+    signalled = threading.Event()
+
+    def batches() -> Iterator[tuple[torch.Tensor]]:
+        """Four at once; the rest only after the signal, however fast the stages are."""
+        for i in range(60):
+            assert i < 4 or signalled.wait(60)
+            yield (X,)
+
     with StagePipeline(diamond, trust=True, batch_timeout_s=1.5) as pipeline:
         with pytest.raises(InputFault, match=told):
-            for i, _ in enumerate(pipeline.run((X,) for _ in range(60))):
+            for i, _ in enumerate(pipeline.run(batches())):
                 if i == 3:
                     os.kill(pipeline._members[stage].process.pid, sign)
+                    signalled.set()
         assert alive(pipeline) == []
 
 
