@@ -208,6 +208,10 @@ def _checked_text(name: str, value: Any) -> str:
         _drop_empty_additions(data)
     if name == "torchsplit.plan_request":
         _drop_permissions(data)
+    if name == "torchsplit.placement_request" and data["max_replicas"] == 1:
+        del data["max_replicas"]
+    if name == "torchsplit.placement" and not data["replicas"]:
+        del data["replicas"]
     return json.dumps(data, indent=1, ensure_ascii=False, allow_nan=False) + "\n"
 
 

@@ -87,6 +87,7 @@ class PlacementRequestFile(Strict):
     units: Units = "tokens_per_s"
     split: Literal["equal", "proportional"] = "equal"
     same_type_segments: bool = False
+    max_replicas: Count = 1
     solver: PlacementSolverFile = PlacementSolverFile()
 
 
@@ -105,6 +106,13 @@ class PlacedLinkFile(Strict):
     throughput: Positive
 
 
+class PlacedReplicaFile(Strict):
+    throughput: Positive
+    latency_s: Positive
+    segments: list[PlacedSegmentFile]
+    links: list[PlacedLinkFile]
+
+
 class PlacementOutcomeFile(Strict):
     format: Literal["torchsplit.placement"]
     version: Literal[1]
@@ -117,4 +125,6 @@ class PlacementOutcomeFile(Strict):
     message: str = ""
     units: Units = "tokens_per_s"
     basis: Basis = "estimated"
+    latency_s: Positive | None = None
+    replicas: list[PlacedReplicaFile] = []
     statistics: dict[str, Any] = {}

@@ -11,6 +11,7 @@ from itertools import pairwise
 import numpy as np
 
 from torchsplit_core.placement.instance import Found, Instance
+from torchsplit_core.placement.latency import latency_s
 from torchsplit_core.placement.memory import missing_memory, needed_gb
 from torchsplit_core.placement.search import search
 from torchsplit_core.placement.segments import SegmentModel, instance_of
@@ -115,6 +116,7 @@ def _outcome(model: SegmentModel, instance: Instance, found: Found) -> Placement
         tuple(segments),
         tuple(links),
         units=request.units,
+        latency_s=latency_s(request, segments, links),
     )
 
 

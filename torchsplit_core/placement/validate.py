@@ -26,6 +26,7 @@ def validate(request: PlacementRequest) -> None:
     _matrix(request.bandwidth_gb_per_s, len(request.gpus))
     _throughput(request)
     _whole("max_gpus_per_segment", request.max_gpus_per_segment, MAX_GPUS)
+    _whole("max_replicas", request.max_replicas, MAX_GPUS)
     _number("communication_efficiency", request.communication_efficiency, positive=True)
     if request.communication_efficiency > 1:
         raise InputFault(

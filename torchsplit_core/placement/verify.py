@@ -63,6 +63,10 @@ def violations(request: PlacementRequest, outcome: PlacementOutcome) -> Iterator
             yield f"link {told.from_segment} → {told.to_segment} carries {value}, not {told.throughput}"
         if value <= 0:
             yield f"there is no link from segment {told.from_segment} to {told.to_segment}"
+    if outcome.latency_s is not None and min(values) > 0:
+        pass_s = _pass_s(request, values[: len(outcome.segments)], values[len(outcome.segments) :])
+        if not _equal(pass_s, outcome.latency_s):
+            yield f"a pass takes {pass_s} s, not {outcome.latency_s}"
     yield from _objective(outcome, min(values))
 
 
@@ -173,6 +177,15 @@ def _link(request: PlacementRequest, first: PlacedSegment, second: PlacedSegment
     tokens = model.batch_size * model.sequence_length
     transfers_per_s = least / (tokens * model.hidden_size * model.bytes_per_element / 2**30)
     return transfers_per_s if request.units == "seed_literal" else transfers_per_s * tokens
+
+
+def _pass_s(request: PlacementRequest, segments: list[float], links: list[float]) -> float:
+    """Seconds of a pass of the batch through everything in turn; links are in the units of the request."""
+    decode = isinstance(request.throughput, RooflineThroughput) and request.throughput.phase == "decode"
+    batch_tokens = request.model.batch_size * request.model.sequence_length
+    tokens = request.model.batch_size if decode else batch_tokens
+    scale = batch_tokens if request.units == "seed_literal" else 1
+    return sum(tokens / value for value in segments) + sum(tokens / (value * scale) for value in links)
 
 
 def _objective(outcome: PlacementOutcome, value: float) -> Iterator[str]:

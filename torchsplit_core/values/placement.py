@@ -114,7 +114,11 @@ class PlacementSolver:
 
 @dataclass(frozen=True, slots=True)
 class PlacementRequest:
-    """The whole question. `bandwidth_gb_per_s[i][j]` is from GPU i to GPU j in the order of `gpus`; 0: no link."""
+    """The whole question. `bandwidth_gb_per_s[i][j]` is from GPU i to GPU j in the order of `gpus`; 0: no link.
+
+    max_replicas: at most so many pipelines of the whole model at once, on GPUs of their own; with more than one
+    the sum of their throughputs counts.
+    """
 
     model: PlacementModel
     gpus: tuple[PlacementGpu, ...]
@@ -125,6 +129,7 @@ class PlacementRequest:
     units: Literal["tokens_per_s", "seed_literal"] = "tokens_per_s"
     split: Literal["equal", "proportional"] = "equal"
     same_type_segments: bool = False
+    max_replicas: int = 1
     solver: PlacementSolver = field(default_factory=PlacementSolver)
 
 
@@ -154,9 +159,23 @@ class PlacedLink:
 
 
 @dataclass(frozen=True, slots=True)
+class PlacedReplica:
+    """One pipeline of several: its own throughput, the seconds of a pass, and its parts in pipeline order."""
+
+    throughput: float
+    latency_s: float
+    segments: tuple[PlacedSegment, ...]
+    links: tuple[PlacedLink, ...]
+
+
+@dataclass(frozen=True, slots=True)
 class PlacementOutcome:
     """Segments in pipeline order, the least of their and their links' throughputs, and a bound no plan passes.
 
+    latency_s: seconds of one pass of the batch through all segments and links, one behind the other: in decode the
+    time per token of a sequence, in prefill that to its first token; None where it was not reckoned.
+    replicas: where the request allows several, all pipelines, the fastest first; throughput and bound are then of
+    their sum, segments and links those of the first, and latency_s is the longest.
     infeasible is proven; timeout has no segments, and its bound may be known. gap = (bound − throughput) / bound.
     basis: measured where the speeds are a table's, also between its rows, else estimated.
     """
@@ -170,4 +189,6 @@ class PlacementOutcome:
     message: str = ""
     units: Literal["tokens_per_s", "seed_literal"] = "tokens_per_s"
     basis: Basis = "estimated"
+    latency_s: float | None = None
+    replicas: tuple[PlacedReplica, ...] = ()
     statistics: Mapping[str, str | int | float] = field(default_factory=dict)
