@@ -17,7 +17,8 @@ import pytest
 from google.protobuf import json_format
 from opentelemetry.proto.trace.v1.trace_pb2 import TracesData
 
-from torchsplit_core import telemetry
+from torchsplit_core import telemetry, workflow
+from torchsplit_core.files import read_file
 from torchsplit_core.isolation import run_limited
 from torchsplit_core.telemetry import read_spans, schema
 from torchsplit_core.telemetry.settings import FOLDER, MODE
@@ -73,6 +74,20 @@ def test_spans_nest_with_their_attributes(folder: Path) -> None:
     assert profile_.start_unix_ns <= point_.start_unix_ns <= point_.end_unix_ns <= profile_.end_unix_ns
     assert {span.service for span in (profile_, point_, plan)} == {"test"}
     assert {span.error for span in (profile_, point_, plan)} == {None}
+
+
+def test_a_placement_has_its_span(folder: Path) -> None:
+    request = read_file(ROOT / "examples" / "placement_request.json")[1]
+    workflow.place(request)
+    (found,) = read_spans(folder)
+    assert found.name == schema.PLACE
+    assert dict(found.attributes) == {
+        "torchsplit.gpus": 4,
+        "torchsplit.layers": 4,
+        "torchsplit.status": "optimal",
+        "torchsplit.gap": 0.0,
+        "torchsplit.segments": 1,
+    }
 
 
 def test_a_failure_is_marked_and_goes_on(folder: Path) -> None:

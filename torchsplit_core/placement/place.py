@@ -16,6 +16,7 @@ from torchsplit_core.placement.memory import missing_memory, needed_gb
 from torchsplit_core.placement.search import search
 from torchsplit_core.placement.segments import SegmentModel, instance_of
 from torchsplit_core.placement.small import look_at_all
+from torchsplit_core.placement.start import start_from
 from torchsplit_core.placement.validate import validate
 from torchsplit_core.placement.verify import verify
 from torchsplit_core.values import (
@@ -32,9 +33,15 @@ CAUSE_S = 5.0
 """Most seconds for telling why no placement exists; the proof that none does stands by then."""
 
 
-def place(request: PlacementRequest, *, progress: Progress = ignore_progress) -> PlacementOutcome:
+def place(
+    request: PlacementRequest,
+    *,
+    start: PlacementOutcome | None = None,
+    progress: Progress = ignore_progress,
+) -> PlacementOutcome:
     """The best placement, verified, by the method of `request.solver`.
 
+    start: an earlier outcome, of a similar request; the exact search tries its pipeline first where it still fits.
     Raises InputFault for a request that makes no sense, or that the literal program is too small for.
     """
     begun = time.perf_counter()
@@ -57,17 +64,27 @@ def place(request: PlacementRequest, *, progress: Progress = ignore_progress) ->
     else:
 
         def tell(value: float, bound: float) -> None:
-            shown = f"best so far {value:.4g}" if value > 0 else "looking for a first placement"
-            share = min(1.0, (time.perf_counter() - begun) / limit)
-            progress(share, shown + (f", none is above {bound:.4g}" if math.isfinite(bound) else ""))
+            progress(min(1.0, (time.perf_counter() - begun) / limit), _so_far(request, value, bound))
 
-        found = look_at_all(instance) or search(instance, time_limit_s=limit, progress=tell)
+        first = start_from(request, start) if start is not None else None
+        found = look_at_all(instance) or search(instance, time_limit_s=limit, progress=tell, start=first)
     solved = time.perf_counter()
     measured = isinstance(request.throughput, TableThroughput)
     outcome = replace(_outcome(model, instance, found), basis="measured" if measured else "estimated")
     verify(request, outcome)
     seconds = {"solve_s": solved - begun, "verify_s": time.perf_counter() - solved}
     return replace(outcome, statistics=_statistics(request, found, seconds))
+
+
+def _so_far(request: PlacementRequest, value: float, bound: float) -> str:
+    """How far a search is, in words. In the literal units a figure may be a link's: it then has no one unit."""
+    unit = " tokens/s" if request.units == "tokens_per_s" else ""
+    shown = f"best so far {_figure(value)}{unit}" if value > 0 else "looking for a first placement"
+    return shown + (f", none is above {_figure(bound)}{unit}" if math.isfinite(bound) else "")
+
+
+def _figure(value: float) -> str:
+    return f"{value:,.0f}" if value >= 1000 else f"{value:.4g}"
 
 
 def _statistics(

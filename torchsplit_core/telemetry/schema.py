@@ -15,6 +15,7 @@ PROFILE_POINT = "torchsplit.profile.point"
 PROFILE_NODES = "torchsplit.profile.nodes"
 PARTITION = "torchsplit.partition"
 PLAN = "torchsplit.plan"
+PLACE = "torchsplit.place"
 JOB = "torchsplit.job"
 
 SPANS = {
@@ -24,6 +25,7 @@ SPANS = {
     PROFILE_NODES: "Every operation of one model timed at the traced batch.",
     PARTITION: "One search for the cuts of one graph.",
     PLAN: "One plan solved and verified.",
+    PLACE: "One placement searched and verified.",
     JOB: "One job from its start to its end.",
 }
 
@@ -47,7 +49,9 @@ ATTRIBUTES = {
     "candidates": "Cuts found, a count.",
     "gpus": "GPUs of the fleet, a count.",
     "models": "Models of the request, a count.",
-    "status": "How a solver ended: `optimal`, `feasible`, `infeasible` or `no plan found in time`.",
+    "layers": "Layers of the decoder to place, a count.",
+    "segments": "Segments of the placement, a count; 0 where there is none.",
+    "status": "How a solver ended: `optimal`, `feasible`, `infeasible` or `timeout`.",
     "gap": "Relative gap between the outcome and its bound, 0 or more; 0 is proven.",
     "outcome": "How a point ended: `ok`, `out of memory`, `out of time` or `failed`.",
     "job": "Id of the job.",
