@@ -6,13 +6,12 @@ import math
 import time
 from collections.abc import Mapping
 from dataclasses import replace
-from itertools import pairwise
 
-import numpy as np
-
+from torchsplit_core.placement.cause import cause
 from torchsplit_core.placement.instance import Found, Instance
 from torchsplit_core.placement.latency import latency_s
-from torchsplit_core.placement.memory import missing_memory, needed_gb
+from torchsplit_core.placement.memory import missing_memory
+from torchsplit_core.placement.pipeline import placed
 from torchsplit_core.placement.search import search
 from torchsplit_core.placement.segments import SegmentModel, instance_of
 from torchsplit_core.placement.small import look_at_all
@@ -20,17 +19,12 @@ from torchsplit_core.placement.start import start_from
 from torchsplit_core.placement.validate import validate
 from torchsplit_core.placement.verify import verify
 from torchsplit_core.values import (
-    PlacedLink,
-    PlacedSegment,
     PlacementOutcome,
     PlacementRequest,
     Progress,
     TableThroughput,
     ignore_progress,
 )
-
-CAUSE_S = 5.0
-"""Most seconds for telling why no placement exists; the proof that none does stands by then."""
 
 
 def place(
@@ -103,7 +97,7 @@ def _outcome(model: SegmentModel, instance: Instance, found: Found) -> Placement
     if not found.segments:
         if found.proven:
             return PlacementOutcome(
-                "infeasible", None, None, None, message=_cause(model, instance), units=request.units
+                "infeasible", None, None, None, message=cause(model, instance), units=request.units
             )
         bound = found.bound if math.isfinite(found.bound) else None
         return PlacementOutcome(
@@ -114,15 +108,7 @@ def _outcome(model: SegmentModel, instance: Instance, found: Found) -> Placement
             message="Nothing was found in the time given, and nothing says that there is no placement.",
             units=request.units,
         )
-    segments: list[PlacedSegment] = []
-    start = 1
-    for count, gpus in found.segments:
-        segments.append(_segment(model, start, count, gpus))
-        start += count
-    links = [
-        PlacedLink(place, place + 1, float(instance.links[np.ix_(first[1], second[1])].min()))
-        for place, (first, second) in enumerate(pairwise(found.segments))
-    ]
+    segments, links = placed(model, instance, found.segments)
     value = min([part.throughput for part in segments] + [link.throughput for link in links])
     bound = value if found.proven else max(value, found.bound)
     return PlacementOutcome(
@@ -130,46 +116,8 @@ def _outcome(model: SegmentModel, instance: Instance, found: Found) -> Placement
         value,
         bound if math.isfinite(bound) else None,
         (bound - value) / bound if math.isfinite(bound) else None,
-        tuple(segments),
-        tuple(links),
+        segments,
+        links,
         units=request.units,
         latency_s=latency_s(request, segments, links),
-    )
-
-
-def _segment(model: SegmentModel, start: int, count: int, gpus: tuple[int, ...]) -> PlacedSegment:
-    """The segment with its figures; parts go to GPUs of their kind in the order of the fleet."""
-    request = model.request
-    by_kind = sorted(gpus, key=lambda gpu: (model.kinds[gpu], gpu))
-    division = model.division(tuple(model.kinds[gpu] for gpu in by_kind), count)
-    assert division is not None, "a search chose a segment that is forbidden"
-    part_of = dict(zip(by_kind, division.parts, strict=True))
-    parts = tuple(part_of[gpu] for gpu in gpus)
-    return PlacedSegment(
-        start_layer=start,
-        end_layer=start + count - 1,
-        gpu_ids=tuple(request.gpus[gpu].id for gpu in gpus),
-        throughput=division.throughput,
-        batch_per_gpu=parts[0] if request.split == "equal" else parts,
-        memory_gb=tuple(needed_gb(request, count, part) for part in parts),
-    )
-
-
-def _cause(model: SegmentModel, instance: Instance) -> str:
-    """Why there is no placement: links that are missing, or memory."""
-    layers = instance.layers
-    joined = search(replace(instance, links=np.full_like(instance.links, 1e30)), time_limit_s=CAUSE_S)
-    if joined.segments:
-        return (
-            f"The missing links stand in the way: memory holds all {layers} layers in "
-            f"{len(joined.segments)} segments, but links of 0 leave no way through any such pipeline."
-        )
-    alone = []
-    for kind, name in enumerate(model.types):
-        longest = max((n for n in range(1, layers + 1) if model.value((kind,), n) > 0), default=0)
-        count = model.kinds.count(kind)
-        alone.append(f"{longest} on {count} × {name} ({model.memory_gb[kind]:g} GB)")
-    return (
-        f"No pipeline holds all {layers} layers in the memory of these GPUs, with at most {instance.max_gpus} "
-        f"in a segment. Layers that one GPU alone holds: {', '.join(alone)}."
     )
