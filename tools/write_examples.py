@@ -132,10 +132,11 @@ def decode_70b() -> PlacementRequest:
 
 
 def write_placements() -> None:
-    """The two published placement cases, the outcome of the small one, and one with a roofline."""
+    """The two published placement cases, the outcome of the small one, one with a roofline and its curve."""
     tiny = tiny_placement()
     write_file(tiny, FOLDER / "placement_request.json")
     write_file(workflow.place(tiny), FOLDER / "placement.json")
+    write_file(workflow.placement_frontier(decode_70b()), FOLDER / "placement_frontier.json")
     write_file(thirty_gpus(), FOLDER / "placements" / "thirty_gpus.json")
     write_file(decode_70b(), FOLDER / "placements" / "decode_70b.json")
     literal = replace(decode_70b(), units="seed_literal")

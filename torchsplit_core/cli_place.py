@@ -4,14 +4,15 @@ from __future__ import annotations
 
 import argparse
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import replace
+from pathlib import Path
 
 from torchsplit_core import workflow
 from torchsplit_core.cli_common import hand_over, with_progress
 from torchsplit_core.cli_partition import EXIT_OF_STATUS
-from torchsplit_core.files import read_file, write_file
-from torchsplit_core.values import InputFault, PlacementOutcome, PlacementRequest
+from torchsplit_core.files import read_file, replace_file, write_file
+from torchsplit_core.values import InputFault, PlacementFrontier, PlacedSegment, PlacementOutcome, PlacementRequest
 
 Command = Callable[[str, Callable[[argparse.Namespace], int], str], argparse.ArgumentParser]
 Options = Callable[[argparse.ArgumentParser], None]
@@ -28,6 +29,9 @@ BUILDS = {
     "matrix": "matrix",
 }
 """Options that build a request, with what they are called there."""
+
+MOST_SHOWN = 8
+"""Pipelines that the summary lists."""
 
 
 def add_place_command(command: Command, output: Options) -> None:
@@ -59,6 +63,17 @@ def add_place_command(command: Command, output: Options) -> None:
         help="instead of the request's: exact, or the published program as it stands",
     )
     made.add_argument("--time-limit", type=float, metavar="S", help="instead of the request's")
+    made.add_argument(
+        "--replicas",
+        type=int,
+        metavar="N",
+        help="instead of the request's: at most so many pipelines at once, for the largest sum",
+    )
+    made.add_argument(
+        "--frontier",
+        metavar="FILE",
+        help="also write throughput against latency of one pipeline, as JSON, or as a table where it ends in .csv",
+    )
     output(made)
 
 
@@ -70,8 +85,14 @@ def _place(options: argparse.Namespace) -> int:
     if options.time_limit is not None:
         solver = replace(solver, time_limit_s=options.time_limit)
     request = replace(request, solver=solver)
+    if options.replicas is not None:
+        request = replace(request, max_replicas=options.replicas)
     if options.request:
         write_file(request, options.request)
+    if options.frontier:
+        curve = with_progress(lambda progress: workflow.placement_frontier(request, progress=progress))
+        _write_curve(curve, Path(options.frontier))
+        print(_curve_summary(curve), file=sys.stderr)
     outcome: PlacementOutcome = with_progress(lambda progress: workflow.place(request, progress=progress))
     hand_over(outcome, options)
     print(_summary(outcome), file=sys.stderr)
@@ -106,8 +127,41 @@ def _summary(outcome: PlacementOutcome) -> str:
     if outcome.status == "feasible":
         gap = "not known" if outcome.gap is None else f"{100 * outcome.gap:.2g} %"
         text += f", gap to the bound {gap}"
-    pipeline = "; ".join(
-        f"layers {part.start_layer}–{part.end_layer} on {', '.join(map(str, part.gpu_ids))}"
-        for part in outcome.segments
+    if not outcome.replicas:
+        return f"{text}. {_layers(outcome.segments)}"
+    shown = [f"{one.throughput:.6g}{unit}: {_layers(one.segments)}" for one in outcome.replicas[:MOST_SHOWN]]
+    if len(outcome.replicas) > MOST_SHOWN:
+        shown.append(f"and {len(outcome.replicas) - MOST_SHOWN} more")
+    return "\n  ".join([f"{text} in {len(outcome.replicas)} pipelines", *shown])
+
+
+def _layers(segments: Sequence[PlacedSegment]) -> str:
+    return "; ".join(
+        f"layers {part.start_layer}–{part.end_layer} on {', '.join(map(str, part.gpu_ids))}" for part in segments
     )
-    return f"{text}. {pipeline}"
+
+
+def _write_curve(curve: PlacementFrontier, path: Path) -> None:
+    """The curve as its contract file, or where the path ends in .csv as a line a point."""
+    if path.suffix != ".csv":
+        write_file(curve, path)
+        return
+    lines = ["throughput,latency_s,latency_bound_s,segments,gpus"]
+    for point in curve.points:
+        gpus = sum(len(part.gpu_ids) for part in point.segments)
+        figures = f"{point.throughput!r},{point.latency_s!r},{point.latency_bound_s!r}"
+        lines.append(f"{figures},{len(point.segments)},{gpus}")
+    replace_file(path, "\n".join(lines) + "\n")
+
+
+def _curve_summary(curve: PlacementFrontier) -> str:
+    """Status, how many points from where to where, and what is to be said of them."""
+    if not curve.points:
+        return f"curve {curve.status}: {curve.message}"
+    low, high = curve.points[0], curve.points[-1]
+    unit = " tokens/s" if curve.units == "tokens_per_s" else ""
+    count = f"{len(curve.points)} points" if len(curve.points) > 1 else "one point"
+    text = f"curve {curve.status}: {count}, {low.throughput:.6g}{unit} in {low.latency_s:.4g} s"
+    if len(curve.points) > 1:
+        text += f" to {high.throughput:.6g}{unit} in {high.latency_s:.4g} s"
+    return f"{text}. {curve.message}".rstrip()

@@ -64,6 +64,7 @@ KINDS = (
     "plan",
     "placement_request",
     "placement",
+    "placement_frontier",
     "upload",
 )
 """What a workspace keeps. All but `upload` are contract files."""

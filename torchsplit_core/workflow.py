@@ -18,6 +18,7 @@ from torchsplit_core.telemetry import schema, span
 from torchsplit_core.values import (
     FleetEntry,
     PartitionOutcome,
+    PlacementFrontier,
     PlacementOutcome,
     PlacementRequest,
     PlanOutcome,
@@ -45,6 +46,8 @@ __all__ = [
     "partition_names",
     "place",
     "place_job",
+    "placement_frontier",
+    "placement_frontier_job",
     "placement_request",
     "plan",
     "plan_job",
@@ -217,6 +220,15 @@ def place(
     return outcome
 
 
+def placement_frontier(
+    request: PlacementRequest, *, progress: Progress = ignore_progress
+) -> PlacementFrontier:
+    """Throughput against latency of one pipeline, verified. Raises InputFault for a request that makes no sense."""
+    from torchsplit_core.placement.frontier import frontier
+
+    return frontier(request, progress=progress)
+
+
 def placement_request(model: str, fleet: str, **options: Any) -> PlacementRequest:
     """A request from a config.json or a decoder's name and nodes, see `placement.build_request`. Raises InputFault."""
     from torchsplit_core.placement.build_request import build_request
@@ -332,6 +344,25 @@ def place_job(workspace: Workspace, parameters: dict[str, Any], progress: Progre
 def placement_mark(name: str) -> str:
     """The setting that holds the SHA-256 of the request which the stored placement answers."""
     return f"placement {name} answers"
+
+
+def placement_frontier_job(
+    workspace: Workspace, parameters: dict[str, Any], progress: Progress
+) -> dict[str, Any]:
+    """Throughput against latency of the stored request `request`; the curve stands under its name."""
+    name = str(parameters["request"])
+    digest = _placement_digest(workspace, name)
+    curve = placement_frontier(workspace.get("placement_request", name), progress=progress)
+    # An edit while this ran asks for a curve of its own.
+    if _placement_digest(workspace, name) == digest:
+        workspace.put("placement_frontier", name, curve)
+        workspace.set_setting(placement_frontier_mark(name), digest)
+    return {"placement_frontier": name, "status": curve.status, "points": len(curve.points)}
+
+
+def placement_frontier_mark(name: str) -> str:
+    """The setting that holds the SHA-256 of the request which the stored curve answers."""
+    return f"placement curve {name} answers"
 
 
 def _placement_digest(workspace: Workspace, name: str) -> str:

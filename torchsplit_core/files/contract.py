@@ -21,6 +21,7 @@ from torchsplit_core.values import (
     InputFault,
     PartitionOutcome,
     PartitionRequest,
+    PlacementFrontier,
     PlacementOutcome,
     PlacementRequest,
     PlanOutcome,
@@ -44,6 +45,7 @@ FORMATS: Mapping[str, tuple[str, type[Any]]] = {
     "torchsplit.partition": ("PartitionOutcomeFile", PartitionOutcome),
     "torchsplit.placement_request": ("PlacementRequestFile", PlacementRequest),
     "torchsplit.placement": ("PlacementOutcomeFile", PlacementOutcome),
+    "torchsplit.placement_frontier": ("PlacementFrontierFile", PlacementFrontier),
     "torchsplit.stages": ("StageManifestFile", StageManifest),
 }
 """Format name → (file model's name, value class)."""

@@ -128,3 +128,25 @@ class PlacementOutcomeFile(Strict):
     latency_s: Positive | None = None
     replicas: list[PlacedReplicaFile] = []
     statistics: dict[str, Any] = {}
+
+
+class FrontierPointFile(Strict):
+    throughput: Positive
+    latency_s: Positive
+    latency_bound_s: NonNegative
+    proven: bool
+    segments: list[PlacedSegmentFile]
+    links: list[PlacedLinkFile]
+
+
+class PlacementFrontierFile(Strict):
+    format: Literal["torchsplit.placement_frontier"]
+    version: Literal[1]
+    status: Literal["optimal", "feasible", "infeasible", "timeout"]
+    points: list[FrontierPointFile]
+    throughput_bound: NonNegative | None
+    complete: bool
+    message: str = ""
+    units: Units = "tokens_per_s"
+    basis: Basis = "estimated"
+    statistics: dict[str, Any] = {}

@@ -34,6 +34,7 @@ from torchsplit_core.values.placement import (
     TableThroughput,
     ThroughputRow,
 )
+from torchsplit_core.values.placement_frontier import FrontierPoint, PlacementFrontier
 from torchsplit_core.values.plan_explanation import (
     ChangeEffect,
     LayoutReason,
@@ -88,6 +89,7 @@ __all__ = [
     "DeviceKind",
     "FailureReason",
     "FleetEntry",
+    "FrontierPoint",
     "GpuType",
     "GraphEdge",
     "GraphNode",
@@ -114,6 +116,7 @@ __all__ = [
     "PlacedProfile",
     "PlacedReplica",
     "PlacedSegment",
+    "PlacementFrontier",
     "PlacementGpu",
     "PlacementModel",
     "PlacementOutcome",

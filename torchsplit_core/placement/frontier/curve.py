@@ -1,0 +1,130 @@
+"""Which thresholds to ask, and what their answers say of the whole curve.
+
+The answer at a threshold is the least latency of the pipelines that reach it. Its plan has a throughput of its own,
+often a higher one: between the two no other threshold need be asked. An interval of candidate values between two
+answers is closed once it is empty, or once the lower end's bound leaves nothing to gain on the upper end's plan.
+"""
+
+from __future__ import annotations
+
+import math
+from bisect import bisect_left
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import numpy as np
+
+from torchsplit_core.placement.frontier.plan import PROVEN, SAME, Least, Plan, better
+from torchsplit_core.placement.search.clock import Clock
+
+Ask = Callable[[float], Least]
+Tell = Callable[["Curve"], None]
+
+
+@dataclass(frozen=True)
+class Point:
+    """A plan of the curve, and the least latency that a pipeline of at least its throughput can have."""
+
+    plan: Plan
+    bound_s: float
+
+    @property
+    def proven(self) -> bool:
+        """Whether no pipeline of this throughput is faster."""
+        return self.plan.latency_s <= self.bound_s * (1 + PROVEN)
+
+
+@dataclass(frozen=True)
+class _Answer:
+    """What is known at the candidate with the number `low`; its plan reaches the one with the number `high`."""
+
+    low: int
+    high: int
+    least: Least
+
+
+class Curve:
+    """The answers so far. `values`: all throughputs that a pipeline can have, ascending."""
+
+    def __init__(self, values: np.ndarray) -> None:
+        self._values = values
+        self._answers: list[_Answer] = []
+        self._plans: list[Plan] = []
+
+    def know(self, plan: Plan) -> None:
+        """Keep a plan that was found in another way."""
+        self._plans.append(plan)
+
+    def ask(self, low: int, ask: Ask) -> Least:
+        """Ask at the candidate with this number, and keep the answer with the best plan known for it."""
+        threshold = float(self._values[low])
+        least = ask(threshold)
+        if least.plan is not None:
+            self._plans.append(least.plan)
+        known = self.best_at(threshold)
+        if known is not least.plan:
+            least = Least(known, least.bound_s)
+        high = low if known is None else bisect_left(self._values, known.throughput)
+        self._answers.append(_Answer(low, high, least))
+        self._answers.sort(key=lambda answer: answer.low)
+        return least
+
+    def best_at(self, threshold: float) -> Plan | None:
+        """The plan of least latency that reaches the threshold."""
+        best = None
+        for plan in self._plans:
+            if plan.throughput >= threshold and better(plan, best):
+                best = plan
+        return best
+
+    def next(self) -> int | None:
+        """The candidate to ask at next: in the middle of the largest open interval; None where none is open."""
+        best, place = 0.0, None
+        top = self._values[-1]
+        for below, above in zip(self._answers, self._answers[1:], strict=False):
+            first, last = below.high + 1, above.low - 1
+            if first > last or above.least.plan is None:
+                continue
+            slowest, quickest = above.least.plan.latency_s, below.least.bound_s
+            if quickest >= slowest * (1 - SAME):
+                continue
+            width = float(self._values[above.low] - self._values[below.high]) / top
+            size = width * (slowest - quickest) / slowest
+            if place is None or size > best:
+                middle = (self._values[first] + self._values[last]) / 2
+                best, place = size, max(first, min(last, bisect_left(self._values, middle)))
+        return place
+
+    def points(self) -> tuple[Point, ...]:
+        """The plans that no other beats, by rising throughput, each with its bound."""
+        kept: list[Plan] = []
+        for plan in sorted(self._plans, key=lambda one: (-one.throughput, one.latency_s, one.gpus)):
+            if not kept or plan.latency_s < kept[-1].latency_s * (1 - SAME):
+                kept.append(plan)
+            elif plan.throughput == kept[-1].throughput and better(plan, kept[-1]):
+                # As quick, but for the order of its sum, with fewer GPUs.
+                kept[-1] = plan
+        return tuple(Point(plan, self._bound_s(plan)) for plan in reversed(kept))
+
+    def complete(self) -> bool:
+        """Whether no pipeline is missing between the lowest and the highest answer."""
+        return self.next() is None and all(answer.least.proven for answer in self._answers)
+
+    def _bound_s(self, plan: Plan) -> float:
+        bounds = [
+            answer.least.bound_s
+            for answer in self._answers
+            if self._values[answer.low] <= plan.throughput and math.isfinite(answer.least.bound_s)
+        ]
+        return min(plan.latency_s, max(bounds, default=0.0))
+
+
+def sweep(curve: Curve, ask: Ask, clock: Clock, most: int, tell: Tell) -> None:
+    """Ask until every interval is closed, `most` thresholds have been asked, or the time is over."""
+    for _ in range(most):
+        place = curve.next()
+        if place is None or clock.over():
+            return
+        curve.ask(place, ask)
+        clock.count("thresholds")
+        tell(curve)

@@ -1,0 +1,129 @@
+"""From a placement request to the verified curve of throughput against latency."""
+
+from __future__ import annotations
+
+import math
+import time
+from dataclasses import replace
+from typing import Literal
+
+from torchsplit_core.placement.cause import cause
+from torchsplit_core.placement.frontier.curve import Point
+from torchsplit_core.placement.frontier.plan import PassCosts
+from torchsplit_core.placement.frontier.trace import Traced, trace
+from torchsplit_core.placement.frontier.verify import verify_frontier
+from torchsplit_core.placement.instance import Instance
+from torchsplit_core.placement.latency import latency_s, link_tokens_per_s, tokens_per_pass
+from torchsplit_core.placement.memory import missing_memory
+from torchsplit_core.placement.pipeline import placed
+from torchsplit_core.placement.segments import SegmentModel, instance_of
+from torchsplit_core.placement.validate import validate
+from torchsplit_core.values import (
+    FrontierPoint,
+    InputFault,
+    PlacementFrontier,
+    PlacementRequest,
+    Progress,
+    TableThroughput,
+    ignore_progress,
+)
+from torchsplit_core.values.profile import Basis
+
+Status = Literal["optimal", "feasible", "infeasible", "timeout"]
+
+
+def frontier(request: PlacementRequest, *, progress: Progress = ignore_progress) -> PlacementFrontier:
+    """The pipelines that no other beats in throughput and latency, verified; `max_replicas` is not read.
+
+    Raises InputFault for a request that makes no sense, or that asks for the literal program.
+    """
+    begun = time.perf_counter()
+    validate(request)
+    if request.solver.method == "literal":
+        raise InputFault(
+            "solver.method",
+            "literal",
+            "the published program has one answer, and no curve of throughput against latency",
+            "Take exact for the curve.",
+        )
+    basis: Basis = "measured" if isinstance(request.throughput, TableThroughput) else "estimated"
+    missing = missing_memory(request)
+    if missing is not None:
+        seconds = {"solve_s": time.perf_counter() - begun}
+        return PlacementFrontier(
+            "infeasible",
+            complete=True,
+            message=missing,
+            units=request.units,
+            basis=basis,
+            statistics=seconds,
+        )
+    model = SegmentModel(request)
+    instance = instance_of(model)
+    limit = request.solver.time_limit_s
+
+    def tell(points: tuple[Point, ...]) -> None:
+        low, high = points[0].plan, points[-1].plan
+        count = f"{len(points)} points" if len(points) > 1 else "one point"
+        text = f"{count} from {low.latency_s:.4g} s to {high.latency_s:.4g} s"
+        progress(min(1.0, (time.perf_counter() - begun) / limit), text)
+
+    progress(0.0, "looking for the highest throughput")
+    traced = trace(instance, pass_costs(request), time_limit_s=limit, tell=tell)
+    solved = time.perf_counter()
+    points = tuple(_point(model, instance, point) for point in traced.points)
+    status, message = _judged(model, instance, traced)
+    curve = PlacementFrontier(
+        status,
+        points,
+        _bound(traced),
+        traced.complete,
+        message,
+        request.units,
+        basis,
+    )
+    verify_frontier(request, curve)
+    seconds = {"solve_s": solved - begun, "verify_s": time.perf_counter() - solved}
+    return replace(curve, statistics={**seconds, **traced.statistics})
+
+
+def pass_costs(request: PlacementRequest) -> PassCosts:
+    """The tokens of a pass, and what a link's value is in tokens/s."""
+    return PassCosts(float(tokens_per_pass(request)), link_tokens_per_s(request, 1.0))
+
+
+def _point(model: SegmentModel, instance: Instance, point: Point) -> FrontierPoint:
+    segments, links = placed(model, instance, point.plan.segments)
+    seconds = latency_s(model.request, segments, links)
+    bound = seconds if point.proven else min(seconds, point.bound_s)
+    return FrontierPoint(point.plan.throughput, seconds, bound, point.proven, segments, links)
+
+
+def _judged(model: SegmentModel, instance: Instance, traced: Traced) -> tuple[Status, str]:
+    """The status, and what is to be said of it."""
+    if not traced.points:
+        if traced.top_proven:
+            return "infeasible", cause(model, instance)
+        return (
+            "timeout",
+            "Nothing was found in the time given, and nothing says that there is no placement.",
+        )
+    proven = sum(point.proven for point in traced.points)
+    notes = []
+    if not traced.complete:
+        notes.append("The curve is coarse: between its points there may be others.")
+    if proven < len(traced.points):
+        notes.append(f"{proven} of {len(traced.points)} points are proven.")
+    if not traced.top_proven:
+        notes.append("A throughput above the last point's is not excluded.")
+    done = traced.top_proven and proven == len(traced.points)
+    return "optimal" if done else "feasible", " ".join(notes)
+
+
+def _bound(traced: Traced) -> float | None:
+    """The bound of the throughput, the very figure of the last point where that is proven."""
+    if traced.points and traced.top_proven:
+        return traced.points[-1].plan.throughput
+    if traced.top_proven or not math.isfinite(traced.throughput_bound):
+        return None
+    return max(traced.throughput_bound, traced.points[-1].plan.throughput if traced.points else 0.0)

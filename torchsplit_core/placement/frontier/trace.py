@@ -1,0 +1,81 @@
+"""The curve of one instance: its ends first, then what lies between, as far as the time goes."""
+
+from __future__ import annotations
+
+from bisect import bisect_left
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+
+from torchsplit_core.placement.frontier.curve import Ask, Curve, Point, sweep
+from torchsplit_core.placement.frontier.lattice import build_lattice
+from torchsplit_core.placement.frontier.plan import Least, PassCosts, plan_of
+from torchsplit_core.placement.instance import Instance
+from torchsplit_core.placement.search import search
+from torchsplit_core.placement.search.clock import Clock
+from torchsplit_core.placement.search.table import Table, build_table, candidates
+from torchsplit_core.placement.small import look_at_all
+
+TOP_SHARE = 0.4
+"""Of the time, at most, for the highest throughput."""
+
+MOST_THRESHOLDS = 40
+"""Asked where an answer is not a matter of milliseconds."""
+
+QUICK_WORK, MOST_WORK = 1e8, 3e9
+"""Elementary steps of a sweep through the lattice that take about a tenth of a second, and some seconds."""
+
+Tell = Callable[[tuple[Point, ...]], None]
+
+
+@dataclass(frozen=True)
+class Traced:
+    """points: by rising throughput. throughput_bound: no pipeline has more; infinite where nothing is known, 0 where
+    it is proven that there is no pipeline. top_proven: the last point has that throughput. complete: every point is
+    proven, and none is missing."""
+
+    points: tuple[Point, ...]
+    throughput_bound: float
+    top_proven: bool
+    complete: bool
+    statistics: Mapping[str, float]
+
+
+def trace(instance: Instance, costs: PassCosts, *, time_limit_s: float, tell: Tell | None = None) -> Traced:
+    """The pipelines that no other beats in throughput and latency. tell: called with the points when they grow."""
+    clock = Clock.start(time_limit_s)
+    top = look_at_all(instance) or search(instance, time_limit_s=TOP_SHARE * time_limit_s)
+    best = plan_of(instance, costs, top.segments) if top.segments else None
+    if best is None:
+        return Traced((), top.bound, top.proven, top.proven, _told(clock))
+    table = build_table(instance, clock)
+    if table is None:
+        return Traced((Point(best, 0.0),), top.bound, top.proven, False, _told(clock))
+    values = candidates(instance, table)
+    curve = Curve(values)
+    curve.know(best)
+    ask, most = _asker(instance, costs, table, clock)
+
+    def told(curve: Curve) -> None:
+        if tell is not None:
+            tell(curve.points())
+
+    curve.ask(0, ask)
+    told(curve)
+    if not clock.over():
+        curve.ask(bisect_left(values, best.throughput), ask)
+        told(curve)
+        sweep(curve, ask, clock, most, told)
+    return Traced(curve.points(), top.bound, top.proven, top.proven and curve.complete(), _told(clock))
+
+
+def _asker(instance: Instance, costs: PassCosts, table: Table, clock: Clock) -> tuple[Ask, int]:
+    """What answers at a threshold, and how often it is to be asked at most."""
+    lattice = build_lattice(instance, costs)
+    if lattice is not None and lattice.work <= QUICK_WORK:
+        return lattice.least, len(table.values.ravel()) + instance.links.size
+    return lambda threshold: Least(None, 0.0), MOST_THRESHOLDS
+
+
+def _told(clock: Clock) -> dict[str, float]:
+    clock.count("trace_s", clock.passed_s())
+    return dict(clock.counts)
