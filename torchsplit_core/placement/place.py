@@ -12,6 +12,7 @@ from torchsplit_core.placement.instance import Found, Instance
 from torchsplit_core.placement.latency import latency_s
 from torchsplit_core.placement.memory import missing_memory
 from torchsplit_core.placement.pipeline import placed
+from torchsplit_core.placement.replicas import Pipelines, outcome_of, search_pipelines
 from torchsplit_core.placement.search import search
 from torchsplit_core.placement.segments import SegmentModel, instance_of
 from torchsplit_core.placement.small import look_at_all
@@ -49,6 +50,7 @@ def place(
     model = SegmentModel(request)
     instance = instance_of(model)
     limit = request.solver.time_limit_s
+    found: Found | Pipelines
     if request.solver.method == "literal":
         # Pyomo takes longer to load than most searches take.
         from torchsplit_core.placement.literal_solve import solve_literal
@@ -61,7 +63,12 @@ def place(
             progress(min(1.0, (time.perf_counter() - begun) / limit), _so_far(request, value, bound))
 
         first = start_from(request, start) if start is not None else None
-        found = look_at_all(instance) or search(instance, time_limit_s=limit, progress=tell, start=first)
+        if request.max_replicas > 1:
+            found = search_pipelines(
+                instance, request.max_replicas, time_limit_s=limit, progress=tell, start=first
+            )
+        else:
+            found = look_at_all(instance) or search(instance, time_limit_s=limit, progress=tell, start=first)
     solved = time.perf_counter()
     measured = isinstance(request.throughput, TableThroughput)
     outcome = replace(_outcome(model, instance, found), basis="measured" if measured else "estimated")
@@ -82,7 +89,7 @@ def _figure(value: float) -> str:
 
 
 def _statistics(
-    request: PlacementRequest, found: Found, seconds: Mapping[str, float]
+    request: PlacementRequest, found: Found | Pipelines, seconds: Mapping[str, float]
 ) -> dict[str, str | int | float]:
     told: dict[str, str | int | float] = {"method": request.solver.method}
     if request.solver.method == "literal":
@@ -92,9 +99,11 @@ def _statistics(
     return {**told, **seconds, **found.statistics}
 
 
-def _outcome(model: SegmentModel, instance: Instance, found: Found) -> PlacementOutcome:
+def _outcome(model: SegmentModel, instance: Instance, found: Found | Pipelines) -> PlacementOutcome:
     request = model.request
-    if not found.segments:
+    if isinstance(found, Pipelines) and found.pipelines:
+        return outcome_of(model, instance, found)
+    if isinstance(found, Pipelines) or not found.segments:
         if found.proven:
             return PlacementOutcome(
                 "infeasible", None, None, None, message=cause(model, instance), units=request.units

@@ -39,6 +39,13 @@ def validate(request: PlacementRequest) -> None:
     _one_of("split", request.split, ("equal", "proportional"))
     _one_of("solver.method", request.solver.method, ("exact", "literal"))
     _number("solver.time_limit_s", request.solver.time_limit_s, positive=True)
+    if request.solver.method == "literal" and request.max_replicas > 1:
+        raise InputFault(
+            "solver.method",
+            "literal",
+            f"the published program knows one pipeline, and max_replicas is {request.max_replicas}",
+            "Use exact, or max_replicas 1.",
+        )
     largest = min(request.max_gpus_per_segment, len(request.gpus))
     if request.model.batch_size < largest:
         raise InputFault(

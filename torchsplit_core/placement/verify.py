@@ -12,6 +12,7 @@ from itertools import pairwise
 from torchsplit_core.placement.speed import Speed, speeds
 from torchsplit_core.values import (
     InternalFault,
+    PlacedLink,
     PlacedSegment,
     PlacementOutcome,
     PlacementRequest,
@@ -40,44 +41,103 @@ def violations(request: PlacementRequest, outcome: PlacementOutcome) -> Iterator
     if outcome.basis != ("measured" if isinstance(request.throughput, TableThroughput) else "estimated"):
         yield f"its basis is {outcome.basis}, though its speeds are {request.throughput.kind}"
     if outcome.status in ("infeasible", "timeout"):
-        if outcome.segments or outcome.links or outcome.throughput is not None or outcome.gap is not None:
+        placement = outcome.segments or outcome.links or outcome.replicas
+        if placement or outcome.throughput is not None or outcome.gap is not None:
             yield f"status {outcome.status} with a placement"
         if outcome.status == "infeasible" and (outcome.bound is not None or not outcome.message):
             yield "infeasible with a bound, or without its cause"
         return
-    found = list(_shape(request, outcome))
-    yield from found
-    if found:
-        # What follows looks up GPUs and their parts: it needs a sound pipeline.
+    if not outcome.segments:
+        yield f"status {outcome.status} without segments"
         return
     speed = speeds(request)
+    if request.max_replicas > 1:
+        faults, value = _several(request, outcome, speed)
+    else:
+        faults, value = _pipeline(request, outcome.segments, outcome.links, outcome.latency_s, speed)
+        if outcome.replicas:
+            faults.append("it has several pipelines where one was asked for")
+    yield from faults
+    if value is not None:
+        yield from _objective(outcome, value)
+
+
+def _several(
+    request: PlacementRequest, outcome: PlacementOutcome, speed: Mapping[str, Speed]
+) -> tuple[list[str], float | None]:
+    """What is wrong with the pipelines, each alone and together; the sum of their throughputs if all are sound."""
+    faults: list[str] = []
+    values: list[float] = []
+    used: set[GpuId] = set()
+    if not 1 <= len(outcome.replicas) <= request.max_replicas:
+        faults.append(
+            f"it has {len(outcome.replicas)} pipelines, and 1 to {request.max_replicas} were asked for"
+        )
+    for number, one in enumerate(outcome.replicas):
+        where = f"pipeline {number}"
+        found, value = _pipeline(request, one.segments, one.links, one.latency_s, speed)
+        faults += [f"{where}: {fault}" for fault in found]
+        if value is not None:
+            values.append(value)
+            if not _equal(value, one.throughput):
+                faults.append(f"{where}: its throughput is {value}, not {one.throughput}")
+        own = {gpu for segment in one.segments for gpu in segment.gpu_ids}
+        if used & own:
+            faults.append(f"{where} has a GPU of an earlier pipeline")
+        used |= own
+    told = [one.throughput for one in outcome.replicas]
+    if told != sorted(told, reverse=True):
+        faults.append("its pipelines do not stand with the fastest first")
+    if outcome.replicas:
+        first = outcome.replicas[0]
+        if (outcome.segments, outcome.links) != (first.segments, first.links):
+            faults.append("its segments and links are not those of its first pipeline")
+        if outcome.latency_s != max(one.latency_s for one in outcome.replicas):
+            faults.append(f"its pass takes {outcome.latency_s} s, which is not the longest of its pipelines")
+    return faults, sum(values) if values and len(values) == len(outcome.replicas) else None
+
+
+def _pipeline(
+    request: PlacementRequest,
+    segments: tuple[PlacedSegment, ...],
+    links: tuple[PlacedLink, ...],
+    latency_s: float | None,
+    speed: Mapping[str, Speed],
+) -> tuple[list[str], float | None]:
+    """What is wrong with one pipeline, and its throughput; None where its shape gives none."""
+    faults = list(_shape(request, segments, links))
+    if faults:
+        # What follows looks up GPUs and their parts: it needs a sound pipeline.
+        return faults, None
     values = []
-    for number, segment in enumerate(outcome.segments):
+    for number, segment in enumerate(segments):
         value = _tokens_per_s(request, segment, speed)
         values.append(value)
-        yield from (f"segment {number}: {fault}" for fault in _segment(request, segment, value, speed))
-    for first, second, told in zip(outcome.segments, outcome.segments[1:], outcome.links, strict=False):
+        faults += [f"segment {number}: {fault}" for fault in _segment(request, segment, value, speed)]
+    for first, second, told in zip(segments, segments[1:], links, strict=False):
         value = _link(request, first, second)
         values.append(value)
         if not _equal(value, told.throughput):
-            yield f"link {told.from_segment} → {told.to_segment} carries {value}, not {told.throughput}"
+            faults.append(
+                f"link {told.from_segment} → {told.to_segment} carries {value}, not {told.throughput}"
+            )
         if value <= 0:
-            yield f"there is no link from segment {told.from_segment} to {told.to_segment}"
-    if outcome.latency_s is not None and min(values) > 0:
-        pass_s = _pass_s(request, values[: len(outcome.segments)], values[len(outcome.segments) :])
-        if not _equal(pass_s, outcome.latency_s):
-            yield f"a pass takes {pass_s} s, not {outcome.latency_s}"
-    yield from _objective(outcome, min(values))
+            faults.append(f"there is no link from segment {told.from_segment} to {told.to_segment}")
+    if latency_s is not None and min(values) > 0:
+        pass_s = _pass_s(request, values[: len(segments)], values[len(segments) :])
+        if not _equal(pass_s, latency_s):
+            faults.append(f"a pass takes {pass_s} s, not {latency_s}")
+    return faults, min(values)
 
 
-def _shape(request: PlacementRequest, outcome: PlacementOutcome) -> Iterator[str]:
+def _shape(
+    request: PlacementRequest, segments: tuple[PlacedSegment, ...], links: tuple[PlacedLink, ...]
+) -> Iterator[str]:
     """Every layer once and in order, every GPU at most once and known, sizes within the rules."""
     order = {gpu.id: place for place, gpu in enumerate(request.gpus)}
     reached = 0
     used: set[GpuId] = set()
-    if not outcome.segments:
-        yield f"status {outcome.status} without segments"
-    for number, segment in enumerate(outcome.segments):
+    for number, segment in enumerate(segments):
         where = f"segment {number}"
         if segment.start_layer != reached + 1 or segment.end_layer < segment.start_layer:
             yield f"{where} has layers {segment.start_layer} to {segment.end_layer} after layer {reached}"
@@ -99,11 +159,9 @@ def _shape(request: PlacementRequest, outcome: PlacementOutcome) -> Iterator[str
             yield f"{where} does not give the batch as its split wants it"
         elif len(_parts(segment)) != len(ids) or len(segment.memory_gb) != len(ids):
             yield f"{where} does not give the batch and memory of every GPU"
-    if outcome.segments and reached != request.model.layers:
+    if reached != request.model.layers:
         yield f"it ends with layer {reached} of {request.model.layers}"
-    if [(link.from_segment, link.to_segment) for link in outcome.links] != list(
-        pairwise(range(len(outcome.segments)))
-    ):
+    if [(link.from_segment, link.to_segment) for link in links] != list(pairwise(range(len(segments)))):
         yield "its links do not join the segments in their order"
 
 

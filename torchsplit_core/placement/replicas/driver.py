@@ -1,0 +1,97 @@
+"""The largest sum of throughputs of several pipelines: exact where the classes of GPUs are few, else with a bound."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from torchsplit_core.placement.instance import Found, Instance
+from torchsplit_core.placement.replicas.capacity import capacity
+from torchsplit_core.placement.replicas.exact import Divider
+from torchsplit_core.placement.replicas.improve import Improver, Several, construct
+from torchsplit_core.placement.replicas.lattice import MOST_PAIRS, MOST_VECTORS, Lattice
+from torchsplit_core.placement.replicas.pipelines import EQUAL, Pipelines, in_order
+from torchsplit_core.placement.replicas.twins import twins
+from torchsplit_core.placement.search import search
+from torchsplit_core.placement.search.clock import Clock
+from torchsplit_core.placement.search.table import Table, build_table
+from torchsplit_core.placement.small import look_at_all
+
+_SINGLE = 0.2
+"""Share of the time for the best single pipeline, which every bound begins with."""
+
+Tell = Callable[[float, float], None]
+
+
+def search_pipelines(
+    instance: Instance,
+    most: int,
+    *,
+    time_limit_s: float,
+    progress: Tell,
+    start: Found | None = None,
+    lattice_pairs: int = MOST_PAIRS,
+) -> Pipelines:
+    """At most `most` disjoint pipelines of the largest sum, with its bound.
+
+    progress: called with (value, bound), of which each only improves. start: a pipeline of a similar instance, tried
+    first. lattice_pairs: the effort up to which the fleet's divisions are looked at as a whole (see lattice).
+    """
+    clock = Clock.start(time_limit_s)
+    most = min(most, len(instance.kinds))
+    tell = _only_improving(progress)
+
+    def tell_single(value: float, bound: float) -> None:
+        tell(value, most * bound)
+
+    whole = look_at_all(instance) or search(
+        instance, time_limit_s=_SINGLE * time_limit_s, progress=tell_single, start=start
+    )
+    if not whole.segments and whole.proven:
+        return Pipelines(0.0, 0.0, True, (), dict(clock.counts))
+    table = build_table(instance, clock)
+    if table is None:
+        pipelines = (whole.segments,) if whole.segments else ()
+        return Pipelines(whole.value, most * whole.bound, False, pipelines, dict(clock.counts))
+    classes = twins(instance, MOST_VECTORS)
+    lattice = Lattice(classes) if classes is not None else None
+    if classes is not None and lattice is not None and lattice.pairs() <= lattice_pairs:
+        return Divider(instance, table, classes, lattice, clock).run(most, whole, tell)
+    return _approach(instance, table, most, whole, clock, tell)
+
+
+def _approach(
+    instance: Instance, table: Table, most: int, whole: Found, clock: Clock, tell: Tell
+) -> Pipelines:
+    """Large fleets: the bound by prices, and the best set of pipelines that the time allows."""
+    best = min(whole.bound, float(table.values.max(initial=0.0)))
+    limit = capacity(instance, table, most, best, clock)
+
+    def say(found: Several) -> None:
+        tell(found[0], limit.bound)
+
+    found = in_order(instance, [whole.segments] if whole.segments else [])
+    say(found)
+    new = construct(instance, table, limit.thresholds, best, most, clock, say)
+    found = max(found, new, key=lambda one: one[0])
+    improver = Improver(instance, table, most, clock)
+    while found[0] < limit.bound * (1 - EQUAL) and not clock.over():
+        better = improver.step(found)
+        if better[0] > found[0]:
+            say(better)
+        found = better
+    proven = found[0] >= limit.bound * (1 - EQUAL)
+    bound = found[0] if proven else limit.bound
+    return Pipelines(found[0], bound, proven, found[1], dict(clock.counts))
+
+
+def _only_improving(progress: Tell) -> Tell:
+    """Progress whose value never falls and whose bound never rises."""
+    value, bound = 0.0, float("inf")
+
+    def tell(new: float, limit: float) -> None:
+        nonlocal value, bound
+        if new > value or limit < bound:
+            value, bound = max(value, new), min(bound, limit)
+            progress(value, bound)
+
+    return tell

@@ -1,0 +1,75 @@
+"""GPUs that no link tells apart at any threshold, and groups of such classes that can be exchanged as a whole.
+
+Exchanging two GPUs of one kind that have equal links to and from all others, and equal links to each other, leaves
+the instance as it is. Such exchanges can be combined, so this makes classes, and any GPUs of a class can stand for
+any others. Two classes are exchangeable where the same holds for the classes as wholes, as for nodes of one sort.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from torchsplit_core.placement.instance import Instance
+
+
+@dataclass(frozen=True)
+class Twins:
+    """members: GPUs ascending, one tuple a class, classes by group. kinds: of each class. group: of each class.
+
+    links: (classes, classes), the diagonal the link inside a class (0 where it has one member).
+    """
+
+    members: tuple[tuple[int, ...], ...]
+    kinds: tuple[int, ...]
+    group: tuple[int, ...]
+    links: np.ndarray
+
+
+def twins(instance: Instance, most: int) -> Twins | None:
+    """The classes; None where the vectors of how many GPUs to take of each are more than `most`."""
+    groups: list[list[int]] = []
+    vectors = 1
+    for gpu in range(len(instance.kinds)):
+        for group in groups:
+            if _alike(instance.links, instance.kinds, group[0], gpu):
+                vectors = vectors // (len(group) + 1) * (len(group) + 2)
+                group.append(gpu)
+                break
+        else:
+            vectors *= 2
+            groups.append([gpu])
+        if vectors > most:
+            return None
+    first = [group[0] for group in groups]
+    links = instance.links[np.ix_(first, first)].copy()
+    inside = [float(instance.links[group[0], group[1]]) if len(group) > 1 else 0.0 for group in groups]
+    np.fill_diagonal(links, inside)
+    sort = [(instance.kinds[group[0]], len(group), link) for group, link in zip(groups, inside, strict=True)]
+    numbers = {one: number for number, one in enumerate(dict.fromkeys(sort))}
+    alike = tuple(numbers[one] for one in sort)
+    sets: list[list[int]] = []
+    for one in range(len(groups)):
+        home = next((found for found in sets if _alike(links, alike, found[0], one)), None)
+        if home is None:
+            sets.append([one])
+        else:
+            home.append(one)
+    order = [one for found in sets for one in found]
+    return Twins(
+        tuple(tuple(groups[one]) for one in order),
+        tuple(instance.kinds[groups[one][0]] for one in order),
+        tuple(number for number, found in enumerate(sets) for _ in found),
+        links[np.ix_(order, order)],
+    )
+
+
+def _alike(links: np.ndarray, sorts: tuple[int, ...], one: int, other: int) -> bool:
+    """Whether exchanging the two leaves all links as they are."""
+    if sorts[one] != sorts[other] or links[one, other] != links[other, one]:
+        return False
+    rest = np.ones(len(links), dtype=bool)
+    rest[[one, other]] = False
+    rows = np.array_equal(links[one, rest], links[other, rest])
+    return rows and np.array_equal(links[rest, one], links[rest, other])
