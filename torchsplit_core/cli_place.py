@@ -127,7 +127,7 @@ def _summary(outcome: PlacementOutcome) -> str:
     if outcome.status == "feasible":
         gap = "not known" if outcome.gap is None else f"{100 * outcome.gap:.2g} %"
         text += f", gap to the bound {gap}"
-    if not outcome.replicas:
+    if len(outcome.replicas) < 2:
         return f"{text}. {_layers(outcome.segments)}"
     shown = [f"{one.throughput:.6g}{unit}: {_layers(one.segments)}" for one in outcome.replicas[:MOST_SHOWN]]
     if len(outcome.replicas) > MOST_SHOWN:
