@@ -12,7 +12,13 @@ from torchsplit_core import workflow
 from torchsplit_core.cli_common import hand_over, with_progress
 from torchsplit_core.cli_partition import EXIT_OF_STATUS
 from torchsplit_core.files import read_file, replace_file, write_file
-from torchsplit_core.values import InputFault, PlacementFrontier, PlacedSegment, PlacementOutcome, PlacementRequest
+from torchsplit_core.values import (
+    InputFault,
+    PlacedSegment,
+    PlacementFrontier,
+    PlacementOutcome,
+    PlacementRequest,
+)
 
 Command = Callable[[str, Callable[[argparse.Namespace], int], str], argparse.ArgumentParser]
 Options = Callable[[argparse.ArgumentParser], None]
@@ -137,7 +143,8 @@ def _summary(outcome: PlacementOutcome) -> str:
 
 def _layers(segments: Sequence[PlacedSegment]) -> str:
     return "; ".join(
-        f"layers {part.start_layer}–{part.end_layer} on {', '.join(map(str, part.gpu_ids))}" for part in segments
+        f"layers {part.start_layer}–{part.end_layer} on {', '.join(map(str, part.gpu_ids))}"
+        for part in segments
     )
 
 
