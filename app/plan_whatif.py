@@ -10,6 +10,7 @@ from dataclasses import dataclass, replace
 import streamlit as st
 
 from app import frame, plan_editor, plan_trial_proof
+from app.components.live_slider import live_slider
 from app.numbers import exact, plain
 from app.plan_summary import SOLVED
 from torchsplit_core.planning import plan as solve
@@ -151,22 +152,27 @@ def _slider(
     options = [float(f"{base * factor:.6g}") for factor in FACTORS]
     options[FACTORS.index(1.0)] = base
     now = float(getattr(_model(current, stored.name), what))
-    key = f"{what} {stored.name} {_place(workspace, name, request)}"
-    st.select_slider(
-        label, options, now if now in options else base, key=key, format_func=exact,
-        on_change=lambda: _move(workspace, name, request, current, stored.name, what, st.session_state[key]),
-    )  # fmt: skip
+    live_slider(
+        label,
+        [exact(option) for option in options],
+        options.index(now if now in options else base),
+        key=f"{what} {stored.name} {_place(workspace, name, request)}",
+        on_move=lambda chosen: _move(workspace, name, request, current, stored.name, what, options[chosen]),
+    )
 
 
 def _gpus(
     workspace: Workspace, name: str, request: PlanRequest, current: PlanRequest, place: int, kind: str
 ) -> None:
     count = request.gpus[place].count
-    key = f"gpus {place} {_place(workspace, name, request)}"
-    st.slider(
-        f"GPUs, {kind}", 1, min(MOST_GPUS, max(8, 2 * count)), current.gpus[place].count, key=key,
-        on_change=lambda: _count(workspace, name, request, current, place, int(st.session_state[key])),
-    )  # fmt: skip
+    most = min(MOST_GPUS, max(8, 2 * count))
+    live_slider(
+        f"GPUs, {kind}",
+        [str(number) for number in range(1, most + 1)],
+        current.gpus[place].count - 1,
+        key=f"gpus {place} {_place(workspace, name, request)}",
+        on_move=lambda chosen: _count(workspace, name, request, current, place, chosen + 1),
+    )
 
 
 def _move(

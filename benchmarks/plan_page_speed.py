@@ -26,20 +26,22 @@ from torchsplit_core.storage import Store, Workspace
 from torchsplit_core.values import PlanRequest
 
 GOAL_CHANGE_MS, GOAL_PAINT_S, GOAL_REPORT_MB = 500, 3.0, 5.0
-CHANGED = """key => new Promise(found => {
-  const picture = document.querySelector('.st-key-slices .picture') ?? document.querySelector('.picture');
-  const before = picture.dataset.shown;
-  const began = performance.now();
-  const look = () => {
-    const now = document.querySelector('.st-key-slices .picture') ?? document.querySelector('.picture');
-    if (now && now.dataset.shown !== before) found(performance.now() - began);
-    else if (performance.now() - began > 30000) found(-1);
-    else requestAnimationFrame(look);
-  };
-  document.activeElement.dispatchEvent(new KeyboardEvent('keydown', { key, code: key, bubbles: true }));
-  document.activeElement.dispatchEvent(new KeyboardEvent('keyup', { key, code: key, bubbles: true }));
-  requestAnimationFrame(look);
-})"""
+CHANGED = """() => { window.changed = new Promise(found => {
+  const shown = () =>
+    (document.querySelector('.st-key-slices .picture') ?? document.querySelector('.picture'))?.dataset.shown;
+  const before = shown();
+  document.addEventListener('keydown', () => {
+    const began = performance.now();
+    const look = () => {
+      const now = shown();
+      if (now && now !== before) found(performance.now() - began);
+      else if (performance.now() - began > 30000) found(-1);
+      else requestAnimationFrame(look);
+    };
+    requestAnimationFrame(look);
+  }, { once: true, capture: true });
+}); }"""
+"""Until a picture that differs stands, in ms from the next key; -1 after 30 s."""
 
 
 def stored(store: Store, name: str, request: PlanRequest, seconds: float) -> Workspace:
@@ -61,7 +63,9 @@ def changes(page: Page, address: str, workspace: Workspace, count: int) -> list[
     found = []
     for turn in range(count + 1):
         slider.focus()
-        found.append(page.evaluate(CHANGED, "ArrowRight" if turn % 2 == 0 else "ArrowLeft"))
+        page.evaluate(CHANGED)
+        page.keyboard.press("ArrowRight" if turn % 2 == 0 else "ArrowLeft")
+        found.append(page.evaluate("() => window.changed"))
         page.wait_for_timeout(700)
     if min(found) < 0:
         raise SystemExit("a move of the slider did not change the map")

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +12,8 @@ import streamlit as st
 from app_values import SOURCE, cuts, graph, plan, profile, request
 from streamlit.testing.v1 import AppTest
 
-from app import explorer_mount
+from app import explorer_mount, plan_whatif
+from app.numbers import exact
 from torchsplit_core.storage import Store, Workspace
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -60,6 +61,26 @@ def filled(workspace: Workspace) -> Workspace:
     workspace.put("plan", "review", plan())
     workspace.set_setting("scenario", "review")
     return workspace
+
+
+@pytest.fixture
+def native_sliders(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The what-if sliders as the library's own, over numbers, so that a test can move them without a browser."""
+
+    def slider(
+        label: str, texts: Sequence[str], place: int, *, key: str, on_move: Callable[[int], None]
+    ) -> None:
+        numbers = [float(text.replace("\u202f", "")) for text in texts]
+        st.select_slider(
+            label,
+            numbers,
+            numbers[place],
+            format_func=exact,
+            key=key,
+            on_change=lambda: on_move(numbers.index(st.session_state[key])),
+        )
+
+    monkeypatch.setattr(plan_whatif, "live_slider", slider)
 
 
 @pytest.fixture

@@ -20,6 +20,7 @@ from torchsplit_core.trial_jobs import trial_job, trial_parameters, tried_reques
 from torchsplit_core.values import FleetEntry, InputFault, PlanOutcome, PlanRequest, ignore_progress
 
 Open = Callable[..., AppTest]
+pytestmark = pytest.mark.usefixtures("native_sliders")
 
 
 @pytest.fixture

@@ -95,6 +95,7 @@ def test_where_no_model_has_a_choice_there_is_none(page: Open, filled: Workspace
     assert not [one for one in opened.expander if one.label.startswith("Ways")]
 
 
+@pytest.mark.usefixtures("native_sliders")
 def test_sliders_keep_what_is_not_allowed(page: Open, stored: Workspace, started: list[Any]) -> None:
     stored.put("plan_request", "review", with_a_cut(cut1=False))
     opened = page("plan", stored)

@@ -18,6 +18,7 @@ from torchsplit_core.storage import Workspace
 from torchsplit_core.values import FleetEntry
 
 Open = Callable[..., AppTest]
+pytestmark = pytest.mark.usefixtures("native_sliders")
 
 
 @pytest.fixture

@@ -1,0 +1,90 @@
+"""A slider that tells every move at once.
+
+The slider of the library waits until it has rested for 200 ms, which is half of the time that a new plan may take.
+This one is the browser's own range input: its keys, its role and its name come with it. While an answer is under
+way it tells nothing; the newest move follows when the answer stands, so that fast moves do not pile up.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import streamlit as st
+
+NAME = "torchsplit_live_slider"
+HTML = """<div class="live-slider">
+<div class="line" aria-hidden="true"><span></span><span></span></div>
+<input type="range" step="1" min="0">
+<div class="line ends" aria-hidden="true"><span></span><span></span></div>
+</div>"""
+CSS = """
+.live-slider { font-family: var(--st-font); color: var(--st-text-color); font-size: .875rem; }
+.live-slider .line { display: flex; justify-content: space-between; gap: .5rem; }
+.live-slider .line:not(.ends) span:last-child { color: var(--st-link-color); font-variant-numeric: tabular-nums; }
+.live-slider input { width: 100%; margin: .35rem 0 .1rem; accent-color: var(--st-primary-color); cursor: pointer; }
+.live-slider input:focus-visible { outline: 2px solid var(--st-primary-color); outline-offset: 3px; }
+.live-slider .ends { font-size: .8rem; opacity: .75; }
+"""
+JS = """
+const PATIENCE_MS = 1000;
+export default function ({ parentElement, data, setStateValue }) {
+  const input = parentElement.querySelector(".live-slider input");
+  if (!input) return;
+  const [what, now, first, last] = parentElement.querySelectorAll(".live-slider .line span");
+  const told = input.told ??= { sent: data.place, held: undefined, timer: undefined };
+  const show = () => {
+    now.textContent = data.texts[input.value];
+    input.setAttribute("aria-valuetext", now.textContent);
+  };
+  const send = place => {
+    told.sent = place;
+    told.timer = setTimeout(answered, PATIENCE_MS);
+    setStateValue("place", place);
+  };
+  const answered = () => {
+    clearTimeout(told.timer);
+    told.timer = undefined;
+    const next = told.held;
+    told.held = undefined;
+    if (next !== undefined && next !== told.sent) send(next);
+  };
+  input.oninput = () => {
+    show();
+    const place = Number(input.value);
+    if (told.timer === undefined) send(place);
+    else told.held = place;
+  };
+  what.textContent = data.label;
+  input.setAttribute("aria-label", data.label);
+  first.textContent = data.texts[0];
+  last.textContent = data.texts[data.texts.length - 1];
+  input.max = data.texts.length - 1;
+  if (told.timer !== undefined && data.place === told.sent) answered();
+  // A hand on the slider is ahead of what the page knows.
+  if (told.timer === undefined) {
+    input.value = told.sent = data.place;
+    show();
+  }
+}
+"""
+
+
+@st.cache_resource
+def _component() -> Any:
+    """Registered once a server, not once a run."""
+    return st.components.v2.component(NAME, html=HTML, css=CSS, js=JS, isolate_styles=False)
+
+
+def live_slider(
+    label: str, texts: Sequence[str], place: int, *, key: str, on_move: Callable[[int], None]
+) -> None:
+    """A slider over `texts` that stands at `place` (from 0); `on_move` is called with the new place before the
+    page runs again."""
+
+    def moved() -> None:
+        chosen = st.session_state[key].get("place")
+        if isinstance(chosen, int) and 0 <= chosen < len(texts):
+            on_move(chosen)
+
+    _component()(data={"label": label, "texts": list(texts), "place": place}, key=key, on_place_change=moved)
