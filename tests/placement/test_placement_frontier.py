@@ -6,6 +6,7 @@ import random
 from collections.abc import Callable
 from dataclasses import replace
 from itertools import combinations
+from typing import Literal
 
 import pytest
 from placement_oracle import segment_value
@@ -136,7 +137,7 @@ def with_roofline(request: PlacementRequest, seed: int) -> PlacementRequest:
     """Peaks low enough for the links to count."""
     draw = random.Random(seed)
     peaks = {name: RooflineGpu(draw.uniform(0.01, 0.1), draw.uniform(2.0, 20.0)) for name in COEFFICIENTS}
-    phase: Literal[prefill, decode] = "decode" if draw.random() < 0.5 else "prefill"
+    phase: Literal["prefill", "decode"] = "decode" if draw.random() < 0.5 else "prefill"
     return replace(request, throughput=RooflineThroughput(phase, gpus=peaks))
 
 
