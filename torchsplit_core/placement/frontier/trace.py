@@ -8,7 +8,8 @@ from dataclasses import dataclass
 
 from torchsplit_core.placement.frontier.curve import Ask, Curve, Point, sweep
 from torchsplit_core.placement.frontier.lattice import build_lattice
-from torchsplit_core.placement.frontier.plan import Least, PassCosts, plan_of
+from torchsplit_core.placement.frontier.plan import PassCosts, plan_of
+from torchsplit_core.placement.frontier.programs import Programs
 from torchsplit_core.placement.instance import Instance
 from torchsplit_core.placement.search import search
 from torchsplit_core.placement.search.clock import Clock
@@ -73,7 +74,7 @@ def _asker(instance: Instance, costs: PassCosts, table: Table, clock: Clock) -> 
     lattice = build_lattice(instance, costs)
     if lattice is not None and lattice.work <= QUICK_WORK:
         return lattice.least, len(table.values.ravel()) + instance.links.size
-    return lambda threshold: Least(None, 0.0), MOST_THRESHOLDS
+    return Programs(instance, costs, table, clock).least, MOST_THRESHOLDS
 
 
 def _told(clock: Clock) -> dict[str, float]:

@@ -1,0 +1,73 @@
+"""What segments can be at a threshold when their time counts: (multiset of kinds, layer counts, seconds)."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import numpy as np
+
+from torchsplit_core.placement.frontier.plan import PassCosts
+from torchsplit_core.placement.search.table import Table
+
+STRAIGHT = 1e-12
+"""Seconds that differ from a straight line over the layers by no more than this, relatively, lie on it."""
+
+
+@dataclass(frozen=True)
+class Choice:
+    """Segments of one multiset (a row of the table) with low to high layers. They take fixed_s + layer_s · layers."""
+
+    multiset: int
+    low: int
+    high: int
+    fixed_s: float
+    layer_s: float
+
+
+class Choices:
+    """Every segment of a table that no smaller set of its GPUs does in as little time.
+
+    GPUs can be taken away from a segment without the loss of a link, so a pipeline with a segment that is left out
+    here has another beside it that is no slower.
+    """
+
+    def __init__(self, table: Table, costs: PassCosts) -> None:
+        self.table = table
+        self.seconds = costs.segment_s(table.values)
+        place = {multiset: row for row, multiset in enumerate(table.multisets)}
+        quickest = np.full_like(self.seconds, np.inf)
+        for row, multiset in enumerate(table.multisets):
+            for number in range(len(multiset) if len(multiset) > 1 else 0):
+                part = place[multiset[:number] + multiset[number + 1 :]]
+                np.minimum(quickest[row], np.minimum(self.seconds[part], quickest[part]), out=quickest[row])
+        self._useful = self.seconds < quickest
+
+    def at(self, threshold: float) -> tuple[Choice, ...]:
+        """The segments that reach the threshold; a run of layer counts is one choice where its times make a line."""
+        able = self._useful & (self.table.values >= threshold)
+        return tuple(
+            choice
+            for row in np.flatnonzero(able.any(axis=1)).tolist()
+            for low, high in _runs(able[row])
+            for choice in self._split(row, low, high)
+        )
+
+    def _split(self, row: int, low: int, high: int) -> Iterator[Choice]:
+        seconds = self.seconds[row, low - 1 : high]
+        if len(seconds) > 1:
+            slope = float(seconds[-1] - seconds[0]) / (high - low)
+            line = seconds[0] + slope * np.arange(len(seconds))
+            if np.abs(line - seconds).max() <= STRAIGHT * seconds.max():
+                yield Choice(row, low, high, float(seconds[0]) - slope * low, slope)
+                return
+        for count in range(low, high + 1):
+            yield Choice(row, count, count, float(self.seconds[row, count - 1]), 0.0)
+
+
+def _runs(able: np.ndarray) -> list[tuple[int, int]]:
+    """First and last layer count of each run that is able."""
+    steps = np.diff(np.concatenate([[False], able, [False]]).astype(np.int8))
+    return list(
+        zip((np.flatnonzero(steps == 1) + 1).tolist(), np.flatnonzero(steps == -1).tolist(), strict=True)
+    )

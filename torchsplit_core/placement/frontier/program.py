@@ -1,0 +1,174 @@
+"""The least latency of segments drawn from one component, with the least that the network's tiers make of their hops.
+
+n_a whole: segments of choice a in a component of sort S, y_a whole: their layers; u_S whole: components of sort S
+with a segment inside. Minimise the seconds of the segments and of their hops:
+
+| rule | row |
+|---|---|
+| layers | Σ y_a = M, low_a n_a ≤ y_a ≤ high_a n_a |
+| GPUs of kind κ in sort S | Σ (GPUs of kind κ in a) n_a over all a within S ≤ (GPUs of kind κ in one) u_S |
+| sets of k GPUs of kind κ in sort S | Σ ⌊(GPUs of kind κ in a) / k⌋ n_a ≤ ⌊(GPUs of kind κ in one) / k⌋ u_S |
+| components in components | u_S ≤ (how many one has) u_T for each sort S that T is made of; one component in all |
+
+Hops: a pipeline of k segments has k - 1, none over a faster link than the fastest. Cut it where a hop leaves every
+component of level j: each piece of several segments lies in one of them, and so does a piece of a single segment, or
+that segment spans several. So at least (components of level j with a segment) + (segments that span several) - 1 hops
+are over links slower than W_j. In a network of nested tiers the least can be reached; elsewhere it is a lower bound.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import highspy
+import numpy as np
+
+from torchsplit_core.placement.frontier.choices import Choice
+from torchsplit_core.placement.frontier.tiers import Sort
+from torchsplit_core.placement.search.program import INF, Program
+
+GAP = 1e-7
+"""Relative, of the solver's own bound; PROVEN is ten times as much."""
+
+SCALE = 1000.0
+"""What the best latency known is in the units of the program: HiGHS's tolerances are absolute."""
+
+
+@dataclass(frozen=True)
+class Chosen:
+    """Segments of one multiset (a row of the table) with so many layers each, within components of one sort."""
+
+    sort: Sort
+    multiset: int
+    layers: tuple[int, ...]
+
+
+@dataclass(frozen=True)
+class Solved:
+    """chosen: the best segments found, empty where there are none. bound_s: nothing takes less; infinite: proven that
+    there is nothing."""
+
+    chosen: tuple[Chosen, ...]
+    bound_s: float
+
+
+@dataclass(frozen=True)
+class Hops:
+    """Seconds of a hop over the fastest link, and how much more each level adds that it leaves, from the finest."""
+
+    fastest_s: float
+    more_s: tuple[float, ...]
+
+
+class LatencyProgram(Program):
+    """The program of one component; `counts`: (multisets, kinds) of the table."""
+
+    def __init__(
+        self,
+        root: Sort,
+        choices: Sequence[Choice],
+        counts: np.ndarray,
+        layers: int,
+        hops: Hops,
+        scale_s: float,
+    ) -> None:
+        super().__init__()
+        self._unit_s, self._hops = scale_s / SCALE, hops
+        self._entries: list[tuple[Sort, Choice, int]] = []
+        self._used: dict[int, int] = {}
+        sizes = counts.sum(axis=1)
+        many = _many(root)
+        for sort in root.everything:
+            hop_s = hops.fastest_s + sum(hops.more_s[: sort.level])
+            if sort is not root:
+                more = hops.more_s[sort.level] / self._unit_s
+                self._used[id(sort)] = self.columns([more], [float(many[id(sort)])])
+            for choice in choices:
+                own = counts[choice.multiset]
+                # A single GPU spans nothing: it has its place in the finest level.
+                if (own > sort.fleet).any() or (sort.level > 0 and sizes[choice.multiset] == 1):
+                    continue
+                wanted = np.flatnonzero(own)
+                most = int((many[id(sort)] * sort.fleet[wanted] // own[wanted]).min())
+                most = min(most, layers // choice.low)
+                if not most:
+                    continue
+                price = [(choice.fixed_s + hop_s) / self._unit_s, choice.layer_s / self._unit_s]
+                self._entries.append((sort, choice, self.columns(price, [float(most), float(layers)])))
+        if self._entries:
+            self._rows_of(root, counts, layers)
+
+    def _rows_of(self, root: Sort, counts: np.ndarray, layers: int) -> None:
+        self.row(layers, layers, [column + 1 for _, _, column in self._entries], np.ones(len(self._entries)))
+        for _, choice, column in self._entries:
+            self.row(0, INF, [column + 1, column], [1, -choice.low])
+            self.row(-INF, 0, [column + 1, column], [1, -choice.high])
+        for sort in root.everything:
+            within = {id(inner) for inner in sort.everything}
+            own = [(choice, column) for at, choice, column in self._entries if id(at) in within]
+            amounts = counts[[choice.multiset for choice, _ in own]]
+            columns = [column for _, column in own]
+            for kind in np.flatnonzero(amounts.any(axis=0)).tolist():
+                self._room(root, sort, columns, amounts[:, kind], int(sort.fleet[kind]))
+            for part in sort.parts if sort is not root else ():
+                self.row(-INF, 0, [self._used[id(part)], self._used[id(sort)]], [1, -part.count])
+
+    def _room(self, root: Sort, sort: Sort, columns: list[int], amounts: np.ndarray, fleet: int) -> None:
+        """The GPUs of one kind; and of those in sets of k, where k does not divide their number."""
+        for size in range(1, int(amounts.max()) + 1):
+            if size > 1 and fleet % size == 0:
+                continue
+            using = np.flatnonzero(amounts >= size).tolist()
+            taken, own = [columns[place] for place in using], (amounts[using] // size).tolist()
+            if sort is root:
+                self.row(-INF, fleet // size, taken, own)
+            else:
+                self.row(-INF, 0, [*taken, self._used[id(sort)]], [*own, -(fleet // size)])
+
+    def least(self, seconds: float) -> Solved:
+        """Solve within `seconds`."""
+        if not self._entries:
+            return Solved((), float("inf"))
+        highs = highspy.Highs()
+        options = {
+            "output_flag": False,
+            "threads": 1,
+            "random_seed": 0,
+            "time_limit": max(seconds, 0.01),
+            "mip_rel_gap": GAP,
+            "mip_abs_gap": 0.0,
+        }
+        for name, value in options.items():
+            highs.setOptionValue(name, value)
+        assert highs.passModel(self._model(True)) != highspy.HighsStatus.kError, "the program is well formed"
+        highs.run()
+        status, info, kinds = highs.getModelStatus(), highs.getInfo(), highspy.HighsModelStatus
+        if status in (kinds.kInfeasible, kinds.kUnboundedOrInfeasible):
+            return Solved((), float("inf"))
+        # One segment fewer than counted has a hop behind it, and one component of each level is for nothing.
+        constant = self._hops.fastest_s + sum(self._hops.more_s)
+        bound_s = max(info.mip_dual_bound, 0.0) * (1 - GAP) * self._unit_s - constant
+        if info.primal_solution_status != highspy.SolutionStatus.kSolutionStatusFeasible:
+            return Solved((), max(bound_s, 0.0))
+        return Solved(self._read(np.array(highs.getSolution().col_value)), max(bound_s, 0.0))
+
+    def _read(self, values: np.ndarray) -> tuple[Chosen, ...]:
+        whole = np.rint(values).astype(np.int64)
+        found = []
+        for sort, choice, column in self._entries:
+            times, layers = int(whole[column]), int(whole[column + 1])
+            if times:
+                each, rest = divmod(layers, times)
+                counts = [each + 1] * rest + [each] * (times - rest)
+                found.append(Chosen(sort, choice.multiset, tuple(counts)))
+        return tuple(found)
+
+
+def _many(root: Sort) -> dict[int, int]:
+    """How many components of each sort the root has in all."""
+    found = {id(root): 1}
+    for sort in root.everything:
+        for part in sort.parts:
+            found[id(part)] = part.count * found[id(sort)]
+    return found
