@@ -43,7 +43,7 @@ ENDS_AT_3 = "if batch == 3: os._exit(0)"
 HANGS_AT_3 = "if batch == 3: time.sleep(1000)"
 PRINTS = 'print("x" * 100000)'
 FORKS = "os.fork() == 0 and time.sleep(1000)"
-LEAKS = "LEAKED.append(torch.ones(2_000_000))"
+LEAKS = "LEAKED.append(torch.ones(16_000_000))"
 LOST_AT_3 = 'if batch == 3: raise RuntimeError("CUDA error: unspecified launch failure")'
 
 

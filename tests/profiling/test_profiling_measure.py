@@ -168,7 +168,7 @@ def test_a_model_that_prints_and_forks_is_measured(tmp_path: Path) -> None:
 
 
 def test_a_model_that_leaks_and_returns_nan_says_both(tmp_path: Path) -> None:
-    found = measured(tmp_path, f"{LEAKS}; x = x * float('nan')", (1,), settings=Settings(point_budget_s=0.6))
+    found = measured(tmp_path, f"{LEAKS}; x = x * float('nan')", (1,), settings=Settings(point_budget_s=0.05))
     assert len(found.rows) == 1
     assert any("may leak" in note for note in found.notes) and any("NaN" in note for note in found.notes)
 
