@@ -21,6 +21,11 @@ class Instance:
     link; the diagonal is not read). max_gpus: the most GPUs of a segment. value(kinds, count): the throughput of a
     segment of `count` layers on a multiset of kinds, given ascending; 0.0 where memory or a rule forbids it. It is
     pure and deterministic, and need not be monotone in `count`.
+
+    shares(t, size), where given: float64 (kinds, M), the most of a batch, as a share of it, that a GPU of each kind
+    takes on in a segment of `size` GPUs and 1 … M layers that is to reach t; 0 where it must not take part. A segment
+    that reaches t has no GPU of share 0, and its shares sum to 1 or more. Where kinds are of several groups, those of
+    a segment are of one. Both tell what large segments cannot reach without a look at every multiset of kinds.
     """
 
     layers: int
@@ -28,6 +33,8 @@ class Instance:
     links: np.ndarray
     max_gpus: int
     value: Callable[[tuple[int, ...], int], float]
+    shares: Callable[[float, int], np.ndarray] | None = None
+    groups: tuple[int, ...] | None = None
 
 
 @dataclass(frozen=True)

@@ -12,6 +12,9 @@ from torchsplit_core.placement.speed import GB, speeds
 from torchsplit_core.placement.split import proportional_parts
 from torchsplit_core.values import PlacementRequest
 
+ROUNDING = 1e-10
+"""Relative width of a throughput that is not told apart; parts are divided to a thousandth of it."""
+
 
 @dataclass(frozen=True)
 class Division:
@@ -32,15 +35,47 @@ class SegmentModel:
             numbers.setdefault((gpu.type, gpu.memory_gb), len(numbers)) for gpu in request.gpus
         )
         self.types = tuple(name for name, _ in numbers)
+        self.groups = tuple(self.types.index(name) for name in self.types)
         self.memory_gb = tuple(memory for _, memory in numbers)
         of_type = speeds(request)
         self.speeds = tuple(of_type[name] for name in self.types)
         self._known: dict[tuple[tuple[int, ...], int], Division | None] = {}
+        self._alike: dict[int, np.ndarray] = {}
+        self._within: tuple[float, np.ndarray] | None = None
 
     def value(self, kinds: tuple[int, ...], layers: int) -> float:
         """Tokens/s; 0 where memory or the rule of one type forbids the segment."""
         found = self.division(kinds, layers)
         return found.throughput if found else 0.0
+
+    def shares(self, threshold: float, size: int) -> np.ndarray:
+        """What `Instance.shares` wants: 1 / size where parts are equal, else the longest part within the time."""
+        if self.request.split == "proportional" and size > 1:
+            if self._within is None or self._within[0] != threshold:
+                self._within = (threshold, self._longest(threshold))
+            return self._within[1]
+        if size not in self._alike:
+            rows = range(1, self.request.model.layers + 1)
+            values = [
+                [self.value((kind,) * size, count) for count in rows] for kind in range(len(self.types))
+            ]
+            self._alike[size] = np.array(values, dtype=np.float64)
+        return np.where(self._alike[size] >= threshold, 1.0 / size, 0.0)
+
+    def _longest(self, threshold: float) -> np.ndarray:
+        """(kinds, M): the largest part of the batch, as a share of it, within time and memory."""
+        request = self.request
+        batch = float(request.model.batch_size)
+        # What rounding may take from a throughput must not refute it.
+        limit = request.communication_efficiency * batch / threshold * (1 + ROUNDING)
+        shares = np.zeros((len(self.types), request.model.layers))
+        for kind, speed in enumerate(self.speeds):
+            for count in range(1, request.model.layers + 1):
+                within = speed.parts_within(limit, count)
+                longest = min(within[-1][1], batch) if within else 0.0
+                room = largest_part(request, count, self.memory_gb[kind])
+                shares[kind, count - 1] = max(0.0, min(longest, room)) / batch
+        return shares
 
     def division(self, kinds: tuple[int, ...], layers: int) -> Division | None:
         """How the batch is divided and what comes of it; None where the segment is forbidden."""
@@ -90,4 +125,6 @@ def instance_of(model: SegmentModel) -> Instance:
         links=link_values(request),
         max_gpus=min(request.max_gpus_per_segment, len(request.gpus)),
         value=model.value,
+        shares=model.shares,
+        groups=model.groups if request.same_type_segments else None,
     )

@@ -2,18 +2,23 @@
 
 from __future__ import annotations
 
-from bisect import bisect_left
+from bisect import bisect_right
 from collections.abc import Callable
+from math import inf
 
 from torchsplit_core.placement.instance import Found, Instance
 from torchsplit_core.placement.search.clock import Clock
 from torchsplit_core.placement.search.decide import Threshold
 from torchsplit_core.placement.search.segments import Segments, worth
-from torchsplit_core.placement.search.table import Table, build_table, candidates
+from torchsplit_core.placement.search.table import Table, build_table, candidates, count_multisets
+from torchsplit_core.placement.search.wide import Wide, WideSearch
 from torchsplit_core.values import InternalFault
 
 _ENOUGH = 8
 _PART, _LEAST_PART_S = 0.05, 0.5
+_WIDE, _MOST_MULTISETS = 20_000, 2_000
+_WIDE_PART, _TABLE_PART = (0.6, 0.3), (0.2, 0.8)
+"""Shares of the time where a whole table is too large, and where it is not."""
 Progress = Callable[[float, float], None]
 
 
@@ -26,37 +31,75 @@ def search(
     instance; its pipeline is tried first. The same instance gives the same outcome whenever it is proven.
     """
     clock = Clock.start(time_limit_s)
-    table = build_table(instance, clock)
+    tell = progress or _ignore
+    known = start.segments if start is not None and _belongs(instance, start) else ()
+    if known and not worth(instance, known):
+        known = ()
+    if instance.shares is not None and count_multisets(instance) * instance.layers > _WIDE:
+        found = _search_wide(instance, clock, tell, known)
+    else:
+        table = build_table(instance, clock)
+        if table is None:
+            found = Wide(worth(instance, known) if known else 0.0, inf, known)
+        else:
+            found = _Search(instance, table, clock, tell).run(known)
+    clock.count("search_s", clock.passed_s())
+    proven = found.proven()
+    return Found(
+        found.value, found.value if proven else found.bound, proven, found.segments, dict(clock.counts)
+    )
+
+
+def _search_wide(instance: Instance, clock: Clock, tell: Progress, known: Segments) -> Wide:
+    """By covers first, which need no table; then by a table, where links bind; without a whole one covers again."""
+    few = count_multisets(instance) <= _MOST_MULTISETS
+    wide = WideSearch(instance, tell)
+    found = wide.run(clock.part(_WIDE_PART[few] * clock.left_s()), known)
+    if found.proven():
+        return found
+    table = build_table(instance, clock.part(_TABLE_PART[few] * clock.left_s()), part=_MOST_MULTISETS)
     if table is None:
-        return Found(0.0, float("inf"), False, (), dict(clock.counts))
-    return _Search(instance, table, clock, progress).run(start)
+        return found
+    part = clock if table.complete else clock.part(clock.left_s() / 2)
+    better = _Search(instance, table, part, tell, found.bound).run(found.segments)
+    return better if table.complete or better.proven() else wide.run(clock, better.segments)
+
+
+def _belongs(instance: Instance, start: Found) -> bool:
+    return all(0 <= gpu < len(instance.kinds) for _, gpus in start.segments for gpu in gpus)
+
+
+def _ignore(value: float, bound: float) -> None:
+    """Nobody listens."""
 
 
 class _Search:
-    """State: values[low] is reached by `segments` (low -1: by none), values[high] and above are refuted."""
+    """State: `segments` reach `value`, values[low] is the last that is not above it (low -1: no pipeline yet);
+    values[high] and above are refuted, for segments of the table. No pipeline is above `certified`."""
 
-    def __init__(self, instance: Instance, table: Table, clock: Clock, progress: Progress | None) -> None:
-        self._instance, self._table, self._clock, self._progress = instance, table, clock, progress
+    def __init__(
+        self, instance: Instance, table: Table, clock: Clock, tell: Progress, certified: float = inf
+    ) -> None:
+        self._instance, self._table, self._clock, self._progress = instance, table, clock, tell
         self._values = candidates(instance, table)
         clock.count("candidates", len(self._values))
-        self._low, self._high = -1, len(self._values)
+        self._certified = certified
+        self._low, self._high = -1, bisect_right(self._values, certified)
+        self._value = 0.0
         self._segments: Segments = ()
 
-    def run(self, start: Found | None) -> Found:
-        if start is not None and start.segments and self._belongs(start.segments):
-            self._reach(start.segments)
+    def run(self, known: Segments) -> Wide:
+        """known: a pipeline to begin with, on GPUs of the instance."""
+        self._reach(known)
         most = self._instance.max_gpus
         self._refuted(self._relaxed(most))
         if self._low + 1 < self._high:
             self._reach(self._at(self._high - 1, most).easy().segments)
         for size in sorted({1, most}):
             self._stage(size)
-        if self._low + 1 == self._high and self._low >= 0:
+        if self._table.complete and self._low + 1 == self._high and self._low >= 0:
             self._save_gpus()
         return self._found()
-
-    def _belongs(self, segments: Segments) -> bool:
-        return all(0 <= gpu < len(self._instance.kinds) for _, gpus in segments for gpu in gpus)
 
     def _at(self, place: int, most: int) -> Threshold:
         return Threshold(self._instance, self._table, float(self._values[place]), most, self._clock)
@@ -83,6 +126,8 @@ class _Search:
         last = most == self._instance.max_gpus
         while self._low + 1 < self._high and not self._clock.over():
             ceiling, step = self._relaxed(most), 1
+            if last:
+                self._refuted(ceiling)
             while self._low + 1 < ceiling and not self._clock.over():
                 if last and _ENOUGH * (ceiling - self._low) < self._high - self._low:
                     break
@@ -107,29 +152,26 @@ class _Search:
 
     def _reach(self, segments: Segments) -> None:
         value = worth(self._instance, segments) if segments else 0.0
-        place = bisect_left(self._values, value)
-        if value > 0 and place >= self._high:
+        if value <= self._value:
+            return
+        if value > self._certified or (self._table.complete and value > self._bound()):
             raise InternalFault("The placement search found a pipeline at a threshold that it had refuted.")
-        if value > 0 and place > self._low:
-            self._low, self._segments = place, segments
-            self._tell()
+        self._value, self._segments = value, segments
+        self._low = max(self._low, min(bisect_right(self._values, value), self._high) - 1)
+        self._tell()
 
     def _refuted(self, place: int) -> None:
         if place < self._high:
             self._high = place
             self._tell()
 
-    def _value(self) -> float:
-        return float(self._values[self._low]) if self._low >= 0 else 0.0
-
     def _bound(self) -> float:
+        if not self._table.complete:
+            return self._certified
         return float(self._values[self._high - 1]) if self._high > 0 else 0.0
 
     def _tell(self) -> None:
-        if self._progress is not None:
-            self._progress(self._value(), self._bound())
+        self._progress(self._value, self._bound())
 
-    def _found(self) -> Found:
-        self._clock.count("search_s", self._clock.passed_s())
-        proven = self._low + 1 == self._high
-        return Found(self._value(), self._bound(), proven, self._segments, dict(self._clock.counts))
+    def _found(self) -> Wide:
+        return Wide(self._value, self._bound(), self._segments)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import heapq
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from itertools import pairwise
 
 import numpy as np
@@ -34,18 +34,32 @@ def worth(instance: Instance, segments: Segments) -> float:
 
 def deal_layers(table: Table, items: Items, steps: Steps, layers: int) -> Segments:
     """Give every segment layers of its interval, one more each time to the one that stays fastest."""
-    counts = [int(items.low[item]) for item, _ in steps]
+    counts = deal(
+        [(int(items.low[item]), int(items.high[item])) for item, _ in steps],
+        lambda place, count: float(table.values[items.multiset[steps[place][0]], count - 1]),
+        layers,
+    )
+    return tuple((count, gpus) for count, (_, gpus) in zip(counts, steps, strict=True))
+
+
+def deal(
+    intervals: Sequence[tuple[int, int]], value: Callable[[int, int], float], layers: int
+) -> tuple[int, ...]:
+    """Layer counts within the intervals that add up to `layers`, a sum the intervals allow.
+
+    value(place, count): what the segment in this place is worth with so many layers.
+    """
+    counts = [low for low, _ in intervals]
     heap: list[tuple[float, int]] = []
 
     def offer(place: int) -> None:
-        item = steps[place][0]
-        if counts[place] < items.high[item]:
-            heapq.heappush(heap, (-float(table.values[items.multiset[item], counts[place]]), place))
+        if counts[place] < intervals[place][1]:
+            heapq.heappush(heap, (-value(place, counts[place] + 1), place))
 
-    for place in range(len(steps)):
+    for place in range(len(counts)):
         offer(place)
     for _ in range(layers - sum(counts)):
         place = heapq.heappop(heap)[1]
         counts[place] += 1
         offer(place)
-    return tuple((count, gpus) for count, (_, gpus) in zip(counts, steps, strict=True))
+    return tuple(counts)

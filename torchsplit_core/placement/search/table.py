@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 from itertools import combinations_with_replacement
 
@@ -14,11 +15,13 @@ from torchsplit_core.placement.search.clock import Clock
 @dataclass(frozen=True)
 class Table:
     """multisets: kinds ascending, smallest first. counts: (multisets, kinds) how often each kind stands in it.
-    values: (multisets, layers), column c - 1 the throughput of a segment of c layers."""
+    values: (multisets, layers), column c - 1 the throughput of a segment of c layers. complete: no multiset is left
+    out; otherwise what the table does not allow is not refuted."""
 
     multisets: tuple[tuple[int, ...], ...]
     counts: np.ndarray
     values: np.ndarray
+    complete: bool = True
 
 
 @dataclass(frozen=True)
@@ -40,26 +43,49 @@ class Items:
         return Items(*(column[places] for column in columns))
 
 
-def build_table(instance: Instance, clock: Clock) -> Table | None:
-    """Ask for every throughput once; None where the time ends first."""
+def build_table(instance: Instance, clock: Clock, *, part: int | None = None) -> Table | None:
+    """Ask for every throughput once; None where the time ends first.
+
+    part: instead, as many multisets as the time allows and at most so many, those of the fewest GPUs; None where
+    there is no time for the first.
+    """
     fleet = np.bincount(np.array(instance.kinds, dtype=np.int64))
-    present = [kind for kind in range(len(fleet)) if fleet[kind]]
-    multisets, rows = [], []
-    for size in range(1, min(instance.max_gpus, len(instance.kinds)) + 1):
-        for multiset in combinations_with_replacement(present, size):
-            if any(multiset.count(kind) > fleet[kind] for kind in set(multiset)):
-                continue
-            if clock.over():
-                return None
-            multisets.append(multiset)
-            rows.append([instance.value(multiset, count) for count in range(1, instance.layers + 1)])
+    multisets: list[tuple[int, ...]] = []
+    rows = []
+    complete = True
+    for multiset in _multisets(fleet, min(instance.max_gpus, len(instance.kinds))):
+        if clock.over() or (part is not None and len(multisets) == part):
+            complete = False
+            break
+        multisets.append(multiset)
+        rows.append([instance.value(multiset, count) for count in range(1, instance.layers + 1)])
+    if not multisets or not (complete or part is not None):
+        return None
     counts = np.array([np.bincount(item, minlength=len(fleet)) for item in multisets], dtype=np.int64)
     values = np.array(rows, dtype=np.float64)
     return Table(
         tuple(multisets),
         counts.reshape(len(multisets), len(fleet)),
         values.reshape(len(multisets), instance.layers),
+        complete,
     )
+
+
+def _multisets(fleet: np.ndarray, largest: int) -> Iterator[tuple[int, ...]]:
+    """Multisets of kinds that the fleet has, smallest first."""
+    present = np.flatnonzero(fleet).tolist()
+    for size in range(1, largest + 1):
+        for multiset in combinations_with_replacement(present, size):
+            if all(multiset.count(kind) <= fleet[kind] for kind in set(multiset)):
+                yield multiset
+
+
+def count_multisets(instance: Instance) -> int:
+    """How many multisets a complete table has."""
+    ways = [1] + [0] * min(instance.max_gpus, len(instance.kinds))
+    for own in np.bincount(np.array(instance.kinds, dtype=np.int64)).tolist():
+        ways = [sum(ways[max(0, size - own) : size + 1]) for size in range(len(ways))]
+    return sum(ways) - 1
 
 
 def candidates(instance: Instance, table: Table) -> np.ndarray:

@@ -1,0 +1,126 @@
+"""Can segments drawn from a fleet hold all layers, were every link fast enough? Covers beside fixed multisets.
+
+| rule | row |
+|---|---|
+| sizes of cover a | least_a * segments_a <= sum of gpus_ak <= most_a * segments_a |
+| batch of cover a | sum of share_ak * gpus_ak >= segments_a |
+| GPUs of kind k | sum of gpus_ak + sum of count_ik * segments_i <= fleet_k |
+| layers | sum of low * segments <= M <= sum of high * segments |
+
+Segments of covers and of items i. A cover that is even (covers.py) has no row for its batch.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+import numpy as np
+
+from torchsplit_core.placement.search.clock import Clock
+from torchsplit_core.placement.search.covers import ROUNDING, Covers
+from torchsplit_core.placement.search.program import INF, Program
+from torchsplit_core.placement.search.table import Items
+
+_SCALE = 1024.0
+"""A batch in the program's rows: HiGHS's tolerance of 1e-6 is then a billionth of it."""
+
+
+Set = tuple[tuple[int, ...], int, int]
+"""Of a segment: kinds ascending, first and last layer count."""
+
+
+@dataclass(frozen=True)
+class CoverPacking:
+    """chosen: a set for each segment. gpus: how many it takes. status none: there is no packing."""
+
+    status: Literal["solved", "none", "unknown"]
+    chosen: tuple[Set, ...] = ()
+    gpus: int = 0
+
+
+def pack_covers(
+    covers: Covers, items: Items, fleet: np.ndarray, layers: int, clock: Clock, *, fewest: bool = False
+) -> CoverPacking:
+    """Segments within the GPUs of each kind that hold all layers; `fewest`: no packing has fewer GPUs.
+
+    fleet: (kinds,). A packing with covers that are not even need not be one of segments, since the batch is counted
+    for all segments of a cover together.
+    """
+    covers, items = _able(covers, items, fleet, layers)
+    if not len(covers.low) + len(items.low):
+        return CoverPacking("none")
+    kinds = np.flatnonzero(fleet)
+    shares = covers.shares[:, kinds]
+    low, high = np.concatenate([covers.low, items.low]), np.concatenate([covers.high, items.high])
+    sizes = np.concatenate([covers.least, items.sizes])
+    program = Program()
+    cost = np.concatenate([np.zeros(len(covers.low)), items.sizes if fewest else np.zeros(len(items.low))])
+    program.columns(cost.tolist(), np.minimum(layers // low, int(fleet.sum()) // sizes).tolist())
+    most = np.where(shares > 0, fleet[kinds], 0)
+    first = program.columns([float(fewest)] * most.size, most.ravel().tolist())
+    _add_covers(program, covers, shares, first)
+    for place, kind in enumerate(kinds.tolist()):
+        using, holding = np.flatnonzero(shares[:, place]), np.flatnonzero(items.counts[:, kind])
+        columns = np.concatenate([first + using * len(kinds) + place, len(covers.low) + holding])
+        if len(columns):
+            amounts = np.concatenate([np.ones(len(using)), items.counts[holding, kind]])
+            program.row(-INF, int(fleet[kind]), columns, amounts)
+    program.row(-INF, layers, np.arange(len(low)), low)
+    program.row(layers, INF, np.arange(len(low)), high)
+    clock.count("packings")
+    # Without whole numbers most thresholds that are too high fall in a hundredth of the time.
+    if program.solve(clock.left_s(), whole=False).status == "none":
+        return CoverPacking("none")
+    answer = program.solve(clock.left_s(), first=not fewest)
+    if answer.status == "none":
+        return CoverPacking("none")
+    if answer.status == "unknown" or (fewest and answer.status != "solved"):
+        return CoverPacking("unknown")
+    values = np.rint(answer.values).astype(np.int64)
+    times, taken = values[:first], values[first:].reshape(shares.shape)
+    chosen: list[Set] = []
+    for one in np.flatnonzero(times).tolist():
+        if one < len(covers.low):
+            dealt = _deal(shares[one], taken[one], int(times[one]), int(covers.most[one]))
+            sets = [tuple(int(kinds[place]) for place in sorted(part)) for part in dealt]
+        else:
+            counts = items.counts[one - len(covers.low)]
+            sets = [tuple(np.repeat(np.arange(len(counts)), counts).tolist())] * int(times[one])
+        chosen += [(part, int(low[one]), int(high[one])) for part in sets]
+    return CoverPacking("solved", tuple(chosen), sum(len(part) for part, _, _ in chosen))
+
+
+def _able(covers: Covers, items: Items, fleet: np.ndarray, layers: int) -> tuple[Covers, Items]:
+    """What the fleet has GPUs for."""
+    parts = np.where(fleet > 0, covers.shares, 0.0)
+    able = (np.minimum(fleet, covers.most[:, None]) * parts).sum(axis=1) >= 1 - ROUNDING
+    able &= ((parts > 0) @ fleet >= covers.least) & (covers.low <= layers)
+    fits = (items.counts <= fleet).all(axis=1) & (items.low <= layers)
+    return covers.only(np.flatnonzero(able)), items.only(np.flatnonzero(fits))
+
+
+def _add_covers(program: Program, covers: Covers, shares: np.ndarray, first: int) -> None:
+    """The rows of sizes and batch; column `one` counts a cover's segments, from `first` on stand its GPUs."""
+    even = covers.even()
+    for one, (least, most) in enumerate(zip(covers.least.tolist(), covers.most.tolist(), strict=True)):
+        using = np.flatnonzero(shares[one])
+        columns = np.append(first + one * shares.shape[1] + using, one)
+        ones = np.ones(len(using))
+        program.row(0, 0 if least == most else INF, columns, np.append(ones, -least))
+        if least < most:
+            program.row(-INF, 0, columns, np.append(ones, -most))
+        if not even[one]:
+            program.row(0, INF, columns, _SCALE * np.append(shares[one][using], -(1.0 - ROUNDING)))
+
+
+def _deal(shares: np.ndarray, taken: np.ndarray, segments: int, most: int) -> list[list[int]]:
+    """The GPUs of a cover for its segments, the largest shares first, each to the segment that has least of a batch."""
+    dealt: list[list[int]] = [[] for _ in range(segments)]
+    held = [0.0] * segments
+    for place in np.argsort(-shares, kind="stable").tolist():
+        for _ in range(int(taken[place])):
+            one = min((at for at in range(segments) if len(dealt[at]) < most), key=held.__getitem__)
+            dealt[one].append(place)
+            held[one] += float(shares[place])
+    return dealt
