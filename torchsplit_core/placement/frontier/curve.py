@@ -17,7 +17,7 @@ import numpy as np
 from torchsplit_core.placement.frontier.plan import PROVEN, SAME, Least, Plan, better
 from torchsplit_core.placement.search.clock import Clock
 
-Ask = Callable[[float], Least]
+Ask = Callable[[float, Plan | None], Least]
 Tell = Callable[["Curve"], None]
 
 
@@ -58,7 +58,7 @@ class Curve:
     def ask(self, low: int, ask: Ask) -> Least:
         """Ask at the candidate with this number, and keep the answer with the best plan known for it."""
         threshold = float(self._values[low])
-        least = ask(threshold)
+        least = ask(threshold, self.best_at(threshold))
         if least.plan is not None:
             self._plans.append(least.plan)
         known = self.best_at(threshold)
@@ -80,12 +80,13 @@ class Curve:
     def next(self) -> int | None:
         """The candidate to ask at next: in the middle of the largest open interval; None where none is open."""
         best, place = 0.0, None
-        top = self._values[-1]
+        top, quickest = self._values[-1], 0.0
         for below, above in zip(self._answers, self._answers[1:], strict=False):
+            quickest = max(quickest, below.least.bound_s)
             first, last = below.high + 1, above.low - 1
             if first > last or above.least.plan is None:
                 continue
-            slowest, quickest = above.least.plan.latency_s, below.least.bound_s
+            slowest = above.least.plan.latency_s
             if quickest >= slowest * (1 - SAME):
                 continue
             width = float(self._values[above.low] - self._values[below.high]) / top
@@ -119,11 +120,11 @@ class Curve:
         return min(plan.latency_s, max(bounds, default=0.0))
 
 
-def sweep(curve: Curve, ask: Ask, clock: Clock, most: int, tell: Tell) -> None:
-    """Ask until every interval is closed, `most` thresholds have been asked, or the time is over."""
-    for _ in range(most):
+def sweep(curve: Curve, ask: Ask, clock: Clock, most: float, tell: Tell) -> None:
+    """Ask until every interval is closed, there are `most` points, or the time is over."""
+    while not clock.over() and len(curve.points()) < most:
         place = curve.next()
-        if place is None or clock.over():
+        if place is None:
             return
         curve.ask(place, ask)
         clock.count("thresholds")

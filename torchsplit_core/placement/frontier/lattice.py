@@ -12,7 +12,7 @@ from itertools import combinations_with_replacement
 
 import numpy as np
 
-from torchsplit_core.placement.frontier.plan import SAME, Least, PassCosts, plan_of
+from torchsplit_core.placement.frontier.plan import SAME, Least, PassCosts, Plan, plan_of
 from torchsplit_core.placement.instance import Instance
 from torchsplit_core.placement.replicas.twins import Twins, twins
 from torchsplit_core.placement.search.segments import Segments
@@ -54,8 +54,9 @@ class Lattice:
         self._segment_s = costs.segment_s(patterns.value)
         self._link_s = costs.link_s(patterns.link)
 
-    def least(self, threshold: float) -> Least:
-        """The least latency of the pipelines that reach the threshold, with the fewest GPUs among them."""
+    def least(self, threshold: float, known: Plan | None = None) -> Least:
+        """The least latency of the pipelines that reach the threshold, with the fewest GPUs among them; what is known
+        does not help."""
         layers, found = self._instance.layers, self._patterns
         segment_s = np.where(found.value >= threshold, self._segment_s, np.inf)
         link_s = np.where(found.link >= threshold, self._link_s, np.inf)

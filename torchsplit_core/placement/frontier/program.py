@@ -18,6 +18,7 @@ are over links slower than W_j. In a network of nested tiers the least can be re
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -30,6 +31,9 @@ from torchsplit_core.placement.search.program import INF, Program
 
 GAP = 1e-7
 """Relative, of the solver's own bound; PROVEN is ten times as much."""
+
+NEARLY = 5e-7
+"""What is not this much quicker than the best known, relatively, is not looked for."""
 
 SCALE = 1000.0
 """What the best latency known is in the units of the program: HiGHS's tolerances are absolute."""
@@ -47,7 +51,7 @@ class Chosen:
 @dataclass(frozen=True)
 class Solved:
     """chosen: the best segments found, empty where there are none. bound_s: nothing takes less; infinite: proven that
-    there is nothing."""
+    there is nothing at all."""
 
     chosen: tuple[Chosen, ...]
     bound_s: float
@@ -126,10 +130,16 @@ class LatencyProgram(Program):
             else:
                 self.row(-INF, 0, [*taken, self._used[id(sort)]], [*own, -(fleet // size)])
 
-    def least(self, seconds: float) -> Solved:
-        """Solve within `seconds`."""
+    def least(self, seconds: float, beaten_s: float) -> Solved:
+        """Solve within `seconds`, for less than `beaten_s`: the bound is no higher than that."""
         if not self._entries:
             return Solved((), float("inf"))
+        # One segment fewer than counted has a hop behind it, and one component of each level is for nothing.
+        constant = self._hops.fastest_s + sum(self._hops.more_s)
+        beaten_s *= 1 - NEARLY
+        if math.isfinite(beaten_s):
+            costly = np.flatnonzero(self.cost)
+            self.row(-INF, (beaten_s + constant) / self._unit_s, costly, np.array(self.cost)[costly])
         highs = highspy.Highs()
         options = {
             "output_flag": False,
@@ -145,12 +155,10 @@ class LatencyProgram(Program):
         highs.run()
         status, info, kinds = highs.getModelStatus(), highs.getInfo(), highspy.HighsModelStatus
         if status in (kinds.kInfeasible, kinds.kUnboundedOrInfeasible):
-            return Solved((), float("inf"))
-        # One segment fewer than counted has a hop behind it, and one component of each level is for nothing.
-        constant = self._hops.fastest_s + sum(self._hops.more_s)
+            return Solved((), beaten_s)
         bound_s = max(info.mip_dual_bound, 0.0) * (1 - GAP) * self._unit_s - constant
         if info.primal_solution_status != highspy.SolutionStatus.kSolutionStatusFeasible:
-            return Solved((), max(bound_s, 0.0))
+            return Solved((), min(max(bound_s, 0.0), beaten_s))
         return Solved(self._read(np.array(highs.getSolution().col_value)), max(bound_s, 0.0))
 
     def _read(self, values: np.ndarray) -> tuple[Chosen, ...]:

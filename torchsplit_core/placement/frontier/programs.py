@@ -2,16 +2,22 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import numpy as np
 
 from torchsplit_core.placement.frontier.assign import assign, spread
-from torchsplit_core.placement.frontier.choices import Choices
+from torchsplit_core.placement.frontier.beam import Beam
+from torchsplit_core.placement.frontier.choices import Choice, Choices
 from torchsplit_core.placement.frontier.plan import Least, PassCosts, Plan, better, plan_of
 from torchsplit_core.placement.frontier.program import Hops, LatencyProgram
-from torchsplit_core.placement.frontier.tiers import build_tiers, sorts_at
+from torchsplit_core.placement.frontier.tiers import Sort, build_tiers, sorts_at
 from torchsplit_core.placement.instance import Instance
 from torchsplit_core.placement.search.clock import Clock
 from torchsplit_core.placement.search.table import Table
+
+WIDTHS = (2, 12)
+"""States a step of a walk, the quick one first."""
 
 PART = 0.2
 """Of the time that is left, at most, for one threshold."""
@@ -26,10 +32,12 @@ class Programs:
         self._tiers = build_tiers(instance.links)
         self._kinds = np.array(instance.kinds, dtype=np.int64)
 
-    def least(self, threshold: float) -> Least:
-        """A plan that reaches the threshold, if one is found, and a bound for all that do."""
+    def least(self, threshold: float, known: Plan | None = None) -> Least:
+        """The quickest plan found that reaches the threshold, and a bound for all that do. known: one that does."""
         instance, part = self._instance, self._clock.part(self._clock.left_s() * PART)
         best = self._alone(threshold)
+        if known is not None and better(known, best):
+            best = known
         bound_s = best.latency_s if best is not None else float("inf")
         choices = self._choices.at(threshold)
         roots, levels = sorts_at(self._tiers, instance.links, self._kinds, threshold)
@@ -37,7 +45,7 @@ class Programs:
         scale_s = best.latency_s if best is not None else self._scale_s()
         for root in roots:
             program = LatencyProgram(root, choices, self._table.counts, instance.layers, hops, scale_s)
-            solved = program.least(part.left_s())
+            solved = program.least(part.left_s(), best.latency_s if best is not None else float("inf"))
             self._clock.count("programs")
             bound_s = min(bound_s, solved.bound_s)
             if not solved.chosen:
@@ -46,7 +54,30 @@ class Programs:
             plan = plan_of(instance, self._costs, segments) if segments else None
             if plan is not None and plan.throughput >= threshold and better(plan, best):
                 best = plan
-        return Least(best, bound_s)
+        found = Least(best, bound_s)
+        if not found.proven:
+            found = self._walked(threshold, found, choices, roots, part)
+        # A bound that is met within the tolerance of a proof is the latency itself.
+        return Least(found.plan, found.plan.latency_s) if found.plan and found.proven else found
+
+    def _walked(
+        self, threshold: float, found: Least, choices: Sequence[Choice], roots: Sequence[Sort], clock: Clock
+    ) -> Least:
+        """With what a walk finds where the tiers gave no plan as good as their bound."""
+        best = found.plan
+        for root in roots:
+            if len(root.sites[0].gpus) < 2:
+                continue
+            beam = Beam(self._instance, self._costs, self._table, choices, root.sites[0].gpus, threshold)
+            for width in WIDTHS:
+                self._clock.count("walks")
+                segments = beam.find(width, clock)
+                plan = plan_of(self._instance, self._costs, segments) if segments else None
+                if plan is not None and plan.throughput >= threshold and better(plan, best):
+                    best = plan
+                if Least(best, found.bound_s).proven:
+                    return Least(best, found.bound_s)
+        return Least(best, found.bound_s)
 
     def _alone(self, threshold: float) -> Plan | None:
         """The quickest single segment: it needs no link."""

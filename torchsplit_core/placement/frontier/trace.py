@@ -5,10 +5,11 @@ from __future__ import annotations
 from bisect import bisect_left
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from math import inf
 
 from torchsplit_core.placement.frontier.curve import Ask, Curve, Point, sweep
 from torchsplit_core.placement.frontier.lattice import build_lattice
-from torchsplit_core.placement.frontier.plan import PassCosts, plan_of
+from torchsplit_core.placement.frontier.plan import Least, PassCosts, Plan, plan_of
 from torchsplit_core.placement.frontier.programs import Programs
 from torchsplit_core.placement.instance import Instance
 from torchsplit_core.placement.search import search
@@ -19,11 +20,14 @@ from torchsplit_core.placement.small import look_at_all
 TOP_SHARE = 0.4
 """Of the time, at most, for the highest throughput."""
 
-MOST_THRESHOLDS = 40
-"""Asked where an answer is not a matter of milliseconds."""
+TABLE_SHARE = 0.3
+"""Of what is then left, at most, for the throughput of every segment."""
 
-QUICK_WORK, MOST_WORK = 1e8, 3e9
-"""Elementary steps of a sweep through the lattice that take about a tenth of a second, and some seconds."""
+MOST_POINTS = 40
+"""Of a curve whose every answer takes its time."""
+
+QUICK_WORK, WORK_PER_S = 1e6, 3e7
+"""Elementary steps of a sweep through the lattice that need no program before it, and those of a second, at least."""
 
 Tell = Callable[[tuple[Point, ...]], None]
 
@@ -48,7 +52,7 @@ def trace(instance: Instance, costs: PassCosts, *, time_limit_s: float, tell: Te
     best = plan_of(instance, costs, top.segments) if top.segments else None
     if best is None:
         return Traced((), top.bound, top.proven, top.proven, _told(clock))
-    table = build_table(instance, clock)
+    table = build_table(instance, clock.part(TABLE_SHARE * clock.left_s()))
     if table is None:
         return Traced((Point(best, 0.0),), top.bound, top.proven, False, _told(clock))
     values = candidates(instance, table)
@@ -69,12 +73,21 @@ def trace(instance: Instance, costs: PassCosts, *, time_limit_s: float, tell: Te
     return Traced(curve.points(), top.bound, top.proven, top.proven and curve.complete(), _told(clock))
 
 
-def _asker(instance: Instance, costs: PassCosts, table: Table, clock: Clock) -> tuple[Ask, int]:
-    """What answers at a threshold, and how often it is to be asked at most."""
+def _asker(instance: Instance, costs: PassCosts, table: Table, clock: Clock) -> tuple[Ask, float]:
+    """What answers at a threshold, and how many points there are to be at most."""
     lattice = build_lattice(instance, costs)
     if lattice is not None and lattice.work <= QUICK_WORK:
-        return lattice.least, len(table.values.ravel()) + instance.links.size
-    return Programs(instance, costs, table, clock).least, MOST_THRESHOLDS
+        return lattice.least, inf
+    programs = Programs(instance, costs, table, clock)
+
+    def ask(threshold: float, known: Plan | None) -> Least:
+        found = programs.least(threshold, known)
+        if found.proven or lattice is None or lattice.work / WORK_PER_S > clock.left_s() / 2:
+            return found
+        clock.count("sweeps")
+        return lattice.least(threshold)
+
+    return ask, MOST_POINTS
 
 
 def _told(clock: Clock) -> dict[str, float]:
