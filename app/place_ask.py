@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
 import streamlit as st
 
-from app import frame, place_store
+from app import frame, place_nodes, place_store
 from app.place_store import Kept
 from app.place_words import SPLITS, UNITS, changes
 from torchsplit_core.storage import Workspace
@@ -40,6 +40,11 @@ def show(workspace: Workspace, kept: Kept) -> Trial | None:
             "GPUs a segment at most", 1, max(64, request.max_gpus_per_segment), request.max_gpus_per_segment,
             key=f"most {mark}", help="Each holds the segment's weights and takes a part of the batch.",
         )  # fmt: skip
+        replicas = st.number_input(
+            "Pipelines at once, at most", 1, max(1024, request.max_replicas), request.max_replicas,
+            key=f"replicas {mark}",
+            help="Each holds the whole model on GPUs of its own; the sum of their throughputs counts.",
+        )  # fmt: skip
         split = st.radio(
             "Batch divided", list(SPLITS), list(SPLITS).index(request.split), key=f"split {mark}",
             format_func=SPLITS.__getitem__,
@@ -53,15 +58,15 @@ def show(workspace: Workspace, kept: Kept) -> Trial | None:
             "Seconds at most", 0.1, 36_000.0, float(request.solver.time_limit_s), key=f"limit {mark}"
         )
     numbers = _model(request, mark)
-    fleet = _fleet(request, mark)
+    fleet, added, grow = _fleet(request, mark)
     trial = None
     with frame.telling():
         edited = replace(
-            with_fleet(request, fleet), model=replace(request.model, **numbers), split=split, units=units,
-            max_gpus_per_segment=int(most), same_type_segments=same,
+            grow(with_fleet(request, fleet)), model=replace(request.model, **numbers), split=split, units=units,
+            max_gpus_per_segment=int(most), same_type_segments=same, max_replicas=int(replicas),
         )  # fmt: skip
         changed = changes(request, edited)
-        trial = _tried(workspace, kept, edited, changed) if changed else None
+        trial = _tried(workspace, kept, edited, changed, added) if changed else None
         if st.button("Place", type="primary", width="stretch", key="place"):
             place_store.put(
                 workspace, kept.name, replace(edited, solver=replace(request.solver, time_limit_s=limit))
@@ -77,24 +82,29 @@ def back(workspace: Workspace) -> None:
     st.rerun()
 
 
-def quick(workspace: Workspace, key: str, request: PlacementRequest) -> PlacementOutcome:
-    """A short exact search, remembered in this session under the key. Raises InputFault."""
+def quick(
+    workspace: Workspace, key: str, request: PlacementRequest, before: PlacementOutcome | None
+) -> PlacementOutcome:
+    """A short exact search from the answer before, remembered in this session under the key. Raises InputFault."""
     known = st.session_state.setdefault(f"placements tried in {workspace.id}", {})
     if key not in known:
         while len(known) >= MOST_TRIED:
             known.pop(next(iter(known)))
         limit = min(QUICK_S, request.solver.time_limit_s)
-        known[key] = place(replace(request, solver=PlacementSolver("exact", limit)))
+        known[key] = place(replace(request, solver=PlacementSolver("exact", limit)), start=before)
     outcome: PlacementOutcome = known[key]
     return outcome
 
 
-def _tried(workspace: Workspace, kept: Kept, edited: PlacementRequest, changed: tuple[str, ...]) -> Trial:
+def _tried(
+    workspace: Workspace, kept: Kept, edited: PlacementRequest, changed: tuple[str, ...], added: str
+) -> Trial:
     if len(edited.gpus) > QUICK_GPUS:
         return Trial(edited, changed, None, "A fleet this large is searched in the background: press Place.")
     memory = tuple(dict.fromkeys((gpu.type, gpu.memory_gb) for gpu in edited.gpus))
+    key = f"{kept.sha256} {changed} {memory} {added}"
     try:
-        return Trial(edited, changed, quick(workspace, f"{kept.sha256} {changed} {memory}", edited))
+        return Trial(edited, changed, quick(workspace, key, edited, kept.outcome))
     except InputFault as fault:
         return Trial(edited, changed, None, str(fault))
 
@@ -125,7 +135,10 @@ def _model(request: PlacementRequest, mark: str) -> dict[str, Any]:
     }  # fmt: skip
 
 
-def _fleet(request: PlacementRequest, mark: str) -> list[dict[str, Any]]:
+def _fleet(
+    request: PlacementRequest, mark: str
+) -> tuple[list[dict[str, Any]], str, Callable[[PlacementRequest], PlacementRequest]]:
+    """The rows as edited, and what nodes are added, see place_nodes."""
     column = st.column_config
     with st.container(border=True):
         st.header("Fleet", anchor=False)
@@ -137,10 +150,8 @@ def _fleet(request: PlacementRequest, mark: str) -> list[dict[str, Any]]:
                 "GiB": column.NumberColumn("GiB", min_value=0.001, required=True, width=55, help="Memory of each."),
             },
         )  # fmt: skip
-        st.caption(
-            "Fewer than there are: the first of the type stay. For another fleet make a new placement."
-        )
-    return rows
+        st.caption("Fewer than there are: the first of the type stay.")
+        return rows, *place_nodes.show(request, mark)
 
 
 def fleet_rows(request: PlacementRequest) -> list[dict[str, Any]]:
@@ -163,7 +174,7 @@ def with_fleet(request: PlacementRequest, rows: Sequence[Mapping[str, Any]]) -> 
         if count > old["GPUs"]:
             raise InputFault(
                 f"Fleet: {old['type']}", count, f"the fleet has {old['GPUs']} with known links",
-                "Make a new placement for a larger fleet.",
+                "Add nodes: they come with links of their own.",
             )  # fmt: skip
         kept[old["type"], old["GiB"]], memory[old["type"], old["GiB"]] = (
             count,

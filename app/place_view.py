@@ -2,22 +2,23 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 import streamlit as st
 
-from app import frame, place_ask, place_new, place_store
+from app import place_ask, place_curve, place_new, place_store, place_ways
 from app.charts.pipeline import pipeline_html, topology_html
 from app.components.picture import picture
 from app.numbers import UNKNOWN, percent, plain, short
 from app.place_store import Kept
 from app.place_words import (
     bottleneck,
-    comparison_table,
+    gpus_used,
     headline,
     links_table,
+    pass_words,
     proof,
+    replicas_table,
     segments_table,
+    single,
     unit_of,
 )
 from torchsplit_core.deployment.pipeline_launch import launches
@@ -55,7 +56,8 @@ def show(workspace: Workspace) -> None:
         if trial is not None:
             _banner(workspace, kept, trial)
             if trial.outcome is not None:
-                _answer(workspace, kept, trial.request, trial.outcome)
+                shown = _answer(kept, trial.request, trial.outcome)
+                _details(kept, trial.request, trial.outcome, shown)
                 return
         _stored(workspace, kept)
 
@@ -99,23 +101,29 @@ def _banner(workspace: Workspace, kept: Kept, trial: place_ask.Trial) -> None:
 
 
 def _stored(workspace: Workspace, kept: Kept) -> None:
-    """The stored answer; while a search runs the last one of this session, said to be old."""
+    """The stored answer; while a search runs the last one of this session, dimmed and said to be old."""
     last = f"placement last shown {workspace.id} {kept.name}"
     if kept.outcome is not None and kept.answers:
         st.session_state[last] = (kept.request, kept.outcome)
-        _answer(workspace, kept, kept.request, kept.outcome)
+        shown = _answer(kept, kept.request, kept.outcome)
+        place_curve.show(workspace, kept)
+        place_ways.show(workspace, kept)
+        _details(kept, kept.request, kept.outcome, shown)
         return
-    running = place_store.work_on(workspace, kept.name)
-    if running:
+    if place_store.work_on(workspace, kept.name):
         st.info("The search runs: above stand the best so far and what none can pass.")
     else:
         st.info("Press Place: you will see the pipeline over the fleet, what bounds it, and the proof.")
     if last in st.session_state:
         st.caption("Below: the last answer, to an earlier question.")
-        _answer(workspace, kept, *st.session_state[last])
+        st.html("<style>.st-key-place-old { opacity: .6; }</style>")
+        with st.container(key="place-old"):
+            request, outcome = st.session_state[last]
+            _details(kept, request, outcome, _answer(kept, request, outcome))
 
 
-def _answer(workspace: Workspace, kept: Kept, request: PlacementRequest, outcome: PlacementOutcome) -> None:
+def _answer(kept: Kept, request: PlacementRequest, outcome: PlacementOutcome) -> PlacementOutcome:
+    """Figures and pictures; the pipeline that they show."""
     words, colour = proof(outcome)
     with st.container(horizontal=True, vertical_alignment="center"):
         st.badge(words, color=colour)  # type: ignore[arg-type]
@@ -125,34 +133,59 @@ def _answer(workspace: Workspace, kept: Kept, request: PlacementRequest, outcome
         st.warning(plain(outcome.message or "No placement was found."))
         if outcome.bound is not None:
             st.caption(f"None can be above {short(outcome.bound, unit_of(outcome))}.")
-        _downloads(kept, request, outcome)
-        return
+        return outcome
     _cards(request, outcome)
-    st.header("The pipeline", anchor=False)
-    picture(pipeline_html(outcome, request), key="place-pipeline")
+    if len(outcome.replicas) > 1:
+        st.header("Pipelines", anchor=False)
+        st.dataframe(replicas_table(outcome), hide_index=True, placeholder=UNKNOWN, alt="All pipelines")
+    else:
+        st.header("The pipeline", anchor=False)
+    shown = _pipeline_of(kept, outcome)
+    picture(pipeline_html(shown, request), key="place-pipeline")
     st.caption(
         "A thick frame or arrow is what bounds the whole. Figures of links and segments are exact in the table."
     )
     st.header("Over the fleet", anchor=False)
     picture(topology_html(outcome, request), key="place-topology")
-    st.caption("A cell is a GPU with the number of its segment; hatched is unused.")
+    several = " in the colour of its pipeline" if len(outcome.replicas) > 1 else ""
+    st.caption(f"A cell is a GPU with the number of its segment{several}; hatched is unused.")
+    return shown
+
+
+def _details(
+    kept: Kept, request: PlacementRequest, outcome: PlacementOutcome, shown: PlacementOutcome
+) -> None:
+    """The exact figures of the pipeline that is shown, files and launch arguments."""
+    if not outcome.segments:
+        _downloads(kept, request, outcome)
+        return
     st.header("Segments", anchor=False)
     st.dataframe(
-        segments_table(outcome, request), hide_index=True, placeholder=UNKNOWN, alt="Segments of the pipeline"
+        segments_table(shown, request), hide_index=True, placeholder=UNKNOWN, alt="Segments of the pipeline"
     )
-    if outcome.links:
+    if shown.links:
         st.header("Links", anchor=False)
         st.dataframe(
-            links_table(outcome, request), hide_index=True, placeholder=UNKNOWN, alt="Links of the pipeline"
+            links_table(shown, request), hide_index=True, placeholder=UNKNOWN, alt="Links of the pipeline"
         )
-    _comparison(workspace, kept, request)
     _downloads(kept, request, outcome)
-    _launch(outcome)
+    _launch(shown)
+
+
+def _pipeline_of(kept: Kept, outcome: PlacementOutcome) -> PlacementOutcome:
+    """The pipeline that pictures and tables show: of several the one chosen here."""
+    count = len(outcome.replicas)
+    if count < 2:
+        return single(outcome, 0)
+    number = st.selectbox(
+        "Show pipeline", range(count), key=f"place-replica {kept.name} {count}",
+        format_func=lambda place: f"{place + 1} of {count}", width=220,
+    )  # fmt: skip
+    return single(outcome, number)
 
 
 def _cards(request: PlacementRequest, outcome: PlacementOutcome) -> None:
-    head, sentence = bottleneck(outcome)
-    used = sum(len(part.gpu_ids) for part in outcome.segments)
+    """The whole in four figures."""
     bound = (
         f"at most {short(outcome.bound, unit_of(outcome))}"
         if outcome.bound is not None
@@ -160,41 +193,27 @@ def _cards(request: PlacementRequest, outcome: PlacementOutcome) -> None:
     )
     if outcome.units == "seed_literal":
         bound += "; links count in batches/s"
+    passing, _, meaning = pass_words(request)
+    latency = None if outcome.latency_s is None else 1e3 * outcome.latency_s
+    several, parts = len(outcome.replicas) > 1, len(outcome.segments)
+    if several:
+        meaning += "; the slowest pipeline's"
+        last = ("Pipelines", str(len(outcome.replicas)), f"at most {request.max_replicas} were asked for")
+        used = f"each pipeline has all {request.model.layers} layers"
+    else:
+        head, sentence = bottleneck(single(outcome, 0))
+        last = ("Bounded by", head, sentence)
+        used = f"{parts} segment{'s' if parts > 1 else ''} of {request.model.layers} layers"
     cards = (
         ("Throughput", headline(outcome), bound),
-        ("Segments", str(len(outcome.segments)), f"of {request.model.layers} layers"),
-        ("GPUs used", f"{used} of {len(request.gpus)}", f"at most {request.max_gpus_per_segment} a segment"),
-        ("Bounded by", head, sentence),
+        (passing, short(latency, "ms"), meaning),
+        ("GPUs used", f"{gpus_used(outcome)} of {len(request.gpus)}", used),
+        last,
     )
     for column, (label, figure, note) in zip(st.columns(4), cards, strict=True):
         with column.container(border=True, height="stretch", gap="xxsmall"):
             st.metric(label, figure)
             st.caption(note)
-
-
-def _comparison(workspace: Workspace, kept: Kept, request: PlacementRequest) -> None:
-    st.header("Other ways to divide", anchor=False)
-    key = f"place-compare {kept.name}"
-    if len(request.gpus) > place_ask.QUICK_GPUS or not st.toggle(
-        "Compare one GPU a segment, equal and proportional parts", key=key
-    ):
-        return
-    most = request.max_gpus_per_segment
-    ways = [("one GPU", replace(request, max_gpus_per_segment=1))]
-    if most > 1:
-        ways += [
-            (f"up to {most}, equal parts", replace(request, split="equal")),
-            (f"up to {most}, in proportion", replace(request, split="proportional")),
-        ]
-    with frame.telling():
-        ground = hash((request.model, request.gpus, request.units, request.same_type_segments, most))
-        rows = [
-            (label, place_ask.quick(workspace, f"{kept.sha256} {ground} {label}", way)) for label, way in ways
-        ]
-        st.dataframe(
-            comparison_table(rows), hide_index=True, placeholder=UNKNOWN, alt="Ways to divide compared"
-        )
-        st.caption(f"Each searched for {place_ask.QUICK_S:g} s at most.")
 
 
 def _downloads(kept: Kept, request: PlacementRequest, outcome: PlacementOutcome) -> None:

@@ -3,18 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 
 from app.charts.pipeline import least
 from app.numbers import exact, percent, short
-from torchsplit_core.values import PlacementOutcome, PlacementRequest
+from torchsplit_core.values import PlacementFrontier, PlacementOutcome, PlacementRequest, RooflineThroughput
 
 SPLITS = {"equal": "Equal parts", "proportional": "In proportion to speed"}
 UNITS = {"tokens_per_s": "Tokens/s for both", "seed_literal": "As published: links in batches/s"}
 MOST_NAMED = 3
 
 
-def unit_of(outcome: PlacementOutcome) -> str:
+def unit_of(outcome: PlacementOutcome | PlacementFrontier) -> str:
     """The unit of the whole; none where a link's batches/s were compared with tokens/s."""
     return "tokens/s" if outcome.units == "tokens_per_s" else ""
 
@@ -54,6 +55,58 @@ def proof(outcome: PlacementOutcome) -> tuple[str, str]:
         if outcome.status == "infeasible"
         else ("nothing found in time", "yellow")
     )
+
+
+def pass_words(request: PlacementRequest) -> tuple[str, str, str]:
+    """What the time of a pass is: the head of a card, the same within a sentence, and what it means."""
+    speeds = request.throughput
+    if not isinstance(speeds, RooflineThroughput):
+        return "Time of a batch", "time of a batch", "through all segments and links"
+    if speeds.phase == "decode":
+        return "Time per token", "time per token", "of one sequence, through all segments"
+    return "Time to first token", "time to first token", "of the whole batch"
+
+
+def single(outcome: PlacementOutcome, number: int) -> PlacementOutcome:
+    """One pipeline of several as an outcome of its own, without a bound; else the outcome itself."""
+    if not outcome.replicas:
+        return outcome
+    one = outcome.replicas[number]
+    return replace(
+        outcome, throughput=one.throughput, bound=None, gap=None, latency_s=one.latency_s, segments=one.segments,
+        links=one.links, replicas=(),
+    )  # fmt: skip
+
+
+def gpus_used(outcome: PlacementOutcome) -> int:
+    """GPUs of all pipelines."""
+    parts = [part for one in outcome.replicas for part in one.segments] or list(outcome.segments)
+    return sum(len(part.gpu_ids) for part in parts)
+
+
+def replicas_table(outcome: PlacementOutcome) -> dict[str, list[Any]]:
+    """A row a pipeline, the fastest first."""
+    rows = outcome.replicas
+    return {
+        "pipeline": list(range(1, len(rows) + 1)),
+        unit_of(outcome) or "throughput": [one.throughput for one in rows],
+        "ms of a pass": [1e3 * one.latency_s for one in rows],
+        "segments": [len(one.segments) for one in rows],
+        "GPUs": [sum(len(part.gpu_ids) for part in one.segments) for one in rows],
+    }
+
+
+def curve_table(curve: PlacementFrontier) -> dict[str, list[Any]]:
+    """A row a pipeline of the curve, by rising throughput."""
+    points = curve.points
+    return {
+        unit_of(curve) or "throughput": [point.throughput for point in points],
+        "ms of a pass": [1e3 * point.latency_s for point in points],
+        "none below, ms": [1e3 * point.latency_bound_s for point in points],
+        "proven": ["yes" if point.proven else "no" for point in points],
+        "segments": [len(point.segments) for point in points],
+        "GPUs": [sum(len(part.gpu_ids) for part in point.segments) for point in points],
+    }
 
 
 def segments_table(outcome: PlacementOutcome, request: PlacementRequest) -> dict[str, list[Any]]:
@@ -101,7 +154,7 @@ def comparison_table(rows: Sequence[tuple[str, PlacementOutcome]]) -> dict[str, 
         "at most": [outcome.bound for outcome in outcomes],
         "proof": [proof(outcome)[0] for outcome in outcomes],
         "segments": [len(outcome.segments) or None for outcome in outcomes],
-        "GPUs": [sum(len(part.gpu_ids) for part in outcome.segments) or None for outcome in outcomes],
+        "GPUs": [gpus_used(outcome) or None for outcome in outcomes],
     }
 
 
@@ -127,12 +180,15 @@ def changes(before: PlacementRequest, after: PlacementRequest) -> tuple[str, ...
         found.append(f"units {UNITS[after.units].lower()}")
     if before.same_type_segments != after.same_type_segments:
         found.append("one type a segment" if after.same_type_segments else "types mixed in a segment")
+    if before.max_replicas != after.max_replicas:
+        found.append(f"pipelines {before.max_replicas} → {after.max_replicas}")
     if before.gpus != after.gpus:
-        gone = len(before.gpus) - len(after.gpus)
         memory = {gpu.id: gpu.memory_gb for gpu in before.gpus}
-        if gone:
-            found.append(f"{gone} GPU{'s' if gone > 1 else ''} fewer")
-        if any(memory[gpu.id] != gpu.memory_gb for gpu in after.gpus):
+        kept = [gpu for gpu in after.gpus if gpu.id in memory]
+        for count, words in ((len(before.gpus) - len(kept), "fewer"), (len(after.gpus) - len(kept), "more")):
+            if count:
+                found.append(f"{count} GPU{'s' if count > 1 else ''} {words}")
+        if any(memory[gpu.id] != gpu.memory_gb for gpu in kept):
             found.append("memory of GPUs")
     return tuple(found)
 

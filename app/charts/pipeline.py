@@ -14,7 +14,7 @@ from itertools import groupby
 from app.charts.colours import LOAD_OPACITY, PALETTE
 from app.charts.svg_text import escaped, escaped_attribute, fitted
 from app.numbers import THIN, exact, short
-from torchsplit_core.values import PlacementGpu, PlacementOutcome, PlacementRequest
+from torchsplit_core.values import PlacedSegment, PlacementGpu, PlacementOutcome, PlacementRequest
 from torchsplit_core.values.placement import GpuId
 
 CARD, LINK, CARD_HEIGHT = 168.0, 104.0, 108.0
@@ -31,6 +31,15 @@ class Group:
 
     name: str
     gpus: tuple[PlacementGpu, ...]
+
+
+@dataclass(frozen=True)
+class Seat:
+    """What a GPU serves: a segment by its place, of a pipeline by its number where there are several."""
+
+    part: PlacedSegment
+    segment: int
+    pipeline: int | None
 
 
 def colour_of(segment: int) -> str:
@@ -73,13 +82,22 @@ def pipeline_html(outcome: PlacementOutcome, request: PlacementRequest) -> str:
 
 
 def topology_html(outcome: PlacementOutcome, request: PlacementRequest) -> str:
-    """Every node with its GPUs; nodes that are equal and unused are one box with their count."""
-    home = {gpu: place for place, part in enumerate(outcome.segments) for gpu in part.gpu_ids}
+    """Every node with its GPUs; nodes that are equal and unused are one box with their count.
+
+    Several pipelines have a colour each, one pipeline a colour for each segment.
+    """
+    pipelines = [one.segments for one in outcome.replicas] or [outcome.segments]
+    home = {
+        gpu: Seat(part, place, number if len(pipelines) > 1 else None)
+        for number, parts in enumerate(pipelines)
+        for place, part in enumerate(parts)
+        for gpu in part.gpu_ids
+    }
     boxes: list[str] = []
     unused: dict[tuple[str, ...], list[Group]] = {}
     for group in groups(request):
         if any(gpu.id in home for gpu in group.gpus):
-            boxes.append(_box(group, home, outcome))
+            boxes.append(_box(group, home))
         else:
             unused.setdefault(tuple(gpu.type for gpu in group.gpus), []).append(group)
     boxes += [_unused_box(alike) for alike in unused.values()]
@@ -177,11 +195,11 @@ def _drawn(width: float, title: str, lines: Sequence[tuple[str, bool]], *, colou
     )
 
 
-def _box(group: Group, home: dict[GpuId, int], outcome: PlacementOutcome) -> str:
+def _box(group: Group, home: dict[GpuId, Seat]) -> str:
     """One node: a cell for each GPU in use with its segment's number, then the unused ones by type."""
     used = [gpu for gpu in group.gpus if gpu.id in home]
     cells = [
-        _cell(place % ROW * CELL, place // ROW * CELL_HEIGHT, gpu, home[gpu.id], outcome)
+        _cell(place % ROW * CELL, place // ROW * CELL_HEIGHT, gpu, home[gpu.id])
         for place, gpu in enumerate(used)
     ]
     top = ((len(used) + ROW - 1) // ROW) * CELL_HEIGHT
@@ -212,9 +230,11 @@ def _node(name: str, note: str, cells: Sequence[str], height: float, more: str =
     )
 
 
-def _cell(x: float, y: float, gpu: PlacementGpu, segment: int, outcome: PlacementOutcome) -> str:
-    part, colour = outcome.segments[segment], colour_of(segment)
-    title = f"{gpu.id}: {gpu.type}, segment {segment + 1}, {_layers(part.start_layer, part.end_layer)}"
+def _cell(x: float, y: float, gpu: PlacementGpu, seat: Seat) -> str:
+    part = seat.part
+    colour = colour_of(seat.segment if seat.pipeline is None else seat.pipeline)
+    whose = "" if seat.pipeline is None else f"pipeline {seat.pipeline + 1}, "
+    title = f"{gpu.id}: {gpu.type}, {whose}segment {seat.segment + 1}, {_layers(part.start_layer, part.end_layer)}"
     if part.memory_gb:
         need = part.memory_gb[part.gpu_ids.index(gpu.id)]
         title += f", needs {exact(need, 'GB')} of {exact(gpu.memory_gb, 'GB')}"
@@ -222,7 +242,7 @@ def _cell(x: float, y: float, gpu: PlacementGpu, segment: int, outcome: Placemen
         f'<svg class="gpu" data-gpu="{escaped_attribute(str(gpu.id))}" x="{x:g}" y="{y:g}" width="{CELL:g}"'
         f' height="{CELL_HEIGHT:g}"><title>{escaped(title)}</title><rect x="1" y="1" width="{CELL - 3:g}"'
         f' height="{CELL_HEIGHT - 3:g}" rx="3" fill="{colour}" fill-opacity="{LOAD_OPACITY:g}" stroke="{colour}"/>'
-        f"{_text(CELL / 2 - 0.5, 17, str(segment + 1), CELL, middle=True)}</svg>"
+        f"{_text(CELL / 2 - 0.5, 17, str(seat.segment + 1), CELL, middle=True)}</svg>"
     )
 
 

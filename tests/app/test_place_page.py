@@ -140,14 +140,6 @@ def test_a_model_that_fits_nowhere_says_what_is_missing(page: Open, workspace: W
     assert "proven infeasible" in said(opened) and "GB" in opened.warning[0].value and not opened.metric
 
 
-def test_ways_to_divide_are_compared_each_with_its_proof(page: Open, placed: Workspace) -> None:
-    opened = page("place", placed)
-    next(one for one in opened.toggle if one.label.startswith("Compare")).set_value(True).run()
-    table = next(one.value for one in opened.dataframe if "proof" in one.value)
-    assert list(table["tokens/s"]) == [pytest.approx(217.52), pytest.approx(301.784), pytest.approx(301.784)]
-    assert set(table["proof"]) == {"proven optimal"}
-
-
 def test_files_give_back_what_is_stored(page: Open, placed: Workspace, files: dict[str, Any]) -> None:
     page("place", placed)
     assert read_text(files["tiny.placement_request.json"](), origin="file")[1] == example()

@@ -5,10 +5,12 @@ from __future__ import annotations
 import csv
 import io
 import re
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from itertools import count, islice
 
 from torchsplit_core.hardware import peak_names, peaks
-from torchsplit_core.values import InputFault, PlacementGpu
+from torchsplit_core.placement.validate import MAX_GPUS
+from torchsplit_core.values import InputFault, PlacementGpu, PlacementRequest
 
 CATALOGUE_GB = 1e9 / 2**30
 """The catalogue's links count 10^9 bytes, a placement's 2^30."""
@@ -39,10 +41,15 @@ def parse_nodes(text: str) -> tuple[Nodes, ...]:
                 "--fleet", match[3], "a GPU type is of the catalogue", f"Known are {', '.join(peak_names())}."
             )
         found.append(Nodes(int(match[1]), int(match[2]), match[3]))
-    total = sum(nodes.count * nodes.gpus for nodes in found)
-    if total > 4096:
-        raise InputFault("--fleet", total, "a placement has at most 4096 GPUs", "Place it on a part of them.")
+    _few_enough("--fleet", sum(nodes.count * nodes.gpus for nodes in found))
     return tuple(found)
+
+
+def _few_enough(where: str, total: int) -> None:
+    if total > MAX_GPUS:
+        raise InputFault(
+            where, total, f"a placement has at most {MAX_GPUS} GPUs", "Place it on a part of them."
+        )
 
 
 def list_gpus(fleet: tuple[Nodes, ...]) -> tuple[PlacementGpu, ...]:
@@ -81,6 +88,44 @@ def tiered_links(
     return tuple(rows)
 
 
+def with_nodes(
+    request: PlacementRequest,
+    added: Nodes,
+    *,
+    memory_gb: float,
+    inside_gb_per_s: float,
+    network_gb_per_s: float,
+) -> PlacementRequest:
+    """The request with more nodes behind its fleet; links to all that was there are the network's, both ways.
+
+    Raises InputFault for a fleet that would be too large.
+    """
+    before, more = len(request.gpus), added.count * added.gpus
+    _few_enough("Fleet", before + more)
+    taken = {str(gpu.id).partition("/")[0] for gpu in request.gpus}
+    names = (name for number in count() if (name := f"node{number}") not in taken)
+    gpus = [
+        PlacementGpu(f"{node}/gpu{number}", added.type, memory_gb)
+        for node in islice(names, added.count)
+        for number in range(added.gpus)
+    ]
+    rows = [(*row, *(network_gb_per_s,) * more) for row in request.bandwidth_gb_per_s]
+    for one in range(more):
+        row = [network_gb_per_s] * (before + more)
+        first = before + one // added.gpus * added.gpus
+        row[first : first + added.gpus] = [inside_gb_per_s] * added.gpus
+        row[before + one] = 0.0
+        rows.append(tuple(row))
+    return replace(request, gpus=(*request.gpus, *gpus), bandwidth_gb_per_s=tuple(rows))
+
+
+def inside_node(name: str) -> float | None:
+    """GB/s (2^30) between two GPUs of a node by the catalogue; None where it has neither NVLink nor PCIe."""
+    found = peaks(name)
+    both = found.nvlink_gb_per_s or found.pcie_gb_per_s
+    return None if both is None else both / 2 * CATALOGUE_GB
+
+
 def matrix_of_csv(text: str, origin: str) -> Matrix:
     """A matrix of GB/s, a row a line, without headings. Raises InputFault with the place of what is no number."""
     rows: list[tuple[float, ...]] = []
@@ -107,8 +152,7 @@ def _each(fleet: tuple[Nodes, ...]) -> list[Nodes]:
 
 
 def _inside(name: str) -> float:
-    found = peaks(name)
-    both = found.nvlink_gb_per_s or found.pcie_gb_per_s
-    if both is None:
+    found = inside_node(name)
+    if found is None:
         raise InputFault("--fleet", name, "the catalogue has its links", "Give --inside GB/s.")
-    return both / 2 * CATALOGUE_GB
+    return found

@@ -1,0 +1,91 @@
+"""Throughput against latency: pipelines that no other beats in both.
+
+Filled where nothing of at least this throughput is quicker, hollow with a line down to the bound where that is not
+proven. Points carry their number as customdata[0].
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import plotly.graph_objects as go
+
+from app.charts.sweep import ACCENT, CHOSEN_PX, DOT_PX, OPEN
+from app.charts.theme import GRID, INK, axis, faint, lay_out, themed
+from app.numbers import exact
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    """One pipeline: its throughput, ms of a pass, and ms that none of this throughput can be below."""
+
+    number: int
+    throughput: float
+    latency_ms: float
+    bound_ms: float
+    proven: bool
+    gpus: int
+    chosen: bool = False
+
+
+def frontier(steps: Sequence[Step], up: str, across: str, unit: str, *, dark: bool) -> go.Figure:
+    """The steps over throughput, joined by the line below which no known pipeline lies; the chosen one is ringed."""
+    theme = themed(dark)
+    figure = go.Figure()
+    figure.add_trace(
+        go.Scatter(
+            x=[step.throughput for step in steps],
+            y=[step.latency_ms for step in steps],
+            mode="lines",
+            line={"shape": "vh", "color": GRID[theme], "width": 2},
+            hoverinfo="skip",
+            showlegend=False,
+        )
+    )
+    for proven, name in ((True, "proven"), (False, "a quicker one is not ruled out")):
+        of = [step for step in steps if step.proven == proven]
+        if not of:
+            continue
+        figure.add_trace(
+            go.Scatter(
+                x=[step.throughput for step in of],
+                y=[step.latency_ms for step in of],
+                mode="markers",
+                name=name,
+                customdata=[
+                    [step.number, exact(step.throughput, unit), exact(step.latency_ms, "ms"), step.gpus]
+                    for step in of
+                ],
+                marker={
+                    "symbol": "circle" if proven else OPEN,
+                    "color": ACCENT[theme],
+                    "size": [CHOSEN_PX if step.chosen else DOT_PX for step in of],
+                    "line": {
+                        "width": [3 if step.chosen else 1 for step in of],
+                        "color": [INK[theme] if step.chosen else ACCENT[theme] for step in of],
+                    },
+                },
+                error_y=None
+                if proven
+                else {
+                    "type": "data",
+                    "symmetric": False,
+                    "array": [0.0] * len(of),
+                    "arrayminus": [step.latency_ms - step.bound_ms for step in of],
+                    "color": faint(ACCENT[theme], 0.6),
+                    "thickness": 1.5,
+                },
+                selected={"marker": {"opacity": 1.0}},
+                unselected={"marker": {"opacity": 1.0}},
+                hovertemplate="%{customdata[1]}<br>%{customdata[2]}<br>%{customdata[3]} GPUs<extra></extra>",
+            )
+        )
+    lay_out(figure, theme, height=300, key="frontier")
+    figure.update_layout(
+        xaxis=axis(across, theme),
+        yaxis=axis(up, theme, rangemode="tozero"),
+        clickmode="event+select",
+        showlegend=any(not step.proven for step in steps),
+    )
+    return figure
