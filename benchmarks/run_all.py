@@ -179,9 +179,9 @@ BENCHMARKS = (
         "Throughput against latency",
         "benchmarks.placement_frontier",
         "Curves of one pipeline, layers × GPUs, at most 60 s each, in a process of its own: points, how many are "
-        "proven to have the least latency at their throughput, the widest gap of one that is not, and whether none is "
-        "missing between them. The first three are requests, with seconds of a pass; the others the instances of the exact "
-        "search at scale, in units of throughput and of 1,000 tokens a pass.",
+        "proven to have the least latency at their throughput, the widest gap of one that is not, and whether none "
+        "is missing between them. The first three are requests, with seconds of a pass; the others the instances of "
+        "the exact search at scale, in units of throughput and of 1,000 tokens a pass.",
         ("--cases", "14 x 30, published", "80 x 16, decode_70b"),
     ),
     Benchmark(
