@@ -23,6 +23,7 @@ from pathlib import Path
 from playwright.sync_api import Browser, Page, expect, sync_playwright
 
 from torchsplit_core import workflow
+from torchsplit_core.files import read_file
 from torchsplit_core.storage import Store
 from torchsplit_core.values import ignore_progress
 
@@ -30,10 +31,11 @@ ROOT = Path(__file__).resolve().parent.parent
 PLAN_PICTURE = ROOT / "docs" / "images" / "plan.png"
 GRAPH_PICTURE = ROOT / "docs" / "images" / "graph.png"
 PREPARATION_PICTURE = ROOT / "docs" / "images" / "preparation.png"
+PLACE_PICTURE = ROOT / "docs" / "images" / "place.png"
 EXPLORED = "sample:bert@large"
 OPENED = ("module:encoder.layer", "module:encoder.layer.3", "module:encoder.layer.3.attention")
 SELECTED = "node:scaled_dot_product_attention_3"
-PAGES = ("models", "graph", "profile", "partition", "plan", "deploy", "place", "workspace")
+PAGES = ("models", "graph", "profile", "partition", "plan", "deploy", "workspace")
 VIEWS = (("light", 1440, 1000), ("dark", 1440, 1000), ("light", 390, 900))
 FLAGS = ["--no-sandbox", "--disable-gpu", "--disable-background-networking", "--disable-component-update"]
 WAIT_MS = 180_000
@@ -64,6 +66,7 @@ def main() -> None:
                 photograph(browser, address, workspace, folder)
                 explore(browser, address, Path(home))
                 prepare(browser, address, Path(home))
+                place(browser, address, Path(home), folder)
                 browser.close()
         finally:
             server.terminate()
@@ -148,6 +151,25 @@ def prepare(browser: Browser, address: str, home: Path) -> None:
     page.get_by_role("columnheader", name="cut points without it").wait_for()
     page.wait_for_timeout(4000)
     page.screenshot(path=PREPARATION_PICTURE)
+
+
+def place(browser: Browser, address: str, home: Path, folder: Path | None) -> None:
+    """The Place page with a decode on 16 GPUs and its curve."""
+    workspace = Store(home).create("Placed")
+    request = read_file(ROOT / "examples" / "placements" / "decode_70b.json")[1]
+    workspace.put("placement_request", "decode 70B", request)
+    workflow.place_job(workspace, {"request": "decode 70B"}, ignore_progress)
+    workflow.placement_frontier_job(workspace, {"request": "decode 70B"}, ignore_progress)
+    where = f"{address}/place?workspace={workspace.id}"
+    page = browser.new_context(viewport={"width": 1440, "height": 1240}).new_page()
+    take(page, where, PLACE_PICTURE)
+    if folder is None:
+        return
+    for scheme, width, height in VIEWS:
+        page = browser.new_context(
+            viewport={"width": width, "height": height}, color_scheme="dark" if scheme == "dark" else "light"
+        ).new_page()
+        take(page, where, folder / f"place-{scheme}-{width}.png")
 
 
 def take(page: Page, url: str, path: Path) -> None:
