@@ -9,12 +9,14 @@ from app.workspace import names, read
 from torchsplit_core.files import read_text
 from torchsplit_core.placement import validate as validate_placement
 from torchsplit_core.placement import violations
+from torchsplit_core.placement.frontier import frontier_violations
 from torchsplit_core.planning.request_hash import request_hash
 from torchsplit_core.planning.validate import validate
 from torchsplit_core.storage import KINDS, Artifact, Workspace
 from torchsplit_core.values import (
     InputFault,
     PartitionOutcome,
+    PlacementFrontier,
     PlacementOutcome,
     PlacementRequest,
     PlanOutcome,
@@ -71,6 +73,10 @@ def _name(workspace: Workspace, kind: str, value: object, stem: str) -> str:
     if isinstance(value, PlacementOutcome):
         for found in names(workspace, "placement_request"):
             if not any(violations(read(workspace, "placement_request", found), value)):
+                return found
+    if isinstance(value, PlacementFrontier):
+        for found in names(workspace, "placement_request"):
+            if not any(frontier_violations(read(workspace, "placement_request", found), value)):
                 return found
     architecture = getattr(value, "architecture_hash", "")
     if kind == "graph" and architecture:

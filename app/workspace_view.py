@@ -21,6 +21,7 @@ KIND_WORDS = {
     "plan": "plan",
     "placement_request": "placement request",
     "placement": "placement",
+    "placement_frontier": "throughput against latency",
     "upload": "uploaded file",
 }
 

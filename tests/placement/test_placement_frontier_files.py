@@ -11,6 +11,8 @@ from typing import Any
 import pytest
 from placement_requests import tiny
 
+from app import contract_drop
+from app.workspace_view import KIND_WORDS
 from torchsplit_core import workflow
 from torchsplit_core.archive import export_workspace, import_workspace
 from torchsplit_core.cli import main
@@ -166,3 +168,16 @@ def test_the_job_keeps_the_curve_with_the_request_it_answers(
     monkeypatch.setattr(workflow, "placement_frontier", edited)
     workflow.placement_frontier_job(workspace, {"request": "edited"}, ignore_progress)
     assert [item.name for item in workspace.artifacts("placement_frontier")] == ["small"]
+
+
+def test_a_dropped_curve_stands_beside_the_request_it_answers(
+    tmp_path: Path, curve: PlacementFrontier
+) -> None:
+    workspace = Store(tmp_path).create("drops")
+    workspace.put("placement_request", "other", replace(REQUEST, communication_efficiency=0.5))
+    workspace.put("placement_request", "small", replace(REQUEST, max_replicas=2))
+    workspace.put("placement_request", "tiny", tiny(2))
+    artifact = contract_drop.drop(workspace, "curve.json", write_text(curve).encode())
+    assert artifact.kind in KIND_WORDS
+    # With one GPU a segment the efficiency of several changes nothing: the first request that it answers.
+    assert artifact.name in ("other", "small")
