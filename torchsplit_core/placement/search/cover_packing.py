@@ -19,6 +19,7 @@ import numpy as np
 
 from torchsplit_core.placement.search.clock import Clock
 from torchsplit_core.placement.search.covers import ROUNDING, Covers
+from torchsplit_core.placement.search.packing import greedy
 from torchsplit_core.placement.search.program import INF, Program
 from torchsplit_core.placement.search.table import Items
 
@@ -50,6 +51,9 @@ def pack_covers(
     covers, items = _able(covers, items, fleet, layers)
     if not len(covers.low) + len(items.low):
         return CoverPacking("none")
+    quick = () if fewest else _greedy(covers, items, fleet, layers)
+    if quick:
+        return CoverPacking("solved", quick, sum(len(part) for part, _, _ in quick))
     kinds = np.flatnonzero(fleet)
     shares = covers.shares[:, kinds]
     low, high = np.concatenate([covers.low, items.low]), np.concatenate([covers.high, items.high])
@@ -85,8 +89,7 @@ def pack_covers(
             dealt = _deal(shares[one], taken[one], int(times[one]), int(covers.most[one]))
             sets = [tuple(int(kinds[place]) for place in sorted(part)) for part in dealt]
         else:
-            counts = items.counts[one - len(covers.low)]
-            sets = [tuple(np.repeat(np.arange(len(counts)), counts).tolist())] * int(times[one])
+            sets = [kinds_of(items, one - len(covers.low))] * int(times[one])
         chosen += [(part, int(low[one]), int(high[one])) for part in sets]
     return CoverPacking("solved", tuple(chosen), sum(len(part) for part, _, _ in chosen))
 
@@ -98,6 +101,42 @@ def _able(covers: Covers, items: Items, fleet: np.ndarray, layers: int) -> tuple
     able &= ((parts > 0) @ fleet >= covers.least) & (covers.low <= layers)
     fits = (items.counts <= fleet).all(axis=1) & (items.low <= layers)
     return covers.only(np.flatnonzero(able)), items.only(np.flatnonzero(fits))
+
+
+def joined(first: Items, second: Items) -> Items:
+    """Both one after the other."""
+    pairs = (
+        (first.multiset, second.multiset),
+        (first.counts, second.counts),
+        (first.sizes, second.sizes),
+        (first.low, second.low),
+        (first.high, second.high),
+    )
+    return Items(*(np.concatenate(pair) for pair in pairs))
+
+
+def of_one_kind(covers: Covers, fleet: np.ndarray) -> Items:
+    """Of every cover the sets of a single kind that the fleet has the GPUs for."""
+    needed = np.ceil((1 - ROUNDING) / np.where(covers.shares > 0, covers.shares, 1e-9)).astype(np.int64)
+    needed = np.maximum(needed, covers.least[:, None])
+    cover, kind = np.nonzero((covers.shares > 0) & (needed <= np.minimum(covers.most[:, None], fleet)))
+    sizes = needed[cover, kind]
+    counts = np.zeros((len(cover), len(fleet)), dtype=np.int64)
+    counts[np.arange(len(cover)), kind] = sizes
+    return Items(np.arange(len(cover)), counts, sizes, covers.low[cover], covers.high[cover])
+
+
+def _greedy(covers: Covers, items: Items, fleet: np.ndarray, layers: int) -> tuple[Set, ...]:
+    """Sets for all layers, most layers a GPU first; empty where that does not hold them all."""
+    both = joined(items, of_one_kind(covers, fleet))
+    chosen = greedy(both, np.flatnonzero(both.low <= layers), fleet, layers)
+    return tuple((kinds_of(both, one), int(both.low[one]), int(both.high[one])) for one in chosen)
+
+
+def kinds_of(items: Items, one: int) -> tuple[int, ...]:
+    """The kinds of an item, ascending."""
+    counts = items.counts[one]
+    return tuple(np.repeat(np.arange(len(counts)), counts).tolist())
 
 
 def _add_covers(program: Program, covers: Covers, shares: np.ndarray, first: int) -> None:

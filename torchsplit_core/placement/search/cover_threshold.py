@@ -9,7 +9,14 @@ import numpy as np
 
 from torchsplit_core.placement.instance import Instance
 from torchsplit_core.placement.search.clock import Clock
-from torchsplit_core.placement.search.cover_packing import CoverPacking, Set, pack_covers
+from torchsplit_core.placement.search.cover_packing import (
+    CoverPacking,
+    Set,
+    joined,
+    kinds_of,
+    of_one_kind,
+    pack_covers,
+)
 from torchsplit_core.placement.search.covers import ROUNDING, covers_at
 from torchsplit_core.placement.search.minimal import minimal_sets
 from torchsplit_core.placement.search.network import Component, components
@@ -166,18 +173,10 @@ class CoverThreshold:
         """The packing's sets, those of one kind, and the fixed ones."""
         fleet = np.bincount(self._kinds[component.gpus], minlength=self._covers.shares.shape[1])
         sets = dict.fromkeys(packing.chosen)
-        columns = (self._covers.least, self._covers.most, self._covers.low, self._covers.high)
-        for shares, least, most, low, high in zip(
-            self._covers.shares, *(column.tolist() for column in columns), strict=True
-        ):
-            for kind in np.flatnonzero(shares).tolist():
-                count = max(least, int(np.ceil((1 - ROUNDING) / shares[kind])))
-                if count <= min(most, int(fleet[kind])):
-                    sets.setdefault(((kind,) * count, low, high))
-        fits = np.flatnonzero((self._fixed.counts <= fleet).all(axis=1))
-        for one in fits[np.argsort(self._fixed.sizes[fits], kind="stable")].tolist():
-            kinds = tuple(np.repeat(np.arange(len(fleet)), self._fixed.counts[one]).tolist())
-            sets.setdefault((kinds, int(self._fixed.low[one]), int(self._fixed.high[one])))
+        items = joined(of_one_kind(self._covers, fleet), self._fixed)
+        fits = np.flatnonzero((items.counts <= fleet).all(axis=1))
+        for one in fits[np.argsort(items.sizes[fits], kind="stable")].tolist():
+            sets.setdefault((kinds_of(items, one), int(items.low[one]), int(items.high[one])))
         return list(sets)[:_MOST_ITEMS]
 
     def _items(self, sets: list[Set]) -> Items:

@@ -8,6 +8,7 @@ from torchsplit_core.placement.search.covers import ROUNDING, Covers
 from torchsplit_core.placement.search.table import Items
 
 MOST_SETS = 1_000
+_OPEN = 5
 
 
 def minimal_sets(covers: Covers, fleet: np.ndarray) -> tuple[Items, Covers]:
@@ -42,44 +43,42 @@ def minimal_sets(covers: Covers, fleet: np.ndarray) -> tuple[Items, Covers]:
 def _sets(shares: np.ndarray, fleet: np.ndarray, least: int, most: int, limit: int) -> np.ndarray | None:
     """(sets, kinds): the multisets whose shares sum to 1, and without their smallest share do not.
 
-    Built with the largest share first, so that each is met once. None where there are more than `limit`.
+    Kind by kind, the largest share first, so that each is met once. None where there are more than `limit`, or
+    where fewer GPUs than `least` have the shares.
     """
     kinds = np.flatnonzero((shares > 0) & (fleet > 0))
     kinds = kinds[np.argsort(-shares[kinds], kind="stable")]
-    open_ones = np.zeros((1, len(shares)), dtype=np.int64)
-    last = np.zeros(1, dtype=np.int64)
+    counts = np.zeros((1, len(shares)), dtype=np.int64)
+    sums, sizes = np.zeros(1), np.zeros(1, dtype=np.int64)
     found = []
-    total = 0
-    for size in range(1, most + 1):
-        longer, ends = [], []
-        for place, kind in enumerate(kinds.tolist()):
-            able = (last <= place) & (open_ones[:, kind] < fleet[kind])
-            more = open_ones[able]
-            more[:, kind] += 1
-            longer.append(more)
-            ends.append(np.full(len(more), place))
-        if not longer:
-            break
-        grown, last = np.concatenate(longer), np.concatenate(ends)
-        full = grown @ shares >= 1 - ROUNDING
-        # What is enough with fewer GPUs than the cover allows goes on growing.
-        done = full & (size >= least)
-        found.append(grown[done])
-        open_ones, last = grown[~done], last[~done]
-        total += int(done.sum())
-        if total + len(open_ones) > limit:
+    for place, kind in enumerate(kinds.tolist()):
+        missing = np.ceil((1 - ROUNDING - sums) / shares[kind]).astype(np.int64)
+        room = np.minimum(fleet[kind], most - sizes)
+        done = missing <= room
+        full = counts[done]
+        full[:, kind] = missing[done]
+        found.append(full)
+        if (sizes[done] + missing[done] < least).any():
             return None
-        if not len(open_ones):
-            break
+        limit -= len(full)
+        times = np.minimum(missing - 1, room) + 1
+        if limit < 0 or times.sum() > _OPEN * MOST_SETS:
+            return None
+        origin = np.repeat(np.arange(len(times)), times)
+        taken = np.arange(len(origin)) - np.repeat(np.cumsum(times) - times, times)
+        counts = counts[origin]
+        counts[:, kind] = taken
+        sums, sizes = sums[origin] + taken * shares[kind], sizes[origin] + taken
+        left = shares[kinds[place + 1]] if place + 1 < len(kinds) else 0.0
+        able = sums + (most - sizes) * left >= 1 - ROUNDING
+        counts, sums, sizes = counts[able], sums[able], sizes[able]
     return np.concatenate([np.zeros((0, len(shares)), dtype=np.int64), *found])
 
 
 def _needed(counts: np.ndarray, low: np.ndarray, high: np.ndarray) -> np.ndarray:
-    """(sets,) those that hold no other set for at least the same layers."""
-    keep = np.ones(len(low), dtype=bool)
-    for one in range(len(low)):
-        better = keep & (low <= low[one]) & (high >= high[one])
-        better[better] = (counts[better] <= counts[one]).all(axis=1)
-        better[one] = False
-        keep[one] = not better.any()
+    """(sets,) those that hold no other set for at least the same layers; of equal ones the first."""
+    better = (counts <= counts[:, None]).all(axis=2) & (low <= low[:, None]) & (high >= high[:, None])
+    equal = better & better.T
+    needless = (better & ~equal) | np.tril(equal, -1)
+    keep: np.ndarray = np.logical_not(needless.any(axis=1))
     return keep

@@ -33,7 +33,7 @@ def pack(items: Items, fleet: np.ndarray, layers: int, clock: Clock, *, fewest: 
     if not len(usable):
         return Packing("none")
     if not fewest:
-        quick = _greedy(items, usable, fleet, layers)
+        quick = greedy(items, usable, fleet, layers)
         if quick:
             return Packing("solved", quick, int(items.sizes[list(quick)].sum()))
     counts = items.counts[usable]
@@ -60,8 +60,8 @@ def pack(items: Items, fleet: np.ndarray, layers: int, clock: Clock, *, fewest: 
     return Packing("solved", chosen, int(items.sizes[list(chosen)].sum()))
 
 
-def _greedy(items: Items, usable: np.ndarray, fleet: np.ndarray, layers: int) -> tuple[int, ...]:
-    """Most layers a GPU first; empty where that does not hold all layers."""
+def greedy(items: Items, usable: np.ndarray, fleet: np.ndarray, layers: int) -> tuple[int, ...]:
+    """Items for all layers, most layers a GPU first; empty where that does not hold them all."""
     order = usable[np.lexsort((usable, items.sizes[usable], -items.high[usable] / items.sizes[usable]))]
     left, low, high, chosen = fleet.copy(), 0, 0, []
     for item in order.tolist():
