@@ -5,10 +5,12 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from torchsplit_core.placement.instance import Found, Instance
-from torchsplit_core.placement.replicas.capacity import capacity
+from torchsplit_core.placement.replicas.capacity import Capacity, capacity
 from torchsplit_core.placement.replicas.exact import Divider
-from torchsplit_core.placement.replicas.improve import Improver, Several, construct
+from torchsplit_core.placement.replicas.improve import Improver, Several, construct, from_the_best
+from torchsplit_core.placement.replicas.islands import Islands, level_of
 from torchsplit_core.placement.replicas.lattice import MOST_PAIRS, MOST_VECTORS, Lattice
+from torchsplit_core.placement.replicas.peel import Peeler
 from torchsplit_core.placement.replicas.pipelines import EQUAL, Pipelines, in_order
 from torchsplit_core.placement.replicas.twins import twins
 from torchsplit_core.placement.search import search
@@ -18,6 +20,15 @@ from torchsplit_core.placement.small import look_at_all
 
 _SINGLE = 0.2
 """Share of the time for the best single pipeline, which every bound begins with."""
+
+_ISLANDS = 0.3
+"""Share of what is left for islands of faster links, where the fleet has such."""
+
+_CONSTRUCT = 0.5
+"""Share of what is left then for peeling the whole fleet; the rest is for making pipelines anew."""
+
+_PAIRS_A_SECOND = 400_000
+"""Of a lattice that is looked at whole: listing them and looking at them then take about half the time."""
 
 Tell = Callable[[float, float], None]
 
@@ -54,7 +65,8 @@ def search_pipelines(
         return Pipelines(whole.value, most * whole.bound, False, pipelines, dict(clock.counts))
     classes = twins(instance, MOST_VECTORS)
     lattice = Lattice(classes) if classes is not None else None
-    if classes is not None and lattice is not None and lattice.pairs() <= lattice_pairs:
+    affordable = min(lattice_pairs, _PAIRS_A_SECOND * clock.left_s())
+    if classes is not None and lattice is not None and lattice.pairs() <= affordable:
         return Divider(instance, table, classes, lattice, clock).run(most, whole, tell)
     return _approach(instance, table, most, whole, clock, tell)
 
@@ -65,23 +77,48 @@ def _approach(
     """Large fleets: the bound by prices, and the best set of pipelines that the time allows."""
     best = min(whole.bound, float(table.values.max(initial=0.0)))
     limit = capacity(instance, table, most, best, clock)
-
-    def say(found: Several) -> None:
-        tell(found[0], limit.bound)
-
+    bound = limit.bound
     found = in_order(instance, [whole.segments] if whole.segments else [])
+
+    def say(new: Several) -> None:
+        nonlocal found
+        found = max(found, new, key=lambda one: one[0])
+        tell(found[0], bound)
+
     say(found)
-    new = construct(instance, table, limit.thresholds, best, most, clock, say)
-    found = max(found, new, key=lambda one: one[0])
-    improver = Improver(instance, table, most, clock)
-    while found[0] < limit.bound * (1 - EQUAL) and not clock.over():
+    level = level_of(instance, table, best)
+    if level is not None:
+        part = clock.part(_ISLANDS * clock.left_s())
+        islands = Islands(instance, table, level, most, best, part)
+        while True:
+            low, unknown = islands.bound()
+            bound = min(bound, low)
+            say(islands_and_rest(instance, table, islands, limit, best, most, clock))
+            if part.over() or not unknown or found[0] >= bound * (1 - EQUAL):
+                break
+            for divider, places in unknown:
+                divider.learn(places)
+    part = clock.part(_CONSTRUCT * clock.left_s())
+    say(construct(instance, table, limit.prices, from_the_best(limit, best), most, part, say))
+    improver = Improver(instance, table, most, best, clock)
+    while found[0] < bound * (1 - EQUAL) and not clock.over():
         better = improver.step(found)
         if better[0] > found[0]:
             say(better)
-        found = better
-    proven = found[0] >= limit.bound * (1 - EQUAL)
-    bound = found[0] if proven else limit.bound
+    proven = found[0] >= bound * (1 - EQUAL)
+    bound = found[0] if proven else bound
     return Pipelines(found[0], bound, proven, found[1], dict(clock.counts))
+
+
+def islands_and_rest(
+    instance: Instance, table: Table, islands: Islands, limit: Capacity, best: float, most: int, clock: Clock
+) -> Several:
+    """The best pipelines within islands, and others on the GPUs that these leave."""
+    inside = islands.best()
+    taken = [gpu for one in inside for _, gpus in one for gpu in gpus]
+    peeler = Peeler(instance, table, limit.prices, clock)
+    rest = peeler.peel(from_the_best(limit, best), most - len(inside), taken)
+    return in_order(instance, [*inside, *rest])
 
 
 def _only_improving(progress: Tell) -> Tell:

@@ -14,7 +14,7 @@ import numpy as np
 
 from torchsplit_core.placement.instance import Found, Instance
 from torchsplit_core.placement.replicas.ceilings import ceilings
-from torchsplit_core.placement.replicas.lattice import Lattice, Share
+from torchsplit_core.placement.replicas.lattice import Lattice
 from torchsplit_core.placement.replicas.pipelines import EQUAL, Pipelines, best_single, in_order, part_of
 from torchsplit_core.placement.replicas.twins import Twins
 from torchsplit_core.placement.search.clock import Clock
@@ -49,8 +49,8 @@ class Divider:
         self._plans: list[_Plan] = []
         self._tries = np.zeros(size, dtype=np.int64)
 
-    def run(self, most: int, whole: Found, tell: Tell) -> Pipelines:
-        """At most `most` pipelines. `whole`: what is known of the best one on the whole fleet."""
+    def begin(self, whole: Found) -> None:
+        """Make the first ceilings. `whole`: what is known of the best pipeline on the whole fleet."""
         lattice = self._lattice
         self._ceiling = ceilings(
             self._instance, self._table, self._twins, lattice.vectors, whole.bound, self._clock
@@ -58,19 +58,63 @@ class Divider:
         self._ceiling[0] = 0.0
         self._learn(len(lattice.vectors) - 1, range(len(self._instance.kinds)), whole)
         lattice.prepare(self._ceiling > 0)
+
+    def run(self, most: int, whole: Found, tell: Tell) -> Pipelines:
+        """At most `most` pipelines of the largest sum; `whole` as in `begin`."""
+        self.begin(whole)
         while True:
-            value, chosen = lattice.divide(self._floor, most)
-            bound, wanted = lattice.divide(self._ceiling, most)
+            value, pipelines = self.best(most)
+            bound, unknown = self.wanted(most)
             tell(value, bound)
-            self._clock.count("divisions")
-            places = {share.place for share in wanted}
-            unknown = sorted(place for place in places if self._floor[place] < self._ceiling[place])
             proven = value >= bound * (1 - EQUAL) or not unknown
             if proven or self._clock.over():
-                return self._found(chosen, max(value, bound), proven)
-            for place in unknown[::-1]:
-                if self._floor[place] < self._ceiling[place]:
-                    self._search(place)
+                value, pipelines = in_order(self._instance, pipelines)
+                bound = value if proven else max(value, bound)
+                return Pipelines(value, bound, proven, pipelines, dict(self._clock.counts))
+            self.learn(unknown)
+
+    def best(self, most: int) -> tuple[float, tuple[Segments, ...]]:
+        """The best division by the floors: its sum and its pipelines."""
+        value, shares = self._lattice.divide(self._floor, most)
+        free = [list(members) for members in self._twins.members]
+        pipelines = [
+            tuple(
+                (count, tuple(sorted(free[share.classes[one]].pop(0) for one in classes)))
+                for count, classes in self._plans[int(self._plan_of[share.place])].steps
+            )
+            for share in shares
+        ]
+        return value, tuple(pipelines)
+
+    def wanted(self, most: int, prices: np.ndarray | None = None) -> tuple[float, list[int]]:
+        """The best division by the ceilings: its sum, and which of its parts are not exactly known, largest first.
+
+        prices: of a GPU of each kind, which a part then has to pay.
+        """
+        self._clock.count("divisions")
+        bound, shares = self._lattice.divide(self._priced(prices), most)
+        places = sorted({share.place for share in shares}, reverse=True)
+        return bound, [place for place in places if self._floor[place] < self._ceiling[place]]
+
+    def sums(self, most: int, prices: np.ndarray) -> np.ndarray:
+        """What `wanted` has for 0 to `most` pipelines."""
+        return self._lattice.sums(self._priced(prices), most)
+
+    def floors(self, most: int) -> np.ndarray:
+        """What `best` has for 0 to `most` pipelines."""
+        return self._lattice.sums(self._floor, most)
+
+    def learn(self, unknown: list[int]) -> None:
+        """Search the parts that are not exactly known."""
+        for place in unknown:
+            if self._floor[place] < self._ceiling[place] and not self._clock.over():
+                self._search(place)
+
+    def _priced(self, prices: np.ndarray | None) -> np.ndarray:
+        if prices is None:
+            return self._ceiling
+        worth: np.ndarray = self._ceiling - self._lattice.vectors @ prices[list(self._twins.kinds)]
+        return worth
 
     def _search(self, place: int) -> None:
         """The best pipeline within a vector, in a part of the time that grows with each try."""
@@ -103,17 +147,3 @@ class Divider:
         self._plans.append(
             _Plan(tuple((count, tuple(position[one] for one in chosen)) for count, chosen in steps))
         )
-
-    def _found(self, chosen: tuple[Share, ...], bound: float, proven: bool) -> Pipelines:
-        free = [list(members) for members in self._twins.members]
-        pipelines: list[Segments] = []
-        for share in chosen:
-            steps = self._plans[int(self._plan_of[share.place])].steps
-            pipelines.append(
-                tuple(
-                    (count, tuple(sorted(free[share.classes[one]].pop(0) for one in classes)))
-                    for count, classes in steps
-                )
-            )
-        value, ordered = in_order(self._instance, pipelines)
-        return Pipelines(value, value if proven else bound, proven, ordered, dict(self._clock.counts))

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 
 import numpy as np
 
 from torchsplit_core.placement.instance import Instance
-from torchsplit_core.placement.replicas.capacity import capacity
+from torchsplit_core.placement.replicas.capacity import Capacity, capacity
 from torchsplit_core.placement.replicas.exact import Divider
 from torchsplit_core.placement.replicas.lattice import Lattice
 from torchsplit_core.placement.replicas.peel import Peeler
@@ -17,46 +17,76 @@ from torchsplit_core.placement.search.clock import Clock
 from torchsplit_core.placement.search.segments import Segments, worth
 from torchsplit_core.placement.search.table import Table
 
-_STEPS = 24
-_LOWEST = 0.05
+_STEPS, _LOWEST = 16, 0.08
+"""Thresholds for a whole fleet, down to this share of the best."""
+_NEAR, _HIGHER, _LOWER = 4, 1.5, 0.7
+"""Thresholds for pipelines made anew, about what they were."""
 _SMALL_VECTORS, _SMALL_PAIRS = 3_000, 100_000
-_PART_S = 1.0
-_ANEW = (1, 2, 2, 3, 4)
-_LEFT = 96
+_PART_S = 0.5
+_ANEW = (1, 2, 2, 3)
+_LEFT = 64
 """Unused GPUs that pipelines made anew may draw on, those of the fastest links first."""
 
 Several = tuple[float, tuple[Segments, ...]]
+"""A sum and its pipelines, the fastest first."""
+Tell = Callable[[Several], None]
 
 
-def thresholds(wanted: Sequence[float], best: float) -> list[float]:
-    """Those that the bound has, and a falling series, from the highest value down."""
-    series = np.geomspace(best, best * _LOWEST, _STEPS).tolist()
-    return sorted({*wanted, *series}, reverse=True)
+def falling(wanted: Iterable[float], highest: float, lowest: float, steps: int) -> list[float]:
+    """Thresholds to peel at: those wanted up to the highest, and a falling series, from the highest down."""
+    series = np.geomspace(highest, lowest, steps).tolist()
+    return sorted({*series, *(one for one in wanted if one <= highest)}, reverse=True)
+
+
+def from_the_best(limit: Capacity, best: float) -> list[float]:
+    """Thresholds for a whole fleet whose best single pipeline has this value at most."""
+    return falling(limit.thresholds, best, _LOWEST * best, _STEPS)
 
 
 def construct(
-    instance: Instance, table: Table, wanted: Sequence[float], best: float, most: int, clock: Clock,
-    tell: Callable[[Several], None],
-) -> Several:  # fmt: skip
-    """The best of peeling from each threshold downwards; `wanted` are the bound's, `best` the highest value."""
+    instance: Instance,
+    table: Table,
+    prices: np.ndarray,
+    thresholds: Sequence[float],
+    most: int,
+    clock: Clock,
+    tell: Tell,
+) -> Several:
+    """The best of peeling from each of the falling thresholds downwards, by prices and by the number of GPUs."""
     found: Several = (0.0, ())
-    levels = thresholds(wanted, best)
-    peeler = Peeler(instance, table, clock)
-    for first in range(len(levels)):
-        if clock.over() or levels[first] * most <= found[0]:
-            break
-        new = in_order(instance, peeler.peel(levels[first:], most))
-        if new[0] > found[0]:
-            found = new
-            tell(found)
+    peelers = [Peeler(instance, table, prices, clock)]
+    if len(set(prices.tolist())) > 1:
+        peelers.append(Peeler(instance, table, np.zeros_like(prices), clock))
+    for first in _spread(len(thresholds)):
+        for peeler in peelers:
+            if clock.over():
+                return found
+            if thresholds[first] * most <= found[0]:
+                continue
+            new = in_order(instance, peeler.peel(thresholds[first:], most))
+            if new[0] > found[0]:
+                found = new
+                tell(found)
     return found
+
+
+def _spread(count: int) -> list[int]:
+    """0 to count - 1, those first that lie far from the ones before: every other one of ever finer steps."""
+    order: dict[int, None] = {}
+    step = 1 << max(count - 1, 0).bit_length()
+    while step:
+        order.update(dict.fromkeys(range(step // 2, count, step)))
+        step //= 2
+    return [*order, *(one for one in range(count) if one not in order)]
 
 
 class Improver:
     """Makes a few pipelines anew on their own GPUs and unused ones; keeps what has a larger sum."""
 
-    def __init__(self, instance: Instance, table: Table, most: int, clock: Clock) -> None:
+    def __init__(self, instance: Instance, table: Table, most: int, best: float, clock: Clock) -> None:
+        """best: no single pipeline has a higher value."""
         self._instance, self._table, self._most, self._clock = instance, table, most, clock
+        self._best = best
         self._draw = np.random.default_rng(0)
 
     def step(self, found: Several) -> Several:
@@ -107,10 +137,12 @@ class Improver:
             if lattice.pairs() <= _SMALL_PAIRS:
                 whole = best_single(part, clock.left_s() / 2)
                 return Divider(part, table, classes, lattice, clock).run(most, whole, _silent).pipelines
-        best = float(table.values.max(initial=0.0))
-        wanted = capacity(part, table, most, best, clock).thresholds
-        wanted = (*wanted, *(worth(self._instance, one) for one in known))
-        return construct(part, table, wanted, best, most, clock, _silent_several)[1]
+        best = min(self._best, float(table.values.max(initial=0.0)))
+        limit = capacity(part, table, most, best, clock)
+        worths = [worth(self._instance, one) for one in known] or [best]
+        highest = min(best, _HIGHER * max(worths))
+        levels = falling([*limit.thresholds, *worths], highest, _LOWER * min(worths), _NEAR)
+        return construct(part, table, limit.prices, levels, most, clock, _silent_several)[1]
 
 
 def _lists(segments: Segments) -> list[tuple[int, list[int]]]:

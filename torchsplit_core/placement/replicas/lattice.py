@@ -97,6 +97,16 @@ class Lattice:
 
     def divide(self, worth: np.ndarray, most: int) -> tuple[float, tuple[Share, ...]]:
         """The division of the fleet into at most `most` parts of the largest sum of `worth` (by place)."""
+        totals = self._totals(worth, most)
+        return float(totals[-1][-1]), self._shares(worth, totals)
+
+    def sums(self, worth: np.ndarray, most: int) -> np.ndarray:
+        """The largest sum of `worth` by the most parts that are allowed, 0 to `most`."""
+        found = [float(total[-1]) for total in self._totals(worth, most)]
+        return np.array(found + found[-1:] * (most + 1 - len(found)))
+
+    def _totals(self, worth: np.ndarray, most: int) -> list[np.ndarray]:
+        """The largest sums by place, for 0, 1, … parts at most, until another part adds nothing."""
         totals = [np.zeros(len(self.vectors))]
         while len(totals) <= most and len(self._owners):
             sums = worth[self._parts] + totals[-1][self._rests]
@@ -107,7 +117,7 @@ class Lattice:
             if (total == totals[-1]).all():
                 break
             totals.append(total)
-        return float(totals[-1][-1]), self._shares(worth, totals)
+        return totals
 
     def _shares(self, worth: np.ndarray, totals: list[np.ndarray]) -> tuple[Share, ...]:
         """The division behind the last total, read from the whole fleet downwards."""

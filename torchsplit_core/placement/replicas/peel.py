@@ -1,34 +1,45 @@
-"""Many pipelines soon: at a threshold one of the fewest GPUs after the other, then at lower ones on what is left."""
+"""Many pipelines soon: at a threshold one cheap pipeline after the other, then at lower ones on what is left.
+
+Cheap is by prices of the kinds, such as those of the capacity's bound: what is scarce is dear. Equal prices ask for
+the fewest GPUs.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 
 import numpy as np
 
 from torchsplit_core.placement.instance import Instance
 from torchsplit_core.placement.replicas.pipelines import back, part_of, rows_of
 from torchsplit_core.placement.search.clock import Clock
-from torchsplit_core.placement.search.decide import Threshold
-from torchsplit_core.placement.search.network import components
-from torchsplit_core.placement.search.segments import Segments
-from torchsplit_core.placement.search.table import Table, items_at
+from torchsplit_core.placement.search.network import Component, components
+from torchsplit_core.placement.search.packing import pack
+from torchsplit_core.placement.search.segments import Segments, Steps, deal_layers, worth
+from torchsplit_core.placement.search.table import Items, Table, items_at
+from torchsplit_core.placement.search.walk import Walker
 
-_TRY_S = 0.3
+_TRY_S = 0.25
 """Seconds for one pipeline in one component: what is harder is left to the next threshold."""
+_WIDTHS = (3, 40)
+_SCALE = 100
 
 
 class Peeler:
     """Takes pipelines off a fleet. Equal parts of the fleet are looked at once."""
 
-    def __init__(self, instance: Instance, table: Table, clock: Clock) -> None:
+    def __init__(self, instance: Instance, table: Table, prices: np.ndarray, clock: Clock) -> None:
+        """prices: of a GPU of each kind, in any unit."""
         self._instance, self._table, self._clock = instance, table, clock
         self._kinds = np.array(instance.kinds)
+        dearest = float(prices.max(initial=0.0)) or 1.0
+        self._weights = 1 + np.rint(_SCALE * prices / dearest).astype(np.int64)
         self._known: dict[tuple[float, tuple[int, ...], bytes], Segments] = {}
 
-    def peel(self, thresholds: Sequence[float], most: int) -> list[Segments]:
-        """At most `most` disjoint pipelines; `thresholds` in the order in which they are tried."""
-        free = np.arange(len(self._instance.kinds))
+    def peel(self, thresholds: Sequence[float], most: int, taken: Sequence[int] = ()) -> list[Segments]:
+        """At most `most` disjoint pipelines; `thresholds` in the order in which they are tried. taken: GPUs in use."""
+        free = np.setdiff1d(np.arange(len(self._instance.kinds)), np.array(taken, dtype=np.int64))
         found: list[Segments] = []
         for threshold in thresholds:
             if len(found) == most or self._clock.over():
@@ -46,22 +57,74 @@ class Peeler:
         for component in components(self._instance.links, usable, threshold):
             left = component.gpus
             while len(left) and len(found) < most and not self._clock.over():
-                one = self._fewest(threshold, left)
+                one = self._cheapest(threshold, left)
                 if not one:
                     break
                 found.append(one)
                 left = np.setdiff1d(left, [gpu for _, chosen in one for gpu in chosen])
         return found
 
-    def _fewest(self, threshold: float, gpus: np.ndarray) -> Segments:
-        """A pipeline of few GPUs that reaches the threshold, by numbers of the whole fleet; () without one."""
+    def _cheapest(self, threshold: float, gpus: np.ndarray) -> Segments:
+        """A cheap pipeline that reaches the threshold, by numbers of the whole fleet; () where none was met."""
         own = gpus.tolist()
         part = part_of(self._instance, own)
         key = (threshold, part.kinds, part.links.tobytes())
         if key not in self._known:
-            at = Threshold(
-                part, rows_of(self._table, part), threshold, part.max_gpus, self._clock.part(_TRY_S)
-            )
-            decision = at.decide(_TRY_S)
-            self._known[key] = at.fewest(decision.segments).segments if decision.segments else ()
+            table = rows_of(self._table, part)
+            clock = self._clock.part(_TRY_S)
+            self._known[key] = self._packed(part, table, threshold, clock)
         return back(self._known[key], own)
+
+    def _packed(self, part: Instance, table: Table, threshold: float, clock: Clock) -> Segments:
+        """A pipeline with the items of the cheapest packing of a component, or one that a walk meets."""
+        items = items_at(table, threshold, part.max_gpus)
+        kinds = np.array(part.kinds)
+        able = items.counts.sum(axis=0) > 0
+        weighed = replace(items, sizes=items.counts @ self._weights)
+        # No GPU adds more layers than its part of the best item it stands in.
+        most = (np.where(items.counts > 0, (items.high / items.sizes)[:, None], 0.0)).max(axis=0, initial=0.0)
+        for component in components(part.links, np.flatnonzero(able[kinds]), threshold):
+            fleet = np.bincount(kinds[component.gpus], minlength=table.counts.shape[1])
+            if fleet @ most < part.layers:
+                continue
+            packing = pack(weighed, fleet, part.layers, clock, fewest=True)
+            if packing.status != "solved":
+                continue
+            if component.complete:
+                steps: Steps | None = _handed_out(table, items, packing.chosen, component, part.kinds)
+            else:
+                steps = _walked(component, items, packing.chosen, part, clock)
+            if steps is not None:
+                found = deal_layers(table, items, steps, part.layers)
+                if worth(part, found) >= threshold:
+                    return found
+        return ()
+
+
+def _walked(
+    component: Component, items: Items, chosen: tuple[int, ...], part: Instance, clock: Clock
+) -> Steps | None:
+    """A pipeline through a component: of the items chosen if a narrow walk meets one, else of any."""
+    used = np.unique(np.array(chosen))
+    for width in _WIDTHS:
+        steps = Walker(component, part.kinds, items.only(used), part.layers, clock).walk(width)
+        if steps is not None:
+            return [(int(used[item]), gpus) for item, gpus in steps]
+    for width in _WIDTHS:
+        steps = Walker(component, part.kinds, items, part.layers, clock).walk(width)
+        if steps is not None:
+            return steps
+    return None
+
+
+def _handed_out(
+    table: Table, items: Items, chosen: tuple[int, ...], component: Component, kinds: tuple[int, ...]
+) -> Steps:
+    """GPUs for items, lowest first: any will do where all are linked."""
+    left: dict[int, list[int]] = {}
+    for gpu in component.gpus.tolist()[::-1]:
+        left.setdefault(kinds[gpu], []).append(gpu)
+    return [
+        (item, tuple(sorted(left[kind].pop() for kind in table.multisets[items.multiset[item]])))
+        for item in chosen
+    ]
