@@ -19,6 +19,8 @@ _PART, _LEAST_PART_S = 0.05, 0.5
 _WIDE, _MOST_MULTISETS = 20_000, 2_000
 _WIDE_PART, _TABLE_PART = (0.6, 0.3), (0.2, 0.8)
 """Shares of the time where a whole table is too large, and where it is not."""
+_SMALL_PART = 0.2
+"""Share for a table that serves the fewest GPUs only: where links bind, covers do not prove them."""
 Progress = Callable[[float, float], None]
 
 
@@ -55,10 +57,11 @@ def _search_wide(instance: Instance, clock: Clock, tell: Progress, known: Segmen
     few = count_multisets(instance) <= _MOST_MULTISETS
     wide = WideSearch(instance, tell)
     found = wide.run(clock.part(_WIDE_PART[few] * clock.left_s()), known)
-    if found.proven():
+    if found.proven() and (found.fewest or not found.segments or not few):
         return found
-    table = build_table(instance, clock.part(_TABLE_PART[few] * clock.left_s()), part=_MOST_MULTISETS)
-    if table is None:
+    share = _SMALL_PART if found.proven() else _TABLE_PART[few]
+    table = build_table(instance, clock.part(share * clock.left_s()), part=_MOST_MULTISETS)
+    if table is None or (found.proven() and not table.complete):
         return found
     part = clock if table.complete else clock.part(clock.left_s() / 2)
     better = _Search(instance, table, part, tell, found.bound).run(found.segments)

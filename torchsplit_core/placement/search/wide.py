@@ -36,11 +36,12 @@ _FIRST_STEP, _LAST_STEP, _HALVES = 1e-3, 1 - 1e-4, 5
 
 @dataclass(frozen=True)
 class Wide:
-    """value: of the segments. bound: no pipeline is better."""
+    """value: of the segments. bound: no pipeline is better. fewest: proven, none of this value has fewer GPUs."""
 
     value: float
     bound: float
     segments: Segments
+    fewest: bool = False
 
     def proven(self) -> bool:
         """Whether the segments are the best there is, or there are none."""
@@ -132,7 +133,7 @@ class WideSearch:
         else:
             fewest = False
         self._clock.count("fewest_proven", fewest)
-        return Wide(found.value, found.bound, self._segments)
+        return Wide(found.value, found.bound, self._segments, fewest)
 
     def _reach(self, segments: Segments) -> None:
         value = worth(self._instance, segments) if segments else 0.0
