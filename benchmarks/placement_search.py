@@ -19,6 +19,7 @@ from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from statistics import median
+from typing import Any, Literal
 
 import numpy as np
 
@@ -35,8 +36,10 @@ from placement_search_cases import (
     worth_of,
 )
 
+from torchsplit_core.placement.build_request import build_request
 from torchsplit_core.placement.instance import Instance
 from torchsplit_core.placement.search import search
+from torchsplit_core.placement.segments import SegmentModel, instance_of
 
 ROOT = Path(__file__).resolve().parent.parent
 _H100, _A10, _T4 = 2, 3, 4
@@ -105,6 +108,23 @@ def _several(gpus: int, layers: int, seed: int) -> Instance:
     return Instance(layers, kinds, links, 3, linear_value(64, 2048, _weights(kinds, layers, 0.2), 0.6))
 
 
+def _types(
+    model: str, nodes: int, most: int, split: Literal["equal", "proportional"], batch: int, **options: Any
+) -> Instance:
+    """So many nodes of eight GPUs of each of five types, as `torchsplit place MODEL --fleet …` has them."""
+    types = ("H100-SXM5-80GB", "A100-80GB", "L40S-48GB", "V100-SXM2-32GB", "A10-24GB")
+    fleet = ",".join(f"{nodes}x8x{name}" for name in types)
+    request = build_request(model, fleet, batch_size=batch, max_gpus_per_segment=most, split=split, **options)
+    return instance_of(SegmentModel(request))
+
+
+def _one_type(split: Literal["equal", "proportional"]) -> Instance:
+    request = build_request(
+        "llama-3.1-70b", "128x8xA100-80GB", batch_size=2048, max_gpus_per_segment=64, split=split
+    )
+    return instance_of(SegmentModel(request))
+
+
 CASES: dict[str, tuple[Callable[[], Instance], float]] = {
     "14 x 30, 3 a segment": (lambda: _seed_fleet(3), 60.0),
     "14 x 30, 4 a segment": (lambda: _seed_fleet(4), 60.0),
@@ -124,6 +144,30 @@ CASES: dict[str, tuple[Callable[[], Instance], float]] = {
     "126 x 256 arbitrary, 1": (lambda: _arbitrary(256, 126, 1, 7), 120.0),
     "126 x 256 arbitrary, 3": (lambda: _arbitrary(256, 126, 3, 7), 120.0),
     "126 x 256 noisy nodes, 3": (lambda: _noisy(256, 126, 3, 7), 120.0),
+    "80 x 160 of five types, 16 equal": (lambda: _types("llama-3.1-70b", 4, 16, "equal", 1024), 60.0),
+    "80 x 160 of five types, 16 proportional": (
+        lambda: _types("llama-3.1-70b", 4, 16, "proportional", 1024),
+        60.0,
+    ),
+    "80 x 160 of five types, 64 equal": (lambda: _types("llama-3.1-70b", 4, 64, "equal", 1024), 60.0),
+    "80 x 160 of five types, 64 proportional": (
+        lambda: _types("llama-3.1-70b", 4, 64, "proportional", 1024),
+        60.0,
+    ),
+    "80 x 160 of five types, 64 equal, prefill": (
+        lambda: _types("llama-3.1-70b", 4, 64, "equal", 256, phase="prefill"),
+        60.0,
+    ),
+    "80 x 160 of five types, 64 proportional, prefill": (
+        lambda: _types("llama-3.1-70b", 4, 64, "proportional", 256, phase="prefill"),
+        60.0,
+    ),
+    "126 x 1,280 of five types, 16 equal": (
+        lambda: _types("llama-3.1-405b", 32, 16, "equal", 256),
+        60.0,
+    ),
+    "80 x 1,024 of one type, 64 equal": (lambda: _one_type("equal"), 60.0),
+    "80 x 1,024 of one type, 64 proportional": (lambda: _one_type("proportional"), 60.0),
 }
 """Name, beginning with layers x GPUs, and its seconds."""
 
