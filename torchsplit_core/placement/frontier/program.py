@@ -22,21 +22,12 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-import highspy
 import numpy as np
 
 from torchsplit_core.placement.frontier.choices import Choice
+from torchsplit_core.placement.frontier.solver import NEARLY, SCALE, SecondsProgram
 from torchsplit_core.placement.frontier.tiers import Sort
-from torchsplit_core.placement.search.program import INF, Program
-
-GAP = 1e-7
-"""Relative, of the solver's own bound; PROVEN is ten times as much."""
-
-NEARLY = 5e-7
-"""What is not this much quicker than the best known, relatively, is not looked for."""
-
-SCALE = 1000.0
-"""What the best latency known is in the units of the program: HiGHS's tolerances are absolute."""
+from torchsplit_core.placement.search.program import INF
 
 
 @dataclass(frozen=True)
@@ -65,7 +56,7 @@ class Hops:
     more_s: tuple[float, ...]
 
 
-class LatencyProgram(Program):
+class LatencyProgram(SecondsProgram):
     """The program of one component; `counts`: (multisets, kinds) of the table."""
 
     def __init__(
@@ -138,34 +129,17 @@ class LatencyProgram(Program):
         constant = self._hops.fastest_s + sum(self._hops.more_s)
         beaten_s *= 1 - NEARLY
         if math.isfinite(beaten_s):
-            costly = np.flatnonzero(self.cost)
-            self.row(-INF, (beaten_s + constant) / self._unit_s, costly, np.array(self.cost)[costly])
-        highs = highspy.Highs()
-        options = {
-            "output_flag": False,
-            "threads": 1,
-            "random_seed": 0,
-            "time_limit": max(seconds, 0.01),
-            "mip_rel_gap": GAP,
-            "mip_abs_gap": 0.0,
-        }
-        for name, value in options.items():
-            highs.setOptionValue(name, value)
-        assert highs.passModel(self._model(True)) != highspy.HighsStatus.kError, "the program is well formed"
-        highs.run()
-        status, info, kinds = highs.getModelStatus(), highs.getInfo(), highspy.HighsModelStatus
-        if status in (kinds.kInfeasible, kinds.kUnboundedOrInfeasible):
+            self.cheaper((beaten_s + constant) / self._unit_s)
+        reply = self.closely(seconds)
+        if reply.impossible:
             return Solved((), beaten_s)
-        bound_s = max(info.mip_dual_bound, 0.0) * (1 - GAP) * self._unit_s - constant
-        if info.primal_solution_status != highspy.SolutionStatus.kSolutionStatusFeasible:
-            return Solved((), min(max(bound_s, 0.0), beaten_s))
-        return Solved(self._read(np.array(highs.getSolution().col_value)), max(bound_s, 0.0))
+        bound_s = min(max(reply.bound * self._unit_s - constant, 0.0), beaten_s)
+        return Solved(self._read(reply.values) if len(reply.values) else (), bound_s)
 
     def _read(self, values: np.ndarray) -> tuple[Chosen, ...]:
-        whole = np.rint(values).astype(np.int64)
         found = []
         for sort, choice, column in self._entries:
-            times, layers = int(whole[column]), int(whole[column + 1])
+            times, layers = int(values[column]), int(values[column + 1])
             if times:
                 each, rest = divmod(layers, times)
                 counts = [each + 1] * rest + [each] * (times - rest)

@@ -2,18 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from dataclasses import dataclass
 
 import numpy as np
 
 from torchsplit_core.placement.frontier.assign import assign, spread
 from torchsplit_core.placement.frontier.beam import Beam
 from torchsplit_core.placement.frontier.choices import Choice, Choices
-from torchsplit_core.placement.frontier.plan import Least, PassCosts, Plan, better, plan_of
+from torchsplit_core.placement.frontier.plan import PROVEN, Least, PassCosts, Plan, better, plan_of
 from torchsplit_core.placement.frontier.program import Hops, LatencyProgram
-from torchsplit_core.placement.frontier.tiers import Sort, build_tiers, sorts_at
+from torchsplit_core.placement.frontier.tiers import Site, build_tiers, sorts_at
+from torchsplit_core.placement.frontier.trails import least_trail
 from torchsplit_core.placement.instance import Instance
 from torchsplit_core.placement.search.clock import Clock
+from torchsplit_core.placement.search.network import Component
+from torchsplit_core.placement.search.segments import Segments
 from torchsplit_core.placement.search.table import Table
 
 WIDTHS = (2, 12)
@@ -21,6 +24,21 @@ WIDTHS = (2, 12)
 
 PART = 0.2
 """Of the time that is left, at most, for one threshold."""
+
+
+@dataclass
+class _Threshold:
+    """A threshold under way. clock: the time for it. best: the quickest plan so far."""
+
+    threshold: float
+    choices: tuple[Choice, ...]
+    clock: Clock
+    best: Plan | None
+
+    @property
+    def beaten_s(self) -> float:
+        """The latency of the best so far."""
+        return self.best.latency_s if self.best is not None else float("inf")
 
 
 class Programs:
@@ -38,46 +56,51 @@ class Programs:
         best = self._alone(threshold)
         if known is not None and better(known, best):
             best = known
-        bound_s = best.latency_s if best is not None else float("inf")
         choices = self._choices.at(threshold)
         roots, levels = sorts_at(self._tiers, instance.links, self._kinds, threshold)
-        hops = self._hops(levels)
-        scale_s = best.latency_s if best is not None else self._scale_s()
+        hops, scale_s = self._hops(levels), self._scale_s() if best is None else best.latency_s
+        at = _Threshold(threshold, choices, part, best)
+        bounds = []
         for root in roots:
             program = LatencyProgram(root, choices, self._table.counts, instance.layers, hops, scale_s)
-            solved = program.least(part.left_s(), best.latency_s if best is not None else float("inf"))
+            solved = program.least(part.left_s(), at.beaten_s)
             self._clock.count("programs")
-            bound_s = min(bound_s, solved.bound_s)
-            if not solved.chosen:
-                continue
-            segments = assign(root.sites[0], solved.chosen, self._table.multisets, instance.kinds)
-            plan = plan_of(instance, self._costs, segments) if segments else None
-            if plan is not None and plan.throughput >= threshold and better(plan, best):
-                best = plan
-        found = Least(best, bound_s)
-        if not found.proven:
-            found = self._walked(threshold, found, choices, roots, part)
+            bounds.append(solved.bound_s)
+            if solved.chosen:
+                self._keep(at, assign(root.sites[0], solved.chosen, self._table.multisets, instance.kinds))
+        for place, root in enumerate(roots):
+            if bounds[place] * (1 + PROVEN) < at.beaten_s and len(root.sites[0].gpus) > 1:
+                bounds[place] = min(self._searched(at, site, bounds[place]) for site in root.sites)
+        bound_s = min([at.beaten_s, *bounds])
+        found = Least(at.best, bound_s)
         # A bound that is met within the tolerance of a proof is the latency itself.
         return Least(found.plan, found.plan.latency_s) if found.plan and found.proven else found
 
-    def _walked(
-        self, threshold: float, found: Least, choices: Sequence[Choice], roots: Sequence[Sort], clock: Clock
-    ) -> Least:
-        """With what a walk finds where the tiers gave no plan as good as their bound."""
-        best = found.plan
-        for root in roots:
-            if len(root.sites[0].gpus) < 2:
-                continue
-            beam = Beam(self._instance, self._costs, self._table, choices, root.sites[0].gpus, threshold)
-            for width in WIDTHS:
-                self._clock.count("walks")
-                segments = beam.find(width, clock)
-                plan = plan_of(self._instance, self._costs, segments) if segments else None
-                if plan is not None and plan.throughput >= threshold and better(plan, best):
-                    best = plan
-                if Least(best, found.bound_s).proven:
-                    return Least(best, found.bound_s)
-        return Least(best, found.bound_s)
+    def _searched(self, at: _Threshold, site: Site, bound_s: float) -> float:
+        """Look for a better plan in a component where the tiers gave none as good as their bound; the bound then."""
+        beam = Beam(self._instance, self._costs, self._table, at.choices, site.gpus, at.threshold)
+        for width in WIDTHS:
+            self._clock.count("walks")
+            self._keep(at, beam.find(width, at.clock))
+            if bound_s * (1 + PROVEN) >= at.beaten_s:
+                return bound_s
+        gpus = np.array(site.gpus, dtype=np.int64)
+        fast = self._instance.links[np.ix_(gpus, gpus)] >= at.threshold
+        np.fill_diagonal(fast, True)
+        component = Component(gpus, fast, bool(fast.all()))
+        trailed = least_trail(
+            self._instance, self._costs, self._table, at.choices, component, at.beaten_s, at.clock
+        )
+        if trailed is None:
+            return bound_s
+        self._keep(at, trailed.segments)
+        return max(bound_s, trailed.bound_s)
+
+    def _keep(self, at: _Threshold, segments: Segments) -> None:
+        """Keep a pipeline that reaches the threshold and is better than the best."""
+        plan = plan_of(self._instance, self._costs, segments) if segments else None
+        if plan is not None and plan.throughput >= at.threshold and better(plan, at.best):
+            at.best = plan
 
     def _alone(self, threshold: float) -> Plan | None:
         """The quickest single segment: it needs no link."""

@@ -1,0 +1,63 @@
+"""Integer programs in seconds to a gap of 10^-7, solved by HiGHS: one thread, a fixed seed."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import highspy
+import numpy as np
+
+from torchsplit_core.placement.search.program import Program
+from torchsplit_core.values import InternalFault
+
+GAP = 1e-7
+"""Relative, of the solver's own bound; PROVEN is ten times as much."""
+
+NEARLY = 5e-7
+"""What is not this much quicker than the best known, relatively, is not looked for."""
+
+SCALE = 1000.0
+"""What the best latency known is in the units of a program: HiGHS's tolerances are absolute."""
+
+
+@dataclass(frozen=True)
+class Reply:
+    """values: the best solution in whole numbers; empty where none was found. bound: no solution costs less.
+    impossible: proven that there is no solution."""
+
+    values: np.ndarray
+    bound: float
+    impossible: bool = False
+
+
+class SecondsProgram(Program):
+    """A program whose cost is in units of `unit_s` seconds."""
+
+    def closely(self, seconds: float) -> Reply:
+        """Solve within `seconds`. Raises InternalFault where HiGHS refuses."""
+        highs = highspy.Highs()
+        options = {
+            "output_flag": False,
+            "threads": 1,
+            "random_seed": 0,
+            "time_limit": max(seconds, 0.01),
+            "mip_rel_gap": GAP,
+            "mip_abs_gap": 0.0,
+        }
+        for name, value in options.items():
+            highs.setOptionValue(name, value)
+        if highs.passModel(self._model(True)) == highspy.HighsStatus.kError:
+            raise InternalFault("HiGHS refused a program of the curve.")
+        highs.run()
+        status, info, kinds = highs.getModelStatus(), highs.getInfo(), highspy.HighsModelStatus
+        if status in (kinds.kInfeasible, kinds.kUnboundedOrInfeasible):
+            return Reply(np.zeros(0, dtype=np.int64), float("inf"), True)
+        bound = info.mip_dual_bound * (1 - GAP)
+        if info.primal_solution_status != highspy.SolutionStatus.kSolutionStatusFeasible:
+            return Reply(np.zeros(0, dtype=np.int64), bound)
+        return Reply(np.rint(highs.getSolution().col_value).astype(np.int64), bound)
+
+    def cheaper(self, most: float) -> None:
+        """A row for solutions that cost no more than this."""
+        costly = np.flatnonzero(self.cost)
+        self.row(-float("inf"), most, costly, np.array(self.cost)[costly])
