@@ -37,21 +37,23 @@ class Client:
 """
 
 FAILS_AT_3 = 'if batch == 3: raise ValueError("three is too many")'
-NO_MEMORY_AT_5 = 'if batch == 5: raise RuntimeError("DefaultCPUAllocator: can\'t allocate memory: 9 bytes")'
-CRASHES_AT_3 = "if batch == 3: os.abort()"
+NO_MEMORY_AT_7 = 'if batch == 7: raise RuntimeError("DefaultCPUAllocator: can\'t allocate memory: 9 bytes")'
+CRASHES_AT_4 = "if batch == 4: os.abort()"
 ENDS_AT_3 = "if batch == 3: os._exit(0)"
-HANGS_AT_3 = "if batch == 3: time.sleep(1000)"
+HANGS_AT_5 = "if batch == 5: time.sleep(1000)"
 PRINTS = 'print("x" * 100000)'
 FORKS = "os.fork() == 0 and time.sleep(1000)"
-LEAKS = "LEAKED.append(torch.ones(16_000_000))"
+LEAKS_AT_2 = "batch == 2 and LEAKED.append(torch.ones(16_000_000))"
 LOST_AT_3 = 'if batch == 3: raise RuntimeError("CUDA error: unspecified launch failure")'
 
 
 def written(folder: Path, body: str, name: str = "odd") -> tuple[str, TorchGraph]:
-    """A trusted Python file with that line in its forward, and its graph. Every run adds a line to `runs.txt`."""
+    """A trusted Python file with those lines in its forward, and its graph. Every run adds a line to `runs.txt`."""
     file = folder / f"{name}.py"
     count = f'open({str(folder / "runs.txt")!r}, "a").write(f"{{batch}}\\\\n")'.replace("\\\\", "\\")
-    file.write_text(SOURCE.replace("COUNT", count).replace("BODY", body or "pass"))
+    file.write_text(
+        SOURCE.replace("COUNT", count).replace("BODY", (body or "pass").replace("\n", "\n" + " " * 12))
+    )
     space: dict[str, Any] = {}
     exec(compile(file.read_text(), str(file), "exec"), space)
     client = space["Client"]()

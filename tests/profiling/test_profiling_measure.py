@@ -9,14 +9,14 @@ from typing import Any
 
 import pytest
 from measured_models import (
-    CRASHES_AT_3,
+    CRASHES_AT_4,
     ENDS_AT_3,
     FAILS_AT_3,
     FORKS,
-    HANGS_AT_3,
-    LEAKS,
+    HANGS_AT_5,
+    LEAKS_AT_2,
     LOST_AT_3,
-    NO_MEMORY_AT_5,
+    NO_MEMORY_AT_7,
     PRINTS,
     runs_of,
     written,
@@ -25,7 +25,7 @@ from profiling_export import sample, to_graph
 
 from torchsplit_core.graph.torch_graph import TorchGraph
 from torchsplit_core.hardware import choose_devices
-from torchsplit_core.profiling import KeptPoint, Settings, measure
+from torchsplit_core.profiling import KeptPoint, Settings, measure, measurement
 from torchsplit_core.profiling.measurement import check_batch_sizes, check_settings
 from torchsplit_core.profiling.rows import Found
 from torchsplit_core.values import InputFault, InternalFault
@@ -105,71 +105,76 @@ def test_without_a_graph_one_is_made_and_told_at_once(diamond: Heard) -> None:
     assert {node.id for node in found.nodes} == {node.id for node in found.graph.ops}
 
 
-def test_a_batch_that_fails_is_told_and_costs_no_other(tmp_path: Path) -> None:
-    found = measured(tmp_path, FAILS_AT_3, (2, 3, 4))
-    assert [row.batch_size for row in found.rows] == [2, 4]
-    (failure,) = found.failures
-    assert (failure.batch_size, failure.reason) == (3, "failed") and "three is too many" in failure.message
-    assert any("three is too many" in note for note in found.notes)
-
-
 @pytest.fixture(scope="module")
 def short(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Found, list[KeptPoint]]:
-    """A model without memory for batch 5, measured at 1, 2, 5 and 6; its folder and the points it told."""
+    """A model that fails at batch 3 and has no memory for 7, measured around both; its folder and its points."""
     folder = tmp_path_factory.mktemp("short")
     kept: list[KeptPoint] = []
-    return folder, measured(folder, NO_MEMORY_AT_5, (1, 2, 5, 6), keep=kept.append), kept
+    body = f"{FAILS_AT_3}\n{NO_MEMORY_AT_7}"
+    return folder, measured(folder, body, (1, 2, 3, 4, 7, 8), keep=kept.append), kept
+
+
+def test_a_batch_that_fails_is_told_and_costs_no_other(short: tuple[Path, Found, list[KeptPoint]]) -> None:
+    _, found, _ = short
+    assert [row.batch_size for row in found.rows] == [1, 2, 4]
+    failure = found.failures[0]
+    assert (failure.batch_size, failure.reason) == (3, "failed") and "three is too many" in failure.message
+    assert any("three is too many" in note for note in found.notes)
 
 
 def test_out_of_memory_is_a_finding_that_rules_out_what_is_larger(
     short: tuple[Path, Found, list[KeptPoint]],
 ) -> None:
     folder, found, kept = short
-    assert [row.batch_size for row in found.rows] == [1, 2]
-    assert [(item.batch_size, item.reason) for item in found.failures] == [
-        (5, "out_of_memory"),
-        (6, "out_of_memory"),
+    assert [(item.batch_size, item.reason) for item in found.failures[1:]] == [
+        (7, "out_of_memory"),
+        (8, "out_of_memory"),
     ]
-    assert found.failures[1].message == "Not tried: batch 5 was out of memory."
-    assert 6 not in runs_of(folder)
-    assert ("failure", 5) in {(point.kind, point.batch_size) for point in kept}
+    assert found.failures[2].message == "Not tried: batch 7 was out of memory."
+    assert 8 not in runs_of(folder)
+    # What failed otherwise may run another time: it is not kept.
+    assert [point.batch_size for point in kept if point.kind == "failure"] == [7, 8]
 
 
-@pytest.mark.parametrize(
-    ("body", "reason"), [(CRASHES_AT_3, "crashed"), (ENDS_AT_3, "crashed"), (LOST_AT_3, "device_lost")]
-)
-def test_a_child_that_dies_costs_its_point_alone(tmp_path: Path, body: str, reason: str) -> None:
+def test_children_that_die_or_hang_cost_their_point_alone(tmp_path: Path) -> None:
     kept: list[KeptPoint] = []
-    found = measured(tmp_path, body, (1, 3, 4), keep=kept.append)
-    assert found.failures[0].batch_size == 3 and found.failures[0].reason == reason
-    batches = [row.batch_size for row in found.rows]
-    # A lost device can measure nothing more; a crash is behind us with the next child.
-    assert batches == ([1] if reason == "device_lost" else [1, 4])
-    assert [point.batch_size for point in kept if point.kind == "batch"] == batches
-
-
-def test_a_point_that_hangs_ends_at_its_limit_and_the_next_goes_on(tmp_path: Path) -> None:
     found = measured(
-        tmp_path, HANGS_AT_3, (1, 3, 4), settings=Settings(point_budget_s=0.02, point_limit_s=6.0)
+        tmp_path,
+        f"{ENDS_AT_3}\n{CRASHES_AT_4}\n{HANGS_AT_5}",
+        (1, 3, 4, 5, 6),
+        settings=Settings(point_budget_s=0.02, point_limit_s=6.0),
+        keep=kept.append,
     )
-    assert [row.batch_size for row in found.rows] == [1, 4]
-    assert found.failures[0].reason == "time_limit" and "still running after 6 s" in found.failures[0].message
-    assert found.nodes  # the operations do not hang, and were timed by the second child
+    assert [row.batch_size for row in found.rows] == [1, 6]
+    assert [(failure.batch_size, failure.reason) for failure in found.failures] == [
+        (3, "crashed"),
+        (4, "crashed"),
+        (5, "time_limit"),
+    ]
+    assert "still running after 6 s" in found.failures[2].message
+    assert [point.batch_size for point in kept if point.kind == "batch"] == [1, 6]
+    assert found.nodes  # the operations run, and were timed by the last child
 
 
-def test_a_model_that_dies_again_and_again_is_left_alone(tmp_path: Path) -> None:
-    found = measured(tmp_path, "if batch >= 3: os.abort()", (1, 3, 4, 5, 6, 7, 8))
+def test_a_lost_device_measures_nothing_more(tmp_path: Path) -> None:
+    found = measured(tmp_path, LOST_AT_3, (1, 3, 4))
     assert [row.batch_size for row in found.rows] == [1]
-    assert [item.batch_size for item in found.failures] == [3, 4, 5, 6]
+    assert found.failures[0].batch_size == 3 and found.failures[0].reason == "device_lost"
 
 
-def test_a_model_that_prints_and_forks_is_measured(tmp_path: Path) -> None:
-    assert len(measured(tmp_path, f"{PRINTS}; {FORKS}", (1, 2)).rows) == 2
+def test_a_model_that_dies_again_and_again_is_left_alone(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(measurement, "MOST_DEATHS", 1)  # every child costs seconds
+    found = measured(tmp_path, "if batch >= 3: os.abort()", (1, 3, 4, 5))
+    assert [row.batch_size for row in found.rows] == [1]
+    assert [item.batch_size for item in found.failures] == [3, 4]
 
 
-def test_a_model_that_leaks_and_returns_nan_says_both(tmp_path: Path) -> None:
-    found = measured(tmp_path, f"{LEAKS}; x = x * float('nan')", (1,), settings=Settings(point_budget_s=0.05))
-    assert len(found.rows) == 1
+def test_a_model_that_prints_forks_leaks_and_returns_nan_is_measured_and_told_of(tmp_path: Path) -> None:
+    body = f"{PRINTS}\n{FORKS}\n{LEAKS_AT_2}\nif batch == 2: x = x * float('nan')"
+    found = measured(tmp_path, body, (1, 2), settings=Settings(point_budget_s=0.05))
+    assert [row.batch_size for row in found.rows] == [1, 2]
     assert any("may leak" in note for note in found.notes) and any("NaN" in note for note in found.notes)
 
 
@@ -178,20 +183,26 @@ def test_what_is_known_is_taken_over_and_not_measured_again(
 ) -> None:
     folder, first, kept = short
     before = runs_of(folder)
-    again = measured(folder, NO_MEMORY_AT_5, (1, 2, 3, 5, 6, 8), known=kept)
+    again = measured(folder, NO_MEMORY_AT_7, (1, 2, 4, 5, 7, 8, 9), known=kept)
     after = runs_of(folder)
-    assert {batch: after[batch] for batch in (1, 2, 5)} == before
-    assert not {6, 8} & set(after) and after[3] >= 3
-    assert [row for row in again.rows if row.batch_size != 3] == list(first.rows)
-    assert [item.batch_size for item in again.failures] == [5, 6, 8]
-    assert again.environment["taken_over"] == [1, 2]
+    assert {batch: after[batch] for batch in (1, 2, 4, 7)} == {batch: before[batch] for batch in (1, 2, 4, 7)}
+    assert not {8, 9} & set(after) and after[5] >= 3
+    assert [row for row in again.rows if row.batch_size != 5] == list(first.rows)
+    assert [item.batch_size for item in again.failures] == [7, 8, 9]
+    assert again.environment["taken_over"] == [1, 2, 4]
 
 
-def test_points_of_another_model_are_not_taken_over(tmp_path: Path, diamond: Heard) -> None:
+def test_points_of_another_model_are_not_taken_over_and_a_torch_profiler_trace_is_written(
+    tmp_path: Path, diamond: Heard
+) -> None:
     _, _, kept = diamond
     assert kept
-    found = measured(tmp_path, "", (1,), known=kept)
+    settings = Settings(point_budget_s=0.02, torch_trace=str(tmp_path))
+    found = measured(tmp_path, "", (1, 2), settings=settings, known=kept)
     assert runs_of(tmp_path)[1] >= 3 and found.environment["taken_over"] == []
+    files = sorted(path.name for path in tmp_path.glob("*.json"))
+    assert files == ["cpu-batch1.json", "cpu-batch2.json"]
+    assert '"aten::linear"' in (tmp_path / files[0]).read_text()
 
 
 def test_operations_that_cannot_be_timed_are_left_out_and_said_so(tmp_path: Path) -> None:
@@ -225,14 +236,6 @@ def test_timing_another_model_than_the_traced_one_is_our_fault() -> None:
             settings=QUICK,
             exporter=EXPORTER,
         )
-
-
-def test_a_torch_profiler_trace_is_written_where_it_was_asked_for(tmp_path: Path) -> None:
-    settings = Settings(point_budget_s=0.02, torch_trace=str(tmp_path))
-    measured(tmp_path, "", (1, 2), settings=settings)
-    files = sorted(path.name for path in tmp_path.glob("*.json"))
-    assert files == ["cpu-batch1.json", "cpu-batch2.json"]
-    assert '"aten::linear"' in (tmp_path / files[0]).read_text()
 
 
 @pytest.mark.parametrize("sizes", [(), (0,), (-1,), (1, 10**6), tuple(range(1, 18)), (1.5,), (True,)])
