@@ -10,12 +10,19 @@ from typing import Any
 
 import pytest
 from placement_oracle import best_value
-from placement_requests import random_request, tiny
+from placement_requests import COEFFICIENTS, random_request, tiny
 
 from torchsplit_core.cli import main
 from torchsplit_core.files import read_file
 from torchsplit_core.placement import place, violations
-from torchsplit_core.values import InputFault, PlacedReplica, PlacementOutcome, PlacementSolver
+from torchsplit_core.values import (
+    InputFault,
+    LinearThroughput,
+    PlacedReplica,
+    PlacementGpu,
+    PlacementOutcome,
+    PlacementSolver,
+)
 
 REQUEST = tiny(2, model=replace(tiny().model, layers=6, layer_weight_gb=14.0), max_replicas=3)
 """Layers of 14 GB: an A100 holds five, a V100 two."""
@@ -122,6 +129,25 @@ def test_the_published_program_knows_one_pipeline() -> None:
         place(replace(ALONE, solver=PlacementSolver("literal")))
     assert fault.value.where == "solver.method"
     assert "max_replicas" in str(fault.value)
+
+
+def test_segments_of_many_types_need_no_look_at_every_mix() -> None:
+    base = COEFFICIENTS["A100"]
+    types = {f"type{one}": replace(base, constant=100.0 + 10 * one) for one in range(14)}
+    gpus = tuple(PlacementGpu(f"{name}/{one}", name, 80.0) for name in types for one in range(3))
+    request = tiny(
+        12,
+        gpus=gpus,
+        throughput=LinearThroughput(types),
+        bandwidth_gb_per_s=((400.0,) * len(gpus),) * len(gpus),
+        max_replicas=3,
+        solver=PlacementSolver(time_limit_s=2.0),
+    )
+    outcome = place(request)
+    assert outcome.status in ("optimal", "feasible")
+    assert len(outcome.replicas) == 3
+    assert outcome.bound is not None and outcome.bound >= (outcome.throughput or 0.0)
+    assert list(violations(request, outcome)) == []
 
 
 def test_from_the_command_line(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -37,9 +37,14 @@ class Capacity:
 
 
 def capacity(instance: Instance, table: Table, most: int, best: float, clock: Clock) -> Capacity:
-    """The least bound by prices for at most `most` pipelines, none above `best`."""
+    """The least bound by prices for at most `most` pipelines, none above `best`.
+
+    Without a complete table, that of prices 0.
+    """
     fleet = np.bincount(np.array(instance.kinds), minlength=table.counts.shape[1])
     kinds, unit = len(fleet), best / instance.layers
+    if not table.complete:
+        return Capacity(most * best, np.zeros(kinds), best, (best,))
     market = Market(instance, table, best, clock)
     if market.surplus(np.zeros(kinds))[0] <= 0:
         return Capacity(0.0, np.zeros(kinds), 0.0, ())

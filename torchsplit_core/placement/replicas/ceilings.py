@@ -25,8 +25,11 @@ def ceilings(
 ) -> np.ndarray:
     """float64, one a vector (GPUs of each class): no pipeline within it has a higher throughput.
 
-    best: what no pipeline of the whole fleet passes. Thresholds that time leaves out only make it weaker.
+    best: what no pipeline of the whole fleet passes. Thresholds that time leaves out only make it weaker; a table that
+    is not complete tells nothing.
     """
+    if not table.complete:
+        return np.full(len(vectors), best)
     values = candidates(instance, table)
     values = values[values <= best]
     found = np.full(len(vectors), best)

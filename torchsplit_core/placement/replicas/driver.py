@@ -2,12 +2,19 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 
 from torchsplit_core.placement.instance import Found, Instance
 from torchsplit_core.placement.replicas.capacity import Capacity, capacity
 from torchsplit_core.placement.replicas.exact import Divider
-from torchsplit_core.placement.replicas.improve import Improver, Several, construct, from_the_best
+from torchsplit_core.placement.replicas.improve import (
+    Improver,
+    Several,
+    construct,
+    from_the_best,
+    one_after_the_other,
+)
 from torchsplit_core.placement.replicas.islands import Islands, level_of
 from torchsplit_core.placement.replicas.lattice import MOST_PAIRS, MOST_VECTORS, Lattice
 from torchsplit_core.placement.replicas.peel import Peeler
@@ -15,14 +22,20 @@ from torchsplit_core.placement.replicas.pipelines import EQUAL, Pipelines, in_or
 from torchsplit_core.placement.replicas.twins import twins
 from torchsplit_core.placement.search import search
 from torchsplit_core.placement.search.clock import Clock
-from torchsplit_core.placement.search.table import Table, build_table
+from torchsplit_core.placement.search.table import Table, build_table, count_multisets
 from torchsplit_core.placement.small import look_at_all
 
 _SINGLE = 0.2
 """Share of the time for the best single pipeline, which every bound begins with."""
 
+_TABLE, _MOST_MULTISETS, _SOME_MULTISETS = 0.2, 20_000, 1_000
+"""Share of what is left for a table, and up to how many multisets of kinds it is tried whole, else a part of it."""
+
 _ISLANDS = 0.3
 """Share of what is left for islands of faster links, where the fleet has such."""
+
+_GREEDY = 0.6
+"""Share of what is left for one best pipeline after the other, where segments are too many for a table."""
 
 _CONSTRUCT = 0.5
 """Share of what is left then for peeling the whole fleet; the rest is for making pipelines anew."""
@@ -59,10 +72,11 @@ def search_pipelines(
     )
     if not whole.segments and whole.proven:
         return Pipelines(0.0, 0.0, True, (), dict(clock.counts))
-    table = build_table(instance, clock)
-    if table is None:
+    table = _table(instance, clock) if most > 1 else None
+    if table is None or not (table.complete or math.isfinite(whole.bound)):
+        proven = whole.proven and most == 1
         pipelines = (whole.segments,) if whole.segments else ()
-        return Pipelines(whole.value, most * whole.bound, False, pipelines, dict(clock.counts))
+        return Pipelines(whole.value, most * whole.bound, proven, pipelines, dict(clock.counts))
     classes = twins(instance, MOST_VECTORS)
     lattice = Lattice(classes) if classes is not None else None
     affordable = min(lattice_pairs, _PAIRS_A_SECOND * clock.left_s())
@@ -71,11 +85,21 @@ def search_pipelines(
     return _approach(instance, table, most, whole, clock, tell)
 
 
+def _table(instance: Instance, clock: Clock) -> Table | None:
+    """Every segment's worth; where that are too many those of the fewest GPUs; None without time for any."""
+    table = None
+    if count_multisets(instance) <= _MOST_MULTISETS:
+        table = build_table(instance, clock.part(_TABLE * clock.left_s()))
+    return table or build_table(instance, clock.part(_TABLE * clock.left_s()), part=_SOME_MULTISETS)
+
+
 def _approach(
     instance: Instance, table: Table, most: int, whole: Found, clock: Clock, tell: Tell
 ) -> Pipelines:
     """Large fleets: the bound by prices, and the best set of pipelines that the time allows."""
-    best = min(whole.bound, float(table.values.max(initial=0.0)))
+    best = whole.bound
+    if table.complete:
+        best = min(best, float(table.values.max(initial=0.0)))
     limit = capacity(instance, table, most, best, clock)
     bound = limit.bound
     found = in_order(instance, [whole.segments] if whole.segments else [])
@@ -86,7 +110,10 @@ def _approach(
         tell(found[0], bound)
 
     say(found)
-    level = level_of(instance, table, best)
+    if not table.complete:
+        part = clock.part(_GREEDY * clock.left_s())
+        say(one_after_the_other(instance, whole.segments, most, part, say))
+    level = level_of(instance, table, best) if table.complete else None
     if level is not None:
         part = clock.part(_ISLANDS * clock.left_s())
         islands = Islands(instance, table, level, most, best, part)

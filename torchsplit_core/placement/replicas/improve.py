@@ -70,6 +70,23 @@ def construct(
     return found
 
 
+def one_after_the_other(instance: Instance, first: Segments, most: int, clock: Clock, tell: Tell) -> Several:
+    """The best pipeline of the fleet, then of what it leaves, and so on: it needs no table of all segments."""
+    pipelines = [first] if first else []
+    found = in_order(instance, pipelines)
+    while len(pipelines) < most and not clock.over():
+        taken = {gpu for one in pipelines for _, gpus in one for gpu in gpus}
+        left = [gpu for gpu in range(len(instance.kinds)) if gpu not in taken]
+        share = clock.left_s() / (2 if len(pipelines) + 1 < most else 1)
+        new = best_single(part_of(instance, left), share).segments if left else ()
+        if not new:
+            break
+        pipelines.append(back(new, left))
+        found = in_order(instance, pipelines)
+        tell(found)
+    return found
+
+
 def _spread(count: int) -> list[int]:
     """0 to count - 1, those first that lie far from the ones before: every other one of ever finer steps."""
     order: dict[int, None] = {}
@@ -137,7 +154,9 @@ class Improver:
             if lattice.pairs() <= _SMALL_PAIRS:
                 whole = best_single(part, clock.left_s() / 2)
                 return Divider(part, table, classes, lattice, clock).run(most, whole, _silent).pipelines
-        best = min(self._best, float(table.values.max(initial=0.0)))
+        best = self._best
+        if table.complete:
+            best = min(best, float(table.values.max(initial=0.0)))
         limit = capacity(part, table, most, best, clock)
         worths = [worth(self._instance, one) for one in known] or [best]
         highest = min(best, _HIGHER * max(worths))

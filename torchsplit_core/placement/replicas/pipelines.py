@@ -62,7 +62,7 @@ def rows_of(table: Table, part: Instance) -> Table:
     fleet = np.bincount(np.array(part.kinds), minlength=table.counts.shape[1])
     fits = np.flatnonzero((table.counts <= fleet).all(axis=1))
     multisets = tuple(table.multisets[one] for one in fits.tolist())
-    return Table(multisets, table.counts[fits], table.values[fits])
+    return Table(multisets, table.counts[fits], table.values[fits], table.complete)
 
 
 def back(segments: Segments, gpus: Sequence[int]) -> Segments:

@@ -1,0 +1,135 @@
+"""Several pipelines at once: equal to a look at all sets of them, proven on fleets of a few nodes, bounded on large ones.
+
+First random small instances against the best set of disjoint pipelines found by going through all. Then fleets: those
+of a decoder from its sizes, the last ones as in placement_search. `one` is the best single pipeline, in the units of
+the fleet's throughput. Ends with 1 when a small instance differs, or when pipelines are not worth what is said.
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+# The oracle is the tests' own: it shares nothing with the search.
+sys.path.insert(0, str(Path(__file__).resolve().parent.parent / "tests" / "placement"))
+
+from placement_search_cases import NETWORKS, worth_of
+from replicas_oracle import best_sum, small_instance
+
+from benchmarks.placement_search import CASES as LARGE
+from torchsplit_core.placement.build_request import build_request
+from torchsplit_core.placement.instance import Instance
+from torchsplit_core.placement.replicas import Pipelines, search_pipelines
+from torchsplit_core.placement.search import search
+from torchsplit_core.placement.segments import SegmentModel, instance_of
+
+EQUAL = 1e-9
+MANY = 4096
+
+
+def _decode(fleet: str, most: int, network_gb_per_s: float) -> Callable[[], Instance]:
+    def build() -> Instance:
+        request = build_request(
+            "llama-3.1-70b",
+            fleet,
+            batch_size=64,
+            max_gpus_per_segment=most,
+            network_gb_per_s=network_gb_per_s,
+        )
+        return instance_of(SegmentModel(request))
+
+    return build
+
+
+CASES: dict[str, Callable[[], Instance]] = {
+    "70B, 2 x 8 H100": _decode("2x8xH100-SXM5-80GB", 2, 11.6),
+    "70B, 4 x 8 H100": _decode("4x8xH100-SXM5-80GB", 2, 11.6),
+    "70B, 2 x 8 H100 and 2 x 8 A100": _decode("2x8xH100-SXM5-80GB,2x8xA100-80GB", 2, 11.6),
+    "70B, 4 x 8 H100, 0.01 GB/s between": _decode("4x8xH100-SXM5-80GB", 2, 0.01),
+    **{
+        name: LARGE[name][0]
+        for name in (
+            "80 x 65 in 12 nodes",
+            "80 x 65 arbitrary, 3",
+            "80 x 65 noisy nodes, 3",
+            "126 x 1,024 in tiers",
+            "126 x 1,024, network cards",
+        )
+    },
+}
+
+
+def small(count: int) -> int:
+    """Print how many random small instances equal the look at all sets of pipelines; how many do not."""
+    wrong = 0
+    print("| network | instances | equal | with two pipelines or more |")
+    print("|---|---|---|---|")
+    for shape, network in enumerate(NETWORKS):
+        asked = equal = several = 0
+        for seed in range(shape, count, len(NETWORKS)):
+            instance = small_instance(seed)
+            for most in (2, 3, MANY):
+                best = best_sum(instance, min(most, 5))
+                found = search_pipelines(instance, most, time_limit_s=60, progress=_silent)
+                asked += 1
+                equal += found.proven and abs(found.value - best) <= EQUAL * best and _right(instance, found)
+                several += len(found.pipelines) > 1
+        print(f"| {network} | {asked} | {equal} | {several} |", flush=True)
+        wrong += asked - equal
+    return wrong
+
+
+def fleets(names: list[str], seconds: float) -> int:
+    """Print a row for every fleet and number of pipelines; how many are not worth what was said."""
+    wrong = 0
+    print("| fleet | at most | pipelines | GPUs | sum | bound | gap, % | one | seconds |")
+    print("|---|---|---|---|---|---|---|---|---|")
+    for name in names:
+        instance = CASES[name]()
+        one = search(instance, time_limit_s=seconds)
+        for most in (4, MANY):
+            started = time.monotonic()
+            found = search_pipelines(instance, most, time_limit_s=seconds, progress=_silent)
+            taken = time.monotonic() - started
+            gpus = sum(len(chosen) for pipeline in found.pipelines for _, chosen in pipeline)
+            gap = 100 * (1 - found.value / found.bound)
+            print(
+                f"| {name} | {most if most < MANY else 'any'} | {len(found.pipelines)} | {gpus} of "
+                f"{len(instance.kinds)} | {found.value:.1f} | {found.bound:.1f} | {gap:.2f} | {one.value:.1f} "
+                f"| {taken:.1f} |",
+                flush=True,
+            )
+            wrong += not _right(instance, found)
+    return wrong
+
+
+def _right(instance: Instance, found: Pipelines) -> bool:
+    """Whether the pipelines are disjoint and worth what is said."""
+    gpus = [gpu for pipeline in found.pipelines for _, chosen in pipeline for gpu in chosen]
+    total = sum(worth_of(instance, pipeline) for pipeline in found.pipelines)
+    return len(gpus) == len(set(gpus)) and abs(total - found.value) <= EQUAL * total
+
+
+def _silent(value: float, bound: float) -> None:
+    """No progress is shown."""
+
+
+def main() -> int:
+    """Print the two tables."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--random", type=int, default=500)
+    parser.add_argument("--cases", nargs="*", choices=tuple(CASES), default=list(CASES), metavar="NAME")
+    parser.add_argument("--seconds", type=float, default=60.0, help="for each search")
+    options = parser.parse_args()
+    wrong = small(options.random)
+    print()
+    wrong += fleets(options.cases, options.seconds)
+    print(f"\nFaults: {wrong}")
+    return int(wrong > 0)
+
+
+if __name__ == "__main__":
+    sys.exit(main())
