@@ -16,13 +16,16 @@ STRAIGHT = 1e-12
 
 @dataclass(frozen=True)
 class Choice:
-    """Segments of one multiset (a row of the table) with low to high layers. They take fixed_s + layer_s · layers."""
+    """Segments of one multiset (a row of the table) with low to high layers.
+
+    They take the largest of fixed_s + layer_s · layers over `lines`, so n of them with y layers together take no less
+    than the largest of fixed_s · n + layer_s · y, and that where y is dealt evenly.
+    """
 
     multiset: int
     low: int
     high: int
-    fixed_s: float
-    layer_s: float
+    lines: tuple[tuple[float, float], ...]
 
 
 class Choices:
@@ -44,7 +47,7 @@ class Choices:
         self._useful = self.seconds < quickest
 
     def at(self, threshold: float) -> tuple[Choice, ...]:
-        """The segments that reach the threshold; a run of layer counts is one choice where its times make a line."""
+        """The segments that reach the threshold; a run of layer counts is one choice where its times bend upward."""
         able = self._useful & (self.table.values >= threshold)
         return tuple(
             choice
@@ -55,14 +58,17 @@ class Choices:
 
     def _split(self, row: int, low: int, high: int) -> Iterator[Choice]:
         seconds = self.seconds[row, low - 1 : high]
-        if len(seconds) > 1:
-            slope = float(seconds[-1] - seconds[0]) / (high - low)
-            line = seconds[0] + slope * np.arange(len(seconds))
-            if np.abs(line - seconds).max() <= STRAIGHT * seconds.max():
-                yield Choice(row, low, high, float(seconds[0]) - slope * low, slope)
-                return
+        steps = np.diff(seconds)
+        slack = STRAIGHT * float(seconds.max())
+        if len(steps) and (np.diff(steps) >= -slack).all():
+            straight = seconds[0] + float(steps.mean()) * np.arange(len(seconds))
+            if np.abs(straight - seconds).max() <= slack:
+                steps = steps.mean(keepdims=True)
+            fixed = seconds[: len(steps)] - steps * (low + np.arange(len(steps)))
+            yield Choice(row, low, high, tuple(zip(fixed.tolist(), steps.tolist(), strict=True)))
+            return
         for count in range(low, high + 1):
-            yield Choice(row, count, count, float(self.seconds[row, count - 1]), 0.0)
+            yield Choice(row, count, count, ((float(self.seconds[row, count - 1]), 0.0),))
 
 
 def _runs(able: np.ndarray) -> list[tuple[int, int]]:

@@ -89,8 +89,9 @@ class LatencyProgram(SecondsProgram):
                 most = min(most, layers // choice.low)
                 if not most:
                     continue
-                price = [(choice.fixed_s + hop_s) / self._unit_s, choice.layer_s / self._unit_s]
-                self._entries.append((sort, choice, self.columns(price, [float(most), float(layers)])))
+                column = self.columns([hop_s / self._unit_s, 0.0], [float(most), float(layers)])
+                self.price(choice, column, column + 1, self._unit_s)
+                self._entries.append((sort, choice, column))
         if self._entries:
             self._rows_of(root, counts, layers)
 

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import highspy
 import numpy as np
 
-from torchsplit_core.placement.search.program import Program
+from torchsplit_core.placement.frontier.choices import Choice
+from torchsplit_core.placement.search.program import INF, Program
 from torchsplit_core.values import InternalFault
 
 GAP = 1e-7
@@ -30,8 +31,11 @@ class Reply:
     impossible: bool = False
 
 
+@dataclass
 class SecondsProgram(Program):
-    """A program whose cost is in units of `unit_s` seconds."""
+    """A program whose cost is seconds in some unit. real: the columns that need not be whole."""
+
+    real: set[int] = field(default_factory=set)
 
     def closely(self, seconds: float) -> Reply:
         """Solve within `seconds`. Raises InternalFault where HiGHS refuses."""
@@ -57,7 +61,29 @@ class SecondsProgram(Program):
             return Reply(np.zeros(0, dtype=np.int64), bound)
         return Reply(np.rint(highs.getSolution().col_value).astype(np.int64), bound)
 
+    def price(self, choice: Choice, segments: int, layers: int, unit_s: float) -> None:
+        """Let the seconds of a choice count: its columns are those of how many segments, and of their layers."""
+        if len(choice.lines) == 1:
+            ((fixed_s, layer_s),) = choice.lines
+            self.cost[segments] += fixed_s / unit_s
+            self.cost[layers] += layer_s / unit_s
+            return
+        taken = self.columns([1.0], [INF])
+        self.real.add(taken)
+        for fixed_s, layer_s in choice.lines:
+            self.row(0, INF, [taken, segments, layers], [1, -fixed_s / unit_s, -layer_s / unit_s])
+
     def cheaper(self, most: float) -> None:
         """A row for solutions that cost no more than this."""
         costly = np.flatnonzero(self.cost)
-        self.row(-float("inf"), most, costly, np.array(self.cost)[costly])
+        self.row(-INF, most, costly, np.array(self.cost)[costly])
+
+    def _model(self, whole: bool) -> highspy.HighsLp:
+        found = super()._model(whole)
+        if whole:
+            kinds = highspy.HighsVarType
+            found.integrality_ = [
+                kinds.kContinuous if column in self.real else kinds.kInteger
+                for column in range(len(self.cost))
+            ]
+        return found

@@ -91,16 +91,16 @@ class _LatencyTrail(TrailProgram):
         base = self._program
         self._beaten_s = beaten_s * (1 - NEARLY)
         own = [choices[item] for item in patterns.item.tolist()]
-        rough_s = min(one.fixed_s + one.layer_s * layers for one in own)
+        rough_s = min(fixed_s + layer_s * layers for one in own for fixed_s, layer_s in one.lines)
         self._unit_s = (beaten_s if math.isfinite(beaten_s) else max(rough_s, 1e-30)) / SCALE
         self._program = self._seconds = program = SecondsProgram(
             base.cost, base.upper, base._rows, base._row_of, base._column_of, base._value_of
         )
         program.cost = [0.0] * len(program.cost)
-        program.cost[self._visit : self._start] = [one.fixed_s / self._unit_s for one in own]
         program.cost[self._arc :] = (hops_s / self._unit_s).tolist()
-        self._layer = program.columns([one.layer_s / self._unit_s for one in own], [float(layers)] * len(own))
+        self._layer = program.columns([0.0] * len(own), [float(layers)] * len(own))
         for place, one in enumerate(own):
+            program.price(one, self._visit + place, self._layer + place, self._unit_s)
             program.row(0, INF, [self._layer + place, self._visit + place], [1, -one.low])
             program.row(-INF, 0, [self._layer + place, self._visit + place], [1, -one.high])
         program.row(layers, layers, self._layer + np.arange(len(own)), np.ones(len(own)))
@@ -123,7 +123,9 @@ class _LatencyTrail(TrailProgram):
             flow = self._read(reply.values)
             pieces = self._pieces(flow)
             if not pieces:
-                return Trailed(self._dealt(self._walk(flow), reply.values[self._layer :]), bound_s)
+                return Trailed(
+                    self._dealt(self._walk(flow), reply.values[self._layer :][: len(flow.visits)]), bound_s
+                )
             for patterns, gates in pieces:
                 own = np.flatnonzero(self._patterns.counts[patterns].any(axis=0))
                 self._cut(patterns, gates, flow.visits > 0, own)
@@ -133,7 +135,7 @@ class _LatencyTrail(TrailProgram):
         return super()._read(values[: self._layer])
 
     def _dealt(self, steps: Sequence[tuple[int, tuple[int, ...]]], layers: np.ndarray) -> Segments:
-        """The layers of a choice in equal parts for its segments: their seconds lie on a line."""
+        """The layers of a choice in equal parts for its segments, which is never slower."""
         held = np.bincount(self._patterns.item, weights=layers).astype(np.int64)
         times = np.bincount([item for item, _ in steps], minlength=len(held))
         segments = []
