@@ -1,4 +1,4 @@
-"""Several pipelines at once: equal to a look at all sets of them, proven on fleets of a few nodes, bounded on large ones.
+"""Several pipelines at once: equal to a look at all sets of them, proven on a few nodes, bounded on large fleets.
 
 First random small instances against the best set of disjoint pipelines found by going through all. Then fleets: those
 of a decoder from its sizes, the last ones as in placement_search. `one` is the best single pipeline, in the units of

@@ -34,8 +34,9 @@ _TABLE, _MOST_MULTISETS, _SOME_MULTISETS = 0.2, 20_000, 1_000
 _ISLANDS = 0.3
 """Share of what is left for islands of faster links, where the fleet has such."""
 
-_GREEDY = 0.6
-"""Share of what is left for one best pipeline after the other, where segments are too many for a table."""
+_GREEDY, _FEW = 0.5, 6
+"""Share of what is left for one best pipeline after the other, where the best leaves room for few more, or segments are
+too many for a table."""
 
 _CONSTRUCT = 0.5
 """Share of what is left then for peeling the whole fleet; the rest is for making pipelines anew."""
@@ -110,9 +111,6 @@ def _approach(
         tell(found[0], bound)
 
     say(found)
-    if not table.complete:
-        part = clock.part(_GREEDY * clock.left_s())
-        say(one_after_the_other(instance, whole.segments, most, part, say))
     level = level_of(instance, table, best) if table.complete else None
     if level is not None:
         part = clock.part(_ISLANDS * clock.left_s())
@@ -125,6 +123,10 @@ def _approach(
                 break
             for divider, places in unknown:
                 divider.learn(places)
+    gpus = sum(len(chosen) for _, chosen in whole.segments)
+    if found[0] < bound * (1 - EQUAL) and (not table.complete or len(instance.kinds) <= _FEW * gpus):
+        part = clock.part(_GREEDY * clock.left_s())
+        say(one_after_the_other(instance, whole.segments, most, part, say))
     part = clock.part(_CONSTRUCT * clock.left_s())
     say(construct(instance, table, limit.prices, from_the_best(limit, best), most, part, say))
     improver = Improver(instance, table, most, best, clock)
