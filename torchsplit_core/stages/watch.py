@@ -110,6 +110,9 @@ class Watch:
             selector.register(feeder.woken, selectors.EVENT_READ, "feeder")
             while not (feeder.ended and received == feeder.sent and feeder.error is None):
                 idle = received == feeder.sent
+                # The wake-up for it may have been taken while results were still out: no other need come.
+                if idle and feeder.error is not None:
+                    raise feeder.error
                 left = limit_s if idle else moved + limit_s - time.monotonic()
                 if left <= 0:
                     raise self._still(feeder.sent, base, limit_s)
@@ -118,8 +121,6 @@ class Watch:
                     moved = time.monotonic()
                 if "feeder" in found:
                     os.eventfd_read(feeder.woken)
-                if feeder.error is not None and received == feeder.sent:
-                    raise feeder.error
                 if "result" in found:
                     yield received
                     received, moved = received + 1, time.monotonic()
