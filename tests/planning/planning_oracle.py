@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import replace
-from itertools import combinations_with_replacement, product
+from itertools import chain, combinations_with_replacement, product
 
 from torchsplit_core.hardware import gpu_type, layout_multisets
 from torchsplit_core.values import PlanRequest, Point
@@ -14,10 +15,10 @@ GpuState = frozenset[tuple[Instance, int]]
 
 def best_plan(request: PlanRequest) -> tuple[tuple[float, ...], float] | None:
     """(objective vector to be maximised, bytes of separations) of the best plan; None where there is none."""
-    fleet = [(entry.type, entry.layouts, entry.cost) for entry in request.gpus for _ in range(entry.count)]
+    costs = [entry.cost for entry in request.gpus for _ in range(entry.count)]
     best: tuple[tuple[float, ...], float] | None = None
-    for states in product(*(_states(request, kind, layouts) for kind, layouts, _ in fleet)):
-        worth = _worth(request, states, [cost for _, _, cost in fleet])
+    for states in _fleet_states(request):
+        worth = _worth(request, states, costs)
         if worth is None:
             continue
         if best is None or _better(worth, best):
@@ -30,6 +31,16 @@ def _better(new: tuple[tuple[float, ...], float], old: tuple[tuple[float, ...], 
         if abs(mine - other) > 1e-9 * max(abs(mine), abs(other)):
             return mine > other
     return new[1] < old[1]
+
+
+def _fleet_states(request: PlanRequest) -> Iterator[tuple[GpuState, ...]]:
+    """What the GPUs can hold together; those of one entry are alike, so each of their mixes comes once."""
+    by_entry = (
+        combinations_with_replacement(_states(request, entry.type, entry.layouts), entry.count)
+        for entry in request.gpus
+    )
+    for chosen in product(*by_entry):
+        yield tuple(chain.from_iterable(chosen))
 
 
 def _states(
@@ -81,8 +92,9 @@ def _worth(
             if variant_of.setdefault(m, v) != v:
                 return None
             held.setdefault((m, v, s), []).append((point, count))
-            size = gpu_type(point.gpu_type).profile(point.profile).memory_gib
-            excess += count * max(0.0, (point.memory_gib or 0.0) - (size or 0.0)) if size else 0.0
+            if request.objective.memory_violation_penalty:  # without one nothing exceeds its slice
+                size = gpu_type(point.gpu_type).profile(point.profile).memory_gib
+                excess += count * max(0.0, (point.memory_gib or 0.0) - (size or 0.0)) if size else 0.0
     rates = []
     for m, model in enumerate(request.models):
         rate = 0.0
@@ -131,15 +143,15 @@ def _worth(
 
 def least_change(request: PlanRequest) -> float:
     """Least sum of relative changes of minima and latency limits with which some plan is sound."""
-    fleet = [(entry.type, entry.layouts) for entry in request.gpus for _ in range(entry.count)]
     bare = replace(
         request,
         models=tuple(replace(m, min_throughput_rps=None, max_latency_ms=None) for m in request.models),
         objective=replace(request.objective, kind="weighted_sum"),
     )
     least = float("inf")
-    for states in product(*(_states(request, kind, layouts) for kind, layouts in fleet)):
-        if _worth(bare, states, [0.0] * len(fleet)) is None:
+    costs = [0.0] * sum(entry.count for entry in request.gpus)
+    for states in _fleet_states(request):
+        if _worth(bare, states, costs) is None:
             continue
         least = min(least, _change(request, states))
     return least

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from functools import cache
 
 import pytest
 from planning_insight import LONG_S, changed, explain
@@ -85,6 +86,7 @@ def words(change: ChangeEffect) -> tuple[object, ...]:
     return (change.what, change.model, change.models, change.gpu_id, change.old, change.new)
 
 
+@cache
 def vector(request: PlanRequest) -> tuple[float, ...] | None:
     found = best_plan(request)
     return None if found is None else found[0]
