@@ -126,6 +126,15 @@ def test_one_type_and_64_gpus_a_segment_is_proven(split: str) -> None:
     assert outcome.status == "optimal"
 
 
+def test_a_start_is_confirmed_and_saves_thresholds() -> None:
+    request = large(2, 16, "equal", network_gb_per_s=500.0)
+    first = place(request)
+    again = place(request, start=first)
+    assert first.status == "optimal"
+    assert replace(again, statistics={}) == replace(first, statistics={})
+    assert int(again.statistics["cover_thresholds"]) < int(first.statistics["cover_thresholds"])
+
+
 def test_one_type_a_segment_where_that_is_the_rule() -> None:
     request = replace(large(1, 16, "equal", network_gb_per_s=500.0), same_type_segments=True)
     outcome = place(request)

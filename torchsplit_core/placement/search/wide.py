@@ -21,13 +21,13 @@ from torchsplit_core.values import InternalFault
 LEAST, MOST = 1e-100, 1e100
 """No throughput is lower, but 0, and none is higher."""
 
-WIDTH = 1e-9
+WIDTH = 1e-8
 """Relative width at which halving ends."""
 
 EQUAL = 5e-7
 """Value and bound that are closer, relatively, are one: half of what the contract calls equal."""
 
-_FACTOR = 4.0
+_FACTOR, _REFUTED = 4.0, 2
 _SHARE = 0.05
 """Of the time that is left, for one packing in the first run."""
 
@@ -91,9 +91,16 @@ class WideSearch:
             self._refuted(0.0)
 
     def _bisect(self) -> None:
-        """Close in on the least threshold that packings refute; pipelines that are easy raise the value."""
+        """Close in on the least threshold that packings refute; pipelines that are easy raise the value.
+
+        When that goes down again and again, the value may be the best: what is just above it is tried next.
+        """
+        refuted = 0
         while 0 < self._low * (1 + WIDTH) < self._bound < MOST and not self._clock.over():
-            self._try(sqrt(self._low) * sqrt(self._bound))
+            low = self._low
+            near = refuted == _REFUTED and low == self._value
+            self._try(low * (1 + WIDTH) if near else sqrt(low) * sqrt(self._bound))
+            refuted = 0 if self._low > low else refuted + 1
 
     def _try(self, threshold: float) -> None:
         """Refute the threshold, or take it as one that is not refuted."""
