@@ -12,13 +12,22 @@ from typing import Any
 
 import pytest
 import torch
-from partition_parts import assert_same, best_cut, graph_of, one_thread, sample_program
+from partition_parts import (
+    assert_same,
+    best_cut,
+    cut_after,
+    exported,
+    graph_of,
+    one_thread,
+    sample_program,
+)
 
 from torchsplit_core.clients import example_arguments
 from torchsplit_core.files import write_file
-from torchsplit_core.stages import MANIFEST, StagePipeline, export_stages
+from torchsplit_core.stages import MANIFEST, StagePipeline
 from torchsplit_core.stages.export_child import write_stages
 from torchsplit_core.stages.same import same_bits
+from torchsplit_core.stages.watch import Watch
 from torchsplit_core.stages.wire import Closed, receive_values, send_values
 from torchsplit_core.values import InputFault
 
@@ -96,27 +105,26 @@ def test_the_end_of_a_stream_within_a_message_is_told_from_one_between(content: 
     assert caught.value.clean == clean
 
 
-@pytest.fixture(scope="module")
-def bert(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Path, Any, torch.nn.Module]]:
-    """Three parts of BERT, exported as a user does, its client and the model itself."""
-    client, model, program = sample_program("bert")
+def parts_of_sample(name: str, folder: Path, stages: int) -> Path:
+    """A small sample in so many parts; the export in a child of its own has its tests elsewhere."""
+    client, _, program = sample_program(name)
     graph = graph_of(program)
-    folder = tmp_path_factory.mktemp("bert") / "parts"
-    export_stages("sample:bert", best_cut(graph, 3), folder, architecture_hash=graph.architecture_hash)
-    with one_thread():
-        yield folder, client, model
+    examples = {batch: example_arguments(client, batch) for batch in (2, 3)}
+    cut = best_cut(graph, stages).stages
+    write_file(write_stages(program, cut, examples, folder, graph.architecture_hash), folder / MANIFEST)
+    return folder
 
 
 @pytest.fixture(scope="module")
 def diamond(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Two parts of the smallest sample, whose input is (rows, 16)."""
-    client, _, program = sample_program("diamond")
-    graph = graph_of(program)
-    folder = tmp_path_factory.mktemp("diamond")
-    examples = {batch: example_arguments(client, batch) for batch in (2, 3)}
-    manifest = write_stages(program, best_cut(graph, 2).stages, examples, folder, graph.architecture_hash)
-    write_file(manifest, folder / MANIFEST)
-    return folder
+    return parts_of_sample("diamond", tmp_path_factory.mktemp("diamond"), 2)
+
+
+@pytest.fixture(scope="module")
+def whole(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """One part: what is about feeding and taking out needs no second process, which costs seconds."""
+    return parts_of_sample("diamond", tmp_path_factory.mktemp("whole"), 1)
 
 
 def alive(pipeline: StagePipeline) -> list[int]:
@@ -131,11 +139,12 @@ def alive(pipeline: StagePipeline) -> list[int]:
     return found
 
 
-def test_a_pipeline_gives_the_models_results_in_order_and_ends_its_processes(bert: Any) -> None:
-    folder, client, model = bert
+def test_a_pipeline_gives_the_models_results_in_order_and_ends_its_processes(tmp_path: Path) -> None:
+    folder = parts_of_sample("bert", tmp_path, 3)
+    client, model, _ = sample_program("bert")
     sizes = [3, 1, 5, 2, 8, 4] * 5
     inputs = {size: example_arguments(client, size)[0] for size in sizes}
-    with StagePipeline(folder) as pipeline:
+    with one_thread(), StagePipeline(folder, trust=True) as pipeline:
         for _ in range(2):
             seen = 0
             for size, found in zip(sizes, pipeline.run(inputs[n] for n in sizes), strict=True):
@@ -174,8 +183,8 @@ def test_a_stage_that_dies_or_stands_still_is_named(diamond: Path, sign: int, st
         assert alive(pipeline) == []
 
 
-def test_the_callers_own_faults_come_out_behind_the_results_before_them(diamond: Path) -> None:
-    with StagePipeline(diamond, trust=True) as pipeline:
+def test_the_callers_own_faults_come_out_behind_the_results_before_them(whole: Path) -> None:
+    with StagePipeline(whole, trust=True) as pipeline:
         run = pipeline.run([(X,), (X,), (X[:, :3],)])
         assert next(run).shape == next(run).shape
         with pytest.raises(InputFault, match="input x"):
@@ -183,22 +192,57 @@ def test_the_callers_own_faults_come_out_behind_the_results_before_them(diamond:
         assert alive(pipeline) == []
 
 
-def test_a_run_left_early_ends_its_processes(diamond: Path) -> None:
-    with StagePipeline(diamond, trust=True) as pipeline:
+def test_a_run_left_early_ends_its_processes(whole: Path) -> None:
+    with StagePipeline(whole, trust=True) as pipeline:
         run = pipeline.run([(X,)] * 10)
         next(run)
         run.close()
         assert alive(pipeline) == []
 
 
-def test_a_fault_within_a_stage_is_told_with_its_name(bert: Any) -> None:
-    folder, client, _ = bert
-    ids, mask, segments = example_arguments(client, 2)[0]
+class Ended:
+    """A feeder that sent one batch, then ended with the caller's fault, and whose wake-ups were all taken."""
+
+    sent, ended, error = 1, True, ValueError("the caller's own")
+
+    def __init__(self) -> None:
+        self.woken = os.eventfd(0, os.EFD_NONBLOCK)
+
+
+@pytest.mark.timeout(30)
+def test_the_callers_fault_needs_no_message_after_the_last_result() -> None:
+    sender, receiver = socket.socketpair()
+    with sender, receiver:
+        results = Watch([], receiver).results(Ended(), 1e6)  # type: ignore[arg-type]
+        send_values(sender, 0, {})
+        assert next(results) == 0
+        receive_values(receiver)
+        with pytest.raises(ValueError, match="the caller's own"):
+            next(results)
+
+
+class Lookup(torch.nn.Module):
+    """Fails on an index beyond its eight rows."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.rows = torch.nn.Embedding(8, 4)
+
+    def forward(self, index: torch.Tensor) -> torch.Tensor:
+        return self.rows(index) + 1  # type: ignore[no-any-return]
+
+
+def test_a_fault_within_a_stage_is_told_with_its_name(tmp_path: Path) -> None:
+    index = torch.tensor([1, 2])
+    program = exported(Lookup(), index, other=(torch.tensor([1, 2, 3]),))
+    digest = graph_of(program).architecture_hash
+    manifest = write_stages(program, cut_after(program), {2: ((index,), {})}, tmp_path, digest)
+    write_file(manifest, tmp_path / MANIFEST)
     with (
-        StagePipeline(folder) as pipeline,
+        StagePipeline(tmp_path, trust=True) as pipeline,
         pytest.raises(InputFault, match=r"stage0: .*IndexError: index out of range"),
     ):
-        list(pipeline.run([(ids + 10**6, mask, segments)]))
+        list(pipeline.run([(index,), (index + 10**6,)]))
     assert alive(pipeline) == []
 
 
