@@ -22,8 +22,15 @@ CSS = """
 .live-slider { font-family: var(--st-font); color: var(--st-text-color); font-size: .875rem; }
 .live-slider .line { display: flex; justify-content: space-between; gap: .5rem; }
 .live-slider .line:not(.ends) span:last-child { color: var(--st-link-color); font-variant-numeric: tabular-nums; }
-.live-slider input { width: 100%; margin: .35rem 0 .1rem; accent-color: var(--st-primary-color); cursor: pointer; }
-.live-slider input:focus-visible { outline: 2px solid var(--st-primary-color); outline-offset: 3px; }
+.live-slider input { appearance: none; width: 100%; height: 6px; margin: .6rem 0 .45rem; border-radius: 3px;
+  cursor: pointer;
+  background: linear-gradient(to right, var(--st-primary-color) var(--share), var(--st-border-color) var(--share)); }
+.live-slider input::-webkit-slider-thumb { appearance: none; width: 16px; height: 16px; border-radius: 50%;
+  background: var(--st-primary-color); }
+.live-slider input::-moz-range-thumb { width: 16px; height: 16px; border: 0; border-radius: 50%;
+  background: var(--st-primary-color); }
+.live-slider input:focus-visible { outline: 2px solid var(--st-primary-color); outline-offset: 7px; }
+@media (forced-colors: active) { .live-slider input { appearance: auto; } }
 .live-slider .ends { font-size: .8rem; opacity: .75; }
 """
 JS = """
@@ -36,6 +43,7 @@ export default function ({ parentElement, data, setStateValue }) {
   const show = () => {
     now.textContent = data.texts[input.value];
     input.setAttribute("aria-valuetext", now.textContent);
+    input.style.setProperty("--share", `${(100 * input.value) / Math.max(1, input.max)}%`);
   };
   const send = place => {
     told.sent = place;
