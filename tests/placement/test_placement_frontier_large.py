@@ -7,7 +7,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 from placement_requests import tiny
-from placement_search_cases import MEMORY_GB, falling_value, random_instance
+from placement_search_cases import MEMORY_GB, falling_value, linear_value, random_instance
 
 from torchsplit_core.placement import place
 from torchsplit_core.placement.frontier import frontier
@@ -75,6 +75,27 @@ def test_in_nested_tiers_the_programs_are_exact(share: float) -> None:
         assert found.plan.latency_s == pytest.approx(exact.plan.latency_s, rel=PROVEN)
 
 
+@pytest.mark.parametrize("share", [0.1, 0.5, 0.8])
+@pytest.mark.parametrize("seed", [1, 2])
+def test_over_arbitrary_links_trails_prove_segments_of_one_gpu(seed: int, share: float) -> None:
+    draw = np.random.default_rng(seed)
+    kinds = tuple(int(kind) for kind in draw.integers(0, 3, 8))
+    value = (falling_value(16, 12.0, 0.05), linear_value(16, 2048, 12.0, 0.05))[seed % 2]
+    instance = Instance(14, kinds, draw.uniform(0, 400, (8, 8)), 1, value)
+    exact, found = both(instance, share)
+    assert found.proven and (found.plan is None) == (exact.plan is None)
+    if exact.plan is not None and found.plan is not None:
+        assert found.plan.latency_s == pytest.approx(exact.plan.latency_s, rel=PROVEN)
+
+
+def test_where_links_inside_nodes_are_the_slow_ones_walks_meet_the_bound() -> None:
+    node = np.arange(24) // 4
+    links = np.where(node[:, None] == node, 20.0, 100.0)
+    instance = Instance(40, (2,) * 24, links, 2, falling_value(16, 10.0, 0.05))
+    traced = trace(instance, COSTS, time_limit_s=60.0)
+    assert traced.complete and traced.statistics["walks"] > 0
+
+
 def test_tiers_hold_components_within_components_and_count_what_is_alike() -> None:
     instance = nodes(12, 3, 12, 2)
     tiers = build_tiers(instance.links)
@@ -99,7 +120,7 @@ def test_a_curve_of_many_gpus_in_nodes_is_proven_and_keeps_its_ends() -> None:
         assert low.plan.throughput < high.plan.throughput and low.plan.latency_s < high.plan.latency_s
 
 
-def test_arbitrary_links_leave_a_certified_gap() -> None:
+def test_every_point_over_arbitrary_links_has_a_bound() -> None:
     draw = np.random.default_rng(3)
     gpus = 24
     instance = Instance(
@@ -109,8 +130,8 @@ def test_arbitrary_links_leave_a_certified_gap() -> None:
         1,
         falling_value(64, sum(MEMORY_GB) / 5 * 0.25 * gpus / 20, 0.05),
     )
-    traced = trace(instance, COSTS, time_limit_s=2.0)
-    assert len(traced.points) > 1 and not traced.complete
+    traced = trace(instance, COSTS, time_limit_s=1.0)
+    assert len(traced.points) > 1
     assert all(0 < point.bound_s <= point.plan.latency_s for point in traced.points)
     bounds = [point.bound_s for point in traced.points]
     assert bounds == sorted(bounds)

@@ -46,8 +46,9 @@ class Beam:
         choices: Sequence[Choice],
         gpus: Sequence[int],
         threshold: float,
+        clock: Clock,
     ) -> None:
-        self._instance, self._costs, self._table = instance, costs, table
+        self._instance, self._costs, self._table, self._clock = instance, costs, table, clock
         self._gpus = np.array(gpus, dtype=np.int64)
         self._kinds = np.array(instance.kinds, dtype=np.int64)[self._gpus]
         links = instance.links[np.ix_(self._gpus, self._gpus)]
@@ -65,7 +66,7 @@ class Beam:
         self._count, self._row, self._need = self._count[order], self._row[order], self._need[order]
         self._extra_s = extra_s[order]
 
-    def find(self, width: int, clock: Clock) -> Segments:
+    def find(self, width: int) -> Segments:
         """The quickest pipeline met with `width` states a step; empty where none was."""
         size = len(self._gpus)
         states = [_State(0, np.ones(size, dtype=bool), self._links.max(axis=1, initial=0.0), 0.0, ())]
@@ -73,7 +74,7 @@ class Beam:
         while states:
             longer: dict[tuple[int, bytes, tuple[int, ...]], _State] = {}
             for state in states:
-                if clock.over():
+                if self._clock.over():
                     return best.segments if best is not None else ()
                 for child in self._children(state):
                     if best is not None and child.lost_s >= best.lost_s:
@@ -145,7 +146,7 @@ class Beam:
             )
         if not len(seconds):
             return seconds
-        answer = program.solve(60.0, whole=False)
+        answer = program.solve(self._clock.left_s(), whole=False)
         if answer.status != "solved":
             return seconds
         prices = answer.values * unit_s

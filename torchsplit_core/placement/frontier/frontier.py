@@ -68,8 +68,12 @@ def frontier(request: PlacementRequest, *, progress: Progress = ignore_progress)
         text = f"{count} from {low.latency_s:.4g} s to {high.latency_s:.4g} s"
         progress(min(1.0, (time.perf_counter() - begun) / limit), text)
 
+    def tell_top(value: float, bound: float) -> None:
+        text = f"highest throughput: {value:.4g} so far, none is above {bound:.4g}"
+        progress(min(1.0, (time.perf_counter() - begun) / limit), text)
+
     progress(0.0, "looking for the highest throughput")
-    traced = trace(instance, pass_costs(request), time_limit_s=limit, tell=tell)
+    traced = trace(instance, pass_costs(request), time_limit_s=limit, tell=tell, tell_top=tell_top)
     solved = time.perf_counter()
     points = tuple(_point(model, instance, point) for point in traced.points)
     status, message = _judged(model, instance, traced)
@@ -110,7 +114,7 @@ def _judged(model: SegmentModel, instance: Instance, traced: Traced) -> tuple[St
         )
     proven = sum(point.proven for point in traced.points)
     notes = []
-    if not traced.complete:
+    if not traced.closed:
         notes.append("The curve is coarse: between its points there may be others.")
     if proven < len(traced.points):
         notes.append(f"{proven} of {len(traced.points)} points are proven.")

@@ -78,10 +78,10 @@ class Programs:
 
     def _searched(self, at: _Threshold, site: Site, bound_s: float) -> float:
         """Look for a better plan in a component where the tiers gave none as good as their bound; the bound then."""
-        beam = Beam(self._instance, self._costs, self._table, at.choices, site.gpus, at.threshold)
+        beam = Beam(self._instance, self._costs, self._table, at.choices, site.gpus, at.threshold, at.clock)
         for width in WIDTHS:
             self._clock.count("walks")
-            self._keep(at, beam.find(width, at.clock))
+            self._keep(at, beam.find(width))
             if bound_s * (1 + PROVEN) >= at.beaten_s:
                 return bound_s
         gpus = np.array(site.gpus, dtype=np.int64)

@@ -35,20 +35,37 @@ Tell = Callable[[tuple[Point, ...]], None]
 @dataclass(frozen=True)
 class Traced:
     """points: by rising throughput. throughput_bound: no pipeline has more; infinite where nothing is known, 0 where
-    it is proven that there is no pipeline. top_proven: the last point has that throughput. complete: every point is
-    proven, and none is missing."""
+    it is proven that there is no pipeline. top_proven: the last point has that throughput. closed: every point is
+    proven, and none is missing between the first and the last."""
 
     points: tuple[Point, ...]
     throughput_bound: float
     top_proven: bool
-    complete: bool
+    closed: bool
     statistics: Mapping[str, float]
 
+    @property
+    def complete(self) -> bool:
+        """Whether this is proven to be the whole curve."""
+        return self.top_proven and self.closed
 
-def trace(instance: Instance, costs: PassCosts, *, time_limit_s: float, tell: Tell | None = None) -> Traced:
-    """The pipelines that no other beats in throughput and latency. tell: called with the points when they grow."""
+
+def trace(
+    instance: Instance,
+    costs: PassCosts,
+    *,
+    time_limit_s: float,
+    tell: Tell | None = None,
+    tell_top: Callable[[float, float], None] | None = None,
+) -> Traced:
+    """The pipelines that no other beats in throughput and latency. tell: called with the points when they grow.
+
+    tell_top: called with the highest throughput so far and its bound, before there are points.
+    """
     clock = Clock.start(time_limit_s)
-    top = look_at_all(instance) or search(instance, time_limit_s=TOP_SHARE * time_limit_s)
+    top = look_at_all(instance)
+    if top is None:
+        top = search(instance, time_limit_s=TOP_SHARE * time_limit_s, progress=tell_top)
     best = plan_of(instance, costs, top.segments) if top.segments else None
     if best is None:
         return Traced((), top.bound, top.proven, top.proven, _told(clock))
@@ -70,7 +87,7 @@ def trace(instance: Instance, costs: PassCosts, *, time_limit_s: float, tell: Te
         curve.ask(bisect_left(values, best.throughput), ask)
         told(curve)
         sweep(curve, ask, clock, most, told)
-    return Traced(curve.points(), top.bound, top.proven, top.proven and curve.complete(), _told(clock))
+    return Traced(curve.points(), top.bound, top.proven, curve.complete(), _told(clock))
 
 
 def _asker(instance: Instance, costs: PassCosts, table: Table, clock: Clock) -> tuple[Ask, float]:

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -51,27 +51,71 @@ def least_trail(
     counts = table.counts[rows]
     low, high = (np.array([getattr(choice, name) for choice in choices]) for name in ("low", "high"))
     items = Items(rows, counts, counts.sum(axis=1), low, high)
-    merged = classes(component, instance.kinds)
+    merged = _alike(instance, component)
     patterns = build_patterns(merged, items)
     if patterns is None or not len(patterns.counts) or patterns.arcs.shape[1] > MOST_ARCS:
         return None
-    hops = _hop_seconds(instance, costs, merged, patterns)
+    to_class = _reach(instance, merged, patterns)
+    apart = _told_apart(patterns, to_class)
+    if apart.arcs.shape[1] <= MOST_ARCS:
+        patterns = apart
+    hops = _hop_seconds(costs, patterns, to_class)
     program = _LatencyTrail(merged, items, patterns, instance.layers, choices, hops, beaten_s)
     return program.least(clock)
 
 
-def _hop_seconds(instance: Instance, costs: PassCosts, merged: Classes, patterns: Patterns) -> np.ndarray:
-    """Of every arc, the least seconds of a hop from a pattern of its gate to its pattern."""
+def _alike(instance: Instance, component: Component) -> Classes:
+    """The classes of the component, but for those whose links are all fast enough and yet differ: they are apart."""
+    links = instance.links
+    groups: list[tuple[int, ...]] = []
+    for members in classes(component, instance.kinds).members:
+        own = np.array(members)
+        others = np.setdiff1d(component.gpus, own)
+        between = links[np.ix_(own, own)][~np.eye(len(own), dtype=bool)]
+        out, into = links[np.ix_(own, others)], links[np.ix_(others, own)].T
+        same = (out == out[0]).all() and (into == into[0]).all() and len(np.unique(between)) < 2
+        groups += [members] if same else [(gpu,) for gpu in members]
+    groups.sort()
+    place = {int(gpu): number for number, gpu in enumerate(component.gpus)}
+    first = [place[group[0]] for group in groups]
+    fast = component.links[np.ix_(first, first)].copy()
+    for number, group in enumerate(groups):
+        fast[number, number] = len(group) > 1 and component.links[place[group[0]], place[group[1]]]
+    return Classes(tuple(groups), tuple(instance.kinds[group[0]] for group in groups), fast)
+
+
+def _told_apart(patterns: Patterns, to_class: np.ndarray) -> Patterns:
+    """The same patterns with gates of one speed: those that lead to the same patterns over other links are apart."""
+    gates: dict[tuple[int, bytes], int] = {}
+    old: list[int] = []
+    gate_of = []
+    for gate, row in zip(patterns.gate_of.tolist(), to_class, strict=True):
+        key = (gate, row.tobytes())
+        if key not in gates:
+            gates[key] = len(old)
+            old.append(gate)
+        gate_of.append(gates[key])
+    heads = [patterns.arcs[1][patterns.arcs[0] == gate] for gate in range(patterns.gates)]
+    amounts = [len(heads[gate]) for gate in old]
+    arcs = np.array([np.repeat(np.arange(len(old)), amounts), np.concatenate([heads[gate] for gate in old])])
+    return replace(patterns, gate_of=np.array(gate_of), gates=len(old), arcs=arcs)
+
+
+def _reach(instance: Instance, merged: Classes, patterns: Patterns) -> np.ndarray:
+    """(patterns, classes): the least link from the pattern's GPUs to one of the class, at best."""
     fastest = np.array(
         [[instance.links[np.ix_(one, other)].max() for other in merged.members] for one in merged.members]
     )
-    own = [np.flatnonzero(count) for count in patterns.counts]
-    to_class = np.array([fastest[using].min(axis=0) for using in own])
+    return np.array([fastest[np.flatnonzero(count)].min(axis=0) for count in patterns.counts])
+
+
+def _hop_seconds(costs: PassCosts, patterns: Patterns, to_class: np.ndarray) -> np.ndarray:
+    """Of every arc, the least seconds of a hop from a pattern of its gate to its pattern."""
     best = np.zeros((patterns.gates, to_class.shape[1]))
     np.maximum.at(best, patterns.gate_of, to_class)
+    own = [np.flatnonzero(count) for count in patterns.counts]
     gates, into = patterns.arcs
-    reached = np.array([best[gate, own[one]].min() for gate, one in zip(gates, into, strict=True)])
-    return costs.link_s(reached)
+    return costs.link_s(np.array([best[gate, own[one]].min() for gate, one in zip(gates, into, strict=True)]))
 
 
 class _LatencyTrail(TrailProgram):
