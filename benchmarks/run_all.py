@@ -176,6 +176,16 @@ BENCHMARKS = (
         ),
     ),
     Benchmark(
+        "Several pipelines at once",
+        "benchmarks.placement_replicas",
+        "First random instances of up to 4 layers, 5 GPUs and 3 GPUs a segment, at most 2, 3 or any number of "
+        "pipelines, against the best of all sets of disjoint pipelines. Then the largest sum of throughputs by how "
+        "many pipelines there may be, at most 60 s each; *one* is the best single pipeline. 70B is a decode of "
+        "Llama-3.1-70B with a batch of 64 (tokens/s); the others are layers × GPUs, the instances of the exact search "
+        "at scale.",
+        ("--random", "10", "--cases", "70B, 2 x 8 H100"),
+    ),
+    Benchmark(
         "Throughput against latency",
         "benchmarks.placement_frontier",
         "Curves of one pipeline, layers × GPUs, at most 60 s each, in a process of its own: points, how many are "

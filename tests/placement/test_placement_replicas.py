@@ -74,6 +74,14 @@ def test_nodes_of_one_sort_are_divided_as_one_fleet() -> None:
     assert again.pipelines == exact.pipelines
 
 
+def test_of_equal_sums_the_fewest_pipelines_are_taken() -> None:
+    # Throughput per layer is the same everywhere: any division of the eight GPUs gives the same sum.
+    links = np.full((8, 8), 1e9)
+    instance = Instance(8, (0,) * 8, links, 1, lambda kinds, count: 80.0 / count)
+    found = search_pipelines(instance, 8, time_limit_s=60, progress=silent)
+    assert (found.value, found.proven, len(found.pipelines)) == (80.0, True, 1)
+
+
 def test_more_pipelines_are_never_worse_and_one_is_the_single_best() -> None:
     instance = in_nodes((0, 1, 4), 3, 10, 500.0, 60.0)
     values = [

@@ -18,6 +18,8 @@ MOST_VECTORS = 100_000
 MOST_PAIRS = 6_000_000
 """(Vector, part of it) pairs that one look at all divisions goes through: some 50 ms each time."""
 
+_ROUNDING = 1e-12
+
 
 @dataclass(frozen=True)
 class Share:
@@ -110,10 +112,11 @@ class Lattice:
         totals = [np.zeros(len(self.vectors))]
         while len(totals) <= most and len(self._owners):
             sums = worth[self._parts] + totals[-1][self._rests]
+            before = totals[-1][self._owners]
+            best = np.maximum.reduceat(sums, self._starts[:-1])
             total = totals[-1].copy()
-            total[self._owners] = np.maximum(
-                total[self._owners], np.maximum.reduceat(sums, self._starts[:-1])
-            )
+            # One part more is worth it only beyond rounding: of equal sums, the fewest pipelines.
+            total[self._owners] = np.where(best > before * (1 + _ROUNDING), best, before)
             if (total == totals[-1]).all():
                 break
             totals.append(total)
