@@ -22,9 +22,9 @@ import math
 import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 import torch
-from torch.distributed.pipelining import Pipe, SplitPoint, pipeline
 
 import sample_models
 from torchsplit_core import workflow
@@ -32,6 +32,9 @@ from torchsplit_core.clients import example_arguments, load_client, open_model
 from torchsplit_core.graph import TorchGraph
 from torchsplit_core.partitioning import PartitionProvider
 from torchsplit_core.values import PartitionRequest
+
+if TYPE_CHECKING:
+    from torch.distributed.pipelining import Pipe
 
 SAMPLES = tuple(sample.name for sample in sample_models.SAMPLES)
 LARGE = ("clip", "bert", "fastpitch", "ocr", "resnet50")
@@ -103,6 +106,8 @@ def spread(names: Sequence[str], count: int) -> tuple[str, ...]:
 
 def torch_split(source: str, graph: TorchGraph, count: int) -> Split:
     """The split that torch makes with evenly spread split points, in operations of our graph."""
+    from torch.distributed.pipelining import SplitPoint, pipeline  # seconds, which only this function needs
+
     client = load_client(source)
     model = open_model(client)  # torch changes it: a fresh one each time
     names = blocks(model, graph, count)

@@ -8,6 +8,7 @@ import threading
 import time
 from collections.abc import Callable
 from dataclasses import replace
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +16,7 @@ import pytest
 
 from torchsplit_core import cli
 from torchsplit_core.files import write_text
+from torchsplit_core.graph import TorchGraph
 from torchsplit_core.profile_run import SlicesToMake, journal_of, profile
 from torchsplit_core.profiling.merge import join
 from torchsplit_core.profiling.rows import Found
@@ -24,8 +26,13 @@ from torchsplit_core.tracing import trace
 from torchsplit_core.values import Device, InputFault, NodeProfile, Profile, ProfileFailure, ProfileRow
 
 LISTINGS = Path(__file__).resolve().parents[1] / "hardware" / "data"
-GRAPH = trace("sample:diamond")
 Measure = Callable[..., Found]
+
+
+@cache
+def diamond() -> TorchGraph:
+    """Traced when a test first asks: every worker imports this file, one runs it."""
+    return trace("sample:diamond")
 
 
 def stand_in(calls: list[Device], rate: Callable[[Device], float] = lambda device: 100.0) -> Measure:
@@ -40,12 +47,12 @@ def stand_in(calls: list[Device], rate: Callable[[Device], float] = lambda devic
         failure = ProfileFailure(
             "whole", device.gpu_type, device.profile, 64, 1, "out_of_memory", "Out of memory.", device.id
         )
-        nodes = tuple(NodeProfile(node.id, 1 / len(GRAPH.ops), 1, 1, {2: 0.5}) for node in GRAPH.ops)
+        nodes = tuple(NodeProfile(node.id, 1 / len(diamond().ops), 1, 1, {2: 0.5}) for node in diamond().ops)
         environment = {
             "torch": "x", "python": "x", "platform": "x", "seed": 0, "eval_mode": True, "taken_over": [],
             "device_id": device.id,
         }  # fmt: skip
-        return Found(GRAPH, (row,), nodes, (failure,), environment, ())
+        return Found(diamond(), (row,), nodes, (failure,), environment, ())
 
     return measure
 
@@ -66,7 +73,7 @@ def replayed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[str],
 
 def profiled(monkeypatch: pytest.MonkeyPatch, measure: Measure, **options: Any) -> Profile:
     monkeypatch.setattr("torchsplit_core.profiling.measurement.measure", measure)
-    return profile("sample:diamond", graph=GRAPH, gpu_types=["A100-40GB"], **options)[1]
+    return profile("sample:diamond", graph=diamond(), gpu_types=["A100-40GB"], **options)[1]
 
 
 def measured(found: Profile) -> list[tuple[str, str | None]]:

@@ -103,10 +103,15 @@ def assert_same(found: Any, expected: Any) -> None:
     assert all(same_bits(one, two) for one, two in zip(leaves, others, strict=True))
 
 
-@cache
-def sample_program(name: str) -> tuple[Any, torch.nn.Module, ExportedProgram]:
-    """The client of a small sample, its model and the program of batch 2: read, never changed."""
-    client = load_client(f"sample:{name}")
+def program_of(source: str, *, trust: bool = False) -> tuple[Any, torch.nn.Module, ExportedProgram]:
+    """A client, its model and the program of batch 2, exported as a trace does, without its child."""
+    client = load_client(source, trust)
     model = open_model(client)
     args, kwargs = example_arguments(client, 2)
     return client, model, export_program(model, args, kwargs, example_arguments(client, 3))
+
+
+@cache
+def sample_program(name: str) -> tuple[Any, torch.nn.Module, ExportedProgram]:
+    """Those of a small sample: read, never changed."""
+    return program_of(f"sample:{name}")

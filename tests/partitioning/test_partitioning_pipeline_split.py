@@ -7,6 +7,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from partition_parts import graph_of, sample_program
 from test_partitioning_provider import GRAPH, even_profile, row
 
 # The benchmarks are scripts of the repository, no installed package.
@@ -16,13 +17,12 @@ from benchmarks.pipeline_split import blocks, even_operations, largest_load_ms, 
 from torchsplit_core.clients import load_client, open_model
 from torchsplit_core.graph import TorchGraph
 from torchsplit_core.partitioning import PartitionProvider
-from torchsplit_core.tracing import trace
 from torchsplit_core.values import GraphNode
 
 
 @pytest.fixture(scope="module")
 def bert() -> TorchGraph:
-    return trace("sample:bert")
+    return graph_of(sample_program("bert")[2])
 
 
 @pytest.mark.parametrize("count", [2, 3])

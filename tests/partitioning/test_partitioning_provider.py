@@ -3,12 +3,12 @@
 from dataclasses import replace
 
 import pytest
+from partition_parts import graph_of, sample_program
 
 from torchsplit_core.graph import TorchGraph
 from torchsplit_core.partitioning import PartitionProvider, solve_partitioning_problem, verify_outcome
 from torchsplit_core.partitioning.memory import StageMemory, stage_weights
 from torchsplit_core.partitioning.provider import reference_row
-from torchsplit_core.tracing import trace
 from torchsplit_core.values import GraphNode, InputFault, NodeProfile, Profile, ProfileRow
 
 
@@ -137,13 +137,13 @@ def test_profiles_that_do_not_serve_are_refused(change):
         solve_partitioning_problem(GRAPH, replace(even_profile(GRAPH), **change))
 
 
-@pytest.mark.parametrize("name", ["sample:bert", "sample:clip"])
+@pytest.mark.parametrize("name", ["bert", "clip"])
 def test_traced_samples_are_cut_with_proof(name):
-    graph = trace(name)
+    graph = graph_of(sample_program(name)[2])
     profile = even_profile(graph)
     provider = PartitionProvider(graph, profile)
     provider.regions.verify()
-    assert len(provider.regions.cut_points) > (5 if name == "sample:bert" else 0)
+    assert len(provider.regions.cut_points) > (5 if name == "bert" else 0)
     request = provider.request(2, link_gb_per_s=12.0)
     outcome = provider.solve(request)
     verify_outcome(request, outcome)

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 import torch
-from partition_parts import assert_same, best_cut, graph_of, sample_program
+from partition_parts import assert_same, best_cut, graph_of, program_of, sample_program
 
 from torchsplit_core.cli import main
 from torchsplit_core.clients import example_arguments
@@ -169,15 +169,38 @@ class Client:
 """
 
 
-def test_a_model_of_the_users_and_a_pt2_need_trust_and_keep_their_keywords(tmp_path: Path) -> None:
+def test_a_folder_with_other_files_is_refused(tmp_path: Path) -> None:
+    _, _, program = sample_program("diamond")
+    graph = graph_of(program)
+    (tmp_path / "mine.txt").write_text("mine")
+    with pytest.raises(InputFault, match=r"this holds mine\.txt"):
+        export_stages(
+            "sample:diamond", best_cut(graph, 2), tmp_path, architecture_hash=graph.architecture_hash
+        )
+    assert [entry.name for entry in tmp_path.iterdir()] == ["mine.txt"]
+
+
+def test_a_model_of_the_users_and_a_pt2_need_trust_and_keep_their_keywords(bert: Any, tmp_path: Path) -> None:
     (tmp_path / "net.py").write_text(CLIENT)
     source = f"{tmp_path / 'net.py'}:Client"
-    graph = trace(source, trust=True)
+    graph = graph_of(program_of(source, trust=True)[2])
     cut = best_cut(graph, 2)
     digest = graph.architecture_hash
     with pytest.raises(InputFault, match="must be trusted"):
         export_stages(source, cut, tmp_path / "parts", architecture_hash=digest)
+    (tmp_path / "parts").mkdir()
+    copied(bert[0], tmp_path / "parts")
     manifest = export_stages(source, cut, tmp_path / "parts", architecture_hash=digest, trust=True)
+    # the earlier export is replaced, and nothing is left beside it
+    assert sorted(entry.name for entry in (tmp_path / "parts").iterdir()) == [
+        "stage0.pt2",
+        "stage1.pt2",
+        MANIFEST,
+    ]
+    assert sorted(entry.name for entry in tmp_path.iterdir() if entry.name != "__pycache__") == [
+        "net.py",
+        "parts",
+    ]
     assert len(manifest.stages) == 2 and manifest.verified_batches == (2, 3)
     model = open_stages(tmp_path / "parts")
     x, shift = torch.randn(5, 4), torch.randn(5, 1)
@@ -197,23 +220,6 @@ def test_a_model_of_the_users_and_a_pt2_need_trust_and_keep_their_keywords(tmp_p
     found = run_stages(tmp_path / "inner", tuple(values.values()))
     expected = model.stages[0](values)
     assert all(same_bits(one, two) for one, two in zip(found, expected.values(), strict=True))
-
-
-def test_a_folder_with_other_files_is_refused_and_an_earlier_export_replaced(
-    bert: Any, tmp_path: Path
-) -> None:
-    _, _, program = sample_program("diamond")
-    graph = graph_of(program)
-    folder = tmp_path / "parts"
-    folder.mkdir()
-    (folder / "mine.txt").write_text("mine")
-    with pytest.raises(InputFault, match=r"this holds mine\.txt"):
-        export_stages("sample:diamond", best_cut(graph, 2), folder, architecture_hash=graph.architecture_hash)
-    (folder / "mine.txt").unlink()
-    copied(bert[0], folder)
-    export_stages("sample:diamond", best_cut(graph, 2), folder, architecture_hash=graph.architecture_hash)
-    assert sorted(entry.name for entry in folder.iterdir()) == ["stage0.pt2", "stage1.pt2", MANIFEST]
-    assert list(tmp_path.iterdir()) == [folder]
 
 
 @pytest.mark.parametrize(
