@@ -13,11 +13,12 @@ from app import frame, plan_editor, plan_trial_proof
 from app.components.live_slider import live_slider
 from app.numbers import exact, plain
 from app.plan_summary import SOLVED
-from torchsplit_core.planning import plan as solve
+from app.workspace import read
 from torchsplit_core.planning.compare import compare
 from torchsplit_core.planning.request_hash import request_hash
+from torchsplit_core.planning.what_if import plan_from
 from torchsplit_core.storage import Workspace
-from torchsplit_core.values import InputFault, PlanModel, PlanOutcome, PlanRequest, SolverOptions
+from torchsplit_core.values import InputFault, PlanModel, PlanOutcome, PlanRequest
 
 QUICK_S = 0.15
 """Seconds of search behind a slider: a verified plan, not its proof."""
@@ -114,12 +115,11 @@ def forget(workspace: Workspace, name: str) -> None:
     st.session_state[_turn(workspace, name)] = st.session_state.get(_turn(workspace, name), 0) + 1
 
 
-def attempt(request: PlanRequest, edited: PlanRequest) -> Trial:
-    """The edited request with a quick verified plan; what cannot be asked says why."""
+def attempt(request: PlanRequest, edited: PlanRequest, before: PlanOutcome | None = None) -> Trial:
+    """The edited request with a quick verified plan; what cannot be asked says why. `before`: what stands now."""
     ground = request_hash(request)
-    quick = replace(edited, solver=SolverOptions(min(QUICK_S, edited.solver.time_limit_s)))
     try:
-        outcome = replace(solve(quick), request_sha256=request_hash(edited))
+        outcome = plan_from(edited, before, QUICK_S)
     except InputFault as fault:
         return Trial(ground, edited, None, changes(request, edited), str(fault))
     return Trial(ground, edited, outcome, changes(request, edited))
@@ -204,7 +204,10 @@ def _keep(workspace: Workspace, name: str, request: PlanRequest, edited: PlanReq
         plan_trial_proof.drop(workspace, name)
         st.session_state.pop(_key(workspace, name), None)
     else:
-        st.session_state[_key(workspace, name)] = attempt(request, edited)
+        tried = trial(workspace, name, request)
+        shown = tried.outcome if tried else None
+        before = shown or read(workspace, "plan", name)
+        st.session_state[_key(workspace, name)] = attempt(request, edited, before)
 
 
 def _model(request: PlanRequest, name: str) -> PlanModel:

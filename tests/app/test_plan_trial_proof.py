@@ -53,13 +53,13 @@ class Jobs:
 def quick(monkeypatch: pytest.MonkeyPatch) -> Jobs:
     """Plans behind a slider are not proven, and the proof is asked for at once."""
 
-    def unproven(asked: PlanRequest) -> PlanOutcome:
+    def unproven(asked: PlanRequest, *_: object) -> PlanOutcome:
         return replace(workflow.plan(asked), status="feasible")
 
     found = Jobs()
     for name in ("start", "status", "cancel"):
         monkeypatch.setattr(jobs, name, getattr(found, name))
-    monkeypatch.setattr(plan_whatif, "solve", unproven)
+    monkeypatch.setattr(plan_whatif, "plan_from", unproven)
     monkeypatch.setattr(plan_trial_proof, "REST_S", 0.0)
     return found
 
