@@ -8,6 +8,7 @@ with a segment inside. Minimise the seconds of the segments and of their hops:
 | layers | Σ y_a = M, low_a n_a ≤ y_a ≤ high_a n_a |
 | GPUs of kind κ in sort S | Σ (GPUs of kind κ in a) n_a over all a within S ≤ (GPUs of kind κ in one) u_S |
 | sets of k GPUs of kind κ in sort S | Σ ⌊(GPUs of kind κ in a) / k⌋ n_a ≤ ⌊(GPUs of kind κ in one) / k⌋ u_S |
+| something somewhere | Σ u_S over the sorts of level j + Σ n_a of those that span components of level j ≥ 1 |
 | components in components | u_S ≤ (how many one has) u_T for each sort S that T is made of; one component in all |
 
 Hops: a pipeline of k segments has k - 1, none over a faster link than the fastest. Cut it where a hop leaves every
@@ -18,7 +19,6 @@ are over links slower than W_j. In a network of nested tiers the least can be re
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -100,6 +100,10 @@ class LatencyProgram(SecondsProgram):
         for _, choice, column in self._entries:
             self.row(0, INF, [column + 1, column], [1, -choice.low])
             self.row(-INF, 0, [column + 1, column], [1, -choice.high])
+        for level in range(root.level):
+            inside = [self._used[id(sort)] for sort in root.everything if sort.level == level]
+            across = [column for at, _, column in self._entries if at.level > level]
+            self.row(1, INF, [*inside, *across], np.ones(len(inside) + len(across)))
         for sort in root.everything:
             within = {id(inner) for inner in sort.everything}
             own = [(choice, column) for at, choice, column in self._entries if id(at) in within]
@@ -129,11 +133,7 @@ class LatencyProgram(SecondsProgram):
         # One segment fewer than counted has a hop behind it, and one component of each level is for nothing.
         constant = self._hops.fastest_s + sum(self._hops.more_s)
         beaten_s *= 1 - NEARLY
-        if math.isfinite(beaten_s):
-            self.cheaper((beaten_s + constant) / self._unit_s)
-        reply = self.closely(seconds)
-        if reply.impossible:
-            return Solved((), beaten_s)
+        reply = self.closely(seconds, (beaten_s + constant) / self._unit_s)
         bound_s = min(max(reply.bound * self._unit_s - constant, 0.0), beaten_s)
         return Solved(self._read(reply.values) if len(reply.values) else (), bound_s)
 

@@ -23,12 +23,10 @@ SCALE = 1000.0
 
 @dataclass(frozen=True)
 class Reply:
-    """values: the best solution in whole numbers; empty where none was found. bound: no solution costs less.
-    impossible: proven that there is no solution."""
+    """values: the best solution in whole numbers; empty where none was found. bound: no solution costs less."""
 
     values: np.ndarray
     bound: float
-    impossible: bool = False
 
 
 @dataclass
@@ -37,8 +35,11 @@ class SecondsProgram(Program):
 
     real: set[int] = field(default_factory=set)
 
-    def closely(self, seconds: float) -> Reply:
-        """Solve within `seconds`. Raises InternalFault where HiGHS refuses."""
+    def closely(self, seconds: float, most: float) -> Reply:
+        """Solve within `seconds`; what costs more than `most` is not looked for, and the bound no higher than that.
+
+        Raises InternalFault where HiGHS refuses.
+        """
         highs = highspy.Highs()
         options = {
             "output_flag": False,
@@ -47,6 +48,7 @@ class SecondsProgram(Program):
             "time_limit": max(seconds, 0.01),
             "mip_rel_gap": GAP,
             "mip_abs_gap": 0.0,
+            "objective_bound": min(most, INF),
         }
         for name, value in options.items():
             highs.setOptionValue(name, value)
@@ -55,8 +57,8 @@ class SecondsProgram(Program):
         highs.run()
         status, info, kinds = highs.getModelStatus(), highs.getInfo(), highspy.HighsModelStatus
         if status in (kinds.kInfeasible, kinds.kUnboundedOrInfeasible):
-            return Reply(np.zeros(0, dtype=np.int64), float("inf"), True)
-        bound = info.mip_dual_bound * (1 - GAP)
+            return Reply(np.zeros(0, dtype=np.int64), most)
+        bound = min(info.mip_dual_bound * (1 - GAP), most)
         if info.primal_solution_status != highspy.SolutionStatus.kSolutionStatusFeasible:
             return Reply(np.zeros(0, dtype=np.int64), bound)
         return Reply(np.rint(highs.getSolution().col_value).astype(np.int64), bound)
@@ -72,11 +74,6 @@ class SecondsProgram(Program):
         self.real.add(taken)
         for fixed_s, layer_s in choice.lines:
             self.row(0, INF, [taken, segments, layers], [1, -fixed_s / unit_s, -layer_s / unit_s])
-
-    def cheaper(self, most: float) -> None:
-        """A row for solutions that cost no more than this."""
-        costly = np.flatnonzero(self.cost)
-        self.row(-INF, most, costly, np.array(self.cost)[costly])
 
     def _model(self, whole: bool) -> highspy.HighsLp:
         found = super()._model(whole)

@@ -148,8 +148,6 @@ class _LatencyTrail(TrailProgram):
             program.row(0, INF, [self._layer + place, self._visit + place], [1, -one.low])
             program.row(-INF, 0, [self._layer + place, self._visit + place], [1, -one.high])
         program.row(layers, layers, self._layer + np.arange(len(own)), np.ones(len(own)))
-        if math.isfinite(beaten_s):
-            program.cheaper(self._beaten_s / self._unit_s)
 
     def least(self, clock: Clock) -> Trailed:
         """Solve, cutting off pieces, until the solution is a trail or the time is over."""
@@ -158,11 +156,9 @@ class _LatencyTrail(TrailProgram):
             return Trailed((), self._beaten_s)
         while not clock.over():
             clock.count("trail_programs")
-            reply = self._seconds.closely(clock.left_s())
-            if reply.impossible:
-                return Trailed((), self._beaten_s)
+            reply = self._seconds.closely(clock.left_s(), self._beaten_s / self._unit_s)
             bound_s = max(bound_s, min(reply.bound * self._unit_s, self._beaten_s))
-            if not len(reply.values):
+            if not len(reply.values) or bound_s >= self._beaten_s:
                 break
             flow = self._read(reply.values)
             pieces = self._pieces(flow)
