@@ -124,6 +124,25 @@ def test_never_below_one_pipeline_and_no_more_than_as_many_times_it(units: str) 
             assert one * (1 - 1e-9) <= outcome.throughput <= 2 * one * (1 + 1e-9), seed
 
 
+def test_an_earlier_outcome_is_a_start_and_changes_nothing(sound: PlacementOutcome) -> None:
+    again = place(ALONE, start=sound)
+    assert (again.throughput, again.replicas) == (sound.throughput, sound.replicas)
+
+
+def test_no_time_at_all_is_not_infeasible() -> None:
+    outcome = place(replace(REQUEST, solver=PlacementSolver(time_limit_s=1e-9)))
+    assert outcome.status in ("timeout", "feasible", "optimal")
+    assert list(violations(REQUEST, outcome)) == []
+
+
+def test_what_holds_no_layer_or_has_no_link_is_infeasible_with_its_cause() -> None:
+    small = replace(REQUEST, gpus=tuple(replace(gpu, memory_gb=20.0) for gpu in REQUEST.gpus))
+    outcome = place(small)
+    assert outcome.status == "infeasible" and "No pipeline holds all 6 layers" in outcome.message
+    cut = place(replace(REQUEST, bandwidth_gb_per_s=((0.0,) * 4,) * 4))
+    assert cut.status == "infeasible" and "missing links" in cut.message
+
+
 def test_the_published_program_knows_one_pipeline() -> None:
     with pytest.raises(InputFault) as fault:
         place(replace(ALONE, solver=PlacementSolver("literal")))
