@@ -167,16 +167,17 @@ def test_links_that_bind_leave_a_pipeline_and_a_bound_without_a_whole_table(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(driver, "_WIDE", 0)
+    monkeypatch.setattr(driver, "_FEW_MULTISETS", 2)
     monkeypatch.setattr(driver, "_MOST_MULTISETS", 4)
     placed = proven = 0
-    for seed in range(12):
+    for seed in range(10):
         instance = instance_of(SegmentModel(request_of(seed, "equal")))
         value, _ = best_of_all(instance)
-        found = search(instance, time_limit_s=0.5)
+        found = search(instance, time_limit_s=1.0)
         assert found.value <= value * (1 + 1e-12) and value <= found.bound * (1 + 1e-12), seed
         assert not found.proven or found.value == pytest.approx(value, rel=1e-6), seed
         placed, proven = placed + bool(found.segments), proven + found.proven
-    assert placed > 6 and proven < 12
+    assert placed > 4 and proven < 10
 
 
 def test_only_sets_that_no_smaller_one_replaces_are_kept() -> None:

@@ -15,12 +15,11 @@ from torchsplit_core.placement.search.wide import Wide, WideSearch
 from torchsplit_core.values import InternalFault
 
 _ENOUGH = 8
-_PART, _LEAST_PART_S = 0.05, 0.5
+_PART, _LEAST_PART_S, _REST = 0.05, 0.5, 0.9
 _WIDE, _MOST_MULTISETS = 20_000, 2_000
-_WIDE_PART, _TABLE_PART = (0.6, 0.3), (0.2, 0.8)
-"""Shares of the time where a whole table is too large, and where it is not."""
-_SMALL_PART = 0.2
-"""Share for a table that serves the fewest GPUs only: where links bind, covers do not prove them."""
+_FEW_MULTISETS = 100
+_WIDE_PART, _SMALL_PART, _TABLE_PART = 0.3, 0.2, 0.5
+"""Shares of the time that is left: for covers, a small table, a large one."""
 Progress = Callable[[float, float], None]
 
 
@@ -53,19 +52,29 @@ def search(
 
 
 def _search_wide(instance: Instance, clock: Clock, tell: Progress, known: Segments) -> Wide:
-    """By covers first, which need no table; then by a table, where links bind; without a whole one covers again."""
-    few = count_multisets(instance) <= _MOST_MULTISETS
+    """By covers first, which need no table. Where links bind: a small table for a pipeline soon, walks with covers,
+    a large table; and covers again where that is not whole."""
     wide = WideSearch(instance, tell)
-    found = wide.run(clock.part(_WIDE_PART[few] * clock.left_s()), known)
-    if found.proven() and (found.fewest or not found.segments or not few):
-        return found
-    share = _SMALL_PART if found.proven() else _TABLE_PART[few]
-    table = build_table(instance, clock.part(share * clock.left_s()), part=_MOST_MULTISETS)
-    if table is None or (found.proven() and not table.complete):
-        return found
-    part = clock if table.complete else clock.part(clock.left_s() / 2)
-    better = _Search(instance, table, part, tell, found.bound).run(found.segments)
-    return better if table.complete or better.proven() else wide.run(clock, better.segments)
+    found = wide.run(clock.part(_WIDE_PART * clock.left_s()), known, walks=False)
+    few = count_multisets(instance) <= _MOST_MULTISETS
+    if found.proven():
+        if found.fewest or not found.segments or not few:
+            return found
+        # Where links bind, covers do not prove the fewest GPUs.
+        table = build_table(instance, clock.part(_SMALL_PART * clock.left_s()))
+        return _Search(instance, table, clock, tell, found.bound).run(found.segments) if table else found
+    for part, most in ((_SMALL_PART, _FEW_MULTISETS), (_TABLE_PART, _MOST_MULTISETS)):
+        table = build_table(instance, clock.part(part * clock.left_s()), part=most)
+        if table is None:
+            return found
+        limit = clock if table.complete else clock.part(part * clock.left_s())
+        found = _Search(instance, table, limit, tell, found.bound).run(found.segments)
+        if table.complete or found.proven():
+            return found
+        found = wide.run(clock.part(_WIDE_PART * clock.left_s()), found.segments)
+        if found.proven():
+            return found
+    return wide.run(clock, found.segments)
 
 
 def _belongs(instance: Instance, start: Found) -> bool:
@@ -98,8 +107,11 @@ class _Search:
         self._refuted(self._relaxed(most))
         if self._low + 1 < self._high:
             self._reach(self._at(self._high - 1, most).easy().segments)
-        for size in sorted({1, most}):
+        largest, size = int(self._table.counts.sum(axis=1).max()), 1
+        while size < largest:
             self._stage(size)
+            size *= 2
+        self._stage(most)
         if self._table.complete and self._low + 1 == self._high and self._low >= 0:
             self._save_gpus()
         return self._found()
@@ -121,17 +133,19 @@ class _Search:
     def _stage(self, most: int) -> None:
         """Close the interval with segments of at most `most` GPUs, each try in a part of the time.
 
-        Fast links are few near the upper end, and the programs small: from there down in doubling steps until
-        something is found, then by halves, while that is a good part of the interval. What was not decided is
-        tried again with more time.
+        Small segments come first, 1, 2, 4, …: among few a pipeline is found soon. More than one GPU gets a tenth of
+        the time, and short tries, until all sizes have their turn. Fast links are few near the upper end, and the
+        programs small: from there down in doubling steps until something is found, then by halves, while that is a
+        good part of the interval. What was not decided is tried again with more time.
         """
-        part_s = max(_LEAST_PART_S, self._clock.left_s() * _PART)
         last = most == self._instance.max_gpus
+        part_s = _LEAST_PART_S if not last and most > 1 else max(_LEAST_PART_S, self._clock.left_s() * _PART)
+        until_s = self._clock.left_s() * (_REST if not last and most > 1 else 0.0)
         while self._low + 1 < self._high and not self._clock.over():
             ceiling, step = self._relaxed(most), 1
             if last:
                 self._refuted(ceiling)
-            while self._low + 1 < ceiling and not self._clock.over():
+            while self._low + 1 < ceiling and self._clock.left_s() > until_s:
                 if last and _ENOUGH * (ceiling - self._low) < self._high - self._low:
                     break
                 place = max(ceiling - step, self._low + 1) if step else (self._low + ceiling) // 2

@@ -31,7 +31,7 @@ _FACTOR, _REFUTED = 4.0, 2
 _SHARE = 0.05
 """Of the time that is left, for one packing in the first run."""
 
-_FIRST_STEP, _LAST_STEP, _HALVES = 1e-3, 1 - 1e-4, 5
+_FIRST_STEP, _LAST_STEP, _HALVES = 1e-5, 1 - 1e-4, 5
 
 
 @dataclass(frozen=True)
@@ -49,25 +49,26 @@ class Wide:
 
 
 class WideSearch:
-    """State: `value` is reached by `segments`, `bound` and above are refuted, packings do not refute `low`."""
+    """State: `value` is reached by `segments`, `bound` and above are refuted, `allowed` packings do not refute, and
+    `low` they did not in the time they had."""
 
     def __init__(self, instance: Instance, tell: Callable[[float, float], None]) -> None:
         self._instance, self._clock, self._tell = instance, Clock.start(0.0), tell
-        self._value, self._low, self._bound = 0.0, 0.0, float("inf")
+        self._value, self._allowed, self._low, self._bound = 0.0, 0.0, 0.0, float("inf")
         self._segments: Segments = ()
         self._share = _SHARE / 4
 
-    def run(self, clock: Clock, known: Segments) -> Wide:
+    def run(self, clock: Clock, known: Segments, *, walks: bool = True) -> Wide:
         """The pipeline and the bound that the time of the clock allows; another run goes on with what was undecided.
 
-        known: a pipeline to begin with, or none.
+        known: a pipeline to begin with, or none. walks: look for one also where links bind.
         """
         self._clock, self._share = clock, min(4 * self._share, 1.0)
-        self._low = self._value
+        self._low = max(self._value, self._allowed)
         self._reach(known)
         self._bracket()
         self._bisect()
-        if not self._found().proven():
+        if walks and not self._found().proven():
             self._walk_down()
         found = self._found()
         return self._with_fewest(found) if found.proven() and found.segments else found
@@ -105,18 +106,21 @@ class WideSearch:
     def _try(self, threshold: float) -> None:
         """Refute the threshold, or take it as one that is not refuted."""
         at = CoverThreshold(self._instance, threshold, self._clock, self._share)
-        if at.relaxed() == "none":
+        status = at.relaxed()
+        if status == "none":
             self._refuted(threshold)
-        else:
-            self._low = max(self._low, threshold)
-            self._reach(at.easy())
+            return
+        self._low = max(self._low, threshold)
+        if status == "found":
+            self._allowed = max(self._allowed, threshold)
+        self._reach(at.easy())
 
     def _walk_down(self) -> None:
-        """From the bound down in doubling steps until a walk finds a pipeline, then a few halves."""
+        """From the bound down in growing steps until a walk finds a pipeline, then a few halves."""
         ceiling, step = self._bound, _FIRST_STEP
         while np.isfinite(ceiling) and not self._walk(self._bound * (1 - step)):
             ceiling = self._bound * (1 - step)
-            step = 2 * step if step < 0.5 else 1 - (1 - step) / 4
+            step = 8 * step if step < 0.1 else 1 - (1 - step) / 8
             if step > _LAST_STEP or self._clock.over():
                 return
         for _ in range(_HALVES):
