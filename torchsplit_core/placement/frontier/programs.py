@@ -9,7 +9,7 @@ import numpy as np
 from torchsplit_core.placement.frontier.assign import assign, spread
 from torchsplit_core.placement.frontier.beam import Beam
 from torchsplit_core.placement.frontier.choices import Choice, Choices
-from torchsplit_core.placement.frontier.plan import PROVEN, Least, PassCosts, Plan, better, plan_of
+from torchsplit_core.placement.frontier.plan import PROVEN, SAME, Least, PassCosts, Plan, better, plan_of
 from torchsplit_core.placement.frontier.program import Hops, LatencyProgram
 from torchsplit_core.placement.frontier.tiers import Site, build_tiers, sorts_at
 from torchsplit_core.placement.frontier.trails import least_trail
@@ -47,6 +47,7 @@ class Programs:
     def __init__(self, instance: Instance, costs: PassCosts, table: Table, clock: Clock) -> None:
         self._instance, self._costs, self._table, self._clock = instance, costs, table, clock
         self._choices = Choices(table, costs)
+        self._layer_s = self._choices.seconds / np.arange(1, instance.layers + 1)
         self._tiers = build_tiers(instance.links)
         self._kinds = np.array(instance.kinds, dtype=np.int64)
 
@@ -58,14 +59,14 @@ class Programs:
             best = known
         choices = self._choices.at(threshold)
         roots, levels = sorts_at(self._tiers, instance.links, self._kinds, threshold)
-        hops, scale_s = self._hops(levels), self._scale_s() if best is None else best.latency_s
+        hops, scale_s = self._hops(levels), best.latency_s if best is not None else self._floor_s(0.0)
         at = _Threshold(threshold, choices, part, best)
-        bounds = []
+        bounds, floor_s = [], self._floor_s(threshold)
         for root in roots:
             program = LatencyProgram(root, choices, self._table.counts, instance.layers, hops, scale_s)
             solved = program.least(part.left_s(), at.beaten_s)
             self._clock.count("programs")
-            bounds.append(solved.bound_s)
+            bounds.append(max(solved.bound_s, floor_s))
             if solved.chosen:
                 self._keep(at, assign(root.sites[0], solved.chosen, self._table.multisets, instance.kinds))
         for place, root in enumerate(roots):
@@ -120,7 +121,7 @@ class Programs:
         seconds = self._costs.link_s(np.array(speeds))
         return Hops(float(seconds[0]), tuple(np.diff(seconds).tolist()))
 
-    def _scale_s(self) -> float:
-        """Seconds of a pass, roughly: that of the layers on the fastest GPUs, one at a time."""
-        per_layer = self._choices.seconds / np.arange(1, self._instance.layers + 1)
-        return float(per_layer.min()) * self._instance.layers
+    def _floor_s(self, threshold: float) -> float:
+        """Less than any pipeline takes: the layers, each as in the segment that is quickest by the layer."""
+        able = self._table.values >= threshold
+        return float(self._layer_s[able].min(initial=np.inf)) * self._instance.layers * (1 - SAME)

@@ -23,6 +23,9 @@ TOP_SHARE = 0.4
 TABLE_SHARE = 0.3
 """Of what is then left, at most, for the throughput of every segment."""
 
+LEAST_TABLE_S = 0.2
+"""For it, however little is left: without it nothing is known of the latency."""
+
 MOST_POINTS = 40
 """Of a curve whose every answer takes its time."""
 
@@ -69,7 +72,7 @@ def trace(
     best = plan_of(instance, costs, top.segments) if top.segments else None
     if best is None:
         return Traced((), top.bound, top.proven, top.proven, _told(clock))
-    table = build_table(instance, clock.part(TABLE_SHARE * clock.left_s()))
+    table = build_table(instance, Clock.start(max(LEAST_TABLE_S, TABLE_SHARE * clock.left_s())))
     if table is None:
         return Traced((Point(best, 0.0),), top.bound, top.proven, False, _told(clock))
     values = candidates(instance, table)
