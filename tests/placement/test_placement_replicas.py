@@ -124,3 +124,11 @@ def test_progress_only_improves_and_ends_with_what_is_found(pairs: int) -> None:
     assert list(values) == sorted(values)
     assert list(bounds) == sorted(bounds, reverse=True)
     assert told[-1] == pytest.approx((found.value, found.bound))
+
+
+def test_no_segment_at_all_is_proven_even_without_time() -> None:
+    instance = Instance(3, (0,) * 4, np.full((4, 4), 9.0), 2, lambda kinds, count: 0.0)
+    for seconds in (1e-9, 60.0):
+        found = search_pipelines(instance, 2, time_limit_s=seconds, progress=silent, lattice_pairs=0)
+        assert found.pipelines == () and found.value == 0.0
+        assert found.bound == 0.0 or not found.proven

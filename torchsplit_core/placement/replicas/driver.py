@@ -22,6 +22,7 @@ from torchsplit_core.placement.replicas.pipelines import EQUAL, Pipelines, in_or
 from torchsplit_core.placement.replicas.twins import twins
 from torchsplit_core.placement.search import search
 from torchsplit_core.placement.search.clock import Clock
+from torchsplit_core.placement.search.segments import Segments
 from torchsplit_core.placement.search.table import Table, build_table, count_multisets
 from torchsplit_core.placement.small import look_at_all
 
@@ -34,7 +35,7 @@ _TABLE, _MOST_MULTISETS, _SOME_MULTISETS = 0.2, 20_000, 1_000
 _ISLANDS = 0.3
 """Share of what is left for islands of faster links, where the fleet has such."""
 
-_GREEDY, _FEW = 0.5, 6
+_GREEDY, _FEW = 0.7, 6
 """Share of what is left for one best pipeline after the other, where the best leaves room for few more, or segments are
 too many for a table."""
 
@@ -101,6 +102,8 @@ def _approach(
     best = whole.bound
     if table.complete:
         best = min(best, float(table.values.max(initial=0.0)))
+    if best <= 0:
+        return Pipelines(0.0, 0.0, True, (), dict(clock.counts))
     limit = capacity(instance, table, most, best, clock)
     bound = limit.bound
     found = in_order(instance, [whole.segments] if whole.segments else [])
@@ -118,11 +121,12 @@ def _approach(
         while True:
             low, unknown = islands.bound()
             bound = min(bound, low)
-            say(islands_and_rest(instance, table, islands, limit, best, most, clock))
+            say(in_order(instance, islands.best()))
             if part.over() or not unknown or found[0] >= bound * (1 - EQUAL):
                 break
             for divider, places in unknown:
                 divider.learn(places)
+        say(_with_the_rest(instance, table, islands.best(), limit, best, most, clock))
     gpus = sum(len(chosen) for _, chosen in whole.segments)
     if found[0] < bound * (1 - EQUAL) and (not table.complete or len(instance.kinds) <= _FEW * gpus):
         part = clock.part(_GREEDY * clock.left_s())
@@ -139,11 +143,16 @@ def _approach(
     return Pipelines(found[0], bound, proven, found[1], dict(clock.counts))
 
 
-def islands_and_rest(
-    instance: Instance, table: Table, islands: Islands, limit: Capacity, best: float, most: int, clock: Clock
+def _with_the_rest(
+    instance: Instance,
+    table: Table,
+    inside: tuple[Segments, ...],
+    limit: Capacity,
+    best: float,
+    most: int,
+    clock: Clock,
 ) -> Several:
-    """The best pipelines within islands, and others on the GPUs that these leave."""
-    inside = islands.best()
+    """Pipelines within islands, and others on the GPUs that these leave."""
     taken = [gpu for one in inside for _, gpus in one for gpu in gpus]
     peeler = Peeler(instance, table, limit.prices, clock)
     rest = peeler.peel(from_the_best(limit, best), most - len(inside), taken)

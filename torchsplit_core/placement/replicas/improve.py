@@ -22,6 +22,8 @@ _STEPS, _LOWEST = 16, 0.08
 _NEAR, _HIGHER, _LOWER = 4, 1.5, 0.7
 """Thresholds for pipelines made anew, about what they were."""
 _SMALL_VECTORS, _SMALL_PAIRS = 3_000, 100_000
+_FIRST = 0.6
+"""Share of the time for the next best pipeline, while others are to follow."""
 _PART_S = 0.5
 _ANEW = (1, 2, 2, 3)
 _LEFT = 64
@@ -77,8 +79,8 @@ def one_after_the_other(instance: Instance, first: Segments, most: int, clock: C
     while len(pipelines) < most and not clock.over():
         taken = {gpu for one in pipelines for _, gpus in one for gpu in gpus}
         left = [gpu for gpu in range(len(instance.kinds)) if gpu not in taken]
-        share = clock.left_s() / (2 if len(pipelines) + 1 < most else 1)
-        new = best_single(part_of(instance, left), share).segments if left else ()
+        seconds = clock.left_s() * (_FIRST if len(pipelines) + 1 < most else 1.0)
+        new = best_single(part_of(instance, left), seconds).segments if left else ()
         if not new:
             break
         pipelines.append(back(new, left))
