@@ -13,10 +13,12 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
+import numpy as np
+
 # The oracle is the tests' own: it shares nothing with the search.
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent / "tests" / "placement"))
 
-from placement_search_cases import NETWORKS, worth_of
+from placement_search_cases import MEMORY_GB, NETWORKS, falling_value, worth_of
 from replicas_oracle import best_sum, small_instance
 
 from benchmarks.placement_search import CASES as LARGE
@@ -44,11 +46,20 @@ def _decode(fleet: str, most: int, network_gb_per_s: float) -> Callable[[], Inst
     return build
 
 
+def _arbitrary() -> Instance:
+    """GPUs of five kinds, every link drawn on its own, each direction too: no two GPUs are alike."""
+    draw = np.random.default_rng(3)
+    kinds = tuple(int(kind) for kind in draw.integers(0, len(MEMORY_GB), 14))
+    weights = sum(MEMORY_GB[kind] for kind in kinds) / 4
+    return Instance(40, kinds, draw.uniform(0, 400, (14, 14)), 2, falling_value(64, weights / 40, 0.05))
+
+
 CASES: dict[str, Callable[[], Instance]] = {
     "70B, 2 x 8 H100": _decode("2x8xH100-SXM5-80GB", 2, 11.6),
     "70B, 4 x 8 H100": _decode("4x8xH100-SXM5-80GB", 2, 11.6),
     "70B, 2 x 8 H100 and 2 x 8 A100": _decode("2x8xH100-SXM5-80GB,2x8xA100-80GB", 2, 11.6),
     "70B, 4 x 8 H100, 0.01 GB/s between": _decode("4x8xH100-SXM5-80GB", 2, 0.01),
+    "40 x 14 arbitrary, 2": _arbitrary,
     **{
         name: LARGE[name][0]
         for name in (
