@@ -15,7 +15,8 @@ from torchsplit_core.placement.search.wide import Wide, WideSearch
 from torchsplit_core.values import InternalFault
 
 _ENOUGH = 8
-_PART, _LEAST_PART_S, _REST = 0.05, 0.5, 0.9
+_PART, _LEAST_PART_S = 0.05, 0.5
+_REST, _SHORT_S = 0.9, 0.4
 _WIDE, _MOST_MULTISETS = 20_000, 2_000
 _FEW_MULTISETS = 100
 _WIDE_PART, _SMALL_PART, _TABLE_PART = 0.3, 0.2, 0.5
@@ -133,14 +134,15 @@ class _Search:
     def _stage(self, most: int) -> None:
         """Close the interval with segments of at most `most` GPUs, each try in a part of the time.
 
-        Small segments come first, 1, 2, 4, …: among few a pipeline is found soon. More than one GPU gets a tenth of
-        the time, and short tries, until all sizes have their turn. Fast links are few near the upper end, and the
+        Small segments come first, 1, 2, 4, …: among few a pipeline is found soon. More than one GPU gets a tenth
+        of the time, and short tries, until all sizes have their turn. Fast links are few near the upper end, and the
         programs small: from there down in doubling steps until something is found, then by halves, while that is a
         good part of the interval. What was not decided is tried again with more time.
         """
         last = most == self._instance.max_gpus
-        part_s = _LEAST_PART_S if not last and most > 1 else max(_LEAST_PART_S, self._clock.left_s() * _PART)
-        until_s = self._clock.left_s() * (_REST if not last and most > 1 else 0.0)
+        brief = not last and most > 1
+        part_s = _SHORT_S if brief else max(_LEAST_PART_S, self._clock.left_s() * _PART)
+        until_s = self._clock.left_s() * _REST if brief else 0.0
         while self._low + 1 < self._high and not self._clock.over():
             ceiling, step = self._relaxed(most), 1
             if last:
