@@ -17,6 +17,9 @@ import numpy as np
 from torchsplit_core.placement.frontier.plan import PROVEN, SAME, Least, Plan, better
 from torchsplit_core.placement.search.clock import Clock
 
+SPREAD = 8
+"""Answers that are spread over the curve before every other one is to close an interval."""
+
 Ask = Callable[[float, Plan | None], Least]
 Tell = Callable[["Curve"], None]
 
@@ -78,9 +81,11 @@ class Curve:
         return best
 
     def next(self) -> int | None:
-        """The candidate to ask at next: in the middle of the largest open interval; None where none is open."""
+        """The candidate to ask at next: in the largest open interval, its middle or its first; None where none is."""
         best, place = 0.0, None
         top, quickest = self._values[-1], 0.0
+        # The first value of an interval closes it, or has the next point of the curve.
+        finish = len(self._answers) >= SPREAD and len(self._answers) % 2 == 1
         for below, above in zip(self._answers, self._answers[1:], strict=False):
             quickest = max(quickest, below.least.bound_s)
             first, last = below.high + 1, above.low - 1
@@ -93,7 +98,10 @@ class Curve:
             size = width * (slowest - quickest) / slowest
             if place is None or size > best:
                 middle = (self._values[first] + self._values[last]) / 2
-                best, place = size, max(first, min(last, bisect_left(self._values, middle)))
+                best, place = (
+                    size,
+                    first if finish else max(first, min(last, bisect_left(self._values, middle))),
+                )
         return place
 
     def points(self) -> tuple[Point, ...]:
