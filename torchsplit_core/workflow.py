@@ -333,7 +333,8 @@ def place_job(workspace: Workspace, parameters: dict[str, Any], progress: Progre
     """Place the stored request `request`; the outcome stands under its name, with the request it answers."""
     name = str(parameters["request"])
     digest = _placement_digest(workspace, name)
-    outcome = place(workspace.get("placement_request", name), progress=progress)
+    before = workspace.get("placement", name) if _stored(workspace, "placement", name) else None
+    outcome = place(workspace.get("placement_request", name), start=before, progress=progress)
     # An edit while this ran asks for a placement of its own.
     if _placement_digest(workspace, name) == digest:
         workspace.put("placement", name, outcome)
@@ -368,6 +369,10 @@ def placement_frontier_mark(name: str) -> str:
 def _placement_digest(workspace: Workspace, name: str) -> str:
     found = (item.sha256 for item in workspace.artifacts("placement_request") if item.name == name)
     return next(found, "")
+
+
+def _stored(workspace: Workspace, kind: str, name: str) -> bool:
+    return any(item.name == name for item in workspace.artifacts(kind))
 
 
 def explain_job(workspace: Workspace, parameters: dict[str, Any], progress: Progress) -> dict[str, Any]:
