@@ -17,8 +17,8 @@ def ways_job(workspace: Workspace, parameters: dict[str, Any], progress: Progres
 
     The time limit of the request is shared among the ways.
     """
+    from torchsplit_core.placement import place
     from torchsplit_core.placement.ways import ways
-    from torchsplit_core.workflow import place
 
     request: PlacementRequest = workspace.get("placement_request", str(parameters["request"]))
     each = ways(request)

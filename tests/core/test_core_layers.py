@@ -41,6 +41,7 @@ LAYER = {
     "profile_jobs": 7,
     "sweep_jobs": 7,
     "trial_jobs": 7,
+    "placement_jobs": 7,
     "workflow": 7,
     "cli": 8,
     "cli_common": 8,

@@ -40,10 +40,20 @@ def test_an_edit_during_the_search_keeps_its_place(
 ) -> None:
     solve = workflow.place
 
-    def edited(request: PlacementRequest, *, progress: Progress) -> PlacementOutcome:
-        workspace.put("placement_request", "tiny", replace(request, max_gpus_per_segment=4))
-        return solve(request, progress=progress)
+    starts: list[PlacementOutcome | None] = []
+
+    def edited(
+        request: PlacementRequest, *, start: PlacementOutcome | None, progress: Progress
+    ) -> PlacementOutcome:
+        starts.append(start)
+        if len(starts) == 1:
+            workspace.put("placement_request", "tiny", replace(request, max_gpus_per_segment=4))
+        return solve(request, start=start, progress=progress)
 
     monkeypatch.setattr(workflow, "place", edited)
     workflow.place_job(workspace, {"request": "tiny"}, ignore_progress)
     assert not workspace.artifacts("placement")
+    for _ in range(2):
+        workflow.place_job(workspace, {"request": "tiny"}, ignore_progress)
+    # What was found last is where the next search begins.
+    assert starts[:2] == [None, None] and starts[2] is not None and starts[2].segments

@@ -250,18 +250,20 @@ def test_points_of_another_architecture_go(measured: Workspace, tmp_path: Path) 
     assert [row.batch_size for row in found.rows if row.basis == "measured"] == [2]
 
 
-def test_one_model_that_fails_leaves_the_others(workspace: Workspace) -> None:
-    workspace.put_bytes("upload", "bad.py", b"raise ValueError('no')")
+def test_one_model_that_fails_leaves_the_others(measured: Workspace) -> None:
+    measured.put_bytes("upload", "bad.py", b"raise ValueError('no')")
     parameters = {
         "sources": ["bad.py:Client", "slow.py:Client"],
         "uploads": {f"{name}:Client": {"upload": name, "trust": True} for name in ("bad.py", "slow.py")},
-        "device": "cpu", "batch_sizes": [1], "point_budget_s": 0.02,
+        "device": "cpu", "batch_sizes": [2], "point_budget_s": 0.02,
     }  # fmt: skip
     heard: list[str] = []
     with pytest.raises(InputFault, match="1 of 2") as fault:
-        profile_job(workspace, parameters, lambda share, text: heard.append(text))
+        profile_job(measured, parameters, lambda share, text: heard.append(text))
     assert "bad.py" in str(fault.value) and "The others are stored" in str(fault.value)
-    assert [found.name for found in workspace.artifacts("profile")] == ["slow.py:Client"]
+    assert [found.name for found in measured.artifacts("profile")] == ["slow.py:Client"]
+    found = measured.get("profile", "slow.py:Client")
+    assert [row.batch_size for row in found.rows if row.basis == "measured"] == [1, 2]
     assert any(text.startswith("slow.py:Client · ") for text in heard)
 
 

@@ -10,16 +10,11 @@ import zipfile
 from pathlib import Path
 
 import pytest
+from storage_writer import request, write_many
 
 from torchsplit_core.archive import export_workspace, import_workspace
 from torchsplit_core.storage import SCHEMA, Store
-from torchsplit_core.values import FleetEntry, InputFault, PlanModel, PlanRequest, Point, Stage, Variant
-
-
-def request(count: int = 1) -> PlanRequest:
-    point = Point("A100-80GB", "1g.10gb", 8, 120.0, 62.0)
-    model = PlanModel("bert", (Variant("whole", (Stage("whole", (point,)),)),))
-    return PlanRequest((FleetEntry("A100-80GB", count=count),), (model,))
+from torchsplit_core.values import InputFault
 
 
 @pytest.fixture
@@ -96,18 +91,10 @@ def test_an_unwritable_folder_is_named(tmp_path: Path) -> None:
         Store(tmp_path / "file")
 
 
-def _write_many(root: str, identity: str, start: int) -> None:
-    workspace = Store(Path(root)).open(identity)
-    for number in range(start, start + 20):
-        workspace.put("plan_request", f"r{number}", request(number + 1))
-
-
 def test_two_processes_write_at_once(store: Store) -> None:
     workspace = store.create("w")
     context = multiprocessing.get_context("spawn")
-    children = [
-        context.Process(target=_write_many, args=(str(store.root), workspace.id, n)) for n in (0, 100)
-    ]
+    children = [context.Process(target=write_many, args=(str(store.root), workspace.id, n)) for n in (0, 100)]
     for child in children:
         child.start()
     for child in children:
