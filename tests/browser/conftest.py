@@ -22,7 +22,7 @@ FLAGS = (
     "--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run", "--disable-background-networking",
     "--disable-component-update", "--disable-sync",
 )  # fmt: skip
-DOOR_SAMPLES = "sample:clip,sample:bert"
+DOOR_SAMPLES = "sample:diamond,sample:bert"
 """The second door with small samples: the same walk in seconds."""
 
 PATIENCE_MS = 30_000
@@ -88,17 +88,35 @@ def browser() -> Iterator[Browser]:
         found.close()
 
 
+@pytest.fixture(scope="session")
+def shared(browser: Browser) -> Iterator[BrowserContext]:
+    """One browser context for the pages of all tests: what was loaded once is in its cache."""
+    context = browser.new_context()
+    context.set_default_timeout(PATIENCE_MS)
+    yield context
+    context.close()
+
+
 @pytest.fixture
-def session(browser: Browser) -> Iterator[Callable[..., Page]]:
-    """Open a page in a browser context of its own: another session, with nothing remembered."""
-    contexts: list[BrowserContext] = []
+def session(browser: Browser, shared: BrowserContext) -> Iterator[Callable[..., Page]]:
+    """Open a page: a session of its own. The test's first finds nothing remembered, a second is another user's."""
+    pages: list[Page] = []
+    others: list[BrowserContext] = []
 
     def open_session(width: int = 1440, scheme: str = "light") -> Page:
-        context = browser.new_context(viewport={"width": width, "height": 1000}, color_scheme=scheme)  # type: ignore[arg-type]
-        context.set_default_timeout(PATIENCE_MS)
-        contexts.append(context)
-        return context.new_page()
+        if pages:
+            others.append(browser.new_context())
+            others[-1].set_default_timeout(PATIENCE_MS)
+        pages.append((others[-1] if others else shared).new_page())
+        pages[-1].set_viewport_size({"width": width, "height": 1000})
+        pages[-1].emulate_media(color_scheme=scheme)  # type: ignore[arg-type]
+        return pages[-1]
 
     yield open_session
-    for context in contexts:
+    for page in pages:
+        if page.url.startswith("http"):
+            page.evaluate("() => { localStorage.clear(); sessionStorage.clear(); }")
+        page.close()
+    shared.clear_cookies()
+    for context in others:
         context.close()

@@ -83,7 +83,7 @@ def test_the_sample_models_are_measured_here_and_planned(session: Callable[..., 
     expect(page.get_by_role("button", name="Cancel").first).to_be_visible()
     page.reload()
     heading(page, "Plan")
-    shows_slices_of(page, "clip", "bert")
+    shows_slices_of(page, "diamond", "bert")
     expect(page.get_by_text("2 of 2 profiles estimated")).to_be_visible()
 
 
