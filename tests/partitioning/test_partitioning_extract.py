@@ -29,12 +29,12 @@ from torchsplit_core.values import InputFault
 
 @pytest.mark.parametrize("name", SAMPLES)
 def test_parts_of_every_sample_equal_the_model_to_the_bit(name: str, tmp_path: Path) -> None:
-    """k = 2, 3, 4, and 3 from the files too (`benchmarks/stage_execution.py` takes all from files)."""
+    """k = 2, 3, 4, those of 3 from files (`benchmarks/stage_execution.py` takes all from files)."""
     client, model, program = sample_program(name)
     graph = graph_of(program)
     cuts = {k: best_cut(graph, k) for k in (2, 3, 4)}
     assert [len(cut.stages) for cut in cuts.values()] == [2, 3, 4]
-    unwritten = [run_unwritten(program, cut.stages) for cut in cuts.values()]
+    unwritten = [run_unwritten(program, cuts[k].stages) for k in (2, 4)]
     args, kwargs = example_arguments(client, 2)
     written = parts_of(program, cuts[3].stages, tmp_path, *args, **kwargs)
     assert len(written.stages) == 3 and written.manifest.verified_batches == (2,)
