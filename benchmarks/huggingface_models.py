@@ -265,7 +265,7 @@ ARCHITECTURES = (
           {"image_size": [PIXELS, PIXELS], "num_detection_tokens": 10}),
     _made("DETR", BOXES, "DetrForObjectDetection", "DetrConfig", image, HEADS,
           {"backbone_config": BACKBONE, "use_timm_backbone": False, "use_pretrained_backbone": False,
-           "backbone": None, "num_queries": 10}),
+           "backbone": None, "num_queries": 10}, slow=True),
     _made("RT-DETR", BOXES, "RTDetrForObjectDetection", "RTDetrConfig", image, HEADS,
           {"backbone_config": PYRAMID, "encoder_in_channels": [24, 32, 48], "decoder_in_channels": [32, 32, 32],
            "encoder_hidden_dim": 32, "encoder_layers": 1, "num_queries": 10, "num_denoising": 0,
@@ -287,7 +287,7 @@ ARCHITECTURES = (
           WORD_ENDS, {"num_mel_bins": 16, "max_source_positions": 16, "max_target_positions": 16}),
     _made("Wav2Vec2", SPEECH, "Wav2Vec2ForCTC", "Wav2Vec2Config", waveform, SPEECH_SIZE),
     _made("HuBERT", SPEECH, "HubertModel", "HubertConfig", waveform, SPEECH_SIZE),
-    _made("WavLM", SPEECH, "WavLMModel", "WavLMConfig", waveform, SPEECH_SIZE),
+    _made("WavLM", SPEECH, "WavLMModel", "WavLMConfig", waveform, SPEECH_SIZE, slow=True),
     _made("AST", SPEECH, "ASTModel", "ASTConfig", bands, BERT_SIZE, {"max_length": 64, "num_mel_bins": 16}),
 
     _made("PatchTST", "time series", "PatchTSTForPrediction", "PatchTSTConfig", series,
