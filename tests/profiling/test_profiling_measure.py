@@ -142,7 +142,7 @@ def test_children_that_die_or_hang_cost_their_point_alone(tmp_path: Path) -> Non
         tmp_path,
         f"{ENDS_AT_3}\n{CRASHES_AT_4}\n{HANGS_AT_5}",
         (1, 3, 4, 5, 6),
-        settings=Settings(point_budget_s=0.02, point_limit_s=6.0),
+        settings=Settings(point_budget_s=0.02, point_limit_s=12.0),
         keep=kept.append,
     )
     assert [row.batch_size for row in found.rows] == [1, 6]
@@ -151,7 +151,7 @@ def test_children_that_die_or_hang_cost_their_point_alone(tmp_path: Path) -> Non
         (4, "crashed"),
         (5, "time_limit"),
     ]
-    assert "still running after 6 s" in found.failures[2].message
+    assert "still running after 12 s" in found.failures[2].message
     assert [point.batch_size for point in kept if point.kind == "batch"] == [1, 6]
     assert found.nodes  # the operations run, and were timed by the last child
 
