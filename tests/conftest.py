@@ -17,6 +17,7 @@ os.environ.setdefault("OMP_WAIT_POLICY", "passive")
 ROOT = Path(__file__).resolve().parents[1]
 LONG_FIRST = (
     "browser/test_browser_profile.py",
+    "tracing/test_tracing_coverage.py",
     "profiling/test_profiling_measure.py",
     "browser/test_browser_plan.py",
     "core/test_core_profile_run.py",
@@ -29,7 +30,6 @@ LONG_FIRST = (
     "partitioning/test_partitioning_run.py",
     "planning/test_planning_insight_proofs.py",
     "core/test_core_cli.py",
-    "tracing/test_tracing_coverage.py",
     "curves/test_curves_library.py",
     "partitioning/test_partitioning_bounds.py",
     "tracing/test_tracing_hostile.py",
