@@ -5,6 +5,9 @@ VENV := .venv
 BIN := $(VENV)/bin
 ADDRESS ?= 127.0.0.1
 
+# Every command that a test starts would compile the package anew.
+unexport PYTHONDONTWRITEBYTECODE
+
 .PHONY: setup setup-dev setup-browser app test lint bench clean
 
 setup: $(VENV)/.installed

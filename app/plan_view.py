@@ -47,19 +47,23 @@ def show(workspace: Workspace) -> None:
     tried = (
         plan_whatif.trial(workspace, name, request) if st.session_state.get(TAB, "Plan") == "Plan" else None
     )
-    _headline(workspace, name, request, plan, working, tried)
+    head = st.container()
     # One style in one place: a container with another key would be drawn anew and jump.
     dimmed = "0.6" if working else "1"
     st.html(f"<style>.st-key-numbers, .st-key-map {{ opacity: {dimmed}; transition: opacity .2s; }}</style>")
-    with st.container(key="numbers"):
-        shown = tried.outcome if tried else plan
-        if shown is not None:
-            _metrics(shown)
+    numbers = st.container(key="numbers")
     with st.container(key="plan-body"):
         left, right = st.columns([6, 13], gap="small")
-    # What was asked for first: while a slider moves, the map should not wait for the editors beside it.
+    # What was asked for first: while a slider moves, the map should not wait for what stands around it, for the
+    # browser draws what has come again and again.
     with right:
         _tabs(workspace, name, request, plan, working, tried)
+    with head:
+        _headline(workspace, name, request, plan, working, tried)
+    shown = tried.outcome if tried else plan
+    if shown is not None:
+        with numbers:
+            _metrics(shown)
     with left:
         if request is not None:
             plan_whatif.show(workspace, name, request)
@@ -193,8 +197,10 @@ def _outcome(
     with st.container(border=True):
         st.header("Slices", anchor=False)
         picture(fleet_svg(plan, colours, demands), key="slices")
-        with st.expander("The same as a table"):
-            st.dataframe(
+        # What is closed is not drawn: while a slider moves, the page would draw it at every step.
+        table = st.expander("The same as a table", key="slices-table", on_change="rerun")
+        if table.open:
+            table.dataframe(
                 pd.DataFrame(slice_table(plan, demands)),
                 hide_index=True,
                 placeholder="n/a",

@@ -87,11 +87,12 @@ def banner(
     lines = compare(plan, tried.outcome).lines
     if lines:
         st.caption(plain(lines[0]))
-        with st.expander(f"What changes against the stored plan: {len(lines)} differences"):
-            for line in lines[:MOST_LINES]:
-                st.markdown(f"- {plain(line)}")
+        label = f"What changes against the stored plan: {len(lines)} differences"
+        listed = st.expander(label, key="what-if-lines", on_change="rerun")
+        if listed.open:
+            listed.markdown("\n".join(f"- {plain(line)}" for line in lines[:MOST_LINES]))
             if len(lines) > MOST_LINES:
-                st.caption(
+                listed.caption(
                     f"and {len(lines) - MOST_LINES} more: keep it as a scenario of its own to compare them."
                 )
 

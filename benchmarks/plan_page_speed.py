@@ -26,9 +26,10 @@ from torchsplit_core.storage import Store, Workspace
 from torchsplit_core.values import PlanRequest
 
 GOAL_CHANGE_MS, GOAL_PAINT_S, GOAL_REPORT_MB = 500, 3.0, 5.0
-CHANGED = """() => { window.changed = new Promise(found => {
+CHANGED = """words => { window.changed = new Promise(found => {
   const shown = () =>
-    (document.querySelector('.st-key-slices .picture') ?? document.querySelector('.picture'))?.dataset.shown;
+    (document.querySelector('.st-key-slices .picture') ?? document.querySelector('.picture'))?.dataset.shown
+    + (words ? document.querySelector('.st-key-what-if-banner')?.innerText ?? '' : '');
   const before = shown();
   document.addEventListener('keydown', () => {
     const began = performance.now();
@@ -41,7 +42,7 @@ CHANGED = """() => { window.changed = new Promise(found => {
     requestAnimationFrame(look);
   }, { once: true, capture: true });
 }); }"""
-"""Until a picture that differs stands, in ms from the next key; -1 after 30 s."""
+"""Until a picture that differs stands, or other `words` of what is tried, in ms from the next key; -1 after 30 s."""
 
 
 def stored(store: Store, name: str, request: PlanRequest, seconds: float) -> Workspace:
@@ -54,8 +55,8 @@ def stored(store: Store, name: str, request: PlanRequest, seconds: float) -> Wor
     return workspace
 
 
-def changes(page: Page, address: str, workspace: Workspace, count: int) -> list[float]:
-    """Milliseconds of so many moves of a model's weight, up and down in turn."""
+def changes(page: Page, address: str, workspace: Workspace, count: int, *, words: bool) -> list[float]:
+    """Milliseconds of so many moves of a model's weight, up and down in turn; `words`: the map may stay as it is."""
     page.goto(f"{address}/plan?workspace={workspace.id}")
     page.wait_for_selector(".picture svg", timeout=60_000)
     page.wait_for_timeout(3000)
@@ -63,7 +64,7 @@ def changes(page: Page, address: str, workspace: Workspace, count: int) -> list[
     found = []
     for turn in range(count + 1):
         slider.focus()
-        page.evaluate(CHANGED)
+        page.evaluate(CHANGED, words)
         page.keyboard.press("ArrowRight" if turn % 2 == 0 else "ArrowLeft")
         found.append(page.evaluate("() => window.changed"))
         page.wait_for_timeout(700)
@@ -104,7 +105,10 @@ def main() -> int:
         with sync_playwright() as playwright, server(["app/main.py"], TORCHSPLIT_HOME=home) as (address, _):
             browser = playwright.chromium.launch(executable_path="/usr/bin/chromium", args=list(FLAGS))
             page = browser.new_context(viewport={"width": 1440, "height": 1000}).new_page()
-            moved = {name: changes(page, address, space, options.moves) for name, space in small.items()}
+            moved = {
+                name: changes(page, address, space, options.moves, words=name == "exclusive")
+                for name, space in small.items()
+            }
             painted = paint(page, address, large, options.turns)
             browser.close()
         planned = large.get("plan", options.large)
