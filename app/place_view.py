@@ -194,7 +194,8 @@ def _cards(request: PlacementRequest, outcome: PlacementOutcome) -> None:
     if outcome.units == "seed_literal":
         bound += "; links count in batches/s"
     passing, _, meaning = pass_words(request)
-    latency = None if outcome.latency_s is None else 1e3 * outcome.latency_s
+    latency = outcome.latency_s
+    shown = short(latency, "s") if latency is None or latency >= 1 else short(1e3 * latency, "ms")
     several, parts = len(outcome.replicas) > 1, len(outcome.segments)
     if several:
         meaning += "; the slowest pipeline's"
@@ -206,7 +207,7 @@ def _cards(request: PlacementRequest, outcome: PlacementOutcome) -> None:
         used = f"{parts} segment{'s' if parts > 1 else ''} of {request.model.layers} layers"
     cards = (
         ("Throughput", headline(outcome), bound),
-        (passing, short(latency, "ms"), meaning),
+        (passing, shown, meaning),
         ("GPUs used", f"{gpus_used(outcome)} of {len(request.gpus)}", used),
         last,
     )
