@@ -43,7 +43,7 @@ def show(workspace: Workspace, kept: Kept) -> None:
     whole = "complete: no pipeline is missing" if curve.complete else "other pipelines may lie between them"
     st.caption(
         f"{len(curve.points)} pipelines of one replica that none beats in both, {proven} of them proven; {whole}. "
-        f"Estimated from the speeds, untested on hardware. {plain(curve.message)}"
+        f"Reckoned from {curve.basis} speeds, untested on hardware. {plain(curve.message)}"
     )
     names = [_name(curve.points[number], axis, unit) for number in range(len(curve.points))]
     picked = st.selectbox(

@@ -14,6 +14,7 @@ from streamlit.testing.v1 import AppTest
 
 from app import explorer_mount, plan_whatif
 from app.numbers import exact
+from torchsplit_core import jobs
 from torchsplit_core.storage import Store, Workspace
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -61,6 +62,16 @@ def filled(workspace: Workspace) -> Workspace:
     workspace.put("plan", "review", plan())
     workspace.set_setting("scenario", "review")
     return workspace
+
+
+@pytest.fixture
+def started(monkeypatch: pytest.MonkeyPatch) -> list[tuple[str, dict[str, Any]]]:
+    """The jobs that a page starts, each by its function and parameters; none of them runs."""
+    found: list[tuple[str, dict[str, Any]]] = []
+    monkeypatch.setattr(
+        jobs, "start", lambda w, title, target, parameters: found.append((target, parameters))
+    )
+    return found
 
 
 @pytest.fixture

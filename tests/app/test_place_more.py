@@ -33,16 +33,6 @@ Open = Callable[..., AppTest]
 
 
 @pytest.fixture
-def asked(monkeypatch: pytest.MonkeyPatch) -> list[tuple[str, dict[str, Any]]]:
-    """The jobs that a page starts, none of which runs."""
-    found: list[tuple[str, dict[str, Any]]] = []
-    monkeypatch.setattr(
-        jobs, "start", lambda w, title, target, parameters: found.append((target, parameters))
-    )
-    return found
-
-
-@pytest.fixture
 def two(workspace: Workspace) -> Workspace:
     """The tiny case with two pipelines at most, placed."""
     place_it(workspace, "tiny", replace(example(), max_replicas=2))
@@ -99,11 +89,11 @@ def test_more_pipelines_are_tried_at_once(page: Open, workspace: Workspace) -> N
 
 
 def test_a_curve_is_asked_for_and_goes_with_its_request(
-    page: Open, workspace: Workspace, asked: list[tuple[str, dict[str, Any]]]
+    page: Open, workspace: Workspace, started: list[tuple[str, dict[str, Any]]]
 ) -> None:
     place_it(workspace, "tiny", example())
     press(page("place", workspace), "Trace the curve")
-    assert asked == [(place_store.CURVE_JOB, {"request": "tiny"})]
+    assert started == [(place_store.CURVE_JOB, {"request": "tiny"})]
     workflow.placement_frontier_job(workspace, {"request": "tiny"}, ignore_progress)
     assert place_store.curve_of(workspace, place_store.kept(workspace, "tiny")) is not None
     copied = import_workspace(workspace.store, export_workspace(workspace))
@@ -120,7 +110,8 @@ def test_a_point_of_the_curve_is_a_pipeline(page: Open, traced: Workspace) -> No
     listed = table(opened, "none below, ms")
     assert list(listed["tokens/s"]) == [point.throughput for point in curve.points]
     assert list(listed["ms of a pass"]) == [1e3 * point.latency_s for point in curve.points]
-    assert "This is the pipeline above" in said(opened) and "untested on hardware" in said(opened)
+    assert "This is the pipeline above" in said(opened)
+    assert "Reckoned from estimated speeds, untested on hardware" in said(opened)
     for point in curve.points:
         alone = place_curve.as_outcome(curve, point)
         assert not list(violations(example(), alone))
@@ -148,11 +139,11 @@ def test_a_curve_without_points_says_why(page: Open, workspace: Workspace) -> No
 
 
 def test_ways_are_compared_in_a_job_and_shown_for_this_very_request(
-    page: Open, workspace: Workspace, asked: list[tuple[str, dict[str, Any]]]
+    page: Open, workspace: Workspace, started: list[tuple[str, dict[str, Any]]]
 ) -> None:
     place_it(workspace, "tiny", example())
     press(page("place", workspace), "Compare the ways to divide")
-    ((target, parameters),) = asked
+    ((target, parameters),) = started
     assert target == place_store.WAYS_JOB
     record = workspace.add_job("Compare tiny", target, parameters)
     result = ways_job(workspace, parameters, ignore_progress)

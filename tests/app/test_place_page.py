@@ -14,7 +14,7 @@ from streamlit.testing.v1 import AppTest
 
 from app import contract_drop, place_ask, place_new, place_store, place_words
 from app.charts.pipeline import colour_of, groups, least, pipeline_html, topology_html
-from torchsplit_core import jobs, workflow
+from torchsplit_core import workflow
 from torchsplit_core.archive import export_workspace, import_workspace
 from torchsplit_core.deployment.pipeline_launch import launches
 from torchsplit_core.files import read_file, read_text, write_text
@@ -28,15 +28,6 @@ HOSTILE = "<script>alert(1)</script> & \"'\u202e\x07/gpu0"
 
 def example(name: str = "placement_request") -> PlacementRequest:
     found: PlacementRequest = read_file(EXAMPLES / f"{name}.json")[1]
-    return found
-
-
-@pytest.fixture
-def started(monkeypatch: pytest.MonkeyPatch) -> list[tuple[str, dict[str, Any]]]:
-    found: list[tuple[str, dict[str, Any]]] = []
-    monkeypatch.setattr(
-        jobs, "start", lambda w, title, target, parameters: found.append((target, parameters))
-    )
     return found
 
 
