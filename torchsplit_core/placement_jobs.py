@@ -6,7 +6,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from torchsplit_core.files import write_text
-from torchsplit_core.values import PlacementRequest, Progress
+from torchsplit_core.values import InputFault, PlacementRequest, Progress
 
 if TYPE_CHECKING:
     from torchsplit_core.storage import Workspace
@@ -15,19 +15,26 @@ if TYPE_CHECKING:
 def ways_job(workspace: Workspace, parameters: dict[str, Any], progress: Progress) -> dict[str, Any]:
     """Place the stored request `request` in every way; each outcome as a contract file under its way's name.
 
-    The time limit of the request is shared among the ways.
+    The time limit of the request is shared among the ways. Raises InputFault where the stored request is not the one
+    with the SHA-256 `sha256`: the answer is kept by it.
     """
     from torchsplit_core.placement import place
     from torchsplit_core.placement.ways import ways
 
-    request: PlacementRequest = workspace.get("placement_request", str(parameters["request"]))
+    name = str(parameters["request"])
+    stored = {item.name: item.sha256 for item in workspace.artifacts("placement_request")}
+    if stored.get(name) != parameters["sha256"]:
+        raise InputFault(
+            "comparison", name, "the request is the one that it was asked for", "Compare the ways again."
+        )
+    request: PlacementRequest = workspace.get("placement_request", name)
     each = ways(request)
     solver = replace(request.solver, method="exact", time_limit_s=request.solver.time_limit_s / len(each))
     found = []
-    for number, (name, way) in enumerate(each):
+    for number, (label, way) in enumerate(each):
 
-        def told(share: float, text: str, number: int = number, name: str = name) -> None:
-            progress((number + share) / len(each), f"{name}: {text}")
+        def told(share: float, text: str, number: int = number, label: str = label) -> None:
+            progress((number + share) / len(each), f"{label}: {text}")
 
-        found.append([name, write_text(place(replace(way, solver=solver), progress=told))])
+        found.append([label, write_text(place(replace(way, solver=solver), progress=told))])
     return {"ways": found}

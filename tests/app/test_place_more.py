@@ -157,6 +157,8 @@ def test_ways_are_compared_in_a_job_and_shown_for_this_very_request(
     assert set(listed["proof"]) == {"proven optimal"}
     workspace.put("placement_request", "tiny", replace(example(), max_gpus_per_segment=3))
     assert place_ways.known(workspace, place_store.kept(workspace, "tiny")) == []
+    with pytest.raises(InputFault, match="Compare the ways again"):
+        ways_job(workspace, parameters, ignore_progress)
 
 
 def test_the_ways_differ_in_the_division_alone() -> None:
