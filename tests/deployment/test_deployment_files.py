@@ -82,7 +82,8 @@ def test_the_readme_tells_only_of_the_formats_asked_for(mixed_plan: PlanOutcome)
 
 def test_hostile_names_do_not_leave_their_cell() -> None:
     plan = plan_of(planned_gpu("`a|b`/gpu0", "A100-80GB", [("7g.80gb", 0, "<script>|x|\n# [a](b)")]))
-    rows = [line for line in readme(plan).splitlines() if "script&gt;" in line]
+    text = deploy(plan, ["mig-parted", "nvidia-smi"])[0].text
+    rows = [line for line in text.splitlines() if "script&gt;" in line]
     assert len(rows) == 2
     assert all("<script>" not in row and "\\|x\\|" in row and "\\[a\\]" in row for row in rows)
 

@@ -18,7 +18,7 @@ from hypothesis import strategies as st
 
 from torchsplit_core.deployment import deploy
 from torchsplit_core.deployment.names import cluster_names
-from torchsplit_core.values import PlannedGpu, PlannedSlice, PlanOutcome
+from torchsplit_core.values import InputFault, PlannedGpu, PlannedSlice, PlanOutcome
 
 RFC_1123 = re.compile(r"[a-z0-9]([-a-z0-9]*[a-z0-9])?")
 
@@ -151,12 +151,12 @@ def test_nodes_are_labelled_only_when_told_to(mixed_plan: PlanOutcome, fake_host
     shown = fake_host.run(text)
     assert shown.returncode == 0
     assert not log.exists()
-    assert "label node node1 nvidia.com/mig.config=torchsplit-2 --overwrite" in shown.stdout
+    assert "label --overwrite node -- node1 nvidia.com/mig.config=torchsplit-2" in shown.stdout
     assert fake_host.run(text, "").returncode == 2
     assert fake_host.run(text, "--apply").returncode == 0
     assert [shlex.split(line) for line in log.read_text().splitlines()] == [
-        ["label", "node", "node0", "nvidia.com/mig.config=torchsplit-1", "--overwrite"],
-        ["label", "node", "node1", "nvidia.com/mig.config=torchsplit-2", "--overwrite"],
+        ["label", "--overwrite", "node", "--", "node0", "nvidia.com/mig.config=torchsplit-1"],
+        ["label", "--overwrite", "node", "--", "node1", "nvidia.com/mig.config=torchsplit-2"],
     ]
 
 
@@ -167,8 +167,43 @@ def test_a_plan_without_host_names_asks_for_the_node(fake_host: FakeHost) -> Non
     assert asked.returncode != 0
     assert "TORCHSPLIT_NODE" in asked.stderr
     assert not log.exists()
-    assert fake_host.run(text, "--apply", TORCHSPLIT_NODE="a b").returncode == 0
-    assert shlex.split(log.read_text())[2] == "a b"
+    assert fake_host.run(text, "--apply", TORCHSPLIT_NODE="rack-1.gpu7").returncode == 0
+    assert shlex.split(log.read_text())[:5] == ["label", "--overwrite", "node", "--", "rack-1.gpu7"]
+
+
+NO_NODES = [
+    "--all", "--server=https://evil.example", "-l=gpu=true", "Node0", "node_0", "a b", "node0 node1", "node0-",
+    ".node0", "a..b", "$(touch owned)", "a" * 64, ".".join(["a" * 60] * 5), "node0\n--all", "node0\n",
+    "nödé", "a/b", "k=v",
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("name", NO_NODES)
+def test_what_is_no_node_is_refused_by_the_files_and_by_their_script(name: str, fake_host: FakeHost) -> None:
+    with pytest.raises(InputFault, match="RFC 1123"):
+        deploy(plan_of(planned_gpu(f"{name}/gpu0", "A100-80GB", MIXED)), ["kubernetes"])
+    log = kubectl(fake_host)
+    text = texts(plan_of(planned_gpu("gpu0", "A100-80GB", MIXED)))["kubernetes/label-nodes.sh"]
+    refused = fake_host.run(text, "--apply", TORCHSPLIT_NODE=name)
+    assert refused.returncode == 1
+    assert "RFC 1123" in refused.stderr
+    assert not log.exists()
+    assert not (fake_host.directory / "owned").exists()
+
+
+def test_even_without_the_check_a_node_is_no_option_of_kubectl(fake_host: FakeHost) -> None:
+    log = kubectl(fake_host)
+    text = texts(plan_of(planned_gpu("gpu0", "A100-80GB", MIXED)))["kubernetes/label-nodes.sh"]
+    open_to_all = re.sub(r"(?m)^node_name=.*$", "node_name='.*'", text)
+    assert open_to_all != text
+    assert fake_host.run(open_to_all, "--apply", TORCHSPLIT_NODE="--all").returncode == 0
+    called = shlex.split(log.read_text())
+    assert called.index("--") < called.index("--all")
+
+
+def test_the_other_formats_take_hosts_that_are_no_nodes() -> None:
+    plan = plan_of(planned_gpu("Rack 1/gpu0", "A100-80GB", MIXED))
+    assert {file.name for file in deploy(plan, ["mig-parted", "nvidia-smi"])} >= {"mig-parted.yaml"}
 
 
 HOSTILE = ["Bert", "bert", "bert!", "", "{{ x }}", "a: b\n---\nkind: Pod", "é" * 300, "ümlaut", "- x", "null"]

@@ -9,6 +9,7 @@ slices, and each takes one, so all pods of a plan fit whichever way the schedule
 from __future__ import annotations
 
 import json
+import re
 import shlex
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
@@ -19,12 +20,16 @@ from torchsplit_core.deployment.hosts import Host
 from torchsplit_core.deployment.mig_parted import config_labels, dump, mig_config
 from torchsplit_core.deployment.names import cluster_names, one_line
 from torchsplit_core.deployment.write import DeploymentFile
-from torchsplit_core.values import PlannedSlice, PlanOutcome, Tenant
+from torchsplit_core.values import InputFault, PlannedSlice, PlanOutcome, Tenant
 
 IMAGE = "TORCHSPLIT_IMAGE"
 """Stands for the serving image. Upper case: no registry has it, so forgetting it fails at once."""
 
 MIG_LABEL = "nvidia.com/mig.config"
+
+_NODE = r"[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?(\.[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?)*"
+"""A DNS subdomain (RFC 1123), as the names of nodes are; also a regular expression of bash."""
+LONGEST_NODE = 253
 
 _LABEL_SCRIPT = r"""#!/usr/bin/env bash
 # Labels the nodes of plan {plan}, so that the GPU operator cuts their GPUs. Not tested on hardware.
@@ -32,6 +37,7 @@ _LABEL_SCRIPT = r"""#!/usr/bin/env bash
 #   bash label-nodes.sh           shows the commands
 #   bash label-nodes.sh --apply   runs them: GPU pods on these nodes stop while they are cut anew
 set -euo pipefail
+LC_ALL=C # so that a-z are these 26 letters
 
 apply=false
 if (( $# == 1 )) && [[ $1 == --apply ]]; then
@@ -41,8 +47,14 @@ elif (( $# > 0 )); then
   exit 2
 fi
 
+node_name='^{node}$'
 label() {{ # node, label
-  local -a command=(kubectl label node "$1" "{key}=$2" --overwrite)
+  if (( ${{#1}} > {longest} )) || ! [[ $1 =~ $node_name ]]; then
+    printf 'refused: %q is no name of a node (RFC 1123)\n' "$1" >&2
+    exit 1
+  fi
+  # What stands behind -- is never an option, whatever it is called.
+  local -a command=(kubectl label --overwrite node -- "$1" "{key}=$2")
   printf '%q ' "${{command[@]}}"; printf '\n'
   if [[ $apply == true ]]; then "${{command[@]}}"; fi
 }}
@@ -73,7 +85,19 @@ class _Use:
 
 
 def kubernetes_files(plan: PlanOutcome, hosts: tuple[Host, ...]) -> tuple[DeploymentFile, ...]:
-    """The operator's ConfigMap, the script that labels the nodes, the Deployments."""
+    """The operator's ConfigMap, the script that labels the nodes, the Deployments.
+
+    Raises InputFault for a host that can be no node's name.
+    """
+    for host in hosts:
+        if host.name is not None and not _is_node(host.name):
+            raise InputFault(
+                "plan gpus id",
+                host.name,
+                "for Kubernetes a host is the name of a node: lower-case letters, digits, hyphens and dots "
+                "(RFC 1123), at most 63 characters between dots and 253 in all",
+                "Give GPUs the ids NODE/gpu0, or choose another --format.",
+            )
     short = plan.request_sha256[:12]
     labels = config_labels(hosts)
     return (
@@ -81,6 +105,10 @@ def kubernetes_files(plan: PlanOutcome, hosts: tuple[Host, ...]) -> tuple[Deploy
         DeploymentFile("kubernetes/label-nodes.sh", _label_script(short, hosts, labels), executable=True),
         DeploymentFile("kubernetes/deployments.yaml", _deployments(short, hosts, labels)),
     )
+
+
+def _is_node(name: str) -> bool:
+    return len(name) <= LONGEST_NODE and re.fullmatch(_NODE, name) is not None
 
 
 def resource_name(profile: str) -> str:
@@ -113,7 +141,9 @@ def _label_script(short: str, hosts: tuple[Host, ...], labels: tuple[str, ...]) 
         else:
             node = shlex.quote(host.name)
         lines.append(f"label {node} {label}")
-    return _LABEL_SCRIPT.format(plan=short, key=MIG_LABEL, commands="\n".join(lines))
+    return _LABEL_SCRIPT.format(
+        plan=short, key=MIG_LABEL, node=_NODE, longest=LONGEST_NODE, commands="\n".join(lines)
+    )
 
 
 def _deployments(short: str, hosts: tuple[Host, ...], labels: tuple[str, ...]) -> str:

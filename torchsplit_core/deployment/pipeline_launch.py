@@ -11,6 +11,9 @@ from torchsplit_core.values.placement import GpuId
 
 HEAD = "# Untested on hardware. Written from the placement alone; names of nodes are those of its GPU ids."
 
+LARGEST_NUMBER = 9999
+"""Of a GPU in its node."""
+
 
 @dataclass(frozen=True)
 class Launch:
@@ -34,12 +37,15 @@ def launches(outcome: PlacementOutcome, model: str = "MODEL") -> tuple[Launch, .
 
 
 def _node_of(gpu: GpuId) -> tuple[str, int] | None:
-    """(node, number in it): node0/gpu3 or, on one machine, 3. None for another id, as what ends up in a shell."""
+    """(node, number in it): node0/gpu3 or, on one machine, 3.
+
+    None for another id: what stands here ends up in a shell, and a leading hyphen would make an option of it.
+    """
     if isinstance(gpu, int):
-        return ("", gpu) if gpu >= 0 else None
+        return ("", gpu) if 0 <= gpu <= LARGEST_NUMBER else None
     node, slash, name = gpu.rpartition("/")
     number = name.removeprefix("gpu")
-    plain = re.fullmatch(r"[A-Za-z0-9._-]+", node) and re.fullmatch(r"[0-9]{1,4}", number)
+    plain = re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9._-]*", node) and re.fullmatch(r"[0-9]{1,4}", number)
     return (node, int(number)) if slash and plain else None
 
 

@@ -12,6 +12,20 @@ from torchsplit_core.files.contract import (
     write_file,
     write_text,
 )
+from torchsplit_core.files.json_text import OWN_BYTES, UPLOAD_BYTES, measure, parse_json, refuse_large
 from torchsplit_core.files.replace import replace_file
 
-__all__ = ["FORMATS", "read_file", "read_text", "replace_file", "schema_of", "write_file", "write_text"]
+__all__ = [
+    "FORMATS",
+    "OWN_BYTES",
+    "UPLOAD_BYTES",
+    "measure",
+    "parse_json",
+    "read_file",
+    "read_text",
+    "refuse_large",
+    "replace_file",
+    "schema_of",
+    "write_file",
+    "write_text",
+]

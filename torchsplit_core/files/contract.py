@@ -14,6 +14,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from torchsplit_core.clients import Told
+from torchsplit_core.files.json_text import (
+    OWN_BYTES,
+    measure,
+    parse_json,
+    refuse_large,
+)
 from torchsplit_core.files.replace import replace_file
 from torchsplit_core.graph.graph_json import graph_from_dict, graph_to_text
 from torchsplit_core.graph.torch_graph import TorchGraph
@@ -29,6 +35,7 @@ from torchsplit_core.values import (
     Profile,
     StageManifest,
 )
+from torchsplit_core.values.limits import LONGEST_NAME
 
 if TYPE_CHECKING:
     from pydantic import BaseModel, TypeAdapter, ValidationError
@@ -80,7 +87,7 @@ def _fault(error: ValidationError, origin: str) -> InputFault:
     """The first of pydantic's complaints, in our four parts."""
     errors = error.errors(include_url=False)
     first = errors[0]
-    where = ".".join(str(part) for part in first["loc"]) or "the file"
+    where = ".".join(str(part)[:LONGEST_NAME] for part in first["loc"]) or "the file"
     more = f" ({len(errors) - 1} more fault(s) in this file)" if len(errors) > 1 else ""
     value = first.get("input")
     if first["type"] == "missing":
@@ -95,29 +102,15 @@ def _fault(error: ValidationError, origin: str) -> InputFault:
     return InputFault(f"{origin}: {where}", value, rule + more, remedy)
 
 
-def _constant(name: str) -> float:
-    raise InputFault(
-        "the file", name, "numbers are finite JSON numbers", "Replace it by a number, or by null."
-    )
+def read_text(
+    text: str, *, origin: str = "the file", expected: str | None = None, memory_bytes: int = OWN_BYTES
+) -> tuple[str, Any]:
+    """A contract file's format name and value.
 
-
-def read_text(text: str, *, origin: str = "the file", expected: str | None = None) -> tuple[str, Any]:
-    """A contract file's format name and value. Raises InputFault where it is not one (or not `expected`)."""
-    try:
-        data = json.loads(text, parse_constant=_constant)
-    except json.JSONDecodeError as error:
-        raise InputFault(
-            origin,
-            text[:40],
-            f"a contract file is JSON (line {error.lineno}: {error.msg})",
-            "Check the file.",
-        ) from error
-    except RecursionError as error:
-        raise InputFault(
-            origin, text[:40], "a contract file is nested a few levels deep", "Check the file."
-        ) from error
-    except InputFault as fault:
-        raise InputFault(origin, fault.value.strip("'"), fault.rule, fault.remedy) from fault
+    Raises InputFault where it is not one (or not `expected`), and where reading it could need more than
+    `memory_bytes`.
+    """
+    data = parse_json(text, origin, memory_bytes=memory_bytes)
     if not isinstance(data, dict):
         raise InputFault(origin, type(data).__name__, "a contract file is a JSON object", "Check the file.")
     name = data.get("format")
@@ -147,15 +140,20 @@ def read_text(text: str, *, origin: str = "the file", expected: str | None = Non
             raise InputFault(
                 f"{origin}: {fault.where}", Told(fault.value), fault.rule, fault.remedy
             ) from fault
+    refuse_large(measure(text).checked_bytes, memory_bytes, origin)
+    del text
+    plain = _checked(name, data, origin).model_dump(by_alias=False, exclude={"format", "version"})
+    return name, _adapter(name).validate_python(plain)
+
+
+def _checked(name: str, data: dict[str, Any], origin: str) -> BaseModel:
+    """The file model of plain data. Raises InputFault where it breaks a rule of its format."""
     from pydantic import ValidationError
 
-    model_class = _model(name)
     try:
-        checked = model_class.model_validate_json(text)
+        return _model(name).model_validate(data)
     except ValidationError as error:
         raise _fault(error, origin) from error
-    plain = checked.model_dump(by_alias=False, exclude={"format", "version"})
-    return name, _adapter(name).validate_python(plain)
 
 
 def read_file(path: str | Path, *, expected: str | None = None) -> tuple[str, Any]:
@@ -199,9 +197,8 @@ def write_text(value: Any) -> str:
 
 def _checked_text(name: str, value: Any) -> str:
     """The value as text by its file model."""
-    model_class = _model(name)
     plain = {"format": name, "version": 1, **_lists(dataclasses.asdict(value))}
-    data = model_class.model_validate(plain).model_dump(by_alias=True)
+    data = _checked(name, plain, name.removeprefix("torchsplit.")).model_dump(by_alias=True)
     if name == "torchsplit.plan":
         _drop_unused_demand_keys(data)
         if data["explanation"] is None:

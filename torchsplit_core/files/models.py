@@ -2,33 +2,36 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any, Literal
+from typing import Annotated, Literal
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import Field
 
-NonNegative = Annotated[float, Field(ge=0, allow_inf_nan=False)]
-Positive = Annotated[float, Field(gt=0, allow_inf_nan=False)]
-Finite = Annotated[float, Field(allow_inf_nan=False)]
-Count = Annotated[int, Field(ge=1)]
-Whole = Annotated[int, Field(ge=0)]
-Name = Annotated[str, Field(min_length=1, max_length=200)]
-Basis = Literal["measured", "emulated", "estimated"]
-
-
-class Strict(BaseModel):
-    """No unknown keys, no coercion of text to numbers."""
-
-    model_config = ConfigDict(extra="forbid", strict=True, populate_by_name=True)
+from torchsplit_core.files.fields import (
+    Amount,
+    Basis,
+    Count,
+    Divisor,
+    Facts,
+    Finite,
+    Free,
+    Name,
+    NodeId,
+    NonNegative,
+    Rows,
+    Strict,
+    Table,
+    Whole,
+)
 
 
 class GraphNodeFile(Strict):
-    id: Name
+    id: NodeId
     kind: Literal["input", "parameter", "buffer", "constant", "op", "output"]
     op: str = ""
     target: str = ""
-    inputs: list[str] = []
+    inputs: Rows[str] = []
     module: str = ""
-    shape: list[int | str] | None = None
+    shape: Rows[int | str] | None = None
     dtype: str | None = None
     output_bytes: Whole = 0
     source: str = ""
@@ -41,9 +44,9 @@ class GraphFile(Strict):
     architecture_hash: str = ""
     traced_batch: Count = 1
     route: Literal["", "non-strict", "strict", "draft", "read"] = ""
-    notes: list[str] = []
-    nodes: list[GraphNodeFile]
-    subgraphs: dict[str, GraphFile] = {}
+    notes: Rows[str] = []
+    nodes: Rows[GraphNodeFile]
+    subgraphs: Table[str, GraphFile] = {}
 
 
 class PercentileFile(Strict):
@@ -73,11 +76,11 @@ class ProfileRowFile(Strict):
     profile: str | None = None
     batch_size: Count
     processes: Count = 1
-    throughput_rps: NonNegative
-    latency_ms: NonNegative
-    low_rps: NonNegative | None = None
-    high_rps: NonNegative | None = None
-    memory_gib: NonNegative | None = None
+    throughput_rps: Amount
+    latency_ms: Amount
+    low_rps: Amount | None = None
+    high_rps: Amount | None = None
+    memory_gib: Amount | None = None
     basis: Basis
     device: str | None = None
     percentiles_ms: LatencyPercentilesFile | None = None
@@ -96,11 +99,11 @@ class ProfileFailureFile(Strict):
 
 
 class NodeProfileFile(Strict):
-    id: Name
+    id: NodeId
     time_share: NonNegative
     output_bytes: Whole
     peak_bytes: Whole
-    time_shares: dict[Annotated[int, Field(ge=1, strict=False)], NonNegative] = {}
+    time_shares: Table[Annotated[int, Field(ge=1, strict=False)], NonNegative] = {}
 
 
 class ProfileFile(Strict):
@@ -108,18 +111,18 @@ class ProfileFile(Strict):
     version: Literal[1]
     source: str
     architecture_hash: str
-    environment: dict[str, Any] = {}
-    rows: list[ProfileRowFile]
-    nodes: list[NodeProfileFile] = []
-    failures: list[ProfileFailureFile] = []
+    environment: Free = {}
+    rows: Rows[ProfileRowFile]
+    nodes: Rows[NodeProfileFile] = []
+    failures: Rows[ProfileFailureFile] = []
 
 
 class FleetEntryFile(Strict):
     id: Name | None = None
     type: Name
     count: Count = 1
-    layouts: list[list[Name]] | None = None
-    cost: NonNegative = 1.0
+    layouts: Rows[Rows[Name]] | None = None
+    cost: Amount = 1.0
 
 
 class PointFile(Strict):
@@ -127,59 +130,59 @@ class PointFile(Strict):
     profile: Name
     batch_size: Count
     processes: Count = 1
-    throughput_rps: NonNegative
-    latency_ms: NonNegative
-    memory_gib: NonNegative | None = None
+    throughput_rps: Amount
+    latency_ms: Amount
+    memory_gib: Amount | None = None
     basis: Basis = "measured"
 
 
 class StageFile(Strict):
     name: Name
-    points: list[PointFile] = []
+    points: Rows[PointFile] = []
 
 
 class VariantFile(Strict):
     name: Name
-    cut_bytes: list[NonNegative] = []
+    cut_bytes: Rows[Amount] = []
     allowed: bool = True
-    stages: Annotated[list[StageFile], Field(min_length=1)]
+    stages: Annotated[Rows[StageFile], Field(min_length=1)]
 
 
 class PlanModelFile(Strict):
     name: Name
-    weight: Positive = 1.0
-    demand_rps: Positive = 1.0
-    min_throughput_rps: NonNegative | None = None
-    max_latency_ms: Positive | None = None
+    weight: Divisor = 1.0
+    demand_rps: Divisor = 1.0
+    min_throughput_rps: Amount | None = None
+    max_latency_ms: Divisor | None = None
     cap_at_demand: bool = False
-    variants: Annotated[list[VariantFile], Field(min_length=1)]
+    variants: Annotated[Rows[VariantFile], Field(min_length=1)]
 
 
 class ColocationFile(Strict):
-    models: Annotated[list[Name], Field(min_length=2)]
+    models: Annotated[Rows[Name], Field(min_length=2)]
     mode: Literal["hard", "soft"] = "hard"
-    bytes_per_request: NonNegative = 0.0
+    bytes_per_request: Amount = 0.0
 
 
 class ObjectiveFile(Strict):
     kind: Literal["leximin", "max_min", "weighted_sum", "min_gpus"] = "leximin"
-    memory_violation_penalty: NonNegative | None = None
-    separation_weight: NonNegative = 0.0
+    memory_violation_penalty: Amount | None = None
+    separation_weight: Amount = 0.0
 
 
 class SolverFile(Strict):
-    time_limit_s: Positive = 60.0
+    time_limit_s: Divisor = 60.0
 
 
 class PlanRequestFile(Strict):
     format: Literal["torchsplit.plan_request"]
     version: Literal[1]
-    gpus: list[FleetEntryFile]
-    models: list[PlanModelFile]
-    colocations: list[ColocationFile] = []
+    gpus: Rows[FleetEntryFile]
+    models: Rows[PlanModelFile]
+    colocations: Rows[ColocationFile] = []
     objective: ObjectiveFile = ObjectiveFile()
     sharing: Literal["exclusive", "fractional"] = "exclusive"
-    link_gb_per_s: Positive | None = None
+    link_gb_per_s: Divisor | None = None
     max_tenants_per_slice: Count | None = None
     solver: SolverFile = SolverFile()
 
@@ -198,14 +201,14 @@ class TenantFile(Strict):
 class PlannedSliceFile(Strict):
     profile: Name
     start: Whole
-    tenants: list[TenantFile] = []
+    tenants: Rows[TenantFile] = []
 
 
 class PlannedGpuFile(Strict):
     id: Name
     type: Name
     used: bool
-    slices: list[PlannedSliceFile] = []
+    slices: Rows[PlannedSliceFile] = []
 
 
 class PlannedModelFile(Strict):
@@ -219,7 +222,7 @@ class PlannedModelFile(Strict):
 class ObjectiveValueFile(Strict):
     kind: Literal["leximin", "max_min", "weighted_sum", "min_gpus"]
     value: Finite | None
-    sorted_normalised: list[NonNegative] = []
+    sorted_normalised: Rows[NonNegative] = []
     bound: Finite | None = None
     gap: NonNegative | None = None
     proven_levels: Whole = 0
@@ -227,12 +230,12 @@ class ObjectiveValueFile(Strict):
 
 class DemandFile(Strict):
     model: str | None = None
-    models: list[str] | None = None
+    models: Rows[str] | None = None
     demand: Literal["min_throughput_rps", "max_latency_ms", "colocation"]
 
 
 class ConflictFile(Strict):
-    demands: list[DemandFile]
+    demands: Rows[DemandFile]
     message: str
 
 
@@ -264,10 +267,10 @@ class ChangeEffectFile(Strict):
     bound_after: Finite | None = None
     proven: bool = False
     model: str | None = None
-    models: list[str] = []
+    models: Rows[str] = []
     gpu_type: str | None = None
     gpu_id: str | None = None
-    layout: list[Name] = []
+    layout: Rows[Name] = []
 
 
 class ModelLimitFile(Strict):
@@ -290,16 +293,16 @@ class ModelBindingFile(Strict):
     model: Name
     level: Count
     normalised: NonNegative
-    limits: list[ModelLimitFile]
+    limits: Rows[ModelLimitFile]
 
 
 class LayoutReasonFile(Strict):
     gpu_type: Name
     gpu_id: Name
-    layout: list[Name]
+    layout: Rows[Name]
     reason: Literal["no_use", "dominated", "tried", "not_examined"]
-    dominated_by: list[Name] = []
-    matching: list[Annotated[list[Name], Field(min_length=2, max_length=2)]] = []
+    dominated_by: Rows[Name] = []
+    matching: Rows[Annotated[Rows[Name], Field(min_length=2, max_length=2)]] = []
     trial: ChangeEffectFile | None = None
 
 
@@ -312,10 +315,10 @@ class PriceStepFile(Strict):
 
 
 class PlanExplanationFile(Strict):
-    models: list[ModelBindingFile]
-    changes: list[ChangeEffectFile]
-    layouts: list[LayoutReasonFile]
-    steps: list[PriceStepFile]
+    models: Rows[ModelBindingFile]
+    changes: Rows[ChangeEffectFile]
+    layouts: Rows[LayoutReasonFile]
+    steps: Rows[PriceStepFile]
     seconds: NonNegative
     complete: bool
 
@@ -325,7 +328,7 @@ class StatisticsFile(Strict):
     solve_s: NonNegative
     verify_s: NonNegative
     solver: str
-    details: dict[str, str | int | float] = {}
+    details: Facts = {}
 
 
 class PlanOutcomeFile(Strict):
@@ -334,10 +337,10 @@ class PlanOutcomeFile(Strict):
     request_sha256: str
     status: Literal["optimal", "feasible", "infeasible", "timeout"]
     objective: ObjectiveValueFile
-    gpus: list[PlannedGpuFile]
-    models: list[PlannedModelFile]
-    conflicts: list[ConflictFile] = []
-    least_relaxation: list[RelaxationFile] | None = None
-    warnings: list[str] = []
+    gpus: Rows[PlannedGpuFile]
+    models: Rows[PlannedModelFile]
+    conflicts: Rows[ConflictFile] = []
+    least_relaxation: Rows[RelaxationFile] | None = None
+    warnings: Rows[str] = []
     statistics: StatisticsFile
     explanation: PlanExplanationFile | None = None

@@ -2,48 +2,52 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any, Literal
+from typing import Annotated, Literal
 
 from pydantic import Field
 
-from torchsplit_core.files.models import (
+from torchsplit_core.files.fields import (
     Basis,
     Count,
+    Divisor,
+    Facts,
     Finite,
-    Name,
+    NodeId,
     NonNegative,
-    Positive,
-    SolverFile,
+    Rows,
     Strict,
+    Table,
     Whole,
 )
+from torchsplit_core.files.models import SolverFile
+from torchsplit_core.values.limits import LARGEST_MAGNITUDE
 
 
 class PartitionNodeFile(Strict):
-    id: Name
-    time_ms: NonNegative
+    id: NodeId
+    time_ms: Annotated[NonNegative, Field(le=LARGEST_MAGNITUDE)]
     memory_bytes: Whole = 0
     output_bytes: Whole = 0
     group: str | None = None
 
 
 class EdgeFile(Strict):
-    source: Name
-    target: Name
+    source: NodeId
+    target: NodeId
 
 
 class DevicesFile(Strict):
     count: Count
     memory_bytes: Whole | None = None
-    link_gb_per_s: Positive | None = None
-    time_factors: list[Positive] | None = None
+    link_gb_per_s: Divisor | None = None
+    time_factors: Rows[Divisor] | None = None
 
 
 class PartitionRequestFile(Strict):
     format: Literal["torchsplit.partition_request"]
     version: Literal[1]
-    nodes: list[PartitionNodeFile]
-    edges: list[EdgeFile]
+    nodes: Rows[PartitionNodeFile]
+    edges: Rows[EdgeFile]
     devices: DevicesFile
     contiguous: bool = True
     top_k: Count = 5
@@ -52,29 +56,29 @@ class PartitionRequestFile(Strict):
 
 
 class CandidateFile(Strict):
-    stages: list[list[str]]
-    loads_ms: list[NonNegative]
+    stages: Rows[Rows[str]]
+    loads_ms: Rows[NonNegative]
     max_load_ms: NonNegative
-    cut_bytes: list[Whole]
-    peak_memory_bytes: list[Whole]
+    cut_bytes: Rows[Whole]
+    peak_memory_bytes: Rows[Whole]
     basis: Basis = "estimated"
     latency_ms: NonNegative | None = None
-    devices: list[Whole] = []
-    times_ms: dict[Annotated[int, Field(ge=1, strict=False)], list[NonNegative]] = {}
-    batch_sensitivity: list[Finite | None] = []
-    weight_bytes: list[Whole] = []
+    devices: Rows[Whole] = []
+    times_ms: Table[Annotated[int, Field(ge=1, strict=False)], Rows[NonNegative]] = {}
+    batch_sensitivity: Rows[Finite | None] = []
+    weight_bytes: Rows[Whole] = []
 
 
 class PartitionOutcomeFile(Strict):
     format: Literal["torchsplit.partition"]
     version: Literal[1]
     status: Literal["optimal", "feasible", "infeasible", "timeout"]
-    candidates: list[CandidateFile]
+    candidates: Rows[CandidateFile]
     bound_ms: NonNegative | None
     gap: NonNegative | None
     message: str = ""
     source: str = ""
     architecture_hash: str = ""
-    statistics: dict[str, Any] = {}
+    statistics: Facts = {}
     devices: DevicesFile | None = None
     objective: Literal["throughput", "latency"] = "throughput"

@@ -2,62 +2,77 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any, Literal
+from typing import Annotated, Literal
 
 from pydantic import Field
 
-from torchsplit_core.files.models import Basis, Count, Finite, Name, NonNegative, Positive, Strict, Whole
+from torchsplit_core.files.fields import (
+    Amount,
+    Basis,
+    Count,
+    Divisor,
+    Facts,
+    Name,
+    NonNegative,
+    Positive,
+    Rows,
+    Signed,
+    Strict,
+    Table,
+    Whole,
+)
+from torchsplit_core.values.limits import LARGEST_WHOLE, SMALLEST_POSITIVE
 
-GpuIdFile = int | Name
+GpuIdFile = Annotated[int, Field(ge=-LARGEST_WHOLE, le=LARGEST_WHOLE)] | Name
 Units = Literal["tokens_per_s", "seed_literal"]
-Share = Annotated[float, Field(gt=0, le=1, allow_inf_nan=False)]
+Share = Annotated[float, Field(ge=SMALLEST_POSITIVE, le=1, allow_inf_nan=False)]
 
 
 class PlacementModelFile(Strict):
     layers: Count
     hidden_size: Count
     ffn_size: Count
-    layer_weight_gb: NonNegative
+    layer_weight_gb: Amount
     sequence_length: Count
     batch_size: Count
-    bytes_per_element: Positive = 2.0
+    bytes_per_element: Divisor = 2.0
     key_value_size: Count | None = None
-    active_layer_weight_gb: NonNegative | None = None
+    active_layer_weight_gb: Amount | None = None
 
 
 class PlacementGpuFile(Strict):
     id: GpuIdFile
     type: Name
-    memory_gb: Positive
+    memory_gb: Divisor
 
 
 class LinearCoefficientsFile(Strict):
-    sequence: Finite
-    batch: Finite
-    layers: Finite
-    constant: Finite
+    sequence: Signed
+    batch: Signed
+    layers: Signed
+    constant: Signed
 
 
 class LinearThroughputFile(Strict):
     kind: Literal["linear"]
-    coefficients: dict[str, LinearCoefficientsFile]
+    coefficients: Table[str, LinearCoefficientsFile]
 
 
 class ThroughputRowFile(Strict):
     gpu_type: Name
-    batch: Positive
+    batch: Divisor
     layers: Count
-    throughput: Positive
+    throughput: Divisor
 
 
 class TableThroughputFile(Strict):
     kind: Literal["table"]
-    rows: list[ThroughputRowFile]
+    rows: Rows[ThroughputRowFile]
 
 
 class RooflineGpuFile(Strict):
-    tflops: Positive
-    memory_gb_per_s: Positive
+    tflops: Divisor
+    memory_gb_per_s: Divisor
 
 
 class RooflineThroughputFile(Strict):
@@ -65,23 +80,23 @@ class RooflineThroughputFile(Strict):
     phase: Literal["prefill", "decode"]
     compute_efficiency: Share | None = None
     memory_efficiency: Share | None = None
-    gpus: dict[str, RooflineGpuFile] = {}
+    gpus: Table[str, RooflineGpuFile] = {}
 
 
 class PlacementSolverFile(Strict):
     method: Literal["exact", "literal"] = "exact"
-    time_limit_s: Positive = 60.0
+    time_limit_s: Divisor = 60.0
 
 
 class PlacementRequestFile(Strict):
     format: Literal["torchsplit.placement_request"]
     version: Literal[1]
     model: PlacementModelFile
-    gpus: list[PlacementGpuFile]
+    gpus: Rows[PlacementGpuFile]
     throughput: Annotated[
         LinearThroughputFile | TableThroughputFile | RooflineThroughputFile, Field(discriminator="kind")
     ]
-    bandwidth_gb_per_s: list[list[NonNegative]]
+    bandwidth_gb_per_s: Rows[Rows[Amount]]
     max_gpus_per_segment: Count = 1
     communication_efficiency: Share = 0.85
     units: Units = "tokens_per_s"
@@ -94,10 +109,10 @@ class PlacementRequestFile(Strict):
 class PlacedSegmentFile(Strict):
     start_layer: Count
     end_layer: Count
-    gpu_ids: list[GpuIdFile]
+    gpu_ids: Rows[GpuIdFile]
     throughput: Positive
-    batch_per_gpu: Positive | list[Positive]
-    memory_gb: list[NonNegative] = []
+    batch_per_gpu: Positive | Rows[Positive]
+    memory_gb: Rows[NonNegative] = []
 
 
 class PlacedLinkFile(Strict):
@@ -109,8 +124,8 @@ class PlacedLinkFile(Strict):
 class PlacedReplicaFile(Strict):
     throughput: Positive
     latency_s: Positive
-    segments: list[PlacedSegmentFile]
-    links: list[PlacedLinkFile]
+    segments: Rows[PlacedSegmentFile]
+    links: Rows[PlacedLinkFile]
 
 
 class PlacementOutcomeFile(Strict):
@@ -120,14 +135,14 @@ class PlacementOutcomeFile(Strict):
     throughput: NonNegative | None
     bound: NonNegative | None
     gap: NonNegative | None
-    segments: list[PlacedSegmentFile]
-    links: list[PlacedLinkFile]
+    segments: Rows[PlacedSegmentFile]
+    links: Rows[PlacedLinkFile]
     message: str = ""
     units: Units = "tokens_per_s"
     basis: Basis = "estimated"
     latency_s: Positive | None = None
-    replicas: list[PlacedReplicaFile] = []
-    statistics: dict[str, Any] = {}
+    replicas: Rows[PlacedReplicaFile] = []
+    statistics: Facts = {}
 
 
 class FrontierPointFile(Strict):
@@ -135,18 +150,18 @@ class FrontierPointFile(Strict):
     latency_s: Positive
     latency_bound_s: NonNegative
     proven: bool
-    segments: list[PlacedSegmentFile]
-    links: list[PlacedLinkFile]
+    segments: Rows[PlacedSegmentFile]
+    links: Rows[PlacedLinkFile]
 
 
 class PlacementFrontierFile(Strict):
     format: Literal["torchsplit.placement_frontier"]
     version: Literal[1]
     status: Literal["optimal", "feasible", "infeasible", "timeout"]
-    points: list[FrontierPointFile]
+    points: Rows[FrontierPointFile]
     throughput_bound: NonNegative | None
     complete: bool
     message: str = ""
     units: Units = "tokens_per_s"
     basis: Basis = "estimated"
-    statistics: dict[str, Any] = {}
+    statistics: Facts = {}

@@ -6,7 +6,7 @@ from typing import Annotated, Literal
 
 from pydantic import Field
 
-from torchsplit_core.files.models import Count, Name, Strict, Whole
+from torchsplit_core.files.fields import Count, Name, NodeId, Rows, Strict, Whole
 
 PartFileName = Annotated[str, Field(pattern=r"^[A-Za-z0-9_-][A-Za-z0-9._-]*\.pt2$", max_length=200)]
 """A file beside the manifest: never a path."""
@@ -14,10 +14,10 @@ Sha256 = Annotated[str, Field(pattern=r"^[0-9a-f]{64}$")]
 
 
 class StageValueFile(Strict):
-    name: Name
+    name: NodeId
     kind: Literal["tensor", "int", "float", "bool"]
     dtype: str | None = None
-    shape: list[int | str] | None = None
+    shape: Rows[int | str] | None = None
     bytes: Whole = 0
 
 
@@ -28,19 +28,19 @@ class StagePartFile(Strict):
     file_bytes: Whole
     operations: Whole
     weight_bytes: Whole
-    inputs: list[StageValueFile]
-    outputs: list[StageValueFile]
+    inputs: Rows[StageValueFile]
+    outputs: Rows[StageValueFile]
 
 
 class StageLinkFile(Strict):
     source: Name | None
     target: Name | None
-    values: list[Name]
+    values: Rows[NodeId]
     bytes: Whole
 
 
 class StageSlotFile(Strict):
-    name: Name | None = None
+    name: NodeId | None = None
     constant: int | float | bool | str | None = None
 
 
@@ -51,12 +51,12 @@ class StageManifestFile(Strict):
     architecture_hash: str
     torch_version: str
     traced_batch: Count
-    inputs: list[StageSlotFile]
+    inputs: Rows[StageSlotFile]
     input_structure: str
-    outputs: list[StageSlotFile]
+    outputs: Rows[StageSlotFile]
     output_structure: str = ""
-    stages: Annotated[list[StagePartFile], Field(min_length=1)]
-    links: list[StageLinkFile]
-    cut_bytes: list[Whole]
-    verified_batches: list[Count] = []
-    notes: list[str] = []
+    stages: Annotated[Rows[StagePartFile], Field(min_length=1)]
+    links: Rows[StageLinkFile]
+    cut_bytes: Rows[Whole]
+    verified_batches: Rows[Count] = []
+    notes: Rows[str] = []

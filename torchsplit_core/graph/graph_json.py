@@ -11,6 +11,7 @@ from typing import Any, get_args
 from torchsplit_core.graph.torch_graph import Route, TorchGraph
 from torchsplit_core.values import GraphNode, InputFault
 from torchsplit_core.values.graph import NodeKind
+from torchsplit_core.values.limits import LARGEST_WHOLE
 
 FORMAT = "torchsplit.graph"
 VERSION = 1
@@ -167,8 +168,10 @@ def _node(entry: Any, place: int, keep: Any) -> GraphNode:
         raise _fault(f"{where}.inputs", inputs, "inputs is a list of ids")
     if not isinstance(shape, (list, tuple, type(None))):
         raise _fault(f"{where}.shape", shape, "shape is a list or null")
-    if type(size) is not int or not 0 <= size <= MOST_BYTES:
-        raise _fault(f"{where}.output_bytes", size, "output_bytes is a whole number, 0 or more, of 64 bits")
+    if type(size) is not int or not 0 <= size <= LARGEST_WHOLE:
+        raise _fault(
+            f"{where}.output_bytes", size, f"output_bytes is a whole number, 0 or more, up to {LARGEST_WHOLE}"
+        )
     if not isinstance(dtype, (str, type(None))):
         raise _fault(f"{where}.dtype", dtype, "dtype is a text or null")
     texts = [entry.get(key, "") for key in _TEXTS]

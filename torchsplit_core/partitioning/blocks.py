@@ -13,6 +13,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 
 from torchsplit_core.values import InputFault, PartitionRequest
+from torchsplit_core.values.limits import LARGEST_MAGNITUDE, check_number, check_whole
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,6 +62,10 @@ class BlockGraph:
         )
 
 
+MOST_DEVICES = 4096
+MOST_CANDIDATES = 10_000
+
+
 def check_request(request: PartitionRequest) -> None:
     """Raises InputFault: no nodes, a duplicate or unknown id, a cycle, a negative or non-finite number, no device."""
     if not request.nodes:
@@ -71,12 +76,15 @@ def check_request(request: PartitionRequest) -> None:
         if node.id in seen:
             raise InputFault(where, node.id, "node ids are unique", "Rename one.")
         seen.add(node.id)
-        for field in ("time_ms", "memory_bytes", "output_bytes"):
-            value = getattr(node, field)
-            if not (math.isfinite(value) and value >= 0):
-                raise InputFault(
-                    f"{where} {field}", value, "costs are finite and 0 or more", "Correct the number."
-                )
+        check_whole(f"{where} memory_bytes", node.memory_bytes)
+        check_whole(f"{where} output_bytes", node.output_bytes)
+        if isinstance(node.time_ms, bool) or not 0 <= node.time_ms <= LARGEST_MAGNITUDE:
+            raise InputFault(
+                f"{where} time_ms",
+                node.time_ms,
+                f"it is from 0 to {LARGEST_MAGNITUDE:g}",
+                "Correct the number.",
+            )
     for edge in request.edges:
         for end in (edge.source, edge.target):
             if end not in seen:
@@ -84,20 +92,14 @@ def check_request(request: PartitionRequest) -> None:
                     "edges", end, "an edge joins two nodes of the request", "Add the node or drop the edge."
                 )
     devices = request.devices
-    if devices.count < 1:
-        raise InputFault("devices.count", devices.count, "at least one device", "Give a count of 1 or more.")
-    for name, value in (("memory_bytes", devices.memory_bytes), ("link_gb_per_s", devices.link_gb_per_s)):
-        if value is not None and not (math.isfinite(value) and value > 0):
-            raise InputFault(
-                f"devices.{name}", value, "a limit is above 0", "Give a number above 0, or null for none."
-            )
+    check_whole("devices.count", devices.count, least=1, most=MOST_DEVICES)
+    if devices.memory_bytes is not None:
+        check_whole("devices.memory_bytes", devices.memory_bytes, least=1)
+    if devices.link_gb_per_s is not None:
+        check_number("devices.link_gb_per_s", devices.link_gb_per_s, positive=True)
     _check_speeds(request)
-    if request.top_k < 1:
-        raise InputFault("top_k", request.top_k, "at least one candidate", "Give 1 or more.")
-    if not request.solver.time_limit_s > 0:
-        raise InputFault(
-            "solver.time_limit_s", request.solver.time_limit_s, "a time limit is above 0", "Give seconds."
-        )
+    check_whole("top_k", request.top_k, least=1, most=MOST_CANDIDATES)
+    check_number("solver.time_limit_s", request.solver.time_limit_s, positive=True)
     index = {node.id: i for i, node in enumerate(request.nodes)}
     edges = [(index[e.source], index[e.target]) for e in request.edges]
     component = strong_components(len(index), edges)
@@ -122,8 +124,7 @@ def _check_speeds(request: PartitionRequest) -> None:
                 "Give all.",
             )
         for factor in factors:
-            if not (math.isfinite(factor) and factor > 0):
-                raise InputFault("devices.time_factors", factor, "a factor is above 0", "Correct the number.")
+            check_number("devices.time_factors", factor, positive=True)
     if request.objective not in ("throughput", "latency"):
         raise InputFault("objective", request.objective, "throughput or latency", "Choose one of the two.")
     if not request.contiguous and (factors is not None or request.objective == "latency"):

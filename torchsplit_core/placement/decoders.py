@@ -12,11 +12,15 @@ from functools import cache
 from importlib.resources import files
 from typing import Any
 
+from torchsplit_core.files import parse_json
 from torchsplit_core.placement.speed import GB
 from torchsplit_core.values import InputFault, PlacementModel
 
 FAMILIES = ("llama", "mistral", "mixtral", "qwen2", "qwen3")
 """model_type of the families whose layers are as above."""
+
+LARGEST_CONFIG = 2**20
+"""Characters; published ones have a few thousand."""
 
 BYTES = {"float32": 4.0, "bfloat16": 2.0, "float16": 2.0}
 
@@ -40,10 +44,14 @@ def decoder(name: str, *, sequence_length: int, batch_size: int) -> PlacementMod
 
 def read_config(text: str, origin: str, *, sequence_length: int, batch_size: int) -> PlacementModel:
     """The decoder of a config.json. Raises InputFault where it is none, or of another family."""
-    try:
-        config = json.loads(text)
-    except (json.JSONDecodeError, RecursionError) as error:
-        raise InputFault(origin, text[:40], "a config.json is JSON", "Check the file.") from error
+    if len(text) > LARGEST_CONFIG:
+        raise InputFault(
+            origin,
+            f"{len(text)} characters",
+            f"a config.json has at most {LARGEST_CONFIG}",
+            "Choose the model's config.json.",
+        )
+    config = parse_json(text, origin, what="a config.json")
     if not isinstance(config, dict):
         raise InputFault(origin, type(config).__name__, "a config.json is a JSON object", "Check the file.")
     return of_config(config, origin, sequence_length=sequence_length, batch_size=batch_size)

@@ -15,6 +15,9 @@ from torchsplit_core.values import InputFault, PlacementGpu, PlacementRequest
 CATALOGUE_GB = 1e9 / 2**30
 """The catalogue's links count 10^9 bytes, a placement's 2^30."""
 
+MOST_ENTRIES = (MAX_GPUS + 2) ** 2
+"""Delimiters and line ends of the largest matrix, with both ends of a line counted."""
+
 Matrix = tuple[tuple[float, ...], ...]
 
 
@@ -128,23 +131,30 @@ def inside_node(name: str) -> float | None:
 
 def matrix_of_csv(text: str, origin: str) -> Matrix:
     """A matrix of GB/s, a row a line, without headings. Raises InputFault with the place of what is no number."""
+    if text.count(",") + text.count("\n") + text.count("\r") > MOST_ENTRIES:
+        raise InputFault(
+            origin, "more entries", f"a matrix has at most {MAX_GPUS} rows and columns", "Check the file."
+        )
     rows: list[tuple[float, ...]] = []
-    for line, cells in enumerate(csv.reader(io.StringIO(text)), 1):
-        if not cells:
-            continue
-        row = []
-        for place, cell in enumerate(cells, 1):
-            try:
-                row.append(float(cell))
-            except ValueError:
-                raise InputFault(
-                    f"{origin}: line {line}, column {place}",
-                    cell,
-                    "an entry is a number of GB/s",
-                    "Write the matrix without headings.",
-                ) from None
-        rows.append(tuple(row))
+    try:
+        for line, cells in enumerate(csv.reader(io.StringIO(text)), 1):
+            if cells:
+                rows.append(tuple(_entry(cell, origin, line, place) for place, cell in enumerate(cells, 1)))
+    except csv.Error as error:
+        raise InputFault(origin, text[:40], f"a matrix is CSV ({error})", "Check the file.") from error
     return tuple(rows)
+
+
+def _entry(cell: str, origin: str, line: int, place: int) -> float:
+    try:
+        return float(cell)
+    except ValueError:
+        raise InputFault(
+            f"{origin}: line {line}, column {place}",
+            cell,
+            "an entry is a number of GB/s",
+            "Write the matrix without headings.",
+        ) from None
 
 
 def _each(fleet: tuple[Nodes, ...]) -> list[Nodes]:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 
 from torchsplit_core.values import (
@@ -12,11 +11,17 @@ from torchsplit_core.values import (
     RooflineThroughput,
     TableThroughput,
 )
+from torchsplit_core.values.limits import (
+    LARGEST_MAGNITUDE,
+    LARGEST_WHOLE,
+    SMALLEST_POSITIVE,
+    check_name,
+    check_number,
+    check_whole,
+)
 
 MAX_GPUS = 4096
 MAX_LAYERS = 10_000
-MAX_MAGNITUDE = 1e15
-"""Beyond it, doubles no longer tell neighbouring plans apart."""
 
 
 def validate(request: PlacementRequest) -> None:
@@ -25,9 +30,9 @@ def validate(request: PlacementRequest) -> None:
     _fleet(request)
     _matrix(request.bandwidth_gb_per_s, len(request.gpus))
     _throughput(request)
-    _whole("max_gpus_per_segment", request.max_gpus_per_segment, MAX_GPUS)
-    _whole("max_replicas", request.max_replicas, MAX_GPUS)
-    _number("communication_efficiency", request.communication_efficiency, positive=True)
+    check_whole("max_gpus_per_segment", request.max_gpus_per_segment, least=1, most=MAX_GPUS)
+    check_whole("max_replicas", request.max_replicas, least=1, most=MAX_GPUS)
+    check_number("communication_efficiency", request.communication_efficiency, positive=True)
     if request.communication_efficiency > 1:
         raise InputFault(
             "communication_efficiency",
@@ -38,7 +43,7 @@ def validate(request: PlacementRequest) -> None:
     _one_of("units", request.units, ("tokens_per_s", "seed_literal"))
     _one_of("split", request.split, ("equal", "proportional"))
     _one_of("solver.method", request.solver.method, ("exact", "literal"))
-    _number("solver.time_limit_s", request.solver.time_limit_s, positive=True)
+    check_number("solver.time_limit_s", request.solver.time_limit_s, positive=True)
     if request.solver.method == "literal" and request.max_replicas > 1:
         raise InputFault(
             "solver.method",
@@ -58,15 +63,15 @@ def validate(request: PlacementRequest) -> None:
 
 def _model(request: PlacementRequest) -> None:
     model = request.model
-    _whole("model.layers", model.layers, MAX_LAYERS)
+    check_whole("model.layers", model.layers, least=1, most=MAX_LAYERS)
     for name in ("hidden_size", "ffn_size", "sequence_length", "batch_size"):
-        _whole(f"model.{name}", getattr(model, name), int(MAX_MAGNITUDE))
-    _number("model.layer_weight_gb", model.layer_weight_gb)
-    _number("model.bytes_per_element", model.bytes_per_element, positive=True)
+        check_whole(f"model.{name}", getattr(model, name), least=1, most=LARGEST_WHOLE)
+    check_number("model.layer_weight_gb", model.layer_weight_gb)
+    check_number("model.bytes_per_element", model.bytes_per_element, positive=True)
     if model.key_value_size is not None:
-        _whole("model.key_value_size", model.key_value_size, int(MAX_MAGNITUDE))
+        check_whole("model.key_value_size", model.key_value_size, least=1, most=LARGEST_WHOLE)
     if model.active_layer_weight_gb is not None:
-        _number("model.active_layer_weight_gb", model.active_layer_weight_gb)
+        check_number("model.active_layer_weight_gb", model.active_layer_weight_gb)
         if model.active_layer_weight_gb > model.layer_weight_gb:
             raise InputFault(
                 "model.active_layer_weight_gb",
@@ -95,6 +100,10 @@ def _fleet(request: PlacementRequest) -> None:
                 "an id is a whole number or a text that is not empty",
                 "Name the GPU.",
             )
+        if isinstance(gpu.id, int):
+            check_whole(f"gpus[{number}].id", gpu.id, least=-LARGEST_WHOLE)
+        else:
+            check_name(f"gpus[{number}].id", gpu.id)
         if str(gpu.id) in seen:
             raise InputFault(
                 f"gpus[{number}].id",
@@ -103,7 +112,7 @@ def _fleet(request: PlacementRequest) -> None:
                 "Rename one of the two.",
             )
         seen[str(gpu.id)] = number
-        _number(f"gpus[{number}].memory_gb", gpu.memory_gb, positive=True)
+        check_number(f"gpus[{number}].memory_gb", gpu.memory_gb, positive=True)
 
 
 def _matrix(matrix: Sequence[Sequence[float]], gpus: int) -> None:
@@ -125,8 +134,8 @@ def _matrix(matrix: Sequence[Sequence[float]], gpus: int) -> None:
             )
         for place, entry in enumerate(row):
             # Called for a million entries: the usual number passes on its first comparison.
-            if not 0 <= entry <= MAX_MAGNITUDE or isinstance(entry, bool):
-                _number(f"bandwidth_gb_per_s[{number}][{place}]", entry)
+            if type(entry) is not float or (entry and not SMALLEST_POSITIVE <= entry <= LARGEST_MAGNITUDE):
+                check_number(f"bandwidth_gb_per_s[{number}][{place}]", entry)
 
 
 def _throughput(request: PlacementRequest) -> None:
@@ -135,19 +144,19 @@ def _throughput(request: PlacementRequest) -> None:
         for name, found in spec.coefficients.items():
             for part in ("sequence", "batch", "layers", "constant"):
                 value = getattr(found, part)
-                _number(f"throughput.coefficients.{name}.{part}", value, signed=True)
+                check_number(f"throughput.coefficients.{name}.{part}", value, signed=True)
     elif isinstance(spec, TableThroughput):
         for number, row in enumerate(spec.rows):
             where = f"throughput.rows[{number}]"
-            _number(f"{where}.batch", row.batch, positive=True)
-            _whole(f"{where}.layers", row.layers, MAX_LAYERS)
-            _number(f"{where}.throughput", row.throughput, positive=True)
+            check_number(f"{where}.batch", row.batch, positive=True)
+            check_whole(f"{where}.layers", row.layers, least=1, most=MAX_LAYERS)
+            check_number(f"{where}.throughput", row.throughput, positive=True)
     elif isinstance(spec, RooflineThroughput):
         _one_of("throughput.phase", spec.phase, ("prefill", "decode"))
         for name in ("compute_efficiency", "memory_efficiency"):
             share = getattr(spec, name)
             if share is not None:
-                _number(f"throughput.{name}", share, positive=True)
+                check_number(f"throughput.{name}", share, positive=True)
                 if share > 1:
                     raise InputFault(
                         f"throughput.{name}",
@@ -156,25 +165,10 @@ def _throughput(request: PlacementRequest) -> None:
                         "Write 0.5 for half.",
                     )
         for name, peak in spec.gpus.items():
-            _number(f"throughput.gpus.{name}.tflops", peak.tflops, positive=True)
-            _number(f"throughput.gpus.{name}.memory_gb_per_s", peak.memory_gb_per_s, positive=True)
+            check_number(f"throughput.gpus.{name}.tflops", peak.tflops, positive=True)
+            check_number(f"throughput.gpus.{name}.memory_gb_per_s", peak.memory_gb_per_s, positive=True)
     else:
         raise InputFault("throughput", spec, "it is linear, table or roofline", "Choose one of these kinds.")
-
-
-def _number(where: str, value: object, *, positive: bool = False, signed: bool = False) -> None:
-    if isinstance(value, bool) or not isinstance(value, int | float) or not math.isfinite(value):
-        raise InputFault(where, value, "it is a finite number", "Give a number.")
-    if (value < 0 and not signed) or (positive and value == 0):
-        rule = "it is above 0" if positive else "it is 0 or more"
-        raise InputFault(where, value, rule, "Give a larger number.")
-    if abs(value) > MAX_MAGNITUDE:
-        raise InputFault(where, value, f"it is at most {MAX_MAGNITUDE:g}", "Check its unit.")
-
-
-def _whole(where: str, value: object, most: int) -> None:
-    if isinstance(value, bool) or not isinstance(value, int) or not 1 <= value <= most:
-        raise InputFault(where, value, f"it is a whole number from 1 to {most}", "Give a count.")
 
 
 def _one_of(where: str, value: object, known: tuple[str, ...]) -> None:

@@ -12,7 +12,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from multiprocessing.connection import Connection, wait
 
-from torchsplit_core.isolation.child import die_with_parent
+from torchsplit_core.isolation.kernel import die_with_parent
 from torchsplit_core.planning.outcome import no_plan
 from torchsplit_core.planning.planner import plan
 from torchsplit_core.planning.request_hash import request_hash

@@ -2,17 +2,14 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterable
 
 from torchsplit_core.hardware import gpu_type, place_layout
 from torchsplit_core.values import Colocation, FleetEntry, InputFault, PlanModel, PlanRequest, Point, Variant
+from torchsplit_core.values.limits import check_name, check_number, check_whole
 
 MAX_GPUS = 4096
 """Largest fleet one plan lists GPU by GPU."""
-
-MAX_MAGNITUDE = 1e15
-"""Beyond it, sums of doubles no longer tell neighbouring plans apart."""
 
 OBJECTIVES = ("leximin", "max_min", "weighted_sum", "min_gpus")
 
@@ -25,14 +22,14 @@ def validate(request: PlanRequest) -> None:
         raise InputFault("models", [], "there is at least one model", "Add a model with its points.")
     _one_of("objective.kind", request.objective.kind, OBJECTIVES)
     _one_of("sharing", request.sharing, ("exclusive", "fractional"))
-    _number("objective.separation_weight", request.objective.separation_weight)
+    check_number("objective.separation_weight", request.objective.separation_weight)
     if request.objective.memory_violation_penalty is not None:
-        _number("objective.memory_violation_penalty", request.objective.memory_violation_penalty)
+        check_number("objective.memory_violation_penalty", request.objective.memory_violation_penalty)
     if request.link_gb_per_s is not None:
-        _number("link_gb_per_s", request.link_gb_per_s, positive=True)
-    _number("solver.time_limit_s", request.solver.time_limit_s, positive=True)
+        check_number("link_gb_per_s", request.link_gb_per_s, positive=True)
+    check_number("solver.time_limit_s", request.solver.time_limit_s, positive=True)
     if request.max_tenants_per_slice is not None:
-        _count("max_tenants_per_slice", request.max_tenants_per_slice)
+        check_whole("max_tenants_per_slice", request.max_tenants_per_slice, least=1)
     _fleet(request.gpus)
     _unique("models", [model.name for model in request.models], "model names are unique", "Rename one.")
     for model in request.models:
@@ -46,8 +43,8 @@ def _fleet(entries: Iterable[FleetEntry]) -> None:
     for index, entry in enumerate(entries):
         where = f"gpus[{index}]"
         gpu = gpu_type(entry.type)
-        _count(f"{where}.count", entry.count)
-        _number(f"{where}.cost", entry.cost)
+        check_whole(f"{where}.count", entry.count, least=1)
+        check_number(f"{where}.cost", entry.cost)
         total += entry.count
         if entry.id is not None:
             if not isinstance(entry.id, str) or not entry.id:
@@ -61,6 +58,7 @@ def _fleet(entries: Iterable[FleetEntry]) -> None:
                     "a GPU with an id stands once",
                     "Leave the id out to repeat it.",
                 )
+            check_name(f"{where}.id", entry.id)
             ids.append(entry.id)
         if entry.layouts is None:
             continue
@@ -89,13 +87,14 @@ def _fleet(entries: Iterable[FleetEntry]) -> None:
 def _model(model: PlanModel) -> None:
     if not isinstance(model.name, str) or not model.name:
         raise InputFault("models", model.name, "a model has a name", "Give it one.")
+    check_name("models", model.name)
     where = f"model {model.name}"
-    _number(f"{where}, weight", model.weight, positive=True)
-    _number(f"{where}, demand_rps", model.demand_rps, positive=True)
+    check_number(f"{where}, weight", model.weight, positive=True)
+    check_number(f"{where}, demand_rps", model.demand_rps, positive=True)
     if model.min_throughput_rps is not None:
-        _number(f"{where}, min_throughput_rps", model.min_throughput_rps)
+        check_number(f"{where}, min_throughput_rps", model.min_throughput_rps)
     if model.max_latency_ms is not None:
-        _number(f"{where}, max_latency_ms", model.max_latency_ms, positive=True)
+        check_number(f"{where}, max_latency_ms", model.max_latency_ms, positive=True)
     if not model.variants:
         raise InputFault(where, [], "a model has at least one variant", "Add the variant that runs it whole.")
     names = [item.name for item in model.variants]
@@ -105,6 +104,7 @@ def _model(model: PlanModel) -> None:
             where, names, "at least one of its variants is allowed", "Allow one, or leave the model out."
         )
     for variant in model.variants:
+        check_name(f"{where}, variant", variant.name)
         _variant(f"{where}, variant {variant.name}", variant)
 
 
@@ -120,8 +120,9 @@ def _variant(where: str, variant: Variant) -> None:
             "Give one figure for each pair of neighbouring stages.",
         )
     for figure in variant.cut_bytes:
-        _number(f"{where}, cut_bytes", figure)
+        check_number(f"{where}, cut_bytes", figure)
     for stage in variant.stages:
+        check_name(f"{where}, stage", stage.name)
         seen: set[tuple[str, str, int, int]] = set()
         for point in stage.points:
             place = f"{where}, stage {stage.name}, point {point.gpu_type} {point.profile}"
@@ -144,21 +145,22 @@ def _point(where: str, point: Point) -> None:
         raise InputFault(
             where, point.profile, f"it is a profile of {gpu.name}", f"Known are {', '.join(known)}."
         )
-    _count(f"{where}, batch_size", point.batch_size)
-    _count(f"{where}, processes", point.processes)
-    _number(f"{where}, throughput_rps", point.throughput_rps)
-    _number(f"{where}, latency_ms", point.latency_ms)
+    check_whole(f"{where}, batch_size", point.batch_size, least=1)
+    check_whole(f"{where}, processes", point.processes, least=1)
+    check_number(f"{where}, throughput_rps", point.throughput_rps)
+    check_number(f"{where}, latency_ms", point.latency_ms)
     if point.memory_gib is not None:
-        _number(f"{where}, memory_gib", point.memory_gib)
+        check_number(f"{where}, memory_gib", point.memory_gib)
 
 
 def _colocations(colocations: Iterable[Colocation], names: list[str]) -> None:
+    known = set(names)
     for index, item in enumerate(colocations):
         where = f"colocations[{index}]"
         _one_of(f"{where}.mode", item.mode, ("hard", "soft"))
-        _number(f"{where}.bytes_per_request", item.bytes_per_request)
+        check_number(f"{where}.bytes_per_request", item.bytes_per_request)
         for name in item.models:
-            if name not in names:
+            if name not in known:
                 raise InputFault(
                     where, name, "it names models of the request", f"Known are {', '.join(names)}."
                 )
@@ -166,21 +168,6 @@ def _colocations(colocations: Iterable[Colocation], names: list[str]) -> None:
             raise InputFault(
                 where, list(item.models), "it joins two or more different models", "Name each model once."
             )
-
-
-def _number(where: str, value: object, *, positive: bool = False) -> None:
-    if isinstance(value, bool) or not isinstance(value, int | float) or not math.isfinite(value):
-        raise InputFault(where, value, "it is a finite number", "Give a number.")
-    if value < 0 or (positive and value == 0):
-        rule = "it is above 0" if positive else "it is 0 or more"
-        raise InputFault(where, value, rule, "Give a larger number.")
-    if value > MAX_MAGNITUDE:
-        raise InputFault(where, value, f"it is at most {MAX_MAGNITUDE:g}", "Check its unit.")
-
-
-def _count(where: str, value: object) -> None:
-    if isinstance(value, bool) or not isinstance(value, int) or value < 1:
-        raise InputFault(where, value, "it is a whole number, 1 or more", "Give a count.")
 
 
 def _one_of(where: str, value: object, known: tuple[str, ...]) -> None:

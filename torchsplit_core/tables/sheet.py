@@ -19,6 +19,10 @@ LARGEST_TABLE_BYTES = 64 * 2**20
 LARGEST_TABLE_ROWS = 200_000
 """More rows are refused: a profile of so many is not read by people or planners."""
 
+MOST_COLUMNS = 1000
+MOST_CELLS = 4_000_000
+"""Twenty columns of the most rows; a cell costs twenty times the two bytes that it may have in the file."""
+
 DELIMITERS = ("\t", ";", ",")
 """In the order in which a tie is decided: a comma may also stand inside a number or a name."""
 
@@ -70,6 +74,10 @@ def read_sheet(text: str, origin: str = "the file") -> Sheet:
     """
     text = _checked(text, origin).lstrip("\ufeff")
     delimiter, skip = _delimiter(text)
+    if (marks := text.count(delimiter) + text.count("\n") + text.count("\r")) > MOST_CELLS:
+        raise InputFault(
+            origin, f"up to {marks} cells", f"a table has at most {MOST_CELLS:,} cells", _SMALLER
+        )
     header: tuple[str, ...] | None = None
     records: list[Record] = []
     reader = csv.reader(io.StringIO(text, newline=""), delimiter=delimiter, strict=True)
@@ -80,6 +88,13 @@ def read_sheet(text: str, origin: str = "the file") -> Sheet:
             if line <= skip or not any(cell.strip() for cell in cells):
                 continue
             stripped = tuple(cell.strip() for cell in cells)
+            if len(stripped) > MOST_COLUMNS:
+                raise InputFault(
+                    origin,
+                    f"{len(stripped)} columns in line {line}",
+                    f"a table has at most {MOST_COLUMNS:,}",
+                    _EXPORT,
+                )
             if header is None:
                 header = stripped
                 continue

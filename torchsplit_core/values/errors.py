@@ -10,7 +10,10 @@ class InputFault(ValueError):
     """
 
     def __init__(self, where: str, value: object, rule: str, remedy: str) -> None:
-        shown = repr(value)
+        try:
+            shown = repr(value)
+        except ValueError:  # an integer of more digits than Python writes
+            shown = "a number of thousands of digits"
         self.where = where
         self.value = shown if len(shown) <= 120 else shown[:117] + "…"
         self.rule = rule

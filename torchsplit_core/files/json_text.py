@@ -1,0 +1,166 @@
+"""Foreign JSON: measured before it is read, then read with every fault of it as one message.
+
+What a text costs in memory is not its size: `{},` is three bytes and an object of 64, and what checks
+the objects keeps more. So the marks of the syntax are counted first, which is quick, and a text that
+could need more than it may is refused unread.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+import sys
+from dataclasses import dataclass
+from typing import Any
+
+from torchsplit_core.values import InputFault
+
+OWN_BYTES = 6 * 2**30
+"""Memory that reading a file on the command line, or one of our own, may need: an upper figure, about twice the
+true one. Room for a graph of a million nodes with its profile, and for a matrix of 4,096 GPUs."""
+UPLOAD_BYTES = 768 * 2**20
+"""The same for a file that came through a browser."""
+MOST_KEYS = 10_000
+"""Of one object: a checker may keep a fault for each."""
+
+# CPython 3.11, 64 bits (sys.getsizeof): upper figures of what json.loads makes of each mark.
+_OBJECT, _FIRST_ENTRY, _ENTRY, _LIST, _VALUE, _TEXT = 64, 75, 45, 88, 41, 64
+# What checking adds to each object and to each value: file model, plain copy and value of our own.
+# Measured with pydantic 2.14 for every format: 600 to 1,400 bytes an object, up to 40 a value.
+_CHECKED_OBJECT, _CHECKED_VALUE = 1500, 40
+
+_ESCAPED_FOUR_BYTES = re.compile(b"[\xf0-\xf4]")  # the first byte of a character beyond U+FFFF
+_SURROGATE = re.compile(r"\\u[dD][89a-fA-F]")
+# Everything but half a pair of \uD8xx\uDCxx; possessive, so that nothing is tried twice.
+_PAIRED = re.compile(
+    r"(?:[^\\]++|\\[^u]|\\u(?![dD][89a-fA-F])[0-9a-fA-F]{4}|\\u[dD][89abAB][0-9a-fA-F]{2}\\u[dD][c-fC-F][0-9a-fA-F]{2})*+",
+    re.DOTALL,
+)
+_FOUR_BYTES = re.compile(b"[\xf0-\xf4]")  # the first byte of a character beyond U+FFFF
+_MARKS = '{[:,"'
+_SURROGATE = re.compile("[\ud800-\udfff]")
+
+
+_ESCAPED_SURROGATE = re.compile(r"\\u[dD][89a-fA-F]")
+# Everything but half a pair of \uD8xx\uDCxx; possessive, so that nothing is tried twice.
+_PAIRED = re.compile(
+    r"(?:[^\\]++|\\[^u]|\\u(?![dD][89a-fA-F])[0-9a-fA-F]{4}"
+    r"|\\u[dD][89abAB][0-9a-fA-F]{2}\\u[dD][c-fC-F][0-9a-fA-F]{2})*+",
+    re.DOTALL,
+)
+_SURROGATE = re.compile("[\ud800-\udfff]")
+_FOUR_BYTES = re.compile(b"[\xf0-\xf4]")  # the first byte of a character beyond U+FFFF
+
+
+@dataclass(frozen=True, slots=True)
+class Measure:
+    """The marks of a JSON text; those inside of texts count too, so every figure is an upper one."""
+
+    text_bytes: int
+    objects: int
+    lists: int
+    entries: int
+    values: int
+    quotes: int
+
+    @property
+    def read_bytes(self) -> int:
+        """At most this much memory holds the text and what json.loads makes of it."""
+        objects = (
+            self.objects * _OBJECT + min(self.objects, self.entries) * _FIRST_ENTRY + self.entries * _ENTRY
+        )
+        rest = self.lists * _LIST + self.values * _VALUE + self.quotes // 2 * _TEXT
+        return objects + rest + 2 * self.text_bytes
+
+    @property
+    def checked_bytes(self) -> int:
+        """The same with the checking field by field."""
+        return self.read_bytes + self.objects * _CHECKED_OBJECT + self.values * _CHECKED_VALUE
+
+
+def measure(text: str | bytes) -> Measure:
+    """Count the marks of a text, or of its UTF-8: a second for a gigabyte."""
+    if isinstance(text, str):
+        return _marks(sys.getsizeof(text), *map(text.count, _MARKS))
+    width = 1 if text.isascii() else 4 if _FOUR_BYTES.search(text) else 2
+    return _marks(width * len(text), *(text.count(mark.encode()) for mark in _MARKS))
+
+
+def _marks(text_bytes: int, objects: int, lists: int, entries: int, commas: int, quotes: int) -> Measure:
+    return Measure(text_bytes, objects, lists, entries, commas + objects + lists, quotes)
+
+
+def parse_json(
+    text: str, origin: str, *, memory_bytes: int = OWN_BYTES, what: str = "a contract file"
+) -> Any:
+    """The JSON value of a text. Raises InputFault for what is none, or could need more memory than it may."""
+    refuse_large(measure(text).read_bytes, memory_bytes, origin)
+    try:
+        value = json.loads(text, parse_constant=_constant, object_hook=_few_keys)
+    except json.JSONDecodeError as error:
+        raise InputFault(
+            origin, text[:40], f"{what} is JSON (line {error.lineno}: {error.msg})", "Check the file."
+        ) from error
+    except RecursionError as error:
+        raise InputFault(
+            origin, text[:40], f"{what} is nested a few levels deep", "Check the file."
+        ) from error
+    except InputFault as fault:
+        raise InputFault(origin, fault.value.strip("'"), fault.rule, fault.remedy) from fault
+    except ValueError as error:
+        # int() takes at most sys.get_int_max_str_digits() digits, for more take quadratic time.
+        raise InputFault(
+            origin, "an integer of thousands of digits", "numbers have a few digits", "Check the file."
+        ) from error
+    except MemoryError as error:
+        raise InputFault(
+            origin, f"{len(text)} characters", "the file fits in memory", "Pass a smaller file."
+        ) from error
+    if not _whole_texts(text):
+        raise InputFault(
+            origin,
+            "half a surrogate pair",
+            "texts are Unicode; half a surrogate pair is none",
+            "Check the file.",
+        )
+    return value
+
+
+def refuse_large(needed: int, memory_bytes: int, origin: str) -> None:
+    """Raises InputFault for a file whose reading could need more than `memory_bytes`."""
+    if needed > memory_bytes:
+        remedy = "Split the file."
+        if memory_bytes < OWN_BYTES:
+            remedy = (
+                f"Split the file, or pass it to the command line, which reads up to {OWN_BYTES >> 20} MiB."
+            )
+        raise InputFault(
+            origin,
+            f"up to {needed >> 20} MiB to read it",
+            f"reading a file here takes at most {memory_bytes >> 20} MiB of memory",
+            remedy,
+        )
+
+
+def _whole_texts(text: str) -> bool:
+    """Whether no text has half a surrogate pair, which no file in UTF-8 could hold."""
+    if not text.isascii() and _SURROGATE.search(text):
+        return False
+    return _ESCAPED_SURROGATE.search(text) is None or _PAIRED.fullmatch(text) is not None
+
+
+def _constant(name: str) -> float:
+    raise InputFault(
+        "the file", name, "numbers are finite JSON numbers", "Replace it by a number, or by null."
+    )
+
+
+def _few_keys(found: dict[str, Any]) -> dict[str, Any]:
+    if len(found) > MOST_KEYS:
+        raise InputFault(
+            "the file",
+            f"an object of {len(found)} keys",
+            f"an object has at most {MOST_KEYS} keys",
+            "Check the file.",
+        )
+    return found
