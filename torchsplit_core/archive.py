@@ -1,42 +1,61 @@
 """A whole workspace as one zip file, and back: a manifest, one file a result, and the sweeps of its scenarios.
 
-What comes in is hostile: sizes are checked before anything is unpacked, no name inside the
-archive becomes a path, and every result must be a valid contract file. Uploads stay untrusted.
+What comes in is hostile: everything is checked first, in a child (see `archive_reading`), every result must be a
+valid contract file, and only then is anything stored. Uploads stay untrusted.
 """
 
 from __future__ import annotations
 
 import io
 import json
+import sqlite3
 import zipfile
-import zlib
+from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
-from torchsplit_core.files import read_text
-from torchsplit_core.storage import KINDS, Store, Workspace
-from torchsplit_core.sweep_archive import read_sweeps, sweep_entries
-from torchsplit_core.sweep_store import SweepStore
-from torchsplit_core.values import InputFault
+from torchsplit_core.archive_reading import LARGEST_ENTRY_BYTES, open_archive, unpacked_bytes
+from torchsplit_core.foreign import AT_ONCE_BYTES, MEMORY_BYTES, in_child
+from torchsplit_core.foreign import LIMITS as FOREIGN_LIMITS
+from torchsplit_core.storage import Store, Workspace
+from torchsplit_core.sweep_archive import sweep_entries
+from torchsplit_core.sweep_store import write_sweep
+from torchsplit_core.values import InputFault, Progress
 
-LARGEST_ARCHIVE_BYTES = 1024 * 2**20
-"""An archive that unpacks to more is refused."""
-MOST_RESULTS = 10_000
+CHECK = "torchsplit_core.archive:check_in_child"
+LIMITS = replace(FOREIGN_LIMITS, wall_s=120.0, cpu_s=120, memory_bytes=MEMORY_BYTES + LARGEST_ENTRY_BYTES)
+"""Of the check: a gigabyte of small results takes a minute, and one entry lies beside what is read of it."""
 
 
 def export_workspace(workspace: Workspace) -> bytes:
-    """The workspace's results and sweeps as a zip file."""
+    """The workspace's results and sweeps as a zip file.
+
+    A result whose file is damaged or gone is left out; the manifest (`left_out`) and a text in the archive say
+    which and why.
+    """
     buffer = io.BytesIO()
     entries: list[dict[str, str]] = []
+    left_out: list[dict[str, str]] = []
     with zipfile.ZipFile(buffer, "w", zipfile.ZIP_DEFLATED) as archive:
         for number, artifact in enumerate(workspace.artifacts()):
             inside = f"results/{number:04d}"
-            archive.writestr(inside, workspace.get_bytes(artifact.kind, artifact.name))
-            entries.append({"kind": artifact.kind, "name": artifact.name, "file": inside})
+            named = {"kind": artifact.kind, "name": artifact.name}
+            try:
+                content = workspace.get_bytes(artifact.kind, artifact.name)
+            except InputFault as fault:
+                left_out.append(named | {"reason": fault.rule})
+                continue
+            archive.writestr(inside, content)
+            entries.append(named | {"file": inside})
+        if left_out:
+            lines = (f"{item['kind']} {item['name']}: not so: {item['reason']}" for item in left_out)
+            archive.writestr("LEFT_OUT.txt", "Left out of this export:\n" + "\n".join(lines) + "\n")
         manifest = {
             "format": "torchsplit.workspace",
             "version": 1,
             "name": workspace.name,
             "results": entries,
+            "left_out": left_out,
             "sweeps": sweep_entries(workspace, archive.writestr),
         }
         archive.writestr("manifest.json", json.dumps(manifest, indent=1))
@@ -45,82 +64,46 @@ def export_workspace(workspace: Workspace) -> bytes:
 
 def import_workspace(store: Store, data: bytes) -> Workspace:
     """A new workspace from an exported zip file. Raises InputFault, and leaves nothing behind, where it is not one."""
-    checked: list[tuple[str, str, bytes]] = []
-    try:
-        with zipfile.ZipFile(io.BytesIO(data)) as archive:
-            if sum(entry.file_size for entry in archive.infolist()) > LARGEST_ARCHIVE_BYTES:
-                raise InputFault(
-                    "archive", "over 1 GiB", "a workspace unpacks to at most 1 GiB", "Export less at once."
-                )
-            manifest = json.loads(archive.read("manifest.json"))
-            # Half a surrogate pair is no text that could be stored.
-            json.dumps(manifest, ensure_ascii=False).encode()
-            entries = _entries(manifest)
-            seen: set[str] = set()
-
-            def content_of(inside: str) -> bytes:
-                # Read once each, files are no more than the archive unpacks to.
-                if inside in seen:
-                    raise InputFault("archive", inside, "every file of it is named once", "Export it again.")
-                seen.add(inside)
-                return archive.read(inside)
-
-            for kind, name, inside in entries:
-                content = content_of(inside)
-                if kind != "upload":
-                    read_text(content.decode(), origin=f"archive: {name}", expected=f"torchsplit.{kind}")
-                checked.append((kind, name, content))
-            sweeps = read_sweeps(
-                manifest.get("sweeps", []),
-                {name.strip() for kind, name, _ in entries if kind == "plan_request"},
-                lambda inside: content_of(inside).decode(),
-            )
-    except InputFault:
-        raise
-    except (zipfile.BadZipFile, KeyError, ValueError, RuntimeError, EOFError, zlib.error) as error:
-        raise InputFault(
-            "archive",
-            "the uploaded file",
-            "a workspace archive is a zip file that TorchSplit exported",
-            "Export it again.",
-        ) from error
-    workspace = store.create(store.free_name(str(manifest["name"])[:100] or "imported"))
-    try:
-        for kind, name, content in reversed(checked):
-            workspace.put_bytes(kind, name, content)
-        for name, sweep in sweeps:
-            SweepStore(workspace, name).put(sweep)
-    except BaseException:
-        store.delete(workspace.id)
-        raise
-    return workspace
+    check_archive(data)
+    return store_archive(store, data)
 
 
-def _entries(manifest: Any) -> list[tuple[str, str, str]]:
-    if not isinstance(manifest, dict) or manifest.get("format") != "torchsplit.workspace":
-        raise InputFault(
-            "archive: manifest", "another format", "format is torchsplit.workspace", "Export it again."
+def check_archive(data: bytes) -> None:
+    """Raises InputFault where not everything in the archive is as `export_workspace` would write it.
+
+    In a child of limited time and memory, unless it unpacks to little.
+    """
+    if unpacked_bytes(data) > AT_ONCE_BYTES:
+        in_child(CHECK, data, {}, subject="archive", limits=LIMITS)
+    else:
+        _check(data)
+
+
+def check_in_child(arguments: dict[str, Any], _progress: Progress) -> None:
+    """For `isolation.run_limited`: check the archive in the file `arguments["source"]`."""
+    _check(Path(arguments["source"]).read_bytes())
+
+
+def _check(data: bytes) -> None:
+    with open_archive(data) as archive:
+        for result in archive.results:
+            archive.check(result)
+        archive.sweeps(verify=True)
+
+
+def store_archive(store: Store, data: bytes) -> Workspace:
+    """Store an archive that was checked, in one transaction: whatever ends this process, whole or not at all.
+
+    One result is unpacked at a time.
+    """
+    with open_archive(data) as archive:
+        sweeps = archive.sweeps(verify=False)
+
+        def sweeps_too(database: sqlite3.Connection, identity: str) -> None:
+            for name, sweep in sweeps:
+                write_sweep(database, identity, name, sweep)
+
+        results = (
+            (result.kind, result.name, archive.content(result)) for result in reversed(archive.results)
         )
-    if manifest.get("version") != 1:
-        raise InputFault("archive: version", manifest.get("version"), "version is 1", "Update TorchSplit.")
-    results = manifest.get("results")
-    if (
-        not isinstance(results, list)
-        or len(results) > MOST_RESULTS
-        or not isinstance(manifest.get("name"), str)
-    ):
-        raise InputFault(
-            "archive: results", "not a list", f"at most {MOST_RESULTS} results", "Export it again."
-        )
-    entries = []
-    for entry in results:
-        if not isinstance(entry, dict) or entry.get("kind") not in KINDS:
-            raise InputFault(
-                "archive: results", entry, f"kind is one of {', '.join(KINDS)}", "Export it again."
-            )
-        if not isinstance(entry.get("name"), str) or not isinstance(entry.get("file"), str):
-            raise InputFault(
-                "archive: results", entry, "every result has a name and a file", "Export it again."
-            )
-        entries.append((entry["kind"], entry["name"], entry["file"]))
-    return entries
+        return store.add(archive.name[:100] or "imported", results, sweeps_too)

@@ -17,18 +17,28 @@ import tempfile
 import threading
 import time
 import traceback
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
 from torchsplit_core import telemetry
+from torchsplit_core.isolation.execution import (
+    REFUSED,
+    execution_for_jobs,
+    execution_refused,
+    without_trust,
+)
+from torchsplit_core.isolation.execution import VARIABLE as EXECUTION
+from torchsplit_core.job_queue import one_slot, slots
 from torchsplit_core.storage import JobRecord, Store, Workspace
 from torchsplit_core.values import InputFault, Progress
+from torchsplit_core.workspace.faults import is_full, of_os_error
 
 STOPPED = "The work stopped before it was done (killed, the disk was full, or the machine restarted). Start it again."
 """What a job is told to have died of that could not say it itself; what it stored stays."""
 State = Literal["running", "done", "failed", "cancelled"]
+_CLOCK = getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC)
 JobFunction = Callable[[Workspace, dict[str, Any], Progress], Any]
 """What a job runs: `module:function` called with workspace, parameters and progress; returns JSON."""
 
@@ -48,32 +58,44 @@ class JobStatus:
 
 
 def start(workspace: Workspace, title: str, target: str, parameters: dict[str, Any]) -> str:
-    """Start `target` ("module:function") in a child process; its job id."""
+    """Start `target` ("module:function") in a child process; its job id.
+
+    Here it is decided whether the job may execute uploads: where this server was not told that it may, no
+    word of trust in the parameters is passed on or stored. Raises InputFault where the disk takes no job.
+    """
+    execution = execution_for_jobs()
+    if execution == REFUSED:
+        parameters = without_trust(parameters)
     record = workspace.add_job(title, target, parameters)
-    _write(workspace.store, record.id, {"state": "running", "share": 0.0, "message": "starting", "pid": None})
-    log = _path(workspace.store, record.id).with_suffix(".log").open("wb")
+    store = workspace.store
     root = Path(__file__).resolve().parent.parent
     environment = (
         {"OPENBLAS_NUM_THREADS": "1"}
         | os.environ
-        | {"PYTHONPATH": os.pathsep.join(filter(None, [str(root), os.environ.get("PYTHONPATH")]))}
+        | {
+            "PYTHONPATH": os.pathsep.join(filter(None, [str(root), os.environ.get("PYTHONPATH")])),
+            EXECUTION: execution,
+        }
     )
-    with log:
-        process = subprocess.Popen(
-            [
-                sys.executable,
-                "-m",
-                "torchsplit_core.jobs",
-                str(workspace.store.root),
-                workspace.id,
-                record.id,
-            ],
-            stdin=subprocess.DEVNULL,
-            stdout=log,
-            stderr=subprocess.STDOUT,
-            start_new_session=True,
-            env=environment,
-        )
+    begun = {"state": "running", "share": 0.0, "message": "starting", **_clock()}
+    try:
+        # Until the child has its number, the job lives as long as who starts it.
+        _write(store, record.id, begun | {"starter": _process(os.getpid())})
+        with _path(store, record.id).with_suffix(".log").open("wb") as log:
+            process = subprocess.Popen(
+                [sys.executable, "-m", "torchsplit_core.jobs", str(store.root), workspace.id, record.id],
+                stdin=subprocess.PIPE,
+                stdout=log,
+                stderr=subprocess.STDOUT,
+                start_new_session=True,
+                env=environment,
+            )
+        assert process.stdin is not None
+        # The child begins when its input ends: what is written here is never newer than what it writes.
+        with process.stdin:
+            _write(store, record.id, begun | _process(process.pid))
+    except OSError as error:
+        raise of_os_error(store.root, error) from error
     # Reaps the child; without it a finished job would stay a zombie of the server.
     threading.Thread(target=process.wait, daemon=True).start()
     return record.id
@@ -96,8 +118,9 @@ def cancel(workspace: Workspace, job: str) -> None:
     """End a job: asked first, so that it can end its own children, then killed with its whole group."""
     if status(workspace, job).state != "running":
         return
-    # A child that has not told its number yet finds this mark when it does, and ends by itself.
-    _mark(workspace.store, job).touch()
+    # A job that waits or is about to begin finds this mark and ends by itself.
+    with contextlib.suppress(OSError):
+        _mark(workspace.store, job).touch()
     data = _read(workspace.store, job)
     pid = data.get("pid")
     if isinstance(pid, int) and _alive(pid, data.get("born")):
@@ -110,24 +133,25 @@ def cancel(workspace: Workspace, job: str) -> None:
     # A job that finished while it was being asked keeps its result.
     now = _read(workspace.store, job)
     if now.get("state") == "running":
-        _write(
-            workspace.store, job, now | {"state": "cancelled", "message": "cancelled", "ended": time.time()}
-        )
+        # On a full disk the news is lost, but not the end: a job without a process is told as stopped.
+        with contextlib.suppress(OSError):
+            _write(
+                workspace.store,
+                job,
+                now | {"state": "cancelled", "message": "cancelled", "seconds": _seconds(now)},
+            )
 
 
 def _status(store: Store, record: JobRecord) -> JobStatus:
     data = _read(store, record.id)
     state = data.get("state", "failed")
     fault = data.get("fault")
-    starting = data.get("pid") is None and time.time() - record.created < 20
-    if state == "running" and not starting and not _alive(data.get("pid"), data.get("born")):
+    who = data if "pid" in data else data.get("starter") or {}
+    if state == "running" and not _alive(who.get("pid"), who.get("born")):
         data = _read(store, record.id)  # it may have ended between the two looks
         state, fault = data.get("state", "failed"), data.get("fault")
         if state == "running":
-            state, fault = (
-                "failed",
-                STOPPED,
-            )
+            state, fault = "failed", STOPPED
     return JobStatus(
         id=record.id,
         title=record.title,
@@ -136,8 +160,35 @@ def _status(store: Store, record: JobRecord) -> JobStatus:
         message=str(data.get("message", "")),
         result=data.get("result"),
         fault=fault,
-        seconds=max(0.0, float(data.get("ended") or time.time()) - record.created),
+        seconds=_seconds(data),
     )
+
+
+def _clock() -> dict[str, Any]:
+    """The moment of a start by a clock that nobody sets, and the boot it counts from."""
+    return {"boot": _boot(), "begun": time.clock_gettime(_CLOCK)}
+
+
+def _boot() -> str:
+    try:
+        return Path("/proc/sys/kernel/random/boot_id").read_text().strip()
+    except OSError:
+        return ""
+
+
+def _seconds(data: Mapping[str, Any]) -> float:
+    """Since the start of a job that runs, or as long as it ran; 0 where neither can be known."""
+    told = data.get("seconds")
+    if isinstance(told, int | float):
+        return float(told)
+    begun = data.get("begun")
+    if data.get("state") != "running" or data.get("boot") != _boot() or not isinstance(begun, int | float):
+        return 0.0
+    return max(0.0, time.clock_gettime(_CLOCK) - begun)
+
+
+def _process(pid: int) -> dict[str, Any]:
+    return {"pid": pid, "born": _born(pid)}
 
 
 def _path(store: Store, job: str) -> Path:
@@ -158,11 +209,15 @@ def _read(store: Store, job: str) -> dict[str, Any]:
 
 
 def _write(store: Store, job: str, data: dict[str, Any]) -> None:
+    """Replace a job's progress file. An end is synced to disk: it was told, so a power cut must not take it."""
     path = _path(store, job)
-    handle, temporary = tempfile.mkstemp(dir=path.parent)
+    handle, temporary = tempfile.mkstemp(dir=path.parent, prefix=f"{job}.", suffix=".part")
     try:
         with os.fdopen(handle, "w") as stream:
             json.dump(data, stream)
+            if data.get("state") != "running":
+                stream.flush()
+                os.fsync(stream.fileno())
         Path(temporary).replace(path)
     except OSError:
         Path(temporary).unlink(missing_ok=True)
@@ -197,20 +252,17 @@ def _alive(pid: Any, born: Any) -> bool:
 
 def _run(root: str, workspace_id: str, job: str) -> int:
     """The child's side."""
+    sys.stdin.read()
     store = Store(Path(root))
     workspace = store.open(workspace_id)
     record = next(found for found in workspace.job_records() if found.id == job)
-    base = {
+    told = _read(store, job)
+    base: dict[str, Any] = {
+        **_clock(),
+        **{key: told[key] for key in ("boot", "begun") if key in told},
+        **_process(os.getpid()),
         "state": "running",
-        "share": 0.0,
-        "message": "starting",
-        "pid": os.getpid(),
-        "born": _born(os.getpid()),
     }
-    _write(store, job, base)
-    if _mark(store, job).exists():
-        _write(store, job, base | {"state": "cancelled", "message": "cancelled", "ended": time.time()})
-        return 1
 
     def on_terminate(number: int, frame: Any) -> None:
         raise SystemExit(143)
@@ -223,29 +275,58 @@ def _run(root: str, workspace_id: str, job: str) -> int:
         with contextlib.suppress(OSError):
             _write(store, job, base)
 
-    module, _, name = record.target.partition(":")
+    def finish(end: dict[str, Any]) -> int:
+        try:
+            _write(store, job, base | end | {"seconds": _seconds(base)})
+        except OSError:  # who looks sees a job that ended without a word, and is told what that may mean
+            return 1
+        return 0 if end["state"] == "done" else 1
+
+    def queued(before: int) -> None:
+        most = slots()
+        once = "1 job runs at once" if most == 1 else f"{most} jobs run at once"
+        waiting = f"; {before} more {'waits' if before == 1 else 'wait'} before it" if before else ""
+        progress(0.0, f"queued: {once} on this machine{waiting}")
+
+    progress(0.0, "starting")
     end: dict[str, Any]
     try:
-        function: JobFunction = getattr(importlib.import_module(module), name)
-        telemetry.configure("torchsplit job", store.root / "telemetry")
-        with telemetry.span(telemetry.schema.JOB, job=job):
-            result = function(workspace, record.parameters, progress)
-        end = {"state": "done", "share": 1.0, "message": "done", "result": result}
+        with one_slot(store.root / "queue", queued):
+            if _mark(store, job).exists():
+                return finish({"state": "cancelled", "message": "cancelled"})
+            end = _called(workspace, record, progress)
     except InputFault as fault:
         end = {"state": "failed", "fault": str(fault)}
+    except OSError as error:
+        end = {"state": "failed", "fault": str(of_os_error(store.root, error))}
+    return finish(end)
+
+
+def _called(workspace: Workspace, record: JobRecord, progress: Progress) -> dict[str, Any]:
+    """Call what the job is about; how it ended, as its progress file says it."""
+    parameters = without_trust(record.parameters) if execution_refused() else record.parameters
+    module, _, name = record.target.partition(":")
+    try:
+        function: JobFunction = getattr(importlib.import_module(module), name)
+        telemetry.configure("torchsplit job", workspace.store.root / "telemetry")
+        with telemetry.span(telemetry.schema.JOB, job=record.id):
+            result = function(workspace, parameters, progress)
+        return {"state": "done", "share": 1.0, "message": "done", "result": result}
+    except InputFault as fault:
+        return {"state": "failed", "fault": str(fault)}
     except MemoryError:
-        end = {
+        return {
             "state": "failed",
             "fault": "The work needed more memory than there is. Make the request smaller.",
         }
     except Exception as error:  # noqa: BLE001 - the boundary of the process: the page must hear of it
+        if isinstance(error, OSError) and is_full(error):
+            return {"state": "failed", "fault": str(of_os_error(workspace.store.root, error))}
         traceback.print_exc()
-        end = {
+        return {
             "state": "failed",
             "fault": f"An internal fault ({type(error).__name__}: {error}). Please report it.",
         }
-    _write(store, job, base | end | {"ended": time.time()})
-    return 0 if end["state"] == "done" else 1
 
 
 if __name__ == "__main__":

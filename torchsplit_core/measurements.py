@@ -17,7 +17,9 @@ import time
 from collections.abc import Iterator
 from dataclasses import asdict
 from importlib import metadata
+from typing import IO
 
+from torchsplit_core.job_queue import slot_set_aside
 from torchsplit_core.profiling.points import KeptPoint, Settings
 from torchsplit_core.storage import Store
 from torchsplit_core.values import Device, Progress
@@ -87,12 +89,19 @@ class PointStore:
 def one_measurement(store: Store, device: Device, progress: Progress) -> Iterator[None]:
     """Wait until no other measurement runs on the physical device: two at once would measure each other."""
     name = re.sub(r"[^\w.-]", "_", device.physical)
-    with (store.root / f"measure-{name}.lock").open("w") as lock:
-        while True:
-            try:
-                fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-                break
-            except BlockingIOError:
-                progress(0.0, f"queued: another measurement runs on {device.name}")
-                time.sleep(LOOK_S)
+    with store.lock_file(f"measure-{name}.lock") as lock:
+        if not _locked(lock):
+            # Who waits for a device works not: other jobs may.
+            with slot_set_aside():
+                while not _locked(lock):
+                    progress(0.0, f"queued: another measurement runs on {device.name}")
+                    time.sleep(LOOK_S)
         yield
+
+
+def _locked(lock: IO[str]) -> bool:
+    try:
+        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return False
+    return True

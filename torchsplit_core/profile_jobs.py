@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import contextlib
 import fcntl
+import hashlib
 import re
-import tempfile
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache
@@ -14,9 +14,12 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from torchsplit_core.files import read_text
 from torchsplit_core.hardware import choose_devices
+from torchsplit_core.isolation import private_room
+from torchsplit_core.isolation.execution import is_trusted, refuse_execution
 from torchsplit_core.profile_run import DEFAULT_BATCH_SIZES, SlicesToMake, profile
 from torchsplit_core.profiling.points import KeptPoint, Settings
 from torchsplit_core.values import Device, InputFault, Profile, Progress
+from torchsplit_core.workspace import Blobs
 
 if TYPE_CHECKING:
     from torchsplit_core.storage import Workspace
@@ -123,7 +126,7 @@ def cells(workspace: Workspace, parameters: Mapping[str, Any]) -> tuple[Cell, ..
     since = float(parameters.get("again_since", 0.0))
     found: list[Cell] = []
     for name in tuple(map(str, parameters.get("sources") or (parameters["source"],))):
-        identity = _identity(workspace.store.blob_path(graphs[name].sha256)) if name in graphs else None
+        identity = _identity(workspace.store.root, graphs[name].sha256, name) if name in graphs else None
         device_text = str(parameters.get("device", "auto"))
         for device in choose_devices(device_text) if device_text else ():
             points = PointStore(workspace.store, place_of(device, settings), since)
@@ -134,15 +137,10 @@ def cells(workspace: Workspace, parameters: Mapping[str, Any]) -> tuple[Cell, ..
 
 
 @lru_cache(maxsize=256)
-def _identity(path: Path) -> str:
-    """The architecture hash of a stored graph. Read once, for a page asks every second: its path names its content."""
-    try:
-        text = path.read_text()
-    except OSError as error:
-        raise InputFault(
-            "workspace graph", path.name, "its file is in the workspace folder", "Trace the model again."
-        ) from error
-    return str(read_text(text, origin=f"graph {path.name}")[1].architecture_hash)
+def _identity(root: Path, digest: str, name: str) -> str:
+    """The architecture hash of a stored graph. Read once, for a page asks every second."""
+    text = Blobs(root).get(digest, "workspace graph", name).decode()
+    return str(read_text(text, origin=f"graph {name}")[1].architecture_hash)
 
 
 def _cell(name: str, device: Device, batch: int, known: Sequence[KeptPoint]) -> Cell:
@@ -178,27 +176,40 @@ def slices_of(parameters: Mapping[str, Any]) -> SlicesToMake | None:
 @contextlib.contextmanager
 def _one_writer(workspace: Workspace) -> Iterator[None]:
     """One at a time reads a profile, joins its own and writes it back."""
-    with (workspace.store.root / "profiles.lock").open("w") as lock:
+    with workspace.store.lock_file("profiles.lock") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
         yield
 
 
 @contextlib.contextmanager
 def local_source(workspace: Workspace, parameters: Mapping[str, Any]) -> Iterator[tuple[str, bool]]:
-    """The source as a path or sample name; an upload is laid out in a temporary folder for the time of the job."""
+    """The source as a path or sample name, and whether it is trusted; an upload is laid out for the time of the job.
+
+    Raises InputFault for an upload that is gone, for a Python file that is not trusted (to trace it is to execute
+    it), and for a file whose content is another than the one trusted.
+    """
     source = str(parameters["source"])
-    trust = bool(parameters.get("trust", False))
     upload = parameters.get("upload")
     if not upload:
         if not source.startswith("sample:"):
             raise InputFault("source", source, "a page traces samples and uploads", "Upload the file first.")
-        yield source, trust
+        yield source, False
         return
+    content = workspace.get_bytes("upload", str(upload))
+    trust = is_trusted(dict(parameters), str(upload), hashlib.sha256(content).hexdigest())
     # Its own name, for messages, but as a name alone: never a path.
     name = re.sub(r"[^\w.-]", "_", str(upload))[-80:].lstrip(".")
     suffix = Path(name).suffix
-    with tempfile.TemporaryDirectory(prefix="torchsplit-") as folder:
-        path = Path(folder) / name
-        path.write_bytes(workspace.get_bytes("upload", str(upload)))
+    if suffix == ".py" and not trust:
+        refuse_execution(str(upload))
+        raise InputFault(
+            "upload",
+            str(upload),
+            "a .py file is executed only when it is trusted",
+            "Tick the box, or upload a .pt2.",
+        )
+    with private_room() as folder:
+        path = folder / name
+        path.write_bytes(content)
         tail = source.rpartition(":")[2]
         yield (f"{path}:{tail}" if suffix == ".py" else str(path)), trust

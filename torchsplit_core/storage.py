@@ -1,73 +1,43 @@
 """The workspace: named results of one user's work, kept on disk between runs.
 
 One SQLite file holds names and times; contents are files addressed by their SHA-256, so two
-equal results cost one file and a half-written one is never seen. Several processes (browser
-sessions, jobs, the command line) may use a store at once.
+equal results cost one file and a half-written one is never seen. What was acknowledged is on disk:
+the content is synced before the row that names it, and checked whenever it is read. Several processes
+(browser sessions, jobs, the command line) may use a store at once.
 """
 
 from __future__ import annotations
 
 import contextlib
-import errno
-import hashlib
+import datetime
 import json
 import os
 import secrets
 import sqlite3
-import tempfile
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import IO, Any
 
 from torchsplit_core.files import read_text, write_text
 from torchsplit_core.values import InputFault
-
-SCHEMA = (
-    """
-    CREATE TABLE workspaces (id TEXT PRIMARY KEY, name TEXT NOT NULL UNIQUE, created REAL NOT NULL);
-    CREATE TABLE artifacts (
-        id INTEGER PRIMARY KEY, workspace TEXT NOT NULL REFERENCES workspaces(id) ON DELETE CASCADE,
-        kind TEXT NOT NULL, name TEXT NOT NULL, sha256 TEXT NOT NULL, changed REAL NOT NULL,
-        UNIQUE (workspace, kind, name));
-    CREATE TABLE settings (
-        workspace TEXT NOT NULL REFERENCES workspaces(id) ON DELETE CASCADE,
-        key TEXT NOT NULL, value TEXT NOT NULL, PRIMARY KEY (workspace, key));
-    CREATE TABLE jobs (
-        id TEXT PRIMARY KEY, workspace TEXT NOT NULL REFERENCES workspaces(id) ON DELETE CASCADE,
-        title TEXT NOT NULL, target TEXT NOT NULL, parameters TEXT NOT NULL, created REAL NOT NULL);
-    """,
-    """
-    CREATE TABLE points (
-        place TEXT NOT NULL, architecture_hash TEXT NOT NULL, kind TEXT NOT NULL, batch_size INTEGER NOT NULL,
-        content TEXT NOT NULL, kept REAL NOT NULL,
-        PRIMARY KEY (place, architecture_hash, kind, batch_size));
-    """,
-    """
-    CREATE TABLE sweeps (
-        workspace TEXT NOT NULL REFERENCES workspaces(id) ON DELETE CASCADE,
-        scenario TEXT NOT NULL, asked TEXT NOT NULL, request TEXT NOT NULL, PRIMARY KEY (workspace, scenario));
-    CREATE TABLE sweep_plans (
-        workspace TEXT NOT NULL, scenario TEXT NOT NULL, request_sha256 TEXT NOT NULL,
-        limit_s REAL NOT NULL, plan TEXT NOT NULL, PRIMARY KEY (workspace, scenario, request_sha256),
-        FOREIGN KEY (workspace, scenario) REFERENCES sweeps (workspace, scenario) ON DELETE CASCADE);
-    """,
+from torchsplit_core.workspace import Blobs, Database, copy_of_the_day, disk_trouble, sweep_job_files
+from torchsplit_core.workspace.faults import of_os_error
+from torchsplit_core.workspace.rows import (
+    KINDS,
+    Artifact,
+    checked_kind,
+    checked_name,
+    digests_of,
+    free_name,
+    insert_workspace,
+    unique_name,
+    used_digests,
+    write_artifact,
 )
-"""One script a schema version; an older store is brought forward by running the missing ones."""
 
-KINDS = (
-    "graph",
-    "profile",
-    "partition",
-    "plan_request",
-    "plan",
-    "placement_request",
-    "placement",
-    "placement_frontier",
-    "upload",
-)
-"""What a workspace keeps. All but `upload` are contract files."""
+__all__ = ["KINDS", "Artifact", "JobRecord", "Store", "Workspace", "WorkspaceInfo", "default_root"]
 
 
 def default_root() -> Path:
@@ -77,16 +47,6 @@ def default_root() -> Path:
         return Path(home)
     base = os.environ.get("XDG_DATA_HOME")
     return (Path(base) if base else Path.home() / ".local" / "share") / "torchsplit"
-
-
-@dataclass(frozen=True, slots=True)
-class Artifact:
-    """One stored result: what it is, its name within its kind, and when it last changed (Unix seconds)."""
-
-    kind: str
-    name: str
-    sha256: str
-    changed: float
 
 
 @dataclass(frozen=True, slots=True)
@@ -111,99 +71,106 @@ class JobRecord:
 
 
 class Store:
-    """All workspaces under one folder. Raises InputFault where the folder cannot be used."""
+    """All workspaces under one folder. Raises InputFault where the folder cannot be used.
+
+    On a full or read-only disk everything stored can be read; on a full one it can be deleted, too.
+    """
 
     def __init__(self, root: Path | None = None) -> None:
         self.root = root or default_root()
+        self.blobs = Blobs(self.root)
+        self.database = Database(self.root)
         try:
-            (self.root / "blobs").mkdir(parents=True, exist_ok=True)
-            (self.root / "jobs").mkdir(exist_ok=True)
-            with self.connect() as database:
-                self._migrate(database)
-        except (OSError, sqlite3.DatabaseError) as error:
+            for folder in (self.root, self.root / "jobs"):
+                if not folder.is_dir():
+                    folder.mkdir(parents=True, exist_ok=True)
+            self.blobs.prepare()
+        except OSError as error:
             raise InputFault(
                 "workspace folder",
                 str(self.root),
                 f"the folder can be written ({error})",
                 "Set TORCHSPLIT_HOME to another.",
             ) from error
+        self.database.migrate()
+        self.database.keep_reserve()
 
     @contextlib.contextmanager
-    def connect(self) -> Iterator[sqlite3.Connection]:
-        """A connection of its own for one transaction: committed at the end, rolled back on a fault.
+    def connect(self, *, write: bool = False) -> Iterator[sqlite3.Connection]:
+        """A connection for one transaction, see `Database.connect`. Raises StoreFault."""
+        with self.database.connect(write=write) as database:
+            yield database
 
-        Raises InputFault where the disk is full.
-        """
-        database = sqlite3.connect(self.root / "workspaces.sqlite", timeout=30)
+    def trouble(self) -> str | None:
+        """One sentence where the disk takes nothing more, None where it does."""
+        return disk_trouble(self.root)
+
+    @contextlib.contextmanager
+    def lock_file(self, name: str) -> Iterator[IO[str]]:
+        """A file of the store to lock, open for writing. Raises StoreFault where the disk takes none."""
         try:
-            database.execute("PRAGMA foreign_keys = ON")
-            with database:
-                yield database
-        except sqlite3.OperationalError as error:
-            if "full" in str(error):
-                raise self.full(error) from error
-            raise
-        finally:
-            database.close()
+            lock = (self.root / name).open("w")
+        except OSError as error:
+            raise of_os_error(self.root, error) from error
+        with lock:
+            yield lock
 
-    def full(self, error: Exception) -> InputFault:
-        """The fault of a disk without room: what is stored stays as it was."""
-        return InputFault(
-            "workspace folder",
-            str(self.root),
-            f"there is room on its disk ({error})",
-            "Free some space and start again: what was stored before is kept.",
-        )
+    def check(self) -> None:
+        """Raise StoreFault, with the way back, where the database is damaged."""
+        self.database.check()
 
-    def _migrate(self, database: sqlite3.Connection) -> None:
-        (version,) = database.execute("PRAGMA user_version").fetchone()
-        if version > len(SCHEMA):
-            raise InputFault(
-                "workspace folder",
-                version,
-                f"this TorchSplit knows store versions up to {len(SCHEMA)}",
-                "Update TorchSplit, or set TORCHSPLIT_HOME to another folder.",
-            )
-        if version == len(SCHEMA):
-            return
-        database.execute("PRAGMA journal_mode = WAL")
-        database.execute("BEGIN IMMEDIATE")
-        (version,) = database.execute("PRAGMA user_version").fetchone()
-        for number, script in enumerate(SCHEMA[version:], version + 1):
-            for statement in filter(str.strip, script.split(";")):
-                database.execute(statement)
-            database.execute(f"PRAGMA user_version = {number}")
+    def tend(self) -> None:
+        """Copy the database once a day and remove what nothing names any more. Raises StoreFault."""
+        sweep_job_files(self.database)
+        copy_of_the_day(self.database, datetime.date.today())
+        self.collect()
+
+    def _typed(self, row: tuple[Any, ...], *types: type) -> tuple[Any, ...]:
+        """The row, once its values are what was stored: SQLite keeps any type anywhere, and so does damage."""
+        if not all(isinstance(value, kind) for value, kind in zip(row, types, strict=True)):
+            raise self.database.damaged("a stored value has another type")
+        return row
 
     # workspaces
 
     def workspaces(self) -> tuple[WorkspaceInfo, ...]:
         """All workspaces, newest first."""
         with self.connect() as database:
-            rows = database.execute(
-                "SELECT id, name, created FROM workspaces ORDER BY created DESC, id"
-            ).fetchall()
-        return tuple(WorkspaceInfo(*row) for row in rows)
+            rows = database.execute("SELECT id, name, created FROM workspaces ORDER BY rowid DESC").fetchall()
+        return tuple(WorkspaceInfo(*self._typed(row, str, str, float)) for row in rows)
 
     def create(self, name: str) -> Workspace:
         """A new, empty workspace. Raises InputFault for an empty, overlong or taken name."""
-        name = _checked_name(name)
-        identity = secrets.token_hex(6)
-        try:
-            with self.connect() as database:
-                database.execute("INSERT INTO workspaces VALUES (?, ?, ?)", (identity, name, time.time()))
-        except sqlite3.IntegrityError as error:
-            raise InputFault("workspace name", name, "names are unique", "Choose another name.") from error
+        with unique_name(name), self.connect() as database:
+            return Workspace(self, insert_workspace(database, name))
+
+    def add(
+        self,
+        name: str,
+        results: Iterable[tuple[str, str, bytes]],
+        then: Callable[[sqlite3.Connection, str], None] = lambda database, identity: None,
+    ) -> Workspace:
+        """A new workspace with these results (kind, name, content; oldest first), whole or not at all.
+
+        It is called `name`, with the first free number where that is taken. `then` may write more for the new
+        workspace's id in the same transaction. Raises InputFault for a name or kind that will not do.
+        """
+        with self.blobs.writing():
+            stored = [
+                (checked_kind(kind), checked_name(title), self.blobs.put(data))
+                for kind, title, data in results
+            ]
+            with self.connect(write=True) as database:
+                taken = {row[0] for row in database.execute("SELECT name FROM workspaces")}
+                identity = insert_workspace(database, free_name(name, taken))
+                for kind, title, digest in stored:
+                    write_artifact(database, identity, kind, title, digest)
+                then(database, identity)
         return Workspace(self, identity)
 
     def free_name(self, name: str) -> str:
         """The name itself, or the name with the first free number."""
-        taken = {info.name for info in self.workspaces()}
-        number = 2
-        candidate = name
-        while candidate in taken:
-            candidate = f"{name} {number}"
-            number += 1
-        return candidate
+        return free_name(name, {info.name for info in self.workspaces()})
 
     def open(self, identity: str) -> Workspace:
         """The workspace with that id. Raises InputFault where there is none."""
@@ -217,70 +184,51 @@ class Store:
 
     def rename(self, identity: str, name: str) -> None:
         """Give a workspace another name. Raises InputFault like `create`."""
-        try:
-            with self.connect() as database:
-                database.execute(
-                    "UPDATE workspaces SET name = ? WHERE id = ?", (_checked_name(name), identity)
-                )
-        except sqlite3.IntegrityError as error:
-            raise InputFault("workspace name", name, "names are unique", "Choose another name.") from error
+        with unique_name(name), self.connect() as database:
+            database.execute("UPDATE workspaces SET name = ? WHERE id = ?", (checked_name(name), identity))
 
     def delete(self, identity: str) -> None:
-        """Remove a workspace; contents that no other workspace uses are removed too."""
-        with self.connect() as database:
+        """Remove a workspace with its jobs' files; contents that no other workspace uses are removed too."""
+
+        def work(database: sqlite3.Connection) -> tuple[list[str], set[str]]:
+            jobs = [
+                row[0] for row in database.execute("SELECT id FROM jobs WHERE workspace = ?", (identity,))
+            ]
             database.execute("DELETE FROM workspaces WHERE id = ?", (identity,))
-            used = {row[0] for row in database.execute("SELECT DISTINCT sha256 FROM artifacts")}
-            for path in (self.root / "blobs").glob("*/*"):
-                # A blob of the last minute may belong to a result whose row is about to be written.
-                if path.name not in used and path.stat().st_mtime < time.time() - 60:
-                    path.unlink(missing_ok=True)
+            return jobs, used_digests(database)
+
+        with self.blobs.collecting():
+            jobs, used = self.database.delete(work)
+            self.blobs.collect(used)
+        for job in jobs:
+            for path in (self.root / "jobs").glob(f"{job}.*"):
+                path.unlink(missing_ok=True)
+        self.database.keep_reserve()
+
+    def collect(self) -> int:
+        """Remove contents that no workspace names (any more); how many bytes that freed."""
+        with self.blobs.collecting():
+            with self.connect() as database:
+                used = used_digests(database)
+            return self.blobs.collect(used)
 
     def copy(self, identity: str, name: str) -> Workspace:
         """A new workspace with the same results, settings and sweeps. Raises InputFault like `create`."""
         source = self.open(identity)
-        target = self.create(name)
-        with self.connect() as database:
-            database.execute(
-                "INSERT INTO artifacts (workspace, kind, name, sha256, changed) "
-                "SELECT ?, kind, name, sha256, changed FROM artifacts WHERE workspace = ?",
-                (target.id, source.id),
-            )
-            for table, columns in (
-                ("settings", "key, value"),
-                ("sweeps", "scenario, asked, request"),
-                ("sweep_plans", "scenario, request_sha256, limit_s, plan"),
+        with unique_name(name), self.connect(write=True) as database:
+            target = Workspace(self, insert_workspace(database, name))
+            for table, columns, order in (
+                ("artifacts", "kind, name, sha256, changed", "id"),
+                ("settings", "key, value", "rowid"),
+                ("sweeps", "scenario, asked, request", "rowid"),
+                ("sweep_plans", "scenario, request_sha256, limit_s, plan", "rowid"),
             ):
                 database.execute(
-                    f"INSERT INTO {table} (workspace, {columns}) SELECT ?, {columns} FROM {table} WHERE workspace = ?",
+                    f"INSERT INTO {table} (workspace, {columns}) "
+                    f"SELECT ?, {columns} FROM {table} WHERE workspace = ? ORDER BY {order}",
                     (target.id, source.id),
                 )
         return target
-
-    # contents
-
-    def put_blob(self, data: bytes) -> str:
-        """Store bytes under their SHA-256."""
-        digest = hashlib.sha256(data).hexdigest()
-        path = self.blob_path(digest)
-        if path.exists():
-            os.utime(path)
-            return digest
-        path.parent.mkdir(exist_ok=True)
-        handle, temporary = tempfile.mkstemp(dir=path.parent)
-        try:
-            with os.fdopen(handle, "wb") as stream:
-                stream.write(data)
-            Path(temporary).replace(path)
-        except OSError as error:
-            Path(temporary).unlink(missing_ok=True)
-            if error.errno in (errno.ENOSPC, errno.EDQUOT):
-                raise self.full(error) from error
-            raise
-        return digest
-
-    def blob_path(self, digest: str) -> Path:
-        """Where bytes with that SHA-256 lie."""
-        return self.root / "blobs" / digest[:2] / digest
 
 
 class Workspace:
@@ -304,10 +252,10 @@ class Workspace:
         with self.store.connect() as database:
             rows = database.execute(
                 "SELECT kind, name, sha256, changed FROM artifacts WHERE workspace = ? AND (? IS NULL OR kind = ?) "
-                "ORDER BY changed DESC, id DESC",
+                "ORDER BY id DESC",
                 (self.id, kind, kind),
             ).fetchall()
-        return tuple(Artifact(*row) for row in rows)
+        return tuple(Artifact(*self.store._typed(row, str, str, str, float)) for row in rows)
 
     def put(self, kind: str, name: str, value: Any) -> Artifact:
         """Store a value as its contract file under (kind, name), replacing what stood there."""
@@ -315,21 +263,14 @@ class Workspace:
 
     def put_bytes(self, kind: str, name: str, data: bytes) -> Artifact:
         """Store bytes under (kind, name), replacing what stood there."""
-        if kind not in KINDS:
-            raise ValueError(f"unknown kind {kind!r}")
-        digest = self.store.put_blob(data)
-        now = time.time()
-        with self.store.connect() as database:
-            database.execute(
-                "INSERT INTO artifacts (workspace, kind, name, sha256, changed) VALUES (?, ?, ?, ?, ?) "
-                "ON CONFLICT (workspace, kind, name) "
-                "DO UPDATE SET sha256 = excluded.sha256, changed = excluded.changed",
-                (self.id, kind, _checked_name(name), digest, now),
-            )
-        return Artifact(kind, name, digest, now)
+        kind, name = checked_kind(kind), checked_name(name)
+        with self.store.blobs.writing():
+            digest = self.store.blobs.put(data)
+            with self._own(), self.store.connect() as database:
+                return write_artifact(database, self.id, kind, name, digest)
 
     def get_bytes(self, kind: str, name: str) -> bytes:
-        """The bytes under (kind, name). Raises InputFault where there are none."""
+        """The bytes under (kind, name). Raises InputFault where there are none, or no longer what was stored."""
         with self.store.connect() as database:
             row = database.execute(
                 "SELECT sha256 FROM artifacts WHERE workspace = ? AND kind = ? AND name = ?",
@@ -337,26 +278,28 @@ class Workspace:
             ).fetchone()
         if row is None:
             raise InputFault(f"workspace {kind}", name, "the result exists", "Make it again, or import it.")
-        try:
-            return self.store.blob_path(row[0]).read_bytes()
-        except OSError as error:
-            raise InputFault(
-                f"workspace {kind}",
-                name,
-                "its file is in the workspace folder",
-                "Make it again, or import it.",
-            ) from error
+        return self.store.blobs.get(str(row[0]), f"workspace {kind}", name)
 
     def get(self, kind: str, name: str) -> Any:
         """The value under (kind, name). Raises InputFault where there is none or its file is damaged."""
         return read_text(self.get_bytes(kind, name).decode(), origin=f"{kind} {name}")[1]
 
     def remove(self, kind: str, name: str) -> None:
-        """Forget (kind, name)."""
-        with self.store.connect() as database:
-            database.execute(
-                "DELETE FROM artifacts WHERE workspace = ? AND kind = ? AND name = ?", (self.id, kind, name)
-            )
+        """Forget (kind, name), and its content where nothing else has the same."""
+        key = (self.id, kind, name)
+
+        def work(database: sqlite3.Connection) -> tuple[set[str], set[str]]:
+            found = database.execute(
+                "SELECT sha256 FROM artifacts WHERE workspace = ? AND kind = ? AND name = ?", key
+            ).fetchall()
+            database.execute("DELETE FROM artifacts WHERE workspace = ? AND kind = ? AND name = ?", key)
+            return digests_of(found), used_digests(database)
+
+        store = self.store
+        with store.blobs.collecting():
+            gone, used = store.database.delete(work)
+            store.blobs.collect(used, gone)
+        store.database.keep_reserve()
 
     # settings
 
@@ -366,11 +309,11 @@ class Workspace:
             row = database.execute(
                 "SELECT value FROM settings WHERE workspace = ? AND key = ?", (self.id, key)
             ).fetchone()
-        return default if row is None else json.loads(row[0])
+        return default if row is None else self._parsed(row[0])
 
     def set_setting(self, key: str, value: Any) -> None:
         """Keep a JSON value for the pages."""
-        with self.store.connect() as database:
+        with self._own(), self.store.connect() as database:
             database.execute(
                 "INSERT INTO settings VALUES (?, ?, ?) "
                 "ON CONFLICT (workspace, key) DO UPDATE SET value = excluded.value",
@@ -382,9 +325,9 @@ class Workspace:
     def add_job(self, title: str, target: str, parameters: dict[str, Any]) -> JobRecord:
         """Write down a job that is about to start."""
         record = JobRecord(secrets.token_hex(8), self.id, title, target, parameters, time.time())
-        with self.store.connect() as database:
+        with self._own(), self.store.connect() as database:
             database.execute(
-                "INSERT INTO jobs VALUES (?, ?, ?, ?, ?, ?)",
+                "INSERT INTO jobs (id, workspace, title, target, parameters, created) VALUES (?, ?, ?, ?, ?, ?)",
                 (record.id, self.id, title, target, json.dumps(parameters), record.created),
             )
         return record
@@ -394,17 +337,30 @@ class Workspace:
         with self.store.connect() as database:
             rows = database.execute(
                 "SELECT id, workspace, title, target, parameters, created FROM jobs WHERE workspace = ? "
-                "ORDER BY created DESC",
+                "ORDER BY number DESC",
                 (self.id,),
             ).fetchall()
+        checked = (self.store._typed(row, str, str, str, str, str, float) for row in rows)
         return tuple(
-            JobRecord(identity, workspace, title, target, json.loads(parameters), created)
-            for identity, workspace, title, target, parameters, created in rows
+            JobRecord(identity, workspace, title, target, self._parsed(parameters), created)
+            for identity, workspace, title, target, parameters, created in checked
         )
 
+    def _parsed(self, text: str) -> Any:
+        try:
+            return json.loads(text)
+        except (ValueError, TypeError) as error:
+            raise self.store.database.damaged("a stored value is no JSON") from error
 
-def _checked_name(name: str) -> str:
-    name = name.strip()
-    if not name or len(name) > 120 or any(ord(letter) < 32 for letter in name):
-        raise InputFault("name", name, "a name has 1 to 120 printable characters", "Choose another name.")
-    return name
+    @contextlib.contextmanager
+    def _own(self) -> Iterator[None]:
+        """A row for a workspace that was deleted meanwhile is the user's to hear of."""
+        try:
+            yield
+        except sqlite3.IntegrityError as error:
+            raise InputFault(
+                "workspace",
+                self.id,
+                "the workspace exists (it was deleted meanwhile)",
+                "Choose one of the list.",
+            ) from error

@@ -10,7 +10,7 @@ import math
 from collections.abc import Callable, Collection, Mapping
 from typing import Any
 
-from torchsplit_core.files import read_text, write_text
+from torchsplit_core.files import UPLOAD_BYTES, read_text, write_text
 from torchsplit_core.planning.sweep import SweepRequest, sweep_requests
 from torchsplit_core.planning.verify import violations
 from torchsplit_core.storage import Workspace
@@ -50,12 +50,13 @@ def sweep_entries(workspace: Workspace, add: Callable[[str, str], None]) -> list
 
 
 def read_sweeps(
-    entries: Any, scenarios: Collection[str], read: Callable[[str], str]
+    entries: Any, scenarios: Collection[str], read: Callable[[str], str], *, verify: bool = True
 ) -> tuple[tuple[str, KeptSweep], ...]:
     """The sweeps of a manifest by scenario; `read` gives the text of a file inside the archive.
 
     `scenarios` are the names of the archive's plan requests. Raises InputFault for anything that
-    `sweep_entries` would not have written.
+    `sweep_entries` would not have written; `verify` False leaves out to recheck the plans, for what was
+    rechecked before.
     """
     if not isinstance(entries, list):
         raise InputFault("archive: sweeps", entries, "they are a list", REMEDY)
@@ -68,11 +69,11 @@ def read_sweeps(
             raise InputFault(
                 "archive: sweeps", name, "every sweep is of another scenario of the archive", REMEDY
             )
-        found[name] = _sweep(f"archive: sweep of {name}", entry, read)
+        found[name] = _sweep(f"archive: sweep of {name}", entry, read, verify)
     return tuple(found.items())
 
 
-def _sweep(where: str, entry: Mapping[str, Any], read: Callable[[str], str]) -> KeptSweep:
+def _sweep(where: str, entry: Mapping[str, Any], read: Callable[[str], str], verify: bool) -> KeptSweep:
     values, plans = entry.get("values"), entry.get("plans")
     if not isinstance(values, list) or not isinstance(plans, list):
         raise InputFault(where, "no list", "its values and plans are lists", REMEDY)
@@ -82,7 +83,10 @@ def _sweep(where: str, entry: Mapping[str, Any], read: Callable[[str], str]) -> 
         tuple(_number(where, value) for value in values),
     )
     request: PlanRequest = read_text(
-        read(_text(where, entry, "request")), origin=where, expected="torchsplit.plan_request"
+        read(_text(where, entry, "request")),
+        origin=where,
+        expected="torchsplit.plan_request",
+        memory_bytes=UPLOAD_BYTES,
     )[1]
     asked = dict(sweep_requests(request, what))
     found: dict[float, KeptPlan] = {}
@@ -93,9 +97,12 @@ def _sweep(where: str, entry: Mapping[str, Any], read: Callable[[str], str]) -> 
         if value not in asked or value in found or limit_s < 0:
             raise InputFault(where, value, "every plan is of another of its values", REMEDY)
         outcome: PlanOutcome = read_text(
-            read(_text(where, item, "file")), origin=where, expected="torchsplit.plan"
+            read(_text(where, item, "file")),
+            origin=where,
+            expected="torchsplit.plan",
+            memory_bytes=UPLOAD_BYTES,
         )[1]
-        for fault in violations(asked[value], outcome):
+        for fault in violations(asked[value], outcome) if verify else ():
             raise InputFault(f"{where} at {value:g}", fault, "its plans are plans of its request", REMEDY)
         found[value] = KeptPlan(outcome, limit_s)
     return KeptSweep(what, request, found)

@@ -56,31 +56,14 @@ class SweepStore:
 
     def begin(self, what: SweepRequest, request: PlanRequest, keys: Mapping[float, str]) -> None:
         """Make this the scenario's sweep; `keys` has the request hash of each value. Plans of others go."""
-        asked = json.dumps(asdict(what) | {"keys": [keys[value] for value in what.values]})
-        with self.workspace.store.connect() as database:
-            database.execute(
-                "INSERT INTO sweeps VALUES (?, ?, ?, ?) ON CONFLICT (workspace, scenario) "
-                "DO UPDATE SET asked = excluded.asked, request = excluded.request",
-                (*self._key, asked, write_text(request)),
-            )
-            known = database.execute(
-                "SELECT request_sha256 FROM sweep_plans WHERE workspace = ? AND scenario = ?", self._key
-            ).fetchall()
-            for (digest,) in known:
-                if digest not in keys.values():
-                    database.execute(
-                        "DELETE FROM sweep_plans WHERE workspace = ? AND scenario = ? AND request_sha256 = ?",
-                        (*self._key, digest),
-                    )
+        with self.workspace.store.connect(write=True) as database:
+            _begin(database, self._key, what, request, keys)
 
     def keep(self, outcome: PlanOutcome, limit_s: float) -> None:
         """Store a point under the hash of its request. Raises InputFault where the sweep was forgotten."""
         try:
             with self.workspace.store.connect() as database:
-                database.execute(
-                    "INSERT OR REPLACE INTO sweep_plans VALUES (?, ?, ?, ?, ?)",
-                    (*self._key, outcome.request_sha256, limit_s, write_text(outcome)),
-                )
+                _keep(database, self._key, outcome, limit_s)
         except sqlite3.IntegrityError as error:
             raise InputFault(
                 "sweep", self.scenario, "its scenario is in the workspace", "Start it again."
@@ -106,13 +89,6 @@ class SweepStore:
         }
         return KeptSweep(what, _read(head[1]), plans)
 
-    def put(self, sweep: KeptSweep) -> None:
-        """Make a whole sweep the scenario's, in place of the one it has."""
-        requests = sweep_requests(sweep.request, sweep.what)
-        self.begin(sweep.what, sweep.request, {value: request_hash(one) for value, one in requests})
-        for plan in sweep.plans.values():
-            self.keep(plan.outcome, plan.limit_s)
-
     def copy_to(self, scenario: str) -> None:
         """Give another scenario of the workspace this sweep, in place of the one it has; none gives none."""
         with self.workspace.store.connect() as database:
@@ -133,6 +109,46 @@ class SweepStore:
         """Remove the scenario's sweep."""
         with self.workspace.store.connect() as database:
             database.execute("DELETE FROM sweeps WHERE workspace = ? AND scenario = ?", self._key)
+
+
+def write_sweep(database: sqlite3.Connection, workspace: str, scenario: str, sweep: KeptSweep) -> None:
+    """Make a whole sweep the scenario's, in a transaction of the caller's."""
+    requests = sweep_requests(sweep.request, sweep.what)
+    key = (workspace, scenario)
+    _begin(database, key, sweep.what, sweep.request, {value: request_hash(one) for value, one in requests})
+    for plan in sweep.plans.values():
+        _keep(database, key, plan.outcome, plan.limit_s)
+
+
+def _begin(
+    database: sqlite3.Connection,
+    key: tuple[str, str],
+    what: SweepRequest,
+    request: PlanRequest,
+    keys: Mapping[float, str],
+) -> None:
+    asked = json.dumps(asdict(what) | {"keys": [keys[value] for value in what.values]})
+    database.execute(
+        "INSERT INTO sweeps VALUES (?, ?, ?, ?) ON CONFLICT (workspace, scenario) "
+        "DO UPDATE SET asked = excluded.asked, request = excluded.request",
+        (*key, asked, write_text(request)),
+    )
+    known = database.execute(
+        "SELECT request_sha256 FROM sweep_plans WHERE workspace = ? AND scenario = ?", key
+    ).fetchall()
+    for (digest,) in known:
+        if digest not in keys.values():
+            database.execute(
+                "DELETE FROM sweep_plans WHERE workspace = ? AND scenario = ? AND request_sha256 = ?",
+                (*key, digest),
+            )
+
+
+def _keep(database: sqlite3.Connection, key: tuple[str, str], outcome: PlanOutcome, limit_s: float) -> None:
+    database.execute(
+        "INSERT OR REPLACE INTO sweep_plans VALUES (?, ?, ?, ?, ?)",
+        (*key, outcome.request_sha256, limit_s, write_text(outcome)),
+    )
 
 
 @lru_cache(maxsize=256)

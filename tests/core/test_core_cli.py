@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import json
+import os
 import socket
 import subprocess
 import sys
@@ -11,8 +12,10 @@ from pathlib import Path
 
 import pytest
 
-from torchsplit_core.cli import _free_port, main
+from torchsplit_core.cli import main
+from torchsplit_core.cli_app import _free_port
 from torchsplit_core.files import read_file
+from torchsplit_core.isolation import isolation_level
 from torchsplit_core.values import stage_shares
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -200,8 +203,35 @@ def test_a_taken_port_is_named_and_another_found(capsys: pytest.CaptureFixture[s
         taken.listen()
         port = taken.getsockname()[1]
         assert main(["app", "--port", str(port)]) == 2
-        assert str(port) in capsys.readouterr().err
+        told = capsys.readouterr().err
+        assert str(port) in told and f"Isolation: {isolation_level().text}" in told
         assert 8501 <= _free_port("127.0.0.1", None) <= 8600
+
+
+READS = """
+import pathlib, torch
+class Net:
+    batch_sizes = (1, 2)
+    def get_model(self):
+        torch.manual_seed(int(pathlib.Path({weights!r}).read_text()))
+        return torch.nn.Linear(4, 4)
+    def get_example_inputs(self, n):
+        return (torch.ones(n, 4),)
+"""
+
+
+def test_a_model_reads_what_read_names_and_nothing_else(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "model").mkdir()
+    (tmp_path / "weights").write_text("3")
+    (tmp_path / "model" / "net.py").write_text(READS.format(weights=str(tmp_path / "weights")))
+    monkeypatch.setenv("TORCHSPLIT_READABLE", str(tmp_path / "model"))
+    command = ["trace", f"{tmp_path / 'model' / 'net.py'}:Net", "--trust", "-o", str(tmp_path / "graph")]
+    assert main([*command, "--read", str(tmp_path / "nowhere")]) == 2
+    assert "--read: " in capsys.readouterr().err
+    assert main([*command, "--read", str(tmp_path / "weights")]) == 0
+    assert os.environ["TORCHSPLIT_READABLE"] == str(tmp_path / "model")
 
 
 def test_draw_writes_a_picture_and_refuses_what_it_cannot(

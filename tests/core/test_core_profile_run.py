@@ -9,6 +9,7 @@ import signal
 import subprocess
 import sys
 import time
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -65,8 +66,17 @@ def runs(folder: Path) -> list[str]:
     return file.read_text().split() if file.exists() else []
 
 
+@pytest.fixture(autouse=True, scope="module")
+def without_isolation() -> Iterator[None]:
+    """The model counts its runs in a file elsewhere and waits for another, which isolation would keep from it."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("TORCHSPLIT_ISOLATION", "limits")
+        yield
+
+
 @pytest.fixture
-def workspace(tmp_path: Path) -> Workspace:
+def workspace(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Workspace:
+    monkeypatch.setenv("TORCHSPLIT_EXECUTION", "allowed")
     made = Store(tmp_path / "store").create("w")
     made.put_bytes("upload", "slow.py", slow_model(tmp_path).encode())
     return made
@@ -81,10 +91,16 @@ def hold(tmp_path: Path) -> Path:
 
 
 PARAMETERS = {
-    "source": "slow.py:Client", "upload": "slow.py", "trust": True, "device": "cpu",
+    "source": "slow.py:Client", "upload": "slow.py", "device": "cpu",
     "batch_sizes": [1, 2, 3, 4], "point_budget_s": 0.1,
 }  # fmt: skip
 ALL = (1, 2, 3, 4)
+
+
+def trusting(workspace: Workspace, **changed: Any) -> dict[str, Any]:
+    """The parameters of a job whose user trusts the upload as it is now."""
+    digests = {item.name: item.sha256 for item in workspace.artifacts("upload")}
+    return PARAMETERS | {"trusted_sha256": digests["slow.py"]} | changed
 
 
 def wait(until: Any, seconds: float = 120) -> Any:
@@ -131,7 +147,7 @@ def kill(process: int) -> None:
 def test_a_job_that_was_killed_goes_on_without_measuring_twice(
     workspace: Workspace, tmp_path: Path, hold: Path
 ) -> None:
-    job = jobs.start(workspace, "Profile", JOB, PARAMETERS)
+    job = jobs.start(workspace, "Profile", JOB, trusting(workspace))
     wait(lambda: str(HELD) in runs(tmp_path) and len(done(workspace)) == 2)
     kill(json.loads((workspace.store.root / "jobs" / f"{job}.json").read_text())["pid"])
     wait(lambda: jobs.status(workspace, job).state == "failed")
@@ -140,7 +156,7 @@ def test_a_job_that_was_killed_goes_on_without_measuring_twice(
     before = runs(tmp_path)
 
     hold.unlink()
-    again = jobs.start(workspace, "Profile", JOB, PARAMETERS)
+    again = jobs.start(workspace, "Profile", JOB, trusting(workspace))
     wait(lambda: jobs.status(workspace, again).state == "done")
     later = runs(tmp_path)[len(before) :]
     # A measurement takes three runs at least; an export may run the model once at its batch.
@@ -189,7 +205,7 @@ def test_a_command_that_was_killed_goes_on_without_measuring_twice(tmp_path: Pat
 
 
 def test_a_cancelled_job_keeps_its_points(workspace: Workspace, hold: Path) -> None:
-    job = jobs.start(workspace, "Profile", JOB, PARAMETERS)
+    job = jobs.start(workspace, "Profile", JOB, trusting(workspace))
     wait(lambda: len(done(workspace)) == 2)
     jobs.cancel(workspace, job)
     assert jobs.status(workspace, job).state == "cancelled"
@@ -197,7 +213,7 @@ def test_a_cancelled_job_keeps_its_points(workspace: Workspace, hold: Path) -> N
 
 
 def test_two_jobs_for_one_profile_measure_every_point_once(workspace: Workspace, tmp_path: Path) -> None:
-    parameters = PARAMETERS | {"batch_sizes": [1, HELD]}
+    parameters = trusting(workspace, batch_sizes=[1, HELD])
     started = [jobs.start(workspace, "Profile", JOB, parameters) for _ in range(2)]
     for job in started:
         wait(lambda job=job: jobs.status(workspace, job).state == "done")
@@ -216,7 +232,7 @@ def measured_store(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("measured")
     made = Store(folder / "store").create("w")
     made.put_bytes("upload", "slow.py", slow_model(folder).encode())
-    profile_job(made, PARAMETERS | {"batch_sizes": [1]}, ignore_progress)
+    profile_job(made, trusting(made, batch_sizes=[1]), ignore_progress)
     return folder / "store"
 
 
@@ -228,7 +244,7 @@ def measured(measured_store: Path, tmp_path: Path) -> Workspace:
 
 
 def test_again_measures_anew_and_replaces(measured: Workspace) -> None:
-    parameters = PARAMETERS | {"batch_sizes": [1]}
+    parameters = trusting(measured, batch_sizes=[1])
     (old,) = cells(measured, parameters)
     since = time.time()
     assert cells(measured, parameters | {"again_since": since})[0].state == "open"
@@ -238,14 +254,14 @@ def test_again_measures_anew_and_replaces(measured: Workspace) -> None:
 
 
 def test_points_of_an_older_run_stay_in_the_profile(measured: Workspace) -> None:
-    profile_job(measured, PARAMETERS | {"batch_sizes": [2]}, ignore_progress)
+    profile_job(measured, trusting(measured, batch_sizes=[2]), ignore_progress)
     found = measured.get("profile", "slow.py:Client")
     assert [row.batch_size for row in found.rows if row.basis == "measured"] == [1, 2]
 
 
 def test_points_of_another_architecture_go(measured: Workspace, tmp_path: Path) -> None:
     measured.put_bytes("upload", "slow.py", slow_model(tmp_path, width=8).encode())
-    profile_job(measured, PARAMETERS | {"batch_sizes": [2], "trace_again": True}, ignore_progress)
+    profile_job(measured, trusting(measured, batch_sizes=[2], trace_again=True), ignore_progress)
     found = measured.get("profile", "slow.py:Client")
     assert [row.batch_size for row in found.rows if row.basis == "measured"] == [2]
 
@@ -254,7 +270,10 @@ def test_one_model_that_fails_leaves_the_others(measured: Workspace) -> None:
     measured.put_bytes("upload", "bad.py", b"raise ValueError('no')")
     parameters = {
         "sources": ["bad.py:Client", "slow.py:Client"],
-        "uploads": {f"{name}:Client": {"upload": name, "trust": True} for name in ("bad.py", "slow.py")},
+        "uploads": {
+            f"{item.name}:Client": {"upload": item.name, "trusted_sha256": item.sha256}
+            for item in measured.artifacts("upload")
+        },
         "device": "cpu", "batch_sizes": [2], "point_budget_s": 0.02,
     }  # fmt: skip
     heard: list[str] = []
@@ -271,7 +290,7 @@ def test_a_device_that_is_not_here_is_refused_before_anything_runs(
     workspace: Workspace, tmp_path: Path
 ) -> None:
     with pytest.raises(InputFault, match="device"):
-        profile_job(workspace, PARAMETERS | {"device": "mig"}, ignore_progress)
+        profile_job(workspace, trusting(workspace, device="mig"), ignore_progress)
     assert runs(tmp_path) == []
 
 

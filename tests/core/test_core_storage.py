@@ -13,8 +13,9 @@ import pytest
 from storage_writer import request, write_many
 
 from torchsplit_core.archive import export_workspace, import_workspace
-from torchsplit_core.storage import SCHEMA, Store
+from torchsplit_core.storage import Store
 from torchsplit_core.values import InputFault
+from torchsplit_core.workspace import SCHEMA
 
 
 @pytest.fixture
@@ -67,13 +68,20 @@ def test_a_taken_name_is_refused_and_a_free_one_found(store: Store) -> None:
     assert store.free_name("mix") == "mix 2"
 
 
-def test_a_damaged_file_is_named(store: Store) -> None:
+@pytest.mark.parametrize("damage", [b"", b"{", None])
+def test_a_damaged_file_is_named_and_replaced_by_storing_again(store: Store, damage: bytes | None) -> None:
     workspace = store.create("w")
-    artifact = workspace.put("plan_request", "mix", request())
-    store.blob_path(artifact.sha256).write_text("{")
-    with pytest.raises(InputFault, match="JSON"):
+    path = store.blobs.path(workspace.put("plan_request", "mix", request()).sha256)
+    if damage is None:
+        content = path.read_bytes()
+        path.write_bytes(content.replace(b"120.0", b"130.0"))  # still a valid request, but another
+    else:
+        path.write_bytes(damage)
+    with pytest.raises(InputFault, match=r"plan_request.*'mix'.*as it was stored.*Make the result again"):
         workspace.get("plan_request", "mix")
-    store.blob_path(artifact.sha256).unlink()
+    workspace.put("plan_request", "mix", request())
+    assert workspace.get("plan_request", "mix") == request()
+    path.unlink()
     with pytest.raises(InputFault, match="workspace folder"):
         workspace.get("plan_request", "mix")
 

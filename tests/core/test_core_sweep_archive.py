@@ -17,7 +17,7 @@ from torchsplit_core.archive import export_workspace, import_workspace
 from torchsplit_core.planning import request_hash
 from torchsplit_core.planning.sweep import sweep_requests
 from torchsplit_core.storage import Store, Workspace
-from torchsplit_core.sweep_store import KeptSweep, SweepStore
+from torchsplit_core.sweep_store import KeptSweep, SweepStore, write_sweep
 from torchsplit_core.values import (
     FleetEntry,
     InputFault,
@@ -86,7 +86,8 @@ def test_a_sweep_of_an_earlier_state_comes_back_as_such(store: Store, swept: Wor
 def test_a_sweep_that_is_not_done_comes_back_as_far_as_it_is(store: Store, swept: Workspace) -> None:
     whole = sweep_of(swept)
     assert whole is not None
-    SweepStore(swept, "other").put(replace(whole, plans={2.0: whole.plans[2.0]}))
+    with swept.store.connect(write=True) as database:
+        write_sweep(database, swept.id, "other", replace(whole, plans={2.0: whole.plans[2.0]}))
     copy = import_workspace(store, export_workspace(swept))
     found = sweep_of(copy, "other")
     assert found is not None and list(found.plans) == [2.0] and found.what.values == (1.0, 2.0, 3.0)
@@ -209,11 +210,11 @@ def half_a_pair(manifest: dict[str, Any], files: dict[str, Any]) -> None:
         (of_sweep(values=[1, True]), "finite"),
         (of_sweep(values=[1, 2, 10**9]), "at most 4096"),
         (of_sweep(values=[1, 3]), "of its values"),
-        (of_sweep(request="../../secret"), "exported"),
+        (of_sweep(request="../../secret"), "manifest names is there"),
         (of_sweep(request="results/0000"), "named once"),
         (of_sweep(plans={}), "lists"),
         (of_sweep(plans=[[]]), "is an object"),
-        (of_plan(file="missing"), "exported"),
+        (of_plan(file="missing"), "manifest names is there"),
         (of_plan(limit_s=-1), "of its values"),
         (of_plan(limit_s="long"), "finite"),
         (of_plan(value=None), "finite"),
@@ -222,7 +223,7 @@ def half_a_pair(manifest: dict[str, Any], files: dict[str, Any]) -> None:
         (stolen, "plans of its request"),
         (another_request, "plans of its request"),
         (bad_name, "printable"),
-        (half_a_pair, "exported"),
+        (half_a_pair, "half a surrogate pair"),
     ],
 )
 def test_a_hostile_sweep_is_refused_and_leaves_nothing(
@@ -245,7 +246,7 @@ def test_a_manifest_with_an_endless_number_is_refused(store: Store) -> None:
     buffer = io.BytesIO()
     with zipfile.ZipFile(buffer, "w") as made:
         made.writestr("manifest.json", '{"version": ' + "1" * 5000 + "}")
-    with pytest.raises(InputFault, match="exported"):
+    with pytest.raises(InputFault, match="thousands of digits"):
         import_workspace(store, buffer.getvalue())
 
 

@@ -1,0 +1,155 @@
+"""How many jobs run at once on this machine, and who is next: first come, first served.
+
+A job that waits is a process of some 25 MiB that has loaded nothing yet. Every job holds a lock on a file of
+its own, numbered in the order of coming, until it has a slot; a slot is a lock too. Locks end with their
+process, so a killed job holds nobody up, and a restart of the server changes nothing.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import os
+import re
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+from torchsplit_core.isolation import default_memory_bytes
+from torchsplit_core.values import InputFault
+
+VARIABLE = "TORCHSPLIT_JOBS"
+LEAST_SLOTS = 3
+"""On the smallest machine too the reading of a file need not wait for two searches."""
+JOB_BYTES = 400 * 2**20
+"""What a search takes of memory; its two workers, where it has them, share most of it."""
+LOOK_S = 0.25
+_TICKET = re.compile(r"ticket-(\d+)")
+
+
+def slots() -> int:
+    """How many jobs run at once: a core each and at least three, as far as memory goes; or TORCHSPLIT_JOBS.
+
+    Raises InputFault where that is no number from 1 on.
+    """
+    told = os.environ.get(VARIABLE)
+    if told is not None:
+        if not (told.isascii() and told.isdigit() and 1 <= int(told[:9]) <= 1024):
+            raise InputFault(VARIABLE, told, "it is a whole number from 1 to 1024", "For example 4.")
+        return int(told)
+    return max(1, min(max(LEAST_SLOTS, os.cpu_count() or 1), default_memory_bytes() // JOB_BYTES))
+
+
+@contextlib.contextmanager
+def one_slot(folder: Path, tell: Callable[[int], None]) -> Iterator[None]:
+    """Wait for a slot and hold it. `tell` hears how many are before this job, at once and whenever that changes.
+
+    Raises OSError where the folder's files cannot be made.
+    """
+    folder.mkdir(exist_ok=True)
+    _held.append(_Slot(folder, tell, _wait(folder, tell)))
+    try:
+        yield
+    finally:
+        if _held:
+            os.close(_held.pop().handle)
+
+
+@contextlib.contextmanager
+def slot_set_aside() -> Iterator[None]:
+    """Give this job's slot to others while it waits for something else; it waits for one again afterwards.
+
+    Outside a job, and where another thread has set it aside, nothing happens.
+    """
+    try:
+        slot = _held.pop()
+    except IndexError:
+        yield
+        return
+    os.close(slot.handle)
+    yield
+    # Work that was ended while it waited needs none.
+    _held.append(_Slot(slot.folder, slot.tell, _wait(slot.folder, slot.tell)))
+
+
+@dataclass(frozen=True, slots=True)
+class _Slot:
+    folder: Path
+    tell: Callable[[int], None]
+    handle: int
+
+
+_held: list[_Slot] = []
+"""The slot of the job that this process is; a process is one job at most."""
+
+
+def _wait(folder: Path, tell: Callable[[int], None]) -> int:
+    """The lock of a slot, as an open file, once it is this job's turn."""
+    with _ticket(folder) as number:
+        told = None
+        while True:
+            before = len(_before(folder, number))
+            slot = _free_slot(folder) if not before else None
+            if slot is not None:
+                return slot
+            if before != told:
+                tell(before)
+                told = before
+            time.sleep(LOOK_S)
+
+
+@contextlib.contextmanager
+def _ticket(folder: Path) -> Iterator[int]:
+    """A number above all that are out, held until this ends."""
+    with _opened(folder / "counter") as counter:
+        fcntl.flock(counter, fcntl.LOCK_EX)
+        number = max((known for known, _ in _tickets(folder)), default=0) + 1
+        path = folder / f"ticket-{number}"
+        ticket = os.open(path, os.O_RDWR | os.O_CREAT, 0o666)
+        fcntl.flock(ticket, fcntl.LOCK_EX)
+    try:
+        yield number
+    finally:
+        path.unlink(missing_ok=True)
+        os.close(ticket)
+
+
+def _before(folder: Path, number: int) -> list[int]:
+    """The numbers below that one whose jobs still wait; tickets of jobs that were killed are removed."""
+    found = []
+    for known, path in _tickets(folder):
+        if known >= number:
+            continue
+        with contextlib.suppress(FileNotFoundError), _opened(path, create=False) as ticket:
+            try:
+                fcntl.flock(ticket, fcntl.LOCK_SH | fcntl.LOCK_NB)
+                path.unlink(missing_ok=True)
+            except BlockingIOError:
+                found.append(known)
+    return found
+
+
+def _tickets(folder: Path) -> list[tuple[int, Path]]:
+    return [(int(match[1]), path) for path in folder.iterdir() if (match := _TICKET.fullmatch(path.name))]
+
+
+def _free_slot(folder: Path) -> int | None:
+    """The lock of a slot nobody holds, as an open file; None where all are held."""
+    for index in range(slots()):
+        slot = os.open(folder / f"slot-{index}", os.O_RDWR | os.O_CREAT, 0o666)
+        try:
+            fcntl.flock(slot, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            return slot
+        except BlockingIOError:
+            os.close(slot)
+    return None
+
+
+@contextlib.contextmanager
+def _opened(path: Path, *, create: bool = True) -> Iterator[int]:
+    handle = os.open(path, os.O_RDWR | (os.O_CREAT if create else 0), 0o666)
+    try:
+        yield handle
+    finally:
+        os.close(handle)

@@ -1,0 +1,160 @@
+"""Contents as files addressed by their SHA-256: on disk when `put` returns, checked whenever they are read.
+
+A file is written beside its place, synced, moved there, and its folder synced: after a power cut it is
+there whole or not at all. Writers hold a shared lock until the row that names the content is committed;
+the collector of what no row names holds it alone, so no clock decides what may go.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import hashlib
+import os
+import re
+import tempfile
+from collections.abc import Collection, Iterator
+from pathlib import Path
+
+from torchsplit_core.values import InputFault
+from torchsplit_core.workspace.faults import of_os_error
+
+_DIGEST = re.compile("[0-9a-f]{64}")
+
+
+class Blobs:
+    """The contents under `root`/blobs. Raises StoreFault where the disk refuses."""
+
+    def __init__(self, root: Path) -> None:
+        self.root = root
+        self.folder = root / "blobs"
+
+    def prepare(self) -> None:
+        """Make the folder and its lock. Raises OSError where that fails."""
+        if not self.folder.is_dir():
+            self.folder.mkdir(parents=True, exist_ok=True)
+            sync_folder(self.root)
+        if not (lock := self.folder.with_suffix(".lock")).exists():
+            lock.touch()
+
+    def path(self, digest: str) -> Path:
+        """Where the content with that SHA-256 lies."""
+        return self.folder / digest[:2] / digest
+
+    def put(self, data: bytes) -> str:
+        """Store bytes; their SHA-256. Synced to disk on return; a damaged file in their place is replaced."""
+        digest = hashlib.sha256(data).hexdigest()
+        path = self.path(digest)
+        try:
+            if not path.parent.exists():
+                path.parent.mkdir(exist_ok=True)
+                sync_folder(self.folder)
+            if _holds(path, digest):
+                # Whoever wrote it may not have come to syncing it.
+                with path.open("rb") as stream:
+                    os.fsync(stream.fileno())
+            else:
+                _replace(path, data)
+            sync_folder(path.parent)
+        except OSError as error:
+            raise of_os_error(self.root, error) from error
+        return digest
+
+    def get(self, digest: str, where: str, name: str) -> bytes:
+        """The content, which `where` and `name` describe in messages.
+
+        Raises InputFault where its file is gone or no longer what was stored.
+        """
+        remedy = "Make the result again, or import it: that replaces the file."
+        if not is_digest(digest):
+            raise InputFault(where, name, "its row names a content (the database is damaged)", remedy)
+        try:
+            data = self.path(digest).read_bytes()
+        except FileNotFoundError as error:
+            raise InputFault(where, name, "its file is in the workspace folder", remedy) from error
+        except OSError as error:
+            raise of_os_error(self.root, error) from error
+        if hashlib.sha256(data).hexdigest() != digest:
+            state = "empty" if not data else "changed"
+            raise InputFault(
+                where,
+                name,
+                f"its file is as it was stored (it is {state}: a damaged disk, or a power cut)",
+                remedy,
+            )
+        return data
+
+    @contextlib.contextmanager
+    def writing(self) -> Iterator[None]:
+        """Hold this from `put` until the row that names the content is committed."""
+        with self._locked(fcntl.LOCK_SH):
+            yield
+
+    def collect(self, used: Collection[str], among: Collection[str] | None = None) -> int:
+        """Remove the contents (of `among`, else all) that are not `used`; how many bytes that freed.
+
+        To be called inside `collecting`, with `used` read there.
+        """
+        freed = 0
+        paths = map(self.path, among) if among is not None else self.folder.glob("*/*")
+        for path in paths:
+            if path.name not in used:
+                with contextlib.suppress(FileNotFoundError):
+                    freed += path.stat().st_size
+                    path.unlink()
+        return freed
+
+    @contextlib.contextmanager
+    def collecting(self) -> Iterator[None]:
+        """No writer is between its content and its row while this is held."""
+        with self._locked(fcntl.LOCK_EX):
+            yield
+
+    @contextlib.contextmanager
+    def _locked(self, kind: int) -> Iterator[None]:
+        try:
+            # Made with the folder: where the disk is full later it is there. Network file systems lock what
+            # is open for writing alone.
+            handle = os.open(self.folder.with_suffix(".lock"), os.O_RDWR | os.O_CREAT, 0o666)
+        except OSError as error:
+            raise of_os_error(self.root, error) from error
+        try:
+            fcntl.flock(handle, kind)
+            yield
+        finally:
+            os.close(handle)
+
+
+def is_digest(value: object) -> bool:
+    """Whether a stored value can name a content; in a damaged database it may be anything."""
+    return isinstance(value, str) and _DIGEST.fullmatch(value) is not None
+
+
+def sync_folder(folder: Path) -> None:
+    """Have the entries of a folder on disk."""
+    handle = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
+    try:
+        os.fsync(handle)
+    finally:
+        os.close(handle)
+
+
+def _holds(path: Path, digest: str) -> bool:
+    """Whether the file is there with the content its name promises."""
+    try:
+        return hashlib.sha256(path.read_bytes()).hexdigest() == digest
+    except FileNotFoundError:
+        return False
+
+
+def _replace(path: Path, data: bytes) -> None:
+    handle, temporary = tempfile.mkstemp(dir=path.parent)
+    try:
+        with os.fdopen(handle, "wb") as stream:
+            stream.write(data)
+            stream.flush()
+            os.fsync(stream.fileno())
+        Path(temporary).replace(path)
+    except OSError:
+        Path(temporary).unlink(missing_ok=True)
+        raise

@@ -1,0 +1,259 @@
+"""The database of names: one SQLite file, a connection a transaction, every fault of the disk one message.
+
+A rollback journal, not a write-ahead log: a log needs a file of its own to be read at all, so nothing
+stored could be read on a full or read-only disk. With `synchronous=FULL` a truncated journal is synced,
+so a committed row survives a power cut (https://www.sqlite.org/pragma.html#pragma_synchronous).
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import sqlite3
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import TypeVar
+
+from torchsplit_core.values import InputFault
+from torchsplit_core.workspace.faults import (
+    WHERE,
+    StoreFault,
+    free_bytes,
+    full,
+    of_os_error,
+    read_only,
+)
+
+T = TypeVar("T")
+
+SCHEMA = (
+    """
+    CREATE TABLE workspaces (id TEXT PRIMARY KEY, name TEXT NOT NULL UNIQUE, created REAL NOT NULL);
+    CREATE TABLE artifacts (
+        id INTEGER PRIMARY KEY, workspace TEXT NOT NULL REFERENCES workspaces(id) ON DELETE CASCADE,
+        kind TEXT NOT NULL, name TEXT NOT NULL, sha256 TEXT NOT NULL, changed REAL NOT NULL,
+        UNIQUE (workspace, kind, name));
+    CREATE TABLE settings (
+        workspace TEXT NOT NULL REFERENCES workspaces(id) ON DELETE CASCADE,
+        key TEXT NOT NULL, value TEXT NOT NULL, PRIMARY KEY (workspace, key));
+    CREATE TABLE jobs (
+        id TEXT PRIMARY KEY, workspace TEXT NOT NULL REFERENCES workspaces(id) ON DELETE CASCADE,
+        title TEXT NOT NULL, target TEXT NOT NULL, parameters TEXT NOT NULL, created REAL NOT NULL);
+    """,
+    """
+    CREATE TABLE points (
+        place TEXT NOT NULL, architecture_hash TEXT NOT NULL, kind TEXT NOT NULL, batch_size INTEGER NOT NULL,
+        content TEXT NOT NULL, kept REAL NOT NULL,
+        PRIMARY KEY (place, architecture_hash, kind, batch_size));
+    """,
+    """
+    CREATE TABLE sweeps (
+        workspace TEXT NOT NULL REFERENCES workspaces(id) ON DELETE CASCADE,
+        scenario TEXT NOT NULL, asked TEXT NOT NULL, request TEXT NOT NULL, PRIMARY KEY (workspace, scenario));
+    CREATE TABLE sweep_plans (
+        workspace TEXT NOT NULL, scenario TEXT NOT NULL, request_sha256 TEXT NOT NULL,
+        limit_s REAL NOT NULL, plan TEXT NOT NULL, PRIMARY KEY (workspace, scenario, request_sha256),
+        FOREIGN KEY (workspace, scenario) REFERENCES sweeps (workspace, scenario) ON DELETE CASCADE);
+    """,
+    # What is newest is said by order of writing, not by a clock that may be set back: rows of jobs and
+    # workspaces get a number, results are numbered anew in the order they had.
+    """
+    CREATE TABLE numbered (
+        number INTEGER PRIMARY KEY, id TEXT NOT NULL UNIQUE, workspace TEXT NOT NULL
+        REFERENCES workspaces(id) ON DELETE CASCADE,
+        title TEXT NOT NULL, target TEXT NOT NULL, parameters TEXT NOT NULL, created REAL NOT NULL);
+    INSERT INTO numbered (id, workspace, title, target, parameters, created)
+        SELECT id, workspace, title, target, parameters, created FROM jobs ORDER BY created, rowid;
+    DROP TABLE jobs;
+    ALTER TABLE numbered RENAME TO jobs;
+    CREATE TABLE numbered (
+        id INTEGER PRIMARY KEY, workspace TEXT NOT NULL REFERENCES workspaces(id) ON DELETE CASCADE,
+        kind TEXT NOT NULL, name TEXT NOT NULL, sha256 TEXT NOT NULL, changed REAL NOT NULL,
+        UNIQUE (workspace, kind, name));
+    INSERT INTO numbered (workspace, kind, name, sha256, changed)
+        SELECT workspace, kind, name, sha256, changed FROM artifacts ORDER BY changed, id;
+    DROP TABLE artifacts;
+    ALTER TABLE numbered RENAME TO artifacts;
+    """,
+)
+"""One script a schema version; an older store is brought forward by running the missing ones."""
+
+WAIT_S = 30.0
+"""How long a transaction waits for another process's."""
+RESERVE_BYTES = 4 * 2**20
+"""Kept back so that a deletion on a full disk has room for its journal (it keeps the pages that change)."""
+
+
+class Database:
+    """The database under `root`. Raises StoreFault where its file or the disk refuses."""
+
+    def __init__(self, root: Path) -> None:
+        self.root = root
+        self.path = root / "workspaces.sqlite"
+        self.reserve = root / "reserve"
+
+    @contextlib.contextmanager
+    def connect(self, *, write: bool = False) -> Iterator[sqlite3.Connection]:
+        """A connection for one transaction: committed at the end, rolled back on a fault.
+
+        With `write` no other process writes meanwhile; else a lock is taken at the first change.
+        """
+        with self.telling():
+            database = sqlite3.connect(self.path, timeout=WAIT_S)
+            try:
+                database.execute("PRAGMA foreign_keys = ON")
+                database.execute("PRAGMA journal_mode = TRUNCATE")
+                with database:
+                    if write:
+                        database.execute("BEGIN IMMEDIATE")
+                    yield database
+            finally:
+                database.close()
+
+    def delete(self, work: Callable[[sqlite3.Connection], T]) -> T:
+        """Do `work` in a transaction that only deletes; on a full disk with the reserve given up for it."""
+        try:
+            return self._deleted(work)
+        except StoreFault as fault:
+            if fault.kind != "full" or not self._give_up_reserve():
+                raise
+        return self._deleted(work)
+
+    def _deleted(self, work: Callable[[sqlite3.Connection], T]) -> T:
+        try:
+            with self.connect(write=True) as database:
+                return work(database)
+        except sqlite3.IntegrityError as error:  # what refers to a row goes with it, so no rule can be broken
+            raise self.damaged(str(error)) from error
+
+    def _give_up_reserve(self) -> bool:
+        try:
+            held = self.reserve.stat().st_size > 0
+            os.truncate(self.reserve, 0)
+        except OSError:
+            return False
+        return held
+
+    def keep_reserve(self) -> None:
+        """Allocate what a deletion on a full disk needs; without room that is left for later."""
+        with contextlib.suppress(OSError):
+            if self.reserve.exists() and self.reserve.stat().st_size == RESERVE_BYTES:
+                return
+            handle = os.open(self.reserve, os.O_RDWR | os.O_CREAT, 0o666)
+            try:
+                os.posix_fallocate(handle, 0, RESERVE_BYTES)
+            except OSError:
+                os.ftruncate(handle, 0)
+                raise
+            finally:
+                os.close(handle)
+
+    @contextlib.contextmanager
+    def telling(self) -> Iterator[None]:
+        """SQLite's and the disk's faults as StoreFault; constraints and our own misuse pass."""
+        try:
+            yield
+        except (sqlite3.IntegrityError, sqlite3.ProgrammingError, sqlite3.InterfaceError):
+            raise
+        except sqlite3.DatabaseError as error:
+            raise self._fault(error) from error
+        except UnicodeDecodeError as error:  # in a name that SQLite's own message quotes
+            raise self.damaged("a name in it is no text") from error
+
+    def _fault(self, error: sqlite3.DatabaseError) -> StoreFault:
+        text = str(error)
+        if "readonly" in text:
+            return read_only(self.root, text)
+        if "full" in text or ("disk I/O error" in text and free_bytes(self.root) < RESERVE_BYTES):
+            return full(self.root, text)
+        if "locked" in text or "busy" in text:
+            return StoreFault(
+                "busy",
+                str(self.root),
+                f"other processes let go of the database within {WAIT_S:g} s ({text})",
+                "Try again; end a process that hangs.",
+            )
+        if "unable to open" in text or "disk I/O error" in text:
+            return StoreFault(
+                "unusable",
+                str(self.path),
+                f"the database can be opened ({text})",
+                "Look at the disk and the folder's owner, or set TORCHSPLIT_HOME to another folder.",
+            )
+        return self.damaged(text)
+
+    def damaged(self, text: str) -> StoreFault:
+        """The fault of a database that SQLite cannot read, with the way back."""
+        copies = self.copies()
+        if copies:
+            way = (
+                f"Stop TorchSplit and put the copy of {copies[-1].stem.rpartition('.')[2]} in its place: "
+                f"cp '{copies[-1]}' '{self.path}' (and remove '{self.path}-journal'). What was stored since then "
+                "has to be made again."
+            )
+        else:
+            way = f"There is no copy of it yet. Move '{self.path}' away to begin with an empty store."
+        return StoreFault("damaged", str(self.path), f"the database is whole ({text})", way)
+
+    def copies(self) -> tuple[Path, ...]:
+        """The daily copies, oldest first."""
+        return tuple(sorted((self.root / "copies").glob("workspaces.*.sqlite")))
+
+    # versions
+
+    def migrate(self) -> None:
+        """Make or bring forward the tables. Raises InputFault for a database of a later TorchSplit."""
+        with self.telling():
+            database = sqlite3.connect(self.path, timeout=WAIT_S)
+            try:
+                (version,) = database.execute("PRAGMA user_version").fetchone()
+                if version > len(SCHEMA):
+                    raise InputFault(
+                        WHERE,
+                        version,
+                        f"this TorchSplit knows store versions up to {len(SCHEMA)}",
+                        "Update TorchSplit, or set TORCHSPLIT_HOME to another folder.",
+                    )
+                if version < len(SCHEMA):
+                    _bring_forward(database)
+            finally:
+                database.close()
+
+    def check(self) -> None:
+        """Raise StoreFault where pages of the database are damaged (SQLite's quick check)."""
+        with self.connect() as database:
+            found = [row[0] for row in database.execute("PRAGMA quick_check(3)").fetchall()]
+        if found != ["ok"]:
+            raise self.damaged("; ".join(found)[:200])
+
+    def copy_to(self, path: Path) -> None:
+        """A copy as it is now, whole or not at all. Raises StoreFault."""
+        temporary = path.with_suffix(".part")
+        try:
+            path.parent.mkdir(exist_ok=True)
+            temporary.unlink(missing_ok=True)
+            with self.telling():
+                database = sqlite3.connect(self.path, timeout=WAIT_S)
+                try:
+                    database.execute("VACUUM INTO ?", (str(temporary),))
+                finally:
+                    database.close()
+            temporary.replace(path)
+        except OSError as error:
+            raise of_os_error(self.root, error) from error
+        finally:
+            with contextlib.suppress(OSError):
+                temporary.unlink(missing_ok=True)
+
+
+def _bring_forward(database: sqlite3.Connection) -> None:
+    # Tables that others refer to are made anew: their rows must not go with the old ones.
+    database.execute("PRAGMA foreign_keys = OFF")
+    database.execute("PRAGMA journal_mode = TRUNCATE")
+    database.execute("BEGIN IMMEDIATE")
+    (version,) = database.execute("PRAGMA user_version").fetchone()
+    for number, script in enumerate(SCHEMA[version:], version + 1):
+        for statement in filter(str.strip, script.split(";")):
+            database.execute(statement)
+        database.execute(f"PRAGMA user_version = {number}")
+    database.commit()

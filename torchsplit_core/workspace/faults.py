@@ -1,0 +1,86 @@
+"""What can be wrong with the folder of the workspaces, each as one message that says what still works."""
+
+from __future__ import annotations
+
+import errno
+import os
+from pathlib import Path
+from typing import Literal
+
+from torchsplit_core.values import InputFault
+
+WHERE = "workspace folder"
+LEAST_FREE_BYTES = 16 * 2**20
+"""With less than this the next result may not fit: SQLite, a graph and a log each take some MiB."""
+
+Kind = Literal["full", "read-only", "busy", "damaged", "unusable"]
+
+
+class StoreFault(InputFault):
+    """The folder of the workspaces cannot do what was asked; `kind` says in which way."""
+
+    def __init__(self, kind: Kind, value: object, rule: str, remedy: str) -> None:
+        super().__init__(WHERE, value, rule, remedy)
+        self.kind = kind
+
+
+def full(root: Path, error: object) -> StoreFault:
+    """No room on the disk: what is stored stays as it was."""
+    return StoreFault(
+        "full",
+        str(root),
+        f"there is room on its disk ({error})",
+        "Everything stored can still be read and deleted. Free some space, or delete a workspace, and try again.",
+    )
+
+
+def read_only(root: Path, error: object) -> StoreFault:
+    """The folder or its file system cannot be written."""
+    return StoreFault(
+        "read-only",
+        str(root),
+        f"the folder can be written ({error})",
+        "Everything stored can still be read. Make it writable, or set TORCHSPLIT_HOME to another folder.",
+    )
+
+
+def is_full(error: OSError) -> bool:
+    """Whether the disk, or this user's share of it, has no room."""
+    return error.errno in (errno.ENOSPC, errno.EDQUOT)
+
+
+def of_os_error(root: Path, error: OSError) -> StoreFault:
+    """The fault behind a failed system call on a file of the store."""
+    if is_full(error):
+        return full(root, error.strerror)
+    if error.errno in (errno.EROFS, errno.EACCES, errno.EPERM):
+        return read_only(root, error.strerror)
+    return StoreFault(
+        "unusable",
+        str(root),
+        f"its files can be read and written ({error.strerror or error})",
+        "Look at the disk, or set TORCHSPLIT_HOME to another folder.",
+    )
+
+
+def disk_trouble(root: Path) -> str | None:
+    """One sentence where nothing more can be stored under `root` now, for the head of a page; None where it can."""
+    try:
+        facts = os.statvfs(root)
+    except OSError as error:
+        return f"The workspace folder cannot be reached ({error.strerror}): nothing can be read or stored."
+    if facts.f_flag & os.ST_RDONLY or not os.access(root, os.W_OK):
+        return "The workspace folder is read-only: everything stored can be read, nothing can be changed or stored."
+    free = free_bytes(root)
+    if free < LEAST_FREE_BYTES or (facts.f_files and not facts.f_ffree):
+        return (
+            f"The disk of the workspace folder is full ({free / 2**20:.1f} MiB left): everything stored can be read "
+            "and deleted, but nothing new may be stored. Free some space, or delete a workspace."
+        )
+    return None
+
+
+def free_bytes(root: Path) -> int:
+    """What this user may still write to the disk of `root`; root may use the blocks kept for it. Raises OSError."""
+    facts = os.statvfs(root)
+    return (facts.f_bfree if os.geteuid() == 0 else facts.f_bavail) * facts.f_frsize

@@ -1,0 +1,103 @@
+"""The rows of the database: what may stand in them, and how one is written."""
+
+from __future__ import annotations
+
+import contextlib
+import secrets
+import sqlite3
+import time
+from collections.abc import Collection, Iterable, Iterator
+from dataclasses import dataclass
+from typing import Any
+
+from torchsplit_core.values import InputFault
+from torchsplit_core.workspace.blobs import is_digest
+
+KINDS = (
+    "graph",
+    "profile",
+    "partition",
+    "plan_request",
+    "plan",
+    "placement_request",
+    "placement",
+    "placement_frontier",
+    "upload",
+)
+"""What a workspace keeps. All but `upload` are contract files."""
+
+
+@dataclass(frozen=True, slots=True)
+class Artifact:
+    """One stored result: what it is, its name within its kind, and when it last changed (Unix seconds)."""
+
+    kind: str
+    name: str
+    sha256: str
+    changed: float
+
+
+@contextlib.contextmanager
+def unique_name(name: str) -> Iterator[None]:
+    """A workspace name that is taken is the user's to hear of: InputFault."""
+    try:
+        yield
+    except sqlite3.IntegrityError as error:
+        raise InputFault("workspace name", name, "names are unique", "Choose another name.") from error
+
+
+def insert_workspace(database: sqlite3.Connection, name: str) -> str:
+    """The row of a new workspace; its id. Raises InputFault for a name that will not do."""
+    identity = secrets.token_hex(6)
+    database.execute("INSERT INTO workspaces VALUES (?, ?, ?)", (identity, checked_name(name), time.time()))
+    return identity
+
+
+def write_artifact(
+    database: sqlite3.Connection, workspace: str, kind: str, name: str, digest: str
+) -> Artifact:
+    """The row of a result. Replacing gives it a new, highest id: the newest has the highest, whatever the clock."""
+    now = time.time()
+    database.execute(
+        "INSERT OR REPLACE INTO artifacts (workspace, kind, name, sha256, changed) VALUES (?, ?, ?, ?, ?)",
+        (workspace, kind, name, digest, now),
+    )
+    return Artifact(kind, name, digest, now)
+
+
+def used_digests(database: sqlite3.Connection) -> set[str]:
+    """The contents that some result is."""
+    return digests_of(database.execute("SELECT DISTINCT sha256 FROM artifacts").fetchall())
+
+
+def digests_of(rows: Iterable[Any]) -> set[str]:
+    """The first value of each row, where it can name a content."""
+    return {row[0] for row in rows if is_digest(row[0])}
+
+
+def free_name(name: str, taken: Collection[str]) -> str:
+    """The name, or the name with the first number that is free."""
+    candidate, number = name, 2
+    while candidate in taken:
+        candidate = f"{name} {number}"
+        number += 1
+    return candidate
+
+
+def checked_kind(kind: str) -> str:
+    """The kind. Raises ValueError for one that a workspace does not keep."""
+    if kind not in KINDS:
+        raise ValueError(f"unknown kind {kind!r}")
+    return kind
+
+
+def checked_name(name: str) -> str:
+    """The name without blanks around it. Raises InputFault for one that is empty, long or not printable."""
+    name = name.strip()
+    if (
+        not name
+        or len(name) > 120
+        or any(ord(letter) < 32 or "\ud800" <= letter <= "\udfff" for letter in name)
+    ):
+        raise InputFault("name", name, "a name has 1 to 120 printable characters", "Choose another name.")
+    return name
