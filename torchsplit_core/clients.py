@@ -18,7 +18,8 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any, Literal
 
-from torchsplit_core.isolation import is_out_of_memory
+from torchsplit_core.isolation import is_out_of_memory, refuse_execution, remedy_for
+from torchsplit_core.isolation.access import readable_beside
 from torchsplit_core.values import InputFault, SplitClient
 
 FORMS = "sample:NAME, sample:NAME@large, FILE.pt2 or FILE.py:NAME"
@@ -39,6 +40,13 @@ class ModelSource:
         if self.kind == "sample":
             return f"sample:{self.name}" + (f"@{self.size}" if self.size != "small" else "")
         return f"{self.path}:{self.name}" if self.kind == "python" else self.path
+
+    @property
+    def files(self) -> tuple[str, ...]:
+        """What a child must be able to read to load it; a Python file may import from its folder."""
+        if self.kind == "python":
+            return readable_beside(self.path)
+        return (self.path,) if self.path else ()
 
 
 def parse_source(source: str, *, trust: bool = False) -> ModelSource:
@@ -73,9 +81,12 @@ def parse_source(source: str, *, trust: bool = False) -> ModelSource:
 def load_client(source: str, trust: bool = False) -> SplitClient:
     """The client of a sample, or of a trusted Python or .pt2 file. Executes that file.
 
-    Raises InputFault for every fault of the source or of the file, and for a file that is not trusted.
+    Raises InputFault for every fault of the source or of the file, for a file that is not trusted, and for any
+    file where this process was told to execute nothing that was uploaded.
     """
     parsed = parse_source(source, trust=trust)
+    if parsed.kind != "sample":
+        refuse_execution(Path(parsed.path).name)
     if parsed.kind == "pt2":
         if not trust:
             raise InputFault(
@@ -184,7 +195,8 @@ def foreign_code(where: str, remedy: str = "Mend the code named.") -> Iterator[N
             raise
         place = user_line(error)
         told = f"{type(error).__name__}: {error}" + (f" ({place})" if place else "")
-        raise InputFault(where, Told(told), "the model's code runs without an error", remedy) from error
+        rule = "the model's code runs without an error"
+        raise InputFault(where, Told(told), rule, remedy_for(error) or remedy) from error
 
 
 class Told(str):

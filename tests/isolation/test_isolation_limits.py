@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import json
-import time
 from pathlib import Path
 from typing import Any
 
 import pytest
+from isolation_processes import began, gone, mark, running
 
 from torchsplit_core.isolation import ChildFault, Limits, default_memory_bytes, run_limited
 from torchsplit_core.values import InputFault, InternalFault
@@ -15,24 +14,6 @@ from torchsplit_core.values import InputFault, InternalFault
 
 def call(function: str, limits: Limits | None = None, **arguments: Any) -> Any:
     return run_limited(f"isolation_targets:{function}", arguments, limits=limits, subject="the model")
-
-
-def alive(pid: int) -> bool:
-    """Whether the process runs (a zombie nobody has reaped does not)."""
-    try:
-        state = Path(f"/proc/{pid}/stat").read_text().rsplit(")", 1)[1].split()[0]
-    except FileNotFoundError:
-        return False
-    return state != "Z"
-
-
-def gone(pids: list[int]) -> bool:
-    """SIGKILL is delivered a moment after killpg returns."""
-    for _ in range(100):
-        if not any(alive(pid) for pid in pids):
-            return True
-        time.sleep(0.05)
-    return False
 
 
 def test_the_result_and_progress_come_back_and_the_room_is_private_and_empty() -> None:
@@ -77,7 +58,9 @@ def test_parts_that_nobody_asked_for_are_refused() -> None:
 
 def test_secrets_of_the_environment_stay_here(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("MY_SECRET_TOKEN", "hush")
+    monkeypatch.setenv("TORCHSPLIT_EXECUTION", "refused")
     seen = call("environment")
+    assert seen["TORCHSPLIT_EXECUTION"] == "refused"  # the child itself may have to refuse
     assert "hush" not in seen.values()
     assert seen["HOME"] == seen["TMPDIR"]
 
@@ -124,26 +107,29 @@ def test_within_its_memory_the_same_work_succeeds() -> None:
     assert call("hoard", Limits(memory_bytes=None), bytes=2**28) == 2**28
 
 
-def test_time_over_kills_the_whole_group(tmp_path: Path) -> None:
-    pids = tmp_path / "pids"
+def test_time_over_ends_the_child_and_what_it_started(level: str) -> None:
+    name = mark()
     with pytest.raises(InputFault, match=r"still running after 1\.5 s.*time limit"):
-        call("forever", Limits(wall_s=1.5), pids=str(pids))
-    assert gone(json.loads(pids.read_text()))
+        call("forever", Limits(wall_s=1.5), mark=name)
+    assert gone(name)
 
 
-def test_a_listener_that_raises_cancels_the_whole_group(tmp_path: Path) -> None:
-    pids = tmp_path / "pids"
+def test_a_listener_that_raises_cancels_the_child_and_what_it_started(level: str) -> None:
+    name = mark()
 
     def stop(share: float, message: str) -> None:
+        assert began(name)
         raise KeyboardInterrupt
 
     with pytest.raises(KeyboardInterrupt):
-        run_limited("isolation_targets:forever", {"pids": str(pids)}, progress=stop)
-    assert gone(json.loads(pids.read_text()))
+        run_limited("isolation_targets:forever", {"mark": name}, progress=stop)
+    assert gone(name)
 
 
-def test_what_a_child_leaves_running_is_ended_and_does_not_hold_the_answer() -> None:
-    assert gone([call("daemon", Limits(wall_s=60.0))])
+def test_what_a_child_leaves_running_is_ended_and_does_not_hold_the_answer(level: str) -> None:
+    name = mark()
+    assert call("daemon", Limits(wall_s=60.0), mark=name) == "left one"
+    assert running(name) == []  # before the answer is handed on, not some time after
 
 
 def test_the_default_memory_limit_leaves_room_on_this_machine() -> None:

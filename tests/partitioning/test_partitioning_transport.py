@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import hashlib
 import os
 import signal
 import socket
 import threading
+import zipfile
 from collections.abc import Iterator
+from dataclasses import replace
+from io import BytesIO
 from pathlib import Path
 from typing import Any
 
@@ -23,7 +27,8 @@ from partition_parts import (
 )
 
 from torchsplit_core.clients import example_arguments
-from torchsplit_core.files import write_file
+from torchsplit_core.files import read_file, write_file
+from torchsplit_core.isolation import available_levels
 from torchsplit_core.stages import MANIFEST, StagePipeline
 from torchsplit_core.stages.export_child import write_stages
 from torchsplit_core.stages.same import same_bits
@@ -127,6 +132,13 @@ def whole(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return parts_of_sample("diamond", tmp_path_factory.mktemp("whole"), 1)
 
 
+def working(pid: int) -> int:
+    """The process that computes: the last of the chain of children that starts with a stage's supervisor."""
+    while found := Path(f"/proc/{pid}/task/{pid}/children").read_text().split():
+        pid = int(found[0])
+    return pid
+
+
 def alive(pipeline: StagePipeline) -> list[int]:
     """Those of its processes that still run."""
     found = []
@@ -184,7 +196,7 @@ def test_a_stage_that_dies_or_stands_still_is_named(
         with pytest.raises(InputFault, match=told):
             for i, _ in enumerate(pipeline.run(batches())):
                 if i == 3:
-                    os.kill(pipeline._members[stage].process.pid, sign)
+                    os.kill(working(pipeline._members[stage].process.pid), sign)
                     signalled.set()
         assert alive(pipeline) == []
 
@@ -261,3 +273,38 @@ def test_a_part_that_was_changed_is_not_loaded(diamond: Path, tmp_path: Path) ->
         StagePipeline(tmp_path)
     with pytest.raises(InputFault, match=r"stage1: .*stage1.pt2: .*sha256"):
         StagePipeline(tmp_path, trust=True)
+
+
+class Trap:
+    """Unpickled, as example inputs of a .pt2 are when it is loaded, it makes an empty file."""
+
+    def __init__(self, marker: Path) -> None:
+        self.marker = marker
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return Path.touch, (self.marker,)
+
+
+@pytest.mark.parametrize("level", available_levels())
+def test_what_a_part_carries_is_held_like_the_code_of_a_model(
+    whole: Path, tmp_path: Path, level: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("TORCHSPLIT_ISOLATION", level)
+    marker, folder = tmp_path / "sprung", tmp_path / "parts"
+    folder.mkdir()
+    pickled = BytesIO()
+    torch.save((Trap(marker),), pickled)
+    with zipfile.ZipFile(whole / "stage0.pt2") as old, zipfile.ZipFile(folder / "stage0.pt2", "w") as new:
+        for name in old.namelist():
+            armed = name.endswith("sample_inputs/model.pt")
+            new.writestr(name, pickled.getvalue() if armed else old.read(name))
+    _, manifest = read_file(whole / MANIFEST, expected="torchsplit.stages")
+    digest = hashlib.sha256((folder / "stage0.pt2").read_bytes()).hexdigest()
+    write_file(replace(manifest, stages=(replace(manifest.stages[0], sha256=digest),)), folder / MANIFEST)
+    if level == "limits":  # the trap is live: without isolation it springs
+        with StagePipeline(folder, trust=True):
+            assert marker.exists()
+    else:
+        with pytest.raises(InputFault, match="stage0: "):
+            StagePipeline(folder, trust=True)
+        assert not marker.exists()

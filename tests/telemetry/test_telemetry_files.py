@@ -153,9 +153,8 @@ def _ids_in_base64(value: Any) -> Any:
 
 
 def test_an_isolated_child_carries_on(folder: Path) -> None:
-    with telemetry.span(schema.PROFILE):
-        arguments = {"telemetry": telemetry.carrier()}
-        answer = run_limited(MEASURE, arguments)
+    with telemetry.span(schema.PROFILE), telemetry.handed_on() as (carried, folders):
+        answer = run_limited(MEASURE, {"telemetry": carried}, writable=folders)
     assert answer == {"environment": []}
     profile, point = read_spans(folder)
     assert (point.name, point.parent_id, point.trace_id) == (
@@ -163,7 +162,35 @@ def test_an_isolated_child_carries_on(folder: Path) -> None:
         profile.span_id,
         profile.trace_id,
     )
-    assert point.service == "test" and len(list(folder.glob("*.jsonl"))) == 2
+    assert point.service == "test" and point.attribute("torchsplit.p50_ms") == 1.5
+
+
+def test_what_foreign_code_leaves_among_the_spans_of_a_child_harms_nothing(
+    folder: Path, tmp_path: Path
+) -> None:
+    elsewhere = tmp_path / "elsewhere.jsonl"
+    with telemetry.span(schema.PROFILE), telemetry.handed_on() as (carried, (handed,)):
+        forged = [
+            {
+                "name": name,
+                "traceId": trace,
+                "spanId": "1" * 16,
+                "startTimeUnixNano": start,
+                "endTimeUnixNano": end,
+            }
+            for name, trace, start, end in (
+                ("a span of its own", carried["traceparent"].split("-")[1], "1", "2"),
+                (schema.PROFILE_POINT, "2" * 32, "1", "2"),
+                (schema.PROFILE_POINT, carried["traceparent"].split("-")[1], "1", str(2**70)),
+            )
+        ]
+        request = {"resourceSpans": [{"scopeSpans": [{"spans": forged}]}]}
+        Path(handed, "forged.jsonl").write_text(json.dumps(request))
+        Path(handed, "broken.jsonl").write_bytes(b"\xff not a span")
+        elsewhere.write_text(json.dumps(request))
+        Path(handed, "linked.jsonl").symlink_to(elsewhere)
+        os.mkfifo(Path(handed, "blocks.jsonl"))
+    assert [found.name for found in read_spans(folder)] == [schema.PROFILE]
 
 
 def test_a_child_of_a_parent_without_telemetry_has_none() -> None:

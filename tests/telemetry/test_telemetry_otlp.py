@@ -65,16 +65,21 @@ def test_a_collector_gets_the_spans(monkeypatch: pytest.MonkeyPatch) -> None:
     assert profile.status.code == Status.STATUS_CODE_UNSET
 
 
-def test_an_isolated_child_sends_its_own_and_gets_no_headers(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_spans_of_an_isolated_child_are_sent_for_it(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     monkeypatch.setenv("OTEL_EXPORTER_OTLP_HEADERS", "authorization=secret")
     with receiver() as collector:
         start(monkeypatch, collector.endpoint)
-        with telemetry.span(schema.PROFILE):
-            carried = telemetry.carrier()
-            answer = run_limited("telemetry_targets:measure", {"telemetry": carried})
+        with telemetry.span(schema.PROFILE), telemetry.handed_on() as (carried, folders):
+            answer = run_limited("telemetry_targets:measure", {"telemetry": carried}, writable=folders)
         assert telemetry.shutdown()
         profile, point = collector.named(schema.PROFILE), collector.named(schema.PROFILE_POINT)
-    assert answer == {"environment": []} and "secret" not in str(carried)
+    assert (
+        answer == {"environment": []}
+        and "secret" not in str(carried)
+        and collector.endpoint not in str(carried)
+    )
     assert point.parent_span_id == profile.span_id and point.trace_id == profile.trace_id
 
 

@@ -1,16 +1,77 @@
-"""Run a function in a limited child process that is killed as a group.
+"""Run a function in a confined child process that ends with all it started.
 
-For work that executes foreign code (a user's model) or may take any time or memory. The child
-has a session and process group of its own, a private empty working directory, an environment
-of a few names, and the kernel's limits on memory, processor time, file size and open files.
-That bounds accidents; it is not a sandbox against malice: the child runs as the same user.
+For work that executes foreign code (a user's model) or may take any time or memory. The child has a private empty
+working directory, an environment of a few names, and limits on time, memory, files, processes. What else holds it
+is the best that the machine offers, see `level`: namespaces, Landlock, or the limits alone; docs/security.md has
+what each promises.
 
-The answer crosses as JSON and is never unpickled, so a child cannot make its parent run code.
-Protocol: the request on the child's standard input, `{"target", "arguments", "limits"}`; the
-answers as JSON lines on a pipe, each one of `progress`, `part`, `result`, `fault`, `out_of_memory`, `error`.
+    run         call a function and listen      level       which isolation there is, in words
+    launch      start the child                 access      which paths it may reach
+    child       its start: confined, called     supervisor  above it: counts, and ends all of it
+    namespaces, landlock, calls, limits         what holds (`kernel` has what it takes)
+    watch       what all of it uses             inside      what a confined process knows of it
+    rooms       private temporary folders       faults      what is told of its end
+    probe       namespaces tried                cost        how long setting up takes
+
+The answer crosses as JSON and is never unpickled, so a child cannot make its parent run code. Foreign code shares the
+child with the protocol, so it can answer what it likes: a result is as true as the code that gave it.
+Protocol: the request on the child's standard input (see `launch`); the answers as JSON lines on a pipe, each one of
+`progress`, `part`, `result`, `fault`, `out_of_memory`, `error`, `unconfined`; what limit was passed on another pipe
+that the foreign code does not have.
+
+The names load their module when first used: the child needs few of them, and starts with every point measured.
 """
 
-from torchsplit_core.isolation.memory import default_memory_bytes, is_out_of_memory
-from torchsplit_core.isolation.run import ChildFault, Limits, run_limited
+from __future__ import annotations
 
-__all__ = ["ChildFault", "Limits", "default_memory_bytes", "is_out_of_memory", "run_limited"]
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from torchsplit_core.isolation.execution import execution_refused, refuse_execution
+    from torchsplit_core.isolation.faults import ChildFault, printable
+    from torchsplit_core.isolation.inside import remedy_for
+    from torchsplit_core.isolation.level import IsolationLevel, available_levels, isolation_level
+    from torchsplit_core.isolation.limits import Limits, default_memory_bytes, is_out_of_memory
+    from torchsplit_core.isolation.rooms import private_room, sweep_rooms
+    from torchsplit_core.isolation.run import run_limited
+
+_MODULES = {
+    "ChildFault": "faults",
+    "IsolationLevel": "level",
+    "Limits": "limits",
+    "available_levels": "level",
+    "default_memory_bytes": "limits",
+    "execution_refused": "execution",
+    "is_out_of_memory": "limits",
+    "isolation_level": "level",
+    "printable": "faults",
+    "private_room": "rooms",
+    "refuse_execution": "execution",
+    "remedy_for": "inside",
+    "run_limited": "run",
+    "sweep_rooms": "rooms",
+}
+
+__all__ = [
+    "ChildFault",
+    "IsolationLevel",
+    "Limits",
+    "available_levels",
+    "default_memory_bytes",
+    "execution_refused",
+    "is_out_of_memory",
+    "isolation_level",
+    "printable",
+    "private_room",
+    "refuse_execution",
+    "remedy_for",
+    "run_limited",
+    "sweep_rooms",
+]
+
+
+def __getattr__(name: str) -> Any:
+    if name in _MODULES:
+        return getattr(import_module(f"torchsplit_core.isolation.{_MODULES[name]}"), name)
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -1,76 +1,34 @@
-"""The parent's side of isolation: start the child, listen, end its group, say how it went."""
+"""Call a function in a confined child: listen, relay what it tells, say how it ended."""
 
 from __future__ import annotations
 
-import contextlib
 import json
 import os
 import selectors
 import signal
 import subprocess
-import sys
-import tempfile
 import time
-from collections.abc import Callable, Mapping
-from dataclasses import asdict, dataclass, field
+from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
-from torchsplit_core.isolation.memory import default_memory_bytes
+from torchsplit_core.isolation.faults import (
+    ChildFault,
+    Kind,
+    Shown,
+    fault_of_excess,
+    printable,
+    printable_line,
+)
+from torchsplit_core.isolation.launch import Confined, launch
+from torchsplit_core.isolation.limits import Limits, aborted_for_memory
+from torchsplit_core.isolation.rooms import private_room
 from torchsplit_core.values import InputFault, InternalFault, Progress, ignore_progress
 
 OUTPUT_TAIL_BYTES = 16 * 1024
 ANSWER_BYTES = 512 * 2**20
 READ_BYTES = 2**16
 PIPE_BLOCKS = 64  # a pipe holds at most 1 MiB unless root raised it (pipe(7)): read up to 4 MiB
-KEPT_ENVIRONMENT = (
-    "PATH", "LANG", "LC_ALL", "TZ", "LD_LIBRARY_PATH", "CUDA_HOME", "CUDA_VISIBLE_DEVICES",
-    "CUDA_DEVICE_ORDER", "CUDA_MPS_PIPE_DIRECTORY", "CUDA_MPS_LOG_DIRECTORY",
-    "CUDA_MPS_ACTIVE_THREAD_PERCENTAGE", "NVIDIA_VISIBLE_DEVICES", "NVIDIA_DRIVER_CAPABILITIES",
-    "OMP_NUM_THREADS", "MKL_NUM_THREADS",
-)  # fmt: skip
-
-
-@dataclass(frozen=True, slots=True)
-class Limits:
-    """What a child may use; None is no limit.
-
-    `memory_bytes` is address space (CUDA maps far more than it uses: give None there);
-    `cpu_s` counts all threads of one process, in whole seconds; `silent_s` is the longest time
-    without an answer once a first part has come, for work that tells of each of its steps.
-    """
-
-    wall_s: float = 300.0
-    silent_s: float | None = None
-    cpu_s: int | None = 1800
-    memory_bytes: int | None = field(default_factory=default_memory_bytes)
-    file_bytes: int | None = 2**30
-    open_files: int | None = 256
-
-
-class ChildFault(InputFault):
-    """The child itself came to an end: out of time, out of memory or by a crash; not a fault that it told."""
-
-    def __init__(
-        self,
-        where: str,
-        value: object,
-        rule: str,
-        remedy: str,
-        *,
-        kind: Literal["time_limit", "out_of_memory", "crashed"] = "crashed",
-    ) -> None:
-        super().__init__(where, value, rule, remedy)
-        self.kind = kind
-
-
-class _Shown(str):
-    """A value that was already written out: its repr is itself."""
-
-    __slots__ = ()
-
-    def __repr__(self) -> str:
-        return str(self)
 
 
 def run_limited(
@@ -82,58 +40,36 @@ def run_limited(
     subject: str = "",
     receive: Callable[[Any], None] | None = None,
     environment: Mapping[str, str] | None = None,
+    readable: Iterable[str | Path] = (),
+    writable: Iterable[str | Path] = (),
 ) -> Any:
-    """Call `function(arguments, progress)` of `target` ("module:function") in a limited child.
+    """Call `function(arguments, progress)` of `target` ("module:function") in a confined child.
 
     `arguments` and the result are JSON values; `subject` names the work in messages (default: `target`);
-    `environment` is added to the few names a child gets.
+    `environment` is added to the few names a child gets; `readable` and `writable` are the paths it may reach
+    beside its own folder, Python, its modules and what TORCHSPLIT_READABLE names.
     A function that yields hands each part to `receive` as it comes, and its result is None: so neither
     side ever holds a large answer twice.
     Raises the child's InputFault as it was; ChildFault (an InputFault) for a child that passed a limit,
-    crashed or raised; InternalFault where the child broke one of our own promises. Whatever ends
-    this call (an exception of `progress` or KeyboardInterrupt included) also ends the child's group.
+    crashed or raised; InternalFault where the child broke one of our own promises; InputFault where the level
+    of isolation asked for is not available. Whatever ends this call (an exception of `progress` or
+    KeyboardInterrupt included) also ends the child and all it started, as the end of this thread does.
     """
     limits = Limits() if limits is None else limits
     subject = subject or target
-    request = json.dumps({"target": target, "arguments": dict(arguments), "limits": asdict(limits)})
-    with tempfile.TemporaryDirectory(prefix="torchsplit-") as room:
-        run = _Run(subject, limits, progress, receive)
-        return run.wait(*_start(request, room, environment or {}))
-
-
-def _environment(room: str) -> dict[str, str]:
-    """The few names a child needs; its home and temporary files are in its own directory."""
-    kept = {name: os.environ[name] for name in KEPT_ENVIRONMENT if name in os.environ}
-    path = os.pathsep.join(str(Path(entry or ".").resolve()) for entry in sys.path)
-    own = {"HOME": room, "TMPDIR": room, "USER": "torchsplit", "LOGNAME": "torchsplit", "PYTHONPATH": path}
-    # Each further malloc arena reserves 64 MiB of the address space that memory_bytes limits.
-    return kept | own | {"MALLOC_ARENA_MAX": "2", "PYTHONUNBUFFERED": "1"}
-
-
-def _start(request: str, room: str, added: Mapping[str, str]) -> tuple[subprocess.Popen[bytes], int]:
-    """The child, its request handed over, and the reading end of its answers."""
-    reading, writing = os.pipe()
-    try:
-        # The request goes through a file: a pipe could block on a child that never reads.
-        with tempfile.TemporaryFile() as handed:
-            handed.write(request.encode())
-            handed.seek(0)
-            child = subprocess.Popen(
-                [sys.executable, "-P", "-m", "torchsplit_core.isolation.child", str(writing)],
-                stdin=handed,
-                stdout=subprocess.PIPE,
-                stderr=subprocess.STDOUT,
-                pass_fds=(writing,),
-                cwd=room,
-                env={**_environment(room), **added},
-                start_new_session=True,
-            )
-    except OSError:
-        os.close(reading)
-        raise
-    finally:
-        os.close(writing)
-    return child, reading
+    with private_room() as room:
+        reading, writing = os.pipe()
+        try:
+            child = launch(
+                target, arguments, room, limits=limits, answers=writing, output=subprocess.PIPE,
+                environment=environment, readable=readable, writable=writable,
+            )  # fmt: skip
+        except BaseException:
+            os.close(reading)
+            raise
+        finally:
+            os.close(writing)
+        return _Run(subject, limits, progress, receive).wait(child, reading)
 
 
 class _Run:
@@ -148,24 +84,26 @@ class _Run:
         self.answer: tuple[str, Any] | None = None
         self.heard: float | None = None
 
-    def wait(self, child: subprocess.Popen[bytes], reading: int) -> Any:
+    def wait(self, child: Confined, reading: int) -> Any:
         """Listen until the child ends or its time is over; then its result or its fault."""
-        assert child.stdout is not None
-        ended = os.pidfd_open(child.pid)
+        output = child.process.stdout
+        assert output is not None
+        ended = os.pidfd_open(child.process.pid)
         timed_out = False
         try:
-            for descriptor in (reading, child.stdout.fileno()):
+            for descriptor in (reading, output.fileno()):
                 os.set_blocking(descriptor, False)
-            timed_out = not self._listen(child.stdout.fileno(), reading, ended)
+            timed_out = not self._listen(output.fileno(), reading, ended)
         finally:
-            # The child is not reaped yet, so its group id cannot have gone to someone else.
-            with contextlib.suppress(ProcessLookupError):
-                os.killpg(child.pid, signal.SIGKILL)
-            child.wait()
-            child.stdout.close()
+            status = child.end()
+            excess = child.excess()
+            child.close()
+            output.close()
             os.close(reading)
             os.close(ended)
-        return self._outcome(child.returncode, timed_out)
+        if excess is not None and (self.answer is None or self.answer[0] != "result"):
+            raise fault_of_excess(self.subject, excess, self.limits)
+        return self._outcome(status, timed_out)
 
     def _listen(self, output: int, answers: int, ended: int) -> bool:
         """Relay what the child says; False where the time was over first."""
@@ -235,18 +173,21 @@ class _Run:
             ((kind, content),) = json.loads(line).items()
             if kind == "progress":
                 share, text = content
-                return kind, (min(max(float(share), 0.0), 1.0), str(text)[:500])
+                return kind, (min(max(float(share), 0.0), 1.0), printable_line(str(text)[:500]))
             if kind == "fault":
                 where, value, rule, remedy = content
-                return kind, (str(where), str(value), str(rule), str(remedy))
+                return kind, tuple(printable(str(told)) for told in (where, value, rule, remedy))
             if kind == "error":
-                return kind, (str(content["type"]), str(content["message"]), str(content["place"]))
+                names = ("type", "message", "place", "remedy")
+                return kind, tuple(printable(str(content[name])) for name in names)
+            if kind == "unconfined":
+                return kind, printable_line(str(content))
             if kind in ("result", "out_of_memory") or (kind == "part" and self.receive is not None):
                 return kind, content
         except (ValueError, TypeError, AttributeError, KeyError, RecursionError):
             pass  # the fault below says it
         raise self._fault(
-            line[:80].decode(errors="replace"),
+            printable_line(line[:80].decode(errors="replace")),
             "the child answers in the agreed form",
             "The model's code must not write to file descriptors it did not open.",
         )
@@ -260,15 +201,21 @@ class _Run:
             return content
         if kind == "fault":
             where, value, rule, remedy = content
-            raise InputFault(where, _Shown(value), rule, remedy)
+            raise InputFault(where, Shown(value), rule, remedy)
         if kind == "error":
-            name, message, place = content
+            name, message, place, remedy = content
             if name == InternalFault.__name__:
                 raise InternalFault(message)
             raise self._fault(
                 f"{name}: {message} ({place})",
                 "the code runs without an error",
-                f"Mend the code named. {self._last_words()}",
+                remedy or f"Mend the code named. {self._last_words()}",
+            )
+        if kind == "unconfined":
+            raise self._fault(
+                content,
+                "the child can be isolated as this machine allowed before",
+                "Try again; TORCHSPLIT_ISOLATION=landlock or limits asks for less isolation.",
             )
         if timed_out:
             limit = min(self.limits.wall_s, self.limits.silent_s or self.limits.wall_s)
@@ -285,7 +232,7 @@ class _Run:
                 "Use a smaller model or a higher processor time limit.",
                 "time_limit",
             )
-        if kind == "out_of_memory" or status == -signal.SIGKILL:
+        if kind == "out_of_memory" or status == -signal.SIGKILL or aborted_for_memory(status, self.tail):
             raise self._fault(
                 "out of memory",
                 f"the work fits in {self._memory()}",
@@ -306,13 +253,7 @@ class _Run:
     def _last_words(self) -> str:
         """The last line the child printed, for the remedy."""
         lines = self.tail.decode(errors="replace").strip().splitlines()
-        return f"Last output: {lines[-1][:300]}" if lines else "It printed nothing."
+        return f"Last output: {printable_line(lines[-1][:300])}" if lines else "It printed nothing."
 
-    def _fault(
-        self,
-        value: str,
-        rule: str,
-        remedy: str,
-        kind: Literal["time_limit", "out_of_memory", "crashed"] = "crashed",
-    ) -> ChildFault:
-        return ChildFault(self.subject, _Shown(value), rule, remedy, kind=kind)
+    def _fault(self, value: str, rule: str, remedy: str, kind: Kind = "crashed") -> ChildFault:
+        return ChildFault(self.subject, Shown(value), rule, remedy, kind=kind)

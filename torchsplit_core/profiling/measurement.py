@@ -14,10 +14,10 @@ from typing import Any
 from torchsplit_core.clients import parse_source
 from torchsplit_core.graph.graph_json import graph_from_dict
 from torchsplit_core.graph.torch_graph import TorchGraph
-from torchsplit_core.isolation import ChildFault, Limits, run_limited
+from torchsplit_core.isolation import ChildFault, Limits, printable, run_limited
 from torchsplit_core.profiling.points import Heard, KeptPoint, Settings
 from torchsplit_core.profiling.rows import Found, shape_findings
-from torchsplit_core.telemetry import carrier
+from torchsplit_core.telemetry import handed_on
 from torchsplit_core.values import Device, InputFault, Progress, ignore_progress
 
 LARGEST_MEASURED_BATCH = 4096
@@ -64,7 +64,7 @@ def measure(
     sizes = check_batch_sizes(batch_sizes)
     check_settings(settings, device)
     # The child has a working directory of its own, so a relative path has to be made absolute here.
-    local = parse_source(source, trust=trust).text
+    parsed = parse_source(source, trust=trust)
     known = tuple(known)
     heard = Heard(graph, [])
 
@@ -90,15 +90,19 @@ def measure(
         if heard.graph is not None:
             _take_known(heard, known)
         try:
-            run_limited(
-                "torchsplit_core.profiling.child:measure_in_child",
-                _arguments(local, device, sizes, trust, settings, exporter, heard, known),
-                limits=_limits(device, len(sizes), settings, memory_bytes),
-                progress=advance,
-                subject=f"profile of {source}",
-                receive=receive,
-                environment=_visible(device),
-            )
+            with handed_on() as (carried, folders):
+                run_limited(
+                    "torchsplit_core.profiling.child:measure_in_child",
+                    _arguments(parsed.text, device, sizes, trust, settings, exporter, heard, known)
+                    | {"telemetry": carried},
+                    limits=_limits(device, len(sizes), settings, memory_bytes),
+                    progress=advance,
+                    subject=f"profile of {source}",
+                    receive=receive,
+                    environment=_visible(device),
+                    readable=parsed.files,
+                    writable=(*folders, *((settings.torch_trace,) if settings.torch_trace else ())),
+                )
         except ChildFault as fault:
             if heard.begun is None:
                 raise
@@ -136,6 +140,7 @@ def _take(heard: Heard, point: KeptPoint, keep: Keep) -> None:
 def _take_failure(heard: Heard, content: dict[str, Any], keep: Keep) -> None:
     """A failure of this measurement; being out of memory is a finding, and kept like a figure."""
     heard.begun = None
+    content = content | {"message": printable(str(content["message"]))}
     heard.failures.append(content)
     if content["reason"] == "out_of_memory":
         keep(KeptPoint.made(_identity(heard), "failure", content))
@@ -201,7 +206,6 @@ def _arguments(
         "architecture_hash": _identity(heard),
         "traced_batch": heard.graph.traced_batch if heard.graph else TRACED_BATCH,
         "known": table,
-        "telemetry": carrier(),
     }
 
 

@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import json
+import shutil
 import tempfile
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
 
 from torchsplit_core.clients import parse_source
 from torchsplit_core.files import read_text
 from torchsplit_core.isolation import Limits, run_limited
+from torchsplit_core.isolation.rooms import remove
 from torchsplit_core.stages.folder import check_target, place
 from torchsplit_core.values import (
     InputFault,
@@ -84,7 +87,7 @@ def export_first(
             "If you know the file, add --trust.",
         )
     folder.parent.mkdir(parents=True, exist_ok=True)
-    with tempfile.TemporaryDirectory(prefix=".torchsplit-stages-", dir=folder.parent) as room:
+    with _room_beside(folder) as room:
         arguments = {
             "source": parsed.text,
             "trust": trust,
@@ -95,12 +98,44 @@ def export_first(
         told = run_limited(
             EXPORT,
             arguments,
-            limits=limits or Limits(wall_s=1800.0, cpu_s=7200, file_bytes=None),
+            limits=limits or _limits(folder.parent),
             progress=progress,
             subject=f"model {Path(parsed.path).name or source}",
+            readable=parsed.files,
+            writable=(room,),
         )
         manifest: StageManifest
         _, manifest = read_text(json.dumps(told["manifest"]), expected="torchsplit.stages")
         manifest = replace(manifest, source=source)
+        _check_files(Path(room), manifest)
         place(Path(room), folder, manifest)
     return ExportedCut(told["number"], manifest, tuple(told["refused"]))
+
+
+@contextmanager
+def _room_beside(folder: Path) -> Iterator[str]:
+    """A folder that the child may write to, on the disk where the parts will lie."""
+    room = tempfile.mkdtemp(prefix=".torchsplit-stages-", dir=folder.parent)
+    try:
+        yield room
+    finally:
+        remove(Path(room))
+
+
+def _check_files(room: Path, manifest: StageManifest) -> None:
+    """Foreign code wrote there: what is moved on must be files, not links to others. Raises InputFault."""
+    for part in manifest.stages:
+        path = room / part.file
+        if path.is_symlink() or not path.is_file():
+            raise InputFault(
+                part.file,
+                "a link or no file",
+                "each part is a file that the export wrote",
+                "Export it again.",
+            )
+
+
+def _limits(folder: Path) -> Limits:
+    """Weights may be of any size: all parts together get what leaves a tenth of the free disk."""
+    free = shutil.disk_usage(folder).free * 9 // 10
+    return Limits(wall_s=1800.0, cpu_s=7200, file_bytes=None, total_file_bytes=free)

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import BinaryIO
 
 from torchsplit_core.files import read_text, replace_file, write_text
+from torchsplit_core.isolation import refuse_execution
 from torchsplit_core.storage import default_root
 from torchsplit_core.values import InputFault, StageManifest, StagePart
 
@@ -25,7 +26,8 @@ NOTED = "written_stages"
 def open_manifest(directory: str | Path, *, trust: bool = False) -> StageManifest:
     """The manifest of a folder whose parts may be loaded: written here, or trusted.
 
-    Raises InputFault for a folder without a manifest, one that breaks its format, and one that is neither.
+    Raises InputFault for a folder without a manifest, one that breaks its format, and one that is neither; for
+    parts of anything but a sample where this process was told to execute nothing that was uploaded.
     """
     path = Path(directory) / MANIFEST
     try:
@@ -46,6 +48,8 @@ def open_manifest(directory: str | Path, *, trust: bool = False) -> StageManifes
             "loading parts executes what they hold, so they must be this user's own or trusted",
             "If you know where they are from, add trust=True.",
         )
+    if trust or not manifest.source.startswith("sample:"):
+        refuse_execution(str(path))
     return manifest
 
 

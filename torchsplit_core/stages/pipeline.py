@@ -2,26 +2,25 @@
 
 The processes form a chain of local stream sockets: this process feeds the first stage, each
 feeds the next, the last feeds this one. What a later stage or the result needs is passed along.
-A stage's process has limits and a session of its own, ends when this process ends, and is
-killed with all it started when the pipeline is closed, so nothing is left running.
+A stage's process is confined as the code of a model is (see `isolation`): it reads its part, reaches
+no network but the sockets it was given, has limits, and ends with all it started when the pipeline is
+closed or this process ends.
 """
 
 from __future__ import annotations
 
 import contextlib
-import json
 import os
-import signal
 import socket
 import subprocess
-import sys
 import tempfile
 from collections.abc import Iterable, Iterator
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-from torchsplit_core.isolation import Limits
+from torchsplit_core.isolation import Limits, private_room
+from torchsplit_core.isolation.launch import launch
 from torchsplit_core.stages.feeding import Feeder
 from torchsplit_core.stages.folder import open_manifest
 from torchsplit_core.stages.signature import bind, result
@@ -29,6 +28,7 @@ from torchsplit_core.stages.watch import Member, Watch
 from torchsplit_core.stages.wire import Closed, receive_values
 from torchsplit_core.values import InputFault, StageManifest
 
+SERVE = "torchsplit_core.stages.worker:serve_in_child"
 START_TIMEOUT_S = 180.0
 BATCH_TIMEOUT_S = 120.0
 CLOSE_S = 5.0
@@ -62,6 +62,7 @@ class StagePipeline:
         self._links: list[list[str]] = _passed_on(self.manifest)
         self._members: list[Member] = []
         self._feeder: Feeder | None = None
+        self._rooms = contextlib.ExitStack()
         self._first, first = socket.socketpair()
         incoming = first
         try:
@@ -139,27 +140,26 @@ class StagePipeline:
             "part": asdict(part),
             "pass_on": self._links[i + 1],
             "threads": threads,
-            "limits": asdict(limits or Limits(cpu_s=None)),
             "incoming": incoming.fileno(),
             "outgoing": outgoing.fileno(),
             "control": writing,
         }
-        path = os.pathsep.join(str(Path(entry or ".").resolve()) for entry in sys.path)
+        limits = limits or Limits(cpu_s=None)
         try:
-            with tempfile.TemporaryFile() as handed, tempfile.TemporaryFile() as output:
-                handed.write(json.dumps(request).encode())
-                handed.seek(0)
-                process = subprocess.Popen(
-                    [sys.executable, "-P", "-m", "torchsplit_core.stages.worker"],
-                    stdin=handed,
-                    stdout=output,
-                    stderr=subprocess.STDOUT,
-                    pass_fds=(incoming.fileno(), outgoing.fileno(), writing),
-                    env={**os.environ, "PYTHONPATH": path, "OMP_NUM_THREADS": str(threads)},
-                    start_new_session=True,
+            with tempfile.TemporaryFile() as output:
+                child = launch(
+                    SERVE,
+                    request,
+                    self._rooms.enter_context(private_room()),
+                    limits=limits,
+                    answers=writing,
+                    output=output,
+                    environment={"OMP_NUM_THREADS": str(threads)},
+                    readable=(self.directory / part.file,),
+                    descriptors=(incoming.fileno(), outgoing.fileno()),
                 )
-                return Member(part.name, process, reading, os.dup(output.fileno()))
-        except OSError:
+                return Member(part.name, child, limits, reading, os.dup(output.fileno()))
+        except BaseException:
             os.close(reading)
             raise
         finally:
@@ -176,12 +176,9 @@ class StagePipeline:
             if not kill:
                 with contextlib.suppress(subprocess.TimeoutExpired):
                     member.process.wait(CLOSE_S)
-            # A process that was not reaped yet keeps its group's id; one that was has no group of ours left.
-            if member.process.returncode is None:
-                with contextlib.suppress(ProcessLookupError):
-                    os.killpg(member.process.pid, signal.SIGKILL)
-                member.process.wait()
+            member.child.end()
             member.close()
+        self._rooms.close()
         if self._feeder is not None:
             self._feeder.stop()
 

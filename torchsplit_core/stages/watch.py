@@ -7,11 +7,14 @@ import os
 import selectors
 import signal
 import socket
-import subprocess
 import time
 from collections.abc import Iterator, Sequence
+from typing import Any
 
 from torchsplit_core.clients import Told
+from torchsplit_core.isolation import Limits
+from torchsplit_core.isolation.faults import fault_of_excess, printable, printable_line
+from torchsplit_core.isolation.launch import Confined
 from torchsplit_core.stages.feeding import Feeder
 from torchsplit_core.values import InputFault
 
@@ -24,12 +27,12 @@ TAIL_BYTES = 4096
 class Member:
     """One stage's process and what it told: ready, the batches done, its fault."""
 
-    def __init__(self, name: str, process: subprocess.Popen[bytes], control: int, output: int) -> None:
-        self.name, self.process = name, process
+    def __init__(self, name: str, child: Confined, limits: Limits, control: int, output: int) -> None:
+        self.name, self.child, self.process, self.limits = name, child, child.process, limits
         self.ready = False
         self.done = 0
         self.told: InputFault | None = None
-        self.ended = os.pidfd_open(process.pid)
+        self.ended = os.pidfd_open(child.process.pid)
         self.control = control
         self._output = output
         self._unread = b""
@@ -43,15 +46,30 @@ class Member:
             return True
         *lines, self._unread = (self._unread + block).split(b"\n")
         for line in lines:
-            ((kind, content),) = json.loads(line).items()
-            if kind == "ready":
-                self.ready = True
-            elif kind == "done":
-                self.done += 1
-            elif self.told is None:
-                where, value, rule, remedy = content
-                self.told = InputFault(f"{self.name}: {where}", Told(value), rule, remedy)
+            # What a part holds was executed there: nothing here may trust the form of a line.
+            try:
+                ((kind, content),) = json.loads(line).items()
+                self._take(kind, content)
+            except (ValueError, TypeError, AttributeError, RecursionError):
+                self._take("unread", line[:80].decode(errors="replace"))
         return bool(block)
+
+    def _take(self, kind: str, content: Any) -> None:
+        if kind == "ready":
+            self.ready = True
+        elif kind == "done":
+            self.done += 1
+        elif self.told is None and kind == "fault":
+            where, value, rule, remedy = (printable(str(told)) for told in content)
+            self.told = InputFault(f"{self.name}: {where}", Told(value), rule, remedy)
+        elif self.told is None:
+            told = Told(printable(f"{kind}: {content}"[:2000]))
+            self.told = InputFault(self.name, told, "the stage runs without an error", "Mend its inputs.")
+
+    def passed_limit(self) -> InputFault | None:
+        """The fault for a limit that its supervisor found passed."""
+        excess = self.child.excess()
+        return None if excess is None else fault_of_excess(self.name, excess, self.limits)
 
     def last_words(self) -> str:
         """The last line it printed."""
@@ -60,7 +78,7 @@ class Member:
             os.pread(self._output, TAIL_BYTES, max(0, size - TAIL_BYTES)).decode(errors="replace").split("\n")
         )
         printed = [line for line in lines if line.strip()]
-        return f" Last output: {printed[-1].strip()[:300]}" if printed else ""
+        return f" Last output: {printable_line(printed[-1].strip()[:300])}" if printed else ""
 
     def close(self) -> None:
         """Give the descriptors back; twice does no harm."""
@@ -69,6 +87,7 @@ class Member:
             if descriptor >= 0:
                 os.close(descriptor)
                 setattr(self, name, -1)
+        self.child.close()
 
 
 class Watch:
@@ -142,6 +161,9 @@ class Watch:
             if member.told is not None:
                 return member.told
         ended = [(member, member.process.poll()) for member in self.members]
+        for member, status in ended:
+            if status is not None and (passed := member.passed_limit()) is not None:
+                return passed
         for member, status in ended:
             if status not in (None, 0, GONE):
                 assert status is not None

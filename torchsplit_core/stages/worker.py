@@ -1,8 +1,8 @@
 """The process of one stage: load the part, then take a message, compute, pass on, until the stream ends.
 
-Run as `python -P -m torchsplit_core.stages.worker`; the request is JSON on standard input (see `pipeline`).
-It tells its parent of itself in JSON lines: `{"ready": true}`, `{"done": number}`, `{"fault": [where, value, rule,
-remedy]}`. A thread receives ahead, so that the next batch crosses while this one is computed.
+Run by `isolation.launch` as `serve_in_child`, with the request that `pipeline` makes. It tells its parent of itself in
+JSON lines: `{"ready": true}`, `{"done": number}`, `{"fault": [where, value, rule, remedy]}`. A thread receives ahead,
+so that the next batch crosses while this one is computed.
 """
 
 from __future__ import annotations
@@ -11,13 +11,11 @@ import json
 import os
 import queue
 import socket
-import sys
 import threading
 from pathlib import Path
-from typing import Any
+from typing import Any, NoReturn
 
-from torchsplit_core.isolation.child import apply_limits, die_with_parent
-from torchsplit_core.values import InputFault, StagePart, StageValue
+from torchsplit_core.values import InputFault, Progress, StagePart, StageValue
 
 AHEAD = 2
 """Messages received before they are computed: enough that a stage does not wait for the wire."""
@@ -25,11 +23,8 @@ GONE = 3
 """Exit status of a stage whose neighbour went away: the fault is the neighbour's."""
 
 
-def main() -> None:
-    """Serve until the stream of inputs ends; exit 0, GONE or 1."""
-    die_with_parent()
-    request = json.load(sys.stdin)
-    apply_limits(request["limits"])
+def serve_in_child(request: dict[str, Any], progress: Progress) -> NoReturn:
+    """Serve until the stream of inputs ends; exit 0, GONE or 1. Executes what the part holds."""
     control = os.fdopen(request["control"], "w", encoding="utf-8")
 
     def tell(kind: str, content: Any) -> None:
@@ -87,7 +82,3 @@ def _part(told: dict[str, Any]) -> StagePart:
         return tuple(StageValue(entry["name"], entry["kind"]) for entry in entries)
 
     return StagePart(**{**told, "inputs": values(told["inputs"]), "outputs": values(told["outputs"])})
-
-
-if __name__ == "__main__":
-    main()

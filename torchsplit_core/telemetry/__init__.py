@@ -6,7 +6,7 @@ Names and units are in `schema`, the whole story in docs/telemetry.md.
 
 from torchsplit_core.telemetry import schema
 from torchsplit_core.telemetry.reading import SpanRecord, SpanTotal, read_spans, summary
-from torchsplit_core.telemetry.spans import ActiveSpan, adopt, carrier, configure, shutdown, span
+from torchsplit_core.telemetry.spans import ActiveSpan, adopt, carrier, configure, handed_on, shutdown, span
 
 __all__ = [
     "ActiveSpan",
@@ -15,6 +15,7 @@ __all__ = [
     "adopt",
     "carrier",
     "configure",
+    "handed_on",
     "read_spans",
     "schema",
     "shutdown",

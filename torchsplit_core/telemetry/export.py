@@ -24,11 +24,20 @@ from opentelemetry.sdk.trace.export import (
     SpanExporter,
     SpanExportResult,
 )
-from opentelemetry.trace import Span
+from opentelemetry.trace import (
+    Span,
+    SpanContext,
+    Status,
+    StatusCode,
+    TraceFlags,
+    get_current_span,
+)
 from opentelemetry.trace.propagation.tracecontext import TraceContextTextMapPropagator
 
 from torchsplit_core import __version__
-from torchsplit_core.telemetry.schema import PREFIX
+from torchsplit_core.isolation import printable
+from torchsplit_core.telemetry.reading import SpanRecord, read_spans
+from torchsplit_core.telemetry.schema import PREFIX, SPANS
 from torchsplit_core.telemetry.settings import Settings
 from torchsplit_core.values import InputFault
 
@@ -38,6 +47,8 @@ if TYPE_CHECKING:
 REQUEST_TIMEOUT_S = 1.0
 SHUTDOWN_S = 1.8  # with what surrounds it, a process ends within 2 s
 SEND_EVERY_MS = 1000
+LARGEST_HANDED_BYTES = 16 * 2**20
+"""A file of a child's spans that is larger is not read: a model's points take some hundred kilobytes."""
 WAITING_SPANS = (
     4096  # more are dropped, oldest first; one request takes them all, so that the end is one request
 )
@@ -62,7 +73,8 @@ class Export:
             ),
             shutdown_on_exit=False,
         )
-        self._provider.add_span_processor(_processor(settings, self._exporter))
+        self._processor = _processor(settings, self._exporter)
+        self._provider.add_span_processor(self._processor)
         self._tracer = self._provider.get_tracer("torchsplit", __version__)
 
     @contextmanager
@@ -78,6 +90,22 @@ class Export:
         carried: dict[str, str] = {}
         _propagator.inject(carried)
         return carried
+
+    def take_over(self, folder: Path) -> None:
+        """Export the spans of this trace that a child wrote there. It ran foreign code, so anything may be there."""
+        trace = _propagator.extract(self.parent())
+        current = get_current_span(trace).get_span_context().trace_id
+        for entry in os.scandir(folder):
+            if not entry.is_file(follow_symlinks=False) or entry.stat().st_size > LARGEST_HANDED_BYTES:
+                continue
+            try:
+                records = read_spans(Path(entry.path))
+            except InputFault:
+                _log.warning("Telemetry: the spans of a child cannot be read; the work goes on without them.")
+                continue
+            for record in records:
+                if int(record.trace_id, 16) == current and _is_ours(record):
+                    self._processor.on_end(_made_of(record))
 
     def close(self) -> bool:
         """Deliver what waits, in at most `SHUTDOWN_S`; whether every span was delivered."""
@@ -115,6 +143,40 @@ class _Active:
         for name, value in attributes.items():
             if value is not None:
                 self._span.set_attribute(PREFIX + name, _plain(value))
+
+
+def _made_of(record: SpanRecord) -> ReadableSpan:
+    """A span that was read back, as the exporters take it."""
+
+    def context(span_id: str) -> SpanContext:
+        sampled = TraceFlags(TraceFlags.SAMPLED)
+        return SpanContext(int(record.trace_id, 16), int(span_id, 16), is_remote=False, trace_flags=sampled)
+
+    failed = Status(StatusCode.ERROR, printable(record.error)) if record.error is not None else Status()
+    return ReadableSpan(
+        record.name,
+        context=context(record.span_id),
+        parent=context(record.parent_id) if record.parent_id else None,
+        resource=Resource({"service.name": record.service, "service.version": __version__}),
+        attributes={name: _plain(value) for name, value in record.attributes if _is_sound(value)},
+        status=failed,
+        start_time=record.start_unix_ns,
+        end_time=record.end_unix_ns,
+    )
+
+
+def _is_ours(record: SpanRecord) -> bool:
+    """Whether it is a span this program makes, at times that OTLP can tell."""
+    return record.name in SPANS and 0 < record.start_unix_ns <= record.end_unix_ns < 2**63
+
+
+def _is_sound(value: object) -> bool:
+    """Whether OTLP can carry it: what a child wrote may be any JSON."""
+    if isinstance(value, tuple):
+        return all(map(_is_sound, value))
+    if isinstance(value, str):
+        return value.isprintable()
+    return isinstance(value, float) or (isinstance(value, int) and -(2**63) <= value < 2**63)
 
 
 def _plain(value: object) -> bool | int | float | str | list[bool] | list[int] | list[float] | list[str]:

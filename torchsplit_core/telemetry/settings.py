@@ -31,6 +31,10 @@ class Settings:
         """As JSON for a child's arguments: never the headers, whose tokens a model's code must not see."""
         return {"kind": self.kind, "service": self.service, "target": self.target}
 
+    def into(self, folder: Path) -> Settings:
+        """The same service's spans as files in another folder."""
+        return Settings("file", self.service, str(folder))
+
 
 def unpack(packed: Mapping[str, str]) -> Settings:
     """The settings a parent packed."""

@@ -12,6 +12,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Protocol
 
+from torchsplit_core.isolation import private_room
 from torchsplit_core.telemetry.settings import read_settings, unpack
 
 if TYPE_CHECKING:
@@ -108,6 +109,24 @@ def adopt(carried: Mapping[str, str] | None) -> Iterator[None]:
     finally:
         if own:
             shutdown()
+
+
+@contextmanager
+def handed_on() -> Iterator[tuple[dict[str, str], tuple[str, ...]]]:
+    """What an isolated child needs to carry on here: a carrier for its arguments, and folders it must write to.
+
+    Such a child has no network and not the folder of the spans, so it writes into one of its own; what it wrote
+    joins this process's spans when the block ends. Empty where telemetry is off.
+    """
+    if _export is None:
+        yield {}, ()
+        return
+    export = _export
+    with private_room() as folder:
+        try:
+            yield export.settings.into(folder).packed() | export.parent(), (str(folder),)
+        finally:
+            export.take_over(folder)
 
 
 def _use(export: Export) -> None:

@@ -37,10 +37,15 @@ def trace(
     if parsed.kind == "pt2":
         parts = GraphParts()
         limits = READ_LIMITS if limits is None else limits
-        run_limited(READ, arguments, limits=limits, progress=progress, subject=subject, receive=parts.add)
+        run_limited(
+            READ, arguments, limits=limits, progress=progress, subject=subject, receive=parts.add,
+            readable=parsed.files,
+        )  # fmt: skip
         graph = replace(parts.graph(), route="read")
     else:
         graph = graph_from_dict(
-            run_limited(EXPORT, arguments, limits=limits, progress=progress, subject=subject)
+            run_limited(
+                EXPORT, arguments, limits=limits, progress=progress, subject=subject, readable=parsed.files
+            )
         )
     return replace(graph, architecture_hash=hash_model_architecture(graph))

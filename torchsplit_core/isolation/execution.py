@@ -1,0 +1,80 @@
+"""Whether what a user uploaded may be executed here, and which content was trusted.
+
+The server's start decides (`TORCHSPLIT_EXECUTION`), and every process it starts hears of it: where a job
+starts, again inside the job, and once more in the child that would load the file. Trust is given to a
+content, so a job's parameters name its SHA-256; a file of the same name with another content is another file.
+"""
+
+from __future__ import annotations
+
+import os
+from typing import Any
+
+from torchsplit_core.values import InputFault
+
+VARIABLE = "TORCHSPLIT_EXECUTION"
+ALLOWED, REFUSED = "allowed", "refused"
+TRUSTED = "trusted_sha256"
+"""The parameter of a job, at any depth, that says which content its user trusted."""
+_OLD = "trust"
+"""What jobs of earlier versions said: true, whatever the content."""
+
+
+def execution_refused() -> bool:
+    """Whether this process was told to execute nothing that was uploaded."""
+    return os.environ.get(VARIABLE) == REFUSED
+
+
+def execution_for_jobs() -> str:
+    """What a job is told: allowed only where this server was told so; who was told nothing executes nothing."""
+    return ALLOWED if os.environ.get(VARIABLE) == ALLOWED else REFUSED
+
+
+def without_trust(parameters: Any) -> Any:
+    """The parameters of a job (JSON) with every word of trust left out."""
+    if isinstance(parameters, dict):
+        return {key: without_trust(value) for key, value in parameters.items() if key not in (TRUSTED, _OLD)}
+    if isinstance(parameters, list | tuple):
+        return [without_trust(value) for value in parameters]
+    return parameters
+
+
+def asks_for_trust(parameters: Any) -> bool:
+    """Whether a job with these parameters would execute an upload."""
+    if isinstance(parameters, dict):
+        return any(
+            (key in (TRUSTED, _OLD) and bool(value)) or asks_for_trust(value)
+            for key, value in parameters.items()
+        )
+    return isinstance(parameters, list | tuple) and any(map(asks_for_trust, parameters))
+
+
+def is_trusted(parameters: dict[str, Any], upload: str, digest: str) -> bool:
+    """Whether the upload with this content may be executed by a job with these parameters.
+
+    Raises InputFault where another content was trusted than the one there is now.
+    """
+    if execution_refused():
+        return False
+    trusted = parameters.get(TRUSTED)
+    if trusted is None and not parameters.get(_OLD):
+        return False
+    if trusted == digest:
+        return True
+    raise InputFault(
+        "upload",
+        upload,
+        "the file is the one that was trusted (another one has its name now, or an earlier version took the trust)",
+        "Look at the file, tick the box and start the work anew.",
+    )
+
+
+def refuse_execution(what: str) -> None:
+    """Raise InputFault where this process was told to execute nothing that was uploaded."""
+    if execution_refused():
+        raise InputFault(
+            "model source",
+            what,
+            "this server executes nothing that was uploaded",
+            "Pass a .pt2, which is read, or have the server started with --allow-execution.",
+        )

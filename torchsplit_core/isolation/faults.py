@@ -1,0 +1,78 @@
+"""What ended a child, as one fault; and text that a child wrote, made harmless to show."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, Literal
+
+from torchsplit_core.isolation.limits import Limits
+from torchsplit_core.values import InputFault
+
+Kind = Literal["time_limit", "out_of_memory", "crashed"]
+GIB, MIB = 2**30, 2**20
+
+
+class ChildFault(InputFault):
+    """The child itself came to an end: out of time, out of memory or by a crash; not a fault that it told."""
+
+    def __init__(self, where: str, value: object, rule: str, remedy: str, *, kind: Kind = "crashed") -> None:
+        super().__init__(where, value, rule, remedy)
+        self.kind = kind
+
+
+class Shown(str):
+    """A value that was already written out: its repr is itself."""
+
+    __slots__ = ()
+
+    def __repr__(self) -> str:
+        return str(self)
+
+
+def printable(text: str) -> str:
+    """The text with each control character (escape sequences, changes of direction, half characters) spelt out.
+
+    A child's code may write what it likes into its messages: none of it may reach a terminal as a command.
+    """
+    if text.isprintable():
+        return text
+    return "".join(
+        letter if letter.isprintable() or letter == "\n" else letter.encode("unicode_escape").decode()
+        for letter in text
+    )
+
+
+def printable_line(text: str) -> str:
+    """The same on one line."""
+    return printable(" ".join(text.split("\n")))
+
+
+def fault_of_excess(subject: str, told: Mapping[str, Any], limits: Limits) -> ChildFault:
+    """The fault for a limit of all processes together that the supervisor found passed."""
+    name, value = str(told["limit"]), int(told["value"])
+    if name == "tasks":
+        return ChildFault(
+            subject,
+            Shown(f"{value} processes and threads at once"),
+            f"the work has at most {limits.tasks}",
+            "Start fewer processes or threads, or raise the limit (Limits.tasks).",
+        )
+    if name == "total_memory_bytes":
+        return ChildFault(
+            subject,
+            Shown(f"out of memory: {_size(value)} in all its processes together"),
+            f"the work fits in {_size(limits.total_memory_bytes)}",
+            "Use a smaller model or batch, start fewer processes, or raise the memory limit.",
+            kind="out_of_memory",
+        )
+    return ChildFault(
+        subject,
+        Shown(f"wrote {_size(value)} of files" if value < 2**60 else "wrote folders too deep to count"),
+        f"the work writes at most {_size(limits.total_file_bytes)}",
+        "Write less, or raise the limit (Limits.total_file_bytes).",
+    )
+
+
+def _size(size: int | None) -> str:
+    known = size or 0
+    return f"{known / GIB:.1f} GiB" if known >= GIB else f"{known / MIB:.0f} MiB"

@@ -1,0 +1,88 @@
+"""What a child may use: time, memory, files, processes; set by the kernel or counted by the supervisor."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import resource
+import signal
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+OUT_OF_MEMORY_TEXTS = ("can't allocate memory", "not enough memory", "bad_alloc", "out of memory")
+LEAST_TASKS, TASKS_A_CORE = 512, 8
+"""torch starts about two threads a core (OpenMP's and its own pools) in each process that computes, so this is
+room for four such processes; a program that starts more than this runs away."""
+TOTAL_FILE_BYTES = 4 * 2**30
+
+
+def default_memory_bytes() -> int:
+    """Four fifths of this machine's memory (or its container's), at least 4 GiB: torch alone maps 1 GiB."""
+    total = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
+    with contextlib.suppress(OSError, ValueError):  # no cgroup v2, or "max"
+        total = min(total, int(Path("/sys/fs/cgroup/memory.max").read_text()))
+    return max(total * 4 // 5, 4 * 2**30)
+
+
+def default_tasks() -> int:
+    """Processes and threads together that the work of a model may have: 512, or 8 a core where that is more."""
+    return max(LEAST_TASKS, TASKS_A_CORE * (os.cpu_count() or 1))
+
+
+@dataclass(frozen=True, slots=True)
+class Limits:
+    """What a child may use; None is no limit.
+
+    Of one process: `memory_bytes` is address space (CUDA maps far more than it uses: give None there), `cpu_s`
+    counts all its threads, in whole seconds, `file_bytes` is one file, `open_files` their number at once.
+    Of the child and all it starts, counted several times a second: `tasks` are processes and threads at once,
+    `total_memory_bytes` is memory in use, pages that are shared counted once, `total_file_bytes` what its room
+    and the folders opened for it grow by. `wall_s` is its life; `silent_s` the longest time without an answer
+    once a first part has come, for work that tells of each of its steps.
+    """
+
+    wall_s: float = 300.0
+    silent_s: float | None = None
+    cpu_s: int | None = 1800
+    memory_bytes: int | None = field(default_factory=default_memory_bytes)
+    file_bytes: int | None = 2**30
+    open_files: int | None = 256
+    tasks: int | None = field(default_factory=default_tasks)
+    total_memory_bytes: int | None = field(default_factory=default_memory_bytes)
+    total_file_bytes: int | None = TOTAL_FILE_BYTES
+
+
+def apply_limits(limits: dict[str, Any]) -> None:
+    """Set the kernel's limits for this process and what it starts; never above those it was given."""
+    wanted = {
+        resource.RLIMIT_AS: limits["memory_bytes"],
+        resource.RLIMIT_CPU: limits["cpu_s"],
+        resource.RLIMIT_FSIZE: limits["file_bytes"],
+        resource.RLIMIT_NOFILE: limits["open_files"],
+        resource.RLIMIT_CORE: 0,
+    }
+    for kind, value in wanted.items():
+        if value is None:
+            continue
+        _, hard = resource.getrlimit(kind)
+        least = value if hard == resource.RLIM_INFINITY else min(value, hard)
+        # At its soft limit a process gets SIGXCPU, which says more than the SIGKILL of the hard one.
+        spare = 5 if kind == resource.RLIMIT_CPU and least == value else 0
+        top = least + spare if hard == resource.RLIM_INFINITY else min(least + spare, hard)
+        resource.setrlimit(kind, (least, top))
+
+
+def is_out_of_memory(error: BaseException) -> bool:
+    """Whether Python or torch (which raises RuntimeError) says that an allocation failed."""
+    if isinstance(error, MemoryError):
+        return True
+    return isinstance(error, (RuntimeError, OSError)) and any(
+        text in str(error).lower() for text in OUT_OF_MEMORY_TEXTS
+    )
+
+
+def aborted_for_memory(status: int, output: bytes) -> bool:
+    """Whether a process ended itself because an allocation failed, as Rust's and C++'s allocators do."""
+    words = (b"memory allocation of", b"bad_alloc")
+    return status == -signal.SIGABRT and any(word in output for word in words)
