@@ -27,8 +27,9 @@ $(VENV)/.installed-dev: requirements-dev.txt $(VENV)/.installed
 setup-browser:
 	@sh tools/install_chromium.sh
 
+# HOST counts when given to make alone: some shells export a variable of that name.
 app: setup
-	$(BIN)/torchsplit app --address $(ADDRESS) $(if $(PORT),--port $(PORT))
+	$(BIN)/torchsplit app --address $(ADDRESS) $(if $(PORT),--port $(PORT)) $(if $(findstring command,$(origin HOST)),$(foreach name,$(HOST),--host $(name)))
 
 test: setup-dev setup-browser
 	$(BIN)/python -m pytest -n 2 --dist loadscope --no-loadscope-reorder

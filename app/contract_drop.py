@@ -6,7 +6,7 @@ from pathlib import PurePath
 
 from app import place_store, scenario
 from app.workspace import names, read
-from torchsplit_core.files import read_text
+from torchsplit_core.foreign import read_contract
 from torchsplit_core.placement import validate as validate_placement
 from torchsplit_core.placement import violations
 from torchsplit_core.placement.frontier import frontier_violations
@@ -27,15 +27,7 @@ from torchsplit_core.values import (
 
 def drop(workspace: Workspace, file: str, data: bytes) -> Artifact:
     """Store a contract file under the name its content suggests. Raises InputFault where it is none."""
-    if not data:
-        raise InputFault(file, "an empty file", "a contract file is JSON", "Choose another file.")
-    try:
-        text = data.decode("utf-8")
-    except UnicodeDecodeError as error:
-        raise InputFault(
-            file, "binary data", "a contract file is JSON text", "Choose another file."
-        ) from error
-    format_name, value = read_text(text, origin=file)
+    format_name, value = read_contract(data, file)
     kind = format_name.removeprefix("torchsplit.")
     if kind not in KINDS:
         raise InputFault(

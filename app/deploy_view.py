@@ -8,11 +8,11 @@ from collections.abc import Sequence
 
 import streamlit as st
 
-from app import navigation, scenario
+from app import frame, navigation, scenario
 from app.numbers import plain
 from torchsplit_core.deployment import FORMATS, DeploymentFile, deploy
 from torchsplit_core.storage import Workspace
-from torchsplit_core.values import PlanOutcome
+from torchsplit_core.values import InputFault, PlanOutcome
 
 TITLES = {"mig-parted": "mig-parted", "nvidia-smi": "nvidia-smi", "kubernetes": "Kubernetes"}
 
@@ -33,10 +33,12 @@ def show(workspace: Workspace) -> None:
         navigation.link("Plan", "To the plan")
         return
     _head(name, plan)
-    files = deploy(plan, FORMATS)
+    # A plan whose hosts are no nodes of a cluster still has its other files.
+    possible = [kind for kind in FORMATS if _can(plan, kind)]
+    files = deploy(plan, possible or FORMATS)
     tabs = st.tabs([TITLES.get(kind, kind) for kind in FORMATS] + ["What it does and disrupts"])
     for tab, kind in zip(tabs, FORMATS, strict=False):
-        with tab:
+        with tab, frame.telling():
             for file in deploy(plan, (kind,))[1:]:
                 _file(file)
     with tabs[-1]:
@@ -49,6 +51,14 @@ def show(workspace: Workspace) -> None:
         type="primary",
         on_click="ignore",
     )
+
+
+def _can(plan: PlanOutcome, kind: str) -> bool:
+    try:
+        deploy(plan, (kind,))
+    except InputFault:
+        return False
+    return True
 
 
 def _head(name: str, plan: PlanOutcome) -> None:

@@ -8,7 +8,7 @@ from typing import Any
 
 import streamlit as st
 
-from app import job_panel, workspace
+from app import execution, job_panel, workspace
 from app.numbers import plain
 from torchsplit_core.storage import Workspace
 from torchsplit_core.values import InputFault
@@ -60,6 +60,7 @@ div.wide { overflow-x: auto; }
 
 def run(menu: Callable[[Workspace], Any]) -> None:
     """One run of the app: the menu, then the chosen page."""
+    execution.settle()
     with telling():
         menu(workspace.current()).run()
 
@@ -71,6 +72,8 @@ def open_page(title: str) -> Workspace:
     st.title(title, anchor=False)
     # One place for what comes and goes: what follows keeps its position, and so is not drawn anew.
     with st.container(key="notices"):
+        if trouble := opened.store.trouble():
+            st.warning(plain(trouble))
         for text in st.session_state.pop("said", []):
             st.success(plain(text))
         job_panel.show(opened)

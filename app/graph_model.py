@@ -12,7 +12,7 @@ from app.workspace import read
 from torchsplit_core.drawing.hierarchy import Hierarchy
 from torchsplit_core.graph import ALL_STEPS, StepName, TorchGraph
 from torchsplit_core.storage import Workspace
-from torchsplit_core.values import PartitionOutcome, Profile
+from torchsplit_core.values import InputFault, PartitionOutcome, Profile
 
 STAGE = re.compile(r"\.(\d+)of\d+$")
 """How the planner's request names the stage of a candidate."""
@@ -33,6 +33,8 @@ class GraphModel:
     devices: Mapping[str, str]
     fleet: tuple[str, ...]
     best_cut: PartitionOutcome | None
+    misfit: str | None = None
+    """Why the profile stored under its name is left out; None where it fits, or there is none."""
 
     @property
     def basis(self) -> str | None:
@@ -71,13 +73,18 @@ def open_model(
     sha256 = _sha256(workspace, "graph", name)
     profile: Profile | None = read(workspace, "profile", profile_name or name)
     profile_sha256 = _sha256(workspace, "profile", profile_name or name)
-    graph = graph_analysis.profiled(read(workspace, "graph", name), profile)
+    graph, misfit = read(workspace, "graph", name), None
     analysis = graph_analysis.analyse(sha256, graph)
     study = partition_store.study(workspace, name, graph.architecture_hash)
     chosen = None
-    if study is not None and profile is not None:
-        costs = partition_store.provider(sha256, profile_sha256, graph, profile)
-        chosen = partition_store.chosen(workspace, name, study, costs).candidate
+    try:
+        graph = graph_analysis.profiled(graph, profile)
+        if study is not None and profile is not None:
+            costs = partition_store.provider(sha256, profile_sha256, graph, profile)
+            chosen = partition_store.chosen(workspace, name, study, costs).candidate
+    except InputFault as fault:
+        # The graph is worth looking at without its times.
+        profile, profile_sha256, misfit = None, "", str(fault)
     request = scenario.request(workspace)
     return GraphModel(
         name=name,
@@ -91,6 +98,7 @@ def open_model(
         devices=_devices(workspace, name, graph, profile, analysis),
         fleet=tuple(dict.fromkeys(entry.type for entry in request.gpus)) if request else (),
         best_cut=(study.outcomes.get(2) or study.last) if study else None,
+        misfit=misfit,
     )
 
 

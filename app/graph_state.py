@@ -8,6 +8,7 @@ from typing import Any
 
 import streamlit as st
 
+from app.workspace import remember
 from torchsplit_core.drawing.hierarchy import Hierarchy
 from torchsplit_core.drawing.view import MOST_ITEMS, Item, View, first_view, opening, reveal
 from torchsplit_core.storage import Workspace
@@ -49,7 +50,8 @@ def stored(workspace: Workspace, place: str) -> bool:
 def keep(workspace: Workspace, place: str, changed: Look) -> None:
     """Keep a look in the session and, as far as it outlives a reload, in the workspace."""
     st.session_state[_key(place)] = changed
-    workspace.set_setting(
+    remember(
+        workspace,
         _key(place),
         {
             "opened": sorted(changed.opened),

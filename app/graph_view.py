@@ -68,6 +68,8 @@ def show(workspace: Workspace) -> None:
         partial = graph_preparation.badge_text(steps)
         if partial is not None:
             st.badge(partial, color="yellow")
+    if model.misfit:
+        st.warning(plain(f"The profile under its name is left out. {model.misfit}"))
     if model.graph.notes:
         with st.expander(
             f"To know of this trace: {len(model.graph.notes)}", expanded=len(model.graph.notes) < 3

@@ -9,8 +9,10 @@ from typing import Any
 
 import streamlit as st
 
+from app import execution
 from app.numbers import THIN, duration, plain
 from torchsplit_core import jobs
+from torchsplit_core.isolation.execution import asks_for_trust
 from torchsplit_core.storage import Workspace
 
 REFRESH_S = 0.5
@@ -80,11 +82,16 @@ def _offer_resume(workspace: Workspace, status: jobs.JobStatus) -> None:
     record = next(found for found in workspace.job_records() if found.id == status.id)
     if record.target not in RESUMED:
         return
+    # The start of a job would leave the trust out, and a model be estimated that was to be measured.
+    barred = execution.refused() and asks_for_trust(record.parameters)
     if st.button(
         "Resume",
         type="primary",
         key=f"resume-{status.id}",
-        help="Go on where it stood: what was measured or found is taken over, the rest is done now.",
+        disabled=barred,
+        help="It executes an uploaded file, and this server executes none."
+        if barred
+        else "Go on where it stood: what was measured or found is taken over, the rest is done now.",
     ):
         jobs.start(workspace, record.title, record.target, record.parameters)
         st.rerun()

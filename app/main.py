@@ -1,4 +1,4 @@
-"""The dashboard's entry: `streamlit run app/main.py` from the repository root."""
+"""The dashboard's pages. `torchsplit app` serves them by app/server.py; `streamlit run app/main.py` has no guard."""
 
 import gc
 import sys
@@ -8,13 +8,13 @@ ROOT = Path(__file__).resolve().parent.parent
 # A large graph is hundreds of thousands of small objects; looking for garbage after every 700 new
 # ones, as Python does by default, takes a third of the time to draw it.
 gc.set_threshold(100_000, 20, 20)
-# Streamlit puts only the folder of this file on the path.
-if str(ROOT) not in sys.path:
-    sys.path.insert(0, str(ROOT))
+# Streamlit puts the folder of this file on the path, and child processes get the path: there, modules of this
+# folder would stand before those of Python of the same name (numbers).
+sys.path[:] = [str(ROOT), *(entry for entry in sys.path if entry not in (str(ROOT), str(ROOT / "app")))]
 
 import streamlit as st  # noqa: E402
 
-from app import frame, navigation  # noqa: E402
+from app import frame, login, navigation  # noqa: E402
 
 st.set_page_config(
     page_title="TorchSplit",
@@ -23,4 +23,5 @@ st.set_page_config(
     initial_sidebar_state=210,
 )
 st.logo(str(ROOT / "app" / "logo.svg"), icon_image=str(ROOT / "app" / "icon.svg"))
-frame.run(navigation.menu)
+if login.admitted():
+    frame.run(navigation.menu)

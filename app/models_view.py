@@ -16,6 +16,7 @@ from app.workspace import names, read, store, use
 from sample_models.registry import SAMPLES
 from torchsplit_core import jobs
 from torchsplit_core.hardware import catalogue
+from torchsplit_core.isolation.execution import TRUSTED
 from torchsplit_core.storage import Workspace
 from torchsplit_core.values import Profile
 from torchsplit_core.workflow import measured_mix
@@ -176,14 +177,9 @@ def _work(workspace: Workspace, source: str) -> None:
         if upload is None:
             away = "Its file is not in this workspace."
         else:
-            ticked = st.checkbox(
-                execution.TRUST_LABEL,
-                disabled=execution.refused(),
-                help=execution.TRUST_TEXT,
-                key=f"trust-{source}",
-            )
-            file, trust = upload, ticked and not execution.refused()
-        parameters |= {"upload": upload, "trust": trust}
+            file = upload.name
+            trust = execution.trust_box({file: upload.sha256}, f"trust-{source}")
+            parameters |= {"upload": file} | ({TRUSTED: upload.sha256} if trust else {})
     help_text = away or "A .pt2 that is not trusted is estimated, not measured."
     with frame.telling():
         for verb, job, hint in (("Trace", TRACE_JOB, away), ("Profile", PROFILE_JOB, help_text)):

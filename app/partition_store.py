@@ -9,7 +9,7 @@ from dataclasses import dataclass
 import streamlit as st
 
 from app.graph_analysis import Analysis
-from app.workspace import names, read
+from app.workspace import look_at, names, read, remembered
 from torchsplit_core.graph import TorchGraph
 from torchsplit_core.partitioning import PartitionProvider, cut_behind, undominated
 from torchsplit_core.partitioning.candidates import best_distinct, with_best
@@ -85,7 +85,7 @@ def key_of(candidate: PartitionCandidate) -> str:
 
 def choose(workspace: Workspace, model: str, key: str) -> None:
     """Choose a cut by its key; pages draw it from now on."""
-    workspace.set_setting(f"cut of {model}", key)
+    look_at(workspace, f"cut of {model}", key)
 
 
 def own_values(workspace: Workspace, model: str, graph: TorchGraph) -> tuple[str, ...]:
@@ -120,7 +120,7 @@ def chosen(workspace: Workspace, model: str, found: Study, costs: PartitionProvi
             own = own_candidate(costs, found, values)
         except InputFault as error:
             fault = str(error)
-    wanted = workspace.setting(f"cut of {model}")
+    wanted = remembered(workspace, f"cut of {model}")
     if wanted == OWN and own is not None:
         return Chosen(OWN, own, own)
     key = wanted if wanted in found.by_key else next(iter(found.by_key), "")

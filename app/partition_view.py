@@ -76,6 +76,8 @@ def show(workspace: Workspace) -> None:
         )
         model = open_model(workspace, name)
         st.badge(plain(model.basis_text), color=model.basis_colour)
+    if model.misfit:
+        st.warning(plain(f"The profile under its name is left out. {model.misfit}"))
     if model.profile is None or not model.graph.metadata:
         _profile_first(workspace, name)
         return

@@ -23,6 +23,8 @@ FLEET = (
     {"nodes": 2, "GPUs a node": 4, "type": "H100-SXM5-80GB"},
     {"nodes": 2, "GPUs a node": 4, "type": "A100-80GB"},
 )
+LARGEST_TEXT_BYTES = 64 * 2**20
+"""Of a matrix from a browser: 4,096 GPUs with three digits an entry; the command line takes larger ones."""
 OWN_CONFIG = "a config.json of mine"
 
 
@@ -59,7 +61,7 @@ def show(workspace: Workspace, *, first: bool) -> None:
         names = [*decoder_names(), OWN_CONFIG]
         model = st.selectbox("Model", names, names.index("llama-3.1-70b"), key="place-model")
         config = (
-            st.file_uploader("config.json", type=["json"], key="place-config")
+            st.file_uploader("config.json", type=["json"], key="place-config", max_upload_size=1)
             if model == OWN_CONFIG
             else None
         )
@@ -90,7 +92,10 @@ def show(workspace: Workspace, *, first: bool) -> None:
             help="Empty: one direction of the catalogue's NVLink, else of its PCIe.",
         )  # fmt: skip
         matrix = st.file_uploader(
-            "Or a matrix (CSV): a line of GiB/s for each GPU", type=["csv"], key="place-matrix"
+            "Or a matrix (CSV): a line of GiB/s for each GPU",
+            type=["csv"],
+            key="place-matrix",
+            max_upload_size=64,
         )
     if st.button("Place this model", key="place-build", type="secondary" if first else "primary"):
         with frame.telling():
@@ -137,6 +142,10 @@ def fleet_text(rows: list[dict[str, Any]]) -> str:
 def _text(file: Any) -> str | None:
     if file is None:
         return None
+    if file.size > LARGEST_TEXT_BYTES:
+        raise InputFault(
+            file.name, f"{file.size} bytes", "the file has at most 64 MiB", "Choose another file."
+        )
     try:
         return str(file.getvalue().decode("utf-8"))
     except UnicodeDecodeError as error:

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import streamlit as st
 
 from app import scenario
-from app.workspace import names, read
+from app.workspace import names, read, remember
 from torchsplit_core import jobs
 from torchsplit_core.placement import validate, violations
 from torchsplit_core.placement.frontier import frontier_violations
@@ -42,7 +42,7 @@ def known(workspace: Workspace) -> tuple[str, ...]:
 def choose(workspace: Workspace, name: str) -> None:
     """Make a placement the one that the page shows, in this session and later."""
     st.session_state[_key(workspace)] = name
-    workspace.set_setting(CHOSEN, name)
+    remember(workspace, CHOSEN, name)
 
 
 def chosen(workspace: Workspace) -> str | None:

@@ -33,11 +33,12 @@ from torchsplit_core.planning.sweep import (
     spread,
     sweep_requests,
 )
-from torchsplit_core.planning.validate import MAX_GPUS, MAX_MAGNITUDE
+from torchsplit_core.planning.validate import MAX_GPUS
 from torchsplit_core.storage import Workspace
 from torchsplit_core.sweep_jobs import TIME_LIMIT_S
 from torchsplit_core.sweep_store import KeptSweep, SweepStore
 from torchsplit_core.values import InputFault, PlanRequest
+from torchsplit_core.values.limits import LARGEST_MAGNITUDE
 
 SWEEP_JOB = "torchsplit_core.sweep_jobs:sweep_job"
 REFRESH_S = 1.0
@@ -127,7 +128,7 @@ def _range(
     else:
         centre = now or float(next(model.demand_rps for model in request.models if model.name == target))
         low = 0.0 if parameter == "min_throughput" else centre / 4
-        ends = (0.0, MAX_MAGNITUDE, low, min(centre * 4, MAX_MAGNITUDE))
+        ends = (0.0, LARGEST_MAGNITUDE, low, min(centre * 4, LARGEST_MAGNITUDE))
     form = None if parameter == "gpus" else "%.6g"
     start, stop = (
         place.number_input(

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import codecs
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import PurePath
+from typing import Any
 
 import pandas as pd
 import streamlit as st
@@ -13,7 +15,7 @@ from app import contract_drop, frame, profile_widgets
 from app.numbers import exact, plain
 from app.profile_rows import CPU
 from app.workspace import keep_name, names, read
-from torchsplit_core.files import read_text
+from torchsplit_core.foreign import read_contract
 from torchsplit_core.hardware import catalogue, plain_profiles
 from torchsplit_core.profiling.library import library_profiles
 from torchsplit_core.storage import Workspace
@@ -48,7 +50,10 @@ def show(workspace: Workspace) -> None:
         "Figures measured elsewhere: a CSV with one row a point, Triton's CSV files, or a profile of TorchSplit."
     )
     file = st.file_uploader(
-        "A .csv or .tsv table, or a .json profile", type=["csv", "tsv", "txt", "json"], key=UPLOADER
+        "A .csv or .tsv table, or a .json profile",
+        type=["csv", "tsv", "txt", "json"],
+        key=UPLOADER,
+        max_upload_size=192,
     )
     if file is None:
         st.caption(
@@ -60,7 +65,7 @@ def show(workspace: Workspace) -> None:
         text = _decoded(file.getvalue(), file.name)
         kind = detect(text, file.name)
         if kind == "json":
-            _take_json(workspace, file.name, text)
+            _take_json(workspace, file.name, file.getvalue().removeprefix(codecs.BOM_UTF8))
             return
         _table(workspace, file.name, text, kind)
 
@@ -94,13 +99,18 @@ def _sheet(text: str, name: str) -> Sheet:
     return read_sheet(text, name)
 
 
-def _take_json(workspace: Workspace, name: str, text: str) -> None:
+@st.cache_resource(max_entries=4, show_spinner="Reading the file")
+def _contract(data: bytes, name: str) -> tuple[str, Any]:
+    return read_contract(data, name)
+
+
+def _take_json(workspace: Workspace, name: str, data: bytes) -> None:
     """A contract file; what it is shows before it is stored. Raises InputFault for any other JSON."""
-    form, value = read_text(text, origin=name)
+    form, value = _contract(data, name)
     rows = f" of {plain(value.source)}: {exact(len(value.rows))} rows" if isinstance(value, Profile) else ""
     st.markdown(f"**{plain(name)}** is a {form.removeprefix('torchsplit.').replace('_', ' ')}{rows}.")
     if st.button("Import this file", type="primary", key="profile-import-json"):
-        artifact = contract_drop.drop(workspace, name, text.encode())
+        artifact = contract_drop.drop(workspace, name, data)
         keep_name(workspace)
         frame.say(f"Stored {name} as {artifact.kind.replace('_', ' ')} {artifact.name}.")
         st.rerun()

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Container, Mapping, Sequence
 from typing import Any
 
 import streamlit as st
@@ -15,6 +15,7 @@ from app.workspace import keep_name
 from sample_models.registry import SAMPLES
 from torchsplit_core import jobs
 from torchsplit_core.hardware import discover_host
+from torchsplit_core.isolation.execution import TRUSTED
 from torchsplit_core.profile_jobs import Cell
 from torchsplit_core.storage import Workspace
 from torchsplit_core.values import Device, InputFault, Profile
@@ -139,22 +140,22 @@ def _settings(devices: Sequence[Device]) -> dict[str, Any]:
     return found
 
 
-def _trust(workspace: Workspace, chosen: Sequence[str]) -> bool:
-    """Asks for trust where a chosen model is a file of the user's."""
-    files = [name for name in chosen if not name.startswith(SAMPLE) and upload_of(workspace, name)]
+def _trust(workspace: Workspace, chosen: Sequence[str]) -> frozenset[str]:
+    """Asks for trust where a chosen model is a file of the user's; the SHA-256 of what is trusted."""
+    files = {
+        file.name: file.sha256
+        for name in chosen
+        if not name.startswith(SAMPLE) and (file := upload_of(workspace, name))
+    }
     if not files:
-        return False
+        return frozenset()
     st.caption("A .pt2 that is not trusted is estimated, not measured; a .py needs your trust.")
-    ticked = st.checkbox(
-        execution.TRUST_LABEL,
-        disabled=execution.refused(),
-        help=execution.TRUST_TEXT,
-        key="profile-measure-trust",
-    )
-    return ticked and not execution.refused()
+    return frozenset(files.values()) if execution.trust_box(files, "profile-measure-trust") else frozenset()
 
 
-def _uploads(workspace: Workspace, chosen: Sequence[str], trusted: bool) -> dict[str, dict[str, Any]]:
+def _uploads(
+    workspace: Workspace, chosen: Sequence[str], trusted: Container[str]
+) -> dict[str, dict[str, Any]]:
     """The file of each chosen model that is no sample. Raises InputFault where it is gone or must be trusted."""
     found = {}
     for name in chosen:
@@ -165,8 +166,8 @@ def _uploads(workspace: Workspace, chosen: Sequence[str], trusted: bool) -> dict
             raise InputFault(
                 "source", name, "its file is in this workspace", "Upload it on the Models page first."
             )
-        refuse_untrusted(file, trusted)
-        found[name] = {"upload": file, "trust": trusted}
+        refuse_untrusted(file.name, file.sha256 in trusted)
+        found[name] = {"upload": file.name} | ({TRUSTED: file.sha256} if file.sha256 in trusted else {})
     return found
 
 

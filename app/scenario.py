@@ -10,7 +10,7 @@ import contextlib
 import streamlit as st
 
 from app.charts.colours import model_colours
-from app.workspace import names, read
+from app.workspace import names, read, remember
 from torchsplit_core import jobs
 from torchsplit_core.planning.build_request import model_name
 from torchsplit_core.planning.request_hash import request_hash
@@ -55,7 +55,7 @@ def choose(workspace: Workspace, scenario: str) -> None:
     st.session_state[_key(workspace)] = scenario
     if PARAMETER in st.query_params:
         st.query_params[PARAMETER] = scenario
-    workspace.set_setting(PARAMETER, scenario)
+    remember(workspace, PARAMETER, scenario)
 
 
 def show_in_address(scenario: str) -> None:

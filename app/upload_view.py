@@ -13,7 +13,8 @@ import streamlit as st
 from app import contract_drop, execution, frame, navigation
 from app.workspace import keep_name, names
 from torchsplit_core import jobs
-from torchsplit_core.storage import Workspace
+from torchsplit_core.isolation.execution import TRUSTED
+from torchsplit_core.storage import Artifact, Workspace
 from torchsplit_core.values import InputFault
 
 TRACE_JOB = "torchsplit_core.workflow:trace_job"
@@ -22,9 +23,10 @@ UPLOAD = "upload"
 """The key of the uploader."""
 _TAKEN = "taken uploads"
 _AWAITED = "awaited graph"
+_FOLLOWED = "followed job"
 _WAIT_S, _LOOK_S = 3.0, 0.05
-MOST_SOURCE_BYTES = 4 * 2**20
-"""A Python file above this is not searched for names."""
+MOST_SOURCE_BYTES = 512 * 2**10
+"""A Python file above this is not searched for names: its syntax tree takes some hundred bytes for one of its own."""
 
 
 def take_dropped(workspace: Workspace) -> None:
@@ -64,8 +66,9 @@ def show(workspace: Workspace) -> None:
         entry = st.selectbox(
             "Name of the SplitClient in the file", offered, accept_new_options=True, key="client-name"
         )
-        trust = st.checkbox(execution.TRUST_LABEL, disabled=execution.refused(), help=execution.TRUST_TEXT)
-        st.caption(execution.TRUST_TEXT)
+        digest = hashlib.sha256(file.getvalue()).hexdigest()
+        trust = execution.trust_box({file.name: digest}, "trust-upload")
+        st.caption(execution.trust_text())
         left, right = st.columns(2)
         for column, label, job in (
             (left, "Trace this file", TRACE_JOB),
@@ -100,18 +103,17 @@ def start(
             "SplitClient", entry, "it is the name of a class or function in the file", "Enter its name."
         )
     source = f"{file}:{entry}" if python else file
+    digest = hashlib.sha256(data).hexdigest()
     known = {(item.name, item.sha256) for item in workspace.artifacts("upload")}
-    if (
-        not python
-        and (file, hashlib.sha256(data).hexdigest()) in known
-        and source in names(workspace, "graph")
-    ):
+    if not python and (file, digest) in known and source in names(workspace, "graph"):
         st.session_state[_AWAITED] = (None, source)
         return
     workspace.put_bytes("upload", file, data)
     keep_name(workspace)
     # An older graph under this name may be of another file.
-    parameters = {"source": source, "upload": file, "trust": trust, "trace_again": True}
+    parameters: dict[str, Any] = {"source": source, "upload": file, "trace_again": True}
+    if trust:
+        parameters[TRUSTED] = digest
     verb = "Trace" if job == TRACE_JOB else "Profile"
     st.session_state[_AWAITED] = (jobs.start(workspace, f"{verb} {source}", job, parameters), source)
 
@@ -127,10 +129,10 @@ def refuse_untrusted(file: str, trust: bool) -> None:
         )
 
 
-def upload_of(workspace: Workspace, source: str) -> str | None:
+def upload_of(workspace: Workspace, source: str) -> Artifact | None:
     """The stored file behind a model that is no sample; None where there is none."""
     file = source.rpartition(":")[0] if ".py:" in source else source
-    return file if file in names(workspace, "upload") else None
+    return next((found for found in workspace.artifacts("upload") if found.name == file), None)
 
 
 def client_names(file: str, data: bytes) -> list[str]:
@@ -179,6 +181,10 @@ def _lead_on(workspace: Workspace) -> None:
     if job is not None:
         state = _state(workspace, job)
         if state == "running":
+            # The head of this page was drawn before the job began: drawn anew it follows the job to its end.
+            if st.session_state.get(_FOLLOWED) != job:
+                st.session_state[_FOLLOWED] = job
+                st.rerun()
             return
         if state != "done":
             del st.session_state[_AWAITED]

@@ -6,6 +6,9 @@ server all come back to it; two sessions with two addresses work side by side.
 
 from __future__ import annotations
 
+import contextlib
+import sys
+import threading
 import time
 from pathlib import Path
 from typing import Any
@@ -13,23 +16,48 @@ from typing import Any
 import streamlit as st
 
 from torchsplit_core.files import read_text
+from torchsplit_core.isolation import sweep_rooms
 from torchsplit_core.storage import Store, Workspace, default_root
 from torchsplit_core.values import InputFault
+from torchsplit_core.workspace import Blobs, StoreFault
 
 PARAMETER = "workspace"
 """The query parameter and the session key that hold the workspace's id."""
 _AUTOMATIC = "made automatically"
 _ABANDONED_S = 24 * 3600.0
+_TEND_S = 6 * 3600.0
 
 
-@st.cache_resource
+@st.cache_resource(show_spinner=False)
 def _store(root: str) -> Store:
-    return Store(Path(root))
+    """Checked once a start of the server: a damaged database is told before anything is read from it."""
+    made = Store(Path(root))
+    made.check()
+    return made
+
+
+@st.cache_resource(ttl=_TEND_S, show_spinner=False)
+def _tended(root: str) -> threading.Thread:
+    """A copy of the day and a sweep, now and again, behind the pages."""
+
+    def tend() -> None:
+        try:
+            sweep_rooms()
+            Store(Path(root)).tend()
+        except (InputFault, OSError) as fault:
+            print(f"torchsplit: the store was not copied or swept. {fault}", file=sys.stderr)
+
+    thread = threading.Thread(target=tend, daemon=True)
+    thread.start()
+    return thread
 
 
 def store() -> Store:
     """The store under TORCHSPLIT_HOME or the user's data folder. Raises InputFault where it cannot be used."""
-    return _store(str(default_root()))
+    root = str(default_root())
+    found = _store(root)
+    _tended(root)
+    return found
 
 
 def current() -> Workspace:
@@ -41,11 +69,23 @@ def current() -> Workspace:
     if workspace is None:
         if asked:
             st.toast(f"There is no workspace {asked!r} here (any more): this is a new one.")
-        _forget_abandoned()
-        workspace = store().create(store().free_name("workspace"))
-        workspace.set_setting(_AUTOMATIC, True)
+        workspace = _new()
     use(workspace)
     return workspace
+
+
+def _new() -> Workspace:
+    """A new workspace; the newest there is where the disk takes none, so that what is stored can be reached."""
+    try:
+        _forget_abandoned()
+        made = store().create(store().free_name("workspace"))
+        made.set_setting(_AUTOMATIC, True)
+        return made
+    except StoreFault:
+        known = store().workspaces()
+        if not known:
+            raise
+        return store().open(known[0].id)
 
 
 def use(workspace: Workspace) -> None:
@@ -78,7 +118,31 @@ def _forget_abandoned() -> None:
 
 def keep_name(workspace: Workspace) -> None:
     """The user cares for this workspace: never remove it as abandoned."""
-    workspace.set_setting(_AUTOMATIC, False)
+    remember(workspace, _AUTOMATIC, False)
+
+
+def remember(workspace: Workspace, key: str, value: Any) -> None:
+    """Keep what a user looks at, where the disk takes it: on one that does not, what is stored can still be seen.
+
+    The head of every page then says that nothing can be stored.
+    """
+    with contextlib.suppress(StoreFault):
+        workspace.set_setting(key, value)
+
+
+def remembered(workspace: Workspace, key: str) -> Any:
+    """What `look_at` kept for this session, else what is kept in the workspace."""
+    return st.session_state.get(_look(workspace, key), workspace.setting(key))
+
+
+def look_at(workspace: Workspace, key: str, value: Any) -> None:
+    """`remember`, and in this session whatever the disk says."""
+    st.session_state[_look(workspace, key)] = value
+    remember(workspace, key, value)
+
+
+def _look(workspace: Workspace, key: str) -> str:
+    return f"{key} of {workspace.id}"
 
 
 def read(workspace: Workspace, kind: str, name: str) -> Any:
@@ -92,13 +156,8 @@ def read(workspace: Workspace, kind: str, name: str) -> Any:
 @st.cache_resource(max_entries=64, show_spinner=False)
 def read_content(root: str, sha256: str, _origin: str) -> Any:
     """The value of a stored file. Its hash is the whole key: equal bytes are equal values."""
-    path = Path(root) / "blobs" / sha256[:2] / sha256
-    try:
-        return read_text(path.read_text(encoding="utf-8"), origin=_origin)[1]
-    except OSError as error:
-        raise InputFault(
-            _origin, "its file", "the file is in the workspace folder", "Make the result again, or import it."
-        ) from error
+    text = Blobs(Path(root)).get(sha256, "workspace", _origin).decode()
+    return read_text(text, origin=_origin)[1]
 
 
 def names(workspace: Workspace, kind: str) -> tuple[str, ...]:

@@ -133,13 +133,22 @@ def _results(workspace: Workspace, found: tuple[Artifact, ...]) -> None:
         hide_index=True,
         alt="Results of this workspace",
     )
+    lost = [item for item in found if not _has_file(workspace, item)]
+    if lost:
+        named = ", ".join(f"{KIND_WORDS[item.kind]} {item.name}" for item in lost[:5])
+        more = f" and {len(lost) - 5} more" if len(lost) > 5 else ""
+        st.warning(
+            f"The file of {plain(named)}{more} is gone or empty (a damaged disk, or a power cut). Make it again "
+            "or remove it; an export leaves it out and says so."
+        )
     labels = {(item.kind, item.name): f"{KIND_WORDS[item.kind]}: {item.name}" for item in found}
     chosen = st.selectbox("Result", list(labels), format_func=labels.__getitem__)
     kind, name = chosen
     with st.container(horizontal=True):
-        data = workspace.get_bytes(kind, name)
-        file = name if kind == "upload" else f"{name.replace('/', '-')}.{kind}.json"
-        st.download_button("Download", data, file, "application/octet-stream", on_click="ignore")
+        with frame.telling():
+            data = workspace.get_bytes(kind, name)
+            file = name if kind == "upload" else f"{name.replace('/', '-')}.{kind}.json"
+            st.download_button("Download", data, file, "application/octet-stream", on_click="ignore")
         if st.button("Remove"):
             workspace.remove(kind, name)
             st.rerun()
@@ -147,3 +156,11 @@ def _results(workspace: Workspace, found: tuple[Artifact, ...]) -> None:
             "Export the workspace (zip)", lambda: export_workspace(workspace), f"{workspace.name}.zip",
             "application/zip", type="primary", on_click="ignore",
         )  # fmt: skip
+
+
+def _has_file(workspace: Workspace, item: Artifact) -> bool:
+    """Whether the content is there, at a look: what was changed in place is noticed when it is read."""
+    try:
+        return workspace.store.blobs.path(item.sha256).stat().st_size > 0
+    except OSError:
+        return False

@@ -8,8 +8,6 @@ from __future__ import annotations
 
 import argparse
 import os
-import socket
-import subprocess
 import sys
 import traceback
 import warnings
@@ -18,15 +16,14 @@ from pathlib import Path
 from typing import Any
 
 from torchsplit_core import __version__, telemetry, workflow
-from torchsplit_core.cli_common import hand_over, tell_notes, with_progress
+from torchsplit_core.cli_app import add_app_command
+from torchsplit_core.cli_common import hand_over, readable_too, tell_notes, with_progress
 from torchsplit_core.cli_partition import EXIT_OF_STATUS, add_partition_command
 from torchsplit_core.cli_place import add_place_command
 from torchsplit_core.cli_profile import add_profile_command
 from torchsplit_core.cli_sweep import add_sweep_command
 from torchsplit_core.cli_tables import add_commands as add_table_commands
 from torchsplit_core.files import read_file, replace_file
-from torchsplit_core.profile_run import restore_slices
-from torchsplit_core.storage import Store
 from torchsplit_core.values import InputFault, Objective
 
 
@@ -39,7 +36,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
         with warnings.catch_warnings():
             warnings.showwarning = _show_warning
             telemetry.configure("torchsplit")
-            return int(options.run(options))
+            with readable_too(getattr(options, "read", ())):
+                return int(options.run(options))
     except InputFault as fault:
         print(f"torchsplit: {fault}", file=sys.stderr)
         return 2
@@ -154,49 +152,6 @@ def _deploy(options: argparse.Namespace) -> int:
     return 0
 
 
-def _app(options: argparse.Namespace) -> int:
-    root = Path(__file__).resolve().parent.parent
-    if told := restore_slices(Store()):
-        print(f"note: {told}", file=sys.stderr)
-    loopback = options.address in ("127.0.0.1", "localhost", "::1")
-    environment = os.environ | {
-        "TORCHSPLIT_EXECUTION": "allowed" if loopback or options.allow_execution else "refused",
-        "STREAMLIT_BROWSER_GATHER_USAGE_STATS": "false",
-    }
-    if not loopback:
-        word = "are executed when trusted" if options.allow_execution else "are read, never executed"
-        print(f"Serving on {options.address}: uploaded files {word}.", file=sys.stderr)
-    port = _free_port(options.address, options.port)
-    command = [
-        *(sys.executable, "-m", "streamlit", "run", str(root / "app" / "main.py")),
-        *("--server.address", options.address, "--server.port", str(port), "--server.headless", "true"),
-    ]
-    print(f"TorchSplit: http://{options.address}:{port}  (Ctrl-C ends it)", file=sys.stderr, flush=True)
-    try:
-        return subprocess.call(command, cwd=root, env=environment)
-    except KeyboardInterrupt:
-        return 0
-
-
-def _free_port(address: str, wanted: int | None) -> int:
-    """The wanted port, or without a wish the first free one from 8501 on."""
-    for port in [wanted] if wanted is not None else range(8501, 8601):
-        try:
-            family = socket.AF_INET6 if ":" in address else socket.AF_INET
-            with socket.socket(family) as probe:
-                probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-                probe.bind((address, port))
-            return port
-        except (OSError, OverflowError):
-            continue
-    raise InputFault(
-        "--port",
-        wanted or "8501 to 8600",
-        f"the port is free on {address}",
-        "Choose another --port or --address.",
-    )
-
-
 def _table(option: str, entries: Sequence[str]) -> dict[str, float]:
     """`bert=20` entries, several of them comma-separated or the option repeated."""
     table: dict[str, float] = {}
@@ -232,7 +187,16 @@ def _parser() -> argparse.ArgumentParser:
 
     def trust(made: argparse.ArgumentParser) -> None:
         made.add_argument(
-            "--trust", action="store_true", help="execute the file: I trust it (limited, not sandboxed)"
+            "--trust",
+            action="store_true",
+            help="execute the file: I trust it (isolated as far as this machine allows)",
+        )
+        made.add_argument(
+            "--read",
+            action="append",
+            default=[],
+            metavar="PATH",
+            help="a file or folder that the model's code may read, weights for example; may be repeated",
         )
 
     made = command("trace", _trace, "export a model to its dataflow graph")
@@ -306,10 +270,5 @@ def _parser() -> argparse.ArgumentParser:
 
     add_table_commands(command)
 
-    made = command("app", _app, "start the dashboard")
-    made.add_argument("--address", default="127.0.0.1")
-    made.add_argument("--port", type=int, help="default: the first free one from 8501 on")
-    made.add_argument(
-        "--allow-execution", action="store_true", help="execute trusted uploads on another address too"
-    )
+    add_app_command(command)
     return parser

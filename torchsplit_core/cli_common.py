@@ -3,12 +3,17 @@
 from __future__ import annotations
 
 import argparse
+import os
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
 from typing import Any
 
 from torchsplit_core.files import write_file, write_text
 from torchsplit_core.graph import TorchGraph
+from torchsplit_core.isolation.access import READABLE
+from torchsplit_core.values import InputFault
 
 
 class LineProgress:
@@ -50,3 +55,22 @@ def tell_notes(graph: TorchGraph) -> None:
     """What the user must know of how the graph was made."""
     for note in graph.notes:
         print(f"note: {note}", file=sys.stderr)
+
+
+@contextmanager
+def readable_too(paths: Sequence[str]) -> Iterator[None]:
+    """A model's code may read these as well meanwhile (--read). Raises InputFault for one that is not there."""
+    for path in paths:
+        if os.pathsep in path or not Path(path).expanduser().exists():
+            rule = f"the path exists and has no {os.pathsep} in it"
+            raise InputFault("--read", path, rule, "Name a file or folder that the model reads.")
+    before = os.environ.get(READABLE)
+    if paths:
+        named = [str(Path(path).expanduser().absolute()) for path in paths]
+        os.environ[READABLE] = os.pathsep.join([*([before] if before else []), *named])
+    try:
+        yield
+    finally:
+        if paths:
+            os.environ.pop(READABLE)
+            os.environ.update({READABLE: before} if before is not None else {})

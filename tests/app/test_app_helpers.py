@@ -18,6 +18,7 @@ from app.plan_editor import stored_profiles
 from torchsplit_core import jobs
 from torchsplit_core.files import write_text
 from torchsplit_core.hardware import gpu_type
+from torchsplit_core.isolation import available_levels, isolation_level
 from torchsplit_core.storage import Workspace
 from torchsplit_core.values import Colocation, FleetEntry, InputFault
 
@@ -163,6 +164,14 @@ def test_a_server_that_refuses_says_so_and_still_offers_samples(
     assert "Trace the sample" in [button.label for button in opened.button]
 
 
+def test_the_box_of_trust_says_what_holds_the_code_on_this_machine(monkeypatch: pytest.MonkeyPatch) -> None:
+    for level in available_levels():
+        monkeypatch.setenv("TORCHSPLIT_ISOLATION", level)
+        assert isolation_level().text in execution.trust_text()
+    monkeypatch.setenv("TORCHSPLIT_ISOLATION", "none")
+    assert "TORCHSPLIT_ISOLATION: 'none'" in execution.trust_text()
+
+
 @pytest.mark.parametrize(
     ("address", "loopback"),
     [("127.0.0.1", True), ("::1", True), ("localhost", True), ("0.0.0.0", False), (None, False)],
@@ -198,7 +207,28 @@ def test_trust_counts_for_nothing_where_execution_is_refused(
     monkeypatch.setenv("TORCHSPLIT_EXECUTION", "refused")
     monkeypatch.setattr(jobs, "start", lambda *args: found.append(args[3]) or "job")
     upload_view.start(workspace, "m.pt2", b"zip", trust=True)
-    assert found == [{"source": "m.pt2", "upload": "m.pt2", "trust": False, "trace_again": True}]
+    assert found == [{"source": "m.pt2", "upload": "m.pt2", "trace_again": True}]
+
+
+@pytest.mark.parametrize("server", ["allowed", "refused"])
+def test_work_that_executes_an_upload_is_resumed_only_where_that_is_allowed(
+    page: Callable[..., AppTest],
+    workspace: Workspace,
+    server: str,
+    monkeypatch: pytest.MonkeyPatch,
+    started: list[tuple[str, dict[str, Any]]],
+) -> None:
+    parameters = {"sources": ["m.pt2"], "uploads": {"m.pt2": {"upload": "m.pt2", "trusted_sha256": "0" * 64}}}
+    record = workspace.add_job("Profile m.pt2", "torchsplit_core.workflow:profile_job", parameters)
+    jobs._write(workspace.store, record.id, {"state": "failed", "fault": "killed"})
+    monkeypatch.setenv("TORCHSPLIT_EXECUTION", server)
+    opened = page("models", workspace)
+    button = next(one for one in opened.button if one.label == "Resume")
+    assert button.disabled is (server == "refused")
+    assert ("executes none" in button.help) is (server == "refused")
+    if server == "allowed":
+        button.click().run()
+        assert started == [("torchsplit_core.workflow:profile_job", parameters)]
 
 
 def test_failed_work_is_one_message_until_dismissed(

@@ -16,7 +16,15 @@ from app import scenario
 from torchsplit_core import jobs
 from torchsplit_core.deployment import FORMATS, deploy
 from torchsplit_core.storage import Store, Workspace
-from torchsplit_core.values import Conflict, Demand, FleetEntry, InputFault, Relaxation, SolverOptions
+from torchsplit_core.values import (
+    Conflict,
+    Demand,
+    FleetEntry,
+    InputFault,
+    NodeProfile,
+    Relaxation,
+    SolverOptions,
+)
 
 Open = Callable[..., AppTest]
 PAGES = ("models", "graph", "profile", "partition", "plan", "deploy", "place", "workspace")
@@ -215,6 +223,17 @@ def test_profiles_without_a_request_offer_to_make_one(
     assert started == [("plan_job", {"request": "plan"})]
 
 
+def test_hosts_that_are_no_nodes_leave_the_other_files(page: Open, filled: Workspace) -> None:
+    made = plan()
+    renamed = tuple(replace(gpu, id=f"--all/gpu{number}") for number, gpu in enumerate(made.gpus))
+    filled.put("plan", "review", replace(made, gpus=renamed))
+    opened = page("deploy", filled)
+    (error,) = opened.error
+    assert "RFC 1123" in error.value
+    text = said(opened)
+    assert "mig-parted.yaml" in text and "apply-mig" in text and "label-nodes.sh" not in text
+
+
 def test_the_deploy_page_shows_every_file_and_says_that_none_was_tested(
     page: Open, filled: Workspace
 ) -> None:
@@ -268,10 +287,34 @@ def test_an_unknown_address_opens_a_new_workspace(page: Open, store: Store) -> N
 
 def test_a_damaged_result_is_one_message(page: Open, filled: Workspace, store: Store) -> None:
     artifact = filled.artifacts("plan")[0]
-    store.blob_path(artifact.sha256).write_text("{broken")
+    store.blobs.path(artifact.sha256).write_text("{broken")
     opened = page("plan", filled)
     assert len(opened.error) == 1
-    assert "JSON" in said(opened)
+    assert "as it was stored" in said(opened)
+
+
+def test_a_result_without_its_file_is_named_and_can_be_removed(
+    page: Open, filled: Workspace, store: Store
+) -> None:
+    for item in (filled.artifacts("plan")[0], filled.artifacts("graph")[0]):
+        store.blobs.path(item.sha256).write_bytes(b"")
+    opened = page("workspace", filled)
+    assert "plan review" in opened.warning[0].value and "graph" in opened.warning[0].value
+    press(opened, "Remove")
+    assert not opened.exception
+    assert len(filled.artifacts()) == 4
+
+
+@pytest.mark.parametrize("name", ["graph", "partition"])
+def test_a_graph_is_drawn_without_a_profile_that_does_not_fit_it(
+    name: str, page: Open, filled: Workspace
+) -> None:
+    other = replace(profile(), nodes=(NodeProfile("no such node", 1.0, 1, 1),))
+    filled.put("profile", SOURCE, other)
+    opened = page(name, filled)
+    assert not opened.error
+    assert any("profiled nodes are nodes of the graph" in found.value for found in opened.warning)
+    assert opened.selectbox(key=f"{name}-model").value == SOURCE
 
 
 def test_hand_made_results_are_contract_files(workspace: Workspace) -> None:

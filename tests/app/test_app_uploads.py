@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import hashlib
+import os
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -15,6 +17,7 @@ from app import upload_view
 from benchmarks.graph_memory import write_pt2
 from torchsplit_core import jobs
 from torchsplit_core.files import write_text
+from torchsplit_core.isolation import isolation_level
 from torchsplit_core.storage import Workspace
 from torchsplit_core.values import InputFault
 
@@ -88,10 +91,29 @@ def test_a_file_lying_there_is_taken_once_and_shown_when_its_job_ends(
     opened = drop(page("models", workspace), "chain.pt2", pt2)
     opened.run()
     opened.run()
-    parameters = {"source": "chain.pt2", "upload": "chain.pt2", "trust": False, "trace_again": True}
+    parameters = {"source": "chain.pt2", "upload": "chain.pt2", "trace_again": True}
     assert started == [("trace_job", parameters)]
     assert "graph-model" not in opened.session_state
     monkeypatch.setattr(upload_view, "_state", lambda workspace, job: "done")
+    opened.run()
+    assert opened.session_state["graph-model"] == "chain.pt2"
+
+
+def test_a_file_that_takes_long_to_read_has_its_progress_shown_and_leads_on_at_its_end(
+    page: Open, workspace: Workspace, pt2: bytes, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def start(own: Workspace, title: str, target: str, parameters: dict[str, Any]) -> str:
+        record = own.add_job(title, target, parameters)
+        process = {"pid": os.getpid(), "born": jobs._born(os.getpid())}
+        jobs._write(own.store, record.id, {"state": "running", "share": 0.3, "message": "reading"} | process)
+        return record.id
+
+    monkeypatch.setattr(jobs, "start", start)
+    monkeypatch.setattr(upload_view, "_WAIT_S", 0.0)
+    opened = drop(page("models", workspace), "chain.pt2", pt2)
+    assert "Cancel" in [button.label for button in opened.button]
+    (record,) = workspace.job_records()
+    jobs._write(workspace.store, record.id, {"state": "done", "seconds": 9.0})
     opened.run()
     assert opened.session_state["graph-model"] == "chain.pt2"
 
@@ -147,8 +169,8 @@ def test_a_python_file_waits_for_trust_and_offers_its_names(
     assert not workspace.artifacts()
     next(box for box in opened.checkbox if box.label.startswith("I trust")).check().run()
     next(button for button in opened.button if button.label == "Trace this file").click().run()
-    assert [(job, found["source"], found["trust"]) for job, found in started] == [
-        ("trace_job", "net.py:Net", True)
+    assert [(job, found["source"], found["trusted_sha256"]) for job, found in started] == [
+        ("trace_job", "net.py:Net", hashlib.sha256(CLIENT).hexdigest())
     ]
 
 
@@ -158,6 +180,10 @@ def test_a_file_that_is_no_python_is_one_red_line(text: bytes, page: Open, works
     assert len(errors(opened)) == 1 and "valid Python" in errors(opened)[0]
 
 
+def trust_box(opened: AppTest) -> Any:
+    return next(box for box in opened.checkbox if box.label.startswith("I trust"))
+
+
 def test_an_upload_is_estimated_or_with_trust_measured(
     page: Open, workspace: Workspace, pt2: bytes, started: list[tuple[str, dict[str, Any]]]
 ) -> None:
@@ -165,12 +191,26 @@ def test_an_upload_is_estimated_or_with_trust_measured(
     workspace.put("graph", "chain.pt2", graph())
     opened = page("models", workspace)
     next(button for button in opened.button if button.label == "Profile").click().run()
-    opened.checkbox(key="trust-chain.pt2").check().run()
+    trust_box(opened).check().run()
     next(button for button in opened.button if button.label == "Profile").click().run()
-    assert started == [
-        ("profile_job", {"source": "chain.pt2", "upload": "chain.pt2", "trust": trust})
-        for trust in (False, True)
-    ]
+    asked = {"source": "chain.pt2", "upload": "chain.pt2"}
+    trusted = asked | {"trusted_sha256": hashlib.sha256(pt2).hexdigest()}
+    assert started == [("profile_job", asked), ("profile_job", trusted)]
+
+
+def test_a_file_that_takes_the_name_of_a_trusted_one_is_not_trusted(
+    page: Open, workspace: Workspace, pt2: bytes, started: list[tuple[str, dict[str, Any]]]
+) -> None:
+    workspace.put_bytes("upload", "chain.pt2", pt2)
+    workspace.put("graph", "chain.pt2", graph())
+    opened = page("models", workspace)
+    assert f"(isolation: {isolation_level().name})" in trust_box(opened).label
+    trust_box(opened).check().run()
+    workspace.put_bytes("upload", "chain.pt2", pt2 + b"another")
+    opened.run()
+    assert not trust_box(opened).value
+    next(button for button in opened.button if button.label == "Profile").click().run()
+    assert started == [("profile_job", {"source": "chain.pt2", "upload": "chain.pt2"})]
 
 
 def test_an_uploaded_python_file_is_executed_again_only_with_trust(
@@ -181,9 +221,9 @@ def test_an_uploaded_python_file_is_executed_again_only_with_trust(
     opened = page("models", workspace)
     next(button for button in opened.button if button.label == "Trace").click().run()
     assert len(errors(opened)) == 1 and "trusted" in errors(opened)[0] and not started
-    opened.checkbox(key="trust-net.py:Net").check().run()
+    trust_box(opened).check().run()
     next(button for button in opened.button if button.label == "Trace").click().run()
-    assert [found["trust"] for _, found in started] == [True]
+    assert [found["trusted_sha256"] for _, found in started] == [hashlib.sha256(CLIENT).hexdigest()]
 
 
 def test_a_job_keeps_the_name_of_the_file_but_never_its_path(workspace: Workspace, pt2: bytes) -> None:

@@ -23,7 +23,7 @@ from torchsplit_core.values import InputFault, PlacementOutcome, PlacementReques
 
 Open = Callable[..., AppTest]
 EXAMPLES = Path(__file__).resolve().parents[2] / "examples"
-HOSTILE = "<script>alert(1)</script> & \"'\u202e\x07/gpu0"
+HOSTILE = "<script>alert(1)</script> & \"'\u202e\u200b/gpu0"
 
 
 def example(name: str = "placement_request") -> PlacementRequest:
@@ -234,5 +234,12 @@ def test_launch_arguments_name_every_gpu_or_say_why_not() -> None:
     assert "several nodes" in several.why_not and not several.text
     assert ranks.text.count("torchrun --nnodes 4") == 4 and "rank 15: stage 15, layers 77-80" in ranks.text
     part = workflow.place(example()).segments[0]
+    for gpu in (
+        "--rdzv-conf=x/gpu0",
+        "-/gpu0",
+        10_000,
+    ):  # an option of the shell's command, or no number of a GPU
+        outcome = replace(workflow.place(example()), segments=(replace(part, gpu_ids=(gpu, "node0/gpu1")),))
+        assert all(one.why_not and not one.text for one in launches(outcome))
     outcome = replace(workflow.place(example()), segments=(replace(part, batch_per_gpu=(9.0, 7.0)),))
     assert "unequal parts" in launches(outcome)[0].why_not

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
@@ -211,9 +212,10 @@ def test_a_python_file_is_measured_only_with_trust(
     found = opened(page, workspace, "Measure")
     button(found, "Measure").click().run()
     assert not started and "executed only when it is trusted" in said(found)
-    found.checkbox(key="profile-measure-trust").check().run()
+    next(box for box in found.checkbox if box.label.startswith("I trust")).check().run()
     button(found, "Measure").click().run()
-    assert started[0][1]["uploads"] == {name: {"upload": "net.py", "trust": True}}
+    digest = hashlib.sha256(b"class Net: ...").hexdigest()
+    assert started[0][1]["uploads"] == {name: {"upload": "net.py", "trusted_sha256": digest}}
 
 
 def test_imported_tables_are_no_models_to_measure() -> None:

@@ -43,8 +43,7 @@ class Client:
 """Stands at batch size 4 while a file exists."""
 SOURCE = "held.py:Client"
 PARAMETERS = {
-    "sources": [SOURCE], "uploads": {SOURCE: {"upload": "held.py", "trust": True}},
-    "device": "cpu", "batch_sizes": [1, 2, 4], "point_budget_s": 0.1,
+    "sources": [SOURCE], "device": "cpu", "batch_sizes": [1, 2, 4], "point_budget_s": 0.1,
 }  # fmt: skip
 PATIENCE_S = 180.0
 
@@ -66,8 +65,11 @@ def test_a_killed_measurement_goes_on_where_it_stood(
 ) -> None:
     hold = tmp_path / "hold"
     hold.touch()
-    workspace.put_bytes("upload", "held.py", MODEL.replace("HOLD", repr(str(hold))).encode())
-    job = jobs.start(workspace, "Profile it", "torchsplit_core.workflow:profile_job", PARAMETERS)
+    upload = workspace.put_bytes("upload", "held.py", MODEL.replace("HOLD", repr(str(hold))).encode())
+    trusted = {SOURCE: {"upload": "held.py", "trusted_sha256": upload.sha256}}
+    job = jobs.start(
+        workspace, "Profile it", "torchsplit_core.workflow:profile_job", PARAMETERS | {"uploads": trusted}
+    )
     wait_for(lambda: set(measured(workspace)) == {1, 2})
     state = workspace.store.root / "jobs" / f"{job}.json"
     os.killpg(json.loads(state.read_text())["pid"], signal.SIGKILL)

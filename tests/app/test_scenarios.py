@@ -14,7 +14,7 @@ from app import plan_editor, scenario
 from torchsplit_core import jobs
 from torchsplit_core.planning.sweep import SweepRequest, sweep_requests
 from torchsplit_core.storage import Workspace
-from torchsplit_core.sweep_store import KeptPlan, KeptSweep, SweepStore
+from torchsplit_core.sweep_store import KeptPlan, KeptSweep, SweepStore, write_sweep
 from torchsplit_core.values import FleetEntry, InputFault
 
 Open = Callable[..., AppTest]
@@ -97,7 +97,8 @@ def sweep(workspace: Workspace, name: str) -> KeptSweep:
     what = SweepRequest("gpus", "A100-80GB", (1.0, 2.0))
     first = sweep_requests(asked, what)[0][1]
     kept = KeptSweep(what, asked, {1.0: KeptPlan(plan(first), 5.0)})
-    SweepStore(workspace, name).put(kept)
+    with workspace.store.connect(write=True) as database:
+        write_sweep(database, workspace.id, name, kept)
     return kept
 
 

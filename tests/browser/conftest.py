@@ -59,11 +59,9 @@ def address(home: Path) -> Iterator[str]:
         "TORCHSPLIT_EXECUTION": "allowed",
         "TORCHSPLIT_DOOR_SAMPLES": DOOR_SAMPLES,
     }
-    command = [sys.executable, "-m", "streamlit", "run", "app/main.py", "--server.address", "127.0.0.1"]
+    command = [sys.executable, "-m", "app.server", "127.0.0.1", str(port), "127.0.0.1"]
     with (home / "server.log").open("wb") as log:
-        process = subprocess.Popen(
-            [*command, "--server.port", str(port)], cwd=ROOT, env=environment, stdout=log, stderr=log
-        )
+        process = subprocess.Popen(command, cwd=ROOT, env=environment, stdout=log, stderr=log)
     try:
         found = f"http://127.0.0.1:{port}"
         deadline = time.monotonic() + 60

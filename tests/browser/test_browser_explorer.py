@@ -183,9 +183,18 @@ def test_axe_finds_nothing_of_ours_in_the_open_explorer(explored: Page) -> None:
     move_to(page, "blocks × 6")
     for scheme in ("dark", "light"):
         in_scheme(page, scheme)
-        found = [
-            (scheme, violation["id"], [node["html"][:200] for node in violation["nodes"]])
-            for violation in Axe().run(page).response["violations"]
-            if violation["id"] not in ("list", "listitem")
-        ]
-        assert not found, found
+        found = violations(page)
+        if found:
+            # The answer to the last key may have come while the page was looked at: what fades has no contrast.
+            settle(page)
+            found = violations(page)
+        assert not found, (scheme, found)
+
+
+def violations(page: Page) -> list[tuple[str, list[str]]]:
+    """What axe finds of ours, and where."""
+    return [
+        (violation["id"], [node["html"][:200] for node in violation["nodes"]])
+        for violation in Axe().run(page).response["violations"]
+        if violation["id"] not in ("list", "listitem")
+    ]

@@ -1,0 +1,295 @@
+"""Who may see the dashboard: Streamlit's login by OpenID Connect, where its secrets have an [auth] section.
+
+Whatever is wrong with those secrets keeps everyone out; without the section nobody is asked.
+"""
+
+from __future__ import annotations
+
+import sys
+import threading
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+from urllib.parse import urlsplit
+
+import streamlit as st
+
+# Not public, and so pinned with Streamlit: a login must count for files exactly where it counts for pages.
+from streamlit.web.server.starlette.starlette_server_config import USER_COOKIE_NAME
+from streamlit.web.server.starlette.starlette_websocket import (
+    _get_signed_cookie_with_chunks,
+    _parse_decoded_user_cookie,
+    is_host_allowed,
+)
+
+from app.numbers import plain
+from torchsplit_core.cli_app import is_loopback
+from torchsplit_core.values import InputFault
+
+CALLBACK = "/oauth2callback"
+"""Where Streamlit waits for the provider's answer."""
+COOKIE_SECRET_LENGTH = 32
+"""Whoever guesses the secret makes himself a login: 32 random hexadecimal digits are 128 bits."""
+GUIDE = "docs/shared-server.md has an example."
+ALLOWED = "allowed_emails"
+OPEN_SECRETS = Path(__file__).resolve().parent.parent / ".streamlit" / "secrets.toml"
+"""The program's own folder is open to isolated code, for the modules in it."""
+OWN_PORT = {"http": 80, "https": 443}
+
+_required = threading.Event()
+"""This process has asked for a login: a secrets file that is gone or half written since does not end that."""
+
+
+@dataclass(frozen=True, slots=True)
+class Terms:
+    """What a visitor needs: `origin` is the dashboard's address, `provider` a host, `emails` the list in lower case."""
+
+    origin: str
+    provider: str
+    emails: frozenset[str] | None
+    """Addresses, and domains as "@example.com"; None: every account of the provider."""
+
+    def refusal(self, user: Mapping[str, Any]) -> str | None:
+        """Why an account stays outside; None where it may enter."""
+        if self.emails is None:
+            return None
+        email = user.get("email")
+        # An address that the provider did not verify is whatever the owner of the account wrote there.
+        if not isinstance(email, str) or user.get("email_verified") is not True:
+            return "This dashboard admits by e-mail address, and the login gave none that its provider has verified."
+        folded = _folded(email)
+        name, *domain = folded.split("@")
+        if not name or len(domain) != 1 or self.emails.isdisjoint((folded, f"@{domain[0]}")):
+            return f"{email} is not among those whom this dashboard admits."
+        return None
+
+
+def admitted() -> bool:
+    """Whether the app may run for this visitor; if not, the page says why and has the one button that helps."""
+    try:
+        terms = login_terms()
+    except InputFault as fault:
+        st.title("TorchSplit", anchor=False)
+        st.error(plain(str(fault)))
+        return False
+    if terms is None:
+        return True
+    if st.user.get("is_logged_in") is not True:
+        _ask(terms)
+        return False
+    if refusal := terms.refusal(st.user):
+        st.title("TorchSplit", anchor=False)
+        st.text(refusal)
+        st.button("Log out", on_click=st.logout)
+        return False
+    with st.sidebar.container(key="account"):
+        st.text(_account(st.user))
+        st.button("Log out", on_click=st.logout)
+    return True
+
+
+def request_admitted(cookies: Mapping[str, str]) -> bool:
+    """Whether a request outside of the pages' sessions (an upload, a download) is of one who may see the dashboard."""
+    try:
+        terms = login_terms()
+    except InputFault:
+        return False
+    if terms is None:
+        return True
+    signed = _get_signed_cookie_with_chunks(dict(cookies), USER_COOKIE_NAME)
+    user = _parse_decoded_user_cookie(signed, terms.origin) if signed else {}
+    return user.get("is_logged_in") is True and terms.refusal(user) is None
+
+
+def announce() -> None:
+    """Tell whoever starts the server that a login is required, and of whom; or why nobody gets in."""
+    try:
+        terms = login_terms()
+    except InputFault as fault:
+        print(f"Login: {fault} Until then nobody gets in.", file=sys.stderr)
+        return
+    if terms is not None:
+        who = "every account there" if terms.emails is None else ", ".join(sorted(terms.emails))
+        print(f"A login at {terms.provider} is required; it admits {who}.", file=sys.stderr)
+        if OPEN_SECRETS.exists():
+            print(
+                f"note: a model that is executed may read {OPEN_SECRETS}; ~/.streamlit/secrets.toml is closed to it",
+                file=sys.stderr,
+            )
+
+
+def login_terms() -> Terms | None:
+    """What the secrets demand; None without [auth]. Raises InputFault, without a secret in it, where they are broken.
+
+    Read on every run: a change counts from the next one on.
+    """
+    secrets = _secrets()
+    auth, own = secrets.get("auth"), secrets.get("torchsplit")
+    if auth is not None:
+        _required.set()
+    elif ALLOWED in secrets or own is not None or _required.is_set():
+        raise InputFault(
+            "[auth]", "nothing", "Streamlit's secrets have this section where a login is required", GUIDE
+        )
+    else:
+        return None
+    if not isinstance(auth, Mapping):
+        raise InputFault("auth", type(auth).__name__, "it is a section, [auth]", GUIDE)
+    if ALLOWED in secrets or ALLOWED in auth:
+        raise InputFault(ALLOWED, "elsewhere", "it stands in the section [torchsplit]", "Move it there.")
+    _check_library()
+    _check_secrets(auth)
+    provider = _provider(_text(auth, "server_metadata_url"))
+    return Terms(_origin(_text(auth, "redirect_uri")), provider, _emails(own))
+
+
+def _secrets() -> Mapping[str, Any]:
+    try:
+        found: Mapping[str, Any] = st.secrets.to_dict()
+    except (OSError, ValueError, RecursionError) as fault:
+        if getattr(fault, "error_id", None) == "no-secrets-found":
+            return {}
+        # The parser's own words may quote the file.
+        raise InputFault(
+            "secrets.toml",
+            "unreadable",
+            "Streamlit's secrets can be read, as TOML",
+            "Mend or remove the file.",
+        ) from None
+    return found
+
+
+def _text(auth: Mapping[str, Any], key: str) -> str:
+    """A text of [auth]; what stands there instead is not shown."""
+    found = auth.get(key)
+    if not isinstance(found, str) or not found.strip():
+        raise InputFault(
+            f"[auth] {key}",
+            "nothing" if found is None else "no text",
+            "the section has it, as a text that is not empty",
+            GUIDE,
+        )
+    return found
+
+
+def _check_secrets(auth: Mapping[str, Any]) -> None:
+    _text(auth, "client_id")
+    _text(auth, "client_secret")
+    length = len(_text(auth, "cookie_secret"))
+    if length < COOKIE_SECRET_LENGTH:
+        raise InputFault(
+            "[auth] cookie_secret",
+            f"{length} characters",
+            f"it has at least {COOKIE_SECRET_LENGTH}, at random: who guesses it is logged in",
+            "python -c 'import secrets; print(secrets.token_hex(32))' makes one.",
+        )
+    if not isinstance(auth.get("client_kwargs", {}), Mapping):
+        raise InputFault("[auth] client_kwargs", "no section", "it is a section", GUIDE)
+
+
+def _check_library() -> None:
+    try:
+        import authlib.integrations.starlette_client  # noqa: F401
+    except ImportError as missing:
+        raise InputFault(
+            "[auth]",
+            missing.name or "Authlib",
+            "a login needs Authlib and httpx2, which are not installed",
+            "pip install Authlib httpx2",
+        ) from None
+
+
+def _provider(url: str) -> str:
+    """The host of the discovery document. Keys and addresses come from there, so nobody may change it on its way."""
+    try:
+        parts = urlsplit(url)
+        host = parts.hostname or ""
+    except ValueError:
+        parts, host = urlsplit(""), ""
+    if not host or not (parts.scheme == "https" or (parts.scheme == "http" and is_loopback(host))):
+        raise InputFault(
+            "[auth] server_metadata_url",
+            f"{parts.scheme or 'no scheme'}, {host or 'no host'}",
+            "it is an https address (http on this machine alone)",
+            GUIDE,
+        )
+    return host
+
+
+def _origin(url: str) -> str:
+    """The dashboard's address as a browser writes it: Streamlit compares the two letter by letter."""
+    url = url.replace("{port}", str(st.get_option("server.port")))
+    try:
+        parts = urlsplit(url)
+        own_port = parts.port == OWN_PORT.get(parts.scheme)
+    except ValueError:
+        parts, own_port = urlsplit(""), False
+    if (
+        parts.scheme not in OWN_PORT
+        or not parts.hostname
+        or "@" in parts.netloc
+        or not parts.path.endswith(CALLBACK)
+        or parts.query
+        or parts.fragment
+        or own_port
+        or parts.netloc != parts.netloc.lower()
+    ):
+        raise InputFault(
+            "[auth] redirect_uri",
+            url,
+            f"it is the dashboard's address as a browser shows it (lower case, no :80 or :443), and {CALLBACK}",
+            f"Write for example https://plan.example.com{CALLBACK}.",
+        )
+    if not is_host_allowed(parts.netloc):
+        raise InputFault(
+            "[auth] redirect_uri",
+            parts.hostname,
+            "the dashboard answers to that host name",
+            f"Start it with torchsplit app --host {parts.hostname}, or mend the address.",
+        )
+    return f"{parts.scheme}://{parts.netloc}"
+
+
+def _emails(own: object) -> frozenset[str] | None:
+    """The list of [torchsplit]; None without one. A key that is not known may be a list misspelt: nobody gets in."""
+    if own is None:
+        return None
+    found = own.get(ALLOWED) if isinstance(own, Mapping) and set(own) == {ALLOWED} else None
+    if not isinstance(found, list) or not found or not all(map(_is_entry, found)):
+        raise InputFault(
+            f"[torchsplit] {ALLOWED}",
+            found if isinstance(found, list) else "no list",
+            'the section has this key alone: a list of addresses ("ann@example.com") and domains ("@example.com")',
+            GUIDE,
+        )
+    return frozenset(map(_folded, found))
+
+
+def _is_entry(entry: object) -> bool:
+    if not isinstance(entry, str) or entry != entry.strip() or " " in entry:
+        return False
+    _, at, domain = entry.rpartition("@")
+    return bool(at and domain) and "*" not in entry
+
+
+def _folded(email: str) -> str:
+    """In lower case; letters beyond ASCII stay: some of them would become another's (the Kelvin sign a k)."""
+    return email.lower() if email.isascii() else email
+
+
+def _ask(terms: Terms) -> None:
+    """The gate. A login begun at another address than redirect_uri's comes back without the cookie it began with."""
+    st.title("TorchSplit", anchor=False)
+    here = urlsplit(st.context.url or terms.origin)
+    if f"{here.scheme}://{here.netloc}" == terms.origin:
+        st.write(plain(f"To see this dashboard, log in with your account at {terms.provider}."))
+        st.button("Log in", type="primary", on_click=st.login)
+    else:
+        st.write(plain(f"To see this dashboard, log in at its address {terms.origin}."))
+        st.link_button("Log in", terms.origin, type="primary")
+
+
+def _account(user: Mapping[str, Any]) -> str:
+    names = (user.get(key) for key in ("email", "name", "sub"))
+    return next((name[:120] for name in names if isinstance(name, str) and name), "logged in")

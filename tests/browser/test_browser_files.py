@@ -1,0 +1,67 @@
+"""Files made to cost, dropped on the running dashboard: one message to who dropped them, and the server serves on."""
+
+from __future__ import annotations
+
+import io
+import json
+import zipfile
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from playwright.sync_api import Page, expect
+
+pytestmark = pytest.mark.browser
+
+MANIFEST = {
+    "format": "torchsplit.workspace",
+    "version": 1,
+    "name": "bomb",
+    "results": [{"kind": "plan_request", "name": "a", "file": "a"}],
+}
+
+
+def objects(times: int) -> bytes:
+    return b"[" + b"{}," * times + b"{}]"
+
+
+def zipped() -> bytes:
+    """58 kB that unpack to 20 million empty objects."""
+    buffer = io.BytesIO()
+    with zipfile.ZipFile(buffer, "w", zipfile.ZIP_DEFLATED) as made:
+        made.writestr("manifest.json", json.dumps(MANIFEST))
+        made.writestr("a", objects(20_000_000))
+    return buffer.getvalue()
+
+
+REQUEST = b'{"format": "torchsplit.plan_request", "version": 1, "gpus": [{"type": "A30-24GB"}], "models": '
+
+
+@pytest.mark.parametrize(
+    ("name", "made", "words"),
+    [
+        ("bomb.zip", zipped, "takes at most 768 MiB of memory"),
+        ("bomb.json", lambda: objects(20_000_000), "takes at most 768 MiB of memory"),
+        ("models.json", lambda: REQUEST + objects(3_000_000) + b"}", "takes at most 768 MiB of memory"),
+        ("fields.json", lambda: REQUEST + objects(50_000) + b"}", "field required"),
+    ],
+    ids=lambda value: value if isinstance(value, str) and "." in value else "",
+)
+def test_a_file_made_to_cost_is_one_message(
+    session: Callable[..., Page],
+    address: str,
+    name: str,
+    made: Callable[[], bytes],
+    words: str,
+    tmp_path: Path,
+) -> None:
+    page = session()
+    page.goto(f"{address}/workspace")
+    expect(page.get_by_text("Files in")).to_be_visible()
+    file = tmp_path / name
+    file.write_bytes(made())
+    page.locator("input[type=file]").first.set_input_files(file)
+    expect(page.get_by_test_id("stAlert").first).to_contain_text(words)
+    other = session()
+    other.goto(f"{address}/workspace")
+    expect(other.get_by_text("Files in")).to_be_visible()
