@@ -203,6 +203,13 @@ BENCHMARKS = (
         ("--nodes", "20000"),
     ),
     Benchmark(
+        "Reliability",
+        "benchmarks.reliability",
+        "Tries to lose, damage, overload or break into things. A try holds where everything acknowledged is there, "
+        "and what is refused is one message. The goal is 10,000 tries without a failure.",
+        ("--share", "0.01", "--only", "kill", "damaged", "hostile"),
+    ),
+    Benchmark(
         "Running the parts of a cut model",
         "benchmarks.stage_execution",
         "Parts from the exported files against the model, to the bit; two stages in two processes of one thread "

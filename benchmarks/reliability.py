@@ -1,0 +1,395 @@
+"""Tries to lose, damage, overload or break into things, counted: what was tried how often, and what failed.
+
+    python -m benchmarks.reliability [--share 1.0] [--only STORE …]
+
+Every family draws from seeds of its own; a failure prints its seed and what happened. `--share` scales the numbers
+of tries. Ends with 1 where anything failed. A family that cannot run here (no right to mount a file system) says so
+and counts for nothing.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import multiprocessing
+import os
+import random
+import re
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+import traceback
+import zipfile
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from io import BytesIO
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parent.parent
+# The oracles and scenarios of the tests, with more tries.
+sys.path[:0] = [str(ROOT / "tests" / room) for room in ("core", "app", "isolation", "deployment")]
+
+from disk_scenarios import may_mount  # noqa: E402
+from storage_writer import request  # noqa: E402
+from store_damage import try_damaged  # noqa: E402
+
+from benchmarks.nasty_numbers import EXAMPLES, faults  # noqa: E402
+from torchsplit_core import jobs  # noqa: E402
+from torchsplit_core.archive import export_workspace, import_workspace  # noqa: E402
+from torchsplit_core.deployment import deploy  # noqa: E402
+from torchsplit_core.files import read_text  # noqa: E402
+from torchsplit_core.storage import Store, Workspace  # noqa: E402
+from torchsplit_core.values import InputFault, PlanOutcome  # noqa: E402
+
+NODE_NAME = re.compile(r"[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?(\.[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?)*")
+"""RFC 1123, as Kubernetes takes a node's name."""
+MEMORY = "/dev/shm" if os.access("/dev/shm", os.W_OK) else None
+"""Where the folders of the tries lie: a disk would be synced tens of thousands of times."""
+FORK = multiprocessing.get_context("fork")
+
+
+@dataclass(frozen=True)
+class Family:
+    """Something that is run `runs` times; `run` gets a folder of its own and a seed, and raises where it fails.
+
+    It returns how many tries it made where that is not one.
+    """
+
+    name: str
+    about: str
+    runs: int
+    run: Callable[[Path, int], int | None]
+
+
+class CannotRun(Exception):
+    """This machine has not what a family needs."""
+
+
+def filled(folder: Path, count: int = 8) -> Workspace:
+    """A workspace with some results, a setting and a job."""
+    workspace = Store(folder).create("review")
+    for number in range(count):
+        workspace.put("plan_request", f"r{number}", request(number + 1))
+    workspace.set_setting("scenario", "r1")
+    workspace.add_job("Plan", "torchsplit_core.workflow:plan_job", {"request": "r1"})
+    return workspace
+
+
+# Nothing acknowledged is lost
+
+
+def _write_for_ever(root: Path, identity: str, pipe: int, seed: int) -> None:
+    rng, workspace = random.Random(seed), Store(root).open(identity)
+    number = 0
+    while True:
+        content = rng.randbytes(rng.choice([10, 3000, 200_000]))
+        workspace.put_bytes("upload", f"u{number % 7}", content)
+        os.write(pipe, json.dumps([number, content.hex()[:64]]).encode() + b"\n")
+        number += 1
+
+
+def kill_while_storing(folder: Path, seed: int) -> None:
+    """kill -9 of a process that stores: what it said is stored is there, whole."""
+    rng = random.Random(seed)
+    workspace = Store(folder / "home").create("w")
+    reading, writing = os.pipe()
+    writer = FORK.Process(target=_write_for_ever, args=(workspace.store.root, workspace.id, writing, seed))
+    writer.start()
+    os.close(writing)
+    time.sleep(rng.random() * 0.15)
+    writer.kill()
+    writer.join()
+    with os.fdopen(reading) as told:
+        lines = [json.loads(line) for line in told.read().splitlines(keepends=True) if line.endswith("\n")]
+    for number, start in lines[-7:]:
+        found = workspace.get_bytes("upload", f"u{number % 7}").hex()[:64]
+        later = lines[-1][0] + 1  # one more may have been stored and not told
+        assert found == start or later % 7 == number % 7, (number, len(lines))
+    workspace.store.check()
+
+
+def _import_for_ever(root: Path, data: bytes) -> None:
+    while True:
+        import_workspace(Store(root), data)
+
+
+def kill_while_importing(folder: Path, seed: int) -> None:
+    """kill -9 of an import: the workspace is there whole, or not at all."""
+    data = export_workspace(filled(folder / "from", 20))
+    Store(folder / "home")
+    writer = FORK.Process(target=_import_for_ever, args=(folder / "home", data))
+    writer.start()
+    time.sleep(random.Random(seed).random() * 0.25)
+    writer.kill()
+    writer.join()
+    store = Store(folder / "home")
+    for info in store.workspaces():
+        opened = store.open(info.id)
+        assert len(opened.artifacts()) == 20
+        opened.get("plan_request", "r19")
+
+
+def stand(
+    workspace: Workspace, parameters: dict[str, object], progress: Callable[[float, str], None]
+) -> None:
+    """A job that starts a process and stands."""
+    child = subprocess.Popen(["sleep", "600"])
+    progress(0.5, f"child {child.pid}")
+    time.sleep(600)
+
+
+def kill_a_job(folder: Path, seed: int) -> None:
+    """kill -9 of a job at any moment of its start: it is told as stopped at once, whatever it was about to say."""
+    workspace = Store(folder / "home").create("w")
+    os.environ["PYTHONPATH"] = str(ROOT)
+    job = jobs.start(workspace, "Stand", "benchmarks.reliability:stand", {})
+    time.sleep(random.Random(seed).random() * 0.6)
+    pid = jobs._read(workspace.store, job)["pid"]
+    os.killpg(pid, signal.SIGKILL)
+    deadline = time.monotonic() + 20
+    while jobs.status(workspace, job).state == "running":
+        assert time.monotonic() < deadline, jobs.status(workspace, job)
+        time.sleep(0.02)
+    assert jobs.status(workspace, job).fault == jobs.STOPPED
+
+
+def power_cut(folder: Path, seed: int) -> None:
+    """The image of a disk as it is when something was acknowledged, started from: nothing is missing."""
+    del seed
+    _scenario(folder, "power_cut", loop=True)
+
+
+def full_disk(folder: Path, seed: int) -> None:
+    """0 bytes free, then read-only: everything is read, and on the full disk deleted."""
+    _scenario(folder, "full" if seed % 2 else "read_only", loop=False)
+
+
+def _scenario(folder: Path, name: str, *, loop: bool) -> None:
+    prefix = may_mount(loop)
+    if prefix is None:
+        raise CannotRun("no file system can be mounted here")
+    script = ROOT / "tests" / "core" / "disk_scenarios.py"
+    paths = [ROOT, script.parent, ROOT / "tests" / "app"]
+    found = subprocess.run(
+        [*prefix, sys.executable, str(script), name, str(folder)],
+        capture_output=True,
+        text=True,
+        check=False,
+        env=os.environ | {"PYTHONPATH": os.pathsep.join(map(str, paths))},
+    )
+    assert found.returncode == 0, found.stderr[-2000:]
+
+
+# What is damaged or hostile is one message
+
+
+def damaged_database(folder: Path, seed: int) -> None:
+    """Bytes of the database changed anywhere: everything a page asks is answered or refused in one message."""
+    workspace = filled(folder / "home")
+    try_damaged(workspace.store, workspace.id, folder, [seed])
+
+
+def damaged_content(folder: Path, seed: int) -> None:
+    """Bytes of a stored result changed or cut off: noticed when it is read, mended by storing it again."""
+    rng = random.Random(seed)
+    workspace = Store(folder / "home").create("w")
+    item = workspace.put("plan_request", "mix", request(3))
+    path = workspace.store.blobs.path(item.sha256)
+    data = bytearray(path.read_bytes())
+    if rng.random() < 0.3:
+        del data[rng.randrange(len(data)) :]
+    else:
+        at = rng.randrange(len(data))
+        data[at] ^= rng.randrange(1, 256)
+    path.write_bytes(data)
+    try:
+        workspace.get("plan_request", "mix")
+    except InputFault as fault:
+        assert "as it was stored" in str(fault)
+    else:
+        raise AssertionError("it was read as if nothing had happened")
+    workspace.put("plan_request", "mix", request(3))
+    assert workspace.get("plan_request", "mix") == request(3)
+
+
+def hostile_archive(folder: Path, seed: int) -> None:
+    """An archive with bytes changed, entries renamed, doubled or cut off: refused, or a whole workspace."""
+    rng = random.Random(seed)
+    source = filled(folder / "from", 3)
+    data = bytearray(export_workspace(source))
+    kind = rng.randrange(3)
+    if kind == 0:
+        for _ in range(rng.choice([1, 4, 40])):
+            data[rng.randrange(len(data))] = rng.randrange(256)
+    elif kind == 1:
+        del data[rng.randrange(len(data)) :]
+    else:
+        data = bytearray(_renamed(bytes(data), rng))
+    store = Store(folder / "home")
+    before = store.workspaces()
+    try:
+        made = import_workspace(store, bytes(data))
+    except InputFault:
+        assert store.workspaces() == before
+    else:
+        for item in made.artifacts():
+            made.get_bytes(item.kind, item.name)
+    assert {path.name for path in folder.iterdir()} == {"from", "home"}, "a file outside the store"
+
+
+def _renamed(data: bytes, rng: random.Random) -> bytes:
+    nasty = [
+        "../../evil",
+        "/etc/evil",
+        "a\0b",
+        "..\\evil",
+        "\ud800",
+        "x" * 300,
+        "",
+        "manifest.json",
+        "results/0001",
+    ]
+    made = BytesIO()
+    with zipfile.ZipFile(BytesIO(data)) as old, zipfile.ZipFile(made, "w") as new:
+        for entry in old.infolist():
+            content = old.read(entry)
+            name = rng.choice(nasty) if rng.random() < 0.3 else entry.filename
+            if entry.filename == "manifest.json" and rng.random() < 0.7:
+                text = content.decode()
+                content = text.replace(rng.choice(["r0", "r1", "results/0000"]), rng.choice(nasty)).encode(
+                    errors="surrogatepass"
+                )
+            try:
+                new.writestr(name, content)
+            except (ValueError, UnicodeError, IndexError):  # no archive can be written with that name
+                new.writestr("plain", content)
+    return made.getvalue()
+
+
+def nasty_numbers(folder: Path, seed: int) -> int:
+    """Numbers of an example file replaced by ones that break what reckons with them."""
+    del folder
+    files = sorted(EXAMPLES.glob("*.json"))
+    found = list(faults(files[seed % len(files)], every_leaf=seed < len(files)))
+    assert not any(found), [fault for fault in found if fault][:3]
+    return len(found)
+
+
+def hostile_host(folder: Path, seed: int) -> None:
+    """A plan for a GPU whose id names a host: refused, or the name of a node, for Kubernetes and scripts alike."""
+    rng = random.Random(seed)
+    letters = "abz09-._ \"'`$();&|<>\\\n\0\x1b=,:*?~#%é\u202e"
+    host = "".join(rng.choice(letters) for _ in range(rng.randint(1, 12)))
+    if rng.random() < 0.5:
+        host = (
+            rng.choice(["--all", "-l=x", "--server=https://x", "$(x)", "a;b", "node-1", "a.b", "x" * 254])
+            + host
+        )
+    outcome = planned(f"{host}/gpu0")
+    try:
+        files = deploy(outcome, ["kubernetes"])
+    except InputFault:
+        return
+    assert NODE_NAME.fullmatch(host) and len(host) <= 253, host
+    script = next(file.text for file in files if file.name.endswith("label-nodes.sh"))
+    assert f"label {host} " in script
+
+
+def planned(gpu: str) -> PlanOutcome:
+    """An outcome with one slice in use on that GPU."""
+    outcome: PlanOutcome = read_text((EXAMPLES / "plan.json").read_text())[1]
+    used = next(one for one in outcome.gpus if one.slices)
+    return replace(outcome, gpus=(replace(used, id=gpu),))
+
+
+def tests_of(*paths: str) -> Callable[[Path, int], int]:
+    """A family of the tests in these files, each a try."""
+
+    def run(folder: Path, seed: int) -> int:
+        del folder, seed
+        found = subprocess.run(
+            [sys.executable, "-m", "pytest", "-n", "0", "-q", "-p", "no:cacheprovider", "-rA", *paths],
+            capture_output=True,
+            text=True,
+            check=False,
+            cwd=ROOT,
+        )
+        assert found.returncode == 0, found.stdout[-3000:]
+        return sum(line.startswith("PASSED ") for line in found.stdout.splitlines())
+
+    return run
+
+
+FAMILIES = (
+    Family("kill: storing", "kill -9 of a process that stores results", 400, kill_while_storing),
+    Family("kill: import", "kill -9 of the import of an archive", 150, kill_while_importing),
+    Family("kill: job", "kill -9 of a job's group at any moment of its start", 60, kill_a_job),
+    Family("power cut", "a disk image after each of five acknowledgements", 25, power_cut),
+    Family("full or read-only disk", "0 bytes free; read-only", 20, full_disk),
+    Family("damaged database", "twelve calls each on a store with bytes changed", 2000, damaged_database),
+    Family("damaged result", "a stored file with bytes changed or cut off", 2000, damaged_content),
+    Family(
+        "hostile archive", "an archive with bytes changed, cut off, entries renamed", 2000, hostile_archive
+    ),
+    Family(
+        "nasty numbers", "each number of the example files as one that breaks arithmetic", 20, nasty_numbers
+    ),
+    Family("hostile hosts", "GPU ids whose host is an option, a command or no name", 2000, hostile_host),
+    Family(
+        "isolation",
+        "escapes and daemons at each level",
+        3,
+        tests_of("tests/isolation/test_isolation_held.py", "tests/isolation/test_isolation_ends.py"),
+    ),
+    Family("execution", "trusted jobs started again", 3, tests_of("tests/core/test_core_trust.py")),
+    Family(
+        "costly files", "files made to cost memory or time", 2, tests_of("tests/core/test_core_foreign.py")
+    ),
+)
+
+
+def try_all(families: tuple[Family, ...], share: float) -> int:
+    """Run them and print a row each; how many tries failed."""
+    print("| what | tries | failures | s |\n|---|---|---|---|")
+    total = failures = 0
+    for family in families:
+        begun, failed, tries = time.perf_counter(), 0, 0
+        for seed in range(max(1, round(family.runs * share))):
+            folder = Path(tempfile.mkdtemp(prefix="torchsplit-reliability-", dir=MEMORY))
+            try:
+                made = family.run(folder, seed)
+                tries += 1 if made is None else made
+            except CannotRun as error:
+                print(f"{family.name}: {error}", file=sys.stderr)
+                break
+            except Exception:  # noqa: BLE001 - whatever it is, it is what this looks for
+                tries, failed = tries + 1, failed + 1
+                print(f"{family.name}, seed {seed}:", file=sys.stderr)
+                traceback.print_exc()
+            finally:
+                shutil.rmtree(folder, ignore_errors=True)
+        seconds = time.perf_counter() - begun
+        print(f"| {family.name}: {family.about} | {tries:,} | {failed} | {seconds:.0f} |", flush=True)
+        total, failures = total + tries, failures + failed
+    print(f"\n{total:,} tries, {failures} failures.")
+    return failures
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--share", type=float, default=1.0, help="of the numbers of runs")
+    parser.add_argument("--only", nargs="+", default=[], metavar="NAME", help="families whose name begins so")
+    options = parser.parse_args()
+    chosen = tuple(
+        family
+        for family in FAMILIES
+        if not options.only or any(family.name.startswith(name) for name in options.only)
+    )
+    return 1 if try_all(chosen, options.share) else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
