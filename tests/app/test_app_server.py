@@ -40,6 +40,8 @@ class Server:
                 stdout=log,
                 stderr=log,
                 start_new_session=True,
+                # Started by nohup, these tests would hand their deafness on.
+                preexec_fn=lambda: signal.signal(signal.SIGHUP, signal.SIG_DFL),
             )
         deadline = time.monotonic() + 120
         while not self._answers():

@@ -65,6 +65,8 @@ def test_the_measured_mix_is_one_click_from_a_plan_and_survives_a_reload(
     expect(other.get_by_role("button", name="Plan the measured mix")).to_be_visible()
     assert workspace[1] not in other.url
 
+    # The browser draws what lies behind another page when it likes.
+    page.bring_to_front()
     page.get_by_role("button", name="Deploy this plan").click()
     heading(page, "Deploy")
     expect(page.get_by_text("mig-devices").first).to_be_visible()
