@@ -10,6 +10,8 @@ from app import explain_words as words
 from app import frame, scenario
 from app.frame import table_html
 from app.numbers import exact
+from torchsplit_core import jobs
+from torchsplit_core.job_names import EXPLAIN, PLAN, QUICK_START
 from torchsplit_core.storage import Workspace
 from torchsplit_core.values import PlanExplanation, PlanOutcome, PlanRequest
 
@@ -31,7 +33,7 @@ def _button(workspace: Workspace, name: str, request: PlanRequest | None, plan: 
     if request is None or not scenario.answers(plan, request):
         st.caption("Only the plan of the request shown here can be explained: plan again first.")
         return
-    if scenario.running(workspace, scenario.PLAN_JOB, scenario.SAMPLES_JOB, scenario.EXPLAIN_JOB):
+    if jobs.running(workspace, (PLAN, QUICK_START, EXPLAIN)):
         st.caption("Work is under way: what it finds appears here by itself.")
         return
     if plan.explanation is None and scenario.take_explained(workspace):

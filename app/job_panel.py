@@ -5,7 +5,7 @@ Everything is read from the workspace, so the panel is the same after a reload a
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, Literal
 
 import streamlit as st
 
@@ -13,29 +13,28 @@ from app import execution
 from app.numbers import THIN, duration, plain
 from torchsplit_core import jobs
 from torchsplit_core.isolation.execution import asks_for_trust
+from torchsplit_core.job_names import JOBS
 from torchsplit_core.storage import Workspace
+from torchsplit_core.values import InputFault
 
 REFRESH_S = 0.5
 _DISMISSED = "dismissed jobs"
-RESUMED = (
-    "torchsplit_core.workflow:profile_job",
-    "torchsplit_core.workflow:samples_job",
-    "torchsplit_core.sweep_jobs:sweep_job",
-)
-"""What keeps its points as they come: the same parameters again go on where it stood."""
-QUIET = ("torchsplit_core.trial_jobs:trial_job",)
 _MOST_FAILURES = 3
 
 
 def show(workspace: Workspace) -> None:
     """The panel; it refreshes itself, and the page once when a job ends or stores a result."""
-    # A proof behind a slider is told where the slider is: a panel that comes and goes would move the page.
-    quiet = {record.id for record in workspace.job_records() if record.target in QUIET}
-    statuses = tuple(status for status in jobs.statuses(workspace) if status.id not in quiet)
+    statuses = tuple(status for status in jobs.statuses(workspace) if not _is(status, "quiet"))
     running = tuple(status.id for status in statuses if status.state == "running")
     if running:
         st.fragment(_running, run_every=REFRESH_S)(workspace, running, _stored(workspace))
     _failures(workspace, statuses)
+
+
+def _is(status: jobs.JobStatus, what: Literal["quiet", "resumable"]) -> bool:
+    """Whether the job's kind is that; one of an earlier TorchSplit that this one does not know is neither."""
+    kind = JOBS.get(status.name)
+    return kind is not None and bool(getattr(kind, what))
 
 
 def _stored(workspace: Workspace) -> tuple[Any, ...]:
@@ -79,9 +78,9 @@ def _failures(workspace: Workspace, statuses: tuple[jobs.JobStatus, ...]) -> Non
 
 def _offer_resume(workspace: Workspace, status: jobs.JobStatus) -> None:
     """For work that can go on: a button that does, with the parameters it was started with."""
-    record = next(found for found in workspace.job_records() if found.id == status.id)
-    if record.target not in RESUMED:
+    if not _is(status, "resumable"):
         return
+    record = next(found for found in workspace.job_records() if found.id == status.id)
     # The start of a job would leave the trust out, and a model be estimated that was to be measured.
     barred = execution.refused() and asks_for_trust(record.parameters)
     if st.button(
@@ -93,5 +92,9 @@ def _offer_resume(workspace: Workspace, status: jobs.JobStatus) -> None:
         if barred
         else "Go on where it stood: what was measured or found is taken over, the rest is done now.",
     ):
-        jobs.start(workspace, record.title, record.target, record.parameters)
-        st.rerun()
+        try:
+            jobs.resume(workspace, status.id)
+        except InputFault as fault:
+            st.error(plain(str(fault)))
+        else:
+            st.rerun()

@@ -11,17 +11,24 @@ import streamlit as st
 
 from app import execution, frame, navigation, partition_store, scenario, upload_view
 from app.numbers import plain
-from app.upload_view import PROFILE_JOB, TRACE_JOB
 from app.workspace import names, read, store, use
 from sample_models.registry import SAMPLES
 from torchsplit_core import jobs
 from torchsplit_core.hardware import catalogue
-from torchsplit_core.isolation.execution import TRUSTED
+from torchsplit_core.job_names import (
+    PROFILE,
+    QUICK_START,
+    TRACE,
+    ProfileParameters,
+    QuickStartParameters,
+    TraceParameters,
+    UploadedFile,
+)
 from torchsplit_core.storage import Workspace
 from torchsplit_core.values import Profile
 from torchsplit_core.workflow import measured_mix
 
-__all__ = ["PROFILE_JOB", "TRACE_JOB", "ModelEntry", "doors", "entries_of", "show"]
+__all__ = ["ModelEntry", "doors", "entries_of", "show"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,18 +98,17 @@ def doors(workspace: Workspace) -> None:
         if st.button("Trace, measure and plan the samples", type="primary", key="door-2"):
             with frame.telling():
                 name = "Sample models, measured here"
-                parameters = {"gpus": [[kind, int(count)]], "name": name, **_door_sources()}
+                parameters = QuickStartParameters(((kind, int(count)),), name, _door_sources())
                 scenario.choose(workspace, name)
                 scenario.want_explained(workspace)
-                jobs.start(workspace, name, scenario.SAMPLES_JOB, parameters)
+                jobs.start(workspace, name, QUICK_START, parameters)
                 navigation.go("Plan")
 
 
-def _door_sources() -> dict[str, list[str]]:
+def _door_sources() -> tuple[str, ...] | None:
     """Other sources than the door's own, where the server was started with TORCHSPLIT_DOOR_SAMPLES."""
     told = os.environ.get("TORCHSPLIT_DOOR_SAMPLES", "")
-    sources = [source.strip() for source in told.split(",") if source.strip()]
-    return {"sources": sources} if sources else {}
+    return tuple(source.strip() for source in told.split(",") if source.strip()) or None
 
 
 def _earlier(workspace: Workspace) -> None:
@@ -170,22 +176,21 @@ def _actions(workspace: Workspace, entries: list[ModelEntry]) -> None:
 
 def _work(workspace: Workspace, source: str) -> None:
     """Trace and profile buttons for one model; an upload is executed only with the box ticked."""
-    parameters: dict[str, object] = {"source": source}
-    away, file, trust = None, "", False
+    file: UploadedFile | None = None
+    away, trust = None, False
     if not source.startswith("sample:"):
         upload = upload_view.upload_of(workspace, source)
         if upload is None:
             away = "Its file is not in this workspace."
         else:
-            file = upload.name
-            trust = execution.trust_box({file: upload.sha256}, f"trust-{source}")
-            parameters |= {"upload": file} | ({TRUSTED: upload.sha256} if trust else {})
+            trust = execution.trust_box({upload.name: upload.sha256}, f"trust-{source}")
+            file = UploadedFile(upload.name, upload.sha256 if trust else None)
     help_text = away or "A .pt2 that is not trusted is estimated, not measured."
     with frame.telling():
-        for verb, job, hint in (("Trace", TRACE_JOB, away), ("Profile", PROFILE_JOB, help_text)):
+        for verb, job, hint in (("Trace", TRACE, away), ("Profile", PROFILE, help_text)):
             if st.button(verb, disabled=away is not None, help=hint):
-                upload_view.refuse_untrusted(file, trust)
-                jobs.start(workspace, f"{verb} {source}", job, parameters)
+                upload_view.refuse_untrusted(file.upload if file else "", trust)
+                jobs.start(workspace, f"{verb} {source}", job, upload_view.asked(job, source, file))
                 st.rerun()
 
 
@@ -207,8 +212,8 @@ def _sample(workspace: Workspace) -> None:
     source = f"sample:{name}" + ("@large" if size == "large" else "")
     with st.container(horizontal=True):
         if st.button("Trace the sample", type="primary"):
-            jobs.start(workspace, f"Trace {source}", TRACE_JOB, {"source": source})
+            jobs.start(workspace, f"Trace {source}", TRACE, TraceParameters(source))
             st.rerun()
         if st.button("Trace and profile it"):
-            jobs.start(workspace, f"Profile {source}", PROFILE_JOB, {"source": source})
+            jobs.start(workspace, f"Profile {source}", PROFILE, ProfileParameters((source,)))
             st.rerun()

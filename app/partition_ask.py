@@ -2,18 +2,17 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import streamlit as st
 
 from app import frame
 from app.numbers import size
 from app.partition_store import Study
 from torchsplit_core import jobs
+from torchsplit_core.job_names import PARTITION, PartitionParameters
 from torchsplit_core.storage import Workspace
 from torchsplit_core.values import InputFault
+from torchsplit_core.values.partition import Objective
 
-PARTITION_JOB = "torchsplit_core.workflow:partition_job"
 OBJECTIVES = {
     "throughput": "Most requests: the slowest stage as fast as can be",
     "latency": "Soonest answer: one batch through all stages",
@@ -69,13 +68,13 @@ def show(workspace: Workspace, model: str, study: Study | None) -> None:
         if st.button("Find cuts", type="primary", width="stretch"):
             with frame.telling():
                 parameters = parameters_of(model, int(stages), objective, link, memory, factors)
-                jobs.start(workspace, f"Cut {model}", PARTITION_JOB, parameters)
+                jobs.start(workspace, f"Cut {model}", PARTITION, parameters)
                 st.rerun()
 
 
 def parameters_of(
-    model: str, stages: int, objective: str, link: float, memory_gb: float, factors: str
-) -> dict[str, Any]:
+    model: str, stages: int, objective: Objective, link: float, memory_gb: float, factors: str
+) -> PartitionParameters:
     """A job's parameters. Raises InputFault for factors that are no numbers above 0."""
     found: list[float] = []
     for text in filter(None, (part.strip() for part in factors.replace(";", ",").split(","))):
@@ -94,14 +93,14 @@ def parameters_of(
         raise InputFault(
             "Devices of unequal speed", len(found), f"at most {MOST_PARTS} devices", "Name fewer."
         )
-    return {
-        "source": model,
-        "stages": len(found) or stages,
-        "objective": objective,
-        "link_gb_per_s": link or None,
-        "memory_bytes": int(memory_gb * 1e9) or None,
-        "time_factors": found or None,
-    }
+    return PartitionParameters(
+        model,
+        len(found) or stages,
+        objective,
+        link_gb_per_s=link or None,
+        memory_bytes=int(memory_gb * 1e9) or None,
+        time_factors=tuple(found) or None,
+    )
 
 
 def asked_text(study: Study) -> str:

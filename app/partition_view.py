@@ -11,13 +11,13 @@ from app import frame, navigation, partition_ask, partition_explore, partition_s
 from app.charts.cuts import Bar, Dot, bars, front
 from app.charts.theme import CONFIG
 from app.graph_model import GraphModel, open_model
-from app.models_view import PROFILE_JOB
 from app.numbers import THIN, UNKNOWN, percent, plain, short, size
 from app.partition_store import OWN, Study
 from app.partition_words import WHAT, candidates_table, reason_text, stages_table
 from app.plan_editor import plan_again
 from app.workspace import names
 from torchsplit_core import jobs
+from torchsplit_core.job_names import PROFILE, ProfileParameters
 from torchsplit_core.partitioning import PartitionProvider, cut_reasons, undominated
 from torchsplit_core.partitioning.candidates import value_of
 from torchsplit_core.planning.build_request import model_name
@@ -111,7 +111,7 @@ def _profile_first(workspace: Workspace, name: str) -> None:
     if not name.startswith("sample:"):
         navigation.link("Profile", "To the Profile page")
     elif st.button("Profile this model", type="primary"):
-        jobs.start(workspace, f"Profile {name}", PROFILE_JOB, {"source": name})
+        jobs.start(workspace, f"Profile {name}", PROFILE, ProfileParameters((name,)))
         st.rerun()
 
 

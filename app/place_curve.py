@@ -10,8 +10,10 @@ from app.charts.pipeline import pipeline_html
 from app.charts.theme import CONFIG
 from app.components.picture import picture
 from app.numbers import UNKNOWN, exact, plain
-from app.place_store import CURVE_JOB, Kept, curve_of, start_curve, work_on
+from app.place_store import Kept, curve_of, start_curve
 from app.place_words import curve_table, pass_words, unit_of
+from torchsplit_core import jobs
+from torchsplit_core.job_names import PLACEMENT_FRONTIER
 from torchsplit_core.storage import Workspace
 from torchsplit_core.values import FrontierPoint, PlacementFrontier, PlacementOutcome
 
@@ -72,7 +74,7 @@ def as_outcome(curve: PlacementFrontier, point: FrontierPoint) -> PlacementOutco
 
 def _ask(workspace: Workspace, kept: Kept) -> None:
     with st.container(horizontal=True, vertical_alignment="center"):
-        working = bool(work_on(workspace, kept.name, CURVE_JOB))
+        working = bool(jobs.running(workspace, (PLACEMENT_FRONTIER,), kept.name))
         if st.button("Trace the curve", key="place-trace", disabled=working):
             with frame.telling():
                 start_curve(workspace, kept.name)

@@ -2,23 +2,21 @@
 
 from __future__ import annotations
 
-import contextlib
 from dataclasses import dataclass
 
 import streamlit as st
 
-from app import scenario
 from app.workspace import names, read, remember
 from torchsplit_core import jobs
+from torchsplit_core.job_names import DIVISIONS, PLACE, PLACEMENT_FRONTIER, RequestParameters
 from torchsplit_core.placement import validate, violations
 from torchsplit_core.placement.frontier import frontier_violations
 from torchsplit_core.storage import Workspace
-from torchsplit_core.values import InputFault, PlacementFrontier, PlacementOutcome, PlacementRequest
+from torchsplit_core.values import PlacementFrontier, PlacementOutcome, PlacementRequest
 from torchsplit_core.workflow import placement_frontier_mark, placement_mark
 
-PLACE_JOB = "torchsplit_core.workflow:place_job"
-CURVE_JOB = "torchsplit_core.workflow:placement_frontier_job"
-WAYS_JOB = "torchsplit_core.placement_jobs:ways_job"
+WORK = (PLACE, PLACEMENT_FRONTIER, DIVISIONS)
+"""The jobs on a placement."""
 CHOSEN = "placement"
 """The workspace setting that holds the name of the placement looked at last."""
 
@@ -97,34 +95,20 @@ def curve_of(workspace: Workspace, kept: Kept) -> PlacementFrontier | None:
     return curve if told or not any(frontier_violations(kept.request, curve)) else None
 
 
-def work_on(workspace: Workspace, name: str, *targets: str) -> tuple[jobs.JobStatus, ...]:
-    """The jobs on this placement that still run: of these targets, else its search."""
-    same = {record.id for record in workspace.job_records() if record.parameters.get("request") == name}
-    return tuple(
-        status for status in scenario.running(workspace, *(targets or (PLACE_JOB,))) if status.id in same
-    )
-
-
 def start(workspace: Workspace, name: str) -> str:
     """Place the stored request in a job; work on the same name ends first. Its job id."""
-    _end_work(workspace, name)
-    return jobs.start(workspace, f"Place {name}", PLACE_JOB, {"request": name})
+    jobs.end(workspace, WORK, name)
+    return jobs.start(workspace, f"Place {name}", PLACE, RequestParameters(name))
 
 
 def start_curve(workspace: Workspace, name: str) -> str:
     """Trace throughput against latency of the stored request in a job. Its job id."""
-    return jobs.start(workspace, f"Curve of {name}", CURVE_JOB, {"request": name})
-
-
-def _end_work(workspace: Workspace, name: str) -> None:
-    for status in work_on(workspace, name, PLACE_JOB, CURVE_JOB, WAYS_JOB):
-        with contextlib.suppress(InputFault):
-            jobs.cancel(workspace, status.id)
+    return jobs.start(workspace, f"Curve of {name}", PLACEMENT_FRONTIER, RequestParameters(name))
 
 
 def remove(workspace: Workspace, name: str) -> None:
     """Forget a placement; work on it ends."""
-    _end_work(workspace, name)
+    jobs.end(workspace, WORK, name)
     for kind in ("placement_request", "placement", "placement_frontier"):
         workspace.remove(kind, name)
 

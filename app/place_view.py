@@ -21,8 +21,10 @@ from app.place_words import (
     single,
     unit_of,
 )
+from torchsplit_core import jobs
 from torchsplit_core.deployment.pipeline_launch import launches
 from torchsplit_core.files import write_text
+from torchsplit_core.job_names import PLACE
 from torchsplit_core.storage import Workspace
 from torchsplit_core.values import PlacementOutcome, PlacementRequest
 
@@ -110,7 +112,7 @@ def _stored(workspace: Workspace, kept: Kept) -> None:
         place_ways.show(workspace, kept)
         _details(kept, kept.request, kept.outcome, shown)
         return
-    if place_store.work_on(workspace, kept.name):
+    if jobs.running(workspace, (PLACE,), kept.name):
         st.info("The search runs: above stand the best so far and what none can pass.")
     else:
         st.info("Press Place: you will see the pipeline over the fleet, what bounds it, and the proof.")

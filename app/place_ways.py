@@ -6,10 +6,11 @@ import streamlit as st
 
 from app import frame
 from app.numbers import UNKNOWN, duration
-from app.place_store import WAYS_JOB, Kept
+from app.place_store import Kept
 from app.place_words import comparison_table
 from torchsplit_core import jobs
 from torchsplit_core.files import read_text
+from torchsplit_core.job_names import DIVISIONS, DivisionsParameters, as_stored
 from torchsplit_core.storage import Workspace
 from torchsplit_core.values import PlacementOutcome
 
@@ -27,7 +28,7 @@ def show(workspace: Workspace, kept: Kept) -> None:
         working = bool(_of(workspace, kept, "running"))
         if st.button("Compare the ways to divide", key="place-ways", disabled=working):
             with frame.telling():
-                jobs.start(workspace, f"Compare {kept.name}", WAYS_JOB, _parameters(kept))
+                jobs.start(workspace, f"Compare {kept.name}", DIVISIONS, _parameters(kept))
                 st.rerun()
         limit = duration(kept.request.solver.time_limit_s)
         st.caption(
@@ -44,14 +45,14 @@ def known(workspace: Workspace, kept: Kept) -> list[tuple[str, PlacementOutcome]
 
 
 def _of(workspace: Workspace, kept: Kept, state: str) -> list[jobs.JobStatus]:
-    asked = _parameters(kept)
+    asked = as_stored(DIVISIONS, _parameters(kept))
     same = {
         record.id
         for record in workspace.job_records()
-        if record.target == WAYS_JOB and record.parameters == asked
+        if record.name == DIVISIONS and record.parameters == asked
     }
     return [status for status in jobs.statuses(workspace) if status.id in same and status.state == state]
 
 
-def _parameters(kept: Kept) -> dict[str, str]:
-    return {"request": kept.name, "sha256": kept.sha256}
+def _parameters(kept: Kept) -> DivisionsParameters:
+    return DivisionsParameters(kept.name, kept.sha256)

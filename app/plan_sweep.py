@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
@@ -19,6 +18,7 @@ from app.sweep_words import PARAMETER_WORDS, VIEWS
 from app.workspace import names
 from torchsplit_core import jobs
 from torchsplit_core.hardware import catalogue
+from torchsplit_core.job_names import SWEEP, SweepParameters
 from torchsplit_core.planning.request_hash import request_hash
 from torchsplit_core.planning.sweep import (
     MOST_VALUES,
@@ -37,10 +37,9 @@ from torchsplit_core.planning.validate import MAX_GPUS
 from torchsplit_core.storage import Workspace
 from torchsplit_core.sweep_jobs import TIME_LIMIT_S
 from torchsplit_core.sweep_store import KeptSweep, SweepStore
-from torchsplit_core.values import InputFault, PlanRequest
+from torchsplit_core.values import PlanRequest
 from torchsplit_core.values.limits import LARGEST_MAGNITUDE
 
-SWEEP_JOB = "torchsplit_core.sweep_jobs:sweep_job"
 REFRESH_S = 1.0
 # In a narrow window the picture comes before its controls.
 STYLE = (
@@ -62,7 +61,7 @@ def show(workspace: Workspace, name: str, request: PlanRequest) -> None:
     with st.container(key="sweep-body"):
         with st.container(border=True, key="sweep-ask"):
             st.fragment(_ask)(workspace, name, request)
-        working = bool(scenario.work_on(workspace, name, SWEEP_JOB))
+        working = bool(jobs.running(workspace, (SWEEP,), name))
         with st.container(key="sweep-found"):
             # While plans come, only this part is drawn anew.
             st.fragment(_found, run_every=REFRESH_S if working else None)(workspace, name, request)
@@ -151,17 +150,9 @@ def start_sweep(
     Raises InputFault, with nothing started, for a value that the request refuses.
     """
     sweep_requests(request, what)
-    for status in scenario.work_on(workspace, name, SWEEP_JOB):
-        with contextlib.suppress(InputFault):
-            jobs.cancel(workspace, status.id)
-    parameters = {
-        "request": name,
-        "parameter": what.parameter,
-        "target": what.target,
-        "values": list(what.values),
-        "time_limit_s": time_limit_s,
-    }
-    return jobs.start(workspace, f"Sweep {name}", SWEEP_JOB, parameters)
+    jobs.end(workspace, (SWEEP,), name)
+    parameters = SweepParameters(name, what.parameter, what.target, what.values, time_limit_s)
+    return jobs.start(workspace, f"Sweep {name}", SWEEP, parameters)
 
 
 def _found(workspace: Workspace, name: str, request: PlanRequest) -> None:
@@ -172,7 +163,7 @@ def _found(workspace: Workspace, name: str, request: PlanRequest) -> None:
         if kept is None or not points:
             st.info(EMPTY)
             return
-        _answer(kept, points, request, working=bool(scenario.work_on(workspace, name, SWEEP_JOB)))
+        _answer(kept, points, request, working=bool(jobs.running(workspace, (SWEEP,), name)))
         chosen = _chosen(name, points)
         _pictures(name, kept, points, chosen)
         _table(name, kept, points)

@@ -8,10 +8,10 @@ from dataclasses import dataclass, replace
 
 import streamlit as st
 
-from app import scenario
 from app.numbers import duration, plain
 from torchsplit_core import jobs
 from torchsplit_core.files import read_text
+from torchsplit_core.job_names import WHAT_IF
 from torchsplit_core.planning.request_hash import request_hash
 from torchsplit_core.storage import Workspace
 from torchsplit_core.trial_jobs import trial_parameters
@@ -43,9 +43,7 @@ def follow(workspace: Workspace, name: str, request: PlanRequest, tried: PlanReq
         found = Proof(sha256, time.monotonic())
     elif found.job is None and not found.ended and time.monotonic() - found.since >= REST_S:
         parameters = trial_parameters(name, request, tried)
-        found = replace(
-            found, job=jobs.start(workspace, f"Prove a what-if of {name}", scenario.TRIAL_JOB, parameters)
-        )
+        found = replace(found, job=jobs.start(workspace, f"Prove a what-if of {name}", WHAT_IF, parameters))
     outcome, words = None, "The proof is looked for once the sliders rest."
     if found.ended:
         words = "The search for the proof has ended: this is the best plan found, with its bound."

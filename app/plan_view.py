@@ -27,6 +27,8 @@ from app.plan_summary import SOLVED, basis_badge, demand_words, metrics, relaxat
 from app.plan_tables import models_table
 from app.report import report
 from app.workspace import names, read
+from torchsplit_core import jobs
+from torchsplit_core.job_names import PLAN, QUICK_START
 from torchsplit_core.storage import Workspace
 from torchsplit_core.values import PlanOutcome, PlanRequest
 
@@ -42,7 +44,7 @@ def show(workspace: Workspace) -> None:
         return
     scenario.show_in_address(name)
     request, plan = read(workspace, "plan_request", name), read(workspace, "plan", name)
-    working = bool(scenario.running(workspace, scenario.PLAN_JOB, scenario.SAMPLES_JOB))
+    working = bool(jobs.running(workspace, (PLAN, QUICK_START)))
     # The other tabs are about what is stored.
     tried = (
         plan_whatif.trial(workspace, name, request) if st.session_state.get(TAB, "Plan") == "Plan" else None
@@ -126,7 +128,7 @@ def _nothing_yet(workspace: Workspace) -> None:
         st.write("Here you will see which slice of which GPU every model gets. Say what to serve on what:")
         plan_editor.first_request(workspace)
         return
-    if scenario.running(workspace, scenario.SAMPLES_JOB):
+    if jobs.running(workspace, (QUICK_START,)):
         st.info("The models are traced and profiled first; the plan appears here by itself.")
         return
     st.write("Here you will see which slice of which GPU every model gets, and how good that is.")

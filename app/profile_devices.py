@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import html
 from collections.abc import Sequence
-from dataclasses import dataclass
-from typing import Any
 
 import streamlit as st
 
@@ -20,23 +18,9 @@ from torchsplit_core.hardware import (
     plain_profiles,
     slice_commands,
 )
-from torchsplit_core.values import Device
+from torchsplit_core.values import Device, SlicesToMake
 
 CONSENT = "I own this GPU: cut it for the measurement and restore it after"
-
-
-@dataclass(frozen=True, slots=True)
-class SlicesChosen:
-    """MIG slices of one GPU that do not exist yet; `consent` is the user's own word that they may be made."""
-
-    gpu_index: int
-    profiles: tuple[str, ...]
-    consent: bool
-
-    @property
-    def parameter(self) -> dict[str, Any]:
-        """As a profile job takes it."""
-        return {"gpu_index": self.gpu_index, "profiles": list(self.profiles), "consent": self.consent}
 
 
 def offered(host: HostReport) -> tuple[Device, ...]:
@@ -103,7 +87,7 @@ def describe(devices: Sequence[Device]) -> None:
     st.html(frame.table_html(head, rows))
 
 
-def missing_slices(host: HostReport) -> SlicesChosen | None:
+def missing_slices(host: HostReport) -> SlicesToMake | None:
     """Slices that a GPU here could be cut into: their commands, and consent to have them made and unmade."""
     cuttable = {
         f"GPU {gpu.index} · {gpu.name}": gpu
@@ -134,7 +118,7 @@ def missing_slices(host: HostReport) -> SlicesChosen | None:
             "again and read back. It needs an administrator's rights, MIG mode on, and a GPU that nothing uses. "
             "It ran on replayed listings alone: untested on hardware.",
         )
-    return SlicesChosen(gpu.index, tuple(wanted), consent) if wanted and consent else None
+    return SlicesToMake(gpu.index, tuple(wanted), consent) if wanted and consent else None
 
 
 def commands(gpu: HostGpu, wanted: Sequence[str]) -> list[tuple[str, ...]]:

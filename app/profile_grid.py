@@ -6,7 +6,6 @@ import html
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
-from typing import Any
 
 import streamlit as st
 
@@ -15,6 +14,7 @@ from app.charts.colours import UNKNOWN
 from app.numbers import short
 from app.profile_devices import label
 from torchsplit_core import jobs
+from torchsplit_core.job_names import ProfileParameters
 from torchsplit_core.profile_jobs import Cell, cells
 from torchsplit_core.storage import Workspace
 from torchsplit_core.values import Device, InputFault, Profile
@@ -159,7 +159,7 @@ def when(kept: float) -> str:
 
 def live(
     workspace: Workspace,
-    parameters: Mapping[str, Any],
+    parameters: ProfileParameters,
     devices: Mapping[str, Device],
     profiles: Mapping[str, Profile],
     job: jobs.JobStatus,
@@ -180,9 +180,9 @@ def live(
     st.fragment(draw, run_every=REFRESH_S)()
 
 
-def known_cells(workspace: Workspace, parameters: Mapping[str, Any]) -> tuple[Cell, ...]:
+def known_cells(workspace: Workspace, parameters: ProfileParameters) -> tuple[Cell, ...]:
     """The points of a job that has not begun; none where no device is chosen or one has gone."""
-    if not parameters["device"] or not parameters["sources"]:
+    if not parameters.device or not parameters.sources:
         return ()
     try:
         return cells(workspace, parameters)

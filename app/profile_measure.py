@@ -4,18 +4,18 @@ from __future__ import annotations
 
 import time
 from collections.abc import Container, Mapping, Sequence
-from typing import Any
+from dataclasses import replace
 
 import streamlit as st
 
-from app import execution, frame, profile_devices, profile_grid, profile_widgets, scenario
+from app import execution, frame, profile_devices, profile_grid, profile_widgets
 from app.numbers import plain
-from app.upload_view import PROFILE_JOB, refuse_untrusted, upload_of
+from app.upload_view import refuse_untrusted, upload_of
 from app.workspace import keep_name
 from sample_models.registry import SAMPLES
 from torchsplit_core import jobs
 from torchsplit_core.hardware import discover_host
-from torchsplit_core.isolation.execution import TRUSTED
+from torchsplit_core.job_names import PROFILE, ProfileParameters, UploadedFile, from_stored
 from torchsplit_core.profile_jobs import Cell
 from torchsplit_core.storage import Workspace
 from torchsplit_core.values import Device, InputFault, Profile
@@ -31,7 +31,7 @@ def show(workspace: Workspace, graphs: Sequence[str], profiles: Mapping[str, Pro
     """The whole tab."""
     host = discover_host()
     known = {device.id: device for device in profile_devices.offered(host)}
-    running = scenario.running(workspace, PROFILE_JOB)
+    running = jobs.running(workspace, (PROFILE,))
     left, right = st.columns([5, 11], gap="medium")
     box = left.container(border=True)
     with box:
@@ -63,18 +63,17 @@ def show(workspace: Workspace, graphs: Sequence[str], profiles: Mapping[str, Pro
         ready = bool(chosen and (devices or to_make))
         pressed = st.button("Measure", type="primary", disabled=not ready, key="profile-measure")
         with frame.telling():
-            parameters = {
-                "sources": chosen,
-                "device": ",".join(device.id for device in devices),
-                "batch_sizes": batch_sizes(text),
-                **settings,
-                **({"make_slices": to_make.parameter} if to_make else {}),
-            }
+            parameters = replace(
+                settings,
+                sources=tuple(chosen),
+                device=",".join(device.id for device in devices),
+                batch_sizes=batch_sizes(text),
+                make_slices=to_make,
+            )
             found = () if running and not pressed else profile_grid.known_cells(workspace, parameters)
             if pressed:
-                _start_or_ask(
-                    workspace, parameters | {"uploads": _uploads(workspace, chosen, trusted)}, found
-                )
+                asked = replace(parameters, uploads=_uploads(workspace, chosen, trusted))
+                _start_or_ask(workspace, asked, found)
             with grid:
                 if found and not running:
                     profile_grid.show(workspace, found, known, profiles)
@@ -94,7 +93,7 @@ def sources(graphs: Sequence[str], profiles: Mapping[str, Profile]) -> list[str]
     return [*sorted(own), *(name for name in samples if name not in own)]
 
 
-def batch_sizes(text: str) -> list[int]:
+def batch_sizes(text: str) -> tuple[int, ...]:
     """`1, 2, 4` as numbers. Raises InputFault for anything else, and for a grid that would never end."""
     parts = [part.strip() for part in text.replace(" ", ",").split(",") if part.strip()]
     if not parts or not all(part.isascii() and part.isdigit() for part in parts):
@@ -105,15 +104,15 @@ def batch_sizes(text: str) -> list[int]:
         raise InputFault(
             "batch sizes", f"{len(parts)} of them", f"at most {MOST_BATCHES} at once", "Name fewer."
         )
-    numbers = sorted({int(part) for part in parts})
+    numbers = tuple(sorted({int(part) for part in parts}))
     if numbers[0] < 1 or numbers[-1] > MOST_BATCH:
         worst = numbers[0] if numbers[0] < 1 else numbers[-1]
         raise InputFault("batch sizes", worst, f"a batch size is 1 to {MOST_BATCH}", "Mend it.")
     return numbers
 
 
-def _settings(devices: Sequence[Device]) -> dict[str, Any]:
-    """How to measure, for those who want to say."""
+def _settings(devices: Sequence[Device]) -> ProfileParameters:
+    """How to measure, for those who want to say; what is to be measured is left open."""
     with st.expander("How to measure"):
         budget = st.number_input(
             "Seconds a point", 0.1, 600.0, 2.0, key="profile-measure-budget", persist_state="session",
@@ -123,20 +122,22 @@ def _settings(devices: Sequence[Device]) -> dict[str, Any]:
             "Give a point up after, seconds", 1.0, 86_400.0, None, key="profile-measure-limit",
             placeholder="120, or 40 times the above", persist_state="session",
         )  # fmt: skip
-        found: dict[str, Any] = {"point_budget_s": budget, "point_limit_s": limit}
+        found = ProfileParameters((), point_budget_s=budget, point_limit_s=limit)
         if any(device.kind != "cpu" for device in devices):
-            found["cuda_graphs"] = st.checkbox(
+            graphs = st.checkbox(
                 "With CUDA graphs",
                 key="profile-measure-graphs",
                 disabled=any(d.kind == "cpu" for d in devices),
             )
+            found = replace(found, cuda_graphs=graphs)
         shared = [device.physical for device in devices if device.kind == "mig"]
         if len(shared) > len(set(shared)):
-            found["at_once"] = st.checkbox(
+            at_once = st.checkbox(
                 "Slices of one GPU at the same time",
                 key="profile-measure-at-once",
                 help="Faster, and they disturb each other: the profile says so.",
             )
+            found = replace(found, at_once=at_once)
     return found
 
 
@@ -153,9 +154,7 @@ def _trust(workspace: Workspace, chosen: Sequence[str]) -> frozenset[str]:
     return frozenset(files.values()) if execution.trust_box(files, "profile-measure-trust") else frozenset()
 
 
-def _uploads(
-    workspace: Workspace, chosen: Sequence[str], trusted: Container[str]
-) -> dict[str, dict[str, Any]]:
+def _uploads(workspace: Workspace, chosen: Sequence[str], trusted: Container[str]) -> dict[str, UploadedFile]:
     """The file of each chosen model that is no sample. Raises InputFault where it is gone or must be trusted."""
     found = {}
     for name in chosen:
@@ -167,11 +166,11 @@ def _uploads(
                 "source", name, "its file is in this workspace", "Upload it on the Models page first."
             )
         refuse_untrusted(file.name, file.sha256 in trusted)
-        found[name] = {"upload": file.name} | ({TRUSTED: file.sha256} if file.sha256 in trusted else {})
+        found[name] = UploadedFile(file.name, file.sha256 if file.sha256 in trusted else None)
     return found
 
 
-def _start_or_ask(workspace: Workspace, parameters: dict[str, Any], found: Sequence[Cell]) -> None:
+def _start_or_ask(workspace: Workspace, parameters: ProfileParameters, found: Sequence[Cell]) -> None:
     """Start the job; where points of the grid are known already, what is to become of them is asked first."""
     if any(cell.state != "open" for cell in found):
         # The session keeps the question: a rerun, as of a job that ends, must not close it.
@@ -199,7 +198,7 @@ def _ask(workspace: Workspace, devices: Mapping[str, Device]) -> None:
     again = st.button(f"Measure all {len(found)} again and replace", width="stretch")
     cancel = st.button("Cancel", width="stretch", key="profile-ask-cancel")
     if only or again:
-        start(workspace, parameters | ({"again_since": time.time()} if again else {}))
+        start(workspace, replace(parameters, again_since=time.time()) if again else parameters)
     if only or again or cancel:
         _forget()
         st.rerun()
@@ -221,15 +220,14 @@ def question(found: Sequence[Cell], devices: Mapping[str, Device]) -> str:
     return text
 
 
-def start(workspace: Workspace, parameters: dict[str, Any]) -> str:
+def start(workspace: Workspace, parameters: ProfileParameters) -> str:
     """Profile in a job of its own; its id."""
-    names = parameters["sources"]
-    what = plain_title(names)
-    count = len(str(parameters["device"]).split(",")) if parameters["device"] else 0
-    count += len(parameters.get("make_slices", {}).get("profiles", ()))
+    what = plain_title(parameters.sources)
+    count = len(parameters.device.split(",")) if parameters.device else 0
+    count += len(parameters.make_slices.profiles) if parameters.make_slices else 0
     keep_name(workspace)
     return jobs.start(
-        workspace, f"Profile {what}" + (f" on {count} devices" if count > 1 else ""), PROFILE_JOB, parameters
+        workspace, f"Profile {what}" + (f" on {count} devices" if count > 1 else ""), PROFILE, parameters
     )
 
 
@@ -247,9 +245,21 @@ def _running(
     """The live grid of one running job."""
     record = next(found for found in workspace.job_records() if found.id == status.id)
     st.markdown(f"**{plain(status.title)}**: the points as they come")
-    if not record.parameters.get("device"):
+    with frame.telling():
+        parameters = from_stored(PROFILE, record.parameters)
+        _grid(workspace, parameters, devices, profiles, status)
+
+
+def _grid(
+    workspace: Workspace,
+    parameters: ProfileParameters,
+    devices: Mapping[str, Device],
+    profiles: Mapping[str, Profile],
+    status: jobs.JobStatus,
+) -> None:
+    if not parameters.device:
         st.caption(
             "The slices are made, measured and removed one after the other; the progress above says which."
         )
         return
-    profile_grid.live(workspace, record.parameters, devices, profiles, status)
+    profile_grid.live(workspace, parameters, devices, profiles, status)

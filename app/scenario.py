@@ -5,27 +5,24 @@ The address carries it (`?scenario=NAME`), so that a link shows what its sender 
 
 from __future__ import annotations
 
-import contextlib
-
 import streamlit as st
 
 from app.charts.colours import model_colours
 from app.workspace import names, read, remember
 from torchsplit_core import jobs
+from torchsplit_core.job_names import EXPLAIN, PLAN, SWEEP, WHAT_IF, RequestParameters
 from torchsplit_core.planning.build_request import model_name
 from torchsplit_core.planning.request_hash import request_hash
 from torchsplit_core.storage import Workspace
 from torchsplit_core.sweep_store import SweepStore
 from torchsplit_core.values import InputFault, PlanOutcome, PlanRequest, Profile
 
-PLAN_JOB = "torchsplit_core.workflow:plan_job"
-SAMPLES_JOB = "torchsplit_core.workflow:samples_job"
 KINDS = ("plan_request", "plan")
+WORK = (PLAN, EXPLAIN, SWEEP, WHAT_IF)
+"""The jobs on a scenario."""
 PARAMETER = "scenario"
 """The query parameter and the workspace setting that hold the scenario's name."""
 LONGEST_NAME = 120
-EXPLAIN_JOB = "torchsplit_core.workflow:explain_job"
-TRIAL_JOB = "torchsplit_core.trial_jobs:trial_job"
 
 
 def known(workspace: Workspace) -> tuple[str, ...]:
@@ -81,7 +78,7 @@ def save_as(workspace: Workspace, scenario: str, new: str, *, keep: bool) -> str
         if scenario in names(workspace, kind):
             workspace.put_bytes(kind, new, workspace.get_bytes(kind, scenario))
     if not keep:
-        _end_work(workspace, scenario)
+        jobs.end(workspace, WORK, scenario)
     SweepStore(workspace, scenario).copy_to(new)
     choose(workspace, new)
     if not keep:
@@ -99,16 +96,10 @@ def free_name(workspace: Workspace, wanted: str) -> str:
 
 def remove(workspace: Workspace, scenario: str) -> None:
     """Forget a scenario: its request, its plan and its sweep. Work on it ends."""
-    _end_work(workspace, scenario)
+    jobs.end(workspace, WORK, scenario)
     for kind in KINDS:
         workspace.remove(kind, scenario)
     SweepStore(workspace, scenario).forget()
-
-
-def _end_work(workspace: Workspace, scenario: str) -> None:
-    for status in work_on(workspace, scenario):
-        with contextlib.suppress(InputFault):
-            jobs.cancel(workspace, status.id)
 
 
 def _key(workspace: Workspace) -> str:
@@ -150,22 +141,12 @@ def answers(outcome: PlanOutcome, asked: PlanRequest) -> bool:
     return outcome.request_sha256 == request_hash(asked)
 
 
-def running(workspace: Workspace, *targets: str) -> tuple[jobs.JobStatus, ...]:
-    """The workspace's jobs of these targets (of all where none is given) that still run, newest first."""
-    wanted = {record.id for record in workspace.job_records() if not targets or record.target in targets}
-    return tuple(
-        status for status in jobs.statuses(workspace) if status.state == "running" and status.id in wanted
-    )
-
-
 def start_plan(workspace: Workspace, scenario: str) -> str:
     """Plan the stored request in a job of its own; a search for the same scenario ends first. Its job id."""
-    for status in work_on(workspace, scenario, PLAN_JOB):
-        with contextlib.suppress(InputFault):
-            jobs.cancel(workspace, status.id)
+    jobs.end(workspace, (PLAN,), scenario)
     choose(workspace, scenario)
     want_explained(workspace)
-    return jobs.start(workspace, f"Plan {scenario}", PLAN_JOB, {"request": scenario})
+    return jobs.start(workspace, f"Plan {scenario}", PLAN, RequestParameters(scenario))
 
 
 def want_explained(workspace: Workspace) -> None:
@@ -178,12 +159,6 @@ def take_explained(workspace: Workspace) -> bool:
     return bool(st.session_state.pop(f"explain next {workspace.id}", False))
 
 
-def work_on(workspace: Workspace, scenario: str, *targets: str) -> tuple[jobs.JobStatus, ...]:
-    """The jobs on this scenario (of these targets; of all where none is given) that still run."""
-    same = {record.id for record in workspace.job_records() if record.parameters.get("request") == scenario}
-    return tuple(status for status in running(workspace, *targets) if status.id in same)
-
-
 def start_explain(workspace: Workspace, scenario: str) -> str:
     """Explain the stored plan in a job of its own. Its job id."""
-    return jobs.start(workspace, f"Explain {scenario}", EXPLAIN_JOB, {"request": scenario})
+    return jobs.start(workspace, f"Explain {scenario}", EXPLAIN, RequestParameters(scenario))

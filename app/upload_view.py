@@ -13,12 +13,10 @@ import streamlit as st
 from app import contract_drop, execution, frame, navigation
 from app.workspace import keep_name, names
 from torchsplit_core import jobs
-from torchsplit_core.isolation.execution import TRUSTED
+from torchsplit_core.job_names import PROFILE, TRACE, ProfileParameters, TraceParameters, UploadedFile
 from torchsplit_core.storage import Artifact, Workspace
 from torchsplit_core.values import InputFault
 
-TRACE_JOB = "torchsplit_core.workflow:trace_job"
-PROFILE_JOB = "torchsplit_core.workflow:profile_job"
 UPLOAD = "upload"
 """The key of the uploader."""
 _TAKEN = "taken uploads"
@@ -71,10 +69,10 @@ def show(workspace: Workspace) -> None:
         st.caption(execution.trust_text())
         left, right = st.columns(2)
         for column, label, job in (
-            (left, "Trace this file", TRACE_JOB),
-            (right, "Trace and profile this file", PROFILE_JOB),
+            (left, "Trace this file", TRACE),
+            (right, "Trace and profile this file", PROFILE),
         ):
-            if column.button(label, type="primary" if job == TRACE_JOB else "secondary"):
+            if column.button(label, type="primary" if job == TRACE else "secondary"):
                 start(workspace, file.name, file.getvalue(), entry or "", trust=trust, job=job)
                 st.rerun()
 
@@ -86,7 +84,7 @@ def start(
     entry: str = "",
     *,
     trust: bool = False,
-    job: str = TRACE_JOB,
+    job: str = TRACE,
 ) -> None:
     """Store a model file and trace it in a job, whose end leads to the Graph page.
 
@@ -111,11 +109,18 @@ def start(
     workspace.put_bytes("upload", file, data)
     keep_name(workspace)
     # An older graph under this name may be of another file.
-    parameters: dict[str, Any] = {"source": source, "upload": file, "trace_again": True}
-    if trust:
-        parameters[TRUSTED] = digest
-    verb = "Trace" if job == TRACE_JOB else "Profile"
+    parameters = asked(job, source, UploadedFile(file, digest if trust else None), again=True)
+    verb = "Trace" if job == TRACE else "Profile"
     st.session_state[_AWAITED] = (jobs.start(workspace, f"{verb} {source}", job, parameters), source)
+
+
+def asked(
+    job: str, source: str, file: UploadedFile | None = None, *, again: bool = False
+) -> TraceParameters | ProfileParameters:
+    """The parameters of a trace or profile job for one model; `again` traces what was traced before."""
+    if job == TRACE:
+        return TraceParameters(source, file)
+    return ProfileParameters((source,), uploads={source: file} if file else {}, trace_again=again)
 
 
 def refuse_untrusted(file: str, trust: bool) -> None:

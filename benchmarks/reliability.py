@@ -32,15 +32,19 @@ ROOT = Path(__file__).resolve().parent.parent
 # The oracles and scenarios of the tests, with more tries.
 sys.path[:0] = [str(ROOT / "tests" / room) for room in ("core", "app", "isolation", "deployment")]
 
+import pytest  # noqa: E402
 from disk_scenarios import may_mount  # noqa: E402
+from job_child import own_jobs  # noqa: E402
 from storage_writer import request  # noqa: E402
 from store_damage import try_damaged  # noqa: E402
 
+from benchmarks import standing_job  # noqa: E402
 from benchmarks.nasty_numbers import EXAMPLES, faults  # noqa: E402
 from torchsplit_core import jobs  # noqa: E402
 from torchsplit_core.archive import export_workspace, import_workspace  # noqa: E402
 from torchsplit_core.deployment import deploy  # noqa: E402
 from torchsplit_core.files import read_text  # noqa: E402
+from torchsplit_core.job_names import PLAN  # noqa: E402
 from torchsplit_core.storage import Store, Workspace  # noqa: E402
 from torchsplit_core.values import InputFault, PlanOutcome  # noqa: E402
 
@@ -74,7 +78,7 @@ def filled(folder: Path, count: int = 8) -> Workspace:
     for number in range(count):
         workspace.put("plan_request", f"r{number}", request(number + 1))
     workspace.set_setting("scenario", "r1")
-    workspace.add_job("Plan", "torchsplit_core.workflow:plan_job", {"request": "r1"})
+    workspace.add_job("Plan", PLAN, {"request": "r1"})
     return workspace
 
 
@@ -132,20 +136,12 @@ def kill_while_importing(folder: Path, seed: int) -> None:
         opened.get("plan_request", "r19")
 
 
-def stand(
-    workspace: Workspace, parameters: dict[str, object], progress: Callable[[float, str], None]
-) -> None:
-    """A job that starts a process and stands."""
-    child = subprocess.Popen(["sleep", "600"])
-    progress(0.5, f"child {child.pid}")
-    time.sleep(600)
-
-
 def kill_a_job(folder: Path, seed: int) -> None:
     """kill -9 of a job at any moment of its start: it is told as stopped at once, whatever it was about to say."""
     workspace = Store(folder / "home").create("w")
-    os.environ["PYTHONPATH"] = str(ROOT)
-    job = jobs.start(workspace, "Stand", "benchmarks.reliability:stand", {})
+    with pytest.MonkeyPatch.context() as patch:
+        own_jobs(patch, standing_job)
+        job = jobs.start(workspace, "Stand", "stand", standing_job.Stand())
     time.sleep(random.Random(seed).random() * 0.6)
     pid = jobs._read(workspace.store, job)["pid"]
     os.killpg(pid, signal.SIGKILL)

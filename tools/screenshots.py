@@ -24,6 +24,7 @@ from playwright.sync_api import Browser, Page, expect, sync_playwright
 
 from torchsplit_core import workflow
 from torchsplit_core.files import read_file
+from torchsplit_core.job_names import PartitionParameters, ProfileParameters, RequestParameters
 from torchsplit_core.storage import Store
 from torchsplit_core.values import ignore_progress
 
@@ -128,9 +129,9 @@ def photograph(browser: Browser, address: str, workspace: str, folder: Path | No
 def explore(browser: Browser, address: str, home: Path) -> None:
     """The Graph page with one block of a large model open, its times measured on this machine."""
     workspace = Store(home).create("Explored")
-    measured = {"source": EXPLORED, "batch_sizes": (2,), "point_budget_s": 1.0}
+    measured = ProfileParameters((EXPLORED,), batch_sizes=(2,), point_budget_s=1.0)
     workflow.profile_job(workspace, measured, ignore_progress)
-    workflow.partition_job(workspace, {"source": EXPLORED, "stages": 2}, ignore_progress)
+    workflow.partition_job(workspace, PartitionParameters(EXPLORED, 2), ignore_progress)
     look = {
         "opened": list(OPENED),
         "item": SELECTED,
@@ -160,8 +161,8 @@ def place(browser: Browser, address: str, home: Path, folder: Path | None) -> No
     workspace = Store(home).create("Placed")
     request = read_file(ROOT / "examples" / "placements" / "decode_70b.json")[1]
     workspace.put("placement_request", "decode 70B", request)
-    workflow.place_job(workspace, {"request": "decode 70B"}, ignore_progress)
-    workflow.placement_frontier_job(workspace, {"request": "decode 70B"}, ignore_progress)
+    workflow.place_job(workspace, RequestParameters("decode 70B"), ignore_progress)
+    workflow.placement_frontier_job(workspace, RequestParameters("decode 70B"), ignore_progress)
     where = f"{address}/place?workspace={workspace.id}"
     page = browser.new_context(viewport={"width": 1440, "height": 1240}).new_page()
     take(page, where, PLACE_PICTURE)

@@ -11,9 +11,8 @@ from pathlib import Path
 
 from torchsplit_core import workflow
 from torchsplit_core.cli_common import hand_over, tell_notes, with_progress
-from torchsplit_core.profile_run import SlicesToMake
 from torchsplit_core.storage import Store
-from torchsplit_core.values import InputFault
+from torchsplit_core.values import InputFault, SlicesToMake
 
 Command = Callable[[str, Callable[[argparse.Namespace], int], str], argparse.ArgumentParser]
 Options = Callable[[argparse.ArgumentParser], None]

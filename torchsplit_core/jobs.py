@@ -7,7 +7,6 @@ progress file, so whoever looks (a page that was reloaded, another session) sees
 from __future__ import annotations
 
 import contextlib
-import importlib
 import json
 import os
 import signal
@@ -17,12 +16,12 @@ import tempfile
 import threading
 import time
 import traceback
-from collections.abc import Callable, Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
-from torchsplit_core import telemetry
+from torchsplit_core import job_names, telemetry
 from torchsplit_core.isolation.execution import (
     REFUSED,
     execution_for_jobs,
@@ -30,6 +29,7 @@ from torchsplit_core.isolation.execution import (
     without_trust,
 )
 from torchsplit_core.isolation.execution import VARIABLE as EXECUTION
+from torchsplit_core.job_names import JobParameters
 from torchsplit_core.job_queue import one_slot, slots
 from torchsplit_core.storage import JobRecord, Store, Workspace
 from torchsplit_core.values import InputFault, Progress
@@ -39,16 +39,17 @@ STOPPED = "The work stopped before it was done (killed, the disk was full, or th
 """What a job is told to have died of that could not say it itself; what it stored stays."""
 State = Literal["running", "done", "failed", "cancelled"]
 _CLOCK = getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC)
-JobFunction = Callable[[Workspace, dict[str, Any], Progress], Any]
-"""What a job runs: `module:function` called with workspace, parameters and progress; returns JSON."""
+CHILD = "torchsplit_core.jobs"
+"""The module that is a job's process: it ends with `main`."""
 
 
 @dataclass(frozen=True, slots=True)
 class JobStatus:
-    """How far a job is. `share` 0 to 1; `fault` is a message for a person; `seconds` since its start."""
+    """How far a job of the kind `name` is. `share` 0 to 1; `fault` is for a person; `seconds` since its start."""
 
     id: str
     title: str
+    name: str
     state: State
     share: float
     message: str
@@ -57,16 +58,17 @@ class JobStatus:
     seconds: float
 
 
-def start(workspace: Workspace, title: str, target: str, parameters: dict[str, Any]) -> str:
-    """Start `target` ("module:function") in a child process; its job id.
+def start(workspace: Workspace, title: str, name: str, parameters: JobParameters) -> str:
+    """Start a job of the kind `name` (see job_names) in a child process; its job id.
 
     Here it is decided whether the job may execute uploads: where this server was not told that it may, no
     word of trust in the parameters is passed on or stored. Raises InputFault where the disk takes no job.
     """
+    stored = job_names.as_stored(name, parameters)
     execution = execution_for_jobs()
     if execution == REFUSED:
-        parameters = without_trust(parameters)
-    record = workspace.add_job(title, target, parameters)
+        stored = without_trust(stored)
+    record = workspace.add_job(title, name, stored)
     store = workspace.store
     root = Path(__file__).resolve().parent.parent
     environment = (
@@ -83,7 +85,7 @@ def start(workspace: Workspace, title: str, target: str, parameters: dict[str, A
         _write(store, record.id, begun | {"starter": _process(os.getpid())})
         with _path(store, record.id).with_suffix(".log").open("wb") as log:
             process = subprocess.Popen(
-                [sys.executable, "-m", "torchsplit_core.jobs", str(store.root), workspace.id, record.id],
+                [sys.executable, "-m", CHILD, str(store.root), workspace.id, record.id],
                 stdin=subprocess.PIPE,
                 stdout=log,
                 stderr=subprocess.STDOUT,
@@ -101,17 +103,55 @@ def start(workspace: Workspace, title: str, target: str, parameters: dict[str, A
     return record.id
 
 
+def resume(workspace: Workspace, job: str) -> str:
+    """Start the work of a job once more, with the parameters it had: it goes on where that one stood. Its job id.
+
+    Raises InputFault like `start`, for an unknown id, and for parameters that this version cannot read.
+    """
+    record = _record(workspace, job)
+    return start(workspace, record.title, record.name, job_names.from_stored(record.name, record.parameters))
+
+
 def status(workspace: Workspace, job: str) -> JobStatus:
     """How far a job is. Raises InputFault for an unknown id."""
+    return _status(workspace.store, _record(workspace, job))
+
+
+def _record(workspace: Workspace, job: str) -> JobRecord:
     record = next((found for found in workspace.job_records() if found.id == job), None)
     if record is None:
         raise InputFault("job", job, "the job exists in this workspace", "Start it again.")
-    return _status(workspace.store, record)
+    return record
 
 
 def statuses(workspace: Workspace) -> tuple[JobStatus, ...]:
     """All jobs of a workspace, newest first."""
     return tuple(_status(workspace.store, record) for record in workspace.job_records())
+
+
+def running(
+    workspace: Workspace, names: Collection[str] = (), request: str | None = None
+) -> tuple[JobStatus, ...]:
+    """The jobs that still run, newest first: of these kinds (of all for none), on the stored request of that name."""
+    found = (
+        _status(workspace.store, record)
+        for record in workspace.job_records()
+        if (not names or record.name in names)
+        and (request is None or _value(record.parameters, "request") == request)
+    )
+    return tuple(status for status in found if status.state == "running")
+
+
+def end(workspace: Workspace, names: Collection[str], request: str) -> None:
+    """End the work of these kinds that runs on a stored request."""
+    for status in running(workspace, names, request):
+        with contextlib.suppress(InputFault):
+            cancel(workspace, status.id)
+
+
+def _value(parameters: Any, key: str) -> Any:
+    """Of stored parameters, that may be anything in a store that was damaged."""
+    return parameters.get(key) if isinstance(parameters, dict) else None
 
 
 def cancel(workspace: Workspace, job: str) -> None:
@@ -155,6 +195,7 @@ def _status(store: Store, record: JobRecord) -> JobStatus:
     return JobStatus(
         id=record.id,
         title=record.title,
+        name=record.name,
         state=state,
         share=float(data.get("share", 0.0)),
         message=str(data.get("message", "")),
@@ -304,10 +345,10 @@ def _run(root: str, workspace_id: str, job: str) -> int:
 
 def _called(workspace: Workspace, record: JobRecord, progress: Progress) -> dict[str, Any]:
     """Call what the job is about; how it ended, as its progress file says it."""
-    parameters = without_trust(record.parameters) if execution_refused() else record.parameters
-    module, _, name = record.target.partition(":")
+    stored = without_trust(record.parameters) if execution_refused() else record.parameters
     try:
-        function: JobFunction = getattr(importlib.import_module(module), name)
+        parameters = job_names.from_stored(record.name, stored)
+        function = job_names.kind_of(record.name).function()
         telemetry.configure("torchsplit job", workspace.store.root / "telemetry")
         with telemetry.span(telemetry.schema.JOB, job=record.id):
             result = function(workspace, parameters, progress)
@@ -329,5 +370,10 @@ def _called(workspace: Workspace, record: JobRecord, progress: Progress) -> dict
         }
 
 
-if __name__ == "__main__":
+def main() -> None:
+    """Be the job that the command line names."""
     sys.exit(_run(*sys.argv[1:4]))
+
+
+if __name__ == "__main__":
+    main()

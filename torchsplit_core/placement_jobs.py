@@ -6,24 +6,25 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from torchsplit_core.files import write_text
+from torchsplit_core.job_names import DivisionsParameters
 from torchsplit_core.values import InputFault, PlacementRequest, Progress
 
 if TYPE_CHECKING:
     from torchsplit_core.storage import Workspace
 
 
-def ways_job(workspace: Workspace, parameters: dict[str, Any], progress: Progress) -> dict[str, Any]:
-    """Place the stored request `request` in every way; each outcome as a contract file under its way's name.
+def ways_job(workspace: Workspace, parameters: DivisionsParameters, progress: Progress) -> dict[str, Any]:
+    """Place the stored request in every way; each outcome as a contract file under its way's name.
 
     The time limit of the request is shared among the ways. Raises InputFault where the stored request is not the one
-    with the SHA-256 `sha256`: the answer is kept by it.
+    that was asked about: the answer is kept by it.
     """
     from torchsplit_core.placement import place
     from torchsplit_core.placement.ways import ways
 
-    name = str(parameters["request"])
+    name = parameters.request
     stored = {item.name: item.sha256 for item in workspace.artifacts("placement_request")}
-    if stored.get(name) != parameters["sha256"]:
+    if stored.get(name) != parameters.sha256:
         raise InputFault(
             "comparison", name, "the request is the one that it was asked for", "Compare the ways again."
         )

@@ -6,7 +6,7 @@ import contextlib
 import fcntl
 import hashlib
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache
 from pathlib import Path
@@ -16,7 +16,8 @@ from torchsplit_core.files import read_text
 from torchsplit_core.hardware import choose_devices
 from torchsplit_core.isolation import private_room
 from torchsplit_core.isolation.execution import is_trusted, refuse_execution
-from torchsplit_core.profile_run import DEFAULT_BATCH_SIZES, SlicesToMake, profile
+from torchsplit_core.job_names import ProfileParameters, UploadedFile
+from torchsplit_core.profile_run import DEFAULT_BATCH_SIZES, profile
 from torchsplit_core.profiling.points import KeptPoint, Settings
 from torchsplit_core.values import Device, InputFault, Profile, Progress
 from torchsplit_core.workspace import Blobs
@@ -25,13 +26,12 @@ if TYPE_CHECKING:
     from torchsplit_core.storage import Workspace
 
 
-def profile_job(workspace: Workspace, parameters: dict[str, Any], progress: Progress) -> dict[str, Any]:
-    """Profile `source` (or each of `sources`) on `device` into the workspace; what fails leaves the others.
+def profile_job(workspace: Workspace, parameters: ProfileParameters, progress: Progress) -> dict[str, Any]:
+    """Profile each source into the workspace; what fails leaves the others.
 
-    `again_since` (Unix seconds) measures anew what was measured earlier. Raises InputFault naming the models
-    that could not be profiled.
+    Raises InputFault naming the models that could not be profiled.
     """
-    sources = tuple(map(str, parameters.get("sources") or (parameters["source"],)))
+    sources = parameters.sources
     faults: list[str] = []
     rows = 0
     for number, name in enumerate(sources):
@@ -40,9 +40,8 @@ def profile_job(workspace: Workspace, parameters: dict[str, Any], progress: Prog
             shown = text if len(sources) == 1 else f"{name} · {text}"
             progress((number + share) / len(sources), shown)
 
-        own = parameters | parameters.get("uploads", {}).get(name, {}) | {"source": name}
         try:
-            rows += _profile_into(workspace, own, part)
+            rows += _profile_into(workspace, name, parameters, part)
         except InputFault as fault:
             if len(sources) == 1:
                 raise
@@ -57,23 +56,22 @@ def profile_job(workspace: Workspace, parameters: dict[str, Any], progress: Prog
     return {"profile": sources[-1], "rows": rows}
 
 
-def _profile_into(workspace: Workspace, parameters: dict[str, Any], progress: Progress) -> int:
+def _profile_into(workspace: Workspace, name: str, parameters: ProfileParameters, progress: Progress) -> int:
     """Profile one source into the workspace; how many rows it has."""
-    name = str(parameters["source"])
-    with local_source(workspace, parameters) as (source, trust):
-        known = not parameters.get("trace_again", False)
+    with local_source(workspace, name, parameters.uploads.get(name)) as (source, trust):
+        known = not parameters.trace_again
         traced = known and any(found.name == name for found in workspace.artifacts("graph"))
         _, result = profile(
             source,
             graph=workspace.get("graph", name) if traced else None,
-            device=str(parameters.get("device", "auto")),
-            batch_sizes=tuple(parameters.get("batch_sizes", DEFAULT_BATCH_SIZES)),
+            device=parameters.device,
+            batch_sizes=parameters.batch_sizes or DEFAULT_BATCH_SIZES,
             trust=trust,
             settings=settings_of(parameters),
             store=workspace.store,
-            since=float(parameters.get("again_since", 0.0)),
-            at_once=bool(parameters.get("at_once", False)),
-            make_slices=slices_of(parameters),
+            since=parameters.again_since,
+            at_once=parameters.at_once,
+            make_slices=parameters.make_slices,
             hear_graph=lambda graph: workspace.put("graph", name, graph),
             progress=progress,
         )
@@ -113,7 +111,7 @@ class Cell:
     kept: float | None = None
 
 
-def cells(workspace: Workspace, parameters: Mapping[str, Any]) -> tuple[Cell, ...]:
+def cells(workspace: Workspace, parameters: ProfileParameters) -> tuple[Cell, ...]:
     """Every point a profile job with these parameters is about, and what is known of it now.
 
     Points that are known before the job starts are those it would take over. Raises InputFault for a device
@@ -123,15 +121,13 @@ def cells(workspace: Workspace, parameters: Mapping[str, Any]) -> tuple[Cell, ..
 
     graphs = {found.name: found for found in workspace.artifacts("graph")}
     settings = settings_of(parameters)
-    since = float(parameters.get("again_since", 0.0))
     found: list[Cell] = []
-    for name in tuple(map(str, parameters.get("sources") or (parameters["source"],))):
+    for name in parameters.sources:
         identity = _identity(workspace.store.root, graphs[name].sha256, name) if name in graphs else None
-        device_text = str(parameters.get("device", "auto"))
-        for device in choose_devices(device_text) if device_text else ():
-            points = PointStore(workspace.store, place_of(device, settings), since)
+        for device in choose_devices(parameters.device) if parameters.device else ():
+            points = PointStore(workspace.store, place_of(device, settings), parameters.again_since)
             known = points.known(identity) if identity else ()
-            for batch in sorted(set(parameters.get("batch_sizes", DEFAULT_BATCH_SIZES))):
+            for batch in sorted(set(parameters.batch_sizes or DEFAULT_BATCH_SIZES)):
                 found.append(_cell(name, device, batch, known))
     return tuple(found)
 
@@ -153,23 +149,12 @@ def _cell(name: str, device: Device, batch: int, known: Sequence[KeptPoint]) -> 
     return Cell(name, device.id, batch, "open")
 
 
-def settings_of(parameters: Mapping[str, Any]) -> Settings:
+def settings_of(parameters: ProfileParameters) -> Settings:
     """The settings among a job's parameters."""
-    limit = parameters.get("point_limit_s")
     return Settings(
-        point_budget_s=float(parameters.get("point_budget_s", 2.0)),
-        point_limit_s=None if limit is None else float(limit),
-        cuda_graphs=bool(parameters.get("cuda_graphs", False)),
-    )
-
-
-def slices_of(parameters: Mapping[str, Any]) -> SlicesToMake | None:
-    """The slices a job is to make: `make_slices` as {"gpu_index", "profiles", "consent"}; None for none."""
-    wanted = parameters.get("make_slices")
-    if not wanted:
-        return None
-    return SlicesToMake(
-        int(wanted["gpu_index"]), tuple(map(str, wanted["profiles"])), wanted.get("consent") is True
+        point_budget_s=parameters.point_budget_s,
+        point_limit_s=parameters.point_limit_s,
+        cuda_graphs=parameters.cuda_graphs,
     )
 
 
@@ -182,29 +167,29 @@ def _one_writer(workspace: Workspace) -> Iterator[None]:
 
 
 @contextlib.contextmanager
-def local_source(workspace: Workspace, parameters: Mapping[str, Any]) -> Iterator[tuple[str, bool]]:
+def local_source(workspace: Workspace, source: str, file: UploadedFile | None) -> Iterator[tuple[str, bool]]:
     """The source as a path or sample name, and whether it is trusted; an upload is laid out for the time of the job.
 
     Raises InputFault for an upload that is gone, for a Python file that is not trusted (to trace it is to execute
     it), and for a file whose content is another than the one trusted.
     """
-    source = str(parameters["source"])
-    upload = parameters.get("upload")
-    if not upload:
+    if file is None:
         if not source.startswith("sample:"):
             raise InputFault("source", source, "a page traces samples and uploads", "Upload the file first.")
         yield source, False
         return
-    content = workspace.get_bytes("upload", str(upload))
-    trust = is_trusted(dict(parameters), str(upload), hashlib.sha256(content).hexdigest())
+    upload = file.upload
+    content = workspace.get_bytes("upload", upload)
+    digest = hashlib.sha256(content).hexdigest()
+    trust = is_trusted(upload, digest, file.trusted_sha256, any_content=file.trust)
     # Its own name, for messages, but as a name alone: never a path.
-    name = re.sub(r"[^\w.-]", "_", str(upload))[-80:].lstrip(".")
+    name = re.sub(r"[^\w.-]", "_", upload)[-80:].lstrip(".")
     suffix = Path(name).suffix
     if suffix == ".py" and not trust:
-        refuse_execution(str(upload))
+        refuse_execution(upload)
         raise InputFault(
             "upload",
-            str(upload),
+            upload,
             "a .py file is executed only when it is trusted",
             "Tick the box, or upload a .pt2.",
         )

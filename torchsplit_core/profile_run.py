@@ -10,7 +10,7 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from itertools import groupby
 from pathlib import Path
 from threading import Lock
@@ -27,7 +27,15 @@ from torchsplit_core.hardware import (
 )
 from torchsplit_core.profiling.points import KeptPoint, Settings
 from torchsplit_core.telemetry import schema, span
-from torchsplit_core.values import Device, InputFault, InternalFault, Profile, Progress, ignore_progress
+from torchsplit_core.values import (
+    Device,
+    InputFault,
+    InternalFault,
+    Profile,
+    Progress,
+    SlicesToMake,
+    ignore_progress,
+)
 
 if TYPE_CHECKING:
     from torchsplit_core.graph.torch_graph import TorchGraph
@@ -233,15 +241,6 @@ def state_of(device: Device) -> str:
     except NvmlFault:
         return ""
     return state.words() if state else ""
-
-
-@dataclass(frozen=True, slots=True)
-class SlicesToMake:
-    """MIG slices to make on a GPU for a measurement, one after the other; `consent` is the user's own word."""
-
-    gpu_index: int
-    profiles: tuple[str, ...]
-    consent: bool
 
 
 def journal_of(store: Store) -> Path:

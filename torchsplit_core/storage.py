@@ -60,13 +60,16 @@ class WorkspaceInfo:
 
 @dataclass(frozen=True, slots=True)
 class JobRecord:
-    """A job as it was asked for; how far it came stands in its progress file (see jobs)."""
+    """A job as it was asked for; how far it came stands in its progress file (see jobs).
+
+    `name` is its kind and `parameters` JSON: job_names knows both.
+    """
 
     id: str
     workspace: str
     title: str
-    target: str
-    parameters: dict[str, Any]
+    name: str
+    parameters: Any
     created: float
 
 
@@ -322,13 +325,13 @@ class Workspace:
 
     # jobs
 
-    def add_job(self, title: str, target: str, parameters: dict[str, Any]) -> JobRecord:
+    def add_job(self, title: str, name: str, parameters: dict[str, Any]) -> JobRecord:
         """Write down a job that is about to start."""
-        record = JobRecord(secrets.token_hex(8), self.id, title, target, parameters, time.time())
+        record = JobRecord(secrets.token_hex(8), self.id, title, name, parameters, time.time())
         with self._own(), self.store.connect() as database:
             database.execute(
                 "INSERT INTO jobs (id, workspace, title, target, parameters, created) VALUES (?, ?, ?, ?, ?, ?)",
-                (record.id, self.id, title, target, json.dumps(parameters), record.created),
+                (record.id, self.id, title, name, json.dumps(parameters), record.created),
             )
         return record
 
@@ -342,8 +345,8 @@ class Workspace:
             ).fetchall()
         checked = (self.store._typed(row, str, str, str, str, str, float) for row in rows)
         return tuple(
-            JobRecord(identity, workspace, title, target, self._parsed(parameters), created)
-            for identity, workspace, title, target, parameters, created in checked
+            JobRecord(identity, workspace, title, name, self._parsed(parameters), created)
+            for identity, workspace, title, name, parameters, created in checked
         )
 
     def _parsed(self, text: str) -> Any:

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
+from torchsplit_core.job_names import SweepParameters
 from torchsplit_core.planning.request_hash import request_hash
 from torchsplit_core.planning.sweep import SweepPoint, SweepRequest, order, sweep_points, sweep_requests
 from torchsplit_core.values import PlanOutcome, PlanRequest, Progress, ignore_progress
@@ -12,6 +13,7 @@ from torchsplit_core.values import PlanOutcome, PlanRequest, Progress, ignore_pr
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from torchsplit_core.planning.sweep import Parameter
     from torchsplit_core.storage import Workspace
 
 TIME_LIMIT_S = 60.0
@@ -52,20 +54,19 @@ def sweep(
     return sweep_points(request, what, found)
 
 
-def sweep_job(workspace: Workspace, parameters: dict[str, Any], progress: Progress) -> dict[str, Any]:
-    """Sweep the stored request `request`: every plan is kept as it comes, and what was kept is taken over.
+def sweep_job(workspace: Workspace, parameters: SweepParameters, progress: Progress) -> dict[str, Any]:
+    """Sweep the stored request: every plan is kept as it comes, and what was kept is taken over.
 
-    Parameters: `parameter`, `target`, `values`, `time_limit_s`. A plan is taken over where it is proven or
-    its search had as long as this one's may take.
+    A plan is taken over where it is proven or its search had as long as this one's may take.
     """
     from torchsplit_core.planning.sweep_run import share_s
     from torchsplit_core.sweep_store import SweepStore
 
-    name = str(parameters["request"])
+    name, values = parameters.request, parameters.values
     request: PlanRequest = workspace.get("plan_request", name)
-    values = tuple(float(value) for value in parameters["values"])
-    what = SweepRequest(parameters["parameter"], str(parameters["target"]), values)
-    time_limit_s = float(parameters.get("time_limit_s", TIME_LIMIT_S))
+    # It refuses a parameter that there is not.
+    what = SweepRequest(cast("Parameter", parameters.parameter), parameters.target, values)
+    time_limit_s = TIME_LIMIT_S if parameters.time_limit_s is None else parameters.time_limit_s
     limit_s = share_s(request, time_limit_s, len(values))
     kept = SweepStore(workspace, name)
     kept.begin(what, request, {value: request_hash(one) for value, one in sweep_requests(request, what)})

@@ -12,6 +12,13 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from torchsplit_core.job_names import (
+    PartitionParameters,
+    ProfileParameters,
+    QuickStartParameters,
+    RequestParameters,
+    TraceParameters,
+)
 from torchsplit_core.profile_jobs import local_source, profile_job
 from torchsplit_core.profile_run import DEFAULT_BATCH_SIZES, profile
 from torchsplit_core.telemetry import schema, span
@@ -247,35 +254,34 @@ def deploy(outcome: PlanOutcome, directory: Path, formats: Sequence[str] | None 
 # What jobs run: (workspace, parameters, progress) -> JSON
 
 
-def trace_job(workspace: Workspace, parameters: dict[str, Any], progress: Progress) -> dict[str, Any]:
-    """Trace `source` (a sample, or an upload named `upload`) into the workspace."""
-    with local_source(workspace, parameters) as (source, trust):
+def trace_job(workspace: Workspace, parameters: TraceParameters, progress: Progress) -> dict[str, Any]:
+    """Trace the source into the workspace."""
+    name = parameters.source
+    with local_source(workspace, name, parameters.file) as (source, trust):
         graph = trace(source, trust=trust, progress=progress)
-    name = str(parameters["source"])
     workspace.put("graph", name, graph)
     return {"graph": name, "nodes": len(graph.nodes)}
 
 
-def partition_job(workspace: Workspace, parameters: dict[str, Any], progress: Progress) -> dict[str, Any]:
-    """Cut a traced and profiled model of the workspace into 1 to `stages` parts, stored by their number.
+def partition_job(
+    workspace: Workspace, parameters: PartitionParameters, progress: Progress
+) -> dict[str, Any]:
+    """Cut a traced and profiled model of the workspace into 1 to so many parts, stored by their number.
 
     The outcomes of one model are always of one study: the same link, memory, objective and speeds. What an
     earlier study stored goes.
     """
     from torchsplit_core.partitioning import PartitionProvider, pareto_candidates
 
-    name = str(parameters["source"])
-    stages = int(parameters.get("stages", 4))
-    factors = parameters.get("time_factors")
-    memory = parameters.get("memory_bytes")
+    name, factors = parameters.source, parameters.time_factors
     found = pareto_candidates(
         PartitionProvider(workspace.get("graph", name), workspace.get("profile", name)),
-        stages=(len(factors),) if factors else range(1, stages + 1),
-        link_gb_per_s=parameters.get("link_gb_per_s"),
-        memory_bytes=None if memory is None else int(memory),
-        time_limit_s=float(parameters.get("time_limit_s", 30.0)),
-        objective=parameters.get("objective", "throughput"),
-        time_factors=tuple(map(float, factors)) if factors else None,
+        stages=(len(factors),) if factors else range(1, parameters.stages + 1),
+        link_gb_per_s=parameters.link_gb_per_s,
+        memory_bytes=parameters.memory_bytes,
+        time_limit_s=parameters.time_limit_s,
+        objective=parameters.objective,
+        time_factors=factors or None,
         progress=progress,
     )
     kept = {partition_name(name, count): outcome for count, outcome in found.outcomes.items()}
@@ -303,11 +309,11 @@ def partition_names(workspace: Workspace, model: str) -> tuple[str, ...]:
     return tuple(name for _, name in sorted((int(match[1]), name) for match, name in known))
 
 
-def plan_job(workspace: Workspace, parameters: dict[str, Any], progress: Progress) -> dict[str, Any]:
-    """Plan the stored request `request`: a verified first look in seconds, then the proof, both under its name."""
+def plan_job(workspace: Workspace, parameters: RequestParameters, progress: Progress) -> dict[str, Any]:
+    """Plan the stored request: a verified first look in seconds, then the proof, both under its name."""
     from torchsplit_core.planning.request_hash import request_hash
 
-    name = str(parameters["request"])
+    name = parameters.request
     request: PlanRequest = workspace.get("plan_request", name)
     digest = request_hash(request)
     limit = request.solver.time_limit_s
@@ -329,9 +335,9 @@ def plan_job(workspace: Workspace, parameters: dict[str, Any], progress: Progres
     return {"plan": name, "status": outcome.status}
 
 
-def place_job(workspace: Workspace, parameters: dict[str, Any], progress: Progress) -> dict[str, Any]:
-    """Place the stored request `request`; the outcome stands under its name, with the request it answers."""
-    name = str(parameters["request"])
+def place_job(workspace: Workspace, parameters: RequestParameters, progress: Progress) -> dict[str, Any]:
+    """Place the stored request; the outcome stands under its name, with the request it answers."""
+    name = parameters.request
     digest = _placement_digest(workspace, name)
     before = workspace.get("placement", name) if _stored(workspace, "placement", name) else None
     outcome = place(workspace.get("placement_request", name), start=before, progress=progress)
@@ -348,10 +354,10 @@ def placement_mark(name: str) -> str:
 
 
 def placement_frontier_job(
-    workspace: Workspace, parameters: dict[str, Any], progress: Progress
+    workspace: Workspace, parameters: RequestParameters, progress: Progress
 ) -> dict[str, Any]:
-    """Throughput against latency of the stored request `request`; the curve stands under its name."""
-    name = str(parameters["request"])
+    """Throughput against latency of the stored request; the curve stands under its name."""
+    name = parameters.request
     digest = _placement_digest(workspace, name)
     curve = placement_frontier(workspace.get("placement_request", name), progress=progress)
     # An edit while this ran asks for a curve of its own.
@@ -375,11 +381,11 @@ def _stored(workspace: Workspace, kind: str, name: str) -> bool:
     return any(item.name == name for item in workspace.artifacts(kind))
 
 
-def explain_job(workspace: Workspace, parameters: dict[str, Any], progress: Progress) -> dict[str, Any]:
-    """Explain the stored plan of the stored request `request`; the plan gets the explanation under its name."""
+def explain_job(workspace: Workspace, parameters: RequestParameters, progress: Progress) -> dict[str, Any]:
+    """Explain the stored plan of the stored request; the plan gets the explanation under its name."""
     from torchsplit_core.planning.insight import explain_plan
 
-    name = str(parameters["request"])
+    name = parameters.request
     request: PlanRequest = workspace.get("plan_request", name)
     outcome: PlanOutcome = workspace.get("plan", name)
     deadline = time.perf_counter() + EXPLAIN_JOB_S
@@ -390,12 +396,12 @@ def explain_job(workspace: Workspace, parameters: dict[str, Any], progress: Prog
     return {"plan": name, "complete": found is not None and found.complete}
 
 
-def samples_job(workspace: Workspace, parameters: dict[str, Any], progress: Progress) -> dict[str, Any]:
-    """The second door: trace and profile `sources` here, estimate the fleet, plan. Resumes what is stored."""
+def samples_job(workspace: Workspace, parameters: QuickStartParameters, progress: Progress) -> dict[str, Any]:
+    """The second door: trace and profile the sources here, estimate the fleet, plan. Resumes what is stored."""
     from torchsplit_core.planning.build_request import build_request, model_name
 
-    sources = tuple(parameters.get("sources", DOOR_SAMPLES))
-    fleet = tuple(FleetEntry(type=kind, count=count) for kind, count in parameters["gpus"])
+    sources = parameters.sources or DOOR_SAMPLES
+    fleet = tuple(FleetEntry(type=kind, count=count) for kind, count in parameters.gpus)
     profiles = []
     for number, source in enumerate(sources):
 
@@ -405,15 +411,15 @@ def samples_job(workspace: Workspace, parameters: dict[str, Any], progress: Prog
         if any(found.name == source for found in workspace.artifacts("profile")):
             part(1.0, "already profiled")
         else:
-            profile_job(workspace, {"source": source, "batch_sizes": (1, 2), "point_budget_s": 0.5}, part)
+            profile_job(workspace, ProfileParameters((source,), batch_sizes=(1, 2), point_budget_s=0.5), part)
         profiles.append(workspace.get("profile", source))
-    name = str(parameters.get("name", "Sample models, measured here"))
+    name = parameters.name
     demands = {model_name(found): DOOR_DEMAND_RPS for found in profiles}
     limits = dict.fromkeys(demands, DOOR_LATENCY_MS)
     request = build_request(profiles, fleet, demands=demands, max_latencies=limits, time_limit_s=20.0)
     workspace.put("plan_request", name, request)
     workspace.set_setting("scenario", name)
-    return plan_job(workspace, {"request": name}, lambda share, text: progress(0.9 + 0.1 * share, text))
+    return plan_job(workspace, RequestParameters(name), lambda share, text: progress(0.9 + 0.1 * share, text))
 
 
 def measured_mix(workspace: Workspace, gpus: int | None = None) -> str:

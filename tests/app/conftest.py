@@ -65,12 +65,10 @@ def filled(workspace: Workspace) -> Workspace:
 
 
 @pytest.fixture
-def started(monkeypatch: pytest.MonkeyPatch) -> list[tuple[str, dict[str, Any]]]:
-    """The jobs that a page starts, each by its function and parameters; none of them runs."""
-    found: list[tuple[str, dict[str, Any]]] = []
-    monkeypatch.setattr(
-        jobs, "start", lambda w, title, target, parameters: found.append((target, parameters))
-    )
+def started(monkeypatch: pytest.MonkeyPatch) -> list[tuple[str, Any]]:
+    """The jobs that a page starts, each by its name and parameters; none of them runs."""
+    found: list[tuple[str, Any]] = []
+    monkeypatch.setattr(jobs, "start", lambda w, title, name, parameters: found.append((name, parameters)))
     return found
 
 

@@ -19,6 +19,15 @@ from torchsplit_core import jobs
 from torchsplit_core.files import write_text
 from torchsplit_core.hardware import gpu_type
 from torchsplit_core.isolation import available_levels, isolation_level
+from torchsplit_core.job_names import (
+    PROFILE,
+    TRACE,
+    JobParameters,
+    ProfileParameters,
+    TraceParameters,
+    UploadedFile,
+    as_stored,
+)
 from torchsplit_core.storage import Workspace
 from torchsplit_core.values import Colocation, FleetEntry, InputFault
 
@@ -203,11 +212,11 @@ def test_an_upload_that_cannot_work_is_refused_before_it_is_stored(
 def test_trust_counts_for_nothing_where_execution_is_refused(
     workspace: Workspace, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    found: list[dict[str, Any]] = []
+    found: list[JobParameters] = []
     monkeypatch.setenv("TORCHSPLIT_EXECUTION", "refused")
     monkeypatch.setattr(jobs, "start", lambda *args: found.append(args[3]) or "job")
     upload_view.start(workspace, "m.pt2", b"zip", trust=True)
-    assert found == [{"source": "m.pt2", "upload": "m.pt2", "trace_again": True}]
+    assert found == [TraceParameters("m.pt2", UploadedFile("m.pt2"))]
 
 
 @pytest.mark.parametrize("server", ["allowed", "refused"])
@@ -216,10 +225,10 @@ def test_work_that_executes_an_upload_is_resumed_only_where_that_is_allowed(
     workspace: Workspace,
     server: str,
     monkeypatch: pytest.MonkeyPatch,
-    started: list[tuple[str, dict[str, Any]]],
+    started: list[tuple[str, Any]],
 ) -> None:
-    parameters = {"sources": ["m.pt2"], "uploads": {"m.pt2": {"upload": "m.pt2", "trusted_sha256": "0" * 64}}}
-    record = workspace.add_job("Profile m.pt2", "torchsplit_core.workflow:profile_job", parameters)
+    parameters = ProfileParameters(("m.pt2",), uploads={"m.pt2": UploadedFile("m.pt2", "0" * 64)})
+    record = workspace.add_job("Profile m.pt2", PROFILE, as_stored(PROFILE, parameters))
     jobs._write(workspace.store, record.id, {"state": "failed", "fault": "killed"})
     monkeypatch.setenv("TORCHSPLIT_EXECUTION", server)
     opened = page("models", workspace)
@@ -228,14 +237,14 @@ def test_work_that_executes_an_upload_is_resumed_only_where_that_is_allowed(
     assert ("executes none" in button.help) is (server == "refused")
     if server == "allowed":
         button.click().run()
-        assert started == [("torchsplit_core.workflow:profile_job", parameters)]
+        assert started == [(PROFILE, parameters)]
 
 
 def test_failed_work_is_one_message_until_dismissed(
     page: Callable[..., AppTest], workspace: Workspace
 ) -> None:
     assert REFRESH_S < 2
-    record = workspace.add_job("Trace it", "torchsplit_core.workflow:trace_job", {})
+    record = workspace.add_job("Trace it", TRACE, {})
     jobs._write(workspace.store, record.id, {"state": "failed", "fault": "It cannot be exported."})
     opened = page("graph", workspace)
     assert [element.value.replace("\\", "") for element in opened.error] == [

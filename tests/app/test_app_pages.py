@@ -15,6 +15,13 @@ from streamlit.testing.v1 import AppTest
 from app import scenario
 from torchsplit_core import jobs
 from torchsplit_core.deployment import FORMATS, deploy
+from torchsplit_core.job_names import (
+    PLAN,
+    QUICK_START,
+    JobParameters,
+    QuickStartParameters,
+    RequestParameters,
+)
 from torchsplit_core.storage import Store, Workspace
 from torchsplit_core.values import (
     Conflict,
@@ -31,12 +38,12 @@ PAGES = ("models", "graph", "profile", "partition", "plan", "deploy", "place", "
 
 
 @pytest.fixture
-def started(monkeypatch: pytest.MonkeyPatch) -> list[tuple[str, dict[str, Any]]]:
+def started(monkeypatch: pytest.MonkeyPatch) -> list[tuple[str, Any]]:
     """Jobs that pages start, written down instead of run."""
-    found: list[tuple[str, dict[str, Any]]] = []
+    found: list[tuple[str, Any]] = []
 
-    def start(workspace: Workspace, title: str, target: str, parameters: dict[str, Any]) -> str:
-        found.append((target.partition(":")[2], parameters))
+    def start(workspace: Workspace, title: str, name: str, parameters: JobParameters) -> str:
+        found.append((name, parameters))
         return "job"
 
     monkeypatch.setattr(jobs, "start", start)
@@ -110,11 +117,11 @@ def test_a_visit_without_an_address_gets_a_workspace_of_its_own(
 
 
 def test_the_first_door_stores_the_measured_mix_and_plans_it(
-    page: Open, workspace: Workspace, started: list[tuple[str, dict[str, Any]]]
+    page: Open, workspace: Workspace, started: list[tuple[str, Any]]
 ) -> None:
     opened = page("models", workspace)
     press(opened, "Plan the measured mix")
-    assert started == [("plan_job", {"request": "Measured A100 mix"})]
+    assert started == [(PLAN, RequestParameters("Measured A100 mix"))]
     assert len(scenario.request(workspace).models) == 11  # type: ignore[union-attr]
     assert len(workspace.artifacts("profile")) == 11
 
@@ -122,15 +129,15 @@ def test_the_first_door_stores_the_measured_mix_and_plans_it(
 def test_the_second_door_asks_for_the_chosen_gpus(
     page: Open,
     workspace: Workspace,
-    started: list[tuple[str, dict[str, Any]]],
+    started: list[tuple[str, Any]],
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setenv("TORCHSPLIT_DOOR_SAMPLES", "sample:clip")
     opened = page("models", workspace)
     opened.number_input(key="door-2-count").set_value(3)
     press(opened, "Trace, measure and plan the samples")
-    asked = {"gpus": [["A100-80GB", 3]], "name": "Sample models, measured here", "sources": ["sample:clip"]}
-    assert started == [("samples_job", asked)]
+    asked = QuickStartParameters((("A100-80GB", 3),), "Sample models, measured here", ("sample:clip",))
+    assert started == [(QUICK_START, asked)]
 
 
 def test_models_are_listed_and_can_be_removed(page: Open, filled: Workspace) -> None:
@@ -166,12 +173,12 @@ def test_an_older_plan_is_marked_as_such(page: Open, filled: Workspace) -> None:
 
 
 def test_replanning_stores_the_request_first(
-    page: Open, filled: Workspace, started: list[tuple[str, dict[str, Any]]]
+    page: Open, filled: Workspace, started: list[tuple[str, Any]]
 ) -> None:
     opened = page("plan", filled)
     next(one for one in opened.selectbox if one.label == "What is best").set_value("min_gpus").run()
     press(opened, "Plan")
-    assert started == [("plan_job", {"request": "review"})]
+    assert started == [(PLAN, RequestParameters("review"))]
     assert filled.get("plan_request", "review").objective.kind == "min_gpus"
 
 
@@ -186,7 +193,7 @@ def test_what_was_edited_and_not_planned_is_named(page: Open, filled: Workspace)
 
 
 def test_an_infeasible_plan_says_what_stands_in_the_way_and_what_would_help(
-    page: Open, filled: Workspace, started: list[tuple[str, dict[str, Any]]]
+    page: Open, filled: Workspace, started: list[tuple[str, Any]]
 ) -> None:
     asked = request()
     asked = replace(asked, models=(replace(asked.models[0], min_throughput_rps=900.0), asked.models[1]))
@@ -203,7 +210,7 @@ def test_an_infeasible_plan_says_what_stands_in_the_way_and_what_would_help(
     assert "Lower bert's minimum requests per second from 900 to 400 req/s" in text
     press(opened, "Apply these changes and plan")
     assert filled.get("plan_request", "review").models[0].min_throughput_rps == 400.0
-    assert started == [("plan_job", {"request": "review"})]
+    assert started == [(PLAN, RequestParameters("review"))]
 
 
 def test_a_plan_out_of_time_is_told_apart_from_an_infeasible_one(page: Open, filled: Workspace) -> None:
@@ -214,13 +221,13 @@ def test_a_plan_out_of_time_is_told_apart_from_an_infeasible_one(page: Open, fil
 
 
 def test_profiles_without_a_request_offer_to_make_one(
-    page: Open, workspace: Workspace, started: list[tuple[str, dict[str, Any]]]
+    page: Open, workspace: Workspace, started: list[tuple[str, Any]]
 ) -> None:
     workspace.put("profile", SOURCE, profile())
     opened = page("plan", workspace)
     press(opened, "Plan these models")
     assert [model.name for model in workspace.get("plan_request", "plan").models] == ["bert"]
-    assert started == [("plan_job", {"request": "plan"})]
+    assert started == [(PLAN, RequestParameters("plan"))]
 
 
 def test_hosts_that_are_no_nodes_leave_the_other_files(page: Open, filled: Workspace) -> None:

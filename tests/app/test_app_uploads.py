@@ -18,6 +18,15 @@ from benchmarks.graph_memory import write_pt2
 from torchsplit_core import jobs
 from torchsplit_core.files import write_text
 from torchsplit_core.isolation import isolation_level
+from torchsplit_core.job_names import (
+    PROFILE,
+    TRACE,
+    JobParameters,
+    ProfileParameters,
+    TraceParameters,
+    UploadedFile,
+    as_stored,
+)
 from torchsplit_core.storage import Workspace
 from torchsplit_core.values import InputFault
 
@@ -41,12 +50,12 @@ def pt2(tmp_path: Path) -> bytes:
 
 
 @pytest.fixture
-def started(monkeypatch: pytest.MonkeyPatch) -> list[tuple[str, dict[str, Any]]]:
+def started(monkeypatch: pytest.MonkeyPatch) -> list[tuple[str, Any]]:
     """Jobs that were asked for, written down instead of run; each is said to be running."""
-    found: list[tuple[str, dict[str, Any]]] = []
+    found: list[tuple[str, Any]] = []
 
-    def start(workspace: Workspace, title: str, target: str, parameters: dict[str, Any]) -> str:
-        found.append((target.partition(":")[2], parameters))
+    def start(workspace: Workspace, title: str, name: str, parameters: JobParameters) -> str:
+        found.append((name, parameters))
         return "job"
 
     monkeypatch.setattr(jobs, "start", start)
@@ -85,14 +94,13 @@ def test_a_file_lying_there_is_taken_once_and_shown_when_its_job_ends(
     page: Open,
     workspace: Workspace,
     pt2: bytes,
-    started: list[tuple[str, dict[str, Any]]],
+    started: list[tuple[str, Any]],
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     opened = drop(page("models", workspace), "chain.pt2", pt2)
     opened.run()
     opened.run()
-    parameters = {"source": "chain.pt2", "upload": "chain.pt2", "trace_again": True}
-    assert started == [("trace_job", parameters)]
+    assert started == [(TRACE, TraceParameters("chain.pt2", UploadedFile("chain.pt2")))]
     assert "graph-model" not in opened.session_state
     monkeypatch.setattr(upload_view, "_state", lambda workspace, job: "done")
     opened.run()
@@ -102,8 +110,8 @@ def test_a_file_lying_there_is_taken_once_and_shown_when_its_job_ends(
 def test_a_file_that_takes_long_to_read_has_its_progress_shown_and_leads_on_at_its_end(
     page: Open, workspace: Workspace, pt2: bytes, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def start(own: Workspace, title: str, target: str, parameters: dict[str, Any]) -> str:
-        record = own.add_job(title, target, parameters)
+    def start(own: Workspace, title: str, name: str, parameters: JobParameters) -> str:
+        record = own.add_job(title, name, as_stored(name, parameters))
         process = {"pid": os.getpid(), "born": jobs._born(os.getpid())}
         jobs._write(own.store, record.id, {"state": "running", "share": 0.3, "message": "reading"} | process)
         return record.id
@@ -119,7 +127,7 @@ def test_a_file_that_takes_long_to_read_has_its_progress_shown_and_leads_on_at_i
 
 
 def test_the_same_file_dropped_again_is_shown_and_starts_nothing(
-    page: Open, workspace: Workspace, pt2: bytes, started: list[tuple[str, dict[str, Any]]]
+    page: Open, workspace: Workspace, pt2: bytes, started: list[tuple[str, Any]]
 ) -> None:
     workspace.put_bytes("upload", "chain.pt2", pt2)
     workspace.put("graph", "chain.pt2", graph())
@@ -159,7 +167,7 @@ def test_a_dropped_graph_file_is_shown(page: Open, workspace: Workspace) -> None
 
 
 def test_a_python_file_waits_for_trust_and_offers_its_names(
-    page: Open, workspace: Workspace, started: list[tuple[str, dict[str, Any]]]
+    page: Open, workspace: Workspace, started: list[tuple[str, Any]]
 ) -> None:
     opened = drop(page("models", workspace), "net.py", CLIENT)
     assert not workspace.artifacts() and not started
@@ -169,9 +177,8 @@ def test_a_python_file_waits_for_trust_and_offers_its_names(
     assert not workspace.artifacts()
     next(box for box in opened.checkbox if box.label.startswith("I trust")).check().run()
     next(button for button in opened.button if button.label == "Trace this file").click().run()
-    assert [(job, found["source"], found["trusted_sha256"]) for job, found in started] == [
-        ("trace_job", "net.py:Net", hashlib.sha256(CLIENT).hexdigest())
-    ]
+    file = UploadedFile("net.py", hashlib.sha256(CLIENT).hexdigest())
+    assert started == [(TRACE, TraceParameters("net.py:Net", file))]
 
 
 @pytest.mark.parametrize("text", [b"def broken(:\n", b"x = 1\0", b"(" * 10_000, b"\xff\xfe"])
@@ -180,12 +187,16 @@ def test_a_file_that_is_no_python_is_one_red_line(text: bytes, page: Open, works
     assert len(errors(opened)) == 1 and "valid Python" in errors(opened)[0]
 
 
+def profiled(trusted: str | None) -> ProfileParameters:
+    return ProfileParameters(("chain.pt2",), uploads={"chain.pt2": UploadedFile("chain.pt2", trusted)})
+
+
 def trust_box(opened: AppTest) -> Any:
     return next(box for box in opened.checkbox if box.label.startswith("I trust"))
 
 
 def test_an_upload_is_estimated_or_with_trust_measured(
-    page: Open, workspace: Workspace, pt2: bytes, started: list[tuple[str, dict[str, Any]]]
+    page: Open, workspace: Workspace, pt2: bytes, started: list[tuple[str, Any]]
 ) -> None:
     workspace.put_bytes("upload", "chain.pt2", pt2)
     workspace.put("graph", "chain.pt2", graph())
@@ -193,13 +204,12 @@ def test_an_upload_is_estimated_or_with_trust_measured(
     next(button for button in opened.button if button.label == "Profile").click().run()
     trust_box(opened).check().run()
     next(button for button in opened.button if button.label == "Profile").click().run()
-    asked = {"source": "chain.pt2", "upload": "chain.pt2"}
-    trusted = asked | {"trusted_sha256": hashlib.sha256(pt2).hexdigest()}
-    assert started == [("profile_job", asked), ("profile_job", trusted)]
+    trusted = hashlib.sha256(pt2).hexdigest()
+    assert started == [(PROFILE, profiled(None)), (PROFILE, profiled(trusted))]
 
 
 def test_a_file_that_takes_the_name_of_a_trusted_one_is_not_trusted(
-    page: Open, workspace: Workspace, pt2: bytes, started: list[tuple[str, dict[str, Any]]]
+    page: Open, workspace: Workspace, pt2: bytes, started: list[tuple[str, Any]]
 ) -> None:
     workspace.put_bytes("upload", "chain.pt2", pt2)
     workspace.put("graph", "chain.pt2", graph())
@@ -210,11 +220,11 @@ def test_a_file_that_takes_the_name_of_a_trusted_one_is_not_trusted(
     opened.run()
     assert not trust_box(opened).value
     next(button for button in opened.button if button.label == "Profile").click().run()
-    assert started == [("profile_job", {"source": "chain.pt2", "upload": "chain.pt2"})]
+    assert started == [(PROFILE, profiled(None))]
 
 
 def test_an_uploaded_python_file_is_executed_again_only_with_trust(
-    page: Open, workspace: Workspace, started: list[tuple[str, dict[str, Any]]]
+    page: Open, workspace: Workspace, started: list[tuple[str, Any]]
 ) -> None:
     workspace.put_bytes("upload", "net.py", CLIENT)
     workspace.put("graph", "net.py:Net", graph())
@@ -223,7 +233,7 @@ def test_an_uploaded_python_file_is_executed_again_only_with_trust(
     assert len(errors(opened)) == 1 and "trusted" in errors(opened)[0] and not started
     trust_box(opened).check().run()
     next(button for button in opened.button if button.label == "Trace").click().run()
-    assert [found["trusted_sha256"] for _, found in started] == [hashlib.sha256(CLIENT).hexdigest()]
+    assert [found.file.trusted_sha256 for _, found in started] == [hashlib.sha256(CLIENT).hexdigest()]
 
 
 def test_a_job_keeps_the_name_of_the_file_but_never_its_path(workspace: Workspace, pt2: bytes) -> None:
@@ -232,7 +242,7 @@ def test_a_job_keeps_the_name_of_the_file_but_never_its_path(workspace: Workspac
     name = "../..//etc/a b.pt2"
     workspace.put_bytes("upload", name, pt2)
     heard: list[str] = []
-    parameters = {"source": name, "upload": name}
+    parameters = TraceParameters(name, UploadedFile(name))
     trace_job(workspace, parameters, lambda share, text: heard.append(text))
     assert len(workspace.get("graph", name).ops) == 6
     workspace.put_bytes("upload", name, b"no zip")

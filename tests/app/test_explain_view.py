@@ -15,6 +15,7 @@ from app.explain_view import sections
 from app.numbers import THIN
 from app.plan_tables import models_table
 from torchsplit_core import jobs, workflow
+from torchsplit_core.job_names import EXPLAIN, JobParameters, RequestParameters
 from torchsplit_core.planning import insight
 from torchsplit_core.storage import Workspace
 from torchsplit_core.values import (
@@ -51,10 +52,10 @@ def planned(workspace: Workspace) -> Workspace:
 
 
 def test_the_button_starts_a_job(page: Open, planned: Workspace, monkeypatch: pytest.MonkeyPatch) -> None:
-    started: list[tuple[str, dict[str, Any]]] = []
+    started: list[tuple[str, Any]] = []
 
-    def start(workspace: Workspace, title: str, target: str, parameters: dict[str, Any]) -> str:
-        started.append((target, parameters))
+    def start(workspace: Workspace, title: str, name: str, parameters: JobParameters) -> str:
+        started.append((name, parameters))
         return "job"
 
     monkeypatch.setattr(jobs, "start", start)
@@ -62,7 +63,7 @@ def test_the_button_starts_a_job(page: Open, planned: Workspace, monkeypatch: py
     assert "Here you will see what binds each model" in texts(opened)
     next(button for button in opened.button if button.label == "Explain this plan").click().run()
     assert not opened.exception
-    assert started == [("torchsplit_core.workflow:explain_job", {"request": "review"})]
+    assert started == [(EXPLAIN, RequestParameters("review"))]
 
 
 def test_a_plan_that_was_just_made_is_explained_without_being_asked_once(
@@ -70,8 +71,8 @@ def test_a_plan_that_was_just_made_is_explained_without_being_asked_once(
 ) -> None:
     started: list[str] = []
 
-    def start(workspace: Workspace, title: str, target: str, parameters: dict[str, Any]) -> str:
-        started.append(target)
+    def start(workspace: Workspace, title: str, name: str, parameters: JobParameters) -> str:
+        started.append(name)
         return "job"
 
     monkeypatch.setattr(jobs, "start", start)
@@ -80,14 +81,14 @@ def test_a_plan_that_was_just_made_is_explained_without_being_asked_once(
     opened.session_state[f"explain next {planned.id}"] = True
     opened.run()
     opened.run()
-    assert not opened.exception and started == ["torchsplit_core.workflow:explain_job"]
+    assert not opened.exception and started == [EXPLAIN]
 
 
 def test_what_an_explained_plan_says_first(page: Open, planned: Workspace) -> None:
     """The bound without whole slices, one more GPU, levels and what holds each model, at the numbers themselves."""
     before = texts(page("plan", planned))
     assert "any fractions" not in before and "held back by" not in before and "1, proven" in before
-    workflow.explain_job(planned, {"request": "review"}, ignore_progress)
+    workflow.explain_job(planned, RequestParameters("review"), ignore_progress)
     found = planned.get("plan", "review").explanation
     relaxed = next(step for step in found.steps if step.step == "relaxed")
     after = texts(page("plan", planned))
@@ -130,7 +131,7 @@ def test_many_unsettled_changes_stand_behind_one_line() -> None:
 
 
 def test_the_job_stores_the_explanation_and_the_page_shows_it(page: Open, planned: Workspace) -> None:
-    answer = workflow.explain_job(planned, {"request": "review"}, ignore_progress)
+    answer = workflow.explain_job(planned, RequestParameters("review"), ignore_progress)
     assert answer == {"plan": "review", "complete": True}
     text = texts(page("plan", planned))
     for heading in ("What binds each model", "What one change would bring", "Why not another layout"):
@@ -156,7 +157,7 @@ def test_a_plan_made_meanwhile_is_not_covered(planned: Workspace, monkeypatch: p
         return PlanExplanation((), (), (), (), 0.0, True)
 
     monkeypatch.setattr(insight, "explain_plan", explain)
-    workflow.explain_job(planned, {"request": "review"}, ignore_progress)
+    workflow.explain_job(planned, RequestParameters("review"), ignore_progress)
     assert planned.get("plan", "review") == newer
 
 

@@ -15,6 +15,7 @@ from app.charts.cuts import Bar, Dot, bars, front
 from app.graph_model import open_model
 from app.partition_words import reason_text
 from torchsplit_core import jobs, workflow
+from torchsplit_core.job_names import PARTITION, PLAN, PROFILE, PartitionParameters, ProfileParameters
 from torchsplit_core.partitioning import PartitionProvider, cut_behind, cut_reasons, pareto_candidates
 from torchsplit_core.storage import Workspace
 from torchsplit_core.values import InputFault, ignore_progress
@@ -27,13 +28,13 @@ LINK = 1e-3
 def cut(workspace: Workspace) -> Workspace:
     """A workspace with a model of four blocks, cut into up to three stages."""
     stored(workspace, encoder(4), timed(encoder(4)))
-    workflow.partition_job(workspace, {"source": NAME, "stages": 3, "link_gb_per_s": LINK}, ignore_progress)
+    workflow.partition_job(workspace, PartitionParameters(NAME, 3, link_gb_per_s=LINK), ignore_progress)
     return workspace
 
 
 @pytest.fixture
-def started(monkeypatch: pytest.MonkeyPatch) -> list[tuple[str, dict[str, Any]]]:
-    found: list[tuple[str, dict[str, Any]]] = []
+def started(monkeypatch: pytest.MonkeyPatch) -> list[tuple[str, Any]]:
+    found: list[tuple[str, Any]] = []
     monkeypatch.setattr(
         jobs, "start", lambda w, title, target, parameters: found.append((target, parameters))
     )
@@ -59,13 +60,13 @@ def provider_of(workspace: Workspace) -> PartitionProvider:
 
 
 def test_a_model_that_was_not_profiled_asks_for_it(
-    page: Open, workspace: Workspace, started: list[tuple[str, dict[str, Any]]]
+    page: Open, workspace: Workspace, started: list[tuple[str, Any]]
 ) -> None:
     stored(workspace, encoder(2), name=SOURCE)
     opened = page("partition", workspace)
     assert "profile this model first" in said(opened)
     press(opened, "Profile this model")
-    assert started == [("torchsplit_core.workflow:profile_job", {"source": SOURCE})]
+    assert started == [(PROFILE, ProfileParameters((SOURCE,)))]
 
 
 def test_a_profiled_model_says_what_find_cuts_will_show(page: Open, workspace: Workspace) -> None:
@@ -75,7 +76,7 @@ def test_a_profiled_model_says_what_find_cuts_will_show(page: Open, workspace: W
 
 
 def test_find_cuts_asks_what_the_controls_say(
-    page: Open, cut: Workspace, started: list[tuple[str, dict[str, Any]]]
+    page: Open, cut: Workspace, started: list[tuple[str, Any]]
 ) -> None:
     opened = page("partition", cut)
     # The controls stand as the study was asked.
@@ -84,13 +85,8 @@ def test_find_cuts_asks_what_the_controls_say(
     opened.number_input[2].set_value(2.5)
     opened.radio[0].set_value("latency")
     press(opened.run(), "Find cuts")
-    asked = {"source": NAME, "stages": 5, "objective": "latency", "link_gb_per_s": LINK}
-    assert started == [
-        (
-            "torchsplit_core.workflow:partition_job",
-            asked | {"memory_bytes": 2_500_000_000, "time_factors": None},
-        )
-    ]
+    asked = PartitionParameters(NAME, 5, "latency", link_gb_per_s=LINK, memory_bytes=2_500_000_000)
+    assert started == [(PARTITION, asked)]
     opened.text_input[0].set_value("1, x")
     press(opened.run(), "Find cuts")
     assert len(started) == 1 and "each is a number above 0" in said(opened)
@@ -104,14 +100,14 @@ def test_false_speeds_are_refused(text: str) -> None:
 
 def test_speeds_say_how_many_devices_there_are() -> None:
     found = partition_ask.parameters_of("m", 4, "throughput", 0.0, 0.0, "1; 2,3")
-    assert (found["stages"], found["time_factors"], found["link_gb_per_s"]) == (3, [1.0, 2.0, 3.0], None)
+    assert (found.stages, found.time_factors, found.link_gb_per_s) == (3, (1.0, 2.0, 3.0), None)
 
 
 def test_the_job_stores_one_study_and_forgets_the_last(workspace: Workspace) -> None:
     stored(workspace, encoder(4), timed(encoder(4)))
-    workflow.partition_job(workspace, {"source": NAME, "stages": 4}, ignore_progress)
+    workflow.partition_job(workspace, PartitionParameters(NAME, 4), ignore_progress)
     assert workflow.partition_names(workspace, NAME) == tuple(f"{NAME} in {k}" for k in (1, 2, 3, 4))
-    workflow.partition_job(workspace, {"source": NAME, "time_factors": [1.0, 2.0]}, ignore_progress)
+    workflow.partition_job(workspace, PartitionParameters(NAME, time_factors=(1.0, 2.0)), ignore_progress)
     assert workflow.partition_names(workspace, NAME) == (f"{NAME} in 2",)
     study = partition_store.study(workspace, NAME, "encoder")
     assert study is not None and study.devices.time_factors == (1.0, 2.0)
@@ -196,7 +192,7 @@ def test_a_value_that_cannot_end_a_stage_says_so(page: Open, cut: Workspace) -> 
 
 
 def test_the_choice_and_the_own_cut_are_offered_to_the_planner(
-    page: Open, cut: Workspace, started: list[tuple[str, dict[str, Any]]]
+    page: Open, cut: Workspace, started: list[tuple[str, Any]]
 ) -> None:
     partition_store.set_own_values(cut, NAME, ["add0"])
     study = partition_store.study(cut, NAME, "encoder")
@@ -207,7 +203,7 @@ def test_the_choice_and_the_own_cut_are_offered_to_the_planner(
     (name,) = (found.name for found in cut.artifacts("plan_request"))
     variants = cut.get("plan_request", name).models[0].variants
     assert len(variants) == len(several) + 2 and len(variants[0].stages) == 1
-    assert started[-1][0].endswith("plan_job")
+    assert started[-1][0] == PLAN
     (offered,) = partition_store.offers(cut)
     assert cut_behind(provider_of(cut), ["add0"], link_gb_per_s=LINK) in offered.candidates
     partition_store.forget(cut, NAME)
@@ -216,7 +212,7 @@ def test_the_choice_and_the_own_cut_are_offered_to_the_planner(
 
 def test_a_memory_that_fits_nothing_says_why(page: Open, workspace: Workspace) -> None:
     stored(workspace, encoder(4), timed(encoder(4)))
-    workflow.partition_job(workspace, {"source": NAME, "stages": 2, "memory_bytes": 10}, ignore_progress)
+    workflow.partition_job(workspace, PartitionParameters(NAME, 2, memory_bytes=10), ignore_progress)
     opened = page("partition", workspace)
     assert "No cut was found" in said(opened) and "bytes" in said(opened) and not opened.metric
 

@@ -15,6 +15,7 @@ from app.charts.frontier import frontier as drawn
 from app.charts.pipeline import colour_of, topology_html
 from torchsplit_core import jobs, workflow
 from torchsplit_core.archive import export_workspace, import_workspace
+from torchsplit_core.job_names import DIVISIONS, PLACEMENT_FRONTIER, RequestParameters, as_stored
 from torchsplit_core.placement import violations
 from torchsplit_core.placement.fleets import Nodes, with_nodes
 from torchsplit_core.placement.ways import ways
@@ -43,7 +44,7 @@ def two(workspace: Workspace) -> Workspace:
 def traced(workspace: Workspace) -> Workspace:
     """Three GPUs of a decode, placed, with its curve."""
     place_it(workspace, "tiny", example())
-    workflow.placement_frontier_job(workspace, {"request": "tiny"}, ignore_progress)
+    workflow.placement_frontier_job(workspace, RequestParameters("tiny"), ignore_progress)
     return workspace
 
 
@@ -89,12 +90,12 @@ def test_more_pipelines_are_tried_at_once(page: Open, workspace: Workspace) -> N
 
 
 def test_a_curve_is_asked_for_and_goes_with_its_request(
-    page: Open, workspace: Workspace, started: list[tuple[str, dict[str, Any]]]
+    page: Open, workspace: Workspace, started: list[tuple[str, Any]]
 ) -> None:
     place_it(workspace, "tiny", example())
     press(page("place", workspace), "Trace the curve")
-    assert started == [(place_store.CURVE_JOB, {"request": "tiny"})]
-    workflow.placement_frontier_job(workspace, {"request": "tiny"}, ignore_progress)
+    assert started == [(PLACEMENT_FRONTIER, RequestParameters("tiny"))]
+    workflow.placement_frontier_job(workspace, RequestParameters("tiny"), ignore_progress)
     assert place_store.curve_of(workspace, place_store.kept(workspace, "tiny")) is not None
     copied = import_workspace(workspace.store, export_workspace(workspace))
     assert place_store.curve_of(copied, place_store.kept(copied, "tiny")) is not None
@@ -139,13 +140,13 @@ def test_a_curve_without_points_says_why(page: Open, workspace: Workspace) -> No
 
 
 def test_ways_are_compared_in_a_job_and_shown_for_this_very_request(
-    page: Open, workspace: Workspace, started: list[tuple[str, dict[str, Any]]]
+    page: Open, workspace: Workspace, started: list[tuple[str, Any]]
 ) -> None:
     place_it(workspace, "tiny", example())
     press(page("place", workspace), "Compare the ways to divide")
-    ((target, parameters),) = started
-    assert target == place_store.WAYS_JOB
-    record = workspace.add_job("Compare tiny", target, parameters)
+    ((name, parameters),) = started
+    assert name == DIVISIONS
+    record = workspace.add_job("Compare tiny", name, as_stored(name, parameters))
     result = ways_job(workspace, parameters, ignore_progress)
     jobs._write(workspace.store, record.id, {"state": "done", "result": result})
     listed = table(page("place", workspace), "proof")

@@ -18,6 +18,7 @@ from torchsplit_core import workflow
 from torchsplit_core.archive import export_workspace, import_workspace
 from torchsplit_core.deployment.pipeline_launch import launches
 from torchsplit_core.files import read_file, read_text, write_text
+from torchsplit_core.job_names import PLACE, RequestParameters
 from torchsplit_core.storage import Workspace
 from torchsplit_core.values import InputFault, PlacementOutcome, PlacementRequest, ignore_progress
 
@@ -40,7 +41,7 @@ def placed(workspace: Workspace) -> Workspace:
 
 def place_it(workspace: Workspace, name: str, request: PlacementRequest) -> PlacementOutcome:
     workspace.put("placement_request", name, request)
-    workflow.place_job(workspace, {"request": name}, ignore_progress)
+    workflow.place_job(workspace, RequestParameters(name), ignore_progress)
     found: PlacementOutcome = workspace.get("placement", name)
     return found
 
@@ -72,17 +73,17 @@ def parsed(markup: str) -> ET.Element:
 
 
 def test_an_empty_page_offers_examples_that_are_stored_and_placed(
-    page: Open, workspace: Workspace, started: list[tuple[str, dict[str, Any]]]
+    page: Open, workspace: Workspace, started: list[tuple[str, Any]]
 ) -> None:
     opened = page("place", workspace)
     assert "Here you will see which layers" in said(opened) and not opened.metric
     press(opened, "30 GPUs of three types")
-    assert started == [("torchsplit_core.workflow:place_job", {"request": "30 GPUs of three types"})]
+    assert started == [(PLACE, RequestParameters("30 GPUs of three types"))]
     assert workspace.get("placement_request", "30 GPUs of three types") == example("placements/thirty_gpus")
 
 
 def test_a_known_decoder_is_placed_on_nodes(
-    page: Open, workspace: Workspace, started: list[tuple[str, dict[str, Any]]]
+    page: Open, workspace: Workspace, started: list[tuple[str, Any]]
 ) -> None:
     press(page("place", workspace), "Place this model")
     (name,) = place_store.known(workspace)
@@ -102,7 +103,7 @@ def test_the_answer_is_one_number_with_its_proof(page: Open, placed: Workspace) 
 
 
 def test_what_is_changed_is_tried_at_once_and_kept_only_when_asked(
-    page: Open, placed: Workspace, started: list[tuple[str, dict[str, Any]]]
+    page: Open, placed: Workspace, started: list[tuple[str, Any]]
 ) -> None:
     opened = page("place", placed)
     number(opened, "GPUs a segment at most").set_value(4).run()

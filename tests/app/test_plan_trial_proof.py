@@ -11,9 +11,10 @@ import pytest
 from app_values import request
 from streamlit.testing.v1 import AppTest
 
-from app import plan_trial_proof, plan_whatif, scenario
+from app import plan_trial_proof, plan_whatif
 from torchsplit_core import jobs, workflow
 from torchsplit_core.files import read_text, write_text
+from torchsplit_core.job_names import EXPLAIN, WHAT_IF, JobParameters
 from torchsplit_core.planning.request_hash import request_hash
 from torchsplit_core.storage import Workspace
 from torchsplit_core.trial_jobs import trial_job, trial_parameters, tried_request
@@ -34,16 +35,16 @@ class Jobs:
     """Jobs that end when the test says so."""
 
     def __init__(self) -> None:
-        self.started: list[tuple[str, dict[str, Any]]] = []
+        self.started: list[tuple[str, Any]] = []
         self.cancelled: list[str] = []
         self.state, self.result = "running", None
 
-    def start(self, workspace: Workspace, title: str, target: str, parameters: dict[str, Any]) -> str:
-        self.started.append((target, parameters))
+    def start(self, workspace: Workspace, title: str, name: str, parameters: JobParameters) -> str:
+        self.started.append((name, parameters))
         return f"job{len(self.started)}"
 
     def status(self, workspace: Workspace, job: str) -> jobs.JobStatus:
-        return jobs.JobStatus(job, "", self.state, 0.5, "", self.result, None, 1.0)  # type: ignore[arg-type]
+        return jobs.JobStatus(job, "", WHAT_IF, self.state, 0.5, "", self.result, None, 1.0)  # type: ignore[arg-type]
 
     def cancel(self, workspace: Workspace, job: str) -> None:
         self.cancelled.append(job)
@@ -89,7 +90,7 @@ def test_the_proof_is_asked_for_at_rest_and_taken_over_once(
     opened = move(page("plan", solved), 3.0)
     assert not quick.started and "once the sliders rest" in captions(opened)
     opened.run()
-    assert quick.started == [(scenario.TRIAL_JOB, trial_parameters("review", request(), tried(3.0)))]
+    assert quick.started == [(WHAT_IF, trial_parameters("review", request(), tried(3.0)))]
     opened.run()
     assert len(quick.started) == 1 and "Looking for the proof in the background" in captions(opened)
     assert "proven optimal" not in badges(opened)
@@ -108,7 +109,7 @@ def test_another_move_drops_the_search_and_so_does_the_way_back(
     move(opened, 5.0)
     ended(quick, ["job1"])
     opened.run()
-    assert [parameters["sha256"] for _, parameters in quick.started] == [
+    assert [parameters.sha256 for _, parameters in quick.started] == [
         request_hash(tried(3.0)), request_hash(tried(5.0)),
     ]  # fmt: skip
     next(button for button in opened.button if button.label == "Back").click().run()
@@ -151,8 +152,8 @@ def test_a_search_without_a_proof_leaves_the_plan_and_is_not_made_again(
 
 
 def test_the_panel_of_running_work_does_not_move_the_page_for_it(page: Open, solved: Workspace) -> None:
-    solved.add_job("Prove a what-if of review", scenario.TRIAL_JOB, {})
-    solved.add_job("Explain review", scenario.EXPLAIN_JOB, {})
+    solved.add_job("Prove a what-if of review", WHAT_IF, {})
+    solved.add_job("Explain review", EXPLAIN, {})
     told = "\n".join(str(one.value) for one in page("plan", solved).error)
     assert "Explain review failed" in told and "Prove" not in told
 

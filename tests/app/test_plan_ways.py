@@ -12,6 +12,7 @@ from streamlit.testing.v1 import AppTest
 
 from app import numbers, plan_whatif, report, request_edit, sweep_words
 from torchsplit_core import jobs
+from torchsplit_core.job_names import RequestParameters
 from torchsplit_core.storage import Workspace
 from torchsplit_core.values import FleetEntry, InputFault, PlanRequest, Relaxation, Stage, Variant
 
@@ -73,7 +74,7 @@ def test_one_is_taken_out_with_plan_and_comes_back(page: Open, stored: Workspace
     assert flags(stored.get("plan_request", "review")) == [True, True]
     press(opened, "Plan")
     asked = stored.get("plan_request", "review")
-    assert asked == with_a_cut(cut1=False) and started == [{"request": "review"}]
+    assert asked == with_a_cut(cut1=False) and started == [RequestParameters("review")]
     assert "Ways to run (1 not allowed)" in [one.label for one in opened.expander]
     ways(opened).set_value(["whole", "cut1"]).run()
     press(opened, "Plan")

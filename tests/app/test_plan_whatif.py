@@ -12,6 +12,7 @@ from streamlit.testing.v1 import AppTest
 
 from app import plan_whatif
 from torchsplit_core import jobs, workflow
+from torchsplit_core.job_names import RequestParameters
 from torchsplit_core.planning.compare import compare
 from torchsplit_core.planning.request_hash import request_hash
 from torchsplit_core.storage import Workspace
@@ -90,7 +91,7 @@ def test_keeping_stores_the_request_and_looks_for_the_proof(
     slider(opened, "Demand, req/s").set_value(400.0).run()
     press(opened, "Keep and prove")
     assert solved.get("plan_request", "review").models[0].demand_rps == 400.0
-    assert started == [{"request": "review"}] and "not stored" not in badges(opened)
+    assert started == [RequestParameters("review")] and "not stored" not in badges(opened)
 
 
 def test_going_back_shows_what_is_stored_and_the_sliders_as_stored(page: Open, solved: Workspace) -> None:

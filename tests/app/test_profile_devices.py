@@ -17,6 +17,7 @@ from torchsplit_core.hardware import discover_host
 from torchsplit_core.hardware.replay import VARIABLE
 from torchsplit_core.profile_jobs import Cell
 from torchsplit_core.storage import Workspace
+from torchsplit_core.values import SlicesToMake
 
 Open = Callable[..., AppTest]
 LISTINGS = Path(__file__).resolve().parents[1] / "hardware" / "data"
@@ -95,7 +96,7 @@ def test_slices_are_made_only_with_the_owners_consent(
     page: Open,
     filled: Workspace,
     host: Callable[[str], None],
-    started: list[tuple[str, dict[str, Any]]],  # noqa: F811
+    started: list[tuple[str, Any]],  # noqa: F811
     known: list[Cell],  # noqa: F811
 ) -> None:
     host("a100_40gb_two_halves.json")
@@ -103,10 +104,10 @@ def test_slices_are_made_only_with_the_owners_consent(
     assert found.checkbox(key="profile-slices-consent").disabled
     found.multiselect(key="profile-slices-wanted").set_value(["1g.5gb"]).run()
     button(found, "Measure").click().run()
-    assert "make_slices" not in started.pop()[1]
+    assert started.pop()[1].make_slices is None
     found.checkbox(key="profile-slices-consent").check().run()
     found.multiselect(key="profile-measure-devices").set_value([]).run()
     button(found, "Measure").click().run()
     title, parameters = started.pop()
-    assert title == f"Profile {SOURCE}" and parameters["device"] == ""
-    assert parameters["make_slices"] == {"gpu_index": 0, "profiles": ["1g.5gb"], "consent": True}
+    assert title == f"Profile {SOURCE}" and parameters.device == ""
+    assert parameters.make_slices == SlicesToMake(0, ("1g.5gb",), consent=True)

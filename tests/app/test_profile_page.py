@@ -14,6 +14,14 @@ from streamlit.testing.v1 import AppTest
 
 from app import profile_grid, profile_measure
 from torchsplit_core import jobs
+from torchsplit_core.job_names import (
+    PROFILE,
+    TRACE,
+    JobParameters,
+    ProfileParameters,
+    UploadedFile,
+    as_stored,
+)
 from torchsplit_core.profile_jobs import Cell
 from torchsplit_core.storage import Workspace
 from torchsplit_core.values import InputFault, Profile
@@ -24,11 +32,11 @@ TABS = ("Curves", "Memory", "Table", "Compare", "Measure", "Import")
 
 
 @pytest.fixture
-def started(monkeypatch: pytest.MonkeyPatch) -> list[tuple[str, dict[str, Any]]]:
+def started(monkeypatch: pytest.MonkeyPatch) -> list[tuple[str, Any]]:
     """Jobs that the page starts, written down instead of run."""
-    found: list[tuple[str, dict[str, Any]]] = []
+    found: list[tuple[str, Any]] = []
 
-    def start(workspace: Workspace, title: str, target: str, parameters: dict[str, Any]) -> str:
+    def start(workspace: Workspace, title: str, name: str, parameters: JobParameters) -> str:
         found.append((title, parameters))
         return "job"
 
@@ -138,20 +146,20 @@ def test_what_was_chosen_outlives_a_look_at_another_tab(page: Open, filled: Work
 
 
 def test_measuring_starts_one_job_for_the_chosen_models_and_devices(
-    page: Open, filled: Workspace, started: list[tuple[str, dict[str, Any]]], known: list[Cell]
+    page: Open, filled: Workspace, started: list[tuple[str, Any]], known: list[Cell]
 ) -> None:
     found = choose_source(opened(page, filled, "Measure"))
     button(found, "Measure").click().run()
     title, parameters = started[0]
     assert title == f"Profile {SOURCE}" and len(started) == 1
-    assert parameters["sources"] == [SOURCE] and parameters["device"] == "cpu"
-    assert parameters["batch_sizes"] == [1, 2, 4, 8] and parameters["point_budget_s"] == 2.0
-    assert "again_since" not in parameters and parameters["uploads"] == {}
+    assert parameters.sources == (SOURCE,) and parameters.device == "cpu"
+    assert parameters.batch_sizes == (1, 2, 4, 8) and parameters.point_budget_s == 2.0
+    assert parameters.again_since == 0.0 and parameters.uploads == {}
 
 
 @pytest.mark.parametrize("text", ["0", "1, 1000000", "", "two", "-3", ",".join(str(n) for n in range(1, 40))])
 def test_a_batch_grid_that_makes_no_sense_is_one_message(
-    text: str, page: Open, filled: Workspace, started: list[tuple[str, dict[str, Any]]], known: list[Cell]
+    text: str, page: Open, filled: Workspace, started: list[tuple[str, Any]], known: list[Cell]
 ) -> None:
     found = choose_source(opened(page, filled, "Measure"))
     found.text_input(key="profile-measure-batches").set_value(text).run()
@@ -181,7 +189,7 @@ def test_points_that_are_known_are_asked_about_before_they_are_replaced(
     again: bool,
     page: Open,
     filled: Workspace,
-    started: list[tuple[str, dict[str, Any]]],
+    started: list[tuple[str, Any]],
     known: list[Cell],
 ) -> None:
     known += [Cell(SOURCE, "cpu", 1, "measured", 9.0, kept=1e9), Cell(SOURCE, "cpu", 2, "open")]
@@ -189,11 +197,11 @@ def test_points_that_are_known_are_asked_about_before_they_are_replaced(
     button(found, "Measure").click().run()
     assert not started and "1 of 2 points** were measured on 2001-09-0" in said(found)
     button(found, label).click().run()
-    assert len(started) == 1 and ("again_since" in started[0][1]) == again
+    assert len(started) == 1 and (started[0][1].again_since > 0) == again
 
 
 def test_to_cancel_the_question_measures_nothing(
-    page: Open, filled: Workspace, started: list[tuple[str, dict[str, Any]]], known: list[Cell]
+    page: Open, filled: Workspace, started: list[tuple[str, Any]], known: list[Cell]
 ) -> None:
     known += [Cell(SOURCE, "cpu", 1, "measured", 9.0, kept=1e9)]
     found = choose_source(opened(page, filled, "Measure"))
@@ -204,7 +212,7 @@ def test_to_cancel_the_question_measures_nothing(
 
 
 def test_a_python_file_is_measured_only_with_trust(
-    page: Open, workspace: Workspace, started: list[tuple[str, dict[str, Any]]], known: list[Cell]
+    page: Open, workspace: Workspace, started: list[tuple[str, Any]], known: list[Cell]
 ) -> None:
     name = "net.py:Net"
     workspace.put("graph", name, graph())
@@ -215,7 +223,7 @@ def test_a_python_file_is_measured_only_with_trust(
     next(box for box in found.checkbox if box.label.startswith("I trust")).check().run()
     button(found, "Measure").click().run()
     digest = hashlib.sha256(b"class Net: ...").hexdigest()
-    assert started[0][1]["uploads"] == {name: {"upload": "net.py", "trusted_sha256": digest}}
+    assert started[0][1].uploads == {name: UploadedFile("net.py", digest)}
 
 
 def test_imported_tables_are_no_models_to_measure() -> None:
@@ -272,10 +280,10 @@ def test_two_devices_are_told_apart_in_the_grid(at: profile_grid.At, said: list[
 
 
 def test_a_stopped_measurement_is_resumed_with_its_parameters(
-    page: Open, workspace: Workspace, started: list[tuple[str, dict[str, Any]]]
+    page: Open, workspace: Workspace, started: list[tuple[str, Any]]
 ) -> None:
-    parameters = {"sources": [SOURCE], "device": "cpu", "batch_sizes": [1, 2], "again_since": 5.0}
-    workspace.add_job("Profile it", "torchsplit_core.workflow:profile_job", parameters)
+    parameters = ProfileParameters((SOURCE,), "cpu", (1, 2), again_since=5.0)
+    workspace.add_job("Profile it", PROFILE, as_stored(PROFILE, parameters))
     found = page("profile", workspace)
     assert "Profile it failed" in said(found)
     button(found, "Resume").click().run()
@@ -283,7 +291,7 @@ def test_a_stopped_measurement_is_resumed_with_its_parameters(
 
 
 def test_work_that_keeps_nothing_offers_no_resume(page: Open, workspace: Workspace) -> None:
-    workspace.add_job("Trace it", "torchsplit_core.workflow:trace_job", {"source": SOURCE})
+    workspace.add_job("Trace it", TRACE, {"source": SOURCE})
     found = page("profile", workspace)
     assert "Trace it failed" in said(found)
     assert "Resume" not in [one.label for one in found.button]

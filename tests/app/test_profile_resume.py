@@ -7,12 +7,14 @@ import os
 import signal
 import time
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
 from streamlit.testing.v1 import AppTest
 from test_profile_page import button, said
 
 from torchsplit_core import jobs
+from torchsplit_core.job_names import PROFILE, ProfileParameters, UploadedFile
 from torchsplit_core.profile_jobs import cells
 from torchsplit_core.storage import Workspace
 
@@ -42,9 +44,7 @@ class Client:
 """
 """Stands at batch size 4 while a file exists."""
 SOURCE = "held.py:Client"
-PARAMETERS = {
-    "sources": [SOURCE], "device": "cpu", "batch_sizes": [1, 2, 4], "point_budget_s": 0.1,
-}  # fmt: skip
+PARAMETERS = ProfileParameters((SOURCE,), "cpu", (1, 2, 4), point_budget_s=0.1)
 PATIENCE_S = 180.0
 
 
@@ -66,10 +66,8 @@ def test_a_killed_measurement_goes_on_where_it_stood(
     hold = tmp_path / "hold"
     hold.touch()
     upload = workspace.put_bytes("upload", "held.py", MODEL.replace("HOLD", repr(str(hold))).encode())
-    trusted = {SOURCE: {"upload": "held.py", "trusted_sha256": upload.sha256}}
-    job = jobs.start(
-        workspace, "Profile it", "torchsplit_core.workflow:profile_job", PARAMETERS | {"uploads": trusted}
-    )
+    trusted = {SOURCE: UploadedFile("held.py", upload.sha256)}
+    job = jobs.start(workspace, "Profile it", PROFILE, replace(PARAMETERS, uploads=trusted))
     wait_for(lambda: set(measured(workspace)) == {1, 2})
     state = workspace.store.root / "jobs" / f"{job}.json"
     os.killpg(json.loads(state.read_text())["pid"], signal.SIGKILL)

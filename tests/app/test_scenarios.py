@@ -12,6 +12,7 @@ from streamlit.testing.v1 import AppTest
 
 from app import plan_editor, scenario
 from torchsplit_core import jobs
+from torchsplit_core.job_names import PLAN, SWEEP, RequestParameters
 from torchsplit_core.planning.sweep import SweepRequest, sweep_requests
 from torchsplit_core.storage import Workspace
 from torchsplit_core.sweep_store import KeptPlan, KeptSweep, SweepStore, write_sweep
@@ -130,8 +131,10 @@ def test_renaming_ends_the_search_before_its_points_are_taken_along(
     two: Workspace, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     kept = sweep(two, "review")
-    running = [jobs.JobStatus("j", "Sweep review", "running", 0.5, "", None, None, 1.0)]
-    monkeypatch.setattr(scenario, "work_on", lambda w, name, *targets: running if name == "review" else [])
+    running = [jobs.JobStatus("j", "Sweep review", SWEEP, "running", 0.5, "", None, None, 1.0)]
+    monkeypatch.setattr(
+        jobs, "running", lambda w, names=(), request=None: running if request == "review" else []
+    )
 
     def cancel(workspace: Workspace, job: str) -> None:
         # What the sweep found while it was being asked to end.
@@ -149,7 +152,7 @@ def test_a_name_that_is_taken_ends_no_search_and_moves_no_sweep(
     two: Workspace, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     kept, ended = sweep(two, "review"), []
-    monkeypatch.setattr(scenario, "_end_work", lambda workspace, name: ended.append(name))
+    monkeypatch.setattr(jobs, "end", lambda workspace, names, request: ended.append(request))
     with pytest.raises(InputFault):
         scenario.save_as(two, "review", "larger", keep=False)
     with pytest.raises(InputFault):
@@ -172,8 +175,10 @@ def test_a_deleted_scenario_ends_its_search_and_the_next_is_shown(
 ) -> None:
     ended: list[str] = []
     monkeypatch.setattr(jobs, "cancel", lambda workspace, job: ended.append(job))
-    running = jobs.JobStatus("j", "Plan review", "running", 0.5, "", None, None, 1.0)
-    monkeypatch.setattr(scenario, "work_on", lambda w, name, *targets: (running,) if name == "review" else ())
+    running = jobs.JobStatus("j", "Plan review", PLAN, "running", 0.5, "", None, None, 1.0)
+    monkeypatch.setattr(
+        jobs, "running", lambda w, names=(), request=None: (running,) if request == "review" else ()
+    )
     opened = press(page("plan", two), "Delete")
     assert ended == ["j"] and shown(opened) == "larger" and scenario.known(two) == ("larger",)
     assert "Deleted the scenario review." in messages(opened)
@@ -196,4 +201,4 @@ def test_two_tabs_on_one_scenario_lose_nothing(
     assert said == [
         "review was changed in another tab meanwhile: that state is kept as review, edited elsewhere."
     ]
-    assert started == [{"request": "review"}] * 2 and scenario.name(filled) == "review"
+    assert started == [RequestParameters("review")] * 2 and scenario.name(filled) == "review"

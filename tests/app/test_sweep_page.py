@@ -15,10 +15,11 @@ from app import plan_sweep, plan_view, scenario, sweep_words
 from app.charts.sweep import Mark, Spot, curve, front
 from app.plan_summary import Badge
 from torchsplit_core import jobs
+from torchsplit_core.job_names import SWEEP, SweepParameters
 from torchsplit_core.planning.outcome import no_plan
 from torchsplit_core.planning.request_hash import request_hash
 from torchsplit_core.planning.sweep import SweepRequest, sweep_points, sweep_requests
-from torchsplit_core.storage import JobRecord, Workspace
+from torchsplit_core.storage import Workspace
 from torchsplit_core.sweep_store import SweepStore
 from torchsplit_core.values import (
     InputFault,
@@ -85,8 +86,8 @@ def swept(filled: Workspace) -> Workspace:
 
 
 @pytest.fixture
-def started(monkeypatch: pytest.MonkeyPatch) -> list[tuple[str, dict[str, Any]]]:
-    found: list[tuple[str, dict[str, Any]]] = []
+def started(monkeypatch: pytest.MonkeyPatch) -> list[tuple[str, Any]]:
+    found: list[tuple[str, Any]] = []
     monkeypatch.setattr(
         jobs, "start", lambda w, title, target, parameters: found.append((target, parameters))
     )
@@ -122,7 +123,7 @@ def test_before_a_sweep_the_page_says_what_it_will_show(filled: Workspace) -> No
 
 
 def test_it_stands_in_a_tab_of_the_plan_page(
-    page: Callable[..., AppTest], swept: Workspace, started: list[tuple[str, dict[str, Any]]]
+    page: Callable[..., AppTest], swept: Workspace, started: list[tuple[str, Any]]
 ) -> None:
     shown = page("plan", swept)
     assert not any(button.label == "Run the sweep" for button in shown.button)
@@ -133,10 +134,10 @@ def test_it_stands_in_a_tab_of_the_plan_page(
     assert len(started) == 1
 
 
-def test_run_asks_what_the_controls_say(filled: Workspace, started: list[tuple[str, dict[str, Any]]]) -> None:
+def test_run_asks_what_the_controls_say(filled: Workspace, started: list[tuple[str, Any]]) -> None:
     page = press(opened(filled), "Run the sweep")
-    asked = {"request": "review", "parameter": "gpus", "target": A100, "time_limit_s": 60.0}
-    assert started == [(plan_sweep.SWEEP_JOB, asked | {"values": [float(n) for n in range(1, 9)]})]
+    values = tuple(float(number) for number in range(1, 9))
+    assert started == [(SWEEP, SweepParameters("review", "gpus", A100, values, 60.0))]
     page.selectbox[0].set_value("demand").run()
     page.selectbox[1].set_value("ocr").run()
     assert number(page, "From").value == 50 and number(page, "To").value == 800
@@ -145,12 +146,12 @@ def test_run_asks_what_the_controls_say(filled: Workspace, started: list[tuple[s
     number(page, "Points").set_value(3)
     number(page, "Search").set_value(20.0)
     press(page.run(), "Run the sweep")
-    asked = {"request": "review", "parameter": "demand", "target": "ocr", "time_limit_s": 20.0}
-    assert started[1] == (plan_sweep.SWEEP_JOB, asked | {"values": [100.0, 200.0, 300.0]})
+    asked = SweepParameters("review", "demand", "ocr", (100.0, 200.0, 300.0), 20.0)
+    assert started[1] == (SWEEP, asked)
 
 
 def test_senseless_ranges_are_one_line_and_start_nothing(
-    filled: Workspace, started: list[tuple[str, dict[str, Any]]]
+    filled: Workspace, started: list[tuple[str, Any]]
 ) -> None:
     page = opened(filled)
     number(page, "From").set_value(5)
@@ -280,13 +281,15 @@ def test_badges_say_what_is_proven_and_measured() -> None:
 
 
 def test_a_running_sweep_of_the_scenario_ends_before_the_next(
-    filled: Workspace, started: list[tuple[str, dict[str, Any]]], monkeypatch: pytest.MonkeyPatch
+    filled: Workspace, started: list[tuple[str, Any]], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    status = jobs.JobStatus("j", "Sweep", "running", 0.5, "", None, None, 1.0)
+    status = jobs.JobStatus("j", "Sweep", SWEEP, "running", 0.5, "", None, None, 1.0)
     ended: list[str] = []
-    monkeypatch.setattr(jobs, "statuses", lambda workspace: (status,))
-    record = JobRecord("j", filled.id, "Sweep", plan_sweep.SWEEP_JOB, {"request": "review"}, 0.0)
-    monkeypatch.setattr(Workspace, "job_records", lambda workspace: (record,))
+    monkeypatch.setattr(
+        jobs,
+        "running",
+        lambda w, names, request: (status,) if (names, request) == ((SWEEP,), "review") else (),
+    )
     monkeypatch.setattr(jobs, "cancel", lambda workspace, job: ended.append(job))
     plan_sweep.start_sweep(filled, "review", request(), WHAT, 5.0)
     assert ended == ["j"] and len(started) == 1

@@ -13,6 +13,7 @@ from test_browser_doors import heading
 
 from torchsplit_core import workflow
 from torchsplit_core.files import read_file
+from torchsplit_core.job_names import PartitionParameters, RequestParameters
 from torchsplit_core.storage import Store
 from torchsplit_core.tracing import trace
 from torchsplit_core.values import NodeProfile, Profile, ProfileRow, ignore_progress
@@ -49,11 +50,11 @@ def workspace(address: str, home: Path) -> str:
     filled = Store(home).create("every page")
     filled.put("graph", SAMPLE, graph)
     filled.put("profile", SAMPLE, Profile(SAMPLE, graph.architecture_hash, {}, rows, nodes))
-    workflow.partition_job(filled, {"source": SAMPLE, "stages": 2}, ignore_progress)
+    workflow.partition_job(filled, PartitionParameters(SAMPLE, 2), ignore_progress)
     mix = workflow.measured_mix(filled)
     filled.put("plan", mix, workflow.plan(filled.get("plan_request", mix)))
     filled.put("placement_request", "tiny", read_file(PLACEMENT)[1])
-    workflow.place_job(filled, {"request": "tiny"}, ignore_progress)
+    workflow.place_job(filled, RequestParameters("tiny"), ignore_progress)
     return filled.id
 
 

@@ -16,6 +16,7 @@ from test_browser_access import in_scheme
 from test_browser_doors import heading, press
 
 from torchsplit_core import workflow
+from torchsplit_core.job_names import TraceParameters, UploadedFile
 from torchsplit_core.storage import Store, Workspace
 from torchsplit_core.values import ignore_progress
 
@@ -48,7 +49,7 @@ def traced(address: str, home: Path, model: Path) -> Workspace:
     """A workspace with what a dropped file becomes."""
     workspace = Store(home).create("blocks")
     workspace.put_bytes("upload", model.name, model.read_bytes())
-    workflow.trace_job(workspace, {"source": model.name, "upload": model.name}, ignore_progress)
+    workflow.trace_job(workspace, TraceParameters(model.name, UploadedFile(model.name)), ignore_progress)
     return workspace
 
 

@@ -12,6 +12,7 @@ from test_browser_access import PHONE, ours
 from test_browser_doors import heading, press
 
 from torchsplit_core import workflow
+from torchsplit_core.job_names import PartitionParameters
 from torchsplit_core.storage import Store, Workspace
 from torchsplit_core.tracing import trace
 from torchsplit_core.values import NodeProfile, Profile, ProfileRow, ignore_progress
@@ -38,7 +39,7 @@ def cut(profiled: Workspace) -> Workspace:
     """A copy of it in which cuts were found."""
     store = profiled.store
     workspace = store.copy(profiled.id, store.free_name("found"))
-    workflow.partition_job(workspace, {"source": SOURCE, "stages": 3, "link_gb_per_s": 1e-3}, ignore_progress)
+    workflow.partition_job(workspace, PartitionParameters(SOURCE, 3, link_gb_per_s=1e-3), ignore_progress)
     return workspace
 
 

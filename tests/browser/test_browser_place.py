@@ -13,6 +13,7 @@ from test_browser_doors import heading, press
 
 from app.place_new import structured_fleet
 from torchsplit_core import workflow
+from torchsplit_core.job_names import RequestParameters
 from torchsplit_core.storage import Store, Workspace
 from torchsplit_core.values import ignore_progress
 
@@ -25,7 +26,7 @@ def large(address: str, home: Path) -> Workspace:
     """A workspace with a placement on 1,024 GPUs."""
     workspace = Store(home).create("large fleet")
     workspace.put("placement_request", "large", structured_fleet())
-    workflow.place_job(workspace, {"request": "large"}, ignore_progress)
+    workflow.place_job(workspace, RequestParameters("large"), ignore_progress)
     return workspace
 
 

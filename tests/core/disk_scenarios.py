@@ -20,6 +20,7 @@ from storage_writer import request
 
 from torchsplit_core import jobs
 from torchsplit_core.archive import export_workspace, import_workspace
+from torchsplit_core.job_names import PLAN, RequestParameters
 from torchsplit_core.storage import Store, Workspace
 from torchsplit_core.values import InputFault
 from torchsplit_core.workspace import StoreFault
@@ -50,7 +51,7 @@ def filled_store(folder: Path) -> tuple[Store, Workspace]:
     workspace.put("plan_request", "mix", request(3))
     workspace.set_setting("scenario", "mix")
     store.create("large").put_bytes("upload", "large.pt2", os.urandom(2 * MIB))
-    record = workspace.add_job("Plan mix", "torchsplit_core.workflow:plan_job", {"request": "mix"})
+    record = workspace.add_job("Plan mix", PLAN, {"request": "mix"})
     jobs._write(store, record.id, {"state": "done", "seconds": 2.0})
     return store, workspace
 
@@ -87,7 +88,7 @@ def full(folder: Path) -> None:
         refuses("full", lambda own=own: own.put_bytes("upload", "new", os.urandom(MIB)))
         refuses("full", lambda own=own: own.set_setting("x", "y" * 100_000))
         refuses("full", lambda again=again: import_workspace(again, archive))
-        refuses("full", lambda own=own: jobs.start(own, "Plan", "torchsplit_core.workflow:plan_job", {}))
+        refuses("full", lambda own=own: jobs.start(own, "Plan", PLAN, RequestParameters("mix")))
         everything_is_read(again, identity)
     large = next(info for info in store.workspaces() if info.name == "large")
     store.delete(large.id)
@@ -116,7 +117,7 @@ def read_only(folder: Path) -> None:
         lambda: own.put("plan_request", "new", request()),
         lambda: own.remove("plan_request", "mix"),
         lambda: own.set_setting("x", 1),
-        lambda: jobs.start(own, "Plan", "torchsplit_core.workflow:plan_job", {}),
+        lambda: jobs.start(own, "Plan", PLAN, RequestParameters("mix")),
     ):
         refuses("read-only", work)
     everything_is_read(store, workspace.id)

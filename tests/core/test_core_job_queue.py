@@ -6,47 +6,57 @@ import json
 import os
 import signal
 import subprocess
+import sys
 import time
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import pytest
+from job_child import own_jobs
 
 from torchsplit_core import job_queue, jobs
+from torchsplit_core.job_names import JobKind, JobParameters
 from torchsplit_core.job_queue import slot_set_aside, slots
 from torchsplit_core.storage import Store, Workspace
 from torchsplit_core.values import InputFault, Progress
 
-HERE = str(Path(__file__).parent)
-HOLD = "test_core_job_queue:hold"
+
+@dataclass(frozen=True)
+class Hold(JobParameters):
+    folder: str
+    name: str
 
 
-def hold(workspace: Workspace, parameters: dict[str, Any], progress: Progress) -> None:
+def hold(workspace: Workspace, parameters: Hold, progress: Progress) -> None:
     """Say that it began, and stand until its file is there."""
-    folder = Path(parameters["folder"])
+    folder = Path(parameters.folder)
     with (folder / "begun").open("a") as stream:
-        stream.write(f"{parameters['name']}\n")
+        stream.write(f"{parameters.name}\n")
     progress(0.5, "standing")
-    while not (folder / parameters["name"]).exists():
+    while not (folder / parameters.name).exists():
         time.sleep(0.02)
 
 
-def aside(workspace: Workspace, parameters: dict[str, Any], progress: Progress) -> None:
+def aside(workspace: Workspace, parameters: Hold, progress: Progress) -> None:
     """Stand like `hold`, with the slot given to others."""
     with slot_set_aside():
         hold(workspace, parameters, progress)
 
 
+KINDS = {name: JobKind(f"test_core_job_queue:{name}", Hold) for name in ("hold", "aside")}
+
+
 @pytest.fixture
 def workspace(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Workspace:
-    monkeypatch.setenv("PYTHONPATH", HERE)
+    own_jobs(monkeypatch, sys.modules[__name__])
     monkeypatch.setenv("TORCHSPLIT_JOBS", "1")
     return Store(tmp_path / "home").create("w")
 
 
-def begin(workspace: Workspace, name: str, target: str = HOLD) -> str:
+def begin(workspace: Workspace, name: str, kind: str = "hold") -> str:
     folder = str(workspace.store.root)
-    return jobs.start(workspace, name, target, {"folder": folder, "name": name})
+    return jobs.start(workspace, name, kind, Hold(folder, name))
 
 
 def release(workspace: Workspace, name: str) -> None:
@@ -102,7 +112,7 @@ def test_a_killed_job_holds_nobody_up(workspace: Workspace) -> None:
 
 
 def test_who_waits_for_something_else_gives_its_slot_away(workspace: Workspace) -> None:
-    first = begin(workspace, "a", "test_core_job_queue:aside")
+    first = begin(workspace, "a", "aside")
     wait(lambda: begun(workspace) == ["a"])
     second = begin(workspace, "b")
     wait(lambda: begun(workspace) == ["a", "b"])
@@ -148,7 +158,7 @@ def test_a_clock_that_is_set_does_not_change_what_a_job_is(
 def test_a_job_whose_process_is_gone_has_stopped_whatever_the_clock(workspace: Workspace, who: str) -> None:
     gone = subprocess.Popen(["true"])
     gone.wait()
-    record = workspace.add_job("t", HOLD, {})
+    record = workspace.add_job("t", "hold", {})
     process = {"pid": gone.pid, "born": "1"}
     begun = {"state": "running", "message": "starting"} | (
         {"starter": process} if who == "starter" else process
@@ -161,7 +171,7 @@ def test_a_job_whose_process_is_gone_has_stopped_whatever_the_clock(workspace: W
 def test_a_job_that_its_server_only_began_is_ended_by_no_signal_to_the_server(workspace: Workspace) -> None:
     """Another server that cancels it must not take who starts it for the job."""
     server = subprocess.Popen(["sleep", "60"], start_new_session=True)
-    record = workspace.add_job("t", HOLD, {})
+    record = workspace.add_job("t", "hold", {})
     begun = {"state": "running", "starter": {"pid": server.pid, "born": jobs._born(server.pid)}}
     (workspace.store.root / "jobs" / f"{record.id}.json").write_text(json.dumps(begun))
     assert jobs.status(workspace, record.id).state == "running"

@@ -39,6 +39,7 @@ LAYER = {
     "sweep_store": 5,
     "sweep_archive": 5,
     "job_queue": 4,
+    "job_names": 5,
     "jobs": 6,
     "stages": 6,
     "profile_run": 7,

@@ -10,6 +10,7 @@ import pytest
 from torchsplit_core import workflow
 from torchsplit_core.archive import export_workspace, import_workspace
 from torchsplit_core.files import read_file
+from torchsplit_core.job_names import RequestParameters
 from torchsplit_core.storage import Store, Workspace
 from torchsplit_core.values import PlacementOutcome, PlacementRequest, Progress, ignore_progress
 
@@ -25,7 +26,9 @@ def workspace(tmp_path: Path) -> Workspace:
 
 def test_the_job_stores_the_outcome_with_the_request_it_answers(workspace: Workspace) -> None:
     told: list[tuple[float, str]] = []
-    found = workflow.place_job(workspace, {"request": "tiny"}, lambda share, text: told.append((share, text)))
+    found = workflow.place_job(
+        workspace, RequestParameters("tiny"), lambda share, text: told.append((share, text))
+    )
     assert found == {"placement": "tiny", "status": "optimal"}
     outcome: PlacementOutcome = workspace.get("placement", "tiny")
     assert outcome.throughput == pytest.approx(301.784)
@@ -51,9 +54,9 @@ def test_an_edit_during_the_search_keeps_its_place(
         return solve(request, start=start, progress=progress)
 
     monkeypatch.setattr(workflow, "place", edited)
-    workflow.place_job(workspace, {"request": "tiny"}, ignore_progress)
+    workflow.place_job(workspace, RequestParameters("tiny"), ignore_progress)
     assert not workspace.artifacts("placement")
     for _ in range(2):
-        workflow.place_job(workspace, {"request": "tiny"}, ignore_progress)
+        workflow.place_job(workspace, RequestParameters("tiny"), ignore_progress)
     # What was found last is where the next search begins.
     assert starts[:2] == [None, None] and starts[2] is not None and starts[2].segments

@@ -10,6 +10,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +18,7 @@ import pytest
 
 from torchsplit_core import jobs
 from torchsplit_core.files import read_file
+from torchsplit_core.job_names import PROFILE, ProfileParameters, UploadedFile
 from torchsplit_core.profile_jobs import cells, profile_job
 from torchsplit_core.profile_run import profile
 from torchsplit_core.profiling import Settings
@@ -24,7 +26,6 @@ from torchsplit_core.storage import Store, Workspace
 from torchsplit_core.values import InputFault, ignore_progress
 
 ROOT = Path(__file__).resolve().parents[2]
-JOB = "torchsplit_core.workflow:profile_job"
 MODEL = """
 import time
 from pathlib import Path
@@ -90,17 +91,16 @@ def hold(tmp_path: Path) -> Path:
     return file
 
 
-PARAMETERS = {
-    "source": "slow.py:Client", "upload": "slow.py", "device": "cpu",
-    "batch_sizes": [1, 2, 3, 4], "point_budget_s": 0.1,
-}  # fmt: skip
+SOURCE = "slow.py:Client"
+PARAMETERS = ProfileParameters((SOURCE,), "cpu", (1, 2, 3, 4), point_budget_s=0.1)
 ALL = (1, 2, 3, 4)
 
 
-def trusting(workspace: Workspace, **changed: Any) -> dict[str, Any]:
+def trusting(workspace: Workspace, **changed: Any) -> ProfileParameters:
     """The parameters of a job whose user trusts the upload as it is now."""
     digests = {item.name: item.sha256 for item in workspace.artifacts("upload")}
-    return PARAMETERS | {"trusted_sha256": digests["slow.py"]} | changed
+    uploads = {SOURCE: UploadedFile("slow.py", digests["slow.py"])}
+    return replace(PARAMETERS, uploads=uploads, **changed)
 
 
 def wait(until: Any, seconds: float = 120) -> Any:
@@ -147,7 +147,7 @@ def kill(process: int) -> None:
 def test_a_job_that_was_killed_goes_on_without_measuring_twice(
     workspace: Workspace, tmp_path: Path, hold: Path
 ) -> None:
-    job = jobs.start(workspace, "Profile", JOB, trusting(workspace))
+    job = jobs.start(workspace, "Profile", PROFILE, trusting(workspace))
     wait(lambda: str(HELD) in runs(tmp_path) and len(done(workspace)) == 2)
     kill(json.loads((workspace.store.root / "jobs" / f"{job}.json").read_text())["pid"])
     wait(lambda: jobs.status(workspace, job).state == "failed")
@@ -156,7 +156,7 @@ def test_a_job_that_was_killed_goes_on_without_measuring_twice(
     before = runs(tmp_path)
 
     hold.unlink()
-    again = jobs.start(workspace, "Profile", JOB, trusting(workspace))
+    again = jobs.start(workspace, "Profile", PROFILE, trusting(workspace))
     wait(lambda: jobs.status(workspace, again).state == "done")
     later = runs(tmp_path)[len(before) :]
     # A measurement takes three runs at least; an export may run the model once at its batch.
@@ -205,7 +205,7 @@ def test_a_command_that_was_killed_goes_on_without_measuring_twice(tmp_path: Pat
 
 
 def test_a_cancelled_job_keeps_its_points(workspace: Workspace, hold: Path) -> None:
-    job = jobs.start(workspace, "Profile", JOB, trusting(workspace))
+    job = jobs.start(workspace, "Profile", PROFILE, trusting(workspace))
     wait(lambda: len(done(workspace)) == 2)
     jobs.cancel(workspace, job)
     assert jobs.status(workspace, job).state == "cancelled"
@@ -213,8 +213,8 @@ def test_a_cancelled_job_keeps_its_points(workspace: Workspace, hold: Path) -> N
 
 
 def test_two_jobs_for_one_profile_measure_every_point_once(workspace: Workspace, tmp_path: Path) -> None:
-    parameters = trusting(workspace, batch_sizes=[1, HELD])
-    started = [jobs.start(workspace, "Profile", JOB, parameters) for _ in range(2)]
+    parameters = trusting(workspace, batch_sizes=(1, HELD))
+    started = [jobs.start(workspace, "Profile", PROFILE, parameters) for _ in range(2)]
     for job in started:
         wait(lambda job=job: jobs.status(workspace, job).state == "done")
     found = workspace.get("profile", "slow.py:Client")
@@ -232,7 +232,7 @@ def measured_store(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("measured")
     made = Store(folder / "store").create("w")
     made.put_bytes("upload", "slow.py", slow_model(folder).encode())
-    profile_job(made, trusting(made, batch_sizes=[1]), ignore_progress)
+    profile_job(made, trusting(made, batch_sizes=(1,)), ignore_progress)
     return folder / "store"
 
 
@@ -244,38 +244,36 @@ def measured(measured_store: Path, tmp_path: Path) -> Workspace:
 
 
 def test_again_measures_anew_and_replaces(measured: Workspace) -> None:
-    parameters = trusting(measured, batch_sizes=[1])
+    parameters = trusting(measured, batch_sizes=(1,))
     (old,) = cells(measured, parameters)
     since = time.time()
-    assert cells(measured, parameters | {"again_since": since})[0].state == "open"
-    profile_job(measured, parameters | {"again_since": since}, ignore_progress)
+    assert cells(measured, replace(parameters, again_since=since))[0].state == "open"
+    profile_job(measured, replace(parameters, again_since=since), ignore_progress)
     (new,) = cells(measured, parameters)
     assert old.kept is not None and new.kept is not None and new.kept > since > old.kept
 
 
 def test_points_of_an_older_run_stay_in_the_profile(measured: Workspace) -> None:
-    profile_job(measured, trusting(measured, batch_sizes=[2]), ignore_progress)
+    profile_job(measured, trusting(measured, batch_sizes=(2,)), ignore_progress)
     found = measured.get("profile", "slow.py:Client")
     assert [row.batch_size for row in found.rows if row.basis == "measured"] == [1, 2]
 
 
 def test_points_of_another_architecture_go(measured: Workspace, tmp_path: Path) -> None:
     measured.put_bytes("upload", "slow.py", slow_model(tmp_path, width=8).encode())
-    profile_job(measured, trusting(measured, batch_sizes=[2], trace_again=True), ignore_progress)
+    profile_job(measured, trusting(measured, batch_sizes=(2,), trace_again=True), ignore_progress)
     found = measured.get("profile", "slow.py:Client")
     assert [row.batch_size for row in found.rows if row.basis == "measured"] == [2]
 
 
 def test_one_model_that_fails_leaves_the_others(measured: Workspace) -> None:
     measured.put_bytes("upload", "bad.py", b"raise ValueError('no')")
-    parameters = {
-        "sources": ["bad.py:Client", "slow.py:Client"],
-        "uploads": {
-            f"{item.name}:Client": {"upload": item.name, "trusted_sha256": item.sha256}
-            for item in measured.artifacts("upload")
-        },
-        "device": "cpu", "batch_sizes": [2], "point_budget_s": 0.02,
-    }  # fmt: skip
+    uploads = {
+        f"{item.name}:Client": UploadedFile(item.name, item.sha256) for item in measured.artifacts("upload")
+    }
+    parameters = ProfileParameters(
+        ("bad.py:Client", SOURCE), "cpu", (2,), point_budget_s=0.02, uploads=uploads
+    )
     heard: list[str] = []
     with pytest.raises(InputFault, match="1 of 2") as fault:
         profile_job(measured, parameters, lambda share, text: heard.append(text))

@@ -19,6 +19,7 @@ from store_damage import damage, try_damaged
 
 from torchsplit_core import storage
 from torchsplit_core.archive import export_workspace, import_workspace
+from torchsplit_core.job_names import PLAN
 from torchsplit_core.storage import Store, Workspace
 from torchsplit_core.values import InputFault
 from torchsplit_core.workspace import SCHEMA, StoreFault
@@ -34,7 +35,7 @@ def filled(store: Store, count: int = 3) -> Workspace:
     for number in range(count):
         workspace.put("plan_request", f"r{number}", request(number + 1))
     workspace.set_setting("scenario", "r1")
-    workspace.add_job("Plan", "torchsplit_core.workflow:plan_job", {"request": "r1"})
+    workspace.add_job("Plan", PLAN, {"request": "r1"})
     return workspace
 
 
@@ -82,7 +83,7 @@ def test_the_newest_is_the_one_stored_last_whatever_the_clock(
     for name in ("a", "b", "c", "a"):
         workspace.put("plan_request", name, request(len(name)))
     assert [item.name for item in workspace.artifacts()] == ["a", "c", "b"]
-    records = [workspace.add_job(title, "m:f", {}).id for title in "xyz"]
+    records = [workspace.add_job(title, PLAN, {}).id for title in "xyz"]
     assert [record.id for record in workspace.job_records()] == records[::-1]
     made = [store.create(name).id for name in ("second", "third")]
     assert [info.id for info in store.workspaces()] == [*made[::-1], workspace.id]
@@ -127,7 +128,7 @@ def test_a_job_of_a_workspace_that_was_deleted_is_told(store: Store) -> None:
     for work in (
         lambda: workspace.put("plan_request", "late", request()),
         lambda: workspace.set_setting("x", 1),
-        lambda: workspace.add_job("t", "m:f", {}),
+        lambda: workspace.add_job("t", PLAN, {}),
     ):
         with pytest.raises(InputFault, match="deleted meanwhile"):
             work()

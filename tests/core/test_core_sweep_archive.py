@@ -14,6 +14,7 @@ import pytest
 
 from torchsplit_core import sweep_jobs
 from torchsplit_core.archive import export_workspace, import_workspace
+from torchsplit_core.job_names import SweepParameters
 from torchsplit_core.planning import request_hash
 from torchsplit_core.planning.sweep import sweep_requests
 from torchsplit_core.storage import Store, Workspace
@@ -30,7 +31,7 @@ from torchsplit_core.values import (
 )
 
 A30 = "A30-24GB"
-GPUS: dict[str, Any] = {"request": "r", "parameter": "gpus", "target": A30, "values": [1, 2, 3]}
+GPUS = SweepParameters("r", "gpus", A30, (1, 2, 3))
 
 
 def request(count: int = 1) -> PlanRequest:
@@ -71,7 +72,7 @@ def test_an_archive_brings_back_the_sweep_and_it_goes_on_where_it_stood(
     swept: Workspace, exported: tuple[bytes, KeptSweep]
 ) -> None:
     assert sweep_of(swept) == exported[1] and sweep_of(swept, "other") is None
-    again = sweep_jobs.sweep_job(swept, GPUS | {"values": [1, 2, 3, 4]}, ignore_progress)
+    again = sweep_jobs.sweep_job(swept, replace(GPUS, values=(1, 2, 3, 4)), ignore_progress)
     assert again == {"sweep": "r", "points": 4, "taken_over": 3}
 
 

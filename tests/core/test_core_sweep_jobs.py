@@ -7,17 +7,21 @@ import io
 import json
 import os
 import signal
+import sys
 import time
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
+from job_child import own_jobs
 
 from torchsplit_core import jobs, sweep_jobs
 from torchsplit_core.cli import main
 from torchsplit_core.cli_sweep import parse_vary
 from torchsplit_core.files import write_file
+from torchsplit_core.job_names import JobKind, SweepParameters
 from torchsplit_core.planning import request_hash, sweep_run, verify
 from torchsplit_core.planning.sweep import SweepRequest, sweep_requests
 from torchsplit_core.storage import Store, Workspace
@@ -36,8 +40,7 @@ from torchsplit_core.values import (
 )
 
 A30 = "A30-24GB"
-HERE = str(Path(__file__).parent)
-GPUS: dict[str, Any] = {"request": "r", "parameter": "gpus", "target": A30, "values": [1, 2, 3, 4]}
+GPUS = SweepParameters("r", "gpus", A30, (1, 2, 3, 4))
 
 
 def request() -> PlanRequest:
@@ -50,13 +53,13 @@ def request() -> PlanRequest:
 
 @pytest.fixture
 def workspace(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Workspace:
-    monkeypatch.setenv("PYTHONPATH", HERE)
+    own_jobs(monkeypatch, sys.modules[__name__])
     made = Store(tmp_path / "home").create("w")
     made.put("plan_request", "r", request())
     return made
 
 
-def slowly(workspace: Workspace, parameters: dict[str, Any], progress: Progress) -> dict[str, Any]:
+def slowly(workspace: Workspace, parameters: SweepParameters, progress: Progress) -> dict[str, Any]:
     """The job, but fleets of 3 GPUs are never done."""
     real = sweep_run._planned
 
@@ -68,6 +71,9 @@ def slowly(workspace: Workspace, parameters: dict[str, Any], progress: Progress)
 
     sweep_run._planned = planned
     return sweep_jobs.sweep_job(workspace, parameters, progress)
+
+
+KINDS = {"slowly": JobKind("test_core_sweep_jobs:slowly", SweepParameters)}
 
 
 def wait(until: Callable[[], Any]) -> Any:
@@ -90,7 +96,7 @@ def gone(pid: int) -> bool:
 
 
 def test_what_was_solved_outlives_cancel_and_is_taken_over(workspace: Workspace) -> None:
-    job = jobs.start(workspace, "Sweep r", "test_core_sweep_jobs:slowly", GPUS)
+    job = jobs.start(workspace, "Sweep r", "slowly", GPUS)
     wait(lambda: kept(workspace) == [1.0, 2.0, 4.0])
     (busy,) = wait(lambda: list(workspace.store.root.glob("busy-*")))
     before = SweepStore(workspace, "r").load()
@@ -109,7 +115,7 @@ def test_what_was_solved_outlives_cancel_and_is_taken_over(workspace: Workspace)
 
 
 def test_a_killed_job_takes_its_processes_along(workspace: Workspace) -> None:
-    job = jobs.start(workspace, "Sweep r", "test_core_sweep_jobs:slowly", GPUS | {"values": [3]})
+    job = jobs.start(workspace, "Sweep r", "slowly", replace(GPUS, values=(3,)))
     (busy,) = wait(lambda: list(workspace.store.root.glob("busy-*")))
     os.kill(jobs._read(workspace.store, job)["pid"], signal.SIGKILL)
     wait(lambda: gone(int(busy.name.partition("-")[2])))
@@ -121,7 +127,7 @@ def test_plans_are_taken_over_only_where_more_time_would_not_help(
 ) -> None:
     what = SweepRequest("gpus", A30, (1.0, 2.0))
     asked = sweep_requests(request(), what)
-    sweep_jobs.sweep_job(workspace, GPUS | {"values": [1, 2]}, ignore_progress)
+    sweep_jobs.sweep_job(workspace, replace(GPUS, values=(1, 2)), ignore_progress)
     store = SweepStore(workspace, "r")
     found = store.load()
     assert found is not None
@@ -130,16 +136,20 @@ def test_plans_are_taken_over_only_where_more_time_would_not_help(
         found.plans[1.0].outcome.statistics,
     )  # fmt: skip
     store.keep(unproven, 5.0)
-    again = GPUS | {"values": [1, 2]}
-    assert sweep_jobs.sweep_job(workspace, again | {"time_limit_s": 5.0}, ignore_progress)["taken_over"] == 2
-    assert sweep_jobs.sweep_job(workspace, again | {"time_limit_s": 6.0}, ignore_progress)["taken_over"] == 1
+    again = replace(GPUS, values=(1, 2))
+    assert (
+        sweep_jobs.sweep_job(workspace, replace(again, time_limit_s=5.0), ignore_progress)["taken_over"] == 2
+    )
+    assert (
+        sweep_jobs.sweep_job(workspace, replace(again, time_limit_s=6.0), ignore_progress)["taken_over"] == 1
+    )
     now = store.load()
     assert now is not None and now.plans[1.0].outcome.status == "optimal"
 
 
 def test_another_sweep_replaces_the_last_and_goes_with_its_workspace(workspace: Workspace) -> None:
-    sweep_jobs.sweep_job(workspace, GPUS | {"values": [1, 2]}, ignore_progress)
-    wider = sweep_jobs.sweep_job(workspace, GPUS | {"values": [2, 3]}, ignore_progress)
+    sweep_jobs.sweep_job(workspace, replace(GPUS, values=(1, 2)), ignore_progress)
+    wider = sweep_jobs.sweep_job(workspace, replace(GPUS, values=(2, 3)), ignore_progress)
     assert wider["taken_over"] == 1 and kept(workspace) == [2.0, 3.0]
     # No result of the pipeline: not listed.
     assert {artifact.kind for artifact in workspace.artifacts()} == {"plan_request"}
@@ -150,16 +160,22 @@ def test_another_sweep_replaces_the_last_and_goes_with_its_workspace(workspace: 
     assert store.load() is None
     with pytest.raises(InputFault, match="its scenario is in the workspace"):
         store.keep(found.plans[2.0].outcome, 1.0)
-    sweep_jobs.sweep_job(workspace, GPUS | {"values": [1]}, ignore_progress)
+    sweep_jobs.sweep_job(workspace, replace(GPUS, values=(1,)), ignore_progress)
     workspace.store.delete(workspace.id)
     with workspace.store.connect() as database:
         assert database.execute("SELECT count(*) FROM sweep_plans").fetchone() == (0,)
 
 
 def test_senseless_parameters_start_nothing(workspace: Workspace) -> None:
-    for bad in ({"values": [0, 1]}, {"target": "H200-141GB"}, {"parameter": "demand"}, {"values": [2, 1]}):
+    for bad in (
+        replace(GPUS, values=(0, 1)),
+        replace(GPUS, target="H200-141GB"),
+        replace(GPUS, parameter="demand"),
+        replace(GPUS, parameter="colour"),
+        replace(GPUS, values=(2, 1)),
+    ):
         with pytest.raises(InputFault):
-            sweep_jobs.sweep_job(workspace, GPUS | bad, ignore_progress)
+            sweep_jobs.sweep_job(workspace, bad, ignore_progress)
     assert SweepStore(workspace, "r").load() is None
 
 

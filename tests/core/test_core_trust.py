@@ -7,20 +7,27 @@ import subprocess
 import sys
 import time
 from pathlib import Path
-from typing import Any
 
 import pytest
 
 from torchsplit_core import jobs
 from torchsplit_core.clients import load_client
 from torchsplit_core.isolation.execution import asks_for_trust, without_trust
+from torchsplit_core.job_names import (
+    PROFILE,
+    TRACE,
+    JobParameters,
+    ProfileParameters,
+    TraceParameters,
+    UploadedFile,
+    as_stored,
+)
 from torchsplit_core.stages.folder import open_manifest
 from torchsplit_core.storage import Store, Workspace
 from torchsplit_core.values import InputFault
 
 OWN = b'raise SystemExit("executed: the owner\'s file")\n'
 OTHER = b'raise SystemExit("executed: the other\'s file")\n'
-TRACE, PROFILE = "torchsplit_core.workflow:trace_job", "torchsplit_core.workflow:profile_job"
 
 
 @pytest.fixture
@@ -36,25 +43,25 @@ def ended(workspace: Workspace, job: str) -> jobs.JobStatus:
     return found
 
 
-def asked(form: str, target: str, digest: str) -> dict[str, Any]:
+def asked(form: str, name: str, digest: str) -> JobParameters:
     """The parameters of a job by which the owner had his file executed."""
-    trust = {"old": {"trust": True}, "new": {"trusted_sha256": digest}}[form]
-    if target == TRACE:
-        return {"source": "m.py:Net", "upload": "m.py", **trust}
-    return {"sources": ["m.py:Net"], "device": "cpu", "uploads": {"m.py:Net": {"upload": "m.py", **trust}}}
+    file = {"old": UploadedFile("m.py", trust=True), "new": UploadedFile("m.py", digest)}[form]
+    if name == TRACE:
+        return TraceParameters("m.py:Net", file)
+    return ProfileParameters(("m.py:Net",), "cpu", uploads={"m.py:Net": file})
 
 
-@pytest.mark.parametrize("target", [TRACE, PROFILE])
+@pytest.mark.parametrize("name", [TRACE, PROFILE])
 def test_the_trusted_content_is_executed_where_that_is_allowed(
-    workspace: Workspace, monkeypatch: pytest.MonkeyPatch, target: str
+    workspace: Workspace, monkeypatch: pytest.MonkeyPatch, name: str
 ) -> None:
     monkeypatch.setenv("TORCHSPLIT_EXECUTION", "allowed")
     digest = workspace.put_bytes("upload", "m.py", OWN).sha256
-    found = ended(workspace, jobs.start(workspace, "t", target, asked("new", target, digest)))
+    found = ended(workspace, jobs.start(workspace, "t", name, asked("new", name, digest)))
     assert "executed: the owner" in str(found.fault)
 
 
-@pytest.mark.parametrize("target", [TRACE, PROFILE])
+@pytest.mark.parametrize("name", [TRACE, PROFILE])
 @pytest.mark.parametrize(
     ("server", "form", "content", "rule"),
     [
@@ -70,28 +77,28 @@ def test_the_trusted_content_is_executed_where_that_is_allowed(
 def test_a_job_that_is_started_again_executes_nothing_else(
     workspace: Workspace,
     monkeypatch: pytest.MonkeyPatch,
-    target: str,
+    name: str,
     server: str | None,
     form: str,
     content: bytes,
     rule: str,
 ) -> None:
-    parameters = asked(form, target, workspace.put_bytes("upload", "m.py", OWN).sha256)
+    parameters = asked(form, name, workspace.put_bytes("upload", "m.py", OWN).sha256)
     workspace.put_bytes("upload", "m.py", content)
     if server is None:
         monkeypatch.delenv("TORCHSPLIT_EXECUTION", raising=False)
     else:
         monkeypatch.setenv("TORCHSPLIT_EXECUTION", server)
-    found = ended(workspace, jobs.start(workspace, "t", target, parameters))
+    found = ended(workspace, jobs.start(workspace, "t", name, parameters))
     assert found.state == "failed"
     assert rule in str(found.fault) and "executed: the" not in str(found.fault)
     assert asks_for_trust(workspace.job_records()[0].parameters) is (server == "allowed")
 
 
-@pytest.mark.parametrize("target", [TRACE, PROFILE])
-def test_a_job_written_down_before_asks_again_inside(workspace: Workspace, target: str) -> None:
+@pytest.mark.parametrize("name", [TRACE, PROFILE])
+def test_a_job_written_down_before_asks_again_inside(workspace: Workspace, name: str) -> None:
     digest = workspace.put_bytes("upload", "m.py", OWN).sha256
-    record = workspace.add_job("t", target, asked("new", target, digest))
+    record = workspace.add_job("t", name, as_stored(name, asked("new", name, digest)))
     subprocess.run(
         [sys.executable, "-m", "torchsplit_core.jobs", workspace.store.root, workspace.id, record.id],
         env=os.environ | {"TORCHSPLIT_EXECUTION": "refused"},

@@ -17,6 +17,7 @@ from torchsplit_core import workflow
 from torchsplit_core.archive import export_workspace, import_workspace
 from torchsplit_core.cli import main
 from torchsplit_core.files import read_file, read_text, write_file, write_text
+from torchsplit_core.job_names import RequestParameters
 from torchsplit_core.placement.frontier import frontier, frontier_violations, verify_frontier
 from torchsplit_core.storage import Store
 from torchsplit_core.values import (
@@ -149,7 +150,7 @@ def test_the_job_keeps_the_curve_with_the_request_it_answers(
     workspace.put("placement_request", "small", REQUEST)
     texts: list[str] = []
     found = workflow.placement_frontier_job(
-        workspace, {"request": "small"}, lambda _, text: texts.append(text)
+        workspace, RequestParameters("small"), lambda _, text: texts.append(text)
     )
     assert found == {"placement_frontier": "small", "status": "optimal", "points": len(curve.points)}
     stored: PlacementFrontier = workspace.get("placement_frontier", "small")
@@ -166,7 +167,7 @@ def test_the_job_keeps_the_curve_with_the_request_it_answers(
 
     workspace.put("placement_request", "edited", REQUEST)
     monkeypatch.setattr(workflow, "placement_frontier", edited)
-    workflow.placement_frontier_job(workspace, {"request": "edited"}, ignore_progress)
+    workflow.placement_frontier_job(workspace, RequestParameters("edited"), ignore_progress)
     assert [item.name for item in workspace.artifacts("placement_frontier")] == ["small"]
 
 

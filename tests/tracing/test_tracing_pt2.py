@@ -14,6 +14,7 @@ import sample_models
 from torchsplit_core import cli, workflow
 from torchsplit_core.files import read_file as read_contract
 from torchsplit_core.graph import TorchGraph, prepare, region_tree
+from torchsplit_core.job_names import TraceParameters, UploadedFile
 from torchsplit_core.profiling import estimate_rows, estimated_nodes
 from torchsplit_core.profiling.flops import node_costs
 from torchsplit_core.tracing import hash_model_architecture, trace
@@ -124,8 +125,8 @@ def test_sample_path_and_drop_are_one_model(diamond: Path, tmp_path: Path) -> No
 
     workspace = Store(tmp_path / "store").create("w")
     workspace.put_bytes("upload", "diamond.pt2", diamond.read_bytes())
-    for name, parameters in (("diamond.pt2", {"upload": "diamond.pt2"}), ("sample:diamond", {})):
-        workflow.trace_job(workspace, {"source": name, **parameters}, lambda share, text: None)
+    for name, file in (("diamond.pt2", UploadedFile("diamond.pt2")), ("sample:diamond", None)):
+        workflow.trace_job(workspace, TraceParameters(name, file), lambda share, text: None)
     out = str(tmp_path / "g.json")
     assert cli.main(["trace", str(diamond), "-o", out]) == 0
     path, dropped = read_contract(out)[1], workspace.get("graph", "diamond.pt2")

@@ -49,15 +49,15 @@ def asks_for_trust(parameters: Any) -> bool:
     return isinstance(parameters, list | tuple) and any(map(asks_for_trust, parameters))
 
 
-def is_trusted(parameters: dict[str, Any], upload: str, digest: str) -> bool:
-    """Whether the upload with this content may be executed by a job with these parameters.
+def is_trusted(upload: str, digest: str, trusted: str | None, *, any_content: bool) -> bool:
+    """Whether the upload with the content `digest` may be executed by a job whose user trusted the content `trusted`.
 
-    Raises InputFault where another content was trusted than the one there is now.
+    `any_content`: the user trusted it in an earlier version, whatever its content. Raises InputFault where that,
+    or another content than there is now, was trusted.
     """
     if execution_refused():
         return False
-    trusted = parameters.get(TRUSTED)
-    if trusted is None and not parameters.get(_OLD):
+    if trusted is None and not any_content:
         return False
     if trusted == digest:
         return True

@@ -6,7 +6,7 @@ measured and one that was estimated are told apart by `basis`.
 """
 
 from torchsplit_core.values.client import SplitClient
-from torchsplit_core.values.device import Device, DeviceKind
+from torchsplit_core.values.device import Device, DeviceKind, SlicesToMake
 from torchsplit_core.values.errors import InputFault, InternalFault
 from torchsplit_core.values.graph import GraphNode
 from torchsplit_core.values.hardware import GpuType, Layout, PlacedProfile, SliceProfile
@@ -140,6 +140,7 @@ __all__ = [
     "RooflineGpu",
     "RooflineThroughput",
     "SliceProfile",
+    "SlicesToMake",
     "SolverOptions",
     "SplitClient",
     "Stage",

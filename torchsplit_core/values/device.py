@@ -36,3 +36,12 @@ class Device:
     def basis(self) -> Literal["measured", "emulated"]:
         """The basis of what is measured on it: SMs alone are no slice, so they only emulate one."""
         return "emulated" if self.kind == "sm" else "measured"
+
+
+@dataclass(frozen=True, slots=True)
+class SlicesToMake:
+    """MIG slices to make on a GPU for a measurement, one after the other; `consent` is the user's own word."""
+
+    gpu_index: int
+    profiles: tuple[str, ...]
+    consent: bool

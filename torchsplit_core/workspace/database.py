@@ -75,6 +75,25 @@ SCHEMA = (
     DROP TABLE artifacts;
     ALTER TABLE numbered RENAME TO artifacts;
     """,
+    # A job's target was the path of a function, "module:function". It is a name now (see job_names); the column
+    # keeps its own, so that a server of the version before, still running, can read the table. What no version
+    # had stays as it is.
+    """
+    UPDATE jobs SET target = CASE substr(target, instr(target, ':') + 1)
+        WHEN 'trace_job' THEN 'trace'
+        WHEN 'profile_job' THEN 'profile'
+        WHEN 'partition_job' THEN 'partition'
+        WHEN 'plan_job' THEN 'plan'
+        WHEN 'explain_job' THEN 'explain'
+        WHEN 'samples_job' THEN 'quick_start'
+        WHEN 'place_job' THEN 'place'
+        WHEN 'placement_frontier_job' THEN 'placement_frontier'
+        WHEN 'ways_job' THEN 'divisions'
+        WHEN 'sweep_job' THEN 'sweep'
+        WHEN 'trial_job' THEN 'what_if'
+        ELSE target END
+    WHERE target LIKE 'torchsplit_core.%:%';
+    """,
 )
 """One script a schema version; an older store is brought forward by running the missing ones."""
 

@@ -1,0 +1,26 @@
+"""A job that stands until it is killed; light, so that it may be killed at any moment of a job's start."""
+
+from __future__ import annotations
+
+import subprocess
+import time
+from dataclasses import dataclass
+
+from torchsplit_core.job_names import JobKind, JobParameters
+from torchsplit_core.storage import Workspace
+from torchsplit_core.values import Progress
+
+
+@dataclass(frozen=True)
+class Stand(JobParameters):
+    """Nothing is asked of it."""
+
+
+def stand(workspace: Workspace, parameters: Stand, progress: Progress) -> None:
+    """Start a process and stand."""
+    child = subprocess.Popen(["sleep", "600"])
+    progress(0.5, f"child {child.pid}")
+    time.sleep(600)
+
+
+KINDS = {"stand": JobKind("benchmarks.standing_job:stand", Stand)}
