@@ -8,8 +8,8 @@ import pytest
 from planning_requests import A30, simple
 from scipy.sparse import csc_matrix
 
-from torchsplit_core.planning.highs import Refused, load
 from torchsplit_core.planning.insight_bound import relaxed
+from torchsplit_core.solver.highs import Refused, load
 from torchsplit_core.values import FleetEntry, InternalFault, Objective, PlanRequest
 
 INFINITE = highspy.kHighsInf

@@ -22,7 +22,7 @@ import numpy as np
 from scipy.sparse import csr_matrix
 
 from torchsplit_core.planning.expand import Problem, expand
-from torchsplit_core.planning.highs import Refused, load
+from torchsplit_core.solver.highs import Refused, load
 from torchsplit_core.values import PlanRequest
 
 Stages = Mapping[tuple[int, int, int], float]

@@ -30,7 +30,7 @@ from torchsplit_core.planning.solution import (
     read_solution,
     separations_of,
 )
-from torchsplit_core.planning.solve import solve
+from torchsplit_core.solver.pyomo_model import solve
 from torchsplit_core.values import Progress, ignore_progress
 
 POLISH_S = 5.0

@@ -23,8 +23,8 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.sparse import csc_matrix
 
-from torchsplit_core.planning.highs import load
 from torchsplit_core.planning.patterns.supply import Supply
+from torchsplit_core.solver.highs import load
 from torchsplit_core.values import PlanModel
 
 Vector = NDArray[np.float64]

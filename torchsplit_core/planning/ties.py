@@ -15,7 +15,7 @@ from torchsplit_core.planning.disaggregate import Bench, seat_whole
 from torchsplit_core.planning.formulation import Formulation
 from torchsplit_core.planning.patterns import Counted
 from torchsplit_core.planning.solution import read_solution, separations_of
-from torchsplit_core.planning.solve import solve
+from torchsplit_core.solver.pyomo_model import solve
 
 
 @dataclass(frozen=True)

@@ -16,9 +16,9 @@ from torchsplit_core.placement.frontier.choices import Choice
 from torchsplit_core.placement.frontier.plan import PassCosts
 from torchsplit_core.placement.instance import Instance
 from torchsplit_core.placement.search.clock import Clock
-from torchsplit_core.placement.search.program import INF, Program
 from torchsplit_core.placement.search.segments import Segments
 from torchsplit_core.placement.search.table import Table
+from torchsplit_core.solver.row_program import INF, Program
 
 _BRANCHES, _LAST, _SETS = 10, 3, 4
 

@@ -8,7 +8,7 @@ import highspy
 import numpy as np
 
 from torchsplit_core.placement.frontier.choices import Choice
-from torchsplit_core.placement.search.program import INF, Program
+from torchsplit_core.solver.row_program import INF, Program
 from torchsplit_core.values import InternalFault
 
 GAP = 1e-7

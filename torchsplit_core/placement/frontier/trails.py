@@ -21,10 +21,10 @@ from torchsplit_core.placement.instance import Instance
 from torchsplit_core.placement.search.clock import Clock
 from torchsplit_core.placement.search.network import Classes, Component, classes
 from torchsplit_core.placement.search.patterns import Patterns, build_patterns
-from torchsplit_core.placement.search.program import INF
 from torchsplit_core.placement.search.segments import Segments
 from torchsplit_core.placement.search.table import Items, Table
 from torchsplit_core.placement.search.trail import TrailProgram, _Flow
+from torchsplit_core.solver.row_program import INF
 
 MOST_ARCS = 20_000
 

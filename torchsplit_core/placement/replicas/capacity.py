@@ -16,8 +16,8 @@ import numpy as np
 from torchsplit_core.placement.instance import Instance
 from torchsplit_core.placement.replicas.market import Market
 from torchsplit_core.placement.search.clock import Clock
-from torchsplit_core.placement.search.program import INF, Program
 from torchsplit_core.placement.search.table import Items, Table
+from torchsplit_core.solver.row_program import INF, Program
 
 _ROUNDS = 60
 _PRECISION = 1e-7

@@ -8,8 +8,8 @@ from typing import Literal
 import numpy as np
 
 from torchsplit_core.placement.search.clock import Clock
-from torchsplit_core.placement.search.program import INF, Program
 from torchsplit_core.placement.search.table import Items
+from torchsplit_core.solver.row_program import INF, Program
 
 
 @dataclass(frozen=True)

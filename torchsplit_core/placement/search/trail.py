@@ -27,8 +27,8 @@ from torchsplit_core.placement.search.clock import Clock
 from torchsplit_core.placement.search.connect import unreached
 from torchsplit_core.placement.search.network import Classes
 from torchsplit_core.placement.search.patterns import Patterns
-from torchsplit_core.placement.search.program import INF, Program
 from torchsplit_core.placement.search.table import Items
+from torchsplit_core.solver.row_program import INF, Program
 
 _ROUNDS = 4
 _TINY = 1e-7

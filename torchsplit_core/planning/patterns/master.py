@@ -21,8 +21,8 @@ import highspy
 import numpy as np
 from scipy.sparse import csc_matrix, hstack
 
-from torchsplit_core.planning.highs import load
 from torchsplit_core.planning.patterns.supply import Counts, Supply, Vector
+from torchsplit_core.solver.highs import load
 from torchsplit_core.values import InternalFault
 
 MISSING = 100.0

@@ -16,7 +16,7 @@ import highspy
 import numpy as np
 from pyomo.repn.plugins.standard_form import LinearStandardFormCompiler
 
-from torchsplit_core.planning.highs import load
+from torchsplit_core.solver.highs import load
 
 GAP = 5e-7
 """Relative gap at which a stage counts as proven: values closer than 1e-6 are equal."""
