@@ -105,7 +105,7 @@ ONLY_IN = {
         "sample_models",
     },
     "pyomo": {"solver", "planning", "placement"},
-    "highspy": {"solver", "planning", "placement"},
+    "highspy": {"solver"},
     "streamlit": {"app", "pages"},
     "plotly": {"app"},
     "fast_sugiyama": {"drawing"},

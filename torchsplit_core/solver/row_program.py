@@ -1,18 +1,18 @@
-"""Integer programs row by row, solved by HiGHS: one thread, a fixed seed, default tolerances."""
+"""Integer programs built row by row, solved by HiGHS: one thread, a fixed seed, default tolerances."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import Literal
+from typing import Any, Literal
 
-import highspy
 import numpy as np
 from scipy.sparse import csc_matrix
 
-from torchsplit_core.values import InternalFault
+from torchsplit_core.solver.highs import INF, load, run
 
-INF = float(highspy.kHighsInf)
+SHORTEST_S = 0.01
+"""HiGHS gets at least this long: a small program is solved even when time is up. Chosen, not measured."""
 
 
 @dataclass(frozen=True)
@@ -29,10 +29,14 @@ class Answer:
 
 @dataclass
 class Program:
-    """A program that minimises cost · x, built a row at a time. Coefficients are to be whole numbers."""
+    """A program that minimises cost · x, built a row at a time. real: the columns that need not be whole.
+
+    Where a caller rounds the values of an answer, it gives coefficients that are whole numbers.
+    """
 
     cost: list[float] = field(default_factory=list)
     upper: list[float] = field(default_factory=list)
+    real: set[int] = field(default_factory=set)
     _rows: list[tuple[float, float]] = field(default_factory=list)
     _row_of: list[np.ndarray] = field(default_factory=list)
     _column_of: list[np.ndarray] = field(default_factory=list)
@@ -51,36 +55,40 @@ class Program:
         upper: float,
         columns: Sequence[int] | np.ndarray,
         values: Sequence[float] | np.ndarray,
-    ) -> None:
-        """Add lower <= values · x[columns] <= upper; a column named twice counts twice."""
-        self._row_of.append(np.full(len(columns), len(self._rows)))
+    ) -> int:
+        """Add lower <= values · x[columns] <= upper, a column named twice counts twice; the number of the row."""
+        number = len(self._rows)
+        self._row_of.append(np.full(len(columns), number))
         self._column_of.append(np.asarray(columns, dtype=np.int64))
         self._value_of.append(np.asarray(values, dtype=np.float64))
         self._rows.append((lower, upper))
+        return number
 
     def solve(self, seconds: float, *, whole: bool = True, first: bool = False) -> Answer:
-        """Solve within `seconds`; `first`: any solution will do. Raises InternalFault where HiGHS refuses."""
-        highs = highspy.Highs()
-        highs.setOptionValue("output_flag", False)
-        highs.setOptionValue("threads", 1)
-        highs.setOptionValue("random_seed", 0)
-        highs.setOptionValue("time_limit", max(seconds, 0.01))
-        if first:
-            highs.setOptionValue("mip_max_improving_sols", 1)
-        if highs.passModel(self._model(whole)) == highspy.HighsStatus.kError:
-            raise InternalFault("HiGHS refused a program of the placement search.")
-        highs.run()
-        status, info, kinds = highs.getModelStatus(), highs.getInfo(), highspy.HighsModelStatus
-        if status in (kinds.kInfeasible, kinds.kUnboundedOrInfeasible):
+        """Solve within `seconds`; `whole`: in whole numbers; `first`: any solution will do. Raises Refused."""
+        highs = self.load(whole=whole)
+        ending = run(highs, max(seconds, SHORTEST_S), first=first)
+        if ending == "infeasible":
             return Answer("none", np.zeros(0), INF)
+        info = highs.getInfo()
         bound = info.mip_dual_bound if whole else info.objective_function_value
-        if status == kinds.kOptimal:
+        if ending == "optimal":
             return Answer("solved", np.array(highs.getSolution().col_value), bound)
-        if whole and info.primal_solution_status == highspy.SolutionStatus.kSolutionStatusFeasible:
+        if whole and ending == "feasible":
             return Answer("feasible", np.array(highs.getSolution().col_value), bound)
         return Answer("unknown", np.zeros(0), -INF)
 
-    def _model(self, whole: bool) -> highspy.HighsLp:
+    def duals(self, seconds: float) -> np.ndarray | None:
+        """The dual of each row of the linear program; None where no optimum is found in time. Raises Refused."""
+        highs = self.load(whole=False)
+        if run(highs, max(seconds, SHORTEST_S)) != "optimal":
+            return None
+        return np.array(highs.getSolution().row_dual)
+
+    def load(
+        self, *, whole: bool, relative_gap: float | None = None, absolute_gap: float | None = None
+    ) -> Any:
+        """HiGHS with the program; a gap is HiGHS's own where none is given. Raises Refused."""
         rows, width = len(self._rows), len(self.cost)
         matrix = csc_matrix(
             (
@@ -89,16 +97,18 @@ class Program:
             ),
             shape=(rows, width),
         )
-        lp = highspy.HighsLp()
-        lp.num_row_, lp.num_col_ = rows, width
-        lp.col_cost_ = np.array(self.cost, dtype=np.float64)
-        lp.col_lower_, lp.col_upper_ = np.zeros(width), np.array(self.upper, dtype=np.float64)
-        bounds = np.array(self._rows, dtype=np.float64).reshape(rows, 2)
-        lp.row_lower_, lp.row_upper_ = bounds[:, 0].copy(), bounds[:, 1].copy()
-        lp.a_matrix_.format_ = highspy.MatrixFormat.kColwise
-        lp.a_matrix_.start_ = matrix.indptr.astype(np.int32)
-        lp.a_matrix_.index_ = matrix.indices.astype(np.int32)
-        lp.a_matrix_.value_ = matrix.data
+        limits = np.array(self._rows, dtype=np.float64).reshape(rows, 2)
+        integer = None
         if whole:
-            lp.integrality_ = [highspy.HighsVarType.kInteger] * width
-        return lp
+            integer = np.ones(width, dtype=bool)
+            integer[list(self.real)] = False
+        return load(
+            "integer program" if whole else "linear program",
+            matrix,
+            np.array(self.cost, dtype=np.float64),
+            columns=(np.zeros(width), np.array(self.upper, dtype=np.float64)),
+            rows=(limits[:, 0].copy(), limits[:, 1].copy()),
+            whole=integer,
+            relative_gap=relative_gap,
+            absolute_gap=absolute_gap,
+        )

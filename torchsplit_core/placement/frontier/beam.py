@@ -18,7 +18,8 @@ from torchsplit_core.placement.instance import Instance
 from torchsplit_core.placement.search.clock import Clock
 from torchsplit_core.placement.search.segments import Segments
 from torchsplit_core.placement.search.table import Table
-from torchsplit_core.solver.row_program import INF, Program
+from torchsplit_core.solver.highs import INF
+from torchsplit_core.solver.row_program import Program
 
 _BRANCHES, _LAST, _SETS = 10, 3, 4
 

@@ -27,7 +27,7 @@ import numpy as np
 from torchsplit_core.placement.frontier.choices import Choice
 from torchsplit_core.placement.frontier.solver import NEARLY, SCALE, SecondsProgram
 from torchsplit_core.placement.frontier.tiers import Sort
-from torchsplit_core.solver.row_program import INF
+from torchsplit_core.solver.highs import INF
 
 
 @dataclass(frozen=True)

@@ -23,8 +23,8 @@ from torchsplit_core.placement.search.network import Classes, Component, classes
 from torchsplit_core.placement.search.patterns import Patterns, build_patterns
 from torchsplit_core.placement.search.segments import Segments
 from torchsplit_core.placement.search.table import Items, Table
-from torchsplit_core.placement.search.trail import TrailProgram, _Flow
-from torchsplit_core.solver.row_program import INF
+from torchsplit_core.placement.search.trail import Flow, TrailProgram
+from torchsplit_core.solver.highs import INF
 
 MOST_ARCS = 20_000
 
@@ -131,15 +131,12 @@ class _LatencyTrail(TrailProgram):
         hops_s: np.ndarray,
         beaten_s: float,
     ) -> None:
-        super().__init__(merged, items, patterns, layers)
-        base = self._program
+        self._seconds = program = SecondsProgram()
+        super().__init__(merged, items, patterns, layers, program)
         self._beaten_s = beaten_s * (1 - NEARLY)
         own = [choices[item] for item in patterns.item.tolist()]
         rough_s = min(fixed_s + layer_s * layers for one in own for fixed_s, layer_s in one.lines)
         self._unit_s = (beaten_s if math.isfinite(beaten_s) else max(rough_s, 1e-30)) / SCALE
-        self._program = self._seconds = program = SecondsProgram(
-            base.cost, base.upper, base._rows, base._row_of, base._column_of, base._value_of
-        )
         program.cost = [0.0] * len(program.cost)
         program.cost[self._arc :] = (hops_s / self._unit_s).tolist()
         self._layer = program.columns([0.0] * len(own), [float(layers)] * len(own))
@@ -171,7 +168,7 @@ class _LatencyTrail(TrailProgram):
                 self._cut(patterns, gates, flow.visits > 0, own)
         return Trailed((), bound_s)
 
-    def _read(self, values: np.ndarray) -> _Flow:
+    def _read(self, values: np.ndarray) -> Flow:
         return super()._read(values[: self._layer])
 
     def _dealt(self, steps: Sequence[tuple[int, tuple[int, ...]]], layers: np.ndarray) -> Segments:

@@ -17,7 +17,8 @@ from torchsplit_core.placement.instance import Instance
 from torchsplit_core.placement.replicas.market import Market
 from torchsplit_core.placement.search.clock import Clock
 from torchsplit_core.placement.search.table import Items, Table
-from torchsplit_core.solver.row_program import INF, Program
+from torchsplit_core.solver.highs import INF
+from torchsplit_core.solver.row_program import Program
 
 _ROUNDS = 60
 _PRECISION = 1e-7

@@ -14,7 +14,8 @@ from torchsplit_core.placement.replicas.twins import Twins
 from torchsplit_core.placement.search.clock import Clock
 from torchsplit_core.placement.search.network import components
 from torchsplit_core.placement.search.table import Items, Table, candidates, items_at
-from torchsplit_core.solver.row_program import INF, Program
+from torchsplit_core.solver.highs import INF
+from torchsplit_core.solver.row_program import Program
 
 MOST_THRESHOLDS = 256
 _SLACK = 1e-6

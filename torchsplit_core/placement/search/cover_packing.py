@@ -21,7 +21,8 @@ from torchsplit_core.placement.search.clock import Clock
 from torchsplit_core.placement.search.covers import ROUNDING, Covers
 from torchsplit_core.placement.search.packing import greedy
 from torchsplit_core.placement.search.table import Items
-from torchsplit_core.solver.row_program import INF, Program
+from torchsplit_core.solver.highs import INF
+from torchsplit_core.solver.row_program import Program
 
 _SCALE = 1024.0
 """A batch in the program's rows: HiGHS's tolerance of 1e-6 is then a billionth of it."""

@@ -9,7 +9,8 @@ import numpy as np
 
 from torchsplit_core.placement.search.clock import Clock
 from torchsplit_core.placement.search.table import Items
-from torchsplit_core.solver.row_program import INF, Program
+from torchsplit_core.solver.highs import INF
+from torchsplit_core.solver.row_program import Program
 
 
 @dataclass(frozen=True)

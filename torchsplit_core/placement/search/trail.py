@@ -28,7 +28,8 @@ from torchsplit_core.placement.search.connect import unreached
 from torchsplit_core.placement.search.network import Classes
 from torchsplit_core.placement.search.patterns import Patterns
 from torchsplit_core.placement.search.table import Items
-from torchsplit_core.solver.row_program import INF, Program
+from torchsplit_core.solver.highs import INF
+from torchsplit_core.solver.row_program import Program
 
 _ROUNDS = 4
 _TINY = 1e-7
@@ -46,7 +47,7 @@ class Trail:
 
 
 @dataclass(frozen=True)
-class _Flow:
+class Flow:
     """One solution in whole numbers: visits and starts of the patterns, ends of the gates, passes of the arcs."""
 
     visits: np.ndarray
@@ -56,16 +57,23 @@ class _Flow:
 
 
 class TrailProgram:
-    """The program of one component at one threshold."""
+    """The program of one component at one threshold, built in `program`, which is empty (None: one of its own)."""
 
-    def __init__(self, classes: Classes, items: Items, patterns: Patterns, layers: int) -> None:
+    def __init__(
+        self,
+        classes: Classes,
+        items: Items,
+        patterns: Patterns,
+        layers: int,
+        program: Program | None = None,
+    ) -> None:
         self._classes, self._items, self._patterns = classes, items, patterns
         self._sizes = sizes = np.array([len(members) for members in classes.members])
         counts, count = patterns.counts, len(patterns.counts)
         room = np.where(counts > 0, sizes // np.maximum(counts, 1), layers).min(axis=1)
         self._most = np.minimum(room, layers // items.low[patterns.item])
         gates, patterns_in = patterns.arcs
-        self._program = program = Program()
+        self._program = program = program or Program()
         self._visit = program.columns(items.sizes[patterns.item].tolist(), self._most.tolist())
         self._start = program.columns([0.0] * count, np.minimum(self._most, 1).tolist())
         self._end = program.columns([0.0] * patterns.gates, [1.0] * patterns.gates)
@@ -115,15 +123,15 @@ class TrailProgram:
             signs[len(behind[gate]) :] = -1
             self._program.row(0, 0, columns, signs)
 
-    def _read(self, values: np.ndarray) -> _Flow:
-        return _Flow(
+    def _read(self, values: np.ndarray) -> Flow:
+        return Flow(
             values[self._visit : self._start],
             values[self._start : self._end],
             values[self._end : self._arc],
             values[self._arc :],
         )
 
-    def _pieces(self, flow: _Flow) -> list[tuple[np.ndarray, np.ndarray]]:
+    def _pieces(self, flow: Flow) -> list[tuple[np.ndarray, np.ndarray]]:
         """Patterns and gates of every visited piece that the start does not reach."""
         gates, patterns_in = self._patterns.arcs
         count = len(self._most)
@@ -195,7 +203,7 @@ class TrailProgram:
             signs = np.concatenate([counts[using, one], np.full(len(ways), -int(self._sizes[one]))])
             self._program.row(-INF, 0, columns, signs)
 
-    def _walk(self, flow: _Flow) -> tuple[tuple[int, tuple[int, ...]], ...]:
+    def _walk(self, flow: Flow) -> tuple[tuple[int, tuple[int, ...]], ...]:
         """The trail (Hierholzer), with GPUs of the classes handed out in ascending order."""
         gates, patterns_in = self._patterns.arcs
         leaving: dict[int, list[int]] = {}

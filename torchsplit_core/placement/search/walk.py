@@ -17,7 +17,8 @@ from torchsplit_core.placement.search.clock import Clock
 from torchsplit_core.placement.search.network import Component, classes
 from torchsplit_core.placement.search.segments import Steps
 from torchsplit_core.placement.search.table import Items
-from torchsplit_core.solver.row_program import INF, Program
+from torchsplit_core.solver.highs import INF
+from torchsplit_core.solver.row_program import Program
 
 _BRANCHES, _CLASSES = 3, 64
 
