@@ -13,7 +13,7 @@ from types import TracebackType
 
 from torchsplit_core.isolation.forked import ForkedWorker, WorkerEnded
 from torchsplit_core.planning.feasible import is_feasible
-from torchsplit_core.planning.insight_compare import NO_PLAN, Levels, levels_of
+from torchsplit_core.planning.levels import NO_PLAN, Levels, levels_of
 from torchsplit_core.planning.planner import plan
 from torchsplit_core.values import InternalFault, PlanRequest, SolverOptions
 
