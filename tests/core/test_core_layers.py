@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -112,6 +113,8 @@ ONLY_IN = {
     "opentelemetry": {"telemetry"},
 }
 
+FUNCTION = re.compile(r"torchsplit_core(\.\w+)+:\w+")
+
 CIRCLES_LEFT: tuple[set[str], ...] = (
     {"planning", "planning/patterns"},
     {"placement", "placement/frontier", "placement/replicas", "placement/search"},
@@ -146,6 +149,11 @@ def imports(path: Path) -> list[str]:
             names += [
                 f"{node.module}.{alias.name}" for alias in node.names if node.module == "torchsplit_core"
             ]
+        elif (
+            isinstance(node, ast.Constant) and isinstance(node.value, str) and FUNCTION.fullmatch(node.value)
+        ):
+            # A function that a child process or a job calls by its name.
+            names.append(node.value.partition(":")[0])
     return names
 
 
@@ -269,8 +277,10 @@ def test_the_check_itself_finds_a_fault(tmp_path: Path, monkeypatch: pytest.Monk
     monkeypatch.setattr(sys.modules[__name__], "ROOT", tmp_path)
     bad = tmp_path / "torchsplit_core" / "planning" / "bad.py"
     bad.parent.mkdir(parents=True)
-    bad.write_text("import torch\nfrom torchsplit_core.profiling import x\n")
-    assert len(faults(bad)) == 2
+    bad.write_text(
+        "import torch\nfrom torchsplit_core.profiling import x\nF = 'torchsplit_core.tracing.export:export_program'\n"
+    )
+    assert len(faults(bad)) == 3
 
 
 def test_planning_starts_without_torch() -> None:
