@@ -15,6 +15,7 @@ from torchsplit_core.solver.pyomo_model import Answer, solve
 from torchsplit_core.values import InputFault, InternalFault
 
 EQUAL = 1e-6
+"""Value and bound that are closer, relatively, are one, as the contract has it."""
 
 
 def solve_literal(instance: Instance, *, time_limit_s: float) -> Found:

@@ -22,6 +22,8 @@ from torchsplit_core.solver.highs import INF
 from torchsplit_core.solver.row_program import Program
 
 _BRANCHES, _LAST, _SETS = 10, 3, 4
+"""How a state goes on: with so many segments that lose least, with so many that hold all layers that are left, and each
+of them on so many sets of GPUs. Chosen, not measured."""
 
 
 @dataclass(frozen=True)

@@ -27,6 +27,7 @@ from torchsplit_core.placement.search.trail import Flow, TrailProgram
 from torchsplit_core.solver.highs import INF
 
 MOST_ARCS = 20_000
+"""A tenth of those of the search (patterns.py): seconds as costs make a harder program. Chosen, not measured."""
 
 
 @dataclass(frozen=True)
