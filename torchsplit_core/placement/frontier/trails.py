@@ -1,9 +1,17 @@
 """The least latency within a component at a threshold by the trail program, where links are arbitrary.
 
-To the rows of `search/trail.py` come layers y_p of pattern p with low · visits_p ≤ y_p ≤ high · visits_p, Σ y = M,
-and the cost: the seconds of the segments, and of every pass from a gate to a pattern those of the fastest link that
-such a hop can have. Where every gate is that of one pattern of single GPUs, that is the hop's own time; elsewhere the
-program is a lower bound.
+Layers y_p of pattern p and the seconds z_p of its segments are added to the trail program, and its cost is seconds:
+
+| row | formula |
+|---|---|
+| seconds[p,i] | z_p ≥ α_i visits_p + β_i y_p for each line i of the choice of p, where it has several |
+| least[p] | y_p ≥ low_p · visits_p |
+| most[p] | y_p ≤ high_p · visits_p |
+| layers | Σ_p y_p = M |
+| minimise | Σ_p z_p + Σ passes from h to q · (P / the fastest link from any pattern of h to q) |
+
+Where every gate is that of one pattern of single GPUs, the seconds of a pass are the hop's own; elsewhere the program
+is a lower bound.
 """
 
 from __future__ import annotations

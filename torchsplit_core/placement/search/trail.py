@@ -6,14 +6,17 @@ and connected. Balance is in the program; a solution in pieces gets a cut for ea
 the start does not reach, and the program is solved again. Cuts that the linear relaxation
 breaks are added first.
 
-| rule | row |
+| row | formula |
 |---|---|
-| balance at pattern p | visits_p = start_p + sum of arcs into p |
-| balance at gate h | visits of its patterns = end_h + sum of arcs out of h |
-| one start, one end | sum of start = sum of end = 1 |
-| GPUs of class c | sum of count_pc * visits_p <= members of c |
-| layers | sum of low * visits <= M <= sum of high * visits |
-| piece W, class c | sum over W of count_pc * visits_p <= members of c * (starts in W + passes that lead into W) |
+| pattern[p] | visits_p = start_p + Σ passes into p |
+| gate[h] | Σ visits of its patterns = end_h + Σ passes out of h |
+| start | Σ_p start_p = 1 |
+| end | Σ_h end_h = 1 |
+| gpus[c] | Σ_p count_pc · visits_p ≤ members of c |
+| layers_least | Σ_p low_p · visits_p ≤ M |
+| layers_most | Σ_p high_p · visits_p ≥ M |
+| reached[W,c] | Σ_{p in W} count_pc · visits_p ≤ members of c · (starts in W + passes and visits that lead into W) |
+| minimise | Σ_p (GPUs of p) · visits_p |
 """
 
 from __future__ import annotations
