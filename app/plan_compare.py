@@ -14,7 +14,8 @@ from app.frame import table_html
 from app.numbers import exact, plain
 from app.plan_summary import SOLVED, metrics
 from app.workspace import read
-from torchsplit_core.planning.compare import Comparison, ModelChange, SliceChange, compare
+from torchsplit_core.planning.changes import ModelChange, SliceChange
+from torchsplit_core.planning.compare import Comparison, compare
 from torchsplit_core.storage import Workspace
 from torchsplit_core.values import PlanOutcome
 

@@ -1,4 +1,4 @@
-"""Write the golden rows of the literal placement program to tests/placement/golden (after a change of it)."""
+"""Write the golden programs of placements to tests/placement/golden (after a change of one)."""
 
 from __future__ import annotations
 
@@ -8,12 +8,14 @@ from pathlib import Path
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent / "tests" / "placement"))
 
 from placement_golden import GOLDEN, families, family_text
+from placement_programs import PROGRAMS
 
 if __name__ == "__main__":
     GOLDEN.mkdir(exist_ok=True)
-    names = [name for name, _, _ in families()]
+    texts = {name: family_text(name) for name, _, _ in families()}
+    texts |= {name: build() for name, (_, build) in PROGRAMS.items()}
     for path in GOLDEN.glob("*.lp"):
-        if path.stem not in names:
+        if path.stem not in texts:
             path.unlink()
-    for name in names:
-        (GOLDEN / f"{name}.lp").write_text(family_text(name), encoding="utf-8")
+    for name, text in texts.items():
+        (GOLDEN / f"{name}.lp").write_text(text, encoding="utf-8")

@@ -181,6 +181,7 @@ class _Run:
 
     def _one(self, device: Device, graph: TorchGraph | None, beside: int) -> Found:
         from torchsplit_core.profiling.measurement import measure
+        from torchsplit_core.tracing.trace import DESCRIBER, EXPORTER
 
         def advance(share: float, text: str) -> None:
             if self.stopped:
@@ -216,6 +217,8 @@ class _Run:
                 self.source,
                 graph,
                 device,
+                exporter=EXPORTER,
+                describer=DESCRIBER,
                 batch_sizes=self.batch_sizes,
                 trust=self.trust,
                 settings=self.settings,

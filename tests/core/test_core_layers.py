@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -16,6 +17,7 @@ LAYER = {
     "graph": 1,
     "hardware": 1,
     "isolation": 1,
+    "solver": 1,
     "clients": 1,
     "curves": 2,
     "telemetry": 1,
@@ -104,13 +106,21 @@ ONLY_IN = {
         "training",
         "sample_models",
     },
-    "pyomo": {"planning", "placement"},
-    "highspy": {"planning", "placement"},
+    "pyomo": {"solver", "planning", "placement"},
+    "highspy": {"solver"},
     "streamlit": {"app", "pages"},
     "plotly": {"app"},
     "fast_sugiyama": {"drawing"},
     "opentelemetry": {"telemetry"},
 }
+
+FUNCTION = re.compile(r"torchsplit_core(\.\w+)+:\w+")
+
+CIRCLES_LEFT: tuple[set[str], ...] = (
+    {"planning", "planning/patterns"},
+    {"placement", "placement/frontier", "placement/replicas", "placement/search"},
+)
+"""Rooms whose own modules stand beside their folders."""
 
 
 def room_of(path: Path) -> str:
@@ -140,6 +150,11 @@ def imports(path: Path) -> list[str]:
             names += [
                 f"{node.module}.{alias.name}" for alias in node.names if node.module == "torchsplit_core"
             ]
+        elif (
+            isinstance(node, ast.Constant) and isinstance(node.value, str) and FUNCTION.fullmatch(node.value)
+        ):
+            # A function that a child process or a job calls by its name.
+            names.append(node.value.partition(":")[0])
     return names
 
 
@@ -183,12 +198,90 @@ def test_imports_run_downward() -> None:
     assert [fault for path in sources() for fault in faults(path)] == []
 
 
+def module_of(path: Path) -> str:
+    parts = path.relative_to(ROOT).with_suffix("").parts
+    return ".".join(parts[:-1] if parts[-1] == "__init__" else parts)
+
+
+def folder_of(module: str, modules: dict[str, Path]) -> str:
+    """The folder of a module, or the module itself where it stands in the root."""
+    path = modules[module]
+    folder = path.parent.relative_to(ROOT / "torchsplit_core")
+    return str(folder) if folder.parts else path.stem
+
+
+def arrows() -> tuple[dict[str, Path], dict[str, set[str]]]:
+    """The modules of the core by name, and of each the modules it imports: anywhere in it, for types alone too."""
+    modules = {module_of(path): path for path in sources() if "torchsplit_core" in path.parts}
+    found = {}
+    for name, path in modules.items():
+        found[name] = set()
+        for node in ast.walk(ast.parse(path.read_text())):
+            if isinstance(node, ast.Import):
+                found[name] |= {alias.name for alias in node.names}
+            elif isinstance(node, ast.ImportFrom):
+                # `from package import module` is an arrow to the module, not to its package.
+                names = [f"{node.module}.{alias.name}" for alias in node.names]
+                found[name] |= {one if one in modules else node.module or "" for one in names}
+        found[name] &= set(modules)
+    return modules, found
+
+
+def circles(graph: dict[str, set[str]]) -> list[set[str]]:
+    """Sets of names of which each leads to each other one."""
+    reached: dict[str, set[str]] = {}
+    for name in graph:
+        seen, queue = set(), [name]
+        while queue:
+            fresh = graph.get(queue.pop(), set()) - seen
+            seen |= fresh
+            queue += fresh
+        reached[name] = seen
+    found = []
+    for name, seen in reached.items():
+        circle = {other for other in seen if name in reached.get(other, ())} | {name}
+        if len(circle) > 1 and circle not in found:
+            found.append(circle)
+    return found
+
+
+def test_no_modules_import_each_other_in_a_circle() -> None:
+    modules, graph = arrows()
+    assert sum(map(len, graph.values())) > 500 and "torchsplit_core.values" in modules
+    assert circles(graph) == []
+
+
+def test_no_folders_import_each_other_in_a_circle() -> None:
+    modules, graph = arrows()
+    folders: dict[str, set[str]] = {}
+    for name, targets in graph.items():
+        own = folder_of(name, modules)
+        folders.setdefault(own, set()).update(folder_of(target, modules) for target in targets)
+        folders[own].discard(own)
+    found = [circle for circle in circles(folders) if not any(circle <= known for known in CIRCLES_LEFT)]
+    assert found == []
+
+
+def test_the_search_for_circles_finds_one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    assert circles({"a": {"b"}, "b": {"c"}, "c": {"b"}, "d": {"d", "a"}}) == [{"b", "c"}]
+    folder = tmp_path / "torchsplit_core" / "planning"
+    folder.mkdir(parents=True)
+    for number in range(41):
+        (folder / f"m{number}.py").write_text("")
+    (folder / "m1.py").write_text("def f():\n    from torchsplit_core.planning import m2\n")
+    (folder / "m2.py").write_text("from torchsplit_core.planning.m1 import f\n")
+    monkeypatch.setattr(sys.modules[__name__], "ROOT", tmp_path)
+    assert circles(arrows()[1]) == [{"torchsplit_core.planning.m1", "torchsplit_core.planning.m2"}]
+
+
 def test_the_check_itself_finds_a_fault(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sys.modules[__name__], "ROOT", tmp_path)
     bad = tmp_path / "torchsplit_core" / "planning" / "bad.py"
     bad.parent.mkdir(parents=True)
-    bad.write_text("import torch\nfrom torchsplit_core.profiling import x\n")
-    assert len(faults(bad)) == 2
+    bad.write_text(
+        "import torch\nfrom torchsplit_core.profiling import x\nF = 'torchsplit_core.tracing.export:export_program'\n"
+    )
+    assert len(faults(bad)) == 3
 
 
 def test_planning_starts_without_torch() -> None:

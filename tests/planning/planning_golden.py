@@ -22,7 +22,8 @@ from pyomo.repn.plugins.lp_writer import LPWriter
 
 from torchsplit_core.planning import pooled
 from torchsplit_core.planning.expand import expand
-from torchsplit_core.planning.formulation import Formulation, Mode, build
+from torchsplit_core.planning.formulation import build
+from torchsplit_core.planning.model import Formulation, Mode
 from torchsplit_core.planning.patterns.master import Column, _load
 from torchsplit_core.planning.patterns.supply import supply_of
 from torchsplit_core.planning.search import search

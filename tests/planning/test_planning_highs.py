@@ -8,8 +8,8 @@ import pytest
 from planning_requests import A30, simple
 from scipy.sparse import csc_matrix
 
-from torchsplit_core.planning.highs import Refused, load
 from torchsplit_core.planning.insight_bound import relaxed
+from torchsplit_core.solver.highs import Refused, load
 from torchsplit_core.values import FleetEntry, InternalFault, Objective, PlanRequest
 
 INFINITE = highspy.kHighsInf
@@ -87,7 +87,7 @@ def test_gaps_are_set_where_they_are_given() -> None:
 
 def test_a_program_that_highs_does_not_take_is_a_fault_with_its_name() -> None:
     matrix = csc_matrix(np.array([[1e16, 1.0]]))
-    with pytest.raises(Refused, match="HiGHS refused the planner's program of a test"):
+    with pytest.raises(Refused, match="HiGHS refused the program of a test"):
         load("program of a test", matrix, np.ones(2), columns=WIDE, rows=(np.zeros(1), np.ones(1)))
     assert issubclass(Refused, InternalFault)
 

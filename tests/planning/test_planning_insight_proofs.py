@@ -14,8 +14,9 @@ from torchsplit_core.planning import insight_ask, plan
 from torchsplit_core.planning.insight import explain_plan
 from torchsplit_core.planning.insight_bound import relaxed
 from torchsplit_core.planning.insight_changes import drops, eased, forced, one_fewer, one_more
-from torchsplit_core.planning.insight_compare import NO_PLAN, Levels, compare
+from torchsplit_core.planning.insight_compare import compare
 from torchsplit_core.planning.insight_layouts import buckets
+from torchsplit_core.planning.levels import NO_PLAN, Levels
 from torchsplit_core.values import ChangeEffect, PlanRequest
 
 

@@ -31,6 +31,7 @@ from torchsplit_core.profiling.rows import Found
 from torchsplit_core.values import InputFault, InternalFault
 
 EXPORTER = "profiling_export:exporter"
+DESCRIBER = "torchsplit_core.tracing.export:describe_program"
 (CPU,) = choose_devices("cpu")
 QUICK = Settings(point_budget_s=0.02)
 
@@ -38,7 +39,9 @@ QUICK = Settings(point_budget_s=0.02)
 def measured(folder: Path, body: str, sizes: tuple[int, ...], **options: Any) -> Found:
     source, graph = written(folder, body)
     options.setdefault("settings", QUICK)
-    return measure(source, graph, CPU, batch_sizes=sizes, trust=True, exporter=EXPORTER, **options)
+    return measure(
+        source, graph, CPU, batch_sizes=sizes, trust=True, exporter=EXPORTER, describer=DESCRIBER, **options
+    )
 
 
 def test_a_sample_is_measured_end_to_end_and_by_operation() -> None:
@@ -46,7 +49,8 @@ def test_a_sample_is_measured_end_to_end_and_by_operation() -> None:
     heard: list[tuple[float, str]] = []
     kept: list[KeptPoint] = []
     found = measure(
-        "sample:ocr", graph, CPU, batch_sizes=(4, 1), settings=QUICK, exporter=EXPORTER, keep=kept.append,
+        "sample:ocr", graph, CPU, batch_sizes=(4, 1), settings=QUICK, exporter=EXPORTER, describer=DESCRIBER,
+        keep=kept.append,
         progress=lambda share, text: heard.append((share, text)),
     )  # fmt: skip
     assert [row.batch_size for row in found.rows] == [1, 4]
@@ -91,6 +95,8 @@ def diamond() -> Heard:
         "sample:diamond",
         None,
         CPU,
+        exporter="torchsplit_core.tracing.export:export_program",
+        describer=DESCRIBER,
         batch_sizes=(1,),
         settings=QUICK,
         hear_graph=graphs.append,
@@ -209,7 +215,7 @@ def test_operations_that_cannot_be_timed_are_left_out_and_said_so(tmp_path: Path
     source, graph = written(tmp_path, "")
     found = measure(
         source, graph, CPU, batch_sizes=(1,), trust=True, settings=QUICK,
-        exporter="torchsplit_core.profiling.memory:estimate_memory",
+        exporter="torchsplit_core.profiling.memory:estimate_memory", describer=DESCRIBER,
     )  # fmt: skip
     assert len(found.rows) == 1 and found.nodes == ()
     assert any("shares are estimated" in note for note in found.notes)
@@ -223,7 +229,10 @@ def test_no_batch_that_runs_is_a_fault_that_says_why(tmp_path: Path) -> None:
 def test_a_fault_of_the_model_before_any_point_is_its_own(tmp_path: Path) -> None:
     source, graph = written(tmp_path, "")
     with pytest.raises(InputFault, match="the file defines that name"):
-        measure(source.replace(":Client", ":Nobody"), graph, CPU, trust=True, settings=QUICK)
+        measure(
+            source.replace(":Client", ":Nobody"), graph, CPU, exporter=EXPORTER, describer=DESCRIBER, trust=True,
+            settings=QUICK,
+        )  # fmt: skip
 
 
 def test_timing_another_model_than_the_traced_one_is_our_fault() -> None:
@@ -235,6 +244,7 @@ def test_timing_another_model_than_the_traced_one_is_our_fault() -> None:
             batch_sizes=(1,),
             settings=QUICK,
             exporter=EXPORTER,
+            describer=DESCRIBER,
         )
 
 

@@ -12,6 +12,7 @@ what each promises.
     watch       what all of it uses             inside      what a confined process knows of it
     rooms       private temporary folders       faults      what is told of its end
     probe       namespaces tried                cost        how long setting up takes
+    forked      a worker of our own code, not confined: it ends with its parent
 
 The answer crosses as JSON and is never unpickled, so a child cannot make its parent run code. Foreign code shares the
 child with the protocol, so it can answer what it likes: a result is as true as the code that gave it.

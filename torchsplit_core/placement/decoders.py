@@ -23,6 +23,7 @@ LARGEST_CONFIG = 2**20
 """Characters; published ones have a few thousand."""
 
 BYTES = {"float32": 4.0, "bfloat16": 2.0, "float16": 2.0}
+"""Of an element, by the name a config.json has for its type."""
 
 
 def decoder_names() -> tuple[str, ...]:

@@ -36,8 +36,7 @@ import pyomo.environ as pyo
 from torchsplit_core.placement.instance import Instance
 from torchsplit_core.values import InputFault
 
-MOST_ALLOCATIONS = 200_000
-MOST_CONNECTIONS = 1_000_000
+MOST_ALLOCATIONS, MOST_CONNECTIONS = 200_000, 1_000_000
 """Larger programs are refused before they are built: Pyomo would need many GiB for them."""
 
 

@@ -19,6 +19,7 @@ from torchsplit_core.placement.small import look_at_all
 from torchsplit_core.placement.start import start_from
 from torchsplit_core.placement.validate import validate
 from torchsplit_core.placement.verify import verify
+from torchsplit_core.solver.highs import solver_name
 from torchsplit_core.values import (
     PlacementOutcome,
     PlacementRequest,
@@ -93,8 +94,6 @@ def _statistics(
 ) -> dict[str, str | int | float]:
     told: dict[str, str | int | float] = {"method": request.solver.method}
     if request.solver.method == "literal":
-        from torchsplit_core.placement.literal_solve import solver_name
-
         told["solver"] = solver_name()
     return {**told, **seconds, **found.statistics}
 

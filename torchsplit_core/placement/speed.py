@@ -35,6 +35,7 @@ MEMORY_EFFICIENCY = 0.52
 """Share of the peak memory bandwidth: fitted on the same library."""
 
 GB = 2.0**30
+"""Bytes: what the contract of placements calls a GB."""
 
 
 class Speed(Protocol):

@@ -21,7 +21,10 @@ from torchsplit_core.values.limits import (
 )
 
 MAX_GPUS = 4096
+"""Its matrix of links takes 128 MiB; benchmarks/placement_search.py goes up to 1,280."""
+
 MAX_LAYERS = 10_000
+"""Published decoders have up to 126 (data/decoders.json). Chosen, not measured."""
 
 
 def validate(request: PlacementRequest) -> None:

@@ -4,12 +4,9 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
 
+from torchsplit_core.planning.changes import Drain, GpuChange, ModelChange, SliceChange
 from torchsplit_core.values import Tenant
-
-if TYPE_CHECKING:
-    from torchsplit_core.planning.compare import Drain, GpuChange, ModelChange, SliceChange
 
 MOST_NAMED = 3
 """GPUs named in a sentence; the rest of them are counted."""

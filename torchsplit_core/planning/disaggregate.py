@@ -13,7 +13,7 @@ from functools import lru_cache
 from torchsplit_core.hardware import gpu_type, place_layout
 from torchsplit_core.planning.expand import Choice, Problem
 from torchsplit_core.planning.fleet import list_gpus
-from torchsplit_core.planning.formulation import Formulation
+from torchsplit_core.planning.model import Formulation
 from torchsplit_core.planning.presence import one_each
 from torchsplit_core.planning.solution import Solution
 from torchsplit_core.values import InternalFault, Layout, PlannedGpu, PlannedSlice, Tenant

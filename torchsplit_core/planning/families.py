@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pyomo.environ as pyo
 
-if TYPE_CHECKING:
-    from torchsplit_core.planning.formulation import Formulation, Pools
+from torchsplit_core.planning.model import Formulation, Pools
 
 LEAST_SHARE = 1e-4
 """Least share of a tenant whose presence a co-location demands: without it, "present" would mean nothing."""

@@ -8,11 +8,12 @@ from dataclasses import replace
 import pyomo.environ as pyo
 
 from torchsplit_core.planning.expand import expand
-from torchsplit_core.planning.formulation import Mode, build
+from torchsplit_core.planning.formulation import build
+from torchsplit_core.planning.model import Mode
 from torchsplit_core.planning.pack import pack
 from torchsplit_core.planning.patterns import serves
 from torchsplit_core.planning.pooled import pool_shares, pooled_minima
-from torchsplit_core.planning.solve import Answer, solve
+from torchsplit_core.solver.pyomo_model import Answer, solve
 from torchsplit_core.values import Objective, PlanRequest
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from torchsplit_core.planning.baselines import Baseline
-from torchsplit_core.planning.insight_compare import levels_of, same
+from torchsplit_core.planning.levels import levels_of, same
 from torchsplit_core.values import Objective, PlanOutcome
 
 NEAR = 0.02

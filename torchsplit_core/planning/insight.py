@@ -20,16 +20,11 @@ from torchsplit_core.planning.insight_changes import (
     one_more,
     only_gpus,
 )
-from torchsplit_core.planning.insight_compare import (
-    Comparison,
-    Levels,
-    change_effect,
-    compare,
-    levels_of,
-)
+from torchsplit_core.planning.insight_compare import Comparison, change_effect, compare
 from torchsplit_core.planning.insight_layouts import Unused, unused_layouts
 from torchsplit_core.planning.insight_price import price_steps
 from torchsplit_core.planning.insight_questions import Questions
+from torchsplit_core.planning.levels import Levels, levels_of
 from torchsplit_core.planning.request_hash import request_hash
 from torchsplit_core.planning.validate import validate
 from torchsplit_core.values import (

@@ -7,17 +7,15 @@ not been answered stays open.
 
 from __future__ import annotations
 
-import multiprocessing
-import signal
 import time
 from dataclasses import replace
-from multiprocessing.connection import Connection
 from types import TracebackType
 
+from torchsplit_core.isolation.forked import ForkedWorker, WorkerEnded
 from torchsplit_core.planning.feasible import is_feasible
-from torchsplit_core.planning.insight_compare import NO_PLAN, Levels, levels_of
+from torchsplit_core.planning.levels import NO_PLAN, Levels, levels_of
 from torchsplit_core.planning.planner import plan
-from torchsplit_core.values import PlanRequest, SolverOptions
+from torchsplit_core.values import InternalFault, PlanRequest, SolverOptions
 
 LEAST_S = 0.02
 """No question is begun with less time than this."""
@@ -31,9 +29,7 @@ class Planner:
 
     def __init__(self, deadline: float) -> None:
         self._deadline = deadline
-        # Forked: a fresh interpreter would spend a third of a short budget on its imports.
-        self._context = multiprocessing.get_context("fork")
-        self._child: tuple[multiprocessing.process.BaseProcess, Connection] | None = None
+        self._worker: ForkedWorker[Levels | None] | None = None
 
     def __enter__(self) -> Planner:
         return self
@@ -58,51 +54,25 @@ class Planner:
         left = self.left
         if not left:
             return None
-        pipe = self._pipe()
-        try:
-            pipe.send((request, min(seconds, left), eases))
-            if pipe.poll(min(left, OVERRUN * seconds + GRACE_S)):
-                answer: Levels | None = pipe.recv()
-                return answer
-        except (OSError, EOFError):
-            pass
-        # It does more than search, or it died: the next question gets a child of its own.
+        if self._worker is None:
+            self._worker = ForkedWorker(_answer)
+        self._worker.ask(request, min(seconds, left), eases)
+        if self._worker.poll(min(left, OVERRUN * seconds + GRACE_S)):
+            try:
+                return self._worker.answer()
+            except InternalFault:
+                # An unanswered question is reported as open, never as a fault.
+                return None
+            except WorkerEnded:
+                pass
+        # It does more than search, or it died: the next question gets a process of its own.
         self._stop()
         return None
 
-    def _pipe(self) -> Connection:
-        if self._child is None:
-            ours, theirs = self._context.Pipe()
-            process = self._context.Process(target=_serve, args=(theirs, ours), daemon=True)
-            process.start()
-            theirs.close()
-            self._child = process, ours
-        return self._child[1]
-
     def _stop(self) -> None:
-        if self._child is not None:
-            process, pipe = self._child
-            self._child = None
-            process.kill()
-            process.join()
-            pipe.close()
-
-
-def _serve(pipe: Connection, parents_end: Connection) -> None:
-    """The child's side: until the parent's end of the pipe is gone."""
-    parents_end.close()
-    signal.signal(signal.SIGINT, signal.SIG_IGN)
-    signal.signal(signal.SIGTERM, signal.SIG_DFL)
-    while True:
-        try:
-            request, seconds, eases = pipe.recv()
-        except (EOFError, OSError):
-            return
-        try:
-            answer = _answer(request, seconds, eases)
-        except Exception:  # noqa: BLE001 - an unanswered question is reported as open, never as a fault
-            answer = None
-        pipe.send(answer)
+        if self._worker is not None:
+            self._worker.kill()
+            self._worker = None
 
 
 def _answer(request: PlanRequest, seconds: float, eases: bool) -> Levels | None:

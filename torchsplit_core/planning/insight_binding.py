@@ -11,8 +11,9 @@ from typing import cast
 
 from torchsplit_core.planning.expand import expand
 from torchsplit_core.planning.insight_changes import Change
-from torchsplit_core.planning.insight_compare import NOT_EXAMINED, Comparison, Levels, same
+from torchsplit_core.planning.insight_compare import NOT_EXAMINED, Comparison
 from torchsplit_core.planning.insight_questions import Questions
+from torchsplit_core.planning.levels import Levels, same
 from torchsplit_core.values import (
     ChangeEffect,
     ModelBinding,

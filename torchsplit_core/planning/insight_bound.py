@@ -17,12 +17,9 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-import highspy
-import numpy as np
-from scipy.sparse import csr_matrix
-
 from torchsplit_core.planning.expand import Problem, expand
-from torchsplit_core.planning.highs import Refused, load
+from torchsplit_core.solver.highs import INF, Refused
+from torchsplit_core.solver.row_program import Program
 from torchsplit_core.values import PlanRequest
 
 Stages = Mapping[tuple[int, int, int], float]
@@ -110,26 +107,24 @@ def _prices(problem: Problem, seconds: float) -> tuple[Stages, list[float]] | No
     request, units = problem.request, _units(problem)
     models = range(len(request.models))
     kind = request.objective.kind
-    rows = _Rows()
-    infinity = highspy.kHighsInf
+    program = Program()
     y = {
-        (g, number): rows.column(0.0, infinity, group.cost if kind == "min_gpus" else 0.0)
+        (g, number): program.columns([group.cost if kind == "min_gpus" else 0.0], [INF])
         for g, group in enumerate(problem.groups)
         for number in range(len(group.layouts))
     }
-    x = [rows.column(0.0, infinity, 0.0) for _ in problem.choices]
-    v = [rows.column(0.0, infinity, 0.0) for _ in problem.cases]
+    x = [program.columns([0.0], [INF]) for _ in problem.choices]
+    v = [program.columns([0.0], [INF]) for _ in problem.cases]
     gains = [
         spec.weight * units[m] if kind == "weighted_sum" else 0.0 for m, spec in enumerate(request.models)
     ]
     caps = [
-        spec.demand_rps / units[m] if spec.cap_at_demand else infinity
-        for m, spec in enumerate(request.models)
+        spec.demand_rps / units[m] if spec.cap_at_demand else INF for m, spec in enumerate(request.models)
     ]
-    r = [rows.column(0.0, caps[m], -gains[m]) for m in models]
-    t = rows.column(0.0, infinity, 0.0 if kind in ("weighted_sum", "min_gpus") else -1.0)
+    r = [program.columns([-gains[m]], [caps[m]]) for m in models]
+    t = program.columns([0.0 if kind in ("weighted_sum", "min_gpus") else -1.0], [INF])
     for g, group in enumerate(problem.groups):
-        rows.at_most(float(len(group.gpu_ids)), {y[g, n]: 1.0 for n in range(len(group.layouts))})
+        _at_most(program, float(len(group.gpu_ids)), {y[g, n]: 1.0 for n in range(len(group.layouts))})
     pools: dict[tuple[int, str], dict[int, float]] = {}
     rates: dict[tuple[int, int, int], dict[int, float]] = {}
     for number, choice in enumerate(problem.choices):
@@ -139,20 +134,23 @@ def _prices(problem: Problem, seconds: float) -> tuple[Stages, list[float]] | No
     for (g, profile), members in pools.items():
         for number, layout in enumerate(problem.groups[g].layouts):
             members[y[g, number]] = -float(layout.useful.get(profile, 0))
-        rows.at_most(0.0, members)
+        _at_most(program, 0.0, members)
     staged: dict[tuple[int, int, int], int] = {}
     for number, case in enumerate(problem.cases):
         for stage in range(case.stages):
             key = (case.model, case.variant, stage)
-            staged[key] = rows.at_most(0.0, {v[number]: 1.0, **rates.get(key, {})})
+            staged[key] = _at_most(program, 0.0, {v[number]: 1.0, **rates.get(key, {})})
     fair = []
     for m, spec in enumerate(request.models):
         mine = {v[number]: -1.0 for number, case in enumerate(problem.cases) if case.model == m}
-        rows.at_most(0.0, {r[m]: 1.0, **mine})
+        _at_most(program, 0.0, {r[m]: 1.0, **mine})
         if spec.min_throughput_rps:
-            rows.at_most(-spec.min_throughput_rps / units[m], mine)
-        fair.append(rows.at_most(0.0, {t: 1.0, r[m]: -1.0}))
-    duals = rows.duals(seconds)
+            _at_most(program, -spec.min_throughput_rps / units[m], mine)
+        fair.append(_at_most(program, 0.0, {t: 1.0, r[m]: -1.0}))
+    try:
+        duals = program.duals(max(0.02, seconds))
+    except Refused:
+        return None
     if duals is None:
         return None
     prices = {key: abs(float(duals[row])) for key, row in staged.items()}
@@ -163,36 +161,5 @@ def _prices(problem: Problem, seconds: float) -> tuple[Stages, list[float]] | No
     return prices, [share / total for share in shares] if total else [1.0 / len(shares)] * len(shares)
 
 
-class _Rows:
-    """A linear program to be minimised, row by row."""
-
-    def __init__(self) -> None:
-        self._columns: list[tuple[float, float, float]] = []
-        self._rows: list[tuple[float, dict[int, float]]] = []
-
-    def column(self, low: float, high: float, cost: float) -> int:
-        self._columns.append((low, high, cost))
-        return len(self._columns) - 1
-
-    def at_most(self, limit: float, entries: Mapping[int, float]) -> int:
-        self._rows.append((limit, dict(entries)))
-        return len(self._rows) - 1
-
-    def duals(self, seconds: float) -> list[float] | None:
-        """The dual of each row; None where HiGHS refuses it, or finds no optimum in time."""
-        least, most, cost = (np.array(part) for part in zip(*self._columns, strict=True))
-        limits = np.array([limit for limit, _ in self._rows])
-        starts = np.cumsum([0, *(len(entries) for _, entries in self._rows)])
-        places = np.array([key for _, row in self._rows for key in row], dtype=np.int32)
-        values = np.array([entry for _, row in self._rows for entry in row.values()])
-        matrix = csr_matrix((values, places, starts), shape=(len(self._rows), len(self._columns))).tocsc()
-        rows = (np.full(len(self._rows), -highspy.kHighsInf), limits)
-        try:
-            highs = load("relaxation", matrix, cost, columns=(least, most), rows=rows)
-        except Refused:
-            return None
-        highs.setOptionValue("time_limit", max(0.02, seconds))
-        highs.run()
-        if highs.getModelStatus() != highspy.HighsModelStatus.kOptimal:
-            return None
-        return list(highs.getSolution().row_dual)
+def _at_most(program: Program, limit: float, entries: Mapping[int, float]) -> int:
+    return program.row(-INF, limit, list(entries), list(entries.values()))

@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import replace
 
 from torchsplit_core.planning.insight_bound import Relaxed
-from torchsplit_core.planning.insight_compare import Levels, same
 from torchsplit_core.planning.insight_questions import Questions
+from torchsplit_core.planning.levels import Levels, same
 from torchsplit_core.values import PlanOutcome, PriceStep
 
 

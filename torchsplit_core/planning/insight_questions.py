@@ -7,7 +7,8 @@ from dataclasses import dataclass, field, replace
 from torchsplit_core.planning.insight_ask import Planner
 from torchsplit_core.planning.insight_bound import Relaxed, relaxed
 from torchsplit_core.planning.insight_changes import Apply
-from torchsplit_core.planning.insight_compare import NOT_EXAMINED, Comparison, Levels, compare
+from torchsplit_core.planning.insight_compare import NOT_EXAMINED, Comparison, compare
+from torchsplit_core.planning.levels import Levels
 from torchsplit_core.values import Objective, PlanRequest
 
 LEAST_SHARE_S = 0.4

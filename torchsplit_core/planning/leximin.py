@@ -15,9 +15,9 @@ from typing import Any, Literal
 
 import pyomo.environ as pyo
 
-from torchsplit_core.planning.formulation import Formulation
+from torchsplit_core.planning.model import Formulation
 from torchsplit_core.planning.solution import TOLERANCE, Solution, normalised, penalty_of, read_solution
-from torchsplit_core.planning.solve import Answer, solve
+from torchsplit_core.solver.pyomo_model import Answer, solve
 from torchsplit_core.values import Progress
 
 FLOOR_SLACK = 1e-10

@@ -13,13 +13,13 @@ import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-import highspy
 import numpy as np
 from numpy.typing import NDArray
 
 from torchsplit_core.planning.expand import Problem
 from torchsplit_core.planning.patterns.supply import Supply, supply_of
-from torchsplit_core.planning.share_program import INFINITE, OutOfScale, Share, ShareProgram
+from torchsplit_core.planning.share_program import OutOfScale, Share, ShareProgram
+from torchsplit_core.solver.highs import INF, run, set_whole
 
 DIGITS = 1000.0
 """The level at which the worst-served model is kept in the program (see ShareProgram)."""
@@ -136,8 +136,7 @@ def pooled_minima(problem: Problem) -> bool:
         return True
     everyone = np.ones(len(problem.request.models), dtype=bool)
     program.hold(program.floors * (1 - SURELY), ~everyone)
-    program.highs.run()
-    return bool(program.highs.getModelStatus() != highspy.HighsModelStatus.kInfeasible)
+    return run(program.highs) != "infeasible"
 
 
 def _best_uses(problem: Problem, supply: Supply) -> list[tuple[int, int, int, int]]:
@@ -162,22 +161,17 @@ def _prices(program: ShareProgram, rising: NDArray[np.bool_]) -> tuple[NDArray[n
 
 def _whole_layouts(program: ShareProgram, deadline: float) -> bool:
     layouts = np.arange(program.layout_at, program.case_at, dtype=np.int32)
-    whole = np.full(len(layouts), highspy.HighsVarType.kInteger)
-    program.highs.changeColsIntegrality(len(layouts), layouts, whole)
-    program.highs.setOptionValue("time_limit", max(0.03, deadline - time.perf_counter()))
-    program.highs.run()
-    found = program.highs.getInfo().primal_solution_status
-    return bool(found == highspy.SolutionStatus.kSolutionStatusFeasible)
+    set_whole(program.highs, layouts, True)
+    return run(program.highs, max(0.03, deadline - time.perf_counter())) in ("optimal", "feasible")
 
 
 def _hold_layouts(program: ShareProgram) -> list[int]:
     values = np.array(program.highs.getSolution().col_value)
     layouts = np.arange(program.layout_at, program.case_at, dtype=np.int32)
     counts = np.rint(values[layouts])
-    real = np.full(len(layouts), highspy.HighsVarType.kContinuous)
-    program.highs.changeColsIntegrality(len(layouts), layouts, real)
+    set_whole(program.highs, layouts, False)
     program.highs.changeColsBounds(len(layouts), layouts, counts, counts)
-    program.highs.setOptionValue("time_limit", INFINITE)
+    program.highs.setOptionValue("time_limit", INF)
     return [int(count) for count in counts]
 
 

@@ -17,10 +17,11 @@ import pyomo.environ as pyo
 from torchsplit_core.planning.disaggregate import seat_shares, seat_whole
 from torchsplit_core.planning.expand import expand
 from torchsplit_core.planning.feasible import is_feasible
-from torchsplit_core.planning.formulation import Mode, build
+from torchsplit_core.planning.formulation import build
+from torchsplit_core.planning.model import Mode
 from torchsplit_core.planning.outcome import planned_models
 from torchsplit_core.planning.solution import read_solution
-from torchsplit_core.planning.solve import solve
+from torchsplit_core.solver.pyomo_model import solve
 from torchsplit_core.values import PlannedModel, PlanRequest, Relaxation
 
 NOTHING = 1e-7

@@ -12,7 +12,7 @@ from typing import Any
 
 import pyomo.environ as pyo
 
-from torchsplit_core.planning.formulation import Formulation, build
+from torchsplit_core.planning.formulation import build
 from torchsplit_core.planning.leximin import (
     FLOOR_SLACK,
     Search,
@@ -24,13 +24,14 @@ from torchsplit_core.planning.leximin import (
     search_levels,
     upper_rates,
 )
+from torchsplit_core.planning.model import Formulation
 from torchsplit_core.planning.solution import (
     Solution,
     penalty_of,
     read_solution,
     separations_of,
 )
-from torchsplit_core.planning.solve import solve
+from torchsplit_core.solver.pyomo_model import solve
 from torchsplit_core.values import Progress, ignore_progress
 
 POLISH_S = 5.0

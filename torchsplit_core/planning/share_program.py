@@ -18,13 +18,12 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-import highspy
 import numpy as np
 from numpy.typing import NDArray
 from scipy.sparse import csc_matrix
 
-from torchsplit_core.planning.highs import load
 from torchsplit_core.planning.patterns.supply import Supply
+from torchsplit_core.solver.highs import INF, load, run
 from torchsplit_core.values import PlanModel
 
 Vector = NDArray[np.float64]
@@ -39,8 +38,6 @@ LARGEST, SMALLEST = 1e12, 1e-8
 GAP = 1e-7
 """Relative gap at which whole layouts count as the best."""
 
-INFINITE = highspy.kHighsInf
-
 
 @dataclass(frozen=True, slots=True)
 class Share:
@@ -51,7 +48,7 @@ class Share:
     pool: int
     rate_rps: float
     least: float = 0.0
-    most: float = INFINITE
+    most: float = INF
 
 
 class OutOfScale(Exception):
@@ -95,8 +92,7 @@ class ShareProgram:
         held, rising = self.floors.copy(), np.ones(len(self.units), dtype=bool)
         while True:
             self.hold(held, rising)
-            self.highs.run()
-            if self.highs.getModelStatus() != highspy.HighsModelStatus.kOptimal:
+            if run(self.highs) != "optimal":
                 return None
             if not rising.any():
                 return held, rising
@@ -115,10 +111,10 @@ class ShareProgram:
     def hold(self, held: Vector, rising: Flags) -> None:
         """Hold every model at its level; those rising have t as another lower bound."""
         for model in range(len(self.units)):
-            self.highs.changeRowBounds(self.served_at + model, float(held[model]), INFINITE)
-            self.highs.changeRowBounds(self.rising_at + model, 0.0 if rising[model] else -INFINITE, INFINITE)
+            self.highs.changeRowBounds(self.served_at + model, float(held[model]), INF)
+            self.highs.changeRowBounds(self.rising_at + model, 0.0 if rising[model] else -INF, INF)
         # Without a model that rises nothing bounds t.
-        self.highs.changeColBounds(self.t, 0.0, INFINITE if rising.any() else 0.0)
+        self.highs.changeColBounds(self.t, 0.0, INF if rising.any() else 0.0)
 
     def value(self, column: int) -> float:
         """A column's value in the last solution."""
@@ -158,11 +154,11 @@ class ShareProgram:
             entries += [(self.served_at + model, self.case_at + case, 1.0)]
             entries += [(self.rising_at + model, self.case_at + case, 1.0)]
         entries += [(self.rising_at + model, self.t, -1.0) for model in range(len(self.units))]
-        lower, upper = np.full(rows, -INFINITE), np.zeros(rows)
+        lower, upper = np.full(rows, -INF), np.zeros(rows)
         upper[:pools] = self.slots
         if self.supply is not None:
             upper[pools : pools + groups] = self.supply.gpus
-        lower[self.served_at :], upper[self.served_at :] = 0.0, INFINITE
+        lower[self.served_at :], upper[self.served_at :] = 0.0, INF
         return self._pass(rows, entries, lower, upper)
 
     def _pass(self, rows: int, entries: list[tuple[int, int, float]], lower: Vector, upper: Vector) -> Any:
@@ -172,12 +168,12 @@ class ShareProgram:
         if sizes.max() > LARGEST or sizes.min() < SMALLEST:
             raise OutOfScale
         matrix = csc_matrix((value, (row, column)), shape=(rows, columns))
-        cost, least, most = np.zeros(columns), np.zeros(columns), np.full(columns, INFINITE)
+        cost, least, most = np.zeros(columns), np.zeros(columns), np.full(columns, INF)
         cost[self.t] = -1.0
         least[: len(self.shares)] = [share.least for share in self.shares]
         most[: len(self.shares)] = [share.most for share in self.shares]
         return load(
-            "program of shares",
+            "planner's program of shares",
             matrix,
             cost,
             columns=(least, most),

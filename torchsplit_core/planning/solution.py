@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from torchsplit_core.planning.formulation import Formulation
+from torchsplit_core.planning.model import Formulation
 from torchsplit_core.planning.presence import torn_bytes
-from torchsplit_core.planning.solve import Answer
+from torchsplit_core.solver.pyomo_model import Answer
 
 TOLERANCE = 1e-6
 """Values closer than this (relative) are equal."""

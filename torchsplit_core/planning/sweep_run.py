@@ -5,24 +5,16 @@ A process that hangs or dies costs its point and no other; all of them end with 
 
 from __future__ import annotations
 
-import multiprocessing
-import signal
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from multiprocessing.connection import Connection, wait
+from multiprocessing.connection import wait
 
-from torchsplit_core.isolation.kernel import die_with_parent
+from torchsplit_core.isolation.forked import ForkedWorker, WorkerEnded
 from torchsplit_core.planning.outcome import no_plan
 from torchsplit_core.planning.planner import plan
 from torchsplit_core.planning.request_hash import request_hash
-from torchsplit_core.values import (
-    InternalFault,
-    PlanOutcome,
-    PlanRequest,
-    PlanStatistics,
-    SolverOptions,
-)
+from torchsplit_core.values import PlanOutcome, PlanRequest, PlanStatistics, SolverOptions
 
 WORKERS = 2
 LEAST_S = 0.5
@@ -32,10 +24,9 @@ OVERRUN, GRACE_S = 3.0, 30.0
 Hear = Callable[[int, PlanOutcome], None]
 
 
-@dataclass
-class _Worker:
-    process: multiprocessing.process.BaseProcess
-    pipe: Connection
+@dataclass(frozen=True)
+class _Busy:
+    worker: ForkedWorker[PlanOutcome]
     position: int
     deadline: float
 
@@ -52,86 +43,44 @@ def plan_each(requests: Sequence[PlanRequest], limit_s: float, hear: Hear, *, wo
     point is a timeout with a warning. Raises InternalFault where a plan fails its check. Whatever ends this
     call ends the processes.
     """
-    # Forked, like the explanation's: a fresh interpreter spends longer on imports than most points take.
-    context = multiprocessing.get_context("fork")
     left = list(enumerate(requests))[::-1]
-    busy: list[_Worker] = []
-    idle: list[tuple[multiprocessing.process.BaseProcess, Connection]] = []
+    busy: list[_Busy] = []
+    idle: list[ForkedWorker[PlanOutcome]] = []
     try:
         while left or busy:
             while left and len(busy) < workers:
                 position, request = left.pop()
-                process, pipe = idle.pop() if idle else _begin(context)
-                pipe.send((request, limit_s))
-                deadline = time.monotonic() + OVERRUN * limit_s + GRACE_S
-                busy.append(_Worker(process, pipe, position, deadline))
-            soonest = min(worker.deadline for worker in busy)
-            ready = wait([worker.pipe for worker in busy], max(0.0, soonest - time.monotonic()))
-            for worker in list(busy):
-                if worker.pipe not in ready and time.monotonic() < worker.deadline:
+                worker = idle.pop() if idle else ForkedWorker(_planned)
+                busy.append(_Busy(worker, position, time.monotonic() + OVERRUN * limit_s + GRACE_S))
+                worker.ask(request, limit_s)
+            soonest = min(one.deadline for one in busy)
+            ready = wait([one.worker.pipe for one in busy], max(0.0, soonest - time.monotonic()))
+            for one in list(busy):
+                if one.worker.pipe not in ready and time.monotonic() < one.deadline:
                     continue
-                busy.remove(worker)
-                outcome = _heard(worker, requests[worker.position], idle)
-                hear(worker.position, outcome)
+                outcome = _heard(one.worker, requests[one.position], idle)
+                busy.remove(one)
+                hear(one.position, outcome)
     finally:
-        for process, pipe in [*idle, *((worker.process, worker.pipe) for worker in busy)]:
-            _end(process, pipe)
-
-
-def _begin(
-    context: multiprocessing.context.ForkContext,
-) -> tuple[multiprocessing.process.BaseProcess, Connection]:
-    ours, theirs = context.Pipe()
-    process = context.Process(target=_serve, args=(theirs, ours), daemon=True)
-    process.start()
-    theirs.close()
-    return process, ours
-
-
-def _end(process: multiprocessing.process.BaseProcess, pipe: Connection) -> None:
-    process.kill()
-    process.join()
-    pipe.close()
+        for worker in [*idle, *(one.worker for one in busy)]:
+            worker.kill()
 
 
 def _heard(
-    worker: _Worker,
-    request: PlanRequest,
-    idle: list[tuple[multiprocessing.process.BaseProcess, Connection]],
+    worker: ForkedWorker[PlanOutcome], request: PlanRequest, idle: list[ForkedWorker[PlanOutcome]]
 ) -> PlanOutcome:
     """The worker's answer; it is free again. One that hangs or died is ended."""
     why = "did not end in time"
-    if worker.pipe.poll():
+    if worker.poll():
         try:
-            answer = worker.pipe.recv()
-        except (EOFError, OSError):
+            answer = worker.answer()
+        except WorkerEnded:
             why = "ended without an answer (perhaps memory was short)"
         else:
-            idle.append((worker.process, worker.pipe))
-            if isinstance(answer, str):
-                raise InternalFault(answer)
-            assert isinstance(answer, PlanOutcome)
+            idle.append(worker)
             return answer
-    _end(worker.process, worker.pipe)
+    worker.kill()
     return no_plan(request, "timeout", PlanStatistics(0.0, 0.0, 0.0, "none"), (f"The search {why}.",))
-
-
-def _serve(pipe: Connection, parents_end: Connection) -> None:
-    """The child's side: until the parent's end of the pipe is gone."""
-    die_with_parent()
-    parents_end.close()
-    signal.signal(signal.SIGINT, signal.SIG_IGN)
-    signal.signal(signal.SIGTERM, signal.SIG_DFL)
-    while True:
-        try:
-            request, limit_s = pipe.recv()
-        except (EOFError, OSError):
-            return
-        try:
-            answer: PlanOutcome | str = _planned(request, limit_s)
-        except Exception as error:  # noqa: BLE001 - the boundary of the process: its parent says it
-            answer = f"{type(error).__name__}: {error}"
-        pipe.send(answer)
 
 
 def _planned(request: PlanRequest, limit_s: float) -> PlanOutcome:

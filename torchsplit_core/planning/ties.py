@@ -12,10 +12,10 @@ from dataclasses import dataclass
 import pyomo.environ as pyo
 
 from torchsplit_core.planning.disaggregate import Bench, seat_whole
-from torchsplit_core.planning.formulation import Formulation
+from torchsplit_core.planning.model import Formulation
 from torchsplit_core.planning.patterns import Counted
 from torchsplit_core.planning.solution import read_solution, separations_of
-from torchsplit_core.planning.solve import solve
+from torchsplit_core.solver.pyomo_model import solve
 
 
 @dataclass(frozen=True)

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 
-from torchsplit_core.planning.highs import solver_name
+from torchsplit_core.solver.highs import solver_name
 from torchsplit_core.values import PlanStatistics
 
 

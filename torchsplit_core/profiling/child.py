@@ -289,7 +289,7 @@ def _failure(kind: str, batch: int, reason: str, message: str) -> Part:
 
 
 def _export(client: SplitClient, model: Any, arguments: Mapping[str, Any]) -> Any:
-    """The program as tracing exports it, with a free batch."""
+    """The program as the exporter makes it, with a free batch."""
     batch = int(arguments["traced_batch"])
     args, kwargs = example_arguments(client, batch)
     # What differs at another batch size is what follows the batch.
@@ -299,7 +299,7 @@ def _export(client: SplitClient, model: Any, arguments: Mapping[str, Any]) -> An
 
 
 def _function(path: str) -> Any:
-    """What "module:function" names; profiling knows tracing's functions by name only."""
+    """What "module:function" names; the functions of another room are known by name only."""
     module, _, name = path.partition(":")
     return getattr(importlib.import_module(module), name)
 

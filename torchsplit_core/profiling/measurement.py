@@ -22,11 +22,6 @@ from torchsplit_core.values import Device, InputFault, Progress, ignore_progress
 
 LARGEST_MEASURED_BATCH = 4096
 MOST_BATCH_SIZES = 16
-EXPORTER = "torchsplit_core.tracing.export:export_program"
-"""What exports as tracing does, so that node names agree: "module:function" of (model, args, kwargs, other),
-other being (args, kwargs) of one row more."""
-DESCRIBER = "torchsplit_core.tracing.export:describe_program"
-"""What makes the contract's graph of an export: "module:function" of (program, batch)."""
 TRACED_BATCH = 2
 """The batch of a graph that is made while measuring; the same as tracing's."""
 MOST_DEATHS = 3
@@ -42,18 +37,22 @@ def measure(
     graph: TorchGraph | None,
     device: Device,
     *,
+    exporter: str,
+    describer: str,
     batch_sizes: Sequence[int] = (1, 2, 4),
     trust: bool = False,
     settings: Settings | None = None,
     known: Iterable[KeptPoint] = (),
     keep: Keep = lambda point: None,
     hear_graph: Callable[[TorchGraph], object] = lambda graph: None,
-    exporter: str = EXPORTER,
     progress: Progress = ignore_progress,
     memory_bytes: int | None = None,
 ) -> Found:
     """The graph (made where none is given), rows, node shares, failures and environment of a model on a device.
 
+    `exporter` and `describer` name functions ("module:function") that the child calls. The first exports a model:
+    (model, args, kwargs, other), other being (args, kwargs) of one row more; it has to export as what traced
+    `graph` did, so that node names agree. The second makes the contract's graph of that: (program, batch).
     `known` are points of this device and software measured before, of any model: those of this model are
     taken over, not measured again. `keep` gets each new point as it comes, `hear_graph` a new graph.
     throughput = batch / p50 with a 90 % interval of the median, latency_ms = p95 of the runs.
@@ -67,6 +66,7 @@ def measure(
     parsed = parse_source(source, trust=trust)
     known = tuple(known)
     heard = Heard(graph, [])
+    functions = exporter, describer
 
     def advance(share: float, text: str) -> None:
         heard.share = max(heard.share, share)
@@ -93,7 +93,7 @@ def measure(
             with handed_on() as (carried, folders):
                 run_limited(
                     "torchsplit_core.profiling.child:measure_in_child",
-                    _arguments(parsed.text, device, sizes, trust, settings, exporter, heard, known)
+                    _arguments(parsed.text, device, sizes, trust, settings, functions, heard, known)
                     | {"telemetry": carried},
                     limits=_limits(device, len(sizes), settings, memory_bytes),
                     progress=advance,
@@ -170,7 +170,7 @@ def _arguments(
     sizes: Sequence[int],
     trust: bool,
     settings: Settings,
-    exporter: str,
+    functions: tuple[str, str],
     heard: Heard,
     known: Sequence[KeptPoint],
 ) -> dict[str, Any]:
@@ -201,8 +201,8 @@ def _arguments(
         "cuda_graphs": settings.cuda_graphs,
         "torch_trace": settings.torch_trace,
         "trace_name": device.id.replace(":", "-"),
-        "exporter": exporter,
-        "describe": None if heard.graph else DESCRIBER,
+        "exporter": functions[0],
+        "describe": None if heard.graph else functions[1],
         "architecture_hash": _identity(heard),
         "traced_batch": heard.graph.traced_batch if heard.graph else TRACED_BATCH,
         "known": table,

@@ -5,8 +5,9 @@ Names and units are in `schema`, the whole story in docs/telemetry.md.
 """
 
 from torchsplit_core.telemetry import schema
+from torchsplit_core.telemetry.active_span import ActiveSpan
 from torchsplit_core.telemetry.reading import SpanRecord, SpanTotal, read_spans, summary
-from torchsplit_core.telemetry.spans import ActiveSpan, adopt, carrier, configure, handed_on, shutdown, span
+from torchsplit_core.telemetry.spans import adopt, carrier, configure, handed_on, shutdown, span
 
 __all__ = [
     "ActiveSpan",

@@ -13,7 +13,6 @@ import uuid
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from opentelemetry.context import attach, detach
 from opentelemetry.sdk.resources import Resource
@@ -36,13 +35,11 @@ from opentelemetry.trace.propagation.tracecontext import TraceContextTextMapProp
 
 from torchsplit_core import __version__
 from torchsplit_core.isolation import printable
+from torchsplit_core.telemetry.active_span import ActiveSpan
 from torchsplit_core.telemetry.reading import SpanRecord, read_spans
 from torchsplit_core.telemetry.schema import PREFIX, SPANS
 from torchsplit_core.telemetry.settings import Settings
 from torchsplit_core.values import InputFault
-
-if TYPE_CHECKING:
-    from torchsplit_core.telemetry.spans import ActiveSpan
 
 REQUEST_TIMEOUT_S = 1.0
 SHUTDOWN_S = 1.8  # with what surrounds it, a process ends within 2 s
@@ -132,7 +129,7 @@ def under(carried: Mapping[str, str]) -> Iterator[None]:
 
 
 class _Active:
-    """A span that was started; see `spans.ActiveSpan`."""
+    """A span that was started; see `ActiveSpan`."""
 
     __slots__ = ("_span",)
 

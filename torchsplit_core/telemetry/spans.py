@@ -10,22 +10,16 @@ from collections.abc import Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
 from types import TracebackType
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING
 
 from torchsplit_core.isolation import private_room
+from torchsplit_core.telemetry.active_span import ActiveSpan
 from torchsplit_core.telemetry.settings import read_settings, unpack
 
 if TYPE_CHECKING:
     from torchsplit_core.telemetry.export import Export
 
 TRACEPARENT = "traceparent"  # W3C Trace Context's name for trace and parent ids
-
-
-class ActiveSpan(Protocol):
-    """What a `with span(...)` block holds."""
-
-    def set(self, **attributes: object) -> None:
-        """Add attributes, by their names in `schema.ATTRIBUTES`; None leaves one out."""
 
 
 class _Off:

@@ -13,6 +13,11 @@ from torchsplit_core.tracing.architecture import hash_model_architecture
 from torchsplit_core.values import Progress, ignore_progress
 
 EXPORT = "torchsplit_core.tracing.export:export_in_child"
+EXPORTER = "torchsplit_core.tracing.export:export_program"
+"""What exports a model that a child of another room has loaded: (model, args, kwargs, other), other being
+(args, kwargs) of one row more."""
+DESCRIBER = "torchsplit_core.tracing.export:describe_program"
+"""What makes the contract's graph of such an export: (program, batch)."""
 READ = "torchsplit_core.tracing.pt2:read_in_child"
 READ_LIMITS = Limits(wall_s=600, memory_bytes=4 * 10**9)
 """Reading needs no torch; a file that takes more than this to read is refused with the figure."""

@@ -16,11 +16,14 @@ from torchsplit_core.placement.frontier.choices import Choice
 from torchsplit_core.placement.frontier.plan import PassCosts
 from torchsplit_core.placement.instance import Instance
 from torchsplit_core.placement.search.clock import Clock
-from torchsplit_core.placement.search.program import INF, Program
 from torchsplit_core.placement.search.segments import Segments
 from torchsplit_core.placement.search.table import Table
+from torchsplit_core.solver.highs import INF
+from torchsplit_core.solver.row_program import Program
 
 _BRANCHES, _LAST, _SETS = 10, 3, 4
+"""How a state goes on: with so many segments that lose least, with so many that hold all layers that are left, and each
+of them on so many sets of GPUs. Chosen, not measured."""
 
 
 @dataclass(frozen=True)

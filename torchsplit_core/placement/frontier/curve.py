@@ -18,7 +18,7 @@ from torchsplit_core.placement.frontier.plan import PROVEN, SAME, Least, Plan, b
 from torchsplit_core.placement.search.clock import Clock
 
 SPREAD = 8
-"""Answers that are spread over the curve before every other one is to close an interval."""
+"""Answers that are spread over the curve before every other one is to close an interval. Chosen, not measured."""
 
 Ask = Callable[[float, Plan | None], Least]
 Tell = Callable[["Curve"], None]

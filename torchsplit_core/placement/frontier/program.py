@@ -1,15 +1,19 @@
 """The least latency of segments drawn from one component, with the least that the network's tiers make of their hops.
 
-n_a whole: segments of choice a in a component of sort S, y_a whole: their layers; u_S whole: components of sort S
-with a segment inside. Minimise the seconds of the segments and of their hops:
+n_a whole: segments of choice a in a component of sort S, y_a whole: their layers, z_a their seconds; u_S whole:
+components of sort S with a segment inside. count_aκ: GPUs of kind κ in a, fleet_Sκ: in one component.
 
-| rule | row |
+| row | formula |
 |---|---|
-| layers | Σ y_a = M, low_a n_a ≤ y_a ≤ high_a n_a |
-| GPUs of kind κ in sort S | Σ (GPUs of kind κ in a) n_a over all a within S ≤ (GPUs of kind κ in one) u_S |
-| sets of k GPUs of kind κ in sort S | Σ ⌊(GPUs of kind κ in a) / k⌋ n_a ≤ ⌊(GPUs of kind κ in one) / k⌋ u_S |
-| something somewhere | Σ u_S over the sorts of level j + Σ n_a of those that span components of level j ≥ 1 |
-| components in components | u_S ≤ (how many one has) u_T for each sort S that T is made of; one component in all |
+| seconds[a,i] | z_a ≥ α_i n_a + β_i y_a for each line i of choice a, where it has several |
+| layers | Σ_a y_a = M |
+| least[a] | y_a ≥ low_a n_a |
+| most[a] | y_a ≤ high_a n_a |
+| level[j] | Σ u_S over the sorts of level j + Σ n_a of those that span components of level j ≥ 1 |
+| gpus[S] | Σ_{a within S} count_aκ n_a ≤ fleet_Sκ u_S for each kind κ |
+| sets[S,k] | Σ_{a within S} ⌊count_aκ / k⌋ n_a ≤ ⌊fleet_Sκ / k⌋ u_S for each k that does not divide fleet_Sκ |
+| inside[S] | u_S ≤ (how many S one T has) · u_T for each sort T that has parts of sort S; one component in all |
+| minimise | Σ_a z_a + hops |
 
 Hops: a pipeline of k segments has k - 1, none over a faster link than the fastest. Cut it where a hop leaves every
 component of level j: each piece of several segments lies in one of them, and so does a piece of a single segment, or
@@ -27,7 +31,7 @@ import numpy as np
 from torchsplit_core.placement.frontier.choices import Choice
 from torchsplit_core.placement.frontier.solver import NEARLY, SCALE, SecondsProgram
 from torchsplit_core.placement.frontier.tiers import Sort
-from torchsplit_core.placement.search.program import INF
+from torchsplit_core.solver.highs import INF
 
 
 @dataclass(frozen=True)

@@ -20,10 +20,10 @@ from torchsplit_core.placement.search.segments import Segments
 from torchsplit_core.placement.search.table import Table
 
 WIDTHS = (2, 12)
-"""States a step of a walk, the quick one first."""
+"""States a step of a walk, the quick one first. Chosen, not measured."""
 
 PART = 0.2
-"""Of the time that is left, at most, for one threshold."""
+"""Of the time that is left, at most, for one threshold. Chosen, not measured."""
 
 
 @dataclass

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
-import highspy
 import numpy as np
 
 from torchsplit_core.placement.frontier.choices import Choice
-from torchsplit_core.placement.search.program import INF, Program
-from torchsplit_core.values import InternalFault
+from torchsplit_core.solver.highs import INF, run
+from torchsplit_core.solver.row_program import SHORTEST_S, Program
 
 GAP = 1e-7
 """Relative, of the solver's own bound; PROVEN is ten times as much."""
@@ -29,37 +28,21 @@ class Reply:
     bound: float
 
 
-@dataclass
 class SecondsProgram(Program):
-    """A program whose cost is seconds in some unit. real: the columns that need not be whole."""
-
-    real: set[int] = field(default_factory=set)
+    """A program whose cost is seconds in some unit."""
 
     def closely(self, seconds: float, most: float) -> Reply:
         """Solve within `seconds`; what costs more than `most` is not looked for, and the bound no higher than that.
 
-        Raises InternalFault where HiGHS refuses.
+        Raises Refused.
         """
-        highs = highspy.Highs()
-        options = {
-            "output_flag": False,
-            "threads": 1,
-            "random_seed": 0,
-            "time_limit": max(seconds, 0.01),
-            "mip_rel_gap": GAP,
-            "mip_abs_gap": 0.0,
-            "objective_bound": min(most, INF),
-        }
-        for name, value in options.items():
-            highs.setOptionValue(name, value)
-        if highs.passModel(self._model(True)) == highspy.HighsStatus.kError:
-            raise InternalFault("HiGHS refused a program of the curve.")
-        highs.run()
-        status, info, kinds = highs.getModelStatus(), highs.getInfo(), highspy.HighsModelStatus
-        if status in (kinds.kInfeasible, kinds.kUnboundedOrInfeasible):
+        highs = self.load(whole=True, relative_gap=GAP, absolute_gap=0.0)
+        highs.setOptionValue("objective_bound", min(most, INF))
+        ending = run(highs, max(seconds, SHORTEST_S))
+        if ending == "infeasible":
             return Reply(np.zeros(0, dtype=np.int64), most)
-        bound = min(info.mip_dual_bound * (1 - GAP), most)
-        if info.primal_solution_status != highspy.SolutionStatus.kSolutionStatusFeasible:
+        bound = min(highs.getInfo().mip_dual_bound * (1 - GAP), most)
+        if ending not in ("optimal", "feasible"):
             return Reply(np.zeros(0, dtype=np.int64), bound)
         return Reply(np.rint(highs.getSolution().col_value).astype(np.int64), bound)
 
@@ -74,13 +57,3 @@ class SecondsProgram(Program):
         self.real.add(taken)
         for fixed_s, layer_s in choice.lines:
             self.row(0, INF, [taken, segments, layers], [1, -fixed_s / unit_s, -layer_s / unit_s])
-
-    def _model(self, whole: bool) -> highspy.HighsLp:
-        found = super()._model(whole)
-        if whole:
-            kinds = highspy.HighsVarType
-            found.integrality_ = [
-                kinds.kContinuous if column in self.real else kinds.kInteger
-                for column in range(len(self.cost))
-            ]
-        return found

@@ -19,6 +19,8 @@ from scipy.sparse import csr_matrix
 from scipy.sparse.csgraph import connected_components, minimum_spanning_tree
 
 MOST_LEVELS = 6
+"""Levels of components at most, spread evenly over all where there are more: each makes columns of every choice in
+every sort of component. Chosen, not measured."""
 
 
 @dataclass(frozen=True)

@@ -18,16 +18,17 @@ from torchsplit_core.placement.search.table import Table, build_table, candidate
 from torchsplit_core.placement.small import look_at_all
 
 TOP_SHARE = 0.4
-"""Of the time, at most, for the highest throughput."""
+"""Of the time, at most, for the highest throughput. Chosen, not measured."""
 
 TABLE_SHARE = 0.3
-"""Of what is then left, at most, for the throughput of every segment."""
+"""Of what is then left, at most, for the throughput of every segment. Chosen, not measured."""
 
 LEAST_TABLE_S = 0.2
-"""For it, however little is left: without it nothing is known of the latency."""
+"""For it, however little is left: without it nothing is known of the latency. Chosen, not
+measured."""
 
 MOST_POINTS = 40
-"""Of a curve whose every answer takes its time."""
+"""Of a curve whose every answer takes its time. Chosen, not measured."""
 
 QUICK_WORK, WORK_PER_S = 1e6, 3e7
 """Elementary steps of a sweep through the lattice that need no program before it, and those of a second, at least."""

@@ -1,9 +1,17 @@
 """The least latency within a component at a threshold by the trail program, where links are arbitrary.
 
-To the rows of `search/trail.py` come layers y_p of pattern p with low · visits_p ≤ y_p ≤ high · visits_p, Σ y = M,
-and the cost: the seconds of the segments, and of every pass from a gate to a pattern those of the fastest link that
-such a hop can have. Where every gate is that of one pattern of single GPUs, that is the hop's own time; elsewhere the
-program is a lower bound.
+Layers y_p of pattern p and the seconds z_p of its segments are added to the trail program, and its cost is seconds:
+
+| row | formula |
+|---|---|
+| seconds[p,i] | z_p ≥ α_i visits_p + β_i y_p for each line i of the choice of p, where it has several |
+| least[p] | y_p ≥ low_p · visits_p |
+| most[p] | y_p ≤ high_p · visits_p |
+| layers | Σ_p y_p = M |
+| minimise | Σ_p z_p + Σ passes from h to q · (P / the fastest link from any pattern of h to q) |
+
+Where every gate is that of one pattern of single GPUs, the seconds of a pass are the hop's own; elsewhere the program
+is a lower bound.
 """
 
 from __future__ import annotations
@@ -21,12 +29,13 @@ from torchsplit_core.placement.instance import Instance
 from torchsplit_core.placement.search.clock import Clock
 from torchsplit_core.placement.search.network import Classes, Component, classes
 from torchsplit_core.placement.search.patterns import Patterns, build_patterns
-from torchsplit_core.placement.search.program import INF
 from torchsplit_core.placement.search.segments import Segments
 from torchsplit_core.placement.search.table import Items, Table
-from torchsplit_core.placement.search.trail import TrailProgram, _Flow
+from torchsplit_core.placement.search.trail import Flow, TrailProgram
+from torchsplit_core.solver.highs import INF
 
 MOST_ARCS = 20_000
+"""A tenth of those of the search (patterns.py): seconds as costs make a harder program. Chosen, not measured."""
 
 
 @dataclass(frozen=True)
@@ -131,15 +140,12 @@ class _LatencyTrail(TrailProgram):
         hops_s: np.ndarray,
         beaten_s: float,
     ) -> None:
-        super().__init__(merged, items, patterns, layers)
-        base = self._program
+        self._seconds = program = SecondsProgram()
+        super().__init__(merged, items, patterns, layers, program)
         self._beaten_s = beaten_s * (1 - NEARLY)
         own = [choices[item] for item in patterns.item.tolist()]
         rough_s = min(fixed_s + layer_s * layers for one in own for fixed_s, layer_s in one.lines)
         self._unit_s = (beaten_s if math.isfinite(beaten_s) else max(rough_s, 1e-30)) / SCALE
-        self._program = self._seconds = program = SecondsProgram(
-            base.cost, base.upper, base._rows, base._row_of, base._column_of, base._value_of
-        )
         program.cost = [0.0] * len(program.cost)
         program.cost[self._arc :] = (hops_s / self._unit_s).tolist()
         self._layer = program.columns([0.0] * len(own), [float(layers)] * len(own))
@@ -171,7 +177,7 @@ class _LatencyTrail(TrailProgram):
                 self._cut(patterns, gates, flow.visits > 0, own)
         return Trailed((), bound_s)
 
-    def _read(self, values: np.ndarray) -> _Flow:
+    def _read(self, values: np.ndarray) -> Flow:
         return super()._read(values[: self._layer])
 
     def _dealt(self, steps: Sequence[tuple[int, tuple[int, ...]]], layers: np.ndarray) -> Segments:

@@ -16,11 +16,16 @@ import numpy as np
 from torchsplit_core.placement.instance import Instance
 from torchsplit_core.placement.replicas.market import Market
 from torchsplit_core.placement.search.clock import Clock
-from torchsplit_core.placement.search.program import INF, Program
 from torchsplit_core.placement.search.table import Items, Table
+from torchsplit_core.solver.highs import INF
+from torchsplit_core.solver.row_program import Program
 
 _ROUNDS = 60
+"""Linear programs at most, each with the rows of one threshold more; the bound holds after any. Chosen, not
+measured."""
+
 _PRECISION = 1e-7
+"""In best single pipelines: a surplus that is no more than this above what the program pays ends the rounds."""
 
 
 @dataclass(frozen=True)

@@ -13,11 +13,15 @@ from torchsplit_core.placement.instance import Instance
 from torchsplit_core.placement.replicas.twins import Twins
 from torchsplit_core.placement.search.clock import Clock
 from torchsplit_core.placement.search.network import components
-from torchsplit_core.placement.search.program import INF, Program
 from torchsplit_core.placement.search.table import Items, Table, candidates, items_at
+from torchsplit_core.solver.highs import INF
+from torchsplit_core.solver.row_program import Program
 
 MOST_THRESHOLDS = 256
-_SLACK = 1e-6
+"""Thresholds that are looked at, spread evenly over all; fewer make weaker ceilings. Chosen, not measured."""
+
+SLACK = 1e-6
+"""In layers: what costs this much less than all of them is not refuted, since prices are rounded."""
 
 
 def ceilings(
@@ -69,7 +73,7 @@ def _refuted(
         inside = component.gpus
         fleet = np.bincount(kinds[inside], weights=sizes[inside], minlength=width)
         price = prices(items, fleet, instance.layers, clock)
-        able |= vectors[:, inside] @ price[kinds[inside]] >= instance.layers - _SLACK
+        able |= vectors[:, inside] @ price[kinds[inside]] >= instance.layers - SLACK
     return ~able
 
 

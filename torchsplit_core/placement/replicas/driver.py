@@ -16,10 +16,10 @@ from torchsplit_core.placement.replicas.improve import (
     one_after_the_other,
 )
 from torchsplit_core.placement.replicas.islands import Islands, level_of
-from torchsplit_core.placement.replicas.lattice import MOST_PAIRS, MOST_VECTORS, Lattice
+from torchsplit_core.placement.replicas.lattice import MOST_PAIRS, Lattice
 from torchsplit_core.placement.replicas.peel import Peeler
 from torchsplit_core.placement.replicas.pipelines import EQUAL, Pipelines, in_order
-from torchsplit_core.placement.replicas.twins import twins
+from torchsplit_core.placement.replicas.twins import MOST_VECTORS, twins
 from torchsplit_core.placement.search import search
 from torchsplit_core.placement.search.clock import Clock
 from torchsplit_core.placement.search.segments import Segments
@@ -27,20 +27,22 @@ from torchsplit_core.placement.search.table import Table, build_table, count_mul
 from torchsplit_core.placement.small import look_at_all
 
 _SINGLE = 0.2
-"""Share of the time for the best single pipeline, which every bound begins with."""
+"""Share of the time for the best single pipeline, which every bound begins with. Chosen, not measured."""
 
 _TABLE, _MOST_MULTISETS, _SOME_MULTISETS = 0.2, 20_000, 1_000
-"""Share of what is left for a table, and up to how many multisets of kinds it is tried whole, else a part of it."""
+"""Share of what is left for a table, and up to how many multisets of kinds it is tried whole, else a part of it.
+Chosen, not measured."""
 
 _ISLANDS = 0.3
-"""Share of what is left for islands of faster links, where the fleet has such."""
+"""Share of what is left for islands of faster links, where the fleet has such. Chosen, not measured."""
 
 _GREEDY, _FEW = 0.7, 6
 """Share of what is left for one best pipeline after the other, where the best leaves room for few more, or segments are
-too many for a table."""
+too many for a table. Chosen, not measured."""
 
 _CONSTRUCT = 0.5
-"""Share of what is left then for peeling the whole fleet; the rest is for making pipelines anew."""
+"""Share of what is left then for peeling the whole fleet; the rest is for making pipelines anew. Chosen, not
+measured."""
 
 _PAIRS_A_SECOND = 400_000
 """Of a lattice that is looked at whole: listing them and looking at them then take about half the time."""

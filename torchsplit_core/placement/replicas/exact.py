@@ -17,11 +17,10 @@ from torchsplit_core.placement.replicas.ceilings import ceilings
 from torchsplit_core.placement.replicas.lattice import Lattice
 from torchsplit_core.placement.replicas.pipelines import EQUAL, Pipelines, best_single, in_order, part_of
 from torchsplit_core.placement.replicas.twins import Twins
-from torchsplit_core.placement.search.clock import Clock
+from torchsplit_core.placement.search.clock import LEAST_TRY_S, TRY_PART, Clock
 from torchsplit_core.placement.search.segments import Segments
 from torchsplit_core.placement.search.table import Table
 
-_PART, _LEAST_PART_S = 0.05, 0.5
 Tell = Callable[[float, float], None]
 
 
@@ -123,7 +122,7 @@ class Divider:
             gpu for count, members in zip(vector, self._twins.members, strict=True) for gpu in members[:count]
         ]
         gpus.sort()
-        part_s = max(_LEAST_PART_S, self._clock.limit_s * _PART) * 4.0 ** float(self._tries[place])
+        part_s = max(LEAST_TRY_S, self._clock.limit_s * TRY_PART) * 4.0 ** float(self._tries[place])
         self._tries[place] += 1
         self._clock.count("searches")
         found = best_single(part_of(self._instance, gpus), self._clock.part(part_s).left_s())

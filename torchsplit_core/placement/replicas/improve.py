@@ -18,16 +18,27 @@ from torchsplit_core.placement.search.segments import Segments, worth
 from torchsplit_core.placement.search.table import Table
 
 _STEPS, _LOWEST = 16, 0.08
-"""Thresholds for a whole fleet, down to this share of the best."""
+"""Thresholds for a whole fleet, down to this share of the best. Chosen, not measured."""
+
 _NEAR, _HIGHER, _LOWER = 4, 1.5, 0.7
-"""Thresholds for pipelines made anew, about what they were."""
+"""Thresholds for pipelines made anew, from so many times the best of them down to so many times the least. Chosen, not
+measured."""
+
 _SMALL_VECTORS, _SMALL_PAIRS = 3_000, 100_000
+"""The largest lattice by which pipelines are made anew exactly: about 1 ms for each look at all its pairs (lattice.py).
+Chosen, not measured."""
+
 _FIRST = 0.6
-"""Share of the time for the next best pipeline, while others are to follow."""
-_PART_S = 0.5
+"""Share of the time for the next best pipeline, while others are to follow. Chosen, not measured."""
+
+_TRY_S = 0.5
+"""Seconds for making pipelines anew once. Chosen, not measured."""
+
 _ANEW = (1, 2, 2, 3)
+"""How many pipelines are made anew together: drawn from these, so most often two. Chosen, not measured."""
+
 _LEFT = 64
-"""Unused GPUs that pipelines made anew may draw on, those of the fastest links first."""
+"""Unused GPUs that pipelines made anew may draw on, those of the fastest links first. Chosen, not measured."""
 
 Several = tuple[float, tuple[Segments, ...]]
 """A sum and its pipelines, the fastest first."""
@@ -148,7 +159,7 @@ class Improver:
         return [first, *others[: count - 1]]
 
     def _solve(self, part: Instance, most: int, known: list[Segments]) -> tuple[Segments, ...]:
-        clock = self._clock.part(_PART_S)
+        clock = self._clock.part(_TRY_S)
         table = rows_of(self._table, part)
         classes = twins(part, _SMALL_VECTORS)
         if classes is not None:

@@ -13,12 +13,11 @@ import numpy as np
 
 from torchsplit_core.placement.replicas.twins import Twins
 
-MOST_VECTORS = 100_000
-"""Vectors of a lattice, exchanged ones counted each."""
 MOST_PAIRS = 6_000_000
 """(Vector, part of it) pairs that one look at all divisions goes through: some 50 ms each time."""
 
 _ROUNDING = 1e-12
+"""Relative: a sum that is larger by no more is the same sum in another order, and fewer pipelines are preferred."""
 
 
 @dataclass(frozen=True)

@@ -11,13 +11,14 @@ from dataclasses import dataclass
 import numpy as np
 
 from torchsplit_core.placement.instance import Instance
-from torchsplit_core.placement.replicas.ceilings import prices
+from torchsplit_core.placement.replicas.ceilings import SLACK, prices
 from torchsplit_core.placement.search.clock import Clock
 from torchsplit_core.placement.search.network import components
 from torchsplit_core.placement.search.table import Items, Table, items_at
 
 _BANDS = 12
-_SLACK = 1e-6
+"""Intervals of link values that are told apart, spread evenly over all; fewer make a weaker bound. Chosen, not
+measured."""
 
 
 @dataclass(frozen=True)
@@ -90,6 +91,6 @@ class Market:
         able = np.zeros(len(table.multisets), dtype=bool)
         for fleet in fleets:
             own = np.array(fleet)
-            if own @ prices(items, own, instance.layers, clock) >= instance.layers - _SLACK:
+            if own @ prices(items, own, instance.layers, clock) >= instance.layers - SLACK:
                 able |= (table.counts[:, own == 0] == 0).all(axis=1)
         return able

@@ -18,12 +18,14 @@ from torchsplit_core.placement.search.network import Component, components
 from torchsplit_core.placement.search.packing import pack
 from torchsplit_core.placement.search.segments import Segments, Steps, deal_layers, worth
 from torchsplit_core.placement.search.table import Items, Table, items_at
-from torchsplit_core.placement.search.walk import Walker
+from torchsplit_core.placement.search.walk import WIDTHS, Walker
 
 _TRY_S = 0.25
-"""Seconds for one pipeline in one component: what is harder is left to the next threshold."""
-_WIDTHS = (3, 40)
+"""Seconds for one pipeline in one component: what is harder is left to the next threshold. Chosen, not measured."""
+
 _SCALE = 100
+"""Prices are rounded to so many parts of the highest one, because a packing counts in whole numbers. Chosen, not
+measured."""
 
 
 class Peeler:
@@ -106,11 +108,11 @@ def _walked(
 ) -> Steps | None:
     """A pipeline through a component: of the items chosen if a narrow walk meets one, else of any."""
     used = np.unique(np.array(chosen))
-    for width in _WIDTHS:
+    for width in WIDTHS:
         steps = Walker(component, part.kinds, items.only(used), part.layers, clock).walk(width)
         if steps is not None:
             return [(int(used[item]), gpus) for item, gpus in steps]
-    for width in _WIDTHS:
+    for width in WIDTHS:
         steps = Walker(component, part.kinds, items, part.layers, clock).walk(width)
         if steps is not None:
             return steps

@@ -13,6 +13,9 @@ import numpy as np
 
 from torchsplit_core.placement.instance import Instance
 
+MOST_VECTORS = 100_000
+"""How many GPUs to take of each class: more such vectors are not looked at as a whole. Chosen, not measured."""
+
 
 @dataclass(frozen=True)
 class Twins:

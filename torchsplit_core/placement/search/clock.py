@@ -5,6 +5,10 @@ from __future__ import annotations
 import time
 from dataclasses import dataclass, field
 
+TRY_PART, LEAST_TRY_S = 0.05, 0.5
+"""What one try of a search gets: this share of the time, and seconds it gets at least. Where a try that decided nothing
+is repeated, it gets four times as much. Chosen, not measured."""
+
 
 @dataclass(frozen=True)
 class Clock:

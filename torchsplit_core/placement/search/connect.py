@@ -9,7 +9,11 @@ from scipy.sparse.csgraph import breadth_first_order, maximum_flow
 from torchsplit_core.placement.search.patterns import Patterns
 
 _SCALE = 1_000_000
+"""Units of a flow of 1: SciPy's maximum flow has whole numbers of 32 bits."""
+
 _SLACK = 0.01
+"""A set is unreached where this much of what it uses of a class, in classes, does not arrive: smaller cuts change a
+relaxation little. Chosen, not measured."""
 
 
 def unreached(

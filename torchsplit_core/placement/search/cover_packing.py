@@ -1,13 +1,17 @@
 """Can segments drawn from a fleet hold all layers, were every link fast enough? Covers beside fixed multisets.
 
-| rule | row |
-|---|---|
-| sizes of cover a | least_a * segments_a <= sum of gpus_ak <= most_a * segments_a |
-| batch of cover a | sum of share_ak * gpus_ak >= segments_a |
-| GPUs of kind k | sum of gpus_ak + sum of count_ik * segments_i <= fleet_k |
-| layers | sum of low * segments <= M <= sum of high * segments |
+n_a whole: segments of cover a, y_aκ whole: their GPUs of kind κ, s_aκ: the share of the batch that one takes; n_i
+whole: segments of item i, which has fixed GPUs.
 
-Segments of covers and of items i. A cover that is even (covers.py) has no row for its batch.
+| row | formula |
+|---|---|
+| sizes_least[a] | Σ_κ y_aκ ≥ least_a · n_a, equal where least_a is most_a |
+| sizes_most[a] | Σ_κ y_aκ ≤ most_a · n_a where it is more than least_a |
+| batch[a] | Σ_κ s_aκ · y_aκ ≥ n_a where the cover is not even, in 1,024ths |
+| gpus[κ] | Σ_a y_aκ + Σ_i (GPUs of kind κ in i) · n_i ≤ GPUs of kind κ |
+| layers_least | Σ low · n ≤ M |
+| layers_most | Σ high · n ≥ M |
+| minimise | Σ_aκ y_aκ + Σ_i (GPUs of i) · n_i |
 """
 
 from __future__ import annotations
@@ -20,8 +24,9 @@ import numpy as np
 from torchsplit_core.placement.search.clock import Clock
 from torchsplit_core.placement.search.covers import ROUNDING, Covers
 from torchsplit_core.placement.search.packing import greedy
-from torchsplit_core.placement.search.program import INF, Program
 from torchsplit_core.placement.search.table import Items
+from torchsplit_core.solver.highs import INF
+from torchsplit_core.solver.row_program import Program
 
 _SCALE = 1024.0
 """A batch in the program's rows: HiGHS's tolerance of 1e-6 is then a billionth of it."""

@@ -22,11 +22,14 @@ from torchsplit_core.placement.search.minimal import minimal_sets
 from torchsplit_core.placement.search.network import Component, components
 from torchsplit_core.placement.search.segments import Segments, deal
 from torchsplit_core.placement.search.table import Items
-from torchsplit_core.placement.search.walk import Walker
+from torchsplit_core.placement.search.walk import WIDTHS, Walker
 
-_WIDTHS = (3, 40)
 _MOST_ITEMS = 400
+"""Sets of GPUs that a walk may choose from, those of the packing first, then those of the fewest GPUs. Chosen, not
+measured."""
+
 _LEAST_S = 0.3
+"""Seconds of one packing, however little time is left. Chosen, not measured."""
 
 
 class CoverThreshold:
@@ -76,7 +79,7 @@ class CoverThreshold:
             sets = self._sets(component, packing)
             items = self._items(sets)
             walker = Walker(component, self._instance.kinds, items, self._instance.layers, clock)
-            for width in _WIDTHS:
+            for width in WIDTHS:
                 clock.count("walks")
                 steps = walker.walk(width)
                 if steps is not None:

@@ -15,9 +15,7 @@ from torchsplit_core.placement.search.patterns import build_patterns
 from torchsplit_core.placement.search.segments import Segments, Steps, deal_layers, worth
 from torchsplit_core.placement.search.table import Items, Table, items_at
 from torchsplit_core.placement.search.trail import TrailProgram
-from torchsplit_core.placement.search.walk import Walker
-
-_WIDTHS = (3, 40)
+from torchsplit_core.placement.search.walk import WIDTHS, Walker
 
 
 @dataclass(frozen=True)
@@ -153,7 +151,7 @@ class Threshold:
     def _walk(self, component: Component, items: Items, clock: Clock) -> Steps | None:
         """A pipeline of these items: with few states at a time first, which is enough for most fleets in nodes."""
         walker = Walker(component, self._instance.kinds, items, self._instance.layers, clock)
-        for width in _WIDTHS:
+        for width in WIDTHS:
             clock.count("walks")
             steps = walker.walk(width)
             if steps is not None:

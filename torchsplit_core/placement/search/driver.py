@@ -7,7 +7,7 @@ from collections.abc import Callable
 from math import inf
 
 from torchsplit_core.placement.instance import Found, Instance
-from torchsplit_core.placement.search.clock import Clock
+from torchsplit_core.placement.search.clock import LEAST_TRY_S, TRY_PART, Clock
 from torchsplit_core.placement.search.decide import Threshold
 from torchsplit_core.placement.search.segments import Segments, worth
 from torchsplit_core.placement.search.table import Table, build_table, candidates, count_multisets
@@ -15,12 +15,23 @@ from torchsplit_core.placement.search.wide import Wide, WideSearch
 from torchsplit_core.values import InternalFault
 
 _ENOUGH = 8
-_PART, _LEAST_PART_S = 0.05, 0.5
+"""Thresholds between the value and the lowest undecided one are few where they are less than one in so many of the open
+ones: then the undecided get more time first. Chosen, not measured."""
+
 _REST, _SHORT_S = 0.9, 0.4
-_WIDE, _MOST_MULTISETS = 20_000, 2_000
-_FEW_MULTISETS = 100
+"""Of segments of several GPUs, but for the largest: share of the time that each size leaves to the next, and seconds of
+a try. Chosen, not measured."""
+
+_WIDE = 20_000
+"""Throughputs (multisets of kinds × layer counts) from which the search begins with covers, without a table: they have
+"five types, 16 and 64" of benchmarks/placement_search.py proven within 1.3 s. The number is chosen, not measured."""
+
+_FEW_MULTISETS, _MOST_MULTISETS = 100, 2_000
+"""Multisets of the small table and of the large one that covers fall back on. Chosen, not measured."""
+
 _WIDE_PART, _SMALL_PART, _TABLE_PART = 0.3, 0.2, 0.5
-"""Shares of the time that is left: for covers, a small table, a large one."""
+"""Shares of the time that is left: for covers, a small table, a large one. Chosen, not measured."""
+
 Progress = Callable[[float, float], None]
 
 
@@ -141,7 +152,7 @@ class _Search:
         """
         last = most == self._instance.max_gpus
         brief = not last and most > 1
-        part_s = _SHORT_S if brief else max(_LEAST_PART_S, self._clock.left_s() * _PART)
+        part_s = _SHORT_S if brief else max(LEAST_TRY_S, self._clock.left_s() * TRY_PART)
         until_s = self._clock.left_s() * _REST if brief else 0.0
         while self._low + 1 < self._high and not self._clock.over():
             ceiling, step = self._relaxed(most), 1
@@ -161,7 +172,7 @@ class _Search:
                     ceiling, step = place, 2 * step
             if not last:
                 return
-            part_s *= 4
+            part_s *= 4  # as TRY_PART says
 
     def _save_gpus(self) -> None:
         decision = self._at(self._low, self._instance.max_gpus).fewest(self._segments)

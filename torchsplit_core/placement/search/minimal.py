@@ -8,7 +8,11 @@ from torchsplit_core.placement.search.covers import ROUNDING, Covers
 from torchsplit_core.placement.search.table import Items
 
 MOST_SETS = 1_000
+"""Multisets at most for which covers are written out; the others keep a row over their GPUs, which is looser. Every
+pair of sets is compared. Chosen, not measured."""
+
 _OPEN = 5
+"""Times as many unfinished sets at most while one cover is written out. Chosen, not measured."""
 
 
 def minimal_sets(covers: Covers, fleet: np.ndarray) -> tuple[Items, Covers]:

@@ -1,4 +1,14 @@
-"""Can segments drawn from a fleet hold all layers, were every link fast enough?"""
+"""Can segments drawn from a fleet hold all layers, were every link fast enough?
+
+n_a whole, how often item a is used:
+
+| row | formula |
+|---|---|
+| gpus[κ] | Σ_a (GPUs of kind κ in a) · n_a ≤ GPUs of kind κ |
+| layers_least | Σ_a low_a · n_a ≤ M |
+| layers_most | Σ_a high_a · n_a ≥ M |
+| minimise | Σ_a (GPUs of a) · n_a |
+"""
 
 from __future__ import annotations
 
@@ -8,8 +18,9 @@ from typing import Literal
 import numpy as np
 
 from torchsplit_core.placement.search.clock import Clock
-from torchsplit_core.placement.search.program import INF, Program
 from torchsplit_core.placement.search.table import Items
+from torchsplit_core.solver.highs import INF
+from torchsplit_core.solver.row_program import Program
 
 
 @dataclass(frozen=True)

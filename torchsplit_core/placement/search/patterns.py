@@ -11,8 +11,8 @@ import numpy as np
 from torchsplit_core.placement.search.network import Classes
 from torchsplit_core.placement.search.table import Items
 
-MOST_PATTERNS = 6_000
-MOST_ARCS = 200_000
+MOST_PATTERNS, MOST_ARCS = 6_000, 200_000
+"""Larger trail programs are not made; an arc is a column of a program. Chosen, not measured."""
 
 
 @dataclass(frozen=True)

@@ -6,14 +6,17 @@ and connected. Balance is in the program; a solution in pieces gets a cut for ea
 the start does not reach, and the program is solved again. Cuts that the linear relaxation
 breaks are added first.
 
-| rule | row |
+| row | formula |
 |---|---|
-| balance at pattern p | visits_p = start_p + sum of arcs into p |
-| balance at gate h | visits of its patterns = end_h + sum of arcs out of h |
-| one start, one end | sum of start = sum of end = 1 |
-| GPUs of class c | sum of count_pc * visits_p <= members of c |
-| layers | sum of low * visits <= M <= sum of high * visits |
-| piece W, class c | sum over W of count_pc * visits_p <= members of c * (starts in W + passes that lead into W) |
+| pattern[p] | visits_p = start_p + Σ passes into p |
+| gate[h] | Σ visits of its patterns = end_h + Σ passes out of h |
+| start | Σ_p start_p = 1 |
+| end | Σ_h end_h = 1 |
+| gpus[c] | Σ_p count_pc · visits_p ≤ members of c |
+| layers_least | Σ_p low_p · visits_p ≤ M |
+| layers_most | Σ_p high_p · visits_p ≥ M |
+| reached[W,c] | Σ_{p in W} count_pc · visits_p ≤ members of c · (starts in W + passes and visits that lead into W) |
+| minimise | Σ_p (GPUs of p) · visits_p |
 """
 
 from __future__ import annotations
@@ -27,11 +30,19 @@ from torchsplit_core.placement.search.clock import Clock
 from torchsplit_core.placement.search.connect import unreached
 from torchsplit_core.placement.search.network import Classes
 from torchsplit_core.placement.search.patterns import Patterns
-from torchsplit_core.placement.search.program import INF, Program
 from torchsplit_core.placement.search.table import Items
+from torchsplit_core.solver.highs import INF
+from torchsplit_core.solver.row_program import Program
 
 _ROUNDS = 4
+"""Linear relaxations at most that are searched for cuts before the program is solved in whole numbers. Chosen, not
+measured."""
+
+_ROUNDS_PART = 0.5
+"""Of the time that is left, for them. Chosen, not measured."""
+
 _TINY = 1e-7
+"""Visits and passes of a relaxation below this are none: HiGHS's own tolerance of linear programs."""
 
 
 @dataclass(frozen=True)
@@ -46,7 +57,7 @@ class Trail:
 
 
 @dataclass(frozen=True)
-class _Flow:
+class Flow:
     """One solution in whole numbers: visits and starts of the patterns, ends of the gates, passes of the arcs."""
 
     visits: np.ndarray
@@ -56,16 +67,23 @@ class _Flow:
 
 
 class TrailProgram:
-    """The program of one component at one threshold."""
+    """The program of one component at one threshold, built in `program`, which is empty (None: one of its own)."""
 
-    def __init__(self, classes: Classes, items: Items, patterns: Patterns, layers: int) -> None:
+    def __init__(
+        self,
+        classes: Classes,
+        items: Items,
+        patterns: Patterns,
+        layers: int,
+        program: Program | None = None,
+    ) -> None:
         self._classes, self._items, self._patterns = classes, items, patterns
         self._sizes = sizes = np.array([len(members) for members in classes.members])
         counts, count = patterns.counts, len(patterns.counts)
         room = np.where(counts > 0, sizes // np.maximum(counts, 1), layers).min(axis=1)
         self._most = np.minimum(room, layers // items.low[patterns.item])
         gates, patterns_in = patterns.arcs
-        self._program = program = Program()
+        self._program = program = program or Program()
         self._visit = program.columns(items.sizes[patterns.item].tolist(), self._most.tolist())
         self._start = program.columns([0.0] * count, np.minimum(self._most, 1).tolist())
         self._end = program.columns([0.0] * patterns.gates, [1.0] * patterns.gates)
@@ -115,15 +133,15 @@ class TrailProgram:
             signs[len(behind[gate]) :] = -1
             self._program.row(0, 0, columns, signs)
 
-    def _read(self, values: np.ndarray) -> _Flow:
-        return _Flow(
+    def _read(self, values: np.ndarray) -> Flow:
+        return Flow(
             values[self._visit : self._start],
             values[self._start : self._end],
             values[self._end : self._arc],
             values[self._arc :],
         )
 
-    def _pieces(self, flow: _Flow) -> list[tuple[np.ndarray, np.ndarray]]:
+    def _pieces(self, flow: Flow) -> list[tuple[np.ndarray, np.ndarray]]:
         """Patterns and gates of every visited piece that the start does not reach."""
         gates, patterns_in = self._patterns.arcs
         count = len(self._most)
@@ -155,7 +173,7 @@ class TrailProgram:
 
     def _tighten(self, clock: Clock) -> bool:
         """Cuts that the linear relaxation breaks, while it breaks any; False where it has no solution then."""
-        part = clock.part(clock.left_s() / 2)
+        part = clock.part(_ROUNDS_PART * clock.left_s())
         for _ in range(_ROUNDS):
             if part.over():
                 return True
@@ -195,7 +213,7 @@ class TrailProgram:
             signs = np.concatenate([counts[using, one], np.full(len(ways), -int(self._sizes[one]))])
             self._program.row(-INF, 0, columns, signs)
 
-    def _walk(self, flow: _Flow) -> tuple[tuple[int, tuple[int, ...]], ...]:
+    def _walk(self, flow: Flow) -> tuple[tuple[int, tuple[int, ...]], ...]:
         """The trail (Hierholzer), with GPUs of the classes handed out in ascending order."""
         gates, patterns_in = self._patterns.arcs
         leaving: dict[int, list[int]] = {}

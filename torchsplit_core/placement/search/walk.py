@@ -15,11 +15,22 @@ import numpy as np
 
 from torchsplit_core.placement.search.clock import Clock
 from torchsplit_core.placement.search.network import Component, classes
-from torchsplit_core.placement.search.program import INF, Program
 from torchsplit_core.placement.search.segments import Steps
 from torchsplit_core.placement.search.table import Items
+from torchsplit_core.solver.highs import INF
+from torchsplit_core.solver.row_program import Program
+
+WIDTHS = (3, 40)
+"""States that go on at each step of a walk: few first, enough for most fleets in nodes, then many. Chosen, not
+measured."""
 
 _BRANCHES, _CLASSES = 3, 64
+"""Sets that go on with each further GPU of a segment, and classes of twins whose first GPU may be taken. Chosen, not
+measured."""
+
+_FOLLOWERS, _MOST_FOLLOWERS = 0.5, 8
+"""Layers of reach that a free GPU behind the last segment is worth in the ranking of states, and how many count.
+Chosen, not measured."""
 
 
 @dataclass(frozen=True)
@@ -76,7 +87,9 @@ class Walker:
                     children.setdefault((child.free, child.last[1]), child)
             ranked = sorted(
                 children.values(),
-                key=lambda one: one.reach + 0.5 * min((one.gate & one.free).bit_count(), 8),
+                key=lambda one: (
+                    one.reach + _FOLLOWERS * min((one.gate & one.free).bit_count(), _MOST_FOLLOWERS)
+                ),
                 reverse=True,
             )
             states = ranked[:width]

@@ -27,11 +27,24 @@ WIDTH = 1e-8
 EQUAL = 5e-7
 """Value and bound that are closer, relatively, are one: half of what the contract calls equal."""
 
-_FACTOR, _REFUTED = 4.0, 2
-_SHARE = 0.05
-"""Of the time that is left, for one packing in the first run."""
+_FACTOR = 4.0
+"""First step from a threshold to the next while bound or value have no limit yet; each further one is squared. Chosen,
+not measured."""
 
-_FIRST_STEP, _LAST_STEP, _HALVES = 1e-5, 1 - 1e-4, 5
+_REFUTED = 2
+"""Refuted thresholds in a row after which the value may be the best, so that what is just above it is tried. Chosen,
+not measured."""
+
+_SHARE = 0.05
+"""Of the time that is left, for one packing in the first run; four times as much in each further one. Chosen, not
+measured."""
+
+_FIRST_STEP, _LAST_STEP, _STEP, _HALVES = 1e-5, 1 - 1e-4, 8, 5
+"""How far below the bound, relatively, walks begin and end, and how many times as far the next step is; then how often
+they halve what is between the value and the last threshold that they did not reach. Chosen, not measured."""
+
+_WALK_PART = 0.25
+"""Of the time that is left, for the walks at one threshold. Chosen, not measured."""
 
 
 @dataclass(frozen=True)
@@ -56,7 +69,7 @@ class WideSearch:
         self._instance, self._clock, self._tell = instance, Clock.start(0.0), tell
         self._value, self._allowed, self._low, self._bound = 0.0, 0.0, 0.0, float("inf")
         self._segments: Segments = ()
-        self._share = _SHARE / 4
+        self._share = _SHARE / 4  # run multiplies it
 
     def run(self, clock: Clock, known: Segments, *, walks: bool = True) -> Wide:
         """The pipeline and the bound that the time of the clock allows; another run goes on with what was undecided.
@@ -120,7 +133,7 @@ class WideSearch:
         ceiling, step = self._bound, _FIRST_STEP
         while np.isfinite(ceiling) and not self._walk(self._bound * (1 - step)):
             ceiling = self._bound * (1 - step)
-            step = 8 * step if step < 0.1 else 1 - (1 - step) / 8
+            step = _STEP * step if step < 0.1 else 1 - (1 - step) / _STEP
             if step > _LAST_STEP or self._clock.over():
                 return
         for _ in range(_HALVES):
@@ -134,7 +147,7 @@ class WideSearch:
             at = CoverThreshold(self._instance, threshold, self._clock, self._share)
             self._reach(at.easy())
             if self._value < threshold:
-                self._reach(at.walked(self._clock.part(self._clock.left_s() / 4)))
+                self._reach(at.walked(self._clock.part(_WALK_PART * self._clock.left_s())))
         return self._value >= threshold * (1 - EQUAL)
 
     def _with_fewest(self, found: Wide) -> Wide:

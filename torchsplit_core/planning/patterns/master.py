@@ -17,12 +17,11 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
-import highspy
 import numpy as np
 from scipy.sparse import csc_matrix, hstack
 
-from torchsplit_core.planning.highs import load
 from torchsplit_core.planning.patterns.supply import Counts, Supply, Vector
+from torchsplit_core.solver.highs import INF, load, run
 from torchsplit_core.values import InternalFault
 
 MISSING = 100.0
@@ -53,8 +52,7 @@ class Choice:
 def relax(supply: Supply, models: int, columns: Sequence[Column], allowed: Sequence[int]) -> Duals:
     """Solve the linear program over these columns; a model whose columns do not suffice pays MISSING."""
     highs = _load(supply, models, columns, allowed, whole=False)
-    highs.run()
-    if highs.getModelStatus() != highspy.HighsModelStatus.kOptimal:
+    if run(highs) != "optimal":
         raise InternalFault("HiGHS could not solve the planner's linear program.")
     rows = np.array(highs.getSolution().row_dual)
     pools, groups = len(supply.pools), len(supply.gpus)
@@ -71,13 +69,10 @@ def choose(
 ) -> Choice | Literal["none", "unknown"]:
     """One column a model on the whole fleet; "none" where HiGHS proves that these columns have no such choice."""
     highs = _load(supply, models, columns, allowed, whole=True)
-    highs.setOptionValue("time_limit", max(seconds, 0.02))
-    highs.setOptionValue("mip_max_improving_sols", 1)
-    highs.run()
-    status, info = highs.getModelStatus(), highs.getInfo()
-    if status in (highspy.HighsModelStatus.kInfeasible, highspy.HighsModelStatus.kUnboundedOrInfeasible):
+    ending = run(highs, max(seconds, 0.02), first=True)
+    if ending == "infeasible":
         return "none"
-    if info.primal_solution_status != highspy.SolutionStatus.kSolutionStatusFeasible:
+    if ending not in ("optimal", "feasible"):
         return "unknown"
     values = np.array(highs.getSolution().col_value)
     chosen = [-1] * models
@@ -128,7 +123,7 @@ def _load(
         matrix = hstack([matrix, extra], format="csc")
     cost = np.zeros(matrix.shape[1])
     cost[width - 1], cost[width:] = 1.0, MISSING
-    upper = np.full(matrix.shape[1], highspy.kHighsInf)
+    upper = np.full(matrix.shape[1], INF)
     if whole:
         upper[:count] = 1.0
         upper[count:-1] = supply.gpus[supply.group_of]
@@ -136,10 +131,10 @@ def _load(
     right = np.zeros(rows)
     right[:models] = 1.0
     right[models + pools + groups :] = allowed
-    lower = np.full(rows, -highspy.kHighsInf)
+    lower = np.full(rows, -INF)
     lower[:models] = 1.0
     return load(
-        "master program",
+        "planner's master program",
         matrix,
         cost,
         columns=(np.zeros(len(cost)), upper),

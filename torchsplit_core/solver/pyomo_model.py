@@ -1,8 +1,6 @@
 """HiGHS on a Pyomo model: its incumbent, its bound, and how it ended, told apart.
 
-The model goes over as a standard form, and an incumbent and its bound come back after a
-time limit too. Feasibility tolerances stay at HiGHS's
-defaults: tightened to 1e-9 it has returned false optima. Every answer is rechecked later.
+The model goes over as a standard form, and an incumbent and its bound come back after a time limit too.
 """
 
 from __future__ import annotations
@@ -12,11 +10,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Literal
 
-import highspy
 import numpy as np
 from pyomo.repn.plugins.standard_form import LinearStandardFormCompiler
 
-from torchsplit_core.planning.highs import load
+from torchsplit_core.solver.highs import INF, Ending, load, run
 
 GAP = 5e-7
 """Relative gap at which a stage counts as proven: values closer than 1e-6 are equal."""
@@ -48,32 +45,27 @@ def solve(model: Any, seconds: float) -> Answer:
 
     No start is handed in: where presolve leaves no whole variable, HiGHS 1.15.1 calls a
     feasible start optimal without looking further (a plan at half the optimum was met). The
-    callers keep the best plan so far themselves.
+    callers keep the best plan so far themselves. Raises Refused.
     """
     begun = time.perf_counter()
     form = LinearStandardFormCompiler().write(model, mixed_form=True)
-    objective = form.objectives[0]
-    # The standard form minimises: it hands over the negated costs of a maximisation.
-    sign = -1.0 if objective.sense == -1 else 1.0
     highs = _load(form)
-    left = max(SHORTEST_S, seconds - (time.perf_counter() - begun))
-    highs.setOptionValue("time_limit", left)
-    highs.run()
-    return _read(highs, form, sign, time.perf_counter() - begun)
+    ending = run(highs, max(SHORTEST_S, seconds - (time.perf_counter() - begun)))
+    return _read(highs, form, ending, time.perf_counter() - begun)
 
 
 def _load(form: Any) -> Any:
     matrix = form.A.tocsc()
     rows = matrix.shape[0]
-    lower, upper = np.full(rows, -highspy.kHighsInf), np.full(rows, highspy.kHighsInf)
+    lower, upper = np.full(rows, -INF), np.full(rows, INF)
     for place, (row, rhs) in enumerate(zip(form.rows, form.rhs, strict=True)):
         # bound_type: 1 is <=, -1 is >=, 0 is =.
         if row.bound_type >= 0:
             upper[place] = rhs
         if row.bound_type <= 0:
             lower[place] = rhs
-    least = np.array([_bound(var.lb, -highspy.kHighsInf) for var in form.columns])
-    most = np.array([_bound(var.ub, highspy.kHighsInf) for var in form.columns])
+    least = np.array([_bound(var.lb, -INF) for var in form.columns])
+    most = np.array([_bound(var.ub, INF) for var in form.columns])
     return load(
         "model",
         matrix,
@@ -87,27 +79,26 @@ def _load(form: Any) -> Any:
     )
 
 
-def _read(highs: Any, form: Any, sign: float, seconds: float) -> Answer:
-    status, info = highs.getModelStatus(), highs.getInfo()
-    kinds = highspy.HighsModelStatus
-    if status == kinds.kInfeasible:
-        return Answer("infeasible", None, None, {}, seconds)
-    if status in (kinds.kUnbounded, kinds.kUnboundedOrInfeasible):
+def _read(highs: Any, form: Any, ending: Ending, seconds: float) -> Answer:
+    if ending == "unbounded":
         # Every variable that is pushed has a bound, so only "infeasible" can be left of the two.
+        ending = "infeasible"
+    if ending == "infeasible":
         return Answer("infeasible", None, None, {}, seconds)
-    has_plan = info.primal_solution_status == highspy.SolutionStatus.kSolutionStatusFeasible
+    # The standard form minimises: it hands over the negated costs of a maximisation.
+    sign = -1.0 if form.objectives[0].sense == -1 else 1.0
+    info = highs.getInfo()
     is_mip = any(not var.is_continuous() for var in form.columns)
     bound: float | None = None
-    if is_mip and abs(info.mip_dual_bound) < highspy.kHighsInf:
+    if is_mip and abs(info.mip_dual_bound) < INF:
         bound = sign * info.mip_dual_bound
-    elif not is_mip and status == kinds.kOptimal:
+    elif not is_mip and ending == "optimal":
         bound = sign * info.objective_function_value
-    if not has_plan:
+    if ending == "unknown":
         return Answer("unknown", None, bound, {}, seconds)
     values = highs.getSolution().col_value
     found = {id(var): float(value) for var, value in zip(form.columns, values, strict=True)}
-    proven = "optimal" if status == kinds.kOptimal else "feasible"
-    return Answer(proven, sign * info.objective_function_value, bound, found, seconds)  # type: ignore[arg-type]
+    return Answer(ending, sign * info.objective_function_value, bound, found, seconds)
 
 
 def _bound(value: float | None, otherwise: float) -> float:

@@ -1,0 +1,114 @@
+"""Integer programs built row by row, solved by HiGHS: one thread, a fixed seed, default tolerances."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any, Literal
+
+import numpy as np
+from scipy.sparse import csc_matrix
+
+from torchsplit_core.solver.highs import INF, load, run
+
+SHORTEST_S = 0.01
+"""HiGHS gets at least this long: a small program is solved even when time is up. Chosen, not measured."""
+
+
+@dataclass(frozen=True)
+class Answer:
+    """What HiGHS says: solved (proven), feasible (time ended, or the first was enough), none, unknown.
+
+    values: one a column, empty without a solution. bound: no solution costs less.
+    """
+
+    status: Literal["solved", "feasible", "none", "unknown"]
+    values: np.ndarray
+    bound: float
+
+
+@dataclass
+class Program:
+    """A program that minimises cost · x, built a row at a time. real: the columns that need not be whole.
+
+    Where a caller rounds the values of an answer, it gives coefficients that are whole numbers.
+    """
+
+    cost: list[float] = field(default_factory=list)
+    upper: list[float] = field(default_factory=list)
+    real: set[int] = field(default_factory=set)
+    _rows: list[tuple[float, float]] = field(default_factory=list)
+    _row_of: list[np.ndarray] = field(default_factory=list)
+    _column_of: list[np.ndarray] = field(default_factory=list)
+    _value_of: list[np.ndarray] = field(default_factory=list)
+
+    def columns(self, cost: Sequence[float], upper: Sequence[float]) -> int:
+        """Add columns from 0 to `upper`; the number of the first."""
+        first = len(self.cost)
+        self.cost += cost
+        self.upper += upper
+        return first
+
+    def row(
+        self,
+        lower: float,
+        upper: float,
+        columns: Sequence[int] | np.ndarray,
+        values: Sequence[float] | np.ndarray,
+    ) -> int:
+        """Add lower <= values · x[columns] <= upper, a column named twice counts twice; the number of the row."""
+        number = len(self._rows)
+        self._row_of.append(np.full(len(columns), number))
+        self._column_of.append(np.asarray(columns, dtype=np.int64))
+        self._value_of.append(np.asarray(values, dtype=np.float64))
+        self._rows.append((lower, upper))
+        return number
+
+    def solve(self, seconds: float, *, whole: bool = True, first: bool = False) -> Answer:
+        """Solve within `seconds`; `whole`: in whole numbers; `first`: any solution will do. Raises Refused."""
+        highs = self.load(whole=whole)
+        ending = run(highs, max(seconds, SHORTEST_S), first=first)
+        if ending == "infeasible":
+            return Answer("none", np.zeros(0), INF)
+        info = highs.getInfo()
+        bound = info.mip_dual_bound if whole else info.objective_function_value
+        if ending == "optimal":
+            return Answer("solved", np.array(highs.getSolution().col_value), bound)
+        if whole and ending == "feasible":
+            return Answer("feasible", np.array(highs.getSolution().col_value), bound)
+        return Answer("unknown", np.zeros(0), -INF)
+
+    def duals(self, seconds: float) -> np.ndarray | None:
+        """The dual of each row of the linear program; None where no optimum is found in time. Raises Refused."""
+        highs = self.load(whole=False)
+        if run(highs, max(seconds, SHORTEST_S)) != "optimal":
+            return None
+        return np.array(highs.getSolution().row_dual)
+
+    def load(
+        self, *, whole: bool, relative_gap: float | None = None, absolute_gap: float | None = None
+    ) -> Any:
+        """HiGHS with the program; a gap is HiGHS's own where none is given. Raises Refused."""
+        rows, width = len(self._rows), len(self.cost)
+        matrix = csc_matrix(
+            (
+                np.concatenate(self._value_of),
+                (np.concatenate(self._row_of), np.concatenate(self._column_of)),
+            ),
+            shape=(rows, width),
+        )
+        limits = np.array(self._rows, dtype=np.float64).reshape(rows, 2)
+        integer = None
+        if whole:
+            integer = np.ones(width, dtype=bool)
+            integer[list(self.real)] = False
+        return load(
+            "integer program" if whole else "linear program",
+            matrix,
+            np.array(self.cost, dtype=np.float64),
+            columns=(np.zeros(width), np.array(self.upper, dtype=np.float64)),
+            rows=(limits[:, 0].copy(), limits[:, 1].copy()),
+            whole=integer,
+            relative_gap=relative_gap,
+            absolute_gap=absolute_gap,
+        )
