@@ -117,7 +117,7 @@ def test_unused_multiprocessors_count_free_slices_and_what_no_profile_reaches() 
     full, some = (plan_summary.metrics(found)[3] for found in (outcome, half))
     kind = gpu_type("A100-80GB")
     free = kind.profile("3g.40gb").sm_count or 0
-    lost = (kind.sm_total or 0) - free - (kind.profile("4g.40gb").sm_count or 0)
+    lost = (kind.sm_mig_on or 0) - free - (kind.profile("4g.40gb").sm_count or 0)
     assert (full.value, some.value) == (f"{lost}{numbers.THIN}SMs", f"{free + lost}{numbers.THIN}SMs")
     assert some.note == f"{free} in free slices, {lost} in no profile's reach"
 
