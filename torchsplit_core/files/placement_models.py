@@ -26,6 +26,7 @@ from torchsplit_core.files.fields import (
     Whole,
 )
 from torchsplit_core.values.limits import LARGEST_WHOLE, SMALLEST_POSITIVE
+from torchsplit_core.values.status import SolveStatus
 
 GpuIdFile = Annotated[int, Field(ge=-LARGEST_WHOLE, le=LARGEST_WHOLE)] | Name
 Units = Literal["tokens_per_s", "seed_literal"]
@@ -135,7 +136,7 @@ class PlacedReplicaFile(Strict):
 class PlacementOutcomeFile(Strict):
     format: Literal["torchsplit.placement"]
     version: Literal[2]
-    status: Literal["optimal", "feasible", "infeasible", "timeout"]
+    status: SolveStatus
     throughput: NonNegative | None
     bound: NonNegative | None
     gap: NonNegative | None
@@ -161,7 +162,7 @@ class FrontierPointFile(Strict):
 class PlacementFrontierFile(Strict):
     format: Literal["torchsplit.placement_frontier"]
     version: Literal[2]
-    status: Literal["optimal", "feasible", "infeasible", "timeout"]
+    status: SolveStatus
     points: Rows[FrontierPointFile]
     throughput_bound: NonNegative | None
     complete: bool

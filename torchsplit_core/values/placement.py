@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 from typing import Literal
 
 from torchsplit_core.values.profile import Basis
+from torchsplit_core.values.status import SolveStatus
 
 GpuId = int | str
 
@@ -180,7 +181,7 @@ class PlacementOutcome:
     basis: measured where the speeds are a table's, also between its rows, else estimated.
     """
 
-    status: Literal["optimal", "feasible", "infeasible", "timeout"]
+    status: SolveStatus
     throughput: float | None
     bound: float | None
     gap: float | None

@@ -4,25 +4,25 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import Literal
 
 import highspy
 import numpy as np
 from scipy.sparse import csc_matrix
 
 from torchsplit_core.values import InternalFault
+from torchsplit_core.values.status import ProgramStatus
 
 INF = float(highspy.kHighsInf)
 
 
 @dataclass(frozen=True)
 class Answer:
-    """What HiGHS says: solved (proven), feasible (time ended, or the first was enough), none, unknown.
+    """What HiGHS says: optimal (proven), feasible (time ended, or the first was enough), infeasible, unknown.
 
     values: one a column, empty without a solution. bound: no solution costs less.
     """
 
-    status: Literal["solved", "feasible", "none", "unknown"]
+    status: ProgramStatus
     values: np.ndarray
     bound: float
 
@@ -72,10 +72,10 @@ class Program:
         highs.run()
         status, info, kinds = highs.getModelStatus(), highs.getInfo(), highspy.HighsModelStatus
         if status in (kinds.kInfeasible, kinds.kUnboundedOrInfeasible):
-            return Answer("none", np.zeros(0), INF)
+            return Answer("infeasible", np.zeros(0), INF)
         bound = info.mip_dual_bound if whole else info.objective_function_value
         if status == kinds.kOptimal:
-            return Answer("solved", np.array(highs.getSolution().col_value), bound)
+            return Answer("optimal", np.array(highs.getSolution().col_value), bound)
         if whole and info.primal_solution_status == highspy.SolutionStatus.kSolutionStatusFeasible:
             return Answer("feasible", np.array(highs.getSolution().col_value), bound)
         return Answer("unknown", np.zeros(0), -INF)
