@@ -5,6 +5,8 @@ from __future__ import annotations
 import math
 import re
 
+from torchsplit_core.values.units import GB, GIB, MB, MIB
+
 THIN = "\u202f"
 """A thin space that does not break: between groups of thousands, and before a unit."""
 UNKNOWN = "n/a"
@@ -37,10 +39,19 @@ def _shown(value: float | None, unit: str, figures: int) -> str:
 
 
 def size(count: float | None) -> str:
-    """Bytes in the decimal unit that suits."""
+    """Bytes of what is sent or stored, in the decimal unit that suits, as links count them."""
+    return _bytes(count, (("GB", GB), ("MB", MB), ("kB", 1000)))
+
+
+def memory_size(count: float | None) -> str:
+    """Bytes of memory, in the binary unit that suits, as slices have it."""
+    return _bytes(count, (("GiB", GIB), ("MiB", MIB), ("KiB", 1024)))
+
+
+def _bytes(count: float | None, units: tuple[tuple[str, int], ...]) -> str:
     if count is None:
         return UNKNOWN
-    for unit, factor in (("GB", 1e9), ("MB", 1e6), ("kB", 1e3)):
+    for unit, factor in units:
         if count >= factor:
             return short(count / factor, unit)
     return short(count, "B")

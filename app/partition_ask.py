@@ -5,13 +5,14 @@ from __future__ import annotations
 import streamlit as st
 
 from app import frame
-from app.numbers import size
+from app.numbers import memory_size
 from app.partition_store import Study
 from torchsplit_core import jobs
 from torchsplit_core.job_names import PARTITION, PartitionParameters
 from torchsplit_core.storage import Workspace
 from torchsplit_core.values import InputFault
 from torchsplit_core.values.partition import Objective
+from torchsplit_core.values.units import GIB
 
 OBJECTIVES = {
     "throughput": "Most requests: the slowest stage as fast as can be",
@@ -51,10 +52,10 @@ def show(workspace: Workspace, model: str, study: Study | None) -> None:
             help="What a value takes from one stage to the next. 0: transfers take no time.",
         )
         memory = st.number_input(
-            "Memory of a stage at most, GB",
+            "Memory of a stage at most, GiB",
             0.0,
             10_000.0,
-            (asked.memory_bytes or 0) / 1e9 if asked else 0.0,
+            (asked.memory_bytes or 0) / GIB if asked else 0.0,
             key=f"memory {mark}",
             help="Weights and activations together. 0: no limit.",
         )
@@ -73,7 +74,7 @@ def show(workspace: Workspace, model: str, study: Study | None) -> None:
 
 
 def parameters_of(
-    model: str, stages: int, objective: Objective, link: float, memory_gb: float, factors: str
+    model: str, stages: int, objective: Objective, link: float, memory_gib: float, factors: str
 ) -> PartitionParameters:
     """A job's parameters. Raises InputFault for factors that are no numbers above 0."""
     found: list[float] = []
@@ -98,7 +99,7 @@ def parameters_of(
         len(found) or stages,
         objective,
         link_gb_per_s=link or None,
-        memory_bytes=int(memory_gb * 1e9) or None,
+        memory_bytes=int(memory_gib * GIB) or None,
         time_factors=tuple(found) or None,
     )
 
@@ -117,5 +118,5 @@ def asked_text(study: Study) -> str:
         else "transfers that take no time"
     )
     if devices.memory_bytes:
-        told.append(f"at most {size(devices.memory_bytes)} in a stage")
+        told.append(f"at most {memory_size(devices.memory_bytes)} in a stage")
     return ", ".join(told)

@@ -10,7 +10,7 @@ from app import frame, graph_analysis, graph_state, partition_store
 from app.explorer_mount import mount
 from app.graph_details import Fact, facts_html
 from app.graph_model import GraphModel
-from app.numbers import percent, plain, short, size
+from app.numbers import memory_size, percent, plain, short, size
 from app.partition_store import OWN, Study
 from app.partition_words import WHAT
 from torchsplit_core.partitioning import PartitionProvider
@@ -112,7 +112,7 @@ def beside_the_best(found: PartitionCandidate, study: Study) -> list[Fact]:
     value = value_of(found, study.objective)
     facts.append((f"{WHAT[study.objective]}, est.", short(value, "ms")))
     facts.append(("across the cuts", " | ".join(size(count) for count in found.cut_bytes)))
-    facts.append(("peak memory, est.", " | ".join(size(count) for count in found.peak_memory_bytes)))
+    facts.append(("peak memory, est.", " | ".join(memory_size(count) for count in found.peak_memory_bytes)))
     if same:
         best = value_of(same[0], study.objective)
         facts.append((f"best of {len(same[0].stages)} stages", short(best, "ms")))
@@ -121,7 +121,7 @@ def beside_the_best(found: PartitionCandidate, study: Study) -> list[Fact]:
         )
     limit = study.devices.memory_bytes
     if limit and max(found.peak_memory_bytes) > limit:
-        facts.append(("memory", f"above the limit of {size(limit)}"))
+        facts.append(("memory", f"above the limit of {memory_size(limit)}"))
     return facts
 
 

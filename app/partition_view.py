@@ -11,7 +11,7 @@ from app import frame, navigation, partition_ask, partition_explore, partition_s
 from app.charts.cuts import Bar, Dot, bars, front
 from app.charts.theme import CONFIG
 from app.graph_model import GraphModel, open_model
-from app.numbers import THIN, UNKNOWN, percent, plain, short, size
+from app.numbers import THIN, UNKNOWN, memory_size, percent, plain, short, size
 from app.partition_store import OWN, Study
 from app.partition_words import WHAT, candidates_table, reason_text, stages_table
 from app.plan_editor import plan_again
@@ -23,6 +23,7 @@ from torchsplit_core.partitioning.candidates import value_of
 from torchsplit_core.planning.build_request import model_name
 from torchsplit_core.storage import Workspace
 from torchsplit_core.values import PartitionCandidate
+from torchsplit_core.values.units import GIB
 from torchsplit_core.workflow import partition_name
 
 # In a narrow window the picture comes before its controls.
@@ -151,8 +152,8 @@ def _answer(shown: Shown) -> None:
         ),
         (
             "Memory of the largest stage",
-            size(max(chosen.peak_memory_bytes)),
-            f"of {size(sum(chosen.peak_memory_bytes))} in all stages",
+            memory_size(max(chosen.peak_memory_bytes)),
+            f"of {memory_size(sum(chosen.peak_memory_bytes))} in all stages",
         ),
     )
     for column, (label, figure, note) in zip(st.columns(4), cards, strict=True):
@@ -309,7 +310,7 @@ def command_text(model: str, shown: Shown) -> str:
         words.append("--behind " + ",".join(shown.own_values))
     elif shown.chosen in study.choice:
         if devices.memory_bytes:
-            words.append(f"--memory {devices.memory_bytes / 2**30:.9g}")
+            words.append(f"--memory {devices.memory_bytes / GIB:.17g}")
         words.append(f"--stages {devices.count} --pareto --candidate {study.choice.index(shown.chosen) + 1}")
     else:
         return ""

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 import pandas as pd
 
-from app.numbers import UNKNOWN, exact, short, size
+from app.numbers import UNKNOWN, exact, memory_size, short, size
 from torchsplit_core.graph import TorchGraph
 from torchsplit_core.graph.operations import operation_name
 from torchsplit_core.partitioning import CutReason, PartitionProvider
@@ -43,7 +43,7 @@ def candidates_table(
                 else None,
                 "load share, %": shares_text(one),
                 "across the cuts": " | ".join(size(count) for count in one.cut_bytes) or "nothing",
-                "peak memory": " | ".join(size(count) for count in one.peak_memory_bytes),
+                "peak memory": " | ".join(memory_size(count) for count in one.peak_memory_bytes),
                 "one batch, ms": one.latency_ms,
                 "beaten by another": "yes" if beaten else "no",
                 "basis": one.basis,
@@ -70,8 +70,10 @@ def stages_table(provider: PartitionProvider, candidate: PartitionCandidate) -> 
             "leaves it": size(candidate.cut_bytes[index])
             if index < len(candidate.cut_bytes)
             else "the result",
-            "weights": size(sum(graph.by_id[name].output_bytes for name in stage_weights(graph, stage))),
-            "peak memory": size(candidate.peak_memory_bytes[index]),
+            "weights": memory_size(
+                sum(graph.by_id[name].output_bytes for name in stage_weights(graph, stage))
+            ),
+            "peak memory": memory_size(candidate.peak_memory_bytes[index]),
         }
         row |= {f"ms at batch {batch}": times[index] for batch, times in candidate.times_ms.items()}
         row["growth with batch"] = growth

@@ -101,7 +101,7 @@ def _tried(
 ) -> Trial:
     if len(edited.gpus) > QUICK_GPUS:
         return Trial(edited, changed, None, "A fleet this large is searched in the background: press Place.")
-    memory = tuple(dict.fromkeys((gpu.type, gpu.memory_gb) for gpu in edited.gpus))
+    memory = tuple(dict.fromkeys((gpu.type, gpu.memory_gib) for gpu in edited.gpus))
     key = f"{kept.sha256} {changed} {memory} {added}"
     try:
         return Trial(edited, changed, quick(workspace, key, edited, kept.outcome))
@@ -123,7 +123,7 @@ def _model(request: PlacementRequest, mark: str) -> dict[str, Any]:
                 "Weights of a layer, GiB",
                 0.0,
                 100_000.0,
-                float(model.layer_weight_gb),
+                float(model.layer_weight_gib),
                 format="%.4g",
                 key=f"weight {mark}",
             )
@@ -131,7 +131,7 @@ def _model(request: PlacementRequest, mark: str) -> dict[str, Any]:
             ffn = st.number_input("Feed-forward size", 1, 10_000_000, model.ffn_size, key=f"ffn {mark}")
     return {
         "batch_size": int(batch), "sequence_length": int(sequence), "layers": int(layers),
-        "layer_weight_gb": float(weight), "hidden_size": int(hidden), "ffn_size": int(ffn),
+        "layer_weight_gib": float(weight), "hidden_size": int(hidden), "ffn_size": int(ffn),
     }  # fmt: skip
 
 
@@ -158,7 +158,7 @@ def fleet_rows(request: PlacementRequest) -> list[dict[str, Any]]:
     """A row for GPUs of one type and memory, in the order of the fleet."""
     found: dict[tuple[str, float], int] = {}
     for gpu in request.gpus:
-        found[gpu.type, gpu.memory_gb] = found.get((gpu.type, gpu.memory_gb), 0) + 1
+        found[gpu.type, gpu.memory_gib] = found.get((gpu.type, gpu.memory_gib), 0) + 1
     return [{"type": kind, "GPUs": count, "GiB": memory} for (kind, memory), count in found.items()]
 
 
@@ -182,17 +182,17 @@ def with_fleet(request: PlacementRequest, rows: Sequence[Mapping[str, Any]]) -> 
         )
     places = []
     for place_, gpu in enumerate(request.gpus):
-        key = (gpu.type, gpu.memory_gb)
+        key = (gpu.type, gpu.memory_gib)
         kept[key] -= 1
         if kept[key] >= 0:
             places.append(place_)
     return replace(
         request,
         gpus=tuple(
-            replace(gpu, memory_gb=memory[gpu.type, gpu.memory_gb])
+            replace(gpu, memory_gib=memory[gpu.type, gpu.memory_gib])
             for gpu in (request.gpus[p] for p in places)
         ),
-        bandwidth_gb_per_s=tuple(tuple(request.bandwidth_gb_per_s[p][q] for q in places) for p in places),
+        bandwidth_gib_per_s=tuple(tuple(request.bandwidth_gib_per_s[p][q] for q in places) for p in places),
     )
 
 

@@ -12,7 +12,7 @@ import streamlit as st
 from app import frame, place_store
 from torchsplit_core.files import read_file
 from torchsplit_core.hardware import peak_names, peaks
-from torchsplit_core.placement.build_request import NETWORK_GB_PER_S, build_request
+from torchsplit_core.placement.build_request import NETWORK_GIB_PER_S, build_request
 from torchsplit_core.placement.decoders import decoder_names, read_config
 from torchsplit_core.placement.fleets import matrix_of_csv
 from torchsplit_core.storage import Workspace
@@ -73,7 +73,7 @@ def show(workspace: Workspace, *, first: bool) -> None:
         batch = st.number_input("Batch, sequences", 1, 1_000_000, 64, key="place-batch")
         most = st.number_input("GPUs a segment at most", 1, 64, 2, key="place-most")
     with right:
-        known = [name for name in peak_names() if peaks(name).memory_gb is not None]
+        known = [name for name in peak_names() if peaks(name).memory_gib is not None]
         column = st.column_config
         fleet = st.data_editor(
             list(FLEET), num_rows="dynamic", hide_index=True, key="place-fleet", alt="Nodes of the fleet",
@@ -84,7 +84,7 @@ def show(workspace: Workspace, *, first: bool) -> None:
             },
         )  # fmt: skip
         network = st.number_input(
-            "Between nodes, GiB/s", 0.0, 100_000.0, round(NETWORK_GB_PER_S, 2), key="place-network",
+            "Between nodes, GiB/s", 0.0, 100_000.0, round(NETWORK_GIB_PER_S, 2), key="place-network",
             help="11.64 GiB/s are 100 Gbit/s.",
         )  # fmt: skip
         inside = st.number_input(
@@ -104,8 +104,8 @@ def show(workspace: Workspace, *, first: bool) -> None:
                 "sequence_length": int(sequence),
                 "batch_size": int(batch),
                 "max_gpus_per_segment": int(most),
-                "network_gb_per_s": float(network),
-                "inside_gb_per_s": inside,
+                "network_gib_per_s": float(network),
+                "inside_gib_per_s": inside,
             }
             request = made(model, fleet_text(fleet), _text(config), _text(matrix), options)
             name = config.name if config is not None else model
@@ -124,7 +124,7 @@ def made(
     if model == OWN_CONFIG and config is not None:
         request = replace(request, model=read_config(config, "config.json", **sizes))
     if matrix is not None:
-        request = replace(request, bandwidth_gb_per_s=matrix_of_csv(matrix, "the matrix"))
+        request = replace(request, bandwidth_gib_per_s=matrix_of_csv(matrix, "the matrix"))
     return request
 
 

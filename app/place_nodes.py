@@ -7,7 +7,7 @@ from collections.abc import Callable
 import streamlit as st
 
 from torchsplit_core.hardware import peak_names, peaks
-from torchsplit_core.placement.build_request import NETWORK_GB_PER_S
+from torchsplit_core.placement.build_request import NETWORK_GIB_PER_S
 from torchsplit_core.placement.fleets import Nodes, inside_node, with_nodes
 from torchsplit_core.values import InputFault, LinearThroughput, PlacementRequest, TableThroughput
 
@@ -40,8 +40,8 @@ def show(request: PlacementRequest, mark: str) -> tuple[str, Grow]:
                     f"Add nodes: {label}", "nothing", "new GPUs have a figure for it", "Fill it in."
                 )
         return with_nodes(
-            found, Nodes(int(count), int(gpus), kind), memory_gb=float(memory or 0.0),
-            inside_gb_per_s=float(inside or 0.0), network_gb_per_s=float(network or 0.0),
+            found, Nodes(int(count), int(gpus), kind), memory_gib=float(memory or 0.0),
+            inside_gib_per_s=float(inside or 0.0), network_gib_per_s=float(network or 0.0),
         )  # fmt: skip
 
     words = f"{count} × {gpus} × {kind}, {memory}, {inside}, {network}" if count else ""
@@ -62,15 +62,15 @@ def types_of(request: PlacementRequest) -> list[str]:
 
 def memory_of(request: PlacementRequest, kind: str) -> float | None:
     """GiB of the fleet's GPUs of this type, else of the catalogue's; None where neither has it."""
-    own = next((gpu.memory_gb for gpu in request.gpus if gpu.type == kind), None)
-    found = own if own is not None or kind not in peak_names() else peaks(kind).memory_gb
+    own = next((gpu.memory_gib for gpu in request.gpus if gpu.type == kind), None)
+    found = own if own is not None or kind not in peak_names() else peaks(kind).memory_gib
     return None if found is None else float(found)
 
 
 def inside_of(request: PlacementRequest, kind: str) -> float | None:
     """GiB/s between two GPUs of a node: the fleet's fastest between two of this type, else the catalogue's."""
     own = [place for place, gpu in enumerate(request.gpus) if gpu.type == kind][:LOOKED_AT]
-    links = [request.bandwidth_gb_per_s[i][j] for i in own for j in own if i != j]
+    links = [request.bandwidth_gib_per_s[i][j] for i in own for j in own if i != j]
     if links:
         return float(max(links))
     return inside_node(kind) if kind in peak_names() else None
@@ -78,5 +78,5 @@ def inside_of(request: PlacementRequest, kind: str) -> float | None:
 
 def slowest_link(request: PlacementRequest) -> float:
     """The slowest link that the fleet's first GPUs have, GiB/s: what joins nodes, as a rule."""
-    links = [value for row in request.bandwidth_gb_per_s[:LOOKED_AT] for value in row if value > 0]
-    return float(min(links, default=NETWORK_GB_PER_S))
+    links = [value for row in request.bandwidth_gib_per_s[:LOOKED_AT] for value in row if value > 0]
+    return float(min(links, default=NETWORK_GIB_PER_S))

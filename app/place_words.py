@@ -121,7 +121,7 @@ def segments_table(outcome: PlacementOutcome, request: PlacementRequest) -> dict
         "types": [", ".join(dict.fromkeys(types[gpu] for gpu in part.gpu_ids)) for part in rows],
         "tokens/s": [part.throughput for part in rows],
         "sequences a GPU": [_list(part.batch_per_gpu) for part in rows],
-        "memory a GPU, GiB": [_list(part.memory_gb) for part in rows],
+        "memory a GPU, GiB": [_list(part.memory_gib) for part in rows],
         "slowest": ["yes" if place in slow else "no" for place in range(len(rows))],
     }
 
@@ -133,7 +133,7 @@ def links_table(outcome: PlacementOutcome, request: PlacementRequest) -> dict[st
 
     def gib_per_s(place: int) -> float:
         first, second = parts[place].gpu_ids, parts[place + 1].gpu_ids
-        return min(request.bandwidth_gb_per_s[order[a]][order[b]] for a in first for b in second)
+        return min(request.bandwidth_gib_per_s[order[a]][order[b]] for a in first for b in second)
 
     unit = "tokens/s" if outcome.units == "tokens_per_s" else "batches/s"
     return {
@@ -165,7 +165,7 @@ def changes(before: PlacementRequest, after: PlacementRequest) -> tuple[str, ...
         ("layers", "layers"),
         ("hidden_size", "hidden size"),
         ("ffn_size", "feed-forward size"),
-        ("layer_weight_gb", "weights of a layer, GiB"),
+        ("layer_weight_gib", "weights of a layer, GiB"),
         ("sequence_length", "sequence"),
         ("batch_size", "batch"),
     ):
@@ -183,12 +183,12 @@ def changes(before: PlacementRequest, after: PlacementRequest) -> tuple[str, ...
     if before.max_replicas != after.max_replicas:
         found.append(f"pipelines {before.max_replicas} → {after.max_replicas}")
     if before.gpus != after.gpus:
-        memory = {gpu.id: gpu.memory_gb for gpu in before.gpus}
+        memory = {gpu.id: gpu.memory_gib for gpu in before.gpus}
         kept = [gpu for gpu in after.gpus if gpu.id in memory]
         for count, words in ((len(before.gpus) - len(kept), "fewer"), (len(after.gpus) - len(kept), "more")):
             if count:
                 found.append(f"{count} GPU{'s' if count > 1 else ''} {words}")
-        if any(memory[gpu.id] != gpu.memory_gb for gpu in kept):
+        if any(memory[gpu.id] != gpu.memory_gib for gpu in kept):
             found.append("memory of GPUs")
     return tuple(found)
 

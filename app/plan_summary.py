@@ -160,13 +160,13 @@ def _unused(plan: PlanOutcome) -> Metric:
             continue
         kind = gpu_type(gpu.type)
         counts = [kind.profile(item.profile).sm_count for item in gpu.slices]
-        if kind.sm_total is None or None in counts:
+        if kind.sm_mig_on is None or None in counts:
             return Metric("Unused on used GPUs", "n/a", f"the SM counts of {gpu.type} are not sourced")
         planned = sum(count or 0 for count in counts)
         idle = sum(count or 0 for count, item in zip(counts, gpu.slices, strict=True) if not item.tenants)
-        total += kind.sm_total
+        total += kind.sm_mig_on
         free += idle
-        lost += kind.sm_total - planned
+        lost += kind.sm_mig_on - planned
     note = f"{free} in free slices, {lost} in no profile's reach" if total else "no GPU is cut"
     return Metric(
         "Unused on used GPUs", f"{short(free + lost)}{THIN}SMs", note, f"of {total} multiprocessors (SMs)"

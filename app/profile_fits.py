@@ -5,14 +5,14 @@ No streamlit in here. Measured and emulated rows are never fitted together, nor 
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from statistics import median
 
-from app.profile_rows import Place, Series, place_of
-from torchsplit_core.curves import ModelCurves, Sample, advice, fit_model, outliers
-from torchsplit_core.hardware import catalogue, peak_names, peaks, plain_profiles
+from app.profile_rows import Series, place_of
+from torchsplit_core.curves import ModelCurves, Sample, fit_model, outliers
+from torchsplit_core.hardware import catalogue
+from torchsplit_core.profiling.slice_sizes import SliceAdvice, slice_advice, slice_sample
 from torchsplit_core.values import Profile, ProfileRow
 
 LEAST_POINTS = 3
@@ -46,21 +46,6 @@ class FarOff:
 
 
 @dataclass(frozen=True, slots=True)
-class NextPoint:
-    """How uncertain the least certain slice is, and the one measurement that would help it most.
-
-    `now` and `after` are factors either way of the 90 % interval of the throughput.
-    """
-
-    slices_measured: int
-    widest: str
-    now: float
-    measure: str
-    batch_size: int
-    after: float
-
-
-@dataclass(frozen=True, slots=True)
 class Fit:
     """What the measured rows of one profile on one GPU type say together. `median_error` is leave-one-out.
 
@@ -74,7 +59,7 @@ class Fit:
     median_error: float
     curves: Mapping[Series, Curve]
     far_off: tuple[FarOff, ...]
-    next_point: NextPoint | None
+    next_point: SliceAdvice | None
 
 
 def fits(name: str, profile: Profile, processes: Sequence[int]) -> tuple[Fit, ...]:
@@ -82,57 +67,23 @@ def fits(name: str, profile: Profile, processes: Sequence[int]) -> tuple[Fit, ..
 
     Rows of other numbers of processes are left out: the work grows with the cube of the rows.
     """
-    groups: dict[tuple[str, str, str], list[ProfileRow]] = {}
+    groups: dict[tuple[str, str, str], list[tuple[ProfileRow, Sample]]] = {}
     for row in profile.rows:
         if row.basis == "estimated" or row.processes not in processes:
             continue
-        if size_of(place_of(row)) is not None:
-            groups.setdefault((row.stage, row.gpu_type, row.basis), []).append(row)
+        sample = slice_sample(row, name)
+        if sample is not None:
+            groups.setdefault((row.stage, row.gpu_type, row.basis), []).append((row, sample))
     return tuple(_fit(name, rows) for rows in groups.values())
 
 
-def size_of(place: Place) -> tuple[float, float | None] | None:
-    """A place's compute share (SMs, else compute slices) and memory bandwidth share; None where unknown.
-
-    A processor, and a GPU that the catalogue lacks, are one size of their own.
-    """
-    kind = catalogue().get(place.gpu_type)
-    if kind is None:
-        return (1.0, None) if not place.profile else None
-    sliced = all(profile.sm_count is not None for profile in plain_profiles(kind))
-    if not place.profile:
-        known = peaks(kind.name).sm_count if kind.name in peak_names() else kind.sm_total
-        return (float(known), 1.0) if sliced and known else (float(kind.compute_slices), 1.0)
-    if place.profile.startswith("sm:") and place.profile[3:].isdecimal():
-        return (float(place.profile[3:]), 1.0)
-    found = next((one for one in kind.profiles if one.name == place.profile), None)
-    if found is None:
-        return None
-    share = min(1.0, found.memory_slices / kind.memory_slices)
-    if sliced and found.sm_count is not None:
-        return float(found.sm_count), share
-    return float(found.compute_slices), share
-
-
-def samples(name: str, rows: Sequence[ProfileRow]) -> tuple[Sample, ...]:
-    """Rows of one GPU type as the curves take them; every place has a size. Emulated SMs keep all bandwidth."""
-    found = []
-    for row in rows:
-        known = size_of(place_of(row))
-        assert known is not None  # the callers leave other places out
-        size, share = known
-        share = 1.0 if row.basis == "emulated" else share
-        found.append(
-            Sample(name, size, row.batch_size, row.processes, row.throughput_rps, row.latency_ms, share)
-        )
-    return tuple(found)
-
-
-def _fit(name: str, rows: Sequence[ProfileRow]) -> Fit:
-    given = samples(name, rows)
+def _fit(name: str, rows: Sequence[tuple[ProfileRow, Sample]]) -> Fit:
+    """The fit of rows of one stage, GPU type and basis, each with its sample."""
+    given = [sample for _, sample in rows]
+    first = rows[0][0]
     model = fit_model(given)
     by_line: dict[Series, list[tuple[ProfileRow, Sample]]] = {}
-    for row, sample in zip(rows, given, strict=True):
+    for row, sample in rows:
         key = Series(name, row.stage, place_of(row), row.processes)
         by_line.setdefault(key, []).append((row, sample))
     curves = {
@@ -148,36 +99,20 @@ def _fit(name: str, rows: Sequence[ProfileRow]) -> Fit:
     )
     return Fit(
         name=name,
-        gpu_type=rows[0].gpu_type,
-        basis=rows[0].basis,
+        gpu_type=first.gpu_type,
+        basis=first.basis,
         rows=len(rows),
         median_error=model.leave_one_out().median,
         curves=curves,
         far_off=far,
-        next_point=_next_point(rows[0], given),
+        next_point=_next_point(first, given),
     )
 
 
-def _next_point(row: ProfileRow, given: Sequence[Sample]) -> NextPoint | None:
-    """Advice on the slices of the rows' GPU type; slices of equal size count as one."""
+def _next_point(row: ProfileRow, given: Sequence[Sample]) -> SliceAdvice | None:
+    """Advice on the slices of the rows' GPU type, from what was measured of the whole model."""
     kind = catalogue().get(row.gpu_type)
-    if kind is None or row.basis != "measured" or row.stage != "whole":
-        return None
-    by_size: dict[float, str] = {}
-    for profile in plain_profiles(kind):
-        known = size_of(Place(kind.name, profile.name))
-        if known is not None:
-            by_size.setdefault(known[0], profile.name)
-    found = advice(given, tuple(by_size))
-    widest = max(found.uncertainty, key=lambda one: one.width_now)
-    return NextPoint(
-        slices_measured=len({sample.size for sample in given}),
-        widest=by_size[widest.size],
-        now=math.sqrt(widest.width_now),
-        measure=by_size[found.size],
-        batch_size=found.batch_size,
-        after=math.sqrt(max(one.width_after for one in found.uncertainty)),
-    )
+    return slice_advice(kind, given) if kind and (row.basis, row.stage) == ("measured", "whole") else None
 
 
 def _curve(model: ModelCurves, line: Sequence[Sample]) -> Curve:

@@ -35,7 +35,7 @@ COEFFICIENTS = {
     "V100": LinearCoefficients(-0.008, 3.0, 1.5, 100.0),
     "T4": LinearCoefficients(-0.005, 1.5, 0.8, 50.0),
 }
-MEMORY_GB = {"A100": 80.0, "V100": 32.0, "T4": 16.0}
+MEMORY_GIB = {"A100": 80.0, "V100": 32.0, "T4": 16.0}
 WITHIN = {"A100": 400.0, "V100": 300.0}
 ACROSS = 200.0
 GOALS = {(4, 4, 2): 300.0, (5, 6, 2): 1000.0}
@@ -62,7 +62,7 @@ def request(layers: int, gpus: int, most: int, seed: int | None = None, **change
     return PlacementRequest(
         PlacementModel(layers, 4096, 11008, 0.5 if seed is None else 6.0, 2048, 16),
         tuple(
-            PlacementGpu(i, name, MEMORY_GB[name] if seed is None else 20.0) for i, name in enumerate(types)
+            PlacementGpu(i, name, MEMORY_GIB[name] if seed is None else 20.0) for i, name in enumerate(types)
         ),
         LinearThroughput(COEFFICIENTS),
         tuple(tuple(link(i, j) for j in range(gpus)) for i in range(gpus)),

@@ -18,7 +18,7 @@ import numpy as np
 # The oracle is the tests' own: it shares nothing with the search.
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent / "tests" / "placement"))
 
-from placement_search_cases import MEMORY_GB, NETWORKS, falling_value, worth_of
+from placement_search_cases import MEMORY_GIB, NETWORKS, falling_value, worth_of
 from replicas_oracle import best_sum, small_instance
 
 from benchmarks.placement_search import CASES as LARGE
@@ -32,14 +32,14 @@ EQUAL = 1e-9
 MANY = 4096
 
 
-def _decode(fleet: str, most: int, network_gb_per_s: float) -> Callable[[], Instance]:
+def _decode(fleet: str, most: int, network_gib_per_s: float) -> Callable[[], Instance]:
     def build() -> Instance:
         request = build_request(
             "llama-3.1-70b",
             fleet,
             batch_size=64,
             max_gpus_per_segment=most,
-            network_gb_per_s=network_gb_per_s,
+            network_gib_per_s=network_gib_per_s,
         )
         return instance_of(SegmentModel(request))
 
@@ -49,8 +49,8 @@ def _decode(fleet: str, most: int, network_gb_per_s: float) -> Callable[[], Inst
 def _arbitrary() -> Instance:
     """GPUs of five kinds, every link drawn on its own, each direction too: no two GPUs are alike."""
     draw = np.random.default_rng(3)
-    kinds = tuple(int(kind) for kind in draw.integers(0, len(MEMORY_GB), 14))
-    weights = sum(MEMORY_GB[kind] for kind in kinds) / 4
+    kinds = tuple(int(kind) for kind in draw.integers(0, len(MEMORY_GIB), 14))
+    weights = sum(MEMORY_GIB[kind] for kind in kinds) / 4
     return Instance(40, kinds, draw.uniform(0, 400, (14, 14)), 2, falling_value(64, weights / 40, 0.05))
 
 
@@ -58,7 +58,7 @@ CASES: dict[str, Callable[[], Instance]] = {
     "70B, 2 x 8 H100": _decode("2x8xH100-SXM5-80GB", 2, 11.6),
     "70B, 4 x 8 H100": _decode("4x8xH100-SXM5-80GB", 2, 11.6),
     "70B, 2 x 8 H100 and 2 x 8 A100": _decode("2x8xH100-SXM5-80GB,2x8xA100-80GB", 2, 11.6),
-    "70B, 4 x 8 H100, 0.01 GB/s between": _decode("4x8xH100-SXM5-80GB", 2, 0.01),
+    "70B, 4 x 8 H100, 0.01 GiB/s between": _decode("4x8xH100-SXM5-80GB", 2, 0.01),
     "40 x 14 arbitrary, 2": _arbitrary,
     **{
         name: LARGE[name][0]

@@ -27,7 +27,7 @@ import numpy as np
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent / "tests" / "placement"))
 
 from placement_search_cases import (
-    MEMORY_GB,
+    MEMORY_GIB,
     NETWORKS,
     best_of_all,
     falling_value,
@@ -48,7 +48,7 @@ _H100, _A10, _T4 = 2, 3, 4
 def _nodes(count: int, per_node: int, seed: int) -> tuple[np.ndarray, tuple[int, ...]]:
     """The node of every GPU, and its kind: all GPUs of a node are alike."""
     node = np.arange(count) // per_node
-    drawn = np.random.default_rng(seed).integers(0, len(MEMORY_GB), node[-1] + 1)
+    drawn = np.random.default_rng(seed).integers(0, len(MEMORY_GIB), node[-1] + 1)
     return node, tuple(int(drawn[one]) for one in node)
 
 
@@ -61,7 +61,7 @@ def _tiers(node: np.ndarray, nodes_per_pod: int, speeds: tuple[float, float, flo
 
 def _weights(kinds: tuple[int, ...], layers: int, share: float) -> float:
     """GB of a layer such that all layers need this share of the fleet's memory."""
-    return sum(MEMORY_GB[kind] for kind in kinds) * share / layers
+    return sum(MEMORY_GIB[kind] for kind in kinds) * share / layers
 
 
 def _seed_fleet(most: int) -> Instance:

@@ -67,8 +67,8 @@ COEFFICIENTS = {
 }
 """The linear throughputs of the published placement cases."""
 
-WITHIN_GB_PER_S = {"H100": 450.0, "A10": 32.0, "T4": 16.0}
-ACROSS_GB_PER_S = 12.5
+WITHIN_GIB_PER_S = {"H100": 450.0, "A10": 32.0, "T4": 16.0}
+ACROSS_GIB_PER_S = 12.5
 """Assumptions for the fleet of 30: NVLink, PCIe 4.0 and 3.0 within a type, 100 Gbit/s Ethernet across."""
 
 
@@ -100,9 +100,9 @@ def thirty_gpus() -> PlacementRequest:
             PlacementGpu(f"{name.lower()}-{i}", name, memory) for name, memory in fleet for i in range(10)
         ),
         throughput=LinearThroughput({name: COEFFICIENTS[name] for name, _ in fleet}),
-        bandwidth_gb_per_s=tuple(
+        bandwidth_gib_per_s=tuple(
             tuple(
-                0.0 if i == j else WITHIN_GB_PER_S[a] if a == b else ACROSS_GB_PER_S
+                0.0 if i == j else WITHIN_GIB_PER_S[a] if a == b else ACROSS_GIB_PER_S
                 for j, b in enumerate(types)
             )
             for i, a in enumerate(types)

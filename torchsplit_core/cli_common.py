@@ -43,12 +43,12 @@ def with_progress(work: Callable[[LineProgress], Any]) -> Any:
         progress.end()
 
 
-def hand_over(value: Any, options: argparse.Namespace) -> None:
-    """To the -o file, and to standard output with --json or without -o."""
+def hand_over(value: Any, options: argparse.Namespace, version: int | None = None) -> None:
+    """To the -o file, and to standard output with --json or without -o; in the newest version unless one is named."""
     if options.output:
-        write_file(value, options.output)
+        write_file(value, options.output, version)
     if options.json or not options.output:
-        sys.stdout.write(write_text(value))
+        sys.stdout.write(write_text(value, version))
 
 
 def tell_notes(graph: TorchGraph) -> None:

@@ -12,6 +12,7 @@ from torchsplit_core import workflow
 from torchsplit_core.cli_common import hand_over, with_progress
 from torchsplit_core.files import read_file
 from torchsplit_core.values import InputFault, PartitionOutcome
+from torchsplit_core.values.units import GIB
 
 Command = Callable[[str, Callable[[argparse.Namespace], int], str], argparse.ArgumentParser]
 Options = Callable[[argparse.ArgumentParser], None]
@@ -152,7 +153,7 @@ def _of_source(options: argparse.Namespace) -> PartitionOutcome:
             top_k=options.top_k,
             pareto=options.pareto,
             link_gb_per_s=options.link,
-            memory_bytes=None if options.memory is None else int(options.memory * 2**30),
+            memory_bytes=None if options.memory is None else int(options.memory * GIB),
             objective=options.objective or "throughput",
             time_factors=factors,
             time_limit_s=options.time_limit,

@@ -11,7 +11,7 @@ from pathlib import Path
 from torchsplit_core import workflow
 from torchsplit_core.cli_common import hand_over, with_progress
 from torchsplit_core.cli_partition import EXIT_OF_STATUS
-from torchsplit_core.files import read_file, replace_file, write_file
+from torchsplit_core.files import read_versioned, replace_file, write_file
 from torchsplit_core.values import (
     InputFault,
     PlacedSegment,
@@ -30,8 +30,8 @@ BUILDS = {
     "max_gpus": "max_gpus_per_segment",
     "efficiency": "communication_efficiency",
     "split": "split",
-    "network": "network_gb_per_s",
-    "inside": "inside_gb_per_s",
+    "network": "network_gib_per_s",
+    "inside": "inside_gib_per_s",
     "matrix": "matrix",
 }
 """Options that build a request, with what they are called there."""
@@ -55,12 +55,12 @@ def add_place_command(command: Command, output: Options) -> None:
     made.add_argument("--max-gpus", type=int, metavar="N", help="at most in a segment (default 1)")
     made.add_argument("--efficiency", type=float, metavar="SHARE", help="of several GPUs (default 0.85)")
     made.add_argument("--split", choices=("equal", "proportional"), help="of the batch (default equal)")
-    made.add_argument("--network", type=float, metavar="GB_PER_S", help="between nodes (default 100 Gbit/s)")
+    made.add_argument("--network", type=float, metavar="GIB_PER_S", help="between nodes (default 100 Gbit/s)")
     made.add_argument(
-        "--inside", type=float, metavar="GB_PER_S", help="in a node (default: NVLink, else PCIe)"
+        "--inside", type=float, metavar="GIB_PER_S", help="in a node (default: NVLink, else PCIe)"
     )
     made.add_argument(
-        "--matrix", metavar="FILE.csv", help="GB/s from each GPU to each other instead of these"
+        "--matrix", metavar="FILE.csv", help="GiB/s from each GPU to each other instead of these"
     )
     made.add_argument("--request", metavar="FILE", help="also write the request that --fleet makes")
     made.add_argument(
@@ -84,7 +84,7 @@ def add_place_command(command: Command, output: Options) -> None:
 
 
 def _place(options: argparse.Namespace) -> int:
-    request = _request(options)
+    request, version = _request(options)
     solver = request.solver
     if options.method:
         solver = replace(solver, method=options.method)
@@ -94,23 +94,24 @@ def _place(options: argparse.Namespace) -> int:
     if options.replicas is not None:
         request = replace(request, max_replicas=options.replicas)
     if options.request:
-        write_file(request, options.request)
+        write_file(request, options.request, version)
     if options.frontier:
         curve = with_progress(lambda progress: workflow.placement_frontier(request, progress=progress))
-        _write_curve(curve, Path(options.frontier))
+        _write_curve(curve, Path(options.frontier), version)
         print(_curve_summary(curve), file=sys.stderr)
     outcome: PlacementOutcome = with_progress(lambda progress: workflow.place(request, progress=progress))
-    hand_over(outcome, options)
+    hand_over(outcome, options, version)
     print(_summary(outcome), file=sys.stderr)
     return EXIT_OF_STATUS[outcome.status]
 
 
-def _request(options: argparse.Namespace) -> PlacementRequest:
+def _request(options: argparse.Namespace) -> tuple[PlacementRequest, int | None]:
+    """The request, and the version of its file: who asks in version 1 reads version 1. None: the newest."""
     given = {
         name: value for option, name in BUILDS.items() if (value := getattr(options, option)) is not None
     }
     if options.fleet:
-        return workflow.placement_request(options.input, options.fleet, **given)
+        return workflow.placement_request(options.input, options.fleet, **given), None
     if given or options.request:
         option = next((key for key, name in BUILDS.items() if name in given), "request")
         raise InputFault(
@@ -119,8 +120,8 @@ def _request(options: argparse.Namespace) -> PlacementRequest:
             "it goes with --fleet",
             "Say it in the request, or add --fleet.",
         )
-    request: PlacementRequest = read_file(options.input, expected="torchsplit.placement_request")[1]
-    return request
+    version, request = read_versioned(options.input, expected="torchsplit.placement_request")
+    return request, version
 
 
 def _summary(outcome: PlacementOutcome) -> str:
@@ -148,10 +149,10 @@ def _layers(segments: Sequence[PlacedSegment]) -> str:
     )
 
 
-def _write_curve(curve: PlacementFrontier, path: Path) -> None:
+def _write_curve(curve: PlacementFrontier, path: Path, version: int | None) -> None:
     """The curve as its contract file, or where the path ends in .csv as a line a point."""
     if path.suffix != ".csv":
-        write_file(curve, path)
+        write_file(curve, path, version)
         return
     lines = ["throughput,latency_s,latency_bound_s,segments,gpus"]
     for point in curve.points:

@@ -9,9 +9,10 @@ import plotly.graph_objects as go
 
 from app.charts.colours import PALETTE
 from app.charts.theme import AMBER, GRID, INK, Theme, axis, lay_out, themed
-from app.numbers import short, size
+from app.numbers import memory_size, short, size
+from torchsplit_core.values.units import GB, MB
 
-UNITS = ((1e9, "GB"), (1e6, "MB"), (1e3, "kB"), (1.0, "B"))
+UNITS = ((GB, "GB"), (MB, "MB"), (1000, "kB"), (1, "B"))
 FAINT = 0.35
 """Opacity of what another cut beats in every respect."""
 
@@ -131,7 +132,7 @@ def _dots(
     return go.Scatter(
         x=[dot.cut_bytes / scale for dot in found],
         y=[dot.value_ms for dot in found],
-        customdata=[[dot.key, size(dot.cut_bytes), size(dot.peak_bytes)] for dot in found],
+        customdata=[[dot.key, size(dot.cut_bytes), memory_size(dot.peak_bytes)] for dot in found],
         mode="markers",
         name=name,
         marker={

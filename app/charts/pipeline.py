@@ -235,9 +235,9 @@ def _cell(x: float, y: float, gpu: PlacementGpu, seat: Seat) -> str:
     colour = colour_of(seat.segment if seat.pipeline is None else seat.pipeline)
     whose = "" if seat.pipeline is None else f"pipeline {seat.pipeline + 1}, "
     title = f"{gpu.id}: {gpu.type}, {whose}segment {seat.segment + 1}, {_layers(part.start_layer, part.end_layer)}"
-    if part.memory_gb:
-        need = part.memory_gb[part.gpu_ids.index(gpu.id)]
-        title += f", needs {exact(need, 'GB')} of {exact(gpu.memory_gb, 'GB')}"
+    if part.memory_gib:
+        need = part.memory_gib[part.gpu_ids.index(gpu.id)]
+        title += f", needs {exact(need, 'GiB')} of {exact(gpu.memory_gib, 'GiB')}"
     return (
         f'<svg class="gpu" data-gpu="{escaped_attribute(str(gpu.id))}" x="{x:g}" y="{y:g}" width="{CELL:g}"'
         f' height="{CELL_HEIGHT:g}"><title>{escaped(title)}</title><rect x="1" y="1" width="{CELL - 3:g}"'

@@ -132,7 +132,7 @@ def _heading(group: GpuGroup, kind: GpuType) -> str:
     times = f" × {count}" if count > 1 else ""
     name = fitted(group.ids[0], WIDTH - 60, 15, bold=True)
     listed = ", ".join(group.ids[:40]) + (f" and {count - 40} more" if count > 40 else "")
-    planned, total = planned_sms(group), kind.sm_total
+    planned, total = planned_sms(group), kind.sm_mig_on
     share = "SMs not sourced" if planned is None or total is None else f"{planned} of {total} SMs planned"
     each = " each" if count > 1 else ""
     return (

@@ -119,6 +119,18 @@ def test_a_negative_demand_is_refused_before_it_is_stored() -> None:
         request_edit.checked(replace(asked, models=(replace(asked.models[0], demand_rps=-1.0),)))
 
 
+def test_memory_is_told_in_binary_units_and_what_is_sent_in_decimal_ones() -> None:
+    assert [numbers.memory_size(count) for count in (None, 10, 2048, 3 * 2**20, 80 * 2**30)] == [
+        "n/a",
+        "10\u202fB",
+        "2\u202fKiB",
+        "3\u202fMiB",
+        "80\u202fGiB",
+    ]
+    assert [numbers.size(count) for count in (2000, 3e6, 80e9)] == ["2\u202fkB", "3\u202fMB", "80\u202fGB"]
+    assert (numbers.size(2**30), numbers.memory_size(1e9)) == ("1.07\u202fGB", "954\u202fMiB")
+
+
 def test_unused_multiprocessors_count_free_slices_and_what_no_profile_reaches() -> None:
     outcome = plan()
     gpu = outcome.gpus[0]
@@ -126,7 +138,7 @@ def test_unused_multiprocessors_count_free_slices_and_what_no_profile_reaches() 
     full, some = (plan_summary.metrics(found)[3] for found in (outcome, half))
     kind = gpu_type("A100-80GB")
     free = kind.profile("3g.40gb").sm_count or 0
-    lost = (kind.sm_total or 0) - free - (kind.profile("4g.40gb").sm_count or 0)
+    lost = (kind.sm_mig_on or 0) - free - (kind.profile("4g.40gb").sm_count or 0)
     assert (full.value, some.value) == (f"{lost}{numbers.THIN}SMs", f"{free + lost}{numbers.THIN}SMs")
     assert some.note == f"{free} in free slices, {lost} in no profile's reach"
 

@@ -85,7 +85,7 @@ def test_find_cuts_asks_what_the_controls_say(
     opened.number_input[2].set_value(2.5)
     opened.radio[0].set_value("latency")
     press(opened.run(), "Find cuts")
-    asked = PartitionParameters(NAME, 5, "latency", link_gb_per_s=LINK, memory_bytes=2_500_000_000)
+    asked = PartitionParameters(NAME, 5, "latency", link_gb_per_s=LINK, memory_bytes=5 * 2**29)
     assert started == [(PARTITION, asked)]
     opened.text_input[0].set_value("1, x")
     press(opened.run(), "Find cuts")
@@ -215,6 +215,25 @@ def test_a_memory_that_fits_nothing_says_why(page: Open, workspace: Workspace) -
     workflow.partition_job(workspace, PartitionParameters(NAME, 2, memory_bytes=10), ignore_progress)
     opened = page("partition", workspace)
     assert "No cut was found" in said(opened) and "bytes" in said(opened) and not opened.metric
+
+
+def test_memory_is_gib_as_on_the_command_line_and_a_stored_limit_is_asked_again_to_the_byte(
+    page: Open, workspace: Workspace, started: list[tuple[str, dict[str, Any]]]
+) -> None:
+    stored(workspace, encoder(4), timed(encoder(4)))
+    limit = 2_500_000_123
+    workflow.partition_job(workspace, {"source": NAME, "stages": 2, "memory_bytes": limit}, ignore_progress)
+    opened = page("partition", workspace)
+    assert opened.number_input[2].label == "Memory of a stage at most, GiB"
+    assert "at most 2.33\u202fGiB in a stage" in said(opened)
+    press(opened, "Find cuts")
+    assert started[0][1]["memory_bytes"] == limit
+    study = partition_store.study(workspace, NAME, "encoder")
+    assert study is not None and study.devices.memory_bytes == limit
+    command = next(one.value for one in opened.code if "--memory" in one.value)
+    given = command.split("--memory ")[1].split()[0]
+    assert int(float(given) * 2**30) == limit
+    assert partition_ask.parameters_of("m", 4, "throughput", 0.0, 1.5, "")["memory_bytes"] == 3 * 2**29
 
 
 def test_reasons_are_sentences(cut: Workspace) -> None:

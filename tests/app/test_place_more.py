@@ -177,16 +177,16 @@ def test_the_ways_differ_in_the_division_alone() -> None:
 
 def test_added_nodes_have_links_of_their_own() -> None:
     more = with_nodes(
-        example(), Nodes(2, 2, "V100"), memory_gb=32.0, inside_gb_per_s=300.0, network_gb_per_s=12.5
+        example(), Nodes(2, 2, "V100"), memory_gib=32.0, inside_gib_per_s=300.0, network_gib_per_s=12.5
     )
     assert [gpu.id for gpu in more.gpus[4:]] == ["node0/gpu0", "node0/gpu1", "node1/gpu0", "node1/gpu1"]
-    assert more.bandwidth_gb_per_s[4] == (12.5, 12.5, 12.5, 12.5, 0.0, 300.0, 12.5, 12.5)
-    assert more.bandwidth_gb_per_s[0] == (*example().bandwidth_gb_per_s[0], *(12.5,) * 4)
-    assert all(len(row) == 8 for row in more.bandwidth_gb_per_s)
-    again = with_nodes(more, Nodes(1, 1, "V100"), memory_gb=1.0, inside_gb_per_s=1.0, network_gb_per_s=1.0)
+    assert more.bandwidth_gib_per_s[4] == (12.5, 12.5, 12.5, 12.5, 0.0, 300.0, 12.5, 12.5)
+    assert more.bandwidth_gib_per_s[0] == (*example().bandwidth_gib_per_s[0], *(12.5,) * 4)
+    assert all(len(row) == 8 for row in more.bandwidth_gib_per_s)
+    again = with_nodes(more, Nodes(1, 1, "V100"), memory_gib=1.0, inside_gib_per_s=1.0, network_gib_per_s=1.0)
     assert again.gpus[-1].id == "node2/gpu0"
     with pytest.raises(InputFault, match="at most 4096"):
-        with_nodes(more, Nodes(4096, 1, "V100"), memory_gb=1.0, inside_gb_per_s=1.0, network_gb_per_s=1.0)
+        with_nodes(more, Nodes(4096, 1, "V100"), memory_gib=1.0, inside_gib_per_s=1.0, network_gib_per_s=1.0)
 
 
 def test_another_node_is_tried_at_once(page: Open, workspace: Workspace) -> None:

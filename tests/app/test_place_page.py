@@ -127,9 +127,9 @@ def test_what_cannot_be_asked_is_one_message(page: Open, placed: Workspace) -> N
 
 def test_a_model_that_fits_nowhere_says_what_is_missing(page: Open, workspace: Workspace) -> None:
     tiny = example()
-    place_it(workspace, "huge", replace(tiny, model=replace(tiny.model, layer_weight_gb=500.0)))
+    place_it(workspace, "huge", replace(tiny, model=replace(tiny.model, layer_weight_gib=500.0)))
     opened = page("place", workspace)
-    assert "proven infeasible" in said(opened) and "GB" in opened.warning[0].value and not opened.metric
+    assert "proven infeasible" in said(opened) and "GiB" in opened.warning[0].value and not opened.metric
 
 
 def test_files_give_back_what_is_stored(page: Open, placed: Workspace, files: dict[str, Any]) -> None:
@@ -151,7 +151,7 @@ def test_dropped_files_stand_beside_each_other(workspace: Workspace) -> None:
     artifact = contract_drop.drop(workspace, "answer.json", write_text(outcome).encode())
     assert artifact.name == "mine" and place_store.chosen(workspace) == "mine"
     assert place_store.kept(workspace, "mine").answers
-    broken = replace(example(), bandwidth_gb_per_s=((0.0,),))
+    broken = replace(example(), bandwidth_gib_per_s=((0.0,),))
     with pytest.raises(InputFault):
         contract_drop.drop(workspace, "broken.json", write_text(broken).encode())
 
@@ -162,8 +162,8 @@ def test_the_fleet_can_be_made_smaller_but_not_larger() -> None:
     assert [(row["type"], row["GPUs"]) for row in rows] == [("A100", 2), ("V100", 2)]
     rows[0]["GPUs"], rows[1]["GiB"] = 1, 16.0
     fewer = place_ask.with_fleet(request, rows)
-    assert [(gpu.id, gpu.memory_gb) for gpu in fewer.gpus] == [(0, 80.0), (2, 16.0), (3, 16.0)]
-    assert fewer.bandwidth_gb_per_s[1] == (200.0, 0.0, 300.0)
+    assert [(gpu.id, gpu.memory_gib) for gpu in fewer.gpus] == [(0, 80.0), (2, 16.0), (3, 16.0)]
+    assert fewer.bandwidth_gib_per_s[1] == (200.0, 0.0, 300.0)
     assert place_words.changes(request, fewer) == ("1 GPU fewer", "memory of GPUs")
     rows[0]["GPUs"] = 9
     with pytest.raises(InputFault, match="known links"):
@@ -183,7 +183,7 @@ def test_a_config_and_a_matrix_of_ones_own() -> None:
         ' "num_attention_heads": 4, "torch_dtype": "float16"}'
     )
     made = place_new.made(place_new.OWN_CONFIG, "1x2xH100-SXM5-80GB", config, "0,7\n8,0\n", options)
-    assert made.model.layers == 3 and made.bandwidth_gb_per_s == ((0.0, 7.0), (8.0, 0.0))
+    assert made.model.layers == 3 and made.bandwidth_gib_per_s == ((0.0, 7.0), (8.0, 0.0))
     with pytest.raises(InputFault, match=r"config\.json"):
         place_new.made(place_new.OWN_CONFIG, "1x2xH100-SXM5-80GB", None, None, options)
 

@@ -9,19 +9,22 @@ from dataclasses import replace
 import pytest
 from app_profiles import BATCHES, KIND, measured, row, time_of
 
-from app import profile_details, profile_rows, profile_table
+from app import profile_details, profile_fits, profile_rows, profile_table
 from app.charts.curves import VIEWS, Line, curves, interval
 from app.charts.memory import Bar, Limit, memory, near
 from app.charts.ratio import RatioLine, ratio
 from app.profile_compare import csv_of
 from app.profile_compare import table as compared
 from app.profile_curves import advice_words, first_look
-from app.profile_fits import Curve, drawn_batches, fits, size_of
+from app.profile_fits import Curve, drawn_batches, fits
 from app.profile_memory import bars_of, largest_batches, limits_of
 from app.profile_memory import table as memory_table
 from app.profile_ratio import common_points, middle
 from app.profile_rows import Place, Series, place_of
 from app.profile_table import FAILED, Filter
+from torchsplit_core.curves import Sample, fit_model
+from torchsplit_core.hardware import gpu_type
+from torchsplit_core.profiling.fill import slice_samples
 from torchsplit_core.tables import read_profile_csv
 from torchsplit_core.values import MemoryParts, Profile
 
@@ -54,21 +57,17 @@ def test_the_first_look_is_where_the_newest_profile_was_measured() -> None:
     assert first_look({"e": estimated}) == (["e"], [])
 
 
-@pytest.mark.parametrize(
-    ("place", "size"),
-    [
-        (SLICE, (42.0, 0.5)),
-        (Place(KIND, ""), (108.0, 1.0)),
-        (Place(KIND, "sm:20"), (20.0, 1.0)),
-        (Place("CPU", ""), (1.0, None)),
-        (Place("Another GPU", "1g.5gb"), None),
-        (Place(KIND, "9g.99gb"), None),
-    ],
-)
-def test_a_place_is_a_share_of_compute_and_of_bandwidth(
-    place: Place, size: tuple[float, float | None] | None
-) -> None:
-    assert size_of(place) == size
+def test_curves_and_stored_estimates_rest_on_the_same_sizes(monkeypatch: pytest.MonkeyPatch) -> None:
+    off, seven, some = (
+        tuple(row(batch, 5.0 * batch, size=size, basis=basis) for batch in BATCHES)
+        for size, basis in ((None, "measured"), ("7g.80gb", "measured"), ("sm:20", "emulated"))
+    )
+    profile = Profile("m", "", rows=(*off, *seven, *some))
+    given: list[Sample] = []
+    monkeypatch.setattr(profile_fits, "fit_model", lambda rows: given.extend(rows) or fit_model(rows))
+    fits("model", profile, (1,))
+    assert {sample.size for sample in given} == {108.0, 98.0, 20.0}
+    assert set(given) == set(slice_samples(profile, gpu_type(KIND)))
 
 
 def test_a_curve_goes_through_clean_points_and_its_band_holds_them() -> None:

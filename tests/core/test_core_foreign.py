@@ -146,7 +146,7 @@ def test_what_people_have_is_read(tmp_path: Path) -> None:
         f'{model}, "gpus": [{gpus}], "throughput": {{"kind": "roofline", "phase": "decode"}}, '
         f'"bandwidth_gb_per_s": [{rows}]',
     )
-    assert len(read_contract(text.encode(), "the file")[1].bandwidth_gb_per_s) == size
+    assert len(read_contract(text.encode(), "the file")[1].bandwidth_gib_per_s) == size
     nodes = ", ".join(f'{{"id": "n{number}", "kind": "op", "op": "aten.add"}}' for number in range(50_000))
     assert len(read_contract(head("graph", f'"nodes": [{nodes}]').encode(), "the file")[1].nodes) == 50_000
 

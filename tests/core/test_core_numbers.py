@@ -46,7 +46,7 @@ def test_what_is_no_number_of_a_request_is_refused_wherever_it_comes_from(value:
     placement = example("placement_request")
     row = (0.0, *([value] * (len(placement.gpus) - 1)))
     with pytest.raises(InputFault):
-        validate_placement(replace(placement, bandwidth_gb_per_s=(row, *placement.bandwidth_gb_per_s[1:])))
+        validate_placement(replace(placement, bandwidth_gib_per_s=(row, *placement.bandwidth_gib_per_s[1:])))
 
 
 def test_a_demand_at_the_least_is_planned_and_verified() -> None:

@@ -19,7 +19,7 @@ def best_value(request: PlacementRequest) -> float:
     """The throughput of the best pipeline; 0 where there is none."""
     model, count = request.model, len(request.gpus)
     tokens = model.batch_size * model.sequence_length
-    transfer_gb = tokens * model.hidden_size * model.bytes_per_element / 1024**3
+    transfer_gib = tokens * model.hidden_size * model.bytes_per_element / 1024**3
     factor = tokens if request.units == "tokens_per_s" else 1
     worth = cache(lambda chosen, layers: segment_value(request, chosen, layers))
     best = 0.0
@@ -34,7 +34,7 @@ def best_value(request: PlacementRequest) -> float:
                 joined = value
                 for i in last:
                     for j in chosen:
-                        joined = min(joined, request.bandwidth_gb_per_s[i][j] / transfer_gb * factor)
+                        joined = min(joined, request.bandwidth_gib_per_s[i][j] / transfer_gib * factor)
                 for layers in range(1, model.layers - done + 1):
                     found = min(joined, worth(chosen, layers))
                     if found > best:
@@ -52,7 +52,7 @@ def segment_value(request: PlacementRequest, chosen: tuple[int, ...], layers: in
         return 0.0
     per_sequence = model.sequence_length * (3 * model.hidden_size + model.ffn_size) * model.bytes_per_element
     gb = 1.15 * per_sequence / 1024**3
-    room = [(gpu.memory_gb - layers * model.layer_weight_gb) / gb for gpu in gpus]
+    room = [(gpu.memory_gib - layers * model.layer_weight_gib) / gb for gpu in gpus]
     if request.split == "equal" or n == 1:
         part = model.batch_size / n
         if min(room) < part:

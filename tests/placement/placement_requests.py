@@ -53,7 +53,7 @@ def random_request(seed: int, units: str, split: str) -> PlacementRequest:
     types = [draw.choice(("A100", "V100", "T4", "A10")) for _ in range(gpus)]
     if gpus > 2 and draw.random() < 0.5:
         types[1] = types[0]
-    # Memory for one to all layers; activations take 0.1 GB a sequence.
+    # Memory for one to all layers; activations take 0.1 GiB a sequence.
     fleet = tuple(
         PlacementGpu(f"gpu{i}", name, draw.choice((1.5, 2.2, 3.0, 4.4, 6.0))) for i, name in enumerate(types)
     )

@@ -17,7 +17,7 @@ COEFFICIENTS = (
     (-0.005, 1.5, 0.8, 50.0),
 )
 """Of A100, V100, H100, A10 and T4: throughput a * sequence + b * batch + c * layers + d, at least 1."""
-MEMORY_GB = (80.0, 32.0, 80.0, 24.0, 16.0)
+MEMORY_GIB = (80.0, 32.0, 80.0, 24.0, 16.0)
 NETWORKS = (
     "two tiers",
     "arbitrary, symmetric",
@@ -29,13 +29,13 @@ NETWORKS = (
 Value = Callable[[tuple[int, ...], int], float]
 
 
-def linear_value(batch: int, sequence: int, layer_gb: float, activation_gb: float) -> Value:
-    """Throughput that rises with layers, cut off by memory; `activation_gb` is that of a sample."""
+def linear_value(batch: int, sequence: int, layer_gib: float, activation_gib: float) -> Value:
+    """Throughput that rises with layers, cut off by memory; `activation_gib` is that of a sample."""
 
     def value(kinds: tuple[int, ...], count: int) -> float:
         part = batch / len(kinds)
         for kind in kinds:
-            if count * layer_gb + 1.15 * part * activation_gb > MEMORY_GB[kind]:
+            if count * layer_gib + 1.15 * part * activation_gib > MEMORY_GIB[kind]:
                 return 0.0
         least = min(
             max(1.0, a * sequence + b * part + c * count + d)
@@ -46,13 +46,13 @@ def linear_value(batch: int, sequence: int, layer_gb: float, activation_gb: floa
     return value
 
 
-def falling_value(batch: int, layer_gb: float, activation_gb: float) -> Value:
+def falling_value(batch: int, layer_gib: float, activation_gib: float) -> Value:
     """Throughput that falls with layers, as a roofline's does."""
 
     def value(kinds: tuple[int, ...], count: int) -> float:
         part = batch / len(kinds)
         for kind in kinds:
-            if count * layer_gb + 1.15 * part * activation_gb > MEMORY_GB[kind]:
+            if count * layer_gib + 1.15 * part * activation_gib > MEMORY_GIB[kind]:
                 return 0.0
         least = min(COEFFICIENTS[kind][3] * 10 / (count * (0.3 + part / batch)) for kind in kinds)
         return least if len(kinds) == 1 else least * 0.85

@@ -51,9 +51,9 @@ def test_the_sizes_recount_to_the_published_parameters(row: dict[str, Any]) -> N
 def test_a_config_gives_weights_and_keys() -> None:
     found = of_config(SMALL, "here", sequence_length=10, batch_size=3)
     # Query and output 8 x 8, key and value 8 x 4, three products 8 x 16, two norms.
-    assert found.layer_weight_gb * 2**30 == 4 * (2 * 64 + 2 * 32 + 3 * 128 + 16)
+    assert found.layer_weight_gib * 2**30 == 4 * (2 * 64 + 2 * 32 + 3 * 128 + 16)
     assert (found.layers, found.key_value_size, found.bytes_per_element) == (2, 4, 4.0)
-    assert found.active_layer_weight_gb is None
+    assert found.active_layer_weight_gib is None
 
 
 def test_experts_weigh_all_and_work_in_part() -> None:
@@ -61,7 +61,7 @@ def test_experts_weigh_all_and_work_in_part() -> None:
     total, active = layer_parameters(config, "here")
     assert total - active == 6 * 3 * 128
     found = of_config(config, "here", sequence_length=10, batch_size=3)
-    assert found.ffn_size == 32 and found.active_layer_weight_gb == active * 4 / 2**30
+    assert found.ffn_size == 32 and found.active_layer_weight_gib == active * 4 / 2**30
 
 
 @pytest.mark.parametrize(
@@ -91,14 +91,14 @@ def test_nodes_become_gpus_and_tiers_of_links() -> None:
     fleet = parse_nodes("1x2xA100-80GB, 2x1xT4-16GB")
     gpus = list_gpus(fleet)
     assert [gpu.id for gpu in gpus] == ["node0/gpu0", "node0/gpu1", "node1/gpu0", "node2/gpu0"]
-    assert [gpu.memory_gb for gpu in gpus] == [80.0, 80.0, 16.0, 16.0]
-    links = tiered_links(fleet, network_gb_per_s=3.0)
+    assert [gpu.memory_gib for gpu in gpus] == [80.0, 80.0, 16.0, 16.0]
+    links = tiered_links(fleet, network_gib_per_s=3.0)
     nvlink = 300e9 / 2**30
     assert links[0] == pytest.approx((0.0, nvlink, 3.0, 3.0))
     assert links[2] == (3.0, 3.0, 0.0, 3.0)
-    pcie = tiered_links(parse_nodes("1x2xT4-16GB"), network_gb_per_s=3.0)
+    pcie = tiered_links(parse_nodes("1x2xT4-16GB"), network_gib_per_s=3.0)
     assert pcie[0][1] == pytest.approx(16e9 / 2**30)
-    assert tiered_links(fleet, network_gb_per_s=3.0, inside_gb_per_s=9.0)[1][0] == 9.0
+    assert tiered_links(fleet, network_gib_per_s=3.0, inside_gib_per_s=9.0)[1][0] == 9.0
 
 
 @pytest.mark.parametrize("text", ["", "8xA100-80GB", "0x8xA100-80GB", "1x8xA1000", "9999x9999xT4-16GB"])

@@ -35,7 +35,7 @@ def every_pipeline(request: PlacementRequest) -> Curve:
     spec = request.throughput
     decode = isinstance(spec, RooflineThroughput) and spec.phase == "decode"
     tokens = model.batch_size if decode else batch_tokens
-    transfer_gb = batch_tokens * model.hidden_size * model.bytes_per_element / 2**30
+    transfer_gib = batch_tokens * model.hidden_size * model.bytes_per_element / 2**30
     segments = SegmentModel(request)
     sets = [
         chosen
@@ -66,7 +66,7 @@ def every_pipeline(request: PlacementRequest) -> Curve:
         for chosen in sets:
             if used & set(chosen):
                 continue
-            transfers = [request.bandwidth_gb_per_s[i][j] / transfer_gb for i in last for j in chosen]
+            transfers = [request.bandwidth_gib_per_s[i][j] / transfer_gib for i in last for j in chosen]
             here, passed = least, seconds
             if transfers:
                 slowest = min(transfers)
@@ -101,7 +101,7 @@ def told(curve: PlacementFrontier) -> Curve:
 def shaped(request: PlacementRequest, seed: int) -> PlacementRequest:
     """Links as drawn, the same in both directions, or by nodes of two, by the seed; layers long enough for segments."""
     draw = random.Random(seed)
-    links, count = request.bandwidth_gb_per_s, len(request.gpus)
+    links, count = request.bandwidth_gib_per_s, len(request.gpus)
     if seed % 3 == 1:
         links = tuple(tuple(links[min(i, j)][max(i, j)] for j in range(count)) for i in range(count))
     elif seed % 3 == 2:
@@ -109,7 +109,7 @@ def shaped(request: PlacementRequest, seed: int) -> PlacementRequest:
         links = tuple(
             tuple(inside if i // 2 == j // 2 else across for j in range(count)) for i in range(count)
         )
-    return replace(request, bandwidth_gb_per_s=links)
+    return replace(request, bandwidth_gib_per_s=links)
 
 
 def with_falling(request: PlacementRequest, seed: int) -> PlacementRequest:

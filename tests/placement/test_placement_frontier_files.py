@@ -33,7 +33,7 @@ from torchsplit_core.values import (
 
 REQUEST = tiny(
     1,
-    model=replace(tiny().model, layers=6, layer_weight_gb=0.5),
+    model=replace(tiny().model, layers=6, layer_weight_gib=0.5),
     throughput=RooflineThroughput(
         "decode", gpus={"A100": RooflineGpu(300.0, 2000.0), "V100": RooflineGpu(125.0, 900.0)}
     ),
@@ -134,12 +134,12 @@ def test_the_command_refuses_a_curve_of_the_literal_program_and_tells_why_there_
     assert run(REQUEST, "--method", "literal") == 2
     assert "solver.method: 'literal'" in capsys.readouterr().err
     assert not file.exists() and not out.exists()
-    cut = tiny(1, model=replace(tiny().model, layer_weight_gb=30.0), bandwidth_gb_per_s=((0.0,) * 4,) * 4)
+    cut = tiny(1, model=replace(tiny().model, layer_weight_gib=30.0), bandwidth_gib_per_s=((0.0,) * 4,) * 4)
     assert run(cut) == 3
     assert "curve infeasible: The missing links stand in the way" in capsys.readouterr().err
     found = read_file(file)[1]
     assert found.status == "infeasible" and found.throughput_bound is None and found.complete
-    assert run(tiny(1, model=replace(tiny().model, layer_weight_gb=300.0))) == 3
+    assert run(tiny(1, model=replace(tiny().model, layer_weight_gib=300.0))) == 3
     assert "are missing, and no other set of GPUs holds a layer" in read_file(file)[1].message
 
 

@@ -7,7 +7,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 from placement_requests import tiny
-from placement_search_cases import MEMORY_GB, falling_value, linear_value, random_instance
+from placement_search_cases import MEMORY_GIB, falling_value, linear_value, random_instance
 
 from torchsplit_core.placement import place
 from torchsplit_core.placement.frontier import frontier
@@ -32,8 +32,8 @@ def nodes(count: int, per_node: int, layers: int, most: int, *, full: float = 0.
     kinds = tuple(int(one) % 3 for one in node)
     links = np.where(node[:, None] // 2 == node // 2, 250.0, 60.0)
     links = np.where(node[:, None] == node, 900.0, links)
-    layer_gb = sum(MEMORY_GB[kind] for kind in kinds) * full / layers
-    return Instance(layers, kinds, links, most, falling_value(64, layer_gb, 0.05))
+    layer_gib = sum(MEMORY_GIB[kind] for kind in kinds) * full / layers
+    return Instance(layers, kinds, links, most, falling_value(64, layer_gib, 0.05))
 
 
 def both(instance: Instance, share: float) -> tuple[Least, Least]:
@@ -143,7 +143,7 @@ def test_every_point_over_arbitrary_links_has_a_bound() -> None:
         tuple(int(kind) for kind in draw.integers(0, 5, gpus)),
         draw.uniform(0, 400, (gpus, gpus)),
         1,
-        falling_value(64, sum(MEMORY_GB) / 5 * 0.25 * gpus / 20, 0.05),
+        falling_value(64, sum(MEMORY_GIB) / 5 * 0.25 * gpus / 20, 0.05),
     )
     traced = trace(instance, COSTS, time_limit_s=2.5)
     assert traced.points
@@ -156,14 +156,14 @@ def test_little_time_is_no_proof_that_there_is_nothing() -> None:
     instance = nodes(36, 6, 48, 3, full=0.1)
     traced = trace(instance, COSTS, time_limit_s=1e-6)
     assert not traced.top_proven and not traced.complete
-    request = tiny(4, model=replace(tiny().model, layers=200, layer_weight_gb=0.2))
+    request = tiny(4, model=replace(tiny().model, layers=200, layer_weight_gib=0.2))
     request = replace(request, solver=replace(request.solver, time_limit_s=1e-6))
     curve = frontier(request)
     assert curve.status in ("timeout", "feasible") and curve.message and not curve.complete
 
 
 def test_the_last_point_has_the_throughput_of_the_best_placement() -> None:
-    request = tiny(2, model=replace(tiny().model, layers=6, layer_weight_gb=14.0), max_replicas=2)
+    request = tiny(2, model=replace(tiny().model, layers=6, layer_weight_gib=14.0), max_replicas=2)
     curve = frontier(request)
     alone = place(replace(request, max_replicas=1))
     assert curve.points[-1].throughput == alone.throughput == curve.throughput_bound

@@ -53,21 +53,24 @@ def model(**changes: Any) -> Any:
 @pytest.mark.parametrize(
     ("changes", "said"),
     [
-        ({"bandwidth_gb_per_s": ()}, "bandwidth_gb_per_s: '0 rows' — it has a row and a column for each"),
-        ({"bandwidth_gb_per_s": (*TINY_LINKS[:3], (1.0,))}, r"bandwidth_gb_per_s\[3\]: '1 entries'"),
-        ({"bandwidth_gb_per_s": links(1, 2, -5.0)}, r"bandwidth_gb_per_s\[1\]\[2\]: -5.0 — it is 0 or more"),
-        ({"bandwidth_gb_per_s": links(1, 2, float("nan"))}, r"\[1\]\[2\]: nan — it is a finite number"),
-        ({"bandwidth_gb_per_s": links(1, 2, 1e300)}, r"\[1\]\[2\]: 1e\+300 — it is at most"),
+        ({"bandwidth_gib_per_s": ()}, "bandwidth_gib_per_s: '0 rows' — it has a row and a column for each"),
+        ({"bandwidth_gib_per_s": (*TINY_LINKS[:3], (1.0,))}, r"bandwidth_gib_per_s\[3\]: '1 entries'"),
+        (
+            {"bandwidth_gib_per_s": links(1, 2, -5.0)},
+            r"bandwidth_gib_per_s\[1\]\[2\]: -5.0 — it is 0 or more",
+        ),
+        ({"bandwidth_gib_per_s": links(1, 2, float("nan"))}, r"\[1\]\[2\]: nan — it is a finite number"),
+        ({"bandwidth_gib_per_s": links(1, 2, 1e300)}, r"\[1\]\[2\]: 1e\+300 — it is at most"),
         ({"gpus": ()}, "gpus: .* at least one GPU"),
         ({"gpus": gpu(2, id=0)}, r"gpus\[2\].id: 0 — ids are unique, and gpus\[0\] has this one"),
         ({"gpus": gpu(2, id="1")}, r"gpus\[2\].id: '1' — ids are unique"),
         ({"gpus": gpu(2, id="")}, "an id is a whole number or a text"),
-        ({"gpus": gpu(2, memory_gb=0.0)}, r"gpus\[2\].memory_gb: 0.0 — it is above 0"),
+        ({"gpus": gpu(2, memory_gib=0.0)}, r"gpus\[2\].memory_gib: 0.0 — it is above 0"),
         ({"gpus": gpu(2, type="B300")}, "'B300' — throughput.coefficients has an entry for every GPU type"),
         ({"model": model(batch_size=1)}, "batch_size: 1 — each GPU of a segment gets a sequence at least"),
         ({"model": model(layers=0)}, "model.layers: 0"),
         ({"model": model(layers=10**9)}, "model.layers: 1000000000 — it is a whole number from 1 to 10000"),
-        ({"model": model(active_layer_weight_gb=2.0)}, "it is a part of layer_weight_gb"),
+        ({"model": model(active_layer_weight_gib=2.0)}, "it is a part of layer_weight_gb"),
         ({"communication_efficiency": 1.5}, "communication_efficiency: 1.5 — it is a share"),
         ({"max_gpus_per_segment": 0}, "max_gpus_per_segment: 0"),
         ({"units": "miles"}, "units: 'miles' — it is one of tokens_per_s, seed_literal"),
@@ -100,21 +103,21 @@ def test_what_makes_no_sense_is_refused(changes: dict[str, Any], said: str) -> N
 
 
 def test_a_model_that_fits_nowhere_is_infeasible_and_says_what_is_missing() -> None:
-    heavy = model(layer_weight_gb=100.0)
+    heavy = model(layer_weight_gib=100.0)
     outcome = place(tiny(2, model=heavy))
     assert outcome.status == "infeasible" and outcome.throughput is None and not outcome.segments
-    # One layer and half the batch on the GPU with the most memory: 100 + 0.817578125 of 80 GB.
-    assert outcome.message.startswith("One layer on GPU 0 (A100) needs 100.8 GB with 8 of 16 sequences")
-    assert "20.82 GB are missing" in outcome.message
+    # One layer and half the batch on the GPU with the most memory: 100 + 0.817578125 of 80 GiB.
+    assert outcome.message.startswith("One layer on GPU 0 (A100) needs 100.8 GiB with 8 of 16 sequences")
+    assert "20.82 GiB are missing" in outcome.message
     for changes in ({"split": "proportional"}, {"solver": PlacementSolver("literal")}):
         other = place(tiny(2, model=heavy, **changes))
         assert other.status == "infeasible" and "are missing" in other.message
 
 
 def test_a_batch_too_large_for_one_gpu_fits_on_two() -> None:
-    # A sequence's activations take 10.2 GB: 16 fit on no GPU, a part of 12 does.
+    # A sequence's activations take 10.2 GiB: 16 fit on no GPU, a part of 12 does.
     wide = model(sequence_length=204_800)
-    assert "GB are missing" in place(tiny(1, model=wide)).message
+    assert "GiB are missing" in place(tiny(1, model=wide)).message
     outcome = place(tiny(4, model=replace(wide, batch_size=12)))
     assert outcome.status == "optimal" and len(outcome.segments[0].gpu_ids) > 1
 
@@ -147,9 +150,9 @@ def changed(path: str, value: object) -> str:
 @pytest.mark.parametrize(
     ("path", "value", "said"),
     [
-        ("bandwidth_gb_per_s.0.1", -1.0, r"bandwidth_gb_per_s.0.1: -1.0"),
-        ("bandwidth_gb_per_s.0.1", float("nan"), "NaN"),
-        ("bandwidth_gb_per_s.0.1", "fast", "bandwidth_gb_per_s.0.1: 'fast'"),
+        ("bandwidth_gib_per_s.0.1", -1.0, r"bandwidth_gib_per_s.0.1: -1.0"),
+        ("bandwidth_gib_per_s.0.1", float("nan"), "NaN"),
+        ("bandwidth_gib_per_s.0.1", "fast", "bandwidth_gib_per_s.0.1: 'fast'"),
         ("gpus.0.id", 1.5, "gpus.0.id"),
         ("gpus.0.memory", 80, "gpus.0.memory: 80 — extra inputs"),
         ("throughput.kind", "guess", "throughput"),
@@ -197,7 +200,7 @@ def test_the_command_ends_as_its_outcome_does(tmp_path: Path, capsys: pytest.Cap
     assert run(tiny(2), "--method", "literal") == 0
     assert read_file(target)[1].statistics["variables"] == 1041
     cut = ((0.0,) * 4,) * 4
-    assert run(tiny(1, model=model(layer_weight_gb=30.0), bandwidth_gb_per_s=cut)) == 3
+    assert run(tiny(1, model=model(layer_weight_gib=30.0), bandwidth_gib_per_s=cut)) == 3
     assert read_file(target)[1].status == "infeasible"
     assert "infeasible: The missing links stand in the way" in capsys.readouterr().err
     long = tiny(4, model=model(layers=12))

@@ -110,7 +110,7 @@ def test_measured_tables_that_rise_and_fall_equal_a_look_at_every_pipeline() -> 
 def test_the_literal_program_is_refused_before_it_fills_the_memory() -> None:
     gpus = tuple(replace(tiny().gpus[0], id=i) for i in range(60))
     links = ((10.0,) * 60,) * 60
-    large = tiny(3, method="literal", gpus=gpus, bandwidth_gb_per_s=links)
+    large = tiny(3, method="literal", gpus=gpus, bandwidth_gib_per_s=links)
     large = replace(large, model=replace(large.model, layers=14))
     with pytest.raises(InputFault, match="the literal program is built for at most"):
         place(large)
@@ -119,8 +119,8 @@ def test_the_literal_program_is_refused_before_it_fills_the_memory() -> None:
 def test_throughputs_beyond_the_solver_are_refused() -> None:
     links = tuple(tuple(1e14 * (i != j) for j in range(4)) for i in range(4))
     with pytest.raises(InputFault, match="HiGHS takes coefficients up to 1e15"):
-        place(tiny(2, method="literal", bandwidth_gb_per_s=links))
-    assert place(tiny(2, bandwidth_gb_per_s=links)).throughput == pytest.approx(301.784)
+        place(tiny(2, method="literal", bandwidth_gib_per_s=links))
+    assert place(tiny(2, bandwidth_gib_per_s=links)).throughput == pytest.approx(301.784)
 
 
 def test_time_that_runs_out_is_not_called_infeasible() -> None:
@@ -133,25 +133,25 @@ def test_time_that_runs_out_is_not_called_infeasible() -> None:
 
 
 def test_an_infeasible_program_is_told_with_its_cause() -> None:
-    cut = tuple(tuple(0.0 for _ in row) for row in tiny().bandwidth_gb_per_s)
-    heavy = replace(tiny().model, layer_weight_gb=30.0)
+    cut = tuple(tuple(0.0 for _ in row) for row in tiny().bandwidth_gib_per_s)
+    heavy = replace(tiny().model, layer_weight_gib=30.0)
     for method in ("literal", "exact"):
-        outcome = place(tiny(1, method=method, model=heavy, bandwidth_gb_per_s=cut))
+        outcome = place(tiny(1, method=method, model=heavy, bandwidth_gib_per_s=cut))
         assert outcome.status == "infeasible" and outcome.throughput is None and outcome.bound is None
         assert "links of 0 leave no way through" in outcome.message
         outcome = place(tiny(1, method=method, model=replace(heavy, layers=7)))
         assert outcome.status == "infeasible"
-        assert "2 on 2 × A100 (80 GB), 1 on 2 × V100 (32 GB)" in outcome.message
+        assert "2 on 2 × A100 (80 GiB), 1 on 2 × V100 (32 GiB)" in outcome.message
 
 
 def test_a_look_at_everything_is_for_small_requests(monkeypatch: pytest.MonkeyPatch) -> None:
     assert look_at_all(instance_of(SegmentModel(tiny(4)))) is not None
     gpus = tuple(replace(tiny().gpus[i % 4], id=i) for i in range(12))
     links = tuple(tuple(float(1 + (i * 7 + j * 3) % 5) for j in range(12)) for i in range(12))
-    many = tiny(4, gpus=gpus, bandwidth_gb_per_s=links)
+    many = tiny(4, gpus=gpus, bandwidth_gib_per_s=links)
     assert look_at_all(instance_of(SegmentModel(many))) is None
     assert place(many).status == "optimal"
-    bound = replace(tiny(2), bandwidth_gb_per_s=((1e-3,) * 4,) * 4, model=replace(tiny().model, layers=6))
+    bound = replace(tiny(2), bandwidth_gib_per_s=((1e-3,) * 4,) * 4, model=replace(tiny().model, layers=6))
     held = instance_of(SegmentModel(bound))
     assert look_at_all(held) is not None
     monkeypatch.setattr(small, "MOST_STEPS", 1)

@@ -24,8 +24,8 @@ from torchsplit_core.values import (
     PlacementSolver,
 )
 
-REQUEST = tiny(2, model=replace(tiny().model, layers=6, layer_weight_gb=14.0), max_replicas=3)
-"""Layers of 14 GB: an A100 holds five, a V100 two."""
+REQUEST = tiny(2, model=replace(tiny().model, layers=6, layer_weight_gib=14.0), max_replicas=3)
+"""Layers of 14 GiB: an A100 holds five, a V100 two."""
 ALONE = tiny(2, max_replicas=4)
 EXAMPLE = Path(__file__).resolve().parents[2] / "examples" / "placement_request.json"
 
@@ -136,10 +136,10 @@ def test_no_time_at_all_is_not_infeasible() -> None:
 
 
 def test_what_holds_no_layer_or_has_no_link_is_infeasible_with_its_cause() -> None:
-    small = replace(REQUEST, gpus=tuple(replace(gpu, memory_gb=20.0) for gpu in REQUEST.gpus))
+    small = replace(REQUEST, gpus=tuple(replace(gpu, memory_gib=20.0) for gpu in REQUEST.gpus))
     outcome = place(small)
     assert outcome.status == "infeasible" and "No pipeline holds all 6 layers" in outcome.message
-    cut = place(replace(REQUEST, bandwidth_gb_per_s=((0.0,) * 4,) * 4))
+    cut = place(replace(REQUEST, bandwidth_gib_per_s=((0.0,) * 4,) * 4))
     assert cut.status == "infeasible" and "missing links" in cut.message
 
 
@@ -158,7 +158,7 @@ def test_segments_of_many_types_need_no_look_at_every_mix() -> None:
         12,
         gpus=gpus,
         throughput=LinearThroughput(types),
-        bandwidth_gb_per_s=((400.0,) * len(gpus),) * len(gpus),
+        bandwidth_gib_per_s=((400.0,) * len(gpus),) * len(gpus),
         max_replicas=2,
         solver=PlacementSolver(time_limit_s=3.0),
     )

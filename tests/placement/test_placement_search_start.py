@@ -65,10 +65,10 @@ def test_a_start_that_no_longer_fits_is_ignored(change: str) -> None:
         "gpu": replace(
             request,
             gpus=tuple(request.gpus[number] for number in left),
-            bandwidth_gb_per_s=tuple(tuple(request.bandwidth_gb_per_s[i][j] for j in left) for i in left),
+            bandwidth_gib_per_s=tuple(tuple(request.bandwidth_gib_per_s[i][j] for j in left) for i in left),
         ),
         "layers": replace(request, model=replace(request.model, layers=15)),
-        "memory": replace(request, gpus=tuple(replace(gpu, memory_gb=7.0) for gpu in request.gpus)),
+        "memory": replace(request, gpus=tuple(replace(gpu, memory_gib=7.0) for gpu in request.gpus)),
         "segments": replace(request, max_gpus_per_segment=1),
     }[change]
     plain, warm = place(changed), workflow.place(changed, start=before)

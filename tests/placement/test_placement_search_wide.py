@@ -103,7 +103,7 @@ def test_the_bound_holds_and_is_met_where_no_link_binds(split: str) -> None:
 
 @pytest.mark.parametrize(("most", "split"), [(64, "equal"), (16, "proportional")])
 def test_five_types_and_many_gpus_a_segment_are_proven(most: int, split: str) -> None:
-    request = large(4, most, split, network_gb_per_s=500.0)
+    request = large(4, most, split, network_gib_per_s=500.0)
     request = replace(request, model=replace(request.model, batch_size=2048, sequence_length=1024))
     outcome = place(request)
     assert outcome.status == "optimal" and outcome.throughput == outcome.bound
@@ -127,7 +127,7 @@ def test_one_type_and_64_gpus_a_segment_is_proven(split: str) -> None:
 
 
 def test_a_start_is_confirmed_and_saves_thresholds() -> None:
-    request = large(2, 16, "equal", network_gb_per_s=500.0)
+    request = large(2, 16, "equal", network_gib_per_s=500.0)
     first = place(request)
     again = place(request, start=first)
     assert first.status == "optimal"
@@ -136,7 +136,7 @@ def test_a_start_is_confirmed_and_saves_thresholds() -> None:
 
 
 def test_one_type_a_segment_where_that_is_the_rule() -> None:
-    request = replace(large(1, 16, "equal", network_gb_per_s=500.0), same_type_segments=True)
+    request = replace(large(1, 16, "equal", network_gib_per_s=500.0), same_type_segments=True)
     outcome = place(request)
     type_of = {gpu.id: gpu.type for gpu in request.gpus}
     assert outcome.status == "optimal"
@@ -154,10 +154,10 @@ def test_a_fleet_without_the_memory_is_proven_infeasible() -> None:
 
 @pytest.mark.parametrize("split", ["equal", "proportional"])
 def test_a_short_time_is_never_infeasible_and_its_bound_holds(split: str) -> None:
-    full = place(large(3, 16, split, network_gb_per_s=500.0))
+    full = place(large(3, 16, split, network_gib_per_s=500.0))
     assert full.throughput is not None
     for seconds in (0.001, 0.1, 0.5):
-        found: PlacementOutcome = place(large(3, 16, split, seconds, network_gb_per_s=500.0))
+        found: PlacementOutcome = place(large(3, 16, split, seconds, network_gib_per_s=500.0))
         assert found.status in ("optimal", "feasible", "timeout")
         assert found.bound is None or found.bound >= full.throughput * (1 - 1e-9)
         assert found.throughput is None or found.throughput <= full.throughput * (1 + 1e-9)

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from placement_requests import COEFFICIENTS, tiny
 
-from torchsplit_core.placement.memory import largest_part, needed_gb
+from torchsplit_core.placement.memory import largest_part, needed_gib
 from torchsplit_core.placement.segments import SegmentModel, instance_of, link_values
 from torchsplit_core.placement.speed import Linear, Speed, Table, speeds
 from torchsplit_core.placement.split import proportional_parts
@@ -134,12 +134,12 @@ def test_proportional_parts_never_lose_to_equal_ones() -> None:
 def test_memory_is_that_of_the_contract() -> None:
     request = tiny()
     expected = 3 * 0.5 + 1.15 * 8 * 2048 * (3 * 4096 + 11008) * 2 / 2**30
-    assert needed_gb(request, 3, 8.0) == pytest.approx(expected, rel=1e-14)
-    assert needed_gb(request, 3, largest_part(request, 3, 32.0)) == pytest.approx(32.0)
+    assert needed_gib(request, 3, 8.0) == pytest.approx(expected, rel=1e-14)
+    assert needed_gib(request, 3, largest_part(request, 3, 32.0)) == pytest.approx(32.0)
 
 
 def test_a_segment_too_large_or_of_two_types_is_worth_nothing() -> None:
-    model = replace(tiny().model, layer_weight_gb=20.0)
+    model = replace(tiny().model, layer_weight_gib=20.0)
     held = SegmentModel(tiny(model=model))
     assert held.value((1,), 1) > 0 and held.value((1,), 2) == 0
     assert held.value((0, 1), 2) == 0 and held.value((0, 0), 2) > 0
@@ -148,7 +148,7 @@ def test_a_segment_too_large_or_of_two_types_is_worth_nothing() -> None:
 
 
 def test_gpus_of_one_type_with_other_memory_are_another_kind() -> None:
-    gpus = (*tiny().gpus[:3], replace(tiny().gpus[3], memory_gb=16.0))
+    gpus = (*tiny().gpus[:3], replace(tiny().gpus[3], memory_gib=16.0))
     held = SegmentModel(tiny(gpus=gpus, same_type_segments=True))
     assert held.kinds == (0, 0, 1, 2)
     assert held.value((1, 2), 1) > 0
@@ -162,14 +162,14 @@ def test_links_in_both_units() -> None:
 
 
 DECODER = PlacementModel(
-    80, 8192, 28672, 1.6, 2048, 32, 2.0, key_value_size=1024, active_layer_weight_gb=None
+    80, 8192, 28672, 1.6, 2048, 32, 2.0, key_value_size=1024, active_layer_weight_gib=None
 )
 
 
 def roofline(phase: str, **changes: object) -> PlacementRequest:
     spec = RooflineThroughput(phase, **changes)  # type: ignore[arg-type]
     gpus = (PlacementGpu("a", "H100-SXM5-80GB", 80.0), PlacementGpu("b", "A100-80GB", 80.0))
-    return tiny(1, model=DECODER, gpus=gpus, throughput=spec, bandwidth_gb_per_s=((0.0, 50.0), (50.0, 0.0)))
+    return tiny(1, model=DECODER, gpus=gpus, throughput=spec, bandwidth_gib_per_s=((0.0, 50.0), (50.0, 0.0)))
 
 
 def test_decode_is_bound_by_memory_and_prefill_by_arithmetic() -> None:
@@ -196,7 +196,7 @@ def test_roofline_parts_turn_the_rate_round(phase: str) -> None:
 
 
 def test_keys_and_values_count_in_the_memory_of_decode_alone() -> None:
-    apart = needed_gb(roofline("decode"), 10, 32.0) - needed_gb(roofline("prefill"), 10, 32.0)
+    apart = needed_gib(roofline("decode"), 10, 32.0) - needed_gib(roofline("prefill"), 10, 32.0)
     assert apart == pytest.approx(10 * 32 * 2 * 1024 * 2048 * 2 / 2**30)
 
 

@@ -18,7 +18,7 @@ from torchsplit_core.values import (
     RooflineThroughput,
 )
 
-REQUEST = tiny(2, model=replace(tiny().model, layers=6, layer_weight_gb=14.0), split="equal")
+REQUEST = tiny(2, model=replace(tiny().model, layers=6, layer_weight_gib=14.0), split="equal")
 """No GPU holds the weights of all six layers, so several segments do."""
 
 Change = Callable[[PlacementOutcome], PlacementOutcome]
@@ -63,8 +63,8 @@ def test_a_pipeline_of_several_segments_is_sound(sound: PlacementOutcome) -> Non
         (on(0, gpu_ids=()), "has 0 GPUs"),
         (on(0, throughput=999.0), "its throughput is"),
         (on(0, batch_per_gpu=(8.0, 8.0)), "as its split wants it"),
-        (on(0, memory_gb=()), "memory of every GPU"),
-        (on(0, memory_gb=(1.0,)), "GB, not 1.0"),
+        (on(0, memory_gib=()), "memory of every GPU"),
+        (on(0, memory_gib=(1.0,)), "GiB, not 1.0"),
         (told(links=()), "do not join the segments"),
         (told(throughput=1.0), "its throughput is"),
         (told(bound=1.0), "below its throughput"),
@@ -83,18 +83,18 @@ def test_a_lie_is_found(sound: PlacementOutcome, change: Change, said: str) -> N
 
 def test_a_gpu_used_twice_and_a_segment_too_wide_are_found(sound: PlacementOutcome) -> None:
     first = sound.segments[0].gpu_ids
-    twice = on(1, gpu_ids=first, memory_gb=(1.0,) * len(first))(sound)
+    twice = on(1, gpu_ids=first, memory_gib=(1.0,) * len(first))(sound)
     assert "a GPU of an earlier segment" in faults(REQUEST, twice)
     wide = replace(REQUEST, max_gpus_per_segment=1)
     assert "has 2 GPUs" in faults(wide, place(tiny(2)))
 
 
 def test_memory_and_links_are_reckoned_anew(sound: PlacementOutcome) -> None:
-    small = replace(REQUEST, gpus=tuple(replace(gpu, memory_gb=20.0) for gpu in REQUEST.gpus))
-    assert "GB and has 20" in faults(small, sound)
-    cut = replace(REQUEST, bandwidth_gb_per_s=((0.0,) * 4,) * 4)
+    small = replace(REQUEST, gpus=tuple(replace(gpu, memory_gib=20.0) for gpu in REQUEST.gpus))
+    assert "GiB and has 20" in faults(small, sound)
+    cut = replace(REQUEST, bandwidth_gib_per_s=((0.0,) * 4,) * 4)
     assert "there is no link" in faults(cut, sound)
-    slow = replace(REQUEST, bandwidth_gb_per_s=((0.001,) * 4,) * 4)
+    slow = replace(REQUEST, bandwidth_gib_per_s=((0.001,) * 4,) * 4)
     assert "carries" in faults(slow, sound)
 
 
@@ -107,7 +107,7 @@ def test_types_are_not_mixed_where_they_may_not_be() -> None:
 
 def test_proportional_parts_add_up_and_beat_equal_ones() -> None:
     request = tiny(
-        2, split="proportional", gpus=tiny().gpus[1:3], bandwidth_gb_per_s=((0.0, 1.0), (1.0, 0.0))
+        2, split="proportional", gpus=tiny().gpus[1:3], bandwidth_gib_per_s=((0.0, 1.0), (1.0, 0.0))
     )
     outcome = place(request)
     (segment,) = outcome.segments
@@ -126,7 +126,7 @@ def test_keys_and_values_count_in_decode() -> None:
     outcome = place(request)
     assert faults(request, outcome) == ""
     prefill = replace(request, throughput=RooflineThroughput("prefill"))
-    assert "GB, not" in faults(prefill, outcome)
+    assert "GiB, not" in faults(prefill, outcome)
 
 
 def test_verify_raises_our_own_fault(sound: PlacementOutcome) -> None:

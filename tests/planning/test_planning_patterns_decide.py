@@ -91,7 +91,7 @@ def questions(rng: random.Random, vectors: list[tuple[float, ...]], models: int)
 
 
 def holds(search: PatternSearch, question: Question, answer: Answer) -> None:
-    """The plan of a "yes" fits the fleet, is made of what its options give, and reaches the levels."""
+    """The plan that was found fits the fleet, is made of what its options give, and reaches the levels."""
     assert answer.plan is not None
     supply, demands = search.supply, search.demands
     used = sum((pattern.usage for pattern in answer.plan.patterns), np.zeros(len(supply.pools), dtype=int))
@@ -116,14 +116,16 @@ def holds(search: PatternSearch, question: Question, answer: Answer) -> None:
 
 @pytest.mark.parametrize("block", range(4))
 def test_no_is_never_said_where_a_plan_exists(block: int) -> None:
-    said = {"yes": 0, "no": 0}
+    said = {"found": 0, "none": 0}
     for seed in range(block * 15, block * 15 + 15):
         request = tiny(seed)
         vectors = every_vector(request)
         search = searching(request)
         if not vectors:
             if search is not None:
-                assert search.decide(Question((0.0,)), time.perf_counter() + 30.0, prove=True).verdict == "no"
+                assert (
+                    search.decide(Question((0.0,)), time.perf_counter() + 30.0, prove=True).verdict == "none"
+                )
             continue
         assert search is not None or vectors == [(0.0,) * len(request.models)]
         if search is None:
@@ -132,13 +134,13 @@ def test_no_is_never_said_where_a_plan_exists(block: int) -> None:
         for question in questions(rng, vectors, len(request.models)):
             prove = rng.random() < 0.7
             until = time.perf_counter() + 30.0
-            truth = "yes" if possible(vectors, question) else "no"
+            truth = "found" if possible(vectors, question) else "none"
             priced = search.price(question, until)
-            assert truth == "no" or priced is not None, (seed, question)
+            assert truth == "none" or priced is not None, (seed, question)
             answer = search.decide(question, until, prove=prove)
             # Tiny programs are always settled where a proof is asked for.
-            assert answer.verdict == truth or (answer.verdict == "open" and not prove), (seed, question)
-            if answer.verdict == "yes":
+            assert answer.verdict == truth or (answer.verdict == "unknown" and not prove), (seed, question)
+            if answer.verdict == "found":
                 holds(search, question, answer)
             said[truth] += 1
     assert min(said.values()) >= 15, said
@@ -157,10 +159,13 @@ def test_the_patterns_of_the_proof_decide_alone(most: int, monkeypatch: pytest.M
             continue
         for question in questions(random.Random(seed), vectors, len(request.models)):
             answer = search.decide(question, time.perf_counter() + 30.0, prove=True)
-            if most == 400 or answer.verdict != "open":
-                assert answer.verdict == ("yes" if possible(vectors, question) else "no"), (seed, question)
+            if most == 400 or answer.verdict != "unknown":
+                assert answer.verdict == ("found" if possible(vectors, question) else "none"), (
+                    seed,
+                    question,
+                )
                 settled += 1
-            if answer.verdict == "yes":
+            if answer.verdict == "found":
                 holds(search, question, answer)
     assert settled >= 60
 
@@ -175,7 +180,7 @@ def test_a_list_cut_among_patterns_of_equal_cost_is_no_proof(monkeypatch: pytest
         answer = search.decide(question, time.perf_counter() + 30.0, prove=True)
         if possible(vectors, question):
             kept += 1
-            assert answer.verdict != "no", question
+            assert answer.verdict != "none", question
     assert kept >= 2
 
 
@@ -192,7 +197,7 @@ def test_prices_from_other_questions_change_no_answer(seed: int) -> None:
         assert fresh is not None
         until = time.perf_counter() + 30.0
         verdicts = [search.decide(question, until, prove=True).verdict for search in (used, fresh)]
-        assert verdicts == ["yes" if possible(vectors, question) else "no"] * 2
+        assert verdicts == ["found" if possible(vectors, question) else "none"] * 2
 
 
 def test_no_model_that_runs_stands_below_the_least_level() -> None:

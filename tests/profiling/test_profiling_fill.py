@@ -6,9 +6,11 @@ from dataclasses import replace
 
 import pytest
 
+from torchsplit_core.curves import advice
 from torchsplit_core.hardware import gpu_type
-from torchsplit_core.profiling.fill import fill_slices, slice_advice, slice_samples, slices_of_size
+from torchsplit_core.profiling.fill import fill_slices, slice_samples
 from torchsplit_core.profiling.library import LIBRARY_GPU, library_profile
+from torchsplit_core.profiling.slice_sizes import slice_advice
 from torchsplit_core.values import Profile, ProfileFailure, ProfileRow
 
 GPU = gpu_type(LIBRARY_GPU)
@@ -57,7 +59,6 @@ def test_measured_rows_and_other_gpus_stay_as_they_are() -> None:
 def test_without_a_measured_slice_nothing_changes() -> None:
     before = with_slices()
     assert fill_slices(before) == before and slice_samples(before, GPU) == ()
-    assert slice_advice(before, GPU) is None
 
 
 def test_what_a_smaller_slice_could_not_hold_is_not_promised() -> None:
@@ -71,23 +72,46 @@ def test_what_a_smaller_slice_could_not_hold_is_not_promised() -> None:
     assert any(row.profile == "4g.40gb" and row.batch_size >= 32 for row in filled.rows)
 
 
-def test_a_whole_gpu_counts_as_a_slice_and_a_number_of_sms_by_its_profile() -> None:
+def test_a_whole_gpu_and_a_number_of_sms_count_as_slices() -> None:
     whole = ProfileRow("whole", LIBRARY_GPU, None, 8, 1, 900.0, 9.0, None, None, None, "measured")
     strange = replace(whole, profile="sm:20")
     emulated = replace(whole, profile="3g.40gb", basis="emulated")
     samples = slice_samples(replace(REAL, rows=(whole, strange, emulated)), GPU)
-    assert [(sample.size, sample.memory_share) for sample in samples] == [(98.0, 1.0), (42.0, 0.5)]
+    assert [(sample.size, sample.memory_share) for sample in samples] == [
+        (108.0, 1.0),
+        (20.0, 1.0),
+        (42.0, 1.0),
+    ]
+
+
+def test_what_a_slice_has_is_told_apart_from_the_gpu_with_mig_off() -> None:
+    before = with_slices("1g.10gb", "7g.80gb")
+    off = tuple(replace(row, profile=None) if row.profile == "7g.80gb" else row for row in before.rows)
+    asked = [
+        replace(before.rows[0], profile=place, batch_size=12, basis="estimated")
+        for place in ("7g.80gb", None)
+    ]
+    seven, whole = fill_slices(replace(before, rows=(*off, *asked))).rows[-2:]
+    assert (seven.profile, whole.profile) == ("7g.80gb", None)
+    # Ten SMs fewer: somewhat slower, by less than their share.
+    assert 98 / 108 < seven.throughput_rps / whole.throughput_rps < 1
+
+
+def test_an_estimate_of_a_slice_that_has_no_size_stays_as_it_is() -> None:
+    before = with_slices("1g.10gb", "7g.80gb")
+    strange = replace(before.rows[-1], profile="9g.99gb", basis="estimated")
+    assert fill_slices(replace(before, rows=(*before.rows, strange))).rows[-1] == strange
 
 
 def test_advice_names_the_slice_that_would_help_most() -> None:
-    found = slice_advice(with_slices("7g.80gb"), GPU)
-    assert found is not None
-    widths = {item.size: item for item in found.uncertainty}
-    assert set(widths) == {14.0, 28.0, 42.0, 56.0, 98.0}
+    samples = slice_samples(with_slices("7g.80gb"), GPU)
+    widths = {item.size: item for item in advice(samples, (14.0, 28.0, 42.0, 56.0, 98.0)).uncertainty}
     # The farther from what was measured, the less is known.
     assert widths[14.0].width_now > widths[56.0].width_now > widths[98.0].width_now
-    assert found.size != 98.0 and widths[14.0].width_after < widths[14.0].width_now
-    assert slices_of_size(GPU, 14.0) == ("1g.10gb", "1g.20gb")
+    found = slice_advice(GPU, samples)
+    assert found is not None and found.widest == "1g.10gb" and found.slices_measured == 1
+    assert found.now == pytest.approx(widths[14.0].width_now ** 0.5)
+    assert found.measure != "7g.80gb" and found.after < found.now
 
 
 @pytest.mark.parametrize("count", [1, 2])

@@ -1,7 +1,8 @@
 """Reading and writing contract files: text ↔ strict model ↔ frozen value.
 
 A value and its file model have the same field names, so one pair of functions serves all
-formats: pydantic checks the text, then a type adapter builds the value, and back.
+formats: pydantic checks the text, then a type adapter builds the value, and back. Where the
+file says another name, it is the field's alias.
 """
 
 from __future__ import annotations
@@ -9,9 +10,10 @@ from __future__ import annotations
 import dataclasses
 import json
 from collections.abc import Mapping
-from functools import cache
+from functools import cache, reduce
+from operator import or_
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 from torchsplit_core.clients import Told
 from torchsplit_core.files.json_text import (
@@ -55,15 +57,27 @@ FORMATS: Mapping[str, tuple[str, type[Any]]] = {
     "torchsplit.placement_frontier": ("PlacementFrontierFile", PlacementFrontier),
     "torchsplit.stages": ("StageManifestFile", StageManifest),
 }
-"""Format name → (file model's name, value class)."""
+"""Format name → (name of its newest version's file model, value class)."""
+
+EARLIER: Mapping[str, tuple[str, ...]] = {
+    "torchsplit.placement_request": ("PlacementRequestFile1",),
+    "torchsplit.placement": ("PlacementOutcomeFile1",),
+    "torchsplit.placement_frontier": ("PlacementFrontierFile1",),
+}
+"""Format name → file models of its versions 1, 2, … before the newest: they are read for ever."""
+
+
+def newest_version(format_name: str) -> int:
+    """The version that is written."""
+    return len(EARLIER.get(format_name, ())) + 1
 
 
 @cache
-def _model(format_name: str) -> type[BaseModel]:
+def _model(format_name: str, version: int) -> type[BaseModel]:
     """The file model. Loaded when first used: a job that only writes a graph starts twice as fast without."""
     from torchsplit_core.files import models, partition_models, placement_models, stage_models
 
-    name = FORMATS[format_name][0]
+    name = (*EARLIER.get(format_name, ()), FORMATS[format_name][0])[version - 1]
     room = next(
         one for one in (models, partition_models, placement_models, stage_models) if hasattr(one, name)
     )
@@ -79,8 +93,15 @@ def _adapter(format_name: str) -> TypeAdapter[Any]:
 
 
 def schema_of(format_name: str) -> dict[str, Any]:
-    """The JSON schema of a format."""
-    return _model(format_name).model_json_schema(by_alias=True)
+    """The JSON schema of a format: of its one version, or of any of its versions."""
+    newest = newest_version(format_name)
+    if newest == 1:
+        return _model(format_name, 1).model_json_schema(by_alias=True)
+    from pydantic import Field, TypeAdapter
+
+    models = [_model(format_name, version) for version in range(newest, 0, -1)]
+    any_version: Any = reduce(or_, models)
+    return TypeAdapter(Annotated[any_version, Field(discriminator="version")]).json_schema(by_alias=True)
 
 
 def _fault(error: ValidationError, origin: str) -> InputFault:
@@ -105,11 +126,20 @@ def _fault(error: ValidationError, origin: str) -> InputFault:
 def read_text(
     text: str, *, origin: str = "the file", expected: str | None = None, memory_bytes: int = OWN_BYTES
 ) -> tuple[str, Any]:
-    """A contract file's format name and value.
+    """A contract file's format name and value, of any version.
 
     Raises InputFault where it is not one (or not `expected`), and where reading it could need more than
     `memory_bytes`.
     """
+    name, version, data = _parsed(text, origin, expected, memory_bytes)
+    del text
+    return name, _value(name, version, data, origin)
+
+
+def _parsed(
+    text: str, origin: str, expected: str | None, memory_bytes: int
+) -> tuple[str, int, dict[str, Any]]:
+    """A contract file's format name, version and plain data, whose fields nobody has checked yet."""
     data = parse_json(text, origin, memory_bytes=memory_bytes)
     if not isinstance(data, dict):
         raise InputFault(origin, type(data).__name__, "a contract file is a JSON object", "Check the file.")
@@ -125,47 +155,60 @@ def read_text(
         raise InputFault(
             f"{origin}: format", name, f"this command reads {expected}", f"Pass a {expected} file."
         )
-    if data.get("version") != 1:
-        raise InputFault(
-            f"{origin}: version",
-            data.get("version"),
-            "version is 1",
-            "Convert the file, or update TorchSplit.",
-        )
+    version, newest = data.get("version"), newest_version(name)
+    if isinstance(version, bool) or not isinstance(version, int) or not 1 <= version <= newest:
+        rule = "version is 1" if newest == 1 else f"version is 1 to {newest}"
+        raise InputFault(f"{origin}: version", version, rule, "Convert the file, or update TorchSplit.")
+    if name != "torchsplit.graph":
+        refuse_large(measure(text).checked_bytes, memory_bytes, origin)
+    return name, version, data
+
+
+def _value(name: str, version: int, data: dict[str, Any], origin: str) -> Any:
+    """The value that plain data stands for. Raises InputFault where it breaks a rule of its format."""
     if name == "torchsplit.graph":
         # It checks itself: file models of a million nodes would need several times the memory.
         try:
-            return name, graph_from_dict(data)
+            return graph_from_dict(data)
         except InputFault as fault:
             raise InputFault(
                 f"{origin}: {fault.where}", Told(fault.value), fault.rule, fault.remedy
             ) from fault
-    refuse_large(measure(text).checked_bytes, memory_bytes, origin)
-    del text
-    plain = _checked(name, data, origin).model_dump(by_alias=False, exclude={"format", "version"})
-    return name, _adapter(name).validate_python(plain)
+    found = _checked(_model(name, version), data, origin)
+    plain = found.model_dump(by_alias=False, exclude={"format", "version"})
+    return _adapter(name).validate_python(plain)
 
 
-def _checked(name: str, data: dict[str, Any], origin: str) -> BaseModel:
-    """The file model of plain data. Raises InputFault where it breaks a rule of its format."""
+def _checked(model: type[BaseModel], data: dict[str, Any], origin: str, *, own: bool = False) -> BaseModel:
+    """The file model of plain data; `own`: of a value, by its field names. Raises InputFault for a broken rule."""
     from pydantic import ValidationError
 
     try:
-        return _model(name).model_validate(data)
+        return model.model_validate(data, by_alias=not own, by_name=own)
     except ValidationError as error:
         raise _fault(error, origin) from error
 
 
 def read_file(path: str | Path, *, expected: str | None = None) -> tuple[str, Any]:
     """Like `read_text`, for a path."""
-    path = Path(path)
+    return read_text(_text_of(Path(path)), origin=str(path), expected=expected)
+
+
+def read_versioned(path: str | Path, *, expected: str) -> tuple[int, Any]:
+    """The version of a file in the format `expected`, and its value: to answer in the version that was asked in."""
+    name, version, data = _parsed(_text_of(Path(path)), str(path), expected, OWN_BYTES)
+    return version, _value(name, version, data, str(path))
+
+
+def _text_of(path: Path) -> str:
+    """The text of a contract file. Raises InputFault where it cannot be read or is too large."""
     try:
         size = path.stat().st_size
         if size > LARGEST_FILE_BYTES:
             raise InputFault(
                 str(path), f"{size} bytes", "a contract file has at most 512 MiB", "Pass a smaller one."
             )
-        text = path.read_text(encoding="utf-8")
+        return path.read_text(encoding="utf-8")
     except OSError as error:
         raise InputFault(
             str(path), error.strerror or "unreadable", "the input file can be read", "Check the path."
@@ -174,7 +217,6 @@ def read_file(path: str | Path, *, expected: str | None = None) -> tuple[str, An
         raise InputFault(
             str(path), "binary data", "a contract file is JSON text", "Pass a JSON file."
         ) from error
-    return read_text(text, origin=str(path), expected=expected)
 
 
 def format_of(value: Any) -> str:
@@ -185,20 +227,22 @@ def format_of(value: Any) -> str:
     raise TypeError(f"no file format for {type(value).__name__}")
 
 
-def write_text(value: Any) -> str:
-    """The value as its contract file, indented, ending in a newline."""
+def write_text(value: Any, version: int | None = None) -> str:
+    """The value as its contract file, indented, ending in a newline; in the newest version unless one is named."""
     name = format_of(value)
     if isinstance(value, TorchGraph):
         return graph_to_text(value)
+    version = version or newest_version(name)
     if isinstance(value, PlacementRequest):
-        return _placement_text(value)
-    return _checked_text(name, value)
+        return _placement_text(value, version)
+    return _checked_text(name, value, version)
 
 
-def _checked_text(name: str, value: Any) -> str:
+def _checked_text(name: str, value: Any, version: int) -> str:
     """The value as text by its file model."""
-    plain = {"format": name, "version": 1, **_lists(dataclasses.asdict(value))}
-    data = _checked(name, plain, name.removeprefix("torchsplit.")).model_dump(by_alias=True)
+    plain = {"format": name, "version": version, **_lists(dataclasses.asdict(value))}
+    found = _checked(_model(name, version), plain, name.removeprefix("torchsplit."), own=True)
+    data = found.model_dump(by_alias=True)
     if name == "torchsplit.plan":
         _drop_unused_demand_keys(data)
         if data["explanation"] is None:
@@ -214,11 +258,11 @@ def _checked_text(name: str, value: Any) -> str:
     return json.dumps(data, indent=1, ensure_ascii=False, allow_nan=False) + "\n"
 
 
-def _placement_text(request: PlacementRequest) -> str:
+def _placement_text(request: PlacementRequest, version: int) -> str:
     """A placement request with a line a row of its matrix, which has a million entries for 1,024 GPUs."""
-    rows = ",\n  ".join(json.dumps(row, allow_nan=False) for row in request.bandwidth_gb_per_s)
-    text = _checked_text(format_of(request), dataclasses.replace(request, bandwidth_gb_per_s=()))
-    empty = '"bandwidth_gb_per_s": []'
+    rows = ",\n  ".join(json.dumps(row, allow_nan=False) for row in request.bandwidth_gib_per_s)
+    text = _checked_text(format_of(request), dataclasses.replace(request, bandwidth_gib_per_s=()), version)
+    empty = f'"bandwidth_{"gb" if version == 1 else "gib"}_per_s": []'
     assert text.count(empty) == 1, "no other field of a request has this name"
     return text.replace(empty, f"{empty[:-1]}\n  {rows}\n ]") if rows else text
 
@@ -259,8 +303,8 @@ def _lists(value: Any) -> Any:
     return value
 
 
-def write_file(value: Any, path: str | Path) -> Path:
-    """Write the value's contract file, whole or not at all. Raises InputFault where it cannot be written."""
+def write_file(value: Any, path: str | Path, version: int | None = None) -> Path:
+    """Like `write_text`, to a path, whole or not at all. Raises InputFault where it cannot be written."""
     path = Path(path)
-    replace_file(path, write_text(value))
+    replace_file(path, write_text(value, version))
     return path

@@ -83,4 +83,4 @@ Basis = Literal["measured", "emulated", "estimated"]
 class Strict(BaseModel):
     """No unknown keys, no coercion of text to numbers."""
 
-    model_config = ConfigDict(extra="forbid", strict=True, populate_by_name=True)
+    model_config = ConfigDict(extra="forbid", strict=True)

@@ -22,6 +22,7 @@ from torchsplit_core.files.fields import (
     Table,
     Whole,
 )
+from torchsplit_core.values.status import SolveStatus
 
 
 class GraphNodeFile(Strict):
@@ -335,7 +336,7 @@ class PlanOutcomeFile(Strict):
     format: Literal["torchsplit.plan"]
     version: Literal[1]
     request_sha256: str
-    status: Literal["optimal", "feasible", "infeasible", "timeout"]
+    status: SolveStatus
     objective: ObjectiveValueFile
     gpus: Rows[PlannedGpuFile]
     models: Rows[PlannedModelFile]

@@ -21,6 +21,7 @@ from torchsplit_core.files.fields import (
 )
 from torchsplit_core.files.models import SolverFile
 from torchsplit_core.values.limits import LARGEST_MAGNITUDE
+from torchsplit_core.values.status import SolveStatus
 
 
 class PartitionNodeFile(Strict):
@@ -72,7 +73,7 @@ class CandidateFile(Strict):
 class PartitionOutcomeFile(Strict):
     format: Literal["torchsplit.partition"]
     version: Literal[1]
-    status: Literal["optimal", "feasible", "infeasible", "timeout"]
+    status: SolveStatus
     candidates: Rows[CandidateFile]
     bound_ms: NonNegative | None
     gap: NonNegative | None

@@ -1,4 +1,8 @@
-"""Placement requests and outcomes as strict pydantic models, field for field as docs/file-formats.md has them."""
+"""Placement requests and outcomes as strict pydantic models, field for field as docs/file-formats.md has them.
+
+Memory and links of a fleet are GiB in every version. Version 1 says GB for them; version 2 says `memory_gib` and
+`bandwidth_gib_per_s`, and has `layer_weight_gb` under the name that it always had.
+"""
 
 from __future__ import annotations
 
@@ -22,6 +26,7 @@ from torchsplit_core.files.fields import (
     Whole,
 )
 from torchsplit_core.values.limits import LARGEST_WHOLE, SMALLEST_POSITIVE
+from torchsplit_core.values.status import SolveStatus
 
 GpuIdFile = Annotated[int, Field(ge=-LARGEST_WHOLE, le=LARGEST_WHOLE)] | Name
 Units = Literal["tokens_per_s", "seed_literal"]
@@ -32,18 +37,18 @@ class PlacementModelFile(Strict):
     layers: Count
     hidden_size: Count
     ffn_size: Count
-    layer_weight_gb: Amount
+    layer_weight_gib: Annotated[Amount, Field(alias="layer_weight_gb")]
     sequence_length: Count
     batch_size: Count
     bytes_per_element: Divisor = 2.0
     key_value_size: Count | None = None
-    active_layer_weight_gb: Amount | None = None
+    active_layer_weight_gib: Annotated[Amount | None, Field(alias="active_layer_weight_gb")] = None
 
 
 class PlacementGpuFile(Strict):
     id: GpuIdFile
     type: Name
-    memory_gb: Divisor
+    memory_gib: Divisor
 
 
 class LinearCoefficientsFile(Strict):
@@ -90,13 +95,13 @@ class PlacementSolverFile(Strict):
 
 class PlacementRequestFile(Strict):
     format: Literal["torchsplit.placement_request"]
-    version: Literal[1]
+    version: Literal[2]
     model: PlacementModelFile
     gpus: Rows[PlacementGpuFile]
     throughput: Annotated[
         LinearThroughputFile | TableThroughputFile | RooflineThroughputFile, Field(discriminator="kind")
     ]
-    bandwidth_gb_per_s: Rows[Rows[Amount]]
+    bandwidth_gib_per_s: Rows[Rows[Amount]]
     max_gpus_per_segment: Count = 1
     communication_efficiency: Share = 0.85
     units: Units = "tokens_per_s"
@@ -112,7 +117,7 @@ class PlacedSegmentFile(Strict):
     gpu_ids: Rows[GpuIdFile]
     throughput: Positive
     batch_per_gpu: Positive | Rows[Positive]
-    memory_gb: Rows[NonNegative] = []
+    memory_gib: Rows[NonNegative] = []
 
 
 class PlacedLinkFile(Strict):
@@ -130,8 +135,8 @@ class PlacedReplicaFile(Strict):
 
 class PlacementOutcomeFile(Strict):
     format: Literal["torchsplit.placement"]
-    version: Literal[1]
-    status: Literal["optimal", "feasible", "infeasible", "timeout"]
+    version: Literal[2]
+    status: SolveStatus
     throughput: NonNegative | None
     bound: NonNegative | None
     gap: NonNegative | None
@@ -156,8 +161,8 @@ class FrontierPointFile(Strict):
 
 class PlacementFrontierFile(Strict):
     format: Literal["torchsplit.placement_frontier"]
-    version: Literal[1]
-    status: Literal["optimal", "feasible", "infeasible", "timeout"]
+    version: Literal[2]
+    status: SolveStatus
     points: Rows[FrontierPointFile]
     throughput_bound: NonNegative | None
     complete: bool
@@ -165,3 +170,36 @@ class PlacementFrontierFile(Strict):
     units: Units = "tokens_per_s"
     basis: Basis = "estimated"
     statistics: Facts = {}
+
+
+class PlacementGpuFile1(PlacementGpuFile):
+    memory_gib: Annotated[Divisor, Field(alias="memory_gb")]
+
+
+class PlacementRequestFile1(PlacementRequestFile):
+    version: Literal[1]  # type: ignore[assignment]
+    gpus: Rows[PlacementGpuFile1]  # type: ignore[assignment]
+    bandwidth_gib_per_s: Annotated[Rows[Rows[Amount]], Field(alias="bandwidth_gb_per_s")]
+
+
+class PlacedSegmentFile1(PlacedSegmentFile):
+    memory_gib: Annotated[Rows[NonNegative], Field(alias="memory_gb")] = []
+
+
+class PlacedReplicaFile1(PlacedReplicaFile):
+    segments: Rows[PlacedSegmentFile1]  # type: ignore[assignment]
+
+
+class PlacementOutcomeFile1(PlacementOutcomeFile):
+    version: Literal[1]  # type: ignore[assignment]
+    segments: Rows[PlacedSegmentFile1]  # type: ignore[assignment]
+    replicas: Rows[PlacedReplicaFile1] = []  # type: ignore[assignment]
+
+
+class FrontierPointFile1(FrontierPointFile):
+    segments: Rows[PlacedSegmentFile1]  # type: ignore[assignment]
+
+
+class PlacementFrontierFile1(PlacementFrontierFile):
+    version: Literal[1]  # type: ignore[assignment]
+    points: Rows[FrontierPointFile1]  # type: ignore[assignment]

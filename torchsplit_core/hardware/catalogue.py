@@ -1,4 +1,7 @@
-"""The catalogue of MIG-capable GPUs, read from data/mig_profiles.json (a source per row)."""
+"""The catalogue of MIG-capable GPUs, read from data/mig_profiles.json (a source per row).
+
+What a GPU has with MIG off is read from data/gpu_peaks.csv, which has a source per row too.
+"""
 
 from __future__ import annotations
 
@@ -10,6 +13,7 @@ from importlib.resources import files
 from types import MappingProxyType
 from typing import Any
 
+from torchsplit_core.hardware.peaks import peak_names, peaks
 from torchsplit_core.values import GpuType, InputFault, SliceProfile
 
 
@@ -57,7 +61,8 @@ def _gpu(row: Mapping[str, Any], sources: Mapping[str, str]) -> GpuType:
         name=row["gpu"],
         compute_slices=row["compute_slices"],
         memory_slices=row["memory_slices"],
-        sm_total=row["sm_total"],
+        sm_mig_on=row["sm_total"],
+        sm_mig_off=peaks(row["gpu"]).sm_count if row["gpu"] in peak_names() else None,
         profiles=tuple(_profile(item, sources) for item in row["profiles"]),
         pci_device_ids=tuple(row["pci_device_ids"]),
     )

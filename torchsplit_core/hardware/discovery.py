@@ -13,8 +13,7 @@ from torchsplit_core.hardware.catalogue import catalogue
 from torchsplit_core.hardware.nvml import MigDeviceListing, Nvml, NvmlFault
 from torchsplit_core.hardware.nvml_driver import open_driver
 from torchsplit_core.hardware.replay import replay_from_environment
-
-GIB = 2**30
+from torchsplit_core.values.units import GIB
 
 
 @dataclass(frozen=True, slots=True)

@@ -14,8 +14,9 @@ from torchsplit_core.values import InputFault
 class GpuPeaks:
     """Dense peaks of a whole GPU, None where not sourced.
 
-    Units: boost clock MHz, tera floating-point operations per second, GB (10^9 bytes),
-    GB/s, MB, W. `source` names the datasheets and repositories of each figure.
+    Units: boost clock MHz, tera floating-point operations per second, GiB of memory and MiB of L2 cache,
+    GB/s (10^9 bytes), W. Datasheets say GB for the GiB: nvidia-smi lists 79.25 GiB of an A100's 80, and its
+    device query 41,943,040 bytes of L2 for 40. `source` names the datasheets and repositories of each figure.
     """
 
     name: str
@@ -27,9 +28,9 @@ class GpuPeaks:
     bf16_tflops: float | None
     fp8_tflops: float | None
     int8_tops: float | None
-    memory_gb: float | None
+    memory_gib: float | None
     memory_gb_per_s: float | None
-    l2_mb: float | None
+    l2_mib: float | None
     nvlink_gb_per_s: float | None
     pcie_gb_per_s: float | None
     tdp_w: float | None
@@ -69,9 +70,9 @@ def _row(row: dict[str, str]) -> GpuPeaks:
         bf16_tflops=number("bf16_dense_tflops"),
         fp8_tflops=number("fp8_dense_tflops"),
         int8_tops=number("int8_dense_tops"),
-        memory_gb=number("memory_gb"),
+        memory_gib=number("memory_gb"),
         memory_gb_per_s=number("memory_gb_per_s"),
-        l2_mb=number("l2_mb"),
+        l2_mib=number("l2_mb"),
         nvlink_gb_per_s=number("nvlink_gb_per_s"),
         pcie_gb_per_s=number("pcie_gb_per_s"),
         tdp_w=number("tdp_w"),

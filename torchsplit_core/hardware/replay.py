@@ -28,11 +28,10 @@ from torchsplit_core.hardware.nvml import (
     NvmlFault,
 )
 from torchsplit_core.values import GpuType, InputFault, PlacedProfile, SliceProfile
+from torchsplit_core.values.units import GIB, MIB
 
 VARIABLE = "TORCHSPLIT_NVML_REPLAY"
 FORMAT = "torchsplit.nvml_replay"
-MIB = 2**20
-GIB = 2**30
 
 
 @dataclass(frozen=True, slots=True)

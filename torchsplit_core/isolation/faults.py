@@ -7,9 +7,9 @@ from typing import Any, Literal
 
 from torchsplit_core.isolation.limits import Limits
 from torchsplit_core.values import InputFault
+from torchsplit_core.values.units import GIB, MIB
 
 Kind = Literal["time_limit", "out_of_memory", "crashed"]
-GIB, MIB = 2**30, 2**20
 
 
 class ChildFault(InputFault):

@@ -10,11 +10,13 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from torchsplit_core.values.units import GIB
+
 OUT_OF_MEMORY_TEXTS = ("can't allocate memory", "not enough memory", "bad_alloc", "out of memory")
 LEAST_TASKS, TASKS_A_CORE = 512, 8
 """torch starts about two threads a core (OpenMP's and its own pools) in each process that computes, so this is
 room for four such processes; a program that starts more than this runs away."""
-TOTAL_FILE_BYTES = 4 * 2**30
+TOTAL_FILE_BYTES = 4 * GIB
 
 
 def default_memory_bytes() -> int:
@@ -22,7 +24,7 @@ def default_memory_bytes() -> int:
     total = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
     with contextlib.suppress(OSError, ValueError):  # no cgroup v2, or "max"
         total = min(total, int(Path("/sys/fs/cgroup/memory.max").read_text()))
-    return max(total * 4 // 5, 4 * 2**30)
+    return max(total * 4 // 5, 4 * GIB)
 
 
 def default_tasks() -> int:
@@ -46,7 +48,7 @@ class Limits:
     silent_s: float | None = None
     cpu_s: int | None = 1800
     memory_bytes: int | None = field(default_factory=default_memory_bytes)
-    file_bytes: int | None = 2**30
+    file_bytes: int | None = GIB
     open_files: int | None = 256
     tasks: int | None = field(default_factory=default_tasks)
     total_memory_bytes: int | None = field(default_factory=default_memory_bytes)

@@ -24,6 +24,7 @@ from torchsplit_core.isolation.launch import Confined, launch
 from torchsplit_core.isolation.limits import Limits, aborted_for_memory
 from torchsplit_core.isolation.rooms import private_room
 from torchsplit_core.values import InputFault, InternalFault, Progress, ignore_progress
+from torchsplit_core.values.units import GIB
 
 OUTPUT_TAIL_BYTES = 16 * 1024
 ANSWER_BYTES = 512 * 2**20
@@ -248,7 +249,7 @@ class _Run:
 
     def _memory(self) -> str:
         limit = self.limits.memory_bytes
-        return "the memory of this machine" if limit is None else f"{limit / 2**30:.1f} GiB"
+        return "the memory of this machine" if limit is None else f"{limit / GIB:.1f} GiB"
 
     def _last_words(self) -> str:
         """The last line the child printed, for the remedy."""

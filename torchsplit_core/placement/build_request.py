@@ -9,8 +9,9 @@ from torchsplit_core.placement.decoders import decoder, read_config
 from torchsplit_core.placement.fleets import list_gpus, matrix_of_csv, parse_nodes, tiered_links
 from torchsplit_core.placement.validate import validate
 from torchsplit_core.values import InputFault, PlacementRequest, RooflineThroughput
+from torchsplit_core.values.units import GB, GIB
 
-NETWORK_GB_PER_S = 12.5e9 / 2**30
+NETWORK_GIB_PER_S = 12.5 * GB / GIB
 """100 Gbit/s between nodes until the user says otherwise."""
 
 
@@ -24,17 +25,17 @@ def build_request(
     max_gpus_per_segment: int = 1,
     communication_efficiency: float = 0.85,
     split: Literal["equal", "proportional"] = "equal",
-    network_gb_per_s: float = NETWORK_GB_PER_S,
-    inside_gb_per_s: float | None = None,
+    network_gib_per_s: float = NETWORK_GIB_PER_S,
+    inside_gib_per_s: float | None = None,
     matrix: str | None = None,
 ) -> PlacementRequest:
     """A roofline request for a decoder (path of a config.json, or a name) on nodes such as `2x8xH100-SXM5-80GB`.
 
-    `matrix` is the path of a CSV with GB/s from each GPU to each other, in place of the tiers. Raises InputFault.
+    `matrix` is the path of a CSV with GiB/s from each GPU to each other, in place of the tiers. Raises InputFault.
     """
     nodes = parse_nodes(fleet)
     if matrix is None:
-        links = tiered_links(nodes, network_gb_per_s=network_gb_per_s, inside_gb_per_s=inside_gb_per_s)
+        links = tiered_links(nodes, network_gib_per_s=network_gib_per_s, inside_gib_per_s=inside_gib_per_s)
     else:
         links = matrix_of_csv(_text(matrix), matrix)
     if Path(model).suffix == ".json":

@@ -27,7 +27,7 @@ def cause(model: SegmentModel, instance: Instance) -> str:
     for kind, name in enumerate(model.types):
         longest = max((n for n in range(1, layers + 1) if model.value((kind,), n) > 0), default=0)
         count = model.kinds.count(kind)
-        alone.append(f"{longest} on {count} × {name} ({model.memory_gb[kind]:g} GB)")
+        alone.append(f"{longest} on {count} × {name} ({model.memory_gib[kind]:g} GiB)")
     return (
         f"No pipeline holds all {layers} layers in the memory of these GPUs, with at most {instance.max_gpus} "
         f"in a segment. Layers that one GPU alone holds: {', '.join(alone)}."

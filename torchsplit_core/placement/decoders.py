@@ -13,8 +13,8 @@ from importlib.resources import files
 from typing import Any
 
 from torchsplit_core.files import parse_json
-from torchsplit_core.placement.speed import GB
 from torchsplit_core.values import InputFault, PlacementModel
+from torchsplit_core.values.units import GIB
 
 FAMILIES = ("llama", "mistral", "mixtral", "qwen2", "qwen3")
 """model_type of the families whose layers are as above."""
@@ -86,12 +86,12 @@ def of_config(
         layers=_size(config, "num_hidden_layers", origin),
         hidden_size=hidden,
         ffn_size=chosen * _size(config, "intermediate_size", origin),
-        layer_weight_gb=parameters * size / GB,
+        layer_weight_gib=parameters * size / GIB,
         sequence_length=sequence_length,
         batch_size=batch_size,
         bytes_per_element=size,
         key_value_size=_size(config, "num_key_value_heads", origin, heads) * _head(config, origin),
-        active_layer_weight_gb=active * size / GB if active < parameters else None,
+        active_layer_weight_gib=active * size / GIB if active < parameters else None,
     )
 
 

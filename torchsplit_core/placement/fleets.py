@@ -11,9 +11,7 @@ from itertools import count, islice
 from torchsplit_core.hardware import peak_names, peaks
 from torchsplit_core.placement.validate import MAX_GPUS
 from torchsplit_core.values import InputFault, PlacementGpu, PlacementRequest
-
-CATALOGUE_GB = 1e9 / 2**30
-"""The catalogue's links count 10^9 bytes, a placement's 2^30."""
+from torchsplit_core.values.units import GB, GIB
 
 MOST_ENTRIES = (MAX_GPUS + 2) ** 2
 """Delimiters and line ends of the largest matrix, with both ends of a line counted."""
@@ -59,7 +57,7 @@ def list_gpus(fleet: tuple[Nodes, ...]) -> tuple[PlacementGpu, ...]:
     """Every GPU as nodeN/gpuM, with the memory of the catalogue. Raises InputFault where that is not sourced."""
     found = []
     for node, nodes in enumerate(_each(fleet)):
-        memory = peaks(nodes.type).memory_gb
+        memory = peaks(nodes.type).memory_gib
         if memory is None:
             raise InputFault(
                 "--fleet", nodes.type, "the catalogue has its memory", "Write the fleet in a request."
@@ -69,21 +67,21 @@ def list_gpus(fleet: tuple[Nodes, ...]) -> tuple[PlacementGpu, ...]:
 
 
 def tiered_links(
-    fleet: tuple[Nodes, ...], *, network_gb_per_s: float, inside_gb_per_s: float | None = None
+    fleet: tuple[Nodes, ...], *, network_gib_per_s: float, inside_gib_per_s: float | None = None
 ) -> Matrix:
-    """GB/s (2^30) from each GPU to each other, in the order of `list_gpus`.
+    """GiB/s from each GPU to each other, in the order of `list_gpus`.
 
-    Within a node one direction of NVLink, where the type has none of PCIe, or `inside_gb_per_s`; across nodes the
-    network. The catalogue's figures are both directions together.
+    Within a node one direction of NVLink, where the type has none of PCIe, or `inside_gib_per_s`; across nodes the
+    network. The catalogue's figures are GB/s of both directions together.
     """
     rows: list[tuple[float, ...]] = []
     nodes = list(_each(fleet))
     total = sum(one.gpus for one in nodes)
     first = 0
     for one in nodes:
-        inside = _inside(one.type) if inside_gb_per_s is None else inside_gb_per_s
+        inside = _inside(one.type) if inside_gib_per_s is None else inside_gib_per_s
         for number in range(one.gpus):
-            row = [network_gb_per_s] * total
+            row = [network_gib_per_s] * total
             row[first : first + one.gpus] = [inside] * one.gpus
             row[first + number] = 0.0
             rows.append(tuple(row))
@@ -95,9 +93,9 @@ def with_nodes(
     request: PlacementRequest,
     added: Nodes,
     *,
-    memory_gb: float,
-    inside_gb_per_s: float,
-    network_gb_per_s: float,
+    memory_gib: float,
+    inside_gib_per_s: float,
+    network_gib_per_s: float,
 ) -> PlacementRequest:
     """The request with more nodes behind its fleet; links to all that was there are the network's, both ways.
 
@@ -108,29 +106,29 @@ def with_nodes(
     taken = {str(gpu.id).partition("/")[0] for gpu in request.gpus}
     names = (name for number in count() if (name := f"node{number}") not in taken)
     gpus = [
-        PlacementGpu(f"{node}/gpu{number}", added.type, memory_gb)
+        PlacementGpu(f"{node}/gpu{number}", added.type, memory_gib)
         for node in islice(names, added.count)
         for number in range(added.gpus)
     ]
-    rows = [(*row, *(network_gb_per_s,) * more) for row in request.bandwidth_gb_per_s]
+    rows = [(*row, *(network_gib_per_s,) * more) for row in request.bandwidth_gib_per_s]
     for one in range(more):
-        row = [network_gb_per_s] * (before + more)
+        row = [network_gib_per_s] * (before + more)
         first = before + one // added.gpus * added.gpus
-        row[first : first + added.gpus] = [inside_gb_per_s] * added.gpus
+        row[first : first + added.gpus] = [inside_gib_per_s] * added.gpus
         row[before + one] = 0.0
         rows.append(tuple(row))
-    return replace(request, gpus=(*request.gpus, *gpus), bandwidth_gb_per_s=tuple(rows))
+    return replace(request, gpus=(*request.gpus, *gpus), bandwidth_gib_per_s=tuple(rows))
 
 
 def inside_node(name: str) -> float | None:
-    """GB/s (2^30) between two GPUs of a node by the catalogue; None where it has neither NVLink nor PCIe."""
+    """GiB/s between two GPUs of a node by the catalogue; None where it has neither NVLink nor PCIe."""
     found = peaks(name)
     both = found.nvlink_gb_per_s or found.pcie_gb_per_s
-    return None if both is None else both / 2 * CATALOGUE_GB
+    return None if both is None else both / 2 * (GB / GIB)
 
 
 def matrix_of_csv(text: str, origin: str) -> Matrix:
-    """A matrix of GB/s, a row a line, without headings. Raises InputFault with the place of what is no number."""
+    """A matrix of GiB/s, a row a line, without headings. Raises InputFault with the place of what is no number."""
     if text.count(",") + text.count("\n") + text.count("\r") > MOST_ENTRIES:
         raise InputFault(
             origin, "more entries", f"a matrix has at most {MAX_GPUS} rows and columns", "Check the file."
@@ -152,7 +150,7 @@ def _entry(cell: str, origin: str, line: int, place: int) -> float:
         raise InputFault(
             f"{origin}: line {line}, column {place}",
             cell,
-            "an entry is a number of GB/s",
+            "an entry is a number of GiB/s",
             "Write the matrix without headings.",
         ) from None
 
@@ -164,5 +162,5 @@ def _each(fleet: tuple[Nodes, ...]) -> list[Nodes]:
 def _inside(name: str) -> float:
     found = inside_node(name)
     if found is None:
-        raise InputFault("--fleet", name, "the catalogue has its links", "Give --inside GB/s.")
+        raise InputFault("--fleet", name, "the catalogue has its links", "Give --inside GiB/s.")
     return found

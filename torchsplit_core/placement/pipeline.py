@@ -7,7 +7,7 @@ from itertools import pairwise
 import numpy as np
 
 from torchsplit_core.placement.instance import Instance
-from torchsplit_core.placement.memory import needed_gb
+from torchsplit_core.placement.memory import needed_gib
 from torchsplit_core.placement.segments import SegmentModel
 from torchsplit_core.values import PlacedLink, PlacedSegment
 
@@ -42,5 +42,5 @@ def _segment(model: SegmentModel, start: int, count: int, gpus: tuple[int, ...])
         gpu_ids=tuple(request.gpus[gpu].id for gpu in gpus),
         throughput=division.throughput,
         batch_per_gpu=parts[0] if request.split == "equal" else parts,
-        memory_gb=tuple(needed_gb(request, count, part) for part in parts),
+        memory_gib=tuple(needed_gib(request, count, part) for part in parts),
     )

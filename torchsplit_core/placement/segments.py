@@ -7,10 +7,11 @@ from dataclasses import dataclass
 import numpy as np
 
 from torchsplit_core.placement.instance import Instance
-from torchsplit_core.placement.memory import largest_part, needed_gb
-from torchsplit_core.placement.speed import GB, speeds
+from torchsplit_core.placement.memory import largest_part, needed_gib
+from torchsplit_core.placement.speed import speeds
 from torchsplit_core.placement.split import proportional_parts
 from torchsplit_core.values import PlacementRequest
+from torchsplit_core.values.units import GIB
 
 ROUNDING = 1e-10
 """Relative width of a throughput that is not told apart; parts are divided to a thousandth of it."""
@@ -32,11 +33,11 @@ class SegmentModel:
         self.request = request
         numbers: dict[tuple[str, float], int] = {}
         self.kinds = tuple(
-            numbers.setdefault((gpu.type, gpu.memory_gb), len(numbers)) for gpu in request.gpus
+            numbers.setdefault((gpu.type, gpu.memory_gib), len(numbers)) for gpu in request.gpus
         )
         self.types = tuple(name for name, _ in numbers)
         self.groups = tuple(self.types.index(name) for name in self.types)
-        self.memory_gb = tuple(memory for _, memory in numbers)
+        self.memory_gib = tuple(memory for _, memory in numbers)
         of_type = speeds(request)
         self.speeds = tuple(of_type[name] for name in self.types)
         self._known: dict[tuple[tuple[int, ...], int], Division | None] = {}
@@ -73,7 +74,7 @@ class SegmentModel:
             for count in range(1, request.model.layers + 1):
                 within = speed.parts_within(limit, count)
                 longest = min(within[-1][1], batch) if within else 0.0
-                room = largest_part(request, count, self.memory_gb[kind])
+                room = largest_part(request, count, self.memory_gib[kind])
                 shares[kind, count - 1] = max(0.0, min(longest, room)) / batch
         return shares
 
@@ -90,7 +91,7 @@ class SegmentModel:
             return None
         batch = float(request.model.batch_size)
         if request.split == "proportional" and count > 1:
-            most = {kind: largest_part(request, layers, self.memory_gb[kind]) for kind in kinds}
+            most = {kind: largest_part(request, layers, self.memory_gib[kind]) for kind in kinds}
             speeds_here = [self.speeds[kind] for kind in kinds]
             parts = proportional_parts(speeds_here, [most[kind] for kind in kinds], batch, layers)
             if parts is None:
@@ -100,7 +101,7 @@ class SegmentModel:
             )
             return Division(request.communication_efficiency * batch / slowest, parts)
         part = batch / count
-        if any(needed_gb(request, layers, part) > self.memory_gb[kind] for kind in kinds):
+        if any(needed_gib(request, layers, part) > self.memory_gib[kind] for kind in kinds):
             return None
         least = min(self.speeds[kind].rate(part, layers) for kind in kinds)
         factor = count * request.communication_efficiency if count > 1 else 1.0
@@ -111,8 +112,8 @@ def link_values(request: PlacementRequest) -> np.ndarray:
     """float64 (N, N): what a link carries, in tokens/s, or in transfers/s with the units `seed_literal`."""
     model = request.model
     tokens = model.batch_size * model.sequence_length
-    transfer_gb = tokens * model.hidden_size * model.bytes_per_element / GB
-    values = np.array(request.bandwidth_gb_per_s, dtype=np.float64) / transfer_gb
+    transfer_gib = tokens * model.hidden_size * model.bytes_per_element / GIB
+    values = np.array(request.bandwidth_gib_per_s, dtype=np.float64) / transfer_gib
     return values * tokens if request.units == "tokens_per_s" else values
 
 

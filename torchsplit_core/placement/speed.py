@@ -24,6 +24,7 @@ from torchsplit_core.values import (
     TableThroughput,
     ThroughputRow,
 )
+from torchsplit_core.values.units import GB, GIB
 
 Intervals = tuple[tuple[float, float], ...]
 """Ascending and disjoint; both ends belong to it, but for 0."""
@@ -33,9 +34,6 @@ COMPUTE_EFFICIENCY = 0.62
 
 MEMORY_EFFICIENCY = 0.52
 """Share of the peak memory bandwidth: fitted on the same library."""
-
-GB = 2.0**30
-"""Bytes: what the contract of placements calls a GB."""
 
 
 class Speed(Protocol):
@@ -174,10 +172,10 @@ def speeds(request: PlacementRequest) -> Mapping[str, Speed]:
     return {name: _table(spec, name) for name in types}
 
 
-def key_value_gb(model: PlacementModel) -> float:
-    """GB of keys and values that one sequence keeps in one layer."""
+def key_value_gib(model: PlacementModel) -> float:
+    """GiB of keys and values that one sequence keeps in one layer."""
     width = model.key_value_size or model.hidden_size
-    return 2.0 * width * model.sequence_length * model.bytes_per_element / GB
+    return 2.0 * width * model.sequence_length * model.bytes_per_element / GIB
 
 
 def _linear(spec: LinearThroughput, name: str, model: PlacementModel) -> Linear:
@@ -197,8 +195,8 @@ def _roofline(spec: RooflineThroughput, name: str, model: PlacementModel) -> Roo
     gpu = spec.gpus.get(name) or _catalogued(name)
     compute = COMPUTE_EFFICIENCY if spec.compute_efficiency is None else spec.compute_efficiency
     memory = MEMORY_EFFICIENCY if spec.memory_efficiency is None else spec.memory_efficiency
-    weight_bytes = model.layer_weight_gb * GB
-    active = weight_bytes if model.active_layer_weight_gb is None else model.active_layer_weight_gb * GB
+    weight_bytes = model.layer_weight_gib * GIB
+    active = weight_bytes if model.active_layer_weight_gib is None else model.active_layer_weight_gib * GIB
     tokens, seen = (
         (model.sequence_length, model.sequence_length / 2)
         if spec.phase == "prefill"
@@ -206,9 +204,9 @@ def _roofline(spec: RooflineThroughput, name: str, model: PlacementModel) -> Roo
     )
     flops = tokens * (2.0 * active / model.bytes_per_element + 4.0 * model.hidden_size * seen)
     # Prefill writes what decode reads: the keys and values; both read and write the hidden state.
-    moved = key_value_gb(model) * GB + 2.0 * tokens * model.hidden_size * model.bytes_per_element
+    moved = key_value_gib(model) * GIB + 2.0 * tokens * model.hidden_size * model.bytes_per_element
     return Roofline(
-        gpu.tflops * 1e12 * compute, gpu.memory_gb_per_s * 1e9 * memory, flops, moved, weight_bytes, tokens
+        gpu.tflops * 1e12 * compute, gpu.memory_gb_per_s * GB * memory, flops, moved, weight_bytes, tokens
     )
 
 

@@ -31,7 +31,7 @@ def validate(request: PlacementRequest) -> None:
     """Raise InputFault at the first thing wrong with the request; GPU types are looked up where speeds are made."""
     _model(request)
     _fleet(request)
-    _matrix(request.bandwidth_gb_per_s, len(request.gpus))
+    _matrix(request.bandwidth_gib_per_s, len(request.gpus))
     _throughput(request)
     check_whole("max_gpus_per_segment", request.max_gpus_per_segment, least=1, most=MAX_GPUS)
     check_whole("max_replicas", request.max_replicas, least=1, most=MAX_GPUS)
@@ -69,24 +69,26 @@ def _model(request: PlacementRequest) -> None:
     check_whole("model.layers", model.layers, least=1, most=MAX_LAYERS)
     for name in ("hidden_size", "ffn_size", "sequence_length", "batch_size"):
         check_whole(f"model.{name}", getattr(model, name), least=1, most=LARGEST_WHOLE)
-    check_number("model.layer_weight_gb", model.layer_weight_gb)
+    check_number("model.layer_weight_gb", model.layer_weight_gib)
     check_number("model.bytes_per_element", model.bytes_per_element, positive=True)
     if model.key_value_size is not None:
         check_whole("model.key_value_size", model.key_value_size, least=1, most=LARGEST_WHOLE)
-    if model.active_layer_weight_gb is not None:
-        check_number("model.active_layer_weight_gb", model.active_layer_weight_gb)
-        if model.active_layer_weight_gb > model.layer_weight_gb:
+    if model.active_layer_weight_gib is not None:
+        check_number("model.active_layer_weight_gb", model.active_layer_weight_gib)
+        if model.active_layer_weight_gib > model.layer_weight_gib:
             raise InputFault(
                 "model.active_layer_weight_gb",
-                model.active_layer_weight_gb,
-                f"it is a part of layer_weight_gb, {model.layer_weight_gb:g}",
+                model.active_layer_weight_gib,
+                f"it is a part of layer_weight_gb, {model.layer_weight_gib:g}",
                 "Lower it, or leave it out where a token passes all weights.",
             )
 
 
 def _fleet(request: PlacementRequest) -> None:
     if not request.gpus:
-        raise InputFault("gpus", [], "a fleet has at least one GPU", "Add a GPU with id, type and memory_gb.")
+        raise InputFault(
+            "gpus", [], "a fleet has at least one GPU", "Add a GPU with id, type and memory_gib."
+        )
     if len(request.gpus) > MAX_GPUS:
         raise InputFault(
             "gpus",
@@ -115,22 +117,22 @@ def _fleet(request: PlacementRequest) -> None:
                 "Rename one of the two.",
             )
         seen[str(gpu.id)] = number
-        check_number(f"gpus[{number}].memory_gb", gpu.memory_gb, positive=True)
+        check_number(f"gpus[{number}].memory_gib", gpu.memory_gib, positive=True)
 
 
 def _matrix(matrix: Sequence[Sequence[float]], gpus: int) -> None:
     shape = f"it has a row and a column for each of the {gpus} GPUs, in their order"
     if len(matrix) != gpus:
         raise InputFault(
-            "bandwidth_gb_per_s",
+            "bandwidth_gib_per_s",
             f"{len(matrix)} rows",
             shape,
-            "Give GB/s from every GPU to every other, 0: no link.",
+            "Give GiB/s from every GPU to every other, 0: no link.",
         )
     for number, row in enumerate(matrix):
         if len(row) != gpus:
             raise InputFault(
-                f"bandwidth_gb_per_s[{number}]",
+                f"bandwidth_gib_per_s[{number}]",
                 f"{len(row)} entries",
                 shape,
                 "Make the row as long as the others.",
@@ -138,7 +140,7 @@ def _matrix(matrix: Sequence[Sequence[float]], gpus: int) -> None:
         for place, entry in enumerate(row):
             # Called for a million entries: the usual number passes on its first comparison.
             if type(entry) is not float or (entry and not SMALLEST_POSITIVE <= entry <= LARGEST_MAGNITUDE):
-                check_number(f"bandwidth_gb_per_s[{number}][{place}]", entry)
+                check_number(f"bandwidth_gib_per_s[{number}][{place}]", entry)
 
 
 def _throughput(request: PlacementRequest) -> None:

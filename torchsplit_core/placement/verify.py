@@ -20,6 +20,7 @@ from torchsplit_core.values import (
     TableThroughput,
 )
 from torchsplit_core.values.placement import GpuId
+from torchsplit_core.values.units import GIB
 
 TOLERANCE = 1e-9
 """Relative tolerance of sums, limits and throughputs."""
@@ -157,7 +158,7 @@ def _shape(
             yield f"{where} mixes GPU types"
         if isinstance(segment.batch_per_gpu, tuple) != (request.split == "proportional"):
             yield f"{where} does not give the batch as its split wants it"
-        elif len(_parts(segment)) != len(ids) or len(segment.memory_gb) != len(ids):
+        elif len(_parts(segment)) != len(ids) or len(segment.memory_gib) != len(ids):
             yield f"{where} does not give the batch and memory of every GPU"
     if reached != request.model.layers:
         yield f"it ends with layer {reached} of {request.model.layers}"
@@ -180,16 +181,18 @@ def _segment(
         yield f"its part {parts[0]} is not an equal one"
     of = {gpu.id: gpu for gpu in request.gpus}
     layers = segment.end_layer - segment.start_layer + 1
-    for gpu_id, part, told in zip(segment.gpu_ids, parts, segment.memory_gb, strict=True):
-        needed = _memory_gb(request, layers, part)
+    for gpu_id, part, told in zip(segment.gpu_ids, parts, segment.memory_gib, strict=True):
+        needed = _memory_gib(request, layers, part)
         if not _equal(needed, told):
-            yield f"GPU {gpu_id} needs {needed} GB, not {told}"
-        if needed > of[gpu_id].memory_gb * (1 + TOLERANCE):
-            yield f"GPU {gpu_id} needs {needed} GB and has {of[gpu_id].memory_gb}"
+            yield f"GPU {gpu_id} needs {needed} GiB, not {told}"
+        if needed > of[gpu_id].memory_gib * (1 + TOLERANCE):
+            yield f"GPU {gpu_id} needs {needed} GiB and has {of[gpu_id].memory_gib}"
     if not _equal(value, segment.throughput):
         yield f"its throughput is {value}, not {segment.throughput}"
     equally = (batch / len(parts),) * len(parts)
-    fits = all(_memory_gb(request, layers, equally[0]) <= of[gpu_id].memory_gb for gpu_id in segment.gpu_ids)
+    fits = all(
+        _memory_gib(request, layers, equally[0]) <= of[gpu_id].memory_gib for gpu_id in segment.gpu_ids
+    )
     if request.split == "proportional" and fits:
         # The best parts are the search's to prove; equal ones at least must not beat them.
         other = _rate(request, segment, equally, speed)
@@ -197,13 +200,13 @@ def _segment(
             yield f"equal parts give {other}, more than its own {value}"
 
 
-def _memory_gb(request: PlacementRequest, layers: int, part: float) -> float:
+def _memory_gib(request: PlacementRequest, layers: int, part: float) -> float:
     model = request.model
     tokens = part * model.sequence_length
     elements = 1.15 * tokens * (3 * model.hidden_size + model.ffn_size)
     if isinstance(request.throughput, RooflineThroughput) and request.throughput.phase == "decode":
         elements += tokens * 2 * (model.key_value_size or model.hidden_size) * layers
-    return layers * model.layer_weight_gb + elements * model.bytes_per_element / 2**30
+    return layers * model.layer_weight_gib + elements * model.bytes_per_element / GIB
 
 
 def _tokens_per_s(request: PlacementRequest, segment: PlacedSegment, speed: Mapping[str, Speed]) -> float:
@@ -230,10 +233,12 @@ def _rate(
 
 def _link(request: PlacementRequest, first: PlacedSegment, second: PlacedSegment) -> float:
     place = {gpu.id: number for number, gpu in enumerate(request.gpus)}
-    least = min(request.bandwidth_gb_per_s[place[i]][place[j]] for i in first.gpu_ids for j in second.gpu_ids)
+    least = min(
+        request.bandwidth_gib_per_s[place[i]][place[j]] for i in first.gpu_ids for j in second.gpu_ids
+    )
     model = request.model
     tokens = model.batch_size * model.sequence_length
-    transfers_per_s = least / (tokens * model.hidden_size * model.bytes_per_element / 2**30)
+    transfers_per_s = least / (tokens * model.hidden_size * model.bytes_per_element / GIB)
     return transfers_per_s if request.units == "seed_literal" else transfers_per_s * tokens
 
 

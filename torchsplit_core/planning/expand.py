@@ -16,6 +16,7 @@ from torchsplit_core.planning.dominance import drop_dominated_layouts, pareto_po
 from torchsplit_core.planning.fleet import FleetGpu, list_gpus
 from torchsplit_core.planning.presence import presence_sets
 from torchsplit_core.values import PlanModel, PlanRequest, Point
+from torchsplit_core.values.units import GB
 
 LATENCY_SLACK = 1e-9
 """Relative slack of latency limits, for sums of decimal figures that meet a limit exactly."""
@@ -167,8 +168,8 @@ def expand(
 
 
 def transfer_ms(cut_bytes: Iterable[float], link_gb_per_s: float | None) -> float:
-    """Milliseconds that the cuts of a variant take; GB are 10^9 bytes, no link figure means no time."""
-    return 0.0 if link_gb_per_s is None else sum(cut_bytes) / (link_gb_per_s * 1e9) * 1e3
+    """Milliseconds that the cuts of a variant take; no link figure means no time."""
+    return 0.0 if link_gb_per_s is None else sum(cut_bytes) / (link_gb_per_s * GB) * 1e3
 
 
 def _buckets(gpus: Sequence[FleetGpu], *, by_cost: bool) -> list[tuple[FleetGpu, tuple[str, ...]]]:

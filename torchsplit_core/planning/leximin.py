@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import time
 from dataclasses import dataclass, field
-from typing import Any, Literal
+from typing import Any
 
 import pyomo.environ as pyo
 
@@ -19,6 +19,7 @@ from torchsplit_core.planning.model import Formulation
 from torchsplit_core.planning.solution import TOLERANCE, Solution, normalised, penalty_of, read_solution
 from torchsplit_core.solver.pyomo_model import Answer, solve
 from torchsplit_core.values import Progress
+from torchsplit_core.values.status import SolveStatus
 
 FLOOR_SLACK = 1e-10
 """Relative slack of an earlier stage's value when the next is solved: room for rounding only.
@@ -38,7 +39,7 @@ FIRST_INCUMBENT_S = 2.0
 class Search:
     """What a search knows so far. `bounds` has a proven bound of each stage that was bounded."""
 
-    status: Literal["optimal", "feasible", "infeasible", "timeout"] = "timeout"
+    status: SolveStatus = "timeout"
     best: Solution | None = None
     values: list[float] = field(default_factory=list)
     bounds: list[float | None] = field(default_factory=list)

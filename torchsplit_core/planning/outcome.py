@@ -9,6 +9,7 @@ from torchsplit_core.planning.expand import Problem
 from torchsplit_core.planning.reckon import gap_to, level_values, served, unserved
 from torchsplit_core.planning.request_hash import request_hash
 from torchsplit_core.values import ObjectiveValue, PlannedModel, PlanOutcome, PlanRequest, PlanStatistics
+from torchsplit_core.values.status import Unsolved
 
 
 def plan_outcome(
@@ -68,12 +69,12 @@ def planned_models(problem: Problem, bench: Bench) -> tuple[PlannedModel, ...]:
 
 
 def no_plan(
-    request: PlanRequest, status: str, statistics: PlanStatistics, warnings: Sequence[str] = ()
+    request: PlanRequest, status: Unsolved, statistics: PlanStatistics, warnings: Sequence[str] = ()
 ) -> PlanOutcome:
-    """infeasible or timeout: no GPUs and no models, rather than zeros that look like a plan."""
+    """No GPUs and no models, rather than zeros that look like a plan."""
     return PlanOutcome(
         request_sha256=request_hash(request),
-        status="infeasible" if status == "infeasible" else "timeout",
+        status=status,
         objective=ObjectiveValue(request.objective.kind, None),
         gpus=(),
         models=(),

@@ -17,12 +17,14 @@ from torchsplit_core.planning.validate import validate
 from torchsplit_core.planning.verify import verify
 from torchsplit_core.planning.whole import search_whole
 from torchsplit_core.values import (
+    InternalFault,
     PlanOutcome,
     PlanRequest,
     PlanStatistics,
     Progress,
     ignore_progress,
 )
+from torchsplit_core.values.status import SolveStatus
 
 SEARCH_PART = 0.95
 """Part of the time limit for the search; laying out, checking and writing take the rest."""
@@ -80,12 +82,14 @@ def _verified(request: PlanRequest, outcome: PlanOutcome) -> PlanOutcome:
 
 def _without_plan(
     request: PlanRequest,
-    status: str,
+    status: SolveStatus,
     statistics: PlanStatistics,
     warnings: tuple[str, ...],
     progress: Progress,
 ) -> PlanOutcome:
-    """A timeout, or an infeasible request with its reasons."""
+    """A timeout, or an infeasible request with its reasons. InternalFault for a search that says it has a plan."""
+    if status == "optimal" or status == "feasible":
+        raise InternalFault(f"A search ended {status} without a plan.")
     outcome = no_plan(request, status, statistics, warnings)
     if outcome.status == "infeasible":
         progress(0.9, "Finding out what stands in the way")

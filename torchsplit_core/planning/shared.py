@@ -30,6 +30,7 @@ from torchsplit_core.planning.solution import TOLERANCE
 from torchsplit_core.planning.timing import Stopwatch, part_of
 from torchsplit_core.planning.whole import search_whole
 from torchsplit_core.values import FleetEntry, PlanOutcome, PlanRequest, PlanStatistics, Progress
+from torchsplit_core.values.status import SolveStatus
 
 SEARCH_S = 1.0
 """Seconds that must be left for the slower steps to follow the linear program's plan."""
@@ -45,7 +46,7 @@ LARGEST_FIXED = 12000
 class Shared:
     """What came of the four steps: a plan, or why there is none."""
 
-    status: str
+    status: SolveStatus
     outcome: PlanOutcome | None
     details: dict[str, str | int | float]
     warnings: tuple[str, ...] = ()

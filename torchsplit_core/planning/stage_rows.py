@@ -24,11 +24,11 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from torchsplit_core.values import MemoryParts, PartitionCandidate, Profile, ProfileRow, stage_shares
+from torchsplit_core.values.units import GIB
 
 LEAST_SHARE = 1e-6
 """A stage's smallest share of the time; keeps a stage of free nodes from infinite throughput."""
 
-_GIB = 2**30
 _CPU = "CPU"
 
 
@@ -102,13 +102,13 @@ class _StageMemory:
 
 
 def _memory_of(profile: Profile, candidate: PartitionCandidate) -> _StageMemory:
-    peaks = {node.id: node.peak_bytes / _GIB for node in profile.nodes}
+    peaks = {node.id: node.peak_bytes / GIB for node in profile.nodes}
     known = len(candidate.weight_bytes) == len(candidate.stages)
     fixed = candidate.weight_bytes if known else candidate.peak_memory_bytes
-    weights = tuple(size / _GIB for size in fixed)
+    weights = tuple(size / GIB for size in fixed)
     if known:
         both = zip(candidate.peak_memory_bytes, candidate.weight_bytes, strict=True)
-        traced = tuple(max(0, peak - own) / _GIB for peak, own in both)
+        traced = tuple(max(0, peak - own) / GIB for peak, own in both)
     else:
         traced = tuple(max((peaks.get(name, 0.0) for name in s), default=0.0) for s in candidate.stages)
     told = [(row.gpu_type, row.memory_parts_gib) for row in profile.rows if row.memory_parts_gib]

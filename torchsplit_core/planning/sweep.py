@@ -15,6 +15,7 @@ from typing import Literal, get_args
 from torchsplit_core.hardware import gpu_type
 from torchsplit_core.planning.validate import MAX_GPUS, validate
 from torchsplit_core.values import FleetEntry, InputFault, PlanModel, PlanOutcome, PlanRequest, Relaxation
+from torchsplit_core.values.status import SolveStatus
 
 Parameter = Literal["gpus", "weight", "demand", "min_throughput"]
 PARAMETERS: tuple[Parameter, ...] = get_args(Parameter)
@@ -66,7 +67,7 @@ class SweepPoint:
     """
 
     value: float
-    status: Literal["optimal", "feasible", "infeasible", "timeout"]
+    status: SolveStatus
     outcome: PlanOutcome
     objective: float | None = None
     bound: float | None = None

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from torchsplit_core.values import PlanModel, PlannedModel, PlanOutcome, PlanRequest, Tenant
+from torchsplit_core.values.units import GB
 
 TOLERANCE = 1e-6
 
@@ -58,7 +59,7 @@ def _model(request: PlanRequest, spec: PlanModel, planned: PlannedModel, seats: 
             slowest += max(lat / tenant.share for tenant, lat in here)
         transfer = 0.0
         if request.link_gb_per_s is not None:
-            transfer = sum(variant.cut_bytes) / 1e9 / request.link_gb_per_s * 1000
+            transfer = sum(variant.cut_bytes) / GB / request.link_gb_per_s * 1000
         rate, latency = min(rates), slowest + transfer
         limit = spec.max_latency_ms
         if limit is not None:

@@ -16,6 +16,7 @@ from typing import Any
 import torch
 
 from torchsplit_core.values import InputFault
+from torchsplit_core.values.units import GIB
 
 RESOURCE_SM = 1
 """CU_DEV_RESOURCE_TYPE_SM of the CUDA driver API (cuda.h)."""
@@ -76,7 +77,7 @@ def _some_sms(device: Mapping[str, Any]) -> Iterator[dict[str, str | int | float
     facts: dict[str, str | int | float | bool] = {"sm_asked": wanted}
     if device["memory_gib"]:
         total = torch.cuda.get_device_properties(0).total_memory
-        share = min(1.0, device["memory_gib"] * 2**30 / total)
+        share = min(1.0, device["memory_gib"] * GIB / total)
         torch.cuda.set_per_process_memory_fraction(share)
         facts["memory_cap_gib"] = device["memory_gib"]
     context.set_context()

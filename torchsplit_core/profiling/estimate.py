@@ -29,6 +29,7 @@ from torchsplit_core.profiling.library import LIBRARY_GPU
 from torchsplit_core.profiling.memory import MemoryEstimate, estimate_memory
 from torchsplit_core.profiling.rows import memory_parts
 from torchsplit_core.values import GpuType, NodeProfile, ProfileRow, SliceProfile
+from torchsplit_core.values.units import GB
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,7 +99,7 @@ def slice_rates(peak: GpuPeaks, gpu: GpuType, profile: SliceProfile) -> SliceRat
     def rate(tera: float | None) -> float | None:
         return None if tera is None or compute is None else tera * 1e12 * compute
 
-    bandwidth = None if peak.memory_gb_per_s is None else peak.memory_gb_per_s * 1e9 * memory
+    bandwidth = None if peak.memory_gb_per_s is None else peak.memory_gb_per_s * GB * memory
     return SliceRates(
         rate(peak.fp32_tflops),
         rate(peak.tf32_tflops),

@@ -6,11 +6,11 @@ type has none, the roofline's rows stay.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from dataclasses import replace
 
-from torchsplit_core.curves import Advice, Query, Sample, advice, estimate
-from torchsplit_core.hardware import catalogue, peak_names, peaks, plain_profiles
+from torchsplit_core.curves import Query, Sample, estimate
+from torchsplit_core.hardware import catalogue
+from torchsplit_core.profiling.slice_sizes import slice_sample, slice_size
 from torchsplit_core.values import GpuType, Profile, ProfileFailure, ProfileRow
 
 
@@ -23,11 +23,15 @@ def fill_slices(profile: Profile) -> Profile:
     told = {}
     for name, gpu in catalogue().items():
         samples = slice_samples(profile, gpu)
-        places = [index for index, row in enumerate(rows) if row.gpu_type == name and _is_open(row)]
-        if not samples or not places:
+        asked = {
+            place: query
+            for place, row in enumerate(rows)
+            if row.gpu_type == name and (query := _open_query(row)) is not None
+        }
+        if not samples or not asked:
             continue
-        found = estimate(samples, [_query(rows[place], gpu) for place in places])
-        for place, one in zip(places, found, strict=True):
+        found = estimate(samples, list(asked.values()))
+        for place, one in zip(asked, found, strict=True):
             if one.basis == "out_of_memory" or one.latency_ms is None:
                 rows[place] = replace(rows[place], throughput_rps=0.0)
             else:
@@ -48,63 +52,20 @@ def fill_slices(profile: Profile) -> Profile:
 def slice_samples(profile: Profile, gpu: GpuType) -> tuple[Sample, ...]:
     """What was measured or emulated of the whole model on slices of this GPU type; out of memory as 0.
 
-    Sizes are SM counts, memory shares those of the catalogue. A whole GPU counts as the slice of all.
+    Sizes are those of `slice_size`: a whole GPU counts as the slice of all its SMs.
     """
+    tried: list[ProfileRow | ProfileFailure] = [row for row in profile.rows if row.basis != "estimated"]
+    tried += [item for item in profile.failures if item.reason == "out_of_memory"]
     found = [
-        _sample(row, gpu, row.throughput_rps, row.latency_ms)
-        for row in profile.rows
-        if row.gpu_type == gpu.name and row.stage == "whole" and row.basis != "estimated"
-    ]
-    found += [
-        _sample(item, gpu, 0.0, None)
-        for item in profile.failures
-        if item.gpu_type == gpu.name and item.stage == "whole" and item.reason == "out_of_memory"
+        slice_sample(item, "model") for item in tried if item.gpu_type == gpu.name and item.stage == "whole"
     ]
     usable = tuple(sample for sample in found if sample is not None)
     return usable if any(sample.throughput_rps > 0 for sample in usable) else ()
 
 
-def slice_advice(profile: Profile, gpu: GpuType) -> Advice | None:
-    """How uncertain each plain slice of a measured GPU type is, and the one measurement that would help most."""
-    samples = slice_samples(profile, gpu)
-    sizes = {place[0] for item in plain_profiles(gpu) if (place := _place(item.name, gpu)) is not None}
-    return advice(samples, sorted(sizes)) if samples and sizes else None
-
-
-def slices_of_size(gpu: GpuType, size: float) -> tuple[str, ...]:
-    """The plain slices with that many SMs."""
-    return tuple(item.name for item in plain_profiles(gpu) if item.sm_count == size)
-
-
-def _is_open(row: ProfileRow) -> bool:
-    return row.basis == "estimated" and row.stage == "whole"
-
-
-def _place(profile: str | None, gpu: GpuType) -> tuple[float, float] | None:
-    """SMs and share of the memory's bandwidth of a slice (of the whole GPU for None); None where not sourced."""
-    if profile is None:
-        count = gpu.sm_total or (peaks(gpu.name).sm_count if gpu.name in peak_names() else None)
-        return (float(count), 1.0) if count else None
-    known: Iterable[tuple[int | None, int]] = (
-        (item.sm_count, item.memory_slices) for item in gpu.profiles if item.name == profile
-    )
-    for count, slots in known:
-        return (float(count), slots / gpu.memory_slices) if count else None
-    return None
-
-
-def _sample(
-    item: ProfileRow | ProfileFailure, gpu: GpuType, throughput_rps: float, latency_ms: float | None
-) -> Sample | None:
-    place = _place(item.profile, gpu)
-    if place is None:
+def _open_query(row: ProfileRow) -> Query | None:
+    """The question that an estimated row of the whole model is; None for other rows, and slices without a size."""
+    size = slice_size(row.gpu_type, row.profile)
+    if row.basis != "estimated" or row.stage != "whole" or size is None:
         return None
-    return Sample(
-        "model", place[0], item.batch_size, item.processes, throughput_rps, latency_ms, memory_share=place[1]
-    )
-
-
-def _query(row: ProfileRow, gpu: GpuType) -> Query:
-    place = _place(row.profile, gpu)
-    assert place is not None  # an estimate has the figures of its slice
-    return Query("model", place[0], row.batch_size, row.processes, memory_share=place[1])
+    return Query("model", size.sms, row.batch_size, row.processes, memory_share=size.memory_share)

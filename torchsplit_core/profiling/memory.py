@@ -25,6 +25,7 @@ from torchsplit_core.profiling.flops import NodeCost, branches, check_batch, nod
 from torchsplit_core.profiling.shapes import Sizes
 from torchsplit_core.profiling.transients import Layouts, is_view, transient_bytes
 from torchsplit_core.values import GraphNode
+from torchsplit_core.values.units import GIB
 
 CUDA_CONTEXT_BYTES = 512 * 2**20
 """Assumption: a CUDA context with PyTorch's kernels and the cuBLAS workspace takes about half a GiB of a GPU.
@@ -51,7 +52,7 @@ class MemoryEstimate:
 
     def instance_gib(self, *, cuda: bool) -> float:
         """GiB of one instance, with the CUDA context where it runs on such a device."""
-        return (self.peak_bytes + (CUDA_CONTEXT_BYTES if cuda else 0)) / 2**30
+        return (self.peak_bytes + (CUDA_CONTEXT_BYTES if cuda else 0)) / GIB
 
 
 def estimate_memory(graph: TorchGraph, batch_size: int) -> MemoryEstimate:

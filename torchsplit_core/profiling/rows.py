@@ -19,12 +19,12 @@ from torchsplit_core.values import (
     ProfileFailure,
     ProfileRow,
 )
+from torchsplit_core.values.units import GIB
 
 STRANGERS_ALLOWED = 2
 """Operations of the export in the child that the graph may lack before the two count as different models."""
 CPU = "CPU"
 """The gpu_type of rows measured on a processor."""
-GIB = 2**30
 
 
 @dataclass(frozen=True, slots=True)

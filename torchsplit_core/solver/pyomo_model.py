@@ -8,12 +8,13 @@ from __future__ import annotations
 import time
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Any
 
 import numpy as np
 from pyomo.repn.plugins.standard_form import LinearStandardFormCompiler
 
 from torchsplit_core.solver.highs import INF, Ending, load, run
+from torchsplit_core.values.status import ProgramStatus
 
 GAP = 5e-7
 """Relative gap at which a stage counts as proven: values closer than 1e-6 are equal."""
@@ -33,7 +34,7 @@ class Answer:
     unknown: time ran out with nothing. `values` maps the id of a Pyomo variable to its value.
     """
 
-    status: Literal["optimal", "feasible", "infeasible", "unknown"]
+    status: ProgramStatus
     value: float | None
     bound: float | None
     values: Mapping[int, float]

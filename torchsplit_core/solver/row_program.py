@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import Any, Literal
+from typing import Any
 
 import numpy as np
 from scipy.sparse import csc_matrix
 
 from torchsplit_core.solver.highs import INF, load, run
+from torchsplit_core.values.status import ProgramStatus
 
 SHORTEST_S = 0.01
 """HiGHS gets at least this long: a small program is solved even when time is up. Chosen, not measured."""
@@ -17,12 +18,12 @@ SHORTEST_S = 0.01
 
 @dataclass(frozen=True)
 class Answer:
-    """What HiGHS says: solved (proven), feasible (time ended, or the first was enough), none, unknown.
+    """What HiGHS says: optimal (proven), feasible (time ended, or the first was enough), infeasible, unknown.
 
     values: one a column, empty without a solution. bound: no solution costs less.
     """
 
-    status: Literal["solved", "feasible", "none", "unknown"]
+    status: ProgramStatus
     values: np.ndarray
     bound: float
 
@@ -69,11 +70,11 @@ class Program:
         highs = self.load(whole=whole)
         ending = run(highs, max(seconds, SHORTEST_S), first=first)
         if ending == "infeasible":
-            return Answer("none", np.zeros(0), INF)
+            return Answer("infeasible", np.zeros(0), INF)
         info = highs.getInfo()
         bound = info.mip_dual_bound if whole else info.objective_function_value
         if ending == "optimal":
-            return Answer("solved", np.array(highs.getSolution().col_value), bound)
+            return Answer("optimal", np.array(highs.getSolution().col_value), bound)
         if whole and ending == "feasible":
             return Answer("feasible", np.array(highs.getSolution().col_value), bound)
         return Answer("unknown", np.zeros(0), -INF)

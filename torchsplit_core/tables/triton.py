@@ -18,11 +18,12 @@ from torchsplit_core.tables.rows import LARGEST_BATCH, LARGEST_PROCESSES
 from torchsplit_core.tables.sheet import Sheet, read_sheet
 from torchsplit_core.tables.triton_runs import Run, choose_runs, notes_on, row_of, slice_of
 from torchsplit_core.values import InputFault
+from torchsplit_core.values.units import GIB, MB
 
 LATENCIES = ("p95", "p99", "p90", "avg")
 """In the order in which one stands for the contract's 95th percentile."""
 
-MEGABYTE_IN_GIB = 1e6 / 2**30
+MEGABYTE_IN_GIB = MB / GIB
 """Model Analyzer divides perf_analyzer's bytes by 1,000,000 (its record/types and perf_analyzer.py)."""
 
 _INSTANCES = re.compile(r"([0-9]{1,5}) ?[/:] ?(GPU|CPU)", re.IGNORECASE)
@@ -198,4 +199,4 @@ def _instances(text: str) -> int:
 def _memory_of_one_gpu(text: str) -> float | None:
     """`GPU-8557…:872415232;` (bytes) → GiB; None where several GPUs, or none, are named."""
     found = re.findall(r":([0-9]{1,15});", text)
-    return int(found[0]) / 2**30 if len(found) == 1 else None
+    return int(found[0]) / GIB if len(found) == 1 else None

@@ -28,12 +28,17 @@ class SliceProfile:
 
 @dataclass(frozen=True, slots=True)
 class GpuType:
-    """A GPU of the catalogue. Peaks are dense figures of the whole GPU, None where not sourced."""
+    """A GPU of the catalogue. Figures are None where not sourced.
+
+    `sm_mig_on` are the multiprocessors that MIG slices can reach, those of the largest slice; `sm_mig_off` all
+    that the whole GPU computes with. An A100 has 98 and 108.
+    """
 
     name: str
     compute_slices: int
     memory_slices: int
-    sm_total: int | None
+    sm_mig_on: int | None
+    sm_mig_off: int | None
     profiles: tuple[SliceProfile, ...]
     pci_device_ids: tuple[str, ...] = ()
 

@@ -8,6 +8,7 @@ from typing import Literal
 
 from torchsplit_core.values.plan_request import SolverOptions
 from torchsplit_core.values.profile import Basis
+from torchsplit_core.values.status import SolveStatus
 
 Objective = Literal["throughput", "latency"]
 
@@ -95,7 +96,7 @@ class PartitionOutcome:
     `objective` are those of the request: what the figures are about.
     """
 
-    status: Literal["optimal", "feasible", "infeasible", "timeout"]
+    status: SolveStatus
     candidates: tuple[PartitionCandidate, ...]
     bound_ms: float | None
     gap: float | None

@@ -1,6 +1,6 @@
 """Placing an LLM's layers on particular GPUs: request and outcome.
 
-GB here are 2^30 bytes in memory and in links alike, as docs/file-formats.md has the units.
+Memory and the links of a fleet count GiB of 2^30 bytes, the peaks of a GPU GB of 10^9 (values/units.py).
 """
 
 from __future__ import annotations
@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 from typing import Literal
 
 from torchsplit_core.values.profile import Basis
+from torchsplit_core.values.status import SolveStatus
 
 GpuId = int | str
 
@@ -19,19 +20,19 @@ class PlacementModel:
     """A decoder of equal layers, and the batch that goes through it.
 
     Sizes are elements of one token (hidden, feed-forward, `key_value_size`: the keys of one layer, as many again
-    are its values; None: hidden_size). `active_layer_weight_gb` is what of a layer's weights one token passes
+    are its values; None: hidden_size). `active_layer_weight_gib` is what of a layer's weights one token passes
     (less than all where experts are chosen; None: all). Lengths are tokens, the batch sequences.
     """
 
     layers: int
     hidden_size: int
     ffn_size: int
-    layer_weight_gb: float
+    layer_weight_gib: float
     sequence_length: int
     batch_size: int
     bytes_per_element: float = 2.0
     key_value_size: int | None = None
-    active_layer_weight_gb: float | None = None
+    active_layer_weight_gib: float | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,7 +41,7 @@ class PlacementGpu:
 
     id: GpuId
     type: str
-    memory_gb: float
+    memory_gib: float
 
 
 @dataclass(frozen=True, slots=True)
@@ -114,7 +115,7 @@ class PlacementSolver:
 
 @dataclass(frozen=True, slots=True)
 class PlacementRequest:
-    """The whole question. `bandwidth_gb_per_s[i][j]` is from GPU i to GPU j in the order of `gpus`; 0: no link.
+    """The whole question. `bandwidth_gib_per_s[i][j]` is from GPU i to GPU j in the order of `gpus`; 0: no link.
 
     max_replicas: at most so many pipelines of the whole model at once, on GPUs of their own; with more than one
     the sum of their throughputs counts.
@@ -123,7 +124,7 @@ class PlacementRequest:
     model: PlacementModel
     gpus: tuple[PlacementGpu, ...]
     throughput: Throughput
-    bandwidth_gb_per_s: tuple[tuple[float, ...], ...]
+    bandwidth_gib_per_s: tuple[tuple[float, ...], ...]
     max_gpus_per_segment: int
     communication_efficiency: float
     units: Literal["tokens_per_s", "seed_literal"] = "tokens_per_s"
@@ -138,7 +139,7 @@ class PlacedSegment:
     """Layers `start_layer` to `end_layer` (from 1, both included) on these GPUs, in the order of the fleet.
 
     throughput is tokens/s. batch_per_gpu: sequences, one figure for all where the batch is split equally, else one
-    a GPU. memory_gb: what each GPU needs.
+    a GPU. memory_gib: what each GPU needs.
     """
 
     start_layer: int
@@ -146,7 +147,7 @@ class PlacedSegment:
     gpu_ids: tuple[GpuId, ...]
     throughput: float
     batch_per_gpu: float | tuple[float, ...]
-    memory_gb: tuple[float, ...] = ()
+    memory_gib: tuple[float, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -180,7 +181,7 @@ class PlacementOutcome:
     basis: measured where the speeds are a table's, also between its rows, else estimated.
     """
 
-    status: Literal["optimal", "feasible", "infeasible", "timeout"]
+    status: SolveStatus
     throughput: float | None
     bound: float | None
     gap: float | None

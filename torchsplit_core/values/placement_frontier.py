@@ -8,6 +8,7 @@ from typing import Literal
 
 from torchsplit_core.values.placement import PlacedLink, PlacedSegment
 from torchsplit_core.values.profile import Basis
+from torchsplit_core.values.status import SolveStatus
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,7 +35,7 @@ class PlacementFrontier:
     coarse. throughput_bound: no pipeline has more; None where there is none, or where it is not known.
     """
 
-    status: Literal["optimal", "feasible", "infeasible", "timeout"]
+    status: SolveStatus
     points: tuple[FrontierPoint, ...] = ()
     throughput_bound: float | None = None
     complete: bool = False

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from typing import Literal
 
 from torchsplit_core.values.plan_explanation import PlanExplanation
+from torchsplit_core.values.status import SolveStatus
 
 
 @dataclass(frozen=True, slots=True)
@@ -111,7 +112,7 @@ class PlanOutcome:
     """
 
     request_sha256: str
-    status: Literal["optimal", "feasible", "infeasible", "timeout"]
+    status: SolveStatus
     objective: ObjectiveValue
     gpus: tuple[PlannedGpu, ...]
     models: tuple[PlannedModel, ...]

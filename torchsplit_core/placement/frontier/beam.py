@@ -150,7 +150,7 @@ class Beam:
         if not len(seconds):
             return seconds
         answer = program.solve(self._clock.left_s(), whole=False)
-        if answer.status != "solved":
+        if answer.status != "optimal":
             return seconds
         prices = answer.values * unit_s
         lost: np.ndarray = seconds - prices[0] * self._count + self._need @ prices[1:]

@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 import time
 from dataclasses import replace
-from typing import Literal
 
 from torchsplit_core.placement.cause import cause
 from torchsplit_core.placement.frontier.curve import Point
@@ -28,8 +27,7 @@ from torchsplit_core.values import (
     ignore_progress,
 )
 from torchsplit_core.values.profile import Basis
-
-Status = Literal["optimal", "feasible", "infeasible", "timeout"]
+from torchsplit_core.values.status import SolveStatus
 
 
 def frontier(request: PlacementRequest, *, progress: Progress = ignore_progress) -> PlacementFrontier:
@@ -103,7 +101,7 @@ def _point(model: SegmentModel, instance: Instance, point: Point) -> FrontierPoi
     return FrontierPoint(point.plan.throughput, seconds, bound, point.proven, segments, links)
 
 
-def _judged(model: SegmentModel, instance: Instance, traced: Traced) -> tuple[Status, str]:
+def _judged(model: SegmentModel, instance: Instance, traced: Traced) -> tuple[SolveStatus, str]:
     """The status, and what is to be said of it."""
     if not traced.points:
         if traced.top_proven:

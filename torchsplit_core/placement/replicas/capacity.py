@@ -68,7 +68,7 @@ def capacity(instance: Instance, table: Table, most: int, best: float, clock: Cl
         used.append(value)
         _add(program, market.items(value), value / unit, instance.layers, kinds)
         answer = program.solve(clock.left_s(), whole=False)
-        if answer.status != "solved":
+        if answer.status != "optimal":
             break
         prices, paid = answer.values[:kinds] * unit, float(answer.values[kinds]) * unit
     return Capacity(found.bound, found.prices, found.surplus, tuple(sorted(set(used), reverse=True)))

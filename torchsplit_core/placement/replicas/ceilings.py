@@ -95,7 +95,7 @@ def prices(items: Items, fleet: np.ndarray, layers: int, clock: Clock) -> np.nda
         using = np.flatnonzero(row)
         program.row(float(most), INF, using, row[using])
     answer = program.solve(clock.left_s(), whole=False)
-    found[present] = answer.values if answer.status == "solved" else float(layers)
+    found[present] = answer.values if answer.status == "optimal" else float(layers)
     # Rounding of the solver may leave an item a little dearer than its price.
     short = (high / np.maximum(counts @ found, 1e-300)).max(initial=1.0)
     priced: np.ndarray = found * max(1.0, short)

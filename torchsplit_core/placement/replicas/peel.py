@@ -90,7 +90,7 @@ class Peeler:
             if fleet @ most < part.layers:
                 continue
             packing = pack(weighed, fleet, part.layers, clock, fewest=True)
-            if packing.status != "solved":
+            if packing.status != "found":
                 continue
             if component.complete:
                 steps: Steps | None = _handed_out(table, items, packing.chosen, component, part.kinds)

@@ -17,7 +17,6 @@ whole: segments of item i, which has fixed GPUs.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Literal
 
 import numpy as np
 
@@ -27,6 +26,7 @@ from torchsplit_core.placement.search.packing import greedy
 from torchsplit_core.placement.search.table import Items
 from torchsplit_core.solver.highs import INF
 from torchsplit_core.solver.row_program import Program
+from torchsplit_core.values.status import Verdict
 
 _SCALE = 1024.0
 """A batch in the program's rows: HiGHS's tolerance of 1e-6 is then a billionth of it."""
@@ -40,7 +40,7 @@ Set = tuple[tuple[int, ...], int, int]
 class CoverPacking:
     """chosen: a set for each segment. gpus: how many it takes. status none: there is no packing."""
 
-    status: Literal["solved", "none", "unknown"]
+    status: Verdict
     chosen: tuple[Set, ...] = ()
     gpus: int = 0
 
@@ -58,7 +58,7 @@ def pack_covers(
         return CoverPacking("none")
     quick = () if fewest else _greedy(covers, items, fleet, layers)
     if quick:
-        return CoverPacking("solved", quick, sum(len(part) for part, _, _ in quick))
+        return CoverPacking("found", quick, sum(len(part) for part, _, _ in quick))
     kinds = np.flatnonzero(fleet)
     shares = covers.shares[:, kinds]
     low, high = np.concatenate([covers.low, items.low]), np.concatenate([covers.high, items.high])
@@ -79,12 +79,12 @@ def pack_covers(
     program.row(layers, INF, np.arange(len(low)), high)
     clock.count("packings")
     # Without whole numbers most thresholds that are too high fall in a hundredth of the time.
-    if program.solve(clock.left_s(), whole=False).status == "none":
+    if program.solve(clock.left_s(), whole=False).status == "infeasible":
         return CoverPacking("none")
     answer = program.solve(clock.left_s(), first=not fewest)
-    if answer.status == "none":
+    if answer.status == "infeasible":
         return CoverPacking("none")
-    if answer.status == "unknown" or (fewest and answer.status != "solved"):
+    if answer.status == "unknown" or (fewest and answer.status != "optimal"):
         return CoverPacking("unknown")
     values = np.rint(answer.values).astype(np.int64)
     times, taken = values[:first], values[first:].reshape(shares.shape)
@@ -96,7 +96,7 @@ def pack_covers(
         else:
             sets = [kinds_of(items, one - len(covers.low))] * int(times[one])
         chosen += [(part, int(low[one]), int(high[one])) for part in sets]
-    return CoverPacking("solved", tuple(chosen), sum(len(part) for part, _, _ in chosen))
+    return CoverPacking("found", tuple(chosen), sum(len(part) for part, _, _ in chosen))
 
 
 def _able(covers: Covers, items: Items, fleet: np.ndarray, layers: int) -> tuple[Covers, Items]:

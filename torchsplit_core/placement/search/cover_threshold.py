@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Literal
 
 import numpy as np
 
@@ -23,6 +22,7 @@ from torchsplit_core.placement.search.network import Component, components
 from torchsplit_core.placement.search.segments import Segments, deal
 from torchsplit_core.placement.search.table import Items
 from torchsplit_core.placement.search.walk import WIDTHS, Walker
+from torchsplit_core.values.status import Verdict
 
 _MOST_ITEMS = 400
 """Sets of GPUs that a walk may choose from, those of the packing first, then those of the fewest GPUs. Chosen, not
@@ -52,12 +52,12 @@ class CoverThreshold:
         self._fixed, self._covers = minimal_sets(covers, fleet)
         self._packings: dict[tuple[bool, tuple[int, ...]], CoverPacking] = {}
 
-    def relaxed(self) -> Literal["found", "none", "unknown"]:
+    def relaxed(self) -> Verdict:
         """Whether a pipeline exists were all links inside a component fast enough; none is a proof."""
         if self._alone() is not None:
             return "found"
         packings = [self._packing(component) for component in self.components]
-        if any(packing.status == "solved" for packing in packings):
+        if any(packing.status == "found" for packing in packings):
             return "found"
         return "unknown" if any(packing.status == "unknown" for packing in packings) else "none"
 
@@ -74,7 +74,7 @@ class CoverThreshold:
         """A pipeline through a component whose links bind, of the packing's sets and those of one kind."""
         for component in self.components:
             packing = self._packing(component)
-            if component.complete or packing.status != "solved":
+            if component.complete or packing.status != "found":
                 continue
             sets = self._sets(component, packing)
             items = self._items(sets)
@@ -135,7 +135,7 @@ class CoverThreshold:
         return best
 
     def _handed_out(self, packing: CoverPacking, component: Component) -> Segments:
-        if packing.status != "solved":
+        if packing.status != "found":
             return ()
         left: dict[int, list[int]] = {}
         for gpu in component.gpus.tolist()[::-1]:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Literal
 
 import numpy as np
 
@@ -16,13 +15,14 @@ from torchsplit_core.placement.search.segments import Segments, Steps, deal_laye
 from torchsplit_core.placement.search.table import Items, Table, items_at
 from torchsplit_core.placement.search.trail import TrailProgram
 from torchsplit_core.placement.search.walk import WIDTHS, Walker
+from torchsplit_core.values.status import Verdict
 
 
 @dataclass(frozen=True)
 class Decision:
     """found: segments that reach the threshold. none: proven that nothing does. unknown: time or size."""
 
-    status: Literal["found", "none", "unknown"]
+    status: Verdict
     segments: Segments = ()
 
 
@@ -40,14 +40,14 @@ class Threshold:
         self.components = components(instance.links, usable, threshold)
         self._packings: dict[tuple[bool, tuple[int, ...]], Packing] = {}
 
-    def relaxed(self) -> Literal["found", "none", "unknown"]:
+    def relaxed(self) -> Verdict:
         """Whether a pipeline exists were all links inside a component fast enough; none is a proof."""
         if self.alone() is not None:
             return "found"
         unknown = False
         for component in self.components:
             status = self.packing(component).status
-            if status == "solved":
+            if status == "found":
                 return "found"
             unknown = unknown or status == "unknown"
         return "unknown" if unknown else "none"
@@ -76,7 +76,7 @@ class Threshold:
         if alone is not None:
             return self._checked(alone)
         for component in self.components:
-            if component.complete and self.packing(component).status == "solved":
+            if component.complete and self.packing(component).status == "found":
                 return self._inside(component, 0.0, fewest=False)
         return Decision("unknown")
 
@@ -120,7 +120,7 @@ class Threshold:
 
     def _fewest_inside(self, component: Component, packing: Packing) -> Decision:
         """No pipeline has fewer GPUs than the packing: one of its own items, if any is met, is the answer."""
-        if packing.status == "solved" and not component.complete:
+        if packing.status == "found" and not component.complete:
             used = np.unique(np.array(packing.chosen))
             steps = self._walk(component, self.items.only(used), self._clock)
             if steps is not None and sum(len(gpus) for _, gpus in steps) == packing.gpus:
@@ -130,7 +130,7 @@ class Threshold:
     def _inside(self, component: Component, seconds: float, *, fewest: bool) -> Decision:
         if component.complete:
             chosen = self.packing(component, fewest=fewest)
-            if chosen.status != "solved":
+            if chosen.status != "found":
                 return Decision("none" if chosen.status == "none" else "unknown")
             return self._dealt(self._hand_out(chosen.chosen, component.gpus))
         part = self._clock.part(seconds)
@@ -144,7 +144,7 @@ class Threshold:
             return Decision("unknown")
         program = TrailProgram(merged, self.items, patterns, self._instance.layers)
         trail = program.solve(part, fewest=fewest)
-        if trail.status == "solved":
+        if trail.status == "found":
             return self._dealt(trail.steps)
         return Decision(trail.status)
 

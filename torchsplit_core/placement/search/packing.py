@@ -13,7 +13,6 @@ n_a whole, how often item a is used:
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Literal
 
 import numpy as np
 
@@ -21,13 +20,14 @@ from torchsplit_core.placement.search.clock import Clock
 from torchsplit_core.placement.search.table import Items
 from torchsplit_core.solver.highs import INF
 from torchsplit_core.solver.row_program import Program
+from torchsplit_core.values.status import Verdict
 
 
 @dataclass(frozen=True)
 class Packing:
     """chosen: items, one entry a segment. gpus: how many it takes. status none: there is no packing."""
 
-    status: Literal["solved", "none", "unknown"]
+    status: Verdict
     chosen: tuple[int, ...] = ()
     gpus: int = 0
 
@@ -46,7 +46,7 @@ def pack(items: Items, fleet: np.ndarray, layers: int, clock: Clock, *, fewest: 
     if not fewest:
         quick = greedy(items, usable, fleet, layers)
         if quick:
-            return Packing("solved", quick, int(items.sizes[list(quick)].sum()))
+            return Packing("found", quick, int(items.sizes[list(quick)].sum()))
     counts = items.counts[usable]
     most = np.where(counts > 0, fleet // np.maximum(counts, 1), layers).min(axis=1)
     most = np.minimum(most, layers // items.low[usable])
@@ -59,16 +59,16 @@ def pack(items: Items, fleet: np.ndarray, layers: int, clock: Clock, *, fewest: 
     program.row(layers, INF, every, items.high[usable])
     clock.count("packings")
     answer = program.solve(clock.left_s(), first=not fewest)
-    if answer.status == "none":
+    if answer.status == "infeasible":
         return Packing("none")
-    if answer.status == "unknown" or (fewest and answer.status != "solved"):
+    if answer.status == "unknown" or (fewest and answer.status != "optimal"):
         return Packing("unknown")
     times = np.rint(answer.values).astype(np.int64)
     chosen = tuple(np.repeat(usable, times).tolist())
     fits = (counts * times[:, None]).sum(axis=0) <= fleet
     if not (fits.all() and holds(items, chosen, layers)):
         return Packing("unknown")
-    return Packing("solved", chosen, int(items.sizes[list(chosen)].sum()))
+    return Packing("found", chosen, int(items.sizes[list(chosen)].sum()))
 
 
 def greedy(items: Items, usable: np.ndarray, fleet: np.ndarray, layers: int) -> tuple[int, ...]:

@@ -22,7 +22,6 @@ breaks are added first.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Literal
 
 import numpy as np
 
@@ -33,6 +32,7 @@ from torchsplit_core.placement.search.patterns import Patterns
 from torchsplit_core.placement.search.table import Items
 from torchsplit_core.solver.highs import INF
 from torchsplit_core.solver.row_program import Program
+from torchsplit_core.values.status import Verdict
 
 _ROUNDS = 4
 """Linear relaxations at most that are searched for cuts before the program is solved in whole numbers. Chosen, not
@@ -49,10 +49,10 @@ _TINY = 1e-7
 class Trail:
     """steps: (item, GPUs) in pipeline order. none: proven that there is no pipeline in this component.
 
-    gpus: with status solved, no pipeline of the component uses fewer, where fewest were asked for.
+    gpus: with status found, no pipeline of the component uses fewer, where fewest were asked for.
     """
 
-    status: Literal["solved", "none", "unknown"]
+    status: Verdict
     steps: tuple[tuple[int, tuple[int, ...]], ...] = ()
 
 
@@ -106,14 +106,14 @@ class TrailProgram:
         while not clock.over():
             clock.count("trail_programs")
             answer = self._program.solve(clock.left_s(), first=not fewest)
-            if answer.status == "none":
+            if answer.status == "infeasible":
                 return Trail("none")
-            if answer.status == "unknown" or (fewest and answer.status != "solved"):
+            if answer.status == "unknown" or (fewest and answer.status != "optimal"):
                 return Trail("unknown")
             flow = self._read(np.rint(answer.values).astype(np.int64))
             pieces = self._pieces(flow)
             if not pieces:
-                return Trail("solved", self._walk(flow))
+                return Trail("found", self._walk(flow))
             for patterns, gates in pieces:
                 own = np.flatnonzero(self._patterns.counts[patterns].any(axis=0))
                 self._cut(patterns, gates, flow.visits > 0, own)
@@ -179,9 +179,9 @@ class TrailProgram:
                 return True
             clock.count("relaxations")
             answer = self._program.solve(part.left_s(), whole=False)
-            if answer.status == "none":
+            if answer.status == "infeasible":
                 return False
-            if answer.status != "solved":
+            if answer.status != "optimal":
                 return True
             flow = self._read(np.where(answer.values > _TINY, answer.values, 0.0))
             broken = unreached(self._patterns, flow.visits, flow.starts, flow.passes, self._sizes)

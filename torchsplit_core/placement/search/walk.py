@@ -147,7 +147,7 @@ class Walker:
             kinds = np.flatnonzero(counts)
             program.row(float(high), INF, kinds, counts[kinds])
         answer = program.solve(self._clock.left_s(), whole=False)
-        return answer.values if answer.status == "solved" else np.full(len(fleet), float(self._layers))
+        return answer.values if answer.status == "optimal" else np.full(len(fleet), float(self._layers))
 
 
 def _mask(row: np.ndarray) -> int:

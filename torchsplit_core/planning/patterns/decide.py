@@ -12,7 +12,6 @@ from __future__ import annotations
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
-from typing import Literal
 
 import numpy as np
 
@@ -20,6 +19,7 @@ from torchsplit_core.planning.patterns.master import Column, Duals, choose, rela
 from torchsplit_core.planning.patterns.options import Options
 from torchsplit_core.planning.patterns.pattern import Offers, Pattern, offers
 from torchsplit_core.planning.patterns.supply import Supply, Vector
+from torchsplit_core.values.status import Verdict
 
 CERTAIN = 1e-7
 """Relative excess over the fleet's worth at which prices prove a "no"."""
@@ -73,12 +73,12 @@ class Plan:
 
 @dataclass
 class Answer:
-    """ "no" is proven; "open" says that neither a plan nor a proof was found.
+    """Whether there is a plan: "none" is proven, "unknown" says that neither a plan nor a proof was found.
 
     `zeta`: the part of the fleet that the linear program needs, where it was solved.
     """
 
-    verdict: Literal["yes", "no", "open"]
+    verdict: Verdict
     plan: Plan | None = None
     zeta: float = float("nan")
 
@@ -97,7 +97,7 @@ class PatternSearch:
         self.known = [{} for _ in self.options]
 
     def price(self, question: Question, deadline: float) -> float | None:
-        """The part of the fleet that the linear program needs; None where prices prove "no".
+        """The part of the fleet that the linear program needs; None where prices prove that there is none.
 
         Not a number where time ran out first.
         """
@@ -109,25 +109,25 @@ class PatternSearch:
     def decide(self, question: Question, deadline: float, *, prove: bool) -> Answer:
         """Answer the question; without `prove` only with the patterns that the prices brought up."""
         if self._blocked(question):
-            return Answer("no")
+            return Answer("none")
         duals = self._prices(question, deadline)
         if duals is None:
-            return Answer("no")
+            return Answer("none")
         if duals.zeta != duals.zeta:
-            return Answer("open")
+            return Answer("unknown")
         until = deadline
         if not prove:
             # A plan that is there is mostly found at once.
             until = min(deadline, time.perf_counter() + max(QUICK_S, 0.1 * (deadline - time.perf_counter())))
         answer = self._choose(question, until, self._columns(question, duals))
-        if answer.verdict == "yes":
+        if answer.verdict == "found":
             return replace(answer, zeta=duals.zeta)
         full = self._all_columns(question, duals, deadline) if prove else None
         if full is None:
-            return Answer("open", zeta=duals.zeta)
+            return Answer("unknown", zeta=duals.zeta)
         columns, complete = full
         answer = self._choose(question, deadline, columns)
-        return Answer("open") if answer.verdict == "no" and not complete else answer
+        return Answer("unknown") if answer.verdict == "none" and not complete else answer
 
     def least_level(self) -> float:
         """No model that runs at all stands below this level (infinite where none can run)."""
@@ -289,10 +289,10 @@ class PatternSearch:
             self.supply, len(self.options), [column for column, _ in columns], question.allowed, left
         )
         if picked == "none":
-            return Answer("no")
+            return Answer("none")
         if picked == "unknown":
-            return Answer("open")
+            return Answer("unknown")
         patterns = tuple(columns[number][1] for number in picked.columns)
         for model, pattern in enumerate(patterns):
             self._keep(model, pattern)
-        return Answer("yes", Plan(patterns, picked.layouts))
+        return Answer("found", Plan(patterns, picked.layouts))

@@ -18,6 +18,7 @@ from torchsplit_core.planning.patterns.lift import Lifted, lift
 from torchsplit_core.planning.patterns.options import Option, Options, options_of
 from torchsplit_core.planning.patterns.supply import Supply, Vector, supply_of
 from torchsplit_core.values import Progress
+from torchsplit_core.values.status import SolveStatus
 
 
 @dataclass(frozen=True)
@@ -28,7 +29,7 @@ class Counted:
     `bounds` has a proven bound of each level, `proven` counts levels from the first on.
     """
 
-    status: Literal["optimal", "feasible", "infeasible", "timeout"]
+    status: SolveStatus
     layouts: Mapping[tuple[int, int], int] = field(default_factory=dict)
     profiles: Mapping[tuple[int, int], tuple[str, ...]] = field(default_factory=dict)
     amounts: Mapping[int, int] = field(default_factory=dict)
@@ -65,7 +66,7 @@ def serves(problem: Problem, deadline: float) -> bool | None:
     if search is None:
         return None
     verdict = search.decide(Question((0.0,)), deadline, prove=True).verdict
-    return None if verdict == "open" else verdict == "yes"
+    return None if verdict == "unknown" else verdict == "found"
 
 
 def _search(problem: Problem, eased: Mapping[int, float]) -> PatternSearch | None:

@@ -58,8 +58,8 @@ def lift(
     ceilings = sorted(float(value) for value in search.demands.ceilings)
     # Some plan is there in milliseconds; it is worth waiting for where the limit is shorter.
     first = search.decide(Question((0.0,)), max(deadline, time.perf_counter() + FIRST_S), prove=True)
-    if first.verdict != "yes":
-        found.infeasible = first.verdict == "no"
+    if first.verdict != "found":
+        found.infeasible = first.verdict == "none"
         return found
     _take(search, found, first, 0)
     now = time.perf_counter()
@@ -107,8 +107,8 @@ def _raise(search: PatternSearch, found: Lifted, k: int, ceiling: float, deadlin
     if found.levels[k] <= 0 < ceiling:
         # Whatever is above 0 at all is at least this: one question settles it.
         answer = search.decide(_question(found.levels, k, search.least_level()), deadline, prove=True)
-        if answer.verdict != "yes":
-            return 0.0 if answer.verdict == "no" else ceiling
+        if answer.verdict != "found":
+            return 0.0 if answer.verdict == "none" else ceiling
         _take(search, found, answer, k)
     if found.levels[k] >= ceiling * (1 - STEP):
         return ceiling
@@ -124,9 +124,9 @@ def _raise(search: PatternSearch, found: Lifted, k: int, ceiling: float, deadlin
         if not quick:
             trial = low * (1 + STEP)
         answer = search.decide(_question(found.levels, k, trial), deadline, prove=not quick)
-        if answer.verdict == "yes":
+        if answer.verdict == "found":
             _take(search, found, answer, k)
-        elif answer.verdict == "no":
+        elif answer.verdict == "none":
             high = hopeless = min(high, trial)
             bracketed = True
         elif not quick:

@@ -1,0 +1,98 @@
+"""How much of a GPU a slice is, for the curves: one rule for stored estimates, the page's curves and advice.
+
+A GPU with MIG off runs on all its multiprocessors; MIG may not reach them all: of an A100's 108 the 7g slice
+has 98 (`GpuType.sm_mig_off` and `sm_mig_on`).
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from torchsplit_core.curves import Sample, advice
+from torchsplit_core.hardware import catalogue, plain_profiles
+from torchsplit_core.values import GpuType, ProfileFailure, ProfileRow
+
+EMULATED = "sm:"
+"""Begins the name of so many SMs that are no slice of the catalogue: `profile --device sm:20` files rows so."""
+
+
+@dataclass(frozen=True, slots=True)
+class SliceSize:
+    """Multiprocessors of a slice, and its share of the GPU's memory bandwidth, above 0 and up to 1.
+
+    A processor, and a whole GPU that the catalogue lacks, are one size of their own: 1 and no share.
+    """
+
+    sms: float
+    memory_share: float | None
+
+
+@dataclass(frozen=True, slots=True)
+class SliceAdvice:
+    """How uncertain the least certain slice is, and the one measurement that would help it most.
+
+    `now` and `after` are factors either way of the 90 % interval of the throughput.
+    """
+
+    slices_measured: int
+    widest: str
+    now: float
+    measure: str
+    batch_size: int
+    after: float
+
+
+def slice_size(gpu_type: str, profile: str | None) -> SliceSize | None:
+    """The size of a slice, of `sm:N`, or for None of the whole GPU with MIG off; None where it is not sourced."""
+    gpu = catalogue().get(gpu_type)
+    if gpu is None:
+        return None if profile else SliceSize(1.0, None)
+    if not profile:
+        return SliceSize(float(gpu.sm_mig_off), 1.0) if gpu.sm_mig_off else None
+    count = profile.removeprefix(EMULATED)
+    if profile.startswith(EMULATED) and count.isascii() and count.isdigit() and int(count):
+        return SliceSize(float(count), 1.0)
+    found = next((one for one in gpu.profiles if one.name == profile and one.sm_count), None)
+    if found is None or not found.sm_count:
+        return None
+    return SliceSize(float(found.sm_count), found.memory_slices / gpu.memory_slices)
+
+
+def slice_sample(row: ProfileRow | ProfileFailure, model: str) -> Sample | None:
+    """A row as the curves take it, a failure as throughput 0; None where its slice has no size.
+
+    Emulated rows have all the bandwidth: limiting SMs does not divide it (docs/measuring.md).
+    """
+    size = slice_size(row.gpu_type, row.profile)
+    if size is None:
+        return None
+    if isinstance(row, ProfileFailure):
+        return Sample(model, size.sms, row.batch_size, row.processes, 0.0, None, size.memory_share)
+    share = 1.0 if row.basis == "emulated" else size.memory_share
+    return Sample(model, size.sms, row.batch_size, row.processes, row.throughput_rps, row.latency_ms, share)
+
+
+def slice_advice(gpu: GpuType, samples: Sequence[Sample]) -> SliceAdvice | None:
+    """How sure samples of one model are of each plain slice of a GPU, slices with as many SMs counted as one.
+
+    None without a slice that has a size. Raises InputFault as `curves.advice` does.
+    """
+    by_size: dict[float, str] = {}
+    for profile in plain_profiles(gpu):
+        size = slice_size(gpu.name, profile.name)
+        if size is not None:
+            by_size.setdefault(size.sms, profile.name)
+    if not by_size:
+        return None
+    found = advice(samples, tuple(by_size))
+    widest = max(found.uncertainty, key=lambda one: one.width_now)
+    return SliceAdvice(
+        slices_measured=len({sample.size for sample in samples}),
+        widest=by_size[widest.size],
+        now=math.sqrt(widest.width_now),
+        measure=by_size[found.size],
+        batch_size=found.batch_size,
+        after=math.sqrt(max(one.width_after for one in found.uncertainty)),
+    )
