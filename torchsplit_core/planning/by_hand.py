@@ -20,8 +20,9 @@ from torchsplit_core.planning.hand_layout import layout_faults
 from torchsplit_core.planning.hand_points import choose_points, choose_variants
 from torchsplit_core.planning.hand_values import HandFault, HandGpu, HandSeat, HandSlice, HandTenant, place
 from torchsplit_core.planning.reckon import first_bound, reckon, reckon_models
+from torchsplit_core.planning.tolerance import TOLERANCE
 from torchsplit_core.planning.validate import validate
-from torchsplit_core.planning.verify import TOLERANCE, verify
+from torchsplit_core.planning.verify import verify
 from torchsplit_core.values import (
     ObjectiveValue,
     PlannedGpu,

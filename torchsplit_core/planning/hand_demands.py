@@ -11,7 +11,7 @@ from torchsplit_core.hardware import gpu_type
 from torchsplit_core.planning.expand import transfer_ms
 from torchsplit_core.planning.hand_points import by_model
 from torchsplit_core.planning.hand_values import HandFault, HandSeat, place
-from torchsplit_core.planning.verify import TOLERANCE
+from torchsplit_core.planning.tolerance import TOLERANCE
 from torchsplit_core.values import PlanModel, PlannedModel, PlanRequest
 
 

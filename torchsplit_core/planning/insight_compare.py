@@ -10,11 +10,9 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass, replace
 
+from torchsplit_core.planning.tolerance import equal
 from torchsplit_core.values import ChangeEffect, PlanOutcome
 from torchsplit_core.values.plan_explanation import Effect
-
-TOLERANCE = 1e-6
-"""Values closer than this (relative) are equal, as the contract has it."""
 
 
 @dataclass(frozen=True)
@@ -152,7 +150,7 @@ def same(first: float | None, second: float | None) -> bool:
     """Whether both are known and equal within the contract's tolerance."""
     if first is None or second is None or math.isinf(first) or math.isinf(second):
         return False
-    return abs(first - second) <= TOLERANCE * max(abs(first), abs(second))
+    return equal(first, second)
 
 
 def _above(first: float, second: float) -> bool:

@@ -16,8 +16,9 @@ from typing import Any, Literal
 import pyomo.environ as pyo
 
 from torchsplit_core.planning.formulation import Formulation
-from torchsplit_core.planning.solution import TOLERANCE, Solution, normalised, penalty_of, read_solution
+from torchsplit_core.planning.solution import Solution, normalised, penalty_of, read_solution
 from torchsplit_core.planning.solve import Answer, solve
+from torchsplit_core.planning.tolerance import TOLERANCE, equal
 from torchsplit_core.values import Progress
 
 FLOOR_SLACK = 1e-10
@@ -197,11 +198,8 @@ def no_worse(new: list[float], old: list[float], k: int) -> bool:
     """Whether the sums of the smallest 1 … k are all kept (within tolerance), judged in that order."""
     for count in range(1, k + 1):
         before, after = sum(old[:count]), sum(new[:count])
-        slack = TOLERANCE * max(abs(before), abs(after))
-        if after < before - slack:
-            return False
-        if after > before + slack:
-            return True
+        if not equal(before, after):
+            return after > before
     return True
 
 

@@ -13,8 +13,8 @@ from torchsplit_core.planning.outcome import plan_outcome, planned_models
 from torchsplit_core.planning.pack import pack
 from torchsplit_core.planning.patterns import count_patterns
 from torchsplit_core.planning.pooled import PooledShares
-from torchsplit_core.planning.solution import TOLERANCE
 from torchsplit_core.planning.timing import Stopwatch, part_of
+from torchsplit_core.planning.tolerance import TOLERANCE
 from torchsplit_core.values import PlanOutcome, Progress
 
 GOOD = 1e-3

@@ -26,8 +26,8 @@ from torchsplit_core.planning.pack import pack
 from torchsplit_core.planning.pooled import pool_shares
 from torchsplit_core.planning.quick import quick_plan
 from torchsplit_core.planning.search import search
-from torchsplit_core.planning.solution import TOLERANCE
 from torchsplit_core.planning.timing import Stopwatch, part_of
+from torchsplit_core.planning.tolerance import TOLERANCE, equal
 from torchsplit_core.planning.whole import search_whole
 from torchsplit_core.values import FleetEntry, PlanOutcome, PlanRequest, PlanStatistics, Progress
 
@@ -62,7 +62,7 @@ def plan_shared(request: PlanRequest, watch: Stopwatch, deadline: float, progres
     top = float("inf")
     if shares is not None and shares.level == 0:
         # A little above, so that rounding never cuts off a plan that reaches the bound.
-        top = shares.bound * (1 + 1e-6)
+        top = shares.bound * (1 + TOLERANCE)
     pooled_model = replace(build(pooled_problem, "aggregate"), top=top)
     pooled = search(pooled_model, part_of(deadline, 0.35), progress=lambda a, b: progress(0.3 * a, b))
     watch.searched_s += pooled.seconds
@@ -215,8 +215,7 @@ def _matched(levels: Sequence[float], pooled: Search, minimise: bool) -> int:
     """How many levels of the plan, from the first on, reach a pooled value that is proven."""
     count = 0
     for value, best in zip(levels[: pooled.proven], pooled.values, strict=False):
-        slack = TOLERANCE * max(abs(value), abs(best))
-        if (value > best + slack) if minimise else (value < best - slack):
+        if not equal(value, best) and (value > best if minimise else value < best):
             break
         count += 1
     return count
@@ -234,7 +233,7 @@ def _compare(first: PlanOutcome, second: PlanOutcome) -> int:
     """Above 0 where the first plan is better; of plans of equal value the one with more proven."""
     sign = -1 if first.objective.kind == "min_gpus" else 1
     for mine, other in zip(_levels(first), _levels(second), strict=True):
-        if abs(mine - other) > TOLERANCE * max(abs(mine), abs(other)):
+        if not equal(mine, other):
             return sign if mine > other else -sign
     proven = (first.status == "optimal", first.objective.proven_levels)
     others = (second.status == "optimal", second.objective.proven_levels)

@@ -9,9 +9,6 @@ from torchsplit_core.planning.formulation import Formulation
 from torchsplit_core.planning.presence import torn_bytes
 from torchsplit_core.planning.solve import Answer
 
-TOLERANCE = 1e-6
-"""Values closer than this (relative) are equal."""
-
 NOTHING = 1e-7
 """A share below this is none."""
 

@@ -13,6 +13,7 @@ from dataclasses import dataclass, replace
 from typing import Literal, get_args
 
 from torchsplit_core.hardware import gpu_type
+from torchsplit_core.planning.tolerance import TOLERANCE, equal
 from torchsplit_core.planning.validate import MAX_GPUS, validate
 from torchsplit_core.values import FleetEntry, InputFault, PlanModel, PlanOutcome, PlanRequest, Relaxation
 
@@ -20,8 +21,6 @@ Parameter = Literal["gpus", "weight", "demand", "min_throughput"]
 PARAMETERS: tuple[Parameter, ...] = get_args(Parameter)
 MOST_VALUES = 64
 """Points of one curve; each is a plan of its own."""
-TOLERANCE = 1e-6
-"""Relative: closer values are equal, as everywhere in the planner."""
 _FIELD = {"weight": "weight", "demand": "demand_rps", "min_throughput": "min_throughput_rps"}
 
 
@@ -269,7 +268,7 @@ def _gap(value: float | None, bound: float | None) -> float | None:
     if value is None or bound is None:
         return None
     base = max(abs(value), abs(bound))
-    return 0.0 if abs(bound - value) <= TOLERANCE * base else abs(bound - value) / base
+    return 0.0 if equal(value, bound) else abs(bound - value) / base
 
 
 def _monotone(request: PlanRequest, what: SweepRequest) -> tuple[bool, bool]:

@@ -12,9 +12,9 @@ from torchsplit_core.planning.leximin import Search
 from torchsplit_core.planning.outcome import planned_models
 from torchsplit_core.planning.patterns import Counted, count_patterns
 from torchsplit_core.planning.search import any_plan, search
-from torchsplit_core.planning.solution import TOLERANCE
 from torchsplit_core.planning.ties import deal
 from torchsplit_core.planning.timing import Stopwatch, part_of
+from torchsplit_core.planning.tolerance import TOLERANCE, equal
 from torchsplit_core.values import InternalFault, PlanRequest, Progress
 
 FALLBACK_S = 2.0
@@ -68,7 +68,7 @@ def _best_of_both(request: PlanRequest, deadline: float, progress: Progress, wat
             return Whole(problem, _search_of(eased))
         if eased is not None and eased.bounds:
             # A little above, so that rounding never cuts off a plan that reaches the bound.
-            top = eased.bounds[0] * (1 + 1e-6)
+            top = eased.bounds[0] * (1 + TOLERANCE)
             dealt = _dealt(problem, free, eased, deadline, watch)
         if dealt is not None and (dealt.found.status == "optimal" or len(problem.choices) > LARGEST):
             return dealt
@@ -123,7 +123,7 @@ def _dealt(
     if dealt is None:
         return None
     before, after = _levels(free, _seats(free, eased)), _levels(problem, dealt.bench)
-    if any(abs(one - other) > TOLERANCE * abs(one) for one, other in zip(before, after, strict=True)):
+    if not all(map(equal, before, after)):
         raise InternalFault("Dealing a plan out changed what its models get.")
     found = _search_of(eased)
     if dealt.separations > 0 and found.status == "optimal":
