@@ -9,11 +9,12 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from torchsplit_core.hardware import gpu_type
 from torchsplit_core.planning.expand import transfer_ms
 from torchsplit_core.planning.fleet import list_gpus
 from torchsplit_core.planning.point_keys import keyed_tenants, point_table
+from torchsplit_core.planning.presence import torn_bytes
 from torchsplit_core.planning.request_hash import request_hash
-from torchsplit_core.planning.verify_objective import penalty
 from torchsplit_core.values import (
     InputFault,
     ObjectiveValue,
@@ -73,11 +74,34 @@ def reckon_models(request: PlanRequest, gpus: Sequence[PlannedGpu]) -> tuple[Pla
     return tuple(found)
 
 
+def penalty_paid(request: PlanRequest, gpus: Sequence[PlannedGpu]) -> float:
+    """What the objective pays: γ · GiB beyond the slices + separation_weight · bytes of pairs torn apart."""
+    objective = request.objective
+    paid = 0.0
+    if objective.memory_violation_penalty:
+        paid += objective.memory_violation_penalty * sum(map(_excess_gib, gpus))
+    if objective.separation_weight > 0:
+        index = {spec.name: number for number, spec in enumerate(request.models)}
+        present = [frozenset(index[tenant.model] for tenant, _ in keyed_tenants([gpu])) for gpu in gpus]
+        paid += objective.separation_weight * sum(torn_bytes(request, models) for models in present)
+    return paid
+
+
+def _excess_gib(gpu: PlannedGpu) -> float:
+    """GiB that the tenants need beyond their slices; a slice of unknown memory is never exceeded."""
+    kind, excess = gpu_type(gpu.type), 0.0
+    for item in gpu.slices:
+        size = kind.profile(item.profile).memory_gib
+        if size is not None:
+            excess += max(0.0, sum(tenant.memory_gib or 0.0 for tenant in item.tenants) - size)
+    return excess
+
+
 def level_values(
     request: PlanRequest, gpus: Sequence[PlannedGpu], models: Sequence[PlannedModel]
 ) -> list[float]:
     """The objective's value at every level (one but for leximin), with what is paid in penalties."""
-    kind, paid = request.objective.kind, penalty(request, gpus)
+    kind, paid = request.objective.kind, penalty_paid(request, gpus)
     if kind == "min_gpus":
         costs = {gpu.id: gpu.cost for gpu in list_gpus(request.gpus)}
         return [sum(costs[gpu.id] for gpu in gpus if gpu.used) + paid]

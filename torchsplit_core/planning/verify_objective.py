@@ -23,7 +23,7 @@ def check_objective(request: PlanRequest, outcome: PlanOutcome) -> Iterator[str]
     ):
         yield "sorted_normalised is not what the models have"
         return
-    paid = penalty(request, outcome.gpus)
+    paid = _penalty(request, outcome.gpus)
     true = _value(request, outcome, ranked) + (paid if kind == "min_gpus" else -paid)
     if objective.value is None or abs(objective.value - true) > TOLERANCE * max(abs(true), abs(paid), 1e-300):
         yield f"objective {objective.value} is claimed, {true} is true"
@@ -52,7 +52,7 @@ def check_objective(request: PlanRequest, outcome: PlanOutcome) -> Iterator[str]
         yield f"gap {objective.gap} is claimed, {gap} is true"
 
 
-def penalty(request: PlanRequest, gpus: Iterable[PlannedGpu]) -> float:
+def _penalty(request: PlanRequest, gpus: Iterable[PlannedGpu]) -> float:
     """γ · GiB beyond the slices + separation_weight · bytes of soft co-locations torn apart, GPU by GPU."""
     gamma, total = request.objective.memory_violation_penalty, 0.0
     for gpu in gpus:
