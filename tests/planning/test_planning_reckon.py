@@ -6,8 +6,9 @@ import pytest
 from planning_requests import published, random_request
 
 from torchsplit_core.planning import plan
+from torchsplit_core.planning.objective import GOALS
 from torchsplit_core.planning.point_keys import keyed_tenants, point_table
-from torchsplit_core.planning.reckon import gap_to, level_values, reckon, reckon_models
+from torchsplit_core.planning.reckon import level_values, reckon, reckon_models
 from torchsplit_core.planning.verify import find_point
 from torchsplit_core.values import InputFault, PlanStatistics
 
@@ -47,7 +48,7 @@ def test_the_slices_of_a_solvers_plan_give_its_figures(kind: str) -> None:
     ],
 )
 def test_the_gap_is_that_of_the_contract(kind: str, value: float, bound: float, gap: float) -> None:
-    assert gap_to(kind, value, bound) == gap
+    assert GOALS[kind].gap(value, bound) == gap
 
 
 def test_every_tenant_of_a_plan_is_named_as_its_point_is() -> None:

@@ -1,7 +1,7 @@
 """Two plans compared level by level: what is proven of the best plans behind them.
 
-A request's best levels are the lexicographic maximum of the sorted r (leximin), or the one value
-of the other objectives; min_gpus is negated here, so that larger is better everywhere. Of a level
+A request's best levels are those of its objective (objective.py); a cost is negated here, so that
+larger is better everywhere. Of a level
 the planner leaves a value reached and, given that the levels before it are proven, a bound.
 """
 
@@ -10,6 +10,7 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass, replace
 
+from torchsplit_core.planning.objective import goal_of, reached
 from torchsplit_core.planning.tolerance import equal
 from torchsplit_core.values import ChangeEffect, PlanOutcome
 from torchsplit_core.values.plan_explanation import Effect
@@ -48,15 +49,9 @@ def levels_of(outcome: PlanOutcome) -> Levels | None:
         return NO_PLAN
     if objective.value is None:
         return None
-    if objective.kind == "min_gpus":
-        bound = None if objective.bound is None else -objective.bound
-        return Levels((-objective.value,), objective.proven_levels, bound)
-    if objective.kind != "leximin":
-        return Levels((objective.value,), objective.proven_levels, objective.bound)
-    ranked = objective.sorted_normalised
-    # A penalty is taken from every level alike.
-    values = tuple(item - (ranked[0] - objective.value) for item in ranked)
-    return Levels(values, objective.proven_levels, objective.bound)
+    sign = -1 if goal_of(objective).minimised else 1
+    bound = None if objective.bound is None else sign * objective.bound
+    return Levels(tuple(sign * value for value in reached(objective)), objective.proven_levels, bound)
 
 
 @dataclass(frozen=True)

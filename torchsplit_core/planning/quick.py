@@ -9,6 +9,7 @@ from dataclasses import replace
 from torchsplit_core.planning.disaggregate import Bench, seat_counts
 from torchsplit_core.planning.expand import Problem, expand
 from torchsplit_core.planning.guests import can_be_guests, invite
+from torchsplit_core.planning.objective import first_level, goal_of
 from torchsplit_core.planning.outcome import plan_outcome, planned_models
 from torchsplit_core.planning.pack import pack
 from torchsplit_core.planning.patterns import count_patterns
@@ -50,7 +51,7 @@ def quick_plan(
         details[name] = max(values[0], float(details.get(name, 0.0)))
     values, bench = max(found, key=lambda item: item[0])
     assert bench is not None
-    count = len(values) if problem.request.objective.kind == "leximin" else 1
+    count = goal_of(problem.request).levels(len(values))
     caps = sorted(
         1.0 / spec.weight if spec.cap_at_demand else float("inf") for spec in problem.request.models
     )
@@ -79,7 +80,7 @@ def _with_guests(
     Models that fit beside others are asked to hold back a little more each time: what whole
     slices then give to those that must be alone, guests get back in fractions.
     """
-    objective = replace(problem.request.objective, kind="max_min")
+    objective = first_level(problem.request.objective)
     whole = expand(replace(problem.request, sharing="exclusive", objective=objective))
     flexible = can_be_guests(problem)
     for number, part in enumerate(HELD_BACK):

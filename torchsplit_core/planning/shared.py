@@ -21,6 +21,7 @@ from torchsplit_core.planning.expand import Choice, Problem, expand
 from torchsplit_core.planning.fleet import list_gpus
 from torchsplit_core.planning.formulation import build
 from torchsplit_core.planning.leximin import Search
+from torchsplit_core.planning.objective import Goal, goal_of, reached
 from torchsplit_core.planning.outcome import plan_outcome
 from torchsplit_core.planning.pack import pack
 from torchsplit_core.planning.pooled import pool_shares
@@ -137,13 +138,9 @@ def _bounded(outcome: PlanOutcome, bound: float | None) -> PlanOutcome:
     value, known = objective.value, objective.bound
     if objective.proven_levels or bound is None or value is None:
         return outcome
-    if objective.kind == "min_gpus":
-        tighter = min(value, max(bound, bound if known is None else known))
-        gap = (value - tighter) / value if value else 0.0
-    else:
-        tighter = max(value, min(bound, bound if known is None else known))
-        gap = (tighter - value) / abs(tighter) if tighter else 0.0
-    return replace(outcome, objective=replace(objective, bound=tighter, gap=gap))
+    goal = goal_of(objective)
+    tighter = goal.held(bound if known is None else goal.tightest(bound, known), value)
+    return replace(outcome, objective=replace(objective, bound=tighter, gap=goal.gap(value, tighter)))
 
 
 def _concrete_problem(request: PlanRequest, known: PlanOutcome | None) -> tuple[Problem | None, bool]:
@@ -195,53 +192,38 @@ def _settle(
 ) -> PlanOutcome:
     """The outcome of a bench, proven as far as the search's own proof or the pooled bounds reach."""
     first = plan_outcome(problem, bench, proven=0, settled=False, bounds=[], statistics=statistics)
-    levels = _levels(first)
-    minimise = first.objective.kind == "min_gpus"
-    reached = _matched(levels, pooled, minimise)
-    if found.proven >= reached and found.proven > 0:
+    goal = goal_of(first.objective)
+    matched = _matched(goal, reached(first.objective), pooled)
+    if found.proven >= matched and found.proven > 0:
         bounds, proven = list(found.bounds), found.proven
         settled = found.status == "optimal"
     else:
-        bounds, proven = list(pooled.bounds), reached
-        # Level `reached` is bounded by the pooled search given that all before it are equal.
-        if found.bounds and reached == 0:
-            bounds = [_tighter(found.bounds[0], bounds[0] if bounds else None, minimise)]
+        bounds, proven = list(pooled.bounds), matched
+        # Level `matched` is bounded by the pooled search given that all before it are equal.
+        if found.bounds and matched == 0:
+            known = [bound for bound in (found.bounds[0], *bounds[:1]) if bound is not None]
+            bounds = [goal.tightest(*known) if known else None]
         # The pooled relaxation knows nothing of co-location, so it cannot settle that tie-break.
         settled = not any(item.mode == "soft" for item in problem.request.colocations)
     return plan_outcome(problem, bench, proven=proven, settled=settled, bounds=bounds, statistics=statistics)
 
 
-def _matched(levels: Sequence[float], pooled: Search, minimise: bool) -> int:
+def _matched(goal: Goal, levels: Sequence[float], pooled: Search) -> int:
     """How many levels of the plan, from the first on, reach a pooled value that is proven."""
     count = 0
     for value, best in zip(levels[: pooled.proven], pooled.values, strict=False):
-        if not equal(value, best) and (value > best if minimise else value < best):
+        if not equal(value, best) and goal.better((best,), (value,)):
             break
         count += 1
     return count
 
 
-def _levels(outcome: PlanOutcome) -> list[float]:
-    value = outcome.objective.value or 0.0
-    if outcome.objective.kind != "leximin":
-        return [value]
-    ranked = outcome.objective.sorted_normalised
-    return [item - (ranked[0] - value) for item in ranked]
-
-
 def _compare(first: PlanOutcome, second: PlanOutcome) -> int:
     """Above 0 where the first plan is better; of plans of equal value the one with more proven."""
-    sign = -1 if first.objective.kind == "min_gpus" else 1
-    for mine, other in zip(_levels(first), _levels(second), strict=True):
+    goal = goal_of(first.objective)
+    for mine, other in zip(reached(first.objective), reached(second.objective), strict=True):
         if not equal(mine, other):
-            return sign if mine > other else -sign
+            return 1 if goal.better((mine,), (other,)) else -1
     proven = (first.status == "optimal", first.objective.proven_levels)
     others = (second.status == "optimal", second.objective.proven_levels)
     return (proven > others) - (proven < others)
-
-
-def _tighter(first: float | None, second: float | None, minimise: bool) -> float | None:
-    known = [value for value in (first, second) if value is not None]
-    if not known:
-        return None
-    return max(known) if minimise else min(known)

@@ -61,15 +61,6 @@ def rates_of(built: Formulation, amounts: Mapping[int, float]) -> tuple[float, .
     return tuple(rates)
 
 
-def normalised(built: Formulation, rates: tuple[float, ...]) -> tuple[float, ...]:
-    """r of each model: throughput that counts, over weight · demand."""
-    found = []
-    for spec, rate in zip(built.problem.request.models, rates, strict=True):
-        counted = min(rate, spec.demand_rps) if spec.cap_at_demand else rate
-        found.append(counted / (spec.weight * spec.demand_rps))
-    return tuple(found)
-
-
 def penalty_of(built: Formulation, solution: Solution) -> float:
     """What the objective pays in this solution (see Formulation.penalty), from the whole numbers."""
     objective = built.problem.request.objective

@@ -9,6 +9,7 @@ from torchsplit_core.planning.disaggregate import Bench, seat_counts, seat_whole
 from torchsplit_core.planning.expand import Problem, expand
 from torchsplit_core.planning.formulation import build
 from torchsplit_core.planning.leximin import Search
+from torchsplit_core.planning.objective import goal_of, pays_penalties
 from torchsplit_core.planning.outcome import planned_models
 from torchsplit_core.planning.patterns import Counted, count_patterns
 from torchsplit_core.planning.search import any_plan, search
@@ -62,7 +63,7 @@ def _best_of_both(request: PlanRequest, deadline: float, progress: Progress, wat
         return whole
     top = float("inf")
     dealt: Whole | None = None
-    if request.objective.kind in ("leximin", "max_min"):
+    if goal_of(request).fair:
         free, eased = _without_ties(request, deadline, progress, watch)
         if eased is not None and eased.status == "infeasible":
             return Whole(problem, _search_of(eased))
@@ -106,8 +107,7 @@ def _dealt(
 ) -> Whole | None:
     """The plan without ties, dealt out so that it keeps them; None where it cannot be, or pays a penalty."""
     request = problem.request
-    objective = request.objective
-    if objective.memory_violation_penalty or objective.separation_weight > 0:
+    if pays_penalties(request.objective):
         return None
     if not problem.tied:
         if any(item.mode == "hard" for item in request.colocations):
