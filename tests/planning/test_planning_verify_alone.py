@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import importlib
+from dataclasses import replace
 from pathlib import Path
 from types import ModuleType
 
@@ -11,20 +12,21 @@ import pytest
 from planning_requests import A30, simple
 
 import torchsplit_core
-from torchsplit_core.planning import fleet, plan
-from torchsplit_core.planning import request_hash as hashing
+from torchsplit_core.planning import fleet, plan, request_hash
 from torchsplit_core.planning.baselines import baselines
-from torchsplit_core.planning.by_hand import evaluate
+from torchsplit_core.planning.by_hand import evaluate, from_plan
 from torchsplit_core.planning.reckon import level_values, penalty_paid
-from torchsplit_core.planning.verify import verify, violations
+from torchsplit_core.planning.verify import demand_faults, slice_faults, verify, violations
+from torchsplit_core.planning.verify_layout import layout_faults
 from torchsplit_core.planning.verify_models import check_models
 from torchsplit_core.planning.verify_objective import check_objective
+from torchsplit_core.planning.verify_terms import find_point
 from torchsplit_core.values import Colocation, FleetEntry, InternalFault, Objective, PlanOutcome, PlanRequest
 
-CHECK = {part.__module__ for part in (verify, check_models, check_objective)}
-ENTRANCES = {verify.__name__, violations.__name__}
+CHECK = {part.__module__ for part in (verify, layout_faults, check_models, check_objective, find_point)}
+ENTRANCES = {part.__name__ for part in (verify, violations, slice_faults, demand_faults)}
 CALLERS = {plan.__module__, baselines.__module__, evaluate.__module__}
-SHARED = {fleet.__name__, hashing.__module__}
+SHARED = {fleet.__name__, request_hash.__module__}
 
 
 def module(name: str) -> ModuleType:
@@ -99,3 +101,17 @@ def test_a_wrong_penalty_of_the_planner_is_refused(
     monkeypatch.setattr(figures, penalty_paid.__name__, lambda *_: 0.0)
     with pytest.raises(InternalFault, match="is claimed"):
         plan(request)
+
+
+def test_a_plan_by_hand_shows_what_the_check_finds() -> None:
+    models = tuple(simple(name, {"2g.12gb": 8.0}, latency_ms=50.0, memory_gib=8.0) for name in ("a", "b"))
+    request = PlanRequest((FleetEntry(A30, count=2),), models, sharing="fractional")
+    outcome = plan(request)
+    limits = ({"max_latency_ms": 40.0}, {"min_throughput_rps": 90.0})
+    harder = tuple(replace(model, **limit) for model, limit in zip(models, limits, strict=True))  # type: ignore[arg-type]
+    asked = replace(request, models=harder, colocations=(Colocation(("a", "b")),), max_tenants_per_slice=1)
+    forged = replace(outcome, request_sha256=request_hash(asked))
+    shown = evaluate(asked, from_plan(outcome)).faults
+    assert len(shown) > 2 and set(violations(asked, forged)) == set(shown)
+    with pytest.raises(InternalFault, match="fails its check: gpu0"):
+        verify(asked, forged)

@@ -43,6 +43,7 @@ from torchsplit_core.values.plan_explanation import (
     PlanExplanation,
     PriceStep,
 )
+from torchsplit_core.values.plan_fault import PlanFault, slice_name
 from torchsplit_core.values.plan_outcome import (
     Conflict,
     Demand,
@@ -125,6 +126,7 @@ __all__ = [
     "PlacementRequest",
     "PlacementSolver",
     "PlanExplanation",
+    "PlanFault",
     "PlanModel",
     "PlanOutcome",
     "PlanRequest",
@@ -155,5 +157,6 @@ __all__ = [
     "ThroughputRow",
     "Variant",
     "ignore_progress",
+    "slice_name",
     "stage_shares",
 ]
