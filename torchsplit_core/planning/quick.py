@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 
 from torchsplit_core.planning.disaggregate import Bench, seat_counts
-from torchsplit_core.planning.expand import Problem, expand
+from torchsplit_core.planning.expand import Problem
 from torchsplit_core.planning.guests import can_be_guests, invite
 from torchsplit_core.planning.objective import first_level, goal_of
 from torchsplit_core.planning.outcome import plan_outcome, planned_models
@@ -29,11 +29,16 @@ HELD_BACK = (0.0, 0.01, 0.02, 0.04)
 
 
 def quick_plan(
-    problem: Problem, shares: PooledShares, watch: Stopwatch, deadline: float, progress: Progress
+    problem: Problem,
+    exclusive: Callable[[], Problem],
+    shares: PooledShares,
+    watch: Stopwatch,
+    deadline: float,
+    progress: Progress,
 ) -> PlanOutcome | None:
     """The better of the pooled shares, packed, and whole slices with guests; None where there is neither.
 
-    `watch` has the time of the shares already.
+    `exclusive` gives the problem with whole slices; `watch` has the time of the shares already.
     """
     details: dict[str, str | int | float] = {"method": "pooled", "pooled_value": shares.bound}
     amounts = [(problem.choices[number], part) for number, part in sorted(shares.amounts.items())]
@@ -42,7 +47,7 @@ def quick_plan(
     packed = _ranked(problem, benches[0])
     good = packed is not None and packed[min(shares.level, len(packed) - 1)] >= shares.bound * (1 - GOOD)
     if packed is None or (not good and deadline - time.perf_counter() > GUESTS_S):
-        benches += _with_guests(problem, shares, watch, part_of(deadline, 0.5), progress)
+        benches += _with_guests(problem, exclusive(), shares, watch, part_of(deadline, 0.5), progress)
     found = [(values, bench) for bench in benches if (values := _ranked(problem, bench)) is not None]
     if not found:
         return None
@@ -73,15 +78,20 @@ def _ranked(problem: Problem, bench: Bench | None) -> list[float] | None:
 
 
 def _with_guests(
-    problem: Problem, shares: PooledShares, watch: Stopwatch, deadline: float, progress: Progress
+    problem: Problem,
+    exclusive: Problem,
+    shares: PooledShares,
+    watch: Stopwatch,
+    deadline: float,
+    progress: Progress,
 ) -> Iterator[Bench | None]:
     """Whole slices, counted by patterns, with guests on them.
 
     Models that fit beside others are asked to hold back a little more each time: what whole
     slices then give to those that must be alone, guests get back in fractions.
     """
-    objective = first_level(problem.request.objective)
-    whole = expand(replace(problem.request, sharing="exclusive", objective=objective))
+    asked = exclusive.request
+    whole = replace(exclusive, request=replace(asked, objective=first_level(asked.objective)))
     flexible = can_be_guests(problem)
     for number, part in enumerate(HELD_BACK):
         until = part_of(deadline, 1 / (len(HELD_BACK) - number))
