@@ -6,6 +6,7 @@ from collections import Counter
 from collections.abc import Sequence
 
 from app.numbers import THIN, exact, percent, short
+from torchsplit_core.planning.objective import GOALS
 from torchsplit_core.values import ChangeEffect, LayoutReason, ModelBinding, ModelLimit, PriceStep
 
 NOT_EXAMINED = "not examined in the time given"
@@ -78,11 +79,10 @@ def figures(change: ChangeEffect, kind: str) -> str:
 
 def level_words(level: int | None, kind: str) -> str:
     """The level of the objective that is spoken of."""
-    if kind == "weighted_sum":
-        return "weighted sum"
-    if kind == "min_gpus":
-        return "GPUs (or cost)"
-    return "worst served" if level in (1, None) else f"level {level} from the worst served"
+    goal = GOALS[kind]
+    if not goal.fair or level in (1, None):
+        return goal.label
+    return f"level {level} from the worst served"
 
 
 def binding_words(binding: ModelBinding) -> str:

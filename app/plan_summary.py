@@ -6,6 +6,7 @@ from dataclasses import dataclass
 
 from app.numbers import THIN, exact, percent, short
 from torchsplit_core.hardware import gpu_type
+from torchsplit_core.planning.objective import goal_of
 from torchsplit_core.planning.point_keys import keyed_tenants, point_table
 from torchsplit_core.values import Demand, PlanOutcome, PlanRequest, Relaxation
 
@@ -90,7 +91,8 @@ def _proof(plan: PlanOutcome) -> str:
     if goal.bound is None:
         return "no bound known"
     gap = "gap 0" if not goal.gap else f"gap {percent(goal.gap)}"
-    levels = f" · {goal.proven_levels} of {len(plan.models)} levels" if goal.kind == "leximin" else ""
+    many = goal_of(goal).every_level
+    levels = f" · {goal.proven_levels} of {len(plan.models)} levels" if many else ""
     return f"bound {short(goal.bound)} · {gap}{levels}{_fractional(plan)}"
 
 
@@ -119,12 +121,13 @@ def _one_more(plan: PlanOutcome) -> str:
 
 
 def _first(plan: PlanOutcome) -> Metric:
-    if plan.objective.kind == "min_gpus":
-        return Metric("GPUs (or cost) needed", short(plan.objective.value), _proof(plan))
+    goal = goal_of(plan.objective)
+    if goal.by_cost:
+        return Metric(f"{goal.label} needed", short(plan.objective.value), _proof(plan))
     least = min((model.normalised for model in plan.models), default=None)
     note = _proof(plan)
-    if plan.objective.kind == "weighted_sum":
-        note = f"weighted sum {short(plan.objective.value)} · {note}"
+    if not goal.fair:
+        note = f"{goal.label} {short(plan.objective.value)} · {note}"
     name = min(plan.models, key=lambda model: model.normalised).name if plan.models else ""
     return Metric(
         "Least-served model gets",

@@ -8,6 +8,7 @@ from collections.abc import Mapping
 from app.explain_words import binding_words
 from app.frame import table_html
 from app.numbers import exact
+from torchsplit_core.planning.objective import goal_of
 from torchsplit_core.values import ModelBinding, PlanOutcome, PlanRequest
 
 
@@ -18,7 +19,7 @@ def models_table(
 
     A fair plan says which levels are proven, counted from the worst served; an explained one what holds each model.
     """
-    fair = plan.objective.kind == "leximin"
+    fair = goal_of(plan.objective).every_level
     held = {item.model: _held(item) for item in plan.explanation.models} if plan.explanation else {}
     demands = {model.name: model.demand_rps for model in request.models} if request else {}
     limits = {model.name: model.max_latency_ms for model in request.models} if request else {}

@@ -7,7 +7,8 @@ from typing import Any
 
 from app.numbers import exact, percent, short
 from app.plan_summary import Badge
-from torchsplit_core.planning.sweep import Parameter, SweepPoint, SweepRequest, note, pareto, pays_penalties
+from torchsplit_core.planning.objective import goal_of, pays_penalties
+from torchsplit_core.planning.sweep import Parameter, SweepPoint, SweepRequest, note, pareto
 from torchsplit_core.values import PlanRequest
 
 PARAMETER_WORDS: dict[Parameter, str] = {
@@ -24,8 +25,6 @@ UP = {
     "Requests served": "requests per second, all models",
     "Objective": "value of the objective",
 }
-OF_LEAST = ("leximin", "max_min")
-"""Objectives whose bound bounds the least-served model."""
 
 
 def views(request: PlanRequest) -> tuple[str, ...]:
@@ -35,7 +34,7 @@ def views(request: PlanRequest) -> tuple[str, ...]:
 
 def bounds_least(request: PlanRequest) -> bool:
     """Whether the objective's value is the least-served model's throughput, and its bound is one of that."""
-    return request.objective.kind in OF_LEAST and not pays_penalties(request)
+    return goal_of(request).fair and not pays_penalties(request.objective)
 
 
 def figure(request: PlanRequest, point: SweepPoint, view: str) -> tuple[float | None, float | None]:

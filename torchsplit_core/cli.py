@@ -13,7 +13,7 @@ import traceback
 import warnings
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args
 
 from torchsplit_core import __version__, telemetry, workflow
 from torchsplit_core.cli_app import add_app_command
@@ -24,7 +24,7 @@ from torchsplit_core.cli_profile import add_profile_command
 from torchsplit_core.cli_sweep import add_sweep_command
 from torchsplit_core.cli_tables import add_commands as add_table_commands
 from torchsplit_core.files import read_file, replace_file
-from torchsplit_core.values import InputFault, Objective
+from torchsplit_core.values import InputFault, Objective, ObjectiveKind
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -238,9 +238,7 @@ def _parser() -> argparse.ArgumentParser:
         ("--weight", "its say in fairness"),
     ):
         made.add_argument(option, action="append", default=[], metavar="MODEL=N", help=text)
-    made.add_argument(
-        "--objective", default="leximin", choices=("leximin", "max_min", "weighted_sum", "min_gpus")
-    )
+    made.add_argument("--objective", default="leximin", choices=get_args(ObjectiveKind))
     made.add_argument("--sharing", default="exclusive", choices=("exclusive", "fractional"))
     made.add_argument("--link", type=float, metavar="GB_PER_S")
     made.add_argument("--time-limit", type=float, default=60.0, metavar="S")

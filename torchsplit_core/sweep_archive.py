@@ -103,7 +103,9 @@ def _sweep(where: str, entry: Mapping[str, Any], read: Callable[[str], str], ver
             memory_bytes=UPLOAD_BYTES,
         )[1]
         for fault in violations(asked[value], outcome) if verify else ():
-            raise InputFault(f"{where} at {value:g}", fault, "its plans are plans of its request", REMEDY)
+            raise InputFault(
+                f"{where} at {value:g}", str(fault), "its plans are plans of its request", REMEDY
+            )
         found[value] = KeptPlan(outcome, limit_s)
     return KeptSweep(what, request, found)
 

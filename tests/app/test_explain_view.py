@@ -201,7 +201,7 @@ def test_an_unfinished_explanation_says_so_and_can_be_asked_for_again(page: Open
         (
             ChangeEffect("layout", "open", None, None, 1, 4.0, 4.0, None, 3.0),
             "weighted_sum",
-            "weighted sum: 4 → bound 3, not proven",
+            "weighted throughput: 4 → bound 3, not proven",
         ),
         (
             ChangeEffect("gpu", "open", None, None, 1, 4.0, 4.0, 4.0, None),

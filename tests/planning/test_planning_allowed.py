@@ -128,7 +128,9 @@ def test_a_plan_that_uses_one_fails_its_check() -> None:
     assert outcome.models[0].variant == "cut"
     request = cut_or_whole(cut=False)
     moved = replace(outcome, request_sha256=request_hash(request))
-    assert "model bert: it runs variant cut, which is not allowed" in list(violations(request, moved))
+    assert "bert: cut — the variant is not allowed. Allow it, or use whole." in map(
+        str, violations(request, moved)
+    )
     other = cut_or_whole(whole=False)
     assert not list(violations(other, replace(outcome, request_sha256=request_hash(other))))
 

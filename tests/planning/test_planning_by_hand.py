@@ -15,7 +15,7 @@ from torchsplit_core.hardware.layouts import layout_fault
 from torchsplit_core.planning import plan, verify
 from torchsplit_core.planning.by_hand import HandGpu, HandSlice, HandTenant, evaluate, from_plan
 from torchsplit_core.planning.fleet import FleetGpu
-from torchsplit_core.planning.hand_layout import layout_faults
+from torchsplit_core.planning.verify_layout import layout_faults
 from torchsplit_core.values import (
     Colocation,
     FleetEntry,
@@ -23,6 +23,7 @@ from torchsplit_core.values import (
     Objective,
     PlacedProfile,
     PlanModel,
+    PlannedSlice,
     PlanRequest,
     Point,
     Stage,
@@ -189,7 +190,7 @@ def test_layout_faults_agree_with_the_catalogues_check(kind: str) -> None:
             (profile.name, rng.choice((*profile.placement_starts, rng.randint(0, 7))))
             for profile in (rng.choice(plain) for _ in range(rng.randint(1, 4)))
         ]
-        faults = list(layout_faults(FleetGpu("g", kind, None, 1.0), chosen))
+        faults = list(layout_faults(FleetGpu("g", kind, None, 1.0), [PlannedSlice(*item) for item in chosen]))
         expected = layout_fault(gpu, [PlacedProfile(*item) for item in chosen])
         assert bool(faults) == (expected is not None), (chosen, expected)
         legal += not faults

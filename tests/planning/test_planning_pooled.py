@@ -13,7 +13,7 @@ from planning_shared_oracle import _leximin, best_shared
 from test_planning_shared import small
 
 from torchsplit_core.planning import violations
-from torchsplit_core.planning.expand import expand
+from torchsplit_core.planning.expand import Problem, expand
 from torchsplit_core.planning.pooled import PooledShares, pool_shares, pooled_minima
 from torchsplit_core.planning.quick import quick_plan
 from torchsplit_core.planning.timing import Stopwatch
@@ -109,7 +109,11 @@ def quick(request: PlanRequest) -> PlanOutcome | None:
         shares = pooled(request)
     if shares is None:
         return None
-    return quick_plan(expand(request), shares, watch, watch.begun + 30.0, ignore_progress)
+
+    def exclusive() -> Problem:
+        return expand(replace(request, sharing="exclusive"))
+
+    return quick_plan(expand(request), exclusive, shares, watch, watch.begun + 30.0, ignore_progress)
 
 
 @pytest.mark.parametrize("block", range(8))

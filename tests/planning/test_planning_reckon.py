@@ -6,9 +6,10 @@ import pytest
 from planning_requests import published, random_request
 
 from torchsplit_core.planning import plan
+from torchsplit_core.planning.objective import GOALS
 from torchsplit_core.planning.point_keys import keyed_tenants, point_table
-from torchsplit_core.planning.reckon import gap_to, level_values, reckon, reckon_models
-from torchsplit_core.planning.verify import find_point
+from torchsplit_core.planning.reckon import level_values, reckon, reckon_models
+from torchsplit_core.planning.verify_terms import find_point
 from torchsplit_core.values import InputFault, PlanStatistics
 
 NOTHING = PlanStatistics(0.0, 0.0, 0.0, "none")
@@ -47,7 +48,7 @@ def test_the_slices_of_a_solvers_plan_give_its_figures(kind: str) -> None:
     ],
 )
 def test_the_gap_is_that_of_the_contract(kind: str, value: float, bound: float, gap: float) -> None:
-    assert gap_to(kind, value, bound) == gap
+    assert GOALS[kind].gap(value, bound) == gap
 
 
 def test_every_tenant_of_a_plan_is_named_as_its_point_is() -> None:
@@ -57,7 +58,8 @@ def test_every_tenant_of_a_plan_is_named_as_its_point_is() -> None:
     assert len(tenants) == sum(len(item.tenants) for gpu in outcome.gpus for item in gpu.slices) > 2
     for tenant, key in tenants:
         # The checker looks points up by itself.
-        assert table[key] == find_point(request, key[3], key[4], tenant)
+        model = next(item for item in request.models if item.name == tenant.model)
+        assert table[key] == find_point(model, key[3], key[4], tenant)
     assert len(table) == sum(len(model.variants[0].stages[0].points) for model in request.models)
 
 

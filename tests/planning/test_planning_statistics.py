@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 import time
 from collections.abc import Callable
 from dataclasses import replace
@@ -11,7 +12,8 @@ from typing import Any
 import pytest
 from planning_requests import A30, published, random_request, simple
 
-from torchsplit_core.planning import plan, quick, shared, whole
+from torchsplit_core.planning import plan, planner, quick, shared, whole
+from torchsplit_core.planning.expand import Problem, expand
 from torchsplit_core.planning.leximin import Search
 from torchsplit_core.values import Colocation, FleetEntry, Objective, PlanRequest
 
@@ -58,6 +60,26 @@ def test_searching_and_building_are_told_apart_and_are_no_more_than_the_call(nam
     assert spent.build_s + spent.solve_s + spent.verify_s <= wall
 
 
+@pytest.mark.parametrize("name", [name for name in ASKED if not name.startswith("no ")])
+def test_the_problem_of_a_request_is_built_once(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    built: list[tuple[PlanRequest, dict[str, Any]]] = []
+
+    def counted(request: PlanRequest, **how: Any) -> Problem:
+        built.append((request, how))
+        return expand(request, **how)
+
+    for module in list(sys.modules.values()):
+        if vars(module).get("expand") is expand and module.__name__.startswith("torchsplit_core."):
+            monkeypatch.setattr(module, "expand", counted)
+    request = ASKED[name][0]
+    plan(request)
+    assert built.count((request, {})) == 1
+    # What is relaxed or restricted on the way is another request, and no more than once either.
+    assert all(built.count(one) == 1 for one in built), [how for _, how in built]
+    if "pattern" in name or name in ("one stage", "program"):
+        assert len(built) <= 2
+
+
 class Timed:
     """Seconds of searching and building as the functions that do it are seen from inside the planner's modules."""
 
@@ -87,6 +109,7 @@ class Timed:
 
 def test_a_search_counts_also_where_its_plan_is_not_taken(monkeypatch: pytest.MonkeyPatch) -> None:
     timed = Timed(monkeypatch)
+    timed.watch(planner, "expand")
     timed.watch(whole, "count_patterns", "deal", "search", "expand", "build")
     # The plan without ties is dealt out at a loss, so the program is searched as well.
     spent = plan(random_request(11, "leximin")).statistics
@@ -111,8 +134,9 @@ SHARED = {
 def test_every_step_of_shared_plans_counts(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     request, steps = SHARED[name]
     timed = Timed(monkeypatch)
+    timed.watch(planner, "expand")
     timed.watch(shared, "pool_shares", "pack", "search", "expand", "build")
-    timed.watch(quick, "pack", "count_patterns", "invite", "expand")
+    timed.watch(quick, "pack", "count_patterns", "invite")
     timed.watch(whole, "count_patterns", "deal", "search", "expand", "build")
     spent = plan(request).statistics
     assert set(timed.seconds) == {*steps, "search", "expand", "build"}

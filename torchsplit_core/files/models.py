@@ -22,6 +22,7 @@ from torchsplit_core.files.fields import (
     Table,
     Whole,
 )
+from torchsplit_core.values import ObjectiveKind
 from torchsplit_core.values.status import SolveStatus
 
 
@@ -166,7 +167,7 @@ class ColocationFile(Strict):
 
 
 class ObjectiveFile(Strict):
-    kind: Literal["leximin", "max_min", "weighted_sum", "min_gpus"] = "leximin"
+    kind: ObjectiveKind = "leximin"
     memory_violation_penalty: Amount | None = None
     separation_weight: Amount = 0.0
 
@@ -221,7 +222,7 @@ class PlannedModelFile(Strict):
 
 
 class ObjectiveValueFile(Strict):
-    kind: Literal["leximin", "max_min", "weighted_sum", "min_gpus"]
+    kind: ObjectiveKind
     value: Finite | None
     sorted_normalised: Rows[NonNegative] = []
     bound: Finite | None = None

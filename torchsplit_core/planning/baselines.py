@@ -17,9 +17,9 @@ from torchsplit_core.hardware import gpu_type, maximal_multisets, place_layout, 
 from torchsplit_core.planning.best_fit import best_fit
 from torchsplit_core.planning.board import Board, BoardGroup
 from torchsplit_core.planning.disaggregate import materialise
-from torchsplit_core.planning.expand import Problem
 from torchsplit_core.planning.fleet import FleetGpu, list_gpus
-from torchsplit_core.planning.reckon import counted, reckon
+from torchsplit_core.planning.objective import goal_of, ranked, values
+from torchsplit_core.planning.reckon import reckon
 from torchsplit_core.planning.serving import NoPlan, Serving, find_way, need
 from torchsplit_core.planning.validate import validate
 from torchsplit_core.planning.verify import verify
@@ -93,8 +93,7 @@ _ABOUT: dict[Name, str] = {
 
 
 def _outcome(request: PlanRequest, serving: Serving, plan: PlanOutcome | None, begun: float) -> PlanOutcome:
-    frame = Problem(request, (), (), (), {}, (), False, False)
-    gpus = materialise(frame, serving.board.bench())
+    gpus = materialise(request, serving.board.bench())
     statistics = PlanStatistics(time.perf_counter() - begun, 0.0, 0.0, "none")
     outcome = reckon(request, gpus, statistics, plan)
     checked = time.perf_counter()
@@ -106,14 +105,14 @@ def _kinds(request: PlanRequest) -> list[tuple[FleetGpu, tuple[str, ...]]]:
     """Equal GPUs (type, offers, cost) with their ids, the cheapest first where cost counts."""
     found: dict[FleetGpu, list[str]] = {}
     for gpu in list_gpus(request.gpus):
-        cost = gpu.cost if request.objective.kind == "min_gpus" else 1.0
+        cost = gpu.cost if goal_of(request).by_cost else 1.0
         found.setdefault(replace(gpu, id="", cost=cost), []).append(gpu.id)
     return sorted(((gpu, tuple(ids)) for gpu, ids in found.items()), key=lambda item: item[0].cost)
 
 
 def _serving(request: PlanRequest, groups: Sequence[BoardGroup], *, by_worth: bool) -> Serving:
     board = Board(groups)
-    by_worth = by_worth or request.objective.kind == "min_gpus"
+    by_worth = by_worth or goal_of(request).by_cost
     ways = [find_way(request, board, model, by_worth=by_worth) for model in request.models]
     return Serving(request, board, ways)
 
@@ -268,14 +267,12 @@ def _greedy(request: PlanRequest, deadline: float) -> tuple[Serving, str]:
 def _rank(request: PlanRequest, serving: Serving) -> tuple[float, ...]:
     """Larger is better: fewest minima missed, then the objective (penalties of soft co-locations apart)."""
     short = -float(len(serving.shortfalls()))
-    kind = request.objective.kind
-    if kind == "min_gpus":
-        board = serving.board
-        used = [gpu for gpu in range(len(board.names)) if board.seats[gpu]]
-        return (short, -sum(board.groups[board.group_of[gpu]].cost for gpu in used))
-    levels, total = [], 0.0
-    for number, spec in enumerate(request.models):
-        rate = counted(spec, serving.rate(number))
-        levels.append(rate / (spec.weight * spec.demand_rps))
-        total += spec.weight * rate
-    return (short, total) if kind == "weighted_sum" else (short, *sorted(levels))
+    goal, board = goal_of(request), serving.board
+    rates = [serving.rate(number) for number in range(len(request.models))]
+    if goal.fair:
+        # Also of the levels that the objective leaves alone: of equally fair plans the one that serves more.
+        return (short, *ranked(request, rates))
+    used = [gpu for gpu in range(len(board.names)) if board.seats[gpu]]
+    cost = sum(board.groups[board.group_of[gpu]].cost for gpu in used)
+    (value,) = values(request, rates, cost, paid=0.0)
+    return (short, -value if goal.minimised else value)

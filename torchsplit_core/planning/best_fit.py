@@ -17,6 +17,7 @@ import time
 from collections.abc import Callable
 
 from torchsplit_core.hardware import gpu_type
+from torchsplit_core.planning.objective import goal_of, unit_rps
 from torchsplit_core.planning.serving import ENOUGH, NoPlan, Offer, Serving
 from torchsplit_core.values import PlanRequest
 
@@ -25,7 +26,7 @@ HALVINGS = 10
 
 
 def best_fit(request: PlanRequest, start: Callable[[], Serving], deadline: float) -> Serving:
-    """The board after all three steps; `start` gives an empty one. Objective min_gpus asks for minima only.
+    """The board after all three steps; `start` gives an empty one. An objective of cost asks for minima only.
 
     Where not even one segment a model fits, the worst-served step is all. Raises NoPlan after
     `deadline` (time.perf_counter).
@@ -33,8 +34,8 @@ def best_fit(request: PlanRequest, start: Callable[[], Serving], deadline: float
     serving = start()
     if not _place(request, serving, 1.0):
         low, high, serving = 0.0, 1.0, start()
-        # With min_gpus the minima are the demands, and they do not scale.
-        for _ in range(0 if request.objective.kind == "min_gpus" else HALVINGS):
+        # With an objective of cost the minima are the demands, and they do not scale.
+        for _ in range(0 if goal_of(request).by_cost else HALVINGS):
             if time.perf_counter() > deadline:
                 raise NoPlan("No time was left to scale the demands to the fleet.")
             middle, tried = (low + high) / 2, start()
@@ -51,7 +52,7 @@ def _place(request: PlanRequest, serving: Serving, factor: float) -> bool:
     goals: dict[int, float] = {}
     for number, spec in enumerate(request.models):
         if serving.wanted(number):
-            owed = 0.0 if request.objective.kind == "min_gpus" else factor * spec.weight * spec.demand_rps
+            owed = 0.0 if goal_of(request).by_cost else factor * unit_rps(spec)
             if spec.cap_at_demand:
                 owed = min(owed, spec.demand_rps)
             goals[number] = max(owed, spec.min_throughput_rps or 0.0)

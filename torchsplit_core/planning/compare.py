@@ -13,10 +13,8 @@ from dataclasses import dataclass
 from torchsplit_core.planning.changes import Drain, GpuChange, ModelChange, SliceChange
 from torchsplit_core.planning.compare_words import all_lines
 from torchsplit_core.planning.match_gpus import match_gpus, tenant_key
+from torchsplit_core.planning.tolerance import equal
 from torchsplit_core.values import InputFault, PlannedGpu, PlannedModel, PlannedSlice, PlanOutcome, Tenant
-
-TOLERANCE = 1e-6
-"""Figures closer than this (relative) are equal."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,7 +95,7 @@ def _slice(before: PlannedSlice | None, after: PlannedSlice | None) -> SliceChan
             tenant
             for tenant in now
             if (known_shares := held.get(tenant_key(tenant)))
-            and not any(_close(share, tenant.share) for share in known_shares)
+            and not any(equal(share, tenant.share) for share in known_shares)
         ),
     )
 
@@ -140,8 +138,4 @@ def _model(name: str, before: PlannedModel | None, after: PlannedModel | None) -
 
 
 def _difference(before: float, after: float) -> float:
-    return 0.0 if _close(before, after) else after - before
-
-
-def _close(first: float, second: float) -> bool:
-    return abs(first - second) <= TOLERANCE * max(abs(first), abs(second))
+    return 0.0 if equal(before, after) else after - before

@@ -16,7 +16,7 @@ from torchsplit_core.planning.fleet import list_gpus
 from torchsplit_core.planning.model import Formulation
 from torchsplit_core.planning.presence import one_each
 from torchsplit_core.planning.solution import Solution
-from torchsplit_core.values import InternalFault, Layout, PlannedGpu, PlannedSlice, Tenant
+from torchsplit_core.values import InternalFault, Layout, PlannedGpu, PlannedSlice, PlanRequest, Tenant
 
 
 @dataclass
@@ -137,13 +137,13 @@ def seat_shares(built: Formulation, solution: Solution) -> Bench:
     return bench
 
 
-def materialise(problem: Problem, bench: Bench) -> tuple[PlannedGpu, ...]:
+def materialise(request: PlanRequest, bench: Bench) -> tuple[PlannedGpu, ...]:
     """Every GPU of the fleet with its slices at legal starts; one without a tenant has none."""
     by_gpu: dict[str, list[Slot]] = {}
     for slot in bench.slots:
         by_gpu.setdefault(slot.gpu_id, []).append(slot)
     planned = []
-    for gpu in list_gpus(problem.request.gpus):
+    for gpu in list_gpus(request.gpus):
         slots = by_gpu.get(gpu.id, [])
         if not any(slot.tenants for slot in slots):
             planned.append(PlannedGpu(gpu.id, gpu.type, False))
@@ -159,7 +159,7 @@ def materialise(problem: Problem, bench: Bench) -> tuple[PlannedGpu, ...]:
             if same:
                 chosen = min(same, key=lambda slot: (not slot.tenants, slots.index(slot)))
                 slots.remove(chosen)
-                tenants = _tenants(problem, chosen.tenants)
+                tenants = _tenants(request, chosen.tenants)
             slices.append(PlannedSlice(item.profile, item.start, tenants))
         planned.append(PlannedGpu(gpu.id, gpu.type, True, tuple(slices)))
     return tuple(planned)
@@ -171,10 +171,10 @@ def _placed(kind: str, profiles: tuple[str, ...]) -> Layout | None:
     return place_layout(gpu_type(kind), profiles)
 
 
-def _tenants(problem: Problem, seated: Sequence[tuple[Choice, float]]) -> tuple[Tenant, ...]:
+def _tenants(request: PlanRequest, seated: Sequence[tuple[Choice, float]]) -> tuple[Tenant, ...]:
     found = []
     for choice, share in seated:
-        model = problem.request.models[choice.model]
+        model = request.models[choice.model]
         variant = model.variants[choice.variant]
         point = choice.point
         found.append(

@@ -14,6 +14,7 @@ from dataclasses import dataclass, replace
 from torchsplit_core.hardware import gpu_type, maximal_multisets, plain_profiles, unsourced_profiles
 from torchsplit_core.planning.dominance import drop_dominated_layouts, pareto_points
 from torchsplit_core.planning.fleet import FleetGpu, list_gpus
+from torchsplit_core.planning.objective import goal_of
 from torchsplit_core.planning.presence import presence_sets
 from torchsplit_core.values import PlanModel, PlanRequest, Point
 from torchsplit_core.values.units import GB
@@ -117,7 +118,7 @@ def expand(
     if request.colocations and request.sharing == "exclusive" and not per_gpu:
         presences = presence_sets(request)
         per_gpu = presences is None
-    buckets = _buckets(gpus, by_cost=request.objective.kind == "min_gpus")
+    buckets = _buckets(gpus, by_cost=goal_of(request).by_cost)
     offered = {(gpu.type, name) for gpu, _ in buckets for layout in _layouts_of(gpu) for name in layout}
     capacity = {(kind, name): _capacity(kind, name) for kind, name in offered}
     cases: list[VariantCase] = []

@@ -43,7 +43,7 @@ def _quickly(request: PlanRequest, deadline: float) -> bool | None:
     """What patterns and pooled shares know, which neither keep co-locations: a "no" holds all the same."""
     tied = any(item.mode == "hard" for item in request.colocations)
     penalty = None if request.objective.memory_violation_penalty is None else 0.0
-    free = replace(request, colocations=(), objective=Objective("max_min", penalty))
+    free = replace(request, colocations=(), objective=Objective(memory_violation_penalty=penalty))
     if request.sharing == "fractional":
         pooled = expand(free)
         if not pooled_minima(pooled):

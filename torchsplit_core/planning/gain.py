@@ -6,6 +6,7 @@ from dataclasses import dataclass
 
 from torchsplit_core.planning.baselines import Baseline
 from torchsplit_core.planning.levels import levels_of, same
+from torchsplit_core.planning.objective import goal_of
 from torchsplit_core.values import Objective, PlanOutcome
 
 NEAR = 0.02
@@ -16,7 +17,7 @@ NEAR = 0.02
 class Gain:
     """`ratio` above 1: the plan is better by so much; None: not comparable, or only without a ratio.
 
-    With min_gpus it is the other's cost over the plan's, otherwise the plan's value over the other's.
+    For a cost it is the other's over the plan's, otherwise the plan's value over the other's.
     """
 
     ratio: float | None
@@ -38,15 +39,16 @@ def gain(plan: PlanOutcome, other: Baseline | PlanOutcome, objective: Objective)
         return Gain(None, "n/a: there is nothing to compare the plan with.")
     if plan.request_sha256 != beside.request_sha256:
         return Gain(None, "n/a: they answer different requests.")
-    if objective.kind == "min_gpus":
+    goal = goal_of(objective)
+    if goal.by_cost:
         return _fewer(plan, beside)
-    if objective.kind == "weighted_sum":
-        return _ratio(mine.values[0], theirs.values[0], "the weighted throughput", beside)
+    if not goal.fair:
+        return _ratio(mine.values[0], theirs.values[0], f"the {goal.label}", beside)
     pairs = list(zip(mine.values, theirs.values, strict=True))
     differing = [level for level, pair in enumerate(pairs) if not _alike(*pair)]
     if not differing:
-        every = objective.kind == "leximin"
-        return Gain(1.0, f"the same service for {'every' if every else 'the worst-served'} model")
+        every = "every" if goal.every_level else "the worst-served"
+        return Gain(1.0, f"the same service for {every} model")
     level = differing[0]
     found = _ratio(*pairs[level], f"{_rank(level)} model's service", beside)
     if level == 0:

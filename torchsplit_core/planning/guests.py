@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 
 from torchsplit_core.planning.disaggregate import Bench, Slot
 from torchsplit_core.planning.expand import Choice, Problem
+from torchsplit_core.planning.objective import unit_rps
 from torchsplit_core.planning.pack import CLOSE, even_out
 
 EASY = 0.7
@@ -83,7 +84,7 @@ def _best(
         if key == (owner.model, owner.stage) or choice.memory_gib > room + CLOSE:
             continue
         spec = problem.request.models[choice.model]
-        worth = float(prices[choice.model]) * choice.point.throughput_rps / (spec.weight * spec.demand_rps)
+        worth = float(prices[choice.model]) * choice.point.throughput_rps / unit_rps(spec)
         if key not in found or worth > found[key][0]:
             found[key] = (worth, choice)
     return [choice for _, choice in sorted(found.values(), key=lambda item: -item[0])]

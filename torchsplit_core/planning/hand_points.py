@@ -6,9 +6,9 @@ from collections.abc import Sequence
 
 from torchsplit_core.hardware import gpu_type
 from torchsplit_core.planning.expand import LATENCY_SLACK, transfer_ms
-from torchsplit_core.planning.hand_values import HandFault, HandSeat
+from torchsplit_core.planning.hand_values import HandSeat
 from torchsplit_core.planning.latency_split import split_limit
-from torchsplit_core.values import PlanModel, PlanRequest, Point, Variant
+from torchsplit_core.values import PlanFault, PlanModel, PlanRequest, Point, Variant
 
 
 def by_model(request: PlanRequest, seats: Sequence[HandSeat]) -> list[tuple[PlanModel, list[HandSeat]]]:
@@ -19,10 +19,10 @@ def by_model(request: PlanRequest, seats: Sequence[HandSeat]) -> list[tuple[Plan
     return [(model, mine[model.name]) for model in request.models if model.name in mine]
 
 
-def choose_variants(request: PlanRequest, seats: Sequence[HandSeat]) -> list[HandFault]:
+def choose_variants(request: PlanRequest, seats: Sequence[HandSeat]) -> list[PlanFault]:
     """Set the variant and stage of every seat: what is named, else the allowed variant with the fewest
     stages among those that have every stage named. The seats at fault stay without."""
-    faults: list[HandFault] = []
+    faults: list[PlanFault] = []
     for model, mine in by_model(request, seats):
         known = [variant.name for variant in model.variants]
         named = list(dict.fromkeys(seat.asked.variant for seat in mine if seat.asked.variant is not None))
@@ -66,7 +66,7 @@ def choose_variants(request: PlanRequest, seats: Sequence[HandSeat]) -> list[Han
     return faults
 
 
-def _stage(seat: HandSeat, variant: Variant) -> HandFault | None:
+def _stage(seat: HandSeat, variant: Variant) -> PlanFault | None:
     known = {stage.name: stage for stage in variant.stages}
     name = seat.asked.stage
     if name is None and len(known) > 1:
@@ -79,13 +79,13 @@ def _stage(seat: HandSeat, variant: Variant) -> HandFault | None:
     return None
 
 
-def choose_points(request: PlanRequest, seats: Sequence[HandSeat]) -> list[HandFault]:
+def choose_points(request: PlanRequest, seats: Sequence[HandSeat]) -> list[PlanFault]:
     """Set the point of every seat that has a stage: what is named, else the one with the most requests/s.
 
     A latency limit is divided over the stages so that the slowest stage is as fast as can be;
     where no points keep it, the quickest stand. A seat without any point is a fault.
     """
-    faults: list[HandFault] = []
+    faults: list[PlanFault] = []
     for model, mine in by_model(request, [seat for seat in seats if seat.stage is not None]):
         choices: list[tuple[HandSeat, list[Point]]] = []
         for seat in mine:
@@ -105,7 +105,7 @@ def choose_points(request: PlanRequest, seats: Sequence[HandSeat]) -> list[HandF
     return faults
 
 
-def _choices(request: PlanRequest, seat: HandSeat) -> tuple[list[Point], HandFault | None]:
+def _choices(request: PlanRequest, seat: HandSeat) -> tuple[list[Point], PlanFault | None]:
     """The points a seat may use, or why there are none."""
     assert seat.stage is not None
     kind, asked = seat.gpu.type, seat.asked

@@ -1,11 +1,11 @@
-"""The vocabulary of plans by hand: what a person puts where, and what is wrong with it."""
+"""The vocabulary of plans by hand: what a person puts where."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 
 from torchsplit_core.planning.fleet import FleetGpu
-from torchsplit_core.values import Point, Stage, Variant
+from torchsplit_core.values import PlanFault, Point, Stage, Tenant, Variant, slice_name
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,23 +37,6 @@ class HandGpu:
     slices: tuple[HandSlice, ...] = ()
 
 
-@dataclass(frozen=True, slots=True)
-class HandFault:
-    """One thing wrong with a plan by hand. `gpu`, `slice` ("3g.40gb at 0") and `model` say where, as far as
-    they apply; the rest is as in InputFault."""
-
-    gpu: str | None
-    slice: str | None
-    model: str | None
-    value: str
-    rule: str
-    remedy: str
-
-    def __str__(self) -> str:
-        where = ", ".join(part for part in (self.gpu, self.slice, self.model) if part is not None)
-        return f"{where}: {self.value} — {self.rule}. {self.remedy}"
-
-
 @dataclass
 class HandSeat:
     """A tenant on its way to a point: what was asked for, and what was chosen by now."""
@@ -67,13 +50,23 @@ class HandSeat:
     stage: Stage | None = None
     point: Point | None = None
 
-    def fault(self, value: object, rule: str, remedy: str) -> HandFault:
+    def fault(self, value: object, rule: str, remedy: str) -> PlanFault:
         """A fault of this tenant."""
-        return HandFault(
-            self.gpu.id, place(self.profile, self.start), self.asked.model, str(value), rule, remedy
+        return PlanFault(
+            self.gpu.id, slice_name(self.profile, self.start), self.asked.model, str(value), rule, remedy
         )
 
-
-def place(profile: str, start: int) -> str:
-    """How a slice is named in faults."""
-    return f"{profile} at {start}"
+    def tenant(self) -> Tenant:
+        """The tenant as a plan has it; before it has a point, its model and its share alone."""
+        if self.variant is None or self.stage is None or self.point is None:
+            return Tenant(self.asked.model, "", "", self.share, 0, 0, 0.0, None)
+        return Tenant(
+            self.asked.model,
+            self.variant.name,
+            self.stage.name,
+            self.share,
+            self.point.batch_size,
+            self.point.processes,
+            self.share * self.point.throughput_rps,
+            self.point.memory_gib,
+        )

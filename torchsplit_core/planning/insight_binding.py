@@ -14,6 +14,7 @@ from torchsplit_core.planning.insight_changes import Change
 from torchsplit_core.planning.insight_compare import NOT_EXAMINED, Comparison
 from torchsplit_core.planning.insight_questions import Questions
 from torchsplit_core.planning.levels import Levels, same
+from torchsplit_core.planning.objective import goal_of
 from torchsplit_core.values import (
     ChangeEffect,
     ModelBinding,
@@ -94,14 +95,15 @@ def _ties(
 ) -> range | None:
     """The levels of the models that are served as well as this one; None where the objective passes it by.
 
-    max_min asks for no more than the least r. weighted_sum and min_gpus have one level for all.
+    One that ends with the worst served asks for no more than the least r; a sum has one level for all.
     """
-    if request.objective.kind in ("weighted_sum", "min_gpus"):
+    goal = goal_of(request)
+    if not goal.fair:
         return range(1)
     ranked = outcome.objective.sorted_normalised
     own = ranked[places[name]]
     equal = [level for level, value in enumerate(ranked) if same(value, own)]
-    if request.objective.kind == "max_min":
+    if not goal.every_level:
         return range(1) if 0 in equal else None
     return range(equal[0], equal[-1] + 1)
 

@@ -7,9 +7,10 @@ and V[g] the most that a layout of a GPU of group g is worth (each slice at its 
 
     Σ_m p[m]·T[m] ≤ Σ_g GPUs[g]·V[g].
 
-For max_min, min r ≤ Σ α[m]·r[m] with Σ α = 1; a capped model counts α·cap beyond its price, a
-minimum T ≥ least takes (p − α)·least off. weighted_sum is the same with the weights for α. For
-min_gpus, cost ≥ Σ p[m]·least[m] − Σ_g GPUs[g]·max(0, V[g] − cost[g]).
+For a fair objective, min r ≤ Σ α[m]·r[m] with Σ α = 1; a capped model counts α·cap beyond its
+price, a minimum T ≥ least takes (p − α)·least off. A sum of throughputs is the same with the
+models' gains for α. A cost is the same with α = 0, and V[g] pays for the GPU first:
+cost ≥ Σ p[m]·least[m] − Σ_g GPUs[g]·max(0, V[g] − cost[g]).
 """
 
 from __future__ import annotations
@@ -18,6 +19,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from torchsplit_core.planning.expand import Problem, expand
+from torchsplit_core.planning.objective import goal_of, unit_rps
 from torchsplit_core.solver.highs import INF, Refused
 from torchsplit_core.solver.row_program import Program
 from torchsplit_core.values import PlanRequest
@@ -28,7 +30,7 @@ Stages = Mapping[tuple[int, int, int], float]
 
 @dataclass(frozen=True)
 class Relaxed:
-    """The bound (a least cost for min_gpus), and the prices that prove it."""
+    """The bound (a least cost where the objective is a cost), and the prices that prove it."""
 
     bound: float
     prices: Stages
@@ -62,12 +64,12 @@ def dearest_uses(problem: Problem, prices: Stages) -> list[dict[str, float]]:
 
 
 def _units(problem: Problem) -> list[float]:
-    return [spec.weight * spec.demand_rps for spec in problem.request.models]
+    return [unit_rps(spec) for spec in problem.request.models]
 
 
 def _bound(problem: Problem, prices: Stages, weights: Sequence[float]) -> float:
     request, units = problem.request, _units(problem)
-    minimise = request.objective.kind == "min_gpus"
+    goal = goal_of(request)
     prices = dict(prices)
     total = 0.0
     for index, spec in enumerate(request.models):
@@ -75,12 +77,9 @@ def _bound(problem: Problem, prices: Stages, weights: Sequence[float]) -> float:
         sums = [sum(prices.get((index, c.variant, s), 0.0) for s in range(c.stages)) for c in cases]
         price = min(sums, default=0.0)
         least = (spec.min_throughput_rps or 0.0) / units[index]
-        if minimise:
-            # Without a case there is no throughput to price: a minimum would be infeasible.
-            total += price * least
-            continue
         weight = weights[index]
         if not cases:
+            # There is no throughput to price: a minimum would be infeasible.
             continue
         if price >= weight:
             total -= (price - weight) * least
@@ -95,34 +94,29 @@ def _bound(problem: Problem, prices: Stages, weights: Sequence[float]) -> float:
                     prices[key] = max(raised, prices.get(key, 0.0))
     for group, dearest in zip(problem.groups, dearest_uses(problem, prices), strict=True):
         most = max((worth(layout.useful, dearest) for layout in group.layouts), default=0.0)
-        if minimise:
-            total -= len(group.gpu_ids) * max(0.0, most - group.cost)
-        else:
-            total += len(group.gpu_ids) * most
-    return max(0.0, total)
+        total += len(group.gpu_ids) * max(0.0, most - (group.cost if goal.by_cost else 0.0))
+    return max(0.0, -total if goal.minimised else total)
 
 
 def _prices(problem: Problem, seconds: float) -> tuple[Stages, list[float]] | None:
-    """The dual prices of the relaxation, and α (max_min) or the weights (weighted_sum) by model."""
+    """The dual prices of the relaxation, and α by model."""
     request, units = problem.request, _units(problem)
     models = range(len(request.models))
-    kind = request.objective.kind
+    goal = goal_of(request)
     program = Program()
     y = {
-        (g, number): program.columns([group.cost if kind == "min_gpus" else 0.0], [INF])
+        (g, number): program.columns([group.cost if goal.by_cost else 0.0], [INF])
         for g, group in enumerate(problem.groups)
         for number in range(len(group.layouts))
     }
     x = [program.columns([0.0], [INF]) for _ in problem.choices]
     v = [program.columns([0.0], [INF]) for _ in problem.cases]
-    gains = [
-        spec.weight * units[m] if kind == "weighted_sum" else 0.0 for m, spec in enumerate(request.models)
-    ]
+    gains = [goal.gain(spec) * units[m] for m, spec in enumerate(request.models)]
     caps = [
         spec.demand_rps / units[m] if spec.cap_at_demand else INF for m, spec in enumerate(request.models)
     ]
     r = [program.columns([-gains[m]], [caps[m]]) for m in models]
-    t = program.columns([0.0 if kind in ("weighted_sum", "min_gpus") else -1.0], [INF])
+    t = program.columns([-1.0 if goal.fair else 0.0], [INF])
     for g, group in enumerate(problem.groups):
         _at_most(program, float(len(group.gpu_ids)), {y[g, n]: 1.0 for n in range(len(group.layouts))})
     pools: dict[tuple[int, str], dict[int, float]] = {}
@@ -154,7 +148,7 @@ def _prices(problem: Problem, seconds: float) -> tuple[Stages, list[float]] | No
     if duals is None:
         return None
     prices = {key: abs(float(duals[row])) for key, row in staged.items()}
-    if kind in ("weighted_sum", "min_gpus"):
+    if not goal.fair:
         return prices, gains
     shares = [abs(float(duals[row])) for row in fair]
     total = sum(shares)

@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 
 from torchsplit_core.hardware import gpu_type
 from torchsplit_core.planning.fleet import FleetGpu, list_gpus
+from torchsplit_core.planning.objective import goal_of
 from torchsplit_core.planning.validate import MAX_GPUS
 from torchsplit_core.values import ChangeEffect, FleetEntry, PlanModel, PlanRequest
 
@@ -71,7 +72,7 @@ def eased(request: PlanRequest) -> tuple[Change, ...]:
 
 def buckets(request: PlanRequest) -> tuple[tuple[FleetGpu, tuple[int, ...]], ...]:
     """GPUs that are the same to the request, with their places in the fleet, in the order of appearance."""
-    by_cost = request.objective.kind == "min_gpus"
+    by_cost = goal_of(request).by_cost
     found: dict[tuple[object, ...], tuple[FleetGpu, list[int]]] = {}
     for place, gpu in enumerate(list_gpus(request.gpus)):
         key = (gpu.type, gpu.layouts, gpu.cost if by_cost else None)

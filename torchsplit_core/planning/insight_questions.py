@@ -9,7 +9,8 @@ from torchsplit_core.planning.insight_bound import Relaxed, relaxed
 from torchsplit_core.planning.insight_changes import Apply
 from torchsplit_core.planning.insight_compare import NOT_EXAMINED, Comparison, compare
 from torchsplit_core.planning.levels import Levels
-from torchsplit_core.values import Objective, PlanRequest
+from torchsplit_core.planning.objective import first_level, goal_of
+from torchsplit_core.values import PlanRequest
 
 LEAST_SHARE_S = 0.4
 """A question gets as much, even if a later one then gets none: a few answers are worth more than many open."""
@@ -41,7 +42,7 @@ class Questions:
     @property
     def negated(self) -> bool:
         """Whether levels are negated costs."""
-        return self.request.objective.kind == "min_gpus"
+        return goal_of(self.request).minimised
 
     def bound(self, request: PlanRequest) -> Relaxed | None:
         """The linear relaxation of a request, where there is time for it."""
@@ -59,13 +60,13 @@ class Questions:
         if asked in self._answered and not deep:
             return compare(self.before, self._answered[asked], eases=eases)
         share = max(self._share(), 2 * self.effort_s) if deep else self._share()
-        leximin = self.request.objective.kind == "leximin"
-        thorough = deep or not leximin or self.effort_s <= share
+        many = goal_of(self.request).every_level
+        thorough = deep or not many or self.effort_s <= share
         levels = None
         if self._failures < MOST_FAILURES:
-            levels = self.planner.levels(asked if thorough else first_level(asked), share, eases=eases)
-            if levels is not None and levels.proven == 0 and leximin and thorough and not deep:
-                levels = self.planner.levels(first_level(asked), share, eases=eases) or levels
+            levels = self.planner.levels(asked if thorough else _first_level(asked), share, eases=eases)
+            if levels is not None and levels.proven == 0 and many and thorough and not deep:
+                levels = self.planner.levels(_first_level(asked), share, eases=eases) or levels
             settled = levels is not None and (levels.proven > 0 or not levels.feasible)
             self._failures = 0 if settled else self._failures + 1
         if levels is None or (levels.feasible and levels.proven == 0):
@@ -99,7 +100,7 @@ class Questions:
 
     def first(self, request: PlanRequest, *, eases: bool) -> Levels | None:
         """The first level of any other request."""
-        return self.planner.levels(first_level(main_part(request)), self._share(), eases=eases)
+        return self.planner.levels(_first_level(main_part(request)), self._share(), eases=eases)
 
     def _share(self) -> float:
         share = self.planner.left / max(1, self.expected)
@@ -125,9 +126,5 @@ def main_part(request: PlanRequest) -> PlanRequest:
     return replace(request, colocations=tuple(item for item in request.colocations if item.mode == "hard"))
 
 
-def first_level(request: PlanRequest) -> PlanRequest:
-    """The request with the objective's first level alone."""
-    if request.objective.kind != "leximin":
-        return request
-    objective: Objective = replace(request.objective, kind="max_min")
-    return replace(request, objective=objective)
+def _first_level(request: PlanRequest) -> PlanRequest:
+    return replace(request, objective=first_level(request.objective))

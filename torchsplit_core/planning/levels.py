@@ -1,7 +1,7 @@
 """The levels of a plan's objective: how far each is reached, how far proven.
 
-A request's best levels are the lexicographic maximum of the sorted r (leximin), or the one value
-of the other objectives; min_gpus is negated here, so that larger is better everywhere. Of a level
+A request's best levels are those of its objective (objective.py); a cost is negated here, so that
+larger is better everywhere. Of a level
 the planner leaves a value reached and, given that the levels before it are proven, a bound.
 """
 
@@ -10,10 +10,9 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 
+from torchsplit_core.planning.objective import goal_of, reached
+from torchsplit_core.planning.tolerance import equal
 from torchsplit_core.values import PlanOutcome
-
-TOLERANCE = 1e-6
-"""Values closer than this (relative) are equal, as the contract has it."""
 
 
 @dataclass(frozen=True)
@@ -49,19 +48,13 @@ def levels_of(outcome: PlanOutcome) -> Levels | None:
         return NO_PLAN
     if objective.value is None:
         return None
-    if objective.kind == "min_gpus":
-        bound = None if objective.bound is None else -objective.bound
-        return Levels((-objective.value,), objective.proven_levels, bound)
-    if objective.kind != "leximin":
-        return Levels((objective.value,), objective.proven_levels, objective.bound)
-    ranked = objective.sorted_normalised
-    # A penalty is taken from every level alike.
-    values = tuple(item - (ranked[0] - objective.value) for item in ranked)
-    return Levels(values, objective.proven_levels, objective.bound)
+    sign = -1 if goal_of(objective).minimised else 1
+    bound = None if objective.bound is None else sign * objective.bound
+    return Levels(tuple(sign * value for value in reached(objective)), objective.proven_levels, bound)
 
 
 def same(first: float | None, second: float | None) -> bool:
     """Whether both are known and equal within the contract's tolerance."""
     if first is None or second is None or math.isinf(first) or math.isinf(second):
         return False
-    return abs(first - second) <= TOLERANCE * max(abs(first), abs(second))
+    return equal(first, second)

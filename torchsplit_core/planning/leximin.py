@@ -16,7 +16,9 @@ from typing import Any
 import pyomo.environ as pyo
 
 from torchsplit_core.planning.model import Formulation
-from torchsplit_core.planning.solution import TOLERANCE, Solution, normalised, penalty_of, read_solution
+from torchsplit_core.planning.objective import pays_penalties, ranked, unit_rps
+from torchsplit_core.planning.solution import Solution, penalty_of, read_solution
+from torchsplit_core.planning.tolerance import TOLERANCE, equal
 from torchsplit_core.solver.pyomo_model import Answer, solve
 from torchsplit_core.values import Progress
 from torchsplit_core.values.status import SolveStatus
@@ -51,7 +53,7 @@ class Search:
 def search_levels(built: Formulation, levels: int, deadline: float, progress: Progress) -> Search:
     model = built.model
     ceilings = level_ceilings(built)
-    paying = penalised(built)
+    paying = pays_penalties(built.problem.request.objective)
     found = Search(stages=levels)
     model.level = pyo.Block(range(1, levels + 1))
     for k in range(1, levels + 1):
@@ -108,12 +110,12 @@ def level_values(built: Formulation, solution: Solution | None) -> list[float]:
     """The sorted r less the penalty: what leximin compares."""
     assert solution is not None
     paid = penalty_of(built, solution)
-    return [value - paid for value in sorted(normalised(built, solution.rates))]
+    return [value - paid for value in ranked(built.problem.request, solution.rates)]
 
 
 def level_ceilings(built: Formulation) -> list[float]:
     """For each level a value that no plan can pass."""
-    found = sorted(normalised(built, tuple(upper_rates(built))))
+    found = ranked(built.problem.request, upper_rates(built))
     return [min(found[0], built.top), *found[1:]]
 
 
@@ -137,12 +139,6 @@ def upper_rates(built: Formulation) -> list[float]:
     return rates
 
 
-def penalised(built: Formulation) -> bool:
-    """Whether the objective pays for anything but throughput."""
-    objective = built.problem.request.objective
-    return bool(objective.memory_violation_penalty) or objective.separation_weight > 0
-
-
 def _level(built: Formulation, k: int, scale: float) -> Any:
     """Add θ_k / scale and its objective."""
     block, request = built.model.level[k], built.problem.request
@@ -152,10 +148,10 @@ def _level(built: Formulation, k: int, scale: float) -> Any:
     block.level_deficit = pyo.ConstraintList()
     for index in models:
         spec = request.models[index]
-        unit = scale * spec.weight * spec.demand_rps
+        unit = scale * unit_rps(spec)
         rate = built.rate(index, unit, f"level{k}_{index}")
         block.level_deficit.add(block.t - block.d[index] - rate <= 0)
-    paid = built.penalty() if penalised(built) else 0.0
+    paid = built.penalty() if pays_penalties(request.objective) else 0.0
     block.theta = pyo.Expression(expr=k * block.t - sum(block.d.values()) - k * paid / scale)
     block.objective = pyo.Objective(expr=block.theta, sense=pyo.maximize)
     return block.objective
@@ -198,11 +194,8 @@ def no_worse(new: list[float], old: list[float], k: int) -> bool:
     """Whether the sums of the smallest 1 … k are all kept (within tolerance), judged in that order."""
     for count in range(1, k + 1):
         before, after = sum(old[:count]), sum(new[:count])
-        slack = TOLERANCE * max(abs(before), abs(after))
-        if after < before - slack:
-            return False
-        if after > before + slack:
-            return True
+        if not equal(before, after):
+            return after > before
     return True
 
 

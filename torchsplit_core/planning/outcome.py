@@ -6,7 +6,8 @@ from collections.abc import Sequence
 
 from torchsplit_core.planning.disaggregate import Bench, materialise
 from torchsplit_core.planning.expand import Problem
-from torchsplit_core.planning.reckon import gap_to, level_values, served, unserved
+from torchsplit_core.planning.objective import goal_of
+from torchsplit_core.planning.reckon import level_values, served, unserved
 from torchsplit_core.planning.request_hash import request_hash
 from torchsplit_core.values import ObjectiveValue, PlannedModel, PlanOutcome, PlanRequest, PlanStatistics
 from torchsplit_core.values.status import Unsolved
@@ -25,24 +26,24 @@ def plan_outcome(
     `proven` counts the stages proven from the first on; `settled` is False where a tie-break is not proven.
     """
     request = problem.request
-    gpus = materialise(problem, bench)
+    gpus = materialise(request, bench)
     models = planned_models(problem, bench)
-    kind = request.objective.kind
+    goal = goal_of(request)
     levels = level_values(request, gpus, models)
     stage = proven if proven < len(levels) else 0
     bound = bounds[stage] if stage < len(bounds) else None
     if bound is not None:
         # What is reached is also a bound's least possible value, up to rounding.
-        bound = min(bound, levels[stage]) if kind == "min_gpus" else max(bound, levels[stage])
+        bound = goal.held(bound, levels[stage])
         if proven == len(levels):
             bound = levels[0]
-    gap = None if bound is None else gap_to(kind, levels[stage], bound)
+    gap = None if bound is None else goal.gap(levels[stage], bound)
     ranked = tuple(sorted(model.normalised for model in models))
     optimal = proven == len(levels) and settled
     return PlanOutcome(
         request_sha256=request_hash(request),
         status="optimal" if optimal else "feasible",
-        objective=ObjectiveValue(kind, levels[0], ranked, bound, gap, proven),
+        objective=ObjectiveValue(request.objective.kind, levels[0], ranked, bound, gap, proven),
         gpus=gpus,
         models=models,
         statistics=statistics,

@@ -6,7 +6,7 @@ import time
 from dataclasses import replace
 
 from torchsplit_core.planning.disaggregate import Bench
-from torchsplit_core.planning.expand import Problem
+from torchsplit_core.planning.expand import Problem, expand
 from torchsplit_core.planning.explain import conflicts
 from torchsplit_core.planning.leximin import Search
 from torchsplit_core.planning.outcome import no_plan, plan_outcome
@@ -46,17 +46,18 @@ def plan(request: PlanRequest, *, progress: Progress = ignore_progress) -> PlanO
     validate(request)
     watch = Stopwatch()
     deadline = watch.begun + SEARCH_PART * request.solver.time_limit_s
+    problem = expand(request)
     if request.sharing == "fractional":
-        shared = plan_shared(request, watch, deadline, progress)
+        shared = plan_shared(problem, watch, deadline, progress)
         if shared.outcome is not None:
             return _verified(request, shared.outcome)
         statistics = watch.statistics(shared.details)
-        return _without_plan(request, shared.status, statistics, shared.warnings, progress)
-    whole = search_whole(request, deadline, progress)
+        return _without_plan(request, shared.status, statistics, problem.warnings, progress)
+    whole = search_whole(problem, deadline, progress)
     watch.searched_s += whole.found.seconds
     statistics = watch.statistics(whole.details)
     if whole.bench is None:
-        return _without_plan(request, whole.found.status, statistics, whole.problem.warnings, progress)
+        return _without_plan(request, whole.found.status, statistics, problem.warnings, progress)
     return _finish(whole.problem, whole.bench, whole.found, statistics)
 
 

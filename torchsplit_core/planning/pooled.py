@@ -17,6 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from torchsplit_core.planning.expand import Problem
+from torchsplit_core.planning.objective import goal_of
 from torchsplit_core.planning.patterns.supply import Supply, supply_of
 from torchsplit_core.planning.share_program import OutOfScale, Share, ShareProgram
 from torchsplit_core.solver.highs import INF, run, set_whole
@@ -63,7 +64,7 @@ class PooledShares:
 def pool_shares(problem: Problem, deadline: float) -> PooledShares | None:
     """The fairest pooled shares; None where it does not apply, or none were found in time."""
     request = problem.request
-    if request.objective.kind not in ("leximin", "max_min") or request.colocations:
+    if not goal_of(request).fair or request.colocations:
         return None
     if request.objective.memory_violation_penalty:
         return None

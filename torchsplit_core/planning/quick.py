@@ -3,18 +3,19 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 
 from torchsplit_core.planning.disaggregate import Bench, seat_counts
-from torchsplit_core.planning.expand import Problem, expand
+from torchsplit_core.planning.expand import Problem
 from torchsplit_core.planning.guests import can_be_guests, invite
+from torchsplit_core.planning.objective import first_level, goal_of
 from torchsplit_core.planning.outcome import plan_outcome, planned_models
 from torchsplit_core.planning.pack import pack
 from torchsplit_core.planning.patterns import count_patterns
 from torchsplit_core.planning.pooled import PooledShares
-from torchsplit_core.planning.solution import TOLERANCE
 from torchsplit_core.planning.timing import Stopwatch, part_of
+from torchsplit_core.planning.tolerance import TOLERANCE
 from torchsplit_core.values import PlanOutcome, Progress
 
 GOOD = 1e-3
@@ -28,11 +29,16 @@ HELD_BACK = (0.0, 0.01, 0.02, 0.04)
 
 
 def quick_plan(
-    problem: Problem, shares: PooledShares, watch: Stopwatch, deadline: float, progress: Progress
+    problem: Problem,
+    exclusive: Callable[[], Problem],
+    shares: PooledShares,
+    watch: Stopwatch,
+    deadline: float,
+    progress: Progress,
 ) -> PlanOutcome | None:
     """The better of the pooled shares, packed, and whole slices with guests; None where there is neither.
 
-    `watch` has the time of the shares already.
+    `exclusive` gives the problem with whole slices; `watch` has the time of the shares already.
     """
     details: dict[str, str | int | float] = {"method": "pooled", "pooled_value": shares.bound}
     amounts = [(problem.choices[number], part) for number, part in sorted(shares.amounts.items())]
@@ -41,7 +47,7 @@ def quick_plan(
     packed = _ranked(problem, benches[0])
     good = packed is not None and packed[min(shares.level, len(packed) - 1)] >= shares.bound * (1 - GOOD)
     if packed is None or (not good and deadline - time.perf_counter() > GUESTS_S):
-        benches += _with_guests(problem, shares, watch, part_of(deadline, 0.5), progress)
+        benches += _with_guests(problem, exclusive(), shares, watch, part_of(deadline, 0.5), progress)
     found = [(values, bench) for bench in benches if (values := _ranked(problem, bench)) is not None]
     if not found:
         return None
@@ -50,7 +56,7 @@ def quick_plan(
         details[name] = max(values[0], float(details.get(name, 0.0)))
     values, bench = max(found, key=lambda item: item[0])
     assert bench is not None
-    count = len(values) if problem.request.objective.kind == "leximin" else 1
+    count = goal_of(problem.request).levels(len(values))
     caps = sorted(
         1.0 / spec.weight if spec.cap_at_demand else float("inf") for spec in problem.request.models
     )
@@ -72,15 +78,20 @@ def _ranked(problem: Problem, bench: Bench | None) -> list[float] | None:
 
 
 def _with_guests(
-    problem: Problem, shares: PooledShares, watch: Stopwatch, deadline: float, progress: Progress
+    problem: Problem,
+    exclusive: Problem,
+    shares: PooledShares,
+    watch: Stopwatch,
+    deadline: float,
+    progress: Progress,
 ) -> Iterator[Bench | None]:
     """Whole slices, counted by patterns, with guests on them.
 
     Models that fit beside others are asked to hold back a little more each time: what whole
     slices then give to those that must be alone, guests get back in fractions.
     """
-    objective = replace(problem.request.objective, kind="max_min")
-    whole = expand(replace(problem.request, sharing="exclusive", objective=objective))
+    asked = exclusive.request
+    whole = replace(exclusive, request=replace(asked, objective=first_level(asked.objective)))
     flexible = can_be_guests(problem)
     for number, part in enumerate(HELD_BACK):
         until = part_of(deadline, 1 / (len(HELD_BACK) - number))

@@ -9,11 +9,13 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from torchsplit_core.hardware import gpu_type
 from torchsplit_core.planning.expand import transfer_ms
 from torchsplit_core.planning.fleet import list_gpus
+from torchsplit_core.planning.objective import goal_of, normalised, values
 from torchsplit_core.planning.point_keys import keyed_tenants, point_table
+from torchsplit_core.planning.presence import torn_bytes
 from torchsplit_core.planning.request_hash import request_hash
-from torchsplit_core.planning.verify_objective import penalty
 from torchsplit_core.values import (
     InputFault,
     ObjectiveValue,
@@ -30,11 +32,6 @@ StageSeats = Sequence[tuple[float, float]]
 """(requests/s, ms) of every instance of a stage, at its share of the slice."""
 
 
-def counted(spec: PlanModel, rate: float) -> float:
-    """The requests/s that count for the objective."""
-    return min(rate, spec.demand_rps) if spec.cap_at_demand else rate
-
-
 def served(
     request: PlanRequest, spec: PlanModel, variant: Variant, stages: Sequence[StageSeats]
 ) -> PlannedModel:
@@ -44,8 +41,7 @@ def served(
         rate = min(sum(part for part, _ in stage) for stage in stages)
         latency = transfer_ms(variant.cut_bytes, request.link_gb_per_s)
         latency += sum(max(slow for _, slow in stage) for stage in stages)
-    normalised = counted(spec, rate) / (spec.weight * spec.demand_rps)
-    return PlannedModel(spec.name, variant.name, rate, normalised, latency)
+    return PlannedModel(spec.name, variant.name, rate, normalised(spec, rate), latency)
 
 
 def unserved(spec: PlanModel) -> PlannedModel:
@@ -73,25 +69,37 @@ def reckon_models(request: PlanRequest, gpus: Sequence[PlannedGpu]) -> tuple[Pla
     return tuple(found)
 
 
+def penalty_paid(request: PlanRequest, gpus: Sequence[PlannedGpu]) -> float:
+    """What the objective pays: γ · GiB beyond the slices + separation_weight · bytes of pairs torn apart."""
+    objective = request.objective
+    paid = 0.0
+    if objective.memory_violation_penalty:
+        paid += objective.memory_violation_penalty * sum(map(_excess_gib, gpus))
+    if objective.separation_weight > 0:
+        index = {spec.name: number for number, spec in enumerate(request.models)}
+        present = [frozenset(index[tenant.model] for tenant, _ in keyed_tenants([gpu])) for gpu in gpus]
+        paid += objective.separation_weight * sum(torn_bytes(request, models) for models in present)
+    return paid
+
+
+def _excess_gib(gpu: PlannedGpu) -> float:
+    """GiB that the tenants need beyond their slices; a slice of unknown memory is never exceeded."""
+    kind, excess = gpu_type(gpu.type), 0.0
+    for item in gpu.slices:
+        size = kind.profile(item.profile).memory_gib
+        if size is not None:
+            excess += max(0.0, sum(tenant.memory_gib or 0.0 for tenant in item.tenants) - size)
+    return excess
+
+
 def level_values(
     request: PlanRequest, gpus: Sequence[PlannedGpu], models: Sequence[PlannedModel]
 ) -> list[float]:
-    """The objective's value at every level (one but for leximin), with what is paid in penalties."""
-    kind, paid = request.objective.kind, penalty(request, gpus)
-    if kind == "min_gpus":
-        costs = {gpu.id: gpu.cost for gpu in list_gpus(request.gpus)}
-        return [sum(costs[gpu.id] for gpu in gpus if gpu.used) + paid]
-    if kind == "weighted_sum":
-        pairs = zip(request.models, models, strict=True)
-        return [sum(spec.weight * counted(spec, got.throughput_rps) for spec, got in pairs) - paid]
-    ranked = sorted(model.normalised for model in models)
-    return [value - paid for value in (ranked if kind == "leximin" else ranked[:1])]
-
-
-def gap_to(kind: str, value: float, bound: float) -> float:
-    """How far a value is from a bound of its objective, as the contract has it; 0 where it is beyond."""
-    distance, base = (value - bound, value) if kind == "min_gpus" else (bound - value, bound)
-    return max(0.0, distance / abs(base)) if base else 0.0
+    """The objective's value at every level with what is paid in penalties."""
+    costs = {gpu.id: gpu.cost for gpu in list_gpus(request.gpus)}
+    cost = sum(costs[gpu.id] for gpu in gpus if gpu.used)
+    rates = [model.throughput_rps for model in models]
+    return values(request, rates, cost, penalty_paid(request, gpus))
 
 
 def reckon(
@@ -105,14 +113,14 @@ def reckon(
     Raises InputFault where `plan` answers another request.
     """
     models = reckon_models(request, gpus)
-    kind, value = request.objective.kind, level_values(request, gpus, models)[0]
+    value = level_values(request, gpus, models)[0]
     bound = None if plan is None else first_bound(request, plan)
-    gap = None if bound is None else gap_to(kind, value, bound)
+    gap = None if bound is None else goal_of(request).gap(value, bound)
     return PlanOutcome(
         request_sha256=request_hash(request),
         status="feasible",
         objective=ObjectiveValue(
-            kind, value, tuple(sorted(model.normalised for model in models)), bound, gap
+            request.objective.kind, value, tuple(sorted(model.normalised for model in models)), bound, gap
         ),
         gpus=gpus,
         models=models,

@@ -1,12 +1,11 @@
-"""The request's objective on a formulation: leximin and max_min through their levels, the others in one stage.
+"""The request's objective on a formulation: a fair one level by level, a sum in one stage.
 
-weighted_sum maximises Σ weight·T − P, min_gpus minimises cost + P (P: see Formulation.penalty).
+A sum of throughputs is maximised as Σ gain·T − P, one of costs minimised as cost + P (P: Formulation.penalty).
 """
 
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
@@ -20,11 +19,11 @@ from torchsplit_core.planning.leximin import (
     level_ceilings,
     level_values,
     no_worse,
-    penalised,
     search_levels,
     upper_rates,
 )
 from torchsplit_core.planning.model import Formulation
+from torchsplit_core.planning.objective import goal_of, pays_penalties, values
 from torchsplit_core.planning.solution import (
     Solution,
     penalty_of,
@@ -50,15 +49,15 @@ def search(
     `quick` spends all the time of a leximin on its first level, the others follow for the
     tenants found there: more of a plan, less of a proof.
     """
-    kind = built.problem.request.objective.kind
-    if kind in ("leximin", "max_min"):
-        count = len(built.problem.request.models) if kind == "leximin" else 1
+    goal = goal_of(built.problem.request)
+    if goal.fair:
+        count = goal.levels(len(built.problem.request.models))
         found = search_levels(built, 1 if quick else count, deadline, progress)
         if quick and found.best is not None:
             found.stages, found.proven, found.status = count, 0, "feasible"
     else:
         found = _single(built, deadline, progress)
-    if found.best is not None and built.mode != "exclusive" and kind != "min_gpus":
+    if found.best is not None and built.mode != "exclusive" and not goal.by_cost:
         _polish(built, found, deadline)
     if found.best is not None and found.status == "optimal" and built.mode != "aggregate":
         _fewest_separations(built, found, deadline, progress)
@@ -80,11 +79,11 @@ def any_plan(built: Formulation, seconds: float) -> Search:
     elif answer.status in ("optimal", "feasible"):
         found.best = read_solution(built, answer)
         found.status = "feasible"
-        if built.problem.request.objective.kind in ("leximin", "max_min"):
+        if goal_of(built.problem.request).fair:
             found.values = level_values(built, found.best)
             found.bounds = [*level_ceilings(built)]
         else:
-            found.values = [objective_value(built)(found.best)]
+            found.values = [objective_value(built, found.best)]
     return found
 
 
@@ -102,37 +101,31 @@ def _polish(built: Formulation, found: Search, deadline: float) -> None:
                 var.setub(round(value))
     now = time.perf_counter()
     deadline = min(now + POLISH_S, max(deadline, now + POLISH_S / 10))
-    if built.problem.request.objective.kind == "weighted_sum":
-        better = _single(again, deadline, ignore_progress)
-    else:
+    fair = goal_of(built.problem.request).fair
+    if fair:
         better = search_levels(again, found.stages, deadline, ignore_progress)
+    else:
+        better = _single(again, deadline, ignore_progress)
     found.seconds += better.seconds
     if better.best is None or better.status != "optimal":
         return
-    if built.problem.request.objective.kind == "weighted_sum":
-        improved = better.values[0] >= found.values[0]
-    else:
+    if fair:
         improved = no_worse(better.values, found.values, found.stages)
+    else:
+        improved = better.values[0] >= found.values[0]
     if improved:
         found.best = replace(better.best, values=found.best.values)
         found.values = better.values
 
 
 def _single(built: Formulation, deadline: float, progress: Progress) -> Search:
-    """weighted_sum and min_gpus: one stage."""
-    model, request = built.model, built.problem.request
+    """A sum: one stage."""
+    model, goal = built.model, goal_of(built.problem.request)
     progress(0.0, "Searching")
-    kind = request.objective.kind
-    paid = built.penalty() if penalised(built) else 0.0
-    if kind == "weighted_sum":
-        ceiling = sum(s.weight * rate for s, rate in zip(request.models, upper_rates(built), strict=True))
-        scale = ceiling or 1.0
-        total = sum(built.rate(i, scale / s.weight, f"sum_{i}") for i, s in enumerate(request.models))
-        model.objective = pyo.Objective(expr=_whole(model, total - paid / scale), sense=pyo.maximize)
-    else:
-        scale = max(1.0, *(group.cost for group in built.problem.groups))
-        cost = sum(built.problem.groups[g].cost / scale * count for (g, _), count in model.y.items())
-        model.objective = pyo.Objective(expr=_whole(model, cost + paid / scale), sense=pyo.minimize)
+    scale = _scale(built)
+    model.objective = pyo.Objective(
+        expr=_whole(model, _sum(built, scale)), sense=pyo.minimize if goal.minimised else pyo.maximize
+    )
     answer = solve(model, deadline - time.perf_counter())
     model.objective.deactivate()
     found = Search(stages=1, seconds=answer.seconds)
@@ -140,34 +133,41 @@ def _single(built: Formulation, deadline: float, progress: Progress) -> Search:
         found.status = "infeasible"
     if answer.status not in ("optimal", "feasible"):
         return found
-    worth = objective_value(built)
     found.best = read_solution(built, answer)
     proven = answer.status == "optimal"
-    value = worth(found.best)
+    value = objective_value(built, found.best)
     bound = None
     if answer.bound is not None:
-        limit = answer.bound * scale
-        bound = max(value, limit) if kind == "weighted_sum" else min(value, limit)
+        bound = goal.held(answer.bound * scale, value)
     found.values, found.bounds = [value], [bound]
     found.proven = int(proven)
     found.status = "optimal" if proven else "feasible"
     return found
 
 
-def objective_value(built: Formulation) -> Callable[[Solution], float]:
-    """What a solution is worth to weighted_sum, or costs under min_gpus."""
-    request = built.problem.request
+def _scale(built: Formulation) -> float:
+    """The unit in which a sum is searched, so that its figures are near 1: no less than any gain, or any GPU's cost."""
+    request, goal = built.problem.request, goal_of(built.problem.request)
+    if goal.by_cost:
+        return max(1.0, *(group.cost for group in built.problem.groups))
+    return sum(goal.gain(s) * rate for s, rate in zip(request.models, upper_rates(built), strict=True)) or 1.0
 
-    def worth(solution: Solution) -> float:
-        paid = penalty_of(built, solution)
-        if request.objective.kind == "min_gpus":
-            return used_cost(built, solution) + paid
-        total = 0.0
-        for spec, rate in zip(request.models, solution.rates, strict=True):
-            total += spec.weight * (min(rate, spec.demand_rps) if spec.cap_at_demand else rate)
-        return total - paid
 
-    return worth
+def _sum(built: Formulation, scale: float) -> Any:
+    """The sum with its penalties, as an expression in units of `scale`."""
+    request, goal = built.problem.request, goal_of(built.problem.request)
+    paid = built.penalty() if pays_penalties(request.objective) else 0.0
+    if goal.by_cost:
+        groups = built.problem.groups
+        return sum(groups[g].cost / scale * count for (g, _), count in built.model.y.items()) + paid / scale
+    gains = [goal.gain(spec) for spec in request.models]
+    return sum(built.rate(i, scale / gain, f"sum_{i}") for i, gain in enumerate(gains)) - paid / scale
+
+
+def objective_value(built: Formulation, solution: Solution) -> float:
+    """The value of a solution at the objective's first level."""
+    cost, paid = used_cost(built, solution), penalty_of(built, solution)
+    return values(built.problem.request, solution.rates, cost, paid)[0]
 
 
 def used_cost(built: Formulation, solution: Solution) -> float:
@@ -182,28 +182,17 @@ def _fewest_separations(built: Formulation, found: Search, deadline: float, prog
     if not soft or request.objective.separation_weight > 0 or found.best is None:
         return
     progress(0.95, "Keeping pairs together")
-    model, kind = built.model, request.objective.kind
-    if kind in ("leximin", "max_min"):
+    model, goal = built.model, goal_of(request)
+    if goal.fair:
         last = max(k for k in model.level if hasattr(model.level[k], "theta"))
         block = model.level[last]
         if not hasattr(block, "level_floor"):
             keep_level(built, last, found.best, level_ceilings(built)[last - 1] or 1.0)
     else:
-        reached = found.values[0]
-        scale = 1.0
-        if kind == "weighted_sum":
-            scale = (
-                sum(s.weight * rate for s, rate in zip(request.models, upper_rates(built), strict=True))
-                or 1.0
-            )
-            model.reached = pyo.Constraint(
-                expr=model.objective.expr >= (reached - abs(reached) * FLOOR_SLACK) / scale
-            )
-        else:
-            scale = max(1.0, *(group.cost for group in built.problem.groups))
-            model.reached = pyo.Constraint(
-                expr=model.objective.expr <= (reached + abs(reached) * FLOOR_SLACK) / scale
-            )
+        reached, scale, total = found.values[0], _scale(built), model.objective.expr
+        room = abs(reached) * FLOOR_SLACK
+        kept = total <= (reached + room) / scale if goal.minimised else total >= (reached - room) / scale
+        model.reached = pyo.Constraint(expr=kept)
     scale = max(item.bytes_per_request for item in soft)
     model.together = pyo.Objective(expr=built.separations() / scale, sense=pyo.minimize)
     answer = solve(model, deadline - time.perf_counter())
@@ -215,7 +204,7 @@ def _fewest_separations(built: Formulation, found: Search, deadline: float, prog
     candidate = read_solution(built, answer)
     if separations_of(built, candidate) < separations_of(built, found.best):
         found.best = candidate
-        found.values = level_values(built, candidate) if kind in ("leximin", "max_min") else found.values
+        found.values = level_values(built, candidate) if goal.fair else found.values
     if answer.status != "optimal":
         found.status = "feasible"
 

@@ -15,6 +15,7 @@ from torchsplit_core.hardware import gpu_type
 from torchsplit_core.planning.board import Board, Seat
 from torchsplit_core.planning.expand import LATENCY_SLACK, transfer_ms
 from torchsplit_core.planning.latency_split import split_limit
+from torchsplit_core.planning.objective import goal_of, normalised, unit_rps
 from torchsplit_core.values import PlanModel, PlanRequest, Point, Stage
 
 ENOUGH = 1e-9
@@ -28,7 +29,7 @@ class NoPlan(Exception):
 @dataclass(frozen=True, slots=True)
 class Offer:
     """The best point of a stage on the slices of one profile of a group. `burden`: what the slice takes of
-    a GPU (its share of the compute slices; times the cost of the GPU for objective min_gpus)."""
+    a GPU (its share of the compute slices; times the cost of the GPU where the objective pays for GPUs)."""
 
     group: int
     profile: str
@@ -90,7 +91,7 @@ def _offers(request: PlanRequest, board: Board, stage: Stage) -> list[Offer]:
             if profile.memory_gib is not None and (point.memory_gib or 0.0) > profile.memory_gib:
                 continue
             burden = profile.compute_slices / gpu.compute_slices
-            if request.objective.kind == "min_gpus":
+            if goal_of(request).by_cost:
                 burden *= group.cost
             found.append(Offer(g, point.profile, point, burden))
     return found
@@ -126,10 +127,10 @@ class Serving:
         return min(self.rates[model])
 
     def wanted(self, model: int) -> bool:
-        """Whether it is to be served at all: with min_gpus only models with a minimum, and their partners."""
+        """Whether it is to be served at all: under a cost only models with a minimum and their partners."""
         if any(self.ways[partner] is None for partner in self.blocks[model]):
             return False
-        if self.request.objective.kind != "min_gpus":
+        if not goal_of(self.request).by_cost:
             return True
         return any(self.request.models[partner].min_throughput_rps for partner in self.blocks[model])
 
@@ -195,18 +196,18 @@ class Serving:
         least = spec.min_throughput_rps or 0.0
         if rate < least * (1 - ENOUGH):
             return (0.0, rate / least, *rank)
-        kind = self.request.objective.kind
-        if kind == "min_gpus" or (spec.cap_at_demand and rate >= spec.demand_rps):
+        goal = goal_of(self.request)
+        if goal.by_cost or (spec.cap_at_demand and rate >= spec.demand_rps):
             return None
-        if kind != "weighted_sum":
-            return (1.0, rate / (spec.weight * spec.demand_rps), *rank)
+        if goal.fair:
+            return (1.0, normalised(spec, rate), *rank)
         offer = self._next_offer(model)
         if offer is None:
             return None
         gain = offer.point.throughput_rps / len(way.stages)
         if spec.cap_at_demand:
             gain = min(gain, spec.demand_rps - rate)
-        return (1.0, -spec.weight * gain / offer.burden, *rank)
+        return (1.0, -goal.gain(spec) * gain / offer.burden, *rank)
 
     def _slowest(self, model: int) -> int:
         return min(range(len(self.rates[model])), key=lambda stage: self.rates[model][stage])
@@ -272,7 +273,7 @@ def need(spec: PlanModel, way: Way) -> tuple[float, ...]:
     kinds = min(len(stage) for stage in way.stages)
     memory = max((offer.point.memory_gib or 0.0) for stage in way.stages for offer in stage)
     fastest = min(max(offer.point.throughput_rps for offer in stage) for stage in way.stages)
-    return (float(kinds), -memory, -spec.weight * spec.demand_rps / fastest)
+    return (float(kinds), -memory, -unit_rps(spec) / fastest)
 
 
 def _blocks(request: PlanRequest) -> tuple[frozenset[int], ...]:

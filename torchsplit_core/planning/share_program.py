@@ -22,6 +22,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.sparse import csc_matrix
 
+from torchsplit_core.planning.objective import unit_rps
 from torchsplit_core.planning.patterns.supply import Supply
 from torchsplit_core.solver.highs import INF, load, run
 from torchsplit_core.values import PlanModel
@@ -73,7 +74,7 @@ class ShareProgram:
         unit: float = 1.0,
     ) -> None:
         self.shares, self.owners, self.slots, self.supply = shares, owners, slots, supply
-        self.units = np.array([spec.weight * spec.demand_rps for spec in specs]) * unit
+        self.units = np.array([unit_rps(spec) for spec in specs]) * unit
         caps = np.array([spec.demand_rps if spec.cap_at_demand else np.inf for spec in specs])
         self.caps: Vector = caps / self.units
         self.floors: Vector = np.array([spec.min_throughput_rps or 0.0 for spec in specs]) / self.units

@@ -12,22 +12,24 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Sequence
-from dataclasses import dataclass, replace
-from functools import cmp_to_key
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field, replace
+from functools import cache, cmp_to_key
 
 from torchsplit_core.planning.disaggregate import Bench, seat_shares
 from torchsplit_core.planning.expand import Choice, Problem, expand
 from torchsplit_core.planning.fleet import list_gpus
-from torchsplit_core.planning.formulation import build
 from torchsplit_core.planning.leximin import Search
+from torchsplit_core.planning.formulation import build
+from torchsplit_core.planning.model import Formulation
+from torchsplit_core.planning.objective import Goal, goal_of, reached
 from torchsplit_core.planning.outcome import plan_outcome
 from torchsplit_core.planning.pack import pack
 from torchsplit_core.planning.pooled import pool_shares
 from torchsplit_core.planning.quick import quick_plan
 from torchsplit_core.planning.search import search
-from torchsplit_core.planning.solution import TOLERANCE
 from torchsplit_core.planning.timing import Stopwatch, part_of
+from torchsplit_core.planning.tolerance import TOLERANCE, equal
 from torchsplit_core.planning.whole import search_whole
 from torchsplit_core.values import FleetEntry, PlanOutcome, PlanRequest, PlanStatistics, Progress
 from torchsplit_core.values.status import SolveStatus
@@ -49,87 +51,154 @@ class Shared:
     status: SolveStatus
     outcome: PlanOutcome | None
     details: dict[str, str | int | float]
-    warnings: tuple[str, ...] = ()
 
 
-def plan_shared(request: PlanRequest, watch: Stopwatch, deadline: float, progress: Progress) -> Shared:
+def plan_shared(problem: Problem, watch: Stopwatch, deadline: float, progress: Progress) -> Shared:
     """The best fractional plan found before the deadline, with an honest bound; `watch` gets the searches' time."""
-    pooled_problem = expand(request)
+
+    @cache
+    def exclusive() -> Problem:
+        return expand(replace(problem.request, sharing="exclusive"))
+
     with watch.searching():
-        shares = pool_shares(pooled_problem, deadline)
-    quick = None if shares is None else quick_plan(pooled_problem, shares, watch, deadline, progress)
+        shares = pool_shares(problem, deadline)
+    quick = None if shares is None else quick_plan(problem, exclusive, shares, watch, deadline, progress)
     if quick is not None and (quick.status == "optimal" or deadline - time.perf_counter() < SEARCH_S):
         return Shared(quick.status, quick, dict(quick.statistics.details))
     top = float("inf")
     if shares is not None and shares.level == 0:
         # A little above, so that rounding never cuts off a plan that reaches the bound.
-        top = shares.bound * (1 + 1e-6)
-    pooled_model = replace(build(pooled_problem, "aggregate"), top=top)
-    pooled = search(pooled_model, part_of(deadline, 0.35), progress=lambda a, b: progress(0.3 * a, b))
+        top = shares.bound * (1 + TOLERANCE)
+    built = replace(build(problem, "aggregate"), top=top)
+    pooled = search(built, part_of(deadline, 0.35), progress=lambda a, b: progress(0.3 * a, b))
     watch.searched_s += pooled.seconds
     details: dict[str, str | int | float] = {"stages": pooled.stages, "pooled": pooled.status}
     if pooled.status == "infeasible":
-        return Shared("infeasible", None, details, pooled_problem.warnings)
-    plans: list[PlanOutcome] = [] if quick is None else [quick]
-
-    def offer(step: str, problem: Problem, bench: Bench, found: Search) -> PlanOutcome:
-        plans.append(_settle(problem, bench, pooled, found, watch.statistics(details)))
-        details[f"{step}_value"] = plans[-1].objective.value or 0.0
-        return plans[-1]
-
-    def answer() -> Shared:
-        if not plans:
-            return Shared("timeout", None, details, pooled_problem.warnings)
-        best = max(plans, key=cmp_to_key(_compare))
-        statistics = watch.statistics(best.statistics.details)
-        return Shared(best.status, replace(best, statistics=statistics), details)
-
+        return Shared("infeasible", None, details)
     if pooled.values:
         details["pooled_value"] = pooled.values[0]
-    if pooled.best is not None and not request.colocations:
-        amounts = [(pooled_model.uses[u].choice, part) for u, part in sorted(pooled.best.amounts.items())]
-        with watch.searching():
-            bench = pack(pooled_problem, pooled.best.layouts, amounts)
-        if bench is not None and offer("packed", pooled_problem, bench, Search()).status == "optimal":
-            return answer()
-    # Whole slices are shares of 1, so the exclusive optimum is a plan here too, and often a good one.
-    asked = replace(request, sharing="exclusive")
-    whole = search_whole(asked, part_of(deadline, 0.35), lambda a, b: progress(0.3 + 0.3 * a, b))
-    watch.searched_s += whole.found.seconds
-    if whole.bench is not None:
-        problem = replace(whole.problem, request=request)
-        if offer("exclusive", problem, whole.bench, Search()).status == "optimal":
-            return answer()
-    for known in plans[-2:]:
-        # The layouts of each plan so far, held fixed, with the few points that matter most.
-        few = _thin(_fixed(request, known))
-        if _tenancies(few) <= LARGEST_FIXED:
-            model = replace(build(few, "concrete"), top=top)
-            until = part_of(deadline, 0.35)
-            local = search(model, until, progress=lambda a, b: progress(0.6 + 0.2 * a, b), quick=True)
-            watch.searched_s += local.seconds
-            if local.best is not None:
-                offer("local", few, seat_shares(model, local.best), Search())
-    concrete_problem, free = _concrete_problem(
-        request, max(plans, key=cmp_to_key(_compare)) if plans else None
-    )
-    if concrete_problem is None:
-        return answer()
-    concrete_model = replace(build(concrete_problem, "concrete"), top=top)
-    concrete = search(concrete_model, deadline, progress=lambda a, b: progress(0.6 + 0.4 * a, b))
-    watch.searched_s += concrete.seconds
-    details["concrete"] = concrete.status
-    if concrete.status == "infeasible" and free and not plans:
-        return Shared("infeasible", None, details, pooled_problem.warnings)
-    if not free:
-        # A proof under fixed layouts says nothing about other layouts.
-        concrete.proven, concrete.bounds = 0, []
-    if concrete.best is not None:
-        offer("concrete", concrete_problem, seat_shares(concrete_model, concrete.best), concrete)
-    if concrete.bounds and concrete.proven == 0:
-        # What bounds the exact model bounds the other plans as well.
-        plans[:] = [_bounded(item, concrete.bounds[0]) for item in plans]
-    return answer()
+    steps = _Steps(built, pooled, exclusive, watch, deadline, progress, details)
+    steps.plans += [] if quick is None else [quick]
+    return steps.run()
+
+
+@dataclass
+class _Steps:
+    """The steps after the pooled search, and the plans they have found so far."""
+
+    built: Formulation
+    pooled: Search
+    exclusive: Callable[[], Problem]
+    watch: Stopwatch
+    deadline: float
+    progress: Progress
+    details: dict[str, str | int | float]
+    plans: list[PlanOutcome] = field(default_factory=list)
+    fixed: dict[tuple[FleetEntry, ...], Problem] = field(default_factory=dict)
+
+    @property
+    def request(self) -> PlanRequest:
+        """What is asked."""
+        return self.built.problem.request
+
+    def run(self) -> Shared:
+        """Each step in turn, until one has the optimum."""
+        if self._packed() or self._exclusive():
+            return self._answer()
+        self._local()
+        return self._answer(infeasible=self._concrete())
+
+    def _answer(self, *, infeasible: bool = False) -> Shared:
+        if not self.plans:
+            return Shared("infeasible" if infeasible else "timeout", None, self.details)
+        best = self._best()
+        statistics = self.watch.statistics(best.statistics.details)
+        return Shared(best.status, replace(best, statistics=statistics), self.details)
+
+    def _best(self) -> PlanOutcome:
+        return max(self.plans, key=cmp_to_key(_compare))
+
+    def _offer(self, step: str, problem: Problem, bench: Bench, found: Search) -> bool:
+        """One more plan; whether it is the optimum."""
+        plan = _settle(problem, bench, self.pooled, found, self.watch.statistics(self.details))
+        self.plans.append(plan)
+        self.details[f"{step}_value"] = plan.objective.value or 0.0
+        return plan.status == "optimal"
+
+    def _packed(self) -> bool:
+        """The pooled shares on concrete slices."""
+        best, problem = self.pooled.best, self.built.problem
+        if best is None or self.request.colocations:
+            return False
+        amounts = [(self.built.uses[use].choice, part) for use, part in sorted(best.amounts.items())]
+        with self.watch.searching():
+            bench = pack(problem, best.layouts, amounts)
+        return bench is not None and self._offer("packed", problem, bench, Search())
+
+    def _exclusive(self) -> bool:
+        """Whole slices are shares of 1, so the exclusive optimum is a plan here too, and often a good one."""
+        until = part_of(self.deadline, 0.35)
+        whole = search_whole(self.exclusive(), until, lambda a, b: self.progress(0.3 + 0.3 * a, b))
+        self.watch.searched_s += whole.found.seconds
+        if whole.bench is None:
+            return False
+        return self._offer("exclusive", replace(whole.problem, request=self.request), whole.bench, Search())
+
+    def _local(self) -> None:
+        """The layouts of each plan so far, held fixed, with the few points that matter most."""
+        for known in self.plans[-2:]:
+            few = _thin(self._fixed(known))
+            if _tenancies(few) <= LARGEST_FIXED:
+                model = replace(build(few, "concrete"), top=self.built.top)
+                until = part_of(self.deadline, 0.35)
+                local = search(
+                    model, until, progress=lambda a, b: self.progress(0.6 + 0.2 * a, b), quick=True
+                )
+                self.watch.searched_s += local.seconds
+                if local.best is not None:
+                    self._offer("local", few, seat_shares(model, local.best), Search())
+
+    def _concrete(self) -> bool:
+        """The exact model; whether it proves that there is no plan."""
+        problem, free = self._concrete_problem()
+        if problem is None:
+            return False
+        model = replace(build(problem, "concrete"), top=self.built.top)
+        concrete = search(model, self.deadline, progress=lambda a, b: self.progress(0.6 + 0.4 * a, b))
+        self.watch.searched_s += concrete.seconds
+        self.details["concrete"] = concrete.status
+        if not free:
+            # A proof under fixed layouts says nothing about other layouts.
+            concrete.proven, concrete.bounds = 0, []
+        if concrete.best is not None:
+            self._offer("concrete", problem, seat_shares(model, concrete.best), concrete)
+        if concrete.bounds and concrete.proven == 0:
+            # What bounds the exact model bounds the other plans as well.
+            self.plans[:] = [_bounded(item, concrete.bounds[0]) for item in self.plans]
+        return concrete.status == "infeasible" and free
+
+    def _concrete_problem(self) -> tuple[Problem | None, bool]:
+        """Slice by slice, and whether layouts are free; None where even fixed ones are too many."""
+        problem = expand(self.request, per_gpu=True)
+        if _tenancies(problem) <= LARGEST_EXACT:
+            return problem, True
+        if not self.plans:
+            return (problem, True) if _tenancies(problem) <= LARGEST_FIXED else (None, True)
+        fixed = self._fixed(self._best())
+        return (fixed, False) if _tenancies(fixed) <= LARGEST_FIXED else (None, False)
+
+    def _fixed(self, known: PlanOutcome) -> Problem:
+        """The problem slice by slice with the layouts of a plan held fixed; its unused GPUs stay free."""
+        entries = []
+        for gpu, planned in zip(list_gpus(self.request.gpus), known.gpus, strict=True):
+            layouts = (tuple(item.profile for item in planned.slices),) if planned.used else gpu.layouts
+            entries.append(FleetEntry(gpu.type, gpu.id, 1, layouts, gpu.cost))
+        fleet = tuple(entries)
+        if fleet not in self.fixed:
+            fixed = expand(replace(self.request, gpus=fleet), per_gpu=True)
+            # The plan answers the request as it was asked, not the one with fixed layouts.
+            self.fixed[fleet] = replace(fixed, request=self.request)
+        return self.fixed[fleet]
 
 
 def _bounded(outcome: PlanOutcome, bound: float | None) -> PlanOutcome:
@@ -138,35 +207,9 @@ def _bounded(outcome: PlanOutcome, bound: float | None) -> PlanOutcome:
     value, known = objective.value, objective.bound
     if objective.proven_levels or bound is None or value is None:
         return outcome
-    if objective.kind == "min_gpus":
-        tighter = min(value, max(bound, bound if known is None else known))
-        gap = (value - tighter) / value if value else 0.0
-    else:
-        tighter = max(value, min(bound, bound if known is None else known))
-        gap = (tighter - value) / abs(tighter) if tighter else 0.0
-    return replace(outcome, objective=replace(objective, bound=tighter, gap=gap))
-
-
-def _concrete_problem(request: PlanRequest, known: PlanOutcome | None) -> tuple[Problem | None, bool]:
-    """The problem slice by slice, and whether its layouts are free; None where even fixed ones are too many."""
-    problem = expand(request, per_gpu=True)
-    if _tenancies(problem) <= LARGEST_EXACT:
-        return problem, True
-    if known is None:
-        return (problem, True) if _tenancies(problem) <= LARGEST_FIXED else (None, True)
-    fixed = _fixed(request, known)
-    return (fixed, False) if _tenancies(fixed) <= LARGEST_FIXED else (None, False)
-
-
-def _fixed(request: PlanRequest, known: PlanOutcome) -> Problem:
-    """The problem slice by slice with the layouts of a plan held fixed; its unused GPUs stay free."""
-    entries = []
-    for gpu, planned in zip(list_gpus(request.gpus), known.gpus, strict=True):
-        layouts = (tuple(item.profile for item in planned.slices),) if planned.used else gpu.layouts
-        entries.append(FleetEntry(gpu.type, gpu.id, 1, layouts, gpu.cost))
-    fixed = expand(replace(request, gpus=tuple(entries)), per_gpu=True)
-    # The plan answers the request as it was asked, not the one with fixed layouts.
-    return replace(fixed, request=request)
+    goal = goal_of(objective)
+    tighter = goal.held(bound if known is None else goal.tightest(bound, known), value)
+    return replace(outcome, objective=replace(objective, bound=tighter, gap=goal.gap(value, tighter)))
 
 
 def _thin(problem: Problem) -> Problem:
@@ -196,54 +239,38 @@ def _settle(
 ) -> PlanOutcome:
     """The outcome of a bench, proven as far as the search's own proof or the pooled bounds reach."""
     first = plan_outcome(problem, bench, proven=0, settled=False, bounds=[], statistics=statistics)
-    levels = _levels(first)
-    minimise = first.objective.kind == "min_gpus"
-    reached = _matched(levels, pooled, minimise)
-    if found.proven >= reached and found.proven > 0:
+    goal = goal_of(first.objective)
+    matched = _matched(goal, reached(first.objective), pooled)
+    if found.proven >= matched and found.proven > 0:
         bounds, proven = list(found.bounds), found.proven
         settled = found.status == "optimal"
     else:
-        bounds, proven = list(pooled.bounds), reached
-        # Level `reached` is bounded by the pooled search given that all before it are equal.
-        if found.bounds and reached == 0:
-            bounds = [_tighter(found.bounds[0], bounds[0] if bounds else None, minimise)]
+        bounds, proven = list(pooled.bounds), matched
+        # Level `matched` is bounded by the pooled search given that all before it are equal.
+        if found.bounds and matched == 0:
+            known = [bound for bound in (found.bounds[0], *bounds[:1]) if bound is not None]
+            bounds = [goal.tightest(*known) if known else None]
         # The pooled relaxation knows nothing of co-location, so it cannot settle that tie-break.
         settled = not any(item.mode == "soft" for item in problem.request.colocations)
     return plan_outcome(problem, bench, proven=proven, settled=settled, bounds=bounds, statistics=statistics)
 
 
-def _matched(levels: Sequence[float], pooled: Search, minimise: bool) -> int:
+def _matched(goal: Goal, levels: Sequence[float], pooled: Search) -> int:
     """How many levels of the plan, from the first on, reach a pooled value that is proven."""
     count = 0
     for value, best in zip(levels[: pooled.proven], pooled.values, strict=False):
-        slack = TOLERANCE * max(abs(value), abs(best))
-        if (value > best + slack) if minimise else (value < best - slack):
+        if not equal(value, best) and goal.better((best,), (value,)):
             break
         count += 1
     return count
 
 
-def _levels(outcome: PlanOutcome) -> list[float]:
-    value = outcome.objective.value or 0.0
-    if outcome.objective.kind != "leximin":
-        return [value]
-    ranked = outcome.objective.sorted_normalised
-    return [item - (ranked[0] - value) for item in ranked]
-
-
 def _compare(first: PlanOutcome, second: PlanOutcome) -> int:
     """Above 0 where the first plan is better; of plans of equal value the one with more proven."""
-    sign = -1 if first.objective.kind == "min_gpus" else 1
-    for mine, other in zip(_levels(first), _levels(second), strict=True):
-        if abs(mine - other) > TOLERANCE * max(abs(mine), abs(other)):
-            return sign if mine > other else -sign
+    goal = goal_of(first.objective)
+    for mine, other in zip(reached(first.objective), reached(second.objective), strict=True):
+        if not equal(mine, other):
+            return 1 if goal.better((mine,), (other,)) else -1
     proven = (first.status == "optimal", first.objective.proven_levels)
     others = (second.status == "optimal", second.objective.proven_levels)
     return (proven > others) - (proven < others)
-
-
-def _tighter(first: float | None, second: float | None, minimise: bool) -> float | None:
-    known = [value for value in (first, second) if value is not None]
-    if not known:
-        return None
-    return max(known) if minimise else min(known)

@@ -9,9 +9,6 @@ from torchsplit_core.planning.model import Formulation
 from torchsplit_core.planning.presence import torn_bytes
 from torchsplit_core.solver.pyomo_model import Answer
 
-TOLERANCE = 1e-6
-"""Values closer than this (relative) are equal."""
-
 NOTHING = 1e-7
 """A share below this is none."""
 
@@ -62,15 +59,6 @@ def rates_of(built: Formulation, amounts: Mapping[int, float]) -> tuple[float, .
         )
         rates[case.model] += least
     return tuple(rates)
-
-
-def normalised(built: Formulation, rates: tuple[float, ...]) -> tuple[float, ...]:
-    """r of each model: throughput that counts, over weight · demand."""
-    found = []
-    for spec, rate in zip(built.problem.request.models, rates, strict=True):
-        counted = min(rate, spec.demand_rps) if spec.cap_at_demand else rate
-        found.append(counted / (spec.weight * spec.demand_rps))
-    return tuple(found)
 
 
 def penalty_of(built: Formulation, solution: Solution) -> float:

@@ -13,6 +13,8 @@ from dataclasses import dataclass, replace
 from typing import Literal, get_args
 
 from torchsplit_core.hardware import gpu_type
+from torchsplit_core.planning.objective import goal_of, normalised
+from torchsplit_core.planning.tolerance import TOLERANCE, equal
 from torchsplit_core.planning.validate import MAX_GPUS, validate
 from torchsplit_core.values import FleetEntry, InputFault, PlanModel, PlanOutcome, PlanRequest, Relaxation
 from torchsplit_core.values.status import SolveStatus
@@ -21,8 +23,6 @@ Parameter = Literal["gpus", "weight", "demand", "min_throughput"]
 PARAMETERS: tuple[Parameter, ...] = get_args(Parameter)
 MOST_VALUES = 64
 """Points of one curve; each is a plan of its own."""
-TOLERANCE = 1e-6
-"""Relative: closer values are equal, as everywhere in the planner."""
 _FIELD = {"weight": "weight", "demand": "demand_rps", "min_throughput": "min_throughput_rps"}
 
 
@@ -161,7 +161,7 @@ def sweep_points(
     """The points that are solved so far, ascending, each with the tightest bound that any of them proves."""
     found = [_point(request, value, outcomes[value]) for value in what.values if value in outcomes]
     upward, downward = _monotone(request, what)
-    maximised = request.objective.kind != "min_gpus"
+    maximised = not goal_of(request).minimised
     tight = []
     for point in found:
         # `above` and `below`: points whose best value is proven to be no less, no more than here.
@@ -187,19 +187,8 @@ def least_served(request: PlanRequest, outcome: PlanOutcome) -> float | None:
     """The smallest normalised throughput by this request's weights, demands and caps; None without a plan."""
     rates = {model.name: model.throughput_rps for model in outcome.models}
     return min(
-        (
-            (min(rates[spec.name], spec.demand_rps) if spec.cap_at_demand else rates[spec.name])
-            / (spec.weight * spec.demand_rps)
-            for spec in request.models
-            if spec.name in rates
-        ),
-        default=None,
+        (normalised(spec, rates[spec.name]) for spec in request.models if spec.name in rates), default=None
     )
-
-
-def pays_penalties(request: PlanRequest) -> bool:
-    """Whether the objective is not the throughput alone, so that its bound is none of the least-served model."""
-    return bool(request.objective.memory_violation_penalty) or request.objective.separation_weight > 0
 
 
 def note(point: SweepPoint) -> str:
@@ -270,22 +259,21 @@ def _gap(value: float | None, bound: float | None) -> float | None:
     if value is None or bound is None:
         return None
     base = max(abs(value), abs(bound))
-    return 0.0 if abs(bound - value) <= TOLERANCE * base else abs(bound - value) / base
+    return 0.0 if equal(value, bound) else abs(bound - value) / base
 
 
 def _monotone(request: PlanRequest, what: SweepRequest) -> tuple[bool, bool]:
     """Whether the best value of the objective never falls, and never rises, as the parameter grows."""
-    kind = request.objective.kind
+    goal = goal_of(request)
     if what.parameter == "gpus":
-        return kind != "min_gpus", kind == "min_gpus"
+        return not goal.minimised, goal.minimised
     if what.parameter == "min_throughput":
-        return kind == "min_gpus", kind != "min_gpus"
-    if kind == "min_gpus":
-        return True, True
-    if kind == "weighted_sum":
+        return goal.minimised, not goal.minimised
+    trend = goal.by_weight
+    if what.parameter == "demand":
         capped = any(model.cap_at_demand for model in request.models if model.name == what.target)
-        return True, what.parameter == "demand" and not capped
-    return False, True
+        trend = goal.by_demand if capped else goal.by_uncapped_demand
+    return trend != "falls", trend != "rises"
 
 
 def _fleet(request: PlanRequest, kind: str, count: int) -> tuple[FleetEntry, ...]:

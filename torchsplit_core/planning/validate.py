@@ -5,13 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from torchsplit_core.hardware import gpu_type, place_layout
+from torchsplit_core.planning.objective import GOALS
 from torchsplit_core.values import Colocation, FleetEntry, InputFault, PlanModel, PlanRequest, Point, Variant
 from torchsplit_core.values.limits import check_name, check_number, check_whole
 
 MAX_GPUS = 4096
 """Largest fleet one plan lists GPU by GPU."""
-
-OBJECTIVES = ("leximin", "max_min", "weighted_sum", "min_gpus")
 
 
 def validate(request: PlanRequest) -> None:
@@ -20,7 +19,7 @@ def validate(request: PlanRequest) -> None:
         raise InputFault("gpus", [], "a fleet has at least one GPU", "Add a GPU, for example 1xA100-80GB.")
     if not request.models:
         raise InputFault("models", [], "there is at least one model", "Add a model with its points.")
-    _one_of("objective.kind", request.objective.kind, OBJECTIVES)
+    _one_of("objective.kind", request.objective.kind, tuple(GOALS))
     _one_of("sharing", request.sharing, ("exclusive", "fractional"))
     check_number("objective.separation_weight", request.objective.separation_weight)
     if request.objective.memory_violation_penalty is not None:

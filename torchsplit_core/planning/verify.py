@@ -1,31 +1,32 @@
 """An outcome rechecked from the request alone: no solver, no formulation, none of their data.
 
-It shares with the planner only the catalogue and the list of the fleet's GPUs.
+It shares with the planner only the catalogue, the list of the fleet's GPUs and the request's hash. What is
+wrong comes as values: a plan made by hand shows them all, `verify` raises the first.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import math
+from collections.abc import Iterable, Iterator, Sequence
 
-from torchsplit_core.hardware import gpu_type, plain_profiles
-from torchsplit_core.hardware.layouts import layout_fault
-from torchsplit_core.planning.fleet import FleetGpu, list_gpus
+from torchsplit_core.planning.fleet import list_gpus
 from torchsplit_core.planning.request_hash import request_hash
-from torchsplit_core.planning.verify_models import check_models
+from torchsplit_core.planning.verify_layout import layout_faults
+from torchsplit_core.planning.verify_models import check_models, demand_faults
 from torchsplit_core.planning.verify_objective import check_objective
+from torchsplit_core.planning.verify_terms import AGAIN, TOLERANCE, find_point, same, wrong
 from torchsplit_core.values import (
     InternalFault,
-    PlacedProfile,
+    PlanFault,
     PlannedGpu,
     PlannedSlice,
     PlanOutcome,
     PlanRequest,
-    Point,
     Tenant,
+    slice_name,
 )
 
-TOLERANCE = 1e-6
-"""Relative tolerance of sums and limits."""
+__all__ = ["demand_faults", "slice_faults", "verify", "violations"]
 
 
 def verify(request: PlanRequest, outcome: PlanOutcome) -> None:
@@ -34,112 +35,109 @@ def verify(request: PlanRequest, outcome: PlanOutcome) -> None:
         raise InternalFault(f"The plan fails its check: {fault}")
 
 
-def violations(request: PlanRequest, outcome: PlanOutcome) -> Iterator[str]:
-    """Everything that is wrong with the outcome, in words; nothing for a sound one."""
+def violations(request: PlanRequest, outcome: PlanOutcome) -> Iterator[PlanFault]:
+    """Everything that is wrong with the outcome; nothing for a sound one."""
     if outcome.request_sha256 != request_hash(request):
-        yield "it answers another request"
+        yield wrong("a plan of another request", "it carries the hash of the request it answers")
         return
     if outcome.status in ("infeasible", "timeout"):
         if outcome.gpus or outcome.models or outcome.objective.value is not None:
-            yield f"status {outcome.status} with a plan"
+            yield wrong(f"status {outcome.status} with a plan", "only a plan has GPUs, models and a value")
         if outcome.status == "timeout" and outcome.conflicts:
-            yield "a timeout with conflicts"
+            yield wrong("a timeout with conflicts", "only what is infeasible has conflicts")
         return
     if outcome.conflicts or outcome.least_relaxation is not None:
-        yield "a plan with conflicts"
-    found = list(_gpus(request, outcome))
-    yield from found
-    if found:
-        # What follows looks up points and sums over slices: it needs a sound placement.
-        return
-    found = list(check_models(request, outcome))
-    yield from found
-    if not found:
-        yield from check_objective(request, outcome)
-
-
-def _gpus(request: PlanRequest, outcome: PlanOutcome) -> Iterator[str]:
-    fleet = list_gpus(request.gpus)
-    if [(gpu.id, gpu.type) for gpu in fleet] != [(gpu.id, gpu.type) for gpu in outcome.gpus]:
-        yield "its GPUs are not those of the request"
-        return
-    for given, planned in zip(fleet, outcome.gpus, strict=True):
-        found = list(_layout(given, planned))
+        yield wrong("a plan with conflicts", "only what is infeasible has conflicts")
+    for stage in (
+        lambda: _fleet(request, outcome),
+        lambda: (*_use(outcome.gpus), *slice_faults(request, outcome.gpus)),
+        lambda: _points(request, outcome.gpus),
+        lambda: (*demand_faults(request, outcome.gpus), *check_models(request, outcome)),
+        lambda: check_objective(request, outcome),
+    ):
+        found = tuple(stage())
         yield from found
         if found:
-            continue
-        for item in planned.slices:
-            where = f"{planned.id} {item.profile} at {item.start}"
-            yield from (f"{where}: {fault}" for fault in _slice(request, given, item))
-
-
-def _layout(given: FleetGpu, planned: PlannedGpu) -> Iterator[str]:
-    busy = any(item.tenants for item in planned.slices)
-    if planned.used != busy:
-        yield f"{planned.id}: used is {planned.used} though it has {'a' if busy else 'no'} tenant"
-    if not planned.used:
-        if planned.slices:
-            yield f"{planned.id}: not used but has slices"
-        return
-    gpu = gpu_type(planned.type)
-    fault = layout_fault(gpu, [PlacedProfile(item.profile, item.start) for item in planned.slices])
-    if fault is not None:
-        yield f"{planned.id}: {fault}"
-        return
-    names = tuple(sorted(item.profile for item in planned.slices))
-    if given.layouts is None:
-        plain = {profile.name for profile in plain_profiles(gpu)}
-        if not plain.issuperset(names):
-            yield f"{planned.id}: {', '.join(sorted(set(names) - plain))} is no plain profile"
-    elif names not in given.layouts:
-        yield f"{planned.id}: layout {list(names)} was not offered"
-
-
-def _slice(request: PlanRequest, given: FleetGpu, item: PlannedSlice) -> Iterator[str]:
-    size = gpu_type(given.type).profile(item.profile).memory_gib
-    points = []
-    for tenant in item.tenants:
-        point = find_point(request, given.type, item.profile, tenant)
-        if point is None:
-            yield f"{tenant.model} uses a point that the request has not got"
+            # What follows looks up points and sums over slices: it needs all before it to be sound.
             return
-        points.append(point)
-        if not tenant.share > 0:
-            yield f"{tenant.model} has share {tenant.share}"
-        if not _same(tenant.throughput_rps, tenant.share * point.throughput_rps):
-            yield f"{tenant.model} claims {tenant.throughput_rps} requests/s"
-        if tenant.memory_gib != point.memory_gib:
-            yield f"{tenant.model} claims {tenant.memory_gib} GiB"
-    if request.sharing == "exclusive":
-        if len(item.tenants) > 1 or any(tenant.share != 1.0 for tenant in item.tenants):
-            yield "an exclusive slice is shared"
-    elif sum(tenant.share for tenant in item.tenants) > 1 + TOLERANCE:
-        yield "its shares add up to more than 1"
-    elif request.max_tenants_per_slice is not None and len(item.tenants) > request.max_tenants_per_slice:
-        yield f"{len(item.tenants)} tenants"
-    need = sum(point.memory_gib or 0.0 for point in points)
-    limited = request.objective.memory_violation_penalty is None
-    if limited and size is not None and need > size * (1 + TOLERANCE):
-        yield f"its tenants need {need} GiB of {size}"
 
 
-def find_point(request: PlanRequest, kind: str, profile: str, tenant: Tenant) -> Point | None:
-    """The point of the request that a tenant on this slice uses; None where there is none."""
-    wanted = (kind, profile, tenant.batch_size, tenant.processes)
-    for model in request.models:
-        if model.name != tenant.model:
-            continue
-        for variant in model.variants:
-            if variant.name != tenant.variant:
-                continue
-            for stage in variant.stages:
-                if stage.name != tenant.stage:
+def _fleet(request: PlanRequest, outcome: PlanOutcome) -> Iterator[PlanFault]:
+    fleet = list_gpus(request.gpus)
+    if [(gpu.id, gpu.type) for gpu in fleet] != [(gpu.id, gpu.type) for gpu in outcome.gpus]:
+        yield wrong("other GPUs", "its GPUs are those of the request, in their order")
+
+
+def _use(gpus: Iterable[PlannedGpu]) -> Iterator[PlanFault]:
+    for gpu in gpus:
+        busy = any(item.tenants for item in gpu.slices)
+        if gpu.used != busy:
+            yield wrong(f"used is {gpu.used}", "a GPU is used where it has a tenant", gpu=gpu.id)
+        if not gpu.used and gpu.slices:
+            yield wrong(f"{len(gpu.slices)} slices", "a GPU that is not used has none", gpu=gpu.id)
+
+
+def slice_faults(request: PlanRequest, gpus: Iterable[PlannedGpu]) -> Iterator[PlanFault]:
+    """What cannot be as it is, GPU by GPU: its slices, and the shares and number of their tenants.
+
+    The GPUs are some of the fleet's, by their ids; tenants need no point yet, only a share.
+    """
+    fleet = {gpu.id: gpu for gpu in list_gpus(request.gpus)}
+    for planned in gpus:
+        yield from layout_faults(fleet[planned.id], planned.slices)
+        for item in planned.slices:
+            yield from (_alone if request.sharing == "exclusive" else _shared)(request, planned.id, item)
+
+
+def _alone(request: PlanRequest, gpu: str, item: PlannedSlice) -> Iterator[PlanFault]:
+    for tenant in item.tenants[1:]:
+        value, rule = f"beside {item.tenants[0].model}", "with whole slices a slice has one tenant"
+        yield _of(gpu, item, tenant, value, rule, "Take one away, or plan with sharing.")
+    for tenant in item.tenants:
+        if tenant.share != 1.0:
+            value, rule = f"share {tenant.share:.3g}", "a whole slice is a share of 1"
+            yield _of(gpu, item, tenant, value, rule, "Leave the share out.")
+
+
+def _shared(request: PlanRequest, gpu: str, item: PlannedSlice) -> Iterator[PlanFault]:
+    for tenant in item.tenants:
+        if not (math.isfinite(tenant.share) and tenant.share > 0):
+            value, remedy = f"share {tenant.share:.3g}", "Take from the others' shares."
+            yield _of(gpu, item, tenant, value, "a share is above 0", remedy)
+    total, most = sum(tenant.share for tenant in item.tenants), request.max_tenants_per_slice
+    if total > 1 + TOLERANCE:
+        yield _of(gpu, item, None, f"{total:.3g}", "shares add up to 1 at most", "Lower them.")
+    if most is not None and len(item.tenants) > most:
+        value, rule = f"{len(item.tenants)} tenants", f"a slice has at most {most}"
+        yield _of(gpu, item, None, value, rule, "Move one to another slice.")
+
+
+def _points(request: PlanRequest, gpus: Sequence[PlannedGpu]) -> Iterator[PlanFault]:
+    """Whether every tenant uses a point of the request, and gives and needs what that says."""
+    models = {model.name: model for model in request.models}
+    for gpu in gpus:
+        for item in gpu.slices:
+            for tenant in item.tenants:
+                model = models.get(tenant.model)
+                point = None if model is None else find_point(model, gpu.type, item.profile, tenant)
+                if point is None:
+                    value = (
+                        f"{tenant.variant}, {tenant.stage}, batch {tenant.batch_size} × {tenant.processes}"
+                    )
+                    yield _of(gpu.id, item, tenant, value, "the request has such a point", AGAIN)
                     continue
-                for point in stage.points:
-                    if (point.gpu_type, point.profile, point.batch_size, point.processes) == wanted:
-                        return point
-    return None
+                rate = tenant.share * point.throughput_rps
+                if not same(tenant.throughput_rps, rate):
+                    value, rule = (
+                        f"{tenant.throughput_rps} requests/s",
+                        f"its share of its point gives {rate}",
+                    )
+                    yield _of(gpu.id, item, tenant, value, rule, AGAIN)
+                if tenant.memory_gib != point.memory_gib:
+                    value, rule = f"{tenant.memory_gib} GiB", f"its point needs {point.memory_gib}"
+                    yield _of(gpu.id, item, tenant, value, rule, AGAIN)
 
 
-def _same(first: float, second: float) -> bool:
-    return abs(first - second) <= TOLERANCE * max(abs(first), abs(second))
+def _of(gpu: str, item: PlannedSlice, tenant: Tenant | None, value: str, rule: str, remedy: str) -> PlanFault:
+    model = None if tenant is None else tenant.model
+    return PlanFault(gpu, slice_name(item.profile, item.start), model, value, rule, remedy)

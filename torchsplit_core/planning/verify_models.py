@@ -1,101 +1,202 @@
-"""The second half of the recheck: what each model gets, its demands, and co-location."""
+"""The second part of the recheck: what each model gets, its demands, and co-location."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
 
-from torchsplit_core.values import PlanModel, PlannedModel, PlanOutcome, PlanRequest, Tenant
+from torchsplit_core.hardware import gpu_type
+from torchsplit_core.planning.verify_terms import TOLERANCE, find_point, same, wrong
+from torchsplit_core.values import (
+    PlanFault,
+    PlanModel,
+    PlannedGpu,
+    PlannedModel,
+    PlanOutcome,
+    PlanRequest,
+    Tenant,
+    Variant,
+    slice_name,
+)
 from torchsplit_core.values.units import GB
 
-TOLERANCE = 1e-6
 
-Seat = tuple[str, Tenant, float]
-"""GPU id, tenant, latency of its point in ms."""
+@dataclass(frozen=True, slots=True)
+class _Seat:
+    """A tenant where it stands, with the latency of its point at a share of 1."""
+
+    gpu: str
+    slice: str
+    tenant: Tenant
+    latency_ms: float
+
+    @property
+    def slowed_ms(self) -> float:
+        return self.latency_ms / self.tenant.share
+
+    def fault(self, value: str, rule: str, remedy: str) -> PlanFault:
+        return PlanFault(self.gpu, self.slice, self.tenant.model, value, rule, remedy)
 
 
-def check_models(request: PlanRequest, outcome: PlanOutcome) -> Iterator[str]:
-    """Faults in the models' figures and demands."""
+def demand_faults(request: PlanRequest, gpus: Sequence[PlannedGpu]) -> Iterator[PlanFault]:
+    """The demands that slices and tenants break: memory, stages, limits, minima, co-location.
+
+    Every tenant has a point of the request and a share above 0.
+    """
+    yield from _memory(request, gpus)
+    seats = _seats(request, gpus)
+    for spec in request.models:
+        mine = seats[spec.name]
+        variants = sorted({seat.tenant.variant for seat in mine})
+        if len(variants) > 1:
+            rule = "all instances of a model run one variant"
+            remedy = "Choose the same variant everywhere."
+            yield PlanFault(None, None, spec.name, f"variants {' and '.join(variants)}", rule, remedy)
+            continue
+        yield from _of_model(request, spec, mine)
+    yield from _together(request, gpus)
+
+
+def check_models(request: PlanRequest, outcome: PlanOutcome) -> Iterator[PlanFault]:
+    """Whether the models' figures are what their instances give; each runs one variant at most."""
     if [model.name for model in request.models] != [model.name for model in outcome.models]:
-        yield "its models are not those of the request"
+        yield wrong("other models", "its models are those of the request, in their order")
         return
-    seats: dict[str, list[Seat]] = {model.name: [] for model in request.models}
-    for gpu in outcome.gpus:
+    seats = _seats(request, outcome.gpus)
+    for spec, planned in zip(request.models, outcome.models, strict=True):
+        yield from _claims(request, spec, planned, seats[spec.name])
+
+
+def _seats(request: PlanRequest, gpus: Iterable[PlannedGpu]) -> dict[str, list[_Seat]]:
+    """The instances of every model."""
+    models = {model.name: model for model in request.models}
+    found: dict[str, list[_Seat]] = {name: [] for name in models}
+    for gpu in gpus:
         for item in gpu.slices:
             for tenant in item.tenants:
-                seats[tenant.model].append(
-                    (gpu.id, tenant, _latency(request, gpu.type, item.profile, tenant))
-                )
-    for spec, planned in zip(request.models, outcome.models, strict=True):
-        yield from (
-            f"model {spec.name}: {fault}" for fault in _model(request, spec, planned, seats[spec.name])
-        )
-    places = {name: {gpu for gpu, _, _ in mine} for name, mine in seats.items()}
-    for pair in request.colocations:
-        if pair.mode == "hard" and len({frozenset(places[name]) for name in pair.models}) > 1:
-            yield f"{', '.join(pair.models)} do not stand on the same GPUs"
+                point = find_point(models[tenant.model], gpu.type, item.profile, tenant)
+                assert point is not None
+                where = slice_name(item.profile, item.start)
+                found[tenant.model].append(_Seat(gpu.id, where, tenant, point.latency_ms))
+    return found
 
 
-def _model(request: PlanRequest, spec: PlanModel, planned: PlannedModel, seats: list[Seat]) -> Iterator[str]:
-    rate, latency = 0.0, None
-    names = {tenant.variant for _, tenant, _ in seats}
-    if len(names) > 1:
-        yield f"it runs variants {sorted(names)} at once"
+def _memory(request: PlanRequest, gpus: Iterable[PlannedGpu]) -> Iterator[PlanFault]:
+    if request.objective.memory_violation_penalty is not None:
         return
-    if names != ({planned.variant} if planned.variant is not None else set()):
-        yield f"it claims variant {planned.variant}"
-    for variant in spec.variants:
-        if variant.name not in names:
-            continue
+    for gpu in gpus:
+        for item in gpu.slices:
+            need = sum(tenant.memory_gib or 0.0 for tenant in item.tenants)
+            size = gpu_type(gpu.type).profile(item.profile).memory_gib if need else None
+            if size is not None and need > size * (1 + TOLERANCE):
+                where, rule = slice_name(item.profile, item.start), f"its tenants share {size:.3g} GiB"
+                remedy = "Move a tenant elsewhere, or choose a smaller batch."
+                yield PlanFault(gpu.id, where, None, f"{need:.3g} GiB", rule, remedy)
+
+
+def _of_model(request: PlanRequest, spec: PlanModel, seats: Sequence[_Seat]) -> Iterator[PlanFault]:
+    """The demands of a model whose instances run one variant."""
+    for variant in _running(spec, seats):
         if not variant.allowed:
-            yield f"it runs variant {variant.name}, which is not allowed"
-        rates, longest, slowest = [], 0.0, 0.0
+            remedy = f"Allow it, or use {' or '.join(item.name for _, item in spec.allowed_variants)}."
+            yield PlanFault(None, None, spec.name, variant.name, "the variant is not allowed", remedy)
+        there = {seat.tenant.stage for seat in seats}
         for stage in variant.stages:
-            here = [(tenant, lat) for _, tenant, lat in seats if tenant.stage == stage.name]
-            if not here:
-                yield f"stage {stage.name} has no instance"
-                return
-            rates.append(sum(tenant.throughput_rps for tenant, _ in here))
-            longest += max(lat for _, lat in here)
-            slowest += max(lat / tenant.share for tenant, lat in here)
-        transfer = 0.0
-        if request.link_gb_per_s is not None:
-            transfer = sum(variant.cut_bytes) / GB / request.link_gb_per_s * 1000
-        rate, latency = min(rates), slowest + transfer
-        limit = spec.max_latency_ms
-        if limit is not None:
-            if latency > limit * (1 + TOLERANCE):
-                yield f"latency {latency} ms passes {limit} ms"
-            least = min(tenant.share for _, tenant, _ in seats)
-            if longest > 0 and least * (limit - transfer) < longest * (1 - TOLERANCE) - TOLERANCE * limit:
-                yield f"share {least} is too small for its latency limit"
+            if stage.name not in there:
+                value = f"stage {stage.name} has no instance"
+                rule = f"variant {variant.name} runs with all its stages"
+                remedy = "Put the stage on a slice, or take the model away altogether."
+                yield PlanFault(None, None, spec.name, value, rule, remedy)
+        if spec.max_latency_ms is not None:
+            yield from _latency(_transfer_ms(request, variant), spec.max_latency_ms, _by_stage(seats))
+    rate, least = _rate(spec, seats), spec.min_throughput_rps
+    if least is not None and rate < least * (1 - TOLERANCE):
+        rule = f"it must have {least:.3g} requests/s"
+        remedy = "Give it more or larger slices, or lower its minimum."
+        yield PlanFault(None, None, spec.name, f"{rate:.3g} requests/s", rule, remedy)
+
+
+def _latency(transfer: float, limit: float, stages: Sequence[Sequence[_Seat]]) -> Iterator[PlanFault]:
+    """A broken limit at the tenants that make their stage as slow as it is; or a share too small for it."""
+    slowest = [max(seat.slowed_ms for seat in stage) for stage in stages]
+    longest = sum(max(seat.latency_ms for seat in stage) for stage in stages)
+    least = min(seat.tenant.share for stage in stages for seat in stage)
+    total = sum(slowest) + transfer
+    if total > limit * (1 + TOLERANCE):
+        remedy = "Give it a larger slice, a smaller batch or a larger share, or raise the limit."
+        for slow, stage in zip(slowest, stages, strict=True):
+            for seat in stage:
+                if seat.slowed_ms == slow:
+                    value = f"{slow:.3g} ms of {total:.3g} ms in all"
+                    yield seat.fault(value, f"the limit is {limit:.3g} ms", remedy)
+    elif longest > 0 and least * (limit - transfer) < longest * (1 - TOLERANCE) - TOLERANCE * limit:
+        rule = f"a limit of {limit:.3g} ms needs {longest / (limit - transfer):.3g}"
+        remedy = "Give it a larger share, or its other slices a smaller batch."
+        for stage in stages:
+            for seat in stage:
+                if seat.tenant.share == least:
+                    yield seat.fault(f"share {least:.3g}", rule, remedy)
+
+
+def _together(request: PlanRequest, gpus: Iterable[PlannedGpu]) -> Iterator[PlanFault]:
+    hard = [pair.models for pair in request.colocations if pair.mode == "hard"]
+    here = {gpu.id: {tenant.model for item in gpu.slices for tenant in item.tenants} for gpu in gpus}
+    for models in hard:
+        for gpu, names in here.items():
+            present = " and ".join(name for name in models if name in names)
+            absent = " and ".join(name for name in models if name not in names)
+            if present and absent:
+                rule = f"{', '.join(models)} stand on the same GPUs"
+                remedy = f"Put {absent} on {gpu} too, or take {present} away."
+                yield PlanFault(gpu, None, present, f"without {absent}", rule, remedy)
+
+
+def _claims(
+    request: PlanRequest, spec: PlanModel, planned: PlannedModel, seats: Sequence[_Seat]
+) -> Iterator[PlanFault]:
+    running = _running(spec, seats)
+    if planned.variant != (running[0].name if running else None):
+        yield wrong(f"variant {planned.variant} is claimed", "it is that of its instances", spec.name)
+    rate, latency = _rate(spec, seats), None
+    for variant in running:
+        slowest = sum(max(seat.slowed_ms for seat in stage) for stage in _by_stage(seats))
+        latency = slowest + _transfer_ms(request, variant)
     counted = min(rate, spec.demand_rps) if spec.cap_at_demand else rate
     for name, claim, true in (
         ("throughput", planned.throughput_rps, rate),
         ("normalised", planned.normalised, counted / (spec.weight * spec.demand_rps)),
     ):
-        if not _same(claim, true):
-            yield f"{name} {claim} is claimed, {true} is true"
-    if (planned.latency_ms is None) != (latency is None) or (
-        latency is not None and planned.latency_ms is not None and not _same(planned.latency_ms, latency)
-    ):
-        yield f"latency {planned.latency_ms} is claimed, {latency} is true"
-    if spec.min_throughput_rps is not None and rate < spec.min_throughput_rps * (1 - TOLERANCE):
-        yield f"throughput {rate} is below {spec.min_throughput_rps}"
+        if not same(claim, true):
+            yield wrong(f"{name} {claim} is claimed", f"{true} is true", spec.name)
+    known = latency is not None and planned.latency_ms is not None and same(planned.latency_ms, latency)
+    if not known and (latency is not None or planned.latency_ms is not None):
+        yield wrong(f"latency {planned.latency_ms} is claimed", f"{latency} is true", spec.name)
 
 
-def _latency(request: PlanRequest, kind: str, profile: str, tenant: Tenant) -> float:
-    for model in request.models:
-        for variant in model.variants:
-            for stage in variant.stages:
-                if (model.name, variant.name, stage.name) != (tenant.model, tenant.variant, tenant.stage):
-                    continue
-                for point in stage.points:
-                    if (point.gpu_type, point.profile) == (kind, profile) and (
-                        (point.batch_size, point.processes) == (tenant.batch_size, tenant.processes)
-                    ):
-                        return point.latency_ms
-    return float("inf")
+def _running(spec: PlanModel, seats: Sequence[_Seat]) -> list[Variant]:
+    """The variant that the instances run; none where there are none."""
+    names = {seat.tenant.variant for seat in seats}
+    return [variant for variant in spec.variants if variant.name in names]
 
 
-def _same(first: float, second: float) -> bool:
-    return abs(first - second) <= TOLERANCE * max(abs(first), abs(second))
+def _by_stage(seats: Sequence[_Seat]) -> list[list[_Seat]]:
+    found: dict[str, list[_Seat]] = {}
+    for seat in seats:
+        found.setdefault(seat.tenant.stage, []).append(seat)
+    return list(found.values())
+
+
+def _rate(spec: PlanModel, seats: Sequence[_Seat]) -> float:
+    """The requests/s of the slowest stage, 0 where one has no instance."""
+    for variant in _running(spec, seats):
+        return min(
+            sum(seat.tenant.throughput_rps for seat in seats if seat.tenant.stage == stage.name)
+            for stage in variant.stages
+        )
+    return 0.0
+
+
+def _transfer_ms(request: PlanRequest, variant: Variant) -> float:
+    if request.link_gb_per_s is None:
+        return 0.0
+    return sum(variant.cut_bytes) / GB / request.link_gb_per_s * 1000

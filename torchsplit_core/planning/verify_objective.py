@@ -1,4 +1,4 @@
-"""The third part of the recheck: the objective's value, bound, gap and status."""
+"""The last part of the recheck: the objective's value, bound, gap and status."""
 
 from __future__ import annotations
 
@@ -6,37 +6,36 @@ from collections.abc import Iterable, Iterator
 
 from torchsplit_core.hardware import gpu_type
 from torchsplit_core.planning.fleet import list_gpus
-from torchsplit_core.values import PlannedGpu, PlanOutcome, PlanRequest
+from torchsplit_core.planning.verify_terms import TOLERANCE, same, wrong
+from torchsplit_core.values import PlanFault, PlannedGpu, PlanOutcome, PlanRequest
 
-TOLERANCE = 1e-6
 
-
-def check_objective(request: PlanRequest, outcome: PlanOutcome) -> Iterator[str]:
+def check_objective(request: PlanRequest, outcome: PlanOutcome) -> Iterator[PlanFault]:
     """Faults in what the outcome says of its objective."""
     objective, kind = outcome.objective, request.objective.kind
     if objective.kind != kind:
-        yield f"objective {objective.kind} instead of {kind}"
+        yield wrong(f"objective {objective.kind}", f"it is the request's, {kind}")
         return
     ranked = sorted(model.normalised for model in outcome.models)
     if len(ranked) != len(objective.sorted_normalised) or not all(
-        _same(first, second) for first, second in zip(ranked, objective.sorted_normalised, strict=True)
+        same(first, second) for first, second in zip(ranked, objective.sorted_normalised, strict=True)
     ):
-        yield "sorted_normalised is not what the models have"
+        yield wrong("sorted_normalised", "it is what the models have, sorted")
         return
-    paid = penalty(request, outcome.gpus)
+    paid = _penalty(request, outcome.gpus)
     true = _value(request, outcome, ranked) + (paid if kind == "min_gpus" else -paid)
     if objective.value is None or abs(objective.value - true) > TOLERANCE * max(abs(true), abs(paid), 1e-300):
-        yield f"objective {objective.value} is claimed, {true} is true"
+        yield wrong(f"objective {objective.value} is claimed", f"{true} is true")
         return
     levels = len(request.models) if kind == "leximin" else 1
     if not 0 <= objective.proven_levels <= levels:
-        yield f"{objective.proven_levels} proven levels"
+        yield wrong(f"{objective.proven_levels} proven levels", f"there are 0 to {levels}")
         return
     if outcome.status == "optimal" and objective.proven_levels < levels:
-        yield "called optimal with a level that is not proven"
+        yield wrong("called optimal", f"all {levels} levels are proven, not {objective.proven_levels}")
     if objective.bound is None:
         if objective.gap is not None or objective.proven_levels == levels:
-            yield "a gap or a proof without a bound"
+            yield wrong("a gap or a proof", "it has a bound")
         return
     # The first level that is not proven is the one the bound speaks of; the first where all are.
     reached = objective.value
@@ -45,14 +44,14 @@ def check_objective(request: PlanRequest, outcome: PlanOutcome) -> Iterator[str]
     bound = objective.bound
     slack = TOLERANCE * max(abs(bound), abs(reached), abs(paid))
     if (reached < bound - slack) if kind == "min_gpus" else (reached > bound + slack):
-        yield f"value {reached} is beyond its bound {bound}"
+        yield wrong(f"value {reached}", f"it is not beyond its bound {bound}")
     difference, base = (reached - bound, reached) if kind == "min_gpus" else (bound - reached, bound)
     gap = difference / abs(base) if base else 0.0
     if objective.gap is None or abs(objective.gap - max(0.0, gap)) > TOLERANCE:
-        yield f"gap {objective.gap} is claimed, {gap} is true"
+        yield wrong(f"gap {objective.gap} is claimed", f"{gap} is true")
 
 
-def penalty(request: PlanRequest, gpus: Iterable[PlannedGpu]) -> float:
+def _penalty(request: PlanRequest, gpus: Iterable[PlannedGpu]) -> float:
     """γ · GiB beyond the slices + separation_weight · bytes of soft co-locations torn apart, GPU by GPU."""
     gamma, total = request.objective.memory_violation_penalty, 0.0
     for gpu in gpus:
@@ -81,7 +80,3 @@ def _value(request: PlanRequest, outcome: PlanOutcome, ranked: list[float]) -> f
             for spec, got in zip(request.models, outcome.models, strict=True)
         )
     return ranked[0]
-
-
-def _same(first: float, second: float) -> bool:
-    return abs(first - second) <= TOLERANCE * max(abs(first), abs(second))

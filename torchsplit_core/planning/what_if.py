@@ -9,6 +9,7 @@ from dataclasses import replace
 
 from torchsplit_core.planning.by_hand import evaluate, from_plan
 from torchsplit_core.planning.fleet import list_gpus
+from torchsplit_core.planning.objective import goal_of
 from torchsplit_core.planning.planner import plan
 from torchsplit_core.planning.reckon import level_values
 from torchsplit_core.planning.request_hash import request_hash
@@ -41,4 +42,4 @@ def plan_from(request: PlanRequest, before: PlanOutcome | None, seconds: float) 
 def _better(request: PlanRequest, one: PlanOutcome, other: PlanOutcome) -> bool:
     """By the objective, level by level."""
     values = [level_values(request, outcome.gpus, outcome.models) for outcome in (one, other)]
-    return values[0] < values[1] if request.objective.kind == "min_gpus" else values[0] > values[1]
+    return goal_of(request).better(*values)

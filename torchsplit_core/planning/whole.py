@@ -9,12 +9,13 @@ from torchsplit_core.planning.disaggregate import Bench, seat_counts, seat_whole
 from torchsplit_core.planning.expand import Problem, expand
 from torchsplit_core.planning.formulation import build
 from torchsplit_core.planning.leximin import Search
+from torchsplit_core.planning.objective import goal_of, pays_penalties
 from torchsplit_core.planning.outcome import planned_models
 from torchsplit_core.planning.patterns import Counted, count_patterns
 from torchsplit_core.planning.search import any_plan, search
-from torchsplit_core.planning.solution import TOLERANCE
 from torchsplit_core.planning.ties import deal
 from torchsplit_core.planning.timing import Stopwatch, part_of
+from torchsplit_core.planning.tolerance import TOLERANCE, equal
 from torchsplit_core.values import InternalFault, PlanRequest, Progress
 
 FALLBACK_S = 2.0
@@ -40,19 +41,18 @@ class Whole:
     details: dict[str, str | int | float] = field(default_factory=dict)
 
 
-def search_whole(request: PlanRequest, deadline: float, progress: Progress) -> Whole:
-    """The best whole-slice plan found before the deadline (time.perf_counter).
+def search_whole(problem: Problem, deadline: float, progress: Progress) -> Whole:
+    """The best whole-slice plan of a problem found before the deadline (time.perf_counter).
 
     `found.seconds` has the time of every search on the way, also of those whose plan was not taken.
     """
     watch = Stopwatch()
-    whole = _best_of_both(request, deadline, progress, watch)
+    whole = _best_of_both(problem, deadline, progress, watch)
     whole.found.seconds = watch.searched_s
     return whole
 
 
-def _best_of_both(request: PlanRequest, deadline: float, progress: Progress, watch: Stopwatch) -> Whole:
-    problem = expand(request)
+def _best_of_both(problem: Problem, deadline: float, progress: Progress, watch: Stopwatch) -> Whole:
     with watch.searching():
         counted = count_patterns(problem, deadline, progress)
     if counted is not None:
@@ -62,14 +62,16 @@ def _best_of_both(request: PlanRequest, deadline: float, progress: Progress, wat
         return whole
     top = float("inf")
     dealt: Whole | None = None
-    if request.objective.kind in ("leximin", "max_min"):
-        free, eased = _without_ties(request, deadline, progress, watch)
-        if eased is not None and eased.status == "infeasible":
-            return Whole(problem, _search_of(eased))
-        if eased is not None and eased.bounds:
-            # A little above, so that rounding never cuts off a plan that reaches the bound.
-            top = eased.bounds[0] * (1 + 1e-6)
-            dealt = _dealt(problem, free, eased, deadline, watch)
+    if goal_of(problem.request).fair:
+        loosened = _without_ties(problem.request, deadline, progress, watch)
+        if loosened is not None:
+            free, eased = loosened
+            if eased.status == "infeasible":
+                return Whole(problem, _search_of(eased))
+            if eased.bounds:
+                # A little above, so that rounding never cuts off a plan that reaches the bound.
+                top = eased.bounds[0] * (1 + TOLERANCE)
+                dealt = _dealt(problem, free, eased, deadline, watch)
         if dealt is not None and (dealt.found.status == "optimal" or len(problem.choices) > LARGEST):
             return dealt
     built = replace(build(problem, "exclusive"), top=top)
@@ -90,15 +92,23 @@ def _search_of(counted: Counted) -> Search:
 
 def _without_ties(
     request: PlanRequest, deadline: float, progress: Progress, watch: Stopwatch
-) -> tuple[Problem, Counted | None]:
-    """The plan with co-locations and penalties dropped: whatever bounds it bounds the request too."""
+) -> tuple[Problem, Counted] | None:
+    """The plan with co-locations and penalties dropped: whatever bounds it bounds the request too.
+
+    None where there is nothing to drop, or patterns do not apply.
+    """
     objective = request.objective
     penalty = None if objective.memory_violation_penalty is None else 0.0
     free = replace(objective, memory_violation_penalty=penalty, separation_weight=0.0)
+    loose = replace(request, colocations=(), objective=free)
+    if loose == request:
+        # There was nothing to drop, and patterns have been tried.
+        return None
     until = part_of(deadline, TIES_PART)
-    problem = expand(replace(request, colocations=(), objective=free))
+    problem = expand(loose)
     with watch.searching():
-        return problem, count_patterns(problem, until, progress)
+        counted = count_patterns(problem, until, progress)
+    return None if counted is None else (problem, counted)
 
 
 def _dealt(
@@ -106,8 +116,7 @@ def _dealt(
 ) -> Whole | None:
     """The plan without ties, dealt out so that it keeps them; None where it cannot be, or pays a penalty."""
     request = problem.request
-    objective = request.objective
-    if objective.memory_violation_penalty or objective.separation_weight > 0:
+    if pays_penalties(request.objective):
         return None
     if not problem.tied:
         if any(item.mode == "hard" for item in request.colocations):
@@ -123,7 +132,7 @@ def _dealt(
     if dealt is None:
         return None
     before, after = _levels(free, _seats(free, eased)), _levels(problem, dealt.bench)
-    if any(abs(one - other) > TOLERANCE * abs(one) for one, other in zip(before, after, strict=True)):
+    if not all(map(equal, before, after)):
         raise InternalFault("Dealing a plan out changed what its models get.")
     found = _search_of(eased)
     if dealt.separations > 0 and found.status == "optimal":

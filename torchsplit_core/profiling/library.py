@@ -12,13 +12,13 @@ import json
 from dataclasses import dataclass
 from functools import lru_cache
 from importlib import resources
-from typing import Literal
 
 from torchsplit_core.values import (
     FleetEntry,
     InputFault,
     InternalFault,
     Objective,
+    ObjectiveKind,
     PlanModel,
     PlanRequest,
     Point,
@@ -158,7 +158,7 @@ def serving_mixes() -> tuple[ServingMix, ...]:
 def mix_request(
     name: str,
     gpus: int | None = None,
-    objective: Literal["leximin", "max_min", "weighted_sum", "min_gpus"] = "leximin",
+    objective: ObjectiveKind = "leximin",
 ) -> PlanRequest:
     """A serving mix as a plan request on A100-80GB GPUs.
 

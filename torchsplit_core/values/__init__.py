@@ -43,6 +43,7 @@ from torchsplit_core.values.plan_explanation import (
     PlanExplanation,
     PriceStep,
 )
+from torchsplit_core.values.plan_fault import PlanFault, slice_name
 from torchsplit_core.values.plan_outcome import (
     Conflict,
     Demand,
@@ -59,6 +60,7 @@ from torchsplit_core.values.plan_request import (
     Colocation,
     FleetEntry,
     Objective,
+    ObjectiveKind,
     PlanModel,
     PlanRequest,
     Point,
@@ -105,6 +107,7 @@ __all__ = [
     "ModelLimit",
     "NodeProfile",
     "Objective",
+    "ObjectiveKind",
     "ObjectiveValue",
     "PartitionCandidate",
     "PartitionDevices",
@@ -123,6 +126,7 @@ __all__ = [
     "PlacementRequest",
     "PlacementSolver",
     "PlanExplanation",
+    "PlanFault",
     "PlanModel",
     "PlanOutcome",
     "PlanRequest",
@@ -154,5 +158,6 @@ __all__ = [
     "ThroughputRow",
     "Variant",
     "ignore_progress",
+    "slice_name",
     "stage_shares",
 ]

@@ -85,11 +85,15 @@ class Colocation:
     bytes_per_request: float = 0.0
 
 
+ObjectiveKind = Literal["leximin", "max_min", "weighted_sum", "min_gpus"]
+"""What the best plan is; the planner tells them apart in its objective.py."""
+
+
 @dataclass(frozen=True, slots=True)
 class Objective:
     """`memory_violation_penalty` γ None: memory is a limit. `separation_weight` 0: separations break ties."""
 
-    kind: Literal["leximin", "max_min", "weighted_sum", "min_gpus"] = "leximin"
+    kind: ObjectiveKind = "leximin"
     memory_violation_penalty: float | None = None
     separation_weight: float = 0.0
 

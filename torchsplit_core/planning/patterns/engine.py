@@ -1,4 +1,4 @@
-"""Exclusive leximin and max_min by patterns: from a problem to whole counts with their proofs.
+"""Exclusive fair plans by patterns: from a problem to whole counts with their proofs.
 
 It applies where equal GPUs are counted together and the objective pays for nothing but
 throughput; elsewhere the program of formulation.py decides.
@@ -13,6 +13,7 @@ from typing import Literal
 import numpy as np
 
 from torchsplit_core.planning.expand import Problem
+from torchsplit_core.planning.objective import goal_of, unit_rps
 from torchsplit_core.planning.patterns.decide import Demands, PatternSearch, Plan, Question
 from torchsplit_core.planning.patterns.lift import Lifted, lift
 from torchsplit_core.planning.patterns.options import Option, Options, options_of
@@ -45,12 +46,12 @@ def count_patterns(
     `eased` multiplies what a level of 1 asks of a model (by its place); bounds then speak of those levels.
     """
     request = problem.request
-    if request.objective.kind not in ("leximin", "max_min"):
+    if not goal_of(request).fair:
         return None
     search = _search(problem, eased or {})
     if search is None:
         return None
-    count = len(request.models) if request.objective.kind == "leximin" else 1
+    count = goal_of(request).levels(len(request.models))
     lifted = lift(search, count, deadline, lambda part: progress(part, "Raising the worst-served models"))
     if lifted.infeasible:
         return Counted("infeasible")
@@ -86,7 +87,7 @@ def _search(problem: Problem, eased: Mapping[int, float]) -> PatternSearch | Non
 
 def _demands(problem: Problem, supply: Supply, options: tuple[Options, ...], scale: Vector) -> Demands:
     models = problem.request.models
-    units = np.array([spec.weight * spec.demand_rps for spec in models]) * scale
+    units = np.array([unit_rps(spec) for spec in models]) * scale
     minima = np.array([spec.min_throughput_rps or 0.0 for spec in models])
     caps = np.array([spec.demand_rps if spec.cap_at_demand else float("inf") for spec in models]) / units
     whole = np.array([max((_alone(supply, option) for option in mine.all), default=0.0) for mine in options])

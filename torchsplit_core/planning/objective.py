@@ -1,0 +1,151 @@
+"""What an objective is, told once: everything but the check of a plan asks here what kind of one it serves.
+
+An objective is one of three sorts. *levels*: the sorted r of the models, r being the requests/s that count
+over weight · demand. *throughput*: the requests/s that count, each times the model's gain. *cost*: that of
+the GPUs in use; models are then owed their minima alone. Penalties make any of them worse. An objective of
+a sort that is here already is one more row of GOALS.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Literal
+
+from torchsplit_core.values import Objective, ObjectiveKind, ObjectiveValue, PlanModel, PlanRequest
+
+Trend = Literal["rises", "falls", "stays"]
+"""How the best value goes as a figure of the request grows: it never falls, never rises, or neither."""
+
+
+@dataclass(frozen=True, slots=True)
+class Goal:
+    """One objective. `minimised`: less is better; `every_level`: with the worst served done it goes on to the next.
+
+    `gain` is what a request/s that counts is worth to a sum of throughputs. `by_weight`, `by_demand` and
+    `by_uncapped_demand` tell how the best value goes with a model's weight and demand (without a cap at it).
+    `label` names the value to people.
+    """
+
+    sort: Literal["levels", "throughput", "cost"]
+    label: str
+    minimised: bool = False
+    every_level: bool = False
+    gain: Callable[[PlanModel], float] = lambda spec: 0.0
+    by_weight: Trend = "stays"
+    by_demand: Trend = "stays"
+    by_uncapped_demand: Trend = "stays"
+
+    @property
+    def fair(self) -> bool:
+        """Whether its levels are the models', the worst served first."""
+        return self.sort == "levels"
+
+    @property
+    def by_cost(self) -> bool:
+        """Whether GPUs are paid for, so that equal ones of another cost differ and only minima are owed."""
+        return self.sort == "cost"
+
+    def levels(self, models: int) -> int:
+        """How many levels it has with so many models."""
+        return models if self.every_level else 1
+
+    def better(self, one: Sequence[float], other: Sequence[float]) -> bool:
+        """Whether the values of one plan, level by level, are better than those of another."""
+        return tuple(one) < tuple(other) if self.minimised else tuple(one) > tuple(other)
+
+    def held(self, bound: float, value: float) -> float:
+        """The bound where the value keeps it, else the value: what is reached bounds itself, up to rounding."""
+        return min(bound, value) if self.minimised else max(bound, value)
+
+    def tightest(self, *bounds: float) -> float:
+        """The bound that says most."""
+        return max(bounds) if self.minimised else min(bounds)
+
+    def gap(self, value: float, bound: float) -> float:
+        """How far a value is from a bound, as the contract has it; 0 where it is beyond."""
+        distance, base = (value - bound, value) if self.minimised else (bound - value, bound)
+        return max(0.0, distance / abs(base)) if base else 0.0
+
+
+_OF_LEVELS = Goal(
+    "levels",
+    "worst served",
+    by_weight="falls",
+    by_demand="falls",
+    by_uncapped_demand="falls",
+)
+
+GOALS: Mapping[str, Goal] = {
+    "leximin": replace(_OF_LEVELS, every_level=True),
+    "max_min": _OF_LEVELS,
+    "weighted_sum": Goal(
+        "throughput",
+        "weighted throughput",
+        gain=lambda spec: spec.weight,
+        by_weight="rises",
+        by_demand="rises",
+    ),
+    "min_gpus": Goal("cost", "GPUs (or cost)", minimised=True),
+}
+"""The objectives of the contract, in the order in which they are offered."""
+
+_FIRST_LEVEL: dict[ObjectiveKind, ObjectiveKind] = {"leximin": "max_min"}
+
+
+def goal_of(asked: PlanRequest | Objective | ObjectiveValue) -> Goal:
+    """What the objective of a request, or of a plan, is. Raises KeyError for a kind that no contract has."""
+    objective = asked.objective if isinstance(asked, PlanRequest) else asked
+    return GOALS[objective.kind]
+
+
+def first_level(objective: Objective) -> Objective:
+    """The objective with its first level alone."""
+    return replace(objective, kind=_FIRST_LEVEL.get(objective.kind, objective.kind))
+
+
+def pays_penalties(objective: Objective) -> bool:
+    """Whether it pays for memory or separations, so that its value is not that of its sort alone."""
+    return bool(objective.memory_violation_penalty) or objective.separation_weight > 0
+
+
+def counted(spec: PlanModel, rate: float) -> float:
+    """The requests/s that count."""
+    return min(rate, spec.demand_rps) if spec.cap_at_demand else rate
+
+
+def unit_rps(spec: PlanModel) -> float:
+    """The requests/s at which r is 1: weight · demand."""
+    return spec.weight * spec.demand_rps
+
+
+def normalised(spec: PlanModel, rate: float) -> float:
+    """r: the requests/s that count, over weight · demand."""
+    return counted(spec, rate) / unit_rps(spec)
+
+
+def ranked(request: PlanRequest, rates: Sequence[float]) -> list[float]:
+    """r of every model, the worst served first; `rates` are requests/s in the order of the request."""
+    return sorted(normalised(spec, rate) for spec, rate in zip(request.models, rates, strict=True))
+
+
+def values(request: PlanRequest, rates: Sequence[float], cost: float, paid: float) -> list[float]:
+    """The value of every level: of the models' requests/s, the cost of the GPUs in use, the penalties paid."""
+    goal = goal_of(request)
+    if goal.by_cost:
+        return [cost + paid]
+    if goal.fair:
+        return [value - paid for value in ranked(request, rates)[: goal.levels(len(rates))]]
+    pairs = zip(request.models, rates, strict=True)
+    return [sum(goal.gain(spec) * counted(spec, rate) for spec, rate in pairs) - paid]
+
+
+def reached(objective: ObjectiveValue) -> tuple[float, ...]:
+    """The value of every level of a plan, read off its outcome; none where it is no plan."""
+    if objective.value is None:
+        return ()
+    if not goal_of(objective).every_level:
+        return (objective.value,)
+    # A penalty is taken from every level alike.
+    paid = objective.sorted_normalised[0] - objective.value
+    return tuple(level - paid for level in objective.sorted_normalised)

@@ -1,0 +1,34 @@
+"""What every part of the recheck needs: its tolerance, the point of a tenant, and a figure claimed wrongly."""
+
+from __future__ import annotations
+
+from torchsplit_core.values import PlanFault, PlanModel, Point, Tenant
+
+TOLERANCE = 1e-6
+"""Relative tolerance of sums and limits. Not the planner's own: one that it widens must not widen the check."""
+
+AGAIN = "Plan the request again."
+"""What mends a figure that is not that of its slices: nobody can but the planner."""
+
+
+def same(first: float, second: float) -> bool:
+    """Whether two figures are equal within the tolerance."""
+    return abs(first - second) <= TOLERANCE * max(abs(first), abs(second))
+
+
+def find_point(model: PlanModel, kind: str, profile: str, tenant: Tenant) -> Point | None:
+    """The model's point that a tenant on a slice of this GPU type and profile uses; None where there is none."""
+    wanted = (kind, profile, tenant.batch_size, tenant.processes)
+    for variant in model.variants:
+        for stage in variant.stages:
+            if (variant.name, stage.name) != (tenant.variant, tenant.stage):
+                continue
+            for point in stage.points:
+                if (point.gpu_type, point.profile, point.batch_size, point.processes) == wanted:
+                    return point
+    return None
+
+
+def wrong(value: str, rule: str, model: str | None = None, gpu: str | None = None) -> PlanFault:
+    """A plan that says of itself what is not so."""
+    return PlanFault(gpu, None, model, value, rule, AGAIN)
