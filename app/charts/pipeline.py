@@ -237,7 +237,7 @@ def _cell(x: float, y: float, gpu: PlacementGpu, seat: Seat) -> str:
     title = f"{gpu.id}: {gpu.type}, {whose}segment {seat.segment + 1}, {_layers(part.start_layer, part.end_layer)}"
     if part.memory_gb:
         need = part.memory_gb[part.gpu_ids.index(gpu.id)]
-        title += f", needs {exact(need, 'GB')} of {exact(gpu.memory_gb, 'GB')}"
+        title += f", needs {exact(need, 'GiB')} of {exact(gpu.memory_gb, 'GiB')}"
     return (
         f'<svg class="gpu" data-gpu="{escaped_attribute(str(gpu.id))}" x="{x:g}" y="{y:g}" width="{CELL:g}"'
         f' height="{CELL_HEIGHT:g}"><title>{escaped(title)}</title><rect x="1" y="1" width="{CELL - 3:g}"'

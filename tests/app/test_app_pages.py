@@ -148,7 +148,7 @@ def test_models_are_listed_and_can_be_removed(page: Open, filled: Workspace) -> 
 def test_the_plan_page_answers_its_question_at_the_top(page: Open, filled: Workspace) -> None:
     opened = page("plan", filled)
     numbers = {metric.label: metric.value for metric in opened.metric}
-    assert numbers["Least-served model gets"].replace("\u202f", " ") == "1.5 × its demand"
+    assert numbers["Worst-served model gets"].replace("\u202f", " ") == "1.5 × its demand"
     assert numbers["GPUs used"] == "1 of 1"
     text = said(opened)
     assert "proven optimal" in text and "1 of 2 profiles estimated" in text

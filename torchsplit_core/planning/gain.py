@@ -46,9 +46,11 @@ def gain(plan: PlanOutcome, other: Baseline | PlanOutcome, objective: Objective)
     differing = [level for level, pair in enumerate(pairs) if not _alike(*pair)]
     if not differing:
         every = objective.kind == "leximin"
-        return Gain(1.0, f"the same service for {'every' if every else 'the worst-served'} model")
+        return Gain(
+            1.0, f"the same normalised throughput for {'every' if every else 'the worst-served'} model"
+        )
     level = differing[0]
-    found = _ratio(*pairs[level], f"{_rank(level)} model's service", beside)
+    found = _ratio(*pairs[level], f"{_rank(level)} model's normalised throughput", beside)
     if level == 0:
         return found
     return Gain(1.0, f"the same for the worst-served model; {found.words}")
