@@ -86,7 +86,7 @@ def test_every_page_shows_a_full_workspace_without_a_fault(name: str, page: Open
     [
         ("models", "Choose a door"),
         ("graph", "Here you will see a model's dataflow"),
-        ("profile", "Here you will see throughput and latency"),
+        ("profile", "Here you will see throughput and service time"),
         ("partition", "Here you will see where to cut a model"),
         ("plan", "Here you will see which slice"),
         ("deploy", "Here you will get the files"),

@@ -71,7 +71,7 @@ def test_a_model_is_measured_asked_about_and_downloaded(session: Callable[..., P
     page = session()
     page.goto(f"{address}/profile")
     heading(page, "Profile")
-    expect(page.get_by_text("Here you will see throughput and latency")).to_be_visible()
+    expect(page.get_by_text("Here you will see throughput and service time")).to_be_visible()
     choose(page, "Models to measure", SOURCE)
     page.get_by_label("Batch sizes", exact=True).fill("1, 2")
     page.keyboard.press("Enter")
