@@ -108,7 +108,7 @@ def beside_the_best(found: PartitionCandidate, study: Study) -> list[Fact]:
     stages = len(found.stages)
     same = [one for one in study.candidates if len(one.stages) == stages] or list(study.candidates)
     facts: list[Fact] = [("stages", str(stages))]
-    facts.append(("loads, est.", " | ".join(short(load) for load in found.loads_ms) + " ms"))
+    facts.append(("stage loads, est.", " | ".join(short(load) for load in found.loads_ms) + " ms"))
     value = value_of(found, study.objective)
     facts.append((f"{WHAT[study.objective]}, est.", short(value, "ms")))
     facts.append(("across the cuts", " | ".join(size(count) for count in found.cut_bytes)))

@@ -167,7 +167,7 @@ def _answer(shown: Shown) -> None:
             st.badge(f"gap to the bound {percent(last.gap)}", color="yellow")
         row = shown.provider.row
         where = row.device or row.gpu_type
-        st.badge(f"loads estimated from times {row.basis} on {plain(where)}", color="yellow")
+        st.badge(f"stage loads estimated from times {row.basis} on {plain(where)}", color="yellow")
         st.caption(f"For {partition_ask.asked_text(study)}.")
 
 

@@ -66,7 +66,7 @@ def stages_table(provider: PartitionProvider, candidate: PartitionCandidate) -> 
         row |= {
             "operations": len(operations),
             "modules": modules_text(graph, operations),
-            "load, ms": candidate.loads_ms[index],
+            "stage load, ms": candidate.loads_ms[index],
             "leaves it": size(candidate.cut_bytes[index])
             if index < len(candidate.cut_bytes)
             else "the result",

@@ -155,7 +155,7 @@ def _models(workspace: Workspace, request: PlanRequest, mark: str) -> tuple[Any,
                 "p95 ≤, ms",
                 format="%.6g",
                 width=88,
-                help="Service time: longest time of one batch, without waiting. Empty: no limit.",
+                help="Limit of the service time: p95 of one batch, waits apart. Empty: no limit.",
             ),
             "least": Column.NumberColumn(
                 "min, req/s",

@@ -30,7 +30,7 @@ def show(key: str, request: PlanRequest, fleet: Sequence[FleetGpu], draft: Draft
     """The choices for the chosen place; each takes effect at once."""
     given, gpu, start = _chosen(fleet, draft)
     if given is None or gpu is None:
-        st.caption("Choose a slice or a gap on the map: what may stand there is offered here.")
+        st.caption("Choose a slice or uncut slots on the map: what may stand there is offered here.")
         return
     item = slice_at(gpu, start)
     alike = _alike(fleet, draft, given, gpu)

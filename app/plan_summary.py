@@ -130,7 +130,7 @@ def _first(plan: PlanOutcome) -> Metric:
         note = f"{goal.label} {short(plan.objective.value)} · {note}"
     name = min(plan.models, key=lambda model: model.normalised).name if plan.models else ""
     return Metric(
-        "Least-served model gets",
+        "Worst-served model gets",
         f"{short(least)}{THIN}× its demand",
         note,
         f"{name}: {exact(least)} × weight · demand" if name else "",
@@ -142,7 +142,7 @@ def _served(plan: PlanOutcome) -> Metric:
     most = max(plan.models, key=lambda model: model.throughput_rps, default=None)
     note = f"most to {most.name}: {short(most.throughput_rps)}" if most else "no model"
     return Metric(
-        "Requests served, all models", short(total, "req/s"), note, f"{exact(total)} requests per second"
+        "Throughput, all models", short(total, "req/s"), note, f"{exact(total)} requests per second"
     )
 
 

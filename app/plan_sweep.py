@@ -50,7 +50,7 @@ FIRST_GPU_STEPS = 16
 """Whole numbers: a shorter range has no more points than it has GPUs."""
 LONGEST_NAME = 120
 EMPTY = (
-    "Here you will see what plans reach as one number varies: how well the least-served model does, how many GPUs "
+    "Here you will see what plans reach as one number varies: how well the worst-served model does, how many GPUs "
     "that takes, where no plan is possible, and what is proven. A click on a point opens its plan."
 )
 
@@ -229,11 +229,11 @@ def _pictures(name: str, kept: KeptSweep, points: Sequence[SweepPoint], chosen: 
             "objective's first level. Click one to see its plan."
         )
     with right:
-        st.header("GPUs used against the least-served model", anchor=False)
+        st.header("GPUs used against the worst-served model", anchor=False)
         st.plotly_chart(
             front(spots(kept, points, chosen), dark=dark), theme=None, key="sweep-front", config=CONFIG,
             selection_mode="points", on_select=lambda: _clicked(name, "sweep-front", values),
-            alt="Each plan by GPUs used and its least-served model; the table below has the figures",
+            alt="Each plan by GPUs used and its worst-served model; the table below has the figures",
         )  # fmt: skip
         by = "the weights and demands of the scenario"
         st.caption(

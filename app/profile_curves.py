@@ -1,4 +1,4 @@
-"""The Curves tab: throughput and latency of the chosen models on the chosen slices, and how sure the curves are."""
+"""The Curves tab: throughput and service time of the chosen models and slices, and how sure the curves are."""
 
 from __future__ import annotations
 

@@ -39,7 +39,7 @@ def show(workspace: Workspace) -> None:
         st.write("How fast is each model on which slice, and how sure is that?")
         profile_head.show(profiles)
     else:
-        st.write("Here you will see throughput and latency of every model over batch sizes and slices.")
+        st.write("Here you will see throughput and service time of every model over batch sizes and slices.")
         if not graphs:
             st.caption(
                 "Measure a sample below, import figures measured elsewhere, or bring a model of your own."

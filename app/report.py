@@ -118,8 +118,10 @@ def _proof(request: PlanRequest | None, plan: PlanOutcome) -> str:
         lines.append("Not together: " + "; ".join(demand_words(one) for one in conflict.demands) + ".")
     lines += [f"Would help: {relaxation_words(change)}." for change in plan.least_relaxation or ()]
     if plan.status in SOLVED:
-        lines.append("Layouts, placements, memory, latencies and demands were checked without the solver.")
-        lines.append("Latency is the p95 service time of one batch, without queueing.")
+        lines.append(
+            "Layouts, placements, memory, service times and demands were checked without the solver."
+        )
+        lines.append("The service time is the p95 of one batch, waits apart.")
     if request is not None:
         count: dict[str, int] = {}
         for model in request.models:

@@ -18,22 +18,22 @@ PARAMETER_WORDS: dict[Parameter, str] = {
     "min_throughput": "Minimum of a model",
 }
 UNITS: dict[Parameter, str] = {"gpus": "", "weight": "", "demand": "req/s", "min_throughput": "req/s"}
-VIEWS = ("Least-served model", "GPUs used", "Requests served", "Objective")
+VIEWS = ("Worst-served model", "GPUs used", "Throughput, all models", "Objective")
 UP = {
-    "Least-served model": "least-served model, × its demand",
+    "Worst-served model": "worst-served model, × its demand",
     "GPUs used": "GPUs used",
-    "Requests served": "requests per second, all models",
+    "Throughput, all models": "requests per second, all models",
     "Objective": "value of the objective",
 }
 
 
 def views(request: PlanRequest) -> tuple[str, ...]:
-    """What the curve can show: the objective apart where it is not the least-served model."""
+    """What the curve can show: the objective apart where it is not the worst-served model."""
     return VIEWS[:3] if bounds_least(request) else VIEWS
 
 
 def bounds_least(request: PlanRequest) -> bool:
-    """Whether the objective's value is the least-served model's throughput, and its bound is one of that."""
+    """Whether the objective's value is the worst-served model's throughput, and its bound is one of that."""
     return goal_of(request).fair and not pays_penalties(request.objective)
 
 
@@ -81,7 +81,7 @@ def proof(point: SweepPoint) -> str:
     if point.status == "optimal":
         return "Proven optimal."
     if point.proven:
-        return f"No plan is better for the least-served model; later levels are not proven{origin}."
+        return f"No plan is better for the worst-served model; later levels are not proven{origin}."
     if point.gap is None:
         return "Not proven, no bound is known."
     return f"Not proven: at most {percent(point.gap)} from the best{origin}."
@@ -98,9 +98,9 @@ def answer(request: PlanRequest, what: SweepRequest, points: Sequence[SweepPoint
         return _threshold(request, what, points)
     low, high = min(plans, key=_least), max(plans, key=_least)
     if low.least == high.least:
-        return f"The least-served model gets {short(low.least)} × its demand at every value."
+        return f"The worst-served model gets {short(low.least)} × its demand at every value."
     return (
-        f"The least-served model gets from {short(low.least)} ({at_value(what, low.value)}) to "
+        f"The worst-served model gets from {short(low.least)} ({at_value(what, low.value)}) to "
         f"{short(high.least)} × its demand ({at_value(what, high.value)})."
     )
 
@@ -117,7 +117,7 @@ def _threshold(request: PlanRequest, what: SweepRequest, points: Sequence[SweepP
         best = max((point for point in points if point.least is not None), key=_least)
         return (
             f"At none of these values does every model get its demand; "
-            f"the least-served one gets up to {short(best.least)} × ({at_value(what, best.value)})."
+            f"the worst-served one gets up to {short(best.least)} × ({at_value(what, best.value)})."
         )
     edge = met[0] if rising else met[-1]
     at = points.index(edge) + (-1 if rising else 1)
@@ -142,7 +142,7 @@ def table(request: PlanRequest, what: SweepRequest, points: Sequence[SweepPoint]
         row: dict[str, Any] = {
             head: point.value,
             "proven": _column(point),
-            "least served, ×": point.least,
+            "worst served, ×": point.least,
             "none above, ×": point.bound if bounds_least(request) else None,
             "GPUs used": point.gpus_used,
             "req/s, all": point.total_rps,
@@ -161,7 +161,7 @@ def proof_badge(request: PlanRequest, plans: Sequence[SweepPoint]) -> Badge:
     proven = sum(point.proven for point in plans)
     if all(point.status == "optimal" for point in plans):
         return Badge("all plans proven optimal" if len(plans) > 1 else "proven optimal", "green")
-    what = "least served proven best" if bounds_least(request) else "first level proven"
+    what = "worst served proven best" if bounds_least(request) else "first level proven"
     return Badge(f"{what} at {proven} of {len(plans)}", "green" if proven == len(plans) else "yellow")
 
 

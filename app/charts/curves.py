@@ -1,4 +1,4 @@
-"""Throughput and latency of models on slices: measured points filled, emulated diamonds, predictions hollow amber.
+"""Throughput and service time of models on slices: measured points filled, emulated diamonds, predictions hollow amber.
 
 A line's colour is its model's and its dash its slice's. Where a curve was fitted through measured points, it and
 its 90 % band are drawn; points far from it are ringed.
@@ -16,11 +16,11 @@ from app.charts.theme import AMBER, INK, Theme, axis, faint, lay_out, themed
 from app.profile_fits import Curve
 from torchsplit_core.values import ProfileRow
 
-View = Literal["throughput over latency", "throughput over batch size", "latency over batch size"]
+View = Literal["throughput over service time", "throughput over batch size", "service time over batch size"]
 VIEWS: tuple[View, ...] = (
-    "throughput over latency",
+    "throughput over service time",
     "throughput over batch size",
-    "latency over batch size",
+    "service time over batch size",
 )
 FLAT = 60.0
 """Points whose heights differ by more than this factor are not seen on one axis from zero."""

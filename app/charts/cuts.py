@@ -118,7 +118,7 @@ def bars(groups: Sequence[tuple[str, Sequence[Bar]]], bound_ms: float | None, *,
     figure.update_layout(
         barmode="stack",
         bargap=0.3,
-        xaxis=axis("load of the stage, ms", theme, rangemode="tozero"),
+        xaxis=axis("stage load, ms", theme, rangemode="tozero"),
         yaxis=axis("", theme, autorange="reversed", tickson="boundaries", showdividers=False),
     )
     figure.update_traces(showlegend=False)

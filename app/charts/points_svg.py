@@ -1,4 +1,4 @@
-"""The points of one model as a small SVG: throughput over latency, one line a slice; for pages without scripts."""
+"""The points of one model as a small SVG: throughput over service time, one line a slice; for pages without scripts."""
 
 from __future__ import annotations
 
@@ -68,7 +68,7 @@ def points_svg(
     )
     return (
         f'<svg viewBox="0 0 {WIDTH:g} {HEIGHT:g}" width="{WIDTH:g}" role="img" font-size="11" fill="currentColor" '
-        f'aria-label="{html.escape(title)}: throughput over latency of every point">{axes}{"".join(parts)}</svg>'
+        f'aria-label="{html.escape(title)}: throughput over service time of every point">{axes}{"".join(parts)}</svg>'
     )
 
 

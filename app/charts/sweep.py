@@ -1,4 +1,4 @@
-"""A sweep: what plans reach over one parameter, and GPUs used against the least-served model.
+"""A sweep: what plans reach over one parameter, and GPUs used against the worst-served model.
 
 Filled where no plan can be better, hollow with a line up (or down) to the bound where that is not proven; a
 cross on the axis where no plan is possible. Points carry their number as customdata[0].
@@ -42,7 +42,7 @@ class Mark:
 
 @dataclass(frozen=True, slots=True)
 class Spot:
-    """A plan by the GPUs it uses and the least-served model; `beaten`: another is no worse in both."""
+    """A plan by the GPUs it uses and the worst-served model; `beaten`: another is no worse in both."""
 
     number: int
     gpus: int
@@ -97,7 +97,7 @@ def curve(marks: Sequence[Mark], across: str, up: str, level: float | None, *, d
 
 
 def front(spots: Sequence[Spot], *, dark: bool) -> go.Figure:
-    """GPUs used against the least-served model; the stepped line joins what no other beats."""
+    """GPUs used against the worst-served model; the stepped line joins what no other beats."""
     theme = themed(dark)
     figure = go.Figure()
     best = sorted((spot for spot in spots if not spot.beaten), key=lambda spot: spot.gpus)
@@ -118,14 +118,14 @@ def front(spots: Sequence[Spot], *, dark: bool) -> go.Figure:
                 customdata=[[spot.number, _hover(spot.label)] for spot in found],
                 marker=_marker(found, ACCENT[theme], "circle", theme, FAINT if beaten else 1.0),
                 **_STEADY,
-                hovertemplate="%{customdata[1]}<br>%{x} GPUs used<br>least served %{y:.4g} ×<extra></extra>",
+                hovertemplate="%{customdata[1]}<br>%{x} GPUs used<br>worst served %{y:.4g} ×<extra></extra>",
             )
         )  # fmt: skip
     lay_out(figure, theme, height=330, key="sweep front")
     most = max((spot.gpus for spot in spots), default=1)
     figure.update_layout(
         xaxis=axis("GPUs used", theme, range=[-0.05 * most, 1.06 * most], tickformat="d", dtick=_tick(most)),
-        yaxis=axis("least-served model, × its demand", theme, rangemode="tozero"),
+        yaxis=axis("worst-served model, × its demand", theme, rangemode="tozero"),
         clickmode="event+select",
     )
     return figure

@@ -93,7 +93,7 @@ def test_every_page_shows_a_full_workspace_without_a_fault(name: str, page: Open
     [
         ("models", "Choose a door"),
         ("graph", "Here you will see a model's dataflow"),
-        ("profile", "Here you will see throughput and latency"),
+        ("profile", "Here you will see throughput and service time"),
         ("partition", "Here you will see where to cut a model"),
         ("plan", "Here you will see which slice"),
         ("deploy", "Here you will get the files"),
@@ -155,7 +155,7 @@ def test_models_are_listed_and_can_be_removed(page: Open, filled: Workspace) -> 
 def test_the_plan_page_answers_its_question_at_the_top(page: Open, filled: Workspace) -> None:
     opened = page("plan", filled)
     numbers = {metric.label: metric.value for metric in opened.metric}
-    assert numbers["Least-served model gets"].replace("\u202f", " ") == "1.5 × its demand"
+    assert numbers["Worst-served model gets"].replace("\u202f", " ") == "1.5 × its demand"
     assert numbers["GPUs used"] == "1 of 1"
     text = said(opened)
     assert "proven optimal" in text and "1 of 2 profiles estimated" in text

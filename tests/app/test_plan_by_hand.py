@@ -66,7 +66,7 @@ def test_rows_of_one_slice_share_it_and_unfinished_rows_wait() -> None:
 
 def test_the_plan_itself_is_legal_and_as_good_and_can_be_kept(page: Open, solved: Workspace) -> None:
     opened = tab(page("plan", solved))
-    assert "The best plan has the same service for every model" in said(opened)
+    assert "The best plan has the same normalised throughput for every model" in said(opened)
     next(button for button in opened.button if button.label == "Keep as a scenario").click().run()
     assert not opened.exception and set(scenario.known(solved)) == {"review", "review by hand"}
     assert (
@@ -209,4 +209,4 @@ def test_a_place_that_is_not_there_any_more_asks_for_another(
 ) -> None:
     for place in ("", "0 gpu9", "99 gpu0", "x gpu0"):
         opened = chosen(page("plan", solved), solved, place)
-        assert "Choose a slice or a gap on the map" in said(opened)
+        assert "Choose a slice or uncut slots on the map" in said(opened)

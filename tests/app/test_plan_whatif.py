@@ -46,7 +46,7 @@ def badges(page: AppTest) -> str:
 
 
 def metric(page: AppTest) -> str:
-    return next(one.value for one in page.metric if one.label == "Least-served model gets")
+    return next(one.value for one in page.metric if one.label == "Worst-served model gets")
 
 
 def press(page: AppTest, label: str) -> AppTest:

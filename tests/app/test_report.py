@@ -50,7 +50,7 @@ def test_the_file_has_map_tables_curves_proof_and_the_request() -> None:
     for words in (
         "proven optimal",
         "1 of 2 profiles estimated",
-        "Least-served model gets",
+        "Worst-served model gets",
         "1.5 × its demand",
     ):
         assert words in page.said

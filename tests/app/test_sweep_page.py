@@ -175,7 +175,7 @@ def test_the_points_are_in_the_table_with_what_is_proven(swept: Workspace) -> No
     text = said(page)
     assert "Every model gets its demand from 3 × A100" in text.replace("\\", "")
     assert "At 2 × A100-80GB that is proven impossible." in text.replace("\\", "")
-    assert "least served proven best at 2 of 3" in text and "1 of 2 profiles estimated" in text
+    assert "worst served proven best at 2 of 3" in text and "1 of 2 profiles estimated" in text
 
 
 def test_a_dot_or_row_shows_its_plan_and_opens_it_as_a_scenario(
@@ -240,7 +240,7 @@ def test_other_objectives_show_their_value_and_bound_apart(filled: Workspace) ->
     assert list(shown["objective"]) == [0.75] and list(shown["its bound"]) == [9.0]
     assert "none above, ×" not in shown
     (point,) = sweep_points(asked, WHAT, {2.0: outcome(2.0, 0.75, bound=9.0, proven=False)})
-    assert sweep_words.figure(asked, point, "Least-served model") == (0.75, None)
+    assert sweep_words.figure(asked, point, "Worst-served model") == (0.75, None)
     assert sweep_words.figure(asked, point, "Objective") == (0.75, 9.0)
     assert sweep_words.figure(asked, point, "GPUs used") == (1.0, None)
 
@@ -259,7 +259,7 @@ def test_the_answer_is_a_sentence() -> None:
     weight = SweepRequest("weight", "ocr", (1.0, 2.0))
     two = sweep_points(request(), weight, {1.0: outcome(1.0, 1.5), 2.0: outcome(2.0, 0.5)})
     told = sweep_words.answer(request(), weight, two)
-    assert told.startswith("The least-served model gets from 0.5 (ocr's weight 2) to 1.5")
+    assert told.startswith("The worst-served model gets from 0.5 (ocr's weight 2) to 1.5")
     demand = SweepRequest("demand", "ocr", (10.0, 20.0))
     falling = sweep_points(request(), demand, {10.0: outcome(1.0, 1.5), 20.0: outcome(2.0, 0.5)})
     told = sweep_words.answer(request(), demand, falling).replace("\u202f", " ")
@@ -272,7 +272,7 @@ def test_badges_say_what_is_proven_and_measured() -> None:
     points = sweep_points(request(), WHAT, {2.0: outcome(2.0, 0.75), 4.0: outcome(4.0, 2.0)})
     assert sweep_words.proof_badge(request(), points) == Badge("all plans proven optimal", "green")
     later = sweep_points(request(), WHAT, {2.0: replace(outcome(2.0, 0.75), status="feasible")})
-    assert sweep_words.proof_badge(request(), later) == Badge("least served proven best at 1 of 1", "green")
+    assert sweep_words.proof_badge(request(), later) == Badge("worst served proven best at 1 of 1", "green")
     weighted = replace(request(), objective=Objective("weighted_sum"))
     open_ = sweep_points(weighted, WHAT, {2.0: outcome(2.0, 0.75, proven=False, bound=3.0)})
     assert sweep_words.proof_badge(weighted, open_) == Badge("first level proven at 0 of 1", "yellow")
@@ -305,7 +305,7 @@ def test_the_curve_tells_proven_from_open_and_impossible() -> None:
         Mark(2, 3.0, 1.0, 1.5, "open", chosen=True),
         Mark(3, 4.0, None, None, "timeout"),
     ]
-    figure = curve(found, "number of GPUs", "least served", 1.0, dark=False)
+    figure = curve(found, "number of GPUs", "worst served", 1.0, dark=False)
     traces = {trace.name: trace for trace in figure.data if trace.mode == "markers"}
     assert len(traces) == 4
     open_ = traces["not proven: line to the bound"]

@@ -208,7 +208,7 @@ def test_fleet_and_pair_are_edited_and_a_slice_is_changed_by_hand(
 
     turn_to(page, "By hand")
     expect(page.get_by_text("legal, checked")).to_be_visible()
-    expect(page.get_by_text("Choose a slice or a gap on the map")).to_be_visible()
+    expect(page.get_by_text("Choose a slice or uncut slots on the map")).to_be_visible()
     slices = page.locator(".st-key-by-hand-slices [data-place]")
     before = slices.count()
     slices.first.focus()

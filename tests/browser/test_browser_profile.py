@@ -71,7 +71,7 @@ def test_a_model_is_measured_asked_about_and_downloaded(session: Callable[..., P
     page = session()
     page.goto(f"{address}/profile")
     heading(page, "Profile")
-    expect(page.get_by_text("Here you will see throughput and latency")).to_be_visible()
+    expect(page.get_by_text("Here you will see throughput and service time")).to_be_visible()
     choose(page, "Models to measure", SOURCE)
     page.get_by_label("Batch sizes", exact=True).fill("1, 2")
     page.keyboard.press("Enter")
@@ -185,7 +185,7 @@ def test_the_curves_have_a_picture_words_and_a_table(
     heading(page, "Profile")
     # The picture comes after the fits, which take seconds on a busy machine.
     expect(page.get_by_test_id("stPlotlyChart")).to_be_visible(timeout=MEASURED_MS)
-    expect(page.get_by_role("figure", name=re.compile("^throughput over latency"))).to_be_visible()
+    expect(page.get_by_role("figure", name=re.compile("^throughput over service time"))).to_be_visible()
     choose(page, "Models", "library:densenet169")
     choose(page, "Devices and slices", "A100-80GB · 3g.40gb")
     told = page.get_by_text(re.compile("far from the others of the model"))

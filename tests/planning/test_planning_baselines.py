@@ -289,8 +289,14 @@ def test_gain_in_words() -> None:
     best = plan(request)
     found = by_name(request, best)
     told = gain(best, found["uniform"], request.objective)
-    assert (told.ratio, told.words) == (pytest.approx(2.0), "2 × the worst-served model's service")
-    assert gain(best, found["greedy"], request.objective).words == "the same service for every model"
+    assert (told.ratio, told.words) == (
+        pytest.approx(2.0),
+        "2 × the worst-served model's normalised throughput",
+    )
+    assert (
+        gain(best, found["greedy"], request.objective).words
+        == "the same normalised throughput for every model"
+    )
     assert gain(best, found["whole_gpu"], request.objective).words.startswith("n/a: 4 models need")
     one = published(1)
     unserved = by_name(one)["uniform"]
@@ -318,7 +324,10 @@ def test_leximin_gain_names_the_first_level_that_differs() -> None:
     told = gain(best, by_name(request)["uniform"], request.objective)
     # a has 1 either way; b has a 2g and a 1g, or three 1g.
     assert told.ratio == 1.0
-    assert told.words == "the same for the worst-served model; 1.67 × the second worst-served model's service"
+    assert (
+        told.words
+        == "the same for the worst-served model; 1.67 × the second worst-served model's normalised throughput"
+    )
 
 
 def test_a_passed_deadline_and_a_foreign_plan_are_told() -> None:

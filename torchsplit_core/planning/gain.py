@@ -48,9 +48,9 @@ def gain(plan: PlanOutcome, other: Baseline | PlanOutcome, objective: Objective)
     differing = [level for level, pair in enumerate(pairs) if not _alike(*pair)]
     if not differing:
         every = "every" if goal.every_level else "the worst-served"
-        return Gain(1.0, f"the same service for {every} model")
+        return Gain(1.0, f"the same normalised throughput for {every} model")
     level = differing[0]
-    found = _ratio(*pairs[level], f"{_rank(level)} model's service", beside)
+    found = _ratio(*pairs[level], f"{_rank(level)} model's normalised throughput", beside)
     if level == 0:
         return found
     return Gain(1.0, f"the same for the worst-served model; {found.words}")

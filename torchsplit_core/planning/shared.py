@@ -19,8 +19,8 @@ from functools import cache, cmp_to_key
 from torchsplit_core.planning.disaggregate import Bench, seat_shares
 from torchsplit_core.planning.expand import Choice, Problem, expand
 from torchsplit_core.planning.fleet import list_gpus
-from torchsplit_core.planning.leximin import Search
 from torchsplit_core.planning.formulation import build
+from torchsplit_core.planning.leximin import Search
 from torchsplit_core.planning.model import Formulation
 from torchsplit_core.planning.objective import Goal, goal_of, reached
 from torchsplit_core.planning.outcome import plan_outcome

@@ -173,7 +173,7 @@ def sweep_points(
 
 
 def pareto(points: Sequence[SweepPoint]) -> tuple[SweepPoint, ...]:
-    """Of the plans, those that no other beats in GPUs used and in the least-served model; fewest GPUs first."""
+    """Of the plans, those that no other beats in GPUs used and in the worst-served model; fewest GPUs first."""
     plans = [point for point in points if point.gpus_used is not None and point.least_as_asked is not None]
     plans.sort(key=lambda point: (point.gpus_used or 0, -(point.least_as_asked or 0.0), point.value))
     found: list[SweepPoint] = []
