@@ -205,14 +205,14 @@ def measure(name: str) -> dict[str, object]:
     started = time.monotonic()
     found = search(instance, time_limit_s=seconds)
     taken = time.monotonic() - started
-    peak_mb = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
+    peak_mib = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
     return {
         "value": found.value,
         "bound": found.bound,
         "segments": len(found.segments),
         "gpus": sum(len(gpus) for _, gpus in found.segments),
         "seconds": taken,
-        "peak_mb": peak_mb,
+        "peak_mib": peak_mib,
         "free": _without_network(instance),
         "right": not found.segments or worth_of(instance, found.segments) == found.value,
     }
@@ -222,7 +222,7 @@ def large(names: list[str]) -> int:
     """Print a row for every case; how many gave a plan that is not worth what was said."""
     wrong = 0
     print(
-        "| layers x GPUs | value | bound | gap, % | no network | segments | GPUs | seconds | limit, s | peak, MB |"
+        "| layers x GPUs | value | bound | gap, % | no network | segments | GPUs | seconds | limit, s | peak, MiB |"
     )
     print("|---|---|---|---|---|---|---|---|---|---|")
     for name in names:
@@ -232,7 +232,7 @@ def large(names: list[str]) -> int:
         gap = 100 * (1 - row["value"] / row["bound"]) if row["bound"] else 0.0
         print(
             f"| {name} | {row['value']:.1f} | {row['bound']:.1f} | {gap:.2f} | {row['free']:.1f} | {row['segments']} "
-            f"| {row['gpus']} | {row['seconds']:.2f} | {CASES[name][1]:.0f} | {row['peak_mb']:.0f} |",
+            f"| {row['gpus']} | {row['seconds']:.2f} | {CASES[name][1]:.0f} | {row['peak_mib']:.0f} |",
             flush=True,
         )
         wrong += not row["right"]

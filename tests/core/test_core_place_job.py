@@ -9,7 +9,7 @@ import pytest
 
 from torchsplit_core import workflow
 from torchsplit_core.archive import export_workspace, import_workspace
-from torchsplit_core.files import read_file
+from torchsplit_core.files import read_file, write_text
 from torchsplit_core.job_names import RequestParameters
 from torchsplit_core.storage import Store, Workspace
 from torchsplit_core.values import PlacementOutcome, PlacementRequest, Progress, ignore_progress
@@ -36,6 +36,18 @@ def test_the_job_stores_the_outcome_with_the_request_it_answers(workspace: Works
     assert workspace.setting(workflow.placement_mark("tiny")) == request.sha256
     copied = import_workspace(workspace.store, export_workspace(workspace))
     assert copied.get("placement", "tiny") == outcome
+
+
+def test_a_request_stored_in_version_1_stays_as_it_is_and_is_answered(workspace: Workspace) -> None:
+    request: PlacementRequest = workspace.get("placement_request", "tiny")
+    old = write_text(request, 1).encode()
+    sha256 = workspace.put_bytes("placement_request", "tiny", old).sha256
+    assert workspace.get("placement_request", "tiny") == request
+    workflow.place_job(workspace, {"request": "tiny"}, ignore_progress)
+    assert workspace.get_bytes("placement_request", "tiny") == old
+    assert workspace.setting(workflow.placement_mark("tiny")) == sha256
+    copied = import_workspace(workspace.store, export_workspace(workspace))
+    assert copied.get("placement_request", "tiny") == request
 
 
 def test_an_edit_during_the_search_keeps_its_place(
