@@ -8,7 +8,7 @@ from functools import cache
 import pytest
 from planning_insight import LONG_S, changed, explain
 from planning_oracle import best_plan
-from planning_requests import published, random_request
+from planning_requests import A30, published, random_request, simple
 
 from torchsplit_core.planning import insight_ask, plan
 from torchsplit_core.planning.insight import explain_plan
@@ -17,7 +17,7 @@ from torchsplit_core.planning.insight_changes import drops, eased, forced, one_f
 from torchsplit_core.planning.insight_compare import compare
 from torchsplit_core.planning.insight_layouts import buckets
 from torchsplit_core.planning.levels import NO_PLAN, Levels
-from torchsplit_core.values import ChangeEffect, PlanRequest
+from torchsplit_core.values import ChangeEffect, FleetEntry, Objective, PlanRequest
 
 
 @pytest.mark.parametrize("kind", ["max_min", "weighted_sum", "min_gpus"])
@@ -177,3 +177,11 @@ def test_a_planner_that_fails_leaves_bounds(monkeypatch: pytest.MonkeyPatch) -> 
     assert (more.effect, more.value_before, more.value_after) == ("open", 7.8, 7.8)
     # Three GPUs in any fractions: one and a half times what two give.
     assert more.bound_after == pytest.approx(1.5 * found.steps[0].bound)  # type: ignore[operator]
+
+
+def test_a_relaxation_that_highs_does_not_take_bounds_nothing() -> None:
+    fast = simple("fast", {"4g.24gb": 1e16})
+    request = PlanRequest((FleetEntry(A30),), (fast,), objective=Objective("max_min"))
+    assert relaxed(request, 10.0) is None
+    known = relaxed(PlanRequest(request.gpus, (simple("slow", {"4g.24gb": 10.0}),)), 10.0)
+    assert known is not None and known.bound == pytest.approx(10.0)

@@ -22,10 +22,9 @@ Bounds = tuple[NDArray[np.float64], NDArray[np.float64]]
 """Lower and upper limits of all rows or all columns; INF where there is none."""
 
 Ending = Literal["optimal", "feasible", "infeasible", "unbounded", "unknown"]
-"""How HiGHS ended. optimal: proven within the gaps. feasible: a solution without proof, or without a bound to prove.
+"""How HiGHS ended. optimal: proven within the gaps. feasible: a solution without a proof. unknown: neither.
 
-infeasible: proven, or HiGHS left open whether it is that or unbounded; no program here that it leaves open can be
-unbounded. unknown: it stopped with nothing.
+infeasible: proven, or left open by HiGHS between that and unbounded: the programs here have a bound.
 """
 
 

@@ -5,12 +5,10 @@ from __future__ import annotations
 import highspy
 import numpy as np
 import pytest
-from planning_requests import A30, simple
 from scipy.sparse import csc_matrix
 
-from torchsplit_core.planning.insight_bound import relaxed
-from torchsplit_core.solver.highs import Refused, load
-from torchsplit_core.values import FleetEntry, InternalFault, Objective, PlanRequest
+from torchsplit_core.solver.highs import INF, Refused, load, run, set_whole
+from torchsplit_core.values import InternalFault
 
 INFINITE = highspy.kHighsInf
 WIDE = (np.zeros(2), np.full(2, INFINITE))
@@ -87,14 +85,61 @@ def test_gaps_are_set_where_they_are_given() -> None:
 
 def test_a_program_that_highs_does_not_take_is_a_fault_with_its_name() -> None:
     matrix = csc_matrix(np.array([[1e16, 1.0]]))
-    with pytest.raises(Refused, match="HiGHS refused the program of a test"):
+    with pytest.raises(Refused, match="HiGHS refused the program of a test") as refused:
         load("program of a test", matrix, np.ones(2), columns=WIDE, rows=(np.zeros(1), np.ones(1)))
-    assert issubclass(Refused, InternalFault)
+    assert isinstance(refused.value, InternalFault) and refused.value.largest == 1e16
 
 
-def test_a_relaxation_that_highs_does_not_take_bounds_nothing() -> None:
-    fast = simple("fast", {"4g.24gb": 1e16})
-    request = PlanRequest((FleetEntry(A30),), (fast,), objective=Objective("max_min"))
-    assert relaxed(request, 10.0) is None
-    known = relaxed(PlanRequest(request.gpus, (simple("slow", {"4g.24gb": 10.0}),)), 10.0)
-    assert known is not None and known.bound == pytest.approx(10.0)
+def knapsack(*, least: float = 0.0, most: float = 3.5) -> highspy.Highs:
+    """As much of x + y as fits between the two, x and y whole and 0 to 2."""
+    return load(
+        "test",
+        csc_matrix(np.ones((1, 2))),
+        -np.ones(2),
+        columns=(np.zeros(2), np.full(2, 2.0)),
+        rows=(np.array([least]), np.array([most])),
+        whole=np.ones(2, dtype=bool),
+    )
+
+
+def test_how_a_run_ended() -> None:
+    highs = knapsack()
+    assert run(highs) == "optimal" and highs.getInfo().objective_function_value == -3.0
+    assert run(knapsack(least=3.2, most=3.8)) == "infeasible"
+    assert run(knapsack(least=5.0, most=INF)) == "infeasible"
+    rows = (np.array([0.0]), np.array([INF]))
+    endless = load("test", csc_matrix(np.ones((1, 2))), -np.ones(2), columns=WIDE, rows=rows)
+    assert run(endless) == "unbounded"
+
+
+def hard(seed: int = 0) -> highspy.Highs:
+    """Equal sums of two halves of many large numbers: no proof in any short time."""
+    numbers = np.random.default_rng(seed).integers(10**6, 10**7, (8, 60)).astype(float)
+    half = np.floor(numbers.sum(axis=1) / 2)
+    cost = np.random.default_rng(seed + 1).integers(1, 100, 60).astype(float)
+    columns = (np.zeros(60), np.ones(60))
+    return load(
+        "test", csc_matrix(numbers), -cost, columns=columns, rows=(-half, half), whole=np.ones(60, dtype=bool)
+    )
+
+
+def test_a_run_ends_with_its_time_or_with_the_first_solution() -> None:
+    assert run(hard(), 0.0) in ("unknown", "feasible")
+    highs = hard()
+    assert run(highs, 60.0, first=True) == "feasible"
+    assert highs.getInfo().mip_dual_bound < highs.getInfo().objective_function_value
+
+
+def test_columns_are_made_whole_and_real_again() -> None:
+    highs = load(
+        "test",
+        csc_matrix(np.ones((1, 2))),
+        np.array([-2.0, -1.0]),
+        columns=WIDE,
+        rows=(np.array([-INF]), np.array([3.5])),
+    )
+    first = np.array([0], dtype=np.int32)
+    for whole, wanted in ((True, (3.0, 0.5)), (False, (3.5, 0.0))):
+        set_whole(highs, first, whole)
+        assert run(highs) == "optimal"
+        assert list(highs.getSolution().col_value) == pytest.approx(wanted)
