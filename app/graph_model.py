@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from app import graph_analysis, partition_store, scenario
 from app.graph_analysis import Analysis
 from app.workspace import read
+from torchsplit_core import named
 from torchsplit_core.drawing.hierarchy import Hierarchy
 from torchsplit_core.graph import ALL_STEPS, StepName, TorchGraph
 from torchsplit_core.storage import Workspace
@@ -70,9 +71,9 @@ def open_model(
 
     Its analysis is of the graph prepared by these steps; cuts found are always of all of them.
     """
-    sha256 = _sha256(workspace, "graph", name)
+    sha256 = named.digest(workspace, "graph", name)
     profile: Profile | None = read(workspace, "profile", profile_name or name)
-    profile_sha256 = _sha256(workspace, "profile", profile_name or name)
+    profile_sha256 = named.digest(workspace, "profile", profile_name or name)
     graph, misfit = read(workspace, "graph", name), None
     analysis = graph_analysis.analyse(sha256, graph)
     study = partition_store.study(workspace, name, graph.architecture_hash)
@@ -100,10 +101,6 @@ def open_model(
         best_cut=(study.outcomes.get(2) or study.last) if study else None,
         misfit=misfit,
     )
-
-
-def _sha256(workspace: Workspace, kind: str, name: str) -> str:
-    return next((item.sha256 for item in workspace.artifacts(kind) if item.name == name), "")
 
 
 def _devices(

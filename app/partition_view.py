@@ -18,12 +18,12 @@ from app.plan_editor import plan_again
 from app.workspace import names
 from torchsplit_core import jobs
 from torchsplit_core.job_names import PROFILE, ProfileParameters
+from torchsplit_core.named import partition_name
 from torchsplit_core.partitioning import PartitionProvider, cut_reasons, undominated
 from torchsplit_core.partitioning.candidates import value_of
 from torchsplit_core.planning.build_request import model_name
 from torchsplit_core.storage import Workspace
 from torchsplit_core.values import PartitionCandidate
-from torchsplit_core.workflow import partition_name
 
 # In a narrow window the picture comes before its controls.
 STYLE = """<style>@media (max-width: 640px) {

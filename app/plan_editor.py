@@ -11,6 +11,7 @@ from app import frame, navigation, partition_store, request_edit, scenario
 from app.numbers import THIN, plain
 from app.plan_summary import OBJECTIVES, SHARINGS
 from app.workspace import names, read
+from torchsplit_core import named
 from torchsplit_core.hardware import catalogue
 from torchsplit_core.planning.request_hash import request_hash
 from torchsplit_core.storage import Workspace
@@ -122,7 +123,7 @@ def plan_again(
     request = request_edit.checked(request_edit.with_points(request, profiles, partitions))
     stored = read(workspace, "plan_request", name)
     if ground is not None and stored not in (None, ground, request):
-        other = scenario.free_name(workspace, f"{name}, edited elsewhere")
+        other = named.free_name(workspace, named.SCENARIO, f"{name}, edited elsewhere")
         workspace.put("plan_request", other, stored)
         frame.say(f"{name} was changed in another tab meanwhile: that state is kept as {other}.")
     workspace.put("plan_request", name, request)

@@ -27,7 +27,7 @@ from app.plan_summary import SOLVED, basis_badge, demand_words, metrics, relaxat
 from app.plan_tables import models_table
 from app.report import report
 from app.workspace import names, read
-from torchsplit_core import jobs
+from torchsplit_core import jobs, named
 from torchsplit_core.job_names import PLAN, QUICK_START
 from torchsplit_core.storage import Workspace
 from torchsplit_core.values import PlanOutcome, PlanRequest
@@ -154,7 +154,7 @@ def _headline(
             badges = [status_badge(plan), basis_badge(plan, request)]
             for badge in filter(None, badges):
                 st.badge(badge.text, color=badge.colour)  # type: ignore[arg-type]
-            if request is not None and not working and not scenario.answers(plan, request):
+            if request is not None and not working and not named.plan_answers(request, plan):
                 st.badge("answers an earlier request: plan again", color="yellow")
             if plan.status in SOLVED:
                 st.space("stretch")

@@ -14,6 +14,7 @@ from app.numbers import percent, plain, short
 from app.profile_fits import Fit, fits
 from app.profile_rows import Entry, Series
 from app.workspace import read
+from torchsplit_core import named
 from torchsplit_core.storage import Workspace
 from torchsplit_core.values import Profile
 
@@ -107,7 +108,7 @@ def _measured(profile: Profile) -> list[str]:
 
 
 def _fits(workspace: Workspace, name: str, processes: tuple[int, ...]) -> tuple[Fit, ...]:
-    sha256 = next(found.sha256 for found in workspace.artifacts("profile") if found.name == name)
+    sha256 = named.digest(workspace, "profile", name)
     found: tuple[Fit, ...] = _fitted(sha256, name, processes, read(workspace, "profile", name))
     return found
 
