@@ -9,7 +9,7 @@ from dataclasses import dataclass
 import streamlit as st
 
 from app.graph_analysis import Analysis
-from app.workspace import look_at, names, read, remembered
+from app.workspace import look_at, read_artifact, remembered
 from torchsplit_core import named
 from torchsplit_core.graph import TorchGraph
 from torchsplit_core.partitioning import PartitionProvider, cut_behind, undominated
@@ -58,13 +58,14 @@ class Study:
 def study(workspace: Workspace, model: str, architecture_hash: str) -> Study | None:
     """What was found for the model as it is now; None where nothing was, or of another architecture."""
     outcomes: dict[int, PartitionOutcome] = {}
-    for name in named.partition_names(workspace, model):
-        found: PartitionOutcome = read(workspace, "partition", name)
+    stored = named.cuts_of(workspace.artifacts("partition"), model)
+    for count, item in stored.items():
+        found: PartitionOutcome = read_artifact(workspace, item)
         if found.architecture_hash == architecture_hash:
-            outcomes[int(name.rpartition(" ")[2])] = found
+            outcomes[count] = found
     if not outcomes:
         return None
-    files = tuple(named.digest(workspace, "partition", named.partition_name(model, n)) for n in outcomes)
+    files = tuple(stored[count].sha256 for count in outcomes)
     return _study(files, outcomes)
 
 
@@ -148,10 +149,11 @@ def offer(
 
 def offers(workspace: Workspace) -> list[PartitionOutcome]:
     """What the planner has been offered, and cuts that were brought as files: all but the studies."""
-    found = names(workspace, "partition")
-    models = set(names(workspace, "graph")) | set(names(workspace, "profile"))
-    studies = {name for model in models for name in named.partition_names(workspace, model)}
-    return [read(workspace, "partition", name) for name in found if name not in studies]
+    stored = workspace.artifacts()
+    cuts = [item for item in stored if item.kind == "partition"]
+    models = {item.name for item in stored if item.kind in ("graph", "profile")}
+    studies = {item.name for model in models for item in named.cuts_of(cuts, model).values()}
+    return [read_artifact(workspace, item) for item in cuts if item.name not in studies]
 
 
 def forget(workspace: Workspace, model: str) -> None:

@@ -240,8 +240,11 @@ def _downloads(
     workspace: Workspace, name: str, request: PlanRequest | None, plan: PlanOutcome | None
 ) -> None:
     with st.container(horizontal=True):
-        for kind, label in (("plan_request", "Request (JSON)"), ("plan", "Plan (JSON)")):
-            if name in names(workspace, kind):
+        for kind, label, value in (
+            ("plan_request", "Request (JSON)", request),
+            ("plan", "Plan (JSON)", plan),
+        ):
+            if value is not None:
                 data = workspace.get_bytes(kind, name)
                 st.download_button(label, data, f"{name}.{kind}.json", "application/json", on_click="ignore")
         if plan is not None:

@@ -8,7 +8,7 @@ from __future__ import annotations
 import streamlit as st
 
 from app.charts.colours import model_colours
-from app.workspace import chosen, look_at, names, read
+from app.workspace import chosen, look_at, read
 from torchsplit_core import jobs, named
 from torchsplit_core.job_names import EXPLAIN, PLAN, SWEEP, WHAT_IF, RequestParameters
 from torchsplit_core.planning.build_request import model_name
@@ -91,16 +91,20 @@ def plan(workspace: Workspace) -> PlanOutcome | None:
     return read(workspace, "plan", scenario) if scenario else None
 
 
+def both(workspace: Workspace) -> tuple[PlanRequest | None, PlanOutcome | None]:
+    """The current scenario's plan request and plan."""
+    scenario = name(workspace)
+    if scenario is None:
+        return None, None
+    return read(workspace, "plan_request", scenario), read(workspace, "plan", scenario)
+
+
 def colours(workspace: Workspace) -> dict[str, str]:
     """One colour a model name, the same on every page: the request's models first, then the others profiled here."""
-    scenario = name(workspace)
-    asked = read(workspace, "plan_request", scenario) if scenario else None
-    outcome = read(workspace, "plan", scenario) if scenario else None
+    asked, outcome = both(workspace)
     known = [model.name for model in asked.models] if asked else []
     known += [model.name for model in outcome.models] if outcome else []
-    known += sorted(
-        short_name(source) for source in (*names(workspace, "profile"), *names(workspace, "graph"))
-    )
+    known += sorted(map(short_name, named.names(workspace, "profile", "graph")))
     return model_colours(known)
 
 

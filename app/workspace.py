@@ -19,7 +19,7 @@ import streamlit as st
 from torchsplit_core import named
 from torchsplit_core.files import read_text
 from torchsplit_core.isolation import sweep_rooms
-from torchsplit_core.storage import Store, Workspace, default_root
+from torchsplit_core.storage import Artifact, Store, Workspace, default_root
 from torchsplit_core.values import InputFault
 from torchsplit_core.workspace import Blobs, StoreFault
 
@@ -165,7 +165,12 @@ def _look(workspace: Workspace, key: str) -> str:
 def read(workspace: Workspace, kind: str, name: str) -> Any:
     """The value under (kind, name), parsed once for all sessions; None where there is none."""
     found = workspace.find(kind, name)
-    return None if found is None else read_content(str(workspace.store.root), found.sha256, f"{kind} {name}")
+    return None if found is None else read_artifact(workspace, found)
+
+
+def read_artifact(workspace: Workspace, found: Artifact) -> Any:
+    """The value of a stored result, parsed once for all sessions."""
+    return read_content(str(workspace.store.root), found.sha256, f"{found.kind} {found.name}")
 
 
 @st.cache_resource(max_entries=64, show_spinner=False)
@@ -173,6 +178,11 @@ def read_content(root: str, sha256: str, _origin: str) -> Any:
     """The value of a stored file. Its hash is the whole key: equal bytes are equal values."""
     text = Blobs(Path(root)).get(sha256, "workspace", _origin).decode()
     return read_text(text, origin=_origin)[1]
+
+
+def read_all(workspace: Workspace, kind: str) -> dict[str, Any]:
+    """All values of a kind by their names, newest first."""
+    return {found.name: read_artifact(workspace, found) for found in workspace.artifacts(kind)}
 
 
 def names(workspace: Workspace, kind: str) -> tuple[str, ...]:

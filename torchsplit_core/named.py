@@ -7,8 +7,9 @@ a model stand under its name and their largest number of stages.
 from __future__ import annotations
 
 import re
+from collections.abc import Iterable
 
-from torchsplit_core.storage import Workspace
+from torchsplit_core.storage import Artifact, Workspace
 from torchsplit_core.values import (
     PlacementFrontier,
     PlacementOutcome,
@@ -116,6 +117,11 @@ def partition_name(model: str, stages: int) -> str:
 
 def partition_names(workspace: Workspace, model: str) -> tuple[str, ...]:
     """The names of a model's stored cuts, fewest parts first."""
+    return tuple(item.name for item in cuts_of(workspace.artifacts("partition"), model).values())
+
+
+def cuts_of(stored: Iterable[Artifact], model: str) -> dict[int, Artifact]:
+    """Among stored partitions a model's cuts by their largest number of stages, fewest first."""
     found = re.compile(re.escape(model) + r" in (\d+)")
-    known = [(match, name) for name in names(workspace, "partition") if (match := found.fullmatch(name))]
-    return tuple(name for _, name in sorted((int(match[1]), name) for match, name in known))
+    known = {int(match[1]): item for item in stored if (match := found.fullmatch(item.name))}
+    return dict(sorted(known.items()))
