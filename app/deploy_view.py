@@ -10,6 +10,7 @@ import streamlit as st
 
 from app import frame, navigation, scenario
 from app.numbers import plain
+from app.workspace import read
 from torchsplit_core.deployment import FORMATS, DeploymentFile, deploy
 from torchsplit_core.storage import Workspace
 from torchsplit_core.values import InputFault, PlanOutcome
@@ -23,7 +24,8 @@ MOST_LINES = 240
 
 def show(workspace: Workspace) -> None:
     """The whole page for the current scenario's plan."""
-    name, plan = scenario.name(workspace), scenario.plan(workspace)
+    name = scenario.name(workspace)
+    plan = read(workspace, "plan", name) if name else None
     if name is None or plan is None:
         st.write("Here you will get the files that cut the GPUs as planned and start the models on them.")
         navigation.link("Plan" if name else "Models", "Make a plan first")

@@ -10,7 +10,7 @@ from app import explain_words as words
 from app import frame, scenario
 from app.frame import table_html
 from app.numbers import exact
-from torchsplit_core import jobs
+from torchsplit_core import jobs, named
 from torchsplit_core.job_names import EXPLAIN, PLAN, QUICK_START
 from torchsplit_core.storage import Workspace
 from torchsplit_core.values import PlanExplanation, PlanOutcome, PlanRequest
@@ -30,7 +30,7 @@ def show(workspace: Workspace, name: str, request: PlanRequest | None, plan: Pla
 
 
 def _button(workspace: Workspace, name: str, request: PlanRequest | None, plan: PlanOutcome) -> None:
-    if request is None or not scenario.answers(plan, request):
+    if request is None or not named.plan_answers(request, plan):
         st.caption("Only the plan of the request shown here can be explained: plan again first.")
         return
     if jobs.running(workspace, (PLAN, QUICK_START, EXPLAIN)):

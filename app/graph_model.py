@@ -8,11 +8,11 @@ from dataclasses import dataclass
 
 from app import graph_analysis, partition_store, scenario
 from app.graph_analysis import Analysis
-from app.workspace import read
+from app.workspace import read_artifact
 from torchsplit_core.drawing.hierarchy import Hierarchy
 from torchsplit_core.graph import ALL_STEPS, StepName, TorchGraph
 from torchsplit_core.storage import Workspace
-from torchsplit_core.values import InputFault, PartitionOutcome, Profile
+from torchsplit_core.values import InputFault, PartitionOutcome, PlanOutcome, PlanRequest, Profile
 
 STAGE = re.compile(r"\.(\d+)of\d+$")
 """How the planner's request names the stage of a candidate."""
@@ -70,10 +70,11 @@ def open_model(
 
     Its analysis is of the graph prepared by these steps; cuts found are always of all of them.
     """
-    sha256 = _sha256(workspace, "graph", name)
-    profile: Profile | None = read(workspace, "profile", profile_name or name)
-    profile_sha256 = _sha256(workspace, "profile", profile_name or name)
-    graph, misfit = read(workspace, "graph", name), None
+    stored, timed = workspace.find("graph", name), workspace.find("profile", profile_name or name)
+    assert stored is not None
+    sha256, profile_sha256 = stored.sha256, timed.sha256 if timed else ""
+    profile: Profile | None = read_artifact(workspace, timed) if timed else None
+    graph, misfit = read_artifact(workspace, stored), None
     analysis = graph_analysis.analyse(sha256, graph)
     study = partition_store.study(workspace, name, graph.architecture_hash)
     chosen = None
@@ -85,7 +86,7 @@ def open_model(
     except InputFault as fault:
         # The graph is worth looking at without its times.
         profile, profile_sha256, misfit = None, "", str(fault)
-    request = scenario.request(workspace)
+    request, plan = scenario.both(workspace)
     return GraphModel(
         name=name,
         sha256=sha256,
@@ -95,15 +96,11 @@ def open_model(
         analysis=graph_analysis.analyse(sha256, graph, steps),
         hierarchy=graph_analysis.hierarchy(sha256, profile_sha256, graph),
         stages=partition_store.stages_of(analysis, chosen) if chosen else {},
-        devices=_devices(workspace, name, graph, profile, analysis),
+        devices=_devices(workspace, name, graph, profile, analysis, request, plan),
         fleet=tuple(dict.fromkeys(entry.type for entry in request.gpus)) if request else (),
         best_cut=(study.outcomes.get(2) or study.last) if study else None,
         misfit=misfit,
     )
-
-
-def _sha256(workspace: Workspace, kind: str, name: str) -> str:
-    return next((item.sha256 for item in workspace.artifacts(kind) if item.name == name), "")
 
 
 def _devices(
@@ -112,9 +109,10 @@ def _devices(
     graph: TorchGraph,
     profile: Profile | None,
     analysis: Analysis,
+    request: PlanRequest | None,
+    plan: PlanOutcome | None,
 ) -> Mapping[str, str]:
     """The slices of the current plan that run each node; where it is not planned, where it was profiled."""
-    plan, request = scenario.plan(workspace), scenario.request(workspace)
     model = scenario.short_name(name)
     asked = next((one for one in request.models if one.name == model), None) if request else None
     slices: dict[str, dict[str, None]] = {}

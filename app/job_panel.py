@@ -5,7 +5,7 @@ Everything is read from the workspace, so the panel is the same after a reload a
 
 from __future__ import annotations
 
-from typing import Any, Literal
+from typing import Any
 
 import streamlit as st
 
@@ -13,28 +13,28 @@ from app import execution
 from app.numbers import THIN, duration, plain
 from torchsplit_core import jobs
 from torchsplit_core.isolation.execution import asks_for_trust
-from torchsplit_core.job_names import JOBS
+from torchsplit_core.job_names import JOBS, JobKind, JobParameters
 from torchsplit_core.storage import Workspace
 from torchsplit_core.values import InputFault
 
 REFRESH_S = 0.5
 _DISMISSED = "dismissed jobs"
 _MOST_FAILURES = 3
+_UNKNOWN = JobKind("", JobParameters)
 
 
 def show(workspace: Workspace) -> None:
     """The panel; it refreshes itself, and the page once when a job ends or stores a result."""
-    statuses = tuple(status for status in jobs.statuses(workspace) if not _is(status, "quiet"))
+    statuses = tuple(status for status in jobs.statuses(workspace) if not _kind(status).quiet)
     running = tuple(status.id for status in statuses if status.state == "running")
     if running:
         st.fragment(_running, run_every=REFRESH_S)(workspace, running, _stored(workspace))
     _failures(workspace, statuses)
 
 
-def _is(status: jobs.JobStatus, what: Literal["quiet", "resumable"]) -> bool:
-    """Whether the job's kind is that; one of an earlier TorchSplit that this one does not know is neither."""
-    kind = JOBS.get(status.name)
-    return kind is not None and bool(getattr(kind, what))
+def _kind(status: jobs.JobStatus) -> JobKind:
+    """The job's kind; one that this TorchSplit does not know is shown, and cannot go on."""
+    return JOBS.get(status.name, _UNKNOWN)
 
 
 def _stored(workspace: Workspace) -> tuple[Any, ...]:
@@ -78,7 +78,7 @@ def _failures(workspace: Workspace, statuses: tuple[jobs.JobStatus, ...]) -> Non
 
 def _offer_resume(workspace: Workspace, status: jobs.JobStatus) -> None:
     """For work that can go on: a button that does, with the parameters it was started with."""
-    if not _is(status, "resumable"):
+    if not _kind(status).resumable:
         return
     record = next(found for found in workspace.job_records() if found.id == status.id)
     # The start of a job would leave the trust out, and a model be estimated that was to be measured.

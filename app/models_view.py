@@ -11,9 +11,10 @@ import streamlit as st
 
 from app import execution, frame, navigation, partition_store, scenario, upload_view
 from app.numbers import plain
-from app.workspace import names, read, store, use
+from app.workspace import names, read_all, store, use
 from sample_models.registry import SAMPLES
 from torchsplit_core import jobs
+from torchsplit_core.graph import TorchGraph
 from torchsplit_core.hardware import catalogue
 from torchsplit_core.job_names import (
     PROFILE,
@@ -131,12 +132,12 @@ def _earlier(workspace: Workspace) -> None:
 
 def entries_of(workspace: Workspace) -> list[ModelEntry]:
     """The workspace's models: everything traced or profiled, by source; a second profile of one is no model."""
-    graphs = names(workspace, "graph")
-    profiles = {name: read(workspace, "profile", name) for name in names(workspace, "profile")}
+    graphs: dict[str, TorchGraph] = read_all(workspace, "graph")
+    profiles: dict[str, Profile] = read_all(workspace, "profile")
     own = {name for name, found in profiles.items() if found.source == name or found.source not in profiles}
     entries = []
     for source in sorted({*graphs, *own}):
-        graph = read(workspace, "graph", source) if source in graphs else None
+        graph = graphs.get(source)
         entries.append(ModelEntry(source, len(graph.nodes) if graph else None, profiles.get(source)))
     return entries
 

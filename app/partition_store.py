@@ -9,14 +9,14 @@ from dataclasses import dataclass
 import streamlit as st
 
 from app.graph_analysis import Analysis
-from app.workspace import look_at, names, read, remembered
+from app.workspace import look_at, read_artifact, remembered
+from torchsplit_core import named
 from torchsplit_core.graph import TorchGraph
 from torchsplit_core.partitioning import PartitionProvider, cut_behind, undominated
 from torchsplit_core.partitioning.candidates import best_distinct, with_best
 from torchsplit_core.storage import Workspace
 from torchsplit_core.values import InputFault, PartitionCandidate, PartitionDevices, PartitionOutcome, Profile
 from torchsplit_core.values.partition import Objective
-from torchsplit_core.workflow import partition_names
 
 OWN = "own"
 """The key of the user's own cut."""
@@ -57,15 +57,15 @@ class Study:
 
 def study(workspace: Workspace, model: str, architecture_hash: str) -> Study | None:
     """What was found for the model as it is now; None where nothing was, or of another architecture."""
-    stored = {item.name: item.sha256 for item in workspace.artifacts("partition")}
     outcomes: dict[int, PartitionOutcome] = {}
-    for name in partition_names(workspace, model):
-        found: PartitionOutcome = read(workspace, "partition", name)
+    stored = named.cuts_of(workspace.artifacts("partition"), model)
+    for count, item in stored.items():
+        found: PartitionOutcome = read_artifact(workspace, item)
         if found.architecture_hash == architecture_hash:
-            outcomes[int(name.rpartition(" ")[2])] = found
+            outcomes[count] = found
     if not outcomes:
         return None
-    files = tuple(stored[f"{model} in {count}"] for count in outcomes)
+    files = tuple(stored[count].sha256 for count in outcomes)
     return _study(files, outcomes)
 
 
@@ -149,16 +149,17 @@ def offer(
 
 def offers(workspace: Workspace) -> list[PartitionOutcome]:
     """What the planner has been offered, and cuts that were brought as files: all but the studies."""
-    found = names(workspace, "partition")
-    models = set(names(workspace, "graph")) | set(names(workspace, "profile"))
-    studies = {name for model in models for name in partition_names(workspace, model)}
-    return [read(workspace, "partition", name) for name in found if name not in studies]
+    stored = workspace.artifacts()
+    cuts = [item for item in stored if item.kind == "partition"]
+    models = {item.name for item in stored if item.kind in ("graph", "profile")}
+    studies = {item.name for model in models for item in named.cuts_of(cuts, model).values()}
+    return [read_artifact(workspace, item) for item in cuts if item.name not in studies]
 
 
 def forget(workspace: Workspace, model: str) -> None:
     """Remove all cuts of a model."""
-    for name in (*partition_names(workspace, model), f"{model} offered"):
-        workspace.remove("partition", name)
+    for name in (*named.partition_names(workspace, model), f"{model} offered"):
+        named.remove(workspace, ("partition",), name)
 
 
 def stages_of(analysis: Analysis, candidate: PartitionCandidate) -> Mapping[str, int]:

@@ -18,6 +18,7 @@ from app.plan_editor import plan_again
 from app.workspace import names
 from torchsplit_core import jobs
 from torchsplit_core.job_names import PROFILE, ProfileParameters
+from torchsplit_core.named import partition_name
 from torchsplit_core.partitioning import PartitionProvider, cut_reasons, undominated
 from torchsplit_core.partitioning.candidates import value_of
 from torchsplit_core.planning.build_request import model_name

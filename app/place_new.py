@@ -10,6 +10,7 @@ from typing import Any
 import streamlit as st
 
 from app import frame, place_store
+from torchsplit_core import named
 from torchsplit_core.files import read_file
 from torchsplit_core.hardware import peak_names, peaks
 from torchsplit_core.placement.build_request import NETWORK_GIB_PER_S, build_request
@@ -153,7 +154,7 @@ def _text(file: Any) -> str | None:
 
 
 def _begin(workspace: Workspace, label: str, request: PlacementRequest) -> None:
-    name = place_store.free_name(workspace, label)
+    name = named.free_name(workspace, named.PLACEMENT[:1], label)
     place_store.put(workspace, name, request)
     place_store.start(workspace, name)
     st.rerun()

@@ -39,7 +39,7 @@ STYLE = """<style>@media (max-width: 640px) {
 def show(workspace: Workspace) -> None:
     """The whole page."""
     st.html(STYLE)
-    name = place_store.chosen(workspace)
+    name = place_store.current(workspace)
     if name is None:
         st.write(
             "Here you will see which layers of an LLM go on which GPUs of a fleet so that throughput is highest, "

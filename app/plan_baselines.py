@@ -13,6 +13,7 @@ from app.components.picture import picture
 from app.frame import table_html
 from app.numbers import exact, short
 from app.plan_summary import SOLVED
+from torchsplit_core import named
 from torchsplit_core.planning.baselines import Baseline, baselines
 from torchsplit_core.planning.gain import gain
 from torchsplit_core.planning.request_hash import request_hash
@@ -31,7 +32,7 @@ def show(workspace: Workspace, request: PlanRequest | None, plan: PlanOutcome | 
             "and over a greedy best fit: plan first."
         )
         return
-    if not scenario.answers(plan, request):
+    if not named.plan_answers(request, plan):
         st.info("The plan answers an earlier request: plan again, and compare then.")
         return
     found = _found(request_hash(request), plan.objective.bound, request, plan)

@@ -16,6 +16,7 @@ from app.numbers import plain
 from app.plan_compare import marks_of
 from app.plan_summary import SOLVED, metrics
 from app.plan_tables import models_table
+from torchsplit_core import named
 from torchsplit_core.hardware import gpu_type
 from torchsplit_core.planning.by_hand import HandGpu, HandOutcome, HandSlice, HandTenant, evaluate, from_plan
 from torchsplit_core.planning.compare import compare
@@ -35,7 +36,7 @@ STYLE = """<style>[data-testid="stLayoutWrapper"]:has(> .st-key-hand) {
 
 def show(workspace: Workspace, name: str, request: PlanRequest | None, plan: PlanOutcome | None) -> None:
     """The tab: the map with what may be changed on it, the table, and what it gives."""
-    if request is None or plan is None or plan.status not in SOLVED or not scenario.answers(plan, request):
+    if request is None or plan is None or plan.status not in SOLVED or not named.plan_answers(request, plan):
         st.write(
             "Here you place slices and models yourself, and see at once whether the GPU allows it and what it "
             "gives beside the best plan: plan first, its layout is where you start."
@@ -176,7 +177,7 @@ def _verdict(
         st.badge("legal, checked", color="green")
         st.markdown(plain(f"The best plan has {words}."), width="stretch")
         if st.button("Keep as a scenario", key="by-hand-keep"):
-            new = scenario.free_name(workspace, f"{name} by hand")
+            new = named.free_name(workspace, named.SCENARIO, f"{name} by hand")
             workspace.put("plan_request", new, request)
             workspace.put("plan", new, found.outcome)
             scenario.choose(workspace, new)

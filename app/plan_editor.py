@@ -10,11 +10,12 @@ import streamlit as st
 from app import frame, navigation, partition_store, request_edit, scenario
 from app.numbers import THIN, plain
 from app.plan_summary import OBJECTIVES, SHARINGS
-from app.workspace import names, read
+from app.workspace import read, read_all
+from torchsplit_core import named
 from torchsplit_core.hardware import catalogue
 from torchsplit_core.planning.request_hash import request_hash
 from torchsplit_core.storage import Workspace
-from torchsplit_core.values import PlanRequest, SolverOptions
+from torchsplit_core.values import PlanRequest, Profile, SolverOptions
 
 Column = st.column_config
 
@@ -122,7 +123,7 @@ def plan_again(
     request = request_edit.checked(request_edit.with_points(request, profiles, partitions))
     stored = read(workspace, "plan_request", name)
     if ground is not None and stored not in (None, ground, request):
-        other = scenario.free_name(workspace, f"{name}, edited elsewhere")
+        other = named.free_name(workspace, named.SCENARIO, f"{name}, edited elsewhere")
         workspace.put("plan_request", other, stored)
         frame.say(f"{name} was changed in another tab meanwhile: that state is kept as {other}.")
     workspace.put("plan_request", name, request)
@@ -134,7 +135,7 @@ def plan_again(
 
 def stored_profiles(workspace: Workspace) -> list[Any]:
     """Every profile of the workspace: a model's own first, then others of it, newest first."""
-    found = {name: read(workspace, "profile", name) for name in names(workspace, "profile")}
+    found: dict[str, Profile] = read_all(workspace, "profile")
     return sorted(found.values(), key=lambda profile: found.get(profile.source) is not profile)
 
 

@@ -27,7 +27,7 @@ from app.plan_summary import SOLVED, basis_badge, demand_words, metrics, relaxat
 from app.plan_tables import models_table
 from app.report import report
 from app.workspace import names, read
-from torchsplit_core import jobs
+from torchsplit_core import jobs, named
 from torchsplit_core.job_names import PLAN, QUICK_START
 from torchsplit_core.storage import Workspace
 from torchsplit_core.values import PlanOutcome, PlanRequest
@@ -154,7 +154,7 @@ def _headline(
             badges = [status_badge(plan), basis_badge(plan, request)]
             for badge in filter(None, badges):
                 st.badge(badge.text, color=badge.colour)  # type: ignore[arg-type]
-            if request is not None and not working and not scenario.answers(plan, request):
+            if request is not None and not working and not named.plan_answers(request, plan):
                 st.badge("answers an earlier request: plan again", color="yellow")
             if plan.status in SOLVED:
                 st.space("stretch")
@@ -240,8 +240,11 @@ def _downloads(
     workspace: Workspace, name: str, request: PlanRequest | None, plan: PlanOutcome | None
 ) -> None:
     with st.container(horizontal=True):
-        for kind, label in (("plan_request", "Request (JSON)"), ("plan", "Plan (JSON)")):
-            if name in names(workspace, kind):
+        for kind, label, value in (
+            ("plan_request", "Request (JSON)", request),
+            ("plan", "Plan (JSON)", plan),
+        ):
+            if value is not None:
                 data = workspace.get_bytes(kind, name)
                 st.download_button(label, data, f"{name}.{kind}.json", "application/json", on_click="ignore")
         if plan is not None:

@@ -13,7 +13,7 @@ from app.charts.theme import CONFIG
 from app.numbers import percent, plain, short
 from app.profile_fits import Fit, fits
 from app.profile_rows import Entry, Series
-from app.workspace import read
+from app.workspace import read_artifact
 from torchsplit_core.storage import Workspace
 from torchsplit_core.values import Profile
 
@@ -107,8 +107,9 @@ def _measured(profile: Profile) -> list[str]:
 
 
 def _fits(workspace: Workspace, name: str, processes: tuple[int, ...]) -> tuple[Fit, ...]:
-    sha256 = next(found.sha256 for found in workspace.artifacts("profile") if found.name == name)
-    found: tuple[Fit, ...] = _fitted(sha256, name, processes, read(workspace, "profile", name))
+    stored = workspace.find("profile", name)
+    assert stored is not None
+    found: tuple[Fit, ...] = _fitted(stored.sha256, name, processes, read_artifact(workspace, stored))
     return found
 
 

@@ -215,14 +215,14 @@ def store(workspace: Workspace, found: Imported, stem: str) -> tuple[str, ...]:
     """Store the profiles; a name that holds other figures keeps them, and the new ones stand beside it."""
     stored = []
     for profile in found.profiles:
-        name = free_name(workspace, profile, stem)
+        name = own_name(workspace, profile, stem)
         workspace.put("profile", name, replace(profile, source=name))
         stored.append(name)
     keep_name(workspace)
     return tuple(stored)
 
 
-def free_name(workspace: Workspace, profile: Profile, stem: str) -> str:
+def own_name(workspace: Workspace, profile: Profile, stem: str) -> str:
     """The profile's own name, or one with the file's beside it where that holds other figures."""
     taken = set(names(workspace, "profile"))
     name = profile.source[:120].strip()

@@ -14,7 +14,7 @@ from app import (
     profile_memory,
     profile_table,
 )
-from app.workspace import names, read
+from app.workspace import names, read_all
 from torchsplit_core.storage import Workspace
 from torchsplit_core.values import Profile
 
@@ -32,9 +32,7 @@ def show(workspace: Workspace) -> None:
     """The whole page."""
     st.html(STYLE)
     graphs = names(workspace, "graph")
-    profiles: dict[str, Profile] = {
-        name: read(workspace, "profile", name) for name in names(workspace, "profile")
-    }
+    profiles: dict[str, Profile] = read_all(workspace, "profile")
     if profiles:
         st.write("How fast is each model on which slice, and how sure is that?")
         profile_head.show(profiles)

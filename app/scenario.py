@@ -8,16 +8,14 @@ from __future__ import annotations
 import streamlit as st
 
 from app.charts.colours import model_colours
-from app.workspace import names, read, remember
-from torchsplit_core import jobs
+from app.workspace import chosen, look_at, read
+from torchsplit_core import jobs, named
 from torchsplit_core.job_names import EXPLAIN, PLAN, SWEEP, WHAT_IF, RequestParameters
 from torchsplit_core.planning.build_request import model_name
-from torchsplit_core.planning.request_hash import request_hash
 from torchsplit_core.storage import Workspace
 from torchsplit_core.sweep_store import SweepStore
 from torchsplit_core.values import InputFault, PlanOutcome, PlanRequest, Profile
 
-KINDS = ("plan_request", "plan")
 WORK = (PLAN, EXPLAIN, SWEEP, WHAT_IF)
 """The jobs on a scenario."""
 PARAMETER = "scenario"
@@ -27,7 +25,7 @@ LONGEST_NAME = 120
 
 def known(workspace: Workspace) -> tuple[str, ...]:
     """The names of all scenarios, newest first."""
-    return tuple(dict.fromkeys((*names(workspace, "plan_request"), *names(workspace, "plan"))))
+    return named.names(workspace, *named.SCENARIO)
 
 
 def name(workspace: Workspace) -> str | None:
@@ -35,24 +33,14 @@ def name(workspace: Workspace) -> str | None:
 
     None where the workspace has no plan request and no plan.
     """
-    found = known(workspace)
-    for chosen in (
-        st.query_params.get(PARAMETER),
-        st.session_state.get(_key(workspace)),
-        workspace.setting(PARAMETER),
-    ):
-        if chosen in found:
-            st.session_state[_key(workspace)] = chosen
-            return str(chosen)
-    return found[0] if found else None
+    return chosen(workspace, PARAMETER, known(workspace), st.query_params.get(PARAMETER))
 
 
 def choose(workspace: Workspace, scenario: str) -> None:
     """Make a scenario the current one of this session, and of those that come without an address."""
-    st.session_state[_key(workspace)] = scenario
     if PARAMETER in st.query_params:
         st.query_params[PARAMETER] = scenario
-    remember(workspace, PARAMETER, scenario)
+    look_at(workspace, PARAMETER, scenario)
 
 
 def show_in_address(scenario: str) -> None:
@@ -74,9 +62,7 @@ def save_as(workspace: Workspace, scenario: str, new: str, *, keep: bool) -> str
         )
     if new in known(workspace):
         raise InputFault("scenario name", new, "names of scenarios are unique", "Choose another name.")
-    for kind in KINDS:
-        if scenario in names(workspace, kind):
-            workspace.put_bytes(kind, new, workspace.get_bytes(kind, scenario))
+    named.copy(workspace, named.SCENARIO, scenario, new)
     if not keep:
         jobs.end(workspace, WORK, scenario)
     SweepStore(workspace, scenario).copy_to(new)
@@ -86,24 +72,11 @@ def save_as(workspace: Workspace, scenario: str, new: str, *, keep: bool) -> str
     return new
 
 
-def free_name(workspace: Workspace, wanted: str) -> str:
-    """The name, or with the first number that is free behind it."""
-    taken, number, found = known(workspace), 2, wanted
-    while found in taken:
-        found, number = f"{wanted} {number}", number + 1
-    return found
-
-
 def remove(workspace: Workspace, scenario: str) -> None:
     """Forget a scenario: its request, its plan and its sweep. Work on it ends."""
     jobs.end(workspace, WORK, scenario)
-    for kind in KINDS:
-        workspace.remove(kind, scenario)
+    named.remove(workspace, named.SCENARIO, scenario)
     SweepStore(workspace, scenario).forget()
-
-
-def _key(workspace: Workspace) -> str:
-    return f"scenario of {workspace.id}"
 
 
 def request(workspace: Workspace) -> PlanRequest | None:
@@ -118,27 +91,26 @@ def plan(workspace: Workspace) -> PlanOutcome | None:
     return read(workspace, "plan", scenario) if scenario else None
 
 
+def both(workspace: Workspace) -> tuple[PlanRequest | None, PlanOutcome | None]:
+    """The current scenario's plan request and plan."""
+    scenario = name(workspace)
+    if scenario is None:
+        return None, None
+    return read(workspace, "plan_request", scenario), read(workspace, "plan", scenario)
+
+
 def colours(workspace: Workspace) -> dict[str, str]:
     """One colour a model name, the same on every page: the request's models first, then the others profiled here."""
-    chosen = name(workspace)
-    asked = read(workspace, "plan_request", chosen) if chosen else None
-    outcome = read(workspace, "plan", chosen) if chosen else None
+    asked, outcome = both(workspace)
     known = [model.name for model in asked.models] if asked else []
     known += [model.name for model in outcome.models] if outcome else []
-    known += sorted(
-        short_name(source) for source in (*names(workspace, "profile"), *names(workspace, "graph"))
-    )
+    known += sorted(map(short_name, named.names(workspace, "profile", "graph")))
     return model_colours(known)
 
 
 def short_name(source: str) -> str:
     """The model name that a request gives to this source."""
     return model_name(Profile(source, ""))
-
-
-def answers(outcome: PlanOutcome, asked: PlanRequest) -> bool:
-    """Whether the plan is the answer to this request, not to an earlier state of it."""
-    return outcome.request_sha256 == request_hash(asked)
 
 
 def start_plan(workspace: Workspace, scenario: str) -> str:

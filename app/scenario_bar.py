@@ -6,6 +6,7 @@ import streamlit as st
 
 from app import frame, scenario
 from app.numbers import plain
+from torchsplit_core import named
 from torchsplit_core.storage import Workspace
 
 
@@ -36,7 +37,9 @@ def _menu(workspace: Workspace, name: str) -> None:
         if st.button(
             "Duplicate", key="scenario-duplicate", help="A copy to change; this one stays as it is."
         ):
-            wanted = new if new.strip() != name else scenario.free_name(workspace, f"{name} copy")
+            wanted = (
+                new if new.strip() != name else named.free_name(workspace, named.SCENARIO, f"{name} copy")
+            )
             scenario.save_as(workspace, name, wanted, keep=True)
             st.rerun()
         if st.button("Delete", key="scenario-delete", help="Forget its request and plan."):

@@ -11,8 +11,8 @@ from typing import Any
 import streamlit as st
 
 from app import contract_drop, execution, frame, navigation
-from app.workspace import keep_name, names
-from torchsplit_core import jobs
+from app.workspace import keep_name
+from torchsplit_core import jobs, named
 from torchsplit_core.job_names import PROFILE, TRACE, ProfileParameters, TraceParameters, UploadedFile
 from torchsplit_core.storage import Artifact, Workspace
 from torchsplit_core.values import InputFault
@@ -102,8 +102,8 @@ def start(
         )
     source = f"{file}:{entry}" if python else file
     digest = hashlib.sha256(data).hexdigest()
-    known = {(item.name, item.sha256) for item in workspace.artifacts("upload")}
-    if not python and (file, digest) in known and source in names(workspace, "graph"):
+    known = named.digest(workspace, "upload", file) == digest and named.exists(workspace, "graph", source)
+    if known and not python:
         st.session_state[_AWAITED] = (None, source)
         return
     workspace.put_bytes("upload", file, data)
@@ -137,7 +137,7 @@ def refuse_untrusted(file: str, trust: bool) -> None:
 def upload_of(workspace: Workspace, source: str) -> Artifact | None:
     """The stored file behind a model that is no sample; None where there is none."""
     file = source.rpartition(":")[0] if ".py:" in source else source
-    return next((found for found in workspace.artifacts("upload") if found.name == file), None)
+    return workspace.find("upload", file)
 
 
 def client_names(file: str, data: bytes) -> list[str]:

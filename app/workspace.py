@@ -10,14 +10,16 @@ import contextlib
 import sys
 import threading
 import time
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 import streamlit as st
 
+from torchsplit_core import named
 from torchsplit_core.files import read_text
 from torchsplit_core.isolation import sweep_rooms
-from torchsplit_core.storage import Store, Workspace, default_root
+from torchsplit_core.storage import Artifact, Store, Workspace, default_root
 from torchsplit_core.values import InputFault
 from torchsplit_core.workspace import Blobs, StoreFault
 
@@ -141,16 +143,34 @@ def look_at(workspace: Workspace, key: str, value: Any) -> None:
     remember(workspace, key, value)
 
 
+def chosen(workspace: Workspace, key: str, known: Sequence[str], asked: str | None = None) -> str | None:
+    """Which of the known names is looked at: what was asked, else what `look_at` kept for this session, else what
+    is kept in the workspace, else the first; None where none is known."""
+    for find in (
+        lambda: asked,
+        lambda: st.session_state.get(_look(workspace, key)),
+        lambda: workspace.setting(key),
+    ):
+        if (name := find()) in known:
+            # Two sessions may look at two: what one chooses later changes nothing here.
+            st.session_state[_look(workspace, key)] = name
+            return str(name)
+    return known[0] if known else None
+
+
 def _look(workspace: Workspace, key: str) -> str:
     return f"{key} of {workspace.id}"
 
 
 def read(workspace: Workspace, kind: str, name: str) -> Any:
     """The value under (kind, name), parsed once for all sessions; None where there is none."""
-    for artifact in workspace.artifacts(kind):
-        if artifact.name == name:
-            return read_content(str(workspace.store.root), artifact.sha256, f"{kind} {name}")
-    return None
+    found = workspace.find(kind, name)
+    return None if found is None else read_artifact(workspace, found)
+
+
+def read_artifact(workspace: Workspace, found: Artifact) -> Any:
+    """The value of a stored result, parsed once for all sessions."""
+    return read_content(str(workspace.store.root), found.sha256, f"{found.kind} {found.name}")
 
 
 @st.cache_resource(max_entries=64, show_spinner=False)
@@ -160,6 +180,11 @@ def read_content(root: str, sha256: str, _origin: str) -> Any:
     return read_text(text, origin=_origin)[1]
 
 
+def read_all(workspace: Workspace, kind: str) -> dict[str, Any]:
+    """All values of a kind by their names, newest first."""
+    return {found.name: read_artifact(workspace, found) for found in workspace.artifacts(kind)}
+
+
 def names(workspace: Workspace, kind: str) -> tuple[str, ...]:
     """The names of its results of a kind, newest first."""
-    return tuple(artifact.name for artifact in workspace.artifacts(kind))
+    return named.names(workspace, kind)

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from torchsplit_core.files import write_text
 from torchsplit_core.job_names import DivisionsParameters
+from torchsplit_core.named import digest
 from torchsplit_core.values import InputFault, PlacementRequest, Progress
 
 if TYPE_CHECKING:
@@ -23,8 +24,7 @@ def ways_job(workspace: Workspace, parameters: DivisionsParameters, progress: Pr
     from torchsplit_core.placement.ways import ways
 
     name = parameters.request
-    stored = {item.name: item.sha256 for item in workspace.artifacts("placement_request")}
-    if stored.get(name) != parameters.sha256:
+    if digest(workspace, "placement_request", name) != parameters.sha256:
         raise InputFault(
             "comparison", name, "the request is the one that it was asked for", "Compare the ways again."
         )

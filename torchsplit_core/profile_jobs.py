@@ -17,6 +17,7 @@ from torchsplit_core.hardware import choose_devices
 from torchsplit_core.isolation import private_room
 from torchsplit_core.isolation.execution import is_trusted, refuse_execution
 from torchsplit_core.job_names import ProfileParameters, UploadedFile
+from torchsplit_core.named import digest, exists
 from torchsplit_core.profile_run import DEFAULT_BATCH_SIZES, profile
 from torchsplit_core.profiling.points import KeptPoint, Settings
 from torchsplit_core.values import Device, InputFault, Profile, Progress
@@ -59,8 +60,7 @@ def profile_job(workspace: Workspace, parameters: ProfileParameters, progress: P
 def _profile_into(workspace: Workspace, name: str, parameters: ProfileParameters, progress: Progress) -> int:
     """Profile one source into the workspace; how many rows it has."""
     with local_source(workspace, name, parameters.uploads.get(name)) as (source, trust):
-        known = not parameters.trace_again
-        traced = known and any(found.name == name for found in workspace.artifacts("graph"))
+        traced = not parameters.trace_again and exists(workspace, "graph", name)
         _, result = profile(
             source,
             graph=workspace.get("graph", name) if traced else None,
@@ -76,8 +76,7 @@ def _profile_into(workspace: Workspace, name: str, parameters: ProfileParameters
             progress=progress,
         )
     with _one_writer(workspace):
-        stored = any(found.name == name for found in workspace.artifacts("profile"))
-        if stored:
+        if exists(workspace, "profile", name):
             # Two jobs may have profiled this model on two devices at the same time.
             result = _joined(workspace.get("profile", name), result)
         workspace.put("profile", name, replace(result, source=name))
@@ -119,11 +118,11 @@ def cells(workspace: Workspace, parameters: ProfileParameters) -> tuple[Cell, ..
     """
     from torchsplit_core.measurements import PointStore, place_of
 
-    graphs = {found.name: found for found in workspace.artifacts("graph")}
     settings = settings_of(parameters)
     found: list[Cell] = []
     for name in parameters.sources:
-        identity = _identity(workspace.store.root, graphs[name].sha256, name) if name in graphs else None
+        graph = digest(workspace, "graph", name)
+        identity = _identity(workspace.store.root, graph, name) if graph else None
         for device in choose_devices(parameters.device) if parameters.device else ():
             points = PointStore(workspace.store, place_of(device, settings), parameters.again_since)
             known = points.known(identity) if identity else ()
@@ -133,9 +132,9 @@ def cells(workspace: Workspace, parameters: ProfileParameters) -> tuple[Cell, ..
 
 
 @lru_cache(maxsize=256)
-def _identity(root: Path, digest: str, name: str) -> str:
+def _identity(root: Path, sha256: str, name: str) -> str:
     """The architecture hash of a stored graph. Read once, for a page asks every second."""
-    text = Blobs(root).get(digest, "workspace graph", name).decode()
+    text = Blobs(root).get(sha256, "workspace graph", name).decode()
     return str(read_text(text, origin=f"graph {name}")[1].architecture_hash)
 
 
@@ -180,8 +179,8 @@ def local_source(workspace: Workspace, source: str, file: UploadedFile | None) -
         return
     upload = file.upload
     content = workspace.get_bytes("upload", upload)
-    digest = hashlib.sha256(content).hexdigest()
-    trust = is_trusted(upload, digest, file.trusted_sha256, any_content=file.trust)
+    content_sha256 = hashlib.sha256(content).hexdigest()
+    trust = is_trusted(upload, content_sha256, file.trusted_sha256, any_content=file.trust)
     # Its own name, for messages, but as a name alone: never a path.
     name = re.sub(r"[^\w.-]", "_", upload)[-80:].lstrip(".")
     suffix = Path(name).suffix

@@ -260,6 +260,15 @@ class Workspace:
             ).fetchall()
         return tuple(Artifact(*self.store._typed(row, str, str, str, float)) for row in rows)
 
+    def find(self, kind: str, name: str) -> Artifact | None:
+        """The result under (kind, name); None where there is none."""
+        with self.store.connect() as database:
+            row = database.execute(
+                "SELECT kind, name, sha256, changed FROM artifacts WHERE workspace = ? AND kind = ? AND name = ?",
+                (self.id, kind, name),
+            ).fetchone()
+        return None if row is None else Artifact(*self.store._typed(row, str, str, str, float))
+
     def put(self, kind: str, name: str, value: Any) -> Artifact:
         """Store a value as its contract file under (kind, name), replacing what stood there."""
         return self.put_bytes(kind, name, write_text(value).encode())
@@ -274,14 +283,10 @@ class Workspace:
 
     def get_bytes(self, kind: str, name: str) -> bytes:
         """The bytes under (kind, name). Raises InputFault where there are none, or no longer what was stored."""
-        with self.store.connect() as database:
-            row = database.execute(
-                "SELECT sha256 FROM artifacts WHERE workspace = ? AND kind = ? AND name = ?",
-                (self.id, kind, name),
-            ).fetchone()
-        if row is None:
+        found = self.find(kind, name)
+        if found is None:
             raise InputFault(f"workspace {kind}", name, "the result exists", "Make it again, or import it.")
-        return self.store.blobs.get(str(row[0]), f"workspace {kind}", name)
+        return self.store.blobs.get(found.sha256, f"workspace {kind}", name)
 
     def get(self, kind: str, name: str) -> Any:
         """The value under (kind, name). Raises InputFault where there is none or its file is damaged."""

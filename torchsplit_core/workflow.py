@@ -5,7 +5,6 @@ The heavy rooms are imported where they are used, so that planning starts withou
 
 from __future__ import annotations
 
-import re
 import time
 from collections.abc import Sequence
 from dataclasses import replace
@@ -19,6 +18,7 @@ from torchsplit_core.job_names import (
     RequestParameters,
     TraceParameters,
 )
+from torchsplit_core.named import exists, partition_name, partition_names, put_answer
 from torchsplit_core.profile_jobs import local_source, profile_job
 from torchsplit_core.profile_run import DEFAULT_BATCH_SIZES, profile
 from torchsplit_core.telemetry import schema, span
@@ -49,8 +49,6 @@ __all__ = [
     "own_partition",
     "partition",
     "partition_job",
-    "partition_name",
-    "partition_names",
     "place",
     "place_job",
     "placement_frontier",
@@ -293,22 +291,6 @@ def partition_job(
     return {"partition": name, "parts": max(found.outcomes)}
 
 
-def partition_name(model: str, stages: int) -> str:
-    """The name under which a model's cuts into at most so many parts are stored."""
-    return f"{model} in {stages}"
-
-
-def partition_names(workspace: Workspace, model: str) -> tuple[str, ...]:
-    """The names of a model's stored cuts, fewest parts first."""
-    found = re.compile(re.escape(model) + r" in (\d+)")
-    known = [
-        (match, item.name)
-        for item in workspace.artifacts("partition")
-        if (match := found.fullmatch(item.name))
-    ]
-    return tuple(name for _, name in sorted((int(match[1]), name) for match, name in known))
-
-
 def plan_job(workspace: Workspace, parameters: RequestParameters, progress: Progress) -> dict[str, Any]:
     """Plan the stored request: a verified first look in seconds, then the proof, both under its name."""
     from torchsplit_core.planning.request_hash import request_hash
@@ -329,28 +311,18 @@ def plan_job(workspace: Workspace, parameters: RequestParameters, progress: Prog
         better = plan(request, progress=lambda share, text: progress(0.3 + 0.7 * share, text))
         if better.status != "timeout":
             outcome = better
-    # An edit while this ran asks for a plan of its own: an answer to the old request must not cover it.
-    if request_hash(workspace.get("plan_request", name)) == digest:
-        workspace.put("plan", name, outcome)
+    put_answer(workspace, name, request, outcome)
     return {"plan": name, "status": outcome.status}
 
 
 def place_job(workspace: Workspace, parameters: RequestParameters, progress: Progress) -> dict[str, Any]:
     """Place the stored request; the outcome stands under its name, with the request it answers."""
     name = parameters.request
-    digest = _placement_digest(workspace, name)
-    before = workspace.get("placement", name) if _stored(workspace, "placement", name) else None
-    outcome = place(workspace.get("placement_request", name), start=before, progress=progress)
-    # An edit while this ran asks for a placement of its own.
-    if _placement_digest(workspace, name) == digest:
-        workspace.put("placement", name, outcome)
-        workspace.set_setting(placement_mark(name), digest)
+    request: PlacementRequest = workspace.get("placement_request", name)
+    before = workspace.get("placement", name) if exists(workspace, "placement", name) else None
+    outcome = place(request, start=before, progress=progress)
+    put_answer(workspace, name, request, outcome)
     return {"placement": name, "status": outcome.status}
-
-
-def placement_mark(name: str) -> str:
-    """The setting that holds the SHA-256 of the request which the stored placement answers."""
-    return f"placement {name} answers"
 
 
 def placement_frontier_job(
@@ -358,27 +330,10 @@ def placement_frontier_job(
 ) -> dict[str, Any]:
     """Throughput against latency of the stored request; the curve stands under its name."""
     name = parameters.request
-    digest = _placement_digest(workspace, name)
-    curve = placement_frontier(workspace.get("placement_request", name), progress=progress)
-    # An edit while this ran asks for a curve of its own.
-    if _placement_digest(workspace, name) == digest:
-        workspace.put("placement_frontier", name, curve)
-        workspace.set_setting(placement_frontier_mark(name), digest)
+    request: PlacementRequest = workspace.get("placement_request", name)
+    curve = placement_frontier(request, progress=progress)
+    put_answer(workspace, name, request, curve)
     return {"placement_frontier": name, "status": curve.status, "points": len(curve.points)}
-
-
-def placement_frontier_mark(name: str) -> str:
-    """The setting that holds the SHA-256 of the request which the stored curve answers."""
-    return f"placement curve {name} answers"
-
-
-def _placement_digest(workspace: Workspace, name: str) -> str:
-    found = (item.sha256 for item in workspace.artifacts("placement_request") if item.name == name)
-    return next(found, "")
-
-
-def _stored(workspace: Workspace, kind: str, name: str) -> bool:
-    return any(item.name == name for item in workspace.artifacts(kind))
 
 
 def explain_job(workspace: Workspace, parameters: RequestParameters, progress: Progress) -> dict[str, Any]:
@@ -408,7 +363,7 @@ def samples_job(workspace: Workspace, parameters: QuickStartParameters, progress
         def part(share: float, text: str, number: int = number, source: str = source) -> None:
             progress(0.9 * (number + share) / len(sources), f"{source.partition(':')[2]}: {text}")
 
-        if any(found.name == source for found in workspace.artifacts("profile")):
+        if exists(workspace, "profile", source):
             part(1.0, "already profiled")
         else:
             profile_job(workspace, ProfileParameters((source,), batch_sizes=(1, 2), point_budget_s=0.5), part)

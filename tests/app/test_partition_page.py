@@ -14,7 +14,7 @@ from app import partition_ask, partition_store, partition_view
 from app.charts.cuts import Bar, Dot, bars, front
 from app.graph_model import open_model
 from app.partition_words import reason_text
-from torchsplit_core import jobs, workflow
+from torchsplit_core import jobs, named, workflow
 from torchsplit_core.job_names import PARTITION, PLAN, PROFILE, PartitionParameters, ProfileParameters
 from torchsplit_core.partitioning import PartitionProvider, cut_behind, cut_reasons, pareto_candidates
 from torchsplit_core.storage import Workspace
@@ -106,9 +106,9 @@ def test_speeds_say_how_many_devices_there_are() -> None:
 def test_the_job_stores_one_study_and_forgets_the_last(workspace: Workspace) -> None:
     stored(workspace, encoder(4), timed(encoder(4)))
     workflow.partition_job(workspace, PartitionParameters(NAME, 4), ignore_progress)
-    assert workflow.partition_names(workspace, NAME) == tuple(f"{NAME} in {k}" for k in (1, 2, 3, 4))
+    assert named.partition_names(workspace, NAME) == tuple(f"{NAME} in {k}" for k in (1, 2, 3, 4))
     workflow.partition_job(workspace, PartitionParameters(NAME, time_factors=(1.0, 2.0)), ignore_progress)
-    assert workflow.partition_names(workspace, NAME) == (f"{NAME} in 2",)
+    assert named.partition_names(workspace, NAME) == (f"{NAME} in 2",)
     study = partition_store.study(workspace, NAME, "encoder")
     assert study is not None and study.devices.time_factors == (1.0, 2.0)
     assert all(one.devices for one in study.candidates)

@@ -133,7 +133,7 @@ def test_a_curve_without_points_says_why(page: Open, workspace: Workspace) -> No
     place_it(workspace, "tiny", example())
     kept = place_store.kept(workspace, "tiny")
     workspace.put("placement_frontier", "tiny", PlacementFrontier("timeout", message="No time was left."))
-    workspace.set_setting(workflow.placement_frontier_mark("tiny"), kept.sha256)
+    workspace.set_setting("placement curve tiny answers", kept.sha256)
     opened = page("place", workspace)
     assert "No time was left." in said(opened)
     assert any(button.label == "Trace the curve" for button in opened.button)

@@ -149,7 +149,7 @@ def test_dropped_files_stand_beside_each_other(workspace: Workspace) -> None:
     contract_drop.drop(workspace, "mine.json", write_text(example()).encode())
     outcome = workflow.place(example())
     artifact = contract_drop.drop(workspace, "answer.json", write_text(outcome).encode())
-    assert artifact.name == "mine" and place_store.chosen(workspace) == "mine"
+    assert artifact.name == "mine" and place_store.current(workspace) == "mine"
     assert place_store.kept(workspace, "mine").answers
     broken = replace(example(), bandwidth_gib_per_s=((0.0,),))
     with pytest.raises(InputFault):

@@ -14,7 +14,7 @@ from streamlit.testing.v1 import AppTest
 from app import plan_sweep, plan_view, scenario, sweep_words
 from app.charts.sweep import Mark, Spot, curve, front
 from app.plan_summary import Badge
-from torchsplit_core import jobs
+from torchsplit_core import jobs, named
 from torchsplit_core.job_names import SWEEP, SweepParameters
 from torchsplit_core.planning.outcome import no_plan
 from torchsplit_core.planning.request_hash import request_hash
@@ -201,7 +201,7 @@ def test_a_dot_or_row_shows_its_plan_and_opens_it_as_a_scenario(
     name = f"review · 3 × {A100}"
     asked = swept.get("plan_request", name)
     assert asked.gpus[0].count == 3 and asked.models == request().models
-    assert swept.setting("scenario") == name and scenario.answers(swept.get("plan", name), asked)
+    assert swept.setting("scenario") == name and named.plan_answers(asked, swept.get("plan", name))
     # The same point again is the same scenario; another request under its name stays.
     kept = SweepStore(swept, "review").load()
     assert kept is not None

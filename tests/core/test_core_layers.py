@@ -42,6 +42,7 @@ LAYER = {
     "sweep_archive": 5,
     "job_queue": 4,
     "job_names": 5,
+    "named": 6,
     "jobs": 6,
     "stages": 6,
     "profile_run": 7,

@@ -33,7 +33,7 @@ def test_the_job_stores_the_outcome_with_the_request_it_answers(workspace: Works
     outcome: PlacementOutcome = workspace.get("placement", "tiny")
     assert outcome.throughput == pytest.approx(301.784)
     (request,) = workspace.artifacts("placement_request")
-    assert workspace.setting(workflow.placement_mark("tiny")) == request.sha256
+    assert workspace.setting("placement tiny answers") == request.sha256
     copied = import_workspace(workspace.store, export_workspace(workspace))
     assert copied.get("placement", "tiny") == outcome
 

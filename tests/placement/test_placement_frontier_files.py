@@ -156,7 +156,7 @@ def test_the_job_keeps_the_curve_with_the_request_it_answers(
     stored: PlacementFrontier = workspace.get("placement_frontier", "small")
     assert replace(stored, statistics=curve.statistics) == curve
     (request,) = workspace.artifacts("placement_request")
-    assert workspace.setting(workflow.placement_frontier_mark("small")) == request.sha256
+    assert workspace.setting("placement curve small answers") == request.sha256
     assert any("points from" in text for text in texts)
     copied = import_workspace(workspace.store, export_workspace(workspace))
     assert copied.get("placement_frontier", "small") == stored

@@ -1,0 +1,65 @@
+"""How often a page asks the store in one run: no more than it needs, and no more for many models than for one."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import replace
+from typing import Any
+
+import pytest
+from app_values import SOURCE, graph, profile
+from streamlit.testing.v1 import AppTest
+
+from torchsplit_core.storage import Store, Workspace
+
+MOST = {
+    "models": 9,
+    "graph": 12,
+    "profile": 10,
+    "partition": 19,
+    "plan": 16,
+    "place": 5,
+    "deploy": 5,
+    "workspace": 9,
+}
+"""Transactions of one run by page, in a workspace in which every step has a result."""
+
+
+def asked(opened: AppTest, monkeypatch: pytest.MonkeyPatch) -> int:
+    """The transactions of one more run of the page."""
+    found: list[str] = []
+    real = Store.connect
+
+    @contextmanager
+    def counted(store: Store, **how: Any) -> Iterator[Any]:
+        found.append("a transaction")
+        with real(store, **how) as database:
+            yield database
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Store, "connect", counted)
+        opened.run()
+    assert not opened.exception
+    return len(found)
+
+
+@pytest.mark.parametrize("name", sorted(MOST))
+def test_a_page_asks_the_store_so_often(
+    name: str, page: Callable[..., AppTest], filled: Workspace, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert 0 < asked(page(name, filled), monkeypatch) <= MOST[name]
+
+
+@pytest.mark.parametrize("name", ["graph", "models", "partition", "plan"])
+def test_more_models_ask_no_more(
+    name: str, page: Callable[..., AppTest], filled: Workspace, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for number in range(5):
+        filled.put("graph", f"{SOURCE} {number}", graph())
+        filled.put("profile", f"{SOURCE} {number}", replace(profile(), source=f"{SOURCE} {number}"))
+    opened = page(name, filled)
+    if name in ("graph", "partition"):
+        opened.session_state["graph-model"] = SOURCE
+        opened.run()
+    assert asked(opened, monkeypatch) <= MOST[name]
