@@ -176,6 +176,14 @@ BENCHMARKS = (
         ),
     ),
     Benchmark(
+        "Placements: the chosen numbers of the exact search",
+        "benchmarks.placement_constants",
+        "Some of the fleets above searched with each number smaller and larger, the others as they are: processor "
+        "seconds as a ratio to those with the number as it is, in the same process, of all fleets together and of the "
+        "one where the ratio is furthest from 1; how many end proven, and whether proofs contradict each other.",
+        ("--cases", "80 x 65 in 12 nodes", "--numbers", "WIDTHS"),
+    ),
+    Benchmark(
         "Several pipelines at once",
         "benchmarks.placement_replicas",
         "First random instances of up to 4 layers, 5 GPUs and 3 GPUs a segment, at most 2, 3 or any number of "

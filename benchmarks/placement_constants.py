@@ -1,0 +1,136 @@
+"""What the chosen numbers of the exact search for placements are worth: each of them smaller and larger.
+
+The fleets are some of `benchmarks.placement_search`. For each number two values, the other numbers as they are:
+processor seconds as a ratio to those with the number as it is, both in this process, in all and for the fleet where the
+ratio is furthest from 1. Ends with 1 where a proof contradicts what is found with another number.
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+import time
+from collections.abc import Sequence
+from contextlib import ExitStack
+from types import ModuleType
+from typing import Any, NamedTuple
+from unittest.mock import patch
+
+from benchmarks.placement_search import CASES
+from torchsplit_core.placement.instance import Found
+from torchsplit_core.placement.search import (
+    connect,
+    cover_threshold,
+    decide,
+    driver,
+    minimal,
+    patterns,
+    search,
+    trail,
+    walk,
+    wide,
+)
+
+LIMIT_S = 60.0
+EQUAL = 1e-6
+"""Value and bound that are closer, relatively, are one: the search ends there."""
+FLEETS = (
+    "80 x 65 in 12 nodes",
+    "80 x 65 arbitrary, 1",
+    "80 x 65 arbitrary, 3",
+    "80 x 65 noisy nodes, 3",
+    "80 x 160 of five types, 16 proportional",
+)
+
+
+class Number(NamedTuple):
+    """A named number, the modules that have it, and what is tried in its place."""
+
+    name: str
+    modules: tuple[ModuleType, ...]
+    others: tuple[Any, Any]
+
+
+NUMBERS = (
+    Number("TRY_PART", (driver,), (0.0125, 0.2)),
+    Number("LEAST_TRY_S", (driver,), (0.125, 2.0)),
+    Number("_ENOUGH", (driver,), (2, 32)),
+    Number("_SHORT_S", (driver,), (0.1, 1.6)),
+    Number("_REST", (driver,), (0.6, 0.975)),
+    Number("WIDTHS", (decide, cover_threshold), ((40,), (3, 160))),
+    Number("_BRANCHES", (walk,), (1, 12)),
+    Number("_CLASSES", (walk,), (16, 256)),
+    Number("_FOLLOWERS", (walk,), (0.0, 2.0)),
+    Number("_ROUNDS", (trail,), (0, 16)),
+    Number("_SLACK", (connect,), (0.0025, 0.04)),
+    Number("MOST_PATTERNS", (patterns,), (1_500, 24_000)),
+    Number("MOST_ARCS", (patterns,), (50_000, 800_000)),
+    Number("MOST_SETS", (minimal,), (250, 4_000)),
+    Number("_FACTOR", (wide,), (2.0, 16.0)),
+    Number("_REFUTED", (wide,), (1, 8)),
+    Number("_SHARE", (wide,), (0.0125, 0.2)),
+)
+
+
+def searched(names: Sequence[str]) -> list[tuple[Found, float]]:
+    """What is found on each fleet, made anew because an instance remembers its throughputs; processor seconds."""
+    told = []
+    for name in names:
+        instance = CASES[name][0]()
+        begun = time.process_time()
+        found = search(instance, time_limit_s=LIMIT_S)
+        told.append((found, time.process_time() - begun))
+    return told
+
+
+def with_number(number: Number, value: Any, names: Sequence[str]) -> list[tuple[Found, float]]:
+    """Every fleet searched with another value of the number."""
+    with ExitStack() as stack:
+        for module in number.modules:
+            stack.enter_context(patch.object(module, number.name, value))
+        return searched(names)
+
+
+def agree(first: Found, second: Found) -> bool:
+    """Whether what the two prove does not contradict each other."""
+    slack = 1 + EQUAL
+    return first.value <= second.bound * slack and second.value <= first.bound * slack
+
+
+def main() -> int:
+    """Print the table."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--cases", nargs="*", choices=FLEETS, default=list(FLEETS), metavar="NAME")
+    parser.add_argument("--numbers", nargs="*", default=[number.name for number in NUMBERS], metavar="NAME")
+    options = parser.parse_args()
+    searched(options.cases[-1:])  # what a first search imports is not to be counted
+    wrong = 0
+    print("| number | as it is | tried | seconds, ratio | furthest, ratio | on | proven of those as it is |")
+    print("|---|---|---|---|---|---|---|")
+    for number in NUMBERS:
+        if number.name not in options.numbers:
+            continue
+        plain = searched(options.cases)
+        for value in number.others:
+            wrong += _row(number, value, options.cases, plain)
+    return int(wrong > 0)
+
+
+def _row(number: Number, value: Any, names: Sequence[str], plain: list[tuple[Found, float]]) -> int:
+    """Print one row; how many fleets contradict."""
+    found = with_number(number, value, names)
+    ratios = [other_s / max(own_s, 1e-3) for (_, own_s), (_, other_s) in zip(plain, found, strict=True)]
+    furthest = max(range(len(ratios)), key=lambda place: max(ratios[place], 1 / ratios[place]))
+    whole = sum(seconds for _, seconds in found) / sum(seconds for _, seconds in plain)
+    proven = sum(one.proven for one, _ in found), sum(one.proven for one, _ in plain)
+    room = number.modules[0].__name__.rpartition(".")[2]
+    print(
+        f"| {room}.{number.name} | {getattr(number.modules[0], number.name)} | {value} | {whole:.2f} "
+        f"| {ratios[furthest]:.2f} | {names[furthest]} | {proven[0]} of {proven[1]} |",
+        flush=True,
+    )
+    return sum(not agree(one, other) for (one, _), (other, _) in zip(plain, found, strict=True))
+
+
+if __name__ == "__main__":
+    sys.exit(main())
