@@ -14,7 +14,7 @@ from torchsplit_core.planning import insight_ask, plan
 from torchsplit_core.planning.insight import explain_plan
 from torchsplit_core.planning.insight_bound import relaxed
 from torchsplit_core.planning.insight_changes import drops, eased, forced, one_fewer, one_more
-from torchsplit_core.planning.insight_compare import NO_PLAN, Levels, compare
+from torchsplit_core.planning.insight_compare import NO_PLAN, Levels, compare_levels
 from torchsplit_core.planning.insight_layouts import buckets
 from torchsplit_core.values import ChangeEffect, PlanRequest
 
@@ -143,7 +143,7 @@ def check(
 def test_comparisons_claim_no_more_than_is_proven(
     before: Levels, after: Levels | None, eases: bool, effect: str, level: int | None, exact: bool
 ) -> None:
-    found = compare(before, after, eases=eases)
+    found = compare_levels(before, after, eases=eases)
     assert (found.effect, found.level) == (effect, level)
     if effect not in ("same", "not_examined"):
         assert found.exact == exact

@@ -41,10 +41,10 @@ import pyomo.environ as pyo
 
 from torchsplit_core.planning import families
 from torchsplit_core.planning.expand import Choice, Problem
-from torchsplit_core.planning.presence import torn_bytes
+from torchsplit_core.planning.presence import separated_bytes
 
-Mode = Literal["exclusive", "aggregate", "concrete"]
-"""exclusive: whole slices; aggregate: shares pooled over slices (a relaxation); concrete: shares slice by slice."""
+Mode = Literal["exclusive", "pooled", "concrete"]
+"""exclusive: whole slices; pooled: shares pooled over slices (a relaxation); concrete: shares slice by slice."""
 
 
 Pools = dict[tuple[int, str, int | None], list[int]]
@@ -143,11 +143,11 @@ class Formulation:
     def separations(self) -> Any:
         """Σ over soft co-locations and GPUs of bytes_per_request where some but not all of the models stand."""
         spec = self.problem.request.colocations
-        if self.mode == "aggregate":
+        if self.mode == "pooled":
             return 0.0
-        if self.problem.tied:
+        if self.problem.colocated:
             return sum(
-                torn_bytes(self.problem.request, present) * self.model.y[g, number]
+                separated_bytes(self.problem.request, present) * self.model.y[g, number]
                 for g, group in enumerate(self.problem.groups)
                 for number, layout in enumerate(group.layouts)
                 if (present := layout.present) is not None
@@ -176,12 +176,12 @@ def build(problem: Problem, mode: Mode, *, without_minima: bool = False) -> Form
     # Where a presence is demanded the models of a hard pair that cannot run still count: they stand nowhere.
     presence = sorted(
         {problem.index_of(name) for item in problem.request.colocations for name in item.models}
-        - problem.tied
+        - problem.colocated
     )
     built = Formulation(problem, mode, model, uses, stage_uses, tuple(presence))
     families.add_layouts(built)
     families.add_capacity(built, pools)
-    if problem.tied:
+    if problem.colocated:
         families.add_homes(built)
     if mode == "concrete":
         model.b = pyo.Var(range(len(uses)), domain=pyo.Binary)
@@ -189,7 +189,7 @@ def build(problem: Problem, mode: Mode, *, without_minima: bool = False) -> Form
     families.add_latency(built, most)
     if mode == "concrete":
         families.add_tenants(built, pools)
-    if presence and mode != "aggregate":
+    if presence and mode != "pooled":
         # Pooled shares cannot say who stands where; without co-location the relaxation only grows.
         families.add_colocation(built, most)
     if not without_minima:
@@ -206,17 +206,17 @@ def _uses(problem: Problem, mode: Mode) -> tuple[tuple[Use, ...], Pools]:
             slots = range(
                 max(layout.useful.get(choice.profile, 0) for layout in problem.groups[choice.group].layouts)
             )
-        homes: Sequence[int | None] = [None]
-        if choice.model in problem.tied:
-            homes = [
+        hosts: Sequence[int | None] = [None]
+        if choice.model in problem.colocated:
+            hosts = [
                 number
                 for number, layout in enumerate(problem.groups[choice.group].layouts)
                 if choice.profile in layout.useful and choice.model in (layout.present or ())
             ]
         for slot in slots:
-            for home in homes:
+            for host in hosts:
                 pools.setdefault((choice.group, choice.profile, slot), []).append(len(uses))
-                uses.append(Use(choice, slot, home))
+                uses.append(Use(choice, slot, host))
     return tuple(uses), pools
 
 

@@ -21,10 +21,10 @@ from torchsplit_core.planning.insight_changes import (
     only_gpus,
 )
 from torchsplit_core.planning.insight_compare import (
-    Comparison,
+    LevelComparison,
     Levels,
     change_effect,
-    compare,
+    compare_levels,
     levels_of,
 )
 from torchsplit_core.planning.insight_layouts import Unused, unused_layouts
@@ -97,11 +97,11 @@ class _Found:
     questions: Questions
     outcome: PlanOutcome
     layouts: list[Unused]
-    more: list[tuple[Change, Comparison]] = field(default_factory=list)
-    fewer: list[tuple[Change, Comparison]] = field(default_factory=list)
-    gone: list[tuple[Change, Comparison]] = field(default_factory=list)
-    softer: list[tuple[Change, Comparison]] = field(default_factory=list)
-    trials: list[tuple[Unused, Change, Comparison]] = field(default_factory=list)
+    more: list[tuple[Change, LevelComparison]] = field(default_factory=list)
+    fewer: list[tuple[Change, LevelComparison]] = field(default_factory=list)
+    gone: list[tuple[Change, LevelComparison]] = field(default_factory=list)
+    softer: list[tuple[Change, LevelComparison]] = field(default_factory=list)
+    trials: list[tuple[Unused, Change, LevelComparison]] = field(default_factory=list)
     steps: tuple[PriceStep, ...] = ()
 
 
@@ -128,7 +128,7 @@ def _ask(questions: Questions, outcome: PlanOutcome, progress: Progress) -> _Fou
     for change, members in fewer:
         if any(not outcome.gpus[place].used for place in members):
             # With one of them idle, the plan is a plan of the smaller fleet as it stands.
-            found.fewer.append((change, compare(questions.before, questions.before, eases=False)))
+            found.fewer.append((change, compare_levels(questions.before, questions.before, eases=False)))
         else:
             found.fewer.append((change, questions.effect(change.apply, eases=False)))
     progress(0.25, "What binds each model")
@@ -159,7 +159,7 @@ def _deepen(found: _Found) -> None:
     """All levels, with the time left over, where only the first was planned."""
     questions = found.questions
 
-    def again(entries: list[tuple[Change, Comparison]]) -> None:
+    def again(entries: list[tuple[Change, LevelComparison]]) -> None:
         places = [place for place, (_, effect) in enumerate(entries) if questions.shallow(effect)]
         if not places or questions.planner.left < questions.effort_s:
             return
@@ -188,7 +188,7 @@ def _told(found: _Found, begun: float) -> PlanExplanation:
     """The answers as the explanation's values."""
     questions, places = found.questions, ranks(found.outcome)
 
-    def told(change: Change, effect: Comparison) -> ChangeEffect:
+    def told(change: Change, effect: LevelComparison) -> ChangeEffect:
         stands = places.get(change.spec.model or "", 0) if len(questions.before.values) > 1 else 0
         return change_effect(change.spec, effect, questions.before, stands, negated=questions.negated)
 
@@ -220,7 +220,7 @@ def _tightened(before: Levels, bound: float, *, negated: bool) -> Levels:
     return replace(before, bound=max(limit, before.values[0]))
 
 
-def _try(questions: Questions, outcome: PlanOutcome, item: Unused) -> tuple[Change, Comparison]:
+def _try(questions: Questions, outcome: PlanOutcome, item: Unused) -> tuple[Change, LevelComparison]:
     """The plan with the layout on one GPU."""
     if not questions.negated:
         change = forced(questions.request, item.gpu, item.place, item.reason.layout)
@@ -230,7 +230,7 @@ def _try(questions: Questions, outcome: PlanOutcome, item: Unused) -> tuple[Chan
     fewer = only_gpus(questions.request, working)
     change = forced(fewer, item.gpu, working.index(item.place), item.reason.layout)
     found = questions.first(change.apply(fewer), eases=False)
-    return change, compare(questions.before, found, eases=False)
+    return change, compare_levels(questions.before, found, eases=False)
 
 
 def _reason(item: Unused, trial: ChangeEffect | None) -> LayoutReason:

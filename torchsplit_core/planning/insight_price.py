@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from torchsplit_core.planning.insight_bound import Relaxed
+from torchsplit_core.planning.insight_bound import RelaxationBound
 from torchsplit_core.planning.insight_compare import Levels, same
 from torchsplit_core.planning.insight_questions import Questions
 from torchsplit_core.values import PlanOutcome, PriceStep
 
 
 def price_steps(
-    questions: Questions, outcome: PlanOutcome, relaxation: Relaxed | None
+    questions: Questions, outcome: PlanOutcome, relaxation: RelaxationBound | None
 ) -> tuple[PriceStep, ...]:
     """relaxed → (pooled → packed →) plan, with the best of the other way of sharing beside it."""
     request, before = questions.request, questions.before

@@ -18,7 +18,7 @@ MOST_PRESENCES = 256
 """Presences beyond which every GPU is told apart instead."""
 
 
-def presence_sets(request: PlanRequest) -> tuple[frozenset[int], ...] | None:
+def colocation_sets(request: PlanRequest) -> tuple[frozenset[int], ...] | None:
     """Every set of co-located models that the hard co-locations allow on one GPU; None: too many."""
     number = {model.name: index for index, model in enumerate(request.models)}
     tied = sorted({number[name] for item in request.colocations for name in item.models})
@@ -42,7 +42,7 @@ def presence_sets(request: PlanRequest) -> tuple[frozenset[int], ...] | None:
     return tuple(found)
 
 
-def torn_bytes(request: PlanRequest, present: frozenset[int]) -> float:
+def separated_bytes(request: PlanRequest, present: frozenset[int]) -> float:
     """Bytes per request of the soft co-locations that a GPU with this presence tears apart."""
     names = {request.models[model].name for model in present}
     return sum(

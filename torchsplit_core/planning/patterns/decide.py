@@ -72,7 +72,7 @@ class Plan:
 
 
 @dataclass
-class Answer:
+class Decision:
     """ "no" is proven; "open" says that neither a plan nor a proof was found.
 
     `zeta`: the part of the fleet that the linear program needs, where it was solved.
@@ -106,15 +106,15 @@ class PatternSearch:
         duals = self._prices(question, deadline)
         return duals if duals is None else duals.zeta
 
-    def decide(self, question: Question, deadline: float, *, prove: bool) -> Answer:
+    def decide(self, question: Question, deadline: float, *, prove: bool) -> Decision:
         """Answer the question; without `prove` only with the patterns that the prices brought up."""
         if self._blocked(question):
-            return Answer("no")
+            return Decision("no")
         duals = self._prices(question, deadline)
         if duals is None:
-            return Answer("no")
+            return Decision("no")
         if duals.zeta != duals.zeta:
-            return Answer("open")
+            return Decision("open")
         until = deadline
         if not prove:
             # A plan that is there is mostly found at once.
@@ -124,10 +124,10 @@ class PatternSearch:
             return replace(answer, zeta=duals.zeta)
         full = self._all_columns(question, duals, deadline) if prove else None
         if full is None:
-            return Answer("open", zeta=duals.zeta)
+            return Decision("open", zeta=duals.zeta)
         columns, complete = full
         answer = self._choose(question, deadline, columns)
-        return Answer("open") if answer.verdict == "no" and not complete else answer
+        return Decision("open") if answer.verdict == "no" and not complete else answer
 
     def least_level(self) -> float:
         """No model that runs at all stands below this level (infinite where none can run)."""
@@ -283,16 +283,16 @@ class PatternSearch:
                 found += [((model, number, pattern.usage), pattern) for pattern in offer.patterns]
         return found, complete
 
-    def _choose(self, question: Question, deadline: float, columns: list[tuple[Column, Pattern]]) -> Answer:
+    def _choose(self, question: Question, deadline: float, columns: list[tuple[Column, Pattern]]) -> Decision:
         left = deadline - time.perf_counter()
         picked = choose(
             self.supply, len(self.options), [column for column, _ in columns], question.allowed, left
         )
         if picked == "none":
-            return Answer("no")
+            return Decision("no")
         if picked == "unknown":
-            return Answer("open")
+            return Decision("open")
         patterns = tuple(columns[number][1] for number in picked.columns)
         for model, pattern in enumerate(patterns):
             self._keep(model, pattern)
-        return Answer("yes", Plan(patterns, picked.layouts))
+        return Decision("yes", Plan(patterns, picked.layouts))
