@@ -9,7 +9,7 @@ from planning_requests import A30, simple
 from scipy.sparse import csc_matrix
 
 from torchsplit_core.planning.highs import Refused, load
-from torchsplit_core.planning.insight_bound import relaxed
+from torchsplit_core.planning.insight_bound import relaxation_bound
 from torchsplit_core.values import FleetEntry, InternalFault, Objective, PlanRequest
 
 INFINITE = highspy.kHighsInf
@@ -95,6 +95,6 @@ def test_a_program_that_highs_does_not_take_is_a_fault_with_its_name() -> None:
 def test_a_relaxation_that_highs_does_not_take_bounds_nothing() -> None:
     fast = simple("fast", {"4g.24gb": 1e16})
     request = PlanRequest((FleetEntry(A30),), (fast,), objective=Objective("max_min"))
-    assert relaxed(request, 10.0) is None
-    known = relaxed(PlanRequest(request.gpus, (simple("slow", {"4g.24gb": 10.0}),)), 10.0)
+    assert relaxation_bound(request, 10.0) is None
+    known = relaxation_bound(PlanRequest(request.gpus, (simple("slow", {"4g.24gb": 10.0}),)), 10.0)
     assert known is not None and known.bound == pytest.approx(10.0)

@@ -12,7 +12,7 @@ from planning_requests import published, random_request
 
 from torchsplit_core.planning import insight_ask, plan
 from torchsplit_core.planning.insight import explain_plan
-from torchsplit_core.planning.insight_bound import relaxed
+from torchsplit_core.planning.insight_bound import relaxation_bound
 from torchsplit_core.planning.insight_changes import drops, eased, forced, one_fewer, one_more
 from torchsplit_core.planning.insight_compare import NO_PLAN, Levels, compare_levels
 from torchsplit_core.planning.insight_layouts import buckets
@@ -28,7 +28,7 @@ def test_the_relaxed_bound_holds(kind: str) -> None:
         if outcome.objective.value is None:
             continue
         seen += 1
-        found = relaxed(request, LONG_S)
+        found = relaxation_bound(request, LONG_S)
         assert found is not None, seed
         slack = 1e-6 * abs(outcome.objective.value) + 1e-12
         if kind == "min_gpus":

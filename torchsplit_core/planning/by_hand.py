@@ -17,7 +17,7 @@ from dataclasses import dataclass, replace
 from torchsplit_core.planning.fleet import FleetGpu, list_gpus
 from torchsplit_core.planning.hand_points import choose_points, choose_variants
 from torchsplit_core.planning.hand_values import HandGpu, HandInstance, HandSlice, HandTenant
-from torchsplit_core.planning.reckon import first_bound, unproven_outcome
+from torchsplit_core.planning.reckon import bound_for, unproven_outcome
 from torchsplit_core.planning.validate import validate
 from torchsplit_core.planning.verify import demand_faults, slice_faults, verify
 from torchsplit_core.values import (
@@ -78,7 +78,7 @@ def evaluate(request: PlanRequest, gpus: Sequence[HandGpu], plan: PlanOutcome | 
     begun = time.perf_counter()
     validate(request)
     if plan is not None:
-        first_bound(request, plan)
+        bound_for(request, plan)
     fleet = {gpu.id: gpu for gpu in list_gpus(request.gpus)}
     known = [hand for hand in gpus if hand.id in fleet]
     by_slice = [[_instances(request, fleet[hand.id], item) for item in hand.slices] for hand in known]

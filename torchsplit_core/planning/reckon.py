@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from torchsplit_core.hardware import gpu_type
 from torchsplit_core.planning.expand import transfer_ms
 from torchsplit_core.planning.fleet import list_gpus
-from torchsplit_core.planning.objective import goal_of, normalised, values
+from torchsplit_core.planning.objective import first_bound, goal_of, normalised, values
 from torchsplit_core.planning.point_keys import keyed_tenants, point_table
 from torchsplit_core.planning.presence import separated_bytes
 from torchsplit_core.planning.request_hash import request_hash
@@ -114,7 +114,7 @@ def unproven_outcome(
     """
     models = model_figures(request, gpus)
     value = level_values(request, gpus, models)[0]
-    bound = None if plan is None else first_bound(request, plan)
+    bound = None if plan is None else bound_for(request, plan)
     gap = None if bound is None else goal_of(request).gap(value, bound)
     return PlanOutcome(
         request_sha256=request_hash(request),
@@ -128,12 +128,13 @@ def unproven_outcome(
     )
 
 
-def first_bound(request: PlanRequest, plan: PlanOutcome) -> float | None:
-    """What `plan` proves of the first level of every plan; None where it proves nothing of it."""
+def bound_for(request: PlanRequest, plan: PlanOutcome) -> float | None:
+    """What `plan` proves of the first level of every plan of the request; None where it proves nothing of it.
+
+    Raises InputFault where `plan` answers another request.
+    """
     if plan.request_sha256 != request_hash(request):
         raise InputFault(
             "plan", plan.request_sha256, "it answers the same request", "Plan this request, then compare."
         )
-    objective = plan.objective
-    # A bound speaks of the first level that is not proven; a proven first level is its own bound.
-    return objective.value if objective.proven_levels else objective.bound
+    return first_bound(plan.objective)

@@ -12,6 +12,7 @@ from torchsplit_core.values import (
     PlanModel,
     PlannedGpu,
     PlannedModel,
+    PlannedSlice,
     PlanOutcome,
     PlanRequest,
     Tenant,
@@ -25,7 +26,7 @@ class _Instance:
     """A tenant where it stands, with the latency of its point at a share of 1."""
 
     gpu: str
-    slice: str
+    slice: PlannedSlice
     tenant: Tenant
     latency_ms: float
 
@@ -34,7 +35,8 @@ class _Instance:
         return self.latency_ms / self.tenant.share
 
     def fault(self, value: str, rule: str, remedy: str) -> PlanFault:
-        return PlanFault(self.gpu, self.slice, self.tenant.model, value, rule, remedy)
+        where = slice_name(self.slice.profile, self.slice.start)
+        return PlanFault(self.gpu, where, self.tenant.model, value, rule, remedy)
 
 
 def demand_faults(request: PlanRequest, gpus: Sequence[PlannedGpu]) -> Iterator[PlanFault]:
@@ -75,8 +77,7 @@ def _instances(request: PlanRequest, gpus: Iterable[PlannedGpu]) -> dict[str, li
             for tenant in item.tenants:
                 point = find_point(models[tenant.model], gpu.type, item.profile, tenant)
                 assert point is not None
-                where = slice_name(item.profile, item.start)
-                found[tenant.model].append(_Instance(gpu.id, where, tenant, point.latency_ms))
+                found[tenant.model].append(_Instance(gpu.id, item, tenant, point.latency_ms))
     return found
 
 
