@@ -15,7 +15,7 @@ from planning_requests import A30, LAYOUTS, model, simple
 from torchsplit_core.planning.expand import Problem, build_problem
 from torchsplit_core.planning.formulation import build
 from torchsplit_core.planning.leximin import Search
-from torchsplit_core.planning.presence import MOST_ON_A_GPU, MOST_PRESENCES, colocation_sets, one_each
+from torchsplit_core.planning.presence import MOST_ON_A_GPU, MOST_SETS, colocation_sets, one_each
 from torchsplit_core.planning.search import search
 from torchsplit_core.planning.solution import separations_of
 from torchsplit_core.values import Colocation, FleetEntry, Objective, PlanRequest
@@ -47,7 +47,7 @@ def test_presences_are_all_sets_that_keep_hard_pairs_whole(seed: int) -> None:
         if len(chosen) <= MOST_ON_A_GPU and all(len(set(chosen) & pair) in (0, len(pair)) for pair in hard)
     }
     found = colocation_sets(request)
-    if len(allowed) > MOST_PRESENCES:
+    if len(allowed) > MOST_SETS:
         assert found is None
     else:
         assert found is not None and len(found) == len(set(found))
@@ -56,7 +56,7 @@ def test_presences_are_all_sets_that_keep_hard_pairs_whole(seed: int) -> None:
 
 def test_more_presences_than_are_told_apart() -> None:
     names = tuple(f"m{number}" for number in range(9))
-    assert len(colocation_sets(tied(9, Colocation(names[:8], "soft"))) or ()) == 256 == MOST_PRESENCES
+    assert len(colocation_sets(tied(9, Colocation(names[:8], "soft"))) or ()) == 256 == MOST_SETS
     assert colocation_sets(tied(9, Colocation(names, "soft"))) is None
     # Nine models on one GPU together are more than it has slices.
     assert colocation_sets(tied(9, Colocation(names, "hard"))) == (frozenset(),)

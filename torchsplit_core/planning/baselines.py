@@ -60,7 +60,7 @@ def baselines(
     """
     validate(request)
     makers: tuple[tuple[Name, str, Maker], ...] = (
-        ("whole_gpu", "One whole GPU per model", _whole_gpu),
+        ("whole_gpu", "One whole GPU per model", _full_gpu),
         ("uniform", "Uniform static slices", _uniform),
         ("greedy", "Greedy best fit", _greedy),
     )
@@ -124,13 +124,13 @@ def _offered(gpu: FleetGpu, layout: tuple[str, ...]) -> bool:
     return plain.issuperset(layout)
 
 
-def _whole_gpu(request: PlanRequest, deadline: float) -> tuple[GreedyFill, str]:
+def _full_gpu(request: PlanRequest, deadline: float) -> tuple[GreedyFill, str]:
     """One whole GPU for every stage of every model, in the order of `need`; then the worst served first."""
     groups = []
     for gpu, ids in _kinds(request):
         kind = gpu_type(gpu.type)
         largest = max(kind.profiles, key=lambda profile: (profile.compute_slices, profile.memory_slices))
-        whole = next(
+        full_gpu = next(
             (
                 profile.name
                 for profile in kind.profiles
@@ -138,8 +138,8 @@ def _whole_gpu(request: PlanRequest, deadline: float) -> tuple[GreedyFill, str]:
             ),
             None,
         )
-        if whole is not None:
-            groups.append(LayoutGroup(gpu.type, ids, ((whole,),), gpu.cost, True))
+        if full_gpu is not None:
+            groups.append(LayoutGroup(gpu.type, ids, ((full_gpu,),), gpu.cost, True))
     if not groups:
         raise NoPlan("No GPU of the fleet may be one whole slice.")
     greedy = _start(request, groups, by_density=False)

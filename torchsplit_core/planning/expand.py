@@ -113,10 +113,10 @@ def build_problem(
     """
     gpus = list_gpus(request.gpus)
     warnings = _profile_warnings(gpus)
-    presences: Sequence[frozenset[int]] | None = None
+    present_sets: Sequence[frozenset[int]] | None = None
     if request.colocations and request.sharing == "exclusive" and not per_gpu:
-        presences = colocation_sets(request)
-        per_gpu = presences is None
+        present_sets = colocation_sets(request)
+        per_gpu = present_sets is None
     buckets = _buckets(gpus, by_cost=goal_of(request).by_cost)
     offered = {(gpu.type, name) for gpu, _ in buckets for layout in _layouts_of(gpu) for name in layout}
     capacity = {(kind, name): _capacity(kind, name) for kind, name in offered}
@@ -138,11 +138,11 @@ def build_problem(
     choices: list[Choice] = []
     for gpu, ids in buckets:
         layouts = _candidate_layouts(request, gpu, useful, capacity, timed)
-        if presences is not None:
+        if present_sets is not None:
             layouts = tuple(
                 replace(layout, present=present)
                 for layout in layouts
-                for present in presences
+                for present in present_sets
                 if len(present) <= sum(layout.useful.values())
             )
         for count, members in enumerate([(name,) for name in ids] if per_gpu else [ids]):
@@ -163,7 +163,7 @@ def build_problem(
         tuple(warnings),
         elastic,
         elastic_latency,
-        frozenset().union(*presences) if presences is not None else frozenset(),
+        frozenset().union(*present_sets) if present_sets is not None else frozenset(),
     )
 
 

@@ -52,10 +52,10 @@ def _quickly(request: PlanRequest, deadline: float) -> bool | None:
             amounts = [(pooled.choices[place], part) for place, part in sorted(shares.amounts.items())]
             if pack(pooled, shares.layouts, amounts) is not None:
                 return True
-    whole = serves(build_problem(replace(free, sharing="exclusive")), deadline)
-    if whole:
+    exclusive = serves(build_problem(replace(free, sharing="exclusive")), deadline)
+    if exclusive:
         return None if tied else True
-    return False if whole is False and request.sharing == "exclusive" else None
+    return False if exclusive is False and request.sharing == "exclusive" else None
 
 
 def _try(request: PlanRequest, mode: Mode, deadline: float) -> Answer:

@@ -173,9 +173,9 @@ def _deepen(found: _Found) -> None:
     again(found.more)
     settled = {(change.spec.what, change.spec.model): effect for change, effect in found.gone}
     for place, (change, _) in enumerate(found.softer):
-        whole = settled[change.spec.what, change.spec.model]
-        if whole.effect == "same":
-            found.softer[place] = change, whole
+        dropped = settled[change.spec.what, change.spec.model]
+        if dropped.effect == "same":
+            found.softer[place] = change, dropped
     again(found.softer)
     for place, (item, change, effect) in enumerate(found.trials):
         if questions.shallow(effect) and questions.planner.left > questions.effort_s:

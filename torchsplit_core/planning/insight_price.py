@@ -53,9 +53,11 @@ def price_steps(
     if isinstance(packed, int | float):
         found.append(step("packed", sign * packed, None, False))
     found.append(plan)
-    whole = questions.first(replace(request, sharing="exclusive", max_tenants_per_slice=None), eases=False)
-    if whole is not None and whole.feasible:
-        found.append(step("whole_slices", whole.values[0], *_proof(whole, whole.values[0], base)))
+    exclusive = questions.first(
+        replace(request, sharing="exclusive", max_tenants_per_slice=None), eases=False
+    )
+    if exclusive is not None and exclusive.feasible:
+        found.append(step("whole_slices", exclusive.values[0], *_proof(exclusive, exclusive.values[0], base)))
     return tuple(found)
 
 

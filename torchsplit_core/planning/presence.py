@@ -14,7 +14,7 @@ from torchsplit_core.values import PlanRequest
 MOST_ON_A_GPU = 8
 """No layout of the catalogue has more slices, so no more models can be present."""
 
-MOST_PRESENCES = 256
+MOST_SETS = 256
 """Presences beyond which every GPU is told apart instead."""
 
 
@@ -35,7 +35,7 @@ def colocation_sets(request: PlanRequest) -> tuple[frozenset[int], ...] | None:
             present = frozenset().union(*chosen)
             if len(present) <= MOST_ON_A_GPU:
                 found.append(present)
-            if len(found) > MOST_PRESENCES:
+            if len(found) > MOST_SETS:
                 return None
         if count >= MOST_ON_A_GPU:
             break

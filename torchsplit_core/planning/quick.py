@@ -97,17 +97,17 @@ def _with_second_tenants(
     slices then give to those that must be alone, second tenants get back in fractions.
     """
     asked = exclusive.request
-    whole = replace(exclusive, request=replace(asked, objective=first_level(asked.objective)))
+    alone = replace(exclusive, request=replace(asked, objective=first_level(asked.objective)))
     flexible = can_be_second(problem)
     for number, part in enumerate(HELD_BACK):
         until = part_of(deadline, 1 / (len(HELD_BACK) - number))
         if number and (not flexible or time.perf_counter() > deadline):
             return
         with watch.searching():
-            counted = count_patterns(whole, until, progress, dict.fromkeys(flexible, 1 - part))
+            counted = count_patterns(alone, until, progress, dict.fromkeys(flexible, 1 - part))
         if counted is not None and counted.status in ("optimal", "feasible"):
-            amounts = [(whole.choices[place], count) for place, count in sorted(counted.amounts.items())]
-            assignment = assign_counts(whole, counted.layouts, amounts)
+            amounts = [(alone.choices[place], count) for place, count in sorted(counted.amounts.items())]
+            assignment = assign_counts(alone, counted.layouts, amounts)
             with watch.searching():
                 loosened = add_second_tenants(problem, assignment, shares.prices)
             yield loosened

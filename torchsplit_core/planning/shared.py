@@ -136,12 +136,12 @@ class _Steps:
     def _exclusive(self) -> bool:
         """Whole slices are shares of 1, so the exclusive optimum is a plan here too, and often a good one."""
         until = part_of(self.deadline, 0.35)
-        whole = search_exclusive(self.exclusive(), until, lambda a, b: self.progress(0.3 + 0.3 * a, b))
-        self.watch.searched_s += whole.found.seconds
-        if whole.assignment is None:
+        alone = search_exclusive(self.exclusive(), until, lambda a, b: self.progress(0.3 + 0.3 * a, b))
+        self.watch.searched_s += alone.found.seconds
+        if alone.assignment is None:
             return False
         return self._offer(
-            "exclusive", replace(whole.problem, request=self.request), whole.assignment, Search()
+            "exclusive", replace(alone.problem, request=self.request), alone.assignment, Search()
         )
 
     def _local(self) -> None:

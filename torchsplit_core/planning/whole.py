@@ -47,19 +47,19 @@ def search_exclusive(problem: Problem, deadline: float, progress: Progress) -> E
     `found.seconds` has the time of every search on the way, also of those whose plan was not taken.
     """
     watch = Stopwatch()
-    whole = _best_of_both(problem, deadline, progress, watch)
-    whole.found.seconds = watch.searched_s
-    return whole
+    best = _best_of_both(problem, deadline, progress, watch)
+    best.found.seconds = watch.searched_s
+    return best
 
 
 def _best_of_both(problem: Problem, deadline: float, progress: Progress, watch: Stopwatch) -> ExclusiveSearch:
     with watch.searching():
         counted = count_patterns(problem, deadline, progress)
     if counted is not None:
-        whole = ExclusiveSearch(problem, _search_of(counted), details={"method": "patterns"})
+        best = ExclusiveSearch(problem, _search_of(counted), details={"method": "patterns"})
         if counted.status in ("optimal", "feasible"):
-            whole.assignment = _assigned(problem, counted)
-        return whole
+            best.assignment = _assigned(problem, counted)
+        return best
     top = float("inf")
     dealt: ExclusiveSearch | None = None
     if goal_of(problem.request).fair:
