@@ -25,7 +25,6 @@ from torchsplit_core.planning.build_request import model_name
 from torchsplit_core.storage import Workspace
 from torchsplit_core.values import PartitionCandidate
 from torchsplit_core.values.units import GIB
-from torchsplit_core.workflow import partition_name
 
 # In a narrow window the picture comes before its controls.
 STYLE = """<style>@media (max-width: 640px) {

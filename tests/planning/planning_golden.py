@@ -21,7 +21,7 @@ from planning_requests import A30, simple
 from pyomo.repn.plugins.lp_writer import LPWriter
 
 from torchsplit_core.planning import pooled
-from torchsplit_core.planning.expand import expand
+from torchsplit_core.planning.expand import build_problem
 from torchsplit_core.planning.formulation import build
 from torchsplit_core.planning.model import Formulation, Mode
 from torchsplit_core.planning.patterns.master import Column, _load
@@ -97,7 +97,7 @@ def asked(*models: PlanModel, count: int = 2, kind: str = "max_min", **options: 
 
 def whole(request: PlanRequest, **how: bool) -> Formulation:
     """The program of whole slices."""
-    return build(expand(request, **how), "exclusive")
+    return build(build_problem(request, **how), "exclusive")
 
 
 def shares(*models: PlanModel, gamma: float | None = None, **options: Any) -> Formulation:
@@ -105,7 +105,7 @@ def shares(*models: PlanModel, gamma: float | None = None, **options: Any) -> Fo
     request = asked(*models, count=1, layouts=HALVES, sharing="fractional", **options)
     request = replace(request, objective=replace(request.objective, memory_violation_penalty=gamma))
     mode: Mode = "concrete"
-    return build(expand(request, per_gpu=True), mode)
+    return build(build_problem(request, per_gpu=True), mode)
 
 
 def searched(request: PlanRequest) -> Formulation:
@@ -229,7 +229,7 @@ def _legend(built: Formulation, rows: str) -> list[str]:
 
 def master_text(*, integral: bool) -> str:
     """The master program of two models, two patterns each, with a second level that one may miss."""
-    problem = expand(asked(SMALL, LARGE))
+    problem = build_problem(asked(SMALL, LARGE))
     supply = supply_of(problem)
     place = {profile: row for row, (_, profile) in enumerate(supply.pools)}
 
@@ -258,7 +258,7 @@ class _Built(Exception):
 def pooled_text() -> str:
     """The program of pooled shares as its first level begins: two variants, a minimum and a cap."""
     capped = replace(SMALL, min_throughput_rps=5.0, demand_rps=20.0, cap_at_demand=True)
-    problem = expand(asked(TWO_PARTS, capped, sharing="fractional"))
+    problem = build_problem(asked(TWO_PARTS, capped, sharing="fractional"))
     supply = supply_of(problem)
 
     def caught(*given: Any) -> ShareProgram:

@@ -12,9 +12,9 @@ from planning_requests import A30, published, random_request, simple
 
 from torchsplit_core.planning import insight_ask, plan
 from torchsplit_core.planning.insight import explain_plan
-from torchsplit_core.planning.insight_bound import relaxed
+from torchsplit_core.planning.insight_bound import relaxation_bound
 from torchsplit_core.planning.insight_changes import drops, eased, forced, one_fewer, one_more
-from torchsplit_core.planning.insight_compare import compare
+from torchsplit_core.planning.insight_compare import compare_levels
 from torchsplit_core.planning.insight_layouts import buckets
 from torchsplit_core.planning.levels import NO_PLAN, Levels
 from torchsplit_core.values import ChangeEffect, FleetEntry, Objective, PlanRequest
@@ -29,7 +29,7 @@ def test_the_relaxed_bound_holds(kind: str) -> None:
         if outcome.objective.value is None:
             continue
         seen += 1
-        found = relaxed(request, LONG_S)
+        found = relaxation_bound(request, LONG_S)
         assert found is not None, seed
         slack = 1e-6 * abs(outcome.objective.value) + 1e-12
         if kind == "min_gpus":
@@ -144,7 +144,7 @@ def check(
 def test_comparisons_claim_no_more_than_is_proven(
     before: Levels, after: Levels | None, eases: bool, effect: str, level: int | None, exact: bool
 ) -> None:
-    found = compare(before, after, eases=eases)
+    found = compare_levels(before, after, eases=eases)
     assert (found.effect, found.level) == (effect, level)
     if effect not in ("same", "not_examined"):
         assert found.exact == exact
@@ -182,6 +182,6 @@ def test_a_planner_that_fails_leaves_bounds(monkeypatch: pytest.MonkeyPatch) -> 
 def test_a_relaxation_that_highs_does_not_take_bounds_nothing() -> None:
     fast = simple("fast", {"4g.24gb": 1e16})
     request = PlanRequest((FleetEntry(A30),), (fast,), objective=Objective("max_min"))
-    assert relaxed(request, 10.0) is None
-    known = relaxed(PlanRequest(request.gpus, (simple("slow", {"4g.24gb": 10.0}),)), 10.0)
+    assert relaxation_bound(request, 10.0) is None
+    known = relaxation_bound(PlanRequest(request.gpus, (simple("slow", {"4g.24gb": 10.0}),)), 10.0)
     assert known is not None and known.bound == pytest.approx(10.0)

@@ -94,10 +94,10 @@ def test_leximin_of_eleven_models_on_five_gpus() -> None:
 
 
 def test_any_plan_is_a_plan() -> None:
-    from torchsplit_core.planning.expand import expand
+    from torchsplit_core.planning.expand import build_problem
     from torchsplit_core.planning.formulation import build
 
-    built = build(expand(mix("S1", "min_gpus", 3, 1.0)), "exclusive")
+    built = build(build_problem(mix("S1", "min_gpus", 3, 1.0)), "exclusive")
     found = any_plan(built, 5.0)
     assert found.status == "feasible" and found.best is not None
     for spec, rate in zip(built.problem.request.models, found.best.rates, strict=True):

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import ast
+import time
 from dataclasses import replace
 from pathlib import Path
 from typing import get_args
@@ -13,6 +15,8 @@ import app
 import torchsplit_core
 from app.plan_summary import OBJECTIVES
 from torchsplit_core.planning import objective, plan
+from torchsplit_core.planning.expand import build_problem
+from torchsplit_core.planning.insight_bound import relaxation_bound
 from torchsplit_core.planning.objective import (
     GOALS,
     first_level,
@@ -25,9 +29,17 @@ from torchsplit_core.planning.objective import (
 )
 from torchsplit_core.planning.reckon import level_values
 from torchsplit_core.planning.verify_objective import check_objective
-from torchsplit_core.values import Objective, ObjectiveKind, ObjectiveValue, PlanModel, Variant, plan_request
-
-ROOT = Path(str(torchsplit_core.__file__)).parents[1]
+from torchsplit_core.planning.whole import search_exclusive
+from torchsplit_core.profiling import library
+from torchsplit_core.values import (
+    Objective,
+    ObjectiveKind,
+    ObjectiveValue,
+    PlanModel,
+    Variant,
+    ignore_progress,
+    plan_request,
+)
 
 
 def naming(word: str) -> set[Path]:
@@ -45,6 +57,23 @@ def test_a_new_objective_touches_four_files() -> None:
     check = Path(check_objective.__code__.co_filename)
     files = {Path(str(part.__file__)) for part in (plan_request, objective, words)}
     assert naming("weighted_sum") == {*files, check}
+
+
+def written(kind: str) -> set[Path]:
+    """The files whose code, comments and docstrings apart, has this very string."""
+    return {
+        path
+        for path in naming(kind)
+        for node in ast.walk(ast.parse(path.read_text()))
+        if isinstance(node, ast.Constant) and node.value == kind
+    }
+
+
+@pytest.mark.parametrize("kind", ["max_min", "weighted_sum", "min_gpus"])
+def test_no_other_code_asks_for_an_objective_by_name(kind: str) -> None:
+    # What asks for fewest GPUs there writes a request; it stands beside the planner and cannot ask it.
+    beside = {Path(str(library.__file__))} if kind == "min_gpus" else set()
+    assert written(kind) <= naming("weighted_sum") | beside
 
 
 def test_the_contract_the_planner_and_the_page_know_the_same_objectives() -> None:
@@ -120,3 +149,25 @@ def test_less_is_better_of_a_cost_alone() -> None:
     # A bound beyond which a value lies gives way to the value.
     assert (cost.held(3.0, 2.0), cost.held(1.0, 2.0)) == (2.0, 1.0)
     assert (fair.held(1.0, 2.0), fair.held(3.0, 2.0)) == (2.0, 3.0)
+
+
+def test_a_row_more_is_an_objective_more(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Requests/s whatever the weights: searched, bounded and valued as a weighted sum with all weights 1 is."""
+    monkeypatch.setitem(GOALS, "total", replace(GOALS["weighted_sum"], label="total", gain=lambda spec: 1.0))  # type: ignore[arg-type]
+    compared = 0
+    for seed in range(6):
+        weighted = random_request(seed, "weighted_sum")
+        alike = replace(weighted, models=tuple(replace(spec, weight=1.0) for spec in weighted.models))
+        total = replace(weighted, objective=replace(weighted.objective, kind="total"))  # type: ignore[arg-type]
+        one, other = (
+            search_exclusive(build_problem(asked), time.perf_counter() + 30.0, ignore_progress)
+            for asked in (total, alike)
+        )
+        assert one.found.status == other.found.status
+        assert one.found.values == pytest.approx(other.found.values)
+        first, second = (relaxation_bound(asked, 5.0) for asked in (total, alike))
+        assert (first is None) == (second is None)
+        if first is not None and second is not None:
+            compared += 1
+            assert first.bound == pytest.approx(second.bound)
+    assert compared > 2

@@ -11,9 +11,9 @@ import pytest
 from planning_oracle import _states, _worth
 from planning_requests import A30, LAYOUTS, model
 
-from torchsplit_core.planning.expand import expand
+from torchsplit_core.planning.expand import build_problem
 from torchsplit_core.planning.patterns import decide
-from torchsplit_core.planning.patterns.decide import Answer, Demands, PatternSearch, Question
+from torchsplit_core.planning.patterns.decide import Decision, Demands, PatternSearch, Question
 from torchsplit_core.planning.patterns.options import options_of
 from torchsplit_core.planning.patterns.supply import supply_of
 from torchsplit_core.values import FleetEntry, PlanRequest
@@ -46,7 +46,7 @@ def every_vector(request: PlanRequest) -> list[tuple[float, ...]]:
 
 def searching(request: PlanRequest) -> PatternSearch | None:
     """What the planner asks its questions to; None where there is nothing to search."""
-    problem = expand(request)
+    problem = build_problem(request)
     supply = supply_of(problem)
     if not len(supply.pools):
         return None
@@ -90,7 +90,7 @@ def questions(rng: random.Random, vectors: list[tuple[float, ...]], models: int)
     return found
 
 
-def holds(search: PatternSearch, question: Question, answer: Answer) -> None:
+def holds(search: PatternSearch, question: Question, answer: Decision) -> None:
     """The plan that was found fits the fleet, is made of what its options give, and reaches the levels."""
     assert answer.plan is not None
     supply, demands = search.supply, search.demands

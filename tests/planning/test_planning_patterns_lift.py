@@ -12,7 +12,7 @@ from planning_requests import A30, LAYOUTS, model, simple
 from test_planning_patterns_decide import searching
 
 from torchsplit_core.planning import timing
-from torchsplit_core.planning.expand import Problem, expand
+from torchsplit_core.planning.expand import Problem, build_problem
 from torchsplit_core.planning.patterns import Counted, count_patterns, decide, lift
 from torchsplit_core.values import FleetEntry, Objective, PlanRequest, ignore_progress
 
@@ -110,7 +110,7 @@ def test_equal_to_every_plan_looked_at(kind: str, block: int) -> None:
     planned = 0
     for seed in range(block * 12, block * 12 + 12):
         request = small(seed, kind)
-        expected, problem = best_plan(request), expand(request)
+        expected, problem = best_plan(request), build_problem(request)
         counted = count_patterns(problem, time.perf_counter() + 30.0, ignore_progress)
         if counted is None:
             # No model can use any slice.
@@ -134,7 +134,7 @@ def test_equal_to_every_plan_looked_at(kind: str, block: int) -> None:
 def test_what_is_known_when_time_runs_out_is_true(
     request_: PlanRequest, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    problem = expand(request_)
+    problem = build_problem(request_)
     full = count_patterns(problem, time.perf_counter() + 60.0, ignore_progress)
     assert full is not None and full.status == "optimal"
     best = levels(problem, full)
@@ -165,7 +165,7 @@ def test_what_is_known_when_time_runs_out_is_true(
 
 @pytest.mark.parametrize("request_", [tight(0), tight(1), larger(2)], ids=["3", "4", "5"])
 def test_bounds_by_prices_alone_hold_however_poor_the_plan(request_: PlanRequest) -> None:
-    problem = expand(request_)
+    problem = build_problem(request_)
     full = count_patterns(problem, time.perf_counter() + 60.0, ignore_progress)
     assert full is not None and full.status == "optimal"
     best = levels(problem, full)

@@ -8,7 +8,7 @@ from itertools import product
 import pytest
 from planning_requests import A30, LAYOUTS, PROFILES
 
-from torchsplit_core.planning.expand import Problem, VariantCase, expand
+from torchsplit_core.planning.expand import Problem, VariantCase, build_problem
 from torchsplit_core.planning.patterns import options
 from torchsplit_core.planning.patterns.options import Option, options_of
 from torchsplit_core.planning.patterns.supply import Supply, supply_of
@@ -80,7 +80,7 @@ def case_of(problem: Problem, option: Option) -> VariantCase:
 @pytest.mark.parametrize("seed", range(40))
 def test_options_are_all_that_the_limits_allow_and_no_more(seed: int) -> None:
     request = limited(seed)
-    problem = expand(request)
+    problem = build_problem(request)
     supply = supply_of(problem)
     found = options_of(problem, supply)
     assert found is not None
@@ -115,7 +115,7 @@ def test_options_are_all_that_the_limits_allow_and_no_more(seed: int) -> None:
 
 
 def test_too_many_options_are_refused_rather_than_cut(monkeypatch: pytest.MonkeyPatch) -> None:
-    problems = [expand(limited(seed)) for seed in range(20)]
+    problems = [build_problem(limited(seed)) for seed in range(20)]
     found = [options_of(problem, supply_of(problem)) for problem in problems]
     counts = [max(len(mine.all) for mine in each or ()) for each in found]
     assert max(counts) > 2

@@ -13,9 +13,9 @@ from planning_shared_oracle import _leximin, best_shared
 from test_planning_shared import small
 
 from torchsplit_core.planning import violations
-from torchsplit_core.planning.expand import Problem, expand
+from torchsplit_core.planning.expand import Problem, build_problem
 from torchsplit_core.planning.pooled import PooledShares, pool_shares, pooled_minima
-from torchsplit_core.planning.quick import quick_plan
+from torchsplit_core.planning.quick import first_plan
 from torchsplit_core.planning.timing import Stopwatch
 from torchsplit_core.values import (
     FleetEntry,
@@ -95,11 +95,11 @@ def best_free(request: PlanRequest) -> tuple[float, ...] | None:
 
 def all_run(request: PlanRequest) -> bool:
     """Whether every model has a variant that can run on this fleet."""
-    return len({case.model for case in expand(request).cases}) == len(request.models)
+    return len({case.model for case in build_problem(request).cases}) == len(request.models)
 
 
 def pooled(request: PlanRequest) -> PooledShares | None:
-    return pool_shares(expand(request), time.perf_counter() + 30.0)
+    return pool_shares(build_problem(request), time.perf_counter() + 30.0)
 
 
 def quick(request: PlanRequest) -> PlanOutcome | None:
@@ -111,9 +111,9 @@ def quick(request: PlanRequest) -> PlanOutcome | None:
         return None
 
     def exclusive() -> Problem:
-        return expand(replace(request, sharing="exclusive"))
+        return build_problem(replace(request, sharing="exclusive"))
 
-    return quick_plan(expand(request), exclusive, shares, watch, watch.begun + 30.0, ignore_progress)
+    return first_plan(build_problem(request), exclusive, shares, watch, watch.begun + 30.0, ignore_progress)
 
 
 @pytest.mark.parametrize("block", range(8))
@@ -188,7 +188,7 @@ def test_what_the_quick_plan_proves_is_true(block: int) -> None:
 def test_no_minimum_that_some_plan_meets_is_called_out_of_reach() -> None:
     refused = 0
     for number, request in enumerate(REQUESTS):
-        possible = pooled_minima(expand(request))
+        possible = pooled_minima(build_problem(request))
         assert possible or best(number) is None, number
         refused += not possible
         if number in FREE and len(request.gpus[0].layouts or ()) == 1:

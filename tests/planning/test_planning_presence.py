@@ -12,10 +12,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from planning_requests import A30, LAYOUTS, model, simple
 
-from torchsplit_core.planning.expand import Problem, expand
+from torchsplit_core.planning.expand import Problem, build_problem
 from torchsplit_core.planning.formulation import build
 from torchsplit_core.planning.leximin import Search
-from torchsplit_core.planning.presence import MOST_ON_A_GPU, MOST_PRESENCES, one_each, presence_sets
+from torchsplit_core.planning.presence import MOST_ON_A_GPU, MOST_SETS, colocation_sets, one_each
 from torchsplit_core.planning.search import search
 from torchsplit_core.planning.solution import separations_of
 from torchsplit_core.values import Colocation, FleetEntry, Objective, PlanRequest
@@ -46,8 +46,8 @@ def test_presences_are_all_sets_that_keep_hard_pairs_whole(seed: int) -> None:
         for chosen in every
         if len(chosen) <= MOST_ON_A_GPU and all(len(set(chosen) & pair) in (0, len(pair)) for pair in hard)
     }
-    found = presence_sets(request)
-    if len(allowed) > MOST_PRESENCES:
+    found = colocation_sets(request)
+    if len(allowed) > MOST_SETS:
         assert found is None
     else:
         assert found is not None and len(found) == len(set(found))
@@ -56,10 +56,10 @@ def test_presences_are_all_sets_that_keep_hard_pairs_whole(seed: int) -> None:
 
 def test_more_presences_than_are_told_apart() -> None:
     names = tuple(f"m{number}" for number in range(9))
-    assert len(presence_sets(tied(9, Colocation(names[:8], "soft"))) or ()) == 256 == MOST_PRESENCES
-    assert presence_sets(tied(9, Colocation(names, "soft"))) is None
+    assert len(colocation_sets(tied(9, Colocation(names[:8], "soft"))) or ()) == 256 == MOST_SETS
+    assert colocation_sets(tied(9, Colocation(names, "soft"))) is None
     # Nine models on one GPU together are more than it has slices.
-    assert presence_sets(tied(9, Colocation(names, "hard"))) == (frozenset(),)
+    assert colocation_sets(tied(9, Colocation(names, "hard"))) == (frozenset(),)
 
 
 @st.composite
@@ -136,8 +136,8 @@ def test_counting_by_presence_is_as_good_as_gpu_by_gpu(kind: str) -> None:
     planned = torn = 0
     for seed in range(16):
         request = pairing(seed, kind)
-        together, apart = expand(request), expand(request, per_gpu=True)
-        assert together.tied and not apart.tied and len(together.groups) < len(apart.groups)
+        together, apart = build_problem(request), build_problem(request, per_gpu=True)
+        assert together.colocated and not apart.colocated and len(together.groups) < len(apart.groups)
         (here, bytes_here), (there, bytes_there) = solved(together), solved(apart)
         assert here.status == there.status in ("optimal", "infeasible"), seed
         if here.status == "optimal":

@@ -8,7 +8,7 @@ from planning_requests import published, random_request
 from torchsplit_core.planning import plan
 from torchsplit_core.planning.objective import GOALS
 from torchsplit_core.planning.point_keys import keyed_tenants, point_table
-from torchsplit_core.planning.reckon import level_values, reckon, reckon_models
+from torchsplit_core.planning.reckon import level_values, model_figures, unproven_outcome
 from torchsplit_core.planning.verify_terms import find_point
 from torchsplit_core.values import InputFault, PlanStatistics
 
@@ -23,11 +23,11 @@ def test_the_slices_of_a_solvers_plan_give_its_figures(kind: str) -> None:
         outcome = plan(request)
         if outcome.objective.value is None:
             continue
-        assert reckon_models(request, outcome.gpus) == outcome.models
+        assert model_figures(request, outcome.gpus) == outcome.models
         levels = level_values(request, outcome.gpus, outcome.models)
         assert levels[0] == outcome.objective.value
         assert len(levels) == (len(request.models) if kind == "leximin" else 1)
-        found = reckon(request, outcome.gpus, NOTHING, outcome)
+        found = unproven_outcome(request, outcome.gpus, NOTHING, outcome)
         assert found.objective.value == outcome.objective.value and found.objective.proven_levels == 0
         if outcome.status == "optimal":
             assert (found.objective.bound, found.objective.gap) == (outcome.objective.value, 0.0)
@@ -65,4 +65,4 @@ def test_every_tenant_of_a_plan_is_named_as_its_point_is() -> None:
 
 def test_a_bound_of_another_request_is_refused() -> None:
     with pytest.raises(InputFault, match="same request"):
-        reckon(published(1), (), NOTHING, plan(published(2)))
+        unproven_outcome(published(1), (), NOTHING, plan(published(2)))

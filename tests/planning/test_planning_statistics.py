@@ -13,7 +13,7 @@ import pytest
 from planning_requests import A30, published, random_request, simple
 
 from torchsplit_core.planning import plan, planner, quick, shared, whole
-from torchsplit_core.planning.expand import Problem, expand
+from torchsplit_core.planning.expand import Problem, build_problem
 from torchsplit_core.planning.leximin import Search
 from torchsplit_core.values import Colocation, FleetEntry, Objective, PlanRequest
 
@@ -66,11 +66,13 @@ def test_the_problem_of_a_request_is_built_once(name: str, monkeypatch: pytest.M
 
     def counted(request: PlanRequest, **how: Any) -> Problem:
         built.append((request, how))
-        return expand(request, **how)
+        return build_problem(request, **how)
 
     for module in list(sys.modules.values()):
-        if vars(module).get("expand") is expand and module.__name__.startswith("torchsplit_core."):
-            monkeypatch.setattr(module, "expand", counted)
+        if vars(module).get("build_problem") is build_problem and module.__name__.startswith(
+            "torchsplit_core."
+        ):
+            monkeypatch.setattr(module, "build_problem", counted)
     request = ASKED[name][0]
     plan(request)
     assert built.count((request, {})) == 1
@@ -109,18 +111,18 @@ class Timed:
 
 def test_a_search_counts_also_where_its_plan_is_not_taken(monkeypatch: pytest.MonkeyPatch) -> None:
     timed = Timed(monkeypatch)
-    timed.watch(planner, "expand")
-    timed.watch(whole, "count_patterns", "deal", "search", "expand", "build")
+    timed.watch(planner, "build_problem")
+    timed.watch(whole, "count_patterns", "deal", "search", "build_problem", "build")
     # The plan without ties is dealt out at a loss, so the program is searched as well.
     spent = plan(random_request(11, "leximin")).statistics
     assert spent.solve_s >= timed.spent_s("count_patterns", "deal", "search")
-    assert spent.build_s >= timed.spent_s("expand", "build")
+    assert spent.build_s >= timed.spent_s("build_problem", "build")
 
 
 SHARED = {
     "free": (
         published(sharing="fractional", max_tenants_per_slice=2),
-        ("pool_shares", "pack", "count_patterns", "invite"),
+        ("pool_shares", "pack", "count_patterns", "add_second_tenants"),
     ),
     "together": (
         published(1, sharing="fractional", colocations=PAIR),
@@ -134,11 +136,11 @@ SHARED = {
 def test_every_step_of_shared_plans_counts(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     request, steps = SHARED[name]
     timed = Timed(monkeypatch)
-    timed.watch(planner, "expand")
-    timed.watch(shared, "pool_shares", "pack", "search", "expand", "build")
-    timed.watch(quick, "pack", "count_patterns", "invite")
-    timed.watch(whole, "count_patterns", "deal", "search", "expand", "build")
+    timed.watch(planner, "build_problem")
+    timed.watch(shared, "pool_shares", "pack", "search", "build_problem", "build")
+    timed.watch(quick, "pack", "count_patterns", "add_second_tenants")
+    timed.watch(whole, "count_patterns", "deal", "search", "build_problem", "build")
     spent = plan(request).statistics
-    assert set(timed.seconds) == {*steps, "search", "expand", "build"}
+    assert set(timed.seconds) == {*steps, "search", "build_problem", "build"}
     assert spent.solve_s >= timed.spent_s(*steps, "search")
-    assert spent.build_s >= timed.spent_s("expand", "build")
+    assert spent.build_s >= timed.spent_s("build_problem", "build")

@@ -15,12 +15,12 @@ from typing import Literal
 
 from torchsplit_core.hardware import gpu_type, maximal_multisets, place_layout, plain_profiles
 from torchsplit_core.planning.best_fit import best_fit
-from torchsplit_core.planning.board import Board, BoardGroup
+from torchsplit_core.planning.board import LayoutGroup, PartialLayouts
 from torchsplit_core.planning.disaggregate import materialise
 from torchsplit_core.planning.fleet import FleetGpu, list_gpus
 from torchsplit_core.planning.objective import goal_of, ranked, values
-from torchsplit_core.planning.reckon import reckon
-from torchsplit_core.planning.serving import NoPlan, Serving, find_way, need
+from torchsplit_core.planning.reckon import unproven_outcome
+from torchsplit_core.planning.serving import GreedyFill, NoPlan, choose_variant, need
 from torchsplit_core.planning.validate import validate
 from torchsplit_core.planning.verify import verify
 from torchsplit_core.values import PlanOutcome, PlanRequest, PlanStatistics, Progress, ignore_progress
@@ -42,7 +42,7 @@ class Baseline:
     why_not: str = ""
 
 
-Maker = Callable[[PlanRequest, float], tuple[Serving, str]]
+Maker = Callable[[PlanRequest, float], tuple[GreedyFill, str]]
 
 
 def baselines(
@@ -60,7 +60,7 @@ def baselines(
     """
     validate(request)
     makers: tuple[tuple[Name, str, Maker], ...] = (
-        ("whole_gpu", "One whole GPU per model", _whole_gpu),
+        ("whole_gpu", "One whole GPU per model", _full_gpu),
         ("uniform", "Uniform static slices", _uniform),
         ("greedy", "Greedy best fit", _greedy),
     )
@@ -71,14 +71,14 @@ def baselines(
         try:
             if begun > deadline:
                 raise NoPlan("No time was left to work it out.")
-            serving, about = make(request, deadline)
-            short = serving.shortfalls()
+            greedy, about = make(request, deadline)
+            short = greedy.shortfalls()
             if short:
                 raise NoPlan(f"It cannot keep every minimum: {'; '.join(short)}.")
         except NoPlan as reason:
             found.append(Baseline(name, title, _ABOUT[name], None, str(reason)))
             continue
-        found.append(Baseline(name, title, about, _outcome(request, serving, plan, begun)))
+        found.append(Baseline(name, title, about, _outcome(request, greedy, plan, begun)))
     progress(1.0, "Baselines done")
     return tuple(found)
 
@@ -92,17 +92,17 @@ _ABOUT: dict[Name, str] = {
 }
 
 
-def _outcome(request: PlanRequest, serving: Serving, plan: PlanOutcome | None, begun: float) -> PlanOutcome:
-    gpus = materialise(request, serving.board.bench())
+def _outcome(request: PlanRequest, greedy: GreedyFill, plan: PlanOutcome | None, begun: float) -> PlanOutcome:
+    gpus = materialise(request, greedy.partial.assignment())
     statistics = PlanStatistics(time.perf_counter() - begun, 0.0, 0.0, "none")
-    outcome = reckon(request, gpus, statistics, plan)
+    outcome = unproven_outcome(request, gpus, statistics, plan)
     checked = time.perf_counter()
     verify(request, outcome)
     return replace(outcome, statistics=replace(statistics, verify_s=time.perf_counter() - checked))
 
 
 def _kinds(request: PlanRequest) -> list[tuple[FleetGpu, tuple[str, ...]]]:
-    """Equal GPUs (type, offers, cost) with their ids, the cheapest first where cost counts."""
+    """Equal GPUs (type, options, cost) with their ids, the cheapest first where cost counts."""
     found: dict[FleetGpu, list[str]] = {}
     for gpu in list_gpus(request.gpus):
         cost = gpu.cost if goal_of(request).by_cost else 1.0
@@ -110,11 +110,11 @@ def _kinds(request: PlanRequest) -> list[tuple[FleetGpu, tuple[str, ...]]]:
     return sorted(((gpu, tuple(ids)) for gpu, ids in found.items()), key=lambda item: item[0].cost)
 
 
-def _serving(request: PlanRequest, groups: Sequence[BoardGroup], *, by_worth: bool) -> Serving:
-    board = Board(groups)
-    by_worth = by_worth or goal_of(request).by_cost
-    ways = [find_way(request, board, model, by_worth=by_worth) for model in request.models]
-    return Serving(request, board, ways)
+def _start(request: PlanRequest, groups: Sequence[LayoutGroup], *, by_density: bool) -> GreedyFill:
+    partial = PartialLayouts(groups)
+    by_density = by_density or goal_of(request).by_cost
+    chosen = [choose_variant(request, partial, model, by_density=by_density) for model in request.models]
+    return GreedyFill(request, partial, chosen)
 
 
 def _offered(gpu: FleetGpu, layout: tuple[str, ...]) -> bool:
@@ -124,13 +124,13 @@ def _offered(gpu: FleetGpu, layout: tuple[str, ...]) -> bool:
     return plain.issuperset(layout)
 
 
-def _whole_gpu(request: PlanRequest, deadline: float) -> tuple[Serving, str]:
+def _full_gpu(request: PlanRequest, deadline: float) -> tuple[GreedyFill, str]:
     """One whole GPU for every stage of every model, in the order of `need`; then the worst served first."""
     groups = []
     for gpu, ids in _kinds(request):
         kind = gpu_type(gpu.type)
         largest = max(kind.profiles, key=lambda profile: (profile.compute_slices, profile.memory_slices))
-        whole = next(
+        full_gpu = next(
             (
                 profile.name
                 for profile in kind.profiles
@@ -138,63 +138,63 @@ def _whole_gpu(request: PlanRequest, deadline: float) -> tuple[Serving, str]:
             ),
             None,
         )
-        if whole is not None:
-            groups.append(BoardGroup(gpu.type, ids, ((whole,),), gpu.cost, True))
+        if full_gpu is not None:
+            groups.append(LayoutGroup(gpu.type, ids, ((full_gpu,),), gpu.cost, True))
     if not groups:
         raise NoPlan("No GPU of the fleet may be one whole slice.")
-    serving = _serving(request, groups, by_worth=False)
-    if not any(serving.ways):
+    greedy = _start(request, groups, by_density=False)
+    if not any(greedy.chosen):
         raise NoPlan("No model can run on a whole GPU within its limits.")
-    models = [m for m in range(len(request.models)) if serving.wanted(m)]
+    models = [m for m in range(len(request.models)) if greedy.wanted(m)]
     for model in models:
-        if len(serving.blocks[model]) > 1:
-            names = " and ".join(request.models[m].name for m in sorted(serving.blocks[model]))
+        if len(greedy.blocks[model]) > 1:
+            names = " and ".join(request.models[m].name for m in sorted(greedy.blocks[model]))
             raise NoPlan(f"{names} must stand on the same GPUs, and a whole GPU is one slice.")
-    instances = sum(len(serving.rates[model]) for model in models)
-    if instances > len(serving.board.names):
-        there = len(serving.board.names)
+    instances = sum(len(greedy.rates[model]) for model in models)
+    if instances > len(greedy.partial.names):
+        there = len(greedy.partial.names)
         gpus = f"{there} GPU{'' if there == 1 else 's'} that may be one"
         if instances == len(models):
             raise NoPlan(f"{instances} models need a whole GPU each, and the fleet has {gpus}.")
         raise NoPlan(f"{instances} stages of models need a whole GPU each, and the fleet has {gpus}.")
 
     def order(model: int) -> tuple[float, ...]:
-        way = serving.ways[model]
-        assert way is not None
-        return need(request.models[model], way)
+        running = greedy.chosen[model]
+        assert running is not None
+        return need(request.models[model], running)
 
     for model in sorted(models, key=order):
-        if not serving.give(model):
+        if not greedy.give(model):
             raise NoPlan(f"No whole GPU is left on which {request.models[model].name} can run.")
-    serving.fill()
-    return serving, _ABOUT["whole_gpu"]
+    greedy.fill()
+    return greedy, _ABOUT["whole_gpu"]
 
 
-def _uniform(request: PlanRequest, deadline: float) -> tuple[Serving, str]:
+def _uniform(request: PlanRequest, deadline: float) -> tuple[GreedyFill, str]:
     """The best of the layouts of equal slices, each served worst served first."""
     kinds = _kinds(request)
     choices = [_uniform_layouts(request, gpu) for gpu, _ in kinds]
     if not any(choices):
         raise NoPlan("No GPU of the fleet may have equal slices that a model can use.")
     choices = [mine or [()] for mine in choices]
-    best: tuple[tuple[float, ...], Serving, tuple[tuple[str, ...], ...]] | None = None
+    best: tuple[tuple[float, ...], GreedyFill, tuple[tuple[str, ...], ...]] | None = None
 
     def attempt(layouts: tuple[tuple[str, ...], ...]) -> None:
         nonlocal best
         if time.perf_counter() > deadline:
             raise NoPlan("No time was left to try every uniform layout.")
-        serving = _serving(
+        greedy = _start(
             request,
             [
-                BoardGroup(gpu.type, ids, (layout,), gpu.cost, True)
+                LayoutGroup(gpu.type, ids, (layout,), gpu.cost, True)
                 for (gpu, ids), layout in zip(kinds, layouts, strict=True)
             ],
-            by_worth=False,
+            by_density=False,
         )
-        serving.fill()
-        rank = _rank(request, serving)
+        greedy.fill()
+        rank = _rank(request, greedy)
         if best is None or rank > best[0]:
-            best = rank, serving, layouts
+            best = rank, greedy, layouts
 
     combinations = 1
     for mine in choices:
@@ -209,8 +209,8 @@ def _uniform(request: PlanRequest, deadline: float) -> tuple[Serving, str]:
                 assert best is not None
                 attempt((*best[2][:place], layout, *best[2][place + 1 :]))
     assert best is not None
-    board = best[1].board
-    used = {board.group_of[gpu] for gpu in range(len(board.names)) if board.seats[gpu]}
+    partial = best[1].partial
+    used = {partial.group_of[gpu] for gpu in range(len(partial.names)) if partial.instances[gpu]}
     parts = dict.fromkeys(
         f"{gpu.type} {len(layout)} × {layout[0]}"
         for g, ((gpu, _), layout) in enumerate(zip(kinds, best[2], strict=True))
@@ -246,9 +246,9 @@ def _uniform_layouts(request: PlanRequest, gpu: FleetGpu) -> list[tuple[str, ...
     return found
 
 
-def _greedy(request: PlanRequest, deadline: float) -> tuple[Serving, str]:
+def _greedy(request: PlanRequest, deadline: float) -> tuple[GreedyFill, str]:
     groups = [
-        BoardGroup(
+        LayoutGroup(
             gpu.type,
             ids,
             maximal_multisets(gpu_type(gpu.type)) if gpu.layouts is None else gpu.layouts,
@@ -258,21 +258,21 @@ def _greedy(request: PlanRequest, deadline: float) -> tuple[Serving, str]:
         for gpu, ids in _kinds(request)
     ]
 
-    def start() -> Serving:
-        return _serving(request, groups, by_worth=True)
+    def start() -> GreedyFill:
+        return _start(request, groups, by_density=True)
 
     return best_fit(request, start, deadline), _ABOUT["greedy"]
 
 
-def _rank(request: PlanRequest, serving: Serving) -> tuple[float, ...]:
+def _rank(request: PlanRequest, greedy: GreedyFill) -> tuple[float, ...]:
     """Larger is better: fewest minima missed, then the objective (penalties of soft co-locations apart)."""
-    short = -float(len(serving.shortfalls()))
-    goal, board = goal_of(request), serving.board
-    rates = [serving.rate(number) for number in range(len(request.models))]
+    short = -float(len(greedy.shortfalls()))
+    goal, partial = goal_of(request), greedy.partial
+    rates = [greedy.rate(number) for number in range(len(request.models))]
     if goal.fair:
         # Also of the levels that the objective leaves alone: of equally fair plans the one that serves more.
         return (short, *ranked(request, rates))
-    used = [gpu for gpu in range(len(board.names)) if board.seats[gpu]]
-    cost = sum(board.groups[board.group_of[gpu]].cost for gpu in used)
+    used = [gpu for gpu in range(len(partial.names)) if partial.instances[gpu]]
+    cost = sum(partial.groups[partial.group_of[gpu]].cost for gpu in used)
     (value,) = values(request, rates, cost, paid=0.0)
     return (short, -value if goal.minimised else value)

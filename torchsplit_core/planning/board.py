@@ -13,7 +13,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 
-from torchsplit_core.planning.disaggregate import Bench, Slot
+from torchsplit_core.planning.disaggregate import AssignedSlice, Assignment
 from torchsplit_core.planning.expand import Choice
 from torchsplit_core.values import Point
 
@@ -22,19 +22,19 @@ State = tuple[str, ...]
 
 
 @dataclass(frozen=True, slots=True)
-class BoardGroup:
-    """Equal GPUs. `layouts` are what they may have, sorted names; `whole` says that a GPU in use has one of
+class LayoutGroup:
+    """Equal GPUs. `layouts` are what they may have, sorted names; `full` says that a GPU in use has one of
     them entirely, idle slices too, and not only a part of it."""
 
     type: str
     gpu_ids: tuple[str, ...]
     layouts: Layouts
     cost: float
-    whole: bool
+    full: bool
 
 
 @dataclass(frozen=True, slots=True)
-class Seat:
+class Instance:
     """One instance of a stage (numbers of the request) by one of its points."""
 
     model: int
@@ -43,16 +43,16 @@ class Seat:
     point: Point
 
 
-class Board:
+class PartialLayouts:
     """The GPUs of all groups, numbered through; first fit is the lowest number."""
 
-    def __init__(self, groups: Sequence[BoardGroup]) -> None:
+    def __init__(self, groups: Sequence[LayoutGroup]) -> None:
         self.groups = tuple(groups)
         self.growth = [growth(group.layouts) for group in groups]
         self.group_of = [g for g, group in enumerate(groups) for _ in group.gpu_ids]
         self.names = [name for group in groups for name in group.gpu_ids]
         self.states: list[State] = [() for _ in self.names]
-        self.seats: list[list[tuple[str, Seat]]] = [[] for _ in self.names]
+        self.instances: list[list[tuple[str, Instance]]] = [[] for _ in self.names]
         self._queues: list[dict[State, list[int]]] = [{} for _ in groups]
         for gpu, g in enumerate(self.group_of):
             self._queues[g].setdefault((), []).append(gpu)
@@ -76,16 +76,16 @@ class Board:
             else:
                 del queues[state]
 
-    def place(self, gpu: int, profile: str, seat: Seat) -> None:
+    def place(self, gpu: int, profile: str, instance: Instance) -> None:
         """One more slice on a GPU that has room for it."""
         state = self.growth[self.group_of[gpu]].grown(self.states[gpu], profile)
         assert state is not None
-        self.seats[gpu].append((profile, seat))
+        self.instances[gpu].append((profile, instance))
         self._move(gpu, state)
 
     def take_back(self, gpu: int) -> None:
         """Undo the last `place` on this GPU."""
-        profile, _ = self.seats[gpu].pop()
+        profile, _ = self.instances[gpu].pop()
         left = list(self.states[gpu])
         left.remove(profile)
         self._move(gpu, tuple(left))
@@ -94,18 +94,20 @@ class Board:
         self.states[gpu] = state
         heapq.heappush(self._queues[self.group_of[gpu]].setdefault(state, []), gpu)
 
-    def bench(self) -> Bench:
-        """The filled slices as the planner seats them, ready for their starts."""
-        found = Bench([], {}, {})
+    def assignment(self) -> Assignment:
+        """The filled slices as the planner assigns them, ready for their starts."""
+        found = Assignment([], {}, {})
         for gpu, name in enumerate(self.names):
-            if not self.seats[gpu]:
+            if not self.instances[gpu]:
                 continue
             g = self.group_of[gpu]
             found.layouts[name] = _layout(self.groups[g], self.states[gpu])
-            for profile, seat in self.seats[gpu]:
-                memory = seat.point.memory_gib or 0.0
-                choice = Choice(seat.model, seat.variant, seat.stage, g, profile, seat.point, memory, 0.0)
-                found.slots.append(Slot(name, g, profile, [(choice, 1.0)]))
+            for profile, instance in self.instances[gpu]:
+                memory = instance.point.memory_gib or 0.0
+                choice = Choice(
+                    instance.model, instance.variant, instance.stage, g, profile, instance.point, memory, 0.0
+                )
+                found.slices.append(AssignedSlice(name, g, profile, [(choice, 1.0)]))
         return found
 
 
@@ -115,7 +117,7 @@ class Growth:
     def __init__(self, layouts: Layouts) -> None:
         self._counts = [Counter(layout) for layout in layouts]
         self._known: dict[tuple[State, str], State | None] = {}
-        self._seated: dict[tuple[State, tuple[tuple[str, ...], ...]], tuple[str, ...] | None] = {}
+        self._fitted: dict[tuple[State, tuple[tuple[str, ...], ...]], tuple[str, ...] | None] = {}
 
     def grown(self, state: State, profile: str) -> State | None:
         """The state with one more slice; None where no layout has room for it."""
@@ -127,19 +129,19 @@ class Growth:
             self._known[key] = larger if fits else None
         return self._known[key]
 
-    def seated(self, state: State, needs: tuple[tuple[str, ...], ...]) -> tuple[str, ...] | None:
+    def fitted(self, state: State, needs: tuple[tuple[str, ...], ...]) -> tuple[str, ...] | None:
         """A profile for each need, from its own in order of preference, so that all have room; None: none."""
         if not needs:
             return ()
         key = (state, needs)
-        if key not in self._seated:
-            self._seated[key] = self._search(state, needs)
-        return self._seated[key]
+        if key not in self._fitted:
+            self._fitted[key] = self._search(state, needs)
+        return self._fitted[key]
 
     def _search(self, state: State, needs: tuple[tuple[str, ...], ...]) -> tuple[str, ...] | None:
         for profile in needs[0]:
             larger = self.grown(state, profile)
-            rest = None if larger is None else self.seated(larger, needs[1:])
+            rest = None if larger is None else self.fitted(larger, needs[1:])
             if rest is not None:
                 return (profile, *rest)
         return None
@@ -147,12 +149,12 @@ class Growth:
 
 @lru_cache(maxsize=64)
 def growth(layouts: Layouts) -> Growth:
-    """One for all boards with these layouts."""
+    """One for all groups with these layouts."""
     return Growth(layouts)
 
 
-def _layout(group: BoardGroup, state: State) -> tuple[str, ...]:
-    if not group.whole:
+def _layout(group: LayoutGroup, state: State) -> tuple[str, ...]:
+    if not group.full:
         return state
     covering = [layout for layout in group.layouts if Counter(state) <= Counter(layout)]
     return min(covering, key=lambda layout: (len(layout), layout))

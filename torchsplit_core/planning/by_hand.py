@@ -16,8 +16,8 @@ from dataclasses import dataclass, replace
 
 from torchsplit_core.planning.fleet import FleetGpu, list_gpus
 from torchsplit_core.planning.hand_points import choose_points, choose_variants
-from torchsplit_core.planning.hand_values import HandGpu, HandSeat, HandSlice, HandTenant
-from torchsplit_core.planning.reckon import first_bound, reckon
+from torchsplit_core.planning.hand_values import HandGpu, HandInstance, HandSlice, HandTenant
+from torchsplit_core.planning.reckon import bound_for, unproven_outcome
 from torchsplit_core.planning.validate import validate
 from torchsplit_core.planning.verify import demand_faults, slice_faults, verify
 from torchsplit_core.values import (
@@ -78,24 +78,24 @@ def evaluate(request: PlanRequest, gpus: Sequence[HandGpu], plan: PlanOutcome | 
     begun = time.perf_counter()
     validate(request)
     if plan is not None:
-        first_bound(request, plan)
+        bound_for(request, plan)
     fleet = {gpu.id: gpu for gpu in list_gpus(request.gpus)}
     known = [hand for hand in gpus if hand.id in fleet]
-    seated = [[_seats(request, fleet[hand.id], item) for item in hand.slices] for hand in known]
-    seats = [seat for slices in seated for mine in slices for seat in mine]
+    by_slice = [[_instances(request, fleet[hand.id], item) for item in hand.slices] for hand in known]
+    instances = [instance for slices in by_slice for mine in slices for instance in mine]
     unknown = [
         fault for hand in known for item in hand.slices for fault in _strangers(request, hand.id, item)
     ]
-    unknown += choose_variants(request, seats)
-    unknown += choose_points(request, seats)
-    drawn = tuple(_drawn(fleet[hand.id], hand, mine) for hand, mine in zip(known, seated, strict=True))
+    unknown += choose_variants(request, instances)
+    unknown += choose_points(request, instances)
+    drawn = tuple(_drawn(fleet[hand.id], hand, mine) for hand, mine in zip(known, by_slice, strict=True))
     faults = (*_gpu_faults(gpus, fleet), *slice_faults(request, drawn))
     notes = tuple(
         f"{gpu.id} has slices but no tenant: the plan leaves it unused."
         for gpu in drawn
         if gpu.slices and not gpu.used
     )
-    if unknown or any(not math.isfinite(seat.share) or seat.share <= 0 for seat in seats):
+    if unknown or any(not math.isfinite(instance.share) or instance.share <= 0 for instance in instances):
         return HandOutcome((*faults, *unknown), notes, (), None, None)
     broken = tuple(demand_faults(request, drawn))
     if faults:
@@ -103,7 +103,7 @@ def evaluate(request: PlanRequest, gpus: Sequence[HandGpu], plan: PlanOutcome | 
     planned = _planned(fleet.values(), drawn)
     # What breaks a demand is no plan of the request, so no bound of one speaks of it.
     spent = PlanStatistics(time.perf_counter() - begun, 0.0, 0.0, "none")
-    outcome = reckon(request, planned, spent, None if broken else plan)
+    outcome = unproven_outcome(request, planned, spent, None if broken else plan)
     if broken:
         return HandOutcome(broken, notes, outcome.models, outcome.objective, None)
     checked = time.perf_counter()
@@ -123,15 +123,15 @@ def _gpu_faults(gpus: Sequence[HandGpu], fleet: Mapping[str, FleetGpu]) -> Itera
             yield PlanFault(name, None, None, f"{count} times", "every GPU stands once", "Drop all but one.")
 
 
-def _seats(request: PlanRequest, given: FleetGpu, item: HandSlice) -> list[HandSeat]:
-    """Seats of the tenants that are models of the request, shares divided."""
+def _instances(request: PlanRequest, given: FleetGpu, item: HandSlice) -> list[HandInstance]:
+    """Instances of the tenants that are models of the request, shares divided."""
     known = {model.name for model in request.models}
     mine = [tenant for tenant in item.tenants if tenant.model in known]
     free = 1.0 - sum(tenant.share for tenant in mine if tenant.share is not None)
     open_ = sum(tenant.share is None for tenant in mine)
     equal = 1.0 if request.sharing == "exclusive" else free / max(1, open_)
     return [
-        HandSeat(given, item.profile, item.start, tenant, equal if tenant.share is None else tenant.share)
+        HandInstance(given, item.profile, item.start, tenant, equal if tenant.share is None else tenant.share)
         for tenant in mine
     ]
 
@@ -143,11 +143,11 @@ def _strangers(request: PlanRequest, gpu: str, item: HandSlice) -> Iterator[Plan
         yield PlanFault(gpu, where, name, name, "the request has no such model", remedy)
 
 
-def _drawn(given: FleetGpu, hand: HandGpu, seated: Sequence[Sequence[HandSeat]]) -> PlannedGpu:
+def _drawn(given: FleetGpu, hand: HandGpu, by_slice: Sequence[Sequence[HandInstance]]) -> PlannedGpu:
     """The GPU as it was asked for, with what was chosen by now."""
     slices = tuple(
-        PlannedSlice(item.profile, item.start, tuple(seat.tenant() for seat in mine))
-        for item, mine in zip(hand.slices, seated, strict=True)
+        PlannedSlice(item.profile, item.start, tuple(instance.tenant() for instance in mine))
+        for item, mine in zip(hand.slices, by_slice, strict=True)
     )
     return PlannedGpu(given.id, given.type, any(item.tenants for item in hand.slices), slices)
 

@@ -15,7 +15,7 @@ from torchsplit_core.hardware import gpu_type, maximal_multisets, plain_profiles
 from torchsplit_core.planning.dominance import drop_dominated_layouts, pareto_points
 from torchsplit_core.planning.fleet import FleetGpu, list_gpus
 from torchsplit_core.planning.objective import goal_of
-from torchsplit_core.planning.presence import presence_sets
+from torchsplit_core.planning.presence import colocation_sets
 from torchsplit_core.values import PlanModel, PlanRequest, Point
 from torchsplit_core.values.units import GB
 
@@ -40,14 +40,14 @@ class CandidateLayout:
 class GpuGroup:
     """GPUs that are the same to the planner. `layouts` pairs useful slices with the whole layout.
 
-    `twin_of` is the group before it with the same GPUs (they could be swapped), None otherwise.
+    `symmetric_to` is the group before it with the same GPUs (they could be swapped), None otherwise.
     """
 
     type: str
     gpu_ids: tuple[str, ...]
     cost: float
     layouts: tuple[CandidateLayout, ...]
-    twin_of: int | None = None
+    symmetric_to: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,7 +83,7 @@ class VariantCase:
 class Problem:
     """The request, ready to be formulated.
 
-    `tied` are the models of co-locations where layouts say who is present (see CandidateLayout).
+    `colocated` are the models of co-locations where layouts say who is present (see CandidateLayout).
     """
 
     request: PlanRequest
@@ -94,14 +94,14 @@ class Problem:
     warnings: tuple[str, ...]
     elastic: bool
     elastic_latency: bool
-    tied: frozenset[int] = frozenset()
+    colocated: frozenset[int] = frozenset()
 
     def index_of(self, name: str) -> int:
         """The place of a model in the request."""
         return next(number for number, model in enumerate(self.request.models) if model.name == name)
 
 
-def expand(
+def build_problem(
     request: PlanRequest, *, per_gpu: bool = False, elastic: bool = False, elastic_latency: bool = False
 ) -> Problem:
     """Expand a valid request.
@@ -114,10 +114,10 @@ def expand(
     """
     gpus = list_gpus(request.gpus)
     warnings = _profile_warnings(gpus)
-    presences: Sequence[frozenset[int]] | None = None
+    present_sets: Sequence[frozenset[int]] | None = None
     if request.colocations and request.sharing == "exclusive" and not per_gpu:
-        presences = presence_sets(request)
-        per_gpu = presences is None
+        present_sets = colocation_sets(request)
+        per_gpu = present_sets is None
     buckets = _buckets(gpus, by_cost=goal_of(request).by_cost)
     offered = {(gpu.type, name) for gpu, _ in buckets for layout in _layouts_of(gpu) for name in layout}
     capacity = {(kind, name): _capacity(kind, name) for kind, name in offered}
@@ -139,11 +139,11 @@ def expand(
     choices: list[Choice] = []
     for gpu, ids in buckets:
         layouts = _candidate_layouts(request, gpu, useful, capacity, timed)
-        if presences is not None:
+        if present_sets is not None:
             layouts = tuple(
                 replace(layout, present=present)
                 for layout in layouts
-                for present in presences
+                for present in present_sets
                 if len(present) <= sum(layout.useful.values())
             )
         for count, members in enumerate([(name,) for name in ids] if per_gpu else [ids]):
@@ -164,7 +164,7 @@ def expand(
         tuple(warnings),
         elastic,
         elastic_latency,
-        frozenset().union(*presences) if presences is not None else frozenset(),
+        frozenset().union(*present_sets) if present_sets is not None else frozenset(),
     )
 
 

@@ -27,9 +27,9 @@ def add_layouts(built: Formulation) -> None:
             continue
         here = range(len(group.layouts))
         model.layout_choice.add(sum(model.y[g, number] for number in here) <= len(group.gpu_ids))
-        if group.twin_of is not None:
+        if group.symmetric_to is not None:
             rank = sum(
-                (number + 1) * (model.y[group.twin_of, number] - model.y[g, number]) for number in here
+                (number + 1) * (model.y[group.symmetric_to, number] - model.y[g, number]) for number in here
             )
             model.twin_order.add(rank >= 0)
 
@@ -96,7 +96,7 @@ def add_variants(built: Formulation, most: Sequence[int]) -> None:
             if not cases[number].levels:
                 for use in members:
                     model.variant_use.add(model.x[use] - most[use] * model.w[number] <= 0)
-            if built.mode != "aggregate":
+            if built.mode != "pooled":
                 there = model.x if built.mode == "exclusive" else model.b
                 model.every_stage.add(sum(there[use] for use in members) - model.w[number] >= 0)
 

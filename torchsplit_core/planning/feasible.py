@@ -7,7 +7,7 @@ from dataclasses import replace
 
 import pyomo.environ as pyo
 
-from torchsplit_core.planning.expand import expand
+from torchsplit_core.planning.expand import build_problem
 from torchsplit_core.planning.formulation import build
 from torchsplit_core.planning.model import Mode
 from torchsplit_core.planning.pack import pack
@@ -31,7 +31,7 @@ def is_feasible(request: PlanRequest, deadline: float) -> bool | None:
         return True
     if request.sharing == "exclusive":
         return False if exclusive.status == "infeasible" else None
-    if _try(request, "aggregate", deadline).status == "infeasible":
+    if _try(request, "pooled", deadline).status == "infeasible":
         return False
     concrete = _try(request, "concrete", deadline)
     if concrete.status == "infeasible":
@@ -45,7 +45,7 @@ def _quickly(request: PlanRequest, deadline: float) -> bool | None:
     penalty = None if request.objective.memory_violation_penalty is None else 0.0
     free = replace(request, colocations=(), objective=Objective(memory_violation_penalty=penalty))
     if request.sharing == "fractional":
-        pooled = expand(free)
+        pooled = build_problem(free)
         if not pooled_minima(pooled):
             return False
         shares = None if tied else pool_shares(pooled, deadline)
@@ -53,17 +53,17 @@ def _quickly(request: PlanRequest, deadline: float) -> bool | None:
             amounts = [(pooled.choices[place], part) for place, part in sorted(shares.amounts.items())]
             if pack(pooled, shares.layouts, amounts) is not None:
                 return True
-    whole = serves(expand(replace(free, sharing="exclusive")), deadline)
-    if whole:
+    exclusive = serves(build_problem(replace(free, sharing="exclusive")), deadline)
+    if exclusive:
         return None if tied else True
-    return False if whole is False and request.sharing == "exclusive" else None
+    return False if exclusive is False and request.sharing == "exclusive" else None
 
 
 def _try(request: PlanRequest, mode: Mode, deadline: float) -> Answer:
     per_gpu = mode == "concrete"
     if mode == "exclusive":
         request = replace(request, sharing="exclusive")
-    built = build(expand(request, per_gpu=per_gpu), mode)
+    built = build(build_problem(request, per_gpu=per_gpu), mode)
     built.model.anything = pyo.Var(bounds=(0, 0))
     built.model.objective = pyo.Objective(expr=built.model.anything)
     return solve(built.model, deadline - time.perf_counter())

@@ -61,12 +61,12 @@ def build(problem: Problem, mode: Mode, *, without_minima: bool = False) -> Form
     # Where a presence is demanded the models of a hard pair that cannot run still count: they stand nowhere.
     presence = sorted(
         {problem.index_of(name) for item in problem.request.colocations for name in item.models}
-        - problem.tied
+        - problem.colocated
     )
     built = Formulation(problem, mode, model, uses, stage_uses, tuple(presence))
     families.add_layouts(built)
     families.add_capacity(built, pools)
-    if problem.tied:
+    if problem.colocated:
         families.add_homes(built)
     if mode == "concrete":
         model.b = pyo.Var(range(len(uses)), domain=pyo.Binary)
@@ -74,7 +74,7 @@ def build(problem: Problem, mode: Mode, *, without_minima: bool = False) -> Form
     families.add_latency(built, most)
     if mode == "concrete":
         families.add_tenants(built, pools)
-    if presence and mode != "aggregate":
+    if presence and mode != "pooled":
         # Pooled shares cannot say who stands where; without co-location the relaxation only grows.
         families.add_colocation(built, most)
     if not without_minima:
@@ -91,17 +91,17 @@ def _uses(problem: Problem, mode: Mode) -> tuple[tuple[Use, ...], Pools]:
             slots = range(
                 max(layout.useful.get(choice.profile, 0) for layout in problem.groups[choice.group].layouts)
             )
-        homes: Sequence[int | None] = [None]
-        if choice.model in problem.tied:
-            homes = [
+        hosts: Sequence[int | None] = [None]
+        if choice.model in problem.colocated:
+            hosts = [
                 number
                 for number, layout in enumerate(problem.groups[choice.group].layouts)
                 if choice.profile in layout.useful and choice.model in (layout.present or ())
             ]
         for slot in slots:
-            for home in homes:
+            for host in hosts:
                 pools.setdefault((choice.group, choice.profile, slot), []).append(len(uses))
-                uses.append(Use(choice, slot, home))
+                uses.append(Use(choice, slot, host))
     return tuple(uses), pools
 
 

@@ -5,8 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from torchsplit_core.planning.baselines import Baseline
-from torchsplit_core.planning.levels import levels_of, same
+from torchsplit_core.planning.levels import levels_of
 from torchsplit_core.planning.objective import goal_of
+from torchsplit_core.planning.tolerance import equal
 from torchsplit_core.values import Objective, PlanOutcome
 
 NEAR = 0.02
@@ -45,7 +46,7 @@ def gain(plan: PlanOutcome, other: Baseline | PlanOutcome, objective: Objective)
     if not goal.fair:
         return _ratio(mine.values[0], theirs.values[0], f"the {goal.label}", beside)
     pairs = list(zip(mine.values, theirs.values, strict=True))
-    differing = [level for level, pair in enumerate(pairs) if not _alike(*pair)]
+    differing = [level for level, pair in enumerate(pairs) if not equal(*pair)]
     if not differing:
         every = "every" if goal.every_level else "the worst-served"
         return Gain(1.0, f"the same normalised throughput for {every} model")
@@ -57,7 +58,7 @@ def gain(plan: PlanOutcome, other: Baseline | PlanOutcome, objective: Objective)
 
 
 def _ratio(mine: float, theirs: float, of_what: str, beside: PlanOutcome) -> Gain:
-    if _alike(mine, theirs):
+    if equal(mine, theirs):
         return Gain(1.0, of_what.replace("the ", "the same ", 1))
     if theirs > 0 and mine >= 0:
         ratio = mine / theirs
@@ -75,8 +76,8 @@ def _fewer(plan: PlanOutcome, beside: PlanOutcome) -> Gain:
     assert mine is not None and theirs is not None
     ratio = theirs / mine if mine > 0 else None
     used = [sum(gpu.used for gpu in outcome.gpus) for outcome in (plan, beside)]
-    if not (same(mine, used[0]) or mine == used[0]) or not (same(theirs, used[1]) or theirs == used[1]):
-        if _alike(mine, theirs):
+    if not equal(mine, used[0]) or not equal(theirs, used[1]):
+        if equal(mine, theirs):
             return Gain(1.0, "the same cost")
         return Gain(ratio, f"a cost of {_figure(mine)} instead of {_figure(theirs)}")
     fewer = used[1] - used[0]
@@ -86,10 +87,6 @@ def _fewer(plan: PlanOutcome, beside: PlanOutcome) -> Gain:
     return Gain(
         ratio, f"{abs(fewer)} {noun} {'fewer' if fewer > 0 else 'more'} ({used[0]} instead of {used[1]})"
     )
-
-
-def _alike(first: float, second: float) -> bool:
-    return first == second or same(first, second)
 
 
 def _rank(level: int) -> str:

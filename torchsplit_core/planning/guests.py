@@ -1,8 +1,8 @@
-"""Whole-slice plans loosened by guests: a second tenant on a slice takes what its owner can spare.
+"""Whole-slice plans loosened by second tenants: a second tenant on a slice takes what its owner can spare.
 
-An owner with a fraction of a slice more than it needs lends it to a guest whose memory fits
-beside it, and every guest is somewhere an owner itself, so surplus travels to the models that
-are worst off. Which guest may use which slice is chosen by the pooled prices; how much, by the
+An owner with a fraction of a slice more than it needs lends it to a second tenant whose memory fits
+beside it, and every second tenant is somewhere an owner itself, so surplus travels to the models that
+are worst off. Which second tenant may use which slice is chosen by the pooled prices; how much, by the
 linear program of share_program.py.
 """
 
@@ -13,7 +13,7 @@ from collections.abc import Sequence
 import numpy as np
 from numpy.typing import NDArray
 
-from torchsplit_core.planning.disaggregate import Bench, Slot
+from torchsplit_core.planning.disaggregate import AssignedSlice, Assignment
 from torchsplit_core.planning.expand import Choice, Problem
 from torchsplit_core.planning.objective import unit_rps
 from torchsplit_core.planning.pack import CLOSE, even_out
@@ -22,37 +22,39 @@ EASY = 0.7
 """Part of its best throughput that a model must reach beside others to hold back for those that cannot."""
 
 
-def invite(problem: Problem, bench: Bench, prices: NDArray[np.float64]) -> Bench | None:
-    """The bench with at most one guest a slice and its fairest shares; None where a minimum is missed.
+def add_second_tenants(
+    problem: Problem, assignment: Assignment, prices: NDArray[np.float64]
+) -> Assignment | None:
+    """The assignment with at most one second tenant a slice and its fairest shares; None where a minimum is missed.
 
-    `prices` weigh the models' levels. Models under a latency limit are no guests: a small share
+    `prices` weigh the models' levels. Models under a latency limit are no second tenants: a small share
     would break it.
     """
     most = problem.request.max_tenants_per_slice
     if most is not None and most < 2:
         return None
-    variants = {choice.model: choice.variant for slot in bench.slots for choice, _ in slot.tenants}
+    variants = {choice.model: choice.variant for slice_ in assignment.slices for choice, _ in slice_.tenants}
     limited = {(case.model, case.variant) for case in problem.cases if case.levels}
     by_pool: dict[tuple[int, str], list[Choice]] = {}
     for choice in problem.choices:
         runs = variants.get(choice.model) == choice.variant
         if runs and (choice.model, choice.variant) not in limited:
             by_pool.setdefault((choice.group, choice.profile), []).append(choice)
-    owned: dict[tuple[int, str, int], list[Slot]] = {}
-    for slot in bench.slots:
-        if len(slot.tenants) == 1:
-            owned.setdefault((slot.group, slot.profile, id(slot.tenants[0][0])), []).append(slot)
-    for (group, profile, _), slots in owned.items():
-        owner = slots[0].tenants[0][0]
+    owned: dict[tuple[int, str, int], list[AssignedSlice]] = {}
+    for slice_ in assignment.slices:
+        if len(slice_.tenants) == 1:
+            owned.setdefault((slice_.group, slice_.profile, id(slice_.tenants[0][0])), []).append(slice_)
+    for (group, profile, _), slices in owned.items():
+        owner = slices[0].tenants[0][0]
         size = problem.capacity_gib[problem.groups[group].type, profile]
         room = size - owner.memory_gib
-        guests = _best(problem, by_pool.get((group, profile), []), owner, room, prices)
-        for slot, guest in zip(slots, guests, strict=False):
-            slot.tenants.append((guest, 0.0))
-    return even_out(problem, bench)
+        joining = _best(problem, by_pool.get((group, profile), []), owner, room, prices)
+        for slice_, choice in zip(slices, joining, strict=False):
+            slice_.tenants.append((choice, 0.0))
+    return even_out(problem, assignment)
 
 
-def can_be_guests(problem: Problem) -> set[int]:
+def can_be_second(problem: Problem) -> set[int]:
     """Models that lose little where they need no more than half of a slice's memory, and have no limit."""
     limited = {(case.model, case.variant) for case in problem.cases if case.levels}
     best: dict[int, float] = {}
@@ -77,7 +79,7 @@ def _best(
     room: float,
     prices: NDArray[np.float64],
 ) -> list[Choice]:
-    """The guests that fit, one choice a model and stage, by what a whole slice would be worth to them."""
+    """The second tenants that fit, one choice a model and stage, by what a whole slice would be worth to them."""
     found: dict[tuple[int, int], tuple[float, Choice]] = {}
     for choice in choices:
         key = (choice.model, choice.stage)

@@ -6,47 +6,55 @@ from collections.abc import Sequence
 
 from torchsplit_core.hardware import gpu_type
 from torchsplit_core.planning.expand import LATENCY_SLACK, transfer_ms
-from torchsplit_core.planning.hand_values import HandSeat
+from torchsplit_core.planning.hand_values import HandInstance
 from torchsplit_core.planning.latency_split import split_limit
 from torchsplit_core.values import PlanFault, PlanModel, PlanRequest, Point, Variant
 
 
-def by_model(request: PlanRequest, seats: Sequence[HandSeat]) -> list[tuple[PlanModel, list[HandSeat]]]:
-    """The models that have a tenant, with their seats."""
-    mine: dict[str, list[HandSeat]] = {}
-    for seat in seats:
-        mine.setdefault(seat.asked.model, []).append(seat)
+def by_model(
+    request: PlanRequest, instances: Sequence[HandInstance]
+) -> list[tuple[PlanModel, list[HandInstance]]]:
+    """The models that have a tenant, with their instances."""
+    mine: dict[str, list[HandInstance]] = {}
+    for instance in instances:
+        mine.setdefault(instance.asked.model, []).append(instance)
     return [(model, mine[model.name]) for model in request.models if model.name in mine]
 
 
-def choose_variants(request: PlanRequest, seats: Sequence[HandSeat]) -> list[PlanFault]:
-    """Set the variant and stage of every seat: what is named, else the allowed variant with the fewest
-    stages among those that have every stage named. The seats at fault stay without."""
+def choose_variants(request: PlanRequest, instances: Sequence[HandInstance]) -> list[PlanFault]:
+    """Set the variant and stage of every instance: what is named, else the allowed variant with the fewest
+    stages among those that have every stage named. The instances at fault stay without."""
     faults: list[PlanFault] = []
-    for model, mine in by_model(request, seats):
+    for model, mine in by_model(request, instances):
         known = [variant.name for variant in model.variants]
-        named = list(dict.fromkeys(seat.asked.variant for seat in mine if seat.asked.variant is not None))
+        named = list(
+            dict.fromkeys(instance.asked.variant for instance in mine if instance.asked.variant is not None)
+        )
         unknown = [
-            seat for seat in mine if seat.asked.variant is not None and seat.asked.variant not in known
+            instance
+            for instance in mine
+            if instance.asked.variant is not None and instance.asked.variant not in known
         ]
         faults += [
-            seat.fault(seat.asked.variant, "the model has no such variant", f"Known are {', '.join(known)}.")
-            for seat in unknown
+            instance.fault(
+                instance.asked.variant, "the model has no such variant", f"Known are {', '.join(known)}."
+            )
+            for instance in unknown
         ]
         if unknown:
             continue
         if len(named) > 1:
             faults += [
-                seat.fault(
-                    seat.asked.variant,
+                instance.fault(
+                    instance.asked.variant,
                     f"all instances of a model run one variant, and others run {named[0]}",
                     "Choose the same variant everywhere.",
                 )
-                for seat in mine
-                if seat.asked.variant not in (None, named[0])
+                for instance in mine
+                if instance.asked.variant not in (None, named[0])
             ]
             continue
-        stages = {seat.asked.stage for seat in mine if seat.asked.stage is not None}
+        stages = {instance.asked.stage for instance in mine if instance.asked.stage is not None}
         if named:
             chosen = [variant for variant in model.variants if variant.name == named[0]]
         else:
@@ -55,65 +63,73 @@ def choose_variants(request: PlanRequest, seats: Sequence[HandSeat]) -> list[Pla
         if chosen and not allowed:
             may = " or ".join(item.name for _, item in model.allowed_variants)
             faults += [
-                seat.fault(chosen[0].name, "the variant is not allowed", f"Allow it, or use {may}.")
-                for seat in mine
-                if seat.asked.variant is not None or seat.asked.stage is not None
+                instance.fault(chosen[0].name, "the variant is not allowed", f"Allow it, or use {may}.")
+                for instance in mine
+                if instance.asked.variant is not None or instance.asked.stage is not None
             ]
             continue
         first = model.allowed_variants[0][1]
         variant = min(allowed, key=lambda item: len(item.stages), default=first)
-        faults += [fault for seat in mine if (fault := _stage(seat, variant)) is not None]
+        faults += [fault for instance in mine if (fault := _stage(instance, variant)) is not None]
     return faults
 
 
-def _stage(seat: HandSeat, variant: Variant) -> PlanFault | None:
+def _stage(instance: HandInstance, variant: Variant) -> PlanFault | None:
     known = {stage.name: stage for stage in variant.stages}
-    name = seat.asked.stage
+    name = instance.asked.stage
     if name is None and len(known) > 1:
-        return seat.fault(
+        return instance.fault(
             "no stage", f"variant {variant.name} has several", f"Name one of {', '.join(known)}."
         )
     if name is not None and name not in known:
-        return seat.fault(name, f"variant {variant.name} has no such stage", f"Known are {', '.join(known)}.")
-    seat.variant, seat.stage = variant, variant.stages[0] if name is None else known[name]
+        return instance.fault(
+            name, f"variant {variant.name} has no such stage", f"Known are {', '.join(known)}."
+        )
+    instance.variant, instance.stage = variant, variant.stages[0] if name is None else known[name]
     return None
 
 
-def choose_points(request: PlanRequest, seats: Sequence[HandSeat]) -> list[PlanFault]:
-    """Set the point of every seat that has a stage: what is named, else the one with the most requests/s.
+def choose_points(request: PlanRequest, instances: Sequence[HandInstance]) -> list[PlanFault]:
+    """Set the point of every instance that has a stage: what is named, else the one with the most requests/s.
 
     A latency limit is divided over the stages so that the slowest stage is as fast as can be;
-    where no points keep it, the quickest stand. A seat without any point is a fault.
+    where no points keep it, the quickest stand. A instance without any point is a fault.
     """
     faults: list[PlanFault] = []
-    for model, mine in by_model(request, [seat for seat in seats if seat.stage is not None]):
-        choices: list[tuple[HandSeat, list[Point]]] = []
-        for seat in mine:
-            points, fault = _choices(request, seat)
+    for model, mine in by_model(request, [instance for instance in instances if instance.stage is not None]):
+        choices: list[tuple[HandInstance, list[Point]]] = []
+        for instance in mine:
+            points, fault = _choices(request, instance)
             if fault is None:
-                choices.append((seat, points))
+                choices.append((instance, points))
             else:
                 faults.append(fault)
         limits = _limits(request, model, choices)
-        for seat, points in choices:
-            assert seat.stage is not None
+        for instance, points in choices:
+            assert instance.stage is not None
             if limits is None:
-                seat.point = min(points, key=lambda p: (p.latency_ms, -p.throughput_rps))
+                instance.point = min(points, key=lambda p: (p.latency_ms, -p.throughput_rps))
             else:
-                within = [point for point in points if point.latency_ms <= limits[seat.stage.name]]
-                seat.point = min(within, key=lambda p: (-p.throughput_rps, p.latency_ms, p.memory_gib or 0.0))
+                within = [point for point in points if point.latency_ms <= limits[instance.stage.name]]
+                instance.point = min(
+                    within, key=lambda p: (-p.throughput_rps, p.latency_ms, p.memory_gib or 0.0)
+                )
     return faults
 
 
-def _choices(request: PlanRequest, seat: HandSeat) -> tuple[list[Point], PlanFault | None]:
-    """The points a seat may use, or why there are none."""
-    assert seat.stage is not None
-    kind, asked = seat.gpu.type, seat.asked
-    here = [point for point in seat.stage.points if (point.gpu_type, point.profile) == (kind, seat.profile)]
+def _choices(request: PlanRequest, instance: HandInstance) -> tuple[list[Point], PlanFault | None]:
+    """The points a instance may use, or why there are none."""
+    assert instance.stage is not None
+    kind, asked = instance.gpu.type, instance.asked
+    here = [
+        point
+        for point in instance.stage.points
+        if (point.gpu_type, point.profile) == (kind, instance.profile)
+    ]
     if not here:
-        known = dict.fromkeys(point.profile for point in seat.stage.points if point.gpu_type == kind)
+        known = dict.fromkeys(point.profile for point in instance.stage.points if point.gpu_type == kind)
         remedy = f"Use {' or '.join(known)}." if known else f"Use another type than {kind}."
-        return [], seat.fault(seat.profile, "the model has no point on such a slice", remedy)
+        return [], instance.fault(instance.profile, "the model has no point on such a slice", remedy)
     named = [
         point
         for point in here
@@ -126,14 +142,14 @@ def _choices(request: PlanRequest, seat: HandSeat) -> tuple[list[Point], PlanFau
             if value is not None
         )
         known_points = ", ".join(f"{point.batch_size} × {point.processes}" for point in here)
-        return [], seat.fault(
+        return [], instance.fault(
             given, "the model has no such point on this slice", f"Known (batch × processes): {known_points}."
         )
-    size = gpu_type(kind).profile(seat.profile).memory_gib
+    size = gpu_type(kind).profile(instance.profile).memory_gib
     fitting = [point for point in named if size is None or (point.memory_gib or 0.0) <= size]
     if not fitting and request.objective.memory_violation_penalty is None:
         least = min(point.memory_gib or 0.0 for point in named)
-        return [], seat.fault(
+        return [], instance.fault(
             f"{least:.3g} GiB",
             f"the slice has {size:.3g} GiB",
             "Use a slice with more memory or a smaller batch.",
@@ -142,19 +158,19 @@ def _choices(request: PlanRequest, seat: HandSeat) -> tuple[list[Point], PlanFau
 
 
 def _limits(
-    request: PlanRequest, model: PlanModel, choices: Sequence[tuple[HandSeat, list[Point]]]
+    request: PlanRequest, model: PlanModel, choices: Sequence[tuple[HandInstance, list[Point]]]
 ) -> dict[str, float] | None:
     """The longest latency of each stage; None where the limit cannot be kept."""
     by_stage: dict[str, list[tuple[float, list[Point]]]] = {}
-    for seat, points in choices:
-        assert seat.stage is not None
-        by_stage.setdefault(seat.stage.name, []).append((seat.share, points))
+    for instance, points in choices:
+        assert instance.stage is not None
+        by_stage.setdefault(instance.stage.name, []).append((instance.share, points))
     if not by_stage or model.max_latency_ms is None:
         return dict.fromkeys(by_stage, float("inf"))
     variant = choices[0][0].variant
     assert variant is not None
     # A share s takes 1/s times as long, and the least share must do for the longest point of every stage.
-    least = min(seat.share for seat, _ in choices)
+    least = min(instance.share for instance, _ in choices)
     budget = model.max_latency_ms * (1 + LATENCY_SLACK) - transfer_ms(
         variant.cut_bytes, request.link_gb_per_s
     )

@@ -38,7 +38,7 @@ class HandGpu:
 
 
 @dataclass
-class HandSeat:
+class HandInstance:
     """A tenant on its way to a point: what was asked for, and what was chosen by now."""
 
     gpu: FleetGpu

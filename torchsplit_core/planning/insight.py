@@ -20,7 +20,7 @@ from torchsplit_core.planning.insight_changes import (
     one_more,
     only_gpus,
 )
-from torchsplit_core.planning.insight_compare import Comparison, change_effect, compare
+from torchsplit_core.planning.insight_compare import LevelComparison, change_effect, compare_levels
 from torchsplit_core.planning.insight_layouts import Unused, unused_layouts
 from torchsplit_core.planning.insight_price import price_steps
 from torchsplit_core.planning.insight_questions import Questions
@@ -92,11 +92,11 @@ class _Found:
     questions: Questions
     outcome: PlanOutcome
     layouts: list[Unused]
-    more: list[tuple[Change, Comparison]] = field(default_factory=list)
-    fewer: list[tuple[Change, Comparison]] = field(default_factory=list)
-    gone: list[tuple[Change, Comparison]] = field(default_factory=list)
-    softer: list[tuple[Change, Comparison]] = field(default_factory=list)
-    trials: list[tuple[Unused, Change, Comparison]] = field(default_factory=list)
+    more: list[tuple[Change, LevelComparison]] = field(default_factory=list)
+    fewer: list[tuple[Change, LevelComparison]] = field(default_factory=list)
+    gone: list[tuple[Change, LevelComparison]] = field(default_factory=list)
+    softer: list[tuple[Change, LevelComparison]] = field(default_factory=list)
+    trials: list[tuple[Unused, Change, LevelComparison]] = field(default_factory=list)
     steps: tuple[PriceStep, ...] = ()
 
 
@@ -123,7 +123,7 @@ def _ask(questions: Questions, outcome: PlanOutcome, progress: Progress) -> _Fou
     for change, members in fewer:
         if any(not outcome.gpus[place].used for place in members):
             # With one of them idle, the plan is a plan of the smaller fleet as it stands.
-            found.fewer.append((change, compare(questions.before, questions.before, eases=False)))
+            found.fewer.append((change, compare_levels(questions.before, questions.before, eases=False)))
         else:
             found.fewer.append((change, questions.effect(change.apply, eases=False)))
     progress(0.25, "What binds each model")
@@ -154,7 +154,7 @@ def _deepen(found: _Found) -> None:
     """All levels, with the time left over, where only the first was planned."""
     questions = found.questions
 
-    def again(entries: list[tuple[Change, Comparison]]) -> None:
+    def again(entries: list[tuple[Change, LevelComparison]]) -> None:
         places = [place for place, (_, effect) in enumerate(entries) if questions.shallow(effect)]
         if not places or questions.planner.left < questions.effort_s:
             return
@@ -168,9 +168,9 @@ def _deepen(found: _Found) -> None:
     again(found.more)
     settled = {(change.spec.what, change.spec.model): effect for change, effect in found.gone}
     for place, (change, _) in enumerate(found.softer):
-        whole = settled[change.spec.what, change.spec.model]
-        if whole.effect == "same":
-            found.softer[place] = change, whole
+        dropped = settled[change.spec.what, change.spec.model]
+        if dropped.effect == "same":
+            found.softer[place] = change, dropped
     again(found.softer)
     for place, (item, change, effect) in enumerate(found.trials):
         if questions.shallow(effect) and questions.planner.left > questions.effort_s:
@@ -183,7 +183,7 @@ def _told(found: _Found, begun: float) -> PlanExplanation:
     """The answers as the explanation's values."""
     questions, places = found.questions, ranks(found.outcome)
 
-    def told(change: Change, effect: Comparison) -> ChangeEffect:
+    def told(change: Change, effect: LevelComparison) -> ChangeEffect:
         stands = places.get(change.spec.model or "", 0) if len(questions.before.values) > 1 else 0
         return change_effect(change.spec, effect, questions.before, stands, negated=questions.negated)
 
@@ -215,7 +215,7 @@ def _tightened(before: Levels, bound: float, *, negated: bool) -> Levels:
     return replace(before, bound=max(limit, before.values[0]))
 
 
-def _try(questions: Questions, outcome: PlanOutcome, item: Unused) -> tuple[Change, Comparison]:
+def _try(questions: Questions, outcome: PlanOutcome, item: Unused) -> tuple[Change, LevelComparison]:
     """The plan with the layout on one GPU."""
     if not questions.negated:
         change = forced(questions.request, item.gpu, item.place, item.reason.layout)
@@ -225,7 +225,7 @@ def _try(questions: Questions, outcome: PlanOutcome, item: Unused) -> tuple[Chan
     fewer = only_gpus(questions.request, working)
     change = forced(fewer, item.gpu, working.index(item.place), item.reason.layout)
     found = questions.first(change.apply(fewer), eases=False)
-    return change, compare(questions.before, found, eases=False)
+    return change, compare_levels(questions.before, found, eases=False)
 
 
 def _reason(item: Unused, trial: ChangeEffect | None) -> LayoutReason:

@@ -9,9 +9,9 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import cast
 
-from torchsplit_core.planning.expand import expand
+from torchsplit_core.planning.expand import build_problem
 from torchsplit_core.planning.insight_changes import Change
-from torchsplit_core.planning.insight_compare import NOT_EXAMINED, Comparison
+from torchsplit_core.planning.insight_compare import NOT_EXAMINED, LevelComparison
 from torchsplit_core.planning.insight_questions import Questions
 from torchsplit_core.planning.levels import Levels, same
 from torchsplit_core.planning.objective import goal_of
@@ -25,7 +25,7 @@ from torchsplit_core.values import (
 from torchsplit_core.values.plan_explanation import LimitKind
 
 
-def settle(questions: Questions, changes: Sequence[Change], *, deep: bool = False) -> list[Comparison]:
+def settle(questions: Questions, changes: Sequence[Change], *, deep: bool = False) -> list[LevelComparison]:
     """The effect of each change alone, in the order given: together first, then halves, then one by one."""
     if not changes:
         return []
@@ -60,12 +60,12 @@ def bindings(
     request: PlanRequest,
     outcome: PlanOutcome,
     before: Levels,
-    capacity: Sequence[tuple[ChangeEffect, Comparison]],
-    dropped: Sequence[tuple[ChangeEffect, Comparison]],
+    capacity: Sequence[tuple[ChangeEffect, LevelComparison]],
+    dropped: Sequence[tuple[ChangeEffect, LevelComparison]],
 ) -> tuple[ModelBinding, ...]:
     """One entry a model, in the order of the request; `capacity` has one more GPU of each kind."""
     places = ranks(outcome)
-    runs = {case.model for case in expand(request).cases}
+    runs = {case.model for case in build_problem(request).cases}
     found = []
     for index, (spec, got) in enumerate(zip(request.models, outcome.models, strict=True)):
         level = places[spec.name]
@@ -110,7 +110,7 @@ def _ties(
 
 def _shared_limit(
     kind: LimitKind,
-    evidence: Sequence[tuple[ChangeEffect, Comparison]],
+    evidence: Sequence[tuple[ChangeEffect, LevelComparison]],
     before: Levels,
     ties: range,
 ) -> ModelLimit:
@@ -125,7 +125,7 @@ def _shared_limit(
     return ModelLimit(kind, False, evidence[0][0])
 
 
-def _raised(found: Comparison, before: Levels, ties: range) -> bool | None:
+def _raised(found: LevelComparison, before: Levels, ties: range) -> bool | None:
     """Whether the best levels after the change are higher at `ties`; None where that is not proven."""
     if found.effect == "same":
         return False

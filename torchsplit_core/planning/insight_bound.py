@@ -18,7 +18,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from torchsplit_core.planning.expand import Problem, expand
+from torchsplit_core.planning.expand import Problem, build_problem
 from torchsplit_core.planning.objective import goal_of, unit_rps
 from torchsplit_core.solver.highs import INF, Refused
 from torchsplit_core.solver.row_program import Program
@@ -29,29 +29,29 @@ Stages = Mapping[tuple[int, int, int], float]
 
 
 @dataclass(frozen=True)
-class Relaxed:
+class RelaxationBound:
     """The bound (a least cost where the objective is a cost), and the prices that prove it."""
 
     bound: float
     prices: Stages
 
 
-def relaxed(request: PlanRequest, seconds: float) -> Relaxed | None:
+def relaxation_bound(request: PlanRequest, seconds: float) -> RelaxationBound | None:
     """The relaxation of a valid request; None where the linear program is not solved in time."""
-    problem = expand(request)
+    problem = build_problem(request)
     solved = _prices(problem, seconds)
     if solved is None:
         return None
     prices, weights = solved
-    return Relaxed(_bound(problem, prices, weights), prices)
+    return RelaxationBound(_bound(problem, prices, weights), prices)
 
 
-def worth(counts: Mapping[str, int], dearest: Mapping[str, float]) -> float:
+def layout_value(counts: Mapping[str, int], highest_priced: Mapping[str, float]) -> float:
     """What a layout is worth, each slice at its dearest use."""
-    return sum(count * dearest.get(name, 0.0) for name, count in counts.items())
+    return sum(count * highest_priced.get(name, 0.0) for name, count in counts.items())
 
 
-def dearest_uses(problem: Problem, prices: Stages) -> list[dict[str, float]]:
+def highest_priced_uses(problem: Problem, prices: Stages) -> list[dict[str, float]]:
     """For each group the dearest use of a slice of each profile."""
     units = _units(problem)
     found: list[dict[str, float]] = [{} for _ in problem.groups]
@@ -92,8 +92,8 @@ def _bound(problem: Problem, prices: Stages, weights: Sequence[float]) -> float:
                     key = (index, case.variant, stage)
                     raised = prices.get(key, 0.0) * weight / known if known else weight / case.stages
                     prices[key] = max(raised, prices.get(key, 0.0))
-    for group, dearest in zip(problem.groups, dearest_uses(problem, prices), strict=True):
-        most = max((worth(layout.useful, dearest) for layout in group.layouts), default=0.0)
+    for group, highest_priced in zip(problem.groups, highest_priced_uses(problem, prices), strict=True):
+        most = max((layout_value(layout.useful, highest_priced) for layout in group.layouts), default=0.0)
         total += len(group.gpu_ids) * max(0.0, most - (group.cost if goal.by_cost else 0.0))
     return max(0.0, -total if goal.minimised else total)
 

@@ -11,7 +11,7 @@ from torchsplit_core.values.plan_explanation import Effect
 
 
 @dataclass(frozen=True)
-class Comparison:
+class LevelComparison:
     """What is proven of the best plans before and after a change, up to and at `level` (from 0)."""
 
     effect: Effect
@@ -30,10 +30,10 @@ class Comparison:
         return same(self.value_before, self.bound_before) and same(self.value_after, self.bound_after)
 
 
-NOT_EXAMINED = Comparison("not_examined")
+NOT_EXAMINED = LevelComparison("not_examined")
 
 
-def compare(before: Levels, after: Levels | None, *, eases: bool) -> Comparison:
+def compare_levels(before: Levels, after: Levels | None, *, eases: bool) -> LevelComparison:
     """The effect of a change that only eases the request, or only restricts it.
 
     What is a plan of the harder request is one of the easier, so values of the harder and bounds
@@ -43,7 +43,7 @@ def compare(before: Levels, after: Levels | None, *, eases: bool) -> Comparison:
     if after is None:
         return NOT_EXAMINED
     if not after.feasible:
-        return Comparison("infeasible", 0, before.values[0], _known(before.limit(0)), after=after)
+        return LevelComparison("infeasible", 0, before.values[0], _known(before.limit(0)), after=after)
     if eases:
         after = _no_worse(after, before.values)
     for level, value in enumerate(before.values):
@@ -65,12 +65,12 @@ def compare(before: Levels, after: Levels | None, *, eases: bool) -> Comparison:
             continue
         else:
             effect = "open"
-        return Comparison(effect, level, value, _known(bound), reached, _known(new_bound), after)
-    return Comparison("same", None, after=after)
+        return LevelComparison(effect, level, value, _known(bound), reached, _known(new_bound), after)
+    return LevelComparison("same", None, after=after)
 
 
 def change_effect(
-    change: ChangeEffect, found: Comparison, before: Levels, stands: int, *, negated: bool
+    change: ChangeEffect, found: LevelComparison, before: Levels, stands: int, *, negated: bool
 ) -> ChangeEffect:
     """The change with the figures of its comparison; `stands` is the level to show where none differs."""
     if found.effect == "not_examined":

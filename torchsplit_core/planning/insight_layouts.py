@@ -7,9 +7,9 @@ from dataclasses import dataclass, replace
 
 from torchsplit_core.hardware import gpu_type, maximal_multisets
 from torchsplit_core.planning.dominance import Item, covering_profiles, match_slices
-from torchsplit_core.planning.expand import expand
+from torchsplit_core.planning.expand import build_problem
 from torchsplit_core.planning.fleet import FleetGpu
-from torchsplit_core.planning.insight_bound import Relaxed, dearest_uses, worth
+from torchsplit_core.planning.insight_bound import RelaxationBound, highest_priced_uses, layout_value
 from torchsplit_core.planning.insight_changes import buckets
 from torchsplit_core.values import FleetEntry, LayoutReason, PlanOutcome, PlanRequest
 
@@ -23,7 +23,7 @@ class Unused:
     reason: LayoutReason
     gpu: FleetGpu
     place: int
-    worth: float
+    layout_value: float
 
     @property
     def open(self) -> bool:
@@ -31,7 +31,9 @@ class Unused:
         return self.reason.reason == "not_examined"
 
 
-def unused_layouts(request: PlanRequest, outcome: PlanOutcome, relaxation: Relaxed | None) -> list[Unused]:
+def unused_layouts(
+    request: PlanRequest, outcome: PlanOutcome, relaxation: RelaxationBound | None
+) -> list[Unused]:
     """Every candidate layout that no GPU of a kind in use has; those to be tried by falling worth."""
     found: list[Unused] = []
     for gpu, places in buckets(request):
@@ -39,7 +41,7 @@ def unused_layouts(request: PlanRequest, outcome: PlanOutcome, relaxation: Relax
         if working:
             used = {tuple(sorted(item.profile for item in outcome.gpus[place].slices)) for place in working}
             found += _of_bucket(request, gpu, working[-1], used, relaxation)
-    return sorted(found, key=lambda item: -item.worth)
+    return sorted(found, key=lambda item: -item.layout_value)
 
 
 def _of_bucket(
@@ -47,7 +49,7 @@ def _of_bucket(
     gpu: FleetGpu,
     place: int,
     used: set[Layout],
-    relaxation: Relaxed | None,
+    relaxation: RelaxationBound | None,
 ) -> list[Unused]:
     offered = maximal_multisets(gpu_type(gpu.type)) if gpu.layouts is None else gpu.layouts
     layouts = [tuple(sorted(layout)) for layout in offered]
@@ -83,7 +85,7 @@ def _uses(
     request: PlanRequest,
     gpu: FleetGpu,
     layouts: Sequence[Layout],
-    relaxation: Relaxed | None,
+    relaxation: RelaxationBound | None,
 ) -> tuple[dict[str, list[Item]], set[tuple[int, int]], dict[str, float], Callable[[Layout], float]]:
     """Who can use which slice, and what a layout is worth at the relaxation's prices.
 
@@ -91,7 +93,7 @@ def _uses(
     """
     entries = [FleetEntry(gpu.type, layouts=(layout,), cost=gpu.cost) for layout in layouts]
     # The fleet itself stands beside them: a stage of a variant may run nowhere else.
-    problem = expand(replace(request, gpus=(*entries, *request.gpus)))
+    problem = build_problem(replace(request, gpus=(*entries, *request.gpus)))
     useful: dict[str, list[Item]] = {}
     for choice in problem.choices:
         if problem.groups[choice.group].type == gpu.type:
@@ -101,10 +103,15 @@ def _uses(
                 here.append(item)
     timed = {(case.model, case.variant) for case in problem.cases if case.levels}
     sizes = {name: size for (kind, name), size in problem.capacity_gib.items() if kind == gpu.type}
-    dearest: dict[str, float] = {}
+    highest_priced: dict[str, float] = {}
     if relaxation is not None:
-        for group, uses in zip(problem.groups, dearest_uses(problem, relaxation.prices), strict=True):
+        for group, uses in zip(problem.groups, highest_priced_uses(problem, relaxation.prices), strict=True):
             if group.type == gpu.type:
                 for name, value in uses.items():
-                    dearest[name] = max(value, dearest.get(name, 0.0))
-    return useful, timed, sizes, lambda names: worth({n: names.count(n) for n in names}, dearest)
+                    highest_priced[name] = max(value, highest_priced.get(name, 0.0))
+    return (
+        useful,
+        timed,
+        sizes,
+        lambda names: layout_value({n: names.count(n) for n in names}, highest_priced),
+    )

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from torchsplit_core.planning.insight_bound import Relaxed
+from torchsplit_core.planning.insight_bound import RelaxationBound
 from torchsplit_core.planning.insight_questions import Questions
 from torchsplit_core.planning.levels import Levels, same
 from torchsplit_core.values import PlanOutcome, PriceStep
 
 
 def price_steps(
-    questions: Questions, outcome: PlanOutcome, relaxation: Relaxed | None
+    questions: Questions, outcome: PlanOutcome, relaxation: RelaxationBound | None
 ) -> tuple[PriceStep, ...]:
     """relaxed → (pooled → packed →) plan, with the best of the other way of sharing beside it."""
     request, before = questions.request, questions.before
@@ -53,9 +53,11 @@ def price_steps(
     if isinstance(packed, int | float):
         found.append(step("packed", sign * packed, None, False))
     found.append(plan)
-    whole = questions.first(replace(request, sharing="exclusive", max_tenants_per_slice=None), eases=False)
-    if whole is not None and whole.feasible:
-        found.append(step("whole_slices", whole.values[0], *_proof(whole, whole.values[0], base)))
+    exclusive = questions.first(
+        replace(request, sharing="exclusive", max_tenants_per_slice=None), eases=False
+    )
+    if exclusive is not None and exclusive.feasible:
+        found.append(step("whole_slices", exclusive.values[0], *_proof(exclusive, exclusive.values[0], base)))
     return tuple(found)
 
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass, field, replace
 
 from torchsplit_core.planning.insight_ask import Planner
-from torchsplit_core.planning.insight_bound import Relaxed, relaxed
+from torchsplit_core.planning.insight_bound import RelaxationBound, relaxation_bound
 from torchsplit_core.planning.insight_changes import Apply
-from torchsplit_core.planning.insight_compare import NOT_EXAMINED, Comparison, compare
+from torchsplit_core.planning.insight_compare import NOT_EXAMINED, LevelComparison, compare_levels
 from torchsplit_core.planning.levels import Levels
 from torchsplit_core.planning.objective import first_level, goal_of
 from torchsplit_core.values import PlanRequest
@@ -44,12 +44,12 @@ class Questions:
         """Whether levels are negated costs."""
         return goal_of(self.request).minimised
 
-    def bound(self, request: PlanRequest) -> Relaxed | None:
+    def bound(self, request: PlanRequest) -> RelaxationBound | None:
         """The linear relaxation of a request, where there is time for it."""
         left = self.planner.left
-        return relaxed(request, min(BOUND_S, left)) if left else None
+        return relaxation_bound(request, min(BOUND_S, left)) if left else None
 
-    def effect(self, apply: Apply, *, eases: bool, deep: bool = False) -> Comparison:
+    def effect(self, apply: Apply, *, eases: bool, deep: bool = False) -> LevelComparison:
         """What a change does, that only eases the request or only restricts it.
 
         `deep` plans every level whatever it takes, for a second look with the time left over.
@@ -58,7 +58,7 @@ class Questions:
             return NOT_EXAMINED
         asked = apply(main_part(self.request))
         if asked in self._answered and not deep:
-            return compare(self.before, self._answered[asked], eases=eases)
+            return compare_levels(self.before, self._answered[asked], eases=eases)
         share = max(self._share(), 2 * self.effort_s) if deep else self._share()
         many = goal_of(self.request).every_level
         thorough = deep or not many or self.effort_s <= share
@@ -72,21 +72,21 @@ class Questions:
         if levels is None or (levels.feasible and levels.proven == 0):
             levels = self._bounded(asked, levels, eases=eases)
         self._answered[asked] = levels
-        return compare(self.before, levels, eases=eases)
+        return compare_levels(self.before, levels, eases=eases)
 
     @property
     def hopeless(self) -> bool:
         """Whether the planner is no longer asked, because it does not answer in the shares there are."""
         return self._failures >= MOST_FAILURES
 
-    def shallow(self, found: Comparison) -> bool:
+    def shallow(self, found: LevelComparison) -> bool:
         """Whether a second look at all levels could tell more than this one, of the first level, does."""
         partial = found.after is not None and len(found.after.values) < len(self.before.values)
         return (
             partial and found.effect in ("open", "better") and bool(found.level or found.effect == "better")
         )
 
-    def inherited(self, found: Comparison) -> Comparison | None:
+    def inherited(self, found: LevelComparison) -> LevelComparison | None:
         """What the effect of dropping much says of dropping or easing less; None where that must be asked.
 
         Nothing gained with more is nothing gained with less. Where only the first level was

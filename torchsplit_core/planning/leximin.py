@@ -39,7 +39,7 @@ FIRST_INCUMBENT_S = 2.0
 
 @dataclass
 class Search:
-    """What a search knows so far. `bounds` has a proven bound of each stage that was bounded."""
+    """What a search knows so far. `bounds` has a proven bound of each level that was bounded."""
 
     status: SolveStatus = "timeout"
     best: Solution | None = None
@@ -47,14 +47,14 @@ class Search:
     bounds: list[float | None] = field(default_factory=list)
     proven: int = 0
     seconds: float = 0.0
-    stages: int = 0
+    levels: int = 0
 
 
 def search_levels(built: Formulation, levels: int, deadline: float, progress: Progress) -> Search:
     model = built.model
     ceilings = level_ceilings(built)
     paying = pays_penalties(built.problem.request.objective)
-    found = Search(stages=levels)
+    found = Search(levels=levels)
     model.level = pyo.Block(range(1, levels + 1))
     for k in range(1, levels + 1):
         ceiling = ceilings[k - 1]
@@ -158,7 +158,7 @@ def _level(built: Formulation, k: int, scale: float) -> Any:
 
 
 def keep_level(built: Formulation, k: int, best: Solution | None, scale: float) -> None:
-    """Later stages must not lose what level k has reached."""
+    """Later levels must not lose what level k has reached."""
     block = built.model.level[k]
     block.objective.deactivate()
     reached = sum(level_values(built, best)[:k]) / scale
@@ -199,11 +199,11 @@ def no_worse(new: list[float], old: list[float], k: int) -> bool:
     return True
 
 
-def _slice(deadline: float, stages_left: int, *, have_plan: bool) -> float:
-    """The first stages get the larger part of what is left: later ones often follow from them."""
+def _slice(deadline: float, levels_left: int, *, have_plan: bool) -> float:
+    """The first levels get the larger part of what is left: later ones often follow from them."""
     left = deadline - time.perf_counter()
-    if stages_left == 1:
+    if levels_left == 1:
         return left
-    share = left * max(0.25, 1.0 / stages_left)
+    share = left * max(0.25, 1.0 / levels_left)
     # Without any plan yet, a quarter of a short limit may end before the solver's first incumbent.
     return share if have_plan else max(share, min(0.75 * left, FIRST_INCUMBENT_S))

@@ -11,10 +11,10 @@ from typing import Any, Literal
 import pyomo.environ as pyo
 
 from torchsplit_core.planning.expand import Choice, Problem
-from torchsplit_core.planning.presence import torn_bytes
+from torchsplit_core.planning.presence import separated_bytes
 
-Mode = Literal["exclusive", "aggregate", "concrete"]
-"""exclusive: whole slices; aggregate: shares pooled over slices (a relaxation); concrete: shares slice by slice."""
+Mode = Literal["exclusive", "pooled", "concrete"]
+"""exclusive: whole slices; pooled: shares pooled over slices (a relaxation); concrete: shares slice by slice."""
 
 Pools = dict[tuple[int, str, int | None], list[int]]
 """Uses by (group, profile, slot): those that share a capacity."""
@@ -112,11 +112,11 @@ class Formulation:
     def separations(self) -> Any:
         """Σ over soft co-locations and GPUs of bytes_per_request where some but not all of the models stand."""
         spec = self.problem.request.colocations
-        if self.mode == "aggregate":
+        if self.mode == "pooled":
             return 0.0
-        if self.problem.tied:
+        if self.problem.colocated:
             return sum(
-                torn_bytes(self.problem.request, present) * self.model.y[g, number]
+                separated_bytes(self.problem.request, present) * self.model.y[g, number]
                 for g, group in enumerate(self.problem.groups)
                 for number, layout in enumerate(group.layouts)
                 if (present := layout.present) is not None

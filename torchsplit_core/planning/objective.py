@@ -140,6 +140,12 @@ def values(request: PlanRequest, rates: Sequence[float], cost: float, paid: floa
     return [sum(goal.gain(spec) * counted(spec, rate) for spec, rate in pairs) - paid]
 
 
+def first_bound(objective: ObjectiveValue) -> float | None:
+    """What a plan proves of the first level of every plan; None where it proves nothing of it."""
+    # A bound speaks of the first level that is not proven; a proven first level is its own bound.
+    return objective.value if objective.proven_levels else objective.bound
+
+
 def reached(objective: ObjectiveValue) -> tuple[float, ...]:
     """The value of every level of a plan, read off its outcome; none where it is no plan."""
     if objective.value is None:

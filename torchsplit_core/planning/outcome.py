@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from torchsplit_core.planning.disaggregate import Bench, materialise
+from torchsplit_core.planning.disaggregate import Assignment, materialise
 from torchsplit_core.planning.expand import Problem
 from torchsplit_core.planning.objective import goal_of
 from torchsplit_core.planning.reckon import level_values, served, unserved
@@ -15,7 +15,7 @@ from torchsplit_core.values.status import Unsolved
 
 def plan_outcome(
     problem: Problem,
-    bench: Bench,
+    assignment: Assignment,
     *,
     proven: int,
     settled: bool,
@@ -26,8 +26,8 @@ def plan_outcome(
     `proven` counts the stages proven from the first on; `settled` is False where a tie-break is not proven.
     """
     request = problem.request
-    gpus = materialise(request, bench)
-    models = planned_models(problem, bench)
+    gpus = materialise(request, assignment)
+    models = planned_models(problem, assignment)
     goal = goal_of(request)
     levels = level_values(request, gpus, models)
     stage = proven if proven < len(levels) else 0
@@ -51,17 +51,19 @@ def plan_outcome(
     )
 
 
-def planned_models(problem: Problem, bench: Bench) -> tuple[PlannedModel, ...]:
-    """What each model gets of the slots as they are filled."""
+def planned_models(problem: Problem, assignment: Assignment) -> tuple[PlannedModel, ...]:
+    """What each model gets of the slices as they are filled."""
     found = []
     for index, spec in enumerate(problem.request.models):
-        seats = [(c, share) for slot in bench.slots for c, share in slot.tenants if c.model == index]
-        if not seats:
+        instances = [
+            (c, share) for slice_ in assignment.slices for c, share in slice_.tenants if c.model == index
+        ]
+        if not instances:
             found.append(unserved(spec))
             continue
-        variant = spec.variants[seats[0][0].variant]
+        variant = spec.variants[instances[0][0].variant]
         stages: list[list[tuple[float, float]]] = [[] for _ in variant.stages]
-        for choice, share in seats:
+        for choice, share in instances:
             stages[choice.stage].append(
                 (share * choice.point.throughput_rps, choice.point.latency_ms / share)
             )

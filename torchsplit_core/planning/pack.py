@@ -16,7 +16,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from torchsplit_core.planning.disaggregate import Bench, Slot, lay_out
+from torchsplit_core.planning.disaggregate import AssignedSlice, Assignment, lay_out
 from torchsplit_core.planning.expand import Choice, Problem
 from torchsplit_core.planning.share_program import OutOfScale, Share, ShareProgram
 from torchsplit_core.planning.solution import NOTHING
@@ -30,7 +30,7 @@ SHRINK = (0.0, 0.0003, 0.001, 0.003, 0.01, 0.03, 0.1, 0.25)
 
 @dataclass
 class _Item:
-    """What is left of a choice to be seated, and the least share of any piece."""
+    """What is left of a choice to be assigned, and the least share of any piece."""
 
     choice: Choice
     amount: float
@@ -39,63 +39,65 @@ class _Item:
 
 def pack(
     problem: Problem, layouts: Mapping[tuple[int, int], int], amounts: Sequence[tuple[Choice, float]]
-) -> Bench | None:
-    """Seat pooled shares; None where a model loses a stage, or its minimum, on the way.
+) -> Assignment | None:
+    """Put pooled shares on slices; None where a model loses a stage, or its minimum, on the way.
 
     Memory, least shares under latency limits and the most tenants of a slice are kept to.
     """
     least = least_shares(problem, [choice for choice, _ in amounts])
-    bench = None
+    assignment = None
     for part in SHRINK:
-        bench = lay_out(problem, layouts)
-        if _seat_all(problem, bench, amounts, least, 1 - part):
+        assignment = lay_out(problem, layouts)
+        if _assign_all(problem, assignment, amounts, least, 1 - part):
             break
-    return even_out(problem, bench) if bench is not None else None
+    return even_out(problem, assignment) if assignment is not None else None
 
 
-def even_out(problem: Problem, bench: Bench) -> Bench | None:
+def even_out(problem: Problem, assignment: Assignment) -> Assignment | None:
     """The same tenants with their fairest shares; None where there are none that meet the minima."""
-    seats = [(number, choice) for number, slot in enumerate(bench.slots) for choice, _ in slot.tenants]
-    used = {(choice.model, choice.variant) for _, choice in seats}
+    tenancies = [
+        (number, choice) for number, slice_ in enumerate(assignment.slices) for choice, _ in slice_.tenants
+    ]
+    used = {(choice.model, choice.variant) for _, choice in tenancies}
     cases = [case for case in problem.cases if (case.model, case.variant) in used]
     if len({case.model for case in cases}) < len(cases):
         return None
     for case in cases:
-        stages = {c.stage for _, c in seats if (c.model, c.variant) == (case.model, case.variant)}
+        stages = {c.stage for _, c in tenancies if (c.model, c.variant) == (case.model, case.variant)}
         if len(stages) < case.stages:
             return None
     place = {(case.model, case.variant): number for number, case in enumerate(cases)}
-    least = least_shares(problem, [choice for _, choice in seats])
+    least = least_shares(problem, [choice for _, choice in tenancies])
     shares = [
         Share(
             place[choice.model, choice.variant],
             choice.stage,
-            slot,
+            slice_,
             choice.point.throughput_rps,
             least.get((choice.model, choice.variant), 0.0),
         )
-        for slot, choice in seats
+        for slice_, choice in tenancies
     ]
     if not shares:
-        return None if any(spec.min_throughput_rps for spec in problem.request.models) else bench
+        return None if any(spec.min_throughput_rps for spec in problem.request.models) else assignment
     owners = [case.model for case in cases]
     try:
-        program = ShareProgram(problem.request.models, owners, shares, np.ones(len(bench.slots)))
+        program = ShareProgram(problem.request.models, owners, shares, np.ones(len(assignment.slices)))
     except OutOfScale:
         return None
     if program.rise() is None:
         return None
-    for slot in bench.slots:
-        slot.tenants = []
-    for (number, choice), part in zip(seats, program.amounts().tolist(), strict=True):
+    for slice_ in assignment.slices:
+        slice_.tenants = []
+    for (number, choice), part in zip(tenancies, program.amounts().tolist(), strict=True):
         if part > NOTHING:
-            bench.slots[number].tenants.append((choice, part))
-    for slot in bench.slots:
+            assignment.slices[number].tenants.append((choice, part))
+    for slice_ in assignment.slices:
         # The program keeps sums only to its tolerance.
-        total = sum(part for _, part in slot.tenants)
+        total = sum(part for _, part in slice_.tenants)
         if total > 1:
-            slot.tenants = [(choice, part / total) for choice, part in slot.tenants]
-    return bench
+            slice_.tenants = [(choice, part / total) for choice, part in slice_.tenants]
+    return assignment
 
 
 def least_shares(problem: Problem, used: Sequence[Choice]) -> Mapping[tuple[int, int], float]:
@@ -112,69 +114,69 @@ def least_shares(problem: Problem, used: Sequence[Choice]) -> Mapping[tuple[int,
     return least
 
 
-def _seat_all(
+def _assign_all(
     problem: Problem,
-    bench: Bench,
+    assignment: Assignment,
     amounts: Sequence[tuple[Choice, float]],
     least: Mapping[tuple[int, int], float],
     scale: float,
 ) -> bool:
-    """Seat every pool's items; False where some have no place (the others are seated all the same)."""
+    """Put every pool's items on slices; False where some find none (the others are assigned all the same)."""
     wanted: dict[tuple[int, str], list[_Item]] = {}
     for choice, amount in amounts:
         floor = least.get((choice.model, choice.variant), 0.0)
         item = _Item(choice, amount * scale, floor)
         wanted.setdefault((choice.group, choice.profile), []).append(item)
-    seated = True
+    assigned = True
     for key, items in wanted.items():
-        slots = [slot for slot in bench.slots if (slot.group, slot.profile) == key]
+        slices = [slice_ for slice_ in assignment.slices if (slice_.group, slice_.profile) == key]
         for item in items:
-            for slot in [slot for slot in slots if not slot.tenants][: int(item.amount + CLOSE)]:
-                slot.tenants.append((item.choice, 1.0))
+            for slice_ in [slice_ for slice_ in slices if not slice_.tenants][: int(item.amount + CLOSE)]:
+                slice_.tenants.append((item.choice, 1.0))
                 item.amount -= 1.0
         rest = [item for item in items if item.amount > NOTHING]
         rest.sort(key=lambda item: (-item.floor, -item.choice.memory_gib, -item.amount))
-        seated = _string(problem, [slot for slot in slots if not slot.tenants], rest) and seated
-    return seated
+        assigned = _string(problem, [slice_ for slice_ in slices if not slice_.tenants], rest) and assigned
+    return assigned
 
 
-def _string(problem: Problem, slots: Sequence[Slot], items: list[_Item]) -> bool:
-    """String the items through the slots; whether all found their place."""
+def _string(problem: Problem, slices: Sequence[AssignedSlice], items: list[_Item]) -> bool:
+    """String the items through the slices; whether all found their place."""
     carried: _Item | None = None
-    for slot in slots:
+    for slice_ in slices:
         if carried is not None:
             piece = min(1.0, max(carried.amount, carried.floor))
-            slot.tenants.append((carried.choice, piece))
+            slice_.tenants.append((carried.choice, piece))
             carried = None
-        while items and slot.free > CLOSE:
-            item = next((one for one in items if _welcome(problem, slot, one)), None)
+        while items and slice_.free > CLOSE:
+            item = next((one for one in items if _welcome(problem, slice_, one)), None)
             if item is None:
                 break
             items.remove(item)
-            piece = min(slot.free, max(item.amount, item.floor))
+            piece = min(slice_.free, max(item.amount, item.floor))
             rest = item.amount - piece
             if rest > NOTHING:
                 # Both pieces must be large enough.
                 if rest < item.floor and item.amount - item.floor >= item.floor:
                     piece = item.amount - item.floor
                 carried = _Item(item.choice, item.amount - piece, item.floor)
-            slot.tenants.append((item.choice, piece))
+            slice_.tenants.append((item.choice, piece))
             if carried is not None:
                 break
     return not items and carried is None
 
 
-def _welcome(problem: Problem, slot: Slot, item: _Item) -> bool:
+def _welcome(problem: Problem, slice_: AssignedSlice, item: _Item) -> bool:
     """Whether free share, memory and the most tenants allow the item on this slice."""
     request, choice = problem.request, item.choice
-    if slot.free + CLOSE < item.floor:
+    if slice_.free + CLOSE < item.floor:
         return False
-    if any(other is choice for other, _ in slot.tenants):
+    if any(other is choice for other, _ in slice_.tenants):
         return False
-    if request.max_tenants_per_slice is not None and len(slot.tenants) >= request.max_tenants_per_slice:
+    if request.max_tenants_per_slice is not None and len(slice_.tenants) >= request.max_tenants_per_slice:
         return False
-    limit = problem.capacity_gib[problem.groups[slot.group].type, slot.profile]
+    limit = problem.capacity_gib[problem.groups[slice_.group].type, slice_.profile]
     if request.objective.memory_violation_penalty is not None:
         # Excess costs a penalty: leave that weighing to the exact model.
         limit = max(limit, choice.memory_gib)
-    return sum(other.memory_gib for other, _ in slot.tenants) + choice.memory_gib <= limit + CLOSE
+    return sum(other.memory_gib for other, _ in slice_.tenants) + choice.memory_gib <= limit + CLOSE

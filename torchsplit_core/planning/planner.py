@@ -5,8 +5,8 @@ from __future__ import annotations
 import time
 from dataclasses import replace
 
-from torchsplit_core.planning.disaggregate import Bench
-from torchsplit_core.planning.expand import Problem, expand
+from torchsplit_core.planning.disaggregate import Assignment
+from torchsplit_core.planning.expand import Problem, build_problem
 from torchsplit_core.planning.explain import conflicts
 from torchsplit_core.planning.leximin import Search
 from torchsplit_core.planning.outcome import no_plan, plan_outcome
@@ -15,7 +15,7 @@ from torchsplit_core.planning.shared import plan_shared
 from torchsplit_core.planning.timing import Stopwatch
 from torchsplit_core.planning.validate import validate
 from torchsplit_core.planning.verify import verify
-from torchsplit_core.planning.whole import search_whole
+from torchsplit_core.planning.whole import search_exclusive
 from torchsplit_core.values import (
     InternalFault,
     PlanOutcome,
@@ -46,25 +46,27 @@ def plan(request: PlanRequest, *, progress: Progress = ignore_progress) -> PlanO
     validate(request)
     watch = Stopwatch()
     deadline = watch.begun + SEARCH_PART * request.solver.time_limit_s
-    problem = expand(request)
+    problem = build_problem(request)
     if request.sharing == "fractional":
         shared = plan_shared(problem, watch, deadline, progress)
         if shared.outcome is not None:
             return _verified(request, shared.outcome)
         statistics = watch.statistics(shared.details)
         return _without_plan(request, shared.status, statistics, problem.warnings, progress)
-    whole = search_whole(problem, deadline, progress)
-    watch.searched_s += whole.found.seconds
-    statistics = watch.statistics(whole.details)
-    if whole.bench is None:
-        return _without_plan(request, whole.found.status, statistics, problem.warnings, progress)
-    return _finish(whole.problem, whole.bench, whole.found, statistics)
+    exclusive = search_exclusive(problem, deadline, progress)
+    watch.searched_s += exclusive.found.seconds
+    statistics = watch.statistics(exclusive.details)
+    if exclusive.assignment is None:
+        return _without_plan(request, exclusive.found.status, statistics, problem.warnings, progress)
+    return _finish(exclusive.problem, exclusive.assignment, exclusive.found, statistics)
 
 
-def _finish(problem: Problem, bench: Bench, found: Search, statistics: PlanStatistics) -> PlanOutcome:
+def _finish(
+    problem: Problem, assignment: Assignment, found: Search, statistics: PlanStatistics
+) -> PlanOutcome:
     outcome = plan_outcome(
         problem,
-        bench,
+        assignment,
         proven=found.proven,
         settled=found.status == "optimal",
         bounds=found.bounds,

@@ -14,11 +14,11 @@ from torchsplit_core.values import PlanRequest
 MOST_ON_A_GPU = 8
 """No layout of the catalogue has more slices, so no more models can be present."""
 
-MOST_PRESENCES = 256
+MOST_SETS = 256
 """Presences beyond which every GPU is told apart instead."""
 
 
-def presence_sets(request: PlanRequest) -> tuple[frozenset[int], ...] | None:
+def colocation_sets(request: PlanRequest) -> tuple[frozenset[int], ...] | None:
     """Every set of co-located models that the hard co-locations allow on one GPU; None: too many."""
     number = {model.name: index for index, model in enumerate(request.models)}
     tied = sorted({number[name] for item in request.colocations for name in item.models})
@@ -35,14 +35,14 @@ def presence_sets(request: PlanRequest) -> tuple[frozenset[int], ...] | None:
             present = frozenset().union(*chosen)
             if len(present) <= MOST_ON_A_GPU:
                 found.append(present)
-            if len(found) > MOST_PRESENCES:
+            if len(found) > MOST_SETS:
                 return None
         if count >= MOST_ON_A_GPU:
             break
     return tuple(found)
 
 
-def torn_bytes(request: PlanRequest, present: frozenset[int]) -> float:
+def separated_bytes(request: PlanRequest, present: frozenset[int]) -> float:
     """Bytes per request of the soft co-locations that a GPU with this presence tears apart."""
     names = {request.models[model].name for model in present}
     return sum(

@@ -1,4 +1,4 @@
-"""The quick fractional plan: pooled shares on slices, or whole slices with guests, whichever is fairer."""
+"""The quick fractional plan: pooled shares on slices, or whole slices with second tenants, whichever is fairer."""
 
 from __future__ import annotations
 
@@ -6,9 +6,9 @@ import time
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 
-from torchsplit_core.planning.disaggregate import Bench, seat_counts
+from torchsplit_core.planning.disaggregate import Assignment, assign_counts
 from torchsplit_core.planning.expand import Problem
-from torchsplit_core.planning.guests import can_be_guests, invite
+from torchsplit_core.planning.guests import add_second_tenants, can_be_second
 from torchsplit_core.planning.objective import first_level, goal_of
 from torchsplit_core.planning.outcome import plan_outcome, planned_models
 from torchsplit_core.planning.pack import pack
@@ -21,14 +21,14 @@ from torchsplit_core.values import PlanOutcome, Progress
 GOOD = 1e-3
 """Relative distance from the pooled bound at which a packed plan is not improved by whole slices."""
 
-GUESTS_S = 0.2
+SECOND_TENANTS_S = 0.2
 """Seconds that must be left for whole slices to be tried beside a packed plan."""
 
 HELD_BACK = (0.0, 0.01, 0.02, 0.04)
-"""Parts by which models that can be guests hold back, one after the other."""
+"""Parts by which models that can be second tenants hold back, one after the other."""
 
 
-def quick_plan(
+def first_plan(
     problem: Problem,
     exclusive: Callable[[], Problem],
     shares: PooledShares,
@@ -36,26 +36,32 @@ def quick_plan(
     deadline: float,
     progress: Progress,
 ) -> PlanOutcome | None:
-    """The better of the pooled shares, packed, and whole slices with guests; None where there is neither.
+    """The better of the pooled shares, packed, and whole slices with second tenants; None where there is neither.
 
     `exclusive` gives the problem with whole slices; `watch` has the time of the shares already.
     """
     details: dict[str, str | int | float] = {"method": "pooled", "pooled_value": shares.bound}
     amounts = [(problem.choices[number], part) for number, part in sorted(shares.amounts.items())]
     with watch.searching():
-        benches = [pack(problem, shares.layouts, amounts)]
-    packed = _ranked(problem, benches[0])
+        assignments = [pack(problem, shares.layouts, amounts)]
+    packed = _ranked(problem, assignments[0])
     good = packed is not None and packed[min(shares.level, len(packed) - 1)] >= shares.bound * (1 - GOOD)
-    if packed is None or (not good and deadline - time.perf_counter() > GUESTS_S):
-        benches += _with_guests(problem, exclusive(), shares, watch, part_of(deadline, 0.5), progress)
-    found = [(values, bench) for bench in benches if (values := _ranked(problem, bench)) is not None]
+    if packed is None or (not good and deadline - time.perf_counter() > SECOND_TENANTS_S):
+        assignments += _with_second_tenants(
+            problem, exclusive(), shares, watch, part_of(deadline, 0.5), progress
+        )
+    found = [
+        (values, assignment)
+        for assignment in assignments
+        if (values := _ranked(problem, assignment)) is not None
+    ]
     if not found:
         return None
-    for values, bench in found:
-        name = "packed_value" if bench is benches[0] else "guests_value"
+    for values, assignment in found:
+        name = "packed_value" if assignment is assignments[0] else "guests_value"
         details[name] = max(values[0], float(details.get(name, 0.0)))
-    values, bench = max(found, key=lambda item: item[0])
-    assert bench is not None
+    values, assignment = max(found, key=lambda item: item[0])
+    assert assignment is not None
     count = goal_of(problem.request).levels(len(values))
     caps = sorted(
         1.0 / spec.weight if spec.cap_at_demand else float("inf") for spec in problem.request.models
@@ -69,39 +75,39 @@ def quick_plan(
             break
         proven += 1
     return plan_outcome(
-        problem, bench, proven=proven, settled=True, bounds=bounds, statistics=watch.statistics(details)
+        problem, assignment, proven=proven, settled=True, bounds=bounds, statistics=watch.statistics(details)
     )
 
 
-def _ranked(problem: Problem, bench: Bench | None) -> list[float] | None:
-    return None if bench is None else sorted(m.normalised for m in planned_models(problem, bench))
+def _ranked(problem: Problem, assignment: Assignment | None) -> list[float] | None:
+    return None if assignment is None else sorted(m.normalised for m in planned_models(problem, assignment))
 
 
-def _with_guests(
+def _with_second_tenants(
     problem: Problem,
     exclusive: Problem,
     shares: PooledShares,
     watch: Stopwatch,
     deadline: float,
     progress: Progress,
-) -> Iterator[Bench | None]:
-    """Whole slices, counted by patterns, with guests on them.
+) -> Iterator[Assignment | None]:
+    """Whole slices, counted by patterns, with second tenants on them.
 
     Models that fit beside others are asked to hold back a little more each time: what whole
-    slices then give to those that must be alone, guests get back in fractions.
+    slices then give to those that must be alone, second tenants get back in fractions.
     """
     asked = exclusive.request
-    whole = replace(exclusive, request=replace(asked, objective=first_level(asked.objective)))
-    flexible = can_be_guests(problem)
+    alone = replace(exclusive, request=replace(asked, objective=first_level(asked.objective)))
+    flexible = can_be_second(problem)
     for number, part in enumerate(HELD_BACK):
         until = part_of(deadline, 1 / (len(HELD_BACK) - number))
         if number and (not flexible or time.perf_counter() > deadline):
             return
         with watch.searching():
-            counted = count_patterns(whole, until, progress, dict.fromkeys(flexible, 1 - part))
+            counted = count_patterns(alone, until, progress, dict.fromkeys(flexible, 1 - part))
         if counted is not None and counted.status in ("optimal", "feasible"):
-            amounts = [(whole.choices[place], count) for place, count in sorted(counted.amounts.items())]
-            bench = seat_counts(whole, counted.layouts, amounts)
+            amounts = [(alone.choices[place], count) for place, count in sorted(counted.amounts.items())]
+            assignment = assign_counts(alone, counted.layouts, amounts)
             with watch.searching():
-                guests = invite(problem, bench, shares.prices)
-            yield guests
+                loosened = add_second_tenants(problem, assignment, shares.prices)
+            yield loosened

@@ -12,9 +12,9 @@ from collections.abc import Sequence
 from torchsplit_core.hardware import gpu_type
 from torchsplit_core.planning.expand import transfer_ms
 from torchsplit_core.planning.fleet import list_gpus
-from torchsplit_core.planning.objective import goal_of, normalised, values
+from torchsplit_core.planning.objective import first_bound, goal_of, normalised, values
 from torchsplit_core.planning.point_keys import keyed_tenants, point_table
-from torchsplit_core.planning.presence import torn_bytes
+from torchsplit_core.planning.presence import separated_bytes
 from torchsplit_core.planning.request_hash import request_hash
 from torchsplit_core.values import (
     InputFault,
@@ -28,12 +28,12 @@ from torchsplit_core.values import (
     Variant,
 )
 
-StageSeats = Sequence[tuple[float, float]]
+StageInstances = Sequence[tuple[float, float]]
 """(requests/s, ms) of every instance of a stage, at its share of the slice."""
 
 
 def served(
-    request: PlanRequest, spec: PlanModel, variant: Variant, stages: Sequence[StageSeats]
+    request: PlanRequest, spec: PlanModel, variant: Variant, stages: Sequence[StageInstances]
 ) -> PlannedModel:
     """What a model gets of its instances, stage by stage; with a stage that has none, 0 and no latency."""
     rate, latency = 0.0, None
@@ -49,22 +49,22 @@ def unserved(spec: PlanModel) -> PlannedModel:
     return PlannedModel(spec.name, None, 0.0, 0.0, None)
 
 
-def reckon_models(request: PlanRequest, gpus: Sequence[PlannedGpu]) -> tuple[PlannedModel, ...]:
+def model_figures(request: PlanRequest, gpus: Sequence[PlannedGpu]) -> tuple[PlannedModel, ...]:
     """What each model gets of tenants that all have a point, all of one variant a model."""
     points = point_table(request)
-    seats: dict[tuple[str, str], dict[str, list[tuple[float, float]]]] = {}
+    instances: dict[tuple[str, str], dict[str, list[tuple[float, float]]]] = {}
     for tenant, key in keyed_tenants(gpus):
         point = points[key]
-        seats.setdefault((tenant.model, tenant.variant), {}).setdefault(tenant.stage, []).append(
+        instances.setdefault((tenant.model, tenant.variant), {}).setdefault(tenant.stage, []).append(
             (tenant.share * point.throughput_rps, point.latency_ms / tenant.share)
         )
     found = []
     for spec in request.models:
-        variant = next((item for item in spec.variants if (spec.name, item.name) in seats), None)
+        variant = next((item for item in spec.variants if (spec.name, item.name) in instances), None)
         if variant is None:
             found.append(unserved(spec))
             continue
-        mine = seats[spec.name, variant.name]
+        mine = instances[spec.name, variant.name]
         found.append(served(request, spec, variant, [mine.get(stage.name, ()) for stage in variant.stages]))
     return tuple(found)
 
@@ -78,7 +78,7 @@ def penalty_paid(request: PlanRequest, gpus: Sequence[PlannedGpu]) -> float:
     if objective.separation_weight > 0:
         index = {spec.name: number for number, spec in enumerate(request.models)}
         present = [frozenset(index[tenant.model] for tenant, _ in keyed_tenants([gpu])) for gpu in gpus]
-        paid += objective.separation_weight * sum(torn_bytes(request, models) for models in present)
+        paid += objective.separation_weight * sum(separated_bytes(request, models) for models in present)
     return paid
 
 
@@ -102,7 +102,7 @@ def level_values(
     return values(request, rates, cost, penalty_paid(request, gpus))
 
 
-def reckon(
+def unproven_outcome(
     request: PlanRequest,
     gpus: tuple[PlannedGpu, ...],
     statistics: PlanStatistics,
@@ -112,9 +112,9 @@ def reckon(
 
     Raises InputFault where `plan` answers another request.
     """
-    models = reckon_models(request, gpus)
+    models = model_figures(request, gpus)
     value = level_values(request, gpus, models)[0]
-    bound = None if plan is None else first_bound(request, plan)
+    bound = None if plan is None else bound_for(request, plan)
     gap = None if bound is None else goal_of(request).gap(value, bound)
     return PlanOutcome(
         request_sha256=request_hash(request),
@@ -128,12 +128,13 @@ def reckon(
     )
 
 
-def first_bound(request: PlanRequest, plan: PlanOutcome) -> float | None:
-    """What `plan` proves of the first level of every plan; None where it proves nothing of it."""
+def bound_for(request: PlanRequest, plan: PlanOutcome) -> float | None:
+    """What `plan` proves of the first level of every plan of the request; None where it proves nothing of it.
+
+    Raises InputFault where `plan` answers another request.
+    """
     if plan.request_sha256 != request_hash(request):
         raise InputFault(
             "plan", plan.request_sha256, "it answers the same request", "Plan this request, then compare."
         )
-    objective = plan.objective
-    # A bound speaks of the first level that is not proven; a proven first level is its own bound.
-    return objective.value if objective.proven_levels else objective.bound
+    return first_bound(plan.objective)

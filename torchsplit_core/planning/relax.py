@@ -14,8 +14,8 @@ from dataclasses import dataclass, replace
 
 import pyomo.environ as pyo
 
-from torchsplit_core.planning.disaggregate import seat_shares, seat_whole
-from torchsplit_core.planning.expand import expand
+from torchsplit_core.planning.disaggregate import assign_integer, assign_shares
+from torchsplit_core.planning.expand import build_problem
 from torchsplit_core.planning.feasible import is_feasible
 from torchsplit_core.planning.formulation import build
 from torchsplit_core.planning.model import Mode
@@ -32,14 +32,14 @@ DIGITS = 10
 
 
 @dataclass(frozen=True)
-class Relaxed:
+class LeastRelaxation:
     """The changes, and a note where they are not proven to be the least."""
 
     changes: tuple[Relaxation, ...] | None
     note: str = ""
 
 
-def least_relaxation(request: PlanRequest, deadline: float) -> Relaxed:
+def least_relaxation(request: PlanRequest, deadline: float) -> LeastRelaxation:
     """The least relaxation of an infeasible request; changes None where none is found in time."""
     found: list[tuple[float, tuple[Relaxation, ...], bool]] = []
     steps: list[tuple[Mode, bool]] = [("exclusive", True)]
@@ -51,16 +51,16 @@ def least_relaxation(request: PlanRequest, deadline: float) -> Relaxed:
         if answer is not None:
             found.append(answer)
     if not found:
-        return Relaxed(None, "No relaxation was found in the time given.")
+        return LeastRelaxation(None, "No relaxation was found in the time given.")
     _, changes, proven = min(found, key=lambda item: item[0])
     if is_feasible(apply(request, changes), deadline) is False:
-        return Relaxed(None, "The relaxation found fails its own check.")
+        return LeastRelaxation(None, "The relaxation found fails its own check.")
     if request.sharing == "fractional":
-        return Relaxed(
+        return LeastRelaxation(
             changes,
             "With sharing the relaxation is the least for whole slices or for minima alone, whichever is less.",
         )
-    return Relaxed(changes, "" if proven else "The relaxation is not proven to be the least.")
+    return LeastRelaxation(changes, "" if proven else "The relaxation is not proven to be the least.")
 
 
 def apply(request: PlanRequest, changes: Sequence[Relaxation]) -> PlanRequest:
@@ -80,7 +80,7 @@ def _step(
 ) -> tuple[float, tuple[Relaxation, ...], bool] | None:
     asked = replace(request, sharing="exclusive") if mode == "exclusive" else request
     per_gpu = mode == "concrete"
-    problem = expand(asked, per_gpu=per_gpu, elastic=True, elastic_latency=latency_too)
+    problem = build_problem(asked, per_gpu=per_gpu, elastic=True, elastic_latency=latency_too)
     built = build(problem, mode)
     model = built.model
     slacks = list(model.given_up.values())
@@ -91,8 +91,8 @@ def _step(
     if answer.status not in ("optimal", "feasible"):
         return None
     solution = read_solution(built, answer)
-    bench = seat_whole(built, solution) if mode == "exclusive" else seat_shares(built, solution)
-    changes = _changes(request, planned_models(problem, bench))
+    assignment = assign_integer(built, solution) if mode == "exclusive" else assign_shares(built, solution)
+    changes = _changes(request, planned_models(problem, assignment))
     total = sum(abs(change.new - change.old) / change.old for change in changes)
     return total, changes, answer.status == "optimal"
 

@@ -1,4 +1,4 @@
-"""The request's objective on a formulation: a fair one level by level, a sum in one stage.
+"""The request's objective on a formulation: a fair one level by level, a sum in one level.
 
 A sum of throughputs is maximised as Σ gain·T − P, one of costs minimised as cost + P (P: Formulation.penalty).
 """
@@ -42,24 +42,24 @@ def search(
     deadline: float,
     *,
     progress: Progress = ignore_progress,
-    quick: bool = False,
+    level_one_only: bool = False,
 ) -> Search:
     """Run the request's objective until proven or until `deadline` (time.perf_counter).
 
-    `quick` spends all the time of a leximin on its first level, the others follow for the
+    `level_one_only` spends all the time of a leximin on its first level, the others follow for the
     tenants found there: more of a plan, less of a proof.
     """
     goal = goal_of(built.problem.request)
     if goal.fair:
         count = goal.levels(len(built.problem.request.models))
-        found = search_levels(built, 1 if quick else count, deadline, progress)
-        if quick and found.best is not None:
-            found.stages, found.proven, found.status = count, 0, "feasible"
+        found = search_levels(built, 1 if level_one_only else count, deadline, progress)
+        if level_one_only and found.best is not None:
+            found.levels, found.proven, found.status = count, 0, "feasible"
     else:
         found = _single(built, deadline, progress)
     if found.best is not None and built.mode != "exclusive" and not goal.by_cost:
         _polish(built, found, deadline)
-    if found.best is not None and found.status == "optimal" and built.mode != "aggregate":
+    if found.best is not None and found.status == "optimal" and built.mode != "pooled":
         _fewest_separations(built, found, deadline, progress)
     return found
 
@@ -73,7 +73,7 @@ def any_plan(built: Formulation, seconds: float) -> Search:
         if other is not model.any_objective:
             other.deactivate()
     answer = solve(model, seconds)
-    found = Search(stages=1, seconds=answer.seconds)
+    found = Search(levels=1, seconds=answer.seconds)
     if answer.status == "infeasible":
         found.status = "infeasible"
     elif answer.status in ("optimal", "feasible"):
@@ -103,14 +103,14 @@ def _polish(built: Formulation, found: Search, deadline: float) -> None:
     deadline = min(now + POLISH_S, max(deadline, now + POLISH_S / 10))
     fair = goal_of(built.problem.request).fair
     if fair:
-        better = search_levels(again, found.stages, deadline, ignore_progress)
+        better = search_levels(again, found.levels, deadline, ignore_progress)
     else:
         better = _single(again, deadline, ignore_progress)
     found.seconds += better.seconds
     if better.best is None or better.status != "optimal":
         return
     if fair:
-        improved = no_worse(better.values, found.values, found.stages)
+        improved = no_worse(better.values, found.values, found.levels)
     else:
         improved = better.values[0] >= found.values[0]
     if improved:
@@ -119,16 +119,16 @@ def _polish(built: Formulation, found: Search, deadline: float) -> None:
 
 
 def _single(built: Formulation, deadline: float, progress: Progress) -> Search:
-    """A sum: one stage."""
+    """A sum: one level."""
     model, goal = built.model, goal_of(built.problem.request)
     progress(0.0, "Searching")
     scale = _scale(built)
     model.objective = pyo.Objective(
-        expr=_whole(model, _sum(built, scale)), sense=pyo.minimize if goal.minimised else pyo.maximize
+        expr=_with_variable(model, _sum(built, scale)), sense=pyo.minimize if goal.minimised else pyo.maximize
     )
     answer = solve(model, deadline - time.perf_counter())
     model.objective.deactivate()
-    found = Search(stages=1, seconds=answer.seconds)
+    found = Search(levels=1, seconds=answer.seconds)
     if answer.status == "infeasible":
         found.status = "infeasible"
     if answer.status not in ("optimal", "feasible"):
@@ -209,7 +209,7 @@ def _fewest_separations(built: Formulation, found: Search, deadline: float, prog
         found.status = "feasible"
 
 
-def _whole(model: Any, expression: Any) -> Any:
+def _with_variable(model: Any, expression: Any) -> Any:
     """An objective needs a variable, also where nothing can be won."""
     if isinstance(expression, int | float):
         model.nothing_to_win = pyo.Var(bounds=(0, 0))

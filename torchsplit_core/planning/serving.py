@@ -1,4 +1,4 @@
-"""Models served on a board one instance at a time, the worst served first: the greedy step of the baselines.
+"""Models served on partial layouts one instance at a time, the worst served first: the greedy step of the baselines.
 
 Every state in between is a plan: a model starts with all stages of its variant at once, and models
 of a hard co-location start on a GPU together and go to a further GPU only together. Demands come
@@ -12,7 +12,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from torchsplit_core.hardware import gpu_type
-from torchsplit_core.planning.board import Board, Seat
+from torchsplit_core.planning.board import Instance, PartialLayouts
 from torchsplit_core.planning.expand import LATENCY_SLACK, transfer_ms
 from torchsplit_core.planning.latency_split import split_limit
 from torchsplit_core.planning.objective import goal_of, normalised, unit_rps
@@ -27,61 +27,65 @@ class NoPlan(Exception):
 
 
 @dataclass(frozen=True, slots=True)
-class Offer:
-    """The best point of a stage on the slices of one profile of a group. `burden`: what the slice takes of
+class Option:
+    """The best point of a stage on the slices of one profile of a group. `cost`: what the slice takes of
     a GPU (its share of the compute slices; times the cost of the GPU where the objective pays for GPUs)."""
 
     group: int
     profile: str
     point: Point
-    burden: float
+    cost: float
 
     @property
-    def worth(self) -> float:
-        """Requests/s for the burden; slices of GPUs that cost nothing come first."""
-        return self.point.throughput_rps / self.burden if self.burden else self.point.throughput_rps * 1e9
+    def density(self) -> float:
+        """Requests/s for the cost; slices of GPUs that cost nothing come first."""
+        return self.point.throughput_rps / self.cost if self.cost else self.point.throughput_rps * 1e9
 
 
 @dataclass(frozen=True, slots=True)
-class Way:
-    """The variant by which a model runs on a board, with the offers of every stage in order of preference."""
+class ChosenVariant:
+    """The variant by which a model runs, with the options of every stage in order of preference."""
 
     variant: int
-    stages: tuple[tuple[Offer, ...], ...]
+    stages: tuple[tuple[Option, ...], ...]
 
 
-def find_way(request: PlanRequest, board: Board, model: PlanModel, *, by_worth: bool) -> Way | None:
-    """How the model runs: uncut where it can, of equally many stages the variant that is worth most.
+def choose_variant(
+    request: PlanRequest, partial: PartialLayouts, model: PlanModel, *, by_density: bool
+) -> ChosenVariant | None:
+    """How the model runs: uncut where it can, of equally many stages the variant that has the highest density.
 
     Only points that fit the memory of their slice. The latency limit is divided over the stages
-    so that the least worth of a stage is largest; on each slice the point with the most
-    requests/s within its part counts. Offers stand by throughput, or `by_worth`.
+    so that the least value density of a stage is largest; on each slice the point with the most
+    requests/s within its part counts. Options stand by throughput, or `by_density`.
     """
-    best: tuple[tuple[int, float], Way] | None = None
+    best: tuple[tuple[int, float], ChosenVariant] | None = None
     for number, variant in model.allowed_variants:
-        offers = [_offers(request, board, stage) for stage in variant.stages]
-        if not all(offers):
+        options = [_options(request, partial, stage) for stage in variant.stages]
+        if not all(options):
             continue
         if model.max_latency_ms is not None:
             budget = model.max_latency_ms * (1 + LATENCY_SLACK)
             budget -= transfer_ms(variant.cut_bytes, request.link_gb_per_s)
-            limits = split_limit(budget, [[(o.point.latency_ms, o.worth) for o in mine] for mine in offers])
+            limits = split_limit(
+                budget, [[(o.point.latency_ms, o.density) for o in mine] for mine in options]
+            )
             if limits is None:
                 continue
-            offers = [
-                [offer for offer in mine if offer.point.latency_ms <= limit]
-                for mine, limit in zip(offers, limits, strict=True)
+            options = [
+                [option for option in mine if option.point.latency_ms <= limit]
+                for mine, limit in zip(options, limits, strict=True)
             ]
-        stages = tuple(_best_of_each(mine, by_worth=by_worth) for mine in offers)
-        worth = min(max(offer.worth for offer in mine) for mine in stages)
-        if best is None or (len(stages), -worth) < best[0]:
-            best = (len(stages), -worth), Way(number, stages)
+        stages = tuple(_best_of_each(mine, by_density=by_density) for mine in options)
+        density = min(max(option.density for option in mine) for mine in stages)
+        if best is None or (len(stages), -density) < best[0]:
+            best = (len(stages), -density), ChosenVariant(number, stages)
     return None if best is None else best[1]
 
 
-def _offers(request: PlanRequest, board: Board, stage: Stage) -> list[Offer]:
+def _options(request: PlanRequest, partial: PartialLayouts, stage: Stage) -> list[Option]:
     found = []
-    for g, group in enumerate(board.groups):
+    for g, group in enumerate(partial.groups):
         gpu = gpu_type(group.type)
         there = {name for layout in group.layouts for name in layout}
         for point in stage.points:
@@ -90,37 +94,41 @@ def _offers(request: PlanRequest, board: Board, stage: Stage) -> list[Offer]:
             profile = gpu.profile(point.profile)
             if profile.memory_gib is not None and (point.memory_gib or 0.0) > profile.memory_gib:
                 continue
-            burden = profile.compute_slices / gpu.compute_slices
+            cost = profile.compute_slices / gpu.compute_slices
             if goal_of(request).by_cost:
-                burden *= group.cost
-            found.append(Offer(g, point.profile, point, burden))
+                cost *= group.cost
+            found.append(Option(g, point.profile, point, cost))
     return found
 
 
-def _best_of_each(offers: Sequence[Offer], *, by_worth: bool) -> tuple[Offer, ...]:
-    best: dict[tuple[int, str], Offer] = {}
-    for offer in sorted(offers, key=lambda o: (-o.point.throughput_rps, o.point.latency_ms)):
-        best.setdefault((offer.group, offer.profile), offer)
+def _best_of_each(options: Sequence[Option], *, by_density: bool) -> tuple[Option, ...]:
+    best: dict[tuple[int, str], Option] = {}
+    for option in sorted(options, key=lambda o: (-o.point.throughput_rps, o.point.latency_ms)):
+        best.setdefault((option.group, option.profile), option)
     rank = {key: number for number, key in enumerate(best)}
     order = sorted(
         best,
         key=lambda key: (
-            -best[key].worth if by_worth else 0.0,
-            best[key].burden if by_worth else 0.0,
+            -best[key].density if by_density else 0.0,
+            best[key].cost if by_density else 0.0,
             rank[key],
         ),
     )
     return tuple(best[key] for key in order)
 
 
-class Serving:
-    """A board while models are served on it."""
+class GreedyFill:
+    """Partial layouts while models are served on them."""
 
-    def __init__(self, request: PlanRequest, board: Board, ways: Sequence[Way | None]) -> None:
-        self.request, self.board, self.ways = request, board, tuple(ways)
+    def __init__(
+        self, request: PlanRequest, partial: PartialLayouts, chosen: Sequence[ChosenVariant | None]
+    ) -> None:
+        self.request, self.partial, self.chosen = request, partial, tuple(chosen)
         self.blocks = _blocks(request)
-        self.homes: dict[frozenset[int], list[int]] = {}
-        self.rates: list[list[float]] = [[0.0] * (len(way.stages) if way else 1) for way in ways]
+        self.host_gpus: dict[frozenset[int], list[int]] = {}
+        self.rates: list[list[float]] = [
+            [0.0] * (len(running.stages) if running else 1) for running in chosen
+        ]
 
     def rate(self, model: int) -> float:
         """Requests/s of the model by now."""
@@ -128,7 +136,7 @@ class Serving:
 
     def wanted(self, model: int) -> bool:
         """Whether it is to be served at all: under a cost only models with a minimum and their partners."""
-        if any(self.ways[partner] is None for partner in self.blocks[model]):
+        if any(self.chosen[partner] is None for partner in self.blocks[model]):
             return False
         if not goal_of(self.request).by_cost:
             return True
@@ -139,27 +147,27 @@ class Serving:
         block = self.blocks[model]
         if len(block) > 1:
             return self._give_together(model, block)
-        way = self.ways[model]
-        assert way is not None
+        running = self.chosen[model]
+        assert running is not None
         if self.rate(model) > 0:
             return self._anywhere(model, self._slowest(model)) is not None
         placed: list[int] = []
-        for stage in range(len(way.stages)):
+        for stage in range(len(running.stages)):
             gpu = self._anywhere(model, stage)
             if gpu is None:
                 for done in reversed(placed):
-                    self.board.take_back(done)
-                self.rates[model] = [0.0] * len(way.stages)
+                    self.partial.take_back(done)
+                self.rates[model] = [0.0] * len(running.stages)
                 return False
             placed.append(gpu)
         return True
 
-    def seat(self, model: int, stage: int, offer: Offer, gpu: int) -> None:
+    def put(self, model: int, stage: int, option: Option, gpu: int) -> None:
         """One instance on a GPU with room for it."""
-        way = self.ways[model]
-        assert way is not None
-        self.board.place(gpu, offer.profile, Seat(model, way.variant, stage, offer.point))
-        self.rates[model][stage] += offer.point.throughput_rps
+        running = self.chosen[model]
+        assert running is not None
+        self.partial.place(gpu, option.profile, Instance(model, running.variant, stage, option.point))
+        self.rates[model][stage] += option.point.throughput_rps
 
     def fill(self) -> None:
         """Serve the worst served model again and again, until no model can or need be served more."""
@@ -186,13 +194,13 @@ class Serving:
         return tuple(found)
 
     def _order(self) -> list[int]:
-        return [model for model in range(len(self.ways)) if self.wanted(model)]
+        return [model for model in range(len(self.chosen)) if self.wanted(model)]
 
     def _key(self, model: int) -> tuple[float, ...] | None:
         """Least first: below the minimum, then the objective; None where more would count for nothing."""
-        spec, rate, way = self.request.models[model], self.rate(model), self.ways[model]
-        assert way is not None
-        rank = need(spec, way)
+        spec, rate, running = self.request.models[model], self.rate(model), self.chosen[model]
+        assert running is not None
+        rank = need(spec, running)
         least = spec.min_throughput_rps or 0.0
         if rate < least * (1 - ENOUGH):
             return (0.0, rate / least, *rank)
@@ -201,78 +209,80 @@ class Serving:
             return None
         if goal.fair:
             return (1.0, normalised(spec, rate), *rank)
-        offer = self._next_offer(model)
-        if offer is None:
+        option = self._next_option(model)
+        if option is None:
             return None
-        gain = offer.point.throughput_rps / len(way.stages)
+        gain = option.point.throughput_rps / len(running.stages)
         if spec.cap_at_demand:
             gain = min(gain, spec.demand_rps - rate)
-        return (1.0, -goal.gain(spec) * gain / offer.burden, *rank)
+        return (1.0, -goal.gain(spec) * gain / option.cost, *rank)
 
     def _slowest(self, model: int) -> int:
         return min(range(len(self.rates[model])), key=lambda stage: self.rates[model][stage])
 
-    def _next_offer(self, model: int) -> Offer | None:
-        way = self.ways[model]
-        assert way is not None
-        offers = way.stages[self._slowest(model)]
-        return next((o for o in offers if self.board.first(o.group, o.profile) is not None), None)
+    def _next_option(self, model: int) -> Option | None:
+        running = self.chosen[model]
+        assert running is not None
+        options = running.stages[self._slowest(model)]
+        return next((o for o in options if self.partial.first(o.group, o.profile) is not None), None)
 
     def _anywhere(self, model: int, stage: int) -> int | None:
-        """One instance by the most preferred offer with room; the GPU it went to, None without room."""
-        way = self.ways[model]
-        assert way is not None
-        for offer in way.stages[stage]:
-            gpu = self.board.first(offer.group, offer.profile)
+        """One instance by the most preferred option with room; the GPU it went to, None without room."""
+        running = self.chosen[model]
+        assert running is not None
+        for option in running.stages[stage]:
+            gpu = self.partial.first(option.group, option.profile)
             if gpu is not None:
-                self.seat(model, stage, offer, gpu)
+                self.put(model, stage, option, gpu)
                 return gpu
         return None
 
     def _give_together(self, model: int, block: frozenset[int]) -> bool:
-        homes = self.homes.setdefault(block, [])
-        if not homes:
+        host_gpus = self.host_gpus.setdefault(block, [])
+        if not host_gpus:
             return self._open(
                 block, [(m, stage) for m in sorted(block) for stage in range(len(self.rates[m]))]
             )
-        way = self.ways[model]
-        assert way is not None
+        running = self.chosen[model]
+        assert running is not None
         stage = self._slowest(model)
-        for offer in way.stages[stage]:
-            for gpu in homes:
-                here = self.board.growth[self.board.group_of[gpu]]
-                if self.board.group_of[gpu] == offer.group and here.grown(
-                    self.board.states[gpu], offer.profile
+        for option in running.stages[stage]:
+            for gpu in host_gpus:
+                here = self.partial.growth[self.partial.group_of[gpu]]
+                if self.partial.group_of[gpu] == option.group and here.grown(
+                    self.partial.states[gpu], option.profile
                 ):
-                    self.seat(model, stage, offer, gpu)
+                    self.put(model, stage, option, gpu)
                     return True
         return self._open(block, [(m, self._slowest(m)) for m in sorted(block)])
 
     def _open(self, block: frozenset[int], instances: Sequence[tuple[int, int]]) -> bool:
         """A further GPU for the block, with these (model, stage) on it; False where no GPU has room for all."""
-        for g in range(len(self.board.groups)):
-            offers: list[Mapping[str, Offer]] = []
+        for g in range(len(self.partial.groups)):
+            options: list[Mapping[str, Option]] = []
             for model, stage in instances:
-                way = self.ways[model]
-                assert way is not None
-                offers.append({offer.profile: offer for offer in way.stages[stage] if offer.group == g})
-            needs = tuple(tuple(mine) for mine in offers)
-            heads = sorted((gpu, state) for state, gpu in self.board.heads(g))
+                running = self.chosen[model]
+                assert running is not None
+                options.append(
+                    {option.profile: option for option in running.stages[stage] if option.group == g}
+                )
+            needs = tuple(tuple(mine) for mine in options)
+            heads = sorted((gpu, state) for state, gpu in self.partial.heads(g))
             for gpu, state in heads:
-                chosen = self.board.growth[g].seated(state, needs)
-                if chosen is not None:
-                    for (model, stage), profile, mine in zip(instances, chosen, offers, strict=True):
-                        self.seat(model, stage, mine[profile], gpu)
-                    self.homes[block].append(gpu)
+                profiles = self.partial.growth[g].fitted(state, needs)
+                if profiles is not None:
+                    for (model, stage), profile, mine in zip(instances, profiles, options, strict=True):
+                        self.put(model, stage, mine[profile], gpu)
+                    self.host_gpus[block].append(gpu)
                     return True
         return False
 
 
-def need(spec: PlanModel, way: Way) -> tuple[float, ...]:
+def need(spec: PlanModel, running: ChosenVariant) -> tuple[float, ...]:
     """Who comes first among equals, as a key: fewest kinds of slices, most memory, most demand for its speed."""
-    kinds = min(len(stage) for stage in way.stages)
-    memory = max((offer.point.memory_gib or 0.0) for stage in way.stages for offer in stage)
-    fastest = min(max(offer.point.throughput_rps for offer in stage) for stage in way.stages)
+    kinds = min(len(stage) for stage in running.stages)
+    memory = max((option.point.memory_gib or 0.0) for stage in running.stages for option in stage)
+    fastest = min(max(option.point.throughput_rps for option in stage) for stage in running.stages)
     return (float(kinds), -memory, -unit_rps(spec) / fastest)
 
 

@@ -1,7 +1,7 @@
 """Fractional sharing: pooled shares for the bound, concrete slices for the plan.
 
 0. Quick: the pooled linear program of pooled.py, packed: a plan and its bound in milliseconds.
-1. Pooled (aggregate): shares of equal slices are added up; a relaxation, so its values bound
+1. Pooled: shares of equal slices are added up; a relaxation, so its values bound
    every plan, and with whole layout counts it is small.
 2. Packed: the pooled shares on concrete slices. Where nothing is lost, that is the optimum.
 3. Exclusive: whole slices, as another plan to start from.
@@ -16,8 +16,8 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cache, cmp_to_key
 
-from torchsplit_core.planning.disaggregate import Bench, seat_shares
-from torchsplit_core.planning.expand import Choice, Problem, expand
+from torchsplit_core.planning.disaggregate import Assignment, assign_shares
+from torchsplit_core.planning.expand import Choice, Problem, build_problem
 from torchsplit_core.planning.fleet import list_gpus
 from torchsplit_core.planning.formulation import build
 from torchsplit_core.planning.leximin import Search
@@ -26,11 +26,11 @@ from torchsplit_core.planning.objective import Goal, goal_of, reached
 from torchsplit_core.planning.outcome import plan_outcome
 from torchsplit_core.planning.pack import pack
 from torchsplit_core.planning.pooled import pool_shares
-from torchsplit_core.planning.quick import quick_plan
+from torchsplit_core.planning.quick import first_plan
 from torchsplit_core.planning.search import search
 from torchsplit_core.planning.timing import Stopwatch, part_of
 from torchsplit_core.planning.tolerance import TOLERANCE, equal
-from torchsplit_core.planning.whole import search_whole
+from torchsplit_core.planning.whole import search_exclusive
 from torchsplit_core.values import FleetEntry, PlanOutcome, PlanRequest, PlanStatistics, Progress
 from torchsplit_core.values.status import SolveStatus
 
@@ -58,21 +58,21 @@ def plan_shared(problem: Problem, watch: Stopwatch, deadline: float, progress: P
 
     @cache
     def exclusive() -> Problem:
-        return expand(replace(problem.request, sharing="exclusive"))
+        return build_problem(replace(problem.request, sharing="exclusive"))
 
     with watch.searching():
         shares = pool_shares(problem, deadline)
-    quick = None if shares is None else quick_plan(problem, exclusive, shares, watch, deadline, progress)
+    quick = None if shares is None else first_plan(problem, exclusive, shares, watch, deadline, progress)
     if quick is not None and (quick.status == "optimal" or deadline - time.perf_counter() < SEARCH_S):
         return Shared(quick.status, quick, dict(quick.statistics.details))
     top = float("inf")
     if shares is not None and shares.level == 0:
         # A little above, so that rounding never cuts off a plan that reaches the bound.
         top = shares.bound * (1 + TOLERANCE)
-    built = replace(build(problem, "aggregate"), top=top)
+    built = replace(build(problem, "pooled"), top=top)
     pooled = search(built, part_of(deadline, 0.35), progress=lambda a, b: progress(0.3 * a, b))
     watch.searched_s += pooled.seconds
-    details: dict[str, str | int | float] = {"stages": pooled.stages, "pooled": pooled.status}
+    details: dict[str, str | int | float] = {"stages": pooled.levels, "pooled": pooled.status}
     if pooled.status == "infeasible":
         return Shared("infeasible", None, details)
     if pooled.values:
@@ -118,9 +118,9 @@ class _Steps:
     def _best(self) -> PlanOutcome:
         return max(self.plans, key=cmp_to_key(_compare))
 
-    def _offer(self, step: str, problem: Problem, bench: Bench, found: Search) -> bool:
+    def _offer(self, step: str, problem: Problem, assignment: Assignment, found: Search) -> bool:
         """One more plan; whether it is the optimum."""
-        plan = _settle(problem, bench, self.pooled, found, self.watch.statistics(self.details))
+        plan = _settle(problem, assignment, self.pooled, found, self.watch.statistics(self.details))
         self.plans.append(plan)
         self.details[f"{step}_value"] = plan.objective.value or 0.0
         return plan.status == "optimal"
@@ -132,17 +132,19 @@ class _Steps:
             return False
         amounts = [(self.built.uses[use].choice, part) for use, part in sorted(best.amounts.items())]
         with self.watch.searching():
-            bench = pack(problem, best.layouts, amounts)
-        return bench is not None and self._offer("packed", problem, bench, Search())
+            assignment = pack(problem, best.layouts, amounts)
+        return assignment is not None and self._offer("packed", problem, assignment, Search())
 
     def _exclusive(self) -> bool:
         """Whole slices are shares of 1, so the exclusive optimum is a plan here too, and often a good one."""
         until = part_of(self.deadline, 0.35)
-        whole = search_whole(self.exclusive(), until, lambda a, b: self.progress(0.3 + 0.3 * a, b))
-        self.watch.searched_s += whole.found.seconds
-        if whole.bench is None:
+        alone = search_exclusive(self.exclusive(), until, lambda a, b: self.progress(0.3 + 0.3 * a, b))
+        self.watch.searched_s += alone.found.seconds
+        if alone.assignment is None:
             return False
-        return self._offer("exclusive", replace(whole.problem, request=self.request), whole.bench, Search())
+        return self._offer(
+            "exclusive", replace(alone.problem, request=self.request), alone.assignment, Search()
+        )
 
     def _local(self) -> None:
         """The layouts of each plan so far, held fixed, with the few points that matter most."""
@@ -152,11 +154,11 @@ class _Steps:
                 model = replace(build(few, "concrete"), top=self.built.top)
                 until = part_of(self.deadline, 0.35)
                 local = search(
-                    model, until, progress=lambda a, b: self.progress(0.6 + 0.2 * a, b), quick=True
+                    model, until, progress=lambda a, b: self.progress(0.6 + 0.2 * a, b), level_one_only=True
                 )
                 self.watch.searched_s += local.seconds
                 if local.best is not None:
-                    self._offer("local", few, seat_shares(model, local.best), Search())
+                    self._offer("local", few, assign_shares(model, local.best), Search())
 
     def _concrete(self) -> bool:
         """The exact model; whether it proves that there is no plan."""
@@ -171,7 +173,7 @@ class _Steps:
             # A proof under fixed layouts says nothing about other layouts.
             concrete.proven, concrete.bounds = 0, []
         if concrete.best is not None:
-            self._offer("concrete", problem, seat_shares(model, concrete.best), concrete)
+            self._offer("concrete", problem, assign_shares(model, concrete.best), concrete)
         if concrete.bounds and concrete.proven == 0:
             # What bounds the exact model bounds the other plans as well.
             self.plans[:] = [_bounded(item, concrete.bounds[0]) for item in self.plans]
@@ -179,7 +181,7 @@ class _Steps:
 
     def _concrete_problem(self) -> tuple[Problem | None, bool]:
         """Slice by slice, and whether layouts are free; None where even fixed ones are too many."""
-        problem = expand(self.request, per_gpu=True)
+        problem = build_problem(self.request, per_gpu=True)
         if _tenancies(problem) <= LARGEST_EXACT:
             return problem, True
         if not self.plans:
@@ -195,7 +197,7 @@ class _Steps:
             entries.append(FleetEntry(gpu.type, gpu.id, 1, layouts, gpu.cost))
         fleet = tuple(entries)
         if fleet not in self.fixed:
-            fixed = expand(replace(self.request, gpus=fleet), per_gpu=True)
+            fixed = build_problem(replace(self.request, gpus=fleet), per_gpu=True)
             # The plan answers the request as it was asked, not the one with fixed layouts.
             self.fixed[fleet] = replace(fixed, request=self.request)
         return self.fixed[fleet]
@@ -235,10 +237,10 @@ def _tenancies(problem: Problem) -> int:
 
 
 def _settle(
-    problem: Problem, bench: Bench, pooled: Search, found: Search, statistics: PlanStatistics
+    problem: Problem, assignment: Assignment, pooled: Search, found: Search, statistics: PlanStatistics
 ) -> PlanOutcome:
-    """The outcome of a bench, proven as far as the search's own proof or the pooled bounds reach."""
-    first = plan_outcome(problem, bench, proven=0, settled=False, bounds=[], statistics=statistics)
+    """The outcome of an assignment, proven as far as the search's own proof or the pooled bounds reach."""
+    first = plan_outcome(problem, assignment, proven=0, settled=False, bounds=[], statistics=statistics)
     goal = goal_of(first.objective)
     matched = _matched(goal, reached(first.objective), pooled)
     if found.proven >= matched and found.proven > 0:
@@ -252,7 +254,9 @@ def _settle(
             bounds = [goal.tightest(*known) if known else None]
         # The pooled relaxation knows nothing of co-location, so it cannot settle that tie-break.
         settled = not any(item.mode == "soft" for item in problem.request.colocations)
-    return plan_outcome(problem, bench, proven=proven, settled=settled, bounds=bounds, statistics=statistics)
+    return plan_outcome(
+        problem, assignment, proven=proven, settled=settled, bounds=bounds, statistics=statistics
+    )
 
 
 def _matched(goal: Goal, levels: Sequence[float], pooled: Search) -> int:

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from torchsplit_core.planning.model import Formulation
-from torchsplit_core.planning.presence import torn_bytes
+from torchsplit_core.planning.presence import separated_bytes
 from torchsplit_core.solver.pyomo_model import Answer
 
 NOTHING = 1e-7
@@ -74,11 +74,11 @@ def penalty_of(built: Formulation, solution: Solution) -> float:
 
 def separations_of(built: Formulation, solution: Solution) -> float:
     """Σ bytes_per_request over the GPUs where a soft co-location is torn apart."""
-    if built.mode == "aggregate":
+    if built.mode == "pooled":
         return 0.0
-    if built.problem.tied:
+    if built.problem.colocated:
         return sum(
-            count * torn_bytes(built.problem.request, present)
+            count * separated_bytes(built.problem.request, present)
             for (g, number), count in solution.layouts.items()
             if (present := built.problem.groups[g].layouts[number].present) is not None
         )

@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 from typing import Literal, get_args
 
 from torchsplit_core.hardware import gpu_type
-from torchsplit_core.planning.objective import goal_of, normalised
+from torchsplit_core.planning.objective import first_bound, goal_of, normalised
 from torchsplit_core.planning.tolerance import TOLERANCE, equal
 from torchsplit_core.planning.validate import MAX_GPUS, validate
 from torchsplit_core.values import FleetEntry, InputFault, PlanModel, PlanOutcome, PlanRequest, Relaxation
@@ -215,16 +215,14 @@ def _relaxed(change: Relaxation) -> str:
 def _point(request: PlanRequest, value: float, outcome: PlanOutcome) -> SweepPoint:
     if outcome.status not in ("optimal", "feasible"):
         return SweepPoint(value, outcome.status, outcome)
-    goal = outcome.objective
-    # The outcome's bound is of the first level that is not proven; a proven one is its own bound.
-    bound = goal.value if goal.proven_levels else goal.bound
+    best, bound = outcome.objective.value, first_bound(outcome.objective)
     return SweepPoint(
         value,
         outcome.status,
         outcome,
-        objective=goal.value,
+        objective=best,
         bound=bound,
-        gap=_gap(goal.value, bound),
+        gap=_gap(best, bound),
         gpus_used=sum(gpu.used for gpu in outcome.gpus),
         least=min((model.normalised for model in outcome.models), default=None),
         least_as_asked=least_served(request, outcome),

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 import pyomo.environ as pyo
 
-from torchsplit_core.planning.disaggregate import Bench, seat_whole
+from torchsplit_core.planning.disaggregate import Assignment, assign_integer
 from torchsplit_core.planning.model import Formulation
 from torchsplit_core.planning.patterns import Counted
 from torchsplit_core.planning.solution import read_solution, separations_of
@@ -20,9 +20,9 @@ from torchsplit_core.solver.pyomo_model import solve
 
 @dataclass(frozen=True)
 class Dealt:
-    """The seats, and the bytes of soft co-locations torn apart (the least for these instances)."""
+    """The assignment, and the bytes of soft co-locations torn apart (the least for these instances)."""
 
-    bench: Bench
+    assignment: Assignment
     separations: float
 
 
@@ -62,7 +62,7 @@ def deal(built: Formulation, counted: Counted, seconds: float) -> Dealt | None:
     if answer.status not in ("optimal", "feasible"):
         return None
     solution = read_solution(built, answer)
-    return Dealt(seat_whole(built, solution), separations_of(built, solution))
+    return Dealt(assign_integer(built, solution), separations_of(built, solution))
 
 
 def _unit(built: Formulation) -> float:

@@ -83,8 +83,16 @@ def slice_faults(request: PlanRequest, gpus: Iterable[PlannedGpu]) -> Iterator[P
     The GPUs are some of the fleet's, by their ids; tenants need no point yet, only a share.
     """
     fleet = {gpu.id: gpu for gpu in list_gpus(request.gpus)}
+    # Large fleets repeat a few layouts.
+    sound: set[object] = set()
     for planned in gpus:
-        yield from layout_faults(fleet[planned.id], planned.slices)
+        given = fleet[planned.id]
+        layout = (given.type, given.layouts, tuple((item.profile, item.start) for item in planned.slices))
+        if layout not in sound:
+            faults = tuple(layout_faults(given, planned.slices))
+            yield from faults
+            if not faults:
+                sound.add(layout)
         for item in planned.slices:
             yield from (_alone if request.sharing == "exclusive" else _shared)(request, planned.id, item)
 

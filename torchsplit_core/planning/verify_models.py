@@ -12,6 +12,7 @@ from torchsplit_core.values import (
     PlanModel,
     PlannedGpu,
     PlannedModel,
+    PlannedSlice,
     PlanOutcome,
     PlanRequest,
     Tenant,
@@ -22,11 +23,11 @@ from torchsplit_core.values.units import GB
 
 
 @dataclass(frozen=True, slots=True)
-class _Seat:
+class _Instance:
     """A tenant where it stands, with the latency of its point at a share of 1."""
 
     gpu: str
-    slice: str
+    slice: PlannedSlice
     tenant: Tenant
     latency_ms: float
 
@@ -35,7 +36,8 @@ class _Seat:
         return self.latency_ms / self.tenant.share
 
     def fault(self, value: str, rule: str, remedy: str) -> PlanFault:
-        return PlanFault(self.gpu, self.slice, self.tenant.model, value, rule, remedy)
+        where = slice_name(self.slice.profile, self.slice.start)
+        return PlanFault(self.gpu, where, self.tenant.model, value, rule, remedy)
 
 
 def demand_faults(request: PlanRequest, gpus: Sequence[PlannedGpu]) -> Iterator[PlanFault]:
@@ -44,10 +46,10 @@ def demand_faults(request: PlanRequest, gpus: Sequence[PlannedGpu]) -> Iterator[
     Every tenant has a point of the request and a share above 0.
     """
     yield from _memory(request, gpus)
-    seats = _seats(request, gpus)
+    instances = _instances(request, gpus)
     for spec in request.models:
-        mine = seats[spec.name]
-        variants = sorted({seat.tenant.variant for seat in mine})
+        mine = instances[spec.name]
+        variants = sorted({instance.tenant.variant for instance in mine})
         if len(variants) > 1:
             rule = "all instances of a model run one variant"
             remedy = "Choose the same variant everywhere."
@@ -62,22 +64,21 @@ def check_models(request: PlanRequest, outcome: PlanOutcome) -> Iterator[PlanFau
     if [model.name for model in request.models] != [model.name for model in outcome.models]:
         yield wrong("other models", "its models are those of the request, in their order")
         return
-    seats = _seats(request, outcome.gpus)
+    instances = _instances(request, outcome.gpus)
     for spec, planned in zip(request.models, outcome.models, strict=True):
-        yield from _claims(request, spec, planned, seats[spec.name])
+        yield from _claims(request, spec, planned, instances[spec.name])
 
 
-def _seats(request: PlanRequest, gpus: Iterable[PlannedGpu]) -> dict[str, list[_Seat]]:
+def _instances(request: PlanRequest, gpus: Iterable[PlannedGpu]) -> dict[str, list[_Instance]]:
     """The instances of every model."""
     models = {model.name: model for model in request.models}
-    found: dict[str, list[_Seat]] = {name: [] for name in models}
+    found: dict[str, list[_Instance]] = {name: [] for name in models}
     for gpu in gpus:
         for item in gpu.slices:
             for tenant in item.tenants:
                 point = find_point(models[tenant.model], gpu.type, item.profile, tenant)
                 assert point is not None
-                where = slice_name(item.profile, item.start)
-                found[tenant.model].append(_Seat(gpu.id, where, tenant, point.latency_ms))
+                found[tenant.model].append(_Instance(gpu.id, item, tenant, point.latency_ms))
     return found
 
 
@@ -94,13 +95,13 @@ def _memory(request: PlanRequest, gpus: Iterable[PlannedGpu]) -> Iterator[PlanFa
                 yield PlanFault(gpu.id, where, None, f"{need:.3g} GiB", rule, remedy)
 
 
-def _of_model(request: PlanRequest, spec: PlanModel, seats: Sequence[_Seat]) -> Iterator[PlanFault]:
+def _of_model(request: PlanRequest, spec: PlanModel, instances: Sequence[_Instance]) -> Iterator[PlanFault]:
     """The demands of a model whose instances run one variant."""
-    for variant in _running(spec, seats):
+    for variant in _running(spec, instances):
         if not variant.allowed:
             remedy = f"Allow it, or use {' or '.join(item.name for _, item in spec.allowed_variants)}."
             yield PlanFault(None, None, spec.name, variant.name, "the variant is not allowed", remedy)
-        there = {seat.tenant.stage for seat in seats}
+        there = {instance.tenant.stage for instance in instances}
         for stage in variant.stages:
             if stage.name not in there:
                 value = f"stage {stage.name} has no instance"
@@ -108,34 +109,34 @@ def _of_model(request: PlanRequest, spec: PlanModel, seats: Sequence[_Seat]) -> 
                 remedy = "Put the stage on a slice, or take the model away altogether."
                 yield PlanFault(None, None, spec.name, value, rule, remedy)
         if spec.max_latency_ms is not None:
-            yield from _latency(_transfer_ms(request, variant), spec.max_latency_ms, _by_stage(seats))
-    rate, least = _rate(spec, seats), spec.min_throughput_rps
+            yield from _latency(_transfer_ms(request, variant), spec.max_latency_ms, _by_stage(instances))
+    rate, least = _rate(spec, instances), spec.min_throughput_rps
     if least is not None and rate < least * (1 - TOLERANCE):
         rule = f"it must have {least:.3g} requests/s"
         remedy = "Give it more or larger slices, or lower its minimum."
         yield PlanFault(None, None, spec.name, f"{rate:.3g} requests/s", rule, remedy)
 
 
-def _latency(transfer: float, limit: float, stages: Sequence[Sequence[_Seat]]) -> Iterator[PlanFault]:
+def _latency(transfer: float, limit: float, stages: Sequence[Sequence[_Instance]]) -> Iterator[PlanFault]:
     """A broken limit at the tenants that make their stage as slow as it is; or a share too small for it."""
-    slowest = [max(seat.slowed_ms for seat in stage) for stage in stages]
-    longest = sum(max(seat.latency_ms for seat in stage) for stage in stages)
-    least = min(seat.tenant.share for stage in stages for seat in stage)
+    slowest = [max(instance.slowed_ms for instance in stage) for stage in stages]
+    longest = sum(max(instance.latency_ms for instance in stage) for stage in stages)
+    least = min(instance.tenant.share for stage in stages for instance in stage)
     total = sum(slowest) + transfer
     if total > limit * (1 + TOLERANCE):
         remedy = "Give it a larger slice, a smaller batch or a larger share, or raise the limit."
         for slow, stage in zip(slowest, stages, strict=True):
-            for seat in stage:
-                if seat.slowed_ms == slow:
+            for instance in stage:
+                if instance.slowed_ms == slow:
                     value = f"{slow:.3g} ms of {total:.3g} ms in all"
-                    yield seat.fault(value, f"the limit is {limit:.3g} ms", remedy)
+                    yield instance.fault(value, f"the limit is {limit:.3g} ms", remedy)
     elif longest > 0 and least * (limit - transfer) < longest * (1 - TOLERANCE) - TOLERANCE * limit:
         rule = f"a limit of {limit:.3g} ms needs {longest / (limit - transfer):.3g}"
         remedy = "Give it a larger share, or its other slices a smaller batch."
         for stage in stages:
-            for seat in stage:
-                if seat.tenant.share == least:
-                    yield seat.fault(f"share {least:.3g}", rule, remedy)
+            for instance in stage:
+                if instance.tenant.share == least:
+                    yield instance.fault(f"share {least:.3g}", rule, remedy)
 
 
 def _together(request: PlanRequest, gpus: Iterable[PlannedGpu]) -> Iterator[PlanFault]:
@@ -152,14 +153,14 @@ def _together(request: PlanRequest, gpus: Iterable[PlannedGpu]) -> Iterator[Plan
 
 
 def _claims(
-    request: PlanRequest, spec: PlanModel, planned: PlannedModel, seats: Sequence[_Seat]
+    request: PlanRequest, spec: PlanModel, planned: PlannedModel, instances: Sequence[_Instance]
 ) -> Iterator[PlanFault]:
-    running = _running(spec, seats)
+    running = _running(spec, instances)
     if planned.variant != (running[0].name if running else None):
         yield wrong(f"variant {planned.variant} is claimed", "it is that of its instances", spec.name)
-    rate, latency = _rate(spec, seats), None
+    rate, latency = _rate(spec, instances), None
     for variant in running:
-        slowest = sum(max(seat.slowed_ms for seat in stage) for stage in _by_stage(seats))
+        slowest = sum(max(instance.slowed_ms for instance in stage) for stage in _by_stage(instances))
         latency = slowest + _transfer_ms(request, variant)
     counted = min(rate, spec.demand_rps) if spec.cap_at_demand else rate
     for name, claim, true in (
@@ -173,24 +174,28 @@ def _claims(
         yield wrong(f"latency {planned.latency_ms} is claimed", f"{latency} is true", spec.name)
 
 
-def _running(spec: PlanModel, seats: Sequence[_Seat]) -> list[Variant]:
+def _running(spec: PlanModel, instances: Sequence[_Instance]) -> list[Variant]:
     """The variant that the instances run; none where there are none."""
-    names = {seat.tenant.variant for seat in seats}
+    names = {instance.tenant.variant for instance in instances}
     return [variant for variant in spec.variants if variant.name in names]
 
 
-def _by_stage(seats: Sequence[_Seat]) -> list[list[_Seat]]:
-    found: dict[str, list[_Seat]] = {}
-    for seat in seats:
-        found.setdefault(seat.tenant.stage, []).append(seat)
+def _by_stage(instances: Sequence[_Instance]) -> list[list[_Instance]]:
+    found: dict[str, list[_Instance]] = {}
+    for instance in instances:
+        found.setdefault(instance.tenant.stage, []).append(instance)
     return list(found.values())
 
 
-def _rate(spec: PlanModel, seats: Sequence[_Seat]) -> float:
+def _rate(spec: PlanModel, instances: Sequence[_Instance]) -> float:
     """The requests/s of the slowest stage, 0 where one has no instance."""
-    for variant in _running(spec, seats):
+    for variant in _running(spec, instances):
         return min(
-            sum(seat.tenant.throughput_rps for seat in seats if seat.tenant.stage == stage.name)
+            sum(
+                instance.tenant.throughput_rps
+                for instance in instances
+                if instance.tenant.stage == stage.name
+            )
             for stage in variant.stages
         )
     return 0.0

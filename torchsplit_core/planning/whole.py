@@ -5,8 +5,8 @@ from __future__ import annotations
 import time
 from dataclasses import dataclass, field, replace
 
-from torchsplit_core.planning.disaggregate import Bench, seat_counts, seat_whole
-from torchsplit_core.planning.expand import Problem, expand
+from torchsplit_core.planning.disaggregate import Assignment, assign_counts, assign_integer
+from torchsplit_core.planning.expand import Problem, build_problem
 from torchsplit_core.planning.formulation import build
 from torchsplit_core.planning.leximin import Search
 from torchsplit_core.planning.objective import goal_of, pays_penalties
@@ -32,42 +32,42 @@ DEAL_PART = 0.3
 
 
 @dataclass
-class Whole:
-    """The best whole-slice plan as seats, or none: `found` says how it ended and what is proven."""
+class ExclusiveSearch:
+    """The best whole-slice plan as an assignment, or none: `found` says how it ended and what is proven."""
 
     problem: Problem
     found: Search
-    bench: Bench | None = None
+    assignment: Assignment | None = None
     details: dict[str, str | int | float] = field(default_factory=dict)
 
 
-def search_whole(problem: Problem, deadline: float, progress: Progress) -> Whole:
+def search_exclusive(problem: Problem, deadline: float, progress: Progress) -> ExclusiveSearch:
     """The best whole-slice plan of a problem found before the deadline (time.perf_counter).
 
     `found.seconds` has the time of every search on the way, also of those whose plan was not taken.
     """
     watch = Stopwatch()
-    whole = _best_of_both(problem, deadline, progress, watch)
-    whole.found.seconds = watch.searched_s
-    return whole
+    best = _best_of_both(problem, deadline, progress, watch)
+    best.found.seconds = watch.searched_s
+    return best
 
 
-def _best_of_both(problem: Problem, deadline: float, progress: Progress, watch: Stopwatch) -> Whole:
+def _best_of_both(problem: Problem, deadline: float, progress: Progress, watch: Stopwatch) -> ExclusiveSearch:
     with watch.searching():
         counted = count_patterns(problem, deadline, progress)
     if counted is not None:
-        whole = Whole(problem, _search_of(counted), details={"method": "patterns"})
+        best = ExclusiveSearch(problem, _search_of(counted), details={"method": "patterns"})
         if counted.status in ("optimal", "feasible"):
-            whole.bench = _seats(problem, counted)
-        return whole
+            best.assignment = _assigned(problem, counted)
+        return best
     top = float("inf")
-    dealt: Whole | None = None
+    dealt: ExclusiveSearch | None = None
     if goal_of(problem.request).fair:
         loosened = _without_ties(problem.request, deadline, progress, watch)
         if loosened is not None:
             free, eased = loosened
             if eased.status == "infeasible":
-                return Whole(problem, _search_of(eased))
+                return ExclusiveSearch(problem, _search_of(eased))
             if eased.bounds:
                 # A little above, so that rounding never cuts off a plan that reaches the bound.
                 top = eased.bounds[0] * (1 + TOLERANCE)
@@ -80,9 +80,9 @@ def _best_of_both(problem: Problem, deadline: float, progress: Progress, watch: 
     if found.status == "timeout" and dealt is None:
         found = any_plan(built, FALLBACK_S)
         watch.searched_s += found.seconds
-    own = Whole(problem, found, details={"stages": found.stages})
+    own = ExclusiveSearch(problem, found, details={"stages": found.levels})
     if found.best is not None:
-        own.bench = seat_whole(built, found.best)
+        own.assignment = assign_integer(built, found.best)
     return own if dealt is None or _better(own, dealt) else dealt
 
 
@@ -105,7 +105,7 @@ def _without_ties(
         # There was nothing to drop, and patterns have been tried.
         return None
     until = part_of(deadline, TIES_PART)
-    problem = expand(loose)
+    problem = build_problem(loose)
     with watch.searching():
         counted = count_patterns(problem, until, progress)
     return None if counted is None else (problem, counted)
@@ -113,45 +113,47 @@ def _without_ties(
 
 def _dealt(
     problem: Problem, free: Problem, eased: Counted, deadline: float, watch: Stopwatch
-) -> Whole | None:
+) -> ExclusiveSearch | None:
     """The plan without ties, dealt out so that it keeps them; None where it cannot be, or pays a penalty."""
     request = problem.request
     if pays_penalties(request.objective):
         return None
-    if not problem.tied:
+    if not problem.colocated:
         if any(item.mode == "hard" for item in request.colocations):
             return None
         # Too many soft ties to count: the levels do not depend on them, so the plan stands as it is.
         found = _search_of(eased)
         found.status = "feasible"
-        return Whole(replace(free, request=request), found, _seats(free, eased), {"method": "patterns"})
+        return ExclusiveSearch(
+            replace(free, request=request), found, _assigned(free, eased), {"method": "patterns"}
+        )
     seconds = DEAL_PART * (deadline - time.perf_counter())
     built = build(problem, "exclusive")
     with watch.searching():
         dealt = deal(built, eased, seconds)
     if dealt is None:
         return None
-    before, after = _levels(free, _seats(free, eased)), _levels(problem, dealt.bench)
+    before, after = _levels(free, _assigned(free, eased)), _levels(problem, dealt.assignment)
     if not all(map(equal, before, after)):
         raise InternalFault("Dealing a plan out changed what its models get.")
     found = _search_of(eased)
     if dealt.separations > 0 and found.status == "optimal":
         # The levels are proven, the fewest separations are not: other instances might be torn less.
         found.status = "feasible"
-    return Whole(problem, found, dealt.bench, {"method": "patterns, dealt out"})
+    return ExclusiveSearch(problem, found, dealt.assignment, {"method": "patterns, dealt out"})
 
 
-def _better(own: Whole, dealt: Whole) -> bool:
+def _better(own: ExclusiveSearch, dealt: ExclusiveSearch) -> bool:
     """Whether the program's plan beats the dealt one: proven, or higher levels."""
-    if own.found.status == "optimal" or own.bench is None or dealt.bench is None:
-        return own.bench is not None
-    return _levels(own.problem, own.bench) > _levels(dealt.problem, dealt.bench)
+    if own.found.status == "optimal" or own.assignment is None or dealt.assignment is None:
+        return own.assignment is not None
+    return _levels(own.problem, own.assignment) > _levels(dealt.problem, dealt.assignment)
 
 
-def _seats(problem: Problem, counted: Counted) -> Bench:
+def _assigned(problem: Problem, counted: Counted) -> Assignment:
     amounts = [(problem.choices[place], counted.amounts[place]) for place in sorted(counted.amounts)]
-    return seat_counts(problem, counted.layouts, amounts)
+    return assign_counts(problem, counted.layouts, amounts)
 
 
-def _levels(problem: Problem, bench: Bench) -> list[float]:
-    return sorted(model.normalised for model in planned_models(problem, bench))
+def _levels(problem: Problem, assignment: Assignment) -> list[float]:
+    return sorted(model.normalised for model in planned_models(problem, assignment))

@@ -72,7 +72,7 @@ class Plan:
 
 
 @dataclass
-class Answer:
+class Decision:
     """Whether there is a plan: "none" is proven, "unknown" says that neither a plan nor a proof was found.
 
     `zeta`: the part of the fleet that the linear program needs, where it was solved.
@@ -106,15 +106,15 @@ class PatternSearch:
         duals = self._prices(question, deadline)
         return duals if duals is None else duals.zeta
 
-    def decide(self, question: Question, deadline: float, *, prove: bool) -> Answer:
+    def decide(self, question: Question, deadline: float, *, prove: bool) -> Decision:
         """Answer the question; without `prove` only with the patterns that the prices brought up."""
         if self._blocked(question):
-            return Answer("none")
+            return Decision("none")
         duals = self._prices(question, deadline)
         if duals is None:
-            return Answer("none")
+            return Decision("none")
         if duals.zeta != duals.zeta:
-            return Answer("unknown")
+            return Decision("unknown")
         until = deadline
         if not prove:
             # A plan that is there is mostly found at once.
@@ -124,10 +124,10 @@ class PatternSearch:
             return replace(answer, zeta=duals.zeta)
         full = self._all_columns(question, duals, deadline) if prove else None
         if full is None:
-            return Answer("unknown", zeta=duals.zeta)
+            return Decision("unknown", zeta=duals.zeta)
         columns, complete = full
         answer = self._choose(question, deadline, columns)
-        return Answer("unknown") if answer.verdict == "none" and not complete else answer
+        return Decision("unknown") if answer.verdict == "none" and not complete else answer
 
     def least_level(self) -> float:
         """No model that runs at all stands below this level (infinite where none can run)."""
@@ -283,16 +283,16 @@ class PatternSearch:
                 found += [((model, number, pattern.usage), pattern) for pattern in offer.patterns]
         return found, complete
 
-    def _choose(self, question: Question, deadline: float, columns: list[tuple[Column, Pattern]]) -> Answer:
+    def _choose(self, question: Question, deadline: float, columns: list[tuple[Column, Pattern]]) -> Decision:
         left = deadline - time.perf_counter()
         picked = choose(
             self.supply, len(self.options), [column for column, _ in columns], question.allowed, left
         )
         if picked == "none":
-            return Answer("none")
+            return Decision("none")
         if picked == "unknown":
-            return Answer("unknown")
+            return Decision("unknown")
         patterns = tuple(columns[number][1] for number in picked.columns)
         for model, pattern in enumerate(patterns):
             self._keep(model, pattern)
-        return Answer("found", Plan(patterns, picked.layouts))
+        return Decision("found", Plan(patterns, picked.layouts))

@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from torchsplit_core.planning.patterns.decide import Answer, PatternSearch, Plan, Question
+from torchsplit_core.planning.patterns.decide import Decision, PatternSearch, Plan, Question
 from torchsplit_core.planning.patterns.fill import fill
 from torchsplit_core.planning.timing import part_of
 
@@ -180,7 +180,7 @@ def _question(levels: list[float], k: int, trial: float) -> Question:
     return Question(tuple(level for level, _ in thresholds), tuple(allowed for _, allowed in thresholds[1:]))
 
 
-def _take(search: PatternSearch, found: Lifted, answer: Answer, k: int) -> None:
+def _take(search: PatternSearch, found: Lifted, answer: Decision, k: int) -> None:
     """The answer's plan, filled up, where it is better from level k on."""
     assert answer.plan is not None
     plan = fill(search.supply, search.options, search.demands, answer.plan, search.prices)

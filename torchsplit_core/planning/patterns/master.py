@@ -42,7 +42,7 @@ class Duals:
 
 
 @dataclass(frozen=True)
-class Choice:
+class WholeCounts:
     """The column chosen for every model, and the GPUs by layout column."""
 
     columns: tuple[int, ...]
@@ -66,7 +66,7 @@ def relax(supply: Supply, models: int, columns: Sequence[Column], allowed: Seque
 
 def choose(
     supply: Supply, models: int, columns: Sequence[Column], allowed: Sequence[int], seconds: float
-) -> Choice | Literal["none", "unknown"]:
+) -> WholeCounts | Literal["none", "unknown"]:
     """One column a model on the whole fleet; "none" where HiGHS proves that these columns have no such choice."""
     highs = _load(supply, models, columns, allowed, whole=True)
     ending = run(highs, max(seconds, 0.02), first=True)
@@ -79,7 +79,7 @@ def choose(
     for number in np.flatnonzero(values[: len(columns)] > 0.5).tolist():
         chosen[columns[number][0]] = number
     layouts = np.rint(values[len(columns) : -1]).astype(np.int64)
-    return Choice(tuple(chosen), layouts) if _holds(supply, columns, chosen, layouts) else "unknown"
+    return WholeCounts(tuple(chosen), layouts) if _holds(supply, columns, chosen, layouts) else "unknown"
 
 
 def _holds(supply: Supply, columns: Sequence[Column], chosen: Sequence[int], layouts: Counts) -> bool:
