@@ -23,8 +23,8 @@ from streamlit.web.server.starlette.starlette_websocket import (
     is_host_allowed,
 )
 
-from app.numbers import plain
-from torchsplit_core.cli_app import is_loopback
+from app.format.numbers import plain
+from torchsplit_core.cli.app import is_loopback
 from torchsplit_core.values import InputFault
 
 CALLBACK = "/oauth2callback"

@@ -26,8 +26,8 @@ from playwright.sync_api import Page, sync_playwright
 
 from torchsplit_core.drawing.hierarchy import Hierarchy
 from torchsplit_core.graph import TorchGraph
-from torchsplit_core.storage import Store
 from torchsplit_core.values import GraphNode
+from torchsplit_core.workspace.store import Store
 
 ROOT = Path(__file__).resolve().parent.parent
 FLAGS = (

@@ -19,8 +19,8 @@ from pathlib import Path
 from typing import Any
 
 from torchsplit_core.graph import prepare, region_tree
-from torchsplit_core.storage import Store
 from torchsplit_core.tracing import trace
+from torchsplit_core.workspace.store import Store
 
 LIMIT_GB = 4.0
 WIDTH = 512

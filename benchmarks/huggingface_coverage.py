@@ -11,9 +11,9 @@ import sys
 import time
 
 from benchmarks.huggingface_models import ARCHITECTURES, Architecture
-from torchsplit_core.graph.graph_json import graph_from_dict
 from torchsplit_core.graph.prepare import prepare
 from torchsplit_core.graph.regions import region_tree
+from torchsplit_core.graph.serialization import graph_from_dict
 from torchsplit_core.tracing.export import describe_program, export_program
 from torchsplit_core.tracing.export_inputs import OTHER_BATCH, TRACED_BATCH
 from torchsplit_core.values import InputFault

@@ -28,7 +28,7 @@ import pyomo.environ as pyo
 from benchmarks.planner_instances import instance
 from benchmarks.planner_report import gap_text, heading, parse_size, row, same, value_text
 from torchsplit_core.hardware import gpu_type, maximal_multisets
-from torchsplit_core.planning.fleet import list_gpus
+from torchsplit_core.planning.request.fleet import list_gpus
 from torchsplit_core.solver.pyomo_model import Answer, solve
 from torchsplit_core.values import PlanModel, PlanRequest
 

@@ -17,11 +17,11 @@ from typing import Any
 
 from torchsplit_core import workflow
 from torchsplit_core.deployment import FORMATS, deploy
-from torchsplit_core.deployment.pipeline_launch import launches
+from torchsplit_core.deployment.placement_launch import launches
 from torchsplit_core.files import read_text, write_text
 from torchsplit_core.graph.prepare import prepare
 from torchsplit_core.partitioning.solve import solve_partition
-from torchsplit_core.planning.build_request import build_request, parse_fleet
+from torchsplit_core.planning.request.build import build_request, parse_fleet
 from torchsplit_core.values import InputFault
 
 EXAMPLES = Path(__file__).resolve().parents[1] / "examples"

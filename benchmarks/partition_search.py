@@ -11,14 +11,11 @@ import argparse
 import math
 import sys
 import time
-from pathlib import Path
-
-# The oracle is the tests' own: it shares nothing with the searches.
-sys.path.insert(0, str(Path(__file__).resolve().parent.parent / "tests" / "partitioning"))
-
-from partition_cases import least_load, load_request, random_request
 
 from benchmarks.partition_graphs import SHAPES, shaped_request
+
+# The oracle is the tests' own: it shares nothing with the searches.
+from tests.support.partitioning.cases import least_load, load_request, random_request
 from torchsplit_core.partitioning import solve_partition
 from torchsplit_core.values import PartitionRequest
 

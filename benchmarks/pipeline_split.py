@@ -28,8 +28,8 @@ import torch
 
 import sample_models
 from torchsplit_core import workflow
-from torchsplit_core.clients import example_arguments, load_client, open_model
 from torchsplit_core.graph import TorchGraph
+from torchsplit_core.model_source import example_arguments, load_client, open_model
 from torchsplit_core.partitioning import PartitionProvider
 from torchsplit_core.values import PartitionRequest
 

@@ -17,19 +17,10 @@ from typing import Any, NamedTuple
 from unittest.mock import patch
 
 from benchmarks.placement_search import CASES
-from torchsplit_core.placement.instance import Found
-from torchsplit_core.placement.search import (
-    connect,
-    cover_threshold,
-    decide,
-    driver,
-    minimal,
-    patterns,
-    search,
-    trail,
-    walk,
-    wide,
-)
+from torchsplit_core.placement.model.instance import Found
+from torchsplit_core.placement.search import connect, decide, driver, patterns, search, trail, walk
+from torchsplit_core.placement.search.covers import minimal, threshold
+from torchsplit_core.placement.search.covers import search as covers_search
 
 LIMIT_S = 60.0
 EQUAL = 1e-6
@@ -57,7 +48,7 @@ NUMBERS = (
     Number("_ENOUGH", (driver,), (2, 32)),
     Number("_SHORT_S", (driver,), (0.1, 1.6)),
     Number("_REST", (driver,), (0.6, 0.975)),
-    Number("WIDTHS", (decide, cover_threshold), ((40,), (3, 160))),
+    Number("WIDTHS", (decide, threshold), ((40,), (3, 160))),
     Number("_BRANCHES", (walk,), (1, 12)),
     Number("_CLASSES", (walk,), (16, 256)),
     Number("_FOLLOWERS", (walk,), (0.0, 2.0)),
@@ -66,9 +57,9 @@ NUMBERS = (
     Number("MOST_PATTERNS", (patterns,), (1_500, 24_000)),
     Number("MOST_ARCS", (patterns,), (50_000, 800_000)),
     Number("MOST_SETS", (minimal,), (250, 4_000)),
-    Number("_FACTOR", (wide,), (2.0, 16.0)),
-    Number("_REFUTED", (wide,), (1, 8)),
-    Number("_SHARE", (wide,), (0.0125, 0.2)),
+    Number("_FACTOR", (covers_search,), (2.0, 16.0)),
+    Number("_REFUTED", (covers_search,), (1, 8)),
+    Number("_SHARE", (covers_search,), (0.0125, 0.2)),
 )
 
 

@@ -18,17 +18,15 @@ from dataclasses import replace
 from pathlib import Path
 
 from benchmarks.placement_search import CASES
-from torchsplit_core.files import read_file
-from torchsplit_core.placement.build_request import build_request
-from torchsplit_core.placement.frontier import frontier
-from torchsplit_core.placement.frontier.plan import PassCosts
-from torchsplit_core.placement.frontier.trace import trace
-from torchsplit_core.values import PlacementRequest
 
 # The oracle is the tests' own: it shares nothing with the search.
-sys.path.insert(0, str(Path(__file__).resolve().parent.parent / "tests" / "placement"))
-
-from placement_search_cases import worth_of
+from tests.support.placement.search_cases import worth_of
+from torchsplit_core.files import read_file
+from torchsplit_core.placement.frontier import frontier
+from torchsplit_core.placement.frontier.curve_search import trace
+from torchsplit_core.placement.frontier.plan import PassCosts
+from torchsplit_core.placement.request.build import build_request
+from torchsplit_core.values import PlacementRequest
 
 ROOT = Path(__file__).resolve().parent.parent
 

@@ -11,22 +11,19 @@ import argparse
 import sys
 import time
 from collections.abc import Callable
-from pathlib import Path
 
 import numpy as np
 
-# The oracle is the tests' own: it shares nothing with the search.
-sys.path.insert(0, str(Path(__file__).resolve().parent.parent / "tests" / "placement"))
-
-from placement_search_cases import MEMORY_GIB, NETWORKS, falling_value, worth_of
-from replicas_oracle import best_sum, small_instance
-
 from benchmarks.placement_search import CASES as LARGE
-from torchsplit_core.placement.build_request import build_request
-from torchsplit_core.placement.instance import Instance
+from tests.support.placement.replicas_oracle import best_sum, small_instance
+
+# The oracle is the tests' own: it shares nothing with the search.
+from tests.support.placement.search_cases import MEMORY_GIB, NETWORKS, falling_value, worth_of
+from torchsplit_core.placement.model.instance import Instance
+from torchsplit_core.placement.model.segments import SegmentModel, instance_of
 from torchsplit_core.placement.replicas import Pipelines, search_pipelines
+from torchsplit_core.placement.request.build import build_request
 from torchsplit_core.placement.search import search
-from torchsplit_core.placement.segments import SegmentModel, instance_of
 
 EQUAL = 1e-9
 MANY = 4096

@@ -24,9 +24,7 @@ from typing import Any, Literal
 import numpy as np
 
 # The oracle is the tests' own: it shares nothing with the search.
-sys.path.insert(0, str(Path(__file__).resolve().parent.parent / "tests" / "placement"))
-
-from placement_search_cases import (
+from tests.support.placement.search_cases import (
     MEMORY_GIB,
     NETWORKS,
     best_of_all,
@@ -35,11 +33,10 @@ from placement_search_cases import (
     random_instance,
     worth_of,
 )
-
-from torchsplit_core.placement.build_request import build_request
-from torchsplit_core.placement.instance import Instance
+from torchsplit_core.placement.model.instance import Instance
+from torchsplit_core.placement.model.segments import SegmentModel, instance_of
+from torchsplit_core.placement.request.build import build_request
 from torchsplit_core.placement.search import search
-from torchsplit_core.placement.segments import SegmentModel, instance_of
 
 ROOT = Path(__file__).resolve().parent.parent
 _H100, _A10, _T4 = 2, 3, 4

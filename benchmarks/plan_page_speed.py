@@ -17,13 +17,13 @@ from pathlib import Path
 from playwright.sync_api import Page, sync_playwright
 
 from app.charts.colours import model_colours
-from app.report import report
+from app.plan.report import report
 from benchmarks.explorer_speed import FLAGS, server
 from benchmarks.planner_instances import instance
 from torchsplit_core import workflow
-from torchsplit_core.planning.request_hash import request_hash
-from torchsplit_core.storage import Store, Workspace
+from torchsplit_core.planning.request.hash import request_hash
 from torchsplit_core.values import PlanRequest
+from torchsplit_core.workspace.store import Store, Workspace
 
 GOAL_CHANGE_MS, GOAL_PAINT_S, GOAL_REPORT_MB = 500, 3.0, 5.0
 CHANGED = """words => { window.changed = new Promise(found => {

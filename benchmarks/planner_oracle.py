@@ -17,21 +17,18 @@ import math
 import sys
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
-from pathlib import Path
+
+from benchmarks.planner_report import TOLERANCE, heading, row
 
 # The oracles are the tests' own, kept beside them: one brute force serves both, and it shares
 # nothing with the planner.
-sys.path.insert(0, str(Path(__file__).resolve().parent.parent / "tests" / "planning"))
-
-from planning_oracle import best_plan, least_change
-from planning_requests import random_request
-from planning_shared_oracle import best_shared
-from test_planning_shared import small
-
-from benchmarks.planner_report import TOLERANCE, heading, row
+from tests.support.planning.oracle import best_plan, least_change
+from tests.support.planning.requests import random_request
+from tests.support.planning.shared_oracle import best_shared
+from tests.support.planning.shared_requests import small
 from torchsplit_core.planning import plan, violations
-from torchsplit_core.planning.explain import with_demands
-from torchsplit_core.planning.relax import apply
+from torchsplit_core.planning.infeasibility.conflicts import with_demands
+from torchsplit_core.planning.infeasibility.relaxation import apply
 from torchsplit_core.values import InputFault, InternalFault, PlanOutcome, PlanRequest
 
 Best = tuple[tuple[float, ...], float | None]

@@ -18,10 +18,10 @@ from typing import Any
 
 import torch
 
-from torchsplit_core.clients import example_arguments, load_client
 from torchsplit_core.hardware import choose_devices
-from torchsplit_core.profiling import child
-from torchsplit_core.profiling.measurement import TRACED_BATCH
+from torchsplit_core.model_source import example_arguments, load_client
+from torchsplit_core.profiling.measuring import child
+from torchsplit_core.profiling.measuring.measurement import TRACED_BATCH
 from torchsplit_core.tracing.trace import DESCRIBER, EXPORTER
 from torchsplit_core.values import ignore_progress
 

@@ -28,25 +28,24 @@ from dataclasses import dataclass, replace
 from io import BytesIO
 from pathlib import Path
 
+import pytest
+
+from benchmarks import standing_job
+from benchmarks.nasty_numbers import EXAMPLES, faults
+from tests.support.workspace.disk_scenarios import may_mount
+from tests.support.workspace.job_child import own_jobs
+from tests.support.workspace.storage_writer import request
+from tests.support.workspace.store_damage import try_damaged
+from torchsplit_core import jobs
+from torchsplit_core.deployment import deploy
+from torchsplit_core.files import read_text
+from torchsplit_core.jobs import runner
+from torchsplit_core.jobs.names import PLAN
+from torchsplit_core.values import InputFault, PlanOutcome
+from torchsplit_core.workspace.archive import export_workspace, import_workspace
+from torchsplit_core.workspace.store import Store, Workspace
+
 ROOT = Path(__file__).resolve().parent.parent
-# The oracles and scenarios of the tests, with more tries.
-sys.path[:0] = [str(ROOT / "tests" / room) for room in ("core", "app", "isolation", "deployment")]
-
-import pytest  # noqa: E402
-from disk_scenarios import may_mount  # noqa: E402
-from job_child import own_jobs  # noqa: E402
-from storage_writer import request  # noqa: E402
-from store_damage import try_damaged  # noqa: E402
-
-from benchmarks import standing_job  # noqa: E402
-from benchmarks.nasty_numbers import EXAMPLES, faults  # noqa: E402
-from torchsplit_core import jobs  # noqa: E402
-from torchsplit_core.archive import export_workspace, import_workspace  # noqa: E402
-from torchsplit_core.deployment import deploy  # noqa: E402
-from torchsplit_core.files import read_text  # noqa: E402
-from torchsplit_core.job_names import PLAN  # noqa: E402
-from torchsplit_core.storage import Store, Workspace  # noqa: E402
-from torchsplit_core.values import InputFault, PlanOutcome  # noqa: E402
 
 NODE_NAME = re.compile(r"[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?(\.[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?)*")
 """RFC 1123, as Kubernetes takes a node's name."""
@@ -143,13 +142,13 @@ def kill_a_job(folder: Path, seed: int) -> None:
         own_jobs(patch, standing_job)
         job = jobs.start(workspace, "Stand", "stand", standing_job.Stand())
     time.sleep(random.Random(seed).random() * 0.6)
-    pid = jobs._read(workspace.store, job)["pid"]
+    pid = runner._read(workspace.store, job)["pid"]
     os.killpg(pid, signal.SIGKILL)
     deadline = time.monotonic() + 20
     while jobs.status(workspace, job).state == "running":
         assert time.monotonic() < deadline, jobs.status(workspace, job)
         time.sleep(0.02)
-    assert jobs.status(workspace, job).fault == jobs.STOPPED
+    assert jobs.status(workspace, job).fault == runner.STOPPED
 
 
 def power_cut(folder: Path, seed: int) -> None:
@@ -338,11 +337,11 @@ FAMILIES = (
         "isolation",
         "escapes and daemons at each level",
         3,
-        tests_of("tests/isolation/test_isolation_held.py", "tests/isolation/test_isolation_ends.py"),
+        tests_of("tests/isolation/test_held.py", "tests/isolation/test_ends.py"),
     ),
-    Family("execution", "trusted jobs started again", 3, tests_of("tests/core/test_core_trust.py")),
+    Family("execution", "trusted jobs started again", 3, tests_of("tests/jobs/test_trust.py")),
     Family(
-        "costly files", "files made to cost memory or time", 2, tests_of("tests/core/test_core_foreign.py")
+        "costly files", "files made to cost memory or time", 2, tests_of("tests/workspace/test_foreign.py")
     ),
 )
 

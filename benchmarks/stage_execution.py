@@ -35,8 +35,8 @@ import torch.multiprocessing as processes
 from torch.utils import _pytree as pytree
 
 from torchsplit_core import workflow
-from torchsplit_core.clients import example_arguments, load_client, open_model
-from torchsplit_core.graph.graph_json import graph_from_dict
+from torchsplit_core.graph.serialization import graph_from_dict
+from torchsplit_core.model_source import example_arguments, load_client, open_model
 from torchsplit_core.partitioning import solve_partitioning_problem
 from torchsplit_core.stages import StagedModel, StagePipeline, export_stages
 from torchsplit_core.stages.export_child import write_stages

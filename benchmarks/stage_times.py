@@ -15,7 +15,7 @@ from typing import Any
 
 import sample_models
 from torchsplit_core import workflow
-from torchsplit_core.planning.build_request import build_request, parse_fleet
+from torchsplit_core.planning.request.build import build_request, parse_fleet
 
 STAGES = ("trace", "profile", "partition", "plan", "deploy")
 

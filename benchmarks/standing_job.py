@@ -6,9 +6,9 @@ import subprocess
 import time
 from dataclasses import dataclass
 
-from torchsplit_core.job_names import JobKind, JobParameters
-from torchsplit_core.storage import Workspace
+from torchsplit_core.jobs.names import JobKind, JobParameters
 from torchsplit_core.values import Progress
+from torchsplit_core.workspace.store import Workspace
 
 
 @dataclass(frozen=True)

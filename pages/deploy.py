@@ -1,6 +1,7 @@
 """Deploy: which files make this plan real?"""
 
-from app import deploy_view, frame
+from app.plan.deploy import page
+from app.shell import frame
 
 with frame.telling():
-    deploy_view.show(frame.open_page("Deploy"))
+    page.show(frame.open_page("Deploy"))

@@ -1,6 +1,7 @@
 """Graph: how does a model flow, and where can it be cut?"""
 
-from app import frame, graph_view
+from app.models.graph import page
+from app.shell import frame
 
 with frame.telling():
-    graph_view.show(frame.open_page("Graph"))
+    page.show(frame.open_page("Graph"))

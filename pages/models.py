@@ -1,6 +1,7 @@
 """Models: which models are here, and what is known of them?"""
 
-from app import frame, models_view
+from app.models import page
+from app.shell import frame
 
 with frame.telling():
-    models_view.show(frame.open_page("Models"))
+    page.show(frame.open_page("Models"))

@@ -1,6 +1,7 @@
 """Partition: where should a model be cut, and how far from the best can that be?"""
 
-from app import frame, partition_view
+from app.models.cuts import page
+from app.shell import frame
 
 with frame.telling():
-    partition_view.show(frame.open_page("Partition"))
+    page.show(frame.open_page("Partition"))

@@ -1,6 +1,7 @@
 """Place: which layers of an LLM go on which particular GPUs, and how far from the best can that be?"""
 
-from app import frame, place_view
+from app.placements import page
+from app.shell import frame
 
 with frame.telling():
-    place_view.show(frame.open_page("Place"))
+    page.show(frame.open_page("Place"))

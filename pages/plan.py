@@ -1,6 +1,7 @@
 """Plan: which slice of which GPU does every model get?"""
 
-from app import frame, plan_view
+from app.plan import page
+from app.shell import frame
 
 with frame.telling():
-    plan_view.show(frame.open_page("Plan"))
+    page.show(frame.open_page("Plan"))

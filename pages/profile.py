@@ -1,6 +1,7 @@
 """Profile: how fast is each model on which slice?"""
 
-from app import frame, profile_view
+from app.models.profile import page
+from app.shell import frame
 
 with frame.telling():
-    profile_view.show(frame.open_page("Profile"))
+    page.show(frame.open_page("Profile"))

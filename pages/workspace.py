@@ -1,6 +1,7 @@
 """Workspace: what is kept here, and how does it get in and out?"""
 
-from app import frame, workspace_view
+from app.shell import frame
+from app.workspace import page
 
 with frame.telling():
-    workspace_view.show(frame.open_page("Workspace"))
+    page.show(frame.open_page("Workspace"))

@@ -24,9 +24,9 @@ from playwright.sync_api import Browser, Page, expect, sync_playwright
 
 from torchsplit_core import workflow
 from torchsplit_core.files import read_file
-from torchsplit_core.job_names import PartitionParameters, ProfileParameters, RequestParameters
-from torchsplit_core.storage import Store
+from torchsplit_core.jobs.names import PartitionParameters, ProfileParameters, RequestParameters
 from torchsplit_core.values import ignore_progress
+from torchsplit_core.workspace.store import Store
 
 ROOT = Path(__file__).resolve().parent.parent
 PLAN_PICTURE = ROOT / "docs" / "images" / "plan.png"

@@ -2,12 +2,7 @@
 
 from __future__ import annotations
 
-import sys
-from pathlib import Path
-
-sys.path.insert(0, str(Path(__file__).resolve().parent.parent / "tests" / "planning"))
-
-from planning_golden import GOLDEN, NAMES, golden_text
+from tests.support.planning.golden import GOLDEN, NAMES, golden_text
 
 if __name__ == "__main__":
     GOLDEN.mkdir(exist_ok=True)

@@ -2,13 +2,8 @@
 
 from __future__ import annotations
 
-import sys
-from pathlib import Path
-
-sys.path.insert(0, str(Path(__file__).resolve().parent.parent / "tests" / "placement"))
-
-from placement_golden import GOLDEN, families, family_text
-from placement_programs import PROGRAMS
+from tests.support.placement.golden import GOLDEN, families, family_text
+from tests.support.placement.programs import PROGRAMS
 
 if __name__ == "__main__":
     GOLDEN.mkdir(exist_ok=True)

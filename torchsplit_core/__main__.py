@@ -2,7 +2,7 @@
 
 import sys
 
-from torchsplit_core.cli import main
+from torchsplit_core.cli.command import main
 
 if __name__ == "__main__":
     sys.exit(main())

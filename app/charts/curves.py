@@ -13,7 +13,7 @@ from typing import Any, Literal
 import plotly.graph_objects as go
 
 from app.charts.theme import AMBER, INK, Theme, axis, faint, lay_out, themed
-from app.profile_fits import Curve
+from app.models.profile.fits import Curve
 from torchsplit_core.values import ProfileRow
 
 View = Literal["throughput over service time", "throughput over batch size", "service time over batch size"]

@@ -9,7 +9,7 @@ import plotly.graph_objects as go
 
 from app.charts.colours import PALETTE
 from app.charts.theme import AMBER, GRID, INK, Theme, axis, lay_out, themed
-from app.numbers import memory_size, short, size
+from app.format.numbers import memory_size, short, size
 from torchsplit_core.values.units import GB, MB
 
 UNITS = ((GB, "GB"), (MB, "MB"), (1000, "kB"), (1, "B"))

@@ -13,7 +13,7 @@ import plotly.graph_objects as go
 
 from app.charts.sweep import ACCENT, CHOSEN_PX, DOT_PX, OPEN
 from app.charts.theme import GRID, INK, axis, faint, lay_out, themed
-from app.numbers import exact
+from app.format.numbers import exact
 
 
 @dataclass(frozen=True, slots=True)

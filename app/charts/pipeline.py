@@ -13,7 +13,7 @@ from itertools import groupby
 
 from app.charts.colours import LOAD_OPACITY, PALETTE
 from app.charts.svg_text import escaped, escaped_attribute, fitted
-from app.numbers import THIN, exact, short
+from app.format.numbers import THIN, exact, short
 from torchsplit_core.values import PlacedSegment, PlacementGpu, PlacementOutcome, PlacementRequest
 from torchsplit_core.values.placement import GpuId
 

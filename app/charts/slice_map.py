@@ -23,7 +23,7 @@ from app.charts.slice_values import (
     stage_loads,
 )
 from app.charts.svg_text import escaped, escaped_attribute, fitted, profile_name, text_width, wrapped
-from app.numbers import exact, percent, short
+from app.format.numbers import exact, percent, short
 from torchsplit_core.hardware import gpu_type
 from torchsplit_core.values import GpuType, PlannedSlice, PlanOutcome, Tenant
 

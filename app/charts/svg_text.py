@@ -5,7 +5,7 @@ from __future__ import annotations
 import html
 import re
 
-from app.numbers import THIN
+from app.format.numbers import THIN
 
 # Width of a letter as a share of the font size, wide enough for the usual sans-serif faces.
 _LETTER, _LETTER_BOLD = 0.58, 0.63

@@ -6,7 +6,7 @@ from typing import Any, Literal
 
 import plotly.graph_objects as go
 
-from app.numbers import THIN
+from app.format.numbers import THIN
 
 Theme = Literal["light", "dark"]
 AMBER = {"light": "#b45309", "dark": "#fbbf24"}

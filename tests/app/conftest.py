@@ -9,15 +9,15 @@ from typing import Any
 
 import pytest
 import streamlit as st
-from app_values import SOURCE, cuts, graph, plan, profile, request
 from streamlit.testing.v1 import AppTest
 
-from app import explorer_mount, plan_whatif
-from app.numbers import exact
+from app.explorer import mount
+from app.format.numbers import exact
+from app.plan.what_if import sliders
+from tests.support.app.values import SOURCE, cuts, graph, plan, profile, request
+from tests.support.paths import ROOT
 from torchsplit_core import jobs
-from torchsplit_core.storage import Store, Workspace
-
-ROOT = Path(__file__).resolve().parents[2]
+from torchsplit_core.workspace.store import Store, Workspace
 
 
 @pytest.fixture(autouse=True)
@@ -89,7 +89,7 @@ def native_sliders(monkeypatch: pytest.MonkeyPatch) -> None:
             on_change=lambda: on_move(numbers.index(st.session_state[key])),
         )
 
-    monkeypatch.setattr(plan_whatif, "live_slider", slider)
+    monkeypatch.setattr(sliders, "live_slider", slider)
 
 
 @pytest.fixture
@@ -101,7 +101,7 @@ def mounted(monkeypatch: pytest.MonkeyPatch) -> list[dict[str, Any]]:
         drawing = json.loads(data["text"])
         found.append({"data": {**drawing, **data}, "key": key, **callbacks})
 
-    monkeypatch.setattr(explorer_mount, "explorer", explorer)
+    monkeypatch.setattr(mount, "explorer", explorer)
     return found
 
 
@@ -125,16 +125,16 @@ def called_back(
     """The component calls back in one run of a page; what the next run draws."""
 
     def call(opened: AppTest, callback: str, **state: Any) -> dict[str, Any]:
-        draw = explorer_mount.explorer
+        draw = mount.explorer
 
         def calling(data: dict[str, Any], *, key: str, **callbacks: Callable[[], None]) -> None:
             st.session_state[key] = state
             callbacks[callback]()
 
-        monkeypatch.setattr(explorer_mount, "explorer", calling)
+        monkeypatch.setattr(mount, "explorer", calling)
         opened.run()
         assert not opened.exception
-        monkeypatch.setattr(explorer_mount, "explorer", draw)
+        monkeypatch.setattr(mount, "explorer", draw)
         opened.run()
         assert not opened.exception
         found: dict[str, Any] = mounted[-1]["data"]

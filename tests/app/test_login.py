@@ -14,10 +14,10 @@ from streamlit.runtime.secrets import Secrets
 from streamlit.testing.v1 import AppTest
 
 from app import login
-from torchsplit_core.storage import Store, default_root
+from tests.support.paths import ROOT
 from torchsplit_core.values import InputFault
+from torchsplit_core.workspace.store import Store, default_root
 
-ROOT = Path(__file__).resolve().parents[2]
 COOKIE_SECRET = "0123456789abcdef0123456789abcdef"
 CLIENT_SECRET = "what the provider gave"
 AUTH: dict[str, Any] = {

@@ -11,10 +11,11 @@ from typing import Any
 import pytest
 from streamlit.testing.v1 import AppTest
 
-from torchsplit_core.job_names import SWEEP, SweepParameters
-from torchsplit_core.storage import Store, Workspace
+from tests.support.paths import ROOT
+from torchsplit_core.jobs.names import SWEEP, SweepParameters
+from torchsplit_core.workspace.store import Store, Workspace
 
-OLD = Path(__file__).resolve().parents[1] / "core" / "store_version_4"
+OLD = ROOT / "tests" / "core" / "store_version_4"
 
 
 @pytest.fixture

@@ -8,10 +8,10 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
-from app_values import SOURCE, graph, profile
 from streamlit.testing.v1 import AppTest
 
-from torchsplit_core.storage import Store, Workspace
+from tests.support.app.values import SOURCE, graph, profile
+from torchsplit_core.workspace.store import Store, Workspace
 
 MOST = {
     "models": 9,

@@ -6,8 +6,8 @@ import sys
 from pathlib import Path
 
 import pytest
-from deployment_helpers import FAKE, MIXED, FakeHost, plan_of, planned_gpu
 
+from tests.support.deployment.helpers import FAKE, MIXED, FakeHost, plan_of, planned_gpu
 from torchsplit_core.values import PlanOutcome
 
 

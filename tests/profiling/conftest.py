@@ -6,10 +6,10 @@ from collections.abc import Iterator
 from typing import Any
 
 import pytest
-from profiling_export import export, to_graph
 
+from tests.support.profiling.export import export, to_graph
 from torchsplit_core.isolation import run_limited
-from torchsplit_core.profiling import measurement
+from torchsplit_core.profiling.measuring import measurement
 
 
 @pytest.fixture(autouse=True, scope="session")

@@ -5,6 +5,6 @@ slices were checked against the catalogue; the scripts change nothing unless tol
 """
 
 from torchsplit_core.deployment.deploy import FORMATS, deploy
-from torchsplit_core.deployment.write import DeploymentFile, write_deployment
+from torchsplit_core.deployment.files import DeploymentFile, write_deployment
 
 __all__ = ["FORMATS", "DeploymentFile", "deploy", "write_deployment"]

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 
+from torchsplit_core.deployment.files import DeploymentFile
+from torchsplit_core.deployment.formats.kubernetes import kubernetes_files
+from torchsplit_core.deployment.formats.mig_parted import mig_parted_files
+from torchsplit_core.deployment.formats.nvidia_smi import nvidia_smi_files
 from torchsplit_core.deployment.hosts import Host, hosts_of
-from torchsplit_core.deployment.kubernetes import kubernetes_files
-from torchsplit_core.deployment.mig_parted import mig_parted_files
-from torchsplit_core.deployment.nvidia_smi import nvidia_smi_files
 from torchsplit_core.deployment.summary import summary_file
-from torchsplit_core.deployment.write import DeploymentFile
 from torchsplit_core.values import InputFault, PlanOutcome
 
 _WRITERS: Mapping[str, Callable[[PlanOutcome, tuple[Host, ...]], tuple[DeploymentFile, ...]]] = {

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from torchsplit_core.deployment.files import DeploymentFile
+from torchsplit_core.deployment.formats.mig_parted import config_labels
 from torchsplit_core.deployment.hosts import Host
-from torchsplit_core.deployment.mig_parted import config_labels
 from torchsplit_core.deployment.names import markdown, one_line
-from torchsplit_core.deployment.write import DeploymentFile
 from torchsplit_core.values import PlannedSlice, PlanOutcome, Tenant
 
 _HOW = {

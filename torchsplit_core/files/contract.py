@@ -15,7 +15,6 @@ from operator import or_
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
-from torchsplit_core.clients import Told
 from torchsplit_core.files.json_text import (
     OWN_BYTES,
     measure,
@@ -23,8 +22,9 @@ from torchsplit_core.files.json_text import (
     refuse_large,
 )
 from torchsplit_core.files.replace import replace_file
-from torchsplit_core.graph.graph_json import graph_from_dict, graph_to_text
+from torchsplit_core.graph.serialization import graph_from_dict, graph_to_text
 from torchsplit_core.graph.torch_graph import TorchGraph
+from torchsplit_core.model_source import Told
 from torchsplit_core.values import (
     InputFault,
     PartitionOutcome,

@@ -29,29 +29,29 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from torchsplit_core.isolation.confinement.inside import remedy_for
+    from torchsplit_core.isolation.confinement.level import IsolationLevel, available_levels, isolation_level
+    from torchsplit_core.isolation.confinement.rooms import private_room, sweep_rooms
     from torchsplit_core.isolation.execution import execution_refused, refuse_execution
     from torchsplit_core.isolation.faults import ChildFault, printable
-    from torchsplit_core.isolation.inside import remedy_for
-    from torchsplit_core.isolation.level import IsolationLevel, available_levels, isolation_level
     from torchsplit_core.isolation.limits import Limits, default_memory_bytes, is_out_of_memory
-    from torchsplit_core.isolation.rooms import private_room, sweep_rooms
     from torchsplit_core.isolation.run import run_limited
 
 _MODULES = {
     "ChildFault": "faults",
-    "IsolationLevel": "level",
+    "IsolationLevel": "confinement.level",
     "Limits": "limits",
-    "available_levels": "level",
+    "available_levels": "confinement.level",
     "default_memory_bytes": "limits",
     "execution_refused": "execution",
     "is_out_of_memory": "limits",
-    "isolation_level": "level",
+    "isolation_level": "confinement.level",
     "printable": "faults",
-    "private_room": "rooms",
+    "private_room": "confinement.rooms",
     "refuse_execution": "execution",
-    "remedy_for": "inside",
+    "remedy_for": "confinement.inside",
     "run_limited": "run",
-    "sweep_rooms": "rooms",
+    "sweep_rooms": "confinement.rooms",
 }
 
 __all__ = [

@@ -16,9 +16,9 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any
 
-from torchsplit_core.isolation import inside
+from torchsplit_core.isolation.confinement import inside
+from torchsplit_core.isolation.confinement.supervisor import start_worker
 from torchsplit_core.isolation.limits import apply_limits, is_out_of_memory
-from torchsplit_core.isolation.supervisor import start_worker
 from torchsplit_core.values import InputFault
 
 

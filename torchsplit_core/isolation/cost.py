@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from torchsplit_core.isolation import inside
+from torchsplit_core.isolation.confinement import inside
 from torchsplit_core.values import Progress
 
 

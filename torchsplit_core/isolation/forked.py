@@ -15,7 +15,7 @@ from collections.abc import Callable
 from multiprocessing.connection import Connection
 from typing import Any, Generic, TypeVar
 
-from torchsplit_core.isolation.kernel import die_with_parent
+from torchsplit_core.isolation.confinement.kernel import die_with_parent
 from torchsplit_core.values import InternalFault
 
 Answer = TypeVar("Answer")

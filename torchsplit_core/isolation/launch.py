@@ -14,9 +14,9 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import IO, Any
 
-from torchsplit_core.isolation import calls
-from torchsplit_core.isolation.access import Access, access_of
-from torchsplit_core.isolation.level import IsolationLevel, isolation_level
+from torchsplit_core.isolation.confinement import calls
+from torchsplit_core.isolation.confinement.access import Access, access_of
+from torchsplit_core.isolation.confinement.level import IsolationLevel, isolation_level
 from torchsplit_core.isolation.limits import Limits
 
 KEPT_ENVIRONMENT = (

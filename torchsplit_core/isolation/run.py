@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
+from torchsplit_core.isolation.confinement.rooms import private_room
 from torchsplit_core.isolation.faults import (
     ChildFault,
     Kind,
@@ -22,7 +23,6 @@ from torchsplit_core.isolation.faults import (
 )
 from torchsplit_core.isolation.launch import Confined, launch
 from torchsplit_core.isolation.limits import Limits, aborted_for_memory
-from torchsplit_core.isolation.rooms import private_room
 from torchsplit_core.values import InputFault, InternalFault, Progress, ignore_progress
 from torchsplit_core.values.units import GIB
 

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from typing import Literal
 
-from torchsplit_core.partitioning.blocks import BlockGraph
+from torchsplit_core.partitioning.blocks.block_graph import BlockGraph
 from torchsplit_core.partitioning.verify import RELATIVE
 from torchsplit_core.values import PartitionCandidate, PartitionOutcome
 from torchsplit_core.values.partition import Objective

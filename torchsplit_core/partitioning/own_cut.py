@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
 
-from torchsplit_core.partitioning.blocks import BlockGraph, contract
+from torchsplit_core.partitioning.blocks.block_graph import BlockGraph, contract
 from torchsplit_core.partitioning.candidates import best_distinct, make_candidate
 from torchsplit_core.partitioning.provider import PartitionProvider
 from torchsplit_core.partitioning.verify import verify_candidate

@@ -21,14 +21,14 @@ from torchsplit_core.graph import (
     region_tree,
 )
 from torchsplit_core.graph.prepare import WEIGHT_KINDS
-from torchsplit_core.partitioning.blocks import contract
+from torchsplit_core.partitioning.blocks.block_graph import contract
+from torchsplit_core.partitioning.blocks.groups import groups_of
+from torchsplit_core.partitioning.blocks.memory import StageMemory
+from torchsplit_core.partitioning.blocks.stage_costs import batch_sensitivities, stage_times
 from torchsplit_core.partitioning.candidates import best_distinct, make_candidate, value_of
-from torchsplit_core.partitioning.device_programs import best_prefix_placements
-from torchsplit_core.partitioning.groups import groups_of
-from torchsplit_core.partitioning.memory import StageMemory
-from torchsplit_core.partitioning.prefixes import best_prefix_cuts
+from torchsplit_core.partitioning.search.device_programs import best_prefix_placements
+from torchsplit_core.partitioning.search.prefixes import best_prefix_cuts
 from torchsplit_core.partitioning.solve import solve_partition
-from torchsplit_core.partitioning.stage_costs import batch_sensitivities, stage_times
 from torchsplit_core.partitioning.verify import RELATIVE, verify_outcome
 from torchsplit_core.values import (
     GraphEdge,

@@ -16,13 +16,13 @@ from __future__ import annotations
 import time
 from dataclasses import replace
 
-from torchsplit_core.partitioning.blocks import BlockGraph, check_request, contract
+from torchsplit_core.partitioning.blocks.block_graph import BlockGraph, check_request, contract
+from torchsplit_core.partitioning.blocks.orders import topological_orders
 from torchsplit_core.partitioning.candidates import best_distinct, fits_memory, make_candidate, value_of
-from torchsplit_core.partitioning.free_assignment import EXACT_BLOCKS, best_free_assignment
-from torchsplit_core.partitioning.orders import topological_orders
-from torchsplit_core.partitioning.placed import search_placements
-from torchsplit_core.partitioning.prefixes import best_prefix_cuts
-from torchsplit_core.partitioning.thresholds import close_gap
+from torchsplit_core.partitioning.search.free_assignment import EXACT_BLOCKS, best_free_assignment
+from torchsplit_core.partitioning.search.placed import search_placements
+from torchsplit_core.partitioning.search.prefixes import best_prefix_cuts
+from torchsplit_core.partitioning.search.thresholds import close_gap
 from torchsplit_core.partitioning.verify import RELATIVE, verify_outcome
 from torchsplit_core.values import (
     PartitionCandidate,

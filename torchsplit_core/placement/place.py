@@ -7,18 +7,18 @@ import time
 from collections.abc import Mapping
 from dataclasses import replace
 
-from torchsplit_core.placement.cause import cause
-from torchsplit_core.placement.instance import Found, Instance
-from torchsplit_core.placement.latency import latency_s
-from torchsplit_core.placement.memory import missing_memory
-from torchsplit_core.placement.pipeline import placed
+from torchsplit_core.placement.model.instance import Found, Instance
+from torchsplit_core.placement.model.latency import latency_s
+from torchsplit_core.placement.model.memory import missing_memory
+from torchsplit_core.placement.model.segments import SegmentModel, instance_of
+from torchsplit_core.placement.outcome.infeasibility import cause
+from torchsplit_core.placement.outcome.pipeline import placed
+from torchsplit_core.placement.outcome.verification import verify
 from torchsplit_core.placement.replicas import Pipelines, outcome_of, search_pipelines
+from torchsplit_core.placement.request.validate import validate
 from torchsplit_core.placement.search import search
-from torchsplit_core.placement.segments import SegmentModel, instance_of
-from torchsplit_core.placement.small import look_at_all
-from torchsplit_core.placement.start import start_from
-from torchsplit_core.placement.validate import validate
-from torchsplit_core.placement.verify import verify
+from torchsplit_core.placement.search.exhaustive import look_at_all
+from torchsplit_core.placement.search.warm_start import start_from
 from torchsplit_core.solver.highs import solver_name
 from torchsplit_core.values import (
     PlacementOutcome,
@@ -54,7 +54,7 @@ def place(
     found: Found | Pipelines
     if request.solver.method == "literal":
         # Pyomo takes longer to load than most searches take.
-        from torchsplit_core.placement.literal_solve import solve_literal
+        from torchsplit_core.placement.literal.solve import solve_literal
 
         progress(0.0, "building the literal program and solving it")
         found = solve_literal(instance, time_limit_s=limit)

@@ -5,17 +5,17 @@ from __future__ import annotations
 import time
 from dataclasses import replace
 
-from torchsplit_core.planning.disaggregate import Assignment
-from torchsplit_core.planning.expand import Problem, build_problem
-from torchsplit_core.planning.explain import conflicts
-from torchsplit_core.planning.leximin import Search
-from torchsplit_core.planning.outcome import no_plan, plan_outcome
-from torchsplit_core.planning.relax import least_relaxation
-from torchsplit_core.planning.shared import plan_shared
+from torchsplit_core.planning.exclusive.plan import search_exclusive
+from torchsplit_core.planning.formulation.leximin import Search
+from torchsplit_core.planning.fractional.plan import plan_shared
+from torchsplit_core.planning.infeasibility.conflicts import conflicts
+from torchsplit_core.planning.infeasibility.relaxation import least_relaxation
+from torchsplit_core.planning.outcome.assignment import Assignment
+from torchsplit_core.planning.outcome.build import no_plan, plan_outcome
+from torchsplit_core.planning.problem.build import Problem, build_problem
+from torchsplit_core.planning.request.validate import validate
 from torchsplit_core.planning.timing import Stopwatch
-from torchsplit_core.planning.validate import validate
-from torchsplit_core.planning.verify import verify
-from torchsplit_core.planning.whole import search_exclusive
+from torchsplit_core.planning.verification.outcome import verify
 from torchsplit_core.values import (
     InternalFault,
     PlanOutcome,

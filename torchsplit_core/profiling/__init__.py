@@ -9,11 +9,11 @@ from typing import TYPE_CHECKING, Any
 
 from torchsplit_core.profiling.estimate import estimate_rows, estimated_nodes
 from torchsplit_core.profiling.library import library_profiles, measured_library, mix_request, serving_mixes
-from torchsplit_core.profiling.measurement import measure
+from torchsplit_core.profiling.measuring.measurement import measure
 from torchsplit_core.profiling.points import KeptPoint, Settings
 
 if TYPE_CHECKING:
-    from torchsplit_core.profiling.annotators import DeviceAnnotator, RuntimeAnnotator
+    from torchsplit_core.profiling.measuring.annotators import DeviceAnnotator, RuntimeAnnotator
 
 __all__ = [
     "DeviceAnnotator",
@@ -32,7 +32,7 @@ __all__ = [
 
 def __getattr__(name: str) -> Any:
     if name in ("DeviceAnnotator", "RuntimeAnnotator"):
-        from torchsplit_core.profiling import annotators
+        from torchsplit_core.profiling.measuring import annotators
 
         return getattr(annotators, name)
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

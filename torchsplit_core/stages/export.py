@@ -10,10 +10,10 @@ from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from torchsplit_core.clients import parse_source
 from torchsplit_core.files import read_text
 from torchsplit_core.isolation import Limits, run_limited
-from torchsplit_core.isolation.rooms import remove
+from torchsplit_core.isolation.confinement.rooms import remove
+from torchsplit_core.model_source import parse_source
 from torchsplit_core.stages.folder import check_target, place
 from torchsplit_core.values import (
     InputFault,

@@ -14,8 +14,8 @@ import torch
 from torch.export import ExportedProgram
 from torch.utils import _pytree as pytree
 
-from torchsplit_core.clients import ExportedClient, example_arguments, load_client, open_model
 from torchsplit_core.files import write_text
+from torchsplit_core.model_source import ExportedClient, example_arguments, load_client, open_model
 from torchsplit_core.partitioning.extraction.build import build_program
 from torchsplit_core.partitioning.extraction.divide import Division, divide
 from torchsplit_core.stages.describe import describe_links, describe_part, describe_results, describe_slots

@@ -14,8 +14,8 @@ from typing import BinaryIO
 
 from torchsplit_core.files import read_text, replace_file, write_text
 from torchsplit_core.isolation import refuse_execution
-from torchsplit_core.storage import default_root
 from torchsplit_core.values import InputFault, StageManifest, StagePart
+from torchsplit_core.workspace.store import default_root
 
 MANIFEST = "stages.json"
 LARGEST_MANIFEST_BYTES = 64 * 2**20

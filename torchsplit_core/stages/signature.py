@@ -9,7 +9,7 @@ from typing import Any
 import torch
 from torch.utils import _pytree as pytree
 
-from torchsplit_core.clients import Told
+from torchsplit_core.model_source import Told
 from torchsplit_core.values import InputFault, StageManifest, StageValue
 
 REMEDY = "Pass arguments like those of get_example_inputs()."

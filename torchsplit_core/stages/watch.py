@@ -11,10 +11,10 @@ import time
 from collections.abc import Iterator, Sequence
 from typing import Any
 
-from torchsplit_core.clients import Told
 from torchsplit_core.isolation import Limits
 from torchsplit_core.isolation.faults import fault_of_excess, printable, printable_line
 from torchsplit_core.isolation.launch import Confined
+from torchsplit_core.model_source import Told
 from torchsplit_core.stages.feeding import Feeder
 from torchsplit_core.values import InputFault
 

@@ -13,7 +13,7 @@ import torch
 from torch._logging.structured import INTERN_TABLE
 from torch.export import ExportedProgram, draft_export
 
-from torchsplit_core.clients import is_user_file
+from torchsplit_core.model_source import is_user_file
 from torchsplit_core.tracing.export_inputs import FreeSizes
 
 MOST_NOTES = 20

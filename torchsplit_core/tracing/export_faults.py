@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 
-from torchsplit_core.clients import Told, user_line
+from torchsplit_core.model_source import Told, user_line
 from torchsplit_core.tracing.naming import source_line
 from torchsplit_core.values import InputFault
 

@@ -13,7 +13,7 @@ import torch
 from torch.export import Dim, ExportedProgram, ShapesCollection
 from torch.utils import _pytree as pytree
 
-from torchsplit_core.clients import Told
+from torchsplit_core.model_source import Told
 from torchsplit_core.values import InputFault
 
 TRACED_BATCH = 2

@@ -15,7 +15,7 @@ from typing import Any
 import torch
 from torch.utils import _pytree as pytree
 
-from torchsplit_core.clients import foreign_code
+from torchsplit_core.model_source import foreign_code
 from torchsplit_core.values import InputFault
 
 KNOWN = (torch.Tensor, torch.ScriptObject, int, float, str, type(None))

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from torchsplit_core.clients import is_user_file
+from torchsplit_core.model_source import is_user_file
 from torchsplit_core.tracing.export_inputs import TRACED_BATCH
 
 SHAPES = "torch.fx.experimental.symbolic_shapes"

@@ -7,7 +7,7 @@ import re
 from functools import lru_cache
 from math import prod
 
-from torchsplit_core.clients import is_user_file
+from torchsplit_core.model_source import is_user_file
 
 # Asked for every frame of every node, of few files.
 _is_user_file = lru_cache(maxsize=4096)(is_user_file)

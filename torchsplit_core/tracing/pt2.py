@@ -18,7 +18,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from torchsplit_core.clients import Told
+from torchsplit_core.model_source import Told
 from torchsplit_core.tracing.json_stream import Cursor
 from torchsplit_core.tracing.pt2_graph import ProgramReader
 from torchsplit_core.values import InputFault, Progress

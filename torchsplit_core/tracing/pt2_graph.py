@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
-from torchsplit_core.graph.graph_json import LONGEST_ID, MOST_BYTES, graph_to_dict, nodes_in_parts
+from torchsplit_core.graph.serialization import LONGEST_ID, MOST_BYTES, graph_to_dict, nodes_in_parts
 from torchsplit_core.graph.torch_graph import TorchGraph, join_bodies
 from torchsplit_core.tracing.json_stream import Cursor
 from torchsplit_core.tracing.naming import (

@@ -5,10 +5,10 @@ from __future__ import annotations
 from dataclasses import replace
 from pathlib import Path
 
-from torchsplit_core.clients import parse_source
-from torchsplit_core.graph.graph_json import GraphParts, graph_from_dict
+from torchsplit_core.graph.serialization import GraphParts, graph_from_dict
 from torchsplit_core.graph.torch_graph import TorchGraph
 from torchsplit_core.isolation import Limits, run_limited
+from torchsplit_core.model_source import parse_source
 from torchsplit_core.tracing.architecture import hash_model_architecture
 from torchsplit_core.values import Progress, ignore_progress
 

@@ -35,7 +35,7 @@ from torchsplit_core.values.placement import (
     ThroughputRow,
 )
 from torchsplit_core.values.placement_frontier import FrontierPoint, PlacementFrontier
-from torchsplit_core.values.plan_explanation import (
+from torchsplit_core.values.plan.explanation import (
     ChangeEffect,
     LayoutReason,
     ModelBinding,
@@ -43,8 +43,8 @@ from torchsplit_core.values.plan_explanation import (
     PlanExplanation,
     PriceStep,
 )
-from torchsplit_core.values.plan_fault import PlanFault, slice_name
-from torchsplit_core.values.plan_outcome import (
+from torchsplit_core.values.plan.fault import PlanFault, slice_name
+from torchsplit_core.values.plan.outcome import (
     Conflict,
     Demand,
     ObjectiveValue,
@@ -56,7 +56,7 @@ from torchsplit_core.values.plan_outcome import (
     Relaxation,
     Tenant,
 )
-from torchsplit_core.values.plan_request import (
+from torchsplit_core.values.plan.request import (
     Colocation,
     FleetEntry,
     Objective,

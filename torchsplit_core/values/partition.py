@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Literal
 
-from torchsplit_core.values.plan_request import SolverOptions
+from torchsplit_core.values.plan.request import SolverOptions
 from torchsplit_core.values.profile import Basis
 from torchsplit_core.values.status import SolveStatus
 

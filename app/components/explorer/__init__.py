@@ -37,7 +37,7 @@ def explorer(
     on_selection: Callable[[], None],
     on_overlay: Callable[[], None],
 ) -> None:
-    """Mount the explorer. `data`: `text` is the drawing as JSON (see `app.explorer_mount`), `version` names it,
+    """Mount the explorer. `data`: `text` is the drawing as JSON (see `app.explorer.mount`), `version` names it,
     `focus` says what to select and `overlay` which colours to begin with.
 
     What the user does is in `st.session_state[key]`: `action` (kind, item, node) where a box is to

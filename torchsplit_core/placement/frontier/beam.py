@@ -14,7 +14,7 @@ import numpy as np
 
 from torchsplit_core.placement.frontier.choices import Choice
 from torchsplit_core.placement.frontier.plan import PassCosts
-from torchsplit_core.placement.instance import Instance
+from torchsplit_core.placement.model.instance import Instance
 from torchsplit_core.placement.search.clock import Clock
 from torchsplit_core.placement.search.segments import Segments
 from torchsplit_core.placement.search.table import Table

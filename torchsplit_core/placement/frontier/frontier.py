@@ -6,17 +6,17 @@ import math
 import time
 from dataclasses import replace
 
-from torchsplit_core.placement.cause import cause
 from torchsplit_core.placement.frontier.curve import Point
+from torchsplit_core.placement.frontier.curve_search import Traced, trace
 from torchsplit_core.placement.frontier.plan import PassCosts
-from torchsplit_core.placement.frontier.trace import Traced, trace
 from torchsplit_core.placement.frontier.verify import verify_frontier
-from torchsplit_core.placement.instance import Instance
-from torchsplit_core.placement.latency import latency_s, link_tokens_per_s, tokens_per_pass
-from torchsplit_core.placement.memory import missing_memory
-from torchsplit_core.placement.pipeline import placed
-from torchsplit_core.placement.segments import SegmentModel, instance_of
-from torchsplit_core.placement.validate import validate
+from torchsplit_core.placement.model.instance import Instance
+from torchsplit_core.placement.model.latency import latency_s, link_tokens_per_s, tokens_per_pass
+from torchsplit_core.placement.model.memory import missing_memory
+from torchsplit_core.placement.model.segments import SegmentModel, instance_of
+from torchsplit_core.placement.outcome.infeasibility import cause
+from torchsplit_core.placement.outcome.pipeline import placed
+from torchsplit_core.placement.request.validate import validate
 from torchsplit_core.values import (
     FrontierPoint,
     InputFault,

@@ -13,7 +13,7 @@ from itertools import combinations_with_replacement
 import numpy as np
 
 from torchsplit_core.placement.frontier.plan import SAME, Least, PassCosts, Plan, plan_of
-from torchsplit_core.placement.instance import Instance
+from torchsplit_core.placement.model.instance import Instance
 from torchsplit_core.placement.replicas.twins import MOST_VECTORS, Twins, twins
 from torchsplit_core.placement.search.segments import Segments
 

@@ -8,7 +8,7 @@ from itertools import pairwise
 
 import numpy as np
 
-from torchsplit_core.placement.instance import Instance
+from torchsplit_core.placement.model.instance import Instance
 from torchsplit_core.placement.search.segments import Segments, worth
 
 SAME = 1e-9

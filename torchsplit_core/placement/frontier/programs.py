@@ -13,7 +13,7 @@ from torchsplit_core.placement.frontier.plan import PROVEN, SAME, Least, PassCos
 from torchsplit_core.placement.frontier.program import Hops, LatencyProgram
 from torchsplit_core.placement.frontier.tiers import Site, build_tiers, sorts_at
 from torchsplit_core.placement.frontier.trails import least_trail
-from torchsplit_core.placement.instance import Instance
+from torchsplit_core.placement.model.instance import Instance
 from torchsplit_core.placement.search.clock import Clock
 from torchsplit_core.placement.search.network import Component
 from torchsplit_core.placement.search.segments import Segments

@@ -25,7 +25,7 @@ import numpy as np
 from torchsplit_core.placement.frontier.choices import Choice
 from torchsplit_core.placement.frontier.plan import PassCosts
 from torchsplit_core.placement.frontier.solver import NEARLY, SCALE, SecondsProgram
-from torchsplit_core.placement.instance import Instance
+from torchsplit_core.placement.model.instance import Instance
 from torchsplit_core.placement.search.clock import Clock
 from torchsplit_core.placement.search.network import Classes, Component, classes
 from torchsplit_core.placement.search.patterns import Patterns, build_patterns

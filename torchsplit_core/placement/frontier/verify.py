@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from dataclasses import replace
 from itertools import pairwise
 
-from torchsplit_core.placement.verify import PROVEN, TOLERANCE, violations
+from torchsplit_core.placement.outcome.verification import PROVEN, TOLERANCE, violations
 from torchsplit_core.values import InternalFault, PlacementFrontier, PlacementOutcome, PlacementRequest
 
 

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from torchsplit_core.placement.instance import Instance
+from torchsplit_core.placement.model.instance import Instance
 from torchsplit_core.placement.replicas.market import Market
 from torchsplit_core.placement.search.clock import Clock
 from torchsplit_core.placement.search.table import Items, Table

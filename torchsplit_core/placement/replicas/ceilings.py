@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from torchsplit_core.placement.instance import Instance
+from torchsplit_core.placement.model.instance import Instance
 from torchsplit_core.placement.replicas.twins import Twins
 from torchsplit_core.placement.search.clock import Clock
 from torchsplit_core.placement.search.network import components

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 
-from torchsplit_core.placement.instance import Found, Instance
+from torchsplit_core.placement.model.instance import Found, Instance
 from torchsplit_core.placement.replicas.capacity import Capacity, capacity
 from torchsplit_core.placement.replicas.exact import Divider
 from torchsplit_core.placement.replicas.improve import (
@@ -22,9 +22,9 @@ from torchsplit_core.placement.replicas.pipelines import EQUAL, Pipelines, in_or
 from torchsplit_core.placement.replicas.twins import MOST_VECTORS, twins
 from torchsplit_core.placement.search import search
 from torchsplit_core.placement.search.clock import Clock
+from torchsplit_core.placement.search.exhaustive import look_at_all
 from torchsplit_core.placement.search.segments import Segments
 from torchsplit_core.placement.search.table import Table, build_table, count_multisets
-from torchsplit_core.placement.small import look_at_all
 
 _SINGLE = 0.2
 """Share of the time for the best single pipeline, which every bound begins with. Chosen, not measured."""

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from torchsplit_core.placement.instance import Found, Instance
+from torchsplit_core.placement.model.instance import Found, Instance
 from torchsplit_core.placement.replicas.ceilings import ceilings
 from torchsplit_core.placement.replicas.lattice import Lattice
 from torchsplit_core.placement.replicas.pipelines import EQUAL, Pipelines, best_single, in_order, part_of

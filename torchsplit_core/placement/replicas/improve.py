@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable, Sequence
 
 import numpy as np
 
-from torchsplit_core.placement.instance import Instance
+from torchsplit_core.placement.model.instance import Instance
 from torchsplit_core.placement.replicas.capacity import Capacity, capacity
 from torchsplit_core.placement.replicas.exact import Divider
 from torchsplit_core.placement.replicas.lattice import Lattice

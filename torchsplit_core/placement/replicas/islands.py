@@ -13,7 +13,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from torchsplit_core.placement.instance import Found, Instance
+from torchsplit_core.placement.model.instance import Found, Instance
 from torchsplit_core.placement.replicas.capacity import capacity
 from torchsplit_core.placement.replicas.exact import Divider
 from torchsplit_core.placement.replicas.lattice import Lattice

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from torchsplit_core.placement.instance import Instance
+from torchsplit_core.placement.model.instance import Instance
 from torchsplit_core.placement.replicas.ceilings import SLACK, prices
 from torchsplit_core.placement.search.clock import Clock
 from torchsplit_core.placement.search.network import components

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import math
 
-from torchsplit_core.placement.instance import Instance
-from torchsplit_core.placement.latency import latency_s
-from torchsplit_core.placement.pipeline import placed
+from torchsplit_core.placement.model.instance import Instance
+from torchsplit_core.placement.model.latency import latency_s
+from torchsplit_core.placement.model.segments import SegmentModel
+from torchsplit_core.placement.outcome.pipeline import placed
 from torchsplit_core.placement.replicas.pipelines import Pipelines
-from torchsplit_core.placement.segments import SegmentModel
 from torchsplit_core.values import PlacedReplica, PlacementOutcome
 
 

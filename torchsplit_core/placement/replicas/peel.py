@@ -11,7 +11,7 @@ from dataclasses import replace
 
 import numpy as np
 
-from torchsplit_core.placement.instance import Instance
+from torchsplit_core.placement.model.instance import Instance
 from torchsplit_core.placement.replicas.pipelines import back, part_of, rows_of
 from torchsplit_core.placement.search.clock import Clock
 from torchsplit_core.placement.search.network import Component, components

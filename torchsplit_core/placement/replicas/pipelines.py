@@ -7,11 +7,11 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from torchsplit_core.placement.instance import Found, Instance
+from torchsplit_core.placement.model.instance import Found, Instance
 from torchsplit_core.placement.search import search
+from torchsplit_core.placement.search.exhaustive import look_at_all
 from torchsplit_core.placement.search.segments import Segments, worth
 from torchsplit_core.placement.search.table import Table
-from torchsplit_core.placement.small import look_at_all
 from torchsplit_core.values import InternalFault
 
 EQUAL = 1e-9

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from torchsplit_core.placement.instance import Instance
+from torchsplit_core.placement.model.instance import Instance
 
 MOST_VECTORS = 100_000
 """How many GPUs to take of each class: more such vectors are not looked at as a whole. Chosen, not measured."""

@@ -6,12 +6,12 @@ from bisect import bisect_right
 from collections.abc import Callable
 from math import inf
 
-from torchsplit_core.placement.instance import Found, Instance
+from torchsplit_core.placement.model.instance import Found, Instance
 from torchsplit_core.placement.search.clock import LEAST_TRY_S, TRY_PART, Clock
+from torchsplit_core.placement.search.covers.search import Wide, WideSearch
 from torchsplit_core.placement.search.decide import Threshold
 from torchsplit_core.placement.search.segments import Segments, worth
 from torchsplit_core.placement.search.table import Table, build_table, candidates, count_multisets
-from torchsplit_core.placement.search.wide import Wide, WideSearch
 from torchsplit_core.values import InternalFault
 
 _ENOUGH = 8

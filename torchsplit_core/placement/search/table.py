@@ -8,7 +8,7 @@ from itertools import combinations_with_replacement
 
 import numpy as np
 
-from torchsplit_core.placement.instance import Instance
+from torchsplit_core.placement.model.instance import Instance
 from torchsplit_core.placement.search.clock import Clock
 
 

@@ -12,12 +12,12 @@ from typing import Literal
 
 import numpy as np
 
-from torchsplit_core.planning.expand import Problem
-from torchsplit_core.planning.objective import goal_of, unit_rps
 from torchsplit_core.planning.patterns.decide import Demands, PatternSearch, Plan, Question
 from torchsplit_core.planning.patterns.lift import Lifted, lift
 from torchsplit_core.planning.patterns.options import Option, Options, options_of
 from torchsplit_core.planning.patterns.supply import Supply, Vector, supply_of
+from torchsplit_core.planning.problem.build import Problem
+from torchsplit_core.planning.request.objective import goal_of, unit_rps
 from torchsplit_core.values import Progress
 from torchsplit_core.values.status import SolveStatus
 

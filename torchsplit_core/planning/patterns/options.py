@@ -9,8 +9,8 @@ from itertools import product
 
 import numpy as np
 
-from torchsplit_core.planning.expand import Choice, Problem, VariantCase
 from torchsplit_core.planning.patterns.supply import Supply, Vector
+from torchsplit_core.planning.problem.build import Choice, Problem, VariantCase
 
 MOST_COMBINATIONS = 50_000
 """Combinations of longest latencies that are looked at for one variant of several stages."""

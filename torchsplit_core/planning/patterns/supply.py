@@ -11,7 +11,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from torchsplit_core.planning.expand import Problem
+from torchsplit_core.planning.problem.build import Problem
 
 Vector = NDArray[np.float64]
 Counts = NDArray[np.int64]

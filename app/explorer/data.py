@@ -1,0 +1,177 @@
+"""What the explorer component draws, as plain JSON values in columns.
+
+Nodes are those shown (no weights), in execution order; everything else refers to them by place.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from app.session.analysis import Analysis
+from torchsplit_core.drawing.hierarchy import Hierarchy
+from torchsplit_core.drawing.outline import Row, dominator_rows, icicle
+from torchsplit_core.drawing.scene import Box, Scene
+from torchsplit_core.graph import Region
+
+MOST_NODES = 50_000
+"""Of a larger graph only what is drawn travels to the browser, without the trees."""
+
+
+@dataclass(frozen=True, slots=True)
+class Kept:
+    """The nodes that travel: their indices in the hierarchy, and the place of each."""
+
+    nodes: tuple[int, ...]
+    place: dict[int, int]
+
+
+def kept_nodes(hierarchy: Hierarchy, scene: Scene) -> Kept:
+    """All nodes, or of a very large graph those that stand on their own in the scene."""
+    if len(hierarchy.nodes) <= MOST_NODES:
+        nodes: Sequence[int] = range(len(hierarchy.nodes))
+    else:
+        nodes = [item.nodes[0] for item in scene.view.items if len(item.nodes) == 1]
+    return Kept(tuple(nodes), {node: place for place, node in enumerate(nodes)})
+
+
+def scene_data(scene: Scene) -> dict[str, Any]:
+    """Items in columns, lines and stubs as short lists."""
+    items = scene.view.items
+    # Whole pixels: half the text, and rounding to tenths takes Python longer than all the rest.
+    return {
+        "width": int(scene.width + 0.5),
+        "height": int(scene.height + 0.5),
+        "items": {
+            "id": [item.id for item in items],
+            "kind": [item.kind for item in items],
+            "label": [item.label for item in items],
+            "note": [item.note for item in items],
+            "parent": [item.parent for item in items],
+            "open": [item.open for item in items],
+            "expandable": [item.expandable for item in items],
+            "count": [item.count for item in items],
+            "repeats": [item.repeats for item in items],
+            "box": [value for box in scene.boxes for value in _pixels(box)],
+        },
+        "lines": [
+            [
+                line.source,
+                line.arrow,
+                list(line.targets),
+                [int(v + 0.5) for point in line.points for v in point],
+            ]
+            for line in scene.lines
+        ],
+        "stubs": [[stub.source, stub.reader, *_pixels(stub.box)] for stub in scene.stubs],
+    }
+
+
+def _pixels(box: Box) -> tuple[int, int, int, int]:
+    return int(box.x + 0.5), int(box.y + 0.5), int(box.width + 0.5), int(box.height + 0.5)
+
+
+def nodes_data(hierarchy: Hierarchy, analysis: Analysis, scene: Scene, kept: Kept) -> dict[str, Any]:
+    """Names, search texts, the item that shows each node, and its place in the trees and regions."""
+    graph, unit_of = hierarchy.graph, analysis.prepared.unit_of
+    order = analysis.regions.place
+    cuts = frozenset(analysis.regions.cut_points)
+    found = [graph.by_id[hierarchy.nodes[node]] for node in kept.nodes]
+    ops, modules = _Table(), _Table()
+    units = [unit_of.get(node.id) for node in found]
+    return {
+        "id": [node.id for node in found],
+        "op": [ops.place(hierarchy.operations[node]) for node in kept.nodes],
+        "ops": ops.names,
+        "module": [modules.place(node.module) for node in found],
+        "modules": modules.names,
+        "source": [node.source for node in found],
+        "home": [scene.view.home[node] for node in kept.nodes],
+        "unit": [
+            -1 if unit is None or unit not in order else kept.place.get(hierarchy.index[unit], -1)
+            for unit in units
+        ],
+        "place": [-1 if unit is None else order.get(unit, -1) for unit in units],
+        "cut": [node.id in cuts for node in found],
+    }
+
+
+def regions_data(hierarchy: Hierarchy, analysis: Analysis, kept: Kept, by: str) -> dict[str, Any]:
+    """One icicle. `by` is "time" or "bytes"."""
+    weights = analysis.weights(hierarchy.graph, by)
+    patches = icicle(analysis.regions, weights)
+    regions = [analysis.regions.regions[patch.region] for patch in patches]
+    return {
+        "by": by,
+        "index": [patch.region for patch in patches],
+        "depth": [patch.depth for patch in patches],
+        "low": [round(patch.low, 6) for patch in patches],
+        "high": [round(patch.high, 6) for patch in patches],
+        "first": [region.first for region in regions],
+        "count": [region.count for region in regions],
+        "label": [region_label(hierarchy, region) for region in regions],
+        "end": [
+            kept.place.get(hierarchy.index[region.end], -1) if region.end in hierarchy.index else -1
+            for region in regions
+        ],
+    }
+
+
+def region_label(hierarchy: Hierarchy, region: Region) -> str:
+    """The innermost module that holds all of a region, else the value it ends with."""
+    if region.parent is None:
+        return "the whole model"
+    # The two ends alone: all ids of thousands of nested regions would take minutes.
+    order = region.table.order
+    ends = (order[region.first], order[region.first + region.count - 1])
+    first, last = (hierarchy.graph.by_id[name].module.split(".") for name in ends)
+    common = []
+    for a, b in zip(first, last, strict=False):
+        if a != b:
+            break
+        common.append(a)
+    return ".".join(common[-2:]) or region.end.strip("<>")
+
+
+def trees_data(hierarchy: Hierarchy, analysis: Analysis, kept: Kept) -> dict[str, Any]:
+    """Both dominator trees as outlines; empty for a graph too large to send."""
+    if len(hierarchy.nodes) > MOST_NODES:
+        empty: dict[str, list[int]] = {"node": [], "indent": []}
+        return {"dominators": empty, "post": empty}
+    found = {}
+    for name, post in (("dominators", False), ("post", True)):
+        rows = drawn_rows(hierarchy, dominator_rows(analysis.dominance, post=post))
+        found[name] = {
+            "node": [kept.place[hierarchy.index[row.name]] for row in rows],
+            "indent": [row.indent for row in rows],
+        }
+    return found
+
+
+def drawn_rows(hierarchy: Hierarchy, rows: Sequence[Row]) -> list[Row]:
+    """Without weights, which are values where they count as such but never drawn; what they dominate moves up."""
+    found: list[Row] = []
+    around: list[int] = []  # the indents of the rows left out that the present one is below
+    for row in rows:
+        while around and row.indent <= around[-1]:
+            around.pop()
+        if row.name in hierarchy.index:
+            found.append(Row(row.name, row.indent - len(around)))
+        else:
+            around.append(row.indent)
+    return found
+
+
+class _Table:
+    """Names, each once."""
+
+    def __init__(self) -> None:
+        self.names: list[str] = []
+        self._places: dict[str, int] = {}
+
+    def place(self, name: str) -> int:
+        if name not in self._places:
+            self._places[name] = len(self.names)
+            self.names.append(name)
+        return self._places[name]

@@ -1,0 +1,214 @@
+"""What colours the boxes: time, memory, bytes, device, regions, stages, preparation; a legend for each."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from app.charts.colours import PALETTE
+from app.explorer import data
+from app.format.numbers import percent, size
+from app.session.analysis import Analysis
+from torchsplit_core.drawing.hierarchy import Hierarchy
+from torchsplit_core.drawing.svg import Fill
+from torchsplit_core.drawing.view import Item, View
+
+DEPTHS = ("#d9ece9", "#a8d5cf", "#6fb8b0", "#3f988f", "#1f766e", "#0d544e")
+"""A scale for the depth of regions, light to dark."""
+FATES = (
+    ("kept", "#93b0c9"),
+    ("kept, weights charged to it", "#3f66cc"),
+    ("folded constant", "#e2a11c"),
+    ("joined its producer", "#37a06a"),
+    ("side-band", "#8c547a"),
+    ("dead", "#7f8790"),
+)
+"""What preparation makes of a node, and its colour: of the palette, a grey for what is set aside."""
+TIME_BAR = "#d977576b"
+"""The bars of a drawing as a file; the page's own are in scene.js."""
+NOT_PROFILED = "Profile this model first."
+
+
+def overlays(
+    hierarchy: Hierarchy,
+    shown: View,
+    analysis: Analysis,
+    basis: str | None,
+    stages: Mapping[str, int],
+    devices: Mapping[str, str],
+) -> list[dict[str, Any]]:
+    """All overlays in the order of their buttons; one without values says why.
+
+    `basis` says how times were found, None where there are none. `stages` and `devices` give the
+    stage of a chosen partition and the device of nodes.
+    """
+    costs = hierarchy.graph.metadata
+    names = hierarchy.nodes
+
+    def inside(item: Item) -> list[str]:
+        return [names[node] for node in item.nodes]
+
+    peaks = [
+        float(max((costs[n].peak_bytes for n in inside(item) if n in costs), default=0))
+        for item in shown.items
+    ]
+    return [
+        _bar(
+            "time", "time", _times(hierarchy, shown), percent, "of the model's time", basis if costs else None
+        ),
+        # A node's peak comes from the graph alone, however its time was found.
+        _bar("memory", "peak memory", peaks, size, "at once", "estimated" if costs else None),
+        _bar(
+            "bytes",
+            "output bytes",
+            _leaving(hierarchy, shown),
+            size,
+            "at the traced batch",
+            "from the shapes",
+        ),
+        _categories("device", "device", shown, names, devices, costs, "Profile or plan this model first."),
+        _regions(shown, names, analysis),
+        _categories(
+            "stage",
+            "stage",
+            shown,
+            names,
+            # In the order of the stages, for their colours are those of the Partition page.
+            {name: f"stage {stage + 1}" for name, stage in sorted(stages.items(), key=lambda one: one[1])},
+            costs,
+            "Find cuts first, on the page Partition.",
+        ),
+        _preparation(shown, names, analysis),
+    ]
+
+
+def _bar(
+    identity: str, label: str, values: Sequence[float], shown: Any, of: str, basis: str | None
+) -> dict[str, Any]:
+    most = max(values, default=0.0)
+    if basis is None or most <= 0:
+        why = NOT_PROFILED if basis is None else "Nothing here has any."
+        return {"id": identity, "label": label, "kind": "bar", "values": [], "why": why}
+    return {
+        "id": identity,
+        "label": label,
+        "kind": "bar",
+        "values": [round(value / most, 4) for value in values],
+        "legend": f"a full bar is {shown(most)} {of}",
+        "basis": basis,
+    }
+
+
+def _times(hierarchy: Hierarchy, shown: View) -> list[float]:
+    """The share of the time of each item's nodes."""
+    costs, names = hierarchy.graph.metadata, hierarchy.nodes
+    return [sum(costs[names[i]].time_share for i in item.nodes if names[i] in costs) for item in shown.items]
+
+
+def _leaving(hierarchy: Hierarchy, shown: View) -> list[float]:
+    """Bytes of the values that other items read; of what nothing reads, its own."""
+    by_id, names = hierarchy.graph.by_id, hierarchy.nodes
+    found = [0.0] * len(shown.items)
+    leaves: set[int] = set()
+    for node, reads in enumerate(hierarchy.reads):
+        for read in reads:
+            if shown.home[read] != shown.home[node]:
+                leaves.add(read)
+    for node in leaves:
+        found[shown.home[node]] += by_id[names[node]].output_bytes
+    return found
+
+
+def _categories(
+    identity: str,
+    label: str,
+    shown: View,
+    names: Sequence[str],
+    of: Mapping[str, str],
+    costs: Mapping[str, Any],
+    why: str,
+) -> dict[str, Any]:
+    """Boxes in the colours of what their nodes belong to, by shares of time (of operations where untimed)."""
+    shown_names = set(names)
+    known = list(dict.fromkeys(category for name, category in of.items() if name in shown_names))
+    if not known:
+        return {"id": identity, "label": label, "kind": "category", "values": [], "why": why}
+    place = {name: i for i, name in enumerate(known)}
+    values = []
+    for item in shown.items:
+        parts: Counter[int] = Counter()
+        for node in item.nodes:
+            name = names[node]
+            if name in of:
+                parts[place[of[name]]] += (costs[name].time_share if name in costs else 0.0) + 1e-9  # type: ignore[assignment]
+        total = sum(parts.values())
+        values.append([[i, round(parts[i] / total, 4)] for i in sorted(parts)] if total else [])
+    colours = [PALETTE[i % len(PALETTE)] for i in range(len(known))]
+    return {
+        "id": identity,
+        "label": label,
+        "kind": "category",
+        "values": values,
+        "names": known,
+        "colours": colours,
+    }
+
+
+def _regions(shown: View, names: Sequence[str], analysis: Analysis) -> dict[str, Any]:
+    """How many regions lie around a node; of a closed box the outermost of its nodes."""
+    depth, unit_of = analysis.region_depths, analysis.prepared.unit_of
+    values: list[list[list[float]]] = []
+    deepest = 0
+    for item in shown.items:
+        found = [depth[unit] for node in item.nodes if (unit := unit_of.get(names[node])) in depth]
+        level = min(found, default=-1)
+        deepest = max(deepest, level)
+        values.append([[level, 1]] if level >= 0 else [])
+    last = len(DEPTHS) - 1
+    count = min(deepest, last) + 1
+    values = [[[min(part[0][0], last), 1]] if part else [] for part in values]
+    labels = [f"{i} around" if i < last else f"{last} or more" for i in range(count)]
+    return {
+        "id": "region", "label": "region nesting", "kind": "category", "values": values,
+        "names": labels, "colours": list(DEPTHS[:count]),
+    }  # fmt: skip
+
+
+def _preparation(shown: View, names: Sequence[str], analysis: Analysis) -> dict[str, Any]:
+    """What became of the nodes; a closed box is divided by their number, for what is dead takes no time."""
+    head = {"id": "preparation", "label": "preparation", "kind": "category"}
+    if len(names) > data.MOST_NODES:
+        return {**head, "values": [], "why": "Too large a graph: select a node to see what became of it."}
+    became = {name: fate_name(analysis, name) for name in names if name in analysis.fates}
+    used = set(became.values())
+    legend = [(name, colour) for name, colour in FATES if name in used]
+    place = {name: i for i, (name, _) in enumerate(legend)}
+    values = []
+    for item in shown.items:
+        parts = Counter(place[became[names[node]]] for node in item.nodes if names[node] in became)
+        total = sum(parts.values())
+        values.append([[i, round(parts[i] / total, 4)] for i in sorted(parts)])
+    return {
+        **head, "values": values,
+        "names": [name for name, _ in legend], "colours": [colour for _, colour in legend],
+    }  # fmt: skip
+
+
+def fate_name(analysis: Analysis, name: str) -> str:
+    """One of `FATES` for a node. What is in the side-band is told apart before how it came there."""
+    fate = analysis.fates[name]
+    if fate.beside:
+        return "side-band"
+    if fate.became == "kept":
+        return FATES[1 if analysis.prepared.by_id[name].weights else 0][0]
+    return {"folded": "folded constant", "fused": "joined its producer", "dead": "dead"}[fate.became]
+
+
+def svg_fills(hierarchy: Hierarchy, shown: View) -> list[Fill | None]:
+    """Bars of the time for the SVG file; none where nothing was profiled."""
+    shares = _times(hierarchy, shown)
+    most = max(shares, default=0.0)
+    if most <= 0:
+        return [None] * len(shares)
+    return [Fill(share / most, TIME_BAR) if share > 0 else None for share in shares]

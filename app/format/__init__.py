@@ -1,0 +1,1 @@
+"""Numbers and small HTML as people read them."""

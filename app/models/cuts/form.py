@@ -1,0 +1,122 @@
+"""The left column of the Partition page: what is asked of the cuts, and the button that finds them."""
+
+from __future__ import annotations
+
+import streamlit as st
+
+from app.format.numbers import memory_size
+from app.session.cuts import Study
+from app.shell import frame
+from torchsplit_core import jobs
+from torchsplit_core.jobs.names import PARTITION, PartitionParameters
+from torchsplit_core.values import InputFault
+from torchsplit_core.values.partition import Objective
+from torchsplit_core.values.units import GIB
+from torchsplit_core.workspace.store import Workspace
+
+OBJECTIVES = {
+    "throughput": "Most requests: the slowest stage as fast as can be",
+    "latency": "Soonest answer: one batch through all stages",
+}
+MOST_PARTS = 16
+FIRST_LINK = 12.0
+
+
+def show(workspace: Workspace, model: str, study: Study | None) -> None:
+    """The questions, as they were answered last, and Find cuts."""
+    asked = study.devices if study else None
+    mark = f"{model} {asked}"  # another study is the new ground of the widgets
+    with st.container(border=True):
+        st.header("What to find", anchor=False)
+        stages = st.number_input(
+            "Stages at most",
+            2,
+            MOST_PARTS,
+            max(2, asked.count) if asked else 4,
+            key=f"stages {mark}",
+            help="Cuts into every number of stages up to this are found.",
+        )
+        objective = st.radio(
+            "For",
+            list(OBJECTIVES),
+            list(OBJECTIVES).index(study.objective) if study else 0,
+            format_func=OBJECTIVES.__getitem__,
+            key=f"objective {mark}",
+        )
+        link = st.number_input(
+            "Link between stages, GB/s",
+            0.0,
+            2000.0,
+            (asked.link_gb_per_s or 0.0) if asked else FIRST_LINK,
+            key=f"link {mark}",
+            help="What a value takes from one stage to the next. 0: transfers take no time.",
+        )
+        memory = st.number_input(
+            "Memory of a stage at most, GiB",
+            0.0,
+            10_000.0,
+            (asked.memory_bytes or 0) / GIB if asked else 0.0,
+            key=f"memory {mark}",
+            help="Weights and activations together. 0: no limit.",
+        )
+        factors = st.text_input(
+            "Devices of unequal speed",
+            ", ".join(f"{factor:g}" for factor in (asked.time_factors or ())) if asked else "",
+            key=f"factors {mark}",
+            placeholder="1, 1, 2",
+            help="For each device, by what it multiplies the profiled times. Empty: all are equal.",
+        )
+        if st.button("Find cuts", type="primary", width="stretch"):
+            with frame.telling():
+                parameters = parameters_of(model, int(stages), objective, link, memory, factors)
+                jobs.start(workspace, f"Cut {model}", PARTITION, parameters)
+                st.rerun()
+
+
+def parameters_of(
+    model: str, stages: int, objective: Objective, link: float, memory_gib: float, factors: str
+) -> PartitionParameters:
+    """A job's parameters. Raises InputFault for factors that are no numbers above 0."""
+    found: list[float] = []
+    for text in filter(None, (part.strip() for part in factors.replace(";", ",").split(","))):
+        try:
+            found.append(float(text))
+        except ValueError:
+            found.append(-1.0)
+        if not 0 < found[-1] < float("inf"):
+            raise InputFault(
+                "Devices of unequal speed",
+                text,
+                "each is a number above 0, with commas between",
+                "Write 1, 1, 2 for example.",
+            )
+    if len(found) > MOST_PARTS:
+        raise InputFault(
+            "Devices of unequal speed", len(found), f"at most {MOST_PARTS} devices", "Name fewer."
+        )
+    return PartitionParameters(
+        model,
+        len(found) or stages,
+        objective,
+        link_gb_per_s=link or None,
+        memory_bytes=int(memory_gib * GIB) or None,
+        time_factors=tuple(found) or None,
+    )
+
+
+def asked_text(study: Study) -> str:
+    """What the figures on the page rest on, in a sentence."""
+    devices = study.devices
+    told = [f"1 to {devices.count} stages"] if not devices.time_factors else []
+    if devices.time_factors:
+        told.append(
+            "devices that take " + ", ".join(f"{f:g}" for f in devices.time_factors) + " times as long"
+        )
+    told.append(
+        f"a link of {devices.link_gb_per_s:g} GB/s"
+        if devices.link_gb_per_s
+        else "transfers that take no time"
+    )
+    if devices.memory_bytes:
+        told.append(f"at most {memory_size(devices.memory_bytes)} in a stage")
+    return ", ".join(told)

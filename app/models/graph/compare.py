@@ -1,0 +1,106 @@
+"""Two models, or two profiles of one model, side by side, and what differs in words and numbers."""
+
+from __future__ import annotations
+
+from collections import Counter
+
+import pandas as pd
+import streamlit as st
+
+from app.explorer import look as explorer_look
+from app.explorer.mount import mount
+from app.format.numbers import plain
+from app.session import analysis
+from app.session.model import GraphModel, open_model
+from app.session.workspace import names, read
+from torchsplit_core.graph.operations import operation_name
+from torchsplit_core.workspace.store import Workspace
+
+
+def show(workspace: Workspace, model: GraphModel) -> None:
+    """Choose what to compare with; both drawn with the same colours, and their differences as a table."""
+    others = choices(workspace, model)
+    if not others:
+        st.write(
+            "Here two models stand side by side, or two profiles of one model: trace a second model, "
+            "or drop another profile of this one."
+        )
+        return
+    chosen = st.selectbox(
+        "Compare with", others, format_func=lambda one: one[1], key="graph-compare", width=420
+    )
+    kind, name = chosen[0], chosen[2]
+    st.fragment(_pair)(workspace, model, kind, name)
+
+
+def choices(workspace: Workspace, model: GraphModel) -> list[tuple[str, str, str]]:
+    """(kind, text, name) of other models, and of other profiles with the same architecture."""
+    found = [
+        ("profile", f"this model, profile “{name}”", name)
+        for name in sorted(names(workspace, "profile"))
+        if name != model.name and _fits(workspace, name, model)
+    ]
+    return found + [("model", name, name) for name in sorted(names(workspace, "graph")) if name != model.name]
+
+
+def _fits(workspace: Workspace, name: str, model: GraphModel) -> bool:
+    profile = read(workspace, "profile", name)
+    return bool(profile.nodes) and profile.architecture_hash == model.graph.architecture_hash
+
+
+def _pair(workspace: Workspace, model: GraphModel, kind: str, name: str) -> None:
+    steps = model.analysis.prepared.steps
+    if kind == "profile":
+        other = open_model(workspace, model.name, name, steps)
+    else:
+        other = open_model(workspace, name, steps=steps)
+    for column, one, place in zip(st.columns(2, gap="small"), (model, other), ("left", "right"), strict=True):
+        with column:
+            # Two profiles of one model are opened and closed together; two models each on their own.
+            at = f"compare {model.name}" if kind == "profile" else f"compare {one.name}"
+            st.header(plain(one.name if kind == "model" or one is model else name), anchor=False)
+            st.caption(plain(one.basis_text))
+            look = explorer_look.look(workspace, at, one.hierarchy)
+            scene = analysis.scene(one.sha256, look.opened, look.unfolded, one.hierarchy)
+            mount(
+                workspace, one, look, scene, key=f"compare-{place}-{one.name}-{name}", panels=False, place=at
+            )
+    st.header("What differs", anchor=False)
+    table = times_table(model, other) if kind == "profile" else operations_table(model, other)
+    st.dataframe(table, hide_index=True, placeholder="n/a", alt="Differences of the two")
+
+
+def operations_table(left: GraphModel, right: GraphModel) -> pd.DataFrame:
+    """How often each operation stands in either model, the largest difference first; "n/a" where it does not."""
+    counts = [Counter(operation_name(node) for node in one.graph.ops) for one in (left, right)]
+    rows = [
+        {
+            "operation": name,
+            left.name: counts[0].get(name),
+            right.name: counts[1].get(name),
+            "difference": counts[1][name] - counts[0][name],
+        }
+        for name in sorted(counts[0] | counts[1])
+    ]
+    return pd.DataFrame(sorted(rows, key=lambda row: -abs(int(row["difference"]))))
+
+
+def times_table(left: GraphModel, right: GraphModel) -> pd.DataFrame:
+    """Shares of the time of each module in both profiles, the largest difference first."""
+    shares: list[Counter[str]] = []
+    for one in (left, right):
+        found: Counter[str] = Counter()
+        for node in one.graph.ops:
+            if node.id in one.graph.metadata:
+                found[node.module or "the model itself"] += one.graph.metadata[node.id].time_share  # type: ignore[assignment]
+        shares.append(found)
+    rows = [
+        {
+            "module": module,
+            "time %, left": 100 * shares[0][module],
+            "time %, right": 100 * shares[1][module],
+            "difference": 100 * (shares[1][module] - shares[0][module]),
+        }
+        for module in sorted(shares[0].keys() | shares[1].keys())
+    ]
+    return pd.DataFrame(sorted(rows, key=lambda row: -abs(float(row["difference"]))))

@@ -1,0 +1,212 @@
+"""The panel beside the explorer: everything known of what is selected, and what a cut there would do."""
+
+from __future__ import annotations
+
+import html
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from app.format.numbers import percent, short, size
+from app.models.graph.tables import shape_text
+from app.session.analysis import Analysis
+from torchsplit_core.drawing.hierarchy import Hierarchy
+from torchsplit_core.drawing.view import Item
+from torchsplit_core.graph import TorchGraph
+from torchsplit_core.graph.prepare import WEIGHT_KINDS
+from torchsplit_core.values import PartitionOutcome, Profile, ProfileRow
+
+Fact = tuple[str, str]
+"""What, and its value as HTML."""
+MOST_NAMED = 4
+
+
+@dataclass(frozen=True, slots=True)
+class Times:
+    """The rows of a profile that give a node's share of the time a length: measured here, estimated on a slice."""
+
+    measured: ProfileRow | None
+    estimated: ProfileRow | None
+
+
+def times_of(profile: Profile | None, batch: int, gpu_types: Iterable[str] = ()) -> Times:
+    """Of the measured rows that of the batch nearest the traced one; of the estimated ones the smallest slice.
+
+    `gpu_types` are those of the scenario's fleet, to be preferred.
+    """
+    rows = [row for row in profile.rows if row.stage == "whole" and row.processes == 1] if profile else []
+    wanted = tuple(gpu_types) or ("A100-80GB",)
+    measured = [row for row in rows if row.basis != "estimated"]
+    estimated = [row for row in rows if row.basis == "estimated" and row.gpu_type in wanted and row.profile]
+    return Times(
+        min(measured, key=lambda row: abs(row.batch_size - batch), default=None),
+        min(
+            estimated,
+            key=lambda row: (abs(row.batch_size - batch), row.throughput_rps, row.profile or ""),
+            default=None,
+        ),
+    )
+
+
+def node_facts(graph: TorchGraph, analysis: Analysis, name: str, times: Times) -> list[Fact]:
+    """What is known of one node."""
+    node = graph.by_id[name]
+    cost = graph.metadata.get(name)
+    unit = analysis.prepared.unit_of.get(name)
+    weights = [read for read in node.inputs if graph.by_id[read].kind in WEIGHT_KINDS]
+    facts: list[Fact] = [
+        ("operator", html.escape(node.target or node.kind)),
+        ("module", html.escape(node.module) or "none"),
+        ("output", html.escape(f"{shape_text(node)} {node.dtype or ''}".strip()) or "no tensor"),
+        ("bytes out", size(node.output_bytes)),
+    ]
+    if weights:
+        facts.append(("weights read", size(sum(graph.by_id[read].output_bytes for read in weights))))
+    facts += _time_facts(cost.time_share if cost else None, times)
+    facts.append(("peak memory, est.", size(cost.peak_bytes) if cost else "n/a"))
+    facts.append(("reads", _named([read for read in node.inputs if read not in weights])))
+    facts.append(("read by", _named(graph.users.get(name, ()))))
+    if unit is not None and unit in analysis.regions.place:
+        facts.append(("dominated by", html.escape(_end(analysis.dominance.immediate_dominator(unit)))))
+        facts.append(
+            ("post-dominated by", html.escape(_end(analysis.dominance.immediate_post_dominator(unit))))
+        )
+    if name in analysis.fates:
+        facts.append(("preparation", preparation_text(analysis, name)))
+    return facts
+
+
+def preparation_text(analysis: Analysis, name: str) -> str:
+    """What preparation for cutting did to a node, as HTML."""
+    fate = analysis.fates[name]
+    if fate.became == "dead":
+        return "dead: no output needs it, set aside"
+    if fate.became == "charged":
+        return f"weight: charged to {_named(fate.to)}"
+    beside = ", shipped beside every cut" if fate.beside else ""
+    if fate.became in ("folded", "fused"):
+        what = "constant: folded into" if fate.became == "folded" else "alias: joined its producer"
+        return f"{what} {_named(fate.to)}{beside}"
+    unit = analysis.prepared.by_id[name]
+    joined = f", with {_named(i for i in unit.members if i != name)}" if len(unit.members) > 1 else ""
+    charged = f", charged with {size(unit.weight_bytes)} of weights" if unit.weights else ""
+    return ("side-band: shipped beside every cut" if beside else "kept") + joined + charged
+
+
+def group_facts(hierarchy: Hierarchy, item: Item, times: Times) -> list[Fact]:
+    """What is known of a module, a run or a fold."""
+    graph = hierarchy.graph
+    members = [hierarchy.nodes[i] for i in item.nodes] or [
+        hierarchy.nodes[i] for i in hierarchy.members(item.id)
+    ]
+    inside = set(members)
+    nodes = [graph.by_id[name] for name in members]
+    weights = {read for node in nodes for read in node.inputs if graph.by_id[read].kind in WEIGHT_KINDS}
+    entering = {read for node in nodes for read in node.inputs if read not in inside and read not in weights}
+    leaving = [node.id for node in nodes if any(user not in inside for user in graph.users[node.id])]
+    costs = [graph.metadata[name] for name in members if name in graph.metadata]
+    # Of equal blocks the first speaks for all: of a fold, or of a list of them.
+    one = item.groups[0] if item.groups else item.id
+    if item.repeats > 1 and not item.groups:
+        one = next(part for part in hierarchy.groups[item.id].parts if isinstance(part, str))
+    summary = hierarchy.summary(one, 6)
+    return [
+        ("operations", short(item.count)),
+        ("kinds" if item.repeats < 2 else "kinds, of each block", html.escape(summary)),
+        *([("blocks", f"{item.repeats}, equal")] if item.repeats > 1 else []),
+        ("weights", size(sum(graph.by_id[name].output_bytes for name in weights))),
+        ("bytes in", size(sum(graph.by_id[name].output_bytes for name in entering))),
+        ("bytes out", size(sum(graph.by_id[name].output_bytes for name in leaving))),
+        *_time_facts(sum(cost.time_share for cost in costs) if costs else None, times),
+        ("peak memory, est.", size(max(cost.peak_bytes for cost in costs)) if costs else "n/a"),
+        ("values in", _named(sorted(entering))),
+        ("values out", _named(leaving)),
+    ]
+
+
+def region_facts(graph: TorchGraph, analysis: Analysis, index: int, times: Times) -> list[Fact]:
+    """What is known of a region: one value in, one value out."""
+    region = analysis.regions.regions[index]
+    units = [analysis.prepared.by_id[name] for name in region.ids]
+    members = [name for unit in units for name in unit.members]
+    costs = [graph.metadata[name] for name in members if name in graph.metadata]
+    bytes_of = {unit.id: unit.output_bytes for unit in analysis.prepared.units}
+    return [
+        ("region", f"{html.escape(_end(region.start))} to {html.escape(_end(region.end))}"),
+        ("kind", "chain of cut points" if region.kind == "chain" else "between two cut points"),
+        ("operations", short(len(members))),
+        ("weights", size(sum(unit.weight_bytes for unit in units))),
+        ("bytes in", size(bytes_of.get(region.start))),
+        ("bytes out", size(bytes_of.get(region.end))),
+        *_time_facts(sum(cost.time_share for cost in costs) if costs else None, times),
+        ("peak memory, est.", size(max(cost.peak_bytes for cost in costs)) if costs else "n/a"),
+    ]
+
+
+def cut_facts(
+    graph: TorchGraph, analysis: Analysis, name: str, times: Times, best: PartitionOutcome | None
+) -> list[Fact]:
+    """What a cut behind this value would do; empty where the model does not fall apart there."""
+    unit = analysis.prepared.unit_of.get(name)
+    if unit is None or unit not in analysis.regions.cut_points:
+        return []
+    before = analysis.regions.before(unit)
+    costs = graph.metadata
+    first = sum(
+        costs[member].time_share
+        for one in analysis.prepared.units
+        if one.id in before
+        for member in one.members
+        if member in costs
+    )
+    facts: list[Fact] = [("bytes across", size(analysis.prepared.by_id[unit].output_bytes))]
+    row = times.measured or times.estimated
+    if costs and row is not None:
+        parts = (first * row.latency_ms, (1 - first) * row.latency_ms)
+        facts.insert(0, (f"stages, from {row.basis} times", f"{short(parts[0])} | {short(parts[1], 'ms')}"))
+    elif costs:
+        facts.insert(0, ("stages, share", f"{percent(first)} | {percent(1 - first)}"))
+    if best is not None and best.candidates:
+        loads = best.candidates[0].loads_ms
+        total = sum(loads) or 1
+        facts.append(("best found, est.", " | ".join(percent(load / total) for load in loads)))
+    return facts
+
+
+def facts_html(facts: Iterable[Fact]) -> str:
+    """Names and values as a table; values are HTML already."""
+    rows = "".join(f'<tr><th scope="row">{name}</th><td>{value}</td></tr>' for name, value in facts)
+    return f'<table class="ts facts"><tbody>{rows}</tbody></table>'
+
+
+def _time_facts(share: float | None, times: Times) -> list[Fact]:
+    if share is None:
+        return [("time", "n/a")]
+    facts: list[Fact] = [("share of the time", percent(share))]
+    if times.measured is not None:
+        row = times.measured
+        facts.append((f"time, {row.basis} here, batch {row.batch_size}", short(share * row.latency_ms, "ms")))
+    if times.estimated is not None:
+        row = times.estimated
+        low, high = row.low_rps, row.high_rps
+        spread = ""
+        if low and high:
+            # Throughput and time are each other's inverse at one process.
+            ends = [share * 1000 * row.batch_size / rate for rate in (high, low)]
+            spread = f" ({short(ends[0])} to {short(ends[1])})"
+        facts.append(
+            (
+                f"on {html.escape(row.gpu_type)} {html.escape(row.profile or '')}, batch {row.batch_size}",
+                f'<span class="estimated">{short(share * row.latency_ms, "ms")}{spread} est.</span>',
+            )
+        )
+    return facts
+
+
+def _named(names: Iterable[str]) -> str:
+    found = list(dict.fromkeys(names))
+    text = ", ".join(html.escape(name) for name in found[:MOST_NAMED])
+    return (text + (f" and {len(found) - MOST_NAMED} more" if len(found) > MOST_NAMED else "")) or "nothing"
+
+
+def _end(name: str | None) -> str:
+    return {"<entry>": "the inputs", "<exit>": "the outputs", None: "n/a"}.get(name, str(name))

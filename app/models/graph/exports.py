@@ -1,0 +1,52 @@
+"""Files of a graph: the contract's JSON, DOT of the dataflow, dominance and regions, the drawing as SVG."""
+
+from __future__ import annotations
+
+import streamlit as st
+
+from app.explorer import look as explorer_look
+from app.explorer.overlays import svg_fills
+from app.session import analysis
+from app.session.model import GraphModel
+from torchsplit_core.drawing.dot import scene_dot
+from torchsplit_core.drawing.scene import Scene
+from torchsplit_core.drawing.svg import svg
+from torchsplit_core.graph.dot import dataflow_dot, dominance_dot, regions_dot
+from torchsplit_core.workspace.store import Workspace
+
+
+def show(workspace: Workspace, model: GraphModel) -> None:
+    """One button a file; each is made when it is asked for."""
+    file = model.name.replace("/", "-")
+    dark = st.context.theme.type == "dark"
+
+    look = explorer_look.look(workspace, model.name, model.hierarchy)
+
+    def scene() -> Scene:
+        return analysis.scene(model.sha256, look.opened, look.unfolded, model.hierarchy)
+
+    def drawing() -> str:
+        fills = svg_fills(model.hierarchy, scene().view)
+        return svg(scene(), dark=dark, fills=fills, title=model.name)
+
+    st.write("What is open in the explorer, with shares of the time where profiled:")
+    with st.container(horizontal=True):
+        st.download_button("Drawing (SVG)", drawing, f"{file}.svg", "image/svg+xml", on_click="ignore")
+        st.download_button(
+            "Drawing (DOT)", lambda: scene_dot(model.hierarchy, scene()), f"{file}.drawing.dot",
+            "text/vnd.graphviz", on_click="ignore",
+        )  # fmt: skip
+    st.write("The whole model:")
+    with st.container(horizontal=True):
+        st.download_button(
+            "Graph (JSON)", lambda: workspace.get_bytes("graph", model.name), f"{file}.graph.json", "application/json",
+            on_click="ignore",
+        )  # fmt: skip
+        for label, name, make in (
+            ("Dataflow (DOT)", "dataflow", lambda: dataflow_dot(model.graph)),
+            ("Dominators (DOT)", "dominators", lambda: dominance_dot(model.analysis.dominance)),
+            ("Post-dominators (DOT)", "post-dominators", lambda: dominance_dot(model.analysis.dominance, post=True)),
+            ("Regions (DOT)", "regions", lambda: regions_dot(model.analysis.regions)),
+        ):  # fmt: skip
+            st.download_button(label, make, f"{file}.{name}.dot", "text/vnd.graphviz", on_click="ignore")
+    st.caption("A picture of the open view as PNG: the button in the explorer's toolbar.")

@@ -1,0 +1,232 @@
+"""The Graph page: how does the model flow, and where can it be cut?"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import streamlit as st
+
+from app.explorer import look as explorer_look
+from app.explorer.look import Look
+from app.explorer.mount import mount
+from app.format.numbers import exact, plain
+from app.models.graph import compare as graph_compare
+from app.models.graph import exports, preparation
+from app.models.graph import tables as graph_tables
+from app.models.graph.details import (
+    Times,
+    cut_facts,
+    facts_html,
+    group_facts,
+    node_facts,
+    region_facts,
+    times_of,
+)
+from app.session import analysis
+from app.session.model import GraphModel, open_model
+from app.session.workspace import names
+from app.shell import frame, navigation
+from torchsplit_core.drawing.scene import Scene
+from torchsplit_core.drawing.view import Item
+from torchsplit_core.workspace.store import Workspace
+
+TAB = "graph-tab"
+"""The key of the page's tabs."""
+ROUTES = {
+    "read": ("read from the file, nothing executed", "gray"),
+    "strict": ("traced strictly", "gray"),
+    "draft": ("draft export: good under the assumptions below", "yellow"),
+}
+"""What is worth saying of how a graph was made, and the colour of its badge."""
+
+
+def show(workspace: Workspace) -> None:
+    """The whole page for one traced model."""
+    stored = sorted(names(workspace, "graph"))
+    if not stored:
+        st.write("Here you will see a model's dataflow, what dominates what, and where it can be cut.")
+        navigation.link("Models", "Trace a model, or drop a file, first")
+        return
+    head = st.container(horizontal=True, vertical_alignment="center")
+    with head:
+        name = st.selectbox("Model", stored, key="graph-model", width=320, label_visibility="collapsed")
+    steps = preparation.chosen(workspace, name)
+    model = open_model(workspace, name, steps=steps)
+    with head:
+        nodes, cuts = len(model.graph.nodes), len(model.analysis.regions.cut_points)
+        st.markdown(
+            f"{exact(nodes)} nodes · {exact(cuts)} cut point{'s' if cuts != 1 else ''}", width="content"
+        )
+        st.badge(plain(model.basis_text), color=model.basis_colour)
+        if model.graph.route in ROUTES:
+            text, colour = ROUTES[model.graph.route]
+            st.badge(text, color=colour)
+        partial = preparation.badge_text(steps)
+        if partial is not None:
+            st.badge(partial, color="yellow")
+    if model.misfit:
+        st.warning(plain(f"The profile under its name is left out. {model.misfit}"))
+    if model.graph.notes:
+        with st.expander(
+            f"To know of this trace: {len(model.graph.notes)}", expanded=len(model.graph.notes) < 3
+        ):
+            for note in model.graph.notes:
+                st.caption(plain(note))
+    explorer_look.refocus(workspace, name, model.hierarchy)
+    tabs = st.tabs(["Explorer", "Tables", "Compare", "Export"], key=TAB, on_change="rerun")
+    explore, tables, compare, files = tabs
+    if explore.open:
+        with explore:
+            preparation.show(workspace, model)
+            st.fragment(_explorer)(workspace, model)
+    if tables.open:
+        with tables:
+            st.fragment(_tables)(workspace, model)
+    if compare.open:
+        with compare:
+            graph_compare.show(workspace, model)
+    if files.open:
+        with files:
+            exports.show(workspace, model)
+
+
+def _explorer(workspace: Workspace, model: GraphModel) -> None:
+    look = explorer_look.look(workspace, model.name, model.hierarchy)
+    scene = analysis.scene(model.sha256, look.opened, look.unfolded, model.hierarchy)
+    if look.refused:
+        st.warning(look.refused)
+    left, right = st.columns([77, 23], gap="small")
+    with left:
+        mount(workspace, model, look, scene, key=f"explorer-{model.name}", panels=True)
+    with right:
+        _details(workspace, model, look, scene)
+
+
+def _details(workspace: Workspace, model: GraphModel, look: Look, scene: Scene) -> None:
+    """What is selected, with doors to where it leads."""
+    times = times_of(model.profile, model.graph.traced_batch, model.fleet)
+    item = next((one for one in scene.view.items if one.id == look.item), None)
+    if look.region is not None and look.region < len(model.analysis.regions.regions):
+        with st.container(border=True, key="graph-details"):
+            st.header("Region", anchor=False)
+            st.html(facts_html(region_facts(model.graph, model.analysis, look.region, times)))
+    elif look.node is not None and look.node in model.graph.by_id:
+        _node(workspace, model, look, look.node, times)
+    elif item is not None and item.kind in ("module", "run", "fold"):
+        _group(workspace, model, item, times)
+    else:
+        with st.container(border=True, key="graph-details"):
+            st.header("Nothing selected", anchor=False)
+            st.write(
+                "Click a box, a region or a row of the tree to see everything known of it. "
+                "Double-click a module (or press Enter) to open it."
+            )
+
+
+def _node(workspace: Workspace, model: GraphModel, look: Look, name: str, times: Times) -> None:
+    node = model.graph.by_id[name]
+    with st.container(border=True, key="graph-details"):
+        st.header(plain(name), anchor=False)
+        st.html(facts_html(node_facts(model.graph, model.analysis, name, times)))
+        if node.source or node.code:
+            st.code("\n".join(filter(None, (node.source, node.code))), language=None, wrap_lines=True)
+        with st.container(horizontal=True):
+            for label, target in _leads(model, name).items():
+                st.button(
+                    label,
+                    key=f"lead-{label}",
+                    help=plain(target),
+                    on_click=_act,
+                    args=(workspace, model, {"kind": "reveal", "node": target}),
+                )
+    facts = cut_facts(model.graph, model.analysis, name, times, model.best_cut)
+    if facts:
+        with st.container(border=True, key="graph-cut"):
+            st.header("Cut here?", anchor=False)
+            st.html(facts_html(facts))
+
+
+def _leads(model: GraphModel, name: str) -> dict[str, str]:
+    """Buttons to the dominators of a node, where those are nodes."""
+    unit = model.analysis.prepared.unit_of.get(name)
+    if unit is None or unit not in model.analysis.regions.place:
+        return {}
+    found = {
+        "Dominator": model.analysis.dominance.immediate_dominator(unit),
+        "Post-dominator": model.analysis.dominance.immediate_post_dominator(unit),
+    }
+    return {label: target for label, target in found.items() if target in model.hierarchy.index}
+
+
+def _group(workspace: Workspace, model: GraphModel, item: Item, times: Times) -> None:
+    with st.container(border=True, key="graph-details"):
+        st.header(plain(item.label), anchor=False)
+        st.html(facts_html(group_facts(model.hierarchy, item, times)))
+        if item.repeats > 1:
+            st.button(
+                f"Show all {item.repeats} blocks",
+                on_click=_act,
+                args=(workspace, model, {"kind": "unfold", "item": item.id}),
+            )
+
+
+def _act(workspace: Workspace, model: GraphModel, action: dict[str, Any]) -> None:
+    current = explorer_look.look(workspace, model.name, model.hierarchy)
+    scene = analysis.scene(model.sha256, current.opened, current.unfolded, model.hierarchy)
+    explorer_look.keep(
+        workspace, model.name, explorer_look.acted(current, model.hierarchy, scene.view, action)
+    )
+
+
+def _tables(workspace: Workspace, model: GraphModel) -> None:
+    """The same content as tables; a row chosen here is selected in the explorer."""
+    kind = st.segmented_control(
+        "Table", ["Nodes", "Regions"], default="Nodes", key="graph-table", label_visibility="collapsed"
+    )
+    if kind == "Regions":
+        st.dataframe(
+            graph_tables.regions_table(model.graph, model.analysis), hide_index=True, placeholder="n/a", height=560,
+            alt="Regions with one value in and one value out",
+            column_config={"time %": st.column_config.NumberColumn(format="%.3g")},
+        )  # fmt: skip
+        return
+    pattern = st.text_input(
+        "Search",
+        placeholder="regular expression over id, operation, module and source line",
+        key="node-search",
+    )
+    with frame.telling():
+        found = graph_tables.matching(model.graph, pattern)
+        if pattern or len(found) > graph_tables.MOST_ROWS:
+            st.caption(
+                f"{len(found)} found"
+                + (
+                    f"; the first {graph_tables.MOST_ROWS} are shown"
+                    if len(found) > graph_tables.MOST_ROWS
+                    else ""
+                )
+            )
+        chosen = st.dataframe(
+            graph_tables.nodes_table(model.graph, model.analysis, found), hide_index=True,
+            placeholder="n/a", height=560, alt="Nodes of the graph", key="node-table",
+            on_select="rerun", selection_mode="single-row",
+            column_config={"time %": st.column_config.NumberColumn(format="%.3g")},
+        )  # fmt: skip
+        rows = chosen["selection"]["rows"]
+        if rows and rows[0] < len(found):
+            node = found[rows[0]].id
+            if node in model.hierarchy.index:
+                st.button(
+                    f"Show {plain(node)} in the explorer",
+                    type="primary",
+                    on_click=_show_in_explorer,
+                    args=(workspace, model, node),
+                )
+                # Another tab is the whole page's matter, not this fragment's.
+                if st.session_state[TAB] == "Explorer":
+                    st.rerun(scope="app")
+
+
+def _show_in_explorer(workspace: Workspace, model: GraphModel, node: str) -> None:
+    _act(workspace, model, {"kind": "reveal", "node": node})
+    st.session_state[TAB] = "Explorer"

@@ -1,0 +1,119 @@
+"""The steps between a traced graph and its cut points: taken or left out one by one, and what each brings."""
+
+from __future__ import annotations
+
+import html
+from collections.abc import Iterable
+from dataclasses import replace
+
+import streamlit as st
+
+from app.explorer import look as explorer_look
+from app.format.numbers import exact
+from app.session import analysis
+from app.session.model import GraphModel
+from app.shell import frame
+from torchsplit_core.graph import ALL_STEPS, STEPS, StepName, StepReport
+from torchsplit_core.workspace.store import Workspace
+
+PANEL = "preparation-panel"
+"""The key of the panel."""
+INTRODUCTION = (
+    "What is done to the traced graph before it is cut. Leave a step out to see regions, dominators and cut points "
+    "without it; nothing else changes, and partitioning always takes all."
+)
+HEAD = (
+    '<th scope="col">after</th><th scope="col" class="n">nodes touched</th><th scope="col" class="n">units</th>'
+    '<th scope="col" class="n">cut points</th><th scope="col" class="n">regions</th>'
+    '<th scope="col" class="n">cut points without it</th>'
+)
+
+
+def chosen(workspace: Workspace, name: str) -> tuple[StepName, ...]:
+    """The steps taken for the view of a model: of this session, else as stored, else all."""
+    key = _key(name)
+    if key not in st.session_state:
+        stored = workspace.setting(key)
+        known = stored if isinstance(stored, list) else ALL_STEPS
+        st.session_state[key] = tuple(step for step in ALL_STEPS if step in known)
+    found: tuple[StepName, ...] = st.session_state[key]
+    return found
+
+
+def badge_text(steps: tuple[StepName, ...]) -> str | None:
+    """What to know of a view that partitioning does not use; None of the one that it does."""
+    if steps == ALL_STEPS:
+        return None
+    return f"prepared by {len(steps)} of {len(ALL_STEPS)} steps: partitioning uses all"
+
+
+def show(workspace: Workspace, model: GraphModel) -> None:
+    """The panel, closed at first: a switch a step, and the table of what the steps taken bring."""
+    steps = model.analysis.prepared.steps
+    with st.expander("Preparation for cutting", key=PANEL, on_change="rerun") as panel:
+        if not panel.open:
+            return
+        st.caption(INTRODUCTION)
+        switches, brings = st.columns([1, 2], gap="medium")
+        with switches:
+            for step in STEPS:
+                key = _switch(model.name, step.name)
+                st.session_state[key] = step.name in steps
+                st.toggle(
+                    step.title,
+                    key=key,
+                    help=step.about,
+                    on_change=_turned,
+                    args=(workspace, model, step.name),
+                )
+            st.button(
+                "Take all steps",
+                key="preparation-reset",
+                disabled=steps == ALL_STEPS,
+                on_click=_take,
+                args=(workspace, model, ALL_STEPS),
+            )
+        with brings:
+            st.html(table(analysis.step_reports(model.sha256, model.graph, steps)))
+
+
+def table(reports: Iterable[StepReport]) -> str:
+    """What the graph is like as traced and after each step, as HTML; a step left out has its row too."""
+    found = {report.step: report for report in reports}
+    rows = []
+    for step in (None, *STEPS):
+        report = found.get(step)
+        if report is None:
+            cells: tuple[str, ...] = ("left out", "", "", "", "")
+        else:
+            sizes = (exact(report.units), exact(report.cut_points), exact(report.regions))
+            cells = ("", *sizes, "")
+            if step is not None:
+                cells = (exact(len(report.touched)), *sizes, exact(report.cut_points_without))
+        title = html.escape(step.title if step else "as traced")
+        numbers = "".join(f'<td class="n">{cell}</td>' for cell in cells)
+        rows.append(f'<tr><td class="name">{title}</td>{numbers}</tr>')
+    return frame.table_html(HEAD, rows)
+
+
+def _turned(workspace: Workspace, model: GraphModel, name: StepName) -> None:
+    """A switch was turned."""
+    before = set(model.analysis.prepared.steps)
+    after = before | {name} if st.session_state[_switch(model.name, name)] else before - {name}
+    _take(workspace, model, tuple(step for step in ALL_STEPS if step in after))
+
+
+def _take(workspace: Workspace, model: GraphModel, steps: tuple[StepName, ...]) -> None:
+    """Keep the steps in the session and the workspace. A region chosen is one of other regions now."""
+    st.session_state[_key(model.name)] = steps
+    workspace.set_setting(_key(model.name), list(steps))
+    look = explorer_look.look(workspace, model.name, model.hierarchy)
+    explorer_look.keep(workspace, model.name, replace(look, region=None))
+
+
+def _key(name: str) -> str:
+    return f"preparation {name}"
+
+
+def _switch(name: str, step: StepName) -> str:
+    return f"preparation {step} of {name}"

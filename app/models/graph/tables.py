@@ -1,0 +1,101 @@
+"""The graph as tables: every node, every region; what a screen reader reads instead of the pictures."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from itertools import accumulate
+
+import pandas as pd
+
+from app.session.analysis import Analysis
+from torchsplit_core.graph import TorchGraph
+from torchsplit_core.values import GraphNode, InputFault
+
+MOST_ROWS = 20_000
+"""A longer table would take the browser seconds; the search finds the rest."""
+
+
+def matching(graph: TorchGraph, pattern: str) -> list[GraphNode]:
+    """Nodes whose id, operation, module or source line matches; all of them for an empty pattern.
+
+    Operations come first, then weights. Raises InputFault for a pattern that is no regular expression.
+    """
+    nodes = sorted(graph.nodes, key=lambda node: node.kind in ("parameter", "buffer", "constant"))
+    if not pattern:
+        return nodes
+    try:
+        wanted = re.compile(pattern, re.IGNORECASE)
+    except re.error as error:
+        raise InputFault(
+            "search", pattern, f"it is a regular expression ({error})", "Put a backslash before ( [ * + ? . )"
+        ) from error
+    return [
+        node
+        for node in nodes
+        if any(wanted.search(text) for text in (node.id, node.op, node.target, node.module, node.source))
+    ]
+
+
+def nodes_table(graph: TorchGraph, analysis: Analysis, nodes: Sequence[GraphNode]) -> pd.DataFrame:
+    """One row a node with what is known of it. Dominators are of the unit that the node belongs to."""
+    unit_of, places = analysis.prepared.unit_of, analysis.regions.place
+    cuts = frozenset(analysis.regions.cut_points)
+    rows = []
+    for node in nodes[:MOST_ROWS]:
+        cost = graph.metadata.get(node.id)
+        unit = unit_of.get(node.id)
+        inside = unit is not None and unit in places
+        rows.append(
+            {
+                "id": node.id,
+                "kind": node.kind,
+                "op": node.op or node.target,
+                "module": node.module,
+                "shape": shape_text(node),
+                "dtype": node.dtype or "",
+                "output bytes": node.output_bytes,
+                "time %": None if cost is None else 100 * cost.time_share,
+                "peak bytes, est.": None if cost is None else cost.peak_bytes,
+                "dominated by": analysis.dominance.immediate_dominator(unit) if inside and unit else None,
+                "post-dominated by": analysis.dominance.immediate_post_dominator(unit)
+                if inside and unit
+                else None,
+                "cut point": unit in cuts,
+                "source": node.source,
+                "code": node.code,
+            }
+        )
+    return pd.DataFrame(rows)
+
+
+def regions_table(graph: TorchGraph, analysis: Analysis) -> pd.DataFrame:
+    """The regions of two values or more, parents before children, the largest `MOST_ROWS` at most."""
+    weights = analysis.weights(graph, "time")
+    until = [0.0, *accumulate(weights.get(name, 0.0) for name in analysis.regions.order)]
+    units = analysis.prepared.by_id
+    rows = []
+    for region in analysis.regions.regions:
+        if region.count < 2:
+            continue
+        if len(rows) == MOST_ROWS:
+            break
+        share = until[region.first + region.count] - until[region.first]
+        rows.append(
+            {
+                "depth": region.depth,
+                "kind": region.kind,
+                "from": region.start,
+                "to": region.end,
+                "values": region.count,
+                "time %": 100 * share if graph.metadata else None,
+                "bytes in": units[region.start].output_bytes if region.start in units else None,
+                "bytes out": units[region.end].output_bytes if region.end in units else None,
+            }
+        )
+    return pd.DataFrame(rows)
+
+
+def shape_text(node: GraphNode) -> str:
+    """ "[8, 384, 1024]", empty for what is no tensor."""
+    return "" if node.shape is None else f"[{', '.join(map(str, node.shape))}]"

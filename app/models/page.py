@@ -1,0 +1,223 @@
+"""The Models page: two doors for a newcomer, then the workspace's models and how to bring in more."""
+
+from __future__ import annotations
+
+import html
+import os
+from collections import Counter
+from dataclasses import dataclass
+
+import streamlit as st
+
+from app.format.numbers import plain
+from app.models import upload as models_upload
+from app.session import cuts, scenario
+from app.session import trust as session_trust
+from app.session.workspace import names, read_all, store, use
+from app.shell import frame, navigation
+from sample_models.registry import SAMPLES
+from torchsplit_core import jobs
+from torchsplit_core.graph import TorchGraph
+from torchsplit_core.hardware import catalogue
+from torchsplit_core.jobs.names import (
+    PROFILE,
+    QUICK_START,
+    TRACE,
+    ProfileParameters,
+    QuickStartParameters,
+    TraceParameters,
+    UploadedFile,
+)
+from torchsplit_core.values import Profile
+from torchsplit_core.workflow.steps import measured_mix
+from torchsplit_core.workspace.store import Workspace
+
+__all__ = ["ModelEntry", "doors", "entries_of", "show"]
+
+
+@dataclass(frozen=True, slots=True)
+class ModelEntry:
+    """A model of the workspace by its source, and what is known of it."""
+
+    source: str
+    nodes: int | None
+    profile: Profile | None
+
+    @property
+    def basis(self) -> str:
+        """How many rows of its profile are measured, emulated and estimated, in words."""
+        counts = Counter(row.basis for row in self.profile.rows) if self.profile else Counter()
+        known = [
+            f"{counts[basis]} {basis}" for basis in ("measured", "emulated", "estimated") if counts[basis]
+        ]
+        return ", ".join(known) or "not profiled"
+
+
+def show(workspace: Workspace) -> None:
+    """The whole page."""
+    models_upload.take_dropped(workspace)
+    entries = entries_of(workspace)
+    if not entries and not names(workspace, "plan_request"):
+        st.write("From models to a plan of who gets which slice of your GPUs. Choose a door to begin.")
+        _earlier(workspace)
+        doors(workspace)
+        with st.expander("Or begin with a model of your own"):
+            _bring_in(workspace)
+        return
+    st.write(f"{len(entries)} model{'s' if len(entries) != 1 else ''} in this workspace.")
+    _table(workspace, entries)
+    _actions(workspace, entries)
+    with st.expander("Add a model"):
+        _bring_in(workspace)
+    with st.expander("The two doors again"):
+        doors(workspace)
+
+
+def doors(workspace: Workspace) -> None:
+    """The two ways to a plan in at most three clicks."""
+    left, right = st.columns(2, gap="medium")
+    with left.container(border=True, height="stretch", key="door-measured"):
+        st.header("Measured A100 mix", anchor=False)
+        st.badge("measured", color="green")
+        st.write(
+            "Eleven models with real measurements on MIG slices of an A100-80GB (ParvaGPU, SC'24), "
+            "shipped with TorchSplit. A plan in seconds; nothing is traced or run."
+        )
+        if st.button("Plan the measured mix", type="primary", key="door-1"):
+            with frame.telling():
+                name = measured_mix(workspace)
+                scenario.start_plan(workspace, name)
+                navigation.go("Plan")
+    with right.container(border=True, height="stretch", key="door-samples"):
+        st.header("Sample models, measured here", anchor=False)
+        st.badge("measured on this CPU, estimated for the GPU", color="yellow")
+        st.write(
+            "CLIP-, BERT-, FastPitch- and OCR-like models at real dimensions: traced and timed on this machine, "
+            "estimated for the GPUs you choose, and planned. About a minute."
+        )
+        kind_column, count_column = st.columns([2, 1])
+        kinds = list(catalogue())
+        kind = kind_column.selectbox("GPU type", kinds, kinds.index("A100-80GB"), key="door-2-type")
+        count = count_column.number_input("How many", 1, 4096, 2, key="door-2-count")
+        if st.button("Trace, measure and plan the samples", type="primary", key="door-2"):
+            with frame.telling():
+                name = "Sample models, measured here"
+                parameters = QuickStartParameters(((kind, int(count)),), name, _door_sources())
+                scenario.choose(workspace, name)
+                scenario.want_explained(workspace)
+                jobs.start(workspace, name, QUICK_START, parameters)
+                navigation.go("Plan")
+
+
+def _door_sources() -> tuple[str, ...] | None:
+    """Other sources than the door's own, where the server was started with TORCHSPLIT_DOOR_SAMPLES."""
+    told = os.environ.get("TORCHSPLIT_DOOR_SAMPLES", "")
+    return tuple(source.strip() for source in told.split(",") if source.strip()) or None
+
+
+def _earlier(workspace: Workspace) -> None:
+    """Other workspaces on this machine, so that an address without one loses nothing."""
+    others = {
+        info.id: info.name
+        for info in store().workspaces()
+        if info.id != workspace.id and Workspace(store(), info.id).artifacts()
+    }
+    if not others:
+        return
+    with st.container(horizontal=True, vertical_alignment="bottom"):
+        chosen = st.selectbox(
+            "Go on with an earlier workspace", list(others), format_func=others.__getitem__, width=320
+        )
+        if st.button("Open"):
+            use(store().open(chosen))
+            st.rerun()
+
+
+def entries_of(workspace: Workspace) -> list[ModelEntry]:
+    """The workspace's models: everything traced or profiled, by source; a second profile of one is no model."""
+    graphs: dict[str, TorchGraph] = read_all(workspace, "graph")
+    profiles: dict[str, Profile] = read_all(workspace, "profile")
+    own = {name for name, found in profiles.items() if found.source == name or found.source not in profiles}
+    entries = []
+    for source in sorted({*graphs, *own}):
+        graph = graphs.get(source)
+        entries.append(ModelEntry(source, len(graph.nodes) if graph else None, profiles.get(source)))
+    return entries
+
+
+def _table(workspace: Workspace, entries: list[ModelEntry]) -> None:
+    if not entries:
+        st.info("No model is stored here yet. Add one below.")
+        return
+    colours = scenario.colours(workspace)
+    rows = [
+        f'<tr><td class="name"><i class="swatch" style="background:{colours[scenario.short_name(entry.source)]}"></i>'
+        f"{html.escape(entry.source)}</td>"
+        f"<td>{'traced' if entry.nodes is not None else 'not traced'}</td>"
+        f'<td class="n">{entry.nodes if entry.nodes is not None else "n/a"}</td>'
+        f"<td>{entry.basis}</td>"
+        f"<td>{html.escape(str((entry.profile.environment.get('device') or '') if entry.profile else ''))}</td></tr>"
+        for entry in entries
+    ]
+    head = '<th>model</th><th>graph</th><th class="n">nodes</th><th>rows of its profile</th><th>device</th>'
+    st.html(frame.table_html(head, rows))
+
+
+def _actions(workspace: Workspace, entries: list[ModelEntry]) -> None:
+    if not entries:
+        return
+    with st.container(horizontal=True, vertical_alignment="bottom"):
+        chosen = st.selectbox("Model", [entry.source for entry in entries], width=360, key="action-model")
+        entry = next(entry for entry in entries if entry.source == chosen)
+        _work(workspace, chosen)
+        if st.button("Remove", help="Forget this model's graph, profile and cuts; plans that use it stay."):
+            for kind in ("graph", "profile"):
+                workspace.remove(kind, entry.source)
+            cuts.forget(workspace, entry.source)
+            frame.say(f"Removed {entry.source}.")
+            st.rerun()
+
+
+def _work(workspace: Workspace, source: str) -> None:
+    """Trace and profile buttons for one model; an upload is executed only with the box ticked."""
+    file: UploadedFile | None = None
+    away, trust = None, False
+    if not source.startswith("sample:"):
+        upload = models_upload.upload_of(workspace, source)
+        if upload is None:
+            away = "Its file is not in this workspace."
+        else:
+            trust = session_trust.trust_box({upload.name: upload.sha256}, f"trust-{source}")
+            file = UploadedFile(upload.name, upload.sha256 if trust else None)
+    help_text = away or "A .pt2 that is not trusted is estimated, not measured."
+    with frame.telling():
+        for verb, job, hint in (("Trace", TRACE, away), ("Profile", PROFILE, help_text)):
+            if st.button(verb, disabled=away is not None, help=hint):
+                models_upload.refuse_untrusted(file.upload if file else "", trust)
+                jobs.start(workspace, f"{verb} {source}", job, models_upload.asked(job, source, file))
+                st.rerun()
+
+
+def _bring_in(workspace: Workspace) -> None:
+    samples, files = st.tabs(["A sample model", "A file of yours"])
+    with samples:
+        _sample(workspace)
+    with files:
+        models_upload.show(workspace)
+
+
+def _sample(workspace: Workspace) -> None:
+    by_name = {sample.name: sample for sample in SAMPLES}
+    name = st.selectbox("Sample", list(by_name), format_func=lambda key: by_name[key].title, key="sample")
+    sample = by_name[name]
+    st.caption(f"{plain(sample.sentence)} Large: {plain(sample.large)}.")
+    sizes = [size for size in sample.sizes if size in ("small", "large")]
+    size = st.radio("Size", sizes, key="sample-size", horizontal=True)
+    source = f"sample:{name}" + ("@large" if size == "large" else "")
+    with st.container(horizontal=True):
+        if st.button("Trace the sample", type="primary"):
+            jobs.start(workspace, f"Trace {source}", TRACE, TraceParameters(source))
+            st.rerun()
+        if st.button("Trace and profile it"):
+            jobs.start(workspace, f"Profile {source}", PROFILE, ProfileParameters((source,)))
+            st.rerun()

@@ -1,0 +1,1 @@
+"""The Profile page: measured and estimated points of a model."""

@@ -1,0 +1,191 @@
+"""The Compare tab: two profiles, or two devices of one, as ratios of throughput with what noise allows."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+import pandas as pd
+import streamlit as st
+
+from app.charts.colours import PALETTE
+from app.charts.ratio import RatioLine, ratio
+from app.charts.theme import CONFIG
+from app.format.numbers import THIN, plain, short
+from app.models.profile import rows
+from app.models.profile.ratios import Pair, common_points, middle
+from app.models.profile.rows import Place
+from app.session import scenario
+from app.shell import widgets
+from torchsplit_core.tables.cells import guarded
+from torchsplit_core.values import Profile
+from torchsplit_core.workspace.store import Workspace
+
+TWO_PROFILES, TWO_PLACES = "two profiles", "two devices of one profile"
+MOST_LINES = 8
+
+
+def show(workspace: Workspace, profiles: Mapping[str, Profile]) -> None:
+    """The whole tab."""
+    left, right = st.columns([4, 12], gap="medium")
+    with left, st.container(border=True):
+        st.header("Compare", anchor=False)
+        ways = [TWO_PROFILES, TWO_PLACES] if len(profiles) > 1 else [TWO_PLACES]
+        way = widgets.switch("What", ways, "profile-compare-way")
+        sides = _two_profiles(profiles) if way == TWO_PROFILES else _two_places(profiles)
+        sides = sides and _without_estimates(*sides)
+    with right:
+        if sides is None:
+            st.info(
+                "This profile has rows of one device only: measure the model on another, or import a profile."
+            )
+            return
+        first, second, pairs = sides
+        if not pairs:
+            st.info(
+                f"{plain(first)} and {plain(second)} have no point in common: the same device, slice, batch size and "
+                "number of processes. Measure one of them where the other was measured."
+            )
+            return
+        _answer(first, second, pairs)
+        _picture(workspace, first, second, pairs)
+
+
+def _two_profiles(profiles: Mapping[str, Profile]) -> tuple[str, str, tuple[Pair, ...]]:
+    names = sorted(profiles)
+    newest = next(iter(profiles))
+    first = widgets.one("First", names, newest, "profile-compare-first")
+    others = [name for name in names if name != first]
+    alike = (name for name in profiles if name != first and common_points(profiles[first], profiles[name]))
+    second = widgets.one("Second", others, next(alike, others[0]), "profile-compare-second")
+    pairs = common_points(profiles[first], profiles[second])
+    labels = list(dict.fromkeys(pair.place.label for pair in pairs if pair.place))
+    chosen = widgets.many(
+        "On", labels, (), "profile-compare-on", placeholder="Every device and slice they share"
+    )
+    kept = tuple(pair for pair in pairs if not chosen or (pair.place and pair.place.label in chosen))
+    return first, second, kept
+
+
+def _two_places(profiles: Mapping[str, Profile]) -> tuple[str, str, tuple[Pair, ...]] | None:
+    names = sorted(profiles)
+    name = widgets.one("Profile", names, next(iter(profiles)), "profile-compare-profile")
+    labels = {place.label: place for place in rows.places({name: profiles[name]})}
+    if len(labels) < 2:
+        return None
+    options = list(labels)
+    first = widgets.one("First", options, options[0], "profile-compare-place-1")
+    others = [label for label in options if label != first]
+    second = widgets.one("Second", others, others[0], "profile-compare-place-2")
+    places: tuple[Place, Place] = (labels[first], labels[second])
+    return first, second, common_points(profiles[name], profiles[name], places)
+
+
+def _without_estimates(first: str, second: str, pairs: Sequence[Pair]) -> tuple[str, str, tuple[Pair, ...]]:
+    """The measured points alone where there are some, unless estimates are asked for."""
+    measured = tuple(pair for pair in pairs if "estimated" not in (pair.first.basis, pair.second.basis))
+    if not measured or len(measured) == len(pairs):
+        return first, second, tuple(pairs)
+    wanted = st.checkbox("Estimated points too", key="profile-compare-estimates", persist_state="session")
+    return first, second, tuple(pairs) if wanted else measured
+
+
+def _answer(first: str, second: str, pairs: Sequence[Pair]) -> None:
+    """The one number, in words, and what stands behind it."""
+    typical = middle(pairs)
+    assert typical is not None  # there are points
+    noise = sum(pair.verdict == "within noise" for pair in pairs)
+    unknown = sum(pair.verdict == "no interval" for pair in pairs)
+    count = f"{len(pairs)} common point{'s' if len(pairs) != 1 else ''}"
+    with st.container(horizontal=True, vertical_alignment="center"):
+        st.markdown(
+            f"{plain(second)} gives **{short(typical)}{THIN}×** the throughput of {plain(first)} "
+            f"(median of {count})",
+            width="content",
+        )
+        if noise:
+            st.badge(f"{noise} of {len(pairs)} within noise", color="gray")
+        if unknown:
+            st.badge(f"{unknown} without an interval", color="gray")
+        if any("estimated" in (pair.first.basis, pair.second.basis) for pair in pairs):
+            st.badge("some estimated", color="yellow")
+
+
+def _picture(workspace: Workspace, first: str, second: str, pairs: Sequence[Pair]) -> None:
+    groups: dict[tuple[str, Place | None, int], list[Pair]] = {}
+    for pair in pairs:
+        groups.setdefault((pair.stage, pair.place, pair.processes), []).append(pair)
+    own = scenario.colours(workspace).get(scenario.short_name(second), PALETTE[0])
+    shown = [
+        _line(key, found, own if len(groups) == 1 else PALETTE[index % len(PALETTE)])
+        for index, (key, found) in enumerate(list(groups.items())[:MOST_LINES])
+    ]
+    with st.container(border=True):
+        st.plotly_chart(
+            ratio(shown, "second ÷ first, req/s", dark=st.context.theme.type == "dark"), theme=None,
+            key="profile-compare-chart", config=CONFIG,
+            alt=f"Throughput of {second} over that of {first} by batch size; the table below has the same figures",
+        )  # fmt: skip
+        words = (
+            "Above 1 the second is faster; the axis is logarithmic. Hollow: within noise, the 90 % intervals of the "
+            "two overlap."
+        )
+        if len(groups) > MOST_LINES:
+            words += f" The first {MOST_LINES} of {len(groups)} lines are drawn; choose devices at the left."
+        st.caption(words)
+    st.dataframe(
+        table(pairs), hide_index=True, height="auto", placeholder="n/a", alt="Common points and their ratios",
+        key="profile-compare-table",
+        column_config={
+            name: st.column_config.NumberColumn(format="%.4g")
+            for name in ("first req/s", "second req/s", "second ÷ first", "at least", "at most")
+        },
+    )  # fmt: skip
+    st.download_button(
+        "These points (CSV)", csv_of(pairs), "comparison.csv", "text/csv",
+        on_click="ignore", key="profile-compare-csv",
+    )  # fmt: skip
+
+
+def csv_of(pairs: Sequence[Pair]) -> str:
+    """The table as CSV; a text that a spreadsheet would run as a formula has an apostrophe before it."""
+    found = table(pairs)
+    safe = found.map(lambda cell: guarded(cell) if isinstance(cell, str) else cell)
+    return str(safe.to_csv(index=False))
+
+
+def _line(key: tuple[str, Place | None, int], pairs: Sequence[Pair], colour: str) -> RatioLine:
+    stage, place, processes = key
+    parts = [place.label if place else "", f"{processes} proc." if processes > 1 else ""]
+    parts += [stage] if stage != "whole" else []
+    ordered = sorted(pairs, key=lambda pair: pair.batch_size)
+    return RatioLine(
+        label=" · ".join(part for part in parts if part) or "ratio",
+        colour=colour,
+        batch_sizes=tuple(pair.batch_size for pair in ordered),
+        ratios=tuple(pair.ratio for pair in ordered),
+        lows=tuple(pair.ratio if pair.low is None else pair.low for pair in ordered),
+        highs=tuple(pair.ratio if pair.high is None else pair.high for pair in ordered),
+        within_noise=tuple(pair.verdict == "within noise" for pair in ordered),
+    )
+
+
+def table(pairs: Sequence[Pair]) -> pd.DataFrame:
+    """One row a common point, exact."""
+    return pd.DataFrame(
+        [
+            {
+                "device and slice": pair.place.label if pair.place else "as chosen",
+                "stage": pair.stage,
+                "processes": pair.processes,
+                "batch": pair.batch_size,
+                "first req/s": pair.first.throughput_rps,
+                "second req/s": pair.second.throughput_rps,
+                "second ÷ first": pair.ratio,
+                "at least": pair.low,
+                "at most": pair.high,
+                "verdict": pair.verdict,
+                "basis": " and ".join(dict.fromkeys((pair.first.basis, pair.second.basis))),
+            }
+            for pair in pairs
+        ]
+    )

@@ -1,0 +1,149 @@
+"""Curves through the measured points of a profile: what lies between and beside them, and how sure that is.
+
+No streamlit in here. Measured and emulated rows are never fitted together, nor rows of two GPU types.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from statistics import median
+
+from app.models.profile.rows import Series, place_of
+from torchsplit_core.curves import ModelCurves, Sample, fit_model, outliers
+from torchsplit_core.hardware import catalogue
+from torchsplit_core.profiling.slice_sizes import SliceAdvice, slice_advice, slice_sample
+from torchsplit_core.values import Profile, ProfileRow
+
+LEAST_POINTS = 3
+"""Batch sizes of one line below which no curve is drawn through it: two points make any curve fit."""
+BEYOND = 2
+"""A curve is drawn up to this many times the largest batch size measured."""
+DRAWN = 24
+"""Batch sizes at which a curve is drawn."""
+
+
+@dataclass(frozen=True, slots=True)
+class Curve:
+    """A fitted line over batch sizes: throughput with its 90 % band in requests/s, time of one batch in ms."""
+
+    batch_sizes: tuple[int, ...]
+    rps: tuple[float, ...]
+    low_rps: tuple[float, ...]
+    high_rps: tuple[float, ...]
+    latency_ms: tuple[float, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class FarOff:
+    """A measured point far from what the other points of its model say; the interval is theirs."""
+
+    series: Series
+    row: ProfileRow
+    expected_rps: float
+    low_rps: float
+    high_rps: float
+
+
+@dataclass(frozen=True, slots=True)
+class Fit:
+    """What the measured rows of one profile on one GPU type say together. `median_error` is leave-one-out.
+
+    `next_point` is None where the GPU type has no slices, and for emulated rows.
+    """
+
+    name: str
+    gpu_type: str
+    basis: str
+    rows: int
+    median_error: float
+    curves: Mapping[Series, Curve]
+    far_off: tuple[FarOff, ...]
+    next_point: SliceAdvice | None
+
+
+def fits(name: str, profile: Profile, processes: Sequence[int]) -> tuple[Fit, ...]:
+    """A fit for each GPU type and basis that was measured, with a curve for each line of enough points.
+
+    Rows of other numbers of processes are left out: the work grows with the cube of the rows.
+    """
+    groups: dict[tuple[str, str, str], list[tuple[ProfileRow, Sample]]] = {}
+    for row in profile.rows:
+        if row.basis == "estimated" or row.processes not in processes:
+            continue
+        sample = slice_sample(row, name)
+        if sample is not None:
+            groups.setdefault((row.stage, row.gpu_type, row.basis), []).append((row, sample))
+    return tuple(_fit(name, rows) for rows in groups.values())
+
+
+def _fit(name: str, rows: Sequence[tuple[ProfileRow, Sample]]) -> Fit:
+    """The fit of rows of one stage, GPU type and basis, each with its sample."""
+    given = [sample for _, sample in rows]
+    first = rows[0][0]
+    model = fit_model(given)
+    by_line: dict[Series, list[tuple[ProfileRow, Sample]]] = {}
+    for row, sample in rows:
+        key = Series(name, row.stage, place_of(row), row.processes)
+        by_line.setdefault(key, []).append((row, sample))
+    curves = {
+        key: _curve(model, [sample for _, sample in line])
+        for key, line in by_line.items()
+        if len({row.batch_size for row, _ in line}) >= LEAST_POINTS
+    }
+    at = {sample: (key, row) for key, line in by_line.items() for row, sample in line}
+    far = tuple(
+        FarOff(*at[one.sample], one.expected_rps, one.low_rps, one.high_rps)
+        for one in outliers(given)
+        if one.sample in at
+    )
+    return Fit(
+        name=name,
+        gpu_type=first.gpu_type,
+        basis=first.basis,
+        rows=len(rows),
+        median_error=model.leave_one_out().median,
+        curves=curves,
+        far_off=far,
+        next_point=_next_point(first, given),
+    )
+
+
+def _next_point(row: ProfileRow, given: Sequence[Sample]) -> SliceAdvice | None:
+    """Advice on the slices of the rows' GPU type, from what was measured of the whole model."""
+    kind = catalogue().get(row.gpu_type)
+    return slice_advice(kind, given) if kind and (row.basis, row.stage) == ("measured", "whole") else None
+
+
+def _curve(model: ModelCurves, line: Sequence[Sample]) -> Curve:
+    """The fitted band itself: an answer to a measured row would be the row, and put a corner into the curve."""
+    first = line[0]
+    batches = drawn_batches([sample.batch_size for sample in line])
+    band = model.band(first.size, batches, first.processes)
+    requests = [1000.0 * batch * first.processes for batch in batches]
+
+    # The curve is of the typical time; the axis is p95, which lies above it by the line's typical ratio.
+    to_p95 = median(
+        sample.latency_ms * sample.throughput_rps / (1000.0 * sample.batch_size * sample.processes)
+        for sample in line
+        if sample.latency_ms is not None
+    )
+
+    def rates(times: Sequence[float]) -> tuple[float, ...]:
+        return tuple(count / time for count, time in zip(requests, times, strict=True))
+
+    return Curve(
+        batch_sizes=batches,
+        rps=rates(band.time_ms),
+        low_rps=rates(band.high_ms),
+        high_rps=rates(band.low_ms),
+        latency_ms=tuple(time * to_p95 for time in band.time_ms),
+    )
+
+
+def drawn_batches(measured: Sequence[int]) -> tuple[int, ...]:
+    """Whole batch sizes from the least measured to a little beyond the largest, evenly on a logarithm."""
+    low, high = min(measured), BEYOND * max(measured)
+    ratio = high / low
+    steps = {round(low * ratio ** (step / (DRAWN - 1))) for step in range(DRAWN)}
+    return tuple(sorted(steps | set(measured)))

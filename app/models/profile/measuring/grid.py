@@ -1,0 +1,193 @@
+"""The grid of a measurement: model × device over batch sizes, what is known of each point, live while it runs."""
+
+from __future__ import annotations
+
+import html
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+
+import streamlit as st
+
+from app.charts.colours import UNKNOWN
+from app.format.numbers import short
+from app.models.profile import rows as profile_rows
+from app.models.profile.measuring.devices import label
+from app.session import scenario
+from app.shell import frame
+from torchsplit_core import jobs
+from torchsplit_core.jobs.names import ProfileParameters
+from torchsplit_core.jobs.profile import Cell, cells
+from torchsplit_core.values import Device, InputFault, Profile
+from torchsplit_core.workspace.store import Workspace
+
+REFRESH_S = 1.0
+Row = tuple[str, str]
+"""A model and a device."""
+
+
+@dataclass(frozen=True, slots=True)
+class At:
+    """Where a running job is, as its progress says; None for what it does not say."""
+
+    source: str | None = None
+    device: str | None = None
+    batch_size: int | None = None
+    waiting: bool = False
+    past_batches: bool = False
+
+
+def where(message: str, sources: Sequence[str], devices: Sequence[str]) -> At:
+    """A job's progress message read: "MODEL · DEVICE: batch size 4", the first two only where there are several."""
+    source = next((name for name in sources if message.startswith(f"{name} · ")), None)
+    rest = message.removeprefix(f"{source} · ")
+    device = next((name for name in devices if rest.startswith(f"{name}: ")), None)
+    rest = rest.removeprefix(f"{device}: ")
+    batch = rest.removeprefix("batch size ")
+    return At(
+        source=source or (sources[0] if len(sources) == 1 else None),
+        device=device or (devices[0] if len(devices) == 1 else None),
+        batch_size=int(batch) if batch != rest and batch.isdecimal() else None,
+        waiting=rest.startswith("queued"),
+        past_batches=rest.startswith("timing"),
+    )
+
+
+def states(found: Sequence[Cell], at: At | None) -> dict[tuple[str, str, int], str]:
+    """What to say of each open point; `at` is None while nothing runs.
+
+    Batch sizes are measured in ascending order: what lies behind the present one and is open gave no figure.
+    """
+    said: dict[tuple[str, str, int], str] = {}
+    source = (at.source if at else None) or (found[0].source if found else "")
+    begun: set[Row] = set()
+    for cell in found:
+        if cell.state != "open":
+            continue
+        row, point = (cell.source, cell.device), (cell.source, cell.device, cell.batch_size)
+        if at is None:
+            said[point] = "to measure"
+        elif cell.source != source:
+            said[point] = "queued"
+        elif cell.device != at.device:
+            # Progress is that of one device at a time; where it names none, every device is at its next point.
+            said[point] = "queued" if row in begun or at.device is not None else "measuring"
+            begun.add(row)
+        elif at.past_batches or (at.batch_size is not None and cell.batch_size < at.batch_size):
+            said[point] = "no figure"
+        elif at.waiting or row in begun:
+            said[point] = "queued"
+        else:
+            said[point] = "measuring"
+            begun.add(row)
+    return said
+
+
+def show(
+    workspace: Workspace,
+    found: Sequence[Cell],
+    devices: Mapping[str, Device],
+    profiles: Mapping[str, Profile],
+    *,
+    job: jobs.JobStatus | None = None,
+) -> None:
+    """The grid as a table, and under it in words why points failed."""
+    sources = list(dict.fromkeys(cell.source for cell in found))
+    at = where(job.message, sources, list(dict.fromkeys(cell.device for cell in found))) if job else None
+    said = states(found, at)
+    earlier = {} if job else failures(profiles, found)
+    batches = sorted({cell.batch_size for cell in found})
+    by_point = {(cell.source, cell.device, cell.batch_size): cell for cell in found}
+    rows = dict.fromkeys((cell.source, cell.device) for cell in found)
+    short_names = profile_rows.short_names(sources)
+    colours = scenario.colours(workspace)
+    body, reasons = [], []
+    for source, device in rows:
+        named = html.escape(label(devices[device]) if device in devices else device)
+        colour = colours.get(scenario.short_name(source), UNKNOWN)
+        parts = [
+            f'<td class="name"><i class="swatch" style="background:{colour}"></i>'
+            f"{html.escape(short_names[source])}</td><td>{named}</td>"
+        ]
+        for batch in batches:
+            point = (source, device, batch)
+            cell = by_point[point]
+            why = cell.message if cell.state == "failed" else earlier.get(point, "")
+            words = short(cell.throughput_rps) if cell.state == "measured" else _outcome(why) or said[point]
+            parts.append(_td(words, cell, why))
+            if why:
+                reasons.append(f"{short_names[source]}, {device}, batch {batch}: {why}")
+        body.append(f"<tr>{''.join(parts)}</tr>")
+    head = "<th>model</th><th>device</th>" + "".join(f'<th class="n">batch {batch}</th>' for batch in batches)
+    st.html(frame.table_html(head, body))
+    st.caption("Requests per second; point at a failure for its reason, or read it below.")
+    if reasons:
+        with st.expander(f"Why {len(reasons)} point{'s have' if len(reasons) != 1 else ' has'} no figure"):
+            for text in reasons:
+                st.text(text)
+
+
+def _td(words: str, cell: Cell, why: str) -> str:
+    title = f' title="{html.escape(why)}"' if why else ""
+    if cell.state == "measured" and cell.kept:
+        title = f' title="measured {when(cell.kept)}"'
+    body = f"<b>{words}</b>" if cell.state == "measured" else f"<span>{html.escape(words)}</span>"
+    return f'<td class="n"{title}>{body}</td>'
+
+
+def _outcome(why: str) -> str:
+    """A failure in two or three words."""
+    if not why:
+        return ""
+    return "out of memory" if "out of memory" in why else "failed"
+
+
+def failures(profiles: Mapping[str, Profile], found: Sequence[Cell]) -> dict[tuple[str, str, int], str]:
+    """Why open points gave no figure when they were tried last, by model, device and batch size."""
+    wanted = {(cell.source, cell.device, cell.batch_size) for cell in found if cell.state == "open"}
+    told = {}
+    for source, profile in profiles.items():
+        for item in profile.failures:
+            point = (source, item.device or "", item.batch_size)
+            if point in wanted:
+                told[point] = item.message
+    return told
+
+
+def when(kept: float) -> str:
+    """A time of the store as a date and a time of day."""
+    return datetime.fromtimestamp(kept).strftime("%Y-%m-%d %H:%M")
+
+
+def live(
+    workspace: Workspace,
+    parameters: ProfileParameters,
+    devices: Mapping[str, Device],
+    profiles: Mapping[str, Profile],
+    job: jobs.JobStatus,
+) -> None:
+    """The grid of a running job, drawn anew every second; the panel above the page ends it."""
+
+    def draw() -> None:
+        status = jobs.status(workspace, job.id)
+        with frame.telling():
+            show(
+                workspace,
+                cells(workspace, parameters),
+                devices,
+                profiles,
+                job=status if status.state == "running" else None,
+            )
+
+    st.fragment(draw, run_every=REFRESH_S)()
+
+
+def known_cells(workspace: Workspace, parameters: ProfileParameters) -> tuple[Cell, ...]:
+    """The points of a job that has not begun; none where no device is chosen or one has gone."""
+    if not parameters.device or not parameters.sources:
+        return ()
+    try:
+        return cells(workspace, parameters)
+    except InputFault as fault:
+        st.error(str(fault))
+        return ()

@@ -1,0 +1,268 @@
+"""The Measure tab: which models, on which devices, over which batch sizes; asks before it measures anew."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Container, Mapping, Sequence
+from dataclasses import replace
+
+import streamlit as st
+
+from app.format.numbers import plain
+from app.models.profile.measuring import devices as measuring_devices
+from app.models.profile.measuring import grid as measuring_grid
+from app.models.upload import refuse_untrusted, upload_of
+from app.session import trust
+from app.session.workspace import keep_name
+from app.shell import frame, widgets
+from sample_models.registry import SAMPLES
+from torchsplit_core import jobs
+from torchsplit_core.hardware import discover_host
+from torchsplit_core.jobs.names import PROFILE, ProfileParameters, UploadedFile, from_stored
+from torchsplit_core.jobs.profile import Cell
+from torchsplit_core.values import Device, InputFault, Profile
+from torchsplit_core.workspace.store import Workspace
+
+MOST_BATCH, MOST_BATCHES = 4096, 16
+FIRST_BATCHES = "1, 2, 4, 8"
+SAMPLE = "sample:"
+_ASKED = "profile-asked"
+"""The session key of a question that waits for its answer: the parameters and the points."""
+
+
+def show(workspace: Workspace, graphs: Sequence[str], profiles: Mapping[str, Profile]) -> None:
+    """The whole tab."""
+    host = discover_host()
+    known = {device.id: device for device in measuring_devices.offered(host)}
+    running = jobs.running(workspace, (PROFILE,))
+    left, right = st.columns([5, 11], gap="medium")
+    box = left.container(border=True)
+    with box:
+        st.header("Measure", anchor=False)
+        options = sources(graphs, profiles)
+        chosen = widgets.many(
+            "Models to measure",
+            options,
+            [name for name in options if name in graphs and name not in profiles] or list(graphs)[:1],
+            "profile-measure-models",
+            help="Models of this workspace first, then the samples that ship with TorchSplit.",
+        )
+        devices = measuring_devices.choose(host)
+        text = st.text_input(
+            "Batch sizes",
+            FIRST_BATCHES,
+            key="profile-measure-batches",
+            help="Whole numbers, comma-separated.",
+            persist_state="session",
+        )
+        settings = _settings(devices)
+        trusted = _trust(workspace, chosen)
+    with right:
+        grid = st.container()
+        if not running:
+            measuring_devices.describe(devices)
+        to_make = measuring_devices.missing_slices(host)
+    with box:
+        ready = bool(chosen and (devices or to_make))
+        pressed = st.button("Measure", type="primary", disabled=not ready, key="profile-measure")
+        with frame.telling():
+            parameters = replace(
+                settings,
+                sources=tuple(chosen),
+                device=",".join(device.id for device in devices),
+                batch_sizes=batch_sizes(text),
+                make_slices=to_make,
+            )
+            found = () if running and not pressed else measuring_grid.known_cells(workspace, parameters)
+            if pressed:
+                asked = replace(parameters, uploads=_uploads(workspace, chosen, trusted))
+                _start_or_ask(workspace, asked, found)
+            with grid:
+                if found and not running:
+                    measuring_grid.show(workspace, found, known, profiles)
+    with grid:
+        for status in running:
+            _running(workspace, status, known, profiles)
+        if not chosen and not running:
+            st.info("Choose a model: its points appear here, those measured before with their figures.")
+    if _ASKED in st.session_state:
+        _ask(workspace, known)
+
+
+def sources(graphs: Sequence[str], profiles: Mapping[str, Profile]) -> list[str]:
+    """What can be measured: the workspace's models, then the samples. Imported tables are no models."""
+    own = {name for name in (*graphs, *profiles) if name.startswith(SAMPLE)} | set(graphs)
+    samples = [f"{SAMPLE}{sample.name}" for sample in SAMPLES]
+    return [*sorted(own), *(name for name in samples if name not in own)]
+
+
+def batch_sizes(text: str) -> tuple[int, ...]:
+    """`1, 2, 4` as numbers. Raises InputFault for anything else, and for a grid that would never end."""
+    parts = [part.strip() for part in text.replace(" ", ",").split(",") if part.strip()]
+    if not parts or not all(part.isascii() and part.isdigit() for part in parts):
+        raise InputFault(
+            "batch sizes", text, "they are whole numbers, comma-separated", "Write for example 1, 2, 4."
+        )
+    if len(parts) > MOST_BATCHES:
+        raise InputFault(
+            "batch sizes", f"{len(parts)} of them", f"at most {MOST_BATCHES} at once", "Name fewer."
+        )
+    numbers = tuple(sorted({int(part) for part in parts}))
+    if numbers[0] < 1 or numbers[-1] > MOST_BATCH:
+        worst = numbers[0] if numbers[0] < 1 else numbers[-1]
+        raise InputFault("batch sizes", worst, f"a batch size is 1 to {MOST_BATCH}", "Mend it.")
+    return numbers
+
+
+def _settings(devices: Sequence[Device]) -> ProfileParameters:
+    """How to measure, for those who want to say; what is to be measured is left open."""
+    with st.expander("How to measure"):
+        budget = st.number_input(
+            "Seconds a point", 0.1, 600.0, 2.0, key="profile-measure-budget", persist_state="session",
+            help="Time for the timed runs of one batch size; at least three runs whatever they take.",
+        )  # fmt: skip
+        limit = st.number_input(
+            "Give a point up after, seconds", 1.0, 86_400.0, None, key="profile-measure-limit",
+            placeholder="120, or 40 times the above", persist_state="session",
+        )  # fmt: skip
+        found = ProfileParameters((), point_budget_s=budget, point_limit_s=limit)
+        if any(device.kind != "cpu" for device in devices):
+            graphs = st.checkbox(
+                "With CUDA graphs",
+                key="profile-measure-graphs",
+                disabled=any(d.kind == "cpu" for d in devices),
+            )
+            found = replace(found, cuda_graphs=graphs)
+        shared = [device.physical for device in devices if device.kind == "mig"]
+        if len(shared) > len(set(shared)):
+            at_once = st.checkbox(
+                "Slices of one GPU at the same time",
+                key="profile-measure-at-once",
+                help="Faster, and they disturb each other: the profile says so.",
+            )
+            found = replace(found, at_once=at_once)
+    return found
+
+
+def _trust(workspace: Workspace, chosen: Sequence[str]) -> frozenset[str]:
+    """Asks for trust where a chosen model is a file of the user's; the SHA-256 of what is trusted."""
+    files = {
+        file.name: file.sha256
+        for name in chosen
+        if not name.startswith(SAMPLE) and (file := upload_of(workspace, name))
+    }
+    if not files:
+        return frozenset()
+    st.caption("A .pt2 that is not trusted is estimated, not measured; a .py needs your trust.")
+    return frozenset(files.values()) if trust.trust_box(files, "profile-measure-trust") else frozenset()
+
+
+def _uploads(workspace: Workspace, chosen: Sequence[str], trusted: Container[str]) -> dict[str, UploadedFile]:
+    """The file of each chosen model that is no sample. Raises InputFault where it is gone or must be trusted."""
+    found = {}
+    for name in chosen:
+        if name.startswith(SAMPLE):
+            continue
+        file = upload_of(workspace, name)
+        if file is None:
+            raise InputFault(
+                "source", name, "its file is in this workspace", "Upload it on the Models page first."
+            )
+        refuse_untrusted(file.name, file.sha256 in trusted)
+        found[name] = UploadedFile(file.name, file.sha256 if file.sha256 in trusted else None)
+    return found
+
+
+def _start_or_ask(workspace: Workspace, parameters: ProfileParameters, found: Sequence[Cell]) -> None:
+    """Start the job; where points of the grid are known already, what is to become of them is asked first."""
+    if any(cell.state != "open" for cell in found):
+        # The session keeps the question: a rerun, as of a job that ends, must not close it.
+        st.session_state[_ASKED] = (parameters, tuple(found))
+    else:
+        start(workspace, parameters)
+        st.rerun()
+
+
+def _forget() -> None:
+    st.session_state.pop(_ASKED, None)
+
+
+@st.dialog("Measure again?", on_dismiss=_forget)
+def _ask(workspace: Workspace, devices: Mapping[str, Device]) -> None:
+    parameters, found = st.session_state[_ASKED]
+    st.markdown(question(found, devices))
+    missing = sum(cell.state == "open" for cell in found)
+    only = st.button(
+        f"Measure only the {missing} missing" if missing else "Nothing is missing",
+        type="primary",
+        disabled=not missing,
+        width="stretch",
+    )
+    again = st.button(f"Measure all {len(found)} again and replace", width="stretch")
+    cancel = st.button("Cancel", width="stretch", key="profile-ask-cancel")
+    if only or again:
+        start(workspace, replace(parameters, again_since=time.time()) if again else parameters)
+    if only or again or cancel:
+        _forget()
+        st.rerun()
+
+
+def question(found: Sequence[Cell], devices: Mapping[str, Device]) -> str:
+    """How many points are known, of when and of which devices."""
+    known = [cell for cell in found if cell.state != "open"]
+    failed = sum(cell.state == "failed" for cell in known)
+    days = sorted({measuring_grid.when(cell.kept)[:10] for cell in known if cell.kept})
+    period = days[0] if len(days) == 1 else f"{days[0]} to {days[-1]}" if days else "an earlier day"
+    names = list(dict.fromkeys(cell.device for cell in known))
+    where = ", ".join(plain(measuring_devices.label(devices[name])) for name in names if name in devices)
+    text = f"**{len(known)} of {len(found)} points** were measured on {period} on this device: {where}."
+    if len(names) > 1:
+        text = text.replace("on this device:", "on these devices:")
+    if failed:
+        text += f" {failed} of them gave no figure (out of memory)."
+    return text
+
+
+def start(workspace: Workspace, parameters: ProfileParameters) -> str:
+    """Profile in a job of its own; its id."""
+    what = plain_title(parameters.sources)
+    count = len(parameters.device.split(",")) if parameters.device else 0
+    count += len(parameters.make_slices.profiles) if parameters.make_slices else 0
+    keep_name(workspace)
+    return jobs.start(
+        workspace, f"Profile {what}" + (f" on {count} devices" if count > 1 else ""), PROFILE, parameters
+    )
+
+
+def plain_title(names: Sequence[str]) -> str:
+    """One model by its name, several by their number."""
+    return names[0] if len(names) == 1 else f"{len(names)} models"
+
+
+def _running(
+    workspace: Workspace,
+    status: jobs.JobStatus,
+    devices: Mapping[str, Device],
+    profiles: Mapping[str, Profile],
+) -> None:
+    """The live grid of one running job."""
+    record = next(found for found in workspace.job_records() if found.id == status.id)
+    st.markdown(f"**{plain(status.title)}**: the points as they come")
+    with frame.telling():
+        parameters = from_stored(PROFILE, record.parameters)
+        _grid(workspace, parameters, devices, profiles, status)
+
+
+def _grid(
+    workspace: Workspace,
+    parameters: ProfileParameters,
+    devices: Mapping[str, Device],
+    profiles: Mapping[str, Profile],
+    status: jobs.JobStatus,
+) -> None:
+    if not parameters.device:
+        st.caption(
+            "The slices are made, measured and removed one after the other; the progress above says which."
+        )
+        return
+    measuring_grid.live(workspace, parameters, devices, profiles, status)

@@ -1,0 +1,161 @@
+"""The Memory tab: what one model needs at its peak, in parts, and on which slices that fits."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+import pandas as pd
+import streamlit as st
+
+from app.charts.memory import PARTS, Bar, Limit, memory, near, unit_of
+from app.charts.theme import CONFIG
+from app.format.numbers import plain, short
+from app.models.profile import rows as profile_rows
+from app.models.profile.rows import CPU, Place, place_of
+from app.shell import widgets
+from torchsplit_core.hardware import catalogue, plain_profiles
+from torchsplit_core.values import Profile, ProfileRow
+
+
+def show(profiles: Mapping[str, Profile]) -> None:
+    """The whole tab."""
+    left, right = st.columns([4, 12], gap="medium")
+    with left, st.container(border=True):
+        st.header("Show", anchor=False)
+        names = sorted(profiles)
+        known = (name for name in profiles if any(row.memory_gib is not None for row in profiles[name].rows))
+        name = widgets.one("Model", names, next(known, names[0]), "profile-memory-model")
+        profile = profiles[name]
+        labels = {place.label: place for place in profile_rows.places({name: profile})}
+        chosen = widgets.one(
+            "Measured or estimated on", list(labels), next(iter(labels), ""), "profile-memory-place"
+        )
+        place = labels.get(chosen)
+        kinds = list(catalogue())
+        own = place.gpu_type if place and place.gpu_type in kinds else "A100-80GB"
+        kind = widgets.one("Against the slices of", kinds, own, "profile-memory-kind")
+    with right:
+        if place is None:
+            st.info("This profile has no row.")
+            return
+        bars, failed = bars_of(profile, place)
+        if not bars and not failed:
+            st.info(
+                f"The rows of {plain(name)} on {plain(place.label)} do not say how much memory they needed. "
+                "Measure the model here, or import a table with a memory column."
+            )
+            return
+        _picture(name, place, bars, failed, limits_of(kind), kind)
+
+
+def bars_of(profile: Profile, place: Place) -> tuple[tuple[Bar, ...], tuple[int, ...]]:
+    """A bar for each batch size of one process there, and the batch sizes that were out of memory."""
+    rows = [
+        (profile.source, row)
+        for row in profile.rows
+        if place_of(row) == place
+        and row.processes == 1
+        and row.stage == "whole"
+        and row.memory_gib is not None
+    ]
+    bars = tuple(_bar(row) for line in profile_rows.lines(rows).values() for row in line)
+    failed = sorted(
+        {
+            item.batch_size
+            for item in profile.failures
+            if place_of(item) == place and item.processes == 1 and item.reason == "out_of_memory"
+        }
+    )
+    return bars, tuple(failed)
+
+
+def _bar(row: ProfileRow) -> Bar:
+    parts = row.memory_parts_gib
+    if parts is None:
+        assert row.memory_gib is not None  # others are left out
+        return Bar(row.batch_size, (("peak", row.memory_gib),), row.basis == "estimated")
+    found = tuple((name, float(getattr(parts, name))) for name in PARTS)
+    return Bar(row.batch_size, found, parts.basis == "estimated")
+
+
+def limits_of(kind: str) -> tuple[Limit, ...]:
+    """The memory of every plain slice of a GPU type, the smallest first."""
+    known = [(one.name, one.memory_gib) for one in plain_profiles(catalogue()[kind])]
+    return tuple(Limit(name, gib) for name, gib in sorted(known, key=lambda one: one[1] or 0.0) if gib)
+
+
+def largest_batches(bars: Sequence[Bar], limits: Sequence[Limit]) -> tuple[tuple[Limit, int | None], ...]:
+    """The largest batch size of the bars that fits each limit; None where not even the smallest does."""
+    return tuple(
+        (limit, max((bar.batch_size for bar in bars if bar.total <= limit.gib), default=None))
+        for limit in limits
+    )
+
+
+def _picture(
+    name: str, place: Place, bars: Sequence[Bar], failed: Sequence[int], limits: Sequence[Limit], kind: str
+) -> None:
+    estimated = sum(bar.estimated for bar in bars)
+    with st.container(border=True):
+        with st.container(horizontal=True, vertical_alignment="center"):
+            st.markdown(f"**{plain(name)}** on {plain(place.label)}", width="content")
+            if len(bars) > estimated:
+                st.badge(f"{len(bars) - estimated} peaks measured", color="green")
+            if estimated:
+                st.badge(f"{estimated} peaks estimated", color="yellow")
+        st.plotly_chart(
+            memory(bars, limits, failed, dark=st.context.theme.type == "dark"), theme=None,
+            key="profile-memory-chart", config=CONFIG,
+            alt=f"Peak memory of {name} by batch size against the slices of {kind}; the tables below have the figures",
+        )  # fmt: skip
+        words = "Dotted: what the slices have. Hatched: estimated from the graph."
+        smallest = limits[0] if limits else None
+        if smallest and not near(limits, max((bar.total for bar in bars), default=0.0)):
+            words = (
+                f"The smallest slice, {smallest.name}, has {short(smallest.gib, 'GiB')}: far above this picture. "
+                "Hatched: estimated from the graph."
+            )
+        if place.label == CPU:
+            words += " Measured on the processor: on a GPU the CUDA context comes on top."
+        st.caption(words)
+    first, second = st.columns([3, 2], gap="medium")
+    figures = table(bars)
+    first.dataframe(
+        figures, hide_index=True, placeholder="n/a", alt="Peak memory by batch size",
+        column_config={
+            name: st.column_config.NumberColumn(format="%.4g") for name in figures.columns if name.endswith("iB")
+        },
+    )  # fmt: skip
+    second.dataframe(
+        pd.DataFrame(
+            [
+                {
+                    "slice": limit.name,
+                    "GiB": limit.gib,
+                    "largest batch known to fit": "none" if batch is None else str(batch),
+                }
+                for limit, batch in largest_batches(bars, limits)
+            ]
+        ),
+        hide_index=True, alt=f"The largest batch size that fits each slice of {kind}",
+    )  # fmt: skip
+    if failed:
+        st.caption(
+            f"Out of memory on {plain(place.label)}: batch {', '.join(short(size) for size in failed)}."
+        )
+
+
+def table(bars: Sequence[Bar]) -> pd.DataFrame:
+    """One row a batch size, in the unit of the picture."""
+    unit, scale = unit_of(max((bar.total for bar in bars), default=0.0))
+    return pd.DataFrame(
+        [
+            {
+                "batch": bar.batch_size,
+                **{f"{name} {unit}": value * scale for name, value in bar.parts if name != "peak"},
+                f"peak {unit}": bar.total * scale,
+                "basis": "estimated" if bar.estimated else "measured",
+            }
+            for bar in bars
+        ]
+    )

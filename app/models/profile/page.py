@@ -1,0 +1,66 @@
+"""The Profile page: how fast is each model on which slice, and how sure is that?"""
+
+from __future__ import annotations
+
+import streamlit as st
+
+from app.models.profile import compare, curves, memory, summary, table, table_import
+from app.models.profile.measuring import tab as measuring_tab
+from app.session.workspace import names, read_all
+from app.shell import navigation
+from torchsplit_core.values import Profile
+from torchsplit_core.workspace.store import Workspace
+
+# In a narrow window the picture comes before its controls.
+STYLE = """<style>@media (max-width: 640px) {
+  .st-key-profile-picture > [data-testid="stHorizontalBlock"],
+  .st-key-profile-picture > * > [data-testid="stHorizontalBlock"] { flex-direction: column-reverse; }
+  .st-key-profile-picture [data-testid="stColumn"] { flex: none; width: 100%; } }</style>"""
+TAB = "profile-tab"
+"""The key of the page's tabs."""
+SHOWING, MAKING = ("Curves", "Memory", "Table", "Compare"), ("Measure", "Import")
+
+
+def show(workspace: Workspace) -> None:
+    """The whole page."""
+    st.html(STYLE)
+    graphs = names(workspace, "graph")
+    profiles: dict[str, Profile] = read_all(workspace, "profile")
+    if profiles:
+        st.write("How fast is each model on which slice, and how sure is that?")
+        summary.show(profiles)
+    else:
+        st.write("Here you will see throughput and service time of every model over batch sizes and slices.")
+        if not graphs:
+            st.caption(
+                "Measure a sample below, import figures measured elsewhere, or bring a model of your own."
+            )
+            navigation.link("Models", "Choose models")
+    # The page opens where there is something to see; after that the choice is the user's.
+    st.session_state.setdefault(TAB, SHOWING[0] if profiles else MAKING[0])
+    tabs = dict(
+        zip((*SHOWING, *MAKING), st.tabs([*SHOWING, *MAKING], key=TAB, on_change="rerun"), strict=True)
+    )
+    for title, tab in tabs.items():
+        if tab.open:
+            with tab:
+                _tab(workspace, title, graphs, profiles)
+
+
+def _tab(workspace: Workspace, title: str, graphs: tuple[str, ...], profiles: dict[str, Profile]) -> None:
+    if title == "Measure":
+        measuring_tab.show(workspace, graphs, profiles)
+    elif title == "Import":
+        table_import.show(workspace)
+    elif not any(profile.rows for profile in profiles.values()):
+        st.info("No figure is here yet: measure a model under Measure, or bring figures under Import.")
+    elif title == "Table":
+        table.show(workspace, profiles)
+    else:
+        with st.container(key="profile-picture"):
+            if title == "Curves":
+                curves.show(workspace, profiles)
+            elif title == "Memory":
+                memory.show(profiles)
+            else:
+                compare.show(workspace, profiles)

@@ -1,0 +1,85 @@
+"""Rows of profiles as the Profile page speaks of them: places with names, lines over batch sizes. No streamlit."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+
+from app.session.scenario import short_name
+from torchsplit_core.values import Profile, ProfileFailure, ProfileRow
+
+Entry = tuple[str, ProfileRow]
+"""The name of a stored profile, and one of its rows."""
+CPU = "CPU"
+_SUREST = {"measured": 0, "emulated": 1, "estimated": 2}
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class Place:
+    """A GPU type and a slice of it; the slice is "" for a whole GPU or a processor."""
+
+    gpu_type: str
+    profile: str
+
+    @property
+    def label(self) -> str:
+        """ "A100-80GB · 3g.40gb", "A100-80GB · whole" or "CPU"."""
+        if self.gpu_type.upper() == CPU and not self.profile:
+            return CPU
+        return f"{self.gpu_type} · {self.profile or 'whole'}"
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class Series:
+    """What one line of a chart is: a stored profile, a stage, a place and a number of processes."""
+
+    name: str
+    stage: str
+    place: Place
+    processes: int
+
+
+def place_of(row: ProfileRow | ProfileFailure) -> Place:
+    """Where a row was measured, or what it estimates."""
+    return Place(row.gpu_type, row.profile or "")
+
+
+def places(profiles: Mapping[str, Profile]) -> tuple[Place, ...]:
+    """Every place of some profiles: measured ones first, then by name."""
+    measured: dict[Place, bool] = {}
+    for profile in profiles.values():
+        for row in profile.rows:
+            place = place_of(row)
+            measured[place] = measured.get(place, False) or row.basis != "estimated"
+    return tuple(sorted(measured, key=lambda place: (not measured[place], place)))
+
+
+def lines(entries: Iterable[Entry]) -> dict[Series, tuple[ProfileRow, ...]]:
+    """The rows of each line by batch size, one a batch size: a measurement hides the estimate of its point."""
+    found: dict[Series, dict[int, ProfileRow]] = {}
+    for name, row in sorted(entries, key=lambda entry: _SUREST[entry[1].basis]):
+        line = found.setdefault(Series(name, row.stage, place_of(row), row.processes), {})
+        line.setdefault(row.batch_size, row)
+    return {key: tuple(found[key][batch] for batch in sorted(found[key])) for key in sorted(found)}
+
+
+def labels(keys: Sequence[Series]) -> dict[Series, str]:
+    """A name for each line: the model, and of the rest what tells lines apart."""
+    several_kinds = len({key.place.gpu_type for key in keys}) > 1
+    several_counts = len({key.processes for key in keys}) > 1
+    short = short_names(key.name for key in keys)
+    found = {}
+    for key in keys:
+        where = key.place.label if several_kinds or not key.place.profile else key.place.profile
+        parts = [short[key.name], where]
+        parts += [f"{key.processes} proc."] if several_counts else []
+        parts += [key.stage] if key.stage != "whole" else []
+        found[key] = " · ".join(parts)
+    return found
+
+
+def short_names(names: Iterable[str]) -> dict[str, str]:
+    """A model's short name for each profile; the whole name where two profiles have the same short one."""
+    unique = tuple(dict.fromkeys(names))
+    short = {name: short_name(name) for name in unique}
+    return {name: text if list(short.values()).count(text) == 1 else name for name, text in short.items()}

@@ -1,0 +1,56 @@
+"""The answer at the top of the Profile page: how much was measured, and how sure the figures are."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Mapping
+from statistics import median
+
+import streamlit as st
+
+from app.format.numbers import THIN, UNKNOWN, exact, percent, short
+from torchsplit_core.values import Profile, ProfileRow
+
+
+def show(profiles: Mapping[str, Profile]) -> None:
+    """Three numbers, and badges of what they rest on."""
+    rows = [row for profile in profiles.values() for row in profile.rows]
+    tried = [row for row in rows if row.basis != "estimated"]
+    estimated = [row for row in rows if row.basis == "estimated"]
+    failures = sum(len(profile.failures) for profile in profiles.values())
+    models = f"{len(profiles)} profile{'s' if len(profiles) != 1 else ''}"
+    cards = (
+        ("Points measured", exact(len(tried)), f"of {exact(len(rows))} in {models}"),
+        ("A measured figure is sure within", _half_width(tried), "median 90 % interval of the throughput"),
+        ("An estimate is sure within", _factor(estimated), "median 90 % interval, as a factor either way"),
+    )
+    for column, (label, value, note) in zip(st.columns(3), cards, strict=True):
+        with column.container(border=True, height="stretch", gap="xxsmall"):
+            st.metric(label, value)
+            st.caption(note)
+    with st.container(horizontal=True, vertical_alignment="center"):
+        for basis, colour in (("measured", "green"), ("emulated", "gray"), ("estimated", "yellow")):
+            if count := sum(row.basis == basis for row in rows):
+                st.badge(f"{exact(count)} rows {basis}", color=colour)
+        if failures:
+            st.badge(f"{failures} points failed", color="red")
+
+
+def _half_width(rows: Iterable[ProfileRow]) -> str:
+    ratios = list(_ratios(rows))
+    if not ratios:
+        return UNKNOWN
+    typical = median(ratios)
+    return f"±{THIN}{percent(typical - 1)}" if typical < 2 else f"×{THIN}{short(typical)}"
+
+
+def _factor(rows: Iterable[ProfileRow]) -> str:
+    ratios = list(_ratios(rows))
+    return f"×{THIN}{short(median(ratios))}" if ratios else UNKNOWN
+
+
+def _ratios(rows: Iterable[ProfileRow]) -> Iterable[float]:
+    """The half-width of each known interval as a factor."""
+    for row in rows:
+        if row.low_rps and row.high_rps:
+            yield math.sqrt(row.high_rps / row.low_rps)

@@ -1,0 +1,185 @@
+"""The Table tab: every row and failure of the profiles, filtered as people look for them, with downloads."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import pandas as pd
+import streamlit as st
+
+from app.format.numbers import exact
+from app.models.profile import row_details
+from app.models.profile.rows import Entry, place_of
+from app.shell import widgets
+from torchsplit_core.tables import write_profile_csv
+from torchsplit_core.values import Profile, ProfileFailure, ProfileRow
+from torchsplit_core.workspace.store import Workspace
+
+FAILED = "failed"
+BASES = ("measured", "emulated", "estimated", FAILED)
+MOST_ROWS = 20_000
+"""A longer table would take the browser seconds; the filters and the download have the rest."""
+_FIGURES = {
+    name: st.column_config.NumberColumn(format="%.6g")
+    for name in ("req/s", "low req/s", "high req/s", "p50 ms", "p95 ms", "p99 ms", "GiB")
+}
+
+Item = tuple[str, ProfileRow | ProfileFailure]
+"""The name of a stored profile, and one of its rows or failures."""
+
+
+@dataclass(frozen=True, slots=True)
+class Filter:
+    """What of all rows is wanted; an empty tuple wants all. `text` may stand in any word of the row."""
+
+    models: tuple[str, ...] = ()
+    places: tuple[str, ...] = ()
+    bases: tuple[str, ...] = ()
+    batches: tuple[int, int] | None = None
+    text: str = ""
+
+    def takes(self, name: str, item: ProfileRow | ProfileFailure) -> bool:
+        """Whether a row or failure of that profile is wanted."""
+        words = _words(name, item)
+        return (
+            (not self.models or name in self.models)
+            and (not self.places or place_of(item).label in self.places)
+            and (not self.bases or basis_of(item) in self.bases)
+            and (self.batches is None or self.batches[0] <= item.batch_size <= self.batches[1])
+            and all(part in words for part in self.text.lower().split())
+        )
+
+
+def show(workspace: Workspace, profiles: Mapping[str, Profile]) -> None:
+    """The whole tab."""
+    everything: list[Item] = [(name, item) for name, profile in profiles.items() for item in _items(profile)]
+    wanted = _filter(profiles, everything)
+    found = [(name, item) for name, item in everything if wanted.takes(name, item)]
+    found.sort(key=_order)
+    count = f"{exact(len(found))} of {exact(len(everything))} rows"
+    st.markdown(count + (f"; the first {exact(MOST_ROWS)} are shown" if len(found) > MOST_ROWS else ""))
+    chosen = st.dataframe(
+        table(found[:MOST_ROWS]), hide_index=True, height=440, placeholder="n/a", key="profile-table",
+        alt="Rows of the profiles", on_select="rerun", selection_mode="single-row", column_config=_FIGURES,
+    )  # fmt: skip
+    rows = chosen["selection"]["rows"]
+    if rows and rows[0] < len(found):
+        name, item = found[rows[0]]
+        row_details.show(name, item, profiles[name])
+    else:
+        st.caption("Select a row for its percentiles, the parts of its memory and where it was measured.")
+    _downloads(workspace, profiles, found)
+
+
+def _items(profile: Profile) -> tuple[ProfileRow | ProfileFailure, ...]:
+    return (*profile.rows, *profile.failures)
+
+
+def rows_behind(entries: Sequence[Entry], alt: str) -> None:
+    """The table beside a chart: the same rows, to be read."""
+    st.dataframe(
+        table(sorted(entries, key=_order)), hide_index=True, height="auto", placeholder="n/a",
+        alt=alt, column_config=_FIGURES,
+    )  # fmt: skip
+
+
+def _order(entry: tuple[str, Any]) -> tuple[Any, ...]:
+    name, item = entry
+    return name, place_of(item), item.processes, item.batch_size
+
+
+def basis_of(item: ProfileRow | ProfileFailure) -> str:
+    """The basis of a row, or that it failed."""
+    return item.basis if isinstance(item, ProfileRow) else FAILED
+
+
+def table(items: Sequence[tuple[str, Any]]) -> pd.DataFrame:
+    """Rows and failures with their basis, in the order given. A failure has words and no figure, never a zero."""
+    return pd.DataFrame([_record(name, item) for name, item in items])
+
+
+def _record(name: str, item: ProfileRow | ProfileFailure) -> dict[str, Any]:
+    record: dict[str, Any] = {
+        "model": name,
+        "stage": item.stage,
+        "device": item.gpu_type,
+        "slice": item.profile or "whole",
+        "batch": item.batch_size,
+        "processes": item.processes,
+        "basis": basis_of(item),
+    }
+    if isinstance(item, ProfileFailure):
+        return record | {"why": f"{item.reason.replace('_', ' ')}: {item.message}"}
+    percentiles = item.percentiles_ms
+    return record | {
+        "req/s": item.throughput_rps,
+        "low req/s": item.low_rps,
+        "high req/s": item.high_rps,
+        "p50 ms": percentiles.p50.value if percentiles else None,
+        "p95 ms": item.latency_ms,
+        "p99 ms": percentiles.p99.value if percentiles else None,
+        "GiB": item.memory_gib,
+        "why": "",
+    }
+
+
+def _words(name: str, item: ProfileRow | ProfileFailure) -> str:
+    parts = [name, item.stage, item.gpu_type, item.profile or "whole", basis_of(item), item.device or ""]
+    parts += [item.reason, item.message] if isinstance(item, ProfileFailure) else []
+    return " ".join(parts).lower()
+
+
+def _filter(profiles: Mapping[str, Profile], items: Sequence[Item]) -> Filter:
+    places = sorted({place_of(item).label for _, item in items})
+    first, second, third, fourth = st.columns([3, 3, 2, 3])
+    with first:
+        models = widgets.many(
+            "Models", sorted(profiles), (), "profile-table-models", placeholder="All models"
+        )
+    with second:
+        chosen = widgets.many(
+            "Devices and slices", places, (), "profile-table-places", placeholder="All devices"
+        )
+    with third:
+        bases = [basis for basis in BASES if any(basis_of(item) == basis for _, item in items)]
+        wanted = widgets.many("Basis", bases, (), "profile-table-bases", placeholder="Every basis")
+    with fourth:
+        text = st.text_input(
+            "Text", key="profile-table-text", placeholder="Words of a row", persist_state="session"
+        )
+    batches = sorted({item.batch_size for _, item in items})
+    span = widgets.span("Batch sizes", batches, "profile-table-batches")
+    return Filter(tuple(models), tuple(chosen), tuple(wanted), span, text)
+
+
+def _downloads(workspace: Workspace, profiles: Mapping[str, Profile], found: Sequence[Item]) -> None:
+    with st.container(horizontal=True, vertical_alignment="bottom"):
+        st.download_button(
+            "These rows (CSV)", lambda: csv_of(profiles, found), "profiles-filtered.csv", "text/csv",
+            on_click="ignore", key="profile-csv-filtered", disabled=not found,
+        )  # fmt: skip
+        st.download_button(
+            "All rows (CSV)", lambda: write_profile_csv(list(profiles.values())), "profiles.csv", "text/csv",
+            on_click="ignore", key="profile-csv-all",
+        )  # fmt: skip
+        st.space("stretch")
+        name = widgets.one("Profile", sorted(profiles), sorted(profiles)[0], "profile-json")
+        st.download_button(
+            "This profile (JSON)", workspace.get_bytes("profile", name),
+            f"{name.replace('/', '-').replace(':', '-')}.profile.json", "application/json",
+            on_click="ignore", key="profile-json-button",
+        )  # fmt: skip
+
+
+def csv_of(profiles: Mapping[str, Profile], found: Sequence[Item]) -> str:
+    """The CSV of some rows and failures, by profile in the order of the workspace."""
+    parts = []
+    for name, profile in profiles.items():
+        own = [item for owner, item in found if owner == name]
+        rows = tuple(item for item in own if isinstance(item, ProfileRow))
+        failures = tuple(item for item in own if isinstance(item, ProfileFailure))
+        if own:
+            parts.append(replace(profile, rows=rows, failures=failures))
+    return write_profile_csv(parts)

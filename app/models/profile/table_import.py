@@ -1,0 +1,246 @@
+"""The Import tab: a table of anybody's measurements, or a profile file, becomes a profile of this workspace."""
+
+from __future__ import annotations
+
+import codecs
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import PurePath
+from typing import Any
+
+import pandas as pd
+import streamlit as st
+
+from app.format.numbers import exact, plain
+from app.models.profile.rows import CPU
+from app.session import dropped_files
+from app.session.workspace import keep_name, names, read
+from app.shell import frame, widgets
+from torchsplit_core.hardware import catalogue, plain_profiles
+from torchsplit_core.profiling.library import library_profiles
+from torchsplit_core.tables import (
+    COLUMNS,
+    Imported,
+    Sheet,
+    decode,
+    detect,
+    guess_mapping,
+    read_any,
+    read_sheet,
+)
+from torchsplit_core.values import InputFault, Profile
+from torchsplit_core.workspace.foreign import read_contract
+from torchsplit_core.workspace.store import Workspace
+
+PREVIEW_ROWS = 8
+MAPPED = COLUMNS[:9]
+"""The columns that are asked for; further ones of our own files are taken by their names."""
+NOT_THERE = "not in the file"
+WHOLE = "the whole GPU"
+UPLOADER = "profile-import-file"
+KINDS = {
+    "model_analyzer": "Triton Model Analyzer's table",
+    "perf_analyzer": "perf_analyzer's table",
+    "profiles": "a table of measurements",
+}
+
+
+def show(workspace: Workspace) -> None:
+    """The whole tab."""
+    st.markdown(
+        "Figures measured elsewhere: a CSV with one row a point, Triton's CSV files, or a profile of TorchSplit."
+    )
+    file = st.file_uploader(
+        "A .csv or .tsv table, or a .json profile",
+        type=["csv", "tsv", "txt", "json"],
+        key=UPLOADER,
+        max_upload_size=192,
+    )
+    if file is None:
+        st.caption(
+            "The columns can have any names: they are mapped here. A throughput of 0 says that memory did not suffice."
+        )
+        _library(workspace)
+        return
+    with frame.telling():
+        text = _decoded(file.getvalue(), file.name)
+        kind = detect(text, file.name)
+        if kind == "json":
+            _take_json(workspace, file.name, file.getvalue().removeprefix(codecs.BOM_UTF8))
+            return
+        _table(workspace, file.name, text, kind)
+
+
+def _library(workspace: Workspace) -> None:
+    """The measurements that ship with the product, as an example of what a table becomes."""
+    found = library_profiles()
+    if all(profile.source in names(workspace, "profile") for profile in found):
+        return
+    rows = sum(len(profile.rows) for profile in found)
+    with st.container(border=True):
+        st.markdown(
+            f"**No figures at hand?** {len(found)} models measured on the MIG slices of an A100-80GB ship with "
+            f"TorchSplit: {exact(rows)} rows (ParvaGPU, SC'24; MIT)."
+        )
+        if st.button("Add the measured A100 library", key="profile-import-library"):
+            for profile in found:
+                workspace.put("profile", profile.source, profile)
+            keep_name(workspace)
+            frame.say(f"Added {len(found)} profiles with {exact(rows)} rows.")
+            st.rerun()
+
+
+@st.cache_data(max_entries=4, show_spinner="Reading the file")
+def _decoded(data: bytes, name: str) -> str:
+    return decode(data, name)
+
+
+@st.cache_data(max_entries=4, show_spinner="Reading the table")
+def _sheet(text: str, name: str) -> Sheet:
+    return read_sheet(text, name)
+
+
+@st.cache_resource(max_entries=4, show_spinner="Reading the file")
+def _contract(data: bytes, name: str) -> tuple[str, Any]:
+    return read_contract(data, name)
+
+
+def _take_json(workspace: Workspace, name: str, data: bytes) -> None:
+    """A contract file; what it is shows before it is stored. Raises InputFault for any other JSON."""
+    form, value = _contract(data, name)
+    rows = f" of {plain(value.source)}: {exact(len(value.rows))} rows" if isinstance(value, Profile) else ""
+    st.markdown(f"**{plain(name)}** is a {form.removeprefix('torchsplit.').replace('_', ' ')}{rows}.")
+    if st.button("Import this file", type="primary", key="profile-import-json"):
+        artifact = dropped_files.drop(workspace, name, data)
+        keep_name(workspace)
+        frame.say(f"Stored {name} as {artifact.kind.replace('_', ' ')} {artifact.name}.")
+        st.rerun()
+
+
+def _table(workspace: Workspace, name: str, text: str, kind: str) -> None:
+    sheet = _sheet(text, name)
+    st.markdown(
+        f"**{plain(name)}** is {KINDS[kind]}: {exact(len(sheet.records))} rows, {len(sheet.header)} columns."
+    )
+    st.dataframe(_preview(sheet), hide_index=True, alt=f"The first rows of {name}")
+    mapping = _mapping(sheet) if kind == "profiles" else None
+    with st.container(horizontal=True, vertical_alignment="bottom"):
+        kinds = [*catalogue(), CPU]
+        gpu_type = widgets.one("Measured on", kinds, "A100-80GB", "profile-import-gpu")
+        slices = (
+            [WHOLE, *(one.name for one in plain_profiles(catalogue()[gpu_type]))]
+            if gpu_type != CPU
+            else [WHOLE]
+        )
+        slice_name, model, batch, instances = None, None, None, 1
+        if not (mapping or {}).get("profile") and not (mapping or {}).get("compute_slices"):
+            chosen = widgets.one("Slice", slices, WHOLE, "profile-import-slice")
+            slice_name = None if chosen == WHOLE else chosen
+        if kind == "perf_analyzer" or (mapping is not None and not mapping["model"]):
+            stem = PurePath(name).stem
+            model = st.text_input("Model", stem, key=f"profile-import-model-{stem}")
+        if kind == "perf_analyzer" or (mapping is not None and not mapping["batch_size"]):
+            batch = int(st.number_input("Batch size (-b)", 1, 4096, 1, key="profile-import-batch"))
+        if kind == "perf_analyzer":
+            instances = int(st.number_input("Instances", 1, 64, 1, key="profile-import-instances"))
+    skip = st.checkbox(
+        "Leave out rows that cannot be read, and import the others",
+        key="profile-import-skip",
+        help="Without it a row at fault stops the import, and nothing is stored.",
+    )
+    if not st.button("Import", type="primary", key="profile-import"):
+        return
+    try:
+        found = read_any(
+            text,
+            mapping=mapping,
+            gpu_type=gpu_type,
+            slice_name=slice_name,
+            model=model or None,
+            batch_size=batch,
+            instances=instances,
+            origin=name,
+            skip_bad=skip,
+        )
+    except InputFault as fault:
+        st.error(fault_words(fault))
+        return
+    stored = store(workspace, found, PurePath(name).stem)
+    frame.say(summary(found, stored))
+    for note in found.notes:
+        frame.say(note)
+    st.rerun()
+
+
+def fault_words(fault: InputFault) -> str:
+    """A table's fault with a line for each row at fault, in the words of this page instead of the command line's."""
+    text = str(fault).replace("leave them out with --skip-bad", "tick the box above to leave them out")
+    return "  \n".join(
+        plain(line.strip()) for line in text.replace("Nothing was written", "Nothing was stored").splitlines()
+    )
+
+
+def _preview(sheet: Sheet) -> pd.DataFrame:
+    """The first rows as text; a header that stands twice gets a number."""
+    width = len(sheet.header)
+    header = [f"{text} ({index + 1})" if sheet.header.count(text) > 1 else text or f"column {index + 1}"
+              for index, text in enumerate(sheet.header)]  # fmt: skip
+    cells = [
+        [*record.cells[:width], *[""] * (width - len(record.cells))]
+        for record in sheet.records[:PREVIEW_ROWS]
+    ]
+    return pd.DataFrame(cells, columns=header, dtype=str)
+
+
+def _mapping(sheet: Sheet) -> dict[str, str]:
+    """Which column of the file is which of ours; the guess stands there to begin with."""
+    guess = guess_mapping(sheet.header)
+    options = [NOT_THERE, *dict.fromkeys(text for text in sheet.header if text)]
+    found = {}
+    identity = abs(hash(sheet.header))
+    for start in range(0, len(MAPPED), 3):
+        for column, holder in zip(MAPPED[start : start + 3], st.columns(3), strict=True):
+            with holder:
+                chosen = widgets.one(
+                    column.name.replace("_", " ") + ("" if column.needed else " (optional)"),
+                    options,
+                    guess.get(column.name, NOT_THERE),
+                    f"profile-import-{column.name}-{identity}",
+                    help=column.meaning,
+                )
+            found[column.name] = "" if chosen == NOT_THERE else chosen
+    return found
+
+
+def store(workspace: Workspace, found: Imported, stem: str) -> tuple[str, ...]:
+    """Store the profiles; a name that holds other figures keeps them, and the new ones stand beside it."""
+    stored = []
+    for profile in found.profiles:
+        name = own_name(workspace, profile, stem)
+        workspace.put("profile", name, replace(profile, source=name))
+        stored.append(name)
+    keep_name(workspace)
+    return tuple(stored)
+
+
+def own_name(workspace: Workspace, profile: Profile, stem: str) -> str:
+    """The profile's own name, or one with the file's beside it where that holds other figures."""
+    taken = set(names(workspace, "profile"))
+    name = profile.source[:120].strip()
+    tries = (name, f"{name[:60]} ({stem[:40]})", *(f"{name[:60]} ({stem[:40]}, {n})" for n in range(2, 1000)))
+    for tried in tries:
+        if tried not in taken:
+            return tried
+        known: Profile = read(workspace, "profile", tried)
+        if (known.rows, known.failures) == (profile.rows, profile.failures):
+            return tried
+    raise InputFault("import", name, "a name is free for it", "Remove imports that are not needed.")
+
+
+def summary(found: Imported, stored: Sequence[str]) -> str:
+    """What an import gave, in one sentence."""
+    rows = sum(len(profile.rows) for profile in found.profiles)
+    failed = sum(len(profile.failures) for profile in found.profiles)
+    tail = f" and {failed} points that failed" if failed else ""
+    left = f"; {len(found.refused)} rows were left out" if found.refused else ""
+    return f"Imported {rows} rows{tail} as {', '.join(stored[:4])}{' …' if len(stored) > 4 else ''}{left}."

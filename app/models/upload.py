@@ -1,0 +1,213 @@
+"""A file of the user's on the Models page: dropped, stored, read at once; executed only when it is trusted."""
+
+from __future__ import annotations
+
+import ast
+import hashlib
+import re
+import time
+from typing import Any
+
+import streamlit as st
+
+from app.session import dropped_files
+from app.session import trust as session_trust
+from app.session.workspace import keep_name
+from app.shell import frame, navigation
+from torchsplit_core import jobs
+from torchsplit_core.jobs.names import PROFILE, TRACE, ProfileParameters, TraceParameters, UploadedFile
+from torchsplit_core.values import InputFault
+from torchsplit_core.workspace import named
+from torchsplit_core.workspace.store import Artifact, Workspace
+
+UPLOAD = "upload"
+"""The key of the uploader."""
+_TAKEN = "taken uploads"
+_AWAITED = "awaited graph"
+_FOLLOWED = "followed job"
+_WAIT_S, _LOOK_S = 3.0, 0.05
+MOST_SOURCE_BYTES = 512 * 2**10
+"""A Python file above this is not searched for names: its syntax tree takes some hundred bytes for one of its own."""
+
+
+def take_dropped(workspace: Workspace) -> None:
+    """Read a file dropped in the last moment, before the page is drawn, and lead to its graph once that is stored.
+
+    Every drop is taken once: Streamlit runs the page again and again with the file still lying there.
+    """
+    file = st.session_state.get(UPLOAD)
+    taken: set[str] = st.session_state.setdefault(_TAKEN, set())
+    if file is not None and file.file_id not in taken and not file.name.endswith(".py"):
+        taken.add(file.file_id)
+        with frame.telling():
+            if file.name.endswith(".json"):
+                _store_contract(workspace, file.name, file.getvalue())
+            else:
+                start(workspace, file.name, file.getvalue())
+    _lead_on(workspace)
+
+
+def show(workspace: Workspace) -> None:
+    """The uploader, and for a Python file what it needs to be told."""
+    if session_trust.refused():
+        st.warning(session_trust.REFUSED)
+    file = st.file_uploader(
+        "A .pt2 file of torch.export, a .py file with a SplitClient, or a graph file (.graph.json)",
+        type=["pt2", "py", "json"],
+        key=UPLOAD,
+    )
+    st.caption(
+        "A .pt2 is read as soon as it is dropped, and never executed: its figures are estimated. Measuring it takes "
+        "your trust, beside the model in the list."
+    )
+    if file is None or not file.name.endswith(".py"):
+        return
+    with frame.telling():
+        offered = client_names(file.name, file.getvalue())
+        entry = st.selectbox(
+            "Name of the SplitClient in the file", offered, accept_new_options=True, key="client-name"
+        )
+        digest = hashlib.sha256(file.getvalue()).hexdigest()
+        trust = session_trust.trust_box({file.name: digest}, "trust-upload")
+        st.caption(session_trust.trust_text())
+        left, right = st.columns(2)
+        for column, label, job in (
+            (left, "Trace this file", TRACE),
+            (right, "Trace and profile this file", PROFILE),
+        ):
+            if column.button(label, type="primary" if job == TRACE else "secondary"):
+                start(workspace, file.name, file.getvalue(), entry or "", trust=trust, job=job)
+                st.rerun()
+
+
+def start(
+    workspace: Workspace,
+    file: str,
+    data: bytes,
+    entry: str = "",
+    *,
+    trust: bool = False,
+    job: str = TRACE,
+) -> None:
+    """Store a model file and trace it in a job, whose end leads to the Graph page.
+
+    The same file again, still traced, starts nothing. Raises InputFault for what is clearly no model
+    and for a Python file that is not trusted.
+    """
+    python = file.endswith(".py")
+    trust = trust and not session_trust.refused()
+    if not data:
+        raise InputFault("upload", file, "the file is not empty", "Choose another file.")
+    refuse_untrusted(file, trust)
+    if python and not re.fullmatch(r"[A-Za-z_]\w*", entry):
+        raise InputFault(
+            "SplitClient", entry, "it is the name of a class or function in the file", "Enter its name."
+        )
+    source = f"{file}:{entry}" if python else file
+    digest = hashlib.sha256(data).hexdigest()
+    known = named.digest(workspace, "upload", file) == digest and named.exists(workspace, "graph", source)
+    if known and not python:
+        st.session_state[_AWAITED] = (None, source)
+        return
+    workspace.put_bytes("upload", file, data)
+    keep_name(workspace)
+    # An older graph under this name may be of another file.
+    parameters = asked(job, source, UploadedFile(file, digest if trust else None), again=True)
+    verb = "Trace" if job == TRACE else "Profile"
+    st.session_state[_AWAITED] = (jobs.start(workspace, f"{verb} {source}", job, parameters), source)
+
+
+def asked(
+    job: str, source: str, file: UploadedFile | None = None, *, again: bool = False
+) -> TraceParameters | ProfileParameters:
+    """The parameters of a trace or profile job for one model; `again` traces what was traced before."""
+    if job == TRACE:
+        return TraceParameters(source, file)
+    return ProfileParameters((source,), uploads={source: file} if file else {}, trace_again=again)
+
+
+def refuse_untrusted(file: str, trust: bool) -> None:
+    """Raises InputFault for a Python file that is not trusted: to trace it is to execute it."""
+    if file.endswith(".py") and not trust:
+        raise InputFault(
+            "upload",
+            file,
+            "a .py file is executed only when it is trusted",
+            "Tick the box, or upload a .pt2.",
+        )
+
+
+def upload_of(workspace: Workspace, source: str) -> Artifact | None:
+    """The stored file behind a model that is no sample; None where there is none."""
+    file = source.rpartition(":")[0] if ".py:" in source else source
+    return workspace.find("upload", file)
+
+
+def client_names(file: str, data: bytes) -> list[str]:
+    """Names at the top of a Python file that may give a SplitClient, likely ones first. Executes nothing.
+
+    Raises InputFault where the file is no Python.
+    """
+    if len(data) > MOST_SOURCE_BYTES:
+        return []
+    try:
+        body = ast.parse(data).body
+    except (SyntaxError, ValueError, RecursionError, MemoryError) as error:
+        line = f":{error.lineno}" if isinstance(error, SyntaxError) and error.lineno else ""
+        raise InputFault(
+            f"{file}{line}", str(error)[:100], "the file is valid Python", "Mend that line."
+        ) from error
+    found: dict[str, bool] = {}
+    for part in body:
+        if isinstance(part, ast.ClassDef):
+            methods = {inner.name for inner in part.body if isinstance(inner, ast.FunctionDef)}
+            found[part.name] = "get_model" in methods
+        elif isinstance(part, ast.FunctionDef):
+            found[part.name] = False
+        elif isinstance(part, ast.Assign):
+            found |= {target.id: False for target in part.targets if isinstance(target, ast.Name)}
+    public = [name for name in found if not name.startswith("_")]
+    return sorted(public, key=lambda name: not found[name])
+
+
+def _store_contract(workspace: Workspace, file: str, data: bytes) -> None:
+    """A contract file: a graph is shown, another kind said."""
+    artifact = dropped_files.drop(workspace, file, data)
+    keep_name(workspace)
+    if artifact.kind == "graph":
+        st.session_state[_AWAITED] = (None, artifact.name)
+    else:
+        st.success(f"Stored {file} as {artifact.kind.replace('_', ' ')} {artifact.name}.")
+
+
+def _lead_on(workspace: Workspace) -> None:
+    """Go to the awaited graph once it is stored; a small file is waited for, a large one has its progress shown."""
+    awaited: tuple[str | None, str] | None = st.session_state.get(_AWAITED)
+    if awaited is None:
+        return
+    job, source = awaited
+    if job is not None:
+        state = _state(workspace, job)
+        if state == "running":
+            # The head of this page was drawn before the job began: drawn anew it follows the job to its end.
+            if st.session_state.get(_FOLLOWED) != job:
+                st.session_state[_FOLLOWED] = job
+                st.rerun()
+            return
+        if state != "done":
+            del st.session_state[_AWAITED]
+            st.rerun()  # the notices at the head of the page say why
+    del st.session_state[_AWAITED]
+    st.session_state["graph-model"] = source
+    navigation.go("Graph")
+
+
+def _state(workspace: Workspace, job: str) -> Any:
+    """How the job is, at its end or after a moment's wait in its first seconds."""
+    deadline = time.monotonic() + _WAIT_S
+    with st.spinner("Reading the file"):
+        while True:
+            status = jobs.status(workspace, job)
+            if status.state != "running" or status.seconds > _WAIT_S or time.monotonic() > deadline:
+                return status.state
+            time.sleep(_LOOK_S)

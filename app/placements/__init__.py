@@ -1,0 +1,1 @@
+"""The Place page: an LLM's layers on particular GPUs."""

@@ -1,0 +1,106 @@
+"""Throughput against latency on the Place page: traced in the background, one pipeline of it chosen and drawn."""
+
+from __future__ import annotations
+
+import streamlit as st
+
+from app.charts.frontier import Step, frontier
+from app.charts.pipeline import pipeline_html
+from app.charts.theme import CONFIG
+from app.components.picture import picture
+from app.format.numbers import UNKNOWN, exact, plain
+from app.placements.words import curve_table, pass_words, unit_of
+from app.session.placements import Kept, curve_of, start_curve
+from app.shell import frame
+from torchsplit_core import jobs
+from torchsplit_core.jobs.names import PLACEMENT_FRONTIER
+from torchsplit_core.values import FrontierPoint, PlacementFrontier, PlacementOutcome
+from torchsplit_core.workspace.store import Workspace
+
+
+def show(workspace: Workspace, kept: Kept) -> None:
+    """The curve of the stored request once it was asked for, and the way to ask."""
+    st.header("Throughput against latency", anchor=False)
+    curve = curve_of(workspace, kept)
+    if curve is None:
+        _ask(workspace, kept)
+        return
+    if not curve.points:
+        st.warning(plain(curve.message or "No pipeline was found in the time given."))
+        _ask(workspace, kept)
+        return
+    key = f"place-point {kept.sha256}"
+    chosen = min(st.session_state.get(key, len(curve.points) - 1), len(curve.points) - 1)
+    _, axis, _ = pass_words(kept.request)
+    unit = unit_of(curve)
+    st.plotly_chart(
+        frontier(
+            _steps(curve, chosen), f"{axis}, ms", f"throughput{', ' + unit if unit else ''}", unit,
+            dark=st.context.theme.type == "dark",
+        ),
+        theme=None, key="place-curve", config=CONFIG, selection_mode="points",
+        on_select=lambda: _clicked(key), alt="Pipelines by throughput and latency; the table below has the figures",
+    )  # fmt: skip
+    proven = sum(point.proven for point in curve.points)
+    whole = "complete: no pipeline is missing" if curve.complete else "other pipelines may lie between them"
+    st.caption(
+        f"{len(curve.points)} pipelines that none beats in both, {proven} of them proven; {whole}. "
+        f"Reckoned from {curve.basis} speeds, untested on hardware. {plain(curve.message)}"
+    )
+    names = [_name(curve.points[number], axis, unit) for number in range(len(curve.points))]
+    picked = st.selectbox(
+        "Pipeline of the curve", range(len(names)), chosen, format_func=names.__getitem__, key=f"{key} {chosen}"
+    )  # fmt: skip
+    if picked != chosen:
+        st.session_state[key] = picked
+        st.rerun()
+    if kept.outcome is not None and curve.points[chosen].segments == kept.outcome.segments:
+        st.caption("This is the pipeline above.")
+    else:
+        picture(
+            pipeline_html(as_outcome(curve, curve.points[chosen]), kept.request), key="place-curve-pipeline"
+        )
+    with st.expander("The curve as a table"):
+        st.dataframe(curve_table(curve), hide_index=True, placeholder=UNKNOWN, alt="Points of the curve")
+
+
+def as_outcome(curve: PlacementFrontier, point: FrontierPoint) -> PlacementOutcome:
+    """A point of the curve as the pipeline that it is; its bound is of latency, so it has none of throughput."""
+    return PlacementOutcome(
+        "feasible", point.throughput, None, None, point.segments, point.links, units=curve.units,
+        basis=curve.basis, latency_s=point.latency_s,
+    )  # fmt: skip
+
+
+def _ask(workspace: Workspace, kept: Kept) -> None:
+    with st.container(horizontal=True, vertical_alignment="center"):
+        working = bool(jobs.running(workspace, (PLACEMENT_FRONTIER,), kept.name))
+        if st.button("Trace the curve", key="place-trace", disabled=working):
+            with frame.telling():
+                start_curve(workspace, kept.name)
+                st.rerun()
+        st.caption("Shorter pipelines are quicker and carry less: what does each step of latency buy?")
+
+
+def _steps(curve: PlacementFrontier, chosen: int) -> list[Step]:
+    return [
+        Step(
+            number, point.throughput, 1e3 * point.latency_s, 1e3 * point.latency_bound_s, point.proven,
+            sum(len(part.gpu_ids) for part in point.segments), number == chosen,
+        )
+        for number, point in enumerate(curve.points)
+    ]  # fmt: skip
+
+
+def _name(point: FrontierPoint, axis: str, unit: str) -> str:
+    count = len(point.segments)
+    return (
+        f"{exact(point.throughput, unit)}, {axis} {exact(1e3 * point.latency_s, 'ms')}, "
+        f"{count} segment{'s' if count > 1 else ''}"
+    )
+
+
+def _clicked(key: str) -> None:
+    points = st.session_state["place-curve"]["selection"]["points"]
+    if points and points[0].get("customdata"):
+        st.session_state[key] = int(points[0]["customdata"][0])

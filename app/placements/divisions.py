@@ -1,0 +1,58 @@
+"""One GPU a segment, equal and proportional parts side by side: searched for in the background, kept with its job."""
+
+from __future__ import annotations
+
+import streamlit as st
+
+from app.format.numbers import UNKNOWN, duration
+from app.placements.words import comparison_table
+from app.session.placements import Kept
+from app.shell import frame
+from torchsplit_core import jobs
+from torchsplit_core.files import read_text
+from torchsplit_core.jobs.names import DIVISIONS, DivisionsParameters, as_stored
+from torchsplit_core.values import PlacementOutcome
+from torchsplit_core.workspace.store import Workspace
+
+
+def show(workspace: Workspace, kept: Kept) -> None:
+    """The table once it was asked for, and the way to ask."""
+    st.header("Other ways to divide", anchor=False)
+    found = known(workspace, kept)
+    if found:
+        st.dataframe(
+            comparison_table(found), hide_index=True, placeholder=UNKNOWN, alt="Ways to divide compared"
+        )
+        return
+    with st.container(horizontal=True, vertical_alignment="center"):
+        working = bool(_of(workspace, kept, "running"))
+        if st.button("Compare the ways to divide", key="place-ways", disabled=working):
+            with frame.telling():
+                jobs.start(workspace, f"Compare {kept.name}", DIVISIONS, _parameters(kept))
+                st.rerun()
+        limit = duration(kept.request.solver.time_limit_s)
+        st.caption(
+            f"One GPU a segment, equal and proportional parts, each proven where {limit} are enough for all."
+        )
+
+
+def known(workspace: Workspace, kept: Kept) -> list[tuple[str, PlacementOutcome]]:
+    """What the last comparison for this very request found; nothing before there was one."""
+    done = _of(workspace, kept, "done")
+    if not done:
+        return []
+    return [(name, read_text(text, origin=name)[1]) for name, text in done[0].result["ways"]]
+
+
+def _of(workspace: Workspace, kept: Kept, state: str) -> list[jobs.JobStatus]:
+    asked = as_stored(DIVISIONS, _parameters(kept))
+    same = {
+        record.id
+        for record in workspace.job_records()
+        if record.name == DIVISIONS and record.parameters == asked
+    }
+    return [status for status in jobs.statuses(workspace) if status.id in same and status.state == state]
+
+
+def _parameters(kept: Kept) -> DivisionsParameters:
+    return DivisionsParameters(kept.name, kept.sha256)

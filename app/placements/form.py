@@ -1,0 +1,202 @@
+"""The left column of the Place page: model, fleet, rules; what is changed here is tried at once where that is quick."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import streamlit as st
+
+from app.placements import nodes
+from app.placements.words import SPLITS, UNITS, changes
+from app.session import placements
+from app.session.placements import Kept
+from app.shell import frame
+from torchsplit_core.values import InputFault, PlacementOutcome, PlacementRequest, PlacementSolver
+from torchsplit_core.workflow.steps import place
+from torchsplit_core.workspace.store import Workspace
+
+QUICK_S = 1.0
+"""Seconds of search for what is only tried; its outcome says where it is not proven."""
+QUICK_GPUS = 1024
+MOST_TRIED = 32
+
+
+@dataclass(frozen=True)
+class Trial:
+    """An edited request that is not stored, with its quick outcome; None and a fault where it makes no sense."""
+
+    request: PlacementRequest
+    changes: tuple[str, ...]
+    outcome: PlacementOutcome | None
+    fault: str = ""
+
+
+def show(workspace: Workspace, kept: Kept) -> Trial | None:
+    """The controls as stored, or as tried; the trial where something differs."""
+    request, mark = kept.request, f"{kept.sha256} {st.session_state.get(_turn(workspace), 0)}"
+    with st.container(border=True):
+        st.header("Rules", anchor=False)
+        most = st.number_input(
+            "GPUs a segment at most", 1, max(64, request.max_gpus_per_segment), request.max_gpus_per_segment,
+            key=f"most {mark}", help="Each holds the segment's weights and takes a part of the batch.",
+        )  # fmt: skip
+        replicas = st.number_input(
+            "Pipelines at once, at most", 1, max(1024, request.max_replicas), request.max_replicas,
+            key=f"replicas {mark}",
+            help="Each holds the whole model on GPUs of its own; the sum of their throughputs counts.",
+        )  # fmt: skip
+        split = st.radio(
+            "Batch divided", list(SPLITS), list(SPLITS).index(request.split), key=f"split {mark}",
+            format_func=SPLITS.__getitem__,
+        )  # fmt: skip
+        same = st.checkbox("One GPU type in a segment", request.same_type_segments, key=f"same {mark}")
+        units = st.radio(
+            "Links compared in", list(UNITS), list(UNITS).index(request.units), key=f"units {mark}",
+            format_func=UNITS.__getitem__,
+        )  # fmt: skip
+        limit = st.number_input(
+            "Seconds at most", 0.1, 36_000.0, float(request.solver.time_limit_s), key=f"limit {mark}"
+        )
+    numbers = _model(request, mark)
+    fleet, added, grow = _fleet(request, mark)
+    trial = None
+    with frame.telling():
+        edited = replace(
+            grow(with_fleet(request, fleet)), model=replace(request.model, **numbers), split=split, units=units,
+            max_gpus_per_segment=int(most), same_type_segments=same, max_replicas=int(replicas),
+        )  # fmt: skip
+        changed = changes(request, edited)
+        trial = _tried(workspace, kept, edited, changed, added) if changed else None
+        if st.button("Place", type="primary", width="stretch", key="place"):
+            placements.put(
+                workspace, kept.name, replace(edited, solver=replace(request.solver, time_limit_s=limit))
+            )
+            placements.start(workspace, kept.name)
+            st.rerun()
+    return trial
+
+
+def back(workspace: Workspace) -> None:
+    """The controls stand as stored again."""
+    st.session_state[_turn(workspace)] = st.session_state.get(_turn(workspace), 0) + 1
+    st.rerun()
+
+
+def quick(
+    workspace: Workspace, key: str, request: PlacementRequest, before: PlacementOutcome | None
+) -> PlacementOutcome:
+    """A short exact search from the answer before, remembered in this session under the key. Raises InputFault."""
+    known = st.session_state.setdefault(f"placements tried in {workspace.id}", {})
+    if key not in known:
+        while len(known) >= MOST_TRIED:
+            known.pop(next(iter(known)))
+        limit = min(QUICK_S, request.solver.time_limit_s)
+        known[key] = place(replace(request, solver=PlacementSolver("exact", limit)), start=before)
+    outcome: PlacementOutcome = known[key]
+    return outcome
+
+
+def _tried(
+    workspace: Workspace, kept: Kept, edited: PlacementRequest, changed: tuple[str, ...], added: str
+) -> Trial:
+    if len(edited.gpus) > QUICK_GPUS:
+        return Trial(edited, changed, None, "A fleet this large is searched in the background: press Place.")
+    memory = tuple(dict.fromkeys((gpu.type, gpu.memory_gib) for gpu in edited.gpus))
+    key = f"{kept.sha256} {changed} {memory} {added}"
+    try:
+        return Trial(edited, changed, quick(workspace, key, edited, kept.outcome))
+    except InputFault as fault:
+        return Trial(edited, changed, None, str(fault))
+
+
+def _model(request: PlacementRequest, mark: str) -> dict[str, Any]:
+    model = request.model
+    with st.container(border=True):
+        st.header("Model", anchor=False)
+        batch = st.number_input("Batch, sequences", 1, 1_000_000, model.batch_size, key=f"batch {mark}")
+        sequence = st.number_input(
+            "Sequence, tokens", 1, 10_000_000, model.sequence_length, key=f"sequence {mark}"
+        )
+        with st.expander("Sizes"):
+            layers = st.number_input("Layers", 1, 10_000, model.layers, key=f"layers {mark}")
+            weight = st.number_input(
+                "Weights of a layer, GiB",
+                0.0,
+                100_000.0,
+                float(model.layer_weight_gib),
+                format="%.4g",
+                key=f"weight {mark}",
+            )
+            hidden = st.number_input("Hidden size", 1, 10_000_000, model.hidden_size, key=f"hidden {mark}")
+            ffn = st.number_input("Feed-forward size", 1, 10_000_000, model.ffn_size, key=f"ffn {mark}")
+    return {
+        "batch_size": int(batch), "sequence_length": int(sequence), "layers": int(layers),
+        "layer_weight_gib": float(weight), "hidden_size": int(hidden), "ffn_size": int(ffn),
+    }  # fmt: skip
+
+
+def _fleet(
+    request: PlacementRequest, mark: str
+) -> tuple[list[dict[str, Any]], str, Callable[[PlacementRequest], PlacementRequest]]:
+    """The rows as edited, and what nodes are added, see place_nodes."""
+    column = st.column_config
+    with st.container(border=True):
+        st.header("Fleet", anchor=False)
+        rows: list[dict[str, Any]] = st.data_editor(
+            fleet_rows(request), hide_index=True, key=f"fleet {mark}", alt="GPUs of the fleet", disabled=["type"],
+            column_config={
+                "type": column.TextColumn("type", width=110),
+                "GPUs": column.NumberColumn("GPUs", min_value=0, step=1, required=True, width=68),
+                "GiB": column.NumberColumn("GiB", min_value=0.001, required=True, width=55, help="Memory of each."),
+            },
+        )  # fmt: skip
+        st.caption("Fewer than there are: the first of the type stay.")
+        return rows, *nodes.show(request, mark)
+
+
+def fleet_rows(request: PlacementRequest) -> list[dict[str, Any]]:
+    """A row for GPUs of one type and memory, in the order of the fleet."""
+    found: dict[tuple[str, float], int] = {}
+    for gpu in request.gpus:
+        found[gpu.type, gpu.memory_gib] = found.get((gpu.type, gpu.memory_gib), 0) + 1
+    return [{"type": kind, "GPUs": count, "GiB": memory} for (kind, memory), count in found.items()]
+
+
+def with_fleet(request: PlacementRequest, rows: Sequence[Mapping[str, Any]]) -> PlacementRequest:
+    """The request on as many GPUs of each row, with that memory. Raises InputFault for more than there are."""
+    before = fleet_rows(request)
+    if list(rows) == before:
+        return request
+    kept: dict[tuple[str, float], int] = {}
+    memory: dict[tuple[str, float], float] = {}
+    for old, new in zip(before, rows, strict=True):
+        count = int(new["GPUs"] or 0)
+        if count > old["GPUs"]:
+            raise InputFault(
+                f"Fleet: {old['type']}", count, f"the fleet has {old['GPUs']} with known links",
+                "Add nodes: they come with links of their own.",
+            )  # fmt: skip
+        kept[old["type"], old["GiB"]], memory[old["type"], old["GiB"]] = (
+            count,
+            float(new["GiB"] or old["GiB"]),
+        )
+    places = []
+    for place_, gpu in enumerate(request.gpus):
+        key = (gpu.type, gpu.memory_gib)
+        kept[key] -= 1
+        if kept[key] >= 0:
+            places.append(place_)
+    return replace(
+        request,
+        gpus=tuple(
+            replace(gpu, memory_gib=memory[gpu.type, gpu.memory_gib])
+            for gpu in (request.gpus[p] for p in places)
+        ),
+        bandwidth_gib_per_s=tuple(tuple(request.bandwidth_gib_per_s[p][q] for q in places) for p in places),
+    )
+
+
+def _turn(workspace: Workspace) -> str:
+    return f"turn of placements {workspace.id}"

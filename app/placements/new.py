@@ -1,0 +1,161 @@
+"""A new placement: a ready example, or a decoder on a fleet of nodes."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import streamlit as st
+
+from app.session import placements
+from app.shell import frame
+from torchsplit_core.files import read_file
+from torchsplit_core.hardware import peak_names, peaks
+from torchsplit_core.placement.request.build import NETWORK_GIB_PER_S, build_request
+from torchsplit_core.placement.request.decoders import decoder_names, read_config
+from torchsplit_core.placement.request.fleets import matrix_of_csv
+from torchsplit_core.values import InputFault, PlacementRequest
+from torchsplit_core.workspace import named
+from torchsplit_core.workspace.store import Workspace
+
+FOLDER = Path(__file__).resolve().parents[2] / "examples"
+FLEET = (
+    {"nodes": 2, "GPUs a node": 4, "type": "H100-SXM5-80GB"},
+    {"nodes": 2, "GPUs a node": 4, "type": "A100-80GB"},
+)
+LARGEST_TEXT_BYTES = 64 * 2**20
+"""Of a matrix from a browser: 4,096 GPUs with three digits an entry; the command line takes larger ones."""
+OWN_CONFIG = "a config.json of mine"
+
+
+def _example(path: str) -> PlacementRequest:
+    request: PlacementRequest = read_file(FOLDER / path, expected="torchsplit.placement_request")[1]
+    return request
+
+
+def structured_fleet() -> PlacementRequest:
+    """Llama 405B on 1,024 GPUs: 64 nodes of eight H100, 64 of eight A100."""
+    fleet = "64x8xH100-SXM5-80GB,64x8xA100-80GB"
+    return build_request("llama-3.1-405b", fleet, batch_size=256, max_gpus_per_segment=4)
+
+
+EXAMPLES: Mapping[str, Callable[[], PlacementRequest]] = {
+    "Tiny published case, 4 GPUs": lambda: _example("placement_request.json"),
+    "30 GPUs of three types": lambda: _example("placements/thirty_gpus.json"),
+    "Llama 405B on 1,024 GPUs": structured_fleet,
+}
+
+
+def show(workspace: Workspace, *, first: bool) -> None:
+    """The examples and the builder; what is made is stored and placed at once."""
+    st.header("Ready examples", anchor=False)
+    with st.container(horizontal=True), frame.telling():
+        for place, (label, make) in enumerate(EXAMPLES.items()):
+            if st.button(
+                label, type="primary" if first and place == 1 else "secondary", key=f"example {place}"
+            ):
+                _begin(workspace, label, make())
+    st.header("Or a decoder on nodes of your own", anchor=False)
+    left, right = st.columns(2, gap="medium")
+    with left:
+        names = [*decoder_names(), OWN_CONFIG]
+        model = st.selectbox("Model", names, names.index("llama-3.1-70b"), key="place-model")
+        config = (
+            st.file_uploader("config.json", type=["json"], key="place-config", max_upload_size=1)
+            if model == OWN_CONFIG
+            else None
+        )
+        phase = st.radio(
+            "Phase", ["decode", "prefill"], key="place-phase", horizontal=True,
+            help="Prefill reads a prompt at once; decode makes one token at a time for each sequence.",
+        )  # fmt: skip
+        sequence = st.number_input("Sequence, tokens", 1, 10_000_000, 2048, key="place-sequence")
+        batch = st.number_input("Batch, sequences", 1, 1_000_000, 64, key="place-batch")
+        most = st.number_input("GPUs a segment at most", 1, 64, 2, key="place-most")
+    with right:
+        known = [name for name in peak_names() if peaks(name).memory_gib is not None]
+        column = st.column_config
+        fleet = st.data_editor(
+            list(FLEET), num_rows="dynamic", hide_index=True, key="place-fleet", alt="Nodes of the fleet",
+            column_config={
+                "nodes": column.NumberColumn(min_value=1, step=1, required=True),
+                "GPUs a node": column.NumberColumn(min_value=1, step=1, required=True),
+                "type": column.SelectboxColumn(options=known, required=True),
+            },
+        )  # fmt: skip
+        network = st.number_input(
+            "Between nodes, GiB/s", 0.0, 100_000.0, round(NETWORK_GIB_PER_S, 2), key="place-network",
+            help="11.64 GiB/s are 100 Gbit/s.",
+        )  # fmt: skip
+        inside = st.number_input(
+            "Inside a node, GiB/s", 0.0, 100_000.0, None, key="place-inside", placeholder="of the catalogue",
+            help="Empty: one direction of the catalogue's NVLink, else of its PCIe.",
+        )  # fmt: skip
+        matrix = st.file_uploader(
+            "Or a matrix (CSV): a line of GiB/s for each GPU",
+            type=["csv"],
+            key="place-matrix",
+            max_upload_size=64,
+        )
+    if st.button("Place this model", key="place-build", type="secondary" if first else "primary"):
+        with frame.telling():
+            options = {
+                "phase": phase,
+                "sequence_length": int(sequence),
+                "batch_size": int(batch),
+                "max_gpus_per_segment": int(most),
+                "network_gib_per_s": float(network),
+                "inside_gib_per_s": inside,
+            }
+            request = made(model, fleet_text(fleet), _text(config), _text(matrix), options)
+            name = config.name if config is not None else model
+            _begin(workspace, f"{name} on {len(request.gpus)} GPUs"[:100], request)
+
+
+def made(
+    model: str, fleet: str, config: str | None, matrix: str | None, options: Mapping[str, Any]
+) -> PlacementRequest:
+    """The request; `config` and `matrix` are the text of files. Raises InputFault."""
+    if model == OWN_CONFIG and config is None:
+        raise InputFault("config.json", "no file", "a model of one's own has one", "Choose the file.")
+    known = decoder_names()[0] if model == OWN_CONFIG else model
+    sizes = {"sequence_length": options["sequence_length"], "batch_size": options["batch_size"]}
+    request = build_request(known, fleet, **options)
+    if model == OWN_CONFIG and config is not None:
+        request = replace(request, model=read_config(config, "config.json", **sizes))
+    if matrix is not None:
+        request = replace(request, bandwidth_gib_per_s=matrix_of_csv(matrix, "the matrix"))
+    return request
+
+
+def fleet_text(rows: list[dict[str, Any]]) -> str:
+    """The rows as the builder reads them. Raises InputFault for a row that is not filled."""
+    if not rows:
+        raise InputFault("Fleet", "no nodes", "a fleet has a node", "Add a row.")
+    if any(row.get(field) is None for row in rows for field in ("nodes", "GPUs a node", "type")):
+        raise InputFault(
+            "Fleet", "a row that is not filled", "each row has nodes, GPUs and type", "Fill or remove it."
+        )
+    return ",".join(f"{int(row['nodes'])}x{int(row['GPUs a node'])}x{row['type']}" for row in rows)
+
+
+def _text(file: Any) -> str | None:
+    if file is None:
+        return None
+    if file.size > LARGEST_TEXT_BYTES:
+        raise InputFault(
+            file.name, f"{file.size} bytes", "the file has at most 64 MiB", "Choose another file."
+        )
+    try:
+        return str(file.getvalue().decode("utf-8"))
+    except UnicodeDecodeError as error:
+        raise InputFault(file.name, "binary data", "the file is text", "Choose another file.") from error
+
+
+def _begin(workspace: Workspace, label: str, request: PlacementRequest) -> None:
+    name = named.free_name(workspace, named.PLACEMENT[:1], label)
+    placements.put(workspace, name, request)
+    placements.start(workspace, name)
+    st.rerun()

@@ -1,0 +1,247 @@
+"""The Place page: which layers of an LLM go on which particular GPUs, and how far from the best can that be?"""
+
+from __future__ import annotations
+
+import streamlit as st
+
+from app.charts.pipeline import pipeline_html, topology_html
+from app.components.picture import picture
+from app.format.numbers import UNKNOWN, percent, plain, short
+from app.placements import curve, divisions, form, new
+from app.placements.words import (
+    bottleneck,
+    gpus_used,
+    headline,
+    links_table,
+    pass_words,
+    proof,
+    replicas_table,
+    segments_table,
+    single,
+    unit_of,
+)
+from app.session import placements
+from app.session.placements import Kept
+from torchsplit_core import jobs
+from torchsplit_core.deployment.placement_launch import launches
+from torchsplit_core.files import write_text
+from torchsplit_core.jobs.names import PLACE
+from torchsplit_core.values import PlacementOutcome, PlacementRequest
+from torchsplit_core.workspace.store import Workspace
+
+QUESTION = "Which layers of an LLM go on which particular GPUs, and how far from the best can that be?"
+# In a narrow window the answer comes before its controls.
+STYLE = """<style>@media (max-width: 640px) {
+  .st-key-place-body > [data-testid="stHorizontalBlock"],
+  .st-key-place-body > * > [data-testid="stHorizontalBlock"] { flex-direction: column-reverse; }
+  .st-key-place-body [data-testid="stColumn"] { flex: none; width: 100%; } }</style>"""
+
+
+def show(workspace: Workspace) -> None:
+    """The whole page."""
+    st.html(STYLE)
+    name = placements.current(workspace)
+    if name is None:
+        st.write(
+            "Here you will see which layers of an LLM go on which GPUs of a fleet so that throughput is highest, "
+            "drawn over its nodes, with the proof. Begin with an example."
+        )
+        new.show(workspace, first=True)
+        return
+    st.write(QUESTION)
+    _choice(workspace, name)
+    kept = placements.kept(workspace, name)
+    with st.container(key="place-body"):
+        left, right = st.columns([24, 76], gap="medium")
+    with left:
+        trial = form.show(workspace, kept)
+    with right:
+        if trial is not None:
+            _banner(workspace, kept, trial)
+            if trial.outcome is not None:
+                shown = _answer(kept, trial.request, trial.outcome)
+                _details(kept, trial.request, trial.outcome, shown)
+                return
+        _stored(workspace, kept)
+
+
+def _choice(workspace: Workspace, name: str) -> None:
+    """Which placement, a new one, and away with this one."""
+    names = list(placements.known(workspace))
+    with st.container(horizontal=True, vertical_alignment="center"):
+        chosen = st.selectbox(
+            "Placement", names, names.index(name), key=f"place-choice {name} {len(names)}", width=320,
+            label_visibility="collapsed",
+        )  # fmt: skip
+        if chosen != name:
+            placements.choose(workspace, chosen)
+            st.rerun()
+        if st.button("Remove", key="place-remove", help="Forget this placement and its request."):
+            placements.remove(workspace, name)
+            st.rerun()
+    with st.expander("New placement"):
+        new.show(workspace, first=False)
+
+
+def _banner(workspace: Workspace, kept: Kept, trial: form.Trial) -> None:
+    """What is tried and not stored, and two ways out of it."""
+    with st.container(border=True, horizontal=True, vertical_alignment="center", key="place-banner"):
+        text = f"Tried, not kept: {'; '.join(trial.changes)}."
+        before = kept.outcome.throughput if kept.outcome is not None and kept.answers else None
+        after = trial.outcome.throughput if trial.outcome is not None else None
+        if before and after and trial.request.units == kept.request.units:
+            more = after / before - 1
+            text += (
+                f" {percent(abs(more))} {'more' if more > 0 else 'less'}."
+                if abs(more) > 1e-9
+                else " No change."
+            )
+        st.markdown(plain(text), width="stretch")
+        if st.button("Back", key="place-back"):
+            form.back(workspace)
+    if trial.fault:
+        st.warning(plain(trial.fault))
+
+
+def _stored(workspace: Workspace, kept: Kept) -> None:
+    """The stored answer; while a search runs the last one of this session, dimmed and said to be old."""
+    last = f"placement last shown {workspace.id} {kept.name}"
+    if kept.outcome is not None and kept.answers:
+        st.session_state[last] = (kept.request, kept.outcome)
+        shown = _answer(kept, kept.request, kept.outcome)
+        curve.show(workspace, kept)
+        divisions.show(workspace, kept)
+        _details(kept, kept.request, kept.outcome, shown)
+        return
+    if jobs.running(workspace, (PLACE,), kept.name):
+        st.info("The search runs: above stand the best so far and what none can pass.")
+    else:
+        st.info("Press Place: you will see the pipeline over the fleet, what bounds it, and the proof.")
+    if last in st.session_state:
+        st.caption("Below: the last answer, to an earlier question.")
+        st.html("<style>.st-key-place-old { opacity: .6; }</style>")
+        with st.container(key="place-old"):
+            request, outcome = st.session_state[last]
+            _details(kept, request, outcome, _answer(kept, request, outcome))
+
+
+def _answer(kept: Kept, request: PlacementRequest, outcome: PlacementOutcome) -> PlacementOutcome:
+    """Figures and pictures; the pipeline that they show."""
+    words, colour = proof(outcome)
+    with st.container(horizontal=True, vertical_alignment="center"):
+        st.badge(words, color=colour)  # type: ignore[arg-type]
+        st.badge(f"speeds {outcome.basis}", color="green" if outcome.basis == "measured" else "yellow")
+        st.caption("untested on hardware")
+    if not outcome.segments:
+        st.warning(plain(outcome.message or "No placement was found."))
+        if outcome.bound is not None:
+            st.caption(f"None can be above {short(outcome.bound, unit_of(outcome))}.")
+        return outcome
+    _cards(request, outcome)
+    if len(outcome.replicas) > 1:
+        st.header("Pipelines", anchor=False)
+        st.dataframe(replicas_table(outcome), hide_index=True, placeholder=UNKNOWN, alt="All pipelines")
+    else:
+        st.header("The pipeline", anchor=False)
+    shown = _pipeline_of(kept, outcome)
+    picture(pipeline_html(shown, request), key="place-pipeline")
+    st.caption(
+        "A thick frame or arrow is what bounds the whole. Figures of links and segments are exact in the table."
+    )
+    st.header("Over the fleet", anchor=False)
+    picture(topology_html(outcome, request), key="place-topology")
+    several = " in the colour of its pipeline" if len(outcome.replicas) > 1 else ""
+    st.caption(f"A cell is a GPU with the number of its segment{several}; hatched is unused.")
+    return shown
+
+
+def _details(
+    kept: Kept, request: PlacementRequest, outcome: PlacementOutcome, shown: PlacementOutcome
+) -> None:
+    """The exact figures of the pipeline that is shown, files and launch arguments."""
+    if not outcome.segments:
+        _downloads(kept, request, outcome)
+        return
+    st.header("Segments", anchor=False)
+    st.dataframe(
+        segments_table(shown, request), hide_index=True, placeholder=UNKNOWN, alt="Segments of the pipeline"
+    )
+    if shown.links:
+        st.header("Links", anchor=False)
+        st.dataframe(
+            links_table(shown, request), hide_index=True, placeholder=UNKNOWN, alt="Links of the pipeline"
+        )
+    _downloads(kept, request, outcome)
+    _launch(shown)
+
+
+def _pipeline_of(kept: Kept, outcome: PlacementOutcome) -> PlacementOutcome:
+    """The pipeline that pictures and tables show: of several the one chosen here."""
+    count = len(outcome.replicas)
+    if count < 2:
+        return single(outcome, 0)
+    number = st.selectbox(
+        "Show pipeline", range(count), key=f"place-replica {kept.name} {count}",
+        format_func=lambda place: f"{place + 1} of {count}", width=220,
+    )  # fmt: skip
+    return single(outcome, number)
+
+
+def _cards(request: PlacementRequest, outcome: PlacementOutcome) -> None:
+    """The whole in four figures."""
+    bound = (
+        f"at most {short(outcome.bound, unit_of(outcome))}"
+        if outcome.bound is not None
+        else "no bound is known"
+    )
+    if outcome.units == "seed_literal":
+        bound += "; links count in batches/s"
+    passing, _, meaning = pass_words(request)
+    latency = outcome.latency_s
+    shown = short(latency, "s") if latency is None or latency >= 1 else short(1e3 * latency, "ms")
+    several, parts = len(outcome.replicas) > 1, len(outcome.segments)
+    if several:
+        meaning += "; the slowest pipeline's"
+        last = ("Pipelines", str(len(outcome.replicas)), f"at most {request.max_replicas} were asked for")
+        used = f"each pipeline has all {request.model.layers} layers"
+    else:
+        head, sentence = bottleneck(single(outcome, 0))
+        last = ("Bounded by", head, sentence)
+        used = f"{parts} segment{'s' if parts > 1 else ''} of {request.model.layers} layers"
+    cards = (
+        ("Throughput", headline(outcome), bound),
+        (passing, shown, meaning),
+        ("GPUs used", f"{gpus_used(outcome)} of {len(request.gpus)}", used),
+        last,
+    )
+    for column, (label, figure, note) in zip(st.columns(4), cards, strict=True):
+        with column.container(border=True, height="stretch", gap="xxsmall"):
+            st.metric(label, figure)
+            st.caption(note)
+
+
+def _downloads(kept: Kept, request: PlacementRequest, outcome: PlacementOutcome) -> None:
+    stem = kept.name.replace("/", "-").replace(":", "-")
+    with st.container(horizontal=True):
+        st.download_button(
+            "Request (JSON)", lambda: write_text(request), f"{stem}.placement_request.json", "application/json",
+            on_click="ignore",
+        )  # fmt: skip
+        st.download_button(
+            "Placement (JSON)",
+            write_text(outcome),
+            f"{stem}.placement.json",
+            "application/json",
+            on_click="ignore",
+        )
+
+
+def _launch(outcome: PlacementOutcome) -> None:
+    with st.expander("Launch arguments: vLLM, torchrun"):
+        st.badge("untested on hardware", color="yellow")
+        for one in launches(outcome):
+            st.markdown(f"**{one.launcher}**")
+            if one.why_not:
+                st.write(plain(one.why_not))
+            else:
+                st.code(one.text, language=None, height="content", wrap_lines=True)

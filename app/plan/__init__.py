@@ -1,0 +1,1 @@
+"""The Plan page: request, plan, table, comparison, report."""

@@ -1,0 +1,85 @@
+"""What people do without a planner, beside the plan: the same request, the same check, the gain named."""
+
+from __future__ import annotations
+
+import html
+import time
+
+import streamlit as st
+
+from app.charts.slice_map import fleet_svg
+from app.components.picture import picture
+from app.format.numbers import exact, short
+from app.plan.summary import SOLVED
+from app.session import scenario
+from app.shell.frame import table_html
+from torchsplit_core.planning.baselines.gain import gain
+from torchsplit_core.planning.baselines.run import Baseline, baselines
+from torchsplit_core.planning.request.hash import request_hash
+from torchsplit_core.values import PlanOutcome, PlanRequest
+from torchsplit_core.workspace import named
+from torchsplit_core.workspace.store import Workspace
+
+SECONDS = 20.0
+"""After this a baseline that is not ready says so."""
+
+
+def show(workspace: Workspace, request: PlanRequest | None, plan: PlanOutcome | None) -> None:
+    """The tab: a table of all, and the map of the one chosen."""
+    if request is None or plan is None or plan.status not in SOLVED:
+        st.write(
+            "Here you will see what the plan gains over a whole GPU for each model, over equal static slices "
+            "and over a greedy best fit: plan first."
+        )
+        return
+    if not named.plan_answers(request, plan):
+        st.info("The plan answers an earlier request: plan again, and compare then.")
+        return
+    found = _found(request_hash(request), plan.objective.bound, request, plan)
+    st.html(table(plan, found, request))
+    st.caption(
+        "Every one is a plan of the same request, found by the rule named and checked as the plan is. "
+        "It claims no proof: the bound is the plan's own."
+    )
+    solved = [one for one in found if one.outcome is not None]
+    if not solved:
+        return
+    chosen = st.segmented_control(
+        "Map of", [one.title for one in solved], default=solved[0].title, key="baseline-map"
+    )
+    for one in solved:
+        if one.title == chosen and one.outcome is not None:
+            demands = {model.name: model.demand_rps for model in request.models}
+            picture(fleet_svg(one.outcome, scenario.colours(workspace), demands), key="baseline-slices")
+
+
+@st.cache_resource(max_entries=16, show_spinner="Working out the baselines …")
+def _found(
+    request_sha256: str, bound: float | None, _request: PlanRequest, _plan: PlanOutcome
+) -> tuple[Baseline, ...]:
+    """The baselines of a request; its hash and the bound the plan lends are the key."""
+    return baselines(_request, _plan, deadline=time.perf_counter() + SECONDS)
+
+
+def table(plan: PlanOutcome, found: tuple[Baseline, ...], request: PlanRequest) -> str:
+    """The plan first, then every baseline with what the plan gains over it."""
+    rows = [_row("This plan", plan, "", "")]
+    for one in found:
+        rows.append(_row(one.title, one.outcome, gain(plan, one, request.objective).words, one.about))
+    head = (
+        '<th>how</th><th class="n">worst served, × demand</th><th class="n">req/s, all models</th>'
+        '<th class="n">GPUs used</th><th>what the plan gains</th><th>its rule</th>'
+    )
+    return table_html(head, rows)
+
+
+def _row(title: str, outcome: PlanOutcome | None, words: str, about: str) -> str:
+    least = total = used = "n/a"
+    if outcome is not None:
+        least = short(min((model.normalised for model in outcome.models), default=None))
+        total = exact(round(sum(model.throughput_rps for model in outcome.models), 1))
+        used = f"{sum(gpu.used for gpu in outcome.gpus)} of {len(outcome.gpus)}"
+    return (
+        f'<tr><td class="name">{html.escape(title)}</td><td class="n">{least}</td><td class="n">{total}</td>'
+        f'<td class="n">{used}</td><td>{html.escape(words)}</td><td>{html.escape(about)}</td></tr>'
+    )

@@ -1,0 +1,1 @@
+"""The Deploy page: a plan as files."""

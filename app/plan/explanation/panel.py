@@ -1,0 +1,162 @@
+"""The Plan page's section that explains the plan: from its stored explanation, or a button that asks for one."""
+
+from __future__ import annotations
+
+import html
+
+import streamlit as st
+
+from app.format.numbers import exact
+from app.plan.explanation import words
+from app.session import scenario
+from app.shell import frame
+from app.shell.frame import table_html
+from torchsplit_core import jobs
+from torchsplit_core.jobs.names import EXPLAIN, PLAN, QUICK_START
+from torchsplit_core.values import PlanExplanation, PlanOutcome, PlanRequest
+from torchsplit_core.workspace import named
+from torchsplit_core.workspace.store import Workspace
+
+LAYOUTS = "Why not another layout"
+MOST_OPEN = 3
+"""More changes than these without a settled answer stand behind one line."""
+
+
+def show(workspace: Workspace, name: str, request: PlanRequest | None, plan: PlanOutcome) -> None:
+    """What binds each model, what changes would bring, why not another layout."""
+    with st.container(border=True, key="explanation"):
+        st.header("Why this plan", anchor=False)
+        if plan.explanation is not None:
+            _explanation(plan.explanation, plan)
+        _button(workspace, name, request, plan)
+
+
+def _button(workspace: Workspace, name: str, request: PlanRequest | None, plan: PlanOutcome) -> None:
+    if request is None or not named.plan_answers(request, plan):
+        st.caption("Only the plan of the request shown here can be explained: plan again first.")
+        return
+    if jobs.running(workspace, (PLAN, QUICK_START, EXPLAIN)):
+        st.caption("Work is under way: what it finds appears here by itself.")
+        return
+    if plan.explanation is None and scenario.take_explained(workspace):
+        with frame.telling():
+            scenario.start_explain(workspace, name)
+            st.rerun()
+    if plan.explanation is None:
+        st.caption(
+            "Here you will see what binds each model, what one more GPU or an easier demand would bring, "
+            "and why no GPU has another layout. It takes up to 20 seconds."
+        )
+    elif plan.explanation.complete:
+        return
+    label = "Explain this plan" if plan.explanation is None else "Explain again"
+    if st.button(label, key="explain"):
+        with frame.telling():
+            scenario.start_explain(workspace, name)
+            st.rerun()
+
+
+def sections(found: PlanExplanation, plan: PlanOutcome) -> list[tuple[str, str]]:
+    """Title and HTML of each part of an explanation."""
+    kind = plan.objective.kind
+    no_change = "<p>The fleet is as large as a plan takes, and there is no demand to ease.</p>"
+    no_layout = "<p>Every layout there is to choose stands on some GPU.</p>"
+    return [
+        ("What binds each model", _models(found)),
+        ("What one change would bring", _changes(found, kind) if found.changes else no_change),
+        (LAYOUTS, _layouts(found, kind) if found.layouts else no_layout),
+        ("The price of each step", _steps(found)),
+    ]
+
+
+def _explanation(found: PlanExplanation, plan: PlanOutcome) -> None:
+    for title, text in sections(found, plan):
+        st.subheader(title, anchor=False)
+        if title == LAYOUTS and found.layouts:
+            tried = sum(reason.reason == "tried" for reason in found.layouts)
+            with st.expander(f"{len(found.layouts)} layouts that no GPU has, {tried} of them tried"):
+                st.html(text)
+        else:
+            st.html(text)
+    if not found.complete:
+        st.caption(
+            "What is not proven or not examined was left for want of time, not found to be without effect."
+        )
+
+
+def _models(found: PlanExplanation) -> str:
+    head = '<th>model</th><th class="n">×</th><th>binds, proven</th><th>does not bind, proven</th><th>not proven</th>'
+    rows = [
+        f'<tr><td class="name">{html.escape(item.model)}</td>'
+        f'<td class="n">{exact(round(item.normalised, 3))}</td>'
+        + "".join(
+            f"<td>{html.escape(text)}</td>"
+            for text in (words.binding_words(item), words.free_words(item), words.unproven_words(item))
+        )
+        + "</tr>"
+        for item in sorted(found.models, key=lambda item: item.level)
+    ]
+    return table_html(head, rows)
+
+
+def _changes(found: PlanExplanation, kind: str) -> str:
+    """Fleet first, then the dropped demands that bind, then the eased ones that change something or are open."""
+    dropped = {
+        words.dropped_words(limit.change) + (limit.change.model or ""): limit.change
+        for item in found.models
+        for limit in item.limits
+        if limit.change is not None and limit.kind != "capacity" and limit.binds is not False
+    }
+    shown = [(words.change_words(change), change) for change in found.changes if change.what == "gpu"]
+    shown += [
+        (f"{change.model + ': ' if change.model else ''}without {words.dropped_words(change)}", change)
+        for change in dropped.values()
+    ]
+    eased = [change for change in found.changes if change.what != "gpu"]
+    shown += [(words.change_words(change), change) for change in eased if change.effect != "same"]
+    # What is settled first: an answer left open is the least to read.
+    shown.sort(key=lambda item: item[1].effect in ("open", "not_examined"))
+    settled = [item for item in shown if item[1].effect not in ("open", "not_examined")]
+    left = shown[len(settled) :]
+    if len(left) <= MOST_OPEN:
+        settled, left = shown, []
+    rows = [
+        f"<tr><td>{html.escape(text)}</td><td>{html.escape(words.figures(change, kind))}</td></tr>"
+        for text, change in settled
+    ]
+    if left:
+        each = "".join(
+            f"<li>{html.escape(text)}: {html.escape(words.figures(change, kind))}</li>"
+            for text, change in left
+        )
+        rows.append(
+            f"<tr><td><details><summary>{len(left)} changes of one demand</summary><ul>{each}</ul></details></td>"
+            "<td>not settled in the time given</td></tr>"
+        )
+    idle = sum(change.effect == "same" for change in eased)
+    if idle:
+        rows.append(
+            f"<tr><td>{idle} demands eased by 10 %, one at a time</td><td>no change, proven</td></tr>"
+        )
+    return table_html("<th>this change alone</th><th>what the best plan reaches</th>", rows)
+
+
+def _layouts(found: PlanExplanation, kind: str) -> str:
+    order = ("tried", "not_examined", "dominated", "no_use")
+    rows = [
+        f'<tr><td class="name">{html.escape(reason.gpu_type)}</td>'
+        f"<td>{html.escape(words.layout_words(reason.layout))}</td>"
+        f"<td>{html.escape(words.reason_words(reason, kind))}</td></tr>"
+        for reason in sorted(found.layouts, key=lambda reason: order.index(reason.reason))
+    ]
+    return table_html("<th>GPU</th><th>layout</th><th>why not</th>", rows)
+
+
+def _steps(found: PlanExplanation) -> str:
+    head = '<th>with</th><th class="n">reached</th><th class="n">bound</th><th class="n">from the first bound</th>'
+    rows = []
+    for step in found.steps:
+        name, *cells = words.step_words(step)
+        numbers = "".join(f'<td class="n">{html.escape(text)}</td>' for text in cells)
+        rows.append(f"<tr><td>{html.escape(name)}</td>{numbers}</tr>")
+    return table_html(head, rows)

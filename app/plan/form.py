@@ -1,0 +1,240 @@
+"""The left column of the Plan page: fleet, models, pairs, objective, and the button that plans."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import streamlit as st
+
+from app.format.numbers import THIN, plain
+from app.plan import request_tables
+from app.plan.summary import OBJECTIVES, SHARINGS
+from app.session import cuts, scenario
+from app.session.workspace import read, read_all
+from app.shell import frame, navigation
+from torchsplit_core.hardware import catalogue
+from torchsplit_core.planning.request.hash import request_hash
+from torchsplit_core.values import PlanRequest, Profile, SolverOptions
+from torchsplit_core.workspace import named
+from torchsplit_core.workspace.store import Workspace
+
+Column = st.column_config
+
+
+def show(workspace: Workspace, name: str, request: PlanRequest) -> None:
+    """The editors; edits stay in the page until Plan stores them."""
+    st.fragment(_editors)(workspace, name, request)
+
+
+def _editors(workspace: Workspace, name: str, request: PlanRequest) -> None:
+    # A stored edit is the new ground of the tables: with another key they forget what was typed.
+    mark = request_hash(request)[:12]
+    with st.container(border=True):
+        st.header("Fleet", anchor=False)
+        fleet = st.data_editor(
+            request_tables.fleet_table(request),
+            num_rows="dynamic",
+            hide_index=True,
+            key=f"fleet-{mark}",
+            alt="GPU types of the fleet and how many of each",
+            column_config={
+                "type": Column.SelectboxColumn(
+                    "GPU type", options=list(catalogue()), required=True, width=190
+                ),
+                "count": Column.NumberColumn(
+                    "count", min_value=1, step=1, required=True, default=1, width=70
+                ),
+            },
+        )
+    with st.container(border=True):
+        st.header("Models", anchor=False)
+        models, added, profiles = _models(workspace, request, mark)
+        allowed = _ways(request, mark)
+    with st.container(border=True):
+        st.header("Together on one GPU", anchor=False)
+        pairs = st.data_editor(
+            request_tables.pairs_table(request),
+            num_rows="dynamic",
+            hide_index=True,
+            key=f"pairs-{mark}",
+            alt="Models that must or would rather share a GPU",
+            column_config={
+                "models": Column.MultiselectColumn(
+                    "models", options=[model.name for model in request.models], required=True, width=140
+                ),
+                "mode": Column.SelectboxColumn(
+                    "mode",
+                    options=list(request_tables.TOGETHER.values()),
+                    default="must",
+                    required=True,
+                    width="small",
+                ),
+                "megabytes": Column.NumberColumn(
+                    "MB",
+                    min_value=0.0,
+                    width=70,
+                    help="Megabytes a request sends between the two when they are apart.",
+                ),
+            },
+        )
+    with st.container(border=True):
+        st.header("Objective", anchor=False)
+        kind, sharing, limit = _objective(request, mark)
+    waiting = {
+        "fleet": not fleet.equals(request_tables.fleet_table(request)),
+        "models": bool(added)
+        or not models.equals(request_tables.models_table(request))
+        or request_tables.with_allowed(request, allowed) != request,
+        "pairs": not pairs.equals(request_tables.pairs_table(request)),
+        "objective": (kind, sharing, limit) != (request.objective.kind, request.sharing, _limit(request)),
+    }
+    if any(waiting.values()):
+        st.caption(f"Edited, not planned yet: {', '.join(what for what, is_so in waiting.items() if is_so)}.")
+    if st.button("Plan", type="primary", width="stretch", key="plan"):
+        with frame.telling():
+            edited = replace(
+                request,
+                objective=replace(request.objective, kind=kind),
+                sharing=sharing,
+                solver=SolverOptions(limit),
+            )
+            edited = request_tables.with_fleet(edited, fleet)
+            edited = request_tables.with_pairs(edited, pairs)
+            edited = request_tables.with_models(edited, models)
+            edited = request_tables.with_allowed(edited, allowed)
+            edited = request_tables.with_added(edited, added, profiles)
+            plan_again(workspace, name, edited, ground=request)
+
+
+def plan_again(
+    workspace: Workspace,
+    name: str,
+    request: PlanRequest,
+    *,
+    ground: PlanRequest | None = None,
+    then: str | None = None,
+) -> None:
+    """Store a request under the scenario's name, plan it, and show the page `then` (this one by default).
+
+    `ground` is what was edited: where another tab has stored something else since, that is kept under a
+    name of its own. Raises InputFault, with nothing stored, where the request is wrong.
+    """
+    profiles = request_tables.profiles_by_model(stored_profiles(workspace))
+    partitions = cuts.offers(workspace)
+    request = request_tables.checked(request_tables.with_points(request, profiles, partitions))
+    stored = read(workspace, "plan_request", name)
+    if ground is not None and stored not in (None, ground, request):
+        other = named.free_name(workspace, named.SCENARIO, f"{name}, edited elsewhere")
+        workspace.put("plan_request", other, stored)
+        frame.say(f"{name} was changed in another tab meanwhile: that state is kept as {other}.")
+    workspace.put("plan_request", name, request)
+    scenario.start_plan(workspace, name)
+    if then is not None:
+        navigation.go(then)
+    st.rerun()
+
+
+def stored_profiles(workspace: Workspace) -> list[Any]:
+    """Every profile of the workspace: a model's own first, then others of it, newest first."""
+    found: dict[str, Profile] = read_all(workspace, "profile")
+    return sorted(found.values(), key=lambda profile: found.get(profile.source) is not profile)
+
+
+def _models(workspace: Workspace, request: PlanRequest, mark: str) -> tuple[Any, list[str], dict[str, Any]]:
+    models = st.data_editor(
+        request_tables.models_table(request),
+        num_rows="delete",
+        hide_index=True,
+        key=f"models-{mark}",
+        alt="What each model asks for",
+        disabled=["model"],
+        column_config={
+            "model": Column.TextColumn("model", width=105),
+            "demand": Column.NumberColumn(
+                "demand", format="%.6g", width=78, help="Requests per second asked for."
+            ),
+            "limit": Column.NumberColumn(
+                "p95 ≤, ms",
+                format="%.6g",
+                width=88,
+                help="Limit of the service time: p95 of one batch, waits apart. Empty: no limit.",
+            ),
+            "least": Column.NumberColumn(
+                "min, req/s",
+                format="%.6g",
+                width=95,
+                help="Minimum: a plan that serves less is refused. Empty: no minimum.",
+            ),
+            "weight": Column.NumberColumn("weight", format="%.6g", width=65),
+            "cap": Column.CheckboxColumn(
+                "cap", width=50, help="Throughput above the demand counts for nothing."
+            ),
+        },
+    )
+    profiles = request_tables.profiles_by_model(stored_profiles(workspace))
+    more = [found for found in profiles if found not in {model.name for model in request.models}]
+    added = (
+        st.multiselect("Add models", more, key=f"added-{mark}", placeholder="profiled here") if more else []
+    )
+    return models, added, profiles
+
+
+def _ways(request: PlanRequest, mark: str) -> dict[str, list[str]]:
+    """The variants allowed, of each model that has several."""
+    several = request_tables.several_ways(request)
+    if not several:
+        return {}
+    out = sum(not variant.allowed for model in several for variant in model.variants)
+    with st.expander("Ways to run" + (f" ({out} not allowed)" if out else ""), key="ways"):
+        found = {}
+        for model in several:
+            words = {variant.name: request_tables.way_label(variant) for variant in model.variants}
+            found[model.name] = st.multiselect(
+                plain(model.name), list(words), [variant.name for _, variant in model.allowed_variants],
+                format_func=words.__getitem__, key=f"ways-{mark}-{model.name}", placeholder="allow at least one",
+            )  # fmt: skip
+        st.caption("A plan uses one way of each model. What is taken out stays in the request.")
+    return found
+
+
+def _objective(request: PlanRequest, mark: str) -> tuple[Any, Any, float]:
+    kinds, ways = list(OBJECTIVES), list(SHARINGS)
+    kind = st.selectbox(
+        "What is best",
+        kinds,
+        kinds.index(request.objective.kind),
+        format_func=OBJECTIVES.__getitem__,
+        key=f"kind-{mark}",
+    )
+    sharing = st.selectbox(
+        "Slices", ways, ways.index(request.sharing), format_func=SHARINGS.__getitem__, key=f"sharing-{mark}"
+    )
+    limit = st.number_input(
+        f"Search at most, in{THIN}s",
+        1.0,
+        3600.0,
+        _limit(request),
+        5.0,
+        key=f"limit-{mark}",
+    )
+    return kind, sharing, float(limit)
+
+
+def _limit(request: PlanRequest) -> float:
+    """Seconds of search as the page offers them."""
+    return min(max(request.solver.time_limit_s, 1.0), 3600.0)
+
+
+def first_request(workspace: Workspace) -> None:
+    """Where there are profiles but no request: choose a fleet and make one."""
+    profiles = request_tables.profiles_by_model(stored_profiles(workspace))
+    chosen = st.multiselect("Models to serve", list(profiles), list(profiles))
+    left, right = st.columns(2)
+    kinds = list(catalogue())
+    kind = left.selectbox("GPU type", kinds, kinds.index("A100-80GB"))
+    count = right.number_input("How many", 1, 4096, 2)
+    if st.button("Plan these models", type="primary"):
+        with frame.telling():
+            request = request_tables.new_request(chosen, profiles, str(kind), int(count))
+            plan_again(workspace, "plan", request)

@@ -1,0 +1,1 @@
+"""A plan changed by hand."""

@@ -1,0 +1,75 @@
+"""What each model gets from a plan, as an HTML table. No streamlit in here."""
+
+from __future__ import annotations
+
+import html
+from collections.abc import Mapping
+
+from app.format.numbers import exact
+from app.plan.explanation.words import binding_words
+from app.shell.frame import table_html
+from torchsplit_core.planning.request.objective import goal_of
+from torchsplit_core.values import ModelBinding, PlanOutcome, PlanRequest
+
+
+def models_table(
+    plan: PlanOutcome, request: PlanRequest | None, colours: Mapping[str, str], *, pick: bool = False
+) -> str:
+    """Worst-served first; the bar's mark is the demand. With `pick` a click on a name picks it on the map too.
+
+    A fair plan says which levels are proven, counted from the worst served; an explained one what holds each model.
+    """
+    fair = goal_of(plan.objective).every_level
+    held = {item.model: _held(item) for item in plan.explanation.models} if plan.explanation else {}
+    demands = {model.name: model.demand_rps for model in request.models} if request else {}
+    limits = {model.name: model.max_latency_ms for model in request.models} if request else {}
+    scale = max([1.0, *(model.normalised for model in plan.models)])
+    rows = []
+    for level, model in enumerate(sorted(plan.models, key=lambda item: item.normalised), 1):
+        colour = colours.get(model.name, "#888")
+        width = 100 * model.normalised / scale
+        limit = limits.get(model.name)
+        first = f'<td class="n">{_level(plan, level)}</td>' if fair else ""
+        last = f"<td>{html.escape(held.get(model.name, 'n/a'))}</td>" if held else ""
+        rows.append(
+            f'<tr data-model="{html.escape(model.name)}"><td class="name">'
+            f'<i class="swatch" style="background:{colour}"></i>{_named(model.name, pick)}</td>'
+            f'<td><span class="bar" title="{exact(model.normalised)} × demand">'
+            f'<i style="width:{width:.1f}%;background:{colour}"></i><b style="left:{100 / scale:.1f}%"></b></span></td>'
+            f'<td class="n">{exact(round(model.normalised, 3))}</td>'
+            f'<td class="n">{exact(round(model.throughput_rps, 2))}</td>'
+            f'<td class="n">{exact(demands.get(model.name))}</td>'
+            f'<td class="n">{exact(round(model.latency_ms, 2)) if model.latency_ms is not None else "n/a"}</td>'
+            f'<td class="n">{exact(round(limit, 2)) if limit is not None else "none"}</td>'
+            f"<td>{html.escape(model.variant or 'not served')}</td>{last}{first}</tr>"
+        )
+    head = (
+        '<th>model</th><th title="the mark is the demand">throughput ÷ demand</th><th class="n">×</th>'
+        '<th class="n">req/s</th>'
+        '<th class="n">demand</th><th class="n">service p95, ms</th><th class="n">limit, ms</th><th>runs as</th>'
+    )
+    head += '<th title="what is proven to hold it back">held back by</th>' if held else ""
+    head += '<th class="n">level</th>' if fair else ""
+    return table_html(head, rows)
+
+
+def _held(binding: ModelBinding) -> str:
+    """What is proven to hold the model back, in a word where that is not settled."""
+    if not any(limit.binds for limit in binding.limits) and any(
+        limit.binds is None for limit in binding.limits
+    ):
+        return "not settled"
+    return binding_words(binding)
+
+
+def _level(plan: PlanOutcome, level: int) -> str:
+    """The level of a fair plan: nobody of it can have more unless somebody lower has less, where it is proven."""
+    proven = plan.objective.proven_levels
+    if level <= proven:
+        return f'<span title="level {level} from the worst served: proven">{level}, proven</span>'
+    return f'<span title="level {level} from the worst served: not proven">{level}, open</span>'
+
+
+def _named(model: str, pick: bool) -> str:
+    name = html.escape(model)
+    return f'<button type="button" data-pick="{name}" aria-pressed="false">{name}</button>' if pick else name

@@ -1,0 +1,252 @@
+"""The Plan page: who gets which slice, how good that is, and what stands in the way."""
+
+from __future__ import annotations
+
+import pandas as pd
+import streamlit as st
+
+from app.charts.colours import model_colours
+from app.charts.slice_map import fleet_svg, slice_table
+from app.components.picture import picture
+from app.format.numbers import plain, short
+from app.plan import baselines, compare, form, request_tables, scenario_bar
+from app.plan.explanation import panel
+from app.plan.manual import tab
+from app.plan.model_table import models_table
+from app.plan.report import report
+from app.plan.summary import SOLVED, basis_badge, demand_words, metrics, relaxation_words, status_badge
+from app.plan.sweep import tab as sweep_tab
+from app.plan.what_if import sliders
+from app.session import scenario
+from app.session.workspace import names, read
+from app.shell import frame, navigation
+from torchsplit_core import jobs
+from torchsplit_core.jobs.names import PLAN, QUICK_START
+from torchsplit_core.values import PlanOutcome, PlanRequest
+from torchsplit_core.workspace import named
+from torchsplit_core.workspace.store import Workspace
+
+TAB = "plan-tab"
+"""The key of the page's tabs."""
+
+
+def show(workspace: Workspace) -> None:
+    """The whole page for the current scenario."""
+    name = scenario.name(workspace)
+    if name is None:
+        _nothing_yet(workspace)
+        return
+    scenario.show_in_address(name)
+    request, plan = read(workspace, "plan_request", name), read(workspace, "plan", name)
+    working = bool(jobs.running(workspace, (PLAN, QUICK_START)))
+    # The other tabs are about what is stored.
+    tried = sliders.trial(workspace, name, request) if st.session_state.get(TAB, "Plan") == "Plan" else None
+    head = st.container()
+    # One style in one place: a container with another key would be drawn anew and jump.
+    dimmed = "0.6" if working else "1"
+    st.html(f"<style>.st-key-numbers, .st-key-map {{ opacity: {dimmed}; transition: opacity .2s; }}</style>")
+    numbers = st.container(key="numbers")
+    with st.container(key="plan-body"):
+        left, right = st.columns([6, 13], gap="small")
+    # What was asked for first: while a slider moves, the map should not wait for what stands around it, for the
+    # browser draws what has come again and again.
+    with right:
+        _tabs(workspace, name, request, plan, working, tried)
+    with head:
+        _headline(workspace, name, request, plan, working, tried)
+    shown = tried.outcome if tried else plan
+    if shown is not None:
+        with numbers:
+            _metrics(shown)
+    with left:
+        if request is not None:
+            sliders.show(workspace, name, request)
+            form.show(workspace, name, request)
+        else:
+            st.info(
+                "This plan came without its request: drop the request file on the Workspace page to change it."
+            )
+    _downloads(workspace, name, request, plan)
+
+
+def _tabs(
+    workspace: Workspace,
+    name: str,
+    request: PlanRequest | None,
+    plan: PlanOutcome | None,
+    working: bool,
+    tried: sliders.Trial | None,
+) -> None:
+    """The plan, and what it is to be seen beside."""
+    planned, beside, other, hand, swept = st.tabs(
+        ["Plan", "Baselines", "Compare", "By hand", "Sweep"], key=TAB, on_change="rerun"
+    )
+    if planned.open:
+        with planned:
+            # Above the map, and written after it: while a slider moves, the map comes first.
+            above = st.container()
+            if tried is not None and tried.outcome is not None:
+                with st.container(key="map"):
+                    _outcome(workspace, name, tried.request, tried.outcome, stored=False)
+            elif plan is None:
+                _not_planned(working)
+            else:
+                with st.container(key="map"):
+                    _outcome(workspace, name, request, plan)
+            if tried is not None and request is not None:
+                with above:
+                    sliders.banner(workspace, name, request, plan, tried)
+                    if tried.fault:
+                        st.error(plain(tried.fault))
+    if beside.open:
+        with beside:
+            baselines.show(workspace, request, plan)
+    if other.open:
+        with other:
+            compare.show(workspace, name, plan)
+    if hand.open:
+        with hand:
+            tab.show(workspace, name, request, plan)
+    if swept.open:
+        with swept:
+            if request is None:
+                st.info("This plan came without its request: there is nothing to vary.")
+            else:
+                sweep_tab.show(workspace, name, request)
+
+
+def _nothing_yet(workspace: Workspace) -> None:
+    if names(workspace, "profile"):
+        st.write("Here you will see which slice of which GPU every model gets. Say what to serve on what:")
+        form.first_request(workspace)
+        return
+    if jobs.running(workspace, (QUICK_START,)):
+        st.info("The models are traced and profiled first; the plan appears here by itself.")
+        return
+    st.write("Here you will see which slice of which GPU every model gets, and how good that is.")
+    navigation.link("Models", "Choose models first")
+
+
+def _headline(
+    workspace: Workspace,
+    name: str,
+    request: PlanRequest | None,
+    plan: PlanOutcome | None,
+    working: bool,
+    tried: sliders.Trial | None,
+) -> None:
+    with st.container(horizontal=True, vertical_alignment="center"):
+        scenario_bar.show(workspace, name)
+        if tried is not None:
+            st.badge("what if, not stored", color="blue")
+            if tried.outcome is not None:
+                badge = status_badge(tried.outcome)
+                st.badge(badge.text, color=badge.colour)  # type: ignore[arg-type]
+        elif plan is not None:
+            badges = [status_badge(plan), basis_badge(plan, request)]
+            for badge in filter(None, badges):
+                st.badge(badge.text, color=badge.colour)  # type: ignore[arg-type]
+            if request is not None and not working and not named.plan_answers(request, plan):
+                st.badge("answers an earlier request: plan again", color="yellow")
+            if plan.status in SOLVED:
+                st.space("stretch")
+                if st.button("Deploy this plan", type="primary"):
+                    navigation.go("Deploy")
+
+
+def _metrics(plan: PlanOutcome) -> None:
+    if plan.status not in SOLVED:
+        return
+    for column, item in zip(st.columns(4), metrics(plan), strict=True):
+        with column.container(border=True, height="stretch", gap="xxsmall"):
+            st.metric(item.label, item.value, help=item.help or None)
+            st.caption(plain(item.note))
+
+
+def _not_planned(working: bool) -> None:
+    if working:
+        st.info("The first plan appears here as soon as it is found and checked.")
+    else:
+        st.info("Not planned yet: press Plan.")
+
+
+def _outcome(
+    workspace: Workspace, name: str, request: PlanRequest | None, plan: PlanOutcome, *, stored: bool = True
+) -> None:
+    for warning in plan.warnings[:5]:
+        st.warning(plain(warning))
+    if len(plan.warnings) > 5:
+        st.caption(f"{len(plan.warnings) - 5} more warnings are in the plan's file.")
+    if plan.status == "infeasible":
+        _infeasible(workspace, name, request, plan)
+        return
+    if plan.status == "timeout":
+        limit = f" in {short(request.solver.time_limit_s, 's')}" if request else ""
+        st.warning(
+            f"No plan was found{limit}, and none was ruled out. Give the search more time, or ask for less."
+        )
+        return
+    colours = scenario.colours(workspace)
+    demands = {model.name: model.demand_rps for model in request.models} if request else None
+    with st.container(border=True):
+        st.header("Slices", anchor=False)
+        picture(fleet_svg(plan, colours, demands), key="slices")
+        # What is closed is not drawn: while a slider moves, the page would draw it at every step.
+        table = st.expander("The same as a table", key="slices-table", on_change="rerun")
+        if table.open:
+            table.dataframe(
+                pd.DataFrame(slice_table(plan, demands)),
+                hide_index=True,
+                placeholder="n/a",
+                alt="Every slice and who has it",
+            )
+    with st.container(border=True):
+        st.header("What each model gets", anchor=False)
+        st.html(models_table(plan, request, colours, pick=True))
+        st.caption(
+            "The mark on a bar is the demand. Click a model here, or its slice on the map, to see it alone in both."
+        )
+    if stored:
+        panel.show(workspace, name, request, plan)
+
+
+def _infeasible(workspace: Workspace, name: str, request: PlanRequest | None, plan: PlanOutcome) -> None:
+    with st.container(border=True):
+        st.header("No plan can meet every demand on this fleet", anchor=False)
+        for conflict in plan.conflicts:
+            demands = "; ".join(demand_words(demand) for demand in conflict.demands)
+            st.markdown(f"- **Not together:** {plain(demands)}. {plain(conflict.message)}")
+        if plan.least_relaxation:
+            st.markdown("The smallest changes that make it possible:")
+            for change in plan.least_relaxation:
+                st.markdown(f"- {plain(relaxation_words(change))}")
+            if request is not None and st.button("Apply these changes and plan", type="primary"):
+                with frame.telling():
+                    relaxed = request_tables.with_relaxation(request, plan.least_relaxation)
+                    form.plan_again(workspace, name, relaxed)
+        else:
+            st.markdown("No change of a number helps: drop a co-location, or add a GPU.")
+
+
+def _downloads(
+    workspace: Workspace, name: str, request: PlanRequest | None, plan: PlanOutcome | None
+) -> None:
+    with st.container(horizontal=True):
+        for kind, label, value in (
+            ("plan_request", "Request (JSON)", request),
+            ("plan", "Plan (JSON)", plan),
+        ):
+            if value is not None:
+                data = workspace.get_bytes(kind, name)
+                st.download_button(label, data, f"{name}.{kind}.json", "application/json", on_click="ignore")
+        if plan is not None:
+            # The first of scenario.colours, so that the report has the page's.
+            served = [model.name for model in (request or plan).models]
+            st.download_button(
+                "Report (HTML)",
+                lambda: report(name, request, plan, model_colours(served)),
+                f"{name}.html",
+                "text/html",
+                on_click="ignore",
+                help="One file for a review: map, tables, curves, what is proven, the request. It opens offline.",
+            )

@@ -1,0 +1,189 @@
+"""A plan as one HTML file that opens offline: map, tables, curves, what is proven and estimated, the request.
+
+It has no script and loads nothing; its policy forbids both. Every text of a user is escaped.
+"""
+
+from __future__ import annotations
+
+import html
+from collections.abc import Mapping, Sequence
+
+from app.charts.points_svg import points_svg
+from app.charts.slice_map import fleet_svg, slice_table
+from app.format.numbers import exact, short
+from app.plan.explanation.panel import sections
+from app.plan.model_table import models_table
+from app.plan.summary import SOLVED, basis_badge, demand_words, metrics, relaxation_words, status_badge
+from torchsplit_core.files import write_text
+from torchsplit_core.planning.request.point_keys import keyed_tenants, point_table
+from torchsplit_core.values import PlanOutcome, PlanRequest, Point
+
+POLICY = "default-src 'none'; style-src 'unsafe-inline'"
+STYLE = """
+:root { color-scheme: light dark; --ground: #fbfcfa; --ink: #1b1f24; --line: #dcdedb; --card: #ffffff; }
+@media (prefers-color-scheme: dark) { :root { --ground: #0e1418; --ink: #e6eaee; --line: #2b343d; --card: #131a20; } }
+body { background: var(--ground); color: var(--ink); font: 15px/1.5 "Source Sans", system-ui, sans-serif;
+  max-width: 1180px; margin: 0 auto; padding: 2rem 1rem 4rem; }
+h1 { font-size: 1.7rem; margin: 0 0 .3rem; } h2 { font-size: 1.1rem; margin: 2.2rem 0 .6rem; } h3 { font-size: 1rem; }
+.badge { border: 1px solid var(--line); border-radius: 6px; padding: .1rem .5rem; margin-right: .4rem; }
+.cards { display: grid; grid-template-columns: repeat(auto-fit, minmax(210px, 1fr)); gap: .8rem; margin-top: 1.2rem; }
+.cards > div, figure { background: var(--card); border: 1px solid var(--line); border-radius: 8px; padding: .8rem 1rem;
+  margin: 0; }
+.cards b { display: block; font-size: 1.5rem; font-variant-numeric: tabular-nums; }
+.curves { display: flex; flex-wrap: wrap; gap: .8rem; }
+div.wide { overflow-x: auto; }
+table { border-collapse: collapse; width: 100%; font-size: .87rem; font-variant-numeric: tabular-nums; }
+th { text-align: left; font-weight: 600; } th, td { padding: .3rem .5rem; border-bottom: 1px solid var(--line); }
+th.n, td.n { text-align: right; white-space: nowrap; } td.name { white-space: nowrap; }
+i.swatch { display: inline-block; width: .7em; height: .7em; border-radius: 2px; margin-right: .5em; }
+span.bar { display: block; position: relative; height: .8rem; min-width: 5rem; border-radius: 3px;
+  background: color-mix(in srgb, currentColor 9%, transparent); }
+span.bar i { display: block; height: 100%; border-radius: 3px; }
+span.bar b { position: absolute; top: -.2rem; bottom: -.2rem; width: 2px; background: currentColor; }
+pre { background: var(--card); border: 1px solid var(--line); border-radius: 8px; padding: .8rem; overflow: auto;
+  max-height: 30rem; font-size: .78rem; }
+"""
+
+
+def report(name: str, request: PlanRequest | None, plan: PlanOutcome, colours: Mapping[str, str]) -> str:
+    """The whole file as text. Without its request a plan has no curves and no request in it."""
+    parts = [_head(name, request, plan)]
+    demands = {model.name: model.demand_rps for model in request.models} if request else None
+    if plan.status in SOLVED:
+        parts.append(_cards(plan))
+        parts.append(_section("Slices", fleet_svg(plan, colours, demands) + _slices(plan, demands)))
+        parts.append(_section("What each model gets", models_table(plan, request, colours)))
+    if plan.explanation is not None:
+        inner = "".join(
+            f"<h3>{html.escape(title)}</h3>{text}" for title, text in sections(plan.explanation, plan)
+        )
+        parts.append(_section("Why this plan", inner))
+    parts.append(_section("What is proven, what is estimated", _proof(request, plan)))
+    if request is not None:
+        parts.append(_section("What the models can do", _curves(request, plan, colours)))
+        parts.append(
+            _section("The request", _folded("As JSON", f"<pre>{html.escape(_compact(request))}</pre>"))
+        )
+    title = html.escape(f"{name} · TorchSplit plan")
+    return (
+        '<!doctype html><html lang="en"><head><meta charset="utf-8">'
+        f'<meta http-equiv="Content-Security-Policy" content="{POLICY}">'
+        '<meta name="viewport" content="width=device-width, initial-scale=1">'
+        f"<title>{title}</title><style>{STYLE}</style></head><body><main>{''.join(parts)}</main></body></html>\n"
+    )
+
+
+def _head(name: str, request: PlanRequest | None, plan: PlanOutcome) -> str:
+    badges = filter(None, (status_badge(plan), basis_badge(plan, request)))
+    shown = "".join(f'<span class="badge">{html.escape(badge.text)}</span>' for badge in badges)
+    fleet = ""
+    if request is not None:
+        fleet = ", ".join(f"{entry.count} × {entry.type}" for entry in request.gpus)
+        fleet = f"<p>{len(request.models)} models on {html.escape(fleet)}</p>"
+    return f"<h1>{html.escape(name)}</h1>{fleet}<p>{shown}</p>"
+
+
+def _cards(plan: PlanOutcome) -> str:
+    cards = "".join(
+        f"<div>{html.escape(item.label)}<b>{html.escape(item.value)}</b>{html.escape(item.note)}</div>"
+        for item in metrics(plan)
+    )
+    return f'<div class="cards">{cards}</div>'
+
+
+def _slices(plan: PlanOutcome, demands: Mapping[str, float] | None) -> str:
+    rows = slice_table(plan, demands)
+    if not rows:
+        return ""
+    head = "".join(f"<th>{html.escape(key)}</th>" for key in rows[0])
+    body = "".join(
+        "<tr>" + "".join(f"<td>{html.escape(_told(value))}</td>" for value in row.values()) + "</tr>"
+        for row in rows
+    )
+    table = f'<div class="wide"><table><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table></div>'
+    return _folded("The same as a table", table)
+
+
+def _proof(request: PlanRequest | None, plan: PlanOutcome) -> str:
+    goal = plan.objective
+    lines = []
+    if plan.status == "optimal":
+        lines.append("No plan is better: every level of the objective is proven.")
+    elif plan.status == "feasible":
+        bound = "no bound is known" if goal.bound is None else f"no plan can be above {short(goal.bound)}"
+        lines.append(f"The plan is verified; {bound} at the first level that is not proven.")
+    elif plan.status == "timeout":
+        lines.append("No plan was found in the time given, and none was ruled out.")
+    for conflict in plan.conflicts:
+        lines.append("Not together: " + "; ".join(demand_words(one) for one in conflict.demands) + ".")
+    lines += [f"Would help: {relaxation_words(change)}." for change in plan.least_relaxation or ()]
+    if plan.status in SOLVED:
+        lines.append(
+            "Layouts, placements, memory, service times and demands were checked without the solver."
+        )
+        lines.append("The service time is the p95 of one batch, waits apart.")
+    if request is not None:
+        count: dict[str, int] = {}
+        for model in request.models:
+            for point in _points(request, model.name):
+                count[point.basis] = count.get(point.basis, 0) + 1
+        told = ", ".join(f"{exact(number)} {basis}" for basis, number in sorted(count.items(), reverse=True))
+        lines.append(f"Of the points behind it, {told or 'none is known'}.")
+    lines += [f"Warning: {warning}" for warning in plan.warnings]
+    lines.append(f"Solver: {plan.statistics.solver}; request {plan.request_sha256[:16]}.")
+    return "<ul>" + "".join(f"<li>{html.escape(line)}</li>" for line in lines) + "</ul>"
+
+
+def _curves(request: PlanRequest, plan: PlanOutcome, colours: Mapping[str, str]) -> str:
+    points = point_table(request)
+    used: dict[tuple[str, ...], list[Point]] = {}
+    for key in dict.fromkeys(key for _, key in keyed_tenants(plan.gpus)):
+        mine = used.setdefault(key[:3], [])
+        if key in points:
+            mine.append(points[key])
+    figures = []
+    for model in request.models:
+        for variant in model.variants:
+            for stage in variant.stages:
+                place = (model.name, variant.name, stage.name)
+                told = variant.allowed and len(variant.stages) == 1
+                if not told and place not in used:
+                    continue  # of cuts, and of what is not allowed, only what the plan uses
+                name = model.name if len(variant.stages) == 1 else f"{model.name} · {stage.name}"
+                drawn = points_svg(
+                    name,
+                    stage.points,
+                    colours.get(model.name, "#7f8790"),
+                    model.max_latency_ms,
+                    used.get(place, ()),
+                )
+                if drawn:
+                    figures.append(f"<figure><figcaption>{html.escape(name)}</figcaption>{drawn}</figure>")
+    note = "<p>Filled: measured. Hollow: estimated or emulated. Large: what the plan uses. Dotted: the limit.</p>"
+    return f'{note}<div class="curves">{"".join(figures)}</div>'
+
+
+def _points(request: PlanRequest, model: str) -> Sequence[Point]:
+    found = next(one for one in request.models if one.name == model)
+    return [
+        point for _, variant in found.allowed_variants for stage in variant.stages for point in stage.points
+    ]
+
+
+def _compact(request: PlanRequest) -> str:
+    """The request file, an entry of a list a line, so that a thousand points stay readable and small."""
+    return "\n".join(line.strip() for line in write_text(request).splitlines())
+
+
+def _section(title: str, inner: str) -> str:
+    return f"<section><h2>{html.escape(title)}</h2>{inner}</section>"
+
+
+def _folded(title: str, inner: str) -> str:
+    return f"<details><summary>{html.escape(title)}</summary>{inner}</details>"
+
+
+def _told(value: object) -> str:
+    if value is None:
+        return "n/a"
+    return exact(value) if isinstance(value, float) else str(value)

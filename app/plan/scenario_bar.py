@@ -1,0 +1,49 @@
+"""Scenarios on the Plan page: which one is shown, and its name, copies and end."""
+
+from __future__ import annotations
+
+import streamlit as st
+
+from app.format.numbers import plain
+from app.session import scenario
+from app.shell import frame
+from torchsplit_core.workspace import named
+from torchsplit_core.workspace.store import Workspace
+
+
+def show(workspace: Workspace, name: str) -> None:
+    """A choice where there are several, and what can be done with this one."""
+    known = scenario.known(workspace)
+    if len(known) > 1:
+        chosen = st.selectbox("Scenario", known, known.index(name), label_visibility="collapsed", width=320)
+        if chosen != name:
+            scenario.choose(workspace, chosen)
+            st.rerun()
+    else:
+        st.markdown(f"Scenario **{plain(name)}**", width="content")
+    with st.popover("Scenario …", key="scenario-menu"):
+        _menu(workspace, name)
+
+
+def _menu(workspace: Workspace, name: str) -> None:
+    st.caption(
+        "The address of this page is a link to this scenario. Requests and plans come back in as files."
+    )
+    # Another scenario is another ground: what was typed for the last one goes.
+    new = st.text_input("Name", name, key=f"scenario-name-{name}", max_chars=scenario.LONGEST_NAME)
+    with st.container(horizontal=True), frame.telling():
+        if st.button("Rename", key="scenario-rename", disabled=new.strip() == name):
+            scenario.save_as(workspace, name, new, keep=False)
+            st.rerun()
+        if st.button(
+            "Duplicate", key="scenario-duplicate", help="A copy to change; this one stays as it is."
+        ):
+            wanted = (
+                new if new.strip() != name else named.free_name(workspace, named.SCENARIO, f"{name} copy")
+            )
+            scenario.save_as(workspace, name, wanted, keep=True)
+            st.rerun()
+        if st.button("Delete", key="scenario-delete", help="Forget its request and plan."):
+            scenario.remove(workspace, name)
+            frame.say(f"Deleted the scenario {name}.")
+            st.rerun()

@@ -1,0 +1,190 @@
+"""A plan in words and few numbers: what the head of the Plan page says. No streamlit in here."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from app.format.numbers import THIN, exact, percent, short
+from torchsplit_core.hardware import gpu_type
+from torchsplit_core.planning.request.objective import goal_of
+from torchsplit_core.planning.request.point_keys import keyed_tenants, point_table
+from torchsplit_core.values import Demand, PlanOutcome, PlanRequest, Relaxation
+
+SOLVED = ("optimal", "feasible")
+"""States of an outcome that has a plan."""
+OBJECTIVES = {
+    "leximin": "Fair: raise the worst-served model first, then the next",
+    "max_min": "Raise the worst-served model, and only that",
+    "weighted_sum": "Most requests in all, by weight",
+    "min_gpus": "Fewest GPUs that meet every minimum",
+}
+"""Objective kinds as people say them."""
+SHARINGS = {
+    "exclusive": "Every instance has its slice to itself",
+    "fractional": "Instances may share a slice",
+}
+DEMANDS = {
+    "min_throughput_rps": "minimum requests per second",
+    "max_latency_ms": "service-time limit",
+    "colocation": "must share a GPU",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Badge:
+    """A word beside a number: proven, gap, estimated. `colour` is Streamlit's name."""
+
+    text: str
+    colour: str
+
+
+@dataclass(frozen=True, slots=True)
+class Metric:
+    """A number with its label and what qualifies it."""
+
+    label: str
+    value: str
+    note: str
+    help: str = ""
+
+
+def status_badge(plan: PlanOutcome) -> Badge:
+    """How far the outcome is proven."""
+    if plan.status == "optimal":
+        return Badge("proven optimal", "green")
+    if plan.status == "infeasible":
+        return Badge("infeasible, proven", "red")
+    if plan.status == "timeout":
+        return Badge("no plan found in time", "red")
+    return Badge(f"gap {percent(plan.objective.gap)}" if plan.objective.gap else "not proven", "yellow")
+
+
+def estimated_models(plan: PlanOutcome, request: PlanRequest) -> tuple[int, int]:
+    """How many of the models with an instance rest on figures that were not measured, and of how many."""
+    points = point_table(request)
+    found: dict[str, bool] = {}
+    for tenant, key in keyed_tenants(plan.gpus):
+        measured = key in points and points[key].basis == "measured"
+        found[tenant.model] = found.get(tenant.model, False) or not measured
+    return sum(found.values()), len(found)
+
+
+def basis_badge(plan: PlanOutcome, request: PlanRequest | None) -> Badge | None:
+    """Whether the figures behind the plan were measured."""
+    if request is None:
+        return Badge("basis unknown: the request is not here", "gray")
+    estimated, total = estimated_models(plan, request)
+    if not total:
+        return None
+    if not estimated:
+        return Badge(f"all {total} profiles measured", "green")
+    return Badge(f"{estimated} of {total} profiles estimated", "yellow")
+
+
+def metrics(plan: PlanOutcome) -> tuple[Metric, Metric, Metric, Metric]:
+    """The four numbers at the head of the page."""
+    return (_first(plan), _served(plan), _used(plan), _unused(plan))
+
+
+def _proof(plan: PlanOutcome) -> str:
+    goal = plan.objective
+    if goal.bound is None:
+        return "no bound known"
+    gap = "gap 0" if not goal.gap else f"gap {percent(goal.gap)}"
+    many = goal_of(goal).every_level
+    levels = f" · {goal.proven_levels} of {len(plan.models)} levels" if many else ""
+    return f"bound {short(goal.bound)} · {gap}{levels}{_fractional(plan)}"
+
+
+def _fractional(plan: PlanOutcome) -> str:
+    """The bound with GPUs and slices in any fractions, beside what can be deployed; known once it is explained."""
+    for step in plan.explanation.steps if plan.explanation else ():
+        if step.step == "relaxed" and step.bound is not None:
+            return f" · {short(step.bound)} with GPUs in any fractions"
+    return ""
+
+
+def _one_more(plan: PlanOutcome) -> str:
+    """What one more GPU would bring, the most useful kind; known once it is explained."""
+    more = [
+        change
+        for change in (plan.explanation.changes if plan.explanation else ())
+        if change.what == "gpu" and (change.new or 0) > (change.old or 0)
+    ]
+    better = [change for change in more if change.effect == "better" and change.level in (1, None)]
+    if better:
+        best = max(better, key=lambda change: abs((change.value_after or 0) - (change.value_before or 0)))
+        return f"one more {best.gpu_type}: {short(best.value_before)} → {short(best.value_after)}"
+    if more and all(change.effect == "same" for change in more):
+        return "one more changes nothing"
+    return ""
+
+
+def _first(plan: PlanOutcome) -> Metric:
+    goal = goal_of(plan.objective)
+    if goal.by_cost:
+        return Metric(f"{goal.label} needed", short(plan.objective.value), _proof(plan))
+    least = min((model.normalised for model in plan.models), default=None)
+    note = _proof(plan)
+    if not goal.fair:
+        note = f"{goal.label} {short(plan.objective.value)} · {note}"
+    name = min(plan.models, key=lambda model: model.normalised).name if plan.models else ""
+    return Metric(
+        "Worst-served model gets",
+        f"{short(least)}{THIN}× its demand",
+        note,
+        f"{name}: {exact(least)} × weight · demand" if name else "",
+    )
+
+
+def _served(plan: PlanOutcome) -> Metric:
+    total = sum(model.throughput_rps for model in plan.models)
+    most = max(plan.models, key=lambda model: model.throughput_rps, default=None)
+    note = f"most to {most.name}: {short(most.throughput_rps)}" if most else "no model"
+    return Metric(
+        "Throughput, all models", short(total, "req/s"), note, f"{exact(total)} requests per second"
+    )
+
+
+def _used(plan: PlanOutcome) -> Metric:
+    used = sum(gpu.used for gpu in plan.gpus)
+    slices = sum(len(gpu.slices) for gpu in plan.gpus)
+    free = sum(not item.tenants for gpu in plan.gpus for item in gpu.slices)
+    note = f"{slices} slices" + (f", {free} of them free" if free else ", none free")
+    more = _one_more(plan)
+    return Metric("GPUs used", f"{used} of {len(plan.gpus)}", f"{note} · {more}" if more else note)
+
+
+def _unused(plan: PlanOutcome) -> Metric:
+    """Multiprocessors of the used GPUs that no instance reaches."""
+    free = lost = total = 0
+    for gpu in plan.gpus:
+        if not gpu.slices:
+            continue
+        kind = gpu_type(gpu.type)
+        counts = [kind.profile(item.profile).sm_count for item in gpu.slices]
+        if kind.sm_mig_on is None or None in counts:
+            return Metric("Unused on used GPUs", "n/a", f"the SM counts of {gpu.type} are not sourced")
+        planned = sum(count or 0 for count in counts)
+        idle = sum(count or 0 for count, item in zip(counts, gpu.slices, strict=True) if not item.tenants)
+        total += kind.sm_mig_on
+        free += idle
+        lost += kind.sm_mig_on - planned
+    note = f"{free} in free slices, {lost} in no profile's reach" if total else "no GPU is cut"
+    return Metric(
+        "Unused on used GPUs", f"{short(free + lost)}{THIN}SMs", note, f"of {total} multiprocessors (SMs)"
+    )
+
+
+def demand_words(demand: Demand) -> str:
+    """A demand at fault as people say it."""
+    if demand.models:
+        return f"{' and '.join(demand.models)} {DEMANDS['colocation']}"
+    return f"{demand.model}'s {DEMANDS[demand.demand]}"
+
+
+def relaxation_words(change: Relaxation) -> str:
+    """One change that would help."""
+    verb, unit = ("Lower", "req/s") if change.demand == "min_throughput_rps" else ("Raise", "ms")
+    what = DEMANDS[change.demand]
+    return f"{verb} {change.model}'s {what} from {exact(change.old)} to {exact(change.new)}{THIN}{unit}"

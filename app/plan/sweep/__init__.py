@@ -1,0 +1,1 @@
+"""One parameter over a range."""

@@ -1,0 +1,1 @@
+"""Sliders on top of a plan, and the proof of what they try."""

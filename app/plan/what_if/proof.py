@@ -1,0 +1,78 @@
+"""The proof behind a what-if: looked for in the background once the sliders rest, taken over when it stands."""
+
+from __future__ import annotations
+
+import threading
+import time
+from dataclasses import dataclass, replace
+
+import streamlit as st
+
+from app.format.numbers import duration, plain
+from torchsplit_core import jobs
+from torchsplit_core.files import read_text
+from torchsplit_core.jobs.names import WHAT_IF
+from torchsplit_core.jobs.trial import trial_parameters
+from torchsplit_core.planning.request.hash import request_hash
+from torchsplit_core.values import PlanOutcome, PlanRequest
+from torchsplit_core.workspace.store import Workspace
+
+REST_S = 2.0
+"""Seconds without a move after which the proof is looked for; also how often its job is looked at."""
+
+
+@dataclass(frozen=True, slots=True)
+class Proof:
+    """The search for the proof of one tried request: its job once it was started, and whether it has ended."""
+
+    sha256: str
+    since: float
+    job: str | None = None
+    ended: bool = False
+
+
+def follow(workspace: Workspace, name: str, request: PlanRequest, tried: PlanRequest) -> PlanOutcome | None:
+    """Start the search or look how far it is, and say so; the plan, once, where it found one.
+
+    To be called again and again, every `REST_S`, while the plan of `tried` is not proven.
+    """
+    sha256 = request_hash(tried)
+    found = _known(workspace, name)
+    if found is None or found.sha256 != sha256:
+        drop(workspace, name)
+        found = Proof(sha256, time.monotonic())
+    elif found.job is None and not found.ended and time.monotonic() - found.since >= REST_S:
+        parameters = trial_parameters(name, request, tried)
+        found = replace(found, job=jobs.start(workspace, f"Prove a what-if of {name}", WHAT_IF, parameters))
+    outcome, words = None, "The proof is looked for once the sliders rest."
+    if found.ended:
+        words = "The search for the proof has ended: this is the best plan found, with its bound."
+    elif found.job is not None:
+        status = jobs.status(workspace, found.job)
+        words = f"Looking for the proof in the background · {duration(status.seconds)}"
+        if status.state != "running":
+            found = replace(found, ended=True)
+            words = f"The search for the proof ended: {plain(status.fault or 'it was stopped')}"
+        if status.state == "done":
+            outcome = read_text(status.result["plan"], origin="the proof")[1]
+    st.caption(words)
+    st.session_state[_key(workspace, name)] = found
+    return outcome
+
+
+def drop(workspace: Workspace, name: str) -> None:
+    """Look for no proof any more."""
+    found = _known(workspace, name)
+    st.session_state.pop(_key(workspace, name), None)
+    if found is not None and found.job is not None and not found.ended:
+        # To end a child may take seconds, and whoever moves a slider does not wait for that.
+        threading.Thread(target=jobs.cancel, args=(workspace, found.job), daemon=True).start()
+
+
+def _known(workspace: Workspace, name: str) -> Proof | None:
+    found = st.session_state.get(_key(workspace, name))
+    return found if isinstance(found, Proof) else None
+
+
+def _key(workspace: Workspace, name: str) -> str:
+    return f"what if proof {workspace.id} {name}"

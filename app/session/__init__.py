@@ -1,0 +1,1 @@
+"""What a browser session sees of the stored work."""

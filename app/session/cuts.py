@@ -1,0 +1,179 @@
+"""The cuts of a model in a workspace: the study that found them, which one is chosen, the user's own."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+import streamlit as st
+
+from app.session.analysis import Analysis
+from app.session.workspace import look_at, read_artifact, remembered
+from torchsplit_core.graph import TorchGraph
+from torchsplit_core.partitioning import PartitionProvider, cut_behind, undominated
+from torchsplit_core.partitioning.candidates import best_distinct, with_best
+from torchsplit_core.values import InputFault, PartitionCandidate, PartitionDevices, PartitionOutcome, Profile
+from torchsplit_core.values.partition import Objective
+from torchsplit_core.workspace import named
+from torchsplit_core.workspace.store import Workspace
+
+OWN = "own"
+"""The key of the user's own cut."""
+
+
+@dataclass(frozen=True)
+class Study:
+    """The stored outcomes of a model by their largest number of stages, all about the same devices and objective.
+
+    `candidates` are the distinct ones by their keys, best first; `choice` those that no other beats in
+    every respect.
+    """
+
+    outcomes: Mapping[int, PartitionOutcome]
+    by_key: Mapping[str, PartitionCandidate]
+    choice: tuple[PartitionCandidate, ...]
+
+    @property
+    def candidates(self) -> tuple[PartitionCandidate, ...]:
+        """All distinct ones, best first."""
+        return tuple(self.by_key.values())
+
+    @property
+    def last(self) -> PartitionOutcome:
+        """The outcome with the most stages: its bound holds for fewer stages too."""
+        return self.outcomes[max(self.outcomes)]
+
+    @property
+    def objective(self) -> Objective:
+        """What the candidates were to minimise."""
+        return self.last.objective
+
+    @property
+    def devices(self) -> PartitionDevices:
+        """What the stages run on."""
+        return self.last.devices or PartitionDevices(max(self.outcomes))
+
+
+def study(workspace: Workspace, model: str, architecture_hash: str) -> Study | None:
+    """What was found for the model as it is now; None where nothing was, or of another architecture."""
+    outcomes: dict[int, PartitionOutcome] = {}
+    stored = named.cuts_of(workspace.artifacts("partition"), model)
+    for count, item in stored.items():
+        found: PartitionOutcome = read_artifact(workspace, item)
+        if found.architecture_hash == architecture_hash:
+            outcomes[count] = found
+    if not outcomes:
+        return None
+    files = tuple(stored[count].sha256 for count in outcomes)
+    return _study(files, outcomes)
+
+
+@st.cache_resource(max_entries=16, show_spinner=False)
+def _study(files: tuple[str, ...], _outcomes: Mapping[int, PartitionOutcome]) -> Study:
+    """The study of these outcomes; the hashes of their files are the key."""
+    objective = _outcomes[max(_outcomes)].objective
+    every = [candidate for outcome in _outcomes.values() for candidate in outcome.candidates]
+    ranked = best_distinct(every, len(every), objective)
+    return Study(_outcomes, {key_of(one): one for one in ranked}, undominated(ranked, objective))
+
+
+def key_of(candidate: PartitionCandidate) -> str:
+    """A short name that is the same for the same stages."""
+    return hashlib.sha256(repr(candidate.stages).encode()).hexdigest()[:12]
+
+
+def choose(workspace: Workspace, model: str, key: str) -> None:
+    """Choose a cut by its key; pages draw it from now on."""
+    look_at(workspace, f"cut of {model}", key)
+
+
+def own_values(workspace: Workspace, model: str, graph: TorchGraph) -> tuple[str, ...]:
+    """The values behind which the user cuts, as far as the graph has them."""
+    found = workspace.setting(f"own cut of {model}")
+    return tuple(name for name in found if name in graph.by_id) if isinstance(found, list) else ()
+
+
+def set_own_values(workspace: Workspace, model: str, values: Sequence[str]) -> None:
+    """Keep the user's own cut; none for no values."""
+    workspace.set_setting(f"own cut of {model}", list(dict.fromkeys(values)))
+
+
+@dataclass(frozen=True)
+class Chosen:
+    """The cut that pages draw, under its key, and the user's own where there is one that is possible.
+
+    `fault` says why the user's own is not.
+    """
+
+    key: str
+    candidate: PartitionCandidate | None
+    own: PartitionCandidate | None
+    fault: str = ""
+
+
+def chosen(workspace: Workspace, model: str, found: Study, costs: PartitionProvider) -> Chosen:
+    """The cut chosen last, the best where none is (any more); without any candidate there is none."""
+    own, fault = None, ""
+    if values := own_values(workspace, model, costs.graph):
+        try:
+            own = own_candidate(costs, found, values)
+        except InputFault as error:
+            fault = str(error)
+    wanted = remembered(workspace, f"cut of {model}")
+    if wanted == OWN and own is not None:
+        return Chosen(OWN, own, own)
+    key = wanted if wanted in found.by_key else next(iter(found.by_key), "")
+    return Chosen(key, found.by_key.get(key), own, fault)
+
+
+def own_candidate(costs: PartitionProvider, found: Study, values: Sequence[str]) -> PartitionCandidate:
+    """The cut behind these values, on the study's terms. Raises InputFault where there is none."""
+    return cut_behind(
+        costs,
+        values,
+        link_gb_per_s=found.devices.link_gb_per_s,
+        objective=found.objective,
+        time_factors=found.devices.time_factors,
+    )
+
+
+def offer(
+    workspace: Workspace, model: str, found: Study, candidates: Sequence[PartitionCandidate]
+) -> PartitionOutcome:
+    """Store what the planner is offered of a model, best first; the outcome."""
+    outcome = with_best(found.last, candidates)
+    workspace.put("partition", f"{model} offered", outcome)
+    return outcome
+
+
+def offers(workspace: Workspace) -> list[PartitionOutcome]:
+    """What the planner has been offered, and cuts that were brought as files: all but the studies."""
+    stored = workspace.artifacts()
+    cuts = [item for item in stored if item.kind == "partition"]
+    models = {item.name for item in stored if item.kind in ("graph", "profile")}
+    studies = {item.name for model in models for item in named.cuts_of(cuts, model).values()}
+    return [read_artifact(workspace, item) for item in cuts if item.name not in studies]
+
+
+def forget(workspace: Workspace, model: str) -> None:
+    """Remove all cuts of a model."""
+    for name in (*named.partition_names(workspace, model), f"{model} offered"):
+        named.remove(workspace, ("partition",), name)
+
+
+def stages_of(analysis: Analysis, candidate: PartitionCandidate) -> Mapping[str, int]:
+    """The stage of every node of a candidate, the members of its units included."""
+    units = analysis.prepared.by_id
+    return {
+        member: stage
+        for stage, ids in enumerate(candidate.stages)
+        for name in ids
+        for member in (units[name].members if name in units else (name,))
+    }
+
+
+@st.cache_resource(max_entries=4, show_spinner=False)
+def provider(sha256: str, profile_sha256: str, _graph: TorchGraph, _profile: Profile) -> PartitionProvider:
+    """Costs and regions of a model; the hashes of its two files are the key."""
+    return PartitionProvider(_graph, _profile)

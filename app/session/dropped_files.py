@@ -1,0 +1,78 @@
+"""A dropped contract file finds its place in the workspace. No streamlit in here."""
+
+from __future__ import annotations
+
+from pathlib import PurePath
+
+from app.session import placements, scenario
+from app.session.workspace import names, read
+from torchsplit_core.placement import violations
+from torchsplit_core.placement.frontier import frontier_violations
+from torchsplit_core.placement.request import validate as validate_placement
+from torchsplit_core.planning.request.hash import request_hash
+from torchsplit_core.planning.request.validate import validate
+from torchsplit_core.values import (
+    InputFault,
+    PartitionOutcome,
+    PlacementFrontier,
+    PlacementOutcome,
+    PlacementRequest,
+    PlanOutcome,
+    PlanRequest,
+    Profile,
+)
+from torchsplit_core.workspace.foreign import read_contract
+from torchsplit_core.workspace.store import KINDS, Artifact, Workspace
+
+
+def drop(workspace: Workspace, file: str, data: bytes) -> Artifact:
+    """Store a contract file under the name its content suggests. Raises InputFault where it is none."""
+    format_name, value = read_contract(data, file)
+    kind = format_name.removeprefix("torchsplit.")
+    if kind not in KINDS:
+        raise InputFault(
+            file, format_name, "the workspace keeps graphs, profiles, cuts, plans, placements and requests of both",
+            "Use the command line for this file.",
+        )  # fmt: skip
+    if isinstance(value, PlanRequest):
+        validate(value)
+    if isinstance(value, PlacementRequest):
+        validate_placement(value)
+    stem = PurePath(file).name.partition(".")[0] or "imported"
+    name = _name(workspace, kind, value, stem)
+    if kind == "profile" and name in names(workspace, kind) and read(workspace, kind, name) != value:
+        # A second profile of one model stands beside the first, to be compared with it.
+        name = f"{name} ({stem[:60]})"
+    artifact = workspace.put_bytes(kind, name, data)
+    if kind in ("plan_request", "plan"):
+        scenario.choose(workspace, name)
+    if kind in ("placement_request", "placement"):
+        placements.choose(workspace, name)
+    return artifact
+
+
+def _name(workspace: Workspace, kind: str, value: object, stem: str) -> str:
+    """A profile under its source, a plan or placement beside the request it answers, a graph beside its profile."""
+    if isinstance(value, Profile):
+        return value.source[:120].strip() or stem
+    if isinstance(value, PartitionOutcome) and value.source:
+        stages = len(value.candidates[0].stages) if value.candidates else 1
+        return f"{value.source[:100]} in {stages}"
+    if isinstance(value, PlanOutcome):
+        for found in names(workspace, "plan_request"):
+            if request_hash(read(workspace, "plan_request", found)) == value.request_sha256:
+                return found
+    if isinstance(value, PlacementOutcome):
+        for found in names(workspace, "placement_request"):
+            if not any(violations(read(workspace, "placement_request", found), value)):
+                return found
+    if isinstance(value, PlacementFrontier):
+        for found in names(workspace, "placement_request"):
+            if not any(frontier_violations(read(workspace, "placement_request", found), value)):
+                return found
+    architecture = getattr(value, "architecture_hash", "")
+    if kind == "graph" and architecture:
+        for found in names(workspace, "profile"):
+            if read(workspace, "profile", found).architecture_hash == architecture:
+                return found
+    return stem

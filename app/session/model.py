@@ -1,0 +1,147 @@
+"""A stored model as the Graph page sees it: graph, profile, analysis, groups, stages and devices."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from app.session import analysis as session_analysis
+from app.session import cuts, scenario
+from app.session.analysis import Analysis
+from app.session.workspace import read_artifact
+from torchsplit_core.drawing.hierarchy import Hierarchy
+from torchsplit_core.graph import ALL_STEPS, StepName, TorchGraph
+from torchsplit_core.values import InputFault, PartitionOutcome, PlanOutcome, PlanRequest, Profile
+from torchsplit_core.workspace.store import Workspace
+
+STAGE = re.compile(r"\.(\d+)of\d+$")
+"""How the planner's request names the stage of a candidate."""
+
+
+@dataclass(frozen=True)
+class GraphModel:
+    """`basis` says how times were found, None where there are none; `stages` are of the cut chosen."""
+
+    name: str
+    sha256: str
+    profile_sha256: str
+    graph: TorchGraph
+    profile: Profile | None
+    analysis: Analysis
+    hierarchy: Hierarchy
+    stages: Mapping[str, int]
+    devices: Mapping[str, str]
+    fleet: tuple[str, ...]
+    best_cut: PartitionOutcome | None
+    misfit: str | None = None
+    """Why the profile stored under its name is left out; None where it fits, or there is none."""
+
+    @property
+    def basis(self) -> str | None:
+        """The badge of the overlays."""
+        if self.profile is None or not self.graph.metadata:
+            return None
+        measured = any(row.basis == "measured" for row in self.profile.rows)
+        return f"measured on {self.device}" if measured else "estimated"
+
+    @property
+    def device(self) -> str:
+        """Where it was profiled."""
+        return str((self.profile.environment if self.profile else {}).get("device") or "this machine")
+
+    @property
+    def basis_text(self) -> str:
+        """The badge beside the model's name."""
+        return f"times {self.basis}" if self.basis else "not profiled"
+
+    @property
+    def basis_colour(self) -> str:
+        """Its colour."""
+        return "gray" if self.basis is None else "yellow" if self.basis == "estimated" else "green"
+
+
+def open_model(
+    workspace: Workspace,
+    name: str,
+    profile_name: str | None = None,
+    steps: tuple[StepName, ...] = ALL_STEPS,
+) -> GraphModel:
+    """The model of that name, with its own profile or that of another name of the same architecture.
+
+    Its analysis is of the graph prepared by these steps; cuts found are always of all of them.
+    """
+    stored, timed = workspace.find("graph", name), workspace.find("profile", profile_name or name)
+    assert stored is not None
+    sha256, profile_sha256 = stored.sha256, timed.sha256 if timed else ""
+    profile: Profile | None = read_artifact(workspace, timed) if timed else None
+    graph, misfit = read_artifact(workspace, stored), None
+    analysis = session_analysis.analyse(sha256, graph)
+    study = cuts.study(workspace, name, graph.architecture_hash)
+    chosen = None
+    try:
+        graph = session_analysis.profiled(graph, profile)
+        if study is not None and profile is not None:
+            costs = cuts.provider(sha256, profile_sha256, graph, profile)
+            chosen = cuts.chosen(workspace, name, study, costs).candidate
+    except InputFault as fault:
+        # The graph is worth looking at without its times.
+        profile, profile_sha256, misfit = None, "", str(fault)
+    request, plan = scenario.both(workspace)
+    return GraphModel(
+        name=name,
+        sha256=sha256,
+        profile_sha256=profile_sha256,
+        graph=graph,
+        profile=profile,
+        analysis=session_analysis.analyse(sha256, graph, steps),
+        hierarchy=session_analysis.hierarchy(sha256, profile_sha256, graph),
+        stages=cuts.stages_of(analysis, chosen) if chosen else {},
+        devices=_devices(workspace, name, graph, profile, analysis, request, plan),
+        fleet=tuple(dict.fromkeys(entry.type for entry in request.gpus)) if request else (),
+        best_cut=(study.outcomes.get(2) or study.last) if study else None,
+        misfit=misfit,
+    )
+
+
+def _devices(
+    workspace: Workspace,
+    name: str,
+    graph: TorchGraph,
+    profile: Profile | None,
+    analysis: Analysis,
+    request: PlanRequest | None,
+    plan: PlanOutcome | None,
+) -> Mapping[str, str]:
+    """The slices of the current plan that run each node; where it is not planned, where it was profiled."""
+    model = scenario.short_name(name)
+    asked = next((one for one in request.models if one.name == model), None) if request else None
+    slices: dict[str, dict[str, None]] = {}
+    for gpu in plan.gpus if plan else ():
+        for piece in gpu.slices:
+            for tenant in piece.tenants:
+                if tenant.model == model:
+                    where = f"{gpu.id} {piece.profile}@{piece.start}"
+                    slices.setdefault(f"{tenant.variant}\n{tenant.stage}", {})[where] = None
+    if not slices or asked is None:
+        if profile is None or not profile.nodes:
+            return {}
+        device = str(profile.environment.get("device") or "estimated, run nowhere")
+        return {node.id: device for node in profile.nodes}
+    found: dict[str, str] = {}
+    for key, places in slices.items():
+        variant_name, stage = key.split("\n")
+        text = ", ".join(list(places)[:3]) + (f" and {len(places) - 3} more" if len(places) > 3 else "")
+        number = STAGE.search(stage)
+        cut_bytes = next((v.cut_bytes for v in asked.variants if v.name == variant_name), ())
+        if number is None:
+            found |= {node.id: text for node in graph.ops}
+            continue
+        for outcome in cuts.offers(workspace):
+            for candidate in (
+                outcome.candidates if outcome.architecture_hash == graph.architecture_hash else ()
+            ):
+                if tuple(map(float, candidate.cut_bytes)) == tuple(cut_bytes):
+                    stages = cuts.stages_of(analysis, candidate)
+                    found |= {node: text for node, at in stages.items() if at == int(number[1]) - 1}
+    return found

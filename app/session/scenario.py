@@ -1,0 +1,137 @@
+"""The current scenario: a plan request and its plan, kept under one name in the workspace.
+
+The address carries it (`?scenario=NAME`), so that a link shows what its sender saw, and two tabs can show two.
+"""
+
+from __future__ import annotations
+
+import streamlit as st
+
+from app.charts.colours import model_colours
+from app.session.workspace import chosen, look_at, read
+from torchsplit_core import jobs
+from torchsplit_core.jobs.names import EXPLAIN, PLAN, SWEEP, WHAT_IF, RequestParameters
+from torchsplit_core.planning.request.build import model_name
+from torchsplit_core.values import InputFault, PlanOutcome, PlanRequest, Profile
+from torchsplit_core.workspace import named
+from torchsplit_core.workspace.store import Workspace
+from torchsplit_core.workspace.sweeps import SweepStore
+
+WORK = (PLAN, EXPLAIN, SWEEP, WHAT_IF)
+"""The jobs on a scenario."""
+PARAMETER = "scenario"
+"""The query parameter and the workspace setting that hold the scenario's name."""
+LONGEST_NAME = 120
+
+
+def known(workspace: Workspace) -> tuple[str, ...]:
+    """The names of all scenarios, newest first."""
+    return named.names(workspace, *named.SCENARIO)
+
+
+def name(workspace: Workspace) -> str | None:
+    """The scenario of the address, else of this session, else chosen last in the workspace, else the newest.
+
+    None where the workspace has no plan request and no plan.
+    """
+    return chosen(workspace, PARAMETER, known(workspace), st.query_params.get(PARAMETER))
+
+
+def choose(workspace: Workspace, scenario: str) -> None:
+    """Make a scenario the current one of this session, and of those that come without an address."""
+    if PARAMETER in st.query_params:
+        st.query_params[PARAMETER] = scenario
+    look_at(workspace, PARAMETER, scenario)
+
+
+def show_in_address(scenario: str) -> None:
+    """Have the address of the page say which scenario it shows."""
+    if st.query_params.get(PARAMETER) != scenario:
+        st.query_params[PARAMETER] = scenario
+
+
+def save_as(workspace: Workspace, scenario: str, new: str, *, keep: bool) -> str:
+    """Store a scenario under another name (the old one stays with `keep`) and choose it; its name.
+
+    Its sweep goes along, as far as it is. Without `keep` work on the scenario ends.
+    Raises InputFault for a name that is empty, too long or taken.
+    """
+    new = new.strip()
+    if not 1 <= len(new) <= LONGEST_NAME:
+        raise InputFault(
+            "scenario name", new, f"a name has 1 to {LONGEST_NAME} characters", "Choose another name."
+        )
+    if new in known(workspace):
+        raise InputFault("scenario name", new, "names of scenarios are unique", "Choose another name.")
+    named.copy(workspace, named.SCENARIO, scenario, new)
+    if not keep:
+        jobs.end(workspace, WORK, scenario)
+    SweepStore(workspace, scenario).copy_to(new)
+    choose(workspace, new)
+    if not keep:
+        remove(workspace, scenario)
+    return new
+
+
+def remove(workspace: Workspace, scenario: str) -> None:
+    """Forget a scenario: its request, its plan and its sweep. Work on it ends."""
+    jobs.end(workspace, WORK, scenario)
+    named.remove(workspace, named.SCENARIO, scenario)
+    SweepStore(workspace, scenario).forget()
+
+
+def request(workspace: Workspace) -> PlanRequest | None:
+    """The current scenario's plan request."""
+    scenario = name(workspace)
+    return read(workspace, "plan_request", scenario) if scenario else None
+
+
+def plan(workspace: Workspace) -> PlanOutcome | None:
+    """The current scenario's plan, None where it has not been planned yet."""
+    scenario = name(workspace)
+    return read(workspace, "plan", scenario) if scenario else None
+
+
+def both(workspace: Workspace) -> tuple[PlanRequest | None, PlanOutcome | None]:
+    """The current scenario's plan request and plan."""
+    scenario = name(workspace)
+    if scenario is None:
+        return None, None
+    return read(workspace, "plan_request", scenario), read(workspace, "plan", scenario)
+
+
+def colours(workspace: Workspace) -> dict[str, str]:
+    """One colour a model name, the same on every page: the request's models first, then the others profiled here."""
+    asked, outcome = both(workspace)
+    known = [model.name for model in asked.models] if asked else []
+    known += [model.name for model in outcome.models] if outcome else []
+    known += sorted(map(short_name, named.names(workspace, "profile", "graph")))
+    return model_colours(known)
+
+
+def short_name(source: str) -> str:
+    """The model name that a request gives to this source."""
+    return model_name(Profile(source, ""))
+
+
+def start_plan(workspace: Workspace, scenario: str) -> str:
+    """Plan the stored request in a job of its own; a search for the same scenario ends first. Its job id."""
+    jobs.end(workspace, (PLAN,), scenario)
+    choose(workspace, scenario)
+    want_explained(workspace)
+    return jobs.start(workspace, f"Plan {scenario}", PLAN, RequestParameters(scenario))
+
+
+def want_explained(workspace: Workspace) -> None:
+    """What this session plans next is explained as soon as it stands: nobody should have to ask."""
+    st.session_state[f"explain next {workspace.id}"] = True
+
+
+def take_explained(workspace: Workspace) -> bool:
+    """Whether the plan that stands now is to be explained without being asked; once."""
+    return bool(st.session_state.pop(f"explain next {workspace.id}", False))
+
+
+def start_explain(workspace: Workspace, scenario: str) -> str:
+    """Explain the stored plan in a job of its own. Its job id."""
+    return jobs.start(workspace, f"Explain {scenario}", EXPLAIN, RequestParameters(scenario))

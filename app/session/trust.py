@@ -1,0 +1,80 @@
+"""Whether this server may execute what a user uploads, and what the user is told."""
+
+from __future__ import annotations
+
+import hashlib
+import ipaddress
+import os
+from collections.abc import Mapping
+
+import streamlit as st
+
+from app.format.numbers import plain
+from torchsplit_core.isolation import isolation_level
+from torchsplit_core.isolation.execution import ALLOWED, VARIABLE, execution_refused
+from torchsplit_core.isolation.execution import REFUSED as REFUSED_WORD
+from torchsplit_core.values import InputFault
+
+TRUST_LABEL = "I trust this file: it will be executed on this machine"
+TRUST_LABEL_MANY = "I trust these files: they will be executed on this machine"
+REFUSED = (
+    "This server listens on an address other machines can reach, so it executes nothing that was uploaded: "
+    "a .pt2 file is read and estimated, a .py file cannot be traced. The person who runs it can start it with "
+    "`torchsplit app --allow-execution`. The sample models work all the same."
+)
+
+
+def settle() -> None:
+    """Have jobs hear whether uploads may be executed, where the command line has not said so."""
+    os.environ.setdefault(VARIABLE, ALLOWED if _loopback(st.get_option("server.address")) else REFUSED_WORD)
+
+
+def trust_text() -> str:
+    """What the box of trust means on this machine: what runs, and what holds it and what does not."""
+    try:
+        held = isolation_level().text
+    except InputFault as fault:
+        held = str(fault)
+    return (
+        "Tracing a Python file, or measuring an uploaded model, runs the code in it, in a child process with limits "
+        f"and without this session's environment. {held}"
+    )
+
+
+def refused() -> bool:
+    """True where nothing uploaded may be executed: the command line said so, or others can reach the server."""
+    settle()
+    return execution_refused()
+
+
+def trust_box(contents: Mapping[str, str], key: str) -> bool:
+    """The box that trusts files, by name and SHA-256: whether it is ticked and may be.
+
+    Trust is given to the contents: where one of them changes, it is another box, and open again.
+    """
+    digests = ", ".join(f"{name} ({digest[:12]})" for name, digest in sorted(contents.items()))
+    together = hashlib.sha256("".join(sorted(contents.values())).encode()).hexdigest()
+    label = TRUST_LABEL if len(contents) == 1 else TRUST_LABEL_MANY
+    ticked = st.checkbox(
+        f"{label} (isolation: {_level_name()})",
+        disabled=refused(),
+        help=f"{trust_text()} What is trusted, by the start of its SHA-256: {plain(digests)}.",
+        key=f"{key}-{together[:16]}",
+    )
+    return ticked and not refused()
+
+
+def _level_name() -> str:
+    try:
+        return isolation_level().name
+    except InputFault:
+        return "not available, so nothing will run"
+
+
+def _loopback(address: str | None) -> bool:
+    if address == "localhost":
+        return True
+    try:
+        return ipaddress.ip_address(address or "").is_loopback
+    except ValueError:
+        return False

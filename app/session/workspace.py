@@ -1,0 +1,189 @@
+"""What a browser session sees of the stored workspaces: which one is open, and its results, read once.
+
+The address carries the workspace (`?workspace=ID`), so a reload, a bookmark and a restart of the
+server all come back to it; two sessions with two addresses work side by side.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import sys
+import threading
+import time
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import streamlit as st
+
+from torchsplit_core.files import read_text
+from torchsplit_core.isolation import sweep_rooms
+from torchsplit_core.values import InputFault
+from torchsplit_core.workspace import Blobs, StoreFault, named
+from torchsplit_core.workspace.store import Artifact, Store, Workspace, default_root
+
+PARAMETER = "workspace"
+"""The query parameter and the session key that hold the workspace's id."""
+_AUTOMATIC = "made automatically"
+_ABANDONED_S = 24 * 3600.0
+_TEND_S = 6 * 3600.0
+
+
+@st.cache_resource(show_spinner=False)
+def _store(root: str) -> Store:
+    """Checked once a start of the server: a damaged database is told before anything is read from it."""
+    made = Store(Path(root))
+    made.check()
+    return made
+
+
+@st.cache_resource(ttl=_TEND_S, show_spinner=False)
+def _tended(root: str) -> threading.Thread:
+    """A copy of the day and a sweep, now and again, behind the pages."""
+
+    def tend() -> None:
+        try:
+            sweep_rooms()
+            Store(Path(root)).tend()
+        except (InputFault, OSError) as fault:
+            print(f"torchsplit: the store was not copied or swept. {fault}", file=sys.stderr)
+
+    thread = threading.Thread(target=tend, daemon=True)
+    thread.start()
+    return thread
+
+
+def store() -> Store:
+    """The store under TORCHSPLIT_HOME or the user's data folder. Raises InputFault where it cannot be used."""
+    root = str(default_root())
+    found = _store(root)
+    _tended(root)
+    return found
+
+
+def current() -> Workspace:
+    """The open workspace: of the address, else of this session, else a new one."""
+    # Moving through the menu drops the query, so the session remembers; a reload forgets the
+    # session, so the address is set again on every run.
+    asked = st.query_params.get(PARAMETER) or st.session_state.get(PARAMETER)
+    workspace = _open(asked) if asked else None
+    if workspace is None:
+        if asked:
+            st.toast(f"There is no workspace {asked!r} here (any more): this is a new one.")
+        workspace = _new()
+    use(workspace)
+    return workspace
+
+
+def _new() -> Workspace:
+    """A new workspace; the newest there is where the disk takes none, so that what is stored can be reached."""
+    try:
+        _forget_abandoned()
+        made = store().create(store().free_name("workspace"))
+        made.set_setting(_AUTOMATIC, True)
+        return made
+    except StoreFault:
+        known = store().workspaces()
+        if not known:
+            raise
+        return store().open(known[0].id)
+
+
+def use(workspace: Workspace) -> None:
+    """Open a workspace in this session."""
+    st.session_state[PARAMETER] = workspace.id
+    if st.query_params.get(PARAMETER) != workspace.id:
+        st.query_params[PARAMETER] = workspace.id
+
+
+def _open(identity: str) -> Workspace | None:
+    try:
+        return store().open(identity)
+    except InputFault:
+        return None
+
+
+def _forget_abandoned() -> None:
+    """Remove workspaces that a visit made a day ago or earlier and nothing was put in."""
+    for info in store().workspaces():
+        workspace = Workspace(store(), info.id)
+        old = info.created < time.time() - _ABANDONED_S
+        if (
+            old
+            and workspace.setting(_AUTOMATIC)
+            and not workspace.artifacts()
+            and not workspace.job_records()
+        ):
+            store().delete(info.id)
+
+
+def keep_name(workspace: Workspace) -> None:
+    """The user cares for this workspace: never remove it as abandoned."""
+    remember(workspace, _AUTOMATIC, False)
+
+
+def remember(workspace: Workspace, key: str, value: Any) -> None:
+    """Keep what a user looks at, where the disk takes it: on one that does not, what is stored can still be seen.
+
+    The head of every page then says that nothing can be stored.
+    """
+    with contextlib.suppress(StoreFault):
+        workspace.set_setting(key, value)
+
+
+def remembered(workspace: Workspace, key: str) -> Any:
+    """What `look_at` kept for this session, else what is kept in the workspace."""
+    return st.session_state.get(_look(workspace, key), workspace.setting(key))
+
+
+def look_at(workspace: Workspace, key: str, value: Any) -> None:
+    """`remember`, and in this session whatever the disk says."""
+    st.session_state[_look(workspace, key)] = value
+    remember(workspace, key, value)
+
+
+def chosen(workspace: Workspace, key: str, known: Sequence[str], asked: str | None = None) -> str | None:
+    """Which of the known names is looked at: what was asked, else what `look_at` kept for this session, else what
+    is kept in the workspace, else the first; None where none is known."""
+    for find in (
+        lambda: asked,
+        lambda: st.session_state.get(_look(workspace, key)),
+        lambda: workspace.setting(key),
+    ):
+        if (name := find()) in known:
+            # Two sessions may look at two: what one chooses later changes nothing here.
+            st.session_state[_look(workspace, key)] = name
+            return str(name)
+    return known[0] if known else None
+
+
+def _look(workspace: Workspace, key: str) -> str:
+    return f"{key} of {workspace.id}"
+
+
+def read(workspace: Workspace, kind: str, name: str) -> Any:
+    """The value under (kind, name), parsed once for all sessions; None where there is none."""
+    found = workspace.find(kind, name)
+    return None if found is None else read_artifact(workspace, found)
+
+
+def read_artifact(workspace: Workspace, found: Artifact) -> Any:
+    """The value of a stored result, parsed once for all sessions."""
+    return read_content(str(workspace.store.root), found.sha256, f"{found.kind} {found.name}")
+
+
+@st.cache_resource(max_entries=64, show_spinner=False)
+def read_content(root: str, sha256: str, _origin: str) -> Any:
+    """The value of a stored file. Its hash is the whole key: equal bytes are equal values."""
+    text = Blobs(Path(root)).get(sha256, "workspace", _origin).decode()
+    return read_text(text, origin=_origin)[1]
+
+
+def read_all(workspace: Workspace, kind: str) -> dict[str, Any]:
+    """All values of a kind by their names, newest first."""
+    return {found.name: read_artifact(workspace, found) for found in workspace.artifacts(kind)}
+
+
+def names(workspace: Workspace, kind: str) -> tuple[str, ...]:
+    """The names of its results of a kind, newest first."""
+    return named.names(workspace, kind)

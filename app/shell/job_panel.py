@@ -1,0 +1,100 @@
+"""Running work at the head of every page: progress, seconds, Cancel; a failure is one message.
+
+Everything is read from the workspace, so the panel is the same after a reload and in another tab.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import streamlit as st
+
+from app.format.numbers import THIN, duration, plain
+from app.session import trust
+from torchsplit_core import jobs
+from torchsplit_core.isolation.execution import asks_for_trust
+from torchsplit_core.jobs.names import JOBS, JobKind, JobParameters
+from torchsplit_core.values import InputFault
+from torchsplit_core.workspace.store import Workspace
+
+REFRESH_S = 0.5
+_DISMISSED = "dismissed jobs"
+_MOST_FAILURES = 3
+_UNKNOWN = JobKind("", JobParameters)
+
+
+def show(workspace: Workspace) -> None:
+    """The panel; it refreshes itself, and the page once when a job ends or stores a result."""
+    statuses = tuple(status for status in jobs.statuses(workspace) if not _kind(status).quiet)
+    running = tuple(status.id for status in statuses if status.state == "running")
+    if running:
+        st.fragment(_running, run_every=REFRESH_S)(workspace, running, _stored(workspace))
+    _failures(workspace, statuses)
+
+
+def _kind(status: jobs.JobStatus) -> JobKind:
+    """The job's kind; one that this TorchSplit does not know is shown, and cannot go on."""
+    return JOBS.get(status.name, _UNKNOWN)
+
+
+def _stored(workspace: Workspace) -> tuple[Any, ...]:
+    return workspace.artifacts()
+
+
+def _running(workspace: Workspace, watched: tuple[str, ...], stored: tuple[Any, ...]) -> None:
+    statuses = {status.id: status for status in jobs.statuses(workspace)}
+    still = [statuses[name] for name in watched if name in statuses and statuses[name].state == "running"]
+    if len(still) < len(watched) or _stored(workspace) != stored:
+        st.rerun(scope="app")
+    for status in still:
+        with st.container(border=True, horizontal=True, vertical_alignment="center", key=f"job-{status.id}"):
+            text = f"**{plain(status.title)}** · {plain(status.message)} · {duration(status.seconds)}"
+            st.progress(status.share, text=f"{text} · {100 * status.share:.0f}{THIN}%")
+            if st.button(
+                "Cancel", key=f"cancel-{status.id}", help="End this work; what it has stored so far stays."
+            ):
+                jobs.cancel(workspace, status.id)
+                st.rerun(scope="app")
+
+
+def _failures(workspace: Workspace, statuses: tuple[jobs.JobStatus, ...]) -> None:
+    """The last failure of each kind of work, until it is dismissed or a later attempt replaces it."""
+    dismissed = workspace.setting(_DISMISSED, [])
+    seen: set[str] = set()
+    shown = 0
+    for status in statuses:
+        newest = status.title not in seen
+        seen.add(status.title)
+        if status.state != "failed" or not newest or status.id in dismissed or shown == _MOST_FAILURES:
+            continue
+        shown += 1
+        with st.container(horizontal=True, vertical_alignment="center", key=f"failed-{status.id}"):
+            st.error(f"{plain(status.title)} failed. {plain(status.fault or 'No reason was given.')}")
+            _offer_resume(workspace, status)
+            if st.button("Dismiss", key=f"dismiss-{status.id}"):
+                workspace.set_setting(_DISMISSED, [*dismissed, status.id][-200:])
+                st.rerun()
+
+
+def _offer_resume(workspace: Workspace, status: jobs.JobStatus) -> None:
+    """For work that can go on: a button that does, with the parameters it was started with."""
+    if not _kind(status).resumable:
+        return
+    record = next(found for found in workspace.job_records() if found.id == status.id)
+    # The start of a job would leave the trust out, and a model be estimated that was to be measured.
+    barred = trust.refused() and asks_for_trust(record.parameters)
+    if st.button(
+        "Resume",
+        type="primary",
+        key=f"resume-{status.id}",
+        disabled=barred,
+        help="It executes an uploaded file, and this server executes none."
+        if barred
+        else "Go on where it stood: what was measured or found is taken over, the rest is done now.",
+    ):
+        try:
+            jobs.resume(workspace, status.id)
+        except InputFault as fault:
+            st.error(plain(str(fault)))
+        else:
+            st.rerun()

@@ -1,0 +1,1 @@
+"""The Workspace page: what is stored, its archive."""

@@ -1,0 +1,167 @@
+"""The Workspace page: its name, its copies, its results as files, and files back in."""
+
+from __future__ import annotations
+
+import datetime
+
+import streamlit as st
+
+from app.format.numbers import plain
+from app.session import dropped_files
+from app.session.workspace import keep_name, store, use
+from app.shell import frame, navigation
+from torchsplit_core import jobs
+from torchsplit_core.workspace.archive import export_workspace, import_workspace
+from torchsplit_core.workspace.store import Artifact, Workspace
+
+KIND_WORDS = {
+    "graph": "graph",
+    "profile": "profile",
+    "partition": "cuts",
+    "plan_request": "plan request",
+    "plan": "plan",
+    "placement_request": "placement request",
+    "placement": "placement",
+    "placement_frontier": "throughput against latency",
+    "upload": "uploaded file",
+}
+
+
+def show(workspace: Workspace) -> None:
+    """The whole page."""
+    found = workspace.artifacts()
+    st.markdown(
+        f"**{plain(workspace.name)}** keeps {len(found)} result{'s' if len(found) != 1 else ''} on this machine. "
+        "Its address brings you back to it."
+    )
+    left, right = st.columns([5, 8], gap="medium")
+    with left:
+        _name(workspace)
+        _switch(workspace)
+        _files_in(workspace)
+        _delete(workspace)
+    with right, st.container(border=True):
+        st.header("Results", anchor=False)
+        _results(workspace, found)
+
+
+def _name(workspace: Workspace) -> None:
+    with st.container(border=True):
+        st.header("Name", anchor=False)
+        name = st.text_input(
+            "Name", workspace.name, key=f"name-{workspace.id}", label_visibility="collapsed", max_chars=120
+        )
+        with st.container(horizontal=True), frame.telling():
+            if st.button("Rename"):
+                store().rename(workspace.id, name)
+                keep_name(workspace)
+                frame.say(f"This workspace is now called {name.strip()}.")
+                st.rerun()
+            if st.button("Copy", help="A new workspace with the same results; this one stays as it is."):
+                copied = store().copy(workspace.id, store().free_name(f"{workspace.name} copy"))
+                _enter(copied, f"This is the copy, {copied.name}.")
+
+
+def _switch(workspace: Workspace) -> None:
+    others = {info.id: info.name for info in store().workspaces() if info.id != workspace.id}
+    with st.container(border=True):
+        st.header("Other workspaces", anchor=False)
+        if others:
+            chosen = st.selectbox("Open another", list(others), format_func=others.__getitem__)
+        with st.container(horizontal=True), frame.telling():
+            if others and st.button("Open"):
+                _enter(store().open(chosen), "")
+            if st.button("New workspace"):
+                made = store().create(store().free_name("workspace"))
+                _enter(made, "")
+
+
+def _enter(workspace: Workspace, text: str) -> None:
+    use(workspace)
+    keep_name(workspace)
+    if text:
+        frame.say(text)
+    st.rerun()
+
+
+def _files_in(workspace: Workspace) -> None:
+    with st.container(border=True):
+        st.header("Files in", anchor=False)
+        turn = st.session_state.setdefault("drop-turn", 0)
+        file = st.file_uploader(
+            "A contract file (JSON) or an exported workspace (zip)", type=["json", "zip"], key=f"drop-{turn}"
+        )
+        if file is None:
+            return
+        with frame.telling():
+            if file.name.endswith(".zip"):
+                imported = import_workspace(store(), file.getvalue())
+                st.session_state["drop-turn"] = turn + 1
+                _enter(imported, f"Imported as {imported.name}.")
+            artifact = dropped_files.drop(workspace, file.name, file.getvalue())
+            st.session_state["drop-turn"] = turn + 1
+            frame.say(f"Stored {file.name} as {KIND_WORDS[artifact.kind]} {artifact.name}.")
+            st.rerun()
+
+
+def _delete(workspace: Workspace) -> None:
+    with st.popover("Delete this workspace…"):
+        st.write("Its results are removed from this machine. An export brings them back.")
+        if st.button("Delete for good", type="primary"):
+            for status in jobs.statuses(workspace):
+                jobs.cancel(workspace, status.id)
+            gone = workspace.name
+            store().delete(workspace.id)
+            rest = store().workspaces()
+            use(store().open(rest[0].id) if rest else store().create("workspace"))
+            frame.say(f"Deleted {gone}.")
+            navigation.go("Models")
+
+
+def _results(workspace: Workspace, found: tuple[Artifact, ...]) -> None:
+    if not found:
+        st.write("Nothing yet: every graph, profile, request and plan you make is listed here to download.")
+        navigation.link("Models", "Begin with models")
+        return
+    st.dataframe(
+        {
+            "kind": [KIND_WORDS[item.kind] for item in found],
+            "name": [item.name for item in found],
+            "changed": [
+                datetime.datetime.fromtimestamp(item.changed).strftime("%Y-%m-%d %H:%M") for item in found
+            ],
+        },
+        hide_index=True,
+        alt="Results of this workspace",
+    )
+    lost = [item for item in found if not _has_file(workspace, item)]
+    if lost:
+        named = ", ".join(f"{KIND_WORDS[item.kind]} {item.name}" for item in lost[:5])
+        more = f" and {len(lost) - 5} more" if len(lost) > 5 else ""
+        st.warning(
+            f"The file of {plain(named)}{more} is gone or empty (a damaged disk, or a power cut). Make it again "
+            "or remove it; an export leaves it out and says so."
+        )
+    labels = {(item.kind, item.name): f"{KIND_WORDS[item.kind]}: {item.name}" for item in found}
+    chosen = st.selectbox("Result", list(labels), format_func=labels.__getitem__)
+    kind, name = chosen
+    with st.container(horizontal=True):
+        with frame.telling():
+            data = workspace.get_bytes(kind, name)
+            file = name if kind == "upload" else f"{name.replace('/', '-')}.{kind}.json"
+            st.download_button("Download", data, file, "application/octet-stream", on_click="ignore")
+        if st.button("Remove"):
+            workspace.remove(kind, name)
+            st.rerun()
+        st.download_button(
+            "Export the workspace (zip)", lambda: export_workspace(workspace), f"{workspace.name}.zip",
+            "application/zip", type="primary", on_click="ignore",
+        )  # fmt: skip
+
+
+def _has_file(workspace: Workspace, item: Artifact) -> bool:
+    """Whether the content is there, at a look: what was changed in place is noticed when it is read."""
+    try:
+        return workspace.store.blobs.path(item.sha256).stat().st_size > 0
+    except OSError:
+        return False

@@ -1,0 +1,275 @@
+"""The Partition page: what is asked, cuts ranked and chosen, one's own beside the best, offered to the planner."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+from streamlit.testing.v1 import AppTest
+
+from app.charts.cuts import Bar, Dot, bars, front
+from app.models.cuts import form
+from app.models.cuts import page as cuts_page
+from app.models.cuts.words import reason_text
+from app.session import cuts
+from app.session.model import open_model
+from tests.support.app.graphs import NAME, encoder, said, stored, timed
+from tests.support.app.values import SOURCE
+from torchsplit_core import jobs, workflow
+from torchsplit_core.jobs.names import PARTITION, PLAN, PROFILE, PartitionParameters, ProfileParameters
+from torchsplit_core.partitioning import PartitionProvider, cut_behind, cut_reasons, pareto_candidates
+from torchsplit_core.values import InputFault, ignore_progress
+from torchsplit_core.workspace import named
+from torchsplit_core.workspace.store import Workspace
+
+Open = Callable[..., AppTest]
+LINK = 1e-3
+
+
+@pytest.fixture
+def cut(workspace: Workspace) -> Workspace:
+    """A workspace with a model of four blocks, cut into up to three stages."""
+    stored(workspace, encoder(4), timed(encoder(4)))
+    workflow.partition_job(workspace, PartitionParameters(NAME, 3, link_gb_per_s=LINK), ignore_progress)
+    return workspace
+
+
+@pytest.fixture
+def started(monkeypatch: pytest.MonkeyPatch) -> list[tuple[str, Any]]:
+    found: list[tuple[str, Any]] = []
+    monkeypatch.setattr(
+        jobs, "start", lambda w, title, target, parameters: found.append((target, parameters))
+    )
+    return found
+
+
+def press(page: AppTest, label: str) -> AppTest:
+    next(button for button in page.button if button.label == label).click().run()
+    assert not page.exception
+    return page
+
+
+def metrics(page: AppTest) -> dict[str, str]:
+    return {metric.label: metric.value.replace("\u202f", " ") for metric in page.metric}
+
+
+def candidates(page: AppTest) -> Any:
+    return next(table.value for table in page.dataframe if "load share, %" in table.value)
+
+
+def provider_of(workspace: Workspace) -> PartitionProvider:
+    return PartitionProvider(workspace.get("graph", NAME), workspace.get("profile", NAME))
+
+
+def test_a_model_that_was_not_profiled_asks_for_it(
+    page: Open, workspace: Workspace, started: list[tuple[str, Any]]
+) -> None:
+    stored(workspace, encoder(2), name=SOURCE)
+    opened = page("partition", workspace)
+    assert "profile this model first" in said(opened)
+    press(opened, "Profile this model")
+    assert started == [(PROFILE, ProfileParameters((SOURCE,)))]
+
+
+def test_a_profiled_model_says_what_find_cuts_will_show(page: Open, workspace: Workspace) -> None:
+    stored(workspace, encoder(2), timed(encoder(2)))
+    opened = page("partition", workspace)
+    assert "Press Find cuts" in said(opened) and not opened.metric and not opened.dataframe
+
+
+def test_find_cuts_asks_what_the_controls_say(
+    page: Open, cut: Workspace, started: list[tuple[str, Any]]
+) -> None:
+    opened = page("partition", cut)
+    # The controls stand as the study was asked.
+    assert [one.value for one in opened.number_input] == [3, LINK, 0.0]
+    opened.number_input[0].set_value(5)
+    opened.number_input[2].set_value(2.5)
+    opened.radio[0].set_value("latency")
+    press(opened.run(), "Find cuts")
+    asked = PartitionParameters(NAME, 5, "latency", link_gb_per_s=LINK, memory_bytes=5 * 2**29)
+    assert started == [(PARTITION, asked)]
+    opened.text_input[0].set_value("1, x")
+    press(opened.run(), "Find cuts")
+    assert len(started) == 1 and "each is a number above 0" in said(opened)
+
+
+@pytest.mark.parametrize("text", ["1, 0", "-1", "1, nan", "inf", ", ".join("1" * 17)])
+def test_false_speeds_are_refused(text: str) -> None:
+    with pytest.raises(InputFault, match="unequal speed"):
+        form.parameters_of("m", 4, "throughput", 0.0, 0.0, text)
+
+
+def test_speeds_say_how_many_devices_there_are() -> None:
+    found = form.parameters_of("m", 4, "throughput", 0.0, 0.0, "1; 2,3")
+    assert (found.stages, found.time_factors, found.link_gb_per_s) == (3, (1.0, 2.0, 3.0), None)
+
+
+def test_the_job_stores_one_study_and_forgets_the_last(workspace: Workspace) -> None:
+    stored(workspace, encoder(4), timed(encoder(4)))
+    workflow.partition_job(workspace, PartitionParameters(NAME, 4), ignore_progress)
+    assert named.partition_names(workspace, NAME) == tuple(f"{NAME} in {k}" for k in (1, 2, 3, 4))
+    workflow.partition_job(workspace, PartitionParameters(NAME, time_factors=(1.0, 2.0)), ignore_progress)
+    assert named.partition_names(workspace, NAME) == (f"{NAME} in 2",)
+    study = cuts.study(workspace, NAME, "encoder")
+    assert study is not None and study.devices.time_factors == (1.0, 2.0)
+    assert all(one.devices for one in study.candidates)
+    assert cuts.study(workspace, NAME, "another") is None
+
+
+def test_the_best_is_shown_with_its_proof_and_every_cut_ranked(page: Open, cut: Workspace) -> None:
+    opened = page("partition", cut)
+    found = pareto_candidates(provider_of(cut), stages=(1, 2, 3), link_gb_per_s=LINK)
+    best = found.candidates[0]
+    study = cuts.study(cut, NAME, "encoder")
+    assert study is not None and study.choice == found.candidates  # as the command numbers them
+    shown = metrics(opened)
+    assert float(shown[f"Slowest stage, of {len(best.stages)}"].split()[0]) == pytest.approx(
+        best.max_load_ms, rel=5e-3
+    )
+    badges = said(opened)
+    assert (
+        "best proven optimal" in badges and "times measured on" in badges and "a link of 0.001 GB/s" in badges
+    )
+    table = candidates(opened)
+    assert next(iter(table["drawn"])) == "●" and list(table["drawn"]).count("●") == 1
+    assert set(table["beaten by another"]) == {"no"}
+    assert (
+        list(table["slowest stage, ms"]) == sorted(table["slowest stage, ms"])
+        and table["stages"].nunique() == 3
+    )
+    opened.toggle[0].set_value(True).run()
+    assert "yes" in set(candidates(opened)["beaten by another"])
+
+
+def test_another_cut_is_chosen_by_its_row_or_dot_and_drawn(
+    page: Open, cut: Workspace, mounted: list[dict[str, Any]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    study = cuts.study(cut, NAME, "encoder")
+    assert study is not None
+    whole = next(one for one in study.candidates if len(one.stages) == 1)
+    session: dict[str, Any] = {
+        "partition-front": {"selection": {"points": [{"customdata": [cuts.key_of(whole)]}]}}
+    }
+    with monkeypatch.context() as patched:
+        patched.setattr(cuts_page.st, "session_state", session)
+        cuts_page._clicked(cut, NAME)
+    opened = page("partition", cut)
+    assert "Slowest stage, of 1" in metrics(opened) and metrics(opened)["Crosses the cuts"] == "nothing"
+    two = next(one for one in study.choice if len(one.stages) == 2)
+    session = {"partition-table": {"selection": {"rows": [1]}}}
+    with monkeypatch.context() as patched:
+        patched.setattr(cuts_page.st, "session_state", session)
+        cuts_page._row(cut, NAME, ["first", cuts.key_of(two)])
+    assert "Slowest stage, of 2" in metrics(page("partition", cut))
+    stage = open_model(cut, NAME).stages
+    assert {name for name, at in stage.items() if at == 1} == set(two.stages[1])
+
+
+def test_a_selected_value_is_tried_at_once_and_kept_beside_the_best(
+    page: Open, cut: Workspace, mounted: list[dict[str, Any]], called_back: Callable[..., dict[str, Any]]
+) -> None:
+    opened = page("partition", cut)
+    assert mounted[-1]["data"]["overlay"] == "stage"
+    called_back(opened, "on_selection", selection={"node": "add0", "item": "node:add0"})
+    own = cut_behind(provider_of(cut), ["add0"], link_gb_per_s=LINK)
+    facts = "".join(element.proto.body for element in opened.get("html")).replace("\u202f", " ")
+    assert "yours is" in facts and "slower" in facts
+    press(opened, "Keep this cut")
+    assert cuts.own_values(cut, NAME, encoder(4)) == ("add0",)
+    opened = page("partition", cut)
+    assert float(metrics(opened)["Slowest stage, of 2"].split()[0]) == pytest.approx(
+        own.max_load_ms, rel=5e-3
+    )
+    assert "above the best found" in said(opened)
+    assert "One value crosses: add0 of layers.0" in said(opened)
+    press(opened, "Drop add0")
+    assert cuts.own_values(cut, NAME, encoder(4)) == ()
+
+
+def test_a_value_that_cannot_end_a_stage_says_so(page: Open, cut: Workspace) -> None:
+    cuts.set_own_values(cut, NAME, ["head"])
+    opened = page("partition", cut)
+    assert "something is computed behind it" in said(opened) and "Slowest stage, of 3" in metrics(opened)
+
+
+def test_the_choice_and_the_own_cut_are_offered_to_the_planner(
+    page: Open, cut: Workspace, started: list[tuple[str, Any]]
+) -> None:
+    cuts.set_own_values(cut, NAME, ["add0"])
+    study = cuts.study(cut, NAME, "encoder")
+    assert study is not None
+    several = [one for one in study.choice if len(one.stages) > 1]
+    opened = page("partition", cut)
+    press(opened, f"Offer {len(several) + 1} cuts to the planner")
+    (name,) = (found.name for found in cut.artifacts("plan_request"))
+    variants = cut.get("plan_request", name).models[0].variants
+    assert len(variants) == len(several) + 2 and len(variants[0].stages) == 1
+    assert started[-1][0] == PLAN
+    (offered,) = cuts.offers(cut)
+    assert cut_behind(provider_of(cut), ["add0"], link_gb_per_s=LINK) in offered.candidates
+    cuts.forget(cut, NAME)
+    assert cut.artifacts("partition") == ()
+
+
+def test_a_memory_that_fits_nothing_says_why(page: Open, workspace: Workspace) -> None:
+    stored(workspace, encoder(4), timed(encoder(4)))
+    workflow.partition_job(workspace, PartitionParameters(NAME, 2, memory_bytes=10), ignore_progress)
+    opened = page("partition", workspace)
+    assert "No cut was found" in said(opened) and "bytes" in said(opened) and not opened.metric
+
+
+def test_memory_is_gib_as_on_the_command_line_and_a_stored_limit_is_asked_again_to_the_byte(
+    page: Open, workspace: Workspace, started: list[tuple[str, dict[str, Any]]]
+) -> None:
+    stored(workspace, encoder(4), timed(encoder(4)))
+    limit = 2_500_000_123
+    workflow.partition_job(workspace, {"source": NAME, "stages": 2, "memory_bytes": limit}, ignore_progress)
+    opened = page("partition", workspace)
+    assert opened.number_input[2].label == "Memory of a stage at most, GiB"
+    assert "at most 2.33\u202fGiB in a stage" in said(opened)
+    press(opened, "Find cuts")
+    assert started[0][1]["memory_bytes"] == limit
+    study = cuts.study(workspace, NAME, "encoder")
+    assert study is not None and study.devices.memory_bytes == limit
+    command = next(one.value for one in opened.code if "--memory" in one.value)
+    given = command.split("--memory ")[1].split()[0]
+    assert int(float(given) * 2**30) == limit
+    assert form.parameters_of("m", 4, "throughput", 0.0, 1.5, "")["memory_bytes"] == 3 * 2**29
+
+
+def test_reasons_are_sentences(cut: Workspace) -> None:
+    provider = provider_of(cut)
+    (point,) = cut_reasons(provider, cut_behind(provider, ["add1"]))
+    assert reason_text(point, provider).startswith("One value crosses: add1 of layers.1, 1.02")
+    (inside,) = cut_reasons(provider, cut_behind(provider, ["query1"]))
+    text = reason_text(inside, provider)
+    assert text.startswith("2 values cross: add0") and "runs through the region from add0 to add1" in text
+
+
+def dot(key: str, parts: int, crossing: int, value: float, **more: bool) -> Dot:
+    return Dot(key, parts, crossing, value, 5, **more)
+
+
+def test_the_chart_joins_what_no_other_beats_and_marks_the_chosen() -> None:
+    found = [
+        dot("w", 1, 0, 10.0),
+        dot("a", 2, 2_000_000, 6.0, chosen=True),
+        dot("b", 2, 3_000_000, 7.0, beaten=True),
+    ]
+    figure = front([*found, dot("own", 2, 4_000_000, 8.0, own=True)], 5.0, "slowest stage", dark=False)
+    line = next(trace for trace in figure.data if trace.mode == "lines")
+    assert list(line.x) == [0, 2] and list(line.y) == [10, 6]
+    named = {trace.name: trace for trace in figure.data if trace.mode == "markers"}
+    assert set(named) == {"whole", "2 stages", "your cut"}
+    two = named["2 stages"]
+    assert [row[0] for row in two.customdata] == ["a", "b"] and list(two.marker.line.width) == [3, 1]
+    assert two.marker.opacity[0] == 1.0 > two.marker.opacity[1]
+    assert figure.layout.shapes[0].y0 == 5.0 and "MB" in figure.layout.xaxis.title.text
+
+
+def test_the_bars_are_time_and_transfers() -> None:
+    figure = bars([("chosen", [Bar("stage 1", 0, 4.0, 1.0), Bar("stage 2", 1, 5.0, 0.0)])], 4.5, dark=True)
+    assert [list(trace.x) for trace in figure.data] == [[4.0, 5.0], [1.0, 0.0]]
+    assert figure.layout.barmode == "stack" and figure.layout.shapes[0].x0 == 4.5

@@ -1,0 +1,282 @@
+"""The steps of the preparation on the Graph page: left out, put back, kept, and told from what partitioning uses."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any
+
+import pytest
+from streamlit.testing.v1 import AppTest
+
+from app.explorer.data import drawn_rows
+from app.explorer.mount import explorer_data
+from app.explorer.overlays import FATES, fate_name
+from app.models.graph import preparation
+from app.models.graph.details import preparation_text
+from app.session.analysis import Analysis
+from app.session.model import GraphModel, open_model
+from tests.support.app.graphs import LAYERS, NAME, encoder, said, stored, tab, timed
+from tests.support.app.values import SOURCE
+from torchsplit_core.drawing.hierarchy import Hierarchy
+from torchsplit_core.drawing.outline import Row
+from torchsplit_core.drawing.scene import draw
+from torchsplit_core.drawing.view import first_view, view
+from torchsplit_core.graph import (
+    ALL_STEPS,
+    STEPS,
+    DominanceInformation,
+    StepName,
+    TorchGraph,
+    preparation_report,
+    prepare,
+    region_tree,
+)
+from torchsplit_core.values import GraphNode
+from torchsplit_core.workspace.store import Workspace
+
+Open = Callable[..., AppTest]
+Mounted = list[dict[str, Any]]
+HOSTILE = "<b>a"
+
+
+def masked(name: str = "bias") -> TorchGraph:
+    """The encoder with a mask for all blocks, a folded transposition, a view and a dead assertion."""
+    graph = encoder(2)
+    nodes = [
+        GraphNode("mask", "input", output_bytes=16),
+        GraphNode(name, "op", target="aten.mul.Tensor", inputs=("mask",), output_bytes=16),
+        GraphNode("check", "op", target="aten._assert_scalar.default", inputs=("ids",)),
+        GraphNode("turned", "op", target="aten.t.default", inputs=("w_head",), output_bytes=256),
+    ]
+    for node in graph.nodes:
+        reads = tuple("flat" if read == "add1" else read for read in node.inputs)
+        if node.id.startswith("soft"):
+            node = replace(node, inputs=(*reads, name))
+        elif node.id == "head":
+            nodes.append(
+                GraphNode("flat", "op", target="aten.view.default", inputs=("add1",), output_bytes=1024)
+            )
+            node = replace(node, inputs=("flat", "turned"))
+        nodes.append(node)
+    return replace(graph, nodes=tuple(nodes))
+
+
+def analysed(graph: TorchGraph, steps: tuple[StepName, ...] = ALL_STEPS) -> Analysis:
+    prepared = prepare(graph, steps)
+    dominance = DominanceInformation((prepared.main_ids, prepared.main_edges))
+    return Analysis(prepared, dominance, region_tree(prepared))
+
+
+@pytest.fixture
+def full(workspace: Workspace) -> Workspace:
+    graph = masked()
+    stored(workspace, graph, timed(graph))
+    return workspace
+
+
+@pytest.fixture
+def panel(page: Open, full: Workspace) -> AppTest:
+    """The Graph page with the panel open."""
+    opened = page("graph", full)
+    assert not opened.toggle and "uses all" not in said(opened)
+    opened.session_state[preparation.PANEL] = True
+    opened.run()
+    assert not opened.exception
+    return opened
+
+
+def turn(opened: AppTest, title: str) -> AppTest:
+    switch = next(one for one in opened.toggle if one.label == title)
+    switch.set_value(not switch.value).run()
+    assert not opened.exception
+    return opened
+
+
+def cut_points(opened: AppTest) -> int:
+    found = re.search(r"(\d+) cut point", said(opened))
+    assert found is not None
+    return int(found[1])
+
+
+def test_every_step_has_a_switch_and_a_row_of_what_it_brings(panel: AppTest):
+    assert [one.label for one in panel.toggle] == [step.title for step in STEPS]
+    assert [one.help for one in panel.toggle] == [step.about for step in STEPS]
+    assert all(one.value for one in panel.toggle) and cut_points(panel) == 4
+    rows = [row for row in said(panel).split("<tr>") if '<td class="name">' in row]
+    assert len(rows) == 6 and "as traced" in rows[0] and '<td class="n">4</td>' in rows[-1]
+
+
+def test_a_step_left_out_is_seen_everywhere_and_said_beside_the_model(panel: AppTest, mounted: Mounted):
+    panel.run()
+    before = mounted[-1]["data"]
+    turn(panel, "Side-band")
+    assert cut_points(panel) == 1 and "4 of 5 steps: partitioning uses all" in said(panel)
+    assert "left out" in said(panel) and panel.button(key="preparation-reset").disabled is False
+    after = mounted[-1]["data"]
+    assert after["version"] != before["version"] and after["steps"] == "dead constants aliases weights"
+    assert (sum(before["nodes"]["cut"]), sum(after["nodes"]["cut"])) == (4, 1)
+    assert before["scene"] == after["scene"] and before["model"] == after["model"]
+    tab(panel, "Tables")
+    nodes = panel.dataframe[0].value
+    assert list(nodes["id"][nodes["cut point"]]) == ["add1", "flat"] and "uses all" in said(panel)
+
+
+def test_the_steps_outlive_a_reload_and_are_put_back_at_once(
+    panel: AppTest, page: Open, full: Workspace, mounted: Mounted
+):
+    panel.run()
+    before = mounted[-1]["data"]
+    for title in ("Side-band", "Alias fusion", "Dead-code elimination"):
+        turn(panel, title)
+    again = page("graph", full)
+    assert "2 of 5 steps" in said(again) and mounted[-1]["data"]["steps"] == "constants weights"
+    again.session_state[preparation.PANEL] = True
+    again.run()
+    assert [one.value for one in again.toggle] == [False, True, False, True, False]
+    again.button(key="preparation-reset").click().run()
+    assert not again.exception and "uses all" not in said(again) and cut_points(again) == 4
+    assert all(one.value for one in again.toggle) and mounted[-1]["data"] == {**before, "focus": None}
+    assert again.button(key="preparation-reset").disabled
+
+
+def test_every_model_has_its_own_steps(panel: AppTest, full: Workspace):
+    stored(full, masked(), name="upload:other")
+    turn(panel, "Side-band")
+    panel.selectbox(key="graph-model").set_value("upload:other").run()
+    assert not panel.exception and "uses all" not in said(panel) and all(one.value for one in panel.toggle)
+
+
+def test_a_region_chosen_before_is_chosen_no_more(panel: AppTest):
+    look = panel.session_state[f"explorer {NAME}"]
+    panel.session_state[f"explorer {NAME}"] = replace(look, region=1, node="soft1")
+    panel.run()
+    assert "between two cut points" in said(panel) or "chain of cut points" in said(panel)
+    turn(panel, "Weights charged to their readers")
+    assert "soft1" in said(panel) and "between two" not in said(panel) and "chain of" not in said(panel)
+
+
+@pytest.mark.parametrize("setting", [7, None, {"dead": 1}, "dead"])
+def test_stored_steps_of_another_form_are_all_steps(setting: Any, page: Open, full: Workspace):
+    full.set_setting(f"preparation {NAME}", setting)
+    assert "uses all" not in said(page("graph", full))
+
+
+def test_stored_steps_that_are_none_are_left_out(page: Open, full: Workspace):
+    full.set_setting(f"preparation {NAME}", ["weights", "inline", [1]])
+    assert "1 of 5 steps" in said(page("graph", full))
+
+
+def test_both_sides_of_a_comparison_are_prepared_alike(page: Open, full: Workspace, mounted: Mounted):
+    full.put("profile", "other", timed(masked()))
+    stored(full, encoder(6), name="upload:six")
+    full.set_setting(f"preparation {NAME}", ["dead"])
+    opened = tab(page("graph", full), "Compare")
+    assert [one["data"]["steps"] for one in mounted[-2:]] == ["dead", "dead"]
+    box = opened.selectbox(key="graph-compare")
+    box.set_value(("model", "upload:six", "upload:six")).run()
+    assert not opened.exception and "upload:six" in mounted[-1]["data"]["model"]
+    assert [one["data"]["steps"] for one in mounted[-2:]] == ["dead", "dead"]
+
+
+def test_cuts_that_were_found_are_drawn_whatever_is_left_out(filled: Workspace):
+    whole, bare = open_model(filled, SOURCE), open_model(filled, SOURCE, steps=())
+    assert bare.analysis.prepared.steps == () and whole.stages and bare.stages == whole.stages
+    assert bare.devices == whole.devices
+
+
+def test_what_became_of_each_node_is_told_in_its_details():
+    analysis = analysed(masked(HOSTILE))
+    assert preparation_text(analysis, "check") == "dead: no output needs it, set aside"
+    assert preparation_text(analysis, "turned") == "constant: folded into head"
+    assert preparation_text(analysis, "flat") == "alias: joined its producer add1"
+    assert preparation_text(analysis, "add1") == "kept, with flat"
+    assert preparation_text(analysis, "w_query0") == "weight: charged to query0"
+    assert preparation_text(analysis, "mask") == "side-band: shipped beside every cut"
+    head = preparation_text(analysis, "head").replace("\u202f", " ")
+    assert head == "kept, with turned, charged with 256 B of weights"
+    bare = analysed(masked(HOSTILE), ())
+    assert {preparation_text(bare, node.id) for node in bare.prepared.graph.nodes if node.id != "y"} == {
+        "kept"
+    }
+    view_of_mask = replace(
+        masked(HOSTILE),
+        nodes=tuple(
+            replace(node, inputs=("query0", "wide")) if node.id == "soft0" else node
+            for node in (
+                *masked(HOSTILE).nodes[:4],
+                GraphNode("wide", "op", target="aten.expand.default", inputs=(HOSTILE,), output_bytes=16),
+                *masked(HOSTILE).nodes[4:],
+            )
+        ),
+    )
+    text = preparation_text(analysed(view_of_mask), "wide")
+    assert text == "alias: joined its producer &lt;b&gt;a, shipped beside every cut"
+
+
+def test_the_colours_of_preparation_count_nodes_and_keep_their_meaning(full: Workspace):
+    model = open_model(full, NAME)
+    expected = {
+        "mask": "side-band", "check": "dead", "turned": "folded constant", "flat": "joined its producer",
+        "embed": "kept, weights charged to it", "soft0": "kept",
+    }  # fmt: skip
+    assert {node: fate_name(model.analysis, node) for node in expected} == expected
+    for steps in (ALL_STEPS, (), ("dead", "weights")):
+        shown = open_model(full, NAME, steps=steps)
+        scene = draw(shown.hierarchy, view(shown.hierarchy, first_view(shown.hierarchy)))
+        overlays = explorer_data(shown, scene, panels=True)["overlays"]
+        found = next(one for one in overlays if one["id"] == "preparation")
+        assert set(zip(found["names"], found["colours"], strict=True)) <= set(FATES)
+        by_label = dict(zip(scene.view.items, found["values"], strict=True))
+        layers = next(parts for item, parts in by_label.items() if item.id == LAYERS)
+        shares = {found["names"][i]: share for i, share in layers}
+        if "weights" in steps:
+            assert shares == {
+                "kept": pytest.approx(4 / 6, abs=1e-3),
+                "kept, weights charged to it": pytest.approx(2 / 6, abs=1e-3),
+            }
+        else:
+            assert shares == {"kept": 1}
+
+
+def test_a_graph_too_large_for_the_colours_says_so(full: Workspace, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr("app.explorer.data.MOST_NODES", 5)
+    model = open_model(full, NAME)
+    scene = draw(model.hierarchy, view(model.hierarchy, first_view(model.hierarchy)))
+    found = explorer_data(model, scene, panels=True)["overlays"][-1]
+    assert (found["id"], found["values"]) == ("preparation", []) and "Too large" in found["why"]
+
+
+@pytest.mark.parametrize(
+    "steps", [(), ("aliases",), ("constants", "side-band"), ("dead", "constants", "aliases")]
+)
+def test_weights_that_count_as_values_are_in_no_tree_that_is_drawn(
+    steps: tuple[StepName, ...], full: Workspace
+):
+    model: GraphModel = open_model(full, NAME, steps=steps)
+    scene = draw(model.hierarchy, view(model.hierarchy, first_view(model.hierarchy)))
+    data = explorer_data(model, scene, panels=True)
+    units = [unit.id for unit in model.analysis.prepared.units if unit.kind != "weight"]
+    beside = model.analysis.prepared.sideband
+    for tree in data["trees"].values():
+        names = [data["nodes"]["id"][place] for place in tree["node"]]
+        assert sorted(names) == sorted(set(units) - beside)
+        assert tree["indent"][0] == 0
+        assert all(
+            after <= before + 1 for before, after in zip(tree["indent"], tree["indent"][1:], strict=False)
+        )
+
+
+def test_what_stands_below_a_row_left_out_moves_up():
+    graph = TorchGraph((GraphNode("w", "parameter"), *(GraphNode(name, "input") for name in "abcd")))
+    rows = [Row("a", 0), Row("w", 0), Row("b", 1), Row("c", 2), Row("d", 0)]
+    assert drawn_rows(Hierarchy(graph), rows) == [Row("a", 0), Row("b", 0), Row("c", 1), Row("d", 0)]
+
+
+def test_the_table_says_what_each_step_brings_and_what_is_left_out():
+    rows = preparation.table(preparation_report(masked(), ALL_STEPS[:4])).split("<tr>")[2:]
+    cells = [re.findall(r'class="n">([^<]*)<', row) for row in rows]
+    assert cells[0][0] == cells[0][-1] == "" and cells[-1] == ["left out", "", "", "", ""]
+    assert [row[0] for row in cells[1:5]] == ["1", "1", "1", "4"]
+    assert [row[2] for row in cells[:5]] == ["0", "0", "0", "0", "1"]

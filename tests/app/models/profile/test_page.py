@@ -1,0 +1,255 @@
+"""The Profile page: what it answers, its tabs, what a press on Measure starts and asks."""
+
+from __future__ import annotations
+
+import hashlib
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from app.models.profile.measuring import grid
+from app.models.profile.measuring import tab as measuring_tab
+from tests.support.app.profile_page import Open, button, choose_source, opened, said
+from tests.support.app.profiles import measured
+from tests.support.app.values import SOURCE, graph, profile
+from torchsplit_core.jobs.names import (
+    PROFILE,
+    TRACE,
+    ProfileParameters,
+    UploadedFile,
+    as_stored,
+)
+from torchsplit_core.jobs.profile import Cell
+from torchsplit_core.values import InputFault, Profile
+from torchsplit_core.workflow.steps import measured_mix
+from torchsplit_core.workspace.store import Workspace
+
+TABS = ("Curves", "Memory", "Table", "Compare", "Measure", "Import")
+
+
+def test_the_page_says_how_much_was_measured_and_how_sure_it_is(page: Open, filled: Workspace) -> None:
+    found = page("profile", filled)
+    numbers = {metric.label: metric.value.replace("\u202f", " ") for metric in found.metric}
+    assert numbers["Points measured"] == "3"
+    assert numbers["A measured figure is sure within"] == "± 10.6 %"
+    assert numbers["An estimate is sure within"] == "× 1.41"
+    assert "3 rows measured" in said(found) and "9 rows estimated" in said(found)
+
+
+def test_without_intervals_nothing_is_said_to_be_sure(page: Open, workspace: Workspace) -> None:
+    measured_mix(workspace)
+    numbers = {metric.label: metric.value for metric in page("profile", workspace).metric}
+    assert numbers["A measured figure is sure within"] == numbers["An estimate is sure within"] == "n/a"
+
+
+@pytest.mark.parametrize("tab", TABS)
+def test_every_tab_opens_on_an_empty_and_on_a_full_workspace(
+    tab: str, page: Open, workspace: Workspace
+) -> None:
+    assert not opened(page, workspace, tab).error
+    for name in ("sample:one", "sample:two"):
+        workspace.put("profile", name, measured(name))
+    assert not opened(page, workspace, tab).error
+
+
+@pytest.mark.parametrize("tab", ("Curves", "Memory", "Table", "Compare"))
+def test_a_profile_without_rows_shows_no_picture(tab: str, page: Open, workspace: Workspace) -> None:
+    workspace.put("profile", "sample:none", Profile("sample:none", "abc"))
+    assert "No figure is here yet" in said(opened(page, workspace, tab))
+
+
+def test_the_table_behind_the_curves_has_the_chosen_place_alone(page: Open, filled: Workspace) -> None:
+    found = opened(page, filled, "Curves")
+    found.multiselect(key="profile-show-places").set_value(["A100-80GB · 3g.40gb"]).run()
+    table = found.dataframe[0].value
+    assert set(table["basis"]) == {"estimated"} and set(table["slice"]) == {"3g.40gb"}
+
+
+def test_a_profile_measured_anew_is_fitted_anew(page: Open, workspace: Workspace) -> None:
+    workspace.put("profile", "sample:m", measured("sample:m"))
+    found = opened(page, workspace, "Curves")
+    assert "far from the others" not in said(found)
+    workspace.put("profile", "sample:m", measured("sample:m", far_off=4))
+    found.run()
+    assert "1 point far from the others" in said(found)
+
+
+def test_the_notes_of_a_measurement_are_shown(page: Open, workspace: Workspace) -> None:
+    profile = measured("sample:m")
+    told = {**profile.environment, "notes": "Batch 4: memory grew by 80 MiB over 40 runs."}
+    workspace.put("profile", "sample:m", replace(profile, environment=told))
+    assert "memory grew by 80 MiB" in said(opened(page, workspace, "Curves"))
+
+
+def test_what_was_chosen_outlives_a_look_at_another_tab(page: Open, filled: Workspace) -> None:
+    found = opened(page, filled, "Curves")
+    found.multiselect(key="profile-show-places").set_value(["A100-80GB · 4g.40gb"]).run()
+    found.session_state["profile-tab"] = "Table"
+    found.run()
+    found.session_state["profile-tab"] = "Curves"
+    found.run()
+    assert found.multiselect(key="profile-show-places").value == ["A100-80GB · 4g.40gb"]
+
+
+def test_measuring_starts_one_job_for_the_chosen_models_and_devices(
+    page: Open, filled: Workspace, started: list[tuple[str, Any]], known: list[Cell]
+) -> None:
+    found = choose_source(opened(page, filled, "Measure"))
+    button(found, "Measure").click().run()
+    title, parameters = started[0]
+    assert title == f"Profile {SOURCE}" and len(started) == 1
+    assert parameters.sources == (SOURCE,) and parameters.device == "cpu"
+    assert parameters.batch_sizes == (1, 2, 4, 8) and parameters.point_budget_s == 2.0
+    assert parameters.again_since == 0.0 and parameters.uploads == {}
+
+
+@pytest.mark.parametrize("text", ["0", "1, 1000000", "", "two", "-3", ",".join(str(n) for n in range(1, 40))])
+def test_a_batch_grid_that_makes_no_sense_is_one_message(
+    text: str, page: Open, filled: Workspace, started: list[tuple[str, Any]], known: list[Cell]
+) -> None:
+    found = choose_source(opened(page, filled, "Measure"))
+    found.text_input(key="profile-measure-batches").set_value(text).run()
+    button(found, "Measure").click().run()
+    assert len(found.error) == 1 and "batch sizes" in said(found)
+    assert not started
+
+
+def test_the_grid_shows_what_is_known_what_failed_and_what_is_to_do(
+    page: Open, filled: Workspace, known: list[Cell]
+) -> None:
+    known += [
+        Cell(SOURCE, "cpu", 1, "measured", 123.4, kept=1e9),
+        Cell(SOURCE, "cpu", 2, "failed", message="batch 2 was out of memory", kept=1e9),
+        Cell(SOURCE, "cpu", 4, "open"),
+    ]
+    text = said(choose_source(opened(page, filled, "Measure")))
+    assert "<b>123</b>" in text and ">to measure<" in text
+    assert 'title="batch 2 was out of memory"' in text and ">out of memory<" in text
+
+
+@pytest.mark.parametrize(
+    ("label", "again"), [("Measure only the 1 missing", False), ("Measure all 2 again and replace", True)]
+)
+def test_points_that_are_known_are_asked_about_before_they_are_replaced(
+    label: str,
+    again: bool,
+    page: Open,
+    filled: Workspace,
+    started: list[tuple[str, Any]],
+    known: list[Cell],
+) -> None:
+    known += [Cell(SOURCE, "cpu", 1, "measured", 9.0, kept=1e9), Cell(SOURCE, "cpu", 2, "open")]
+    found = choose_source(opened(page, filled, "Measure"))
+    button(found, "Measure").click().run()
+    assert not started and "1 of 2 points** were measured on 2001-09-0" in said(found)
+    button(found, label).click().run()
+    assert len(started) == 1 and (started[0][1].again_since > 0) == again
+
+
+def test_to_cancel_the_question_measures_nothing(
+    page: Open, filled: Workspace, started: list[tuple[str, Any]], known: list[Cell]
+) -> None:
+    known += [Cell(SOURCE, "cpu", 1, "measured", 9.0, kept=1e9)]
+    found = choose_source(opened(page, filled, "Measure"))
+    button(found, "Measure").click().run()
+    assert button(found, "Nothing is missing").disabled
+    found.button(key="profile-ask-cancel").click().run()
+    assert not started and not found.exception
+
+
+def test_a_python_file_is_measured_only_with_trust(
+    page: Open, workspace: Workspace, started: list[tuple[str, Any]], known: list[Cell]
+) -> None:
+    name = "net.py:Net"
+    workspace.put("graph", name, graph())
+    workspace.put_bytes("upload", "net.py", b"class Net: ...")
+    found = opened(page, workspace, "Measure")
+    button(found, "Measure").click().run()
+    assert not started and "executed only when it is trusted" in said(found)
+    next(box for box in found.checkbox if box.label.startswith("I trust")).check().run()
+    button(found, "Measure").click().run()
+    digest = hashlib.sha256(b"class Net: ...").hexdigest()
+    assert started[0][1].uploads == {name: UploadedFile("net.py", digest)}
+
+
+def test_imported_tables_are_no_models_to_measure() -> None:
+    options = measuring_tab.sources(["net.py:Net"], {"import:x": profile(), "sample:bert": profile()})
+    assert options[:2] == ["net.py:Net", "sample:bert"] and "import:x" not in options
+    assert "sample:clip" in options and len(options) == len(set(options))
+
+
+def test_progress_says_which_point_is_being_measured() -> None:
+    cells = [
+        Cell("a", "cpu", 1, "measured", 1.0),
+        Cell("a", "cpu", 2, "open"),
+        *(Cell("b", "cpu", batch, "open") for batch in (1, 2, 4)),
+    ]
+    at = grid.where("b · batch size 2", ["a", "b"], ["cpu"])
+    assert at == grid.At("b", "cpu", 2)
+    assert grid.states(cells, at) == {
+        ("a", "cpu", 2): "queued",
+        ("b", "cpu", 1): "no figure",
+        ("b", "cpu", 2): "measuring",
+        ("b", "cpu", 4): "queued",
+    }
+    assert set(grid.states(cells, None).values()) == {"to measure"}
+
+
+@pytest.mark.parametrize(
+    ("message", "at"),
+    [
+        ("cuda:0: batch size 16", grid.At("a", "cuda:0", 16)),
+        (
+            "mig:MIG-1: queued: another measurement runs on it",
+            grid.At("a", "mig:MIG-1", waiting=True),
+        ),
+        ("cuda:0: timing every operation", grid.At("a", "cuda:0", past_batches=True)),
+        ("building the model", grid.At("a")),
+    ],
+)
+def test_progress_of_several_devices_names_the_device(message: str, at: grid.At) -> None:
+    assert grid.where(message, ["a"], ["cuda:0", "mig:MIG-1"]) == at
+
+
+@pytest.mark.parametrize(
+    ("at", "said"),
+    [
+        (grid.At("a", "x"), ["measuring", "queued", "queued"]),
+        (grid.At("a", "x", waiting=True), ["queued", "queued", "queued"]),
+        (grid.At("a", "x", past_batches=True), ["no figure", "no figure", "queued"]),
+        (grid.At("a"), ["measuring", "queued", "measuring"]),
+    ],
+)
+def test_two_devices_are_told_apart_in_the_grid(at: grid.At, said: list[str]) -> None:
+    cells = [Cell("a", "x", 1, "open"), Cell("a", "x", 2, "open"), Cell("a", "y", 1, "open")]
+    assert list(grid.states(cells, at).values()) == said
+
+
+def test_a_stopped_measurement_is_resumed_with_its_parameters(
+    page: Open, workspace: Workspace, started: list[tuple[str, Any]]
+) -> None:
+    parameters = ProfileParameters((SOURCE,), "cpu", (1, 2), again_since=5.0)
+    workspace.add_job("Profile it", PROFILE, as_stored(PROFILE, parameters))
+    found = page("profile", workspace)
+    assert "Profile it failed" in said(found)
+    button(found, "Resume").click().run()
+    assert started == [("Profile it", parameters)]
+
+
+def test_work_that_keeps_nothing_offers_no_resume(page: Open, workspace: Workspace) -> None:
+    workspace.add_job("Trace it", TRACE, {"source": SOURCE})
+    found = page("profile", workspace)
+    assert "Trace it failed" in said(found)
+    assert "Resume" not in [one.label for one in found.button]
+
+
+def test_a_device_that_has_gone_is_one_message(
+    page: Open, filled: Workspace, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def gone(workspace: Workspace, parameters: Any) -> Any:
+        raise InputFault("device", "mig:MIG-1", "not available on this host", "Choose another.")
+
+    monkeypatch.setattr(grid, "cells", gone)
+    found = choose_source(opened(page, filled, "Measure"))
+    assert len(found.error) == 1 and "not available on this host" in said(found)

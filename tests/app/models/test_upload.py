@@ -1,0 +1,253 @@
+"""Dropping a model: a .pt2 and a graph file are stored and shown at once, a Python file waits for trust."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from streamlit.testing.v1 import AppTest
+
+from app.models import upload
+from benchmarks.graph_memory import write_pt2
+from tests.support.app.values import SOURCE, graph, profile
+from torchsplit_core import jobs
+from torchsplit_core.files import write_text
+from torchsplit_core.isolation import isolation_level
+from torchsplit_core.jobs import runner
+from torchsplit_core.jobs.names import (
+    PROFILE,
+    TRACE,
+    JobParameters,
+    ProfileParameters,
+    TraceParameters,
+    UploadedFile,
+    as_stored,
+)
+from torchsplit_core.values import InputFault
+from torchsplit_core.workspace.store import Workspace
+
+Open = Callable[..., AppTest]
+CLIENT = b"""
+raise SystemExit("executed")
+
+def helper(): ...
+class _Hidden: ...
+class Net:
+    def get_model(self): ...
+client = Net()
+"""
+
+
+@pytest.fixture
+def pt2(tmp_path: Path) -> bytes:
+    """Two blocks of linear, relu and add, as torch writes them."""
+    write_pt2(tmp_path / "chain.pt2", 8)
+    return (tmp_path / "chain.pt2").read_bytes()
+
+
+@pytest.fixture
+def started(monkeypatch: pytest.MonkeyPatch) -> list[tuple[str, Any]]:
+    """Jobs that were asked for, written down instead of run; each is said to be running."""
+    found: list[tuple[str, Any]] = []
+
+    def start(workspace: Workspace, title: str, name: str, parameters: JobParameters) -> str:
+        found.append((name, parameters))
+        return "job"
+
+    monkeypatch.setattr(jobs, "start", start)
+    monkeypatch.setattr(upload, "_state", lambda workspace, job: "running")
+    return found
+
+
+def drop(page: AppTest, name: str, data: bytes) -> AppTest:
+    """Drop a file on the page; it must not raise."""
+    page.file_uploader(key="upload").set_value((name, data, "application/octet-stream")).run(timeout=60)
+    assert not page.exception
+    return page
+
+
+def errors(page: AppTest) -> list[str]:
+    return [element.value.replace("\\", "") for element in page.error]
+
+
+def test_a_dropped_pt2_is_stored_read_and_shown_without_a_button(
+    page: Open, workspace: Workspace, pt2: bytes
+) -> None:
+    opened = page("models", workspace)
+    drop(opened, "chain.pt2", pt2)
+    for _ in range(100):  # a busy machine may take longer than the page waits
+        if workspace.artifacts("graph"):
+            break
+        time.sleep(0.1)
+    opened.run()
+    assert [node.op for node in workspace.get("graph", "chain.pt2").ops] == ["linear", "relu", "add"] * 2
+    assert workspace.get_bytes("upload", "chain.pt2") == pt2
+    assert opened.session_state["graph-model"] == "chain.pt2"
+    assert not opened.error
+
+
+def test_a_file_lying_there_is_taken_once_and_shown_when_its_job_ends(
+    page: Open,
+    workspace: Workspace,
+    pt2: bytes,
+    started: list[tuple[str, Any]],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    opened = drop(page("models", workspace), "chain.pt2", pt2)
+    opened.run()
+    opened.run()
+    assert started == [(TRACE, TraceParameters("chain.pt2", UploadedFile("chain.pt2")))]
+    assert "graph-model" not in opened.session_state
+    monkeypatch.setattr(upload, "_state", lambda workspace, job: "done")
+    opened.run()
+    assert opened.session_state["graph-model"] == "chain.pt2"
+
+
+def test_a_file_that_takes_long_to_read_has_its_progress_shown_and_leads_on_at_its_end(
+    page: Open, workspace: Workspace, pt2: bytes, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def start(own: Workspace, title: str, name: str, parameters: JobParameters) -> str:
+        record = own.add_job(title, name, as_stored(name, parameters))
+        process = {"pid": os.getpid(), "born": runner._born(os.getpid())}
+        runner._write(
+            own.store, record.id, {"state": "running", "share": 0.3, "message": "reading"} | process
+        )
+        return record.id
+
+    monkeypatch.setattr(jobs, "start", start)
+    monkeypatch.setattr(upload, "_WAIT_S", 0.0)
+    opened = drop(page("models", workspace), "chain.pt2", pt2)
+    assert "Cancel" in [button.label for button in opened.button]
+    (record,) = workspace.job_records()
+    runner._write(workspace.store, record.id, {"state": "done", "seconds": 9.0})
+    opened.run()
+    assert opened.session_state["graph-model"] == "chain.pt2"
+
+
+def test_the_same_file_dropped_again_is_shown_and_starts_nothing(
+    page: Open, workspace: Workspace, pt2: bytes, started: list[tuple[str, Any]]
+) -> None:
+    workspace.put_bytes("upload", "chain.pt2", pt2)
+    workspace.put("graph", "chain.pt2", graph())
+    opened = drop(page("models", workspace), "chain.pt2", pt2)
+    assert not started and opened.session_state["graph-model"] == "chain.pt2"
+    opened = drop(page("models", workspace), "chain.pt2", pt2 + b"\0")
+    assert len(started) == 1
+
+
+def test_a_dropped_file_that_is_no_model_is_one_red_line(page: Open, workspace: Workspace) -> None:
+    opened = drop(page("models", workspace), "broken.pt2", b"no zip")
+    for _ in range(100):
+        if jobs.statuses(workspace)[0].state != "running":
+            break
+        time.sleep(0.1)
+    opened.run()
+    assert len(errors(opened)) == 1
+    assert "broken.pt2" in errors(opened)[0] and "zip archive" in errors(opened)[0]
+    assert not workspace.artifacts("graph")
+
+
+@pytest.mark.parametrize("name", ["empty.pt2", "empty.graph.json"])
+def test_an_empty_file_is_one_red_line_and_stores_nothing(
+    name: str, page: Open, workspace: Workspace
+) -> None:
+    assert len(errors(drop(page("models", workspace), name, b""))) == 1
+    assert not workspace.artifacts()
+
+
+def test_a_dropped_graph_file_is_shown(page: Open, workspace: Workspace) -> None:
+    opened = drop(page("models", workspace), "net.graph.json", write_text(graph()).encode())
+    assert workspace.get("graph", "net") == graph()
+    assert opened.session_state["graph-model"] == "net"
+    opened = drop(page("models", workspace), "p.json", write_text(profile()).encode())
+    assert workspace.get("profile", SOURCE) == profile()
+    assert "Stored p.json" in opened.success[0].value.replace("\\", "")
+
+
+def test_a_python_file_waits_for_trust_and_offers_its_names(
+    page: Open, workspace: Workspace, started: list[tuple[str, Any]]
+) -> None:
+    opened = drop(page("models", workspace), "net.py", CLIENT)
+    assert not workspace.artifacts() and not started
+    assert opened.selectbox(key="client-name").options == ["Net", "helper", "client"]
+    next(button for button in opened.button if button.label == "Trace this file").click().run()
+    assert ["trusted" in text for text in errors(opened)] == [True]
+    assert not workspace.artifacts()
+    next(box for box in opened.checkbox if box.label.startswith("I trust")).check().run()
+    next(button for button in opened.button if button.label == "Trace this file").click().run()
+    file = UploadedFile("net.py", hashlib.sha256(CLIENT).hexdigest())
+    assert started == [(TRACE, TraceParameters("net.py:Net", file))]
+
+
+@pytest.mark.parametrize("text", [b"def broken(:\n", b"x = 1\0", b"(" * 10_000, b"\xff\xfe"])
+def test_a_file_that_is_no_python_is_one_red_line(text: bytes, page: Open, workspace: Workspace) -> None:
+    opened = drop(page("models", workspace), "net.py", text)
+    assert len(errors(opened)) == 1 and "valid Python" in errors(opened)[0]
+
+
+def profiled(trusted: str | None) -> ProfileParameters:
+    return ProfileParameters(("chain.pt2",), uploads={"chain.pt2": UploadedFile("chain.pt2", trusted)})
+
+
+def trust_box(opened: AppTest) -> Any:
+    return next(box for box in opened.checkbox if box.label.startswith("I trust"))
+
+
+def test_an_upload_is_estimated_or_with_trust_measured(
+    page: Open, workspace: Workspace, pt2: bytes, started: list[tuple[str, Any]]
+) -> None:
+    workspace.put_bytes("upload", "chain.pt2", pt2)
+    workspace.put("graph", "chain.pt2", graph())
+    opened = page("models", workspace)
+    next(button for button in opened.button if button.label == "Profile").click().run()
+    trust_box(opened).check().run()
+    next(button for button in opened.button if button.label == "Profile").click().run()
+    trusted = hashlib.sha256(pt2).hexdigest()
+    assert started == [(PROFILE, profiled(None)), (PROFILE, profiled(trusted))]
+
+
+def test_a_file_that_takes_the_name_of_a_trusted_one_is_not_trusted(
+    page: Open, workspace: Workspace, pt2: bytes, started: list[tuple[str, Any]]
+) -> None:
+    workspace.put_bytes("upload", "chain.pt2", pt2)
+    workspace.put("graph", "chain.pt2", graph())
+    opened = page("models", workspace)
+    assert f"(isolation: {isolation_level().name})" in trust_box(opened).label
+    trust_box(opened).check().run()
+    workspace.put_bytes("upload", "chain.pt2", pt2 + b"another")
+    opened.run()
+    assert not trust_box(opened).value
+    next(button for button in opened.button if button.label == "Profile").click().run()
+    assert started == [(PROFILE, profiled(None))]
+
+
+def test_an_uploaded_python_file_is_executed_again_only_with_trust(
+    page: Open, workspace: Workspace, started: list[tuple[str, Any]]
+) -> None:
+    workspace.put_bytes("upload", "net.py", CLIENT)
+    workspace.put("graph", "net.py:Net", graph())
+    opened = page("models", workspace)
+    next(button for button in opened.button if button.label == "Trace").click().run()
+    assert len(errors(opened)) == 1 and "trusted" in errors(opened)[0] and not started
+    trust_box(opened).check().run()
+    next(button for button in opened.button if button.label == "Trace").click().run()
+    assert [found.file.trusted_sha256 for _, found in started] == [hashlib.sha256(CLIENT).hexdigest()]
+
+
+def test_a_job_keeps_the_name_of_the_file_but_never_its_path(workspace: Workspace, pt2: bytes) -> None:
+    from torchsplit_core.workflow.steps import trace_job
+
+    name = "../..//etc/a b.pt2"
+    workspace.put_bytes("upload", name, pt2)
+    heard: list[str] = []
+    parameters = TraceParameters(name, UploadedFile(name))
+    trace_job(workspace, parameters, lambda share, text: heard.append(text))
+    assert len(workspace.get("graph", name).ops) == 6
+    workspace.put_bytes("upload", name, b"no zip")
+    with pytest.raises(InputFault, match=r"^_..__etc_a_b\.pt2: "):
+        trace_job(workspace, parameters, lambda share, text: None)

@@ -1,0 +1,208 @@
+"""The Place page: examples, the answer in words and pictures, what is tried, files, launch arguments, bad input."""
+
+from __future__ import annotations
+
+import re
+import xml.etree.ElementTree as ET
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any
+
+import pytest
+from streamlit.testing.v1 import AppTest
+
+from app.charts.pipeline import colour_of, groups, least, pipeline_html, topology_html
+from app.placements import form, new, words
+from app.session import dropped_files, placements
+from tests.support.app.placement_page import example, metrics, number, parsed, place_it, press, said
+from torchsplit_core import workflow
+from torchsplit_core.deployment.placement_launch import launches
+from torchsplit_core.files import read_text, write_text
+from torchsplit_core.jobs.names import PLACE, RequestParameters
+from torchsplit_core.values import InputFault, PlacementRequest
+from torchsplit_core.workspace.archive import export_workspace, import_workspace
+from torchsplit_core.workspace.store import Workspace
+
+Open = Callable[..., AppTest]
+HOSTILE = "<script>alert(1)</script> & \"'\u202e\u200b/gpu0"
+
+
+@pytest.fixture
+def placed(workspace: Workspace) -> Workspace:
+    """A workspace with the tiny case, placed."""
+    place_it(workspace, "tiny", example())
+    return workspace
+
+
+def test_an_empty_page_offers_examples_that_are_stored_and_placed(
+    page: Open, workspace: Workspace, started: list[tuple[str, Any]]
+) -> None:
+    opened = page("place", workspace)
+    assert "Here you will see which layers" in said(opened) and not opened.metric
+    press(opened, "30 GPUs of three types")
+    assert started == [(PLACE, RequestParameters("30 GPUs of three types"))]
+    assert workspace.get("placement_request", "30 GPUs of three types") == example("placements/thirty_gpus")
+
+
+def test_a_known_decoder_is_placed_on_nodes(
+    page: Open, workspace: Workspace, started: list[tuple[str, Any]]
+) -> None:
+    press(page("place", workspace), "Place this model")
+    (name,) = placements.known(workspace)
+    request: PlacementRequest = workspace.get("placement_request", name)
+    assert name == "llama-3.1-70b on 16 GPUs" and request.model.layers == 80 and len(started) == 1
+    assert {gpu.type for gpu in request.gpus} == {"H100-SXM5-80GB", "A100-80GB"}
+
+
+def test_the_answer_is_one_number_with_its_proof(page: Open, placed: Workspace) -> None:
+    opened = page("place", placed)
+    shown = metrics(opened)
+    assert shown["Throughput"] == "302 tokens/s" and shown["GPUs used"] == "2 of 4"
+    assert shown["Bounded by"] == "Segment 1"
+    assert "proven optimal" in said(opened) and "speeds estimated" in said(opened)
+    table = next(one.value for one in opened.dataframe if "layers" in one.value)
+    assert list(table["tokens/s"]) == [pytest.approx(301.784)] and list(table["GPUs"]) == ["0, 1"]
+
+
+def test_what_is_changed_is_tried_at_once_and_kept_only_when_asked(
+    page: Open, placed: Workspace, started: list[tuple[str, Any]]
+) -> None:
+    opened = page("place", placed)
+    number(opened, "GPUs a segment at most").set_value(4).run()
+    assert metrics(opened)["Throughput"] == "345 tokens/s"
+    assert "Tried, not kept: GPUs a segment 2 → 4" in said(opened) and "14.5" in said(opened)
+    assert placed.get("placement_request", "tiny").max_gpus_per_segment == 2 and not started
+    press(opened, "Back")
+    assert metrics(opened)["Throughput"] == "302 tokens/s"
+    number(opened, "GPUs a segment at most").set_value(4).run()
+    press(opened, "Place")
+    assert placed.get("placement_request", "tiny").max_gpus_per_segment == 4 and len(started) == 1
+    # The old answer stays, and is said to be old.
+    assert "to an earlier question" in said(opened) and metrics(opened)["Throughput"] == "302 tokens/s"
+
+
+def test_what_cannot_be_asked_is_one_message(page: Open, placed: Workspace) -> None:
+    opened = page("place", placed)
+    number(opened, "Batch, sequences").set_value(1).run()
+    assert len([one for one in opened.warning if "batch" in one.value.lower()]) == 1 and not opened.error
+
+
+def test_a_model_that_fits_nowhere_says_what_is_missing(page: Open, workspace: Workspace) -> None:
+    tiny = example()
+    place_it(workspace, "huge", replace(tiny, model=replace(tiny.model, layer_weight_gib=500.0)))
+    opened = page("place", workspace)
+    assert "proven infeasible" in said(opened) and "GiB" in opened.warning[0].value and not opened.metric
+
+
+def test_files_give_back_what_is_stored(page: Open, placed: Workspace, files: dict[str, Any]) -> None:
+    page("place", placed)
+    assert read_text(files["tiny.placement_request.json"](), origin="file")[1] == example()
+    assert read_text(files["tiny.placement.json"], origin="file")[1] == placed.get("placement", "tiny")
+
+
+def test_an_outcome_from_an_archive_is_checked_against_its_request(placed: Workspace) -> None:
+    copied = import_workspace(placed.store, export_workspace(placed))
+    assert placements.kept(copied, "tiny").answers
+    copied.put("placement_request", "tiny", replace(example(), communication_efficiency=0.5))
+    assert not placements.kept(copied, "tiny").answers
+
+
+def test_dropped_files_stand_beside_each_other(workspace: Workspace) -> None:
+    dropped_files.drop(workspace, "mine.json", write_text(example()).encode())
+    outcome = workflow.place(example())
+    artifact = dropped_files.drop(workspace, "answer.json", write_text(outcome).encode())
+    assert artifact.name == "mine" and placements.current(workspace) == "mine"
+    assert placements.kept(workspace, "mine").answers
+    broken = replace(example(), bandwidth_gib_per_s=((0.0,),))
+    with pytest.raises(InputFault):
+        dropped_files.drop(workspace, "broken.json", write_text(broken).encode())
+
+
+def test_the_fleet_can_be_made_smaller_but_not_larger() -> None:
+    request = example()
+    rows = form.fleet_rows(request)
+    assert [(row["type"], row["GPUs"]) for row in rows] == [("A100", 2), ("V100", 2)]
+    rows[0]["GPUs"], rows[1]["GiB"] = 1, 16.0
+    fewer = form.with_fleet(request, rows)
+    assert [(gpu.id, gpu.memory_gib) for gpu in fewer.gpus] == [(0, 80.0), (2, 16.0), (3, 16.0)]
+    assert fewer.bandwidth_gib_per_s[1] == (200.0, 0.0, 300.0)
+    assert words.changes(request, fewer) == ("1 GPU fewer", "memory of GPUs")
+    rows[0]["GPUs"] = 9
+    with pytest.raises(InputFault, match="known links"):
+        form.with_fleet(request, rows)
+
+
+@pytest.mark.parametrize("rows", [[], [{"nodes": 1, "GPUs a node": None, "type": "T4"}]])
+def test_a_fleet_that_is_not_filled_is_refused(rows: list[dict[str, Any]]) -> None:
+    with pytest.raises(InputFault, match="Fleet"):
+        new.fleet_text(rows)
+
+
+def test_a_config_and_a_matrix_of_ones_own() -> None:
+    options = {"phase": "decode", "sequence_length": 128, "batch_size": 4}
+    config = (
+        '{"model_type": "llama", "hidden_size": 64, "intermediate_size": 128, "num_hidden_layers": 3,'
+        ' "num_attention_heads": 4, "torch_dtype": "float16"}'
+    )
+    made = new.made(new.OWN_CONFIG, "1x2xH100-SXM5-80GB", config, "0,7\n8,0\n", options)
+    assert made.model.layers == 3 and made.bandwidth_gib_per_s == ((0.0, 7.0), (8.0, 0.0))
+    with pytest.raises(InputFault, match=r"config\.json"):
+        new.made(new.OWN_CONFIG, "1x2xH100-SXM5-80GB", None, None, options)
+
+
+def test_a_long_pipeline_is_folded_and_every_gpu_in_use_is_drawn() -> None:
+    request = new.structured_fleet()
+    outcome = workflow.place(request)
+    assert outcome.status == "optimal"
+    used = [str(gpu) for part in outcome.segments for gpu in part.gpu_ids]
+    assert re.findall(r'data-gpu="([^"]*)"', topology_html(outcome, request)) == used
+    flow = parsed(pipeline_html(outcome, request))
+    assert 2 <= len(flow) <= 40 and "124 segments" in "".join(flow.itertext())
+    over = "".join(parsed(topology_html(outcome, request)).itertext())
+    assert "64 nodes" in over and "512 unused" in over and len(groups(request)) == 128
+
+
+def test_the_slowest_part_is_framed_in_the_drawing() -> None:
+    request = example("placements/decode_70b")
+    outcome = workflow.place(request)
+    segments, links = least(outcome)
+    assert 0 < len(segments) < len(outcome.segments) and not links
+    drawn = [one for one in parsed(pipeline_html(outcome, request)) if one.get("class") == "segment"]
+    framed = [place for place, one in enumerate(drawn) if 'stroke-width="3"' in ET.tostring(one, "unicode")]
+    assert tuple(framed) == segments
+    assert all(colour_of(place) in ET.tostring(one, "unicode") for place, one in enumerate(drawn))
+    literal = example("placements/decode_70b_seed_literal")
+    slow = workflow.place(literal)
+    assert least(slow)[1] and words.bottleneck(slow)[0].startswith(("Link", "2 links"))
+    assert "batches/s" in pipeline_html(slow, literal) and words.unit_of(slow) == ""
+
+
+def test_hostile_names_stay_words() -> None:
+    tiny = example()
+    request = replace(tiny, gpus=(replace(tiny.gpus[0], id=HOSTILE), *tiny.gpus[1:]))
+    outcome = workflow.place(request)
+    assert outcome.segments[0].gpu_ids[0] == HOSTILE
+    for markup in (pipeline_html(outcome, request), topology_html(outcome, request)):
+        assert "<script" not in markup and "\u202e" not in markup
+        assert {one.tag for one in parsed(markup).iter()} <= {"div", "svg", "title", "rect", "path", "text"}
+    assert all(one.why_not and not one.text for one in launches(outcome))
+
+
+def test_launch_arguments_name_every_gpu_or_say_why_not() -> None:
+    vllm, torchrun = launches(workflow.place(example()), "a model")
+    assert "VLLM_PP_LAYER_PARTITION=4" in vllm.text and vllm.text.count("vllm serve 'a model'") == 2
+    assert "--pipeline-parallel-size 1" in vllm.text and "Untested on hardware" in vllm.text
+    assert "CUDA_VISIBLE_DEVICES=0,1" in torchrun.text and "--nproc-per-node 2" in torchrun.text
+    several, ranks = launches(workflow.place(example("placements/decode_70b")))
+    assert "several nodes" in several.why_not and not several.text
+    assert ranks.text.count("torchrun --nnodes 4") == 4 and "rank 15: stage 15, layers 77-80" in ranks.text
+    part = workflow.place(example()).segments[0]
+    for gpu in (
+        "--rdzv-conf=x/gpu0",
+        "-/gpu0",
+        10_000,
+    ):  # an option of the shell's command, or no number of a GPU
+        outcome = replace(workflow.place(example()), segments=(replace(part, gpu_ids=(gpu, "node0/gpu1")),))
+        assert all(one.why_not and not one.text for one in launches(outcome))
+    outcome = replace(workflow.place(example()), segments=(replace(part, batch_per_gpu=(9.0, 7.0)),))
+    assert "unequal parts" in launches(outcome)[0].why_not

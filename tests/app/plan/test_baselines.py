@@ -1,0 +1,78 @@
+"""The Baselines tab: the plan beside what people do without a planner."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+
+import pytest
+from streamlit.testing.v1 import AppTest
+
+from app.plan import baselines as plan_baselines
+from app.plan import page as plan_page
+from tests.support.app.values import plan, request
+from torchsplit_core import workflow
+from torchsplit_core.planning.baselines.run import Baseline, baselines
+from torchsplit_core.values import FleetEntry, Point
+from torchsplit_core.workspace.store import Workspace
+
+Open = Callable[..., AppTest]
+
+
+@pytest.fixture
+def solved(workspace: Workspace) -> Workspace:
+    """Two models on two GPUs with points on whole GPUs too, really planned."""
+    asked = request()
+    whole = Point("A100-80GB", "7g.80gb", 8, 600.0, 40.0)
+
+    def more(model):
+        stage = model.variants[0].stages[0]
+        return replace(
+            model,
+            variants=(replace(model.variants[0], stages=(replace(stage, points=(*stage.points, whole)),)),),
+        )
+
+    asked = replace(
+        asked, gpus=(FleetEntry("A100-80GB", count=2),), models=tuple(more(one) for one in asked.models)
+    )
+    workspace.put("plan_request", "review", asked)
+    workspace.put("plan", "review", workflow.plan(asked))
+    return workspace
+
+
+def said(page: AppTest) -> str:
+    kinds = ("html", "markdown", "info", "caption")
+    text = "\n".join(str(getattr(e, "value", None) or e.proto.body) for kind in kinds for e in page.get(kind))
+    return text.replace("\\", "").replace("\u202f", " ")
+
+
+def tab(page: AppTest) -> AppTest:
+    page.session_state[plan_page.TAB] = "Baselines"
+    page.run()
+    assert not page.exception
+    return page
+
+
+def test_every_baseline_stands_beside_the_plan_with_its_gain(page: Open, solved: Workspace) -> None:
+    text = said(tab(page("plan", solved)))
+    asked, planned = solved.get("plan_request", "review"), solved.get("plan", "review")
+    found = baselines(asked, planned)
+    assert [one.title in text for one in found] == [True] * 3 and "This plan" in text
+    one_gpu = next(one for one in found if one.name == "whole_gpu").outcome
+    assert one_gpu is not None and {model.throughput_rps for model in one_gpu.models} == {600.0}
+    assert "1 200" in text and "checked as the plan is" in text
+
+
+def test_a_baseline_that_gives_no_plan_says_why() -> None:
+    none = Baseline(
+        "whole_gpu", "One whole GPU per model", "Every model has one.", None, "More models than GPUs."
+    )
+    shown = plan_baselines.table(plan(), (none,), request())
+    assert "n/a: More models than GPUs." in shown and shown.count('<td class="n">n/a</td>') == 3
+
+
+def test_without_a_plan_of_this_request_there_is_nothing_beside_it(page: Open, filled: Workspace) -> None:
+    filled.put("plan_request", "review", replace(request(), sharing="fractional"))
+    assert "answers an earlier request" in said(tab(page("plan", filled)))
+    filled.put("plan", "review", plan(status="timeout"))
+    assert "Here you will see what the plan gains" in said(tab(page("plan", filled)))

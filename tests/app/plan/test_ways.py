@@ -1,0 +1,160 @@
+"""Ways to run: which variants of a model a plan may use, edited on the page and kept by everything else."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any
+
+import pytest
+from streamlit.testing.v1 import AppTest
+
+from app.format import numbers
+from app.plan import report, request_tables
+from app.plan.sweep import words
+from app.plan.what_if import sliders
+from tests.support.app.values import cuts, plan, point, profile, request
+from torchsplit_core import jobs
+from torchsplit_core.jobs.names import RequestParameters
+from torchsplit_core.values import FleetEntry, InputFault, PlanRequest, Relaxation, Stage, Variant
+from torchsplit_core.workspace.store import Workspace
+
+Open = Callable[..., AppTest]
+
+
+def with_a_cut(**allowed: bool) -> PlanRequest:
+    """The request with a second way to run bert: in two stages on slices of 3g."""
+    bert, ocr = request().models
+    cut = Variant(
+        "cut1",
+        (
+            Stage("cut1.1of2", (point("3g.40gb", 900.0, "estimated"),)),
+            Stage("cut1.2of2", (point("4g.40gb", 900.0, "estimated"),)),
+        ),
+        (1.2e6,),
+    )
+    ways = tuple(replace(way, allowed=allowed.get(way.name, True)) for way in (*bert.variants, cut))
+    return replace(request(), models=(replace(bert, variants=ways), ocr))
+
+
+def flags(asked: PlanRequest) -> list[bool]:
+    return [variant.allowed for variant in asked.models[0].variants]
+
+
+@pytest.fixture
+def started(monkeypatch: pytest.MonkeyPatch) -> list[Any]:
+    found: list[Any] = []
+    monkeypatch.setattr(jobs, "start", lambda w, title, target, parameters: found.append(parameters) or "job")
+    return found
+
+
+@pytest.fixture
+def stored(workspace: Workspace) -> Workspace:
+    workspace.put("plan_request", "review", with_a_cut())
+    workspace.put("plan", "review", plan(with_a_cut()))
+    return workspace
+
+
+def ways(page: AppTest) -> Any:
+    return next((one for one in page.multiselect if one.label == "bert"), None)
+
+
+def press(page: AppTest, label: str) -> AppTest:
+    next(button for button in page.button if button.label == label).click().run()
+    assert not page.exception
+    return page
+
+
+def test_one_is_taken_out_with_plan_and_comes_back(page: Open, stored: Workspace, started: list[Any]) -> None:
+    opened = page("plan", stored)
+    assert ways(opened).value == ["whole", "cut1"]
+    assert [text.replace(numbers.THIN, " ") for text in ways(opened).options] == [
+        "whole", "cut1: 2 stages, 1.2 MB across cuts",
+    ]  # fmt: skip
+    assert not [one for one in opened.multiselect if one.label == "ocr"]
+    ways(opened).set_value(["whole"]).run()
+    # As all edits it waits for Plan.
+    assert flags(stored.get("plan_request", "review")) == [True, True]
+    press(opened, "Plan")
+    asked = stored.get("plan_request", "review")
+    assert asked == with_a_cut(cut1=False) and started == [RequestParameters("review")]
+    assert "Ways to run (1 not allowed)" in [one.label for one in opened.expander]
+    ways(opened).set_value(["whole", "cut1"]).run()
+    press(opened, "Plan")
+    assert stored.get("plan_request", "review") == with_a_cut()
+
+
+def test_a_model_that_may_not_run_at_all_is_one_message_and_nothing_is_stored(
+    page: Open, stored: Workspace, started: list[Any]
+) -> None:
+    opened = page("plan", stored)
+    ways(opened).set_value([]).run()
+    press(opened, "Plan")
+    assert any("at least one of its variants is allowed" in one.value for one in opened.error)
+    assert stored.get("plan_request", "review") == with_a_cut() and not started
+
+
+def test_where_no_model_has_a_choice_there_is_none(page: Open, filled: Workspace) -> None:
+    opened = page("plan", filled)
+    assert not [one for one in opened.expander if one.label.startswith("Ways")]
+
+
+@pytest.mark.usefixtures("native_sliders")
+def test_sliders_keep_what_is_not_allowed(page: Open, stored: Workspace, started: list[Any]) -> None:
+    stored.put("plan_request", "review", with_a_cut(cut1=False))
+    opened = page("plan", stored)
+    slider = next(one for one in opened.select_slider if one.label == "Demand, req/s")
+    slider.set_value(400.0).run()
+    press(opened, "Keep and prove")
+    asked = stored.get("plan_request", "review")
+    assert asked.models[0].demand_rps == 400.0 and flags(asked) == [True, False]
+    more = replace(with_a_cut(cut1=False), gpus=(FleetEntry("A100-80GB", count=2),))
+    tried = sliders.attempt(with_a_cut(cut1=False), more)
+    assert tried.outcome is not None and tried.outcome.models[0].variant == "whole"
+    assert sliders.attempt(with_a_cut(), replace(more, models=with_a_cut().models)).outcome is not None
+
+
+def test_the_pure_edit_touches_the_models_named_and_no_other() -> None:
+    asked = with_a_cut(whole=False)
+    edited = request_tables.with_allowed(asked, {"bert": ["whole"], "gone": ["whole"]})
+    assert edited == with_a_cut(cut1=False) and request_tables.with_allowed(asked, {}) == asked
+    assert request_tables.several_ways(asked) == (asked.models[0],)
+    with pytest.raises(InputFault, match="at least one"):
+        request_tables.checked(request_tables.with_allowed(asked, {"bert": []}))
+
+
+def test_other_edits_keep_it() -> None:
+    asked = with_a_cut(cut1=False)
+    for edited in (
+        request_tables.with_models(asked, request_tables.models_table(asked)),
+        request_tables.with_fleet(asked, request_tables.fleet_table(asked)),
+        request_tables.with_points(
+            replace(asked, gpus=(FleetEntry("H100-SXM5-80GB"),)), {"bert": profile()}, [cuts()]
+        ),
+        request_tables.with_relaxation(asked, (Relaxation("bert", "max_latency_ms", 80.0, 90.0),)),
+    ):
+        assert flags(edited) == [True, False]
+
+
+def test_a_cut_offered_again_stays_out_and_another_of_its_name_comes_in() -> None:
+    once = request_tables.with_cuts(request(), profile(), cuts())
+    out = request_tables.with_allowed(once, {"bert": ["whole"]})
+    assert flags(out) == [True, False]
+    assert request_tables.with_cuts(out, profile(), cuts()) == out
+    other = replace(cuts(), candidates=(replace(cuts().candidates[0], cut_bytes=(65,)),))
+    assert flags(request_tables.with_cuts(out, profile(), other)) == [True, True]
+
+
+def test_what_is_not_allowed_is_not_behind_a_plan() -> None:
+    asked = with_a_cut(cut1=False)
+    ocr = replace(asked.models[1], variants=asked.models[0].variants[:1])
+    measured = replace(asked, models=(asked.models[0], ocr))
+    assert words.basis_badge(measured).text == "all 2 profiles measured"
+    allowed = request_tables.with_allowed(measured, {"bert": ["whole", "cut1"]})
+    assert words.basis_badge(allowed).text.startswith("1 of 2")
+    text = report.report("r", measured, plan(measured), {})
+    assert "Of the points behind it, 4 measured." in text
+    none_whole = request_tables.with_allowed(measured, {"bert": ["cut1"], "ocr": ["whole"]})
+    unused = replace(plan(none_whole), gpus=())
+    assert "<figcaption>bert</figcaption>" not in report.report("r", none_whole, unused, {})
+    assert "<figcaption>bert</figcaption>" in report.report("r", measured, unused, {})

@@ -1,0 +1,180 @@
+"""The proof behind a what-if: asked for once the sliders rest, dropped with what it was about, taken over once."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any
+
+import pytest
+from streamlit.testing.v1 import AppTest
+
+from app.plan.what_if import proof, sliders
+from tests.support.app.values import request
+from torchsplit_core import jobs, workflow
+from torchsplit_core.files import read_text, write_text
+from torchsplit_core.jobs.names import EXPLAIN, WHAT_IF, JobParameters
+from torchsplit_core.jobs.trial import trial_job, trial_parameters, tried_request
+from torchsplit_core.planning.request.hash import request_hash
+from torchsplit_core.values import FleetEntry, InputFault, PlanOutcome, PlanRequest, ignore_progress
+from torchsplit_core.workspace.store import Workspace
+
+Open = Callable[..., AppTest]
+pytestmark = pytest.mark.usefixtures("native_sliders")
+
+
+@pytest.fixture
+def solved(workspace: Workspace) -> Workspace:
+    workspace.put("plan_request", "review", request())
+    workspace.put("plan", "review", workflow.plan(request()))
+    return workspace
+
+
+class Jobs:
+    """Jobs that end when the test says so."""
+
+    def __init__(self) -> None:
+        self.started: list[tuple[str, Any]] = []
+        self.cancelled: list[str] = []
+        self.state, self.result = "running", None
+
+    def start(self, workspace: Workspace, title: str, name: str, parameters: JobParameters) -> str:
+        self.started.append((name, parameters))
+        return f"job{len(self.started)}"
+
+    def status(self, workspace: Workspace, job: str) -> jobs.JobStatus:
+        return jobs.JobStatus(job, "", WHAT_IF, self.state, 0.5, "", self.result, None, 1.0)  # type: ignore[arg-type]
+
+    def cancel(self, workspace: Workspace, job: str) -> None:
+        self.cancelled.append(job)
+
+
+@pytest.fixture
+def quick(monkeypatch: pytest.MonkeyPatch) -> Jobs:
+    """Plans behind a slider are not proven, and the proof is asked for at once."""
+
+    def unproven(asked: PlanRequest, *_: object) -> PlanOutcome:
+        return replace(workflow.plan(asked), status="feasible")
+
+    found = Jobs()
+    for name in ("start", "status", "cancel"):
+        monkeypatch.setattr(jobs, name, getattr(found, name))
+    monkeypatch.setattr(sliders, "plan_from", unproven)
+    monkeypatch.setattr(proof, "REST_S", 0.0)
+    return found
+
+
+def move(page: AppTest, weight: float) -> AppTest:
+    next(one for one in page.select_slider if one.label == "Weight").set_value(weight).run()
+    assert not page.exception
+    return page
+
+
+def badges(page: AppTest) -> str:
+    return "\n".join(str(one.value) for one in page.get("markdown"))
+
+
+def captions(page: AppTest) -> str:
+    return "\n".join(str(one.value) for one in page.caption)
+
+
+def tried(weight: float) -> PlanRequest:
+    first, *rest = request().models
+    return replace(request(), models=(replace(first, weight=weight), *rest))
+
+
+def test_the_proof_is_asked_for_at_rest_and_taken_over_once(
+    page: Open, solved: Workspace, quick: Jobs
+) -> None:
+    opened = move(page("plan", solved), 3.0)
+    assert not quick.started and "once the sliders rest" in captions(opened)
+    opened.run()
+    assert quick.started == [(WHAT_IF, trial_parameters("review", request(), tried(3.0)))]
+    opened.run()
+    assert len(quick.started) == 1 and "Looking for the proof in the background" in captions(opened)
+    assert "proven optimal" not in badges(opened)
+    quick.result = trial_job(solved, quick.started[0][1], ignore_progress)
+    quick.state = "done"
+    opened.run()
+    assert "proven optimal" in badges(opened) and "what if, not stored" in badges(opened)
+    assert solved.get("plan_request", "review") == request()  # nothing was stored
+
+
+def test_another_move_drops_the_search_and_so_does_the_way_back(
+    page: Open, solved: Workspace, quick: Jobs
+) -> None:
+    opened = move(page("plan", solved), 3.0)
+    opened.run()
+    move(opened, 5.0)
+    ended(quick, ["job1"])
+    opened.run()
+    assert [parameters.sha256 for _, parameters in quick.started] == [
+        request_hash(tried(3.0)), request_hash(tried(5.0)),
+    ]  # fmt: skip
+    next(button for button in opened.button if button.label == "Back").click().run()
+    ended(quick, ["job1", "job2"])
+    move(opened, 2.0)
+    opened.run()
+    move(opened, 1.0)  # as stored
+    ended(quick, ["job1", "job2", "job3"])
+
+
+def ended(quick: Jobs, names: list[str]) -> None:
+    """A search is ended beside the page."""
+    deadline = time.monotonic() + 30
+    while quick.cancelled != names and time.monotonic() < deadline:
+        time.sleep(0.01)
+    assert quick.cancelled == names
+
+
+@pytest.mark.parametrize(
+    ("state", "outcome", "words"),
+    [
+        ("failed", None, "ended"),
+        ("cancelled", None, "ended"),
+        ("done", "timeout", "has ended"),
+        ("done", "feasible", "has ended"),
+    ],
+)
+def test_a_search_without_a_proof_leaves_the_plan_and_is_not_made_again(
+    page: Open, solved: Workspace, quick: Jobs, state: str, outcome: str | None, words: str
+) -> None:
+    opened = move(page("plan", solved), 3.0)
+    opened.run()
+    quick.state = state
+    if outcome is not None:
+        quick.result = {"plan": write_text(replace(workflow.plan(tried(3.0)), status=outcome))}  # type: ignore[arg-type]
+    for _ in range(3):
+        opened.run()
+    assert len(quick.started) == 1 and words in captions(opened) and not opened.exception
+    assert "what if, not stored" in badges(opened) and "proven optimal" not in badges(opened)
+
+
+def test_the_panel_of_running_work_does_not_move_the_page_for_it(page: Open, solved: Workspace) -> None:
+    solved.add_job("Prove a what-if of review", WHAT_IF, {})
+    solved.add_job("Explain review", EXPLAIN, {})
+    told = "\n".join(str(one.value) for one in page("plan", solved).error)
+    assert "Explain review failed" in told and "Prove" not in told
+
+
+def test_the_job_proves_what_was_tried_and_refuses_what_it_is_not(workspace: Workspace) -> None:
+    stored = replace(
+        request(), gpus=(FleetEntry("A100-80GB", id="node0/gpu0"), FleetEntry("A30-24GB", count=2))
+    )
+    first, second = stored.models
+    asked = replace(
+        stored,
+        models=(replace(first, weight=2.0), replace(second, demand_rps=50.0)),
+        gpus=(FleetEntry("A100-80GB", count=2), FleetEntry("A30-24GB")),
+    )
+    parameters = trial_parameters("review", stored, asked)
+    assert tried_request(stored, parameters) == asked
+    same = replace(stored, models=asked.models)
+    assert tried_request(stored, trial_parameters("review", stored, same)) == same
+    workspace.put("plan_request", "review", request())
+    with pytest.raises(InputFault, match="as it is stored"):
+        trial_job(workspace, parameters, ignore_progress)
+    parameters = trial_parameters("review", request(), tried(3.0))
+    found = read_text(trial_job(workspace, parameters, ignore_progress)["plan"])[1]
+    assert found.status == "optimal" and found.request_sha256 == request_hash(tried(3.0))

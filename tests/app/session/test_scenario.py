@@ -1,0 +1,205 @@
+"""Scenarios: which one is shown, links to one, names and copies, two tabs on one."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any
+
+import pytest
+from streamlit.testing.v1 import AppTest
+
+from app.plan import form
+from app.session import scenario
+from tests.support.app.values import plan, request
+from torchsplit_core import jobs
+from torchsplit_core.jobs.names import PLAN, SWEEP, RequestParameters
+from torchsplit_core.planning.sweep.points import SweepRequest, sweep_requests
+from torchsplit_core.values import FleetEntry, InputFault
+from torchsplit_core.workspace.store import Workspace
+from torchsplit_core.workspace.sweeps import KeptPlan, KeptSweep, SweepStore, write_sweep
+
+Open = Callable[..., AppTest]
+
+
+@pytest.fixture
+def started(monkeypatch: pytest.MonkeyPatch) -> list[Any]:
+    found: list[Any] = []
+    monkeypatch.setattr(jobs, "start", lambda w, title, target, parameters: found.append(parameters) or "job")
+    return found
+
+
+@pytest.fixture
+def two(filled: Workspace) -> Workspace:
+    """A second scenario with a GPU more, chosen last."""
+    larger = replace(request(), gpus=(FleetEntry("A100-80GB", count=2),))
+    filled.put("plan_request", "larger", larger)
+    filled.put("plan", "larger", plan(larger))
+    return filled
+
+
+def press(page: AppTest, label: str) -> AppTest:
+    next(button for button in page.button if button.label == label).click().run()
+    assert not page.exception
+    return page
+
+
+def shown(page: AppTest) -> str:
+    found = page.query_params["scenario"]
+    return found if isinstance(found, str) else found[0]
+
+
+def messages(page: AppTest) -> str:
+    return "\n".join(str(one.value) for kind in ("success", "error") for one in page.get(kind)).replace(
+        "\\", ""
+    )
+
+
+def opened_at(page: Open, workspace: Workspace, name: str) -> AppTest:
+    test = page("plan", workspace)
+    test.query_params["scenario"] = name
+    return test.run()
+
+
+def test_the_address_says_which_scenario_is_shown_and_a_link_opens_it(page: Open, two: Workspace) -> None:
+    assert shown(page("plan", two)) == "review"
+    linked = opened_at(page, two, "larger")
+    assert shown(linked) == "larger" and linked.selectbox[0].value == "larger"
+    # Another session stays where it was, and a link to nothing shows what there is.
+    assert shown(page("plan", two)) == "review"
+    assert shown(opened_at(page, two, "gone")) == "review"
+
+
+def test_choosing_another_scenario_is_kept_for_those_without_an_address(page: Open, two: Workspace) -> None:
+    opened = page("plan", two)
+    opened.selectbox[0].set_value("larger").run()
+    assert shown(opened) == "larger" and shown(page("plan", two)) == "larger"
+
+
+def test_a_scenario_is_renamed_with_its_plan(page: Open, two: Workspace) -> None:
+    opened = page("plan", two)
+    opened.text_input(key="scenario-name-review").set_value("november").run()
+    press(opened, "Rename")
+    assert shown(opened) == "november" and set(scenario.known(two)) == {"november", "larger"}
+    assert two.get("plan", "november") == plan() and two.get("plan_request", "november") == request()
+
+
+def test_a_duplicate_leaves_the_first_as_it_is(page: Open, two: Workspace) -> None:
+    opened = page("plan", two)
+    press(opened, "Duplicate")
+    assert shown(opened) == "review copy" and two.get("plan", "review copy") == two.get("plan", "review")
+    opened.selectbox[0].set_value("review").run()
+    press(opened, "Duplicate")
+    assert set(scenario.known(two)) == {"review", "review copy", "review copy 2", "larger"}
+
+
+def sweep(workspace: Workspace, name: str) -> KeptSweep:
+    """A sweep of the scenario's stored request with one of its two points solved."""
+    asked = workspace.get("plan_request", name)
+    what = SweepRequest("gpus", "A100-80GB", (1.0, 2.0))
+    first = sweep_requests(asked, what)[0][1]
+    kept = KeptSweep(what, asked, {1.0: KeptPlan(plan(first), 5.0)})
+    with workspace.store.connect(write=True) as database:
+        write_sweep(database, workspace.id, name, kept)
+    return kept
+
+
+def test_a_renamed_scenario_takes_its_sweep_along(page: Open, two: Workspace) -> None:
+    kept, opened = sweep(two, "review"), page("plan", two)
+    opened.text_input(key="scenario-name-review").set_value("november").run()
+    press(opened, "Rename")
+    assert SweepStore(two, "november").load() == kept and SweepStore(two, "review").load() is None
+    assert SweepStore(two, "larger").load() is None
+
+
+def test_a_duplicate_has_the_sweep_and_both_are_their_own(page: Open, two: Workspace) -> None:
+    kept = sweep(two, "review")
+    press(page("plan", two), "Duplicate")
+    assert SweepStore(two, "review copy").load() == kept == SweepStore(two, "review").load()
+    scenario.remove(two, "review")
+    assert SweepStore(two, "review copy").load() == kept and SweepStore(two, "review").load() is None
+
+
+def test_a_duplicate_of_an_edited_scenario_keeps_the_sweep_of_its_earlier_state(two: Workspace) -> None:
+    kept = sweep(two, "review")
+    two.put("plan_request", "review", replace(request(), sharing="fractional"))
+    scenario.save_as(two, "review", "copy", keep=True)
+    found = SweepStore(two, "copy").load()
+    assert found == kept and found is not None and found.request != two.get("plan_request", "copy")
+
+
+def test_renaming_ends_the_search_before_its_points_are_taken_along(
+    two: Workspace, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    kept = sweep(two, "review")
+    running = [jobs.JobStatus("j", "Sweep review", SWEEP, "running", 0.5, "", None, None, 1.0)]
+    monkeypatch.setattr(
+        jobs, "running", lambda w, names=(), request=None: running if request == "review" else []
+    )
+
+    def cancel(workspace: Workspace, job: str) -> None:
+        # What the sweep found while it was being asked to end.
+        last = plan(sweep_requests(kept.request, kept.what)[1][1])
+        SweepStore(workspace, "review").keep(last, 5.0)
+        running.clear()
+
+    monkeypatch.setattr(jobs, "cancel", cancel)
+    scenario.save_as(two, "review", "november", keep=False)
+    found = SweepStore(two, "november").load()
+    assert found is not None and sorted(found.plans) == [1.0, 2.0] and not running
+
+
+def test_a_name_that_is_taken_ends_no_search_and_moves_no_sweep(
+    two: Workspace, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    kept, ended = sweep(two, "review"), []
+    monkeypatch.setattr(jobs, "end", lambda workspace, names, request: ended.append(request))
+    with pytest.raises(InputFault):
+        scenario.save_as(two, "review", "larger", keep=False)
+    with pytest.raises(InputFault):
+        scenario.save_as(two, "review", "no\nname", keep=False)
+    assert SweepStore(two, "review").load() == kept and not ended
+
+
+@pytest.mark.parametrize(
+    ("name", "words"), [("larger", "names of scenarios are unique"), (" ", "has 1 to 120")]
+)
+def test_a_name_that_cannot_be_is_one_message(name: str, words: str, page: Open, two: Workspace) -> None:
+    opened = page("plan", two)
+    opened.text_input(key="scenario-name-review").set_value(name).run()
+    press(opened, "Rename")
+    assert words in messages(opened) and set(scenario.known(two)) == {"review", "larger"}
+
+
+def test_a_deleted_scenario_ends_its_search_and_the_next_is_shown(
+    page: Open, two: Workspace, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ended: list[str] = []
+    monkeypatch.setattr(jobs, "cancel", lambda workspace, job: ended.append(job))
+    running = jobs.JobStatus("j", "Plan review", PLAN, "running", 0.5, "", None, None, 1.0)
+    monkeypatch.setattr(
+        jobs, "running", lambda w, names=(), request=None: (running,) if request == "review" else ()
+    )
+    opened = press(page("plan", two), "Delete")
+    assert ended == ["j"] and shown(opened) == "larger" and scenario.known(two) == ("larger",)
+    assert "Deleted the scenario review." in messages(opened)
+
+
+def test_two_tabs_on_one_scenario_lose_nothing(
+    filled: Workspace, started: list[Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    said: list[str] = []
+    monkeypatch.setattr(form.st, "rerun", lambda: None)
+    monkeypatch.setattr(form.frame, "say", said.append)
+    mine = replace(request(), sharing="fractional")
+    form.plan_again(filled, "review", mine, ground=request())
+    assert not said and filled.get("plan_request", "review") == mine
+    # The other tab still shows, and edits, what stood before.
+    theirs = replace(request(), gpus=(FleetEntry("A100-80GB", count=7),))
+    form.plan_again(filled, "review", theirs, ground=request())
+    assert filled.get("plan_request", "review") == theirs
+    assert filled.get("plan_request", "review, edited elsewhere") == mine
+    assert said == [
+        "review was changed in another tab meanwhile: that state is kept as review, edited elsewhere."
+    ]
+    assert started == [RequestParameters("review")] * 2 and scenario.name(filled) == "review"

@@ -1,0 +1,272 @@
+"""Numbers, edits of a request, dropped files, uploads and the refusal to execute them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any
+
+import pandas as pd
+import pytest
+from streamlit.testing.v1 import AppTest
+
+from app.format import numbers
+from app.models import upload
+from app.models.page import entries_of
+from app.plan import request_tables, summary
+from app.plan.form import stored_profiles
+from app.session import dropped_files, scenario
+from app.session import trust as session_trust
+from app.shell.job_panel import REFRESH_S
+from tests.support.app.values import SOURCE, cuts, plan, profile, request
+from torchsplit_core import jobs
+from torchsplit_core.files import write_text
+from torchsplit_core.hardware import gpu_type
+from torchsplit_core.isolation import available_levels, isolation_level
+from torchsplit_core.jobs import runner
+from torchsplit_core.jobs.names import (
+    PROFILE,
+    TRACE,
+    JobParameters,
+    ProfileParameters,
+    TraceParameters,
+    UploadedFile,
+    as_stored,
+)
+from torchsplit_core.values import Colocation, FleetEntry, InputFault
+from torchsplit_core.workspace.store import Workspace
+
+
+@pytest.mark.parametrize(
+    ("value", "shown"),
+    [
+        (7121, "7 120"),
+        (1.3149, "1.31"),
+        (0, "0"),
+        (None, "n/a"),
+        (0.5, "0.5"),
+        (999.9, "1 000"),
+        (1234567, "1 230 000"),
+    ],
+)
+def test_pictures_show_three_figures_with_thin_spaces(value: float | None, shown: str) -> None:
+    assert numbers.short(value).replace(numbers.THIN, " ") == shown
+
+
+def test_a_small_share_is_never_shown_as_zero() -> None:
+    assert numbers.percent(1e-6).replace(numbers.THIN, " ") == "< 0.01 %"
+
+
+def test_names_are_never_read_as_markdown() -> None:
+    assert numbers.plain("a*b_[c](d)") == r"a\*b\_\[c\]\(d\)"
+
+
+def test_an_edited_fleet_keeps_the_layouts_of_rows_that_stay() -> None:
+    asked = replace(
+        request(), gpus=(FleetEntry("A100-80GB", layouts=(("7g.80gb",),)), FleetEntry("A100-80GB"))
+    )
+    table = request_tables.fleet_table(asked)
+    table.loc[0, "count"] = 3
+    table.loc[2] = {"type": "H100-SXM5-80GB", "count": 2}
+    fleet = request_tables.with_fleet(asked, table).gpus
+    assert fleet[0] == FleetEntry("A100-80GB", count=3, layouts=(("7g.80gb",),))
+    assert fleet[2] == FleetEntry("H100-SXM5-80GB", count=2)
+
+
+@pytest.mark.parametrize("count", [None, 0, -2])
+def test_a_fleet_row_without_a_count_is_one_message(count: int | None) -> None:
+    table = pd.DataFrame({"type": ["A100-80GB"], "count": [count]})
+    with pytest.raises(InputFault, match="1 or more"):
+        request_tables.with_fleet(request(), table)
+
+
+def test_edited_demands_reach_the_request_and_empty_cells_mean_no_limit() -> None:
+    table = request_tables.models_table(request())
+    table.loc[0, ["demand", "limit", "least", "weight"]] = [55.0, None, 9.0, 2.0]
+    model = request_tables.with_models(request(), table).models[0]
+    assert (model.demand_rps, model.max_latency_ms, model.min_throughput_rps, model.weight) == (
+        55.0,
+        None,
+        9.0,
+        2.0,
+    )
+
+
+def test_a_model_that_leaves_takes_its_pairs_with_it() -> None:
+    asked = replace(request(), colocations=(Colocation(("bert", "ocr")),))
+    edited = request_tables.with_models(asked, request_tables.models_table(asked).iloc[:1])
+    assert [model.name for model in edited.models] == ["bert"] and not edited.colocations
+
+
+def test_pairs_survive_the_table() -> None:
+    pairs = (Colocation(("bert", "ocr"), "soft", 1.2e6),)
+    asked = replace(request(), colocations=pairs)
+    assert request_tables.with_pairs(asked, request_tables.pairs_table(asked)).colocations == pairs
+
+
+def test_a_new_gpu_type_brings_its_points_from_the_profiles() -> None:
+    asked = replace(request(), gpus=(FleetEntry("H100-SXM5-80GB"),))
+    grown = request_tables.with_points(asked, {"bert": profile()}, [])
+    types = {point.gpu_type for point in grown.models[0].variants[0].stages[0].points}
+    assert types == {"A100-80GB", "H100-SXM5-80GB"}
+    assert grown.models[1] == asked.models[1]
+
+
+def test_offered_cuts_replace_those_offered_before() -> None:
+    once = request_tables.with_cuts(request(), profile(), cuts())
+    twice = request_tables.with_cuts(once, profile(), cuts())
+    assert [variant.name for variant in twice.models[0].variants] == ["whole", "cut1"]
+
+
+def test_a_negative_demand_is_refused_before_it_is_stored() -> None:
+    asked = request()
+    with pytest.raises(InputFault, match="demand_rps"):
+        request_tables.checked(replace(asked, models=(replace(asked.models[0], demand_rps=-1.0),)))
+
+
+def test_memory_is_told_in_binary_units_and_what_is_sent_in_decimal_ones() -> None:
+    assert [numbers.memory_size(count) for count in (None, 10, 2048, 3 * 2**20, 80 * 2**30)] == [
+        "n/a",
+        "10\u202fB",
+        "2\u202fKiB",
+        "3\u202fMiB",
+        "80\u202fGiB",
+    ]
+    assert [numbers.size(count) for count in (2000, 3e6, 80e9)] == ["2\u202fkB", "3\u202fMB", "80\u202fGB"]
+    assert (numbers.size(2**30), numbers.memory_size(1e9)) == ("1.07\u202fGB", "954\u202fMiB")
+
+
+def test_unused_multiprocessors_count_free_slices_and_what_no_profile_reaches() -> None:
+    outcome = plan()
+    gpu = outcome.gpus[0]
+    half = replace(outcome, gpus=(replace(gpu, slices=(gpu.slices[0], replace(gpu.slices[1], tenants=()))),))
+    full, some = (summary.metrics(found)[3] for found in (outcome, half))
+    kind = gpu_type("A100-80GB")
+    free = kind.profile("3g.40gb").sm_count or 0
+    lost = (kind.sm_mig_on or 0) - free - (kind.profile("4g.40gb").sm_count or 0)
+    assert (full.value, some.value) == (f"{lost}{numbers.THIN}SMs", f"{free + lost}{numbers.THIN}SMs")
+    assert some.note == f"{free} in free slices, {lost} in no profile's reach"
+
+
+def test_every_kind_of_contract_file_can_be_dropped(workspace: Workspace) -> None:
+    dropped_files.drop(workspace, "anything.json", write_text(profile()).encode())
+    dropped_files.drop(workspace, "winter.json", write_text(request()).encode())
+    dropped_files.drop(workspace, "other.json", write_text(plan()).encode())
+    assert workspace.get("profile", SOURCE) == profile()
+    assert scenario.name(workspace) == "winter"
+    assert workspace.get("plan", "winter") == plan()
+
+
+def test_a_second_profile_of_a_model_stands_beside_the_first(workspace: Workspace) -> None:
+    first = profile()
+    second = replace(first, environment={"device": "another"})
+    dropped_files.drop(workspace, "a.json", write_text(first).encode())
+    dropped_files.drop(workspace, "a.json", write_text(first).encode())
+    dropped_files.drop(workspace, "winter.json", write_text(second).encode())
+    assert workspace.get("profile", SOURCE) == first
+    assert workspace.get("profile", f"{SOURCE} (winter)") == second
+    assert len(workspace.artifacts("profile")) == 2
+    assert [entry.profile for entry in entries_of(workspace)] == [first]
+    assert stored_profiles(workspace)[0] == first
+
+
+@pytest.mark.parametrize(
+    "data", [b"", b"\xff\xfe\x00", b"not json", b"{}", b'{"format": "torchsplit.plan", "version": 1, "x": 1}']
+)
+def test_a_file_that_is_no_contract_is_one_message_and_stores_nothing(
+    data: bytes, workspace: Workspace
+) -> None:
+    with pytest.raises(InputFault):
+        dropped_files.drop(workspace, "noise.json", data)
+    assert not workspace.artifacts()
+
+
+def test_a_server_that_refuses_says_so_and_still_offers_samples(
+    page: Callable[..., AppTest], workspace: Workspace, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("TORCHSPLIT_EXECUTION", "refused")
+    opened = page("models", workspace)
+    assert any("executes nothing that was uploaded" in element.value for element in opened.warning)
+    assert "Trace the sample" in [button.label for button in opened.button]
+
+
+def test_the_box_of_trust_says_what_holds_the_code_on_this_machine(monkeypatch: pytest.MonkeyPatch) -> None:
+    for level in available_levels():
+        monkeypatch.setenv("TORCHSPLIT_ISOLATION", level)
+        assert isolation_level().text in session_trust.trust_text()
+    monkeypatch.setenv("TORCHSPLIT_ISOLATION", "none")
+    assert "TORCHSPLIT_ISOLATION: 'none'" in session_trust.trust_text()
+
+
+@pytest.mark.parametrize(
+    ("address", "loopback"),
+    [("127.0.0.1", True), ("::1", True), ("localhost", True), ("0.0.0.0", False), (None, False)],
+)
+def test_only_a_loopback_address_may_execute_by_default(
+    address: str | None, loopback: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv("TORCHSPLIT_EXECUTION")
+    monkeypatch.setattr(session_trust.st, "get_option", lambda name: address)
+    assert session_trust.refused() is not loopback
+
+
+@pytest.mark.parametrize(
+    ("file", "data", "entry", "trust", "rule"),
+    [
+        ("m.pt2", b"", "", False, "not empty"),
+        ("m.py", b"x = 1", "Client", False, "trusted"),
+        ("m.py", b"x = 1", "no name!", True, "name of a class"),
+    ],
+)
+def test_an_upload_that_cannot_work_is_refused_before_it_is_stored(
+    file: str, data: bytes, entry: str, trust: bool, rule: str, workspace: Workspace
+) -> None:
+    with pytest.raises(InputFault, match=rule):
+        upload.start(workspace, file, data, entry, trust=trust)
+    assert not workspace.artifacts()
+
+
+def test_trust_counts_for_nothing_where_execution_is_refused(
+    workspace: Workspace, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    found: list[JobParameters] = []
+    monkeypatch.setenv("TORCHSPLIT_EXECUTION", "refused")
+    monkeypatch.setattr(jobs, "start", lambda *args: found.append(args[3]) or "job")
+    upload.start(workspace, "m.pt2", b"zip", trust=True)
+    assert found == [TraceParameters("m.pt2", UploadedFile("m.pt2"))]
+
+
+@pytest.mark.parametrize("server", ["allowed", "refused"])
+def test_work_that_executes_an_upload_is_resumed_only_where_that_is_allowed(
+    page: Callable[..., AppTest],
+    workspace: Workspace,
+    server: str,
+    monkeypatch: pytest.MonkeyPatch,
+    started: list[tuple[str, Any]],
+) -> None:
+    parameters = ProfileParameters(("m.pt2",), uploads={"m.pt2": UploadedFile("m.pt2", "0" * 64)})
+    record = workspace.add_job("Profile m.pt2", PROFILE, as_stored(PROFILE, parameters))
+    runner._write(workspace.store, record.id, {"state": "failed", "fault": "killed"})
+    monkeypatch.setenv("TORCHSPLIT_EXECUTION", server)
+    opened = page("models", workspace)
+    button = next(one for one in opened.button if one.label == "Resume")
+    assert button.disabled is (server == "refused")
+    assert ("executes none" in button.help) is (server == "refused")
+    if server == "allowed":
+        button.click().run()
+        assert started == [(PROFILE, parameters)]
+
+
+def test_failed_work_is_one_message_until_dismissed(
+    page: Callable[..., AppTest], workspace: Workspace
+) -> None:
+    assert REFRESH_S < 2
+    record = workspace.add_job("Trace it", TRACE, {})
+    runner._write(workspace.store, record.id, {"state": "failed", "fault": "It cannot be exported."})
+    opened = page("graph", workspace)
+    assert [element.value.replace("\\", "") for element in opened.error] == [
+        "Trace it failed. It cannot be exported."
+    ]
+    next(button for button in opened.button if button.label == "Dismiss").click().run()
+    assert not opened.error
+    assert not page("graph", workspace).error

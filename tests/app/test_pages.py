@@ -1,0 +1,330 @@
+"""Every page on an empty workspace and on a full one: what it says, what its buttons do."""
+
+from __future__ import annotations
+
+import io
+import zipfile
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from typing import Any
+
+import pytest
+from streamlit.testing.v1 import AppTest
+
+from app.session import scenario
+from tests.support.app.values import SOURCE, cuts, graph, plan, profile, request
+from torchsplit_core import jobs
+from torchsplit_core.deployment import FORMATS, deploy
+from torchsplit_core.jobs.names import (
+    PLAN,
+    QUICK_START,
+    JobParameters,
+    QuickStartParameters,
+    RequestParameters,
+)
+from torchsplit_core.values import (
+    Conflict,
+    Demand,
+    FleetEntry,
+    InputFault,
+    NodeProfile,
+    Relaxation,
+    SolverOptions,
+)
+from torchsplit_core.workspace.store import Store, Workspace
+
+Open = Callable[..., AppTest]
+PAGES = ("models", "graph", "profile", "partition", "plan", "deploy", "place", "workspace")
+
+
+@pytest.fixture
+def started(monkeypatch: pytest.MonkeyPatch) -> list[tuple[str, Any]]:
+    """Jobs that pages start, written down instead of run."""
+    found: list[tuple[str, Any]] = []
+
+    def start(workspace: Workspace, title: str, name: str, parameters: JobParameters) -> str:
+        found.append((name, parameters))
+        return "job"
+
+    monkeypatch.setattr(jobs, "start", start)
+    return found
+
+
+def said(page: AppTest) -> str:
+    """All text of a page."""
+    parts: Iterator[Any] = (
+        element
+        for kind in ("markdown", "header", "title", "info", "warning", "error", "caption", "success")
+        for element in page.get(kind)
+    )
+    return "\n".join(str(part.value) for part in parts).replace("\\", "")
+
+
+def address(page: AppTest) -> str:
+    """The workspace of a page's address."""
+    found = page.query_params["workspace"]
+    return found if isinstance(found, str) else found[0]
+
+
+def press(page: AppTest, label: str) -> AppTest:
+    """Press the button with this label; the page must not raise."""
+    next(button for button in page.button if button.label == label).click().run()
+    assert not page.exception
+    return page
+
+
+@pytest.mark.parametrize("name", PAGES)
+def test_every_page_opens_on_an_empty_and_on_a_full_workspace(name: str, page: Open, store: Store) -> None:
+    empty = page(name, store.create("empty"))
+    assert [element.value for element in empty.title] == [name.capitalize()]
+    assert not empty.error
+
+
+@pytest.mark.parametrize("name", PAGES)
+def test_every_page_shows_a_full_workspace_without_a_fault(name: str, page: Open, filled: Workspace) -> None:
+    full = page(name, filled)
+    assert [element.value for element in full.title] == [name.capitalize()]
+    assert not full.error
+    assert address(full) == filled.id
+
+
+@pytest.mark.parametrize(
+    ("name", "words"),
+    [
+        ("models", "Choose a door"),
+        ("graph", "Here you will see a model's dataflow"),
+        ("profile", "Here you will see throughput and service time"),
+        ("partition", "Here you will see where to cut a model"),
+        ("plan", "Here you will see which slice"),
+        ("deploy", "Here you will get the files"),
+        ("place", "Here you will see which layers"),
+        ("workspace", "Nothing yet"),
+    ],
+)
+def test_an_empty_page_says_what_it_will_show(
+    name: str, words: str, page: Open, workspace: Workspace
+) -> None:
+    assert words in said(page(name, workspace))
+
+
+def test_a_visit_without_an_address_gets_a_workspace_of_its_own(
+    page: Open, filled: Workspace, store: Store
+) -> None:
+    first, second = page("models"), page("models")
+    ids = {address(first), address(second)}
+    assert len(ids) == 2 and filled.id not in ids
+    assert "earlier workspace" in str([box.label for box in first.selectbox])
+
+
+def test_the_first_door_stores_the_measured_mix_and_plans_it(
+    page: Open, workspace: Workspace, started: list[tuple[str, Any]]
+) -> None:
+    opened = page("models", workspace)
+    press(opened, "Plan the measured mix")
+    assert started == [(PLAN, RequestParameters("Measured A100 mix"))]
+    assert len(scenario.request(workspace).models) == 11  # type: ignore[union-attr]
+    assert len(workspace.artifacts("profile")) == 11
+
+
+def test_the_second_door_asks_for_the_chosen_gpus(
+    page: Open,
+    workspace: Workspace,
+    started: list[tuple[str, Any]],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setenv("TORCHSPLIT_DOOR_SAMPLES", "sample:clip")
+    opened = page("models", workspace)
+    opened.number_input(key="door-2-count").set_value(3)
+    press(opened, "Trace, measure and plan the samples")
+    asked = QuickStartParameters((("A100-80GB", 3),), "Sample models, measured here", ("sample:clip",))
+    assert started == [(QUICK_START, asked)]
+
+
+def test_models_are_listed_and_can_be_removed(page: Open, filled: Workspace) -> None:
+    opened = page("models", filled)
+    assert "1 model in this workspace" in said(opened)
+    press(opened, "Remove")
+    assert (
+        not filled.artifacts("graph")
+        and not filled.artifacts("profile")
+        and not filled.artifacts("partition")
+    )
+    assert filled.artifacts("plan")
+
+
+def test_the_plan_page_answers_its_question_at_the_top(page: Open, filled: Workspace) -> None:
+    opened = page("plan", filled)
+    numbers = {metric.label: metric.value for metric in opened.metric}
+    assert numbers["Worst-served model gets"].replace("\u202f", " ") == "1.5 × its demand"
+    assert numbers["GPUs used"] == "1 of 1"
+    text = said(opened)
+    assert "proven optimal" in text and "1 of 2 profiles estimated" in text
+
+
+def test_a_plan_with_a_gap_is_not_called_proven(page: Open, filled: Workspace) -> None:
+    filled.put("plan", "review", plan(status="feasible"))
+    text = said(page("plan", filled))
+    assert "gap 25" in text and "proven optimal" not in text
+
+
+def test_an_older_plan_is_marked_as_such(page: Open, filled: Workspace) -> None:
+    filled.put("plan_request", "review", replace(request(), gpus=(FleetEntry("A100-80GB", count=2),)))
+    assert "earlier request" in said(page("plan", filled))
+
+
+def test_replanning_stores_the_request_first(
+    page: Open, filled: Workspace, started: list[tuple[str, Any]]
+) -> None:
+    opened = page("plan", filled)
+    next(one for one in opened.selectbox if one.label == "What is best").set_value("min_gpus").run()
+    press(opened, "Plan")
+    assert started == [(PLAN, RequestParameters("review"))]
+    assert filled.get("plan_request", "review").objective.kind == "min_gpus"
+
+
+def test_what_was_edited_and_not_planned_is_named(page: Open, filled: Workspace) -> None:
+    opened = page("plan", filled)
+    assert "not planned yet" not in said(opened)
+    next(box for box in opened.selectbox if box.label == "What is best").select("max_min").run()
+    assert "Edited, not planned yet: objective." in said(opened) and not opened.exception
+    short = replace(request(), solver=SolverOptions(0.2))
+    filled.put("plan_request", "review", short)
+    assert "not planned yet" not in said(page("plan", filled))  # shown as the least the page offers: no edit
+
+
+def test_an_infeasible_plan_says_what_stands_in_the_way_and_what_would_help(
+    page: Open, filled: Workspace, started: list[tuple[str, Any]]
+) -> None:
+    asked = request()
+    asked = replace(asked, models=(replace(asked.models[0], min_throughput_rps=900.0), asked.models[1]))
+    filled.put("plan_request", "review", asked)
+    outcome = replace(
+        plan(asked, "infeasible"),
+        conflicts=(Conflict((Demand("min_throughput_rps", "bert"),), "bert reaches 400 at most"),),
+        least_relaxation=(Relaxation("bert", "min_throughput_rps", 900.0, 400.0),),
+    )
+    filled.put("plan", "review", outcome)
+    opened = page("plan", filled)
+    text = said(opened).replace("\u202f", " ")
+    assert "bert's minimum requests per second" in text and "bert reaches 400 at most" in text
+    assert "Lower bert's minimum requests per second from 900 to 400 req/s" in text
+    press(opened, "Apply these changes and plan")
+    assert filled.get("plan_request", "review").models[0].min_throughput_rps == 400.0
+    assert started == [(PLAN, RequestParameters("review"))]
+
+
+def test_a_plan_out_of_time_is_told_apart_from_an_infeasible_one(page: Open, filled: Workspace) -> None:
+    filled.put("plan", "review", plan(status="timeout"))
+    text = said(page("plan", filled))
+    assert "none was ruled out" in text and "infeasible" not in text
+    assert "no plan to deploy" in said(page("deploy", filled))
+
+
+def test_profiles_without_a_request_offer_to_make_one(
+    page: Open, workspace: Workspace, started: list[tuple[str, Any]]
+) -> None:
+    workspace.put("profile", SOURCE, profile())
+    opened = page("plan", workspace)
+    press(opened, "Plan these models")
+    assert [model.name for model in workspace.get("plan_request", "plan").models] == ["bert"]
+    assert started == [(PLAN, RequestParameters("plan"))]
+
+
+def test_hosts_that_are_no_nodes_leave_the_other_files(page: Open, filled: Workspace) -> None:
+    made = plan()
+    renamed = tuple(replace(gpu, id=f"--all/gpu{number}") for number, gpu in enumerate(made.gpus))
+    filled.put("plan", "review", replace(made, gpus=renamed))
+    opened = page("deploy", filled)
+    (error,) = opened.error
+    assert "RFC 1123" in error.value
+    text = said(opened)
+    assert "mig-parted.yaml" in text and "apply-mig" in text and "label-nodes.sh" not in text
+
+
+def test_the_deploy_page_shows_every_file_and_says_that_none_was_tested(
+    page: Open, filled: Workspace
+) -> None:
+    opened = page("deploy", filled)
+    assert "untested on hardware" in said(opened)
+    shown = [code.value for code in opened.code]
+    for file in deploy(plan(), FORMATS)[1:]:
+        assert file.text.strip() in [text.strip() for text in shown]
+
+
+def test_the_zip_holds_every_file_and_keeps_scripts_executable() -> None:
+    from app.plan.deploy.page import zipped
+
+    files = deploy(plan(), FORMATS)
+    archive = zipfile.ZipFile(io.BytesIO(zipped(files)))
+    assert {entry.filename for entry in archive.infolist()} == {file.name for file in files}
+    script = next(entry for entry in archive.infolist() if entry.filename.endswith(".sh"))
+    assert script.external_attr >> 16 & 0o111
+
+
+def test_a_workspace_is_renamed_and_copied(page: Open, filled: Workspace, store: Store) -> None:
+    opened = page("workspace", filled)
+    opened.text_input(key=f"name-{filled.id}").set_value("november").run()
+    press(opened, "Rename")
+    assert filled.name == "november"
+    press(opened, "Copy")
+    copied = store.open(address(opened))
+    assert copied.id != filled.id and len(copied.artifacts()) == len(filled.artifacts())
+
+
+def test_a_taken_name_is_one_message_and_changes_nothing(page: Open, filled: Workspace, store: Store) -> None:
+    store.create("taken")
+    opened = page("workspace", filled)
+    opened.text_input(key=f"name-{filled.id}").set_value("taken").run()
+    press(opened, "Rename")
+    assert len(opened.error) == 1 and "names are unique" in said(opened)
+    assert filled.name == "review"
+
+
+def test_a_deleted_workspace_is_gone_and_another_is_open(page: Open, filled: Workspace, store: Store) -> None:
+    press(page("workspace", filled), "Delete for good")
+    with pytest.raises(InputFault):
+        store.open(filled.id)
+    assert store.workspaces()
+
+
+def test_an_unknown_address_opens_a_new_workspace(page: Open, store: Store) -> None:
+    opened = page("models", Workspace(store, "0" * 12))
+    assert store.open(address(opened)).artifacts() == ()
+
+
+def test_a_damaged_result_is_one_message(page: Open, filled: Workspace, store: Store) -> None:
+    artifact = filled.artifacts("plan")[0]
+    store.blobs.path(artifact.sha256).write_text("{broken")
+    opened = page("plan", filled)
+    assert len(opened.error) == 1
+    assert "as it was stored" in said(opened)
+
+
+def test_a_result_without_its_file_is_named_and_can_be_removed(
+    page: Open, filled: Workspace, store: Store
+) -> None:
+    for item in (filled.artifacts("plan")[0], filled.artifacts("graph")[0]):
+        store.blobs.path(item.sha256).write_bytes(b"")
+    opened = page("workspace", filled)
+    assert "plan review" in opened.warning[0].value and "graph" in opened.warning[0].value
+    press(opened, "Remove")
+    assert not opened.exception
+    assert len(filled.artifacts()) == 4
+
+
+@pytest.mark.parametrize("name", ["graph", "partition"])
+def test_a_graph_is_drawn_without_a_profile_that_does_not_fit_it(
+    name: str, page: Open, filled: Workspace
+) -> None:
+    other = replace(profile(), nodes=(NodeProfile("no such node", 1.0, 1, 1),))
+    filled.put("profile", SOURCE, other)
+    opened = page(name, filled)
+    assert not opened.error
+    assert any("profiled nodes are nodes of the graph" in found.value for found in opened.warning)
+    assert opened.selectbox(key=f"{name}-model").value == SOURCE
+
+
+def test_hand_made_results_are_contract_files(workspace: Workspace) -> None:
+    for kind, value in (("graph", graph()), ("profile", profile()), ("partition", cuts()), ("plan", plan())):
+        workspace.put(kind, "one", value)
+        assert workspace.get(kind, "one") == value

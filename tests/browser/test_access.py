@@ -1,0 +1,96 @@
+"""Every page with results: nothing of ours that axe finds, in both themes, and no sideways scrolling on a phone."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from playwright.sync_api import Page, expect
+
+from tests.support.browser.access import PAGES, PHONE, in_scheme, ours
+from tests.support.browser.pages import heading
+from tests.support.browser.settle import settle
+from tests.support.paths import ROOT
+from torchsplit_core import workflow
+from torchsplit_core.files import read_file
+from torchsplit_core.jobs.names import PartitionParameters, RequestParameters
+from torchsplit_core.tracing import trace
+from torchsplit_core.values import NodeProfile, Profile, ProfileRow, ignore_progress
+from torchsplit_core.workspace.store import Store
+
+pytestmark = pytest.mark.browser
+# In the order of the menu.
+NARROW = ("", "graph", "deploy", "workspace")
+"""Those that no test of their own opens in a narrow window."""
+SAMPLE = "sample:diamond"
+PLACEMENT = ROOT / "examples" / "placement_request.json"
+
+
+@pytest.fixture(scope="module")
+def workspace(address: str, home: Path) -> str:
+    """The id of a workspace in which every page has something to show."""
+    graph = trace(SAMPLE)
+    rows = (ProfileRow("whole", "cpu", None, 2, 1, 200.0, 10.0, 180.0, 220.0, 0.1, "measured"),)
+    nodes = tuple(NodeProfile(op.id, 1 / len(graph.ops), op.output_bytes, 0) for op in graph.ops)
+    filled = Store(home).create("every page")
+    filled.put("graph", SAMPLE, graph)
+    filled.put("profile", SAMPLE, Profile(SAMPLE, graph.architecture_hash, {}, rows, nodes))
+    workflow.partition_job(filled, PartitionParameters(SAMPLE, 2), ignore_progress)
+    mix = workflow.measured_mix(filled)
+    filled.put("plan", mix, workflow.plan(filled.get("plan_request", mix)))
+    filled.put("placement_request", "tiny", read_file(PLACEMENT)[1])
+    workflow.place_job(filled, RequestParameters("tiny"), ignore_progress)
+    return filled.id
+
+
+def open_page(page: Page, address: str, name: str, workspace: str) -> None:
+    """Open a page and wait until it has drawn everything."""
+    page.goto(f"{address}/{name}?workspace={workspace}")
+    heading(page, PAGES[name])
+    expect(page.get_by_test_id("stStatusWidget")).to_have_count(0)
+    settle(page)
+
+
+def turn_to(page: Page, name: str) -> None:
+    """Go to a page by its link and wait until it has drawn everything."""
+    page.get_by_test_id("stSidebarNavLink").nth(list(PAGES).index(name)).click()
+    heading(page, PAGES[name])
+    expect(page.get_by_test_id("stStatusWidget")).to_have_count(0)
+    settle(page)
+
+
+def test_axe_finds_nothing_of_ours(session: Callable[..., Page], address: str, workspace: str) -> None:
+    page = session()
+    open_page(page, address, "", workspace)
+    found, schemes = [], ("light", "dark")
+    for name in PAGES:
+        turn_to(page, name)
+        for scheme in schemes:
+            in_scheme(page, scheme)
+            found += [f"{scheme} {PAGES[name]}: {line}" for line in ours(page)]
+        # The next page is drawn in the colours of the moment, and turned to the others.
+        schemes = schemes[::-1]
+    assert not found, "\n".join(found)
+
+
+def test_an_empty_workspace_has_no_fault_that_axe_finds(session: Callable[..., Page], address: str) -> None:
+    page = session()
+    page.goto(address)
+    heading(page, "Models")
+    found = []
+    for name in PAGES:
+        turn_to(page, name)
+        found += [f"empty {PAGES[name]}: {line}" for line in ours(page)]
+    assert not found, "\n".join(found)
+
+
+def test_a_narrow_window_scrolls_down_only(
+    session: Callable[..., Page], address: str, workspace: str
+) -> None:
+    page = session(width=PHONE)
+    for name in NARROW:
+        open_page(page, address, name, workspace)
+        width = page.evaluate("document.documentElement.scrollWidth")
+        sideways = page.evaluate("document.querySelector('[data-testid=\"stMain\"]').scrollWidth")
+        assert max(width, sideways) <= PHONE, f"{PAGES[name]} is {max(width, sideways)} wide"

@@ -1,0 +1,92 @@
+"""Cuts in a browser: found, chosen by a dot, tried by hand, kept over a reload; nothing that axe finds."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from playwright.sync_api import Page, expect
+
+from tests.support.browser.access import PHONE, ours
+from tests.support.browser.pages import heading, press
+from tests.support.browser.settle import settle
+from torchsplit_core import workflow
+from torchsplit_core.jobs.names import PartitionParameters
+from torchsplit_core.tracing import trace
+from torchsplit_core.values import NodeProfile, Profile, ProfileRow, ignore_progress
+from torchsplit_core.workspace.store import Store, Workspace
+
+pytestmark = pytest.mark.browser
+SOURCE = "sample:diamond"
+SOLVED_MS = 60_000
+
+
+@pytest.fixture(scope="module")
+def profiled(address: str, home: Path) -> Workspace:
+    """A workspace with a traced model in which every operation takes the same time."""
+    graph = trace(SOURCE)
+    rows = (ProfileRow("whole", "cpu", None, 2, 1, 200.0, 10.0, None, None, None, "measured"),)
+    nodes = tuple(NodeProfile(op.id, 1 / len(graph.ops), op.output_bytes, 0) for op in graph.ops)
+    workspace = Store(home).create("cuts")
+    workspace.put("graph", SOURCE, graph)
+    workspace.put("profile", SOURCE, Profile(SOURCE, graph.architecture_hash, {}, rows, nodes))
+    return workspace
+
+
+@pytest.fixture(scope="module")
+def cut(profiled: Workspace) -> Workspace:
+    """A copy of it in which cuts were found."""
+    store = profiled.store
+    workspace = store.copy(profiled.id, store.free_name("found"))
+    workflow.partition_job(workspace, PartitionParameters(SOURCE, 3, link_gb_per_s=1e-3), ignore_progress)
+    return workspace
+
+
+def open_cuts(page: Page, address: str, workspace: Workspace) -> None:
+    page.goto(f"{address}/partition?workspace={workspace.id}")
+    heading(page, "Partition")
+    settle(page)
+
+
+def test_cuts_are_found_chosen_tried_and_kept(
+    session: Callable[..., Page], address: str, profiled: Workspace
+) -> None:
+    page = session()
+    open_cuts(page, address, profiled)
+    expect(page.get_by_text("Press Find cuts")).to_be_visible()
+    press(page, "Find cuts")
+    expect(page.get_by_text("best proven optimal")).to_be_visible(timeout=SOLVED_MS)
+    settle(page)
+    expect(page.get_by_test_id("stMetricLabel").first).not_to_have_text("Slowest stage, of 1")
+
+    # The whole model is the dot in which nothing crosses: the first of its trace.
+    page.locator(".st-key-partition-front .scatterlayer .trace .point").first.click(force=True)
+    expect(page.get_by_test_id("stMetricLabel").first).to_have_text("Slowest stage, of 1")
+
+    settle(page)
+    page.get_by_role("combobox", name="Behind a cut point").click()
+    settle(page)
+    page.keyboard.press("ArrowDown")
+    page.keyboard.press("Enter")
+    expect(page.get_by_text("yours is")).to_be_visible()
+    press(page, "Keep this cut")
+    expect(page.get_by_test_id("stMetricLabel").first).to_have_text("Slowest stage, of 2")
+    expect(page.get_by_text("One value crosses")).to_be_visible()
+    page.reload()
+    heading(page, "Partition")
+    expect(page.get_by_test_id("stMetricLabel").first).to_have_text("Slowest stage, of 2")
+    expect(page.get_by_text("Your cut: behind")).to_be_visible()
+
+
+@pytest.mark.parametrize(("scheme", "width"), [("light", 1440), ("dark", PHONE)])
+def test_a_page_of_cuts_is_accessible_and_fits_its_window(
+    session: Callable[..., Page], address: str, cut: Workspace, scheme: str, width: int
+) -> None:
+    page = session(width=width, scheme=scheme)
+    open_cuts(page, address, cut)
+    expect(page.get_by_text("best proven optimal")).to_be_visible(timeout=SOLVED_MS)
+    settle(page)
+    assert not ours(page), "\n".join(ours(page))
+    sideways = page.evaluate("document.querySelector('[data-testid=\"stMain\"]').scrollWidth")
+    assert sideways <= width

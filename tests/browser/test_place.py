@@ -1,0 +1,77 @@
+"""Placements in a browser: an example is solved and drawn, a change tried and kept; nothing that axe finds."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from playwright.sync_api import Page, expect
+
+from app.placements.new import structured_fleet
+from tests.support.browser.access import PHONE, ours
+from tests.support.browser.pages import heading, press
+from tests.support.browser.settle import settle
+from torchsplit_core import workflow
+from torchsplit_core.jobs.names import RequestParameters
+from torchsplit_core.values import ignore_progress
+from torchsplit_core.workspace.store import Store, Workspace
+
+pytestmark = pytest.mark.browser
+SOLVED_MS = 60_000
+
+
+@pytest.fixture(scope="module")
+def large(address: str, home: Path) -> Workspace:
+    """A workspace with a placement on 1,024 GPUs."""
+    workspace = Store(home).create("large fleet")
+    workspace.put("placement_request", "large", structured_fleet())
+    workflow.place_job(workspace, RequestParameters("large"), ignore_progress)
+    return workspace
+
+
+def open_place(page: Page, address: str, workspace: Workspace) -> None:
+    page.goto(f"{address}/place?workspace={workspace.id}")
+    heading(page, "Place")
+    settle(page)
+
+
+def test_thirty_gpus_are_placed_drawn_and_asked_what_if(
+    session: Callable[..., Page], address: str, home: Path
+) -> None:
+    page = session()
+    open_place(page, address, Store(home).create("thirty"))
+    press(page, "30 GPUs of three types")
+    expect(page.get_by_text("proven optimal")).to_be_visible(timeout=SOLVED_MS)
+    settle(page)
+    expect(page.locator(".picture svg.gpu")).to_have_count(3)
+    expect(page.locator(".picture svg.segment")).to_have_count(1)
+    most = page.locator('[class*="st-key-most"] input')
+    most.fill("1")
+    most.press("Enter")
+    expect(page.get_by_text("Tried, not kept")).to_be_visible()
+    settle(page)
+    expect(page.get_by_test_id("stMetricValue").first).to_contain_text("810")
+    page.get_by_role("button", name="Place", exact=True).click()
+    expect(page.get_by_text("Tried, not kept")).to_have_count(0)
+    expect(page.get_by_text("to an earlier question")).to_have_count(0, timeout=SOLVED_MS)
+    press(page, "Trace the curve")
+    expect(page.get_by_text("that none beats in both")).to_be_visible(timeout=SOLVED_MS)
+    page.reload()
+    heading(page, "Place")
+    expect(page.get_by_test_id("stMetricValue").first).to_contain_text("810")
+    expect(page.get_by_text("that none beats in both")).to_be_visible()
+
+
+@pytest.mark.parametrize(("scheme", "width"), [("light", 1440), ("dark", PHONE)])
+def test_a_large_fleet_is_accessible_and_fits_its_window(
+    session: Callable[..., Page], address: str, large: Workspace, scheme: str, width: int
+) -> None:
+    page = session(width=width, scheme=scheme)
+    open_place(page, address, large)
+    expect(page.get_by_text("proven optimal")).to_be_visible(timeout=SOLVED_MS)
+    settle(page)
+    expect(page.locator(".picture svg.gpu")).to_have_count(504)
+    assert not ours(page), "\n".join(ours(page))
+    sideways = page.evaluate("document.querySelector('[data-testid=\"stMain\"]').scrollWidth")
+    assert sideways <= width

@@ -1,0 +1,256 @@
+"""What if, side by side, by hand, a link and a report: the Plan page as a review uses it."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from contextlib import suppress
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from playwright.sync_api import Page, expect
+
+from tests.support.browser.access import PHONE, ours
+from tests.support.browser.pages import PLANNED_MS, heading, press
+from tests.support.browser.settle import settle
+from torchsplit_core import workflow
+from torchsplit_core.values import FleetEntry, PlanModel, PlanRequest, Point, Stage, Variant
+from torchsplit_core.workspace.store import Store, Workspace
+
+pytestmark = pytest.mark.browser
+TRIES = 5
+"""A table that was just given a row draws its canvas anew some time after the page stands still; a press before it is
+lost, and a user presses again."""
+TABS = ("Plan", "Baselines", "Compare", "By hand", "Sweep")
+
+
+def model(name: str, speed: float) -> PlanModel:
+    points = tuple(
+        Point("A100-80GB", profile, 8, speed * compute, 40.0, memory_gib=4.0)
+        for profile, compute in (
+            ("1g.10gb", 1),
+            ("2g.20gb", 2),
+            ("3g.40gb", 3),
+            ("4g.40gb", 4),
+            ("7g.80gb", 7),
+        )
+    )
+    return PlanModel(name, (Variant("whole", (Stage("whole", points),)),), demand_rps=100.0)
+
+
+@pytest.fixture(scope="module")
+def solved(address: str, home: Path) -> Workspace:
+    """A workspace with two planned scenarios: two models on one GPU and on two."""
+    request = PlanRequest((FleetEntry("A100-80GB"),), (model("bert", 30.0), model("ocr", 50.0)))
+    workspace = Store(home).create("review")
+    workspace.put("plan_request", "review", request)
+    workspace.put("plan", "review", workflow.plan(request))
+    wide = replace(request, gpus=(FleetEntry("A100-80GB", count=2),))
+    workspace.put("plan_request", "two GPUs", wide)
+    workspace.put("plan", "two GPUs", workflow.plan(wide))
+    return workspace
+
+
+@pytest.fixture
+def planned(solved: Workspace) -> Workspace:
+    """A copy of it for one test."""
+    return solved.store.copy(solved.id, solved.store.free_name("copy"))
+
+
+def open_plan(page: Page, address: str, workspace: Workspace) -> None:
+    page.goto(f"{address}/plan?workspace={workspace.id}&scenario=review")
+    heading(page, "Plan")
+    expect(page.locator(".picture svg").first).to_be_visible()
+    settle(page)
+
+
+def turn_to(page: Page, tab: str) -> None:
+    page.get_by_role("tab", name=tab, exact=True).click()
+    settle(page)
+
+
+def test_a_slider_is_tried_kept_and_shown_to_another_by_its_link(
+    session: Callable[..., Page], address: str, planned: Workspace
+) -> None:
+    page = session()
+    open_plan(page, address, planned)
+    press(page, "Scenario …")
+    press(page, "Duplicate")
+    page.wait_for_url("**scenario=review+copy*")
+    page.keyboard.press("Escape")
+    # The address changes before the page does: sliders of the first scenario still stand until then.
+    expect(page.get_by_role("combobox", name="Scenario", exact=True)).to_have_value("review copy")
+    settle(page)
+    before = page.get_by_test_id("stMetricValue").first.inner_text()
+    # Moves faster than the answers: the last one counts, and the way back puts the slider back too.
+    weight = page.get_by_role("slider", name="Weight")
+    weight.focus()
+    for _ in range(5):
+        page.keyboard.press("ArrowRight")
+    expect(page.get_by_text("weight of bert 1 → 3", exact=True)).to_be_visible()
+    expect(weight).to_have_attribute("aria-valuetext", "3")
+    settle(page)
+    press(page, "Back")
+    expect(page.get_by_text("what if, not stored")).to_have_count(0)
+    expect(weight).to_have_attribute("aria-valuetext", "1")
+    settle(page)
+    weight.focus()
+    page.keyboard.press("ArrowRight")
+    expect(page.get_by_text("what if, not stored")).to_be_visible()
+    expect(page.get_by_text("weight of bert 1 → 1.1")).to_be_visible()
+    expect(page.get_by_test_id("stMetricValue").first).not_to_have_text(before)
+    settle(page)
+    page.get_by_role("slider", name="GPUs, A100-80GB").focus()
+    page.keyboard.press("ArrowRight")
+    expect(page.get_by_text("A100-80GB 1 → 2")).to_be_visible()
+    settle(page)
+    press(page, "Keep and prove")
+    expect(page.get_by_text("what if, not stored")).to_have_count(0, timeout=PLANNED_MS)
+    expect(page.get_by_text("proven optimal")).to_be_visible(timeout=PLANNED_MS)
+    expect(page.get_by_text("2 of 2").first).to_be_visible()
+    kept = planned.get("plan_request", "review copy")
+    assert kept.models[0].weight == pytest.approx(1.1) and kept.gpus[0].count == 2
+
+    second = session()
+    second.goto(page.url)
+    heading(second, "Plan")
+    assert "scenario=review+copy" in second.url
+    expect(second.get_by_text("2 of 2").first).to_be_visible()
+
+
+def test_a_model_picked_in_the_table_or_on_the_map_stands_alone_in_both(
+    session: Callable[..., Page], address: str, planned: Workspace
+) -> None:
+    page = session()
+    open_plan(page, address, planned)
+    bert, ocr = page.locator("table.ts tr[data-model=bert]"), page.locator("table.ts tr[data-model=ocr]")
+    slices = page.locator(".picture svg[data-model=ocr]")
+    press(page, "ocr")
+    expect(bert).to_have_css("opacity", "0.4")
+    expect(ocr).to_have_css("opacity", "1")
+    expect(page.locator(".picture svg[data-model=bert]").first).to_have_css("opacity", "0.2")
+    # Another plan keeps the pick.
+    page.get_by_role("slider", name="Weight").focus()
+    page.keyboard.press("ArrowRight")
+    expect(page.get_by_text("what if, not stored")).to_be_visible()
+    settle(page)
+    expect(bert).to_have_css("opacity", "0.4")
+    slices.first.click()
+    expect(bert).to_have_css("opacity", "1")
+
+
+def test_two_scenarios_and_a_plan_by_hand_stand_beside_the_plan(
+    session: Callable[..., Page], address: str, planned: Workspace
+) -> None:
+    page = session()
+    open_plan(page, address, planned)
+    turn_to(page, "Baselines")
+    expect(page.get_by_text("One whole GPU per model", exact=True).first).to_be_visible()
+    turn_to(page, "Compare")
+    expect(page.get_by_text("to review").first).to_be_visible()
+    expect(page.locator("svg.mark").first).to_be_attached()
+    turn_to(page, "By hand")
+    expect(page.get_by_text("legal, checked")).to_be_visible()
+    press(page, "Keep as a scenario")
+    expect(page.get_by_text("Stored as review by hand.")).to_be_visible()
+
+
+def cell(page: Page, table: str, x: float) -> None:
+    """Open the editor of the first row of a table, `x` pixels from its left (from its right where below 0)."""
+    grid = page.get_by_test_id("stDataFrame").filter(has=page.get_by_role("region", name=table))
+    # The editor lies over the page, in a portal of its own.
+    editor = page.locator("#portal input").first
+    for _ in range(TRIES):
+        settle(page)
+        grid.scroll_into_view_if_needed()
+        box = grid.bounding_box()
+        assert box is not None
+        grid.click(position={"x": x if x > 0 else box["width"] + x, "y": 52})
+        page.keyboard.press("Enter")
+        with suppress(AssertionError):
+            expect(editor).to_be_focused(timeout=5000)
+            return
+    expect(editor).to_be_focused()
+
+
+def test_fleet_and_pair_are_edited_and_a_slice_is_changed_by_hand(
+    session: Callable[..., Page], address: str, planned: Workspace
+) -> None:
+    page = session()
+    open_plan(page, address, planned)
+    cell(page, "GPU types of the fleet", -30)
+    count = page.locator("#portal input").first
+    count.fill("2")
+    expect(count).to_have_value("2")
+    settle(page)
+    count.press("Enter")
+    expect(page.get_by_text("Edited, not planned yet: fleet.")).to_be_visible()
+    pairs = page.get_by_test_id("stDataFrame").filter(
+        has=page.get_by_role("region", name="Models that must or would rather share a GPU")
+    )
+    pairs.hover()
+    press(page, "Add row: Models that must or would rather share a GPU")
+    cell(page, "Models that must or would rather share a GPU", 90)
+    for name in ("bert", "ocr"):
+        page.keyboard.type(name)
+        page.keyboard.press("Enter")
+        expect(page.locator("#portal").get_by_text(name, exact=True)).to_be_visible()
+    page.keyboard.press("Tab")
+    expect(page.get_by_text("Edited, not planned yet: fleet, pairs.")).to_be_visible()
+    page.get_by_role("button", name="Plan", exact=True).click()
+    expect(page.get_by_test_id("stMetricValue").nth(2)).to_have_text("2 of 2", timeout=PLANNED_MS)
+    # What binds the models is found without being asked; then nothing runs any more.
+    expect(page.get_by_text("What binds each model")).to_be_visible(timeout=PLANNED_MS)
+    expect(page.get_by_text("proven optimal")).to_be_visible()
+    kept = planned.get("plan_request", "review")
+    assert kept.gpus[0].count == 2 and kept.colocations[0].models == ("bert", "ocr")
+
+    turn_to(page, "By hand")
+    expect(page.get_by_text("legal, checked")).to_be_visible()
+    expect(page.get_by_text("Choose a slice or uncut slots on the map")).to_be_visible()
+    slices = page.locator(".st-key-by-hand-slices [data-place]")
+    before = slices.count()
+    slices.first.focus()
+    page.keyboard.press("Enter")
+    expect(slices.first).to_have_attribute("aria-pressed", "true")
+    page.get_by_role("combobox", name="Slice here").click()
+    page.get_by_role("option", name="no slice").click()
+    expect(page.get_by_text("no slice at slot 0")).to_be_visible()
+    expect(slices.first).to_have_attribute("aria-label", re.compile("No slice here"))
+    settle(page)
+    assert slices.count() <= before
+    press(page, "Undo")
+    expect(slices).to_have_count(before)
+    expect(page.get_by_text("legal, checked")).to_be_visible()
+
+
+def test_the_report_opens_from_disk_without_a_server(
+    session: Callable[..., Page], address: str, planned: Workspace, tmp_path: Path
+) -> None:
+    page = session()
+    open_plan(page, address, planned)
+    with page.expect_download() as waiting:
+        press(page, "Report (HTML)")
+    file = tmp_path / "review.html"
+    waiting.value.save_as(file)
+    page.goto(file.as_uri())
+    expect(page.get_by_role("heading", name="review")).to_be_visible()
+    expect(page.get_by_text("proven optimal").first).to_be_visible()
+    assert page.locator("svg").count() > 2 and not ours(page)
+
+
+@pytest.mark.parametrize(("scheme", "width"), [("light", 1440), ("dark", PHONE)])
+def test_every_tab_is_accessible_and_fits_its_window(
+    session: Callable[..., Page], address: str, planned: Workspace, scheme: str, width: int
+) -> None:
+    page = session(width=width, scheme=scheme)
+    open_plan(page, address, planned)
+    found = []
+    for tab in TABS:
+        turn_to(page, tab)
+        found += [f"{scheme} {tab}: {line}" for line in ours(page)]
+        sideways = page.evaluate("document.querySelector('[data-testid=\"stMain\"]').scrollWidth")
+        if sideways > width:
+            found.append(f"{tab} is {sideways} wide")
+    assert not found, "\n".join(found)

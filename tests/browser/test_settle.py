@@ -1,0 +1,41 @@
+"""The wait before every look at a page: it ends after what fades, and does not wait for what never ends."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pytest
+from playwright.sync_api import Page
+
+from tests.support.browser.settle import settle
+
+pytestmark = pytest.mark.browser
+PAGE = """
+<style>
+    #numbers { opacity: .3; transition: opacity .6s; }
+    #numbers.shown { opacity: 1; }
+    #spinner { animation: turn 1s infinite linear; }
+    @keyframes turn { to { transform: rotate(360deg); } }
+</style>
+<div data-testid="stApp" data-test-script-state="running">
+    <div id="spinner">o</div>
+    <div id="numbers" data-stale="true">12</div>
+</div>
+<script>
+    const numbers = document.getElementById('numbers');
+    setTimeout(() => numbers.parentElement.dataset.testScriptState = 'notRunning', 150);
+    setTimeout(() => { numbers.dataset.stale = 'false'; numbers.className = 'shown'; }, 450);
+</script>
+"""
+
+
+def test_a_page_is_settled_once_it_is_drawn_and_nothing_fades(session: Callable[..., Page]) -> None:
+    page = session()
+    page.set_content(PAGE)
+    settle(page)
+    assert page.locator("#numbers").get_attribute("data-stale") == "false"
+    assert page.evaluate("getComputedStyle(document.getElementById('numbers')).opacity") == "1"
+    # A second wait does not rest on what the first one saw.
+    page.evaluate("document.getElementById('numbers').className = ''")
+    settle(page)
+    assert page.evaluate("getComputedStyle(document.getElementById('numbers')).opacity") == "0.3"

@@ -1,0 +1,246 @@
+"""The command line from outside: the newcomer's path, exit codes, one message for bad input."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import socket
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from tests.support.paths import ROOT
+from torchsplit_core.cli.app import _free_port
+from torchsplit_core.cli.command import main
+from torchsplit_core.files import read_file
+from torchsplit_core.isolation import isolation_level
+from torchsplit_core.values import stage_shares
+
+
+def run(*arguments: str, cwd: Path) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [sys.executable, "-m", "torchsplit_core", *arguments],
+        cwd=cwd,
+        capture_output=True,
+        text=True,
+        timeout=280,
+        check=False,
+    )
+
+
+def here(*arguments: str, cwd: Path) -> int:
+    """The same in this process: what loads neither torch nor a model is started once by `run`, not each time."""
+    with contextlib.chdir(cwd):
+        return main(arguments)
+
+
+@pytest.fixture(scope="module")
+def walked(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Small BERT through trace, profile, partition, request, plan and deploy, beside a diamond that is profiled."""
+    folder = tmp_path_factory.mktemp("walk")
+    measured = ("--device", "cpu", "--batch-sizes", "1,2", "--point-budget", "0.2")
+    for arguments in (
+        ("trace", "sample:bert", "-o", "bert.graph.json"),
+        ("profile", "sample:bert", *measured, "-o", "bert.profile.json"),
+        ("profile", "sample:diamond", *measured, "-o", "diamond.profile.json"),
+        (
+            *("partition", "sample:bert", "--profile", "bert.profile.json", "--stages", "2"),
+            *("--time-limit", "2", "-o", "bert.cuts.json"),
+        ),
+    ):
+        done = run(*arguments, cwd=folder)
+        assert done.returncode == 0, done.stderr
+    asked = ("--gpus", "1xA100-80GB,1xA30-24GB", "--candidates", "bert.cuts.json", "--time-limit", "20")
+    demand = ("--demand", "bert=20,diamond=10", "-o", "request.json")
+    assert here("request", "diamond.profile.json", "bert.profile.json", *asked, *demand, cwd=folder) == 0
+    assert here("plan", "request.json", "-o", "plan.json", cwd=folder) == 0
+    assert here("deploy", "plan.json", "-o", "out", cwd=folder) == 0
+    return folder
+
+
+def test_graph_and_profile_belong_together(walked: Path) -> None:
+    graph = read_file(walked / "bert.graph.json", expected="torchsplit.graph")[1]
+    profile = read_file(walked / "bert.profile.json", expected="torchsplit.profile")[1]
+    assert graph.architecture_hash and graph.architecture_hash == profile.architecture_hash
+    assert {node.id for node in profile.nodes} <= {node.id for node in graph.nodes}
+    assert sum(node.time_share for node in profile.nodes) == pytest.approx(1.0)
+    measured = [row for row in profile.rows if row.basis == "measured"]
+    assert {row.batch_size for row in measured} == {1, 2}
+    assert all(row.profile is None and row.throughput_rps > 0 for row in measured)
+    estimated = [row for row in profile.rows if row.basis == "estimated"]
+    assert {"A100-80GB", "A30-24GB", "H100-SXM5-80GB"} <= {row.gpu_type for row in estimated}
+    assert all(row.low_rps is not None and row.high_rps is not None for row in estimated)
+    assert all(row.low_rps < row.throughput_rps < row.high_rps for row in estimated)
+
+
+def test_cuts_hold_every_operation_once(walked: Path) -> None:
+    graph = read_file(walked / "bert.graph.json")[1]
+    cuts = read_file(walked / "bert.cuts.json", expected="torchsplit.partition")[1]
+    assert cuts.candidates and cuts.source == "sample:bert"
+    for candidate in cuts.candidates:
+        listed = [name for stage in candidate.stages for name in stage]
+        assert len(listed) == len(set(listed))
+        assert {node.id for node in graph.ops} <= set(listed)
+
+
+def test_a_candidate_is_a_variant_of_the_request(walked: Path) -> None:
+    request = read_file(walked / "request.json", expected="torchsplit.plan_request")[1]
+    bert = next(model for model in request.models if model.name == "bert")
+    profile = read_file(walked / "bert.profile.json")[1]
+    cuts = read_file(walked / "bert.cuts.json")[1]
+    assert [variant.name for variant in bert.variants][:2] == ["whole", "cut1"]
+    whole = {(p.gpu_type, p.profile, p.batch_size): p for p in bert.variants[0].stages[0].points}
+    first = next(candidate for candidate in cuts.candidates if len(candidate.stages) == 2)
+    assert len(first.weight_bytes) == 2
+    for number, stage in enumerate(bert.variants[1].stages):
+        for point in stage.points:
+            part = stage_shares(profile.nodes, first.stages, point.batch_size)[number]
+            assert point.memory_gib > first.weight_bytes[number] / 2**30
+            whole_point = whole[(point.gpu_type, point.profile, point.batch_size)]
+            assert point.latency_ms == pytest.approx(whole_point.latency_ms * part)
+            assert point.throughput_rps == pytest.approx(whole_point.throughput_rps / part)
+            assert point.memory_gib < whole_point.memory_gib
+            assert point.basis == "estimated"
+
+
+def test_the_plan_serves_both_models_and_is_deployable(walked: Path) -> None:
+    outcome = read_file(walked / "plan.json", expected="torchsplit.plan")[1]
+    assert outcome.status in ("optimal", "feasible")
+    assert {model.name for model in outcome.models if model.throughput_rps > 0} == {"diamond", "bert"}
+    assert outcome.objective.bound is not None and outcome.objective.gap is not None
+    names = {path.name for path in (walked / "out").rglob("*") if path.is_file()}
+    assert any(name.endswith((".yaml", ".yml")) for name in names) and any(
+        name.endswith(".sh") for name in names
+    )
+
+
+def test_planning_again_gives_the_same_plan(walked: Path) -> None:
+    first = json.loads((walked / "plan.json").read_text())
+    if first["status"] != "optimal":
+        assert first["objective"]["gap"] >= 0
+        return
+    done = run("plan", "request.json", cwd=walked)
+    again = json.loads(done.stdout)
+    assert {**again, "statistics": 0} == {**first, "statistics": 0}
+
+
+@pytest.mark.parametrize(
+    ("arguments", "match"),
+    [
+        (("trace", "sample:none"), "sample"),
+        (("trace", "missing.pt2"), "missing.pt2"),
+        (("trace", "noise.pt2"), "noise.pt2"),
+        (("trace", "empty.pt2"), "empty.pt2"),
+        (("trace", "net.py:Net"), "--trust"),
+        (("profile", "sample:diamond", "--batch-sizes", "0"), "batch"),
+        (("profile", "sample:diamond", "--batch-sizes", "1000000"), "batch"),
+        (("profile", "sample:diamond", "--batch-sizes", "a"), "whole numbers"),
+        (("plan", "noise.pt2"), "JSON"),
+        (("plan", "typo.json"), "extra inputs"),
+        (("plan", "none.json"), "No such file"),
+        (("request", "typo.json", "--gpus", "1xA100-80GB"), "typo.json"),
+        (("deploy", "typo.json", "-o", "out"), "typo.json"),
+        (("partition", "sample:diamond"), "--profile"),
+    ],
+)
+def test_bad_input_is_one_message_and_exit_code_2(
+    arguments: tuple[str, ...],
+    match: str,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    (tmp_path / "noise.pt2").write_bytes(bytes(range(256)) * 4096)
+    (tmp_path / "empty.pt2").write_bytes(b"")
+    (tmp_path / "net.py").write_text("class Net: pass\n")
+    (tmp_path / "typo.json").write_text(
+        '{"format": "torchsplit.plan_request", "version": 1, "gpus": [], "models": [], "gpuz": 1}'
+    )
+    monkeypatch.chdir(tmp_path)
+    assert main(arguments) == 2
+    printed = capsys.readouterr()
+    message = printed.err.strip().splitlines()[-1]
+    assert message.startswith("torchsplit: ") and match in message
+    assert "Traceback" not in printed.err and printed.out == ""
+
+
+def test_infeasible_is_exit_code_3_and_the_file_says_why(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    request = json.loads((ROOT / "examples" / "plan_request.json").read_text())
+    request["models"][0]["min_throughput_rps"] = 1e9
+    (tmp_path / "request.json").write_text(json.dumps(request))
+    assert main(["plan", str(tmp_path / "request.json"), "-o", str(tmp_path / "plan.json")]) == 3
+    outcome = read_file(tmp_path / "plan.json")[1]
+    assert outcome.status == "infeasible"
+    assert outcome.conflicts[0].demands[0].model == request["models"][0]["name"]
+    assert capsys.readouterr().err.count("conflict:") == len(outcome.conflicts)
+
+
+def test_a_deployment_folder_that_is_a_file_is_the_users_fault(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "out").write_text("")
+    assert main(["deploy", str(ROOT / "examples" / "plan.json"), "-o", str(tmp_path / "out")]) == 2
+    assert "the output can be written" in capsys.readouterr().err
+
+
+def test_our_own_fault_is_exit_code_1(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr("torchsplit_core.workflow.steps.trace", lambda *a, **k: 1 / 0)
+    assert main(["trace", "sample:bert"]) == 1
+    assert "internal fault (ZeroDivisionError" in capsys.readouterr().err
+
+
+def test_a_taken_port_is_named_and_another_found(capsys: pytest.CaptureFixture[str]) -> None:
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        taken.listen()
+        port = taken.getsockname()[1]
+        assert main(["app", "--port", str(port)]) == 2
+        told = capsys.readouterr().err
+        assert str(port) in told and f"Isolation: {isolation_level().text}" in told
+        assert 8501 <= _free_port("127.0.0.1", None) <= 8600
+
+
+READS = """
+import pathlib, torch
+class Net:
+    batch_sizes = (1, 2)
+    def get_model(self):
+        torch.manual_seed(int(pathlib.Path({weights!r}).read_text()))
+        return torch.nn.Linear(4, 4)
+    def get_example_inputs(self, n):
+        return (torch.ones(n, 4),)
+"""
+
+
+def test_a_model_reads_what_read_names_and_nothing_else(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "model").mkdir()
+    (tmp_path / "weights").write_text("3")
+    (tmp_path / "model" / "net.py").write_text(READS.format(weights=str(tmp_path / "weights")))
+    monkeypatch.setenv("TORCHSPLIT_READABLE", str(tmp_path / "model"))
+    command = ["trace", f"{tmp_path / 'model' / 'net.py'}:Net", "--trust", "-o", str(tmp_path / "graph")]
+    assert main([*command, "--read", str(tmp_path / "nowhere")]) == 2
+    assert "--read: " in capsys.readouterr().err
+    assert main([*command, "--read", str(tmp_path / "weights")]) == 0
+    assert os.environ["TORCHSPLIT_READABLE"] == str(tmp_path / "model")
+
+
+def test_draw_writes_a_picture_and_refuses_what_it_cannot(
+    walked: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    opened = ("--open", "encoder.layer.1,embeddings")
+    assert here("draw", "bert.graph.json", "-o", "bert.svg", *opened, cwd=walked) == 0
+    assert (walked / "bert.svg").read_text().startswith("<svg")
+    assert here("draw", "bert.graph.json", "-o", "regions.dot", "--what", "regions", cwd=walked) == 0
+    assert (walked / "regions.dot").read_text().startswith("digraph")
+    capsys.readouterr()
+    assert here("draw", "bert.graph.json", "-o", "bert.png", cwd=walked) == 2
+    assert "Traceback" not in capsys.readouterr().err and not (walked / "bert.png").exists()

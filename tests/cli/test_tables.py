@@ -1,0 +1,217 @@
+"""estimate, import and export from outside: files in, files out, exit codes, one message for bad input."""
+
+from __future__ import annotations
+
+import csv
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from tests.support.paths import ROOT
+from torchsplit_core.cli.command import main
+from torchsplit_core.cli.tables import file_name
+from torchsplit_core.files import read_file
+from torchsplit_core.profiling.library import library_profile
+from torchsplit_core.values import Profile
+
+EXAMPLES = ROOT / "examples" / "profiles"
+TRITON = ROOT / "tests" / "tables" / "data"
+
+
+def refused(capsys: pytest.CaptureFixture[str], *arguments: str) -> str:
+    assert main(arguments) == 2
+    return capsys.readouterr().err
+
+
+def test_estimate_of_the_example_as_a_command_of_its_own(tmp_path: Path) -> None:
+    done = subprocess.run(
+        [
+            *(sys.executable, "-m", "torchsplit_core", "estimate"),
+            *(str(EXAMPLES / "measured.csv"), str(EXAMPLES / "query.csv"), "-o", "out.csv"),
+        ],
+        cwd=tmp_path,
+        capture_output=True,
+        text=True,
+        timeout=120,
+        check=False,
+    )
+    assert (done.returncode, done.stdout) == (0, "")
+    assert "leave-one-out error of the measured rows" in done.stderr
+    truth = {
+        (row.profile, row.batch_size): row.throughput_rps
+        for row in library_profile("resnet50").rows
+        if row.processes == 1
+    }
+    slices = {"2": "2g.20gb", "3": "3g.40gb", "4": "4g.40gb"}
+    with (tmp_path / "out.csv").open(newline="") as stream:
+        rows = list(csv.DictReader(stream))
+    with (EXAMPLES / "query.csv").open(newline="") as stream:
+        asked = list(csv.DictReader(stream))
+    assert [{name: row[name] for name in asked[0]} for row in rows] == asked
+    errors = sorted(
+        abs(float(row["throughput_rps"]) / truth[slices[row["compute_slices"]], int(row["batch_size"])] - 1)
+        for row in rows
+    )
+    assert errors[len(errors) // 2] < 0.05
+
+
+def test_estimate_prints_csv_or_json(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    command = ("estimate", str(EXAMPLES / "measured.csv"), str(EXAMPLES / "query.csv"))
+    assert main(command) == 0
+    text = capsys.readouterr().out
+    assert text.startswith("model,compute_slices,batch_size,processes,throughput_rps,")
+    assert main((*command, "--json", "-o", str(tmp_path / "o.csv"))) == 0
+    printed = json.loads(capsys.readouterr().out)
+    assert (tmp_path / "o.csv").read_text() == text
+    assert len(printed) == len(text.splitlines()) - 1
+
+
+def test_the_whole_library_goes_out_and_comes_in_again(tmp_path: Path) -> None:
+    table, folder = tmp_path / "rows.csv", tmp_path / "profiles"
+    assert main(("export", "library", "-o", str(table))) == 0
+    assert main(("import", str(table), "-o", str(folder))) == 0
+    found = {path.name: read_file(path, expected="torchsplit.profile")[1] for path in folder.iterdir()}
+    assert len(found) == 11
+    assert found["bert.profile.json"].rows == library_profile("bert").rows
+    assert main(("export", *map(str, sorted(folder.iterdir())), "-o", str(tmp_path / "again.csv"))) == 0
+    assert (tmp_path / "again.csv").read_text() == table.read_text()
+
+
+def test_one_model_is_one_file_or_standard_output(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    source = str(EXAMPLES / "other_columns.csv")
+    assert main(("import", source, "-o", str(tmp_path / "bert.json"))) == 0
+    assert "'QPS' as throughput_rps" in capsys.readouterr().err
+    profile = read_file(tmp_path / "bert.json", expected="torchsplit.profile")[1]
+    assert profile.source == "import:bert"
+    assert {row.throughput_rps for row in profile.rows} <= {
+        row.throughput_rps for row in library_profile("bert").rows
+    }
+    assert main(("import", source, "-o", str(tmp_path))) == 0
+    assert (tmp_path / "bert.profile.json").exists()
+    capsys.readouterr()
+    assert main(("import", source)) == 0
+    assert json.loads(capsys.readouterr().out)["format"] == "torchsplit.profile"
+
+
+def test_several_models_want_a_folder(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    table = tmp_path / "t.csv"
+    table.write_text("model,compute_slices,batch_size,throughput_rps\n../a,7,8,100\nA?,7,8,50\n,7,8,9\n")
+    assert "line 4, model" in refused(capsys, "import", str(table), "-o", str(tmp_path / "out"))
+    assert not (tmp_path / "out").exists()
+    kept = ("import", str(table), "--skip-bad")
+    assert "a folder" in refused(capsys, *kept)
+    assert "a folder" in refused(capsys, *kept, "-o", str(tmp_path / "x.json"))
+    assert main((*kept, "-o", str(tmp_path / "out"))) == 0
+    assert sorted(path.name for path in (tmp_path / "out").iterdir()) == [
+        "A-2.profile.json",
+        "a.profile.json",
+    ]
+    assert "note: " in capsys.readouterr().err
+    assert main((*kept, "--json")) == 0
+    assert [item["source"] for item in json.loads(capsys.readouterr().out)] == ["import:../a", "import:A?"]
+
+
+def test_columns_are_mapped_and_what_is_lacking_is_given(tmp_path: Path) -> None:
+    table = tmp_path / "t.csv"
+    table.write_text("size,a=b\n4,100\n")
+    assert (
+        main(
+            (
+                *("import", str(table), "-o", str(tmp_path / "p.json"), "--map", "batch_size=size"),
+                *("--map", "throughput_rps=a=b", "--model", "m", "--gpu-type", "A30-24GB", "--slice", "1g"),
+            )
+        )
+        == 0
+    )
+    (row,) = read_file(tmp_path / "p.json")[1].rows
+    assert (row.gpu_type, row.profile, row.batch_size, row.throughput_rps) == ("A30-24GB", "1g.6gb", 4, 100)
+
+
+def test_triton_s_files_and_one_profile_of_several(tmp_path: Path) -> None:
+    for batch in ("1", "8"):
+        assert (
+            main(
+                (
+                    *("import", str(TRITON / "perf_analyzer.csv"), "--model", "m", "--batch-size", batch),
+                    *("--instances", "2", "--slice", "2g.20gb", "-o", str(tmp_path / f"{batch}.json")),
+                )
+            )
+            == 0
+        )
+    both = tmp_path / "both.json"
+    assert main(("import", str(tmp_path / "1.json"), str(tmp_path / "8.json"), "-o", str(both))) == 0
+    profile = read_file(both)[1]
+    assert [(row.batch_size, row.processes, row.profile) for row in profile.rows] == [
+        (1, 2, "2g.20gb"),
+        (8, 2, "2g.20gb"),
+    ]
+
+
+@pytest.mark.parametrize(
+    ("content", "words"),
+    [
+        (b"", "a table has a header and rows"),
+        (b"\x89PNG\r\n\x1a\n\x00", "UTF-8"),
+        (b"model,compute_slices,batch_size,throughput_rps\n", "header only"),
+        (b"one column\n1\n", "several columns"),
+        (b'{"format": "torchsplit.plan"}', "torchsplit.profile"),
+        (b"{not json", "JSON"),
+        (b"model,compute_slices,batch_size,throughput_rps\nm,7,8,much\n", "line 2, throughput_rps"),
+    ],
+)
+def test_what_is_no_table_is_one_message_and_exit_code_2(
+    content: bytes, words: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = tmp_path / "mine.csv"
+    path.write_bytes(content)
+    told = refused(capsys, "import", str(path), "-o", str(tmp_path / "out.json"))
+    assert words in told and "mine.csv" in told and "Traceback" not in told
+    assert not (tmp_path / "out.json").exists()
+    assert "Traceback" not in refused(capsys, "estimate", str(path), str(path))
+
+
+def test_files_and_arguments_that_are_wrong(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    table = str(EXAMPLES / "measured.csv")
+    query = str(EXAMPLES / "query.csv")
+    assert "No such file" in refused(capsys, "estimate", table, "nowhere.csv")
+    assert "directory" in refused(capsys, "import", str(tmp_path))
+    assert "OURS=THEIRS" in refused(capsys, "import", table, "--map", "bs")
+    assert "catalogue" in refused(capsys, "import", table, "--gpu-type", "A1000")
+    assert "measured library has" in refused(capsys, "export", "library:nothing")
+    assert "torchsplit.profile" in refused(capsys, "export", str(ROOT / "examples" / "plan.json"))
+    (tmp_path / "file").write_text("")
+    assert "written" in refused(capsys, "estimate", table, query, "-o", str(tmp_path / "file" / "o.csv"))
+
+
+def test_a_table_beyond_the_limit_is_refused_unread(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = tmp_path / "huge.csv"
+    with path.open("wb") as stream:
+        stream.truncate(2**40)
+    assert "64 MiB" in refused(capsys, "import", str(path))
+
+
+@pytest.mark.parametrize(
+    ("name", "taken", "expected"),
+    [
+        ("bert", (), "bert.profile.json"),
+        ("bert", ("BERT.profile.json",), "bert-2.profile.json"),
+        ("../../etc/passwd", (), "etc_passwd.profile.json"),
+        ("…", (), "model.profile.json"),
+        ("x" * 300, (), "x" * 80 + ".profile.json"),
+    ],
+)
+def test_file_names_are_safe(name: str, taken: tuple[str, ...], expected: str) -> None:
+    assert file_name(Profile(f"import:{name}", ""), taken) == expected
+
+
+def test_other_commands_do_not_load_the_tables() -> None:
+    program = (
+        "import sys, torchsplit_core.cli.command, torchsplit_core.cli.tables as t; torchsplit_core.cli.command._parser(); "
+        "sys.exit(any(name in sys.modules for name in ('scipy', 'torch', 'torchsplit_core.tables')))"
+    )
+    assert subprocess.run([sys.executable, "-c", program], cwd=ROOT, check=False).returncode == 0

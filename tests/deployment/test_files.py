@@ -1,0 +1,121 @@
+"""The door itself: formats, plans that are none, the README, and files on the disk."""
+
+from __future__ import annotations
+
+import errno
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from tests.support.deployment.helpers import MIXED, plan_of, planned_gpu
+from torchsplit_core.deployment import FORMATS, DeploymentFile, deploy, write_deployment
+from torchsplit_core.values import InputFault, InternalFault, PlanOutcome
+
+
+def readme(plan: PlanOutcome, *formats: str) -> str:
+    return deploy(plan, formats or FORMATS)[0].text
+
+
+def test_all_formats_together_and_the_same_twice(mixed_plan: PlanOutcome) -> None:
+    files = deploy(mixed_plan, FORMATS)
+    assert [file.name for file in files] == [
+        "README.md",
+        "mig-parted.yaml",
+        "apply-mig-node0.sh",
+        "apply-mig-node1.sh",
+        "kubernetes/mig-config.yaml",
+        "kubernetes/label-nodes.sh",
+        "kubernetes/deployments.yaml",
+    ]
+    assert deploy(mixed_plan, [*reversed(FORMATS), *FORMATS]) == files
+    assert all(file.text.endswith("\n") and file.text.startswith("#") for file in files)
+    assert all(
+        "ested on hardware" in file.text for file in files if file.name != "kubernetes/mig-config.yaml"
+    )
+
+
+@pytest.mark.parametrize("formats", [["helm"], ["mig-parted", "Kubernetes"], []])
+def test_an_unknown_format_names_the_known_ones(mixed_plan: PlanOutcome, formats: list[str]) -> None:
+    with pytest.raises(InputFault, match="mig-parted, nvidia-smi, kubernetes"):
+        deploy(mixed_plan, formats)
+
+
+@pytest.mark.parametrize("status", ["infeasible", "timeout"])
+def test_what_is_no_plan_is_refused(mixed_plan: PlanOutcome, status: str) -> None:
+    with pytest.raises(InputFault, match=status):
+        deploy(replace(mixed_plan, status=status), ["mig-parted"])
+
+
+def test_a_plan_without_slices_or_with_broken_ids_is_refused() -> None:
+    with pytest.raises(InputFault, match="at least one GPU"):
+        deploy(plan_of(planned_gpu("gpu0", "A100-80GB", ())), FORMATS)
+    twice = planned_gpu("gpu0", "A100-80GB", MIXED)
+    with pytest.raises(InputFault, match="unique"):
+        deploy(plan_of(twice, twice), FORMATS)
+    for broken in ("/gpu0", "node0/", " /gpu0"):
+        with pytest.raises(InputFault, match="HOST/GPU"):
+            deploy(plan_of(planned_gpu(broken, "A100-80GB", MIXED)), FORMATS)
+    with pytest.raises(InputFault, match="A100-80GB"):
+        deploy(plan_of(planned_gpu("gpu0", "A100", MIXED)), FORMATS)
+
+
+def test_the_readme_says_what_is_disrupted_and_lists_every_file_and_slice(mixed_plan: PlanOutcome) -> None:
+    text = readme(mixed_plan)
+    assert "do not survive a reboot" in text
+    assert "removes all existing MIG instances" in text
+    assert "`node0/gpu1`" in text
+    for file in deploy(mixed_plan, FORMATS)[1:]:
+        assert f"| `{file.name}` |" in text
+    assert "| node0 | 2 | A100-80GB | 3g.40gb | 4 | clip whole, batch 8, 1 process |" in text
+    assert "| node0 | 0 | A100-80GB | 1g.10gb | 1 | free |" in text
+    assert "proven optimal" in text
+    assert "proven optimal" not in readme(replace(mixed_plan, status="feasible"))
+
+
+def test_the_readme_tells_only_of_the_formats_asked_for(mixed_plan: PlanOutcome) -> None:
+    text = readme(mixed_plan, "mig-parted")
+    assert "nvidia-mig-parted apply" in text
+    assert "kubectl" not in text
+    assert "--apply" not in text
+
+
+def test_hostile_names_do_not_leave_their_cell() -> None:
+    plan = plan_of(planned_gpu("`a|b`/gpu0", "A100-80GB", [("7g.80gb", 0, "<script>|x|\n# [a](b)")]))
+    text = deploy(plan, ["mig-parted", "nvidia-smi"])[0].text
+    rows = [line for line in text.splitlines() if "script&gt;" in line]
+    assert len(rows) == 2
+    assert all("<script>" not in row and "\\|x\\|" in row and "\\[a\\]" in row for row in rows)
+
+
+def test_files_are_written_whole_with_their_mode_and_replace_older_ones(
+    tmp_path: Path, mixed_plan: PlanOutcome
+) -> None:
+    target = tmp_path / "new" / "out"
+    write_deployment([DeploymentFile("mig-parted.yaml", "old")], target)
+    files = deploy(mixed_plan, FORMATS)
+    paths = write_deployment(files, target)
+    for file, path in zip(files, paths, strict=True):
+        assert path.read_text(encoding="utf-8") == file.text
+        assert bool(path.stat().st_mode & 0o111) == file.executable
+    assert sorted(p for p in target.rglob("*") if p.is_file()) == sorted(paths)
+
+
+def test_a_write_that_fails_leaves_the_old_file_and_no_rest(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    write_deployment([DeploymentFile("a.txt", "old")], tmp_path)
+
+    def full(_descriptor: int) -> None:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr("os.fsync", full)
+    with pytest.raises(InputFault, match="No space left"):
+        write_deployment([DeploymentFile("a.txt", "new")], tmp_path)
+    assert [(p.name, p.read_text()) for p in tmp_path.iterdir()] == [("a.txt", "old")]
+
+
+@pytest.mark.parametrize("name", ["../x", "/etc/x", "a/../../x", ""])
+def test_a_name_cannot_lead_outside(tmp_path: Path, name: str) -> None:
+    with pytest.raises(InternalFault):
+        write_deployment([DeploymentFile(name, "")], tmp_path)

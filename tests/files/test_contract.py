@@ -1,0 +1,205 @@
+"""Contract files: what is written can be read, what breaks the contract is refused with its place."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from tests.support.paths import ROOT
+from torchsplit_core.files import FORMATS, read_file, read_text, schema_of, write_file, write_text
+from torchsplit_core.profiling.library import mix_request
+from torchsplit_core.values import InputFault, PlanOutcome, PlanRequest
+
+REQUEST = {
+    "format": "torchsplit.plan_request",
+    "version": 1,
+    "gpus": [{"id": "node0/gpu0", "type": "A100-80GB", "layouts": None}, {"type": "A100-80GB", "count": 3}],
+    "models": [
+        {
+            "name": "bert",
+            "weight": 1.0,
+            "demand_rps": 19,
+            "min_throughput_rps": 19.0,
+            "max_latency_ms": 2895.3,
+            "cap_at_demand": False,
+            "variants": [
+                {
+                    "name": "whole",
+                    "cut_bytes": [],
+                    "stages": [
+                        {
+                            "name": "whole",
+                            "points": [
+                                {
+                                    "gpu_type": "A100-80GB",
+                                    "profile": "1g.10gb",
+                                    "batch_size": 8,
+                                    "processes": 1,
+                                    "throughput_rps": 120.0,
+                                    "latency_ms": 62.0,
+                                    "memory_gib": 3.2,
+                                    "basis": "measured",
+                                }
+                            ],
+                        }
+                    ],
+                }
+            ],
+        }
+    ],
+    "colocations": [{"models": ["bert", "ocr"], "mode": "hard"}],
+    "objective": {"kind": "leximin"},
+    "sharing": "exclusive",
+    "link_gb_per_s": 12.0,
+    "solver": {"time_limit_s": 60},
+}
+
+OUTCOME = {
+    "format": "torchsplit.plan",
+    "version": 1,
+    "request_sha256": "00",
+    "status": "infeasible",
+    "objective": {
+        "kind": "leximin",
+        "value": None,
+        "sorted_normalised": [],
+        "bound": None,
+        "gap": None,
+        "proven_levels": 0,
+    },
+    "gpus": [],
+    "models": [],
+    "conflicts": [
+        {
+            "demands": [
+                {"model": "bert", "demand": "min_throughput_rps"},
+                {"models": ["bert", "ocr"], "demand": "colocation"},
+            ],
+            "message": "both",
+        }
+    ],
+    "least_relaxation": [{"model": "bert", "demand": "min_throughput_rps", "from": 19.0, "to": 12.5}],
+    "warnings": [],
+    "statistics": {"build_s": 0.1, "solve_s": 0.4, "verify_s": 0.01, "solver": "highs 1.15.1", "details": {}},
+}
+
+
+def test_a_plan_request_reads_into_its_value() -> None:
+    name, value = read_text(json.dumps(REQUEST))
+    assert name == "torchsplit.plan_request"
+    assert isinstance(value, PlanRequest)
+    assert (
+        value.models[0].demand_rps == 19.0
+        and value.models[0].variants[0].stages[0].points[0].memory_gib == 3.2
+    )
+    assert value.gpus[1].count == 3 and value.gpus[0].layouts is None
+    assert read_text(write_text(value)) == (name, value)
+
+
+def test_a_plan_reads_and_writes_field_for_field() -> None:
+    _, value = read_text(json.dumps(OUTCOME))
+    assert isinstance(value, PlanOutcome)
+    assert value.least_relaxation is not None and value.least_relaxation[0].new == 12.5
+    assert json.loads(write_text(value)) == OUTCOME
+
+
+def changed(path: str, value: object) -> str:
+    data = json.loads(json.dumps(REQUEST))
+    place = data
+    *front, last = path.split(".")
+    for part in front:
+        place = place[int(part)] if isinstance(place, list) else place[part]
+    if value is ...:
+        del place[last]
+    else:
+        place[int(last) if isinstance(place, list) else last] = value
+    return json.dumps(data)
+
+
+POINT = "models.0.variants.0.stages.0.points.0"
+
+
+@pytest.mark.parametrize(
+    ("path", "value", "match"),
+    [
+        ("gpu", 1, r"gpu: 1 — extra inputs"),
+        (
+            f"{POINT}.throughput_rps",
+            -1.0,
+            "throughput_rps: -1.0 — input should be greater than or equal to 0",
+        ),
+        (f"{POINT}.batch_size", 0, "batch_size: 0"),
+        (f"{POINT}.batch_size", "8", "batch_size: '8'"),
+        (f"{POINT}.latency_ms", float("nan"), "NaN"),
+        ("models.0.weight", 0, "weight: 0"),
+        ("models.0.name", ..., "name: 'nothing'"),
+        ("sharing", "sometimes", "sharing"),
+        ("version", 2, "version: 2"),
+        ("format", "torchsplit.poem", "format is one of"),
+        ("solver.time_limit_s", 0, "time_limit_s"),
+    ],
+)
+def test_a_broken_request_is_refused_with_its_place(path: str, value: object, match: str) -> None:
+    with pytest.raises(InputFault, match=match):
+        read_text(changed(path, value))
+
+
+@pytest.mark.parametrize(
+    "text", ["", "{", "[]", "null", "\x00", "[" * 100_000, '{"format": ["torchsplit.plan"]}']
+)
+def test_what_is_no_contract_file_is_refused(text: str) -> None:
+    with pytest.raises(InputFault):
+        read_text(text)
+
+
+def test_reading_a_file_that_cannot_be_read(tmp_path: Path) -> None:
+    with pytest.raises(InputFault, match="No such file"):
+        read_file(tmp_path / "none.json")
+    (tmp_path / "noise.json").write_bytes(b"\xff\xfe\x00\x80")
+    with pytest.raises(InputFault, match="JSON text"):
+        read_file(tmp_path / "noise.json")
+    (tmp_path / "request.json").write_text(json.dumps(REQUEST))
+    with pytest.raises(InputFault, match=r"reads torchsplit\.plan"):
+        read_file(tmp_path / "request.json", expected="torchsplit.plan")
+
+
+def test_writing_replaces_the_whole_file_or_nothing(tmp_path: Path) -> None:
+    _, value = read_text(json.dumps(REQUEST))
+    path = write_file(value, tmp_path / "deep" / "request.json")
+    assert read_file(path)[1] == value
+    assert [found.name for found in path.parent.iterdir()] == ["request.json"]
+    (tmp_path / "blocked").write_text("")
+    with pytest.raises(InputFault, match="output can be written"):
+        write_file(value, tmp_path / "blocked" / "x.json")
+
+
+def test_the_schemas_in_the_docs_are_those_of_the_program() -> None:
+    folder = ROOT / "docs" / "schemas"
+    assert {path.stem for path in folder.glob("*.json")} == set(FORMATS)
+    for name in FORMATS:
+        assert json.loads((folder / f"{name}.json").read_text()) == schema_of(name), (
+            "run python tools/write_schemas.py"
+        )
+
+
+def test_every_example_file_is_valid() -> None:
+    examples = sorted((ROOT / "examples").rglob("*.json"))
+    assert {read_file(path)[0] for path in examples} == set(FORMATS)
+
+
+def test_the_example_mixes_are_those_of_the_library_with_their_licence() -> None:
+    folder = ROOT / "examples" / "mixes"
+    expected = {
+        "s1_fewest_gpus": mix_request("S1", 8, "min_gpus"),
+        "s1_fair_2gpus": mix_request("S1", 2, "leximin"),
+        "s3_fewest_gpus": mix_request("S3", 8, "min_gpus"),
+        "s3_fair_5gpus": mix_request("S3", 5, "leximin"),
+    }
+    found = {
+        path.stem: read_file(path, expected="torchsplit.plan_request")[1] for path in folder.glob("*.json")
+    }
+    assert found == expected, "run python tools/write_examples.py --mixes"
+    notice = (ROOT / "torchsplit_core" / "profiling" / "data" / "NOTICE.md").read_text()
+    assert notice[notice.index("MIT License") :] in (folder / "README.md").read_text()

@@ -1,0 +1,134 @@
+"""A graph survives its contract form; a form that breaks the contract is one InputFault."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from torchsplit_core.graph import TorchGraph
+from torchsplit_core.graph.serialization import (
+    GraphParts,
+    graph_from_dict,
+    graph_to_dict,
+    graph_to_text,
+    nodes_in_parts,
+)
+from torchsplit_core.values import GraphNode, InputFault
+
+BODY = TorchGraph((GraphNode("y", "input"), GraphNode("output", "output", inputs=("y",))), traced_batch=2)
+GRAPH = TorchGraph(
+    (
+        GraphNode(
+            "w", "parameter", target="a.weight", module="a", shape=(3, 4), dtype="float32", output_bytes=48
+        ),
+        GraphNode("x", "input", shape=("s0", 4), dtype="float32", output_bytes=32),
+        GraphNode(
+            "mul",
+            "op",
+            "mul",
+            "aten.mul.Tensor",
+            ("x", "x"),
+            "a",
+            ("2*s0", 4),
+            "float32",
+            64,
+            "net.py:7",
+            "return x * x",
+        ),
+        GraphNode("cond", "op", "cond", "higher_order.cond", ("mul", "w"), output_bytes=64),
+        GraphNode("output", "output", inputs=("cond",)),
+    ),
+    architecture_hash="abc",
+    traced_batch=2,
+    subgraphs={"cond.true_graph_0": BODY},
+    route="draft",
+    notes=("net.py:7: one way was taken.",),
+)
+
+
+def test_a_graph_survives_json_text() -> None:
+    assert graph_from_dict(json.loads(json.dumps(graph_to_dict(GRAPH)))) == GRAPH
+    assert json.loads(graph_to_text(GRAPH)) == graph_to_dict(GRAPH)
+    assert graph_to_text(GRAPH).count("\n  {") == len(GRAPH.nodes)
+    assert json.loads(graph_to_text(BODY)) == graph_to_dict(BODY)
+
+
+def test_nodes_in_any_order_are_read_where_no_edge_leads_back() -> None:
+    turned = replace(GRAPH, nodes=GRAPH.nodes[::-1])
+    assert graph_from_dict(graph_to_dict(turned)) == turned
+
+
+def test_parts_make_the_graph_that_they_are_parts_of() -> None:
+    parts = GraphParts()
+    for part in nodes_in_parts(GRAPH.nodes):
+        parts.add(part)
+    parts.add({key: value for key, value in graph_to_dict(GRAPH).items() if key != "nodes"})
+    assert parts.graph() == GRAPH
+    first, second = (parts.graph().nodes[place] for place in (2, 3))
+    assert second.inputs[0] is first.id
+
+
+def test_the_form_is_the_contract() -> None:
+    form = graph_to_dict(GRAPH)
+    head = ["format", "version", "architecture_hash", "traced_batch", "route", "notes"]
+    assert list(form) == [*head, "nodes", "subgraphs"]
+    assert (form["route"], form["notes"]) == ("draft", ["net.py:7: one way was taken."])
+    assert (form["format"], form["version"]) == ("torchsplit.graph", 1)
+    assert form["nodes"][2] == {
+        "id": "mul", "kind": "op", "op": "mul", "target": "aten.mul.Tensor", "inputs": ["x", "x"], "module": "a",
+        "shape": ["2*s0", 4], "dtype": "float32", "output_bytes": 64, "source": "net.py:7",
+        "code": "return x * x",
+    }  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("change", "said"),
+    [
+        ({"format": "torchsplit.plan"}, "format"),
+        ({"version": 2}, "version 1"),
+        ({"nodes": None}, "nodes is a list"),
+        ({"nodes": [3]}, "node is an object"),
+        ({"nodes": [{"id": "a", "kind": "thing"}]}, "kind is one of"),
+        ({"nodes": [{"kind": "op"}]}, "id is a text"),
+        ({"nodes": [{"id": "a", "kind": "op", "inputs": "abc"}]}, "list of ids"),
+        ({"nodes": [{"id": "a", "kind": "op", "inputs": ["b"]}]}, "name nodes of the graph"),
+        ({"nodes": [{"id": "a", "kind": "op", "shape": 3}]}, "shape is a list"),
+        ({"nodes": [{"id": "a", "kind": "op", "dtype": 3}]}, "dtype is a text"),
+        ({"nodes": [{"id": "a", "kind": "op", "output_bytes": "3"}]}, "whole number"),
+        ({"nodes": [{"id": "a", "kind": "op", "output_bytes": -3}]}, "0 or more"),
+        ({"nodes": [{"id": "a", "kind": "op"}] * 2}, "unique"),
+        ({"nodes": [{"id": "a", "kind": "op", "colour": "red"}]}, "colour.*keys of the contract"),
+        ({"colour": "red"}, "colour.*keys of the contract"),
+        ({"nodes": [{"id": "a" * 201, "kind": "op"}]}, "200 characters"),
+        ({"nodes": [{"id": "a", "kind": "op", "op": 3}]}, "it is a text"),
+        ({"nodes": [{"id": "a\ud800", "kind": "op"}]}, "surrogate"),
+        ({"nodes": [{"id": "a", "kind": "op", "output_bytes": 2**53 + 1}]}, "whole number"),
+        ({"nodes": [{"id": "a", "kind": "op", "output_bytes": True}]}, "whole number"),
+        ({"nodes": [{"id": "a", "kind": "op", "shape": [-1]}]}, "64 bits"),
+        ({"nodes": [{"id": "a", "kind": "op", "shape": [2.0]}]}, "64 bits"),
+        ({"nodes": [{"id": "a", "kind": "op", "shape": ["9**9**9**9**9"]}]}, "short expression"),
+        ({"nodes": [{"id": "a", "kind": "op", "shape": ["1+" * 600]}]}, "short expression"),
+        (
+            {
+                "nodes": [
+                    {"id": "a", "kind": "op", "inputs": ["b"]},
+                    {"id": "b", "kind": "op", "inputs": ["a"]},
+                ]
+            },
+            "no cycle",
+        ),
+        ({"traced_batch": "two"}, "traced_batch"),
+        ({"traced_batch": 0}, "traced_batch"),
+        ({"route": "by air"}, "route is empty or one of non-strict"),
+        ({"notes": "a"}, "notes is a list"),
+        ({"notes": [1]}, "notes is a list"),
+        ({"subgraphs": [1]}, "object of graphs"),
+        ({"subgraphs": {"cond": 1}}, "object of graphs"),
+    ],
+)
+def test_a_form_that_breaks_the_contract_is_refused(change: dict[str, Any], said: str) -> None:
+    with pytest.raises(InputFault, match=said):
+        graph_from_dict(graph_to_dict(GRAPH) | change)

@@ -1,0 +1,119 @@
+"""All that a child started ends with it: daemons too, however it ends, and when whoever called it is killed."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from tests.support.isolation.processes import began, gone, mark, running
+from tests.support.paths import ROOT
+from torchsplit_core.isolation import Limits, run_limited
+from torchsplit_core.values import InputFault
+
+CALL = """
+import json, sys
+from torchsplit_core.isolation import run_limited
+run_limited("tests.support.isolation.targets:daemons", json.loads(sys.argv[1]), receive=lambda part: None)
+"""
+
+
+@pytest.mark.parametrize(
+    ("end", "said"),
+    [
+        ("result", ""),
+        ("fault", "a rule"),
+        ("exit", "status 7"),
+        ("crash", "SIGSEGV"),
+        ("wait", "still running"),
+    ],
+)
+def test_no_daemon_outlives_its_child(level: str, end: str, said: str) -> None:
+    name = mark()
+    heard: list[str] = []
+
+    def call() -> None:
+        run_limited(
+            "tests.support.isolation.targets:daemons",
+            {"mark": name, "end": end},
+            limits=Limits(wall_s=120.0, silent_s=0.5 if end == "wait" else 60.0),
+            subject="the model",
+            receive=heard.append,
+        )
+
+    if said:
+        with pytest.raises(InputFault, match=said):
+            call()
+    else:
+        call()
+    assert heard == ["three of them"] and running(name) == []
+
+
+def test_a_cancelled_call_leaves_no_daemon(level: str) -> None:
+    name = mark()
+
+    def stop(share: float, text: str) -> None:
+        assert len(running(name)) == 3
+        raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        run_limited(
+            "tests.support.isolation.targets:daemons",
+            {"mark": name, "end": "wait"},
+            progress=stop,
+            receive=print,
+        )
+    assert running(name) == []
+
+
+def calling(arguments: dict[str, str]) -> subprocess.Popen[bytes]:
+    """A process of its own that calls a child which waits."""
+    path = str(ROOT)
+    return subprocess.Popen(
+        [sys.executable, "-P", "-c", CALL, json.dumps(arguments)],
+        env=os.environ | {"PYTHONPATH": path},
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.DEVNULL,
+    )
+
+
+@pytest.mark.parametrize("sign", [signal.SIGKILL, signal.SIGTERM])
+def test_a_killed_caller_takes_all_of_it_along(level: str, sign: signal.Signals) -> None:
+    name = mark()
+    caller = calling({"mark": name, "end": "wait"})
+    try:
+        # The caller itself has the mark in its arguments.
+        assert began(name, 4)
+        caller.send_signal(sign)
+        caller.wait(60)
+    finally:
+        caller.kill()
+        caller.wait()
+    assert gone(name)
+
+
+def own_children() -> set[int]:
+    return set(map(int, Path(f"/proc/self/task/{os.getpid()}/children").read_text().split()))
+
+
+def test_a_killed_supervisor_takes_all_of_it_along_in_namespaces(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("TORCHSPLIT_ISOLATION", "namespaces")
+    name, before = mark(), own_children()
+
+    def kill_it(share: float, text: str) -> None:
+        (supervisor,) = own_children() - before  # other tests of this process may have left children
+        os.kill(supervisor, signal.SIGKILL)
+
+    with pytest.raises(InputFault):
+        run_limited(
+            "tests.support.isolation.targets:daemons",
+            {"mark": name, "end": "wait"},
+            progress=kill_it,
+            receive=print,
+        )
+    assert gone(name)

@@ -1,0 +1,31 @@
+"""What executes a model works inside the isolation for a user without rights, as it does for root."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+
+from tests.support.paths import ROOT
+from torchsplit_core.isolation import available_levels
+
+
+def test_a_user_without_rights_profiles_exports_and_runs_at_each_level() -> None:
+    with tempfile.TemporaryDirectory(prefix="torchsplit-tests-") as folder:
+        Path(folder).chmod(0o755)
+        done = subprocess.run(
+            [sys.executable, str(ROOT / "tests" / "support" / "isolation" / "as_nobody.py"), folder],
+            env=os.environ | {"PYTHONPATH": str(ROOT)},
+            cwd=folder,
+            capture_output=True,
+            text=True,
+            check=False,
+            timeout=280,
+        )
+    assert done.returncode == 0, done.stderr[-3000:]
+    user, *lines = done.stdout.splitlines()
+    assert user == f"uid {os.geteuid() or 65534}"
+    levels = [name for name in available_levels() if name != "limits"]
+    assert lines == [f"{name} {done}" for name in levels for done in ("measured 1", "ran (2, 16)")]

@@ -1,0 +1,300 @@
+"""Imports run downward only, and the heavy packages stay in their rooms."""
+
+from __future__ import annotations
+
+import ast
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from tests.support.paths import ROOT
+
+LAYER = {
+    "values": 0,
+    "graph": 1,
+    "hardware": 1,
+    "isolation": 1,
+    "solver": 1,
+    "clients": 1,
+    "curves": 2,
+    "telemetry": 1,
+    "files": 2,
+    "drawing": 2,
+    "tables": 2,
+    "tracing": 3,
+    "profiling": 3,
+    "partitioning": 3,
+    "planning": 3,
+    "placement": 3,
+    "simulation": 3,
+    "deployment": 4,
+    "training": 4,
+    "workspace": 4,
+    "storage": 5,
+    "foreign": 5,
+    "archive": 5,
+    "archive_reading": 5,
+    "measurements": 5,
+    "sweep_store": 5,
+    "sweep_archive": 5,
+    "job_queue": 4,
+    "job_names": 5,
+    "named": 6,
+    "jobs": 6,
+    "stages": 6,
+    "profile_run": 7,
+    "profile_jobs": 7,
+    "sweep_jobs": 7,
+    "trial_jobs": 7,
+    "placement_jobs": 7,
+    "workflow": 7,
+    "cli": 8,
+    "cli_app": 8,
+    "cli_common": 8,
+    "cli_profile": 8,
+    "cli_tables": 8,
+    "cli_partition": 8,
+    "cli_place": 8,
+    "cli_sweep": 8,
+    "__main__": 9,
+    "app": 9,
+    "pages": 10,
+}
+SAME_LAYER_ALLOWED = {
+    ("archive", "archive_reading"),
+    ("archive", "foreign"),
+    ("archive", "storage"),
+    ("archive", "sweep_archive"),
+    ("archive_reading", "storage"),
+    ("archive_reading", "sweep_archive"),
+    ("archive_reading", "sweep_store"),
+    ("archive", "sweep_store"),
+    ("cli", "cli_app"),
+    ("cli", "cli_common"),
+    ("cli", "cli_profile"),
+    ("cli", "cli_partition"),
+    ("cli", "cli_place"),
+    ("cli", "cli_sweep"),
+    ("cli", "cli_tables"),
+    ("cli_partition", "cli_common"),
+    ("cli_place", "cli_common"),
+    ("cli_place", "cli_partition"),
+    ("cli_profile", "cli_common"),
+    ("cli_sweep", "cli_common"),
+    ("clients", "isolation"),
+    ("measurements", "storage"),
+    ("sweep_store", "storage"),
+    ("sweep_archive", "storage"),
+    ("sweep_archive", "sweep_store"),
+    ("tables", "curves"),
+    ("telemetry", "isolation"),
+    ("tables", "files"),
+    ("profile_jobs", "profile_run"),
+    ("workflow", "profile_jobs"),
+    ("workflow", "profile_run"),
+}
+ONLY_IN = {
+    "torch": {
+        "tracing",
+        "profiling",
+        "partitioning",
+        "clients",
+        "deployment",
+        "stages",
+        "training",
+        "sample_models",
+    },
+    "pyomo": {"solver", "planning", "placement"},
+    "highspy": {"solver"},
+    "streamlit": {"app", "pages"},
+    "plotly": {"app"},
+    "fast_sugiyama": {"drawing"},
+    "opentelemetry": {"telemetry"},
+}
+
+FUNCTION = re.compile(r"torchsplit_core(\.\w+)+:\w+")
+
+CIRCLES_LEFT: tuple[set[str], ...] = (
+    {"planning", "planning/patterns"},
+    {"placement", "placement/frontier", "placement/replicas", "placement/search"},
+)
+"""Rooms whose own modules stand beside their folders."""
+
+
+def room_of(path: Path) -> str:
+    parts = path.relative_to(ROOT).with_suffix("").parts
+    return parts[1] if parts[0] == "torchsplit_core" else parts[0]
+
+
+def sources() -> list[Path]:
+    found = [
+        path
+        for folder in ("torchsplit_core", "app", "pages", "sample_models")
+        for path in sorted((ROOT / folder).rglob("*.py"))
+        if path != ROOT / "torchsplit_core" / "__init__.py"
+    ]
+    assert len(found) > 40
+    return found
+
+
+def imports(path: Path) -> list[str]:
+    names = []
+    for node in ast.walk(ast.parse(path.read_text())):
+        if isinstance(node, ast.Import):
+            names += [alias.name for alias in node.names]
+        elif isinstance(node, ast.ImportFrom):
+            assert node.level == 0, f"{path}: absolute imports only"
+            names.append(node.module or "")
+            names += [
+                f"{node.module}.{alias.name}" for alias in node.names if node.module == "torchsplit_core"
+            ]
+        elif (
+            isinstance(node, ast.Constant) and isinstance(node.value, str) and FUNCTION.fullmatch(node.value)
+        ):
+            # A function that a child process or a job calls by its name.
+            names.append(node.value.partition(":")[0])
+    return names
+
+
+def faults(path: Path) -> list[str]:
+    room = room_of(path)
+    found = []
+    for name in imports(path):
+        parts = name.split(".")
+        target = None
+        if parts[0] == "torchsplit_core" and len(parts) > 1 and parts[1] in LAYER:
+            target = parts[1]
+        elif parts[0] in ("app", "pages"):
+            target = parts[0]
+        if room == "sample_models":
+            if parts[0] == "torchsplit_core" and target != "values":
+                found.append(f"{path}: sample_models may import values alone, not {name}")
+            continue
+        if target and target != room:
+            down = LAYER[target] < LAYER[room] or (room, target) in SAME_LAYER_ALLOWED
+            if not down:
+                found.append(f"{path}: {room} may not import {name}")
+        if parts[0] in ONLY_IN and room not in ONLY_IN[parts[0]]:
+            found.append(f"{path}: {parts[0]} is not for {room}")
+    if (
+        room == "app"
+        and "charts" not in path.parts
+        and any(name.split(".")[0] == "plotly" for name in imports(path))
+    ):
+        found.append(f"{path}: plotly only in app/charts")
+    if "charts" in path.parts and any(name.split(".")[0] == "streamlit" for name in imports(path)):
+        found.append(f"{path}: charts know no streamlit")
+    return found
+
+
+def test_every_room_has_a_layer() -> None:
+    rooms = {room_of(path) for path in sources()}
+    assert rooms - {"sample_models"} <= set(LAYER)
+
+
+def test_imports_run_downward() -> None:
+    assert [fault for path in sources() for fault in faults(path)] == []
+
+
+def module_of(path: Path) -> str:
+    parts = path.relative_to(ROOT).with_suffix("").parts
+    return ".".join(parts[:-1] if parts[-1] == "__init__" else parts)
+
+
+def folder_of(module: str, modules: dict[str, Path]) -> str:
+    """The folder of a module, or the module itself where it stands in the root."""
+    path = modules[module]
+    folder = path.parent.relative_to(ROOT / "torchsplit_core")
+    return str(folder) if folder.parts else path.stem
+
+
+def arrows() -> tuple[dict[str, Path], dict[str, set[str]]]:
+    """The modules of the core by name, and of each the modules it imports: anywhere in it, for types alone too."""
+    modules = {module_of(path): path for path in sources() if "torchsplit_core" in path.parts}
+    found = {}
+    for name, path in modules.items():
+        found[name] = set()
+        for node in ast.walk(ast.parse(path.read_text())):
+            if isinstance(node, ast.Import):
+                found[name] |= {alias.name for alias in node.names}
+            elif isinstance(node, ast.ImportFrom):
+                # `from package import module` is an arrow to the module, not to its package.
+                names = [f"{node.module}.{alias.name}" for alias in node.names]
+                found[name] |= {one if one in modules else node.module or "" for one in names}
+        found[name] &= set(modules)
+    return modules, found
+
+
+def circles(graph: dict[str, set[str]]) -> list[set[str]]:
+    """Sets of names of which each leads to each other one."""
+    reached: dict[str, set[str]] = {}
+    for name in graph:
+        seen, queue = set(), [name]
+        while queue:
+            fresh = graph.get(queue.pop(), set()) - seen
+            seen |= fresh
+            queue += fresh
+        reached[name] = seen
+    found = []
+    for name, seen in reached.items():
+        circle = {other for other in seen if name in reached.get(other, ())} | {name}
+        if len(circle) > 1 and circle not in found:
+            found.append(circle)
+    return found
+
+
+def test_no_modules_import_each_other_in_a_circle() -> None:
+    modules, graph = arrows()
+    assert sum(map(len, graph.values())) > 500 and "torchsplit_core.values" in modules
+    assert circles(graph) == []
+
+
+def test_no_folders_import_each_other_in_a_circle() -> None:
+    modules, graph = arrows()
+    folders: dict[str, set[str]] = {}
+    for name, targets in graph.items():
+        own = folder_of(name, modules)
+        folders.setdefault(own, set()).update(folder_of(target, modules) for target in targets)
+        folders[own].discard(own)
+    found = [circle for circle in circles(folders) if not any(circle <= known for known in CIRCLES_LEFT)]
+    assert found == []
+
+
+def test_the_search_for_circles_finds_one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    assert circles({"a": {"b"}, "b": {"c"}, "c": {"b"}, "d": {"d", "a"}}) == [{"b", "c"}]
+    folder = tmp_path / "torchsplit_core" / "planning"
+    folder.mkdir(parents=True)
+    for number in range(41):
+        (folder / f"m{number}.py").write_text("")
+    (folder / "m1.py").write_text("def f():\n    from torchsplit_core.planning import m2\n")
+    (folder / "m2.py").write_text("from torchsplit_core.planning.m1 import f\n")
+    monkeypatch.setattr(sys.modules[__name__], "ROOT", tmp_path)
+    assert circles(arrows()[1]) == [{"torchsplit_core.planning.m1", "torchsplit_core.planning.m2"}]
+
+
+def test_the_check_itself_finds_a_fault(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sys.modules[__name__], "ROOT", tmp_path)
+    bad = tmp_path / "torchsplit_core" / "planning" / "bad.py"
+    bad.parent.mkdir(parents=True)
+    bad.write_text(
+        "import torch\nfrom torchsplit_core.profiling import x\nF = 'torchsplit_core.tracing.export:export_program'\n"
+    )
+    assert len(faults(bad)) == 3
+
+
+def test_planning_starts_without_torch() -> None:
+    program = (
+        "import sys, torchsplit_core, torchsplit_core.values, torchsplit_core.planning, torchsplit_core.workflow.steps, "
+        "torchsplit_core.cli.command; sys.exit('torch' in sys.modules)"
+    )
+    assert subprocess.run([sys.executable, "-c", program], cwd=ROOT, check=False).returncode == 0
+
+
+def test_public_names_resolve() -> None:
+    import torchsplit_core
+
+    for name in torchsplit_core.__all__:
+        assert getattr(torchsplit_core, name) is not None

@@ -1,0 +1,218 @@
+"""What makes no sense is refused with its place, the value, the rule and what to do."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.support.paths import ROOT
+from tests.support.placement.requests import COEFFICIENTS, TINY_LINKS, tiny
+from torchsplit_core.cli.command import main
+from torchsplit_core.files import read_file, read_text, write_file, write_text
+from torchsplit_core.placement import place
+from torchsplit_core.values import (
+    InputFault,
+    LinearThroughput,
+    PlacementGpu,
+    PlacementRequest,
+    PlacementSolver,
+    RooflineGpu,
+    RooflineThroughput,
+    TableThroughput,
+    ThroughputRow,
+)
+
+ROWS = tuple(
+    ThroughputRow(name, batch, layers, 100.0 * batch / layers)
+    for name in ("A100", "V100")
+    for batch in (4.0, 16.0)
+    for layers in (1, 4)
+)
+
+
+def links(row: int, place: int, value: float) -> tuple[tuple[float, ...], ...]:
+    found = [list(entries) for entries in TINY_LINKS]
+    found[row][place] = value
+    return tuple(tuple(entries) for entries in found)
+
+
+def gpu(number: int, **changes: Any) -> tuple[PlacementGpu, ...]:
+    gpus = list(tiny().gpus)
+    gpus[number] = replace(gpus[number], **changes)
+    return tuple(gpus)
+
+
+def model(**changes: Any) -> Any:
+    return replace(tiny().model, **changes)
+
+
+@pytest.mark.parametrize(
+    ("changes", "said"),
+    [
+        ({"bandwidth_gib_per_s": ()}, "bandwidth_gib_per_s: '0 rows' — it has a row and a column for each"),
+        ({"bandwidth_gib_per_s": (*TINY_LINKS[:3], (1.0,))}, r"bandwidth_gib_per_s\[3\]: '1 entries'"),
+        (
+            {"bandwidth_gib_per_s": links(1, 2, -5.0)},
+            r"bandwidth_gib_per_s\[1\]\[2\]: -5.0 — it is 0 or more",
+        ),
+        ({"bandwidth_gib_per_s": links(1, 2, float("nan"))}, r"\[1\]\[2\]: nan — it is a finite number"),
+        ({"bandwidth_gib_per_s": links(1, 2, 1e300)}, r"\[1\]\[2\]: 1e\+300 — it is at most"),
+        ({"gpus": ()}, "gpus: .* at least one GPU"),
+        ({"gpus": gpu(2, id=0)}, r"gpus\[2\].id: 0 — ids are unique, and gpus\[0\] has this one"),
+        ({"gpus": gpu(2, id="1")}, r"gpus\[2\].id: '1' — ids are unique"),
+        ({"gpus": gpu(2, id="")}, "an id is a whole number or a text"),
+        ({"gpus": gpu(2, memory_gib=0.0)}, r"gpus\[2\].memory_gib: 0.0 — it is above 0"),
+        ({"gpus": gpu(2, type="B300")}, "'B300' — throughput.coefficients has an entry for every GPU type"),
+        ({"model": model(batch_size=1)}, "batch_size: 1 — each GPU of a segment gets a sequence at least"),
+        ({"model": model(layers=0)}, "model.layers: 0"),
+        ({"model": model(layers=10**9)}, "model.layers: 1000000000 — it is a whole number from 1 to 10000"),
+        ({"model": model(active_layer_weight_gib=2.0)}, "it is a part of layer_weight_gb"),
+        ({"communication_efficiency": 1.5}, "communication_efficiency: 1.5 — it is a share"),
+        ({"max_gpus_per_segment": 0}, "max_gpus_per_segment: 0"),
+        ({"units": "miles"}, "units: 'miles' — it is one of tokens_per_s, seed_literal"),
+        ({"split": "half"}, "split: 'half'"),
+        ({"throughput": RooflineThroughput("decode")}, "'A100' — a GPU type is in throughput.gpus or a name"),
+        ({"throughput": RooflineThroughput("decode", 2.0)}, "compute_efficiency: 2.0 — it is a share"),
+        (
+            {"throughput": RooflineThroughput("decode", gpus={"A100": RooflineGpu(0.0, 1.0)})},
+            "throughput.gpus.A100.tflops: 0.0",
+        ),
+        ({"throughput": TableThroughput(ROWS[:4])}, "'V100' — throughput.rows has rows for every GPU type"),
+        (
+            {"throughput": TableThroughput(ROWS[1:])},
+            "'A100, batch 4, 1 layers' — every batch size of a GPU type stands with every of its layer counts",
+        ),
+        ({"throughput": TableThroughput((*ROWS, ROWS[2]))}, r"throughput.rows\[8\].*a row stands once"),
+        (
+            {"throughput": TableThroughput((replace(ROWS[0], throughput=0.0),))},
+            r"throughput.rows\[0\].throughput: 0.0",
+        ),
+        (
+            {"throughput": LinearThroughput({"A100": replace(COEFFICIENTS["A100"], batch=float("inf"))})},
+            "coefficients.A100.batch: inf",
+        ),
+    ],
+)
+def test_what_makes_no_sense_is_refused(changes: dict[str, Any], said: str) -> None:
+    with pytest.raises(InputFault, match=said):
+        place(tiny(2, **changes))
+
+
+def test_a_model_that_fits_nowhere_is_infeasible_and_says_what_is_missing() -> None:
+    heavy = model(layer_weight_gib=100.0)
+    outcome = place(tiny(2, model=heavy))
+    assert outcome.status == "infeasible" and outcome.throughput is None and not outcome.segments
+    # One layer and half the batch on the GPU with the most memory: 100 + 0.817578125 of 80 GiB.
+    assert outcome.message.startswith("One layer on GPU 0 (A100) needs 100.8 GiB with 8 of 16 sequences")
+    assert "20.82 GiB are missing" in outcome.message
+    for changes in ({"split": "proportional"}, {"solver": PlacementSolver("literal")}):
+        other = place(tiny(2, model=heavy, **changes))
+        assert other.status == "infeasible" and "are missing" in other.message
+
+
+def test_a_batch_too_large_for_one_gpu_fits_on_two() -> None:
+    # A sequence's activations take 10.2 GiB: 16 fit on no GPU, a part of 12 does.
+    wide = model(sequence_length=204_800)
+    assert "GiB are missing" in place(tiny(1, model=wide)).message
+    outcome = place(tiny(4, model=replace(wide, batch_size=12)))
+    assert outcome.status == "optimal" and len(outcome.segments[0].gpu_ids) > 1
+
+
+def test_a_measured_table_that_falls_and_rises_is_handled() -> None:
+    jagged = tuple(
+        replace(row, throughput=30.0 if (row.batch, row.layers) == (16.0, 1) else row.throughput)
+        for row in ROWS
+    )
+    for split in ("equal", "proportional"):
+        outcomes = [
+            place(tiny(2, throughput=TableThroughput(jagged), split=split, method=method))
+            for method in ("exact", "literal")
+        ]
+        assert outcomes[0].status == outcomes[1].status == "optimal"
+        assert outcomes[0].basis == "measured"
+        assert outcomes[0].throughput == pytest.approx(outcomes[1].throughput)
+
+
+def changed(path: str, value: object) -> str:
+    data = json.loads(write_text(tiny()))
+    place = data
+    *front, last = path.split(".")
+    for part in front:
+        place = place[int(part)] if isinstance(place, list) else place[part]
+    place[int(last) if isinstance(place, list) else last] = value
+    return json.dumps(data)
+
+
+@pytest.mark.parametrize(
+    ("path", "value", "said"),
+    [
+        ("bandwidth_gib_per_s.0.1", -1.0, r"bandwidth_gib_per_s.0.1: -1.0"),
+        ("bandwidth_gib_per_s.0.1", float("nan"), "NaN"),
+        ("bandwidth_gib_per_s.0.1", "fast", "bandwidth_gib_per_s.0.1: 'fast'"),
+        ("gpus.0.id", 1.5, "gpus.0.id"),
+        ("gpus.0.memory", 80, "gpus.0.memory: 80 — extra inputs"),
+        ("throughput.kind", "guess", "throughput"),
+        ("throughput.coefficients.A100.batch", None, "coefficients.A100.batch"),
+        ("model.batch_size", 0, "model.batch_size: 0"),
+        ("split", "half", "split"),
+        ("solver.method", "magic", "solver.method"),
+    ],
+)
+def test_a_broken_file_is_refused_with_its_place(path: str, value: object, said: str) -> None:
+    with pytest.raises(InputFault, match=said):
+        read_text(changed(path, value))
+
+
+@pytest.mark.parametrize(
+    "request_",
+    [
+        tiny(2, split="proportional", gpus=gpu(2, id="node0/gpu2")),
+        tiny(2, throughput=TableThroughput(ROWS)),
+        tiny(
+            1,
+            throughput=RooflineThroughput(
+                "decode", 0.4, gpus={name: RooflineGpu(100.0, 900.0) for name in ("A100", "V100")}
+            ),
+        ),
+    ],
+)
+def test_requests_and_outcomes_are_read_as_they_were_written(request_: PlacementRequest) -> None:
+    assert read_text(write_text(request_)) == ("torchsplit.placement_request", request_)
+    outcome = place(request_)
+    assert read_text(write_text(outcome)) == ("torchsplit.placement", outcome)
+
+
+def test_the_command_ends_as_its_outcome_does(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    target = tmp_path / "out.json"
+
+    def run(request: PlacementRequest, *more: str) -> int:
+        path = write_file(request, tmp_path / "request.json")
+        return main(["place", str(path), "-o", str(target), *more])
+
+    assert run(tiny(2), "--json") == 0
+    printed = capsys.readouterr()
+    assert json.loads(printed.out) == json.loads(target.read_text())
+    assert "optimal: 301.784 tokens/s. layers 1–4 on 0, 1" in printed.err
+    assert run(tiny(2), "--method", "literal") == 0
+    assert read_file(target)[1].statistics["variables"] == 1041
+    cut = ((0.0,) * 4,) * 4
+    assert run(tiny(1, model=model(layer_weight_gib=30.0), bandwidth_gib_per_s=cut)) == 3
+    assert read_file(target)[1].status == "infeasible"
+    assert "infeasible: The missing links stand in the way" in capsys.readouterr().err
+    long = tiny(4, model=model(layers=12))
+    assert run(long, "--method", "literal", "--time-limit", "0.001") == 4
+    assert read_file(target)[1].status == "timeout"
+    assert run(tiny(2, gpus=gpu(2, id=0))) == 2
+    assert run(tiny(2), "--time-limit", "0") == 2
+    assert "solver.time_limit_s: 0.0 — it is above 0" in capsys.readouterr().err
+
+
+def test_the_published_demo_case_is_proven() -> None:
+    request = read_file(ROOT / "examples" / "placements" / "thirty_gpus.json")[1]
+    outcome = place(request)
+    assert outcome.status == "optimal" and outcome.gap == 0
+    assert outcome == replace(place(request), statistics=outcome.statistics)

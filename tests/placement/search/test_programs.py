@@ -1,0 +1,27 @@
+"""The integer programs of the exact search and the curve: golden LP files, modules and document agree."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.support.placement.golden import DOCS, GOLDEN
+from tests.support.placement.programs import PROGRAMS, documented, rows_in, table_of
+
+
+@pytest.mark.parametrize("name", PROGRAMS)
+def test_the_program_is_the_golden_one(name: str) -> None:
+    golden = (GOLDEN / f"{name}.lp").read_text(encoding="utf-8")
+    assert PROGRAMS[name][1]() == golden, "run python tools/write_placement_lps.py and look at what changed"
+
+
+@pytest.mark.parametrize("name", PROGRAMS)
+def test_document_module_and_golden_file_have_the_same_rows(name: str) -> None:
+    module, _ = PROGRAMS[name]
+    told = table_of(module.__doc__ or "")
+    assert documented(module) == told
+    assert told.pop("minimise")
+    rows = rows_in((GOLDEN / f"{name}.lp").read_text(encoding="utf-8"))
+    if name == "frontier-trails":
+        rows -= rows_in((GOLDEN / "search-trail.lp").read_text(encoding="utf-8"))
+    assert {row.split("[")[0] for row in told} == rows
+    assert f"tests/placement/golden/{name}.lp" in DOCS.read_text(encoding="utf-8")

@@ -1,0 +1,278 @@
+"""Feasible plans explained: each statement against plans reckoned by hand, or by another plan."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+
+import pytest
+
+from tests.support.planning.insight import ask, changed, explain
+from tests.support.planning.requests import A30, published, simple
+from torchsplit_core import workflow
+from torchsplit_core.files import read_text, write_text
+from torchsplit_core.planning import plan
+from torchsplit_core.planning.explanation.explain import explain_plan
+from torchsplit_core.values import (
+    ChangeEffect,
+    Colocation,
+    FleetEntry,
+    InputFault,
+    LayoutReason,
+    Objective,
+    PlanExplanation,
+    PlanModel,
+    PlanRequest,
+    Point,
+    Stage,
+    Variant,
+)
+
+
+def binds(found: PlanExplanation, model: str) -> dict[str, bool | None]:
+    (one,) = [entry for entry in found.models if entry.model == model]
+    return {limit.kind: limit.binds for limit in one.limits}
+
+
+def evidence(found: PlanExplanation, model: str, kind: str) -> ChangeEffect:
+    (one,) = [entry for entry in found.models if entry.model == model]
+    (change,) = [limit.change for limit in one.limits if limit.kind == kind]
+    assert change is not None
+    return change
+
+
+def batches(name: str, *rows: tuple[str, float, float], **demands: object) -> PlanModel:
+    """A model of one stage with (profile, requests/s, latency in ms) rows, each a batch size of its own."""
+    points = tuple(Point(A30, profile, n + 1, rate, ms) for n, (profile, rate, ms) in enumerate(rows))
+    return PlanModel(name, (Variant("whole", (Stage("whole", points),)),), **demands)  # type: ignore[arg-type]
+
+
+def test_capacity_binds_and_one_more_gpu_is_worth_what_it_brings() -> None:
+    found = explain(ask(simple("a", {"2g.12gb": 10.0}), simple("b", {"2g.12gb": 10.0})))
+    assert binds(found, "a") == binds(found, "b") == {"capacity": True}
+    more = changed(found, "gpu", new=2.0)
+    assert (more.effect, more.old, more.level, more.gpu_id) == ("better", 1.0, 1, "gpu0")
+    assert (more.value_before, more.value_after, more.bound_after, more.proven) == (10.0, 20.0, 20.0, True)
+    assert found.complete and [change.new for change in found.changes] == [2.0]
+
+
+def test_a_latency_limit_binds_and_a_tenth_more_is_enough_or_not() -> None:
+    rows = (("4g.24gb", 10.0, 10.0), ("4g.24gb", 16.0, 30.0))
+    for limit, after in ((20.0, 10.0), (28.0, 16.0)):
+        found = explain(ask(batches("a", *rows, max_latency_ms=limit)))
+        assert binds(found, "a") == {"capacity": True, "max_latency_ms": True}
+        dropped = evidence(found, "a", "max_latency_ms")
+        assert (dropped.old, dropped.new, dropped.value_after, dropped.proven) == (limit, None, 16.0, True)
+        softer = changed(found, "max_latency_ms", "a")
+        assert softer.new == pytest.approx(1.1 * limit)
+        assert softer.effect == ("better" if after > 10.0 else "same")
+        assert softer.value_after == softer.bound_after == after
+    found = explain(ask(batches("a", *rows, max_latency_ms=30.0)))
+    assert binds(found, "a") == {"capacity": True, "max_latency_ms": False}
+
+
+def test_memory_binds_where_a_point_does_not_fit() -> None:
+    points = (
+        Point(A30, "4g.24gb", 1, 20.0, 5.0, memory_gib=30.0),
+        Point(A30, "2g.12gb", 1, 5.0, 5.0, memory_gib=4.0),
+    )
+    model = PlanModel("a", (Variant("whole", (Stage("whole", points),)),))
+    found = explain(ask(model))
+    assert binds(found, "a") == {"capacity": True, "memory": True}
+    assert evidence(found, "a", "memory").value_after == 20.0
+    # Where all of it fits, whole slices make memory no limit at all.
+    fits = explain(ask(simple("a", {"4g.24gb": 20.0}, memory_gib=20.0)))
+    assert binds(fits, "a") == {"capacity": True}
+
+
+def test_memory_of_co_tenants_binds() -> None:
+    models = [simple(name, {"4g.24gb": 10.0}, memory_gib=14.0) for name in "ab"]
+    found = explain(ask(*models, sharing="fractional"))
+    assert binds(found, "a") == {"capacity": True, "memory": True}
+    assert evidence(found, "a", "memory").value_after == pytest.approx(5.0, rel=1e-5)
+
+
+def test_colocation_binds() -> None:
+    models = [simple(name, {"4g.24gb": 10.0}) for name in "ab"]
+    found = explain(ask(*models, count=2, colocations=(Colocation(("a", "b")),)))
+    assert binds(found, "a") == binds(found, "b") == {"capacity": False, "colocation": True}
+    dropped = evidence(found, "b", "colocation")
+    assert (dropped.models, dropped.value_before, dropped.value_after) == (("a", "b"), 0.0, 10.0)
+
+
+def test_the_last_separation_that_costs_can_be_dropped() -> None:
+    models = [simple(name, {"4g.24gb": 10.0}) for name in "ab"]
+    pair = Colocation(("a", "b"), "soft", 2.0)
+    found = explain(ask(*models, count=2, colocations=(pair,), objective=Objective(separation_weight=1.0)))
+    dropped = evidence(found, "a", "colocation")
+    # Each of the two GPUs tears the pair apart: 2 · 2 bytes.
+    assert (dropped.value_before, dropped.value_after, dropped.effect) == (6.0, 10.0, "better")
+
+
+def test_the_tenants_of_a_slice_bind() -> None:
+    models = [simple(name, {"4g.24gb": 10.0}) for name in "ab"]
+    found = explain(ask(*models, sharing="fractional", max_tenants_per_slice=1))
+    assert binds(found, "a") == {"capacity": True, "max_tenants_per_slice": True}
+    dropped = evidence(found, "a", "max_tenants_per_slice")
+    assert dropped.old == 1.0 and dropped.value_after == pytest.approx(5.0, rel=1e-5)
+
+
+def test_a_cap_binds_the_model_and_capacity_the_next() -> None:
+    alone = explain(ask(simple("a", {"4g.24gb": 40.0}, demand_rps=10.0, cap_at_demand=True)))
+    assert binds(alone, "a") == {"capacity": False, "cap_at_demand": True}
+    assert evidence(alone, "a", "cap_at_demand").value_after == 4.0
+    capped = simple("a", {"2g.12gb": 10.0}, demand_rps=10.0, cap_at_demand=True)
+    found = explain(ask(capped, simple("b", {"2g.12gb": 30.0}, demand_rps=10.0)))
+    # Without its cap, a could have more only where b has nothing; b's level rises from 3 to 9.
+    assert binds(found, "a") == {"capacity": False, "cap_at_demand": False}
+    assert binds(found, "b") == {"capacity": True}
+    more = changed(found, "gpu", new=2.0)
+    assert (more.level, more.value_before, more.value_after) == (2, 3.0, 9.0)
+    assert [(entry.model, entry.level) for entry in found.models] == [("a", 1), ("b", 2)]
+
+
+def test_a_later_level_can_rise_with_the_first() -> None:
+    found = explain(ask(simple("a", {"2g.12gb": 10.0}), simple("b", {"1g.6gb": 8.0})))
+    # 2g for a, two 1g for b; with one more GPU three 2g and two 1g at best: 16 and 30.
+    assert (changed(found, "gpu", new=2.0).level, changed(found, "gpu", new=2.0).value_after) == (1, 20.0)
+    assert binds(found, "a") == binds(found, "b") == {"capacity": True}
+
+
+def test_a_minimum_binds_and_its_model_may_not_be_the_one_that_gains() -> None:
+    models = (
+        simple("a", {"2g.12gb": 15.0}, min_throughput_rps=30.0),
+        simple("b", {"2g.12gb": 10.0}),
+    )
+    found = explain(ask(*models))
+    dropped = evidence(found, "a", "min_throughput_rps")
+    assert (dropped.effect, dropped.level) == ("better", 1)
+    assert (dropped.value_before, dropped.value_after) == (0.0, 10.0)
+    # 27 still takes both slices.
+    lower = changed(found, "min_throughput_rps", "a")
+    assert (lower.old, lower.new, lower.effect) == (30.0, pytest.approx(27.0), "same")
+
+
+def test_a_model_without_an_admissible_point() -> None:
+    model = simple("a", {"4g.24gb": 10.0}, latency_ms=22.0, max_latency_ms=20.5)
+    found = explain(ask(model))
+    assert binds(found, "a") == {"no_admissible_point": True, "max_latency_ms": True}
+    assert changed(found, "max_latency_ms", "a").value_after == 10.0
+
+
+def test_max_min_asks_nothing_for_the_better_served() -> None:
+    models = (simple("a", {"2g.12gb": 10.0}), simple("b", {"2g.12gb": 30.0}))
+    found = explain(ask(*models, objective=Objective("max_min")))
+    assert binds(found, "a") == {"capacity": True}
+    assert binds(found, "b") == {"objective": True}
+
+
+def test_fewest_gpus() -> None:
+    model = simple("a", {"4g.24gb": 10.0}, min_throughput_rps=15.0)
+    found = explain(ask(model, count=2, objective=Objective("min_gpus")))
+    assert binds(found, "a") == {"capacity": False, "min_throughput_rps": True}
+    dropped = evidence(found, "a", "min_throughput_rps")
+    assert (dropped.value_before, dropped.value_after, dropped.bound_after) == (2.0, 0.0, 0.0)
+    assert changed(found, "min_throughput_rps", "a").effect == "same"
+    fewer = changed(found, "gpu", new=1.0)
+    assert (fewer.effect, fewer.value_after, fewer.proven) == ("infeasible", None, True)
+    idle = explain(ask(model, count=3, objective=Objective("min_gpus")))
+    assert changed(idle, "gpu", new=2.0).effect == "same"
+
+
+def reason_of(found: PlanExplanation, *layout: str) -> LayoutReason:
+    (one,) = [reason for reason in found.layouts if reason.layout == layout]
+    return one
+
+
+def test_layouts_without_use_or_beaten_slice_by_slice() -> None:
+    found = explain(ask(simple("a", {"2g.12gb": 10.0})))
+    assert reason_of(found, "4g.24gb").reason == "no_use"
+    mixed = reason_of(found, "1g.6gb", "1g.6gb", "2g.12gb")
+    assert (mixed.reason, mixed.dominated_by) == ("dominated", ("2g.12gb", "2g.12gb"))
+    assert mixed.matching == (("2g.12gb", "2g.12gb"),)
+    assert len(found.layouts) == 3
+
+
+def test_layouts_are_tried_on_one_gpu() -> None:
+    found = explain(ask(simple("a", {"1g.6gb": 3.0, "2g.12gb": 10.0, "4g.24gb": 15.0})))
+    values = {
+        ("1g.6gb",) * 4: 12.0,
+        ("1g.6gb", "1g.6gb", "2g.12gb"): 16.0,
+        ("4g.24gb",): 15.0,
+    }
+    for layout, value in values.items():
+        reason = reason_of(found, *layout)
+        assert reason.reason == "tried" and reason.trial is not None
+        assert (reason.trial.effect, reason.trial.value_before) == ("worse", 20.0)
+        assert reason.trial.value_after == reason.trial.bound_after == value
+
+
+def test_a_layout_as_good_as_the_one_in_use() -> None:
+    models = (simple("a", {"1g.6gb": 5.0}), simple("b", {"2g.12gb": 10.0, "4g.24gb": 10.0}))
+    found = explain(ask(*models, count=2))
+    layouts = {reason.layout: reason for reason in found.layouts}
+    assert layouts[("4g.24gb",)].reason == "dominated"
+    for reason in layouts.values():
+        if reason.trial is not None and reason.trial.effect == "same":
+            assert reason.trial.value_after == reason.trial.value_before
+
+
+def test_the_price_of_each_step() -> None:
+    whole = ask(*(simple(name, {"4g.24gb": 10.0}) for name in "ab"))
+    steps = {step.step: step for step in explain(whole).steps}
+    assert list(steps) == ["relaxed", "shared", "plan"]
+    assert steps["relaxed"].bound == pytest.approx(5.0) and steps["relaxed"].value is None
+    assert steps["shared"].value == pytest.approx(5.0, rel=1e-5)
+    assert (steps["plan"].value, steps["plan"].loss, steps["plan"].proven) == (0.0, 1.0, True)
+    shared = {step.step: step for step in explain(replace(whole, sharing="fractional")).steps}
+    assert shared["plan"].value == pytest.approx(5.0, rel=1e-5)
+    assert shared["plan"].loss == pytest.approx(0.0, abs=1e-5)
+    assert shared["pooled"].value is None and shared["pooled"].bound == pytest.approx(5.0)
+    assert (shared["whole_slices"].value, shared["whole_slices"].loss) == (0.0, 1.0)
+
+
+@pytest.mark.parametrize("sharing", ["exclusive", "fractional"])
+def test_one_more_gpu_is_worth_what_planning_with_it_gives(sharing: str) -> None:
+    request = published(sharing=sharing)
+    found = explain(request)
+    for count in (1, 3):
+        change = changed(found, "gpu", new=float(count))
+        again = plan(published(count, sharing=sharing)).objective.sorted_normalised
+        assert change.level is not None
+        assert change.value_after == pytest.approx(again[change.level - 1], rel=1e-5, abs=1e-9)
+
+
+def test_gpus_of_one_type_that_differ_are_told_apart() -> None:
+    fleet = (FleetEntry(A30, layouts=(("4g.24gb",),)), FleetEntry(A30, id="mine"))
+    found = explain(PlanRequest(fleet, (simple("a", {"2g.12gb": 10.0, "4g.24gb": 12.0}),)))
+    after = {change.gpu_id: change.value_after for change in found.changes if change.new == 2.0}
+    assert after == {"gpu0": 44.0, "mine": 52.0}
+
+
+# Where it comes from and goes to
+
+
+def test_only_plans_of_the_request_are_explained() -> None:
+    request = published()
+    with pytest.raises(InputFault, match="answers the request to be explained"):
+        explain_plan(replace(request, link_gb_per_s=1.0), plan(request))
+    impossible = ask(simple("a", {"4g.24gb": 10.0}, min_throughput_rps=12.5))
+    assert explain_plan(impossible, plan(impossible)) is None
+    assert workflow.plan(impossible, explain=True).explanation is None
+
+
+def test_an_explanation_is_written_and_read_field_for_field() -> None:
+    request = ask(
+        simple("a", {"1g.6gb": 3.0, "2g.12gb": 10.0}, max_latency_ms=20.0, min_throughput_rps=1.0),
+        simple("b", {"2g.12gb": 10.0}),
+        count=2,
+        colocations=(Colocation(("a", "b")),),
+    )
+    outcome = workflow.plan(request, explain=True)
+    assert outcome.explanation is not None
+    text = write_text(outcome)
+    assert read_text(text) == ("torchsplit.plan", outcome)
+    written = json.loads(text)["explanation"]
+    eased_limit = next(change for change in written["changes"] if change["what"] == "max_latency_ms")
+    assert eased_limit["from"] == 20.0 and eased_limit["to"] == pytest.approx(22.0)
+    assert "explanation" not in json.loads(write_text(workflow.plan(request)))

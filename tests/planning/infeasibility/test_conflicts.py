@@ -1,0 +1,85 @@
+"""Infeasible requests: each named conflict is one, is minimal, and the relaxation mends the request."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.support.planning.oracle import best_plan, least_change
+from tests.support.planning.requests import A30, random_request, simple
+from torchsplit_core.planning import plan
+from torchsplit_core.planning.infeasibility.conflicts import with_demands
+from torchsplit_core.planning.infeasibility.relaxation import apply
+from torchsplit_core.values import Colocation, Demand, FleetEntry, PlanRequest
+
+
+@pytest.mark.parametrize("block", range(3))
+def test_conflicts_are_minimal_and_the_relaxation_mends(block: int) -> None:
+    seen = 0
+    for seed in range(block * 20, block * 20 + 20):
+        request = random_request(seed, "max_min")
+        outcome = plan(request)
+        if outcome.status != "infeasible":
+            assert outcome.conflicts == () and outcome.least_relaxation is None
+            continue
+        seen += 1
+        assert outcome.conflicts, seed
+        for conflict in outcome.conflicts:
+            assert best_plan(with_demands(request, conflict.demands)) is None, (seed, conflict)
+            for demand in conflict.demands:
+                rest = [other for other in conflict.demands if other != demand]
+                assert best_plan(with_demands(request, rest)) is not None, (seed, conflict, demand)
+        changes = outcome.least_relaxation
+        assert changes is not None, seed
+        assert best_plan(apply(request, changes)) is not None, (seed, changes)
+        total = sum(abs(change.new - change.old) / change.old for change in changes)
+        assert total == pytest.approx(least_change(request), rel=1e-5, abs=1e-6), (seed, changes)
+    assert seen >= 2
+
+
+def test_one_model_wants_more_than_the_fleet() -> None:
+    request = PlanRequest((FleetEntry(A30),), (simple("a", {"4g.24gb": 10.0}, min_throughput_rps=12.5),))
+    outcome = plan(request)
+    assert outcome.status == "infeasible" and outcome.gpus == () and outcome.models == ()
+    assert [conflict.demands for conflict in outcome.conflicts] == [(Demand("min_throughput_rps", "a"),)]
+    assert "a at least 12.5 requests/s" in outcome.conflicts[0].message
+    (change,) = outcome.least_relaxation or ()
+    assert (change.model, change.demand, change.old, change.new) == ("a", "min_throughput_rps", 12.5, 10.0)
+
+
+def test_a_latency_limit_is_eased_where_that_is_less() -> None:
+    model = simple("a", {"4g.24gb": 10.0}, latency_ms=22.0, min_throughput_rps=10.0, max_latency_ms=20.0)
+    outcome = plan(PlanRequest((FleetEntry(A30),), (model,)))
+    assert {demand.demand for demand in outcome.conflicts[0].demands} == {
+        "min_throughput_rps",
+        "max_latency_ms",
+    }
+    (change,) = outcome.least_relaxation or ()
+    assert change.demand == "max_latency_ms" and change.new == pytest.approx(22.0)
+
+
+def test_colocation_is_named() -> None:
+    models = (
+        simple("a", {"4g.24gb": 10.0}, min_throughput_rps=5.0),
+        simple("b", {"4g.24gb": 10.0}, min_throughput_rps=5.0),
+    )
+    request = PlanRequest((FleetEntry(A30, count=2),), models, (Colocation(("a", "b")),))
+    outcome = plan(request)
+    assert any(
+        demand.demand == "colocation" and demand.models == ("a", "b")
+        for demand in outcome.conflicts[0].demands
+    )
+
+
+@pytest.mark.parametrize("sharing", ["exclusive", "fractional"])
+def test_sharing_is_explained_too(sharing: str) -> None:
+    models = tuple(
+        simple(f"m{i}", {"4g.24gb": 10.0}, min_throughput_rps=6.0, max_latency_ms=100.0) for i in range(2)
+    )
+    request = PlanRequest((FleetEntry(A30),), models, sharing=sharing)  # type: ignore[arg-type]
+    outcome = plan(request)
+    assert outcome.status == "infeasible"
+    assert len(outcome.conflicts[0].demands) == 2
+    assert outcome.least_relaxation is not None
+    total = sum((change.old - change.new) / change.old for change in outcome.least_relaxation)
+    assert total == pytest.approx(1.0 if sharing == "exclusive" else 1 / 3, rel=1e-4)
+    assert plan(apply(request, outcome.least_relaxation)).status in ("optimal", "feasible")

@@ -1,0 +1,337 @@
+"""Plans by hand: a solver's own plan gives its figures, every fault is named at once, open choices are best."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Iterator
+from dataclasses import replace
+from itertools import product
+
+import pytest
+
+from tests.support.planning.requests import A30, published, random_request, simple
+from torchsplit_core.hardware import gpu_type
+from torchsplit_core.hardware.layouts import layout_fault
+from torchsplit_core.planning import plan
+from torchsplit_core.planning.manual.evaluate import HandGpu, HandSlice, HandTenant, evaluate, from_plan
+from torchsplit_core.planning.request.fleet import FleetGpu
+from torchsplit_core.planning.verification import outcome
+from torchsplit_core.planning.verification.layout import layout_faults
+from torchsplit_core.values import (
+    Colocation,
+    FleetEntry,
+    InputFault,
+    Objective,
+    PlacedProfile,
+    PlanModel,
+    PlannedSlice,
+    PlanRequest,
+    Point,
+    Stage,
+    Variant,
+)
+
+A100 = "A100-80GB"
+
+
+def hand(name: str, *slices: tuple[str, int, str | None]) -> HandGpu:
+    """A GPU by its id, and (profile, start, model or None) of each slice."""
+    return HandGpu(
+        name,
+        tuple(
+            HandSlice(profile, start, () if model is None else (HandTenant(model),))
+            for profile, start, model in slices
+        ),
+    )
+
+
+@pytest.mark.parametrize("kind", ["leximin", "weighted_sum", "min_gpus"])
+@pytest.mark.parametrize("sharing", ["exclusive", "fractional"])
+def test_a_solvers_plan_gives_its_own_figures(kind: str, sharing: str) -> None:
+    solved = 0
+    for seed in range(12 if sharing == "exclusive" else 6):
+        request = random_request(seed, kind, sharing)
+        best = plan(request)
+        if best.objective.value is None:
+            continue
+        solved += 1
+        found = evaluate(request, from_plan(best), best)
+        assert found.faults == (), (seed, [str(fault) for fault in found.faults])
+        assert found.outcome is not None and found.outcome.gpus == best.gpus
+        assert found.objective is not None
+        assert found.objective.value == pytest.approx(best.objective.value, rel=1e-9, abs=1e-12)
+        assert found.objective.sorted_normalised == pytest.approx(best.objective.sorted_normalised)
+        for mine, theirs in zip(found.models, best.models, strict=True):
+            assert (mine.name, mine.variant) == (theirs.name, theirs.variant)
+            assert mine.throughput_rps == pytest.approx(theirs.throughput_rps)
+            assert mine.latency_ms == pytest.approx(theirs.latency_ms)
+        if best.status == "optimal":
+            assert found.objective.bound == best.objective.value
+            assert found.objective.gap == pytest.approx(0.0, abs=1e-9)
+    assert solved > 2
+
+
+def test_what_is_left_open_is_chosen() -> None:
+    request = published(2)
+    gpus = (
+        hand("gpu0", ("2g.12gb", 0, "text to speech"), ("2g.12gb", 2, "audio recognition")),
+        hand("gpu1", ("4g.24gb", 0, "encoder")),
+    )
+    found = evaluate(request, gpus, plan(request))
+    assert found.faults == () and found.outcome is not None
+    outcome(request, found.outcome)
+    assert {m.name: m.throughput_rps for m in found.models} == {
+        "audio recognition": 71.0,
+        "encoder": 7555.0,
+        "text check": 0.0,
+        "text to speech": 3.9,
+    }
+    assert found.objective is not None
+    assert (found.objective.value, found.objective.bound, found.objective.gap) == (0.0, 7.8, 1.0)
+
+
+def batches(limit: float | None) -> PlanModel:
+    points = tuple(Point(A30, "2g.12gb", b, 10.0 * b, 5.0 * b, memory_gib=4.0 * b) for b in (1, 2, 3))
+    return PlanModel("m", (Variant("whole", (Stage("whole", points),)),), max_latency_ms=limit)
+
+
+@pytest.mark.parametrize(("limit", "batch"), [(None, 2), (12.0, 2), (10.0, 2), (9.0, 1)])
+def test_the_best_batch_within_limit_and_memory(limit: float | None, batch: int) -> None:
+    # Batch 3 needs 12 GiB and the slice has 11.69.
+    request = PlanRequest((FleetEntry(A30),), (batches(limit),))
+    found = evaluate(request, (hand("gpu0", ("2g.12gb", 0, "m")),))
+    assert found.outcome is not None
+    tenant = found.outcome.gpus[0].slices[0].tenants[0]
+    assert tenant.batch_size == batch
+
+
+def test_shares_left_open_are_equal_and_slow_a_model_down() -> None:
+    models = (replace(batches(20.0), name="m"), simple("n", {"2g.12gb": 8.0}), simple("o", {"2g.12gb": 8.0}))
+    request = PlanRequest((FleetEntry(A30),), models, sharing="fractional")
+    tenants = (HandTenant("m", share=0.5), HandTenant("n"), HandTenant("o"))
+    found = evaluate(request, (HandGpu("gpu0", (HandSlice("2g.12gb", 0, tenants),)),))
+    assert found.outcome is not None, found.faults
+    shares = [tenant.share for tenant in found.outcome.gpus[0].slices[0].tenants]
+    assert shares == [0.5, 0.25, 0.25]
+    # Half a slice takes twice as long: batch 2 has 20 ms.
+    assert (found.models[0].throughput_rps, found.models[0].latency_ms) == (10.0, 20.0)
+    slow = replace(request, models=(batches(19.0), *models[1:]))
+    chosen = evaluate(slow, (HandGpu("gpu0", (HandSlice("2g.12gb", 0, tenants),)),))
+    assert (chosen.models[0].throughput_rps, chosen.models[0].latency_ms) == (5.0, 10.0)
+
+
+def cut_model(rng: random.Random) -> PlanModel:
+    stages = tuple(
+        Stage(
+            name,
+            tuple(
+                Point(A30, profile, batch, float(rng.randint(1, 60)), float(rng.randint(1, 30)))
+                for profile in ("1g.6gb", "2g.12gb")
+                for batch in (1, 2, 3)
+            ),
+        )
+        for name in ("first", "second")
+    )
+    limit = float(rng.randint(15, 50))
+    return PlanModel("m", (Variant("cut", stages, (0.0,)),), max_latency_ms=limit)
+
+
+def test_a_limit_over_two_stages_is_divided_best() -> None:
+    kept = 0
+    for seed in range(60):
+        rng = random.Random(seed)
+        request = PlanRequest((FleetEntry(A30),), (cut_model(rng),))
+        places = (("2g.12gb", 0, "first"), ("1g.6gb", 2, "second"), ("1g.6gb", 3, "second"))
+        gpu = HandGpu(
+            "gpu0", tuple(HandSlice(p, start, (HandTenant("m", stage=name),)) for p, start, name in places)
+        )
+        best = None
+        stages = request.models[0].variants[0].stages
+        options = [
+            [point for point in stages[name == "second"].points if point.profile == profile]
+            for profile, _, name in places
+        ]
+        for one, two, three in product(*options):
+            if one.latency_ms + max(two.latency_ms, three.latency_ms) <= (
+                request.models[0].max_latency_ms or 0
+            ):
+                rate = min(one.throughput_rps, two.throughput_rps + three.throughput_rps)
+                best = rate if best is None else max(best, rate)
+        found = evaluate(request, (gpu,))
+        if best is None:
+            assert found.outcome is None
+            assert all("the limit is" in fault.rule for fault in found.faults)
+        else:
+            kept += 1
+            assert found.models[0].throughput_rps == best, seed
+    assert 10 < kept < 60
+
+
+def test_every_fault_of_a_layout_is_named_at_once() -> None:
+    request = PlanRequest((FleetEntry(A100),), (simple("m", {"1g.6gb": 1.0}),))
+    gpu = hand("gpu0", ("3g.40gb", 2, None), ("2g.20gb", 4, None), ("9g.90gb", 0, None), ("7g.80gb", 0, None))
+    told = [str(fault) for fault in evaluate(request, (gpu,)).faults]
+    assert told == [
+        "gpu0, 3g.40gb at 2: slot 2 — 3g.40gb cannot start there. It may start at 0 or 4.",
+        "gpu0, 9g.90gb at 0: 9g.90gb — A100-80GB has no such profile. Known are 1g.10gb, 1g.20gb, 2g.20gb,"
+        " 3g.40gb, 4g.40gb, 7g.80gb.",
+        "gpu0, 3g.40gb at 2: slots 2 to 5 — it overlaps 7g.80gb at 0. Move or drop one of the two.",
+        "gpu0, 2g.20gb at 4: slots 4 to 5 — it overlaps 7g.80gb at 0. Move or drop one of the two.",
+        "gpu0, 2g.20gb at 4: slots 4 to 5 — it overlaps 3g.40gb at 2. Move or drop one of the two.",
+        "gpu0: 12 compute slices — A100-80GB has 7. Drop a slice or take a smaller one.",
+    ]
+
+
+@pytest.mark.parametrize("kind", [A30, A100, "H200-141GB"])
+def test_layout_faults_agree_with_the_catalogues_check(kind: str) -> None:
+    gpu, rng, legal = gpu_type(kind), random.Random(7), 0
+    plain = [profile for profile in gpu.profiles if "+" not in profile.name and "-" not in profile.name]
+    for _ in range(300):
+        chosen = [
+            (profile.name, rng.choice((*profile.placement_starts, rng.randint(0, 7))))
+            for profile in (rng.choice(plain) for _ in range(rng.randint(1, 4)))
+        ]
+        faults = list(layout_faults(FleetGpu("g", kind, None, 1.0), [PlannedSlice(*item) for item in chosen]))
+        expected = layout_fault(gpu, [PlacedProfile(*item) for item in chosen])
+        assert bool(faults) == (expected is not None), (chosen, expected)
+        legal += not faults
+    assert 20 < legal < 280
+
+
+def test_layouts_that_were_not_offered() -> None:
+    request = PlanRequest((FleetEntry(A30, layouts=(("2g.12gb", "2g.12gb"),)),), (batches(None),))
+    faults = evaluate(request, (hand("gpu0", ("2g.12gb", 0, "m")),)).faults
+    assert [(fault.value, fault.remedy) for fault in faults] == [
+        ("2g.12gb", "Offered are 2g.12gb + 2g.12gb.")
+    ]
+    fine = evaluate(request, (hand("gpu0", ("2g.12gb", 2, "m"), ("2g.12gb", 0, None)),))
+    assert fine.faults == ()
+
+
+def test_every_fault_of_tenants_is_named() -> None:
+    request = replace(published(2), colocations=(Colocation(("encoder", "text check")),))
+
+    def rules(*gpus: HandGpu) -> list[tuple[str | None, str | None, str]]:
+        return [(fault.gpu, fault.model, fault.rule) for fault in evaluate(request, gpus).faults]
+
+    def on(profile: str, *tenants: HandTenant) -> HandGpu:
+        return HandGpu("gpu0", (HandSlice(profile, 0, tenants),))
+
+    assert rules(hand("gpu7"), hand("gpu1"), hand("gpu1")) == [
+        ("gpu7", None, "the fleet has no such GPU"),
+        ("gpu1", None, "every GPU stands once"),
+    ]
+    assert rules(on("1g.6gb", HandTenant("nobody"), HandTenant("text to speech"))) == [
+        ("gpu0", "nobody", "the request has no such model"),
+        ("gpu0", "text to speech", "the model has no point on such a slice"),
+    ]
+    assert rules(on("2g.12gb", HandTenant("audio recognition", share=0.5), HandTenant("text to speech"))) == [
+        ("gpu0", "text to speech", "with whole slices a slice has one tenant"),
+        ("gpu0", "audio recognition", "a whole slice is a share of 1"),
+    ]
+    assert rules(on("2g.12gb", HandTenant("audio recognition", variant="cut"))) == [
+        ("gpu0", "audio recognition", "the model has no such variant")
+    ]
+    assert rules(on("2g.12gb", HandTenant("audio recognition", stage="half"))) == [
+        ("gpu0", "audio recognition", "variant whole has no such stage")
+    ]
+    assert rules(on("2g.12gb", HandTenant("audio recognition", batch_size=64, processes=2))) == [
+        ("gpu0", "audio recognition", "the model has no such point on this slice")
+    ]
+    assert rules(on("2g.12gb", HandTenant("encoder"))) == [
+        ("gpu0", "encoder", "encoder, text check stand on the same GPUs")
+    ]
+
+
+def test_shared_slices_have_their_own_faults() -> None:
+    models = tuple(simple(name, {"4g.24gb": 8.0}, memory_gib=10.0) for name in ("a", "b", "c"))
+    request = PlanRequest((FleetEntry(A30),), models, sharing="fractional", max_tenants_per_slice=2)
+
+    def rules(*tenants: HandTenant) -> list[str]:
+        found = evaluate(request, (HandGpu("gpu0", (HandSlice("4g.24gb", 0, tenants),)),))
+        return [fault.rule for fault in found.faults]
+
+    assert rules(HandTenant("a"), HandTenant("b"), HandTenant("c")) == [
+        "a slice has at most 2",
+        "its tenants share 23.4 GiB",
+    ]
+    assert rules(HandTenant("a", share=0.7), HandTenant("b", share=0.6)) == ["shares add up to 1 at most"]
+    assert rules(HandTenant("a", share=1.0), HandTenant("b")) == ["a share is above 0"]
+    assert rules(HandTenant("a", share=float("nan"))) == ["a share is above 0"]
+    assert rules(HandTenant("a"), HandTenant("b")) == []
+
+
+def test_broken_demands_keep_their_figures() -> None:
+    limited = replace(simple("slow", {"4g.24gb": 8.0}, latency_ms=50.0), max_latency_ms=40.0)
+    asking = simple("asking", {"4g.24gb": 8.0}, min_throughput_rps=9.0)
+    large = simple("large", {"4g.24gb": 8.0}, memory_gib=30.0)
+    request = PlanRequest((FleetEntry(A30, count=3),), (limited, asking, large))
+    found = evaluate(request, (hand("gpu0", ("4g.24gb", 0, "slow")), hand("gpu1", ("4g.24gb", 0, "asking"))))
+    assert [str(fault) for fault in found.faults] == [
+        "gpu0, 4g.24gb at 0, slow: 50 ms of 50 ms in all — the limit is 40 ms. Give it a larger slice, a smaller"
+        " batch or a larger share, or raise the limit.",
+        "asking: 8 requests/s — it must have 9 requests/s. Give it more or larger slices, or lower its minimum.",
+    ]
+    assert [model.throughput_rps for model in found.models] == [8.0, 8.0, 0.0]
+    assert found.objective is not None and found.objective.bound is None
+    full = evaluate(request, (hand("gpu2", ("4g.24gb", 0, "large")),))
+    assert "the slice has 23.4 GiB" in [fault.rule for fault in full.faults]
+    assert full.models == ()
+
+
+def test_the_least_share_must_do_for_the_longest_points() -> None:
+    stages = tuple(
+        Stage(name, (Point(A30, "2g.12gb", 1, 8.0, latency),))
+        for name, latency in (("first", 20.0), ("second", 10.0))
+    )
+    model = PlanModel("m", (Variant("cut", stages, (0.0,)),), max_latency_ms=40.0)
+    request = PlanRequest((FleetEntry(A30),), (model,), sharing="fractional")
+
+    def rules(share: float) -> list[tuple[str | None, str, str]]:
+        tenants = (HandTenant("m", stage="first"), HandTenant("m", stage="second", share=share))
+        slices = tuple(HandSlice("2g.12gb", 2 * place, (tenant,)) for place, tenant in enumerate(tenants))
+        return [(f.slice, f.value, f.rule) for f in evaluate(request, (HandGpu("gpu0", slices),)).faults]
+
+    # 20 + 10 / 0.5 ms is within the limit, but a share of 0.5 must do for 30 ms in all.
+    assert rules(0.5) == [("2g.12gb at 2", "share 0.5", "a limit of 40 ms needs 0.75")]
+    assert rules(0.75) == []
+    assert [rule for _, _, rule in rules(0.25)] == ["the limit is 40 ms"] * 2
+
+
+def test_variants_must_be_whole_and_one() -> None:
+    rng = random.Random(1)
+    cut = replace(cut_model(rng), max_latency_ms=None)
+    whole = Variant("whole", (Stage("whole", (Point(A30, "2g.12gb", 1, 5.0, 5.0),)),))
+    model = replace(cut, variants=(*cut.variants, whole))
+    request = PlanRequest((FleetEntry(A30),), (model,))
+
+    def faults(*tenants: HandTenant) -> Iterator[tuple[str, str]]:
+        slices = tuple(HandSlice("2g.12gb", 2 * place, (tenant,)) for place, tenant in enumerate(tenants))
+        return ((f.value, f.rule) for f in evaluate(request, (HandGpu("gpu0", slices),)).faults)
+
+    assert list(faults(HandTenant("m"))) == []
+    assert list(faults(HandTenant("m", stage="first"))) == [
+        ("stage second has no instance", "variant cut runs with all its stages")
+    ]
+    assert list(faults(HandTenant("m", "cut"))) == [("no stage", "variant cut has several")]
+    assert list(faults(HandTenant("m", "whole"), HandTenant("m", "cut", "first"))) == [
+        ("cut", "all instances of a model run one variant, and others run whole")
+    ]
+
+
+def test_idle_slices_are_noted_and_a_foreign_plan_refused() -> None:
+    request = published(2)
+    found = evaluate(request, (hand("gpu1", ("4g.24gb", 0, None)),))
+    assert found.notes == ("gpu1 has slices but no tenant: the plan leaves it unused.",)
+    assert found.outcome is not None and not any(gpu.slices for gpu in found.outcome.gpus)
+    with pytest.raises(InputFault, match="answers the same request"):
+        evaluate(request, (), plan(published(1)))
+
+
+def test_a_bound_of_fewest_gpus() -> None:
+    models = (simple("a", {"1g.6gb": 10.0, "4g.24gb": 40.0}, min_throughput_rps=40.0),)
+    request = PlanRequest((FleetEntry(A30, count=2),), models, objective=Objective("min_gpus"))
+    wide = tuple(hand(f"gpu{n}", ("1g.6gb", 0, "a"), ("1g.6gb", 1, "a")) for n in range(2))
+    found = evaluate(request, wide, plan(request))
+    assert found.objective is not None
+    assert (found.objective.value, found.objective.bound, found.objective.gap) == (2.0, 1.0, 0.5)

@@ -1,0 +1,68 @@
+"""What plans give, reckoned in one place: solver's plans and others have the same figures, points are found by name."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.support.planning.requests import published, random_request
+from torchsplit_core.planning import plan
+from torchsplit_core.planning.outcome.figures import level_values, model_figures, unproven_outcome
+from torchsplit_core.planning.request.objective import GOALS
+from torchsplit_core.planning.request.point_keys import keyed_tenants, point_table
+from torchsplit_core.planning.verification.terms import find_point
+from torchsplit_core.values import InputFault, PlanStatistics
+
+NOTHING = PlanStatistics(0.0, 0.0, 0.0, "none")
+
+
+@pytest.mark.parametrize("kind", ["leximin", "max_min", "weighted_sum", "min_gpus"])
+def test_the_slices_of_a_solvers_plan_give_its_figures(kind: str) -> None:
+    compared = 0
+    for seed in range(12):
+        request = random_request(seed, kind)
+        outcome = plan(request)
+        if outcome.objective.value is None:
+            continue
+        assert model_figures(request, outcome.gpus) == outcome.models
+        levels = level_values(request, outcome.gpus, outcome.models)
+        assert levels[0] == outcome.objective.value
+        assert len(levels) == (len(request.models) if kind == "leximin" else 1)
+        found = unproven_outcome(request, outcome.gpus, NOTHING, outcome)
+        assert found.objective.value == outcome.objective.value and found.objective.proven_levels == 0
+        if outcome.status == "optimal":
+            assert (found.objective.bound, found.objective.gap) == (outcome.objective.value, 0.0)
+        compared += 1
+    assert compared > 2
+
+
+@pytest.mark.parametrize(
+    ("kind", "value", "bound", "gap"),
+    [
+        ("leximin", 3.0, 4.0, 0.25),
+        ("weighted_sum", -2.0, -1.0, 1.0),
+        ("min_gpus", 4.0, 3.0, 0.25),
+        ("max_min", 4.0, 3.0, 0.0),
+        ("min_gpus", 3.0, 4.0, 0.0),
+        ("leximin", 0.0, 0.0, 0.0),
+        ("min_gpus", 0.0, 0.0, 0.0),
+    ],
+)
+def test_the_gap_is_that_of_the_contract(kind: str, value: float, bound: float, gap: float) -> None:
+    assert GOALS[kind].gap(value, bound) == gap
+
+
+def test_every_tenant_of_a_plan_is_named_as_its_point_is() -> None:
+    request = published(2, sharing="fractional")
+    outcome, table = plan(request), point_table(request)
+    tenants = list(keyed_tenants(outcome.gpus))
+    assert len(tenants) == sum(len(item.tenants) for gpu in outcome.gpus for item in gpu.slices) > 2
+    for tenant, key in tenants:
+        # The checker looks points up by itself.
+        model = next(item for item in request.models if item.name == tenant.model)
+        assert table[key] == find_point(model, key[3], key[4], tenant)
+    assert len(table) == sum(len(model.variants[0].stages[0].points) for model in request.models)
+
+
+def test_a_bound_of_another_request_is_refused() -> None:
+    with pytest.raises(InputFault, match="same request"):
+        unproven_outcome(published(1), (), NOTHING, plan(published(2)))

@@ -1,0 +1,90 @@
+"""The fingerprint of a request: canonical JSON by a definition of its own, and the same from release to release."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import random
+from dataclasses import asdict, replace
+from typing import Any
+
+import pytest
+
+from torchsplit_core.planning.request.hash import request_hash
+from torchsplit_core.values import Colocation, FleetEntry, PlanModel, PlanRequest, Point, Stage, Variant
+
+SPEEDS = (7, 7.0, 0.1, 1e-9, 1e22)
+
+
+def canonical(value: Any) -> Any:
+    """Whole numbers as floats; a variant that is allowed does not say so."""
+    if isinstance(value, dict):
+        return {key: canonical(item) for key, item in value.items() if (key, item) != ("allowed", True)}
+    if isinstance(value, list | tuple):
+        return [canonical(item) for item in value]
+    return float(value) if isinstance(value, int) and not isinstance(value, bool) else value
+
+
+def by_definition(request: PlanRequest) -> str:
+    text = json.dumps(canonical(asdict(request)), sort_keys=True, separators=(",", ":"), ensure_ascii=False)
+    return hashlib.sha256(text.encode()).hexdigest()
+
+
+def drawn(draw: random.Random) -> PlanRequest:
+    def variant(name: str) -> Variant:
+        stages = tuple(
+            Stage(f"s{k}", tuple(
+                Point("A100-80GB", profile, 8, draw.choice(SPEEDS), draw.random(), memory_gib=draw.choice([None, 3]))
+                for profile in ("1g.10gb", "3g.40gb")
+            ))
+            for k in range(draw.randint(1, 3))
+        )  # fmt: skip
+        return Variant(name, stages, cut_bytes=(12,) * (len(stages) - 1), allowed=draw.random() < 0.7)
+
+    models = tuple(
+        PlanModel(
+            name,
+            (variant("whole"), variant('"ü\u2028\\')),
+            weight=draw.choice([1, 2.5]),
+            demand_rps=draw.randint(1, 9),
+        )
+        for name in ("bert", "ocr")
+    )
+    pairs = (Colocation(("bert", "ocr"), "soft", draw.choice([0, 1.5e6])),) if draw.random() < 0.5 else ()
+    return PlanRequest((FleetEntry("A100-80GB", count=draw.randint(1, 4)),), models, pairs)
+
+
+@pytest.mark.parametrize("seed", range(40))
+def test_it_is_the_hash_of_the_canonical_text(seed: int) -> None:
+    request = drawn(random.Random(seed))
+    assert request_hash(request) == by_definition(request)
+    # One model changed, as an edit does: what was kept of the others must not stand for it.
+    models = (replace(request.models[0], weight=7.5), *request.models[1:])
+    assert request_hash(replace(request, models=models)) == by_definition(replace(request, models=models))
+    points = request.models[0].variants[0].stages[0].points
+    slower = replace(points[0], throughput_rps=points[0].throughput_rps * 2)
+    stage = replace(request.models[0].variants[0].stages[0], points=(slower, *points[1:]))
+    edited = replace(
+        request,
+        models=(
+            replace(
+                request.models[0],
+                variants=(
+                    replace(
+                        request.models[0].variants[0],
+                        stages=(stage, *request.models[0].variants[0].stages[1:]),
+                    ),
+                    request.models[0].variants[1],
+                ),
+            ),
+            request.models[1],
+        ),
+    )
+    assert request_hash(edited) == by_definition(edited) != request_hash(request)
+
+
+def test_a_whole_number_is_the_same_as_its_float() -> None:
+    one = drawn(random.Random(1))
+    whole = replace(one, models=tuple(replace(model, weight=2) for model in one.models))
+    point = replace(one, models=tuple(replace(model, weight=2.0) for model in one.models))
+    assert request_hash(whole) == request_hash(point)

@@ -1,0 +1,118 @@
+"""The check of a plan stands alone: who calls it, what it shares, and that a fault of the planner's figures shows."""
+
+from __future__ import annotations
+
+import ast
+import importlib
+from dataclasses import replace
+from pathlib import Path
+from types import ModuleType
+
+import pytest
+
+import torchsplit_core
+from tests.support.planning.requests import A30, simple
+from torchsplit_core.planning import plan
+from torchsplit_core.planning.baselines.run import baselines
+from torchsplit_core.planning.manual.evaluate import evaluate, from_plan
+from torchsplit_core.planning.outcome.figures import level_values, penalty_paid
+from torchsplit_core.planning.request import fleet, hash
+from torchsplit_core.planning.verification.layout import layout_faults
+from torchsplit_core.planning.verification.models import check_models
+from torchsplit_core.planning.verification.objective import check_objective
+from torchsplit_core.planning.verification.outcome import demand_faults, slice_faults, verify, violations
+from torchsplit_core.planning.verification.terms import find_point
+from torchsplit_core.values import Colocation, FleetEntry, InternalFault, Objective, PlanOutcome, PlanRequest
+
+CHECK = {part.__module__ for part in (verify, layout_faults, check_models, check_objective, find_point)}
+ENTRANCES = {part.__name__ for part in (verify, violations, slice_faults, demand_faults)}
+CALLERS = {plan.__module__, baselines.__module__, evaluate.__module__}
+SHARED = {fleet.__name__, hash.__module__}
+
+
+def module(name: str) -> ModuleType:
+    return importlib.import_module(name)
+
+
+def imported(path: Path) -> list[tuple[str, str]]:
+    """(module, name) of every import of a file, wherever it stands."""
+    found = []
+    for node in ast.walk(ast.parse(path.read_text())):
+        if isinstance(node, ast.Import):
+            found += [(alias.name, "") for alias in node.names]
+        elif isinstance(node, ast.ImportFrom):
+            found += [(node.module or "", alias.name) for alias in node.names]
+    return found
+
+
+def planner_files() -> dict[str, Path]:
+    """The modules of planning/ by their dotted names; its door, which re-exports, apart."""
+    root = Path(str(torchsplit_core.__file__)).parent
+    files = (root / "planning").rglob("*.py")
+    return {
+        ".".join(("torchsplit_core", *path.relative_to(root).with_suffix("").parts)): path
+        for path in files
+        if path.name != "__init__.py"
+    }
+
+
+def test_only_what_leaves_with_a_plan_calls_the_check() -> None:
+    callers: dict[str, set[str]] = {}
+    for name, path in planner_files().items():
+        for source, part in imported(path):
+            asked = source if source in CHECK else f"{source}.{part}" if f"{source}.{part}" in CHECK else None
+            if asked is not None and name not in CHECK:
+                callers.setdefault(name, set()).add(part)
+    assert set(callers) == CALLERS
+    assert set().union(*callers.values()) <= ENTRANCES
+
+
+def test_the_check_shares_nothing_but_the_fleet_and_the_requests_hash() -> None:
+    files = planner_files()
+    for name in CHECK:
+        own = {source for source, _ in imported(files[name]) if source.startswith("torchsplit_core.planning")}
+        assert own <= CHECK | SHARED, name
+
+
+def overfull() -> PlanRequest:
+    """A model that pays 0.01 a GiB for the 6.62 it needs beyond the largest slice."""
+    model = simple("large", {"4g.24gb": 8.0}, memory_gib=30.0)
+    return PlanRequest((FleetEntry(A30),), (model,), objective=Objective(memory_violation_penalty=0.01))
+
+
+def torn() -> PlanRequest:
+    """Two models that stand apart because each is best alone, and pay for it."""
+    models = tuple(simple(name, {"4g.24gb": 8.0}) for name in ("a", "b"))
+    pair = Colocation(("a", "b"), "soft", 10.0)
+    objective = Objective(separation_weight=0.01)
+    return PlanRequest((FleetEntry(A30, count=2),), models, (pair,), objective)
+
+
+@pytest.mark.parametrize(("request_of", "paid"), [(overfull, 0.01 * (30.0 - 23.375)), (torn, 0.2)])
+def test_a_wrong_penalty_of_the_planner_is_refused(
+    request_of: object, paid: float, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert callable(request_of)
+    request = request_of()
+    outcome = plan(request)
+    assert isinstance(outcome, PlanOutcome) and outcome.objective.value is not None
+    assert penalty_paid(request, outcome.gpus) == pytest.approx(paid, rel=1e-2)
+    assert outcome.objective.value == pytest.approx(8.0 - penalty_paid(request, outcome.gpus))
+    figures = module(level_values.__module__)
+    monkeypatch.setattr(figures, penalty_paid.__name__, lambda *_: 0.0)
+    with pytest.raises(InternalFault, match="is claimed"):
+        plan(request)
+
+
+def test_a_plan_by_hand_shows_what_the_check_finds() -> None:
+    models = tuple(simple(name, {"2g.12gb": 8.0}, latency_ms=50.0, memory_gib=8.0) for name in ("a", "b"))
+    request = PlanRequest((FleetEntry(A30, count=2),), models, sharing="fractional")
+    outcome = plan(request)
+    limits = ({"max_latency_ms": 40.0}, {"min_throughput_rps": 90.0})
+    harder = tuple(replace(model, **limit) for model, limit in zip(models, limits, strict=True))  # type: ignore[arg-type]
+    asked = replace(request, models=harder, colocations=(Colocation(("a", "b")),), max_tenants_per_slice=1)
+    forged = replace(outcome, request_sha256=hash(asked))
+    shown = evaluate(asked, from_plan(outcome)).faults
+    assert len(shown) > 2 and set(violations(asked, forged)) == set(shown)
+    with pytest.raises(InternalFault, match="fails its check: gpu0"):
+        verify(asked, forged)

@@ -1,0 +1,167 @@
+"""The independent check refuses every plan that was tampered with."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from tests.support.planning.requests import A30, published, simple
+from torchsplit_core.planning import plan, violations
+from torchsplit_core.planning.verification import outcome as verification_outcome
+from torchsplit_core.values import (
+    Colocation,
+    FleetEntry,
+    InternalFault,
+    PlannedGpu,
+    PlannedSlice,
+    PlanOutcome,
+    PlanRequest,
+    Tenant,
+)
+
+
+def changed(outcome: PlanOutcome, number: int, **fields: object) -> PlanOutcome:
+    """The outcome with fields of one of its GPUs replaced."""
+    gpus = list(outcome.gpus)
+    gpus[number] = replace(gpus[number], **fields)  # type: ignore[arg-type]
+    return replace(outcome, gpus=tuple(gpus))
+
+
+def first_tenant(outcome: PlanOutcome, **fields: object) -> PlanOutcome:
+    """The outcome with fields of the first tenant replaced."""
+    for number, gpu in enumerate(outcome.gpus):
+        for place, item in enumerate(gpu.slices):
+            if item.tenants:
+                tenant = replace(item.tenants[0], **fields)  # type: ignore[arg-type]
+                slices = list(gpu.slices)
+                slices[place] = replace(item, tenants=(tenant, *item.tenants[1:]))
+                return changed(outcome, number, slices=tuple(slices))
+    raise AssertionError("no tenant")
+
+
+def refused(request: PlanRequest, outcome: PlanOutcome, word: str) -> None:
+    faults = list(violations(request, outcome))
+    assert any(word in str(fault) for fault in faults), faults
+    with pytest.raises(InternalFault):
+        verification_outcome(request, outcome)
+
+
+def test_sound_plan_passes() -> None:
+    request = published()
+    verification_outcome(request, plan(request))
+
+
+def test_layout_tampering() -> None:
+    request = published()
+    outcome = plan(request)
+    slices = outcome.gpus[0].slices
+    refused(request, changed(outcome, 0, slices=(*slices, PlannedSlice("4g.24gb", 0))), "overlaps")
+    refused(request, changed(outcome, 0, slices=(PlannedSlice("2g.12gb", 1), *slices)), "cannot start")
+    refused(request, changed(outcome, 0, slices=(PlannedSlice("7g.80gb", 0),)), "no such profile")
+    refused(request, changed(outcome, 0, used=False), "used is False")
+    refused(request, changed(outcome, 0, id="other"), "those of the request")
+    offered = replace(request, gpus=(FleetEntry(A30, count=2, layouts=(("4g.24gb",),)),))
+    forged = replace(outcome, request_sha256=plan(offered).request_sha256)
+    refused(offered, forged, "layouts offered")
+
+
+def test_tenant_tampering() -> None:
+    request = published()
+    outcome = plan(request)
+    refused(request, first_tenant(outcome, throughput_rps=1e6), "its share of its point")
+    refused(request, first_tenant(outcome, share=0.5), "a share of 1")
+    refused(request, first_tenant(outcome, batch_size=7), "the request has such a point")
+    refused(request, first_tenant(outcome, memory_gib=1.0), "its point needs")
+
+
+def test_shares_memory_and_tenants() -> None:
+    models = tuple(simple(f"m{i}", {"4g.24gb": 10.0}, memory_gib=10.0) for i in range(2))
+    request = PlanRequest((FleetEntry(A30),), models, sharing="fractional")
+    outcome = plan(request)
+    item = outcome.gpus[0].slices[0]
+    assert len(item.tenants) == 2
+    more = tuple(replace(t, share=0.75, throughput_rps=7.5) for t in item.tenants)
+    refused(request, changed(outcome, 0, slices=(replace(item, tenants=more),)), "add up to 1 at most")
+    exclusive = replace(request, sharing="exclusive")
+    forged = replace(outcome, request_sha256=plan(exclusive).request_sha256)
+    refused(exclusive, forged, "a slice has one tenant")
+    one = replace(request, max_tenants_per_slice=1)
+    refused(one, replace(outcome, request_sha256=plan(one).request_sha256), "2 tenants")
+    heavy = replace(
+        request, models=tuple(simple(f"m{i}", {"4g.24gb": 10.0}, memory_gib=14.0) for i in range(2))
+    )
+    tenants = tuple(replace(tenant, memory_gib=14.0) for tenant in item.tenants)
+    forged = changed(outcome, 0, slices=(replace(item, tenants=tenants),))
+    refused(heavy, replace(forged, request_sha256=plan(heavy).request_sha256), "its tenants share 23.4 GiB")
+
+
+def test_model_and_objective_tampering() -> None:
+    request = published()
+    outcome = plan(request)
+    models = list(outcome.models)
+    models[0] = replace(models[0], throughput_rps=models[0].throughput_rps * 2)
+    refused(request, replace(outcome, models=tuple(models)), "throughput")
+    models[0] = replace(outcome.models[0], latency_ms=1.0)
+    refused(request, replace(outcome, models=tuple(models)), "latency")
+    models[0] = replace(outcome.models[0], variant="cut")
+    refused(request, replace(outcome, models=tuple(models)), "variant")
+    objective = outcome.objective
+    refused(request, replace(outcome, objective=replace(objective, value=9.0)), "objective")
+    refused(request, replace(outcome, objective=replace(objective, bound=5.0)), "beyond its bound")
+    refused(request, replace(outcome, objective=replace(objective, gap=0.5)), "gap")
+    refused(request, replace(outcome, objective=replace(objective, proven_levels=2)), "optimal")
+    refused(request, replace(outcome, request_sha256="0"), "another request")
+    refused(request, replace(outcome, status="timeout"), "with a plan")
+
+
+def test_demands_and_colocation() -> None:
+    request = published()
+    outcome = plan(request)
+
+    def forged(asked: PlanRequest) -> PlanOutcome:
+        return replace(outcome, request_sha256=plan(asked).request_sha256)
+
+    higher = replace(
+        request, models=(replace(request.models[0], min_throughput_rps=72.0), *request.models[1:])
+    )
+    refused(higher, forged(higher), "it must have 72 requests/s")
+    quicker = replace(request, models=(replace(request.models[0], max_latency_ms=5.0), *request.models[1:]))
+    refused(quicker, forged(quicker), "the limit is 5 ms")
+    apart = [m.name for m in request.models if not _together(outcome, "audio recognition", m.name)]
+    together = replace(request, colocations=(Colocation(("audio recognition", apart[0])),))
+    refused(together, forged(together), "same GPUs")
+
+
+def _together(outcome: PlanOutcome, first: str, second: str) -> bool:
+    def places(name: str) -> set[str]:
+        return {gpu.id for gpu in outcome.gpus for s in gpu.slices for t in s.tenants if t.model == name}
+
+    return places(first) == places(second)
+
+
+def test_two_variants_or_a_missing_stage() -> None:
+    request, outcome = _cut()
+    gpu = outcome.gpus[0]
+    lone = tuple(
+        replace(item, tenants=tuple(t for t in item.tenants if t.stage != "second")) for item in gpu.slices
+    )
+    refused(request, changed(outcome, 0, slices=lone), "no instance")
+    mixed = tuple(
+        replace(item, tenants=tuple(_whole(t) for t in item.tenants)) if number == 0 else item
+        for number, item in enumerate(gpu.slices)
+    )
+    refused(request, changed(outcome, 0, slices=mixed), "variants")
+
+
+def _whole(tenant: Tenant) -> Tenant:
+    return replace(tenant, variant="whole", stage="whole", throughput_rps=10.0)
+
+
+def _cut() -> tuple[PlanRequest, PlanOutcome]:
+    from tests.support.planning.variants import cut_wins
+
+    request = cut_wins()
+    outcome = plan(request)
+    assert isinstance(outcome.gpus[0], PlannedGpu)
+    return request, outcome

@@ -1,0 +1,92 @@
+"""The measuring child's device: what it opens, what it refuses, and the count of SMs read back."""
+
+from __future__ import annotations
+
+import ctypes
+from dataclasses import asdict
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+import torch
+
+from torchsplit_core.hardware import choose_devices
+from torchsplit_core.profiling.measuring import accelerator
+from torchsplit_core.profiling.measuring.accelerator import open_place, sms_of_context
+from torchsplit_core.values import Device, InputFault
+
+(CPU,) = choose_devices("cpu")
+SMS = Device("sm", "sm:16", "16 SMs of an H100", "H100-SXM5-80GB", "1g.10gb", "GPU-1", 0, "GPU-1", 16, 9.75)
+
+
+class Driver:
+    """Stands for libcuda: a context that has a number of SMs."""
+
+    def __init__(self, count: int, fault: int = 0) -> None:
+        self.count, self.fault = count, fault
+
+    def cuCtxGetCurrent(self, context: Any) -> int:
+        ctypes.cast(context, ctypes.POINTER(ctypes.c_void_p))[0] = 1234
+        return 0
+
+    def cuCtxGetDevResource(self, context: Any, resource: Any, kind: int) -> int:
+        assert context.value == 1234 and kind == 1
+        resource[96:100] = self.count.to_bytes(4, "little")
+        return self.fault
+
+
+def test_the_processor_needs_nothing() -> None:
+    with open_place(asdict(CPU)) as place:
+        assert place.torch_device == "cpu" and place.facts["threads"] == torch.get_num_threads()
+
+
+def test_a_gpu_that_torch_cannot_use_is_refused_with_the_way_out() -> None:
+    with pytest.raises(InputFault, match="CUDA build of torch"), open_place(asdict(SMS)):
+        raise AssertionError("opened")
+
+
+@pytest.mark.parametrize(
+    ("driver", "found"), [(Driver(18), 18), (Driver(18, fault=801), None), (Driver(0), None)]
+)
+def test_the_count_of_sms_is_read_back_or_unknown(driver: Driver, found: int | None) -> None:
+    assert sms_of_context(driver) == found
+
+
+def test_a_driver_without_the_call_is_unknown_and_no_fault() -> None:
+    assert sms_of_context(SimpleNamespace(cuCtxGetCurrent=lambda context: 0)) is None
+
+
+def test_sms_are_held_to_and_memory_capped_while_the_place_is_open(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The calls to torch in their order, on a stand-in: no GPU is here."""
+    from torch.cuda import green_contexts
+
+    calls: list[Any] = []
+
+    class Green:
+        @staticmethod
+        def create(**options: Any) -> Green:
+            calls.append(("create", options))
+            return Green()
+
+        def set_context(self) -> None:
+            calls.append("set")
+
+        def pop_context(self) -> None:
+            calls.append("pop")
+
+    properties = SimpleNamespace(multi_processor_count=132, total_memory=80 * 2**30)
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
+    monkeypatch.setattr(torch.cuda, "get_device_name", lambda: "an H100")
+    monkeypatch.setattr(torch.cuda, "get_device_properties", lambda index: properties)
+    monkeypatch.setattr(torch.cuda, "set_per_process_memory_fraction", lambda share: calls.append(share))
+    monkeypatch.setattr(green_contexts, "SUPPORTED", True)
+    monkeypatch.setattr(green_contexts, "GreenContext", Green)
+    monkeypatch.setattr(accelerator, "sms_of_context", lambda: 18)
+    with pytest.raises(ZeroDivisionError), open_place(asdict(SMS)) as place:
+        assert place.torch_device == "cuda"
+        # The driver gave more than was asked for: what it gave is what counts.
+        assert place.facts["sm_asked"] == 16 and place.facts["sm_count"] == 18
+        calls.append("measure")
+        raise ZeroDivisionError
+    cap = pytest.approx(9.75 / 80)
+    assert calls == [("create", {"num_sms": 16, "device_id": 0}), cap, "set", "measure", "pop"]

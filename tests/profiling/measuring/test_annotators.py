@@ -1,0 +1,141 @@
+"""Operations are timed under the names of the graph; runs are summarised as promised."""
+
+from __future__ import annotations
+
+from math import comb
+from typing import Any
+
+import pytest
+import torch
+from torch import nn
+
+from tests.support.profiling.export import export, sample, to_graph
+from torchsplit_core.profiling import DeviceAnnotator, RuntimeAnnotator
+from torchsplit_core.profiling.measuring.annotators import split_inputs
+from torchsplit_core.profiling.measuring.statistics import percentile, percentile_ranks, summarise
+from torchsplit_core.profiling.measuring.timing import LEAST_RUNS, REPEATS, all_finite, time_runs
+from torchsplit_core.values import InternalFault
+
+
+@pytest.mark.parametrize("name", ["clip", "ocr", "cond"])
+def test_every_operation_is_timed_under_its_name_in_the_graph(name: str) -> None:
+    client, _, exported = sample(name)
+    graph = to_graph(exported)
+    timings = RuntimeAnnotator(exported).annotate(client.get_example_inputs(2), budget_s=0.01)
+    assert [item.id for item in timings] == [node.id for node in graph.ops]
+    for item in timings:
+        assert item.runs >= 2
+        assert 0 <= item.least_ms <= item.mean_ms <= item.most_ms
+        assert item.device == "cpu"
+    tensors = {node.id: node.output_bytes for node in graph.ops if node.shape is not None}
+    assert {item.id: item.output_bytes for item in timings if item.id in tensors} == tensors
+
+
+class Keyword(nn.Module):
+    """Takes keyword arguments, in an order that differs from the caller's, and notes whether it trains."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.scale = nn.Parameter(torch.tensor(3.0))
+        self.calls = 0
+        self.modes: set[tuple[bool, bool]] = set()
+
+    def forward(self, x: torch.Tensor, *, plus: torch.Tensor, minus: torch.Tensor) -> torch.Tensor:
+        if not torch.compiler.is_compiling():
+            self.calls += 1
+            self.modes.add((self.training, torch.is_grad_enabled()))
+        return x * self.scale + plus - minus
+
+
+def test_keyword_arguments_reach_their_places_and_grid_covers_every_batch() -> None:
+    def inputs(batch: int) -> Any:
+        return (torch.ones(batch, 4),), {"minus": torch.ones(batch, 4), "plus": torch.ones(batch, 1)}
+
+    args, kwargs = split_inputs(inputs(2))
+    exported = torch.export.export(
+        Keyword(),
+        args,
+        kwargs,
+        dynamic_shapes={name: {0: torch.export.Dim.AUTO} for name in ("x", "plus", "minus")},
+    )
+    by_batch = RuntimeAnnotator(exported).annotate_grid(inputs, (2, 5), budget_s=0.01)
+    assert {batch: sum(item.output_bytes for item in found) for batch, found in by_batch.items()} == {
+        2: 3 * 2 * 4 * 4,
+        5: 3 * 5 * 4 * 4,
+    }
+
+
+def test_end_to_end_runs_are_repeated_in_eval_mode_without_gradients() -> None:
+    model = Keyword().train()
+    looked: list[torch.Tensor] = []
+    inputs = {"plus": torch.ones(1), "minus": torch.ones(1)}
+    # A budget that no run takes half of, however busy the machine: such a run would stand in for the warm-up.
+    repeats = time_runs(model, (torch.ones(2, 4),), inputs, 2.0, look=looked.append)
+    assert len(repeats) == REPEATS and all(repeats)
+    runs = [spent for repeat in repeats for spent in repeat]
+    assert len(looked) == 1 and all_finite(looked) and not all_finite([looked[0] / 0])
+    assert len(runs) >= LEAST_RUNS and all(spent > 0 for spent in runs)
+    assert model.calls > len(runs)  # a run at least to warm up
+    assert model.modes == {(False, False)}
+
+
+def test_devices_follow_the_device_argument_and_then_the_inputs() -> None:
+    class Made(nn.Module):
+        def forward(self, x: torch.Tensor) -> tuple[torch.Tensor, ...]:
+            return torch.zeros(4, device="cpu") + 1, x.relu()
+
+    with torch.device("meta"):
+        exported = export(Made(), (torch.ones(2, 4),))
+    devices = DeviceAnnotator(exported).annotate()
+    assert devices["x"] == "meta" and devices["relu"] == "meta"
+    assert devices["zeros"] == "cpu" and devices["add"] == "cpu"
+
+
+def test_percentiles_interpolate() -> None:
+    ordered = [1.0, 2.0, 3.0, 4.0, 5.0]
+    assert [percentile(ordered, share) for share in (0, 0.5, 0.95, 1)] == [1, 3, pytest.approx(4.8), 5]
+    assert percentile([7.0], 0.99) == 7.0
+
+
+@pytest.mark.parametrize("share", [0.5, 0.95, 0.99])
+@pytest.mark.parametrize("count", [1, 4, 5, 8, 20, 58, 59, 101, 300])
+def test_percentile_intervals_err_in_five_percent_on_each_side_and_are_the_narrowest(
+    count: int, share: float
+) -> None:
+    low, high = percentile_ranks(count, share)
+
+    def at_most(hits: int) -> float:
+        return sum(comb(count, k) * share**k * (1 - share) ** (count - k) for k in range(hits + 1))
+
+    # The run of rank r is above the percentile where at most r runs are below it.
+    for rank in range(count):
+        assert (at_most(rank) <= 0.05) == (low is not None and rank <= low)
+        assert (1 - at_most(rank) <= 0.05) == (high is not None and rank >= high)
+
+
+def test_five_runs_bound_a_median_and_fifty_nine_a_95th_percentile() -> None:
+    assert percentile_ranks(4, 0.5) == (None, None) and percentile_ranks(5, 0.5) == (0, 4)
+    assert percentile_ranks(58, 0.95)[1] is None and percentile_ranks(59, 0.95)[1] == 58
+
+
+def test_few_runs_are_bounded_by_their_extremes_and_none_is_our_fault() -> None:
+    found = summarise([[3.0, 1.0, 2.0]])
+    assert (found.latency.p50.value, found.latency.runs) == (2.0, 3)
+    assert (found.median_low_ms, found.median_high_ms) == (1.0, 3.0)
+    assert found.latency.p50.low is None  # three runs hold a median with 75 % only
+    with pytest.raises(InternalFault):
+        summarise([[]])
+
+
+@pytest.mark.parametrize("count", [1, 2, 4, 7, 30, 90])
+def test_a_percentile_never_leaves_its_interval(count: int) -> None:
+    found = summarise([[float(run) for run in range(1, count + 1)]]).latency
+    for item in (found.p50, found.p95, found.p99):
+        assert (item.low or 0) <= item.value <= (item.high or count)
+
+
+def test_repeats_that_differ_widen_the_interval_of_the_median() -> None:
+    steady = summarise([[1.0] * 40, [1.0] * 40])
+    drifting = summarise([[1.0] * 41, [2.0] * 40])
+    assert (steady.median_low_ms, steady.median_high_ms) == (1.0, 1.0)
+    assert (drifting.median_low_ms, drifting.median_high_ms) == (1.0, 2.0)

@@ -1,0 +1,281 @@
+"""A measurement in a child process: rows, shares, failures, and the questions it refuses."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.support.profiling.export import sample, to_graph
+from tests.support.profiling.measured_models import (
+    CRASHES_AT_4,
+    ENDS_AT_3,
+    FAILS_AT_3,
+    FORKS,
+    HANGS_AT_5,
+    LEAKS_AT_2,
+    LOST_AT_3,
+    NO_MEMORY_AT_7,
+    PRINTS,
+    runs_of,
+    written,
+)
+from torchsplit_core.graph.torch_graph import TorchGraph
+from torchsplit_core.hardware import choose_devices
+from torchsplit_core.profiling import KeptPoint, Settings, measure
+from torchsplit_core.profiling.measuring import measurement
+from torchsplit_core.profiling.measuring.measurement import check_batch_sizes, check_settings
+from torchsplit_core.profiling.rows import Found
+from torchsplit_core.values import InputFault, InternalFault
+
+EXPORTER = "tests.support.profiling.export:exporter"
+DESCRIBER = "torchsplit_core.tracing.export:describe_program"
+(CPU,) = choose_devices("cpu")
+QUICK = Settings(point_budget_s=0.02)
+
+
+def measured(folder: Path, body: str, sizes: tuple[int, ...], **options: Any) -> Found:
+    source, graph = written(folder, body)
+    options.setdefault("settings", QUICK)
+    return measure(
+        source, graph, CPU, batch_sizes=sizes, trust=True, exporter=EXPORTER, describer=DESCRIBER, **options
+    )
+
+
+def test_a_sample_is_measured_end_to_end_and_by_operation() -> None:
+    graph = to_graph(sample("ocr")[2])
+    heard: list[tuple[float, str]] = []
+    kept: list[KeptPoint] = []
+    found = measure(
+        "sample:ocr", graph, CPU, batch_sizes=(4, 1), settings=QUICK, exporter=EXPORTER, describer=DESCRIBER,
+        keep=kept.append,
+        progress=lambda share, text: heard.append((share, text)),
+    )  # fmt: skip
+    assert [row.batch_size for row in found.rows] == [1, 4]
+    for row in found.rows:
+        assert (row.gpu_type, row.profile, row.processes, row.basis) == ("CPU", None, 1, "measured")
+        assert row.low_rps is not None and row.high_rps is not None
+        assert 0 < row.low_rps <= row.throughput_rps <= row.high_rps
+        latency = row.percentiles_ms
+        assert latency is not None and latency.runs >= 3
+        assert latency.p50.value <= latency.p95.value <= latency.p99.value
+        assert row.latency_ms == latency.p95.value
+        assert row.throughput_rps == pytest.approx(1000 * row.batch_size / latency.p50.value)
+        parts = row.memory_parts_gib
+        assert parts is not None and parts.context == 0
+        assert row.memory_gib == pytest.approx(parts.weights + parts.activations + parts.transient)
+        assert row.device == "cpu"
+    assert [node.id for node in found.nodes] == [node.id for node in graph.ops]
+    assert sum(node.time_share for node in found.nodes) == pytest.approx(1.0)
+    for batch in (2, 4):  # the traced batch and the largest
+        assert sum(node.time_shares[batch] for node in found.nodes) == pytest.approx(1.0)
+    assert sum(node.peak_bytes for node in found.nodes) > 0
+    assert found.environment["eval_mode"] is True and found.environment["cuda_graphs"] is False
+    assert 0.5 < found.environment["sum_of_nodes_over_run"]["4"] <= 1.0
+    assert found.notes == () and found.failures == ()
+    assert [(point.kind, point.batch_size) for point in kept] == [
+        ("batch", 1), ("batch", 4), ("nodes", 2), ("nodes", 4),
+    ]  # fmt: skip
+    assert {point.architecture_hash for point in kept} == {graph.architecture_hash}
+    shares = [share for share, _ in heard]
+    assert shares == sorted(shares) and shares[-1] == 1.0
+
+
+Heard = tuple[Found, list[TorchGraph], list[KeptPoint]]
+
+
+@pytest.fixture(scope="module")
+def diamond() -> Heard:
+    """A sample measured without a graph; the graphs and points it told."""
+    graphs: list[TorchGraph] = []
+    kept: list[KeptPoint] = []
+    found = measure(
+        "sample:diamond",
+        None,
+        CPU,
+        exporter="torchsplit_core.tracing.export:export_program",
+        describer=DESCRIBER,
+        batch_sizes=(1,),
+        settings=QUICK,
+        hear_graph=graphs.append,
+        keep=kept.append,
+    )
+    return found, graphs, kept
+
+
+def test_without_a_graph_one_is_made_and_told_at_once(diamond: Heard) -> None:
+    found, graphs, _ = diamond
+    assert graphs == [found.graph] and found.graph.architecture_hash
+    assert {node.id for node in found.nodes} == {node.id for node in found.graph.ops}
+
+
+@pytest.fixture(scope="module")
+def short(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Found, list[KeptPoint]]:
+    """A model that fails at batch 3 and has no memory for 7, measured around both; its folder and its points."""
+    folder = tmp_path_factory.mktemp("short")
+    kept: list[KeptPoint] = []
+    body = f"{FAILS_AT_3}\n{NO_MEMORY_AT_7}"
+    return folder, measured(folder, body, (1, 2, 3, 4, 7, 8), keep=kept.append), kept
+
+
+def test_a_batch_that_fails_is_told_and_costs_no_other(short: tuple[Path, Found, list[KeptPoint]]) -> None:
+    _, found, _ = short
+    assert [row.batch_size for row in found.rows] == [1, 2, 4]
+    failure = found.failures[0]
+    assert (failure.batch_size, failure.reason) == (3, "failed") and "three is too many" in failure.message
+    assert any("three is too many" in note for note in found.notes)
+
+
+def test_out_of_memory_is_a_finding_that_rules_out_what_is_larger(
+    short: tuple[Path, Found, list[KeptPoint]],
+) -> None:
+    folder, found, kept = short
+    assert [(item.batch_size, item.reason) for item in found.failures[1:]] == [
+        (7, "out_of_memory"),
+        (8, "out_of_memory"),
+    ]
+    assert found.failures[2].message == "Not tried: batch 7 was out of memory."
+    assert 8 not in runs_of(folder)
+    # What failed otherwise may run another time: it is not kept.
+    assert [point.batch_size for point in kept if point.kind == "failure"] == [7, 8]
+
+
+def test_children_that_die_or_hang_cost_their_point_alone(tmp_path: Path) -> None:
+    kept: list[KeptPoint] = []
+    found = measured(
+        tmp_path,
+        f"{ENDS_AT_3}\n{CRASHES_AT_4}\n{HANGS_AT_5}",
+        (1, 3, 4, 5, 6),
+        settings=Settings(point_budget_s=0.02, point_limit_s=12.0),
+        keep=kept.append,
+    )
+    assert [row.batch_size for row in found.rows] == [1, 6]
+    assert [(failure.batch_size, failure.reason) for failure in found.failures] == [
+        (3, "crashed"),
+        (4, "crashed"),
+        (5, "time_limit"),
+    ]
+    assert "still running after 12 s" in found.failures[2].message
+    assert [point.batch_size for point in kept if point.kind == "batch"] == [1, 6]
+    assert found.nodes  # the operations run, and were timed by the last child
+
+
+def test_a_lost_device_measures_nothing_more(tmp_path: Path) -> None:
+    found = measured(tmp_path, LOST_AT_3, (1, 3, 4))
+    assert [row.batch_size for row in found.rows] == [1]
+    assert found.failures[0].batch_size == 3 and found.failures[0].reason == "device_lost"
+
+
+def test_a_model_that_dies_again_and_again_is_left_alone(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(measurement, "MOST_DEATHS", 1)  # every child costs seconds
+    found = measured(tmp_path, "if batch >= 3: os.abort()", (1, 3, 4, 5))
+    assert [row.batch_size for row in found.rows] == [1]
+    assert [item.batch_size for item in found.failures] == [3, 4]
+
+
+def test_a_model_that_prints_forks_leaks_and_returns_nan_is_measured_and_told_of(tmp_path: Path) -> None:
+    body = f"{PRINTS}\n{FORKS}\n{LEAKS_AT_2}\nif batch == 2: x = x * float('nan')"
+    found = measured(tmp_path, body, (1, 2), settings=Settings(point_budget_s=0.05))
+    assert [row.batch_size for row in found.rows] == [1, 2]
+    assert any("may leak" in note for note in found.notes) and any("NaN" in note for note in found.notes)
+
+
+def test_what_is_known_is_taken_over_and_not_measured_again(
+    short: tuple[Path, Found, list[KeptPoint]],
+) -> None:
+    folder, first, kept = short
+    before = runs_of(folder)
+    again = measured(folder, NO_MEMORY_AT_7, (1, 2, 4, 5, 7, 8, 9), known=kept)
+    after = runs_of(folder)
+    assert {batch: after[batch] for batch in (1, 2, 4, 7)} == {batch: before[batch] for batch in (1, 2, 4, 7)}
+    assert not {8, 9} & set(after) and after[5] >= 3
+    assert [row for row in again.rows if row.batch_size != 5] == list(first.rows)
+    assert [item.batch_size for item in again.failures] == [7, 8, 9]
+    assert again.environment["taken_over"] == [1, 2, 4]
+
+
+def test_points_of_another_model_are_not_taken_over_and_a_torch_profiler_trace_is_written(
+    tmp_path: Path, diamond: Heard
+) -> None:
+    _, _, kept = diamond
+    assert kept
+    settings = Settings(point_budget_s=0.02, torch_trace=str(tmp_path))
+    found = measured(tmp_path, "", (1, 2), settings=settings, known=kept)
+    assert runs_of(tmp_path)[1] >= 3 and found.environment["taken_over"] == []
+    files = sorted(path.name for path in tmp_path.glob("*.json"))
+    assert files == ["cpu-batch1.json", "cpu-batch2.json"]
+    assert '"aten::linear"' in (tmp_path / files[0]).read_text()
+
+
+def test_operations_that_cannot_be_timed_are_left_out_and_said_so(tmp_path: Path) -> None:
+    source, graph = written(tmp_path, "")
+    found = measure(
+        source, graph, CPU, batch_sizes=(1,), trust=True, settings=QUICK,
+        exporter="torchsplit_core.profiling.memory:estimate_memory", describer=DESCRIBER,
+    )  # fmt: skip
+    assert len(found.rows) == 1 and found.nodes == ()
+    assert any("shares are estimated" in note for note in found.notes)
+
+
+def test_no_batch_that_runs_is_a_fault_that_says_why(tmp_path: Path) -> None:
+    with pytest.raises(InputFault, match="three is too many"):
+        measured(tmp_path, FAILS_AT_3, (3,))
+
+
+def test_a_fault_of_the_model_before_any_point_is_its_own(tmp_path: Path) -> None:
+    source, graph = written(tmp_path, "")
+    with pytest.raises(InputFault, match="the file defines that name"):
+        measure(
+            source.replace(":Client", ":Nobody"), graph, CPU, exporter=EXPORTER, describer=DESCRIBER, trust=True,
+            settings=QUICK,
+        )  # fmt: skip
+
+
+def test_timing_another_model_than_the_traced_one_is_our_fault() -> None:
+    with pytest.raises(InternalFault, match="differ"):
+        measure(
+            "sample:diamond",
+            to_graph(sample("cond")[2]),
+            CPU,
+            batch_sizes=(1,),
+            settings=QUICK,
+            exporter=EXPORTER,
+            describer=DESCRIBER,
+        )
+
+
+@pytest.mark.parametrize("sizes", [(), (0,), (-1,), (1, 10**6), tuple(range(1, 18)), (1.5,), (True,)])
+def test_bad_grids_are_refused(sizes: Any) -> None:
+    with pytest.raises(InputFault, match="batch sizes"):
+        check_batch_sizes(sizes)
+
+
+def test_grid_is_ascending_and_each_size_once() -> None:
+    assert check_batch_sizes((8, 1, 8, 2)) == (1, 2, 8)
+
+
+@pytest.mark.parametrize("budget", [0.0, -1.0, 1e9, float("nan")])
+def test_bad_budgets_are_refused(budget: float) -> None:
+    with pytest.raises(InputFault, match="time per point"):
+        check_settings(Settings(point_budget_s=budget), CPU)
+
+
+@pytest.mark.parametrize("limit", [0.0, -1.0, 1e9, float("nan")])
+def test_bad_time_limits_are_refused(limit: float) -> None:
+    with pytest.raises(InputFault, match="time limit per point"):
+        check_settings(Settings(point_limit_s=limit), CPU)
+
+
+def test_cuda_graphs_need_a_gpu() -> None:
+    with pytest.raises(InputFault, match="CUDA graphs"):
+        check_settings(Settings(cuda_graphs=True), CPU)
+
+
+def test_asking_for_a_measurement_loads_no_torch() -> None:
+    code = "import sys, torchsplit_core.profiling; assert 'torch' not in sys.modules"
+    subprocess.run([sys.executable, "-c", code], check=True, timeout=60)

@@ -1,0 +1,55 @@
+"""The Place page as a user drives it."""
+
+from __future__ import annotations
+
+import xml.etree.ElementTree as ET
+from typing import Any
+
+from streamlit.testing.v1 import AppTest
+
+from tests.support.paths import ROOT
+from torchsplit_core import workflow
+from torchsplit_core.files import read_file
+from torchsplit_core.jobs.names import RequestParameters
+from torchsplit_core.values import PlacementOutcome, PlacementRequest, ignore_progress
+from torchsplit_core.workspace.store import Workspace
+
+EXAMPLES = ROOT / "examples"
+
+
+def example(name: str = "placement_request") -> PlacementRequest:
+    found: PlacementRequest = read_file(EXAMPLES / f"{name}.json")[1]
+    return found
+
+
+def place_it(workspace: Workspace, name: str, request: PlacementRequest) -> PlacementOutcome:
+    workspace.put("placement_request", name, request)
+    workflow.place_job(workspace, RequestParameters(name), ignore_progress)
+    found: PlacementOutcome = workspace.get("placement", name)
+    return found
+
+
+def said(page: AppTest) -> str:
+    kinds = ("markdown", "header", "info", "warning", "error", "caption")
+    return "\n".join(str(part.value) for kind in kinds for part in page.get(kind)).replace("\\", "")
+
+
+def press(page: AppTest, label: str) -> AppTest:
+    next(button for button in page.button if button.label == label).click().run()
+    assert not page.exception
+    return page
+
+
+def metrics(page: AppTest) -> dict[str, str]:
+    return {metric.label: metric.value.replace("\u202f", " ") for metric in page.metric}
+
+
+def number(page: AppTest, label: str) -> Any:
+    return next(
+        one for one in page.number_input if one.label == label and not str(one.key).startswith("place-")
+    )
+
+
+def parsed(markup: str) -> ET.Element:
+    """The drawing as strict XML."""
+    return ET.fromstring(markup)

@@ -1,0 +1,50 @@
+"""Axe on a page, its faults of ours, and a page's colour scheme."""
+
+from __future__ import annotations
+
+from axe_playwright_python.sync_playwright import Axe
+from playwright.sync_api import Page, expect
+
+from tests.support.browser.settle import settle
+
+PAGES = {
+    "": "Models",
+    "graph": "Graph",
+    "profile": "Profile",
+    "partition": "Partition",
+    "plan": "Plan",
+    "deploy": "Deploy",
+    "place": "Place",
+    "workspace": "Workspace",
+}
+
+STREAMLIT_OWN = {"list": 1, "listitem": len(PAGES)}
+
+"""Streamlit's own navigation: the rules it breaks, and on how many nodes at most."""
+
+STREAMLIT_UPLOADER = ("presentation-role-conflict", "stFileUploaderDropzone")
+
+"""The rule that Streamlit's file uploader breaks, and the mark of its element."""
+
+PHONE = 390
+
+
+def ours(page: Page) -> list[str]:
+    """What axe finds beyond Streamlit's own faults, one line each."""
+    found = []
+    for violation in Axe().run(page).response["violations"]:
+        rule, mark = STREAMLIT_UPLOADER
+        nodes = [node for node in violation["nodes"] if violation["id"] != rule or mark not in node["html"]]
+        if len(nodes) > STREAMLIT_OWN.get(violation["id"], 0):
+            where = "; ".join(
+                f"{node['html'][:160]} {node.get('failureSummary', '')[:200]}" for node in nodes[:4]
+            )
+            found.append(f"{violation['id']} ×{len(nodes)}: {where}")
+    return found
+
+
+def in_scheme(page: Page, scheme: str) -> None:
+    """Turn the system's colours while the page is open, and wait until it has taken them."""
+    page.emulate_media(color_scheme=scheme)  # type: ignore[arg-type]
+    expect(page.get_by_test_id("stApp")).to_have_css("color-scheme", scheme)
+    settle(page)

@@ -1,0 +1,7 @@
+"""Where the project lies."""
+
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parents[2]
+TESTS = ROOT / "tests"
+EXAMPLES = ROOT / "examples"

@@ -1,0 +1,317 @@
+"""The constraint families of the planner's programs as LP text: what the golden files hold.
+
+`python tools/write_golden_lps.py` writes them anew after a change of a formulation.
+"""
+
+from __future__ import annotations
+
+import io
+import re
+import tempfile
+import time
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+from unittest.mock import patch
+
+import numpy as np
+import pyomo.environ as pyo
+from pyomo.repn.plugins.lp_writer import LPWriter
+
+from tests.support.paths import ROOT
+from tests.support.planning.requests import A30, simple
+from torchsplit_core.planning.formulation.build import build
+from torchsplit_core.planning.formulation.model import Formulation, Mode
+from torchsplit_core.planning.formulation.objectives import search
+from torchsplit_core.planning.fractional import pooled
+from torchsplit_core.planning.fractional.share_program import ShareProgram
+from torchsplit_core.planning.patterns.master import Column, _load
+from torchsplit_core.planning.patterns.supply import supply_of
+from torchsplit_core.planning.problem.build import build_problem
+from torchsplit_core.values import (
+    Colocation,
+    FleetEntry,
+    Objective,
+    PlanModel,
+    PlanRequest,
+    Point,
+    Stage,
+    Variant,
+)
+
+CONSTANT = "ONE_VAR_CONSTANT"
+"""Pyomo's variable for an objective that is a constant."""
+
+GOLDEN = ROOT / "tests" / "planning" / "golden"
+DOCS = ROOT / "docs" / "formulations.md"
+
+Row = tuple[tuple[str, ...], str, str]
+"""Names of the constraints, formula, function."""
+
+TWO = (("1g.6gb", "1g.6gb", "2g.12gb"), ("4g.24gb",))
+HALVES = (("2g.12gb", "2g.12gb"),)
+
+SMALL = simple("small", {"1g.6gb": 10.0, "2g.12gb": 25.0}, memory_gib=4.0)
+LARGE = simple("large", {"2g.12gb": 7.0, "4g.24gb": 20.0}, memory_gib=9.0)
+
+
+def table(text: str, header: str) -> list[Row]:
+    """The rows of the table below a header line, without backticks; a row of two cells has no function."""
+    lines = text.split(header, 1)[1].splitlines()[1:]
+    rows: list[Row] = []
+    for line in lines:
+        if not line.startswith("|"):
+            break
+        cells = [cell.strip() for cell in line.strip().strip("|").replace("`", "").split("|")]
+        rows.append((tuple(cells[0].split(", ")), cells[1], cells[2] if len(cells) > 2 else ""))
+    return rows
+
+
+def cut(*stages: dict[str, tuple[float, float]], cut_bytes: float = 0.0, **demands: object) -> PlanModel:
+    """A model whole on a 4g.24gb slice, or cut: for each stage (requests/s, ms) by profile."""
+    parts = tuple(
+        Stage(f"part{number}", tuple(Point(A30, name, 1, rate, late) for name, (rate, late) in stage.items()))
+        for number, stage in enumerate(stages)
+    )
+    whole = Variant("whole", (Stage("whole", (Point(A30, "4g.24gb", 1, 20.0, 30.0),)),))
+    return PlanModel("cut", (whole, Variant("cut", parts, (cut_bytes,))), **demands)  # type: ignore[arg-type]
+
+
+TWO_PARTS = cut({"1g.6gb": (10.0, 10.0)}, {"1g.6gb": (8.0, 10.0), "2g.12gb": (16.0, 10.0)})
+TIMED = cut(
+    {"1g.6gb": (10.0, 30.0), "2g.12gb": (18.0, 10.0)},
+    {"1g.6gb": (8.0, 30.0), "2g.12gb": (16.0, 20.0)},
+    cut_bytes=5e6,
+    max_latency_ms=55.0,
+    min_throughput_rps=4.0,
+)
+
+
+def asked(*models: PlanModel, count: int = 2, kind: str = "max_min", **options: Any) -> PlanRequest:
+    """A request of A30s with the two layouts of TWO, or the offered ones."""
+    offered = options.pop("layouts", TWO)
+    return PlanRequest(
+        (FleetEntry(A30, count=count, layouts=offered),), models, objective=Objective(kind), **options
+    )  # type: ignore[arg-type]
+
+
+def whole(request: PlanRequest, **how: bool) -> Formulation:
+    """The program of whole slices."""
+    return build(build_problem(request, **how), "exclusive")
+
+
+def shares(*models: PlanModel, gamma: float | None = None, **options: Any) -> Formulation:
+    """The program of shares, slice by slice, on one A30 of two 2g.12gb slices."""
+    request = asked(*models, count=1, layouts=HALVES, sharing="fractional", **options)
+    request = replace(request, objective=replace(request.objective, memory_violation_penalty=gamma))
+    mode: Mode = "concrete"
+    return build(build_problem(request, per_gpu=True), mode)
+
+
+def searched(request: PlanRequest) -> Formulation:
+    """The program of whole slices with all that its search has added."""
+    built = whole(request)
+    assert search(built, time.perf_counter() + 60.0).status == "optimal"
+    return built
+
+
+HARD, SOFT = Colocation(("small", "large")), Colocation(("small", "large", "third"), "soft", 1e6)
+THIRD = replace(SMALL, name="third")
+PAIR = asked(SMALL, LARGE, colocations=(HARD,))
+CIRCLE = asked(SMALL, LARGE, THIRD, count=1, colocations=(SOFT,))
+FEW = replace(CIRCLE, models=(SMALL, LARGE), colocations=(Colocation(("small", "large"), "soft", 1e6),))
+SLOW_LINK = asked(TIMED, link_gb_per_s=0.1)
+SLACK = {"elastic": True, "elastic_latency": True}
+EASY = (replace(SMALL, min_throughput_rps=20.0), replace(LARGE, min_throughput_rps=5.0))
+
+BUILDS: dict[str, Callable[[], Formulation]] = {
+    "layout_choice": lambda: whole(asked(SMALL, LARGE)),
+    "slice_capacity": lambda: whole(asked(SMALL, LARGE)),
+    "slice_capacity-shares": lambda: shares(SMALL, LARGE),
+    "home_capacity": lambda: whole(PAIR),
+    "home_presence": lambda: whole(PAIR),
+    "twin_order": lambda: whole(asked(SMALL, LARGE, count=3), per_gpu=True),
+    "one_variant": lambda: whole(asked(TWO_PARTS)),
+    "variant_use": lambda: whole(asked(TWO_PARTS)),
+    "every_stage": lambda: whole(asked(TWO_PARTS)),
+    "every_stage-shares": lambda: shares(replace(TIMED, variants=TIMED.variants[1:])),
+    "latency_level": lambda: whole(asked(TIMED)),
+    "latency_use": lambda: whole(asked(TIMED)),
+    "latency_limit": lambda: whole(asked(TIMED, link_gb_per_s=1.0)),
+    "latency_limit-elastic": lambda: whole(asked(TIMED, link_gb_per_s=1.0), **SLACK),
+    # 5 MB over 0.1 GB/s take 50 of the 55 ms: with 6 MB the transfer alone is too long for the cut.
+    "latency_limit-elastic_transfer": lambda: whole(
+        replace(SLOW_LINK, models=(_with_cut_bytes(TIMED, 6e6),)), **SLACK
+    ),
+    "share_present": lambda: shares(SMALL, LARGE),
+    "share_present-together": lambda: shares(SMALL, LARGE, colocations=(HARD,)),
+    "share_latency": lambda: shares(replace(SMALL, max_latency_ms=40.0), LARGE),
+    "slice_memory": lambda: shares(SMALL, LARGE),
+    "slice_memory-penalty": lambda: shares(SMALL, LARGE, gamma=0.5),
+    "slice_tenants": lambda: shares(SMALL, LARGE, max_tenants_per_slice=1),
+    "stage_rate": lambda: searched(asked(TWO_PARTS)),
+    "demand_cap": lambda: searched(asked(replace(SMALL, demand_rps=30.0, cap_at_demand=True), LARGE)),
+    "min_throughput": lambda: whole(asked(*EASY)),
+    "min_throughput-elastic": lambda: whole(asked(*EASY), elastic=True),
+    "presence_up": lambda: whole(PAIR, per_gpu=True),
+    "presence_down": lambda: whole(PAIR, per_gpu=True),
+    "presence_down-shares": lambda: shares(SMALL, LARGE, colocations=(HARD,)),
+    "hard_colocation": lambda: whole(PAIR, per_gpu=True),
+    "separation": lambda: whole(CIRCLE, per_gpu=True),
+    "level_deficit": lambda: searched(asked(SMALL, LARGE, kind="leximin")),
+    "level_floor": lambda: searched(asked(SMALL, LARGE, kind="leximin")),
+    "reached": lambda: searched(replace(FEW, objective=Objective("weighted_sum"))),
+    "reached-min_gpus": lambda: searched(replace(FEW, models=EASY, objective=Objective("min_gpus"))),
+}
+"""A program that contains the family, by golden file; what follows the hyphen tells variants of a family apart."""
+
+
+def _with_cut_bytes(model: PlanModel, cut_bytes: float) -> PlanModel:
+    return replace(model, variants=(model.variants[0], replace(model.variants[1], cut_bytes=(cut_bytes,))))
+
+
+def family_of(component: str, families: list[str]) -> str | None:
+    """The family of a constraint: its name, or the beginning of it (stage_rate_level1_0_0)."""
+    fitting = [name for name in families if component == name or component.startswith(f"{name}_")]
+    return max(fitting, key=len, default=None)
+
+
+def constraint_names(built: Formulation) -> set[str]:
+    """The names of all constraints of a program, also of those without a row."""
+    return {item.local_name for item in built.model.component_objects(pyo.Constraint)}
+
+
+def family_text(name: str) -> str:
+    """The rows of the family in its program, as LP text with the bounds and types of their variables."""
+    built, family = BUILDS[name](), name.split("-")[0]
+    for item in built.model.component_objects(pyo.Objective):
+        item.deactivate()
+    built.model.nothing_sought = pyo.Objective(expr=0.0)
+    for item in built.model.component_objects(pyo.Constraint):
+        if family_of(item.local_name, [family]) is None:
+            item.deactivate()
+    stream = io.StringIO()
+    LPWriter().write(built.model, stream, symbolic_solver_labels=True)
+    # The writer's own objective and its variable say nothing about the family.
+    rows = "s.t." + stream.getvalue().split("s.t.", 1)[1].replace(f"   1 <= {CONSTANT} <= 1\n", "")
+    assert CONSTANT not in rows, f"the program of {name} has no row of its family"
+    legend = "".join(f"\\ {line}\n" for line in _legend(built, rows))
+    return f"{legend}\nmin\nobj:\n\n{rows}"
+
+
+def _legend(built: Formulation, rows: str) -> list[str]:
+    """What the numbers in the names of the variables stand for, as far as they occur."""
+    problem = built.problem
+    lines = []
+    for number, use in enumerate(built.uses):
+        if f"x({number})" in rows or f"b({number})" in rows:
+            choice, point = use.choice, use.choice.point
+            variant = problem.request.models[choice.model].variants[choice.variant]
+            lines.append(
+                f"use {number}: {problem.request.models[choice.model].name}, "
+                f"{variant.name}/{variant.stages[choice.stage].name} on {choice.profile} of group {choice.group}"
+                + (f", slice {use.slot}" if use.slot is not None else "")
+                + (f", layout {use.layout}" if use.layout is not None else "")
+                + f": {point.throughput_rps:g}/s, {point.latency_ms:g} ms, {choice.memory_gib:g} GiB"
+            )
+    for number, case in enumerate(problem.cases):
+        if re.search(rf"\b(w\({number}\)|delta\({number}_|v_\w+_{number}\b)", rows):
+            model = problem.request.models[case.model]
+            lines.append(f"case {number}: {model.name}, {model.variants[case.variant].name}")
+    for g, group in enumerate(problem.groups):
+        for number, layout in enumerate(group.layouts):
+            if f"y({g}_{number})" in rows:
+                present = [problem.request.models[model].name for model in sorted(layout.present or ())]
+                there = f", present: {', '.join(present) or 'none'}" if layout.present is not None else ""
+                lines.append(f"layout {number} of group {g}: {' '.join(layout.profiles)}{there}")
+    return lines
+
+
+def master_text(*, integral: bool) -> str:
+    """The master program of two models, two patterns each, with a second level that one may miss."""
+    problem = build_problem(asked(SMALL, LARGE))
+    supply = supply_of(problem)
+    place = {profile: row for row, (_, profile) in enumerate(supply.pools)}
+
+    def pattern(model: int, level: int, **slices: int) -> Column:
+        usage = np.zeros(len(place), dtype=np.int64)
+        for size, count in slices.items():
+            usage[next(row for profile, row in place.items() if profile.startswith(size[1:]))] = count
+        return model, level, usage
+
+    columns = [pattern(0, 0, _1g=2), pattern(0, 1, _2g=2), pattern(1, 0, _2g=2), pattern(1, 1, _4g=1)]
+    highs = _load(supply, 2, columns, (1,), whole=integral)
+    names = [spec.name for spec in problem.request.models]
+    rows = [f"one_pattern({name})" for name in names]
+    rows += [f"pool({g},{profile})" for g, profile in supply.pools]
+    rows += [f"fleet({g})" for g in range(len(supply.gpus))] + ["below(1)"]
+    heads = [f"lambda({names[model]},{number})" for number, (model, _, _) in enumerate(columns)]
+    heads += [f"y({g},{number})" for g, number in supply.columns] + ["zeta"]
+    heads += [] if integral else [f"missing({name})" for name in names]
+    return highs_text(highs, rows, heads)
+
+
+class _Built(Exception):
+    """Carries a program out of the function that builds it."""
+
+
+def pooled_text() -> str:
+    """The program of pooled shares as its first level begins: two variants, a minimum and a cap."""
+    capped = replace(SMALL, min_throughput_rps=5.0, demand_rps=20.0, cap_at_demand=True)
+    problem = build_problem(asked(TWO_PARTS, capped, sharing="fractional"))
+    supply = supply_of(problem)
+
+    def caught(*given: Any) -> ShareProgram:
+        raise _Built(ShareProgram(*given))
+
+    with patch.object(pooled, "ShareProgram", caught):
+        try:
+            pooled.pool_shares(problem, time.perf_counter() + 60.0)
+        except _Built as built:
+            (program,) = built.args
+    program.hold(program.floors, np.ones(len(program.units), dtype=bool))
+    cases = [
+        f"{spec.name},{spec.variants[case.variant].name}"
+        for case in problem.cases
+        for spec in [problem.request.models[case.model]]
+    ]
+    names = [spec.name for spec in problem.request.models]
+    pools = [f"{g},{profile}" for g, profile in supply.pools]
+    stages = dict.fromkeys((share.case, share.stage) for share in program.shares)
+    rows = [f"pool({pool})" for pool in pools] + [f"fleet({g})" for g in range(len(supply.gpus))]
+    rows += [f"stage({cases[case]},{stage})" for case, stage in stages]
+    rows += [f"served({name})" for name in names] + [f"rising({name})" for name in names]
+    heads = [f"x({cases[share.case]},{share.stage},{pools[share.pool]})" for share in program.shares]
+    heads += [f"y({g},{number})" for g, number in supply.columns] + [f"v({case})" for case in cases] + ["t"]
+    return highs_text(program.highs, rows, heads)
+
+
+def highs_text(highs: Any, rows: list[str], columns: list[str]) -> str:
+    """A program of HiGHS as LP text with these names."""
+    assert (highs.getNumRow(), highs.getNumCol()) == (len(rows), len(columns))
+    for number, name in enumerate(rows):
+        highs.passRowName(number, name)
+    for number, name in enumerate(columns):
+        highs.passColName(number, name)
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder) / "program.lp"
+        highs.writeModel(str(path))
+        # The first line names the version's writer.
+        return path.read_text(encoding="utf-8").split("\n", 1)[1]
+
+
+MATRICES: dict[str, Callable[[], str]] = {
+    "master": lambda: master_text(integral=True),
+    "master-relaxed": lambda: master_text(integral=False),
+    "pooled": pooled_text,
+}
+"""Whole programs that go to HiGHS as matrices, by golden file."""
+
+
+def golden_text(name: str) -> str:
+    """What the golden file of this name holds."""
+    return MATRICES[name]() if name in MATRICES else family_text(name)
+
+
+NAMES = (*BUILDS, *MATRICES)

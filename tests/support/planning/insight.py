@@ -1,0 +1,39 @@
+"""Explanations as the tests ask for them: small requests, and the one statement sought among all."""
+
+from __future__ import annotations
+
+import time
+
+import pytest
+
+from tests.support.planning.requests import A30
+from torchsplit_core.planning import plan
+from torchsplit_core.planning.explanation.explain import explain_plan
+from torchsplit_core.values import ChangeEffect, FleetEntry, PlanExplanation, PlanModel, PlanRequest
+
+LONG_S = 60.0
+"""Seconds for an explanation here: every question of these small requests is answered long before."""
+
+
+def ask(*models: PlanModel, count: int = 1, **options: object) -> PlanRequest:
+    """A request of A30s for these models."""
+    return PlanRequest((FleetEntry(A30, count=count),), models, **options)  # type: ignore[arg-type]
+
+
+def explain(request: PlanRequest) -> PlanExplanation:
+    """The explanation of the request's plan, with time for all its questions."""
+    found = explain_plan(request, plan(request), time.perf_counter() + LONG_S)
+    assert found is not None
+    return found
+
+
+def changed(
+    found: PlanExplanation, what: str, model: str | None = None, new: float | None = None
+) -> ChangeEffect:
+    """The one change of this kind, model and new value."""
+    (one,) = [
+        change
+        for change in found.changes
+        if change.what == what and change.model == model and (new is None or change.new == pytest.approx(new))
+    ]
+    return one

@@ -1,0 +1,35 @@
+"""Jobs of a test module's own: known to the test, and to the processes that it starts.
+
+A module that wants them has a table `KINDS` as job_names has, and uses `own_jobs`.
+"""
+
+from __future__ import annotations
+
+import importlib
+import os
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from torchsplit_core import jobs
+from torchsplit_core.jobs import names, runner
+
+if TYPE_CHECKING:
+    from types import ModuleType
+
+    import pytest
+
+VARIABLE = "TEST_JOBS"
+"""Tells the child which module's jobs it is to know."""
+
+
+def own_jobs(monkeypatch: pytest.MonkeyPatch, module: ModuleType) -> None:
+    """Have the jobs in `module.KINDS` be started and run like any other, until the test ends."""
+    monkeypatch.setattr(names, "JOBS", names.JOBS | module.KINDS)
+    monkeypatch.setattr(jobs, "CHILD", "job_child")
+    monkeypatch.setenv(VARIABLE, module.__name__)
+    monkeypatch.setenv("PYTHONPATH", str(Path(__file__).parent))
+
+
+if __name__ == "__main__":
+    names.JOBS |= importlib.import_module(os.environ[VARIABLE]).KINDS
+    runner.main()

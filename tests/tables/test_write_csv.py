@@ -1,0 +1,181 @@
+"""Profiles to a table and back: every field of every row, names that a spreadsheet would run, failures."""
+
+from __future__ import annotations
+
+import csv
+import io
+from dataclasses import replace
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from tests.support.paths import ROOT
+from torchsplit_core.files import read_text
+from torchsplit_core.profiling.library import library_profiles
+from torchsplit_core.tables import merge_profiles, read_profile_csv, write_profile_csv
+from torchsplit_core.tables.cells import guarded, unguarded
+from torchsplit_core.tables.write_csv import FIRST
+from torchsplit_core.values import (
+    InputFault,
+    LatencyPercentiles,
+    MemoryParts,
+    Percentile,
+    Profile,
+    ProfileFailure,
+    ProfileRow,
+)
+
+ROW = ProfileRow("whole", "A100-80GB", "3g.40gb", 8, 2, 123.456789, 7.1, None, None, None, "measured")
+FULL = replace(
+    ROW,
+    stage="cut1.1of2",
+    profile="1g.20gb",
+    low_rps=0.1 + 0.2,
+    high_rps=1e9 / 3,
+    memory_gib=0.0,
+    basis="emulated",
+    device="sm:16@1",
+    percentiles_ms=LatencyPercentiles(
+        31, Percentile(1 / 3, 0.3, 0.4), Percentile(2.0, None, 2.5), Percentile(3.0)
+    ),
+    memory_parts_gib=MemoryParts(1.5, 0.25, 0.0, 0.3, "measured"),
+)
+FAILURE = ProfileFailure(
+    "whole", "CPU", None, 64, 1, "crashed", "=killed, by\nsignal 9, said it's “over”", "cpu"
+)
+
+
+def back(profiles: list[Profile]) -> list[Profile]:
+    return list(read_profile_csv(write_profile_csv(profiles)).profiles)
+
+
+def test_every_field_of_a_row_and_a_failure_comes_back() -> None:
+    profile = Profile("sample:bert", "abc", {"host": "h"}, (ROW, FULL), (), (FAILURE,))
+    (read,) = back([profile])
+    assert read.rows == profile.rows
+    assert read.failures == profile.failures
+    assert read.source == "import:sample:bert"
+
+
+def test_the_library_and_the_example_come_back() -> None:
+    library = list(library_profiles())
+    assert [profile.rows for profile in back(library)] == [profile.rows for profile in library]
+    text = (ROOT / "examples" / "profile.json").read_text(encoding="utf-8")
+    example = read_text(text, expected="torchsplit.profile")[1]
+    assert len(example.rows) > 10
+    assert back([example])[0].rows == example.rows
+
+
+def test_the_first_columns_are_those_of_the_measured_library() -> None:
+    lines = write_profile_csv([Profile("library:m", "", {}, (ROW,))]).splitlines()
+    assert lines[0].startswith("model,compute_slices,batch_size,processes,throughput_rps,latency_ms,")
+    assert lines[1].startswith("m,3,8,2,123.456789,7.1,")
+    assert "timed_runs" not in lines[0]
+
+
+def test_a_failure_is_a_row_of_zero_with_its_reason() -> None:
+    text = write_profile_csv([Profile("library:m", "", {}, (), (), (FAILURE,))])
+    (cells,) = csv.DictReader(io.StringIO(text))
+    assert (cells["throughput_rps"], cells["latency_ms"]) == ("0", "")
+    assert cells["failure_reason"] == "crashed"
+    assert cells["failure_message"].startswith("'=killed")
+
+
+def test_profiles_of_one_name_stay_apart() -> None:
+    profiles = [Profile("import:m", "", {}, (ROW,)), Profile("library:m", "", {}, (FULL,))]
+    assert [profile.rows for profile in back(profiles)] == [(ROW,), (FULL,)]
+
+
+def test_no_profiles_are_a_header_alone() -> None:
+    assert write_profile_csv([]) == ",".join(FIRST) + "\n"
+
+
+def test_rows_of_a_whole_gpu_come_back_without_a_slice() -> None:
+    (read,) = back([Profile("import:m", "", {}, (replace(ROW, profile=None),))])
+    assert read.rows[0].profile is None
+
+
+@pytest.mark.parametrize("name", ["=1+1", "+a", "-a", "@a", "'=1+1", "''@x", "'a", "a=b", "'"])
+def test_names_are_safe_in_a_spreadsheet_and_come_back(name: str) -> None:
+    text = write_profile_csv([Profile(f"import:{name}", "", {}, (ROW,))])
+    for line in csv.reader(io.StringIO(text)):
+        assert not any(cell.startswith(("=", "+", "-", "@", "\t", "\r")) for cell in line)
+    assert read_profile_csv(text).profiles[0].source == f"import:{name}"
+
+
+@given(st.text())
+def test_guarding_is_undone_exactly(text: str) -> None:
+    assert unguarded(guarded(text)) == text
+    assert not guarded(text).startswith(("=", "+", "-", "@", "\t", "\r"))
+
+
+figures = st.floats(1e-6, 1e9, allow_nan=False)
+names = (
+    st.text(st.characters(min_codepoint=33, exclude_categories=("Cs", "Cc", "Zs", "Zl", "Zp")), min_size=1)
+    .map(lambda text: text[:50])
+    .filter(lambda text: text.lower() not in ("na", "n/a", "none", "null", "-", "--", "#n/a"))
+)
+percentiles = st.builds(
+    Percentile, figures, st.none() | st.floats(0.001, 10), st.none() | st.floats(1e-6, 1e9, allow_nan=False)
+)
+rows = st.builds(
+    ProfileRow,
+    stage=names,
+    gpu_type=st.just("A100-80GB"),
+    profile=st.sampled_from([None, "1g.10gb", "1g.20gb", "7g.80gb"]),
+    batch_size=st.integers(1, 4096),
+    processes=st.integers(1, 7),
+    throughput_rps=st.floats(100, 1e6),
+    latency_ms=figures,
+    low_rps=st.none() | st.floats(1, 100),
+    high_rps=st.none() | st.floats(1e6, 1e9),
+    memory_gib=st.none() | figures,
+    basis=st.sampled_from(["measured", "emulated", "estimated"]),
+    device=st.none() | names,
+    percentiles_ms=st.none()
+    | st.builds(LatencyPercentiles, st.integers(1, 10_000), percentiles, percentiles, percentiles),
+    memory_parts_gib=st.none()
+    | st.builds(MemoryParts, figures, figures, figures, figures, st.sampled_from(["measured", "estimated"])),
+)
+
+
+@settings(deadline=None, max_examples=60)
+@given(
+    st.dictionaries(
+        names,
+        st.lists(
+            rows,
+            min_size=1,
+            max_size=5,
+            unique_by=lambda row: (row.stage, row.profile, row.batch_size, row.processes),
+        ),
+        min_size=1,
+        max_size=3,
+    )
+)
+def test_any_rows_come_back(by_name: dict[str, list[ProfileRow]]) -> None:
+    profiles = [Profile(f"import:{name}", "", {}, tuple(found)) for name, found in by_name.items()]
+    read = back(profiles)
+    assert [(item.source, item.rows) for item in read] == [(item.source, item.rows) for item in profiles]
+
+
+def test_files_of_one_model_are_joined() -> None:
+    other = replace(ROW, batch_size=16)
+    first = Profile("import:m", "", {"origin": "a.csv"}, (ROW,))
+    second = Profile("import:m", "h", {"origin": "b.csv"}, (ROW, other), (), (FAILURE,))
+    alone = Profile("import:n", "", {}, (ROW,))
+    merged = merge_profiles([first, alone, second])
+    assert merged[1] is alone
+    assert merged[0].rows == (ROW, other)
+    assert merged[0].failures == (FAILURE,)
+    assert merged[0].architecture_hash == "h"
+    assert merged[0].environment["origin"] == "a.csv, b.csv"
+
+
+def test_files_of_one_model_that_contradict_each_other_are_refused() -> None:
+    first = Profile("import:m", "g", {}, (ROW,))
+    with pytest.raises(InputFault, match="same figures for one point"):
+        merge_profiles([first, replace(first, rows=(replace(ROW, latency_ms=1.0),))])
+    with pytest.raises(InputFault, match="one architecture"):
+        merge_profiles([first, replace(first, architecture_hash="h")])

@@ -1,0 +1,295 @@
+"""Every bad source is one InputFault that says where, which rule and how to mend it."""
+
+from __future__ import annotations
+
+import random
+import struct
+import sys
+import zipfile
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+import sample_models
+from tests.support.tracing.pt2_files import altered, read_file, zipped
+from torchsplit_core.graph import TorchGraph
+from torchsplit_core.graph.serialization import graph_from_dict
+from torchsplit_core.isolation import Limits
+from torchsplit_core.model_source import example_arguments, load_client, open_model, parse_source
+from torchsplit_core.tracing import pt2, trace
+from torchsplit_core.tracing.export import export_in_child, export_program
+from torchsplit_core.values import InputFault, ignore_progress
+
+CLIENT = """
+import torch
+
+class Client:
+    batch_sizes = (1, 2)
+    def __init__(self): self.model = Model()
+    def get_model(self): return self.model
+    def get_example_inputs(self, batch_size): return (torch.ones(batch_size, 4),)
+
+class Model(torch.nn.Module):
+    def forward(self, x):
+        {body}
+"""
+
+
+def python_file(folder: Path, body: str) -> str:
+    path = folder / "mine.py"
+    path.write_text(CLIENT.replace("{body}", body))
+    return str(path)
+
+
+def traced_here(source: str) -> TorchGraph:
+    """What the child does, without the child: a process of its own costs seconds."""
+    return graph_from_dict(export_in_child({"source": source, "trust": True}, ignore_progress))
+
+
+@pytest.fixture(autouse=True)
+def forget_modules(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A model's file leaves its folder and its module behind in the process that executes it."""
+    monkeypatch.setattr(sys, "path", list(sys.path))
+    monkeypatch.delitem(sys.modules, "model_file_mine", raising=False)
+
+
+@pytest.fixture(scope="module")
+def saved(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    client = sample_models.load("diamond")
+    path = tmp_path_factory.mktemp("saved") / "diamond.pt2"
+    torch.export.save(export_program(client.get_model(), client.get_example_inputs(2), {}), path)
+    return path
+
+
+def test_a_trusted_file_is_traced_with_its_own_lines(tmp_path: Path) -> None:
+    (tmp_path / "beside.py").write_text("FACTOR = 3\n")
+    source = python_file(tmp_path, "from beside import FACTOR; return torch.relu(x) * FACTOR")
+    graph = traced_here(f"{source}:Client")
+    assert [(node.op, node.source, node.shape) for node in graph.ops] == [
+        ("relu", "mine.py:12", ("s0", 4)), ("mul", "mine.py:12", ("s0", 4))
+    ]  # fmt: skip
+
+
+def test_a_file_is_executed_only_when_trusted(tmp_path: Path) -> None:
+    source = f"{python_file(tmp_path, 'return x')}:Client"
+    with pytest.raises(InputFault, match="--trust"):
+        trace(source)
+    with pytest.raises(InputFault, match="--trust"):
+        load_client(source)
+
+
+@pytest.mark.parametrize(
+    ("source", "said"),
+    [
+        ("bert", r"sample:NAME"),
+        ("sample:brt", r"clip, bert"),
+        ("sample:bert@huge", r"small, large"),
+        ("missing.pt2", r"the file exists"),
+        ("missing.py:Client", r"the file exists"),
+        ("model.py", r"model\.py:NAME"),
+        (".:Client", "sample:NAME"),
+    ],
+)
+def test_a_source_of_no_known_form_names_the_forms(source: str, said: str) -> None:
+    with pytest.raises(InputFault, match=said):
+        trace(source, trust=True)
+
+
+@pytest.mark.parametrize(
+    ("body", "said"),
+    [
+        ("return x.view(2, 2, 2)", r"input x.*fixed.*at mine\.py:12.*any batch size.*x\.shape\[0\]"),
+        ("return x @ torch.ones(5, 5)", r"RuntimeError.*mine\.py:12"),
+        ("return x, object()", r"the result of forward\[1\]: 'object'.*a model returns tensors"),
+    ],
+)
+def test_a_model_that_does_not_export_says_why_and_where(body: str, said: str, tmp_path: Path) -> None:
+    with pytest.raises(InputFault, match=said) as caught:
+        traced_here(f"{python_file(tmp_path, body)}:Client")
+    assert "Traceback" not in str(caught.value)
+    assert "\n" not in str(caught.value)
+
+
+def test_a_model_that_only_the_strict_export_follows_is_traced() -> None:
+    class Sized(torch.nn.Module):
+        def forward(self, x: torch.Tensor, n: torch.Tensor) -> torch.Tensor:
+            return torch.zeros(int(n.sum().item()), 3).sum() + x
+
+    program = export_program(Sized(), (torch.ones(2, 3), torch.ones(2, dtype=torch.int64)), {})
+    assert any("zeros" in str(node.target) for node in program.graph.nodes)
+
+
+def test_keyword_inputs_are_passed_by_name() -> None:
+    class Named(torch.nn.Module):
+        def forward(self, x: torch.Tensor, *, bias: torch.Tensor) -> torch.Tensor:
+            return x + bias
+
+    program = export_program(Named(), (torch.ones(2, 3),), {"bias": torch.ones(2, 3)})
+    assert not isinstance(program.graph.find_nodes(op="placeholder")[1].meta["val"].shape[0], int)
+
+
+def test_a_model_that_runs_for_ever_is_stopped(tmp_path: Path) -> None:
+    source = python_file(tmp_path, "while True: pass")
+    with pytest.raises(InputFault, match=r"still running after 5 s"):
+        trace(f"{source}:Client", trust=True, limits=Limits(wall_s=5))
+
+
+@pytest.mark.parametrize("ask", ["bytearray(2**40)", "torch.empty(2**38)"])
+def test_a_model_that_asks_for_all_memory_is_refused(ask: str, tmp_path: Path) -> None:
+    path = tmp_path / "mine.py"
+    path.write_text(CLIENT.replace("return self.model", f"return {ask}").replace("{body}", "return x"))
+    with pytest.raises(InputFault, match=r"out of memory.*5\.0 GiB"):
+        trace(f"{path}:Client", trust=True, limits=Limits(memory_bytes=5 * 2**30))
+
+
+@pytest.mark.parametrize(
+    ("text", "name", "said"),
+    [
+        ("def broken(:\n    pass\n", "Client", r"^mine\.py:1: .*valid Python"),
+        ("import nowhere_to_be_found\n", "Client", r"ModuleNotFoundError.*mine\.py:1"),
+        ("def other(): pass\n", "Client", r"mine\.py:Client.*defines other"),
+        ("Client = 3\n", "Client", r"'int'.*SplitClient"),
+        ("def Client(): return 3\n", "Client", r"'int'.*get_example_inputs"),
+        ("def Client(): return 1 / 0\n", "Client", r"ZeroDivisionError.*mine\.py:1"),
+        ("import torch\nClient = torch.nn.Linear(2, 2)\n", "Client", r"a model alone; wrap it"),
+        ("import torch\nClient = torch.nn.Linear\n", "Client", r"TypeError.*give them defaults"),
+        (
+            CLIENT.replace("(1, 2)", "(0, 2)").replace("{body}", "pass"),
+            "Client",
+            r"batch sizes are whole numbers",
+        ),
+    ],
+)
+def test_a_file_that_gives_no_client_says_what_it_gives(
+    text: str, name: str, said: str, tmp_path: Path
+) -> None:
+    path = tmp_path / "mine.py"
+    path.write_text(text)
+    with pytest.raises(InputFault, match=said):
+        load_client(f"{path}:{name}", trust=True)
+
+
+@pytest.mark.parametrize(
+    ("given", "said"),
+    [
+        ({"get_model": lambda: 3}, r"get_model\(\): 'int'.*nn\.Module"),
+        ({"get_model": lambda: 1 / 0}, r"ZeroDivisionError"),
+        ({"get_example_inputs": lambda batch: torch.ones(batch)}, r"'Tensor'.*\(x,\)"),
+        ({"get_example_inputs": lambda batch: 1 / 0}, r"ZeroDivisionError"),
+    ],
+)
+def test_a_client_that_breaks_its_promise_is_named(given: dict[str, Any], said: str) -> None:
+    client = sample_models.load("diamond")
+    for name, value in given.items():
+        setattr(client, name, value)
+    with pytest.raises(InputFault, match=said):
+        open_model(client)
+        example_arguments(client, 2)
+
+
+def test_a_trusted_pt2_is_a_client_of_any_batch_size(saved: Path) -> None:
+    with pytest.raises(InputFault, match="--trust"):
+        load_client(str(saved))
+    client = load_client(str(saved), trust=True)
+    args, kwargs = example_arguments(client, 5)
+    assert open_model(client)(*args, **kwargs).shape == (5, 16)
+
+
+def write(path: Path, content: bytes) -> Path:
+    path.write_bytes(content)
+    return path
+
+
+def test_files_that_are_no_pt2_are_refused(tmp_path: Path) -> None:
+    noise = random.Random(1).randbytes(10 * 2**20)
+    for content, said in (
+        (b"", "empty file"),
+        (noise, "zip archive"),
+        (b"PK\x03\x04 not really", "zip archive"),
+    ):
+        with pytest.raises(InputFault, match=f"^model.pt2: .*{said}.*torch.export.save"):
+            trace(str(write(tmp_path / "model.pt2", content)))
+
+
+@pytest.mark.parametrize(
+    ("members", "said"),
+    [
+        ({"readme.txt": b"hello"}, r"models/NAME\.json"),
+        ({"m/data.pkl": b"x", "m/version": b"3"}, r"holds an exported program"),
+        ({"m/models/a.json": b"{}", "m/models/b.json": b"{}"}, r"one program"),
+        ({"m/models/model.json": b"\xff\x00"}, r"it is JSON"),
+        ({"m/models/model.json": b"[" * 200_000}, r"it is JSON"),
+        ({"m/models/model.json": b"[]"}, r"a JSON object"),
+        ({"m/models/model.json": b"{}"}, r"export schema"),
+        ({"m/models/model.json": b'{"schema_version": {"major": 99}}'}, r"major version 8"),
+        ({"m/models/model.json": b'{"schema_version": {"major": 8}, "graph_module": []}'}, r"export schema"),
+    ],
+)
+def test_archives_without_a_program_are_refused(members: dict[str, bytes], said: str, tmp_path: Path) -> None:
+    with pytest.raises(InputFault, match=said):
+        read_file(zipped(tmp_path / "model.pt2", members))
+
+
+def test_a_zip_bomb_is_refused_before_it_is_unpacked(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    # The limit as it stands takes a second a GiB to write against.
+    assert pt2.MOST_JSON_BYTES <= 1.5 * 2**30
+    monkeypatch.setattr(pt2, "MOST_JSON_BYTES", 2**26)
+    path = tmp_path / "model.pt2"
+    with (
+        zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED, compresslevel=1) as archive,
+        archive.open("m/models/model.json", "w", force_zip64=True) as member,
+    ):
+        for _ in range(65):
+            member.write(bytes(2**20))
+    assert path.stat().st_size < 2**19
+    with pytest.raises(InputFault, match="unpacks to at most"):
+        read_file(path)
+
+
+def test_a_lie_about_the_unpacked_size_does_not_help(tmp_path: Path) -> None:
+    path = zipped(tmp_path / "model.pt2", {"m/models/model.json": b" " * 5_000_000})
+    content = path.read_bytes().replace(struct.pack("<I", 5_000_000), struct.pack("<I", 10))
+    with pytest.raises(InputFault, match=r"model\.pt2"):
+        read_file(write(path, content))
+
+
+def test_a_reading_executes_nothing_that_a_file_carries(saved: Path, tmp_path: Path) -> None:
+    """A size that would run code when evaluated is kept as text, and pickles are not opened."""
+    trap = tmp_path / "sprung"
+
+    def change(program: dict[str, Any]) -> None:
+        graph = program["graph_module"]["graph"]
+        size = {"expr_str": f"__import__('pathlib').Path({str(trap)!r}).touch()", "hint": {"as_int": 2}}
+        graph["tensor_values"]["x"]["sizes"][0] = {"as_expr": size}
+
+    assert read_file(altered(saved, tmp_path, change)).nodes
+    assert not trap.exists()
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        lambda graph: graph["nodes"][3]["inputs"][0]["arg"]["as_tensor"].update(name="nowhere"),
+        lambda graph: graph["nodes"][3].pop("outputs"),
+        lambda graph: graph["tensor_values"]["x"].update(sizes=7),
+        lambda graph: graph["tensor_values"]["x"]["sizes"].append({"as_expr": {"expr_str": "(" * 3000}}),
+        lambda graph: graph["tensor_values"]["x"]["sizes"].append(
+            {"as_expr": {"expr_str": "1+" * 3000 + "1"}}
+        ),
+    ],
+)
+def test_a_damaged_program_is_one_fault(change: Any, saved: Path, tmp_path: Path) -> None:
+    with pytest.raises(InputFault):
+        read_file(altered(saved, tmp_path, lambda program: change(program["graph_module"]["graph"])))
+
+
+def test_sources_are_told_apart_without_touching_them(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "a.py").write_text("")
+    assert parse_source("sample:bert@large").text == "sample:bert@large"
+    assert parse_source("sample:bert").size == "small"
+    assert parse_source("a.py:Net", trust=True).text == f"{tmp_path / 'a.py'}:Net"

@@ -1,0 +1,48 @@
+"""One set of words for how a search ends: told once, and a wrong one is a fault and no silent timeout."""
+
+from __future__ import annotations
+
+import ast
+from typing import get_args
+
+import pytest
+
+from tests.support.paths import ROOT
+from torchsplit_core.cli.partition import EXIT_OF_STATUS
+from torchsplit_core.planning import planner
+from torchsplit_core.planning.fractional.plan import Shared
+from torchsplit_core.values import FleetEntry, InternalFault, PlanModel, PlanRequest, Point, Stage, Variant
+from torchsplit_core.values.status import ProgramStatus, SolveStatus, Unsolved, Verdict
+
+SETS = [frozenset(get_args(one)) for one in (SolveStatus, Unsolved, ProgramStatus, Verdict)]
+
+
+def test_every_status_has_an_exit_code() -> None:
+    assert set(EXIT_OF_STATUS) == set(get_args(SolveStatus)) and set(get_args(Unsolved)) < set(EXIT_OF_STATUS)
+
+
+def test_the_words_are_told_in_one_place() -> None:
+    for folder in ("torchsplit_core", "app"):
+        for path in sorted((ROOT / folder).rglob("*.py")):
+            if path.name == "status.py" and path.parent.name == "values":
+                continue
+            for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+                if isinstance(node, ast.Subscript) and ast.unparse(node.value) == "Literal":
+                    words = frozenset(
+                        ast.literal_eval(item) for item in getattr(node.slice, "elts", [node.slice])
+                    )
+                    assert words not in SETS, f"{path}:{node.lineno}"
+
+
+@pytest.mark.parametrize("status", ["optimal", "feasible"])
+def test_a_search_that_claims_a_plan_it_has_not_is_no_timeout(
+    status: SolveStatus, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    point = Point("A30-24GB", "1g.6gb", 1, 10.0, 5.0)
+    model = PlanModel("m", (Variant("whole", (Stage("whole", (point,)),)),))
+    request = PlanRequest((FleetEntry("A30-24GB"),), (model,), sharing="fractional")
+    monkeypatch.setattr(planner, "plan_shared", lambda *_: Shared(status, None, {}))
+    with pytest.raises(InternalFault, match=f"ended {status} without a plan"):
+        planner.plan(request)
+    monkeypatch.setattr(planner, "plan_shared", lambda *_: Shared("timeout", None, {}))
+    assert planner.plan(request).status == "timeout"

@@ -1,0 +1,58 @@
+"""GiB are 2^30 bytes and GB 10^9, in names, figures and words."""
+
+from __future__ import annotations
+
+import ast
+import re
+from pathlib import Path
+
+import pytest
+
+from tests.support.paths import ROOT
+from torchsplit_core.hardware import catalogue, peaks, plain_profiles
+from torchsplit_core.placement.request.build import NETWORK_GIB_PER_S
+from torchsplit_core.placement.request.fleets import inside_node, list_gpus, parse_nodes
+from torchsplit_core.values.units import GB, GIB, MB, MIB
+
+
+def test_the_units() -> None:
+    assert (GIB, MIB, GB, MB) == (1_073_741_824, 1_048_576, 1_000_000_000, 1_000_000)
+
+
+def test_the_memory_of_a_datasheet_is_gib() -> None:
+    """nvidia-smi lists the largest slice in GiB: a little less than the sheet's figure, whatever the sheet calls it."""
+    for name, gpu in catalogue().items():
+        listed = max((item.memory_gib or 0.0 for item in plain_profiles(gpu)), default=0.0)
+        whole = next(
+            (item for item in plain_profiles(gpu) if item.compute_slices == gpu.compute_slices), None
+        )
+        told = peaks(name).memory_gib
+        assert told is not None and listed <= told
+        if whole is not None:
+            # Read as 10^9 bytes the sheet's figure would be less than what the slice has.
+            assert told * GB / GIB < listed == whole.memory_gib and listed > 0.96 * told, name
+
+
+def test_links_of_the_catalogue_become_gib() -> None:
+    assert inside_node("A100-80GB") == pytest.approx(300e9 / 2**30)
+    assert pytest.approx(100e9) == NETWORK_GIB_PER_S * GIB * 8
+    assert list_gpus(parse_nodes("1x1xA100-80GB"))[0].memory_gib == 80.0
+
+
+def identifiers(path: Path) -> set[str]:
+    """Every name in a module: variables, attributes, arguments, keywords and fields, but no text."""
+    found: set[str] = set()
+    for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+        for field in ("id", "attr", "arg", "name"):
+            value = getattr(node, field, None)
+            if isinstance(value, str):
+                found.add(value)
+    return found
+
+
+def test_what_is_named_gb_counts_a_thousand_million_bytes() -> None:
+    known = {"link_gb_per_s", "memory_gb_per_s", "nvlink_gb_per_s", "pcie_gb_per_s"}
+    for folder in ("torchsplit_core", "app"):
+        for path in sorted((ROOT / folder).rglob("*.py")):
+            named = {name for name in identifiers(path) if re.search(r"_[gm]b(_per_s)?$", name.lower())}
+            assert named <= known, (path, named - known)

@@ -1,0 +1,81 @@
+"""What was acknowledged survives a power cut; a full or read-only disk locks nobody out of what is stored."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from tests.support.paths import ROOT
+from tests.support.workspace.disk_scenarios import may_mount
+from tests.support.workspace.storage_writer import request
+from torchsplit_core.workspace import Database
+from torchsplit_core.workspace.store import Store
+
+SCRIPT = ROOT / "tests" / "support" / "workspace" / "disk_scenarios.py"
+PATHS = (SCRIPT.parents[2], SCRIPT.parent, SCRIPT.parents[1] / "app")
+
+
+def run(prefix: list[str], name: str, folder: Path) -> None:
+    found = subprocess.run(
+        [*prefix, sys.executable, str(SCRIPT), name, str(folder)],
+        capture_output=True,
+        text=True,
+        check=False,
+        env=os.environ | {"TMPDIR": str(folder), "PYTHONPATH": os.pathsep.join(map(str, PATHS))},
+    )
+    assert found.returncode == 0, found.stderr[-3000:]
+    assert found.stdout.strip().endswith('"held"')
+
+
+@pytest.mark.parametrize("name", ["full", "read_only", "pages"])
+def test_on_a_disk_that_takes_nothing(name: str, tmp_path: Path) -> None:
+    prefix = may_mount(loop=False)
+    if prefix is None:
+        pytest.skip("no file system can be mounted here")
+    run(prefix, name, tmp_path)
+
+
+def test_what_was_acknowledged_survives_a_power_cut(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    prefix = may_mount(loop=True)
+    if prefix is not None:
+        run(prefix, "power_cut", tmp_path)
+    # Also, and where no loop device may be used alone, by the order of what the disk is told.
+    told = recorded(monkeypatch)
+    store = Store(tmp_path / "home")
+    workspace = store.create("w")
+    told.clear()
+    digest = workspace.put("plan_request", "mix", request()).sha256
+    path = store.blobs.path(digest)
+    content = next(event for event in told if event.startswith("sync ") and event.endswith(" with content"))
+    order = [content, f"move to {path}", f"sync {path.parent}", "row"]
+    assert [event for event in told if event in order] == order
+    assert f"sync {store.blobs.folder}" in told[: told.index(content)]
+
+
+def recorded(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """What this process tells the disk from now on: syncs by path, moves, and transactions that end."""
+    told: list[str] = []
+    sync, replace, end = os.fsync, Path.replace, Database.connect
+
+    def fsync(handle: int) -> None:
+        path = Path(f"/proc/self/fd/{handle}").readlink()
+        size = os.fstat(handle).st_size
+        sync(handle)
+        told.append(f"sync {path}" + (" with content" if path.is_file() and size else ""))
+
+    def moved(self: Path, target: Path) -> Path:
+        told.append(f"move to {target}")
+        return replace(self, target)
+
+    def connect(self: Database, *, write: bool = False) -> object:
+        told.append("row")
+        return end(self, write=write)
+
+    monkeypatch.setattr(os, "fsync", fsync)
+    monkeypatch.setattr(Path, "replace", moved)
+    monkeypatch.setattr(Database, "connect", connect)
+    return told

@@ -1,0 +1,127 @@
+"""Points are kept under what they depend on, and nothing else ends up there."""
+
+from __future__ import annotations
+
+import sqlite3
+import threading
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from torchsplit_core.hardware import choose_devices
+from torchsplit_core.profiling import KeptPoint, Settings
+from torchsplit_core.values import InputFault
+from torchsplit_core.workspace.measured_points import PointStore, one_measurement, place_of
+from torchsplit_core.workspace.store import Store
+
+(CPU,) = choose_devices("cpu")
+
+
+def point(identity: str, batch: int, p50: float = 1.0) -> KeptPoint:
+    return KeptPoint(identity, "batch", batch, {"batch_size": batch, "latency": {"p50": {"value": p50}}})
+
+
+def failure(identity: str, batch: int) -> KeptPoint:
+    return KeptPoint(identity, "failure", batch, {"kind": "batch", "batch_size": batch, "message": "no"})
+
+
+def test_points_come_back_for_their_model_and_place_alone(tmp_path: Path) -> None:
+    points = PointStore(Store(tmp_path), "here")
+    points.keep(point("a", 1))
+    points.keep(point("b", 2))
+    PointStore(points.store, "elsewhere").keep(point("a", 4))
+    assert points.known("a") == (point("a", 1),)
+    assert sorted(points.known(), key=lambda found: found.batch_size) == [point("a", 1), point("b", 2)]
+    assert points.known("a")[0].kept is not None
+
+
+def test_a_newer_point_replaces_and_a_figure_ends_a_failure(tmp_path: Path) -> None:
+    points = PointStore(Store(tmp_path), "here")
+    points.keep(failure("a", 8))
+    points.keep(failure("a", 16))
+    points.keep(point("a", 8, 1.0))
+    points.keep(point("a", 8, 2.0))
+    assert points.known("a") == (point("a", 8, 2.0), failure("a", 16))
+
+
+def test_points_from_before_a_moment_are_left_out(tmp_path: Path) -> None:
+    points = PointStore(Store(tmp_path), "here")
+    points.keep(point("a", 1))
+    (old,) = points.known()
+    assert old.kept is not None
+    later = PointStore(points.store, "here", since=old.kept + 0.001)
+    assert later.known() == ()
+    later.keep(replace(point("a", 2)))
+    assert PointStore(points.store, "here", since=old.kept).known() != ()
+
+
+def test_a_place_is_device_software_and_settings() -> None:
+    places = {
+        place_of(CPU, Settings()),
+        place_of(CPU, Settings(cuda_graphs=True)),
+        place_of(replace(CPU, profile="1g.10gb"), Settings()),
+        place_of(replace(CPU, uuid="MIG-1"), Settings()),
+    }
+    assert len(places) == 4
+    assert place_of(CPU, Settings()) == place_of(CPU, Settings(0.1, torch_trace="x", point_limit_s=9.0))
+
+
+def test_one_measurement_at_a_time_on_a_device_and_others_are_told(tmp_path: Path) -> None:
+    store = Store(tmp_path)
+    order: list[str] = []
+    waiting, done = threading.Event(), threading.Event()
+
+    def told(share: float, text: str) -> None:
+        assert "queued" in text and CPU.name in text
+        waiting.set()
+
+    def second() -> None:
+        with one_measurement(store, CPU, told):
+            order.append("second")
+        done.set()
+
+    with one_measurement(store, CPU, told):
+        threading.Thread(target=second).start()
+        assert waiting.wait(30)
+        with one_measurement(store, replace(CPU, physical="GPU-1"), told):
+            order.append("another device")
+        order.append("first")
+    assert done.wait(30)
+    assert order == ["another device", "first", "second"]
+
+
+def test_a_full_disk_is_one_clear_fault(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    store = Store(tmp_path)
+    points = PointStore(store, "here")
+    points.keep(point("a", 1))
+    real = sqlite3.connect
+
+    def small(*arguments: object, **options: object) -> sqlite3.Connection:
+        database: sqlite3.Connection = real(*arguments, **options)  # type: ignore[call-overload]
+        (pages,) = database.execute("PRAGMA page_count").fetchone()
+        database.execute(f"PRAGMA max_page_count = {pages}")
+        return database
+
+    monkeypatch.setattr("torchsplit_core.workspace.store.sqlite3.connect", small)
+    with pytest.raises(InputFault, match="room on its disk"):
+        for batch in range(2, 2000):
+            points.keep(point("x" * 1000, batch))
+    monkeypatch.undo()
+    assert point("a", 1) in points.known()
+
+
+def test_a_result_that_does_not_fit_on_the_disk_is_the_same_fault(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    workspace = Store(tmp_path).create("w")
+    workspace.put_bytes("upload", "a", b"before")
+
+    def full(*arguments: object) -> None:
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr("torchsplit_core.workspace.store.os.fdopen", full)
+    with pytest.raises(InputFault, match="room on its disk"):
+        workspace.put_bytes("upload", "a", b"after")
+    monkeypatch.undo()
+    assert workspace.get_bytes("upload", "a") == b"before"

@@ -1,0 +1,115 @@
+"""Named results: listed, copied, removed, and told whether they answer the request beside them."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.support.paths import ROOT
+from tests.support.workspace.storage_writer import request
+from torchsplit_core import jobs, workflow
+from torchsplit_core.files import read_file
+from torchsplit_core.jobs.names import PLACE, PLAN, SWEEP
+from torchsplit_core.values import PlacementFrontier
+from torchsplit_core.workspace import named
+from torchsplit_core.workspace.store import Store, Workspace
+
+EXAMPLE = ROOT / "examples" / "placement_request.json"
+
+
+@pytest.fixture
+def workspace(tmp_path: Path) -> Workspace:
+    made = Store(tmp_path).create("w")
+    for name in ("a", "b"):
+        made.put("plan_request", name, request())
+    made.put("plan", "c", workflow.plan(request()))
+    return made
+
+
+def test_names_are_newest_first_and_free_ones_are_found(workspace: Workspace) -> None:
+    assert named.names(workspace, *named.SCENARIO) == ("b", "a", "c")
+    assert named.names(workspace, "plan") == ("c",) and named.names(workspace, "graph") == ()
+    assert named.free_name(workspace, named.SCENARIO, "d") == "d"
+    assert named.free_name(workspace, named.SCENARIO, "c") == "c 2"
+    assert named.free_name(workspace, ("plan_request",), "c") == "c"
+
+
+def test_a_copy_has_the_same_contents_and_a_removal_takes_its_kinds_alone(workspace: Workspace) -> None:
+    named.put_answer(workspace, "a", request(), workflow.plan(request()))
+    workspace.put("partition", "a", read_file(EXAMPLE.with_name("partition.json"))[1])
+    named.copy(workspace, named.SCENARIO, "a", "d")
+    for kind in named.SCENARIO:
+        sha256 = named.digest(workspace, kind, "a")
+        assert len(sha256) == 64 and named.digest(workspace, kind, "d") == sha256
+    assert not named.exists(workspace, "partition", "d") and named.digest(workspace, "partition", "d") == ""
+    named.remove(workspace, named.SCENARIO, "a")
+    assert not any(named.exists(workspace, kind, "a") for kind in named.SCENARIO)
+    assert named.exists(workspace, "partition", "a") and named.exists(workspace, "plan", "d")
+
+
+def test_a_plan_answers_the_request_it_was_made_for(workspace: Workspace) -> None:
+    outcome = workflow.plan(request())
+    assert named.plan_answers(request(), outcome) and not named.plan_answers(request(2), outcome)
+    named.put_answer(workspace, "a", request(2), outcome)
+    assert not named.exists(workspace, "plan", "a")  # the request was edited meanwhile
+    named.put_answer(workspace, "gone", request(), outcome)
+    assert not named.exists(workspace, "plan", "gone")
+    named.put_answer(workspace, "a", request(), outcome)
+    assert workspace.get("plan", "a") == outcome
+
+
+def test_a_placement_answers_by_what_was_stored_beside_it_or_where_it_fits(workspace: Workspace) -> None:
+    asked = read_file(EXAMPLE)[1]
+    outcome = workflow.place(asked)
+    workspace.put("placement_request", "p", asked)
+    named.put_answer(workspace, "p", asked, outcome)
+    assert named.placement_answers(workspace, "p", asked, outcome)
+    # It would fit this request too, but was not made for it.
+    loose = replace(asked, max_gpus_per_segment=asked.max_gpus_per_segment + 1)
+    workspace.put("placement_request", "p", loose)
+    assert not named.placement_answers(workspace, "p", loose, outcome)
+    workspace.put("placement_request", "dropped", loose)
+    workspace.put("placement", "dropped", outcome)
+    assert named.placement_answers(workspace, "dropped", loose, outcome)
+    narrow = replace(asked, max_gpus_per_segment=1)
+    assert not named.placement_answers(workspace, "dropped", narrow, outcome)
+    curve = PlacementFrontier("timeout")
+    named.put_answer(workspace, "dropped", loose, curve)
+    assert named.placement_answers(workspace, "dropped", loose, curve)
+    assert workspace.setting("placement curve dropped answers") and not workspace.setting(
+        "placement dropped answers"
+    )
+
+
+def test_cuts_are_listed_by_their_parts_and_only_those_of_the_model(workspace: Workspace) -> None:
+    outcome = read_file(EXAMPLE.with_name("partition.json"))[1]
+    for name in ("m in 10", "m in 2", "m in 2 in 3", "m offered", "m+ in 1"):
+        workspace.put("partition", name, outcome)
+    assert named.partition_names(workspace, "m") == ("m in 2", "m in 10")
+    assert named.partition_name("m", 2) == "m in 2"
+
+
+def test_running_work_is_found_by_kind_and_request_and_ended(workspace: Workspace) -> None:
+    def add(name: str, parameters: Any, state: str = "running") -> str:
+        record = workspace.add_job(name, name, parameters)
+        begun = {"state": state, "starter": jobs._process(1)}
+        (workspace.store.root / "jobs" / f"{record.id}.json").write_text(json.dumps(begun))
+        return record.id
+
+    plan, sweep = add(PLAN, {"request": "a"}), add(SWEEP, {"request": "a"})
+    place, odd = add(PLACE, {"request": "a"}), add(PLAN, [])
+    add(PLAN, {"request": "a"}, "done")
+    other = add(PLAN, {"request": "b"})
+
+    def found(*asked: Any) -> list[str]:
+        return [status.id for status in jobs.running(workspace, *asked)]
+
+    assert found() == [other, odd, place, sweep, plan]
+    assert found((PLAN,)) == [other, odd, plan] and found((PLAN, SWEEP), "a") == [sweep, plan]
+    assert found((), "a") == [place, sweep, plan] and found((PLAN,), "c") == []
+    jobs.end(workspace, (PLAN, SWEEP), "a")
+    assert found() == [other, odd, place] and jobs.status(workspace, plan).state == "cancelled"

@@ -1,0 +1,155 @@
+"""The workspace store: nothing lost, nothing mixed, bad input refused."""
+
+from __future__ import annotations
+
+import io
+import json
+import multiprocessing
+import sqlite3
+import zipfile
+from pathlib import Path
+
+import pytest
+
+from tests.support.workspace.storage_writer import request, write_many
+from torchsplit_core.values import InputFault
+from torchsplit_core.workspace import SCHEMA
+from torchsplit_core.workspace.archive import export_workspace, import_workspace
+from torchsplit_core.workspace.store import Store
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> Store:
+    return Store(tmp_path / "home")
+
+
+def test_a_value_survives_a_restart(store: Store) -> None:
+    workspace = store.create("review")
+    workspace.put("plan_request", "mix", request(3))
+    workspace.set_setting("scenario", "mix")
+    again = Store(store.root).open(workspace.id)
+    assert again.name == "review"
+    assert again.get("plan_request", "mix") == request(3)
+    assert again.setting("scenario") == "mix"
+
+
+def test_putting_again_replaces_and_moves_to_the_front(store: Store) -> None:
+    workspace = store.create("w")
+    workspace.put("plan_request", "a", request(1))
+    workspace.put("plan_request", "b", request(1))
+    workspace.put("plan_request", "a", request(2))
+    assert [found.name for found in workspace.artifacts("plan_request")] == ["a", "b"]
+    assert workspace.get("plan_request", "a") == request(2)
+
+
+def test_workspaces_do_not_mix_and_a_copy_is_its_own(store: Store) -> None:
+    one = store.create("one")
+    one.put("plan_request", "mix", request(1))
+    two = store.copy(one.id, "two")
+    two.put("plan_request", "mix", request(9))
+    assert one.get("plan_request", "mix") == request(1)
+    store.delete(one.id)
+    assert two.get("plan_request", "mix") == request(9)
+    assert [found.name for found in store.workspaces()] == ["two"]
+    with pytest.raises(InputFault, match="exists"):
+        store.open(one.id)
+
+
+@pytest.mark.parametrize("name", ["", "  ", "x" * 121, "a\nb"])
+def test_bad_names_are_refused(store: Store, name: str) -> None:
+    with pytest.raises(InputFault, match="printable"):
+        store.create(name)
+
+
+def test_a_taken_name_is_refused_and_a_free_one_found(store: Store) -> None:
+    store.create("mix")
+    with pytest.raises(InputFault, match="unique"):
+        store.create("mix")
+    assert store.free_name("mix") == "mix 2"
+
+
+@pytest.mark.parametrize("damage", [b"", b"{", None])
+def test_a_damaged_file_is_named_and_replaced_by_storing_again(store: Store, damage: bytes | None) -> None:
+    workspace = store.create("w")
+    path = store.blobs.path(workspace.put("plan_request", "mix", request()).sha256)
+    if damage is None:
+        content = path.read_bytes()
+        path.write_bytes(content.replace(b"120.0", b"130.0"))  # still a valid request, but another
+    else:
+        path.write_bytes(damage)
+    with pytest.raises(InputFault, match=r"plan_request.*'mix'.*as it was stored.*Make the result again"):
+        workspace.get("plan_request", "mix")
+    workspace.put("plan_request", "mix", request())
+    assert workspace.get("plan_request", "mix") == request()
+    path.unlink()
+    with pytest.raises(InputFault, match="workspace folder"):
+        workspace.get("plan_request", "mix")
+
+
+def test_a_newer_store_is_refused(store: Store) -> None:
+    with sqlite3.connect(store.root / "workspaces.sqlite") as database:
+        database.execute(f"PRAGMA user_version = {len(SCHEMA) + 1}")
+    with pytest.raises(InputFault, match="Update TorchSplit"):
+        Store(store.root)
+
+
+def test_an_unwritable_folder_is_named(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("")
+    with pytest.raises(InputFault, match="TORCHSPLIT_HOME"):
+        Store(tmp_path / "file")
+
+
+def test_two_processes_write_at_once(store: Store) -> None:
+    workspace = store.create("w")
+    context = multiprocessing.get_context("spawn")
+    children = [context.Process(target=write_many, args=(str(store.root), workspace.id, n)) for n in (0, 100)]
+    for child in children:
+        child.start()
+    for child in children:
+        child.join()
+    assert [child.exitcode for child in children] == [0, 0]
+    assert len(workspace.artifacts("plan_request")) == 40
+
+
+def test_export_and_import(store: Store) -> None:
+    workspace = store.create("review")
+    workspace.put("plan_request", "mix", request(3))
+    workspace.put_bytes("upload", "net.py", b"x = 1\n")
+    copy = import_workspace(store, export_workspace(workspace))
+    assert copy.name == "review 2"
+    assert copy.get("plan_request", "mix") == request(3)
+    assert copy.get_bytes("upload", "net.py") == b"x = 1\n"
+
+
+def archive(manifest: object, **files: str) -> bytes:
+    buffer = io.BytesIO()
+    with zipfile.ZipFile(buffer, "w") as made:
+        made.writestr("manifest.json", json.dumps(manifest))
+        for name, text in files.items():
+            made.writestr(name, text)
+    return buffer.getvalue()
+
+
+HEAD = {"format": "torchsplit.workspace", "version": 1, "name": "w"}
+
+
+@pytest.mark.parametrize(
+    "data",
+    [
+        b"",
+        b"noise" * 1000,
+        archive([]),
+        archive(HEAD),
+        archive(HEAD | {"results": [{"kind": "secret", "name": "a", "file": "x"}]}, x="{}"),
+        archive(HEAD | {"results": [{"kind": "plan", "name": "a", "file": "missing"}]}),
+        archive(
+            HEAD | {"results": [{"kind": "plan", "name": "a", "file": "x"}]},
+            x='{"format": "torchsplit.plan"}',
+        ),
+        archive(HEAD | {"version": 2, "results": []}),
+    ],
+)
+def test_a_bad_archive_is_refused_and_leaves_nothing(store: Store, data: bytes) -> None:
+    with pytest.raises(InputFault):
+        import_workspace(store, data)
+    assert store.workspaces() == ()

@@ -1,0 +1,151 @@
+"""`torchsplit app`: who may reach the dashboard's server, and the server in this very process."""
+
+from __future__ import annotations
+
+import argparse
+import ipaddress
+import os
+import re
+import socket
+import sys
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+from torchsplit_core import telemetry
+from torchsplit_core.isolation import isolation_level
+from torchsplit_core.values import InputFault
+from torchsplit_core.workflow.profiling import restore_slices
+from torchsplit_core.workspace.store import Store
+
+LOOPBACK = ("127.0.0.1", "localhost", "::1")
+"""The names by which a browser on this machine asks for it."""
+ANY = "*"
+"""Streamlit's word for every host (server.allowedHosts)."""
+FIRST_PORT, PORTS = 8501, 100
+_LABEL = re.compile(r"[a-z0-9_]([-a-z0-9_]{0,61}[a-z0-9_])?")
+
+
+def add_app_command(command: Callable[..., argparse.ArgumentParser]) -> None:
+    """`app`, with its options."""
+    made = command("app", _app, "start the dashboard")
+    made.add_argument("--address", default="127.0.0.1", help="where it listens (default: this machine alone)")
+    made.add_argument("--port", type=int, help="default: the first free one from 8501 on")
+    made.add_argument(
+        "--host",
+        action="append",
+        default=[],
+        metavar="NAME",
+        help="a name or address by which browsers ask for it, e.g. behind a reverse proxy; others are refused",
+    )
+    made.add_argument(
+        "--allow-execution",
+        action="store_true",
+        help="execute trusted uploads where other machines reach it too",
+    )
+
+
+def _app(options: argparse.Namespace) -> int:
+    """Become the server, so that whatever ends this command ends it. Returns only by a fault."""
+    root = Path(__file__).resolve().parents[2]
+    named = tuple(host_name(name) for name in options.host)
+    hosts = allowed_hosts(options.address, named)
+    private = is_loopback(options.address) and all(map(is_loopback, named))
+    print(f"Isolation: {isolation_level().text}", file=sys.stderr)
+    store = Store()
+    store.check()
+    if told := restore_slices(store):
+        print(f"note: {told}", file=sys.stderr)
+    port = _free_port(options.address, options.port)
+    _tell(options.address, named, private=private, allowed=options.allow_execution)
+    print(f"TorchSplit: http://{_in_address(options.address)}:{port}  (Ctrl-C ends it)", file=sys.stderr)
+    environment = os.environ | {
+        "TORCHSPLIT_EXECUTION": "allowed" if private or options.allow_execution else "refused",
+        "STREAMLIT_BROWSER_GATHER_USAGE_STATS": "false",
+    }
+    command = [sys.executable, "-m", "app.server", options.address, str(port), *hosts]
+    telemetry.shutdown()
+    sys.stdout.flush()
+    sys.stderr.flush()
+    os.chdir(root)  # where .streamlit/config.toml is
+    os.execve(sys.executable, command, environment)
+
+
+def _tell(address: str, named: Sequence[str], *, private: bool, allowed: bool) -> None:
+    """What other machines can do here, before any of them does it."""
+    if private:
+        return
+    word = "are executed when trusted" if allowed else "are read, never executed"
+    where = f"{address}, for {', '.join(named)}" if named else address
+    print(
+        f"Serving on {where}: uploaded files {word}. Who reaches it sees every workspace, unless a login is required.",
+        file=sys.stderr,
+    )
+    if not named:
+        print(
+            "note: any host name is answered; name those that are meant with --host NAME "
+            "(docs/shared-server.md)",
+            file=sys.stderr,
+        )
+
+
+def allowed_hosts(address: str, named: Sequence[str]) -> tuple[str, ...]:
+    """The hosts that a request may ask for: loopback names, the address itself, those named.
+
+    On an address that other machines reach, without a name: any, for its names are not known.
+    """
+    if not named and not is_loopback(address):
+        return (ANY,)
+    own = () if address in ("0.0.0.0", "::", "") else (address.lower(),)
+    return tuple(dict.fromkeys((*LOOPBACK, *own, *named)))
+
+
+def is_loopback(name: str) -> bool:
+    """Whether a name or address means this machine alone."""
+    if name.lower() == "localhost":
+        return True
+    try:
+        return ipaddress.ip_address(name).is_loopback
+    except ValueError:
+        return False
+
+
+def host_name(text: str) -> str:
+    """A host name in lower case, or an IP address without brackets. Raises InputFault for anything else."""
+    name = text.strip().lower().rstrip(".")
+    try:
+        return str(ipaddress.ip_address(name.removeprefix("[").removesuffix("]")))
+    except ValueError:
+        pass
+    labels = name.split(".")
+    # Digits and dots alone, but no address: a slip of the pen.
+    if len(name) > 253 or not all(map(_LABEL.fullmatch, labels)) or labels[-1].isdigit():
+        raise InputFault(
+            "--host",
+            text,
+            "it is a host name or an IP address, without a scheme, a port or a path",
+            "Write for example plan.example.com (a name in other letters as xn--…).",
+        )
+    return name
+
+
+def _in_address(address: str) -> str:
+    return f"[{address}]" if ":" in address else address
+
+
+def _free_port(address: str, wanted: int | None) -> int:
+    """The wanted port, or without a wish the first free one from 8501 on."""
+    for port in [wanted] if wanted is not None else range(FIRST_PORT, FIRST_PORT + PORTS):
+        try:
+            family = socket.AF_INET6 if ":" in address else socket.AF_INET
+            with socket.socket(family) as probe:
+                probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+                probe.bind((address, port))
+            return port
+        except (OSError, OverflowError):
+            continue
+    raise InputFault(
+        "--port",
+        wanted or "8501 to 8600",
+        f"the port is free on {address}",
+        "Choose another --port or --address.",
+    )

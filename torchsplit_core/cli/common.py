@@ -1,0 +1,76 @@
+"""What the commands share: progress on standard error, outcomes to a file or standard output."""
+
+from __future__ import annotations
+
+import argparse
+import os
+import sys
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from torchsplit_core.files import write_file, write_text
+from torchsplit_core.graph import TorchGraph
+from torchsplit_core.isolation.confinement.access import READABLE
+from torchsplit_core.values import InputFault
+
+
+class LineProgress:
+    """Progress on standard error: one line that is rewritten on a terminal, a line a step elsewhere."""
+
+    def __init__(self) -> None:
+        self.last = ""
+        self.live = sys.stderr.isatty()
+
+    def __call__(self, share: float, message: str) -> None:
+        if self.live:
+            print(f"\r\033[K{share:4.0%} {message}", end="", file=sys.stderr, flush=True)
+        elif message != self.last:
+            print(f"{share:4.0%} {message}", file=sys.stderr, flush=True)
+        self.last = message
+
+    def end(self) -> None:
+        if self.live and self.last:
+            print("\r\033[K", end="", file=sys.stderr, flush=True)
+
+
+def with_progress(work: Callable[[LineProgress], Any]) -> Any:
+    progress = LineProgress()
+    try:
+        return work(progress)
+    finally:
+        progress.end()
+
+
+def hand_over(value: Any, options: argparse.Namespace, version: int | None = None) -> None:
+    """To the -o file, and to standard output with --json or without -o; in the newest version unless one is named."""
+    if options.output:
+        write_file(value, options.output, version)
+    if options.json or not options.output:
+        sys.stdout.write(write_text(value, version))
+
+
+def tell_notes(graph: TorchGraph) -> None:
+    """What the user must know of how the graph was made."""
+    for note in graph.notes:
+        print(f"note: {note}", file=sys.stderr)
+
+
+@contextmanager
+def readable_too(paths: Sequence[str]) -> Iterator[None]:
+    """A model's code may read these as well meanwhile (--read). Raises InputFault for one that is not there."""
+    for path in paths:
+        if os.pathsep in path or not Path(path).expanduser().exists():
+            rule = f"the path exists and has no {os.pathsep} in it"
+            raise InputFault("--read", path, rule, "Name a file or folder that the model reads.")
+    before = os.environ.get(READABLE)
+    if paths:
+        named = [str(Path(path).expanduser().absolute()) for path in paths]
+        os.environ[READABLE] = os.pathsep.join([*([before] if before else []), *named])
+    try:
+        yield
+    finally:
+        if paths:
+            os.environ.pop(READABLE)
+            os.environ.update({READABLE: before} if before is not None else {})

@@ -1,0 +1,226 @@
+"""The partition command: a costed graph or a model into stages, and the stages as files."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from torchsplit_core import workflow
+from torchsplit_core.cli.common import hand_over, with_progress
+from torchsplit_core.files import read_file
+from torchsplit_core.values import InputFault, PartitionOutcome
+from torchsplit_core.values.units import GIB
+
+Command = Callable[[str, Callable[[argparse.Namespace], int], str], argparse.ArgumentParser]
+Options = Callable[[argparse.ArgumentParser], None]
+EXIT_OF_STATUS = {"optimal": 0, "feasible": 0, "infeasible": 3, "timeout": 4}
+
+
+def add_partition_command(command: Command, trust: Options, output: Options) -> None:
+    """Add partition to the command line through its `command(name, run, text)` and its shared options."""
+    made = command("partition", _partition, "cut a model, or a costed graph, into stages")
+    made.add_argument("input", metavar="REQUEST.json|SOURCE")
+    made.add_argument("--profile", metavar="FILE", help="the model's profile (with a source)")
+    made.add_argument("--stages", type=int, default=2, help="at most this many parts (default 2)")
+    made.add_argument("--top-k", type=int, default=5, help="candidates to keep (default 5)")
+    made.add_argument(
+        "--link", type=float, metavar="GB_PER_S", help="link between stages (default: no transfer time)"
+    )
+    made.add_argument(
+        "--objective",
+        choices=("throughput", "latency"),
+        help="least load of the slowest stage (default), or least time of one batch through all stages",
+    )
+    made.add_argument(
+        "--memory", type=float, metavar="GIB", help="weights and activations of a stage at most"
+    )
+    made.add_argument(
+        "--time-factors",
+        metavar="1,1,2",
+        help="stages on unequal devices: by what each one multiplies the profiled times",
+    )
+    made.add_argument(
+        "--behind",
+        metavar="VALUE[,VALUE]",
+        help="a cut of your own, behind these values of the graph, beside the bound of the best into as many stages",
+    )
+    made.add_argument(
+        "--pareto",
+        action="store_true",
+        help="candidates of 1 to --stages stages that no other beats in load, bytes across cuts and memory",
+    )
+    made.add_argument("--time-limit", type=float, default=60.0, metavar="S")
+    made.add_argument(
+        "--export", metavar="DIR", help="also write the parts of a candidate as .pt2 files with a manifest"
+    )
+    made.add_argument(
+        "--candidate", type=int, metavar="N", help="which one to export, counted from 1 (default: the best)"
+    )
+    trust(made)
+    output(made)
+
+
+def _partition(options: argparse.Namespace) -> int:
+    outcome = _of_request(options) if Path(options.input).suffix == ".json" else _of_source(options)
+    hand_over(outcome, options)
+    print(_summary(outcome), file=sys.stderr)
+    if options.export and outcome.candidates:
+        _export(options, outcome)
+    return EXIT_OF_STATUS[outcome.status]
+
+
+def _summary(outcome: PartitionOutcome) -> str:
+    """Status, how many candidates, the best by the objective and how far from the best it can be."""
+    from torchsplit_core.partitioning.candidates import value_of
+
+    text = f"{outcome.status}: {len(outcome.candidates)} candidates"
+    if outcome.candidates:
+        value = value_of(outcome.candidates[0], outcome.objective)
+        what = "slowest stage" if outcome.objective == "throughput" else "one batch through all stages"
+        text += f", best {value:.4g} ms ({what})"
+        if outcome.gap:
+            text += f", at most {100 * outcome.gap:.2g} % above the best possible"
+    return f"{text}. {outcome.message}".rstrip()
+
+
+def _of_request(options: argparse.Namespace) -> PartitionOutcome:
+    from torchsplit_core.partitioning import solve_partition
+
+    if options.export:
+        raise InputFault(
+            "--export", options.export, "parts are those of a model", "Pass its source instead of a request."
+        )
+    for name in ("objective", "memory", "time_factors", "behind", "pareto"):
+        if getattr(options, name):
+            raise InputFault(
+                f"--{name.replace('_', '-')}",
+                getattr(options, name),
+                "it goes with a source",
+                "Say it in the request.",
+            )
+    _, request = read_file(options.input, expected="torchsplit.partition_request")
+    outcome: PartitionOutcome = with_progress(lambda progress: solve_partition(request, progress=progress))
+    return outcome
+
+
+def _of_source(options: argparse.Namespace) -> PartitionOutcome:
+    if not options.profile:
+        raise InputFault(
+            "--profile", "none", "cutting a model needs its profile", "Run torchsplit profile first."
+        )
+    if not 1 <= options.stages <= 64:
+        raise InputFault("--stages", options.stages, "stages are 1 to 64", "Pass for example --stages 2.")
+    if options.memory is not None and not 0 < options.memory < float("inf"):
+        raise InputFault(
+            "--memory", options.memory, "memory is above 0", "Give GiB, for example --memory 10."
+        )
+    factors = _time_factors(options)
+    if options.behind and (options.pareto or options.memory is not None):
+        raise InputFault(
+            "--behind", options.behind, "it goes without --pareto and --memory", "Leave these out."
+        )
+    if options.candidate is not None and not options.export:
+        raise InputFault("--candidate", options.candidate, "it goes with --export", "Add --export DIR.")
+    if options.export:
+        from torchsplit_core.stages.folder import check_target
+
+        check_target(Path(options.export))
+    _, found = read_file(options.profile, expected="torchsplit.profile")
+    outcome: PartitionOutcome
+    if options.behind:
+        outcome = with_progress(
+            lambda progress: workflow.own_partition(
+                options.input,
+                found,
+                tuple(name.strip() for name in options.behind.split(",")),
+                link_gb_per_s=options.link,
+                objective=options.objective or "throughput",
+                time_factors=factors,
+                time_limit_s=options.time_limit,
+                trust=options.trust,
+                progress=progress,
+            )
+        )
+        return outcome
+    outcome = with_progress(
+        lambda progress: workflow.partition(
+            options.input,
+            found,
+            stages=options.stages,
+            top_k=options.top_k,
+            pareto=options.pareto,
+            link_gb_per_s=options.link,
+            memory_bytes=None if options.memory is None else int(options.memory * GIB),
+            objective=options.objective or "throughput",
+            time_factors=factors,
+            time_limit_s=options.time_limit,
+            trust=options.trust,
+            progress=progress,
+        )
+    )
+    return outcome
+
+
+def _time_factors(options: argparse.Namespace) -> tuple[float, ...] | None:
+    if options.time_factors is None:
+        return None
+    try:
+        found = tuple(float(part) for part in options.time_factors.split(","))
+    except ValueError:
+        found = ()
+    if not found or not all(0 < factor < float("inf") for factor in found):
+        raise InputFault(
+            "--time-factors",
+            options.time_factors,
+            "numbers above 0 with commas between",
+            "Write 1,1,2 for example.",
+        )
+    if not options.behind and len(found) != options.stages:
+        raise InputFault(
+            "--time-factors",
+            options.time_factors,
+            f"one for each of --stages {options.stages}",
+            "Give all of them.",
+        )
+    return found
+
+
+def _export(options: argparse.Namespace, outcome: PartitionOutcome) -> None:
+    """Write the parts of the candidate asked for, else of the first that can be cut, and say what was written."""
+    from torchsplit_core.stages.export import export_first
+
+    first = 1 if options.candidate is None else options.candidate
+    if not 1 <= first <= len(outcome.candidates):
+        raise InputFault(
+            "--candidate",
+            first,
+            f"candidates are 1 to {len(outcome.candidates)}",
+            "Pass a smaller number, or a larger --top-k.",
+        )
+    asked = outcome.candidates if options.candidate is None else outcome.candidates[first - 1 : first]
+
+    def write(progress: Any) -> Any:
+        return export_first(
+            options.input,
+            asked,
+            options.export,
+            architecture_hash=outcome.architecture_hash,
+            trust=options.trust,
+            progress=progress,
+        )
+
+    written = with_progress(write)
+    for number, reason in enumerate(written.refused, start=first):
+        print(f"candidate {number} cannot be written: {reason}", file=sys.stderr)
+    manifest = written.manifest
+    for note in manifest.notes:
+        print(f"note: {note}", file=sys.stderr)
+    checked = ", ".join(map(str, manifest.verified_batches))
+    told = f"equal to the model to the bit at batch {checked}" if checked else "not compared with the model"
+    print(
+        f"{options.export}: {len(manifest.stages)} parts of candidate {first + written.number}, {told}",
+        file=sys.stderr,
+    )

@@ -1,0 +1,175 @@
+"""The place command: a decoder's layers on particular GPUs."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from pathlib import Path
+
+from torchsplit_core import workflow
+from torchsplit_core.cli.common import hand_over, with_progress
+from torchsplit_core.cli.partition import EXIT_OF_STATUS
+from torchsplit_core.files import read_versioned, replace_file, write_file
+from torchsplit_core.values import (
+    InputFault,
+    PlacedSegment,
+    PlacementFrontier,
+    PlacementOutcome,
+    PlacementRequest,
+)
+
+Command = Callable[[str, Callable[[argparse.Namespace], int], str], argparse.ArgumentParser]
+Options = Callable[[argparse.ArgumentParser], None]
+
+BUILDS = {
+    "phase": "phase",
+    "sequence": "sequence_length",
+    "batch": "batch_size",
+    "max_gpus": "max_gpus_per_segment",
+    "efficiency": "communication_efficiency",
+    "split": "split",
+    "network": "network_gib_per_s",
+    "inside": "inside_gib_per_s",
+    "matrix": "matrix",
+}
+"""Options that build a request, with what they are called there."""
+
+MOST_SHOWN = 8
+"""Pipelines that the summary lists."""
+
+
+def add_place_command(command: Command, output: Options) -> None:
+    """Add place to the command line through its `command(name, run, text)` and its shared options."""
+    made = command("place", _place, "place a decoder's layers on particular GPUs, with the bound of the best")
+    made.add_argument(
+        "input",
+        metavar="REQUEST|MODEL",
+        help="a placement request, or with --fleet a config.json or a known decoder (llama-3.1-70b, …)",
+    )
+    made.add_argument("--fleet", metavar="2x8xH100-SXM5-80GB", help="nodes x GPUs x type, several by commas")
+    made.add_argument("--phase", choices=("prefill", "decode"), help="default decode")
+    made.add_argument("--sequence", type=int, metavar="TOKENS", help="length of a sequence (default 2048)")
+    made.add_argument("--batch", type=int, metavar="N", help="sequences at once (default 32)")
+    made.add_argument("--max-gpus", type=int, metavar="N", help="at most in a segment (default 1)")
+    made.add_argument("--efficiency", type=float, metavar="SHARE", help="of several GPUs (default 0.85)")
+    made.add_argument("--split", choices=("equal", "proportional"), help="of the batch (default equal)")
+    made.add_argument("--network", type=float, metavar="GIB_PER_S", help="between nodes (default 100 Gbit/s)")
+    made.add_argument(
+        "--inside", type=float, metavar="GIB_PER_S", help="in a node (default: NVLink, else PCIe)"
+    )
+    made.add_argument(
+        "--matrix", metavar="FILE.csv", help="GiB/s from each GPU to each other instead of these"
+    )
+    made.add_argument("--request", metavar="FILE", help="also write the request that --fleet makes")
+    made.add_argument(
+        "--method",
+        choices=("exact", "literal"),
+        help="instead of the request's: exact, or the published program as it stands",
+    )
+    made.add_argument("--time-limit", type=float, metavar="S", help="instead of the request's")
+    made.add_argument(
+        "--replicas",
+        type=int,
+        metavar="N",
+        help="instead of the request's: at most so many pipelines at once, for the largest sum",
+    )
+    made.add_argument(
+        "--frontier",
+        metavar="FILE",
+        help="also write throughput against latency of one pipeline, as JSON, or as a table where it ends in .csv",
+    )
+    output(made)
+
+
+def _place(options: argparse.Namespace) -> int:
+    request, version = _request(options)
+    solver = request.solver
+    if options.method:
+        solver = replace(solver, method=options.method)
+    if options.time_limit is not None:
+        solver = replace(solver, time_limit_s=options.time_limit)
+    request = replace(request, solver=solver)
+    if options.replicas is not None:
+        request = replace(request, max_replicas=options.replicas)
+    if options.request:
+        write_file(request, options.request, version)
+    if options.frontier:
+        curve = with_progress(lambda progress: workflow.placement_frontier(request, progress=progress))
+        _write_curve(curve, Path(options.frontier), version)
+        print(_curve_summary(curve), file=sys.stderr)
+    outcome: PlacementOutcome = with_progress(lambda progress: workflow.place(request, progress=progress))
+    hand_over(outcome, options, version)
+    print(_summary(outcome), file=sys.stderr)
+    return EXIT_OF_STATUS[outcome.status]
+
+
+def _request(options: argparse.Namespace) -> tuple[PlacementRequest, int | None]:
+    """The request, and the version of its file: who asks in version 1 reads version 1. None: the newest."""
+    given = {
+        name: value for option, name in BUILDS.items() if (value := getattr(options, option)) is not None
+    }
+    if options.fleet:
+        return workflow.placement_request(options.input, options.fleet, **given), None
+    if given or options.request:
+        option = next((key for key, name in BUILDS.items() if name in given), "request")
+        raise InputFault(
+            f"--{option.replace('_', '-')}",
+            getattr(options, option),
+            "it goes with --fleet",
+            "Say it in the request, or add --fleet.",
+        )
+    version, request = read_versioned(options.input, expected="torchsplit.placement_request")
+    return request, version
+
+
+def _summary(outcome: PlacementOutcome) -> str:
+    """Status, the throughput with its gap, and the pipeline in a line."""
+    if outcome.throughput is None:
+        return f"{outcome.status}: {outcome.message}"
+    # In the literal units a link's transfers/s may be the least: the figure then has no one unit.
+    unit = " tokens/s" if outcome.units == "tokens_per_s" else ""
+    text = f"{outcome.status}: {outcome.throughput:.6g}{unit}"
+    if outcome.status == "feasible":
+        gap = "not known" if outcome.gap is None else f"{100 * outcome.gap:.2g} %"
+        text += f", gap to the bound {gap}"
+    if len(outcome.replicas) < 2:
+        return f"{text}. {_layers(outcome.segments)}"
+    shown = [f"{one.throughput:.6g}{unit}: {_layers(one.segments)}" for one in outcome.replicas[:MOST_SHOWN]]
+    if len(outcome.replicas) > MOST_SHOWN:
+        shown.append(f"and {len(outcome.replicas) - MOST_SHOWN} more")
+    return "\n  ".join([f"{text} in {len(outcome.replicas)} pipelines", *shown])
+
+
+def _layers(segments: Sequence[PlacedSegment]) -> str:
+    return "; ".join(
+        f"layers {part.start_layer}–{part.end_layer} on {', '.join(map(str, part.gpu_ids))}"
+        for part in segments
+    )
+
+
+def _write_curve(curve: PlacementFrontier, path: Path, version: int | None) -> None:
+    """The curve as its contract file, or where the path ends in .csv as a line a point."""
+    if path.suffix != ".csv":
+        write_file(curve, path, version)
+        return
+    lines = ["throughput,latency_s,latency_bound_s,segments,gpus"]
+    for point in curve.points:
+        gpus = sum(len(part.gpu_ids) for part in point.segments)
+        figures = f"{point.throughput!r},{point.latency_s!r},{point.latency_bound_s!r}"
+        lines.append(f"{figures},{len(point.segments)},{gpus}")
+    replace_file(path, "\n".join(lines) + "\n")
+
+
+def _curve_summary(curve: PlacementFrontier) -> str:
+    """Status, how many points from where to where, and what is to be said of them."""
+    if not curve.points:
+        return f"curve {curve.status}: {curve.message}"
+    low, high = curve.points[0], curve.points[-1]
+    unit = " tokens/s" if curve.units == "tokens_per_s" else ""
+    count = f"{len(curve.points)} points" if len(curve.points) > 1 else "one point"
+    text = f"curve {curve.status}: {count}, {low.throughput:.6g}{unit} in {low.latency_s:.4g} s"
+    if len(curve.points) > 1:
+        text += f" to {high.throughput:.6g}{unit} in {high.latency_s:.4g} s"
+    return f"{text}. {curve.message}".rstrip()

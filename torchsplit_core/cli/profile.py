@@ -1,0 +1,132 @@
+"""The profile command: which devices, how to measure, and what to say of it."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+import time
+from collections import Counter
+from collections.abc import Callable
+from pathlib import Path
+
+from torchsplit_core import workflow
+from torchsplit_core.cli.common import hand_over, tell_notes, with_progress
+from torchsplit_core.values import InputFault, SlicesToMake
+from torchsplit_core.workspace.store import Store
+
+Command = Callable[[str, Callable[[argparse.Namespace], int], str], argparse.ArgumentParser]
+Options = Callable[[argparse.ArgumentParser], None]
+
+
+def add_profile_command(command: Command, trust: Options, output: Options) -> None:
+    """Add profile to the command line through its `command(name, run, text)` and its shared options."""
+    made = command("profile", _profile, "measure a model on this host and estimate it on every MIG slice")
+    made.add_argument("source")
+    made.add_argument(
+        "--device",
+        help="auto, cpu, cuda, cuda:1, mig (one instance of every profile), mig:UUID, sm:N (a number of SMs without "
+        "MIG rights); several comma-separated (default auto, or none with --make-slices)",
+    )
+    made.add_argument(
+        "--batch-sizes", default=",".join(map(str, workflow.DEFAULT_BATCH_SIZES)), metavar="1,2,4"
+    )
+    made.add_argument(
+        "--gpu-types", metavar="TYPE,…", help="estimate these only (default: the whole catalogue)"
+    )
+    made.add_argument(
+        "--point-budget", type=float, default=2.0, metavar="S", help="seconds a batch size (default 2)"
+    )
+    made.add_argument(
+        "--point-limit", type=float, metavar="S", help="a batch size that takes longer has hung"
+    )
+    made.add_argument(
+        "--cuda-graphs", action="store_true", help="capture the model and replay it (GPUs only)"
+    )
+    made.add_argument("--at-once", action="store_true", help="measure the slices of one GPU at the same time")
+    made.add_argument(
+        "--again", action="store_true", help="measure anew, in place of what was measured before"
+    )
+    made.add_argument(
+        "--make-slices",
+        metavar="1g.10gb,7g.80gb@0",
+        help="make these MIG slices on that GPU one after the other, measure, restore; needs --i-own-this-gpu "
+        "(untested on hardware)",
+    )
+    made.add_argument(
+        "--i-own-this-gpu", action="store_true", help="consent to changing its MIG slices meanwhile"
+    )
+    made.add_argument("--torch-trace", metavar="DIR", help="write a torch.profiler trace of every batch size")
+    trust(made)
+    output(made)
+
+
+def _profile(options: argparse.Namespace) -> int:
+    from torchsplit_core.profiling.points import Settings
+
+    if options.torch_trace:
+        Path(options.torch_trace).mkdir(parents=True, exist_ok=True)
+    settings = Settings(
+        point_budget_s=options.point_budget,
+        point_limit_s=options.point_limit,
+        cuda_graphs=options.cuda_graphs,
+        torch_trace=str(Path(options.torch_trace).absolute()) if options.torch_trace else None,
+    )
+    started = time.time()
+    graph, result = with_progress(
+        lambda progress: workflow.profile(
+            options.source,
+            device=options.device or ("" if options.make_slices else "auto"),
+            batch_sizes=_batch_sizes(options.batch_sizes),
+            gpu_types=[item.strip() for item in options.gpu_types.split(",")] if options.gpu_types else None,
+            trust=options.trust,
+            settings=settings,
+            store=Store(),
+            since=started if options.again or settings.torch_trace else 0.0,
+            at_once=options.at_once,
+            make_slices=_slices_to_make(options),
+            progress=progress,
+        )
+    )
+    hand_over(result, options)
+    counts = Counter(row.basis for row in result.rows)
+    told = ", ".join(f"{counts[basis]} {basis}" for basis in ("measured", "emulated", "estimated"))
+    print(f"{options.source}: rows {told}", file=sys.stderr)
+    if result.environment.get("taken_over"):
+        print(
+            f"note: {result.environment['taken_over']} points were measured before on this device and with this "
+            "software and are taken over; --again measures anew.",
+            file=sys.stderr,
+        )
+    if result.environment.get("notes"):
+        print(f"note: {result.environment['notes']}", file=sys.stderr)
+    tell_notes(graph)
+    return 0
+
+
+def _slices_to_make(options: argparse.Namespace) -> SlicesToMake | None:
+    """What --make-slices asks for, on the GPU it names."""
+    if not options.make_slices:
+        return None
+    gpu, _, names = options.make_slices.rpartition("@")
+    gpu, names = (names, gpu) if gpu else ("0", names)
+    if not gpu.isascii() or not gpu.isdigit():
+        raise InputFault(
+            "--make-slices",
+            options.make_slices,
+            "it is PROFILE,PROFILE@GPU",
+            "For example 1g.10gb,7g.80gb@0.",
+        )
+    profiles = tuple(name.strip() for name in names.split(",") if name.strip())
+    return SlicesToMake(int(gpu), profiles, options.i_own_this_gpu)
+
+
+def _batch_sizes(text: str) -> tuple[int, ...]:
+    try:
+        return tuple(int(item) for item in text.split(","))
+    except ValueError as error:
+        raise InputFault(
+            "--batch-sizes",
+            text,
+            "batch sizes are whole numbers, comma-separated",
+            "Write for example 1,2,4.",
+        ) from error

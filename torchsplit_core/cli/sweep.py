@@ -1,0 +1,160 @@
+"""The sweep command: one parameter of a plan request over a range, as a table."""
+
+from __future__ import annotations
+
+import argparse
+import csv
+import io
+import json
+import re
+import sys
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from torchsplit_core.cli.common import with_progress
+from torchsplit_core.files import read_file, replace_file
+from torchsplit_core.values import InputFault
+
+if TYPE_CHECKING:
+    # The planner takes its time to load, and no other command needs it.
+    from torchsplit_core.planning.sweep.points import Parameter, SweepPoint, SweepRequest
+
+Command = Callable[[str, Callable[[argparse.Namespace], int], str], argparse.ArgumentParser]
+DEFAULT_STEPS = 8
+COLUMNS = (
+    "value", "status", "proven", "objective", "bound", "bound_from", "gap", "gpus_used", "least_normalised",
+    "total_rps", "pareto", "note",
+)  # fmt: skip
+_RANGE = re.compile(r"(?P<start>[^.]+(?:\.\d+)?)\.\.(?P<stop>[^/]+)(?:/(?P<steps>.+))?")
+
+
+def add_sweep_command(command: Command) -> None:
+    """Add sweep to the command line through its `command(name, run, text)`."""
+    made = command("sweep", _sweep, "plan a request at every value of one parameter; a table of the outcomes")
+    made.add_argument("request", metavar="REQUEST")
+    made.add_argument(
+        "--vary",
+        required=True,
+        metavar="WHAT:WHICH=VALUES",
+        help="gpus:A100-80GB=1..8, demand:bert=10,20,40, weight:bert=0.5..2/4 (4 values), min_throughput:bert=5..20",
+    )
+    made.add_argument(
+        "--time-limit", type=float, default=60.0, metavar="S", help="for all points (default 60)"
+    )
+    made.add_argument("-o", "--output", metavar="FILE", help="FILE.csv or FILE.json (default: CSV, printed)")
+    made.add_argument("--json", action="store_true", help="print JSON instead of CSV")
+
+
+def parse_vary(text: str) -> SweepRequest:
+    """`gpus:A100-80GB=1..8` as a value. Raises InputFault."""
+    from torchsplit_core.planning.sweep.points import PARAMETERS, SweepRequest
+
+    name, colon, rest = text.partition(":")
+    target, equals, values = rest.rpartition("=")
+    if not (colon and equals and target.strip() and name in PARAMETERS):
+        raise InputFault(
+            "--vary",
+            text,
+            f"it is WHAT:WHICH=VALUES, WHAT one of {', '.join(PARAMETERS)}",
+            "Write gpus:A100-80GB=1..8 for example.",
+        )
+    return SweepRequest(name, target.strip(), _values(name, values))
+
+
+def _values(parameter: Parameter, text: str) -> tuple[float, ...]:
+    """`1..8`, `0.5..2/4` or `10,20,40`."""
+    from torchsplit_core.planning.sweep.points import MOST_VALUES, spread
+
+    found = _RANGE.fullmatch(text.strip())
+    if found is None:
+        return tuple(_number(part) for part in text.split(","))
+    start, stop = _number(found["start"]), _number(found["stop"])
+    if found["steps"] is None and parameter == "gpus" and stop - start < MOST_VALUES:
+        return spread(parameter, start, stop, max(1, int(stop - start) + 1))
+    steps = _number(found["steps"] or str(DEFAULT_STEPS))
+    if steps != int(steps):
+        raise InputFault("--vary", found["steps"], "steps are a whole number", "Write 0.5..2/4.")
+    return spread(parameter, start, stop, int(steps))
+
+
+def _number(text: str) -> float:
+    try:
+        found = float(text)
+    except ValueError:
+        found = float("nan")
+    if not float("-inf") < found < float("inf"):
+        raise InputFault("--vary", text, "values are finite numbers", "Write 1..8 or 10,20,40.")
+    return found
+
+
+def _sweep(options: argparse.Namespace) -> int:
+    from torchsplit_core.jobs.sweep import sweep
+
+    if not 0 < options.time_limit < float("inf"):
+        raise InputFault("--time-limit", options.time_limit, "it is a number above 0", "Give seconds.")
+    what = parse_vary(options.vary)
+    suffix = Path(options.output).suffix if options.output else ""
+    if suffix not in ("", ".csv", ".json"):
+        raise InputFault("-o", options.output, "the file ends in .csv or .json", "Name it so.")
+    _, request = read_file(options.request, expected="torchsplit.plan_request")
+    points = with_progress(
+        lambda progress: sweep(request, what, time_limit_s=options.time_limit, progress=progress)
+    )
+    rows = table(points)
+    if options.output:
+        replace_file(Path(options.output), _json(rows) if suffix == ".json" else _csv(rows))
+    if options.json or not options.output:
+        sys.stdout.write(_json(rows) if options.json else _csv(rows))
+    solved = [point for point in points if point.gpus_used is not None]
+    proven = sum(point.proven for point in solved)
+    without = f", {len(points) - len(solved)} without a plan" if len(solved) < len(points) else ""
+    print(
+        f"{len(points)} values of {what.parameter} {what.target}: {proven} proven{without}", file=sys.stderr
+    )
+    if solved:
+        return 0
+    return 3 if all(point.status == "infeasible" for point in points) else 4
+
+
+def table(points: Sequence[SweepPoint]) -> list[dict[str, Any]]:
+    """One row a value; a figure that is not known is None."""
+    from torchsplit_core.planning.sweep.points import note, pareto
+
+    front = {point.value for point in pareto(points)}
+    return [
+        {
+            "value": point.value,
+            "status": point.status,
+            "proven": point.proven,
+            "objective": point.objective,
+            "bound": point.bound,
+            "bound_from": point.bound_from,
+            "gap": point.gap,
+            "gpus_used": point.gpus_used,
+            "least_normalised": point.least,
+            "total_rps": point.total_rps,
+            "pareto": point.value in front,
+            "note": note(point),
+        }
+        for point in points
+    ]
+
+
+def _csv(rows: Sequence[dict[str, Any]]) -> str:
+    stream = io.StringIO()
+    writer = csv.DictWriter(stream, COLUMNS, lineterminator="\n")
+    writer.writeheader()
+    for row in rows:
+        writer.writerow({name: _cell(value) for name, value in row.items()})
+    return stream.getvalue()
+
+
+def _cell(value: Any) -> Any:
+    if isinstance(value, bool):
+        return "yes" if value else "no"
+    return f"{value:.9g}" if isinstance(value, float) else value
+
+
+def _json(rows: Sequence[dict[str, Any]]) -> str:
+    return json.dumps(list(rows), indent=1, ensure_ascii=False, allow_nan=False) + "\n"

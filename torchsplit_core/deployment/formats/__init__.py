@@ -1,0 +1,1 @@
+"""One module for every format that a plan is written in."""

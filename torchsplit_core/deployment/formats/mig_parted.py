@@ -1,0 +1,89 @@
+"""A plan as a configuration of nvidia-mig-parted (github.com/NVIDIA/mig-parted, spec v1).
+
+A label holds one node's configuration; hosts that are cut alike share a label. The format
+has no field for starts: mig-parted finds placements itself, and counts are all it promises.
+GPUs that the plan does not use are not mentioned, so mig-parted leaves them as they are.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+
+import yaml
+
+from torchsplit_core.deployment.files import DeploymentFile
+from torchsplit_core.deployment.hosts import Host
+from torchsplit_core.deployment.names import one_line
+from torchsplit_core.values import PlanOutcome
+
+_GpuShape = tuple[int, str, tuple[tuple[str, int], ...]]
+
+
+def config_labels(hosts: tuple[Host, ...]) -> tuple[str, ...]:
+    """The label of each host: `torchsplit` where all are alike, else `torchsplit-1`, `torchsplit-2`, …
+
+    Hosts are alike when equal indices are GPUs of equal type with equal slices.
+    """
+    kinds = list(dict.fromkeys(_shape(host) for host in hosts))
+    if len(kinds) == 1:
+        return ("torchsplit",) * len(hosts)
+    return tuple(f"torchsplit-{kinds.index(_shape(host)) + 1}" for host in hosts)
+
+
+def mig_config(hosts: tuple[Host, ...]) -> dict[str, list[dict[str, object]]]:
+    """The value of `mig-configs`: for each label its entries, equal GPUs of a host in one entry."""
+    configs: dict[str, list[dict[str, object]]] = {}
+    for label, host in zip(config_labels(hosts), hosts, strict=True):
+        alike: dict[tuple[tuple[str, int], ...], list[int]] = {}
+        for index, _, counts in _shape(host):
+            alike.setdefault(counts, []).append(index)
+        configs.setdefault(
+            label,
+            [
+                {"devices": indices, "mig-enabled": True, "mig-devices": dict(counts)}
+                for counts, indices in alike.items()
+            ],
+        )
+    return configs
+
+
+def mig_parted_files(plan: PlanOutcome, hosts: tuple[Host, ...]) -> tuple[DeploymentFile, ...]:
+    """`mig-parted.yaml` with a comment that says which host takes which label."""
+    lines = [
+        f"# MIG layout of plan {plan.request_sha256[:12]}, for nvidia-mig-parted. Not tested on hardware.",
+        "# Applying removes all MIG instances of the GPUs named here.",
+    ]
+    for label, host in zip(config_labels(hosts), hosts, strict=True):
+        lines.append(f"# {label}: {one_line(host.shown)}")
+        lines += [
+            f"#   {gpu.index}: {gpu.type} {one_line(gpu.id)}, slices: {len(gpu.slices)}" for gpu in host.gpus
+        ]
+    text = dump({"version": "v1", "mig-configs": mig_config(hosts)})
+    return (DeploymentFile("mig-parted.yaml", "\n".join(lines) + "\n" + text),)
+
+
+class _FlowIndices(yaml.SafeDumper):
+    """Writes device indices on one line and never an alias."""
+
+    def ignore_aliases(self, data: object) -> bool:
+        return True
+
+
+def _sequence(dumper: yaml.SafeDumper, data: list[object]) -> yaml.Node:
+    flow = all(isinstance(item, int) for item in data)
+    return dumper.represent_sequence("tag:yaml.org,2002:seq", data, flow_style=flow)
+
+
+_FlowIndices.add_representer(list, _sequence)
+
+
+def dump(value: object) -> str:
+    """A YAML document in ASCII, keys in the given order."""
+    return yaml.dump(value, Dumper=_FlowIndices, sort_keys=False, width=110)
+
+
+def _shape(host: Host) -> tuple[_GpuShape, ...]:
+    return tuple(
+        (gpu.index, gpu.type, tuple(sorted(Counter(item.profile for item in gpu.slices).items())))
+        for gpu in host.gpus
+    )

@@ -1,0 +1,151 @@
+"""Which of the three levels of isolation this machine offers, found out once, and what each holds in words."""
+
+from __future__ import annotations
+
+import functools
+import json
+import os
+import subprocess
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Literal
+
+from torchsplit_core.isolation.confinement import calls, landlock
+from torchsplit_core.isolation.confinement.rooms import private_room
+from torchsplit_core.values import InputFault
+
+CHOICE = "TORCHSPLIT_ISOLATION"
+"""Environment variable: the level to use. One that this machine does not offer is a fault, never another level."""
+LevelName = Literal["namespaces", "landlock", "limits"]
+NAMES: tuple[LevelName, ...] = ("namespaces", "landlock", "limits")
+PROBE_S = 30.0
+
+
+@dataclass(frozen=True, slots=True)
+class IsolationLevel:
+    """What holds the code of a model. `text` is a sentence for a person: what is held and what is not."""
+
+    name: LevelName
+    text: str
+    landlock_abi: int
+    sockets_held: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Offer:
+    """What the kernel lets this user do: `refused` says why there are no namespaces, empty where there are;
+    `sockets_held` whether it takes a filter on system calls, sockets before all."""
+
+    refused: str
+    landlock_abi: int
+    sockets_held: bool
+
+
+def isolation_level() -> IsolationLevel:
+    """The best level of this machine, or the one that TORCHSPLIT_ISOLATION names.
+
+    Raises InputFault where that names none, or one that this machine does not offer.
+    """
+    offer = probed()
+    wanted = os.environ.get(CHOICE, "").strip()
+    available = levels_of(offer)
+    if not wanted:
+        return _level(available[0], offer)
+    for name in NAMES:
+        if name == wanted:
+            if name not in available:
+                why = (
+                    offer.refused if name == "namespaces" else "the kernel offers no Landlock to this process"
+                )
+                raise InputFault(
+                    CHOICE,
+                    wanted,
+                    "this machine offers the level",
+                    f"{why}. Unset it, or ask for {available[0]}.",
+                )
+            return _level(name, offer)
+    raise InputFault(CHOICE, wanted, f"it is {', '.join(NAMES)}", "Unset it to get the best there is.")
+
+
+def available_levels() -> tuple[LevelName, ...]:
+    """The levels this machine offers, best first."""
+    return levels_of(probed())
+
+
+def levels_of(offer: Offer) -> tuple[LevelName, ...]:
+    """The levels of an offer, best first."""
+    held: dict[LevelName, bool] = {
+        "namespaces": not offer.refused,
+        "landlock": offer.landlock_abi > 0,
+        "limits": True,
+    }
+    return tuple(name for name, there in held.items() if there)
+
+
+@functools.cache
+def probed() -> Offer:
+    """What is offered, tried in a process of its own: a process cannot leave namespaces again."""
+    if not sys.platform.startswith("linux"):
+        return Offer("they are Linux's", 0, False)
+    root = str(Path(__file__).resolve().parents[3])
+    try:
+        with private_room() as room:
+            done = subprocess.run(
+                [sys.executable, "-P", "-m", "torchsplit_core.isolation.confinement.probe", str(room)],
+                stdin=subprocess.DEVNULL,
+                capture_output=True,
+                timeout=PROBE_S,
+                env={"PYTHONPATH": root, "PATH": os.environ.get("PATH", "")},
+                check=False,
+            )
+        told = json.loads(done.stdout)
+        refused = str(told["refused"])
+    except (OSError, subprocess.TimeoutExpired, ValueError, KeyError, TypeError) as error:
+        refused = f"the trial of namespaces failed ({type(error).__name__})"
+    return Offer(refused, landlock.abi(), calls.available())
+
+
+def _level(name: LevelName, offer: Offer) -> IsolationLevel:
+    words = {"namespaces": _of_namespaces, "landlock": _of_landlock, "limits": _of_limits}[name](offer)
+    abi = offer.landlock_abi if name != "limits" else 0
+    return IsolationLevel(name, words, abi, offer.sockets_held and name != "limits")
+
+
+def _of_namespaces(offer: Offer) -> str:
+    held = " and Landlock" if offer.landlock_abi else ""
+    more = "" if offer.sockets_held else "sockets to the host of a virtual machine (vsock), "
+    return (
+        f"The code of a model runs in namespaces{held}: it sees its own folder, Python and what it was given, has no "
+        "network, sees no other process, and all that it starts ends with it. "
+        f"Not held: {more}faults of the kernel and of GPU drivers, and what can be guessed from time and load."
+    )
+
+
+def _of_landlock(offer: Offer) -> str:
+    lacks = landlock.lacks(offer.landlock_abi, sockets_held=offer.sockets_held)
+    more = (
+        f" This kernel's Landlock (ABI {offer.landlock_abi}) does not hold {', '.join(lacks)}."
+        if lacks
+        else ""
+    )
+    if offer.sockets_held:
+        network, outside = ", has no network", ""
+    else:
+        network = ", opens no TCP connection" if offer.landlock_abi >= 4 else ""
+        outside = "UDP, named sockets of other programs, "
+    return (
+        "The code of a model is held by Landlock: it reads and writes its own folder, Python and what it was "
+        f"given{network}, and what it starts is ended with it. Not held: {outside}names, modes and times of your "
+        "files, command lines of your processes, processes started faster than they can be ended, faults of the "
+        f"kernel and of GPU drivers.{more} No namespaces: {offer.refused or 'not asked for'}."
+    )
+
+
+def _of_limits(offer: Offer) -> str:
+    why = f" No namespaces: {offer.refused}." if offer.refused else ""
+    return (
+        "Limits alone hold the code of a model: time, memory, processes and bytes of files, and what it starts is "
+        "ended with it. It can read and change what you can, and use the network: only run what you would run "
+        f"yourself.{why}{'' if offer.landlock_abi else ' No Landlock.'}"
+    )

@@ -1,0 +1,6 @@
+"""`python -m torchsplit_core.jobs ROOT WORKSPACE JOB` is a job's process."""
+
+from torchsplit_core.jobs.runner import main
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,245 @@
+"""The kinds of background work: the name that the store keeps, what runs, and what it is asked.
+
+A name stays when its function moves. What is stored is read back once, here, into the kind's own dataclass.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import importlib
+import json
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from torchsplit_core.values import InputFault, InternalFault, SlicesToMake
+from torchsplit_core.values.partition import Objective
+
+TRACE = "trace"
+PROFILE = "profile"
+PARTITION = "partition"
+PLAN = "plan"
+EXPLAIN = "explain"
+WHAT_IF = "what_if"
+SWEEP = "sweep"
+PLACE = "place"
+PLACEMENT_FRONTIER = "placement_frontier"
+DIVISIONS = "divisions"
+QUICK_START = "quick_start"
+
+
+class JobParameters:
+    """What a job is asked; the base of the dataclasses below. Their field names stand in stored jobs."""
+
+    __slots__ = ()
+    __pydantic_config__ = {"extra": "forbid"}
+
+    @classmethod
+    def modern(cls, stored: Mapping[str, Any]) -> Mapping[str, Any]:
+        """The stored fields by the names of this version."""
+        return stored
+
+
+@dataclass(frozen=True, slots=True)
+class UploadedFile(JobParameters):
+    """A stored upload behind a model, and the SHA-256 of the content that its user trusted (None: none).
+
+    `trust` is the word of an earlier version, which named no content and is asked for again.
+    """
+
+    upload: str
+    trusted_sha256: str | None = None
+    trust: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class TraceParameters(JobParameters):
+    """Trace `source`: a sample, or what `file` has."""
+
+    source: str
+    file: UploadedFile | None = None
+
+    @classmethod
+    def modern(cls, stored: Mapping[str, Any]) -> Mapping[str, Any]:
+        """Up to store version 4 the file's fields stood beside the source."""
+        source, files, rest = _separated(stored)
+        rest.pop("trace_again", None)
+        return rest | source | ({"file": file} if (file := next(iter(files.values()), None)) else {})
+
+
+@dataclass(frozen=True, slots=True)
+class ProfileParameters(JobParameters):
+    """Profile `sources` on `device` (as `choose_devices` takes it); `uploads` are the files of those that are none
+    of the samples.
+
+    `batch_sizes` None takes the default ones. `again_since` (Unix seconds) measures anew what was measured
+    earlier, `trace_again` traces anew, `at_once` measures slices of one GPU together.
+    """
+
+    sources: tuple[str, ...]
+    device: str = "auto"
+    batch_sizes: tuple[int, ...] | None = None
+    point_budget_s: float = 2.0
+    point_limit_s: float | None = None
+    cuda_graphs: bool = False
+    at_once: bool = False
+    again_since: float = 0.0
+    trace_again: bool = False
+    uploads: Mapping[str, UploadedFile] = dataclasses.field(default_factory=dict)
+    make_slices: SlicesToMake | None = None
+
+    @classmethod
+    def modern(cls, stored: Mapping[str, Any]) -> Mapping[str, Any]:
+        """Up to store version 4 one source could stand alone, with its file's fields beside it."""
+        source, files, rest = _separated(stored)
+        alone = {"sources": [source["source"]]} if source else {}
+        return alone | ({"uploads": files} if files else {}) | rest
+
+
+@dataclass(frozen=True, slots=True)
+class PartitionParameters(JobParameters):
+    """Cut the traced and profiled model `source` into 1 to `stages` parts; `time_factors` say how much slower each
+    device is, and then there are as many parts."""
+
+    source: str
+    stages: int = 4
+    objective: Objective = "throughput"
+    link_gb_per_s: float | None = None
+    memory_bytes: int | None = None
+    time_factors: tuple[float, ...] | None = None
+    time_limit_s: float = 30.0
+
+
+@dataclass(frozen=True, slots=True)
+class RequestParameters(JobParameters):
+    """Work on the stored request of that name."""
+
+    request: str
+
+
+@dataclass(frozen=True, slots=True)
+class WhatIfParameters(JobParameters):
+    """What is tried on top of the stored plan request: weight and demand (requests/s) of models, counts of GPUs.
+
+    `sha256` is the hash of the request that comes of it.
+    """
+
+    request: str
+    models: Mapping[str, tuple[float, float]]
+    counts: tuple[int, ...]
+    sha256: str
+
+
+@dataclass(frozen=True, slots=True)
+class SweepParameters(JobParameters):
+    """One parameter of the stored plan request over values, see `SweepRequest`; None takes the default time."""
+
+    request: str
+    parameter: str
+    target: str
+    values: tuple[float, ...]
+    time_limit_s: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class DivisionsParameters(JobParameters):
+    """Compare the ways to divide the stored placement request whose file has the SHA-256 `sha256`."""
+
+    request: str
+    sha256: str
+
+
+@dataclass(frozen=True, slots=True)
+class QuickStartParameters(JobParameters):
+    """Trace, profile and plan `sources` (None: the usual samples) on (type, count) `gpus` as the scenario `name`."""
+
+    gpus: tuple[tuple[str, int], ...]
+    name: str = "Sample models, measured here"
+    sources: tuple[str, ...] | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class JobKind:
+    """What a name stands for.
+
+    target: "module:function" of (workspace, parameters, progress), imported where the job runs.
+    resumable: what it finds is kept as it comes: the same parameters again go on where it stood.
+    quiet: told where it was asked for, not at the head of every page.
+    """
+
+    target: str
+    parameters: type[JobParameters]
+    resumable: bool = False
+    quiet: bool = False
+
+    def function(self) -> Callable[..., Any]:
+        """What runs."""
+        module, _, name = self.target.partition(":")
+        found: Callable[..., Any] = getattr(importlib.import_module(module), name)
+        return found
+
+
+JOBS: dict[str, JobKind] = {
+    TRACE: JobKind("torchsplit_core.workflow.steps:trace_job", TraceParameters),
+    PROFILE: JobKind("torchsplit_core.jobs.profile:profile_job", ProfileParameters, resumable=True),
+    PARTITION: JobKind("torchsplit_core.workflow.steps:partition_job", PartitionParameters),
+    PLAN: JobKind("torchsplit_core.workflow.steps:plan_job", RequestParameters),
+    EXPLAIN: JobKind("torchsplit_core.workflow.steps:explain_job", RequestParameters),
+    # A proof behind a slider is told where the slider is: a panel that comes and goes would move the page.
+    WHAT_IF: JobKind("torchsplit_core.jobs.trial:trial_job", WhatIfParameters, quiet=True),
+    SWEEP: JobKind("torchsplit_core.jobs.sweep:sweep_job", SweepParameters, resumable=True),
+    PLACE: JobKind("torchsplit_core.workflow.steps:place_job", RequestParameters),
+    PLACEMENT_FRONTIER: JobKind("torchsplit_core.workflow.steps:placement_frontier_job", RequestParameters),
+    DIVISIONS: JobKind("torchsplit_core.jobs.divisions:ways_job", DivisionsParameters),
+    QUICK_START: JobKind("torchsplit_core.workflow.steps:samples_job", QuickStartParameters, resumable=True),
+}
+"""Every kind by its name. A name stands in stores: it is never given another meaning."""
+
+
+def kind_of(name: str) -> JobKind:
+    """The kind of that name. Raises InputFault for one that is not known: an earlier TorchSplit had it."""
+    if name not in JOBS:
+        raise InputFault(
+            "job", name, "it is work that this TorchSplit knows", "Start the work anew from its page."
+        )
+    return JOBS[name]
+
+
+def as_stored(name: str, parameters: JobParameters) -> dict[str, Any]:
+    """The parameters of a job of that name as JSON values. Raises InternalFault for those of another kind."""
+    wanted = kind_of(name).parameters
+    if type(parameters) is not wanted:
+        raise InternalFault(f"a {name} job takes {wanted.__name__}, not {type(parameters).__name__}")
+    return dataclasses.asdict(parameters)  # type: ignore[call-overload,no-any-return]
+
+
+def from_stored(name: str, stored: Any) -> Any:
+    """The parameters as the dataclass of the name's kind. Raises InputFault where they are none of it."""
+    # Loaded late: a job that waits for its turn is small.
+    from pydantic import TypeAdapter, ValidationError
+
+    wanted = kind_of(name).parameters
+    where = f"parameters of the stored {name} job"
+    if not isinstance(stored, dict):
+        raise InputFault(where, stored, "they are a JSON object", "Start the work anew from its page.")
+    try:
+        # As JSON, where a tuple is a list, and else strictly: what was stored had these types.
+        return TypeAdapter(wanted).validate_json(json.dumps(wanted.modern(stored)), strict=True)
+    except ValidationError as error:
+        first = error.errors(include_url=False)[0]
+        part = ".".join(map(str, first["loc"])) or "all of them"
+        rule = first["msg"][:1].lower() + first["msg"][1:]
+        raise InputFault(
+            f"{where}: {part}", first.get("input"), rule, "Start the work anew from its page."
+        ) from error
+
+
+_FILE_FIELDS = tuple(field.name for field in dataclasses.fields(UploadedFile))
+
+
+def _separated(stored: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str, Any], dict[str, Any]]:
+    """{"source": …} where it stands alone, {source: its file} where fields of one stand beside, and the rest."""
+    source = {"source": stored["source"]} if "source" in stored else {}
+    file = {key: stored[key] for key in _FILE_FIELDS if key in stored}
+    rest = {key: value for key, value in stored.items() if key not in (*_FILE_FIELDS, "source")}
+    return source, {str(source.get("source")): file} if file else {}, rest

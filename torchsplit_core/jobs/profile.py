@@ -1,0 +1,199 @@
+"""Profiling as jobs of a workspace: models measured into it, and how far each point of such a job is."""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import hashlib
+import re
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from functools import lru_cache
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal
+
+from torchsplit_core.files import read_text
+from torchsplit_core.hardware import choose_devices
+from torchsplit_core.isolation import private_room
+from torchsplit_core.isolation.execution import is_trusted, refuse_execution
+from torchsplit_core.jobs.names import ProfileParameters, UploadedFile
+from torchsplit_core.profiling.points import KeptPoint, Settings
+from torchsplit_core.values import Device, InputFault, Profile, Progress
+from torchsplit_core.workflow.profiling import DEFAULT_BATCH_SIZES, profile
+from torchsplit_core.workspace import Blobs
+from torchsplit_core.workspace.named import digest, exists
+
+if TYPE_CHECKING:
+    from torchsplit_core.workspace.store import Workspace
+
+
+def profile_job(workspace: Workspace, parameters: ProfileParameters, progress: Progress) -> dict[str, Any]:
+    """Profile each source into the workspace; what fails leaves the others.
+
+    Raises InputFault naming the models that could not be profiled.
+    """
+    sources = parameters.sources
+    faults: list[str] = []
+    rows = 0
+    for number, name in enumerate(sources):
+
+        def part(share: float, text: str, number: int = number, name: str = name) -> None:
+            shown = text if len(sources) == 1 else f"{name} · {text}"
+            progress((number + share) / len(sources), shown)
+
+        try:
+            rows += _profile_into(workspace, name, parameters, part)
+        except InputFault as fault:
+            if len(sources) == 1:
+                raise
+            faults.append(f"{name}: {fault}")
+    if faults:
+        raise InputFault(
+            "models",
+            f"{len(faults)} of {len(sources)}",
+            "every model can be profiled",
+            f"The others are stored. {' '.join(faults)}",
+        )
+    return {"profile": sources[-1], "rows": rows}
+
+
+def _profile_into(workspace: Workspace, name: str, parameters: ProfileParameters, progress: Progress) -> int:
+    """Profile one source into the workspace; how many rows it has."""
+    with local_source(workspace, name, parameters.uploads.get(name)) as (source, trust):
+        traced = not parameters.trace_again and exists(workspace, "graph", name)
+        _, result = profile(
+            source,
+            graph=workspace.get("graph", name) if traced else None,
+            device=parameters.device,
+            batch_sizes=parameters.batch_sizes or DEFAULT_BATCH_SIZES,
+            trust=trust,
+            settings=settings_of(parameters),
+            store=workspace.store,
+            since=parameters.again_since,
+            at_once=parameters.at_once,
+            make_slices=parameters.make_slices,
+            hear_graph=lambda graph: workspace.put("graph", name, graph),
+            progress=progress,
+        )
+    with _one_writer(workspace):
+        if exists(workspace, "profile", name):
+            # Two jobs may have profiled this model on two devices at the same time.
+            result = _joined(workspace.get("profile", name), result)
+        workspace.put("profile", name, replace(result, source=name))
+    return len(result.rows)
+
+
+def _joined(older: Profile, newer: Profile) -> Profile:
+    """The newer profile, with what only the older one has measured of the same architecture."""
+    from torchsplit_core.profiling.fill import fill_slices
+    from torchsplit_core.profiling.merge import join
+
+    found = join(older, newer)
+    more_rows = any(row.basis != "estimated" and row not in newer.rows for row in found.rows)
+    more_failures = any(failure not in newer.failures for failure in found.failures)
+    return fill_slices(found) if more_rows or more_failures else found
+
+
+@dataclass(frozen=True, slots=True)
+class Cell:
+    """One point of a profile job: model × device × batch size. `message` says why one failed.
+
+    `kept` is when it was measured (Unix seconds), None for one that is still to do.
+    """
+
+    source: str
+    device: str
+    batch_size: int
+    state: Literal["measured", "failed", "open"]
+    throughput_rps: float | None = None
+    message: str = ""
+    kept: float | None = None
+
+
+def cells(workspace: Workspace, parameters: ProfileParameters) -> tuple[Cell, ...]:
+    """Every point a profile job with these parameters is about, and what is known of it now.
+
+    Points that are known before the job starts are those it would take over. Raises InputFault for a device
+    that is not here (any more).
+    """
+    from torchsplit_core.workspace.measured_points import PointStore, place_of
+
+    settings = settings_of(parameters)
+    found: list[Cell] = []
+    for name in parameters.sources:
+        graph = digest(workspace, "graph", name)
+        identity = _identity(workspace.store.root, graph, name) if graph else None
+        for device in choose_devices(parameters.device) if parameters.device else ():
+            points = PointStore(workspace.store, place_of(device, settings), parameters.again_since)
+            known = points.known(identity) if identity else ()
+            for batch in sorted(set(parameters.batch_sizes or DEFAULT_BATCH_SIZES)):
+                found.append(_cell(name, device, batch, known))
+    return tuple(found)
+
+
+@lru_cache(maxsize=256)
+def _identity(root: Path, sha256: str, name: str) -> str:
+    """The architecture hash of a stored graph. Read once, for a page asks every second."""
+    text = Blobs(root).get(sha256, "workspace graph", name).decode()
+    return str(read_text(text, origin=f"graph {name}")[1].architecture_hash)
+
+
+def _cell(name: str, device: Device, batch: int, known: Sequence[KeptPoint]) -> Cell:
+    for point in known:
+        if point.batch_size == batch and point.kind == "batch":
+            rate = 1000 * batch / point.content["latency"]["p50"]["value"]
+            return Cell(name, device.id, batch, "measured", rate, kept=point.kept)
+        if point.batch_size == batch and point.kind == "failure" and point.content["kind"] == "batch":
+            return Cell(name, device.id, batch, "failed", message=point.content["message"], kept=point.kept)
+    return Cell(name, device.id, batch, "open")
+
+
+def settings_of(parameters: ProfileParameters) -> Settings:
+    """The settings among a job's parameters."""
+    return Settings(
+        point_budget_s=parameters.point_budget_s,
+        point_limit_s=parameters.point_limit_s,
+        cuda_graphs=parameters.cuda_graphs,
+    )
+
+
+@contextlib.contextmanager
+def _one_writer(workspace: Workspace) -> Iterator[None]:
+    """One at a time reads a profile, joins its own and writes it back."""
+    with workspace.store.lock_file("profiles.lock") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        yield
+
+
+@contextlib.contextmanager
+def local_source(workspace: Workspace, source: str, file: UploadedFile | None) -> Iterator[tuple[str, bool]]:
+    """The source as a path or sample name, and whether it is trusted; an upload is laid out for the time of the job.
+
+    Raises InputFault for an upload that is gone, for a Python file that is not trusted (to trace it is to execute
+    it), and for a file whose content is another than the one trusted.
+    """
+    if file is None:
+        if not source.startswith("sample:"):
+            raise InputFault("source", source, "a page traces samples and uploads", "Upload the file first.")
+        yield source, False
+        return
+    upload = file.upload
+    content = workspace.get_bytes("upload", upload)
+    content_sha256 = hashlib.sha256(content).hexdigest()
+    trust = is_trusted(upload, content_sha256, file.trusted_sha256, any_content=file.trust)
+    # Its own name, for messages, but as a name alone: never a path.
+    name = re.sub(r"[^\w.-]", "_", upload)[-80:].lstrip(".")
+    suffix = Path(name).suffix
+    if suffix == ".py" and not trust:
+        refuse_execution(upload)
+        raise InputFault(
+            "upload",
+            upload,
+            "a .py file is executed only when it is trusted",
+            "Tick the box, or upload a .pt2.",
+        )
+    with private_room() as folder:
+        path = folder / name
+        path.write_bytes(content)
+        tail = source.rpartition(":")[2]
+        yield (f"{path}:{tail}" if suffix == ".py" else str(path)), trust

@@ -1,0 +1,376 @@
+"""Long work, for page and command line alike: started, watched, cancelled, and alive after a reload.
+
+A job is a child process in a group of its own. It tells how far it is by replacing a small
+progress file, so whoever looks (a page that was reloaded, another session) sees the truth.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import signal
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+import traceback
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Literal
+
+from torchsplit_core import telemetry
+from torchsplit_core.isolation.execution import (
+    REFUSED,
+    execution_for_jobs,
+    execution_refused,
+    without_trust,
+)
+from torchsplit_core.isolation.execution import VARIABLE as EXECUTION
+from torchsplit_core.jobs import names as jobs_names
+from torchsplit_core.jobs.names import JobParameters
+from torchsplit_core.values import InputFault, Progress
+from torchsplit_core.workspace.faults import is_full, of_os_error
+from torchsplit_core.workspace.slots import one_slot, slots
+from torchsplit_core.workspace.store import JobRecord, Store, Workspace
+
+STOPPED = "The work stopped before it was done (killed, the disk was full, or the machine restarted). Start it again."
+"""What a job is told to have died of that could not say it itself; what it stored stays."""
+State = Literal["running", "done", "failed", "cancelled"]
+_CLOCK = getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC)
+CHILD = "torchsplit_core.jobs"
+"""The module that is a job's process: it ends with `main`."""
+
+
+@dataclass(frozen=True, slots=True)
+class JobStatus:
+    """How far a job of the kind `name` is. `share` 0 to 1; `fault` is for a person; `seconds` since its start."""
+
+    id: str
+    title: str
+    name: str
+    state: State
+    share: float
+    message: str
+    result: Any
+    fault: str | None
+    seconds: float
+
+
+def start(workspace: Workspace, title: str, name: str, parameters: JobParameters) -> str:
+    """Start a job of the kind `name` (see job_names) in a child process; its job id.
+
+    Here it is decided whether the job may execute uploads: where this server was not told that it may, no
+    word of trust in the parameters is passed on or stored. Raises InputFault where the disk takes no job.
+    """
+    stored = jobs_names.as_stored(name, parameters)
+    execution = execution_for_jobs()
+    if execution == REFUSED:
+        stored = without_trust(stored)
+    record = workspace.add_job(title, name, stored)
+    store = workspace.store
+    root = Path(__file__).resolve().parents[2]
+    environment = (
+        {"OPENBLAS_NUM_THREADS": "1"}
+        | os.environ
+        | {
+            "PYTHONPATH": os.pathsep.join(filter(None, [str(root), os.environ.get("PYTHONPATH")])),
+            EXECUTION: execution,
+        }
+    )
+    begun = {"state": "running", "share": 0.0, "message": "starting", **_clock()}
+    try:
+        # Until the child has its number, the job lives as long as who starts it.
+        _write(store, record.id, begun | {"starter": _process(os.getpid())})
+        with _path(store, record.id).with_suffix(".log").open("wb") as log:
+            process = subprocess.Popen(
+                [sys.executable, "-m", CHILD, str(store.root), workspace.id, record.id],
+                stdin=subprocess.PIPE,
+                stdout=log,
+                stderr=subprocess.STDOUT,
+                start_new_session=True,
+                env=environment,
+            )
+        assert process.stdin is not None
+        # The child begins when its input ends: what is written here is never newer than what it writes.
+        with process.stdin:
+            _write(store, record.id, begun | _process(process.pid))
+    except OSError as error:
+        raise of_os_error(store.root, error) from error
+    # Reaps the child; without it a finished job would stay a zombie of the server.
+    threading.Thread(target=process.wait, daemon=True).start()
+    return record.id
+
+
+def resume(workspace: Workspace, job: str) -> str:
+    """Start the work of a job once more, with the parameters it had: it goes on where that one stood. Its job id.
+
+    Raises InputFault like `start`, for an unknown id, and for parameters that this version cannot read.
+    """
+    record = _record(workspace, job)
+    return start(workspace, record.title, record.name, jobs_names.from_stored(record.name, record.parameters))
+
+
+def status(workspace: Workspace, job: str) -> JobStatus:
+    """How far a job is. Raises InputFault for an unknown id."""
+    return _status(workspace.store, _record(workspace, job))
+
+
+def _record(workspace: Workspace, job: str) -> JobRecord:
+    record = next((found for found in workspace.job_records() if found.id == job), None)
+    if record is None:
+        raise InputFault("job", job, "the job exists in this workspace", "Start it again.")
+    return record
+
+
+def statuses(workspace: Workspace) -> tuple[JobStatus, ...]:
+    """All jobs of a workspace, newest first."""
+    return tuple(_status(workspace.store, record) for record in workspace.job_records())
+
+
+def running(
+    workspace: Workspace, names: Collection[str] = (), request: str | None = None
+) -> tuple[JobStatus, ...]:
+    """The jobs that still run, newest first: of these kinds (of all for none), on the stored request of that name."""
+    found = (
+        _status(workspace.store, record)
+        for record in workspace.job_records()
+        if (not names or record.name in names)
+        and (request is None or _value(record.parameters, "request") == request)
+    )
+    return tuple(status for status in found if status.state == "running")
+
+
+def end(workspace: Workspace, names: Collection[str], request: str) -> None:
+    """End the work of these kinds that runs on a stored request."""
+    for status in running(workspace, names, request):
+        with contextlib.suppress(InputFault):
+            cancel(workspace, status.id)
+
+
+def _value(parameters: Any, key: str) -> Any:
+    """Of stored parameters, that may be anything in a store that was damaged."""
+    return parameters.get(key) if isinstance(parameters, dict) else None
+
+
+def cancel(workspace: Workspace, job: str) -> None:
+    """End a job: asked first, so that it can end its own children, then killed with its whole group."""
+    if status(workspace, job).state != "running":
+        return
+    # A job that waits or is about to begin finds this mark and ends by itself.
+    with contextlib.suppress(OSError):
+        _mark(workspace.store, job).touch()
+    data = _read(workspace.store, job)
+    pid = data.get("pid")
+    if isinstance(pid, int) and _alive(pid, data.get("born")):
+        with contextlib.suppress(ProcessLookupError, PermissionError):
+            os.kill(pid, signal.SIGTERM)
+            deadline = time.monotonic() + 3
+            while _alive(pid, data.get("born")) and time.monotonic() < deadline:
+                time.sleep(0.05)
+            os.killpg(pid, signal.SIGKILL)
+    # A job that finished while it was being asked keeps its result.
+    now = _read(workspace.store, job)
+    if now.get("state") == "running":
+        # On a full disk the news is lost, but not the end: a job without a process is told as stopped.
+        with contextlib.suppress(OSError):
+            _write(
+                workspace.store,
+                job,
+                now | {"state": "cancelled", "message": "cancelled", "seconds": _seconds(now)},
+            )
+
+
+def _status(store: Store, record: JobRecord) -> JobStatus:
+    data = _read(store, record.id)
+    state = data.get("state", "failed")
+    fault = data.get("fault")
+    who = data if "pid" in data else data.get("starter") or {}
+    if state == "running" and not _alive(who.get("pid"), who.get("born")):
+        data = _read(store, record.id)  # it may have ended between the two looks
+        state, fault = data.get("state", "failed"), data.get("fault")
+        if state == "running":
+            state, fault = "failed", STOPPED
+    return JobStatus(
+        id=record.id,
+        title=record.title,
+        name=record.name,
+        state=state,
+        share=float(data.get("share", 0.0)),
+        message=str(data.get("message", "")),
+        result=data.get("result"),
+        fault=fault,
+        seconds=_seconds(data),
+    )
+
+
+def _clock() -> dict[str, Any]:
+    """The moment of a start by a clock that nobody sets, and the boot it counts from."""
+    return {"boot": _boot(), "begun": time.clock_gettime(_CLOCK)}
+
+
+def _boot() -> str:
+    try:
+        return Path("/proc/sys/kernel/random/boot_id").read_text().strip()
+    except OSError:
+        return ""
+
+
+def _seconds(data: Mapping[str, Any]) -> float:
+    """Since the start of a job that runs, or as long as it ran; 0 where neither can be known."""
+    told = data.get("seconds")
+    if isinstance(told, int | float):
+        return float(told)
+    begun = data.get("begun")
+    if data.get("state") != "running" or data.get("boot") != _boot() or not isinstance(begun, int | float):
+        return 0.0
+    return max(0.0, time.clock_gettime(_CLOCK) - begun)
+
+
+def _process(pid: int) -> dict[str, Any]:
+    return {"pid": pid, "born": _born(pid)}
+
+
+def _path(store: Store, job: str) -> Path:
+    return store.root / "jobs" / f"{job}.json"
+
+
+def _mark(store: Store, job: str) -> Path:
+    """Exists where the job was asked to end."""
+    return _path(store, job).with_suffix(".cancel")
+
+
+def _read(store: Store, job: str) -> dict[str, Any]:
+    try:
+        data = json.loads(_path(store, job).read_text())
+    except (OSError, json.JSONDecodeError):
+        return {"state": "failed", "fault": "The job's progress file is gone. Start it again."}
+    return data if isinstance(data, dict) else {}
+
+
+def _write(store: Store, job: str, data: dict[str, Any]) -> None:
+    """Replace a job's progress file. An end is synced to disk: it was told, so a power cut must not take it."""
+    path = _path(store, job)
+    handle, temporary = tempfile.mkstemp(dir=path.parent, prefix=f"{job}.", suffix=".part")
+    try:
+        with os.fdopen(handle, "w") as stream:
+            json.dump(data, stream)
+            if data.get("state") != "running":
+                stream.flush()
+                os.fsync(stream.fileno())
+        Path(temporary).replace(path)
+    except OSError:
+        Path(temporary).unlink(missing_ok=True)
+        raise
+
+
+def _born(pid: int) -> str | None:
+    """When the process started, in the kernel's ticks: tells a job from a later process with its number."""
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[19]
+    except (OSError, IndexError):
+        return None
+
+
+def _alive(pid: Any, born: Any) -> bool:
+    if not isinstance(pid, int):
+        return False
+    try:
+        os.kill(pid, 0)
+    except ProcessLookupError:
+        return False
+    except PermissionError:
+        return True
+    if not Path("/proc").is_dir():
+        return True
+    try:
+        state = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
+    except (OSError, IndexError):
+        return False
+    return state != "Z" and (born is None or _born(pid) == born)
+
+
+def _run(root: str, workspace_id: str, job: str) -> int:
+    """The child's side."""
+    sys.stdin.read()
+    store = Store(Path(root))
+    workspace = store.open(workspace_id)
+    record = next(found for found in workspace.job_records() if found.id == job)
+    told = _read(store, job)
+    base: dict[str, Any] = {
+        **_clock(),
+        **{key: told[key] for key in ("boot", "begun") if key in told},
+        **_process(os.getpid()),
+        "state": "running",
+    }
+
+    def on_terminate(number: int, frame: Any) -> None:
+        raise SystemExit(143)
+
+    signal.signal(signal.SIGTERM, on_terminate)
+
+    def progress(share: float, message: str) -> None:
+        base.update(share=round(min(max(share, 0.0), 1.0), 4), message=message)
+        # A disk that is full must not end work that can go on: only the news is lost.
+        with contextlib.suppress(OSError):
+            _write(store, job, base)
+
+    def finish(end: dict[str, Any]) -> int:
+        try:
+            _write(store, job, base | end | {"seconds": _seconds(base)})
+        except OSError:  # who looks sees a job that ended without a word, and is told what that may mean
+            return 1
+        return 0 if end["state"] == "done" else 1
+
+    def queued(before: int) -> None:
+        most = slots()
+        once = "1 job runs at once" if most == 1 else f"{most} jobs run at once"
+        waiting = f"; {before} more {'waits' if before == 1 else 'wait'} before it" if before else ""
+        progress(0.0, f"queued: {once} on this machine{waiting}")
+
+    progress(0.0, "starting")
+    end: dict[str, Any]
+    try:
+        with one_slot(store.root / "queue", queued):
+            if _mark(store, job).exists():
+                return finish({"state": "cancelled", "message": "cancelled"})
+            end = _called(workspace, record, progress)
+    except InputFault as fault:
+        end = {"state": "failed", "fault": str(fault)}
+    except OSError as error:
+        end = {"state": "failed", "fault": str(of_os_error(store.root, error))}
+    return finish(end)
+
+
+def _called(workspace: Workspace, record: JobRecord, progress: Progress) -> dict[str, Any]:
+    """Call what the job is about; how it ended, as its progress file says it."""
+    stored = without_trust(record.parameters) if execution_refused() else record.parameters
+    try:
+        parameters = jobs_names.from_stored(record.name, stored)
+        function = jobs_names.kind_of(record.name).function()
+        telemetry.configure("torchsplit job", workspace.store.root / "telemetry")
+        with telemetry.span(telemetry.schema.JOB, job=record.id):
+            result = function(workspace, parameters, progress)
+        return {"state": "done", "share": 1.0, "message": "done", "result": result}
+    except InputFault as fault:
+        return {"state": "failed", "fault": str(fault)}
+    except MemoryError:
+        return {
+            "state": "failed",
+            "fault": "The work needed more memory than there is. Make the request smaller.",
+        }
+    except Exception as error:  # noqa: BLE001 - the boundary of the process: the page must hear of it
+        if isinstance(error, OSError) and is_full(error):
+            return {"state": "failed", "fault": str(of_os_error(workspace.store.root, error))}
+        traceback.print_exc()
+        return {
+            "state": "failed",
+            "fault": f"An internal fault ({type(error).__name__}: {error}). Please report it.",
+        }
+
+
+def main() -> None:
+    """Be the job that the command line names."""
+    sys.exit(_run(*sys.argv[1:4]))

@@ -1,0 +1,1 @@
+"""The searches for a cut: prefixes, ideals, windows, assignments to devices."""

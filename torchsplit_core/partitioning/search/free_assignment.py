@@ -1,0 +1,225 @@
+"""Assignment without an order of stages: any block on any device.
+
+Greedy starts and a local search give a good assignment; for few blocks a depth-first search
+proves the best. It may cut a branch by the loads of the blocks placed so far, because these
+never fall: a value between two placed blocks on different devices stays between devices.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from torchsplit_core.partitioning.blocks.block_graph import BlockGraph
+from torchsplit_core.partitioning.candidates import loads_of
+
+EXACT_BLOCKS = 40  # above this the search tree is hopeless within any time limit
+
+Parts = tuple[tuple[int, ...], ...]
+
+
+@dataclass(frozen=True)
+class FreeResult:
+    """`complete`: every assignment was searched or ruled out. `found`: (largest load, parts)."""
+
+    complete: bool
+    found: tuple[tuple[float, Parts], ...]
+
+
+def best_free_assignment(graph: BlockGraph, starts: Sequence[Parts], deadline: float) -> FreeResult:
+    """Improve the starts and a greedy one, then prove the best where the blocks are few."""
+    k = min(graph.request.devices.count, len(graph.blocks))
+    found: dict[Parts, float] = {}
+    for start in (*starts, *_greedy(graph, k)):
+        better = _improve(graph, start, k, deadline)
+        found[better] = max(loads_of(graph, better))
+    if len(graph.blocks) > EXACT_BLOCKS:
+        return FreeResult(False, tuple((value, parts) for parts, value in found.items()))
+    search = _Search(graph, k, min(found.values(), default=float("inf")), deadline)
+    complete = search.run()
+    if search.best is not None:
+        found[search.best] = max(loads_of(graph, search.best))
+    return FreeResult(complete, tuple((value, parts) for parts, value in found.items()))
+
+
+def _tidy(home: Sequence[int], k: int) -> Parts:
+    parts: list[list[int]] = [[] for _ in range(k)]
+    for b, d in enumerate(home):
+        parts[d].append(b)
+    return tuple(sorted(tuple(part) for part in parts if part))
+
+
+def _greedy(graph: BlockGraph, k: int) -> list[Parts]:
+    """Longest block first to the device with least time that has room; largest memory first as a second."""
+    limit = graph.request.devices.memory_bytes
+    starts: list[Parts] = []
+    for by_memory in (False, True):
+        blocks = graph.blocks
+        order = sorted(
+            range(len(blocks)), key=lambda b: -blocks[b].memory_bytes if by_memory else -blocks[b].time_ms
+        )
+        home = [0] * len(blocks)
+        time_ms, memory = [0.0] * k, [0] * k
+        for b in order:
+            room = [d for d in range(k) if limit is None or memory[d] + blocks[b].memory_bytes <= limit]
+            if not room:
+                break
+            d = min(room, key=lambda d: (memory[d] if by_memory else time_ms[d], d))
+            home[b] = d
+            time_ms[d] += blocks[b].time_ms
+            memory[d] += blocks[b].memory_bytes
+        else:
+            starts.append(_tidy(home, k))
+    return starts
+
+
+class _Loads:
+    """Loads and memory of an assignment, kept up to date as blocks move."""
+
+    def __init__(self, graph: BlockGraph, start: Parts, k: int) -> None:
+        self.graph = graph
+        self.home = [0] * len(graph.blocks)
+        for d, part in enumerate(start):
+            for b in part:
+                self.home[b] = d
+        self.readers = [[0] * k for _ in graph.sources]
+        self.touched: list[list[int]] = [[] for _ in graph.blocks]
+        for s, source in enumerate(graph.sources):
+            self.touched[source.block].append(s)
+            for reader in source.readers:
+                self.touched[reader].append(s)
+                self.readers[s][self.home[reader]] += 1
+        self.loads, self.memory = [0.0] * k, [0] * k
+        for b, block in enumerate(graph.blocks):
+            self.loads[self.home[b]] += block.time_ms
+            self.memory[self.home[b]] += block.memory_bytes
+        for s in range(len(graph.sources)):
+            self._pay(s, 1)
+
+    def _pay(self, s: int, sign: int) -> None:
+        source = self.graph.sources[s]
+        here = self.home[source.block]
+        away = [d for d, count in enumerate(self.readers[s]) if count and d != here]
+        for d in away:
+            self.loads[d] += sign * source.transfer_ms
+        if away:
+            self.loads[here] += sign * source.transfer_ms
+
+    def move(self, b: int, there: int) -> None:
+        """Put a block on another device."""
+        here, block = self.home[b], self.graph.blocks[b]
+        for s in self.touched[b]:
+            self._pay(s, -1)
+            if self.graph.sources[s].block != b:
+                self.readers[s][here] -= 1
+                self.readers[s][there] += 1
+        self.home[b] = there
+        for s in self.touched[b]:
+            self._pay(s, 1)
+        self.loads[here] -= block.time_ms
+        self.loads[there] += block.time_ms
+        self.memory[here] -= block.memory_bytes
+        self.memory[there] += block.memory_bytes
+
+    def score(self) -> tuple[float, ...]:
+        """The loads, largest first, without the noise of many moves."""
+        return tuple(sorted((round(load, 9) for load in self.loads), reverse=True))
+
+
+def _improve(graph: BlockGraph, start: Parts, k: int, deadline: float) -> Parts:
+    """Move one block off a heaviest device while that lowers the sorted loads."""
+    limit = graph.request.devices.memory_bytes
+    state = _Loads(graph, start, k)
+    now = state.score()
+    improved = True
+    while improved and time.monotonic() < deadline:
+        improved = False
+        heaviest = state.loads.index(max(state.loads))
+        for b in [b for b, d in enumerate(state.home) if d == heaviest]:
+            for d in range(k):
+                here = state.home[b]
+                if d == here or (
+                    limit is not None and state.memory[d] + graph.blocks[b].memory_bytes > limit
+                ):
+                    continue
+                state.move(b, d)
+                after = state.score()
+                if after < now:
+                    now, improved = after, True
+                else:
+                    state.move(b, here)
+            if time.monotonic() > deadline:
+                break
+    return _tidy(state.home, k)
+
+
+class _Search:
+    """Depth-first over blocks; a new device is opened only as the next free number, devices being equal."""
+
+    def __init__(self, graph: BlockGraph, k: int, incumbent: float, deadline: float) -> None:
+        self.graph, self.k, self.deadline = graph, k, deadline
+        self.limit = graph.request.devices.memory_bytes
+        self.value = incumbent
+        self.best: Parts | None = None
+        self.order = sorted(range(len(graph.blocks)), key=lambda b: -graph.blocks[b].time_ms)
+        self.home = [-1] * len(graph.blocks)
+        self.memory = [0] * k
+        self.loads = [0.0] * k
+        self.readers = [[0] * k for _ in graph.sources]
+        self.made: list[list[int]] = [[] for _ in graph.blocks]
+        self.reads: list[list[int]] = [[] for _ in graph.blocks]
+        for s, source in enumerate(graph.sources):
+            self.made[source.block].append(s)
+            for reader in source.readers:
+                self.reads[reader].append(s)
+
+    def run(self) -> bool:
+        """False when time ran out before the end."""
+        return self._place(0, 0)
+
+    def _place(self, depth: int, used: int) -> bool:
+        if time.monotonic() > self.deadline:
+            return False
+        if depth == len(self.order):
+            self.value = max(self.loads)
+            self.best = _tidy(self.home, self.k)
+            return True
+        b = self.order[depth]
+        block = self.graph.blocks[b]
+        for d in range(min(used + 1, self.k)):
+            if self.limit is not None and self.memory[d] + block.memory_bytes > self.limit:
+                continue
+            saved = list(self.loads)
+            self.memory[d] += block.memory_bytes
+            self._enter(b, d)
+            go_on = True
+            if max(self.loads) < self.value * (1 - 1e-12):
+                go_on = self._place(depth + 1, max(used, d + 1))
+            self.home[b] = -1
+            for s in self.reads[b]:
+                self.readers[s][d] -= 1
+            self.memory[d] -= block.memory_bytes
+            self.loads = saved
+            if not go_on:
+                return False
+        return True
+
+    def _enter(self, b: int, d: int) -> None:
+        self.home[b] = d
+        self.loads[d] += self.graph.blocks[b].time_ms
+        for s in self.made[b]:
+            cost = self.graph.sources[s].transfer_ms
+            away = [e for e in range(self.k) if e != d and self.readers[s][e]]
+            for e in away:
+                self.loads[e] += cost
+            if away:
+                self.loads[d] += cost
+        for s in self.reads[b]:
+            self.readers[s][d] += 1
+            origin = self.home[self.graph.sources[s].block]
+            if origin >= 0 and origin != d and self.readers[s][d] == 1:
+                cost = self.graph.sources[s].transfer_ms
+                self.loads[d] += cost
+                if sum(1 for e in range(self.k) if e != origin and self.readers[s][e]) == 1:
+                    self.loads[origin] += cost

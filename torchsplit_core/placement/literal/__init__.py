@@ -1,0 +1,1 @@
+"""The literal integer program, the reference of the exact search."""

@@ -1,0 +1,80 @@
+"""The literal program solved: what comes back is read as whole numbers.
+
+Its value is reckoned from the allocations and connections themselves.
+"""
+
+from __future__ import annotations
+
+import time
+from itertools import pairwise
+
+from torchsplit_core.placement.literal.formulation import Literal, NothingFits, OutOfTime, build
+from torchsplit_core.placement.model.instance import Found, Instance
+from torchsplit_core.solver.highs import Refused
+from torchsplit_core.solver.pyomo_model import Answer, solve
+from torchsplit_core.values import InputFault, InternalFault
+
+EQUAL = 1e-6
+"""Value and bound that are closer, relatively, are one, as the contract has it."""
+
+
+def solve_literal(instance: Instance, *, time_limit_s: float) -> Found:
+    """Build the literal program and solve it within the time. Raises InputFault where it is too large to build.
+
+    Statistics: allocations, connections, variables, build_s, solve_s.
+    """
+    begun = time.perf_counter()
+    try:
+        built = build(instance, begun + time_limit_s)
+    except NothingFits:
+        return Found(0.0, 0.0, True, (), {"allocations": 0, "connections": 0, "build_s": _since(begun)})
+    except OutOfTime:
+        return Found(0.0, float("inf"), False, (), {"build_s": _since(begun)})
+    build_s = _since(begun)
+    try:
+        answer = solve(built.model, time_limit_s - build_s)
+    except Refused as refused:
+        raise InputFault(
+            "solver.method",
+            "literal",
+            f"HiGHS takes coefficients up to 1e15, and throughputs here reach {refused.largest:.3g}",
+            "Use the method exact, or check the units of bandwidths and throughputs.",
+        ) from None
+    statistics = {
+        "allocations": len(built.allocations),
+        "connections": len(built.connections),
+        "variables": built.variables,
+        "build_s": build_s,
+        "solve_s": answer.seconds,
+    }
+    if answer.status == "infeasible":
+        return Found(0.0, 0.0, True, (), statistics)
+    most = max(a.throughput for a in built.allocations)
+    bound = most if answer.bound is None else min(most, answer.bound)
+    if not answer.values:
+        return Found(0.0, bound, False, (), statistics)
+    value, segments = _read(built, answer)
+    proven = answer.status == "optimal" and bound - value <= EQUAL * bound
+    return Found(value, value if proven else max(bound, value), proven, segments, statistics)
+
+
+def _since(begun: float) -> float:
+    return time.perf_counter() - begun
+
+
+def _read(built: Literal, answer: Answer) -> tuple[float, tuple[tuple[int, tuple[int, ...]], ...]]:
+    """The chosen segments in pipeline order and the least of their and their links' throughputs."""
+    choice = built.model.z
+    chosen = [place for place in choice if answer.values.get(id(choice[place]), 0.0) > 0.5]
+    chosen.sort(key=lambda place: built.allocations[place].start)
+    links = {(c.source, c.target): c.throughput for c in built.connections}
+    value = min(built.allocations[place].throughput for place in chosen)
+    for pair in pairwise(chosen):
+        if pair not in links:
+            raise InternalFault("The literal program chose neighbours that no link joins.")
+        value = min(value, links[pair])
+    segments = tuple(
+        (built.allocations[place].end - built.allocations[place].start + 1, built.allocations[place].gpus)
+        for place in chosen
+    )
+    return value, segments

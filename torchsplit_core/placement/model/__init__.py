@@ -1,0 +1,1 @@
+"""What a segment costs: speed, memory, latency, batches."""

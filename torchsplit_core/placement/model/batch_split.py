@@ -1,0 +1,152 @@
+"""The batch divided among the GPUs of a segment so that the slowest of them is done first.
+
+A part b_g takes b_g / rate_g(b_g). At a limit of time each GPU has a set of parts that it manages, a few
+intervals; the batch can be divided exactly when it lies in the sum of these sets. The sets grow with the limit,
+so the least limit is found by halving.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+
+from torchsplit_core.placement.model.speed import Intervals, Speed
+
+PRECISION = 1e-13
+"""Relative width at which halving ends: the throughput is then right to about as much."""
+
+
+def proportional_parts(
+    speeds: Sequence[Speed], most: Sequence[float], batch: float, layers: int
+) -> tuple[float, ...] | None:
+    """Real parts above 0 that add up to the batch, part g at most most[g], of least max_g part_g / rate_g(part_g).
+
+    None where the GPUs cannot take the batch. Proven by intervals, so rates need not be monotone.
+    """
+    most = [min(limit, batch) for limit in most]
+    if min(most) <= 0 or sum(most) < batch:
+        return None
+    start = tuple(batch * limit / sum(most) for limit in most)
+    parts = _one_interval_each(speeds, most, batch, layers, _time(speeds, start, layers))
+    return parts or _by_halving(speeds, most, batch, layers, start)
+
+
+def _one_interval_each(
+    speeds: Sequence[Speed], most: Sequence[float], batch: float, layers: int, time: float
+) -> tuple[float, ...] | None:
+    """The usual case, a hundred times faster: what each GPU manages begins at 0, and the sums have no jump.
+
+    `time` is enough for the batch. None where it is not that case.
+    """
+    # Loaded where it is used: equal parts do without it, and start twice as fast.
+    from scipy.optimize import brentq
+
+    groups = Counter(zip(speeds, most, strict=True))
+
+    def short(limit: float) -> float:
+        total = -batch
+        for (speed, limit_part), count in groups.items():
+            found = speed.parts_within(limit, layers)
+            if not found:
+                return -batch
+            if len(found) > 1 or found[0][0] > 0:
+                raise _SeveralIntervals
+            total += count * min(found[0][1], limit_part)
+        return total
+
+    high = time * (1 + PRECISION)
+    try:
+        if short(high) < 0:
+            return None
+        low = high / 2
+        while short(low) >= 0:
+            low, high = low / 2, low
+        limit = brentq(short, low, high, xtol=PRECISION * low, rtol=PRECISION)
+        if not abs(short(limit)) <= 10 * PRECISION * batch:
+            return None
+    except _SeveralIntervals:
+        return None
+    parts = [
+        min(speed.parts_within(limit, layers)[0][1], limit_part)
+        for speed, limit_part in zip(speeds, most, strict=True)
+    ]
+    return tuple(part * batch / sum(parts) for part in parts)
+
+
+class _SeveralIntervals(Exception):
+    """What a GPU manages is not one interval that begins at 0."""
+
+
+def _by_halving(
+    speeds: Sequence[Speed], most: Sequence[float], batch: float, layers: int, start: tuple[float, ...]
+) -> tuple[float, ...]:
+    """The general case. `start`: parts that are possible."""
+    high = _time(speeds, start, layers)
+    low = high / 2
+    while _sums(speeds, most, batch, layers, low):
+        low, high = low / 2, low
+    while high - low > PRECISION * high:
+        middle = low + (high - low) / 2
+        if _sums(speeds, most, batch, layers, middle):
+            high = middle
+        else:
+            low = middle
+    sums = _sums(speeds, most, batch, layers, high)
+    # The start stands at the very edge of its own limit, where rounding may refuse it.
+    return _divide(sums, batch) if sums else start
+
+
+def _time(speeds: Sequence[Speed], parts: Sequence[float], layers: int) -> float:
+    return max(part / speed.rate(part, layers) for speed, part in zip(speeds, parts, strict=True))
+
+
+Sums = list[tuple[Intervals, Intervals]]
+"""For each GPU in turn: the parts it manages, and what the GPUs up to it manage together."""
+
+
+def _sums(
+    speeds: Sequence[Speed], most: Sequence[float], batch: float, layers: int, limit: float
+) -> Sums | None:
+    """Every GPU's parts within the limit and their sums; None where these leave the batch out."""
+    found: Sums = []
+    together: Intervals = ((0.0, 0.0),)
+    known: dict[tuple[int, float], Intervals] = {}
+    for speed, limit_part in zip(speeds, most, strict=True):
+        key = (id(speed), limit_part)
+        if key not in known:
+            known[key] = tuple(
+                (low, min(high, limit_part))
+                for low, high in speed.parts_within(limit, layers)
+                if low < limit_part
+            )
+        together = _plus(together, known[key])
+        found.append((known[key], together))
+    # The lower ends count as open: a part is above 0.
+    return found if any(low < batch <= high for low, high in together) else None
+
+
+def _plus(first: Intervals, second: Intervals) -> Intervals:
+    pairs = sorted((a + c, b + d) for a, b in first for c, d in second)
+    joined: list[tuple[float, float]] = []
+    for low, high in pairs:
+        if joined and low < joined[-1][1]:
+            joined[-1] = (joined[-1][0], max(high, joined[-1][1]))
+        else:
+            joined.append((low, high))
+    return tuple(joined)
+
+
+def _divide(sums: Sums, batch: float) -> tuple[float, ...]:
+    """Parts out of the sets that add up to the batch: each at the same share of its interval's width."""
+    parts: list[float] = []
+    left = batch
+    for place in range(len(sums) - 1, 0, -1):
+        pairs = [(own, before) for own in sums[place][0] for before in sums[place - 1][1]]
+        # The pair in whose middle it lies best: rounding may carry what is left just over an end.
+        own, before = max(pairs, key=lambda p: min(left - p[0][0] - p[1][0], p[0][1] + p[1][1] - left))
+        least, width = own[0] + before[0], own[1] - own[0] + before[1] - before[0]
+        share = min(1.0, max(0.0, (left - least) / width)) if width > 0 else 1.0
+        part = own[0] + share * (own[1] - own[0])
+        parts.append(part)
+        left -= part
+    return (left, *reversed(parts))

@@ -1,0 +1,272 @@
+"""An outcome rechecked from the request alone: no solver, no instance, none of their numbers.
+
+It shares with the search only the speed of a single GPU; memory, division of the batch, segments and links are
+reckoned here once more, from the rules as docs/file-formats.md has them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from itertools import pairwise
+
+from torchsplit_core.placement.model.speed import Speed, speeds
+from torchsplit_core.values import (
+    InternalFault,
+    PlacedLink,
+    PlacedSegment,
+    PlacementOutcome,
+    PlacementRequest,
+    RooflineThroughput,
+    TableThroughput,
+)
+from torchsplit_core.values.placement import GpuId
+from torchsplit_core.values.units import GIB
+
+TOLERANCE = 1e-9
+"""Relative tolerance of sums, limits and throughputs."""
+
+PROVEN = 1e-6
+"""Values closer than this, relatively, are equal."""
+
+
+def verify(request: PlacementRequest, outcome: PlacementOutcome) -> None:
+    """Raise InternalFault with the first thing in which the outcome breaks the request or the contract."""
+    for fault in violations(request, outcome):
+        raise InternalFault(f"The placement fails its check: {fault}")
+
+
+def violations(request: PlacementRequest, outcome: PlacementOutcome) -> Iterator[str]:
+    """Everything that is wrong with the outcome, in words; nothing for a sound one."""
+    if outcome.units != request.units:
+        yield f"its units are {outcome.units}, not {request.units}"
+    if outcome.basis != ("measured" if isinstance(request.throughput, TableThroughput) else "estimated"):
+        yield f"its basis is {outcome.basis}, though its speeds are {request.throughput.kind}"
+    if outcome.status in ("infeasible", "timeout"):
+        placement = outcome.segments or outcome.links or outcome.replicas
+        if placement or outcome.throughput is not None or outcome.gap is not None:
+            yield f"status {outcome.status} with a placement"
+        if outcome.status == "infeasible" and (outcome.bound is not None or not outcome.message):
+            yield "infeasible with a bound, or without its cause"
+        return
+    if not outcome.segments:
+        yield f"status {outcome.status} without segments"
+        return
+    speed = speeds(request)
+    if request.max_replicas > 1:
+        faults, value = _several(request, outcome, speed)
+    else:
+        faults, value = _pipeline(request, outcome.segments, outcome.links, outcome.latency_s, speed)
+        if outcome.replicas:
+            faults.append("it has several pipelines where one was asked for")
+    yield from faults
+    if value is not None:
+        yield from _objective(outcome, value)
+
+
+def _several(
+    request: PlacementRequest, outcome: PlacementOutcome, speed: Mapping[str, Speed]
+) -> tuple[list[str], float | None]:
+    """What is wrong with the pipelines, each alone and together; the sum of their throughputs if all are sound."""
+    faults: list[str] = []
+    values: list[float] = []
+    used: set[GpuId] = set()
+    if not 1 <= len(outcome.replicas) <= request.max_replicas:
+        faults.append(
+            f"it has {len(outcome.replicas)} pipelines, and 1 to {request.max_replicas} were asked for"
+        )
+    for number, one in enumerate(outcome.replicas):
+        where = f"pipeline {number}"
+        found, value = _pipeline(request, one.segments, one.links, one.latency_s, speed)
+        faults += [f"{where}: {fault}" for fault in found]
+        if value is not None:
+            values.append(value)
+            if not _equal(value, one.throughput):
+                faults.append(f"{where}: its throughput is {value}, not {one.throughput}")
+        own = {gpu for segment in one.segments for gpu in segment.gpu_ids}
+        if used & own:
+            faults.append(f"{where} has a GPU of an earlier pipeline")
+        used |= own
+    told = [one.throughput for one in outcome.replicas]
+    if told != sorted(told, reverse=True):
+        faults.append("its pipelines do not stand with the fastest first")
+    if outcome.replicas:
+        first = outcome.replicas[0]
+        if (outcome.segments, outcome.links) != (first.segments, first.links):
+            faults.append("its segments and links are not those of its first pipeline")
+        if outcome.latency_s != max(one.latency_s for one in outcome.replicas):
+            faults.append(f"its pass takes {outcome.latency_s} s, which is not the longest of its pipelines")
+    return faults, sum(values) if values and len(values) == len(outcome.replicas) else None
+
+
+def _pipeline(
+    request: PlacementRequest,
+    segments: tuple[PlacedSegment, ...],
+    links: tuple[PlacedLink, ...],
+    latency_s: float | None,
+    speed: Mapping[str, Speed],
+) -> tuple[list[str], float | None]:
+    """What is wrong with one pipeline, and its throughput; None where its shape gives none."""
+    faults = list(_shape(request, segments, links))
+    if faults:
+        # What follows looks up GPUs and their parts: it needs a sound pipeline.
+        return faults, None
+    values = []
+    for number, segment in enumerate(segments):
+        value = _tokens_per_s(request, segment, speed)
+        values.append(value)
+        faults += [f"segment {number}: {fault}" for fault in _segment(request, segment, value, speed)]
+    for first, second, told in zip(segments, segments[1:], links, strict=False):
+        value = _link(request, first, second)
+        values.append(value)
+        if not _equal(value, told.throughput):
+            faults.append(
+                f"link {told.from_segment} → {told.to_segment} carries {value}, not {told.throughput}"
+            )
+        if value <= 0:
+            faults.append(f"there is no link from segment {told.from_segment} to {told.to_segment}")
+    if latency_s is not None and min(values) > 0:
+        pass_s = _pass_s(request, values[: len(segments)], values[len(segments) :])
+        if not _equal(pass_s, latency_s):
+            faults.append(f"a pass takes {pass_s} s, not {latency_s}")
+    return faults, min(values)
+
+
+def _shape(
+    request: PlacementRequest, segments: tuple[PlacedSegment, ...], links: tuple[PlacedLink, ...]
+) -> Iterator[str]:
+    """Every layer once and in order, every GPU at most once and known, sizes within the rules."""
+    order = {gpu.id: place for place, gpu in enumerate(request.gpus)}
+    reached = 0
+    used: set[GpuId] = set()
+    for number, segment in enumerate(segments):
+        where = f"segment {number}"
+        if segment.start_layer != reached + 1 or segment.end_layer < segment.start_layer:
+            yield f"{where} has layers {segment.start_layer} to {segment.end_layer} after layer {reached}"
+        reached = segment.end_layer
+        ids = segment.gpu_ids
+        if not 1 <= len(ids) <= request.max_gpus_per_segment:
+            yield f"{where} has {len(ids)} GPUs"
+        if any(gpu not in order for gpu in ids):
+            yield f"{where} has a GPU that is not in the fleet"
+            continue
+        if list(ids) != sorted(ids, key=lambda gpu: order[gpu]) or len(set(ids)) < len(ids):
+            yield f"{where} does not list its GPUs once each in the order of the fleet"
+        if used & set(ids):
+            yield f"{where} has a GPU of an earlier segment"
+        used |= set(ids)
+        if request.same_type_segments and len({request.gpus[order[gpu]].type for gpu in ids}) > 1:
+            yield f"{where} mixes GPU types"
+        if isinstance(segment.batch_per_gpu, tuple) != (request.split == "proportional"):
+            yield f"{where} does not give the batch as its split wants it"
+        elif len(_parts(segment)) != len(ids) or len(segment.memory_gib) != len(ids):
+            yield f"{where} does not give the batch and memory of every GPU"
+    if reached != request.model.layers:
+        yield f"it ends with layer {reached} of {request.model.layers}"
+    if [(link.from_segment, link.to_segment) for link in links] != list(pairwise(range(len(segments)))):
+        yield "its links do not join the segments in their order"
+
+
+def _parts(segment: PlacedSegment) -> tuple[float, ...]:
+    given = segment.batch_per_gpu
+    return given if isinstance(given, tuple) else (given,) * len(segment.gpu_ids)
+
+
+def _segment(
+    request: PlacementRequest, segment: PlacedSegment, value: float, speed: Mapping[str, Speed]
+) -> Iterator[str]:
+    parts, batch = _parts(segment), float(request.model.batch_size)
+    if min(parts) <= 0 or not _equal(sum(parts), batch):
+        yield f"its parts {parts} do not make up the batch of {batch:g}"
+    if request.split == "equal" and not _equal(parts[0], batch / len(parts)):
+        yield f"its part {parts[0]} is not an equal one"
+    of = {gpu.id: gpu for gpu in request.gpus}
+    layers = segment.end_layer - segment.start_layer + 1
+    for gpu_id, part, told in zip(segment.gpu_ids, parts, segment.memory_gib, strict=True):
+        needed = _memory_gib(request, layers, part)
+        if not _equal(needed, told):
+            yield f"GPU {gpu_id} needs {needed} GiB, not {told}"
+        if needed > of[gpu_id].memory_gib * (1 + TOLERANCE):
+            yield f"GPU {gpu_id} needs {needed} GiB and has {of[gpu_id].memory_gib}"
+    if not _equal(value, segment.throughput):
+        yield f"its throughput is {value}, not {segment.throughput}"
+    equally = (batch / len(parts),) * len(parts)
+    fits = all(
+        _memory_gib(request, layers, equally[0]) <= of[gpu_id].memory_gib for gpu_id in segment.gpu_ids
+    )
+    if request.split == "proportional" and fits:
+        # The best parts are the search's to prove; equal ones at least must not beat them.
+        other = _rate(request, segment, equally, speed)
+        if other > value * (1 + TOLERANCE):
+            yield f"equal parts give {other}, more than its own {value}"
+
+
+def _memory_gib(request: PlacementRequest, layers: int, part: float) -> float:
+    model = request.model
+    tokens = part * model.sequence_length
+    elements = 1.15 * tokens * (3 * model.hidden_size + model.ffn_size)
+    if isinstance(request.throughput, RooflineThroughput) and request.throughput.phase == "decode":
+        elements += tokens * 2 * (model.key_value_size or model.hidden_size) * layers
+    return layers * model.layer_weight_gib + elements * model.bytes_per_element / GIB
+
+
+def _tokens_per_s(request: PlacementRequest, segment: PlacedSegment, speed: Mapping[str, Speed]) -> float:
+    return _rate(request, segment, _parts(segment), speed)
+
+
+def _rate(
+    request: PlacementRequest,
+    segment: PlacedSegment,
+    parts: tuple[float, ...],
+    speed: Mapping[str, Speed],
+) -> float:
+    """Tokens/s of a segment with these parts; with equal ones, n times the least rate."""
+    of = {gpu.id: gpu.type for gpu in request.gpus}
+    layers = segment.end_layer - segment.start_layer + 1
+    rates = [
+        speed[of[gpu_id]].rate(part, layers) for gpu_id, part in zip(segment.gpu_ids, parts, strict=True)
+    ]
+    if len(parts) == 1:
+        return rates[0]
+    slowest = max(part / rate for part, rate in zip(parts, rates, strict=True))
+    return request.communication_efficiency * request.model.batch_size / slowest
+
+
+def _link(request: PlacementRequest, first: PlacedSegment, second: PlacedSegment) -> float:
+    place = {gpu.id: number for number, gpu in enumerate(request.gpus)}
+    least = min(
+        request.bandwidth_gib_per_s[place[i]][place[j]] for i in first.gpu_ids for j in second.gpu_ids
+    )
+    model = request.model
+    tokens = model.batch_size * model.sequence_length
+    transfers_per_s = least / (tokens * model.hidden_size * model.bytes_per_element / GIB)
+    return transfers_per_s if request.units == "seed_literal" else transfers_per_s * tokens
+
+
+def _pass_s(request: PlacementRequest, segments: list[float], links: list[float]) -> float:
+    """Seconds of a pass of the batch through everything in turn; links are in the units of the request."""
+    decode = isinstance(request.throughput, RooflineThroughput) and request.throughput.phase == "decode"
+    batch_tokens = request.model.batch_size * request.model.sequence_length
+    tokens = request.model.batch_size if decode else batch_tokens
+    scale = batch_tokens if request.units == "seed_literal" else 1
+    return sum(tokens / value for value in segments) + sum(tokens / (value * scale) for value in links)
+
+
+def _objective(outcome: PlacementOutcome, value: float) -> Iterator[str]:
+    if outcome.throughput is None or not _equal(value, outcome.throughput):
+        yield f"its throughput is {value}, not {outcome.throughput}"
+        return
+    bound, gap = outcome.bound, outcome.gap
+    if bound is None or gap is None:
+        if outcome.status == "optimal" or bound is not None or gap is not None:
+            yield "it has no bound and gap"
+        return
+    if bound < value * (1 - TOLERANCE):
+        yield f"its bound {bound} is below its throughput {value}"
+    if abs(gap - (bound - value) / bound) > TOLERANCE:
+        yield f"its gap {gap} is not that of its bound"
+    if outcome.status == "optimal" and gap > PROVEN:
+        yield f"optimal with a gap of {gap}"
+
+
+def _equal(first: float, second: float) -> bool:
+    return abs(first - second) <= TOLERANCE * max(abs(first), abs(second))

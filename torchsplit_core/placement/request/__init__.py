@@ -1,0 +1,1 @@
+"""What is asked: decoders, fleets, divisions, checks."""

@@ -1,0 +1,66 @@
+"""A placement request from what people have: a config.json or a model's name, nodes or a matrix."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Literal
+
+from torchsplit_core.placement.request.decoders import decoder, read_config
+from torchsplit_core.placement.request.fleets import list_gpus, matrix_of_csv, parse_nodes, tiered_links
+from torchsplit_core.placement.request.validate import validate
+from torchsplit_core.values import InputFault, PlacementRequest, RooflineThroughput
+from torchsplit_core.values.units import GB, GIB
+
+NETWORK_GIB_PER_S = 12.5 * GB / GIB
+"""100 Gbit/s between nodes until the user says otherwise."""
+
+
+def build_request(
+    model: str,
+    fleet: str,
+    *,
+    phase: Literal["prefill", "decode"] = "decode",
+    sequence_length: int = 2048,
+    batch_size: int = 32,
+    max_gpus_per_segment: int = 1,
+    communication_efficiency: float = 0.85,
+    split: Literal["equal", "proportional"] = "equal",
+    network_gib_per_s: float = NETWORK_GIB_PER_S,
+    inside_gib_per_s: float | None = None,
+    matrix: str | None = None,
+) -> PlacementRequest:
+    """A roofline request for a decoder (path of a config.json, or a name) on nodes such as `2x8xH100-SXM5-80GB`.
+
+    `matrix` is the path of a CSV with GiB/s from each GPU to each other, in place of the tiers. Raises InputFault.
+    """
+    nodes = parse_nodes(fleet)
+    if matrix is None:
+        links = tiered_links(nodes, network_gib_per_s=network_gib_per_s, inside_gib_per_s=inside_gib_per_s)
+    else:
+        links = matrix_of_csv(_text(matrix), matrix)
+    if Path(model).suffix == ".json":
+        found = read_config(_text(model), model, sequence_length=sequence_length, batch_size=batch_size)
+    else:
+        found = decoder(model, sequence_length=sequence_length, batch_size=batch_size)
+    request = PlacementRequest(
+        found,
+        list_gpus(nodes),
+        RooflineThroughput(phase),
+        links,
+        max_gpus_per_segment=max_gpus_per_segment,
+        communication_efficiency=communication_efficiency,
+        split=split,
+    )
+    validate(request)
+    return request
+
+
+def _text(path: str) -> str:
+    try:
+        return Path(path).read_text(encoding="utf-8")
+    except OSError as error:
+        raise InputFault(
+            path, error.strerror or "unreadable", "the file can be read", "Check the path."
+        ) from error
+    except UnicodeDecodeError as error:
+        raise InputFault(path, "binary data", "the file is text", "Check the path.") from error

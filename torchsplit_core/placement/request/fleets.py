@@ -1,0 +1,166 @@
+"""A fleet as nodes of equal GPUs with tiers of links, or with a matrix of one's own."""
+
+from __future__ import annotations
+
+import csv
+import io
+import re
+from dataclasses import dataclass, replace
+from itertools import count, islice
+
+from torchsplit_core.hardware import peak_names, peaks
+from torchsplit_core.placement.request.validate import MAX_GPUS
+from torchsplit_core.values import InputFault, PlacementGpu, PlacementRequest
+from torchsplit_core.values.units import GB, GIB
+
+MOST_ENTRIES = (MAX_GPUS + 2) ** 2
+"""Delimiters and line ends of the largest matrix, with both ends of a line counted."""
+
+Matrix = tuple[tuple[float, ...], ...]
+
+
+@dataclass(frozen=True)
+class Nodes:
+    """`count` nodes of `gpus` GPUs each."""
+
+    count: int
+    gpus: int
+    type: str
+
+
+def parse_nodes(text: str) -> tuple[Nodes, ...]:
+    """`2x8xH100-SXM5-80GB,1x4xA100-80GB`: two nodes of eight, one of four. Raises InputFault."""
+    found = []
+    for part in text.split(","):
+        match = re.fullmatch(r"(\d{1,4})x(\d{1,4})x(.+)", part.strip())
+        if not match or not int(match[1]) or not int(match[2]):
+            raise InputFault(
+                "--fleet", part, "an entry is NODESxGPUSxTYPE", "Write for example 2x8xH100-SXM5-80GB."
+            )
+        if match[3] not in peak_names():
+            raise InputFault(
+                "--fleet", match[3], "a GPU type is of the catalogue", f"Known are {', '.join(peak_names())}."
+            )
+        found.append(Nodes(int(match[1]), int(match[2]), match[3]))
+    _few_enough("--fleet", sum(nodes.count * nodes.gpus for nodes in found))
+    return tuple(found)
+
+
+def _few_enough(where: str, total: int) -> None:
+    if total > MAX_GPUS:
+        raise InputFault(
+            where, total, f"a placement has at most {MAX_GPUS} GPUs", "Place it on a part of them."
+        )
+
+
+def list_gpus(fleet: tuple[Nodes, ...]) -> tuple[PlacementGpu, ...]:
+    """Every GPU as nodeN/gpuM, with the memory of the catalogue. Raises InputFault where that is not sourced."""
+    found = []
+    for node, nodes in enumerate(_each(fleet)):
+        memory = peaks(nodes.type).memory_gib
+        if memory is None:
+            raise InputFault(
+                "--fleet", nodes.type, "the catalogue has its memory", "Write the fleet in a request."
+            )
+        found += [PlacementGpu(f"node{node}/gpu{number}", nodes.type, memory) for number in range(nodes.gpus)]
+    return tuple(found)
+
+
+def tiered_links(
+    fleet: tuple[Nodes, ...], *, network_gib_per_s: float, inside_gib_per_s: float | None = None
+) -> Matrix:
+    """GiB/s from each GPU to each other, in the order of `list_gpus`.
+
+    Within a node one direction of NVLink, where the type has none of PCIe, or `inside_gib_per_s`; across nodes the
+    network. The catalogue's figures are GB/s of both directions together.
+    """
+    rows: list[tuple[float, ...]] = []
+    nodes = list(_each(fleet))
+    total = sum(one.gpus for one in nodes)
+    first = 0
+    for one in nodes:
+        inside = _inside(one.type) if inside_gib_per_s is None else inside_gib_per_s
+        for number in range(one.gpus):
+            row = [network_gib_per_s] * total
+            row[first : first + one.gpus] = [inside] * one.gpus
+            row[first + number] = 0.0
+            rows.append(tuple(row))
+        first += one.gpus
+    return tuple(rows)
+
+
+def with_nodes(
+    request: PlacementRequest,
+    added: Nodes,
+    *,
+    memory_gib: float,
+    inside_gib_per_s: float,
+    network_gib_per_s: float,
+) -> PlacementRequest:
+    """The request with more nodes behind its fleet; links to all that was there are the network's, both ways.
+
+    Raises InputFault for a fleet that would be too large.
+    """
+    before, more = len(request.gpus), added.count * added.gpus
+    _few_enough("Fleet", before + more)
+    taken = {str(gpu.id).partition("/")[0] for gpu in request.gpus}
+    names = (name for number in count() if (name := f"node{number}") not in taken)
+    gpus = [
+        PlacementGpu(f"{node}/gpu{number}", added.type, memory_gib)
+        for node in islice(names, added.count)
+        for number in range(added.gpus)
+    ]
+    rows = [(*row, *(network_gib_per_s,) * more) for row in request.bandwidth_gib_per_s]
+    for one in range(more):
+        row = [network_gib_per_s] * (before + more)
+        first = before + one // added.gpus * added.gpus
+        row[first : first + added.gpus] = [inside_gib_per_s] * added.gpus
+        row[before + one] = 0.0
+        rows.append(tuple(row))
+    return replace(request, gpus=(*request.gpus, *gpus), bandwidth_gib_per_s=tuple(rows))
+
+
+def inside_node(name: str) -> float | None:
+    """GiB/s between two GPUs of a node by the catalogue; None where it has neither NVLink nor PCIe."""
+    found = peaks(name)
+    both = found.nvlink_gb_per_s or found.pcie_gb_per_s
+    return None if both is None else both / 2 * (GB / GIB)
+
+
+def matrix_of_csv(text: str, origin: str) -> Matrix:
+    """A matrix of GiB/s, a row a line, without headings. Raises InputFault with the place of what is no number."""
+    if text.count(",") + text.count("\n") + text.count("\r") > MOST_ENTRIES:
+        raise InputFault(
+            origin, "more entries", f"a matrix has at most {MAX_GPUS} rows and columns", "Check the file."
+        )
+    rows: list[tuple[float, ...]] = []
+    try:
+        for line, cells in enumerate(csv.reader(io.StringIO(text)), 1):
+            if cells:
+                rows.append(tuple(_entry(cell, origin, line, place) for place, cell in enumerate(cells, 1)))
+    except csv.Error as error:
+        raise InputFault(origin, text[:40], f"a matrix is CSV ({error})", "Check the file.") from error
+    return tuple(rows)
+
+
+def _entry(cell: str, origin: str, line: int, place: int) -> float:
+    try:
+        return float(cell)
+    except ValueError:
+        raise InputFault(
+            f"{origin}: line {line}, column {place}",
+            cell,
+            "an entry is a number of GiB/s",
+            "Write the matrix without headings.",
+        ) from None
+
+
+def _each(fleet: tuple[Nodes, ...]) -> list[Nodes]:
+    return [nodes for nodes in fleet for _ in range(nodes.count)]
+
+
+def _inside(name: str) -> float:
+    found = inside_node(name)
+    if found is None:
+        raise InputFault("--fleet", name, "the catalogue has its links", "Give --inside GiB/s.")
+    return found

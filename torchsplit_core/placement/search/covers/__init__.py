@@ -1,0 +1,1 @@
+"""The exact search where segments have many GPUs."""

@@ -1,0 +1,153 @@
+"""Small instances: every pipeline, cut short where it cannot be better. Below the cost of one integer program.
+
+Depth first, the segments of highest throughput first. A pipeline of `done` layers is dropped when neither its own
+value nor reach(rest) is above the best so far: reach is the value of the best way to hold the rest if every GPU were
+free and every link fast. A second pass, at the best value, looks for the fewest GPUs.
+"""
+
+from __future__ import annotations
+
+import time
+from dataclasses import dataclass, field
+from itertools import combinations
+from math import comb
+
+from torchsplit_core.placement.model.instance import Found, Instance
+
+MOST_MOVES = 600
+"""Segments (GPU sets × layer counts) of an instance that is small."""
+
+MOST_STEPS = 200_000
+"""Moves looked at before the look is given up: some tens of milliseconds."""
+
+Move = tuple[float, int, int]
+"""A segment's throughput, its layer count, and the place of its GPU set."""
+
+
+def look_at_all(instance: Instance) -> Found | None:
+    """The proven best, of the fewest GPUs; None where the instance is not small, or the look took too many steps."""
+    gpus = len(instance.kinds)
+    sets = sum(comb(gpus, size) for size in range(1, instance.max_gpus + 1))
+    if sets * instance.layers > MOST_MOVES:
+        return None
+    begun = time.perf_counter()
+    look = _Look(instance)
+    try:
+        look.best_value()
+        if look.chosen:
+            look.fewest_gpus()
+    except _TooMany:
+        return None
+    segments = tuple((count, look.sets[place]) for count, place in look.chosen)
+    statistics = {"steps": look.steps, "search_s": time.perf_counter() - begun}
+    return Found(look.best, look.best, True, segments, statistics)
+
+
+class _TooMany(Exception):
+    """More steps than a look at all is worth."""
+
+
+@dataclass
+class _Look:
+    """The search with the best pipeline so far: `chosen` has (layer count, place of the set) for each segment."""
+
+    instance: Instance
+    best: float = 0.0
+    chosen: tuple[tuple[int, int], ...] = ()
+    steps: int = 0
+    sets: tuple[tuple[int, ...], ...] = field(init=False)
+    masks: list[int] = field(init=False)
+    moves: list[Move] = field(init=False)
+    reach: list[float] = field(init=False)
+    known: dict[tuple[int, int], float] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        found = self.instance
+        gpus, layers = range(len(found.kinds)), found.layers
+        self.sets = tuple(
+            chosen for size in range(1, found.max_gpus + 1) for chosen in combinations(gpus, size)
+        )
+        self.masks = [sum(1 << gpu for gpu in chosen) for chosen in self.sets]
+        self.links = found.links.tolist()
+        kinds = [tuple(sorted(found.kinds[gpu] for gpu in chosen)) for chosen in self.sets]
+        worth = {
+            (kind, count): found.value(kind, count)
+            for kind in dict.fromkeys(kinds)
+            for count in range(1, layers + 1)
+        }
+        moves = [
+            (worth[kind, count], count, place)
+            for place, kind in enumerate(kinds)
+            for count in range(1, layers + 1)
+            if worth[kind, count] > 0
+        ]
+        self.moves = sorted(moves, key=lambda move: (-move[0], -move[1], move[2]))
+        top = [max((v for v, c, _ in moves if c == count), default=0.0) for count in range(layers + 1)]
+        self.reach = [float("inf")]
+        for rest in range(1, layers + 1):
+            self.reach.append(max(min(top[c], self.reach[rest - c]) for c in range(1, rest + 1)))
+
+    def best_value(self) -> None:
+        """Raise `best` and `chosen` to the highest throughput there is."""
+        self._higher(self.instance.layers, -1, 0, float("inf"), ())
+
+    def _higher(
+        self, rest: int, last: int, used: int, value: float, chosen: tuple[tuple[int, int], ...]
+    ) -> None:
+        for throughput, count, place in self.moves:
+            self._step()
+            if throughput <= self.best or value <= self.best:
+                return
+            if count > rest or self.masks[place] & used:
+                continue
+            reached = self._joined(min(value, throughput), last, place)
+            left = rest - count
+            if reached <= self.best or self.reach[left] <= self.best:
+                continue
+            if left:
+                self._higher(left, place, used | self.masks[place], reached, (*chosen, (count, place)))
+            else:
+                self.best, self.chosen = reached, (*chosen, (count, place))
+
+    def fewest_gpus(self) -> None:
+        """Of the pipelines of the best value one of the fewest GPUs."""
+        self.moves = [move for move in self.moves if move[0] >= self.best]
+        self.moves.sort(key=lambda move: (len(self.sets[move[2]]), -move[1], move[2]))
+        self._fewer(self.instance.layers, -1, 0, 0, ())
+
+    def _fewer(
+        self, rest: int, last: int, used: int, taken: int, chosen: tuple[tuple[int, int], ...]
+    ) -> None:
+        for _, count, place in self.moves:
+            self._step()
+            left, gpus = rest - count, taken + len(self.sets[place])
+            if gpus + (left > 0) >= self._gpus():
+                # The moves come by the size of their sets, but one that ends the pipeline needs no other.
+                if gpus >= self._gpus():
+                    return
+                continue
+            if left < 0 or self.masks[place] & used or self.reach[left] < self.best:
+                continue
+            if self._joined(self.best, last, place) < self.best:
+                continue
+            if left:
+                self._fewer(left, place, used | self.masks[place], gpus, (*chosen, (count, place)))
+            else:
+                self.chosen = (*chosen, (count, place))
+
+    def _gpus(self) -> int:
+        return sum(len(self.sets[place]) for _, place in self.chosen)
+
+    def _step(self) -> None:
+        self.steps += 1
+        if self.steps > MOST_STEPS:
+            raise _TooMany
+
+    def _joined(self, value: float, last: int, place: int) -> float:
+        """The value with the link from the last set to this one."""
+        if last < 0:
+            return value
+        pair = (last, place)
+        if pair not in self.known:
+            self.known[pair] = min(self.links[i][j] for i in self.sets[last] for j in self.sets[place])
+        return min(value, self.known[pair])

@@ -1,0 +1,23 @@
+"""An earlier outcome as the pipeline that a search tries first."""
+
+from __future__ import annotations
+
+from torchsplit_core.placement.model.instance import Found
+from torchsplit_core.values import PlacementOutcome, PlacementRequest
+
+
+def start_from(request: PlacementRequest, outcome: PlacementOutcome) -> Found | None:
+    """The outcome's pipeline on the GPUs of the request; None where one of them is gone or the layers are others.
+
+    What it is worth now is the search's to reckon.
+    """
+    place_of = {gpu.id: place for place, gpu in enumerate(request.gpus)}
+    segments = []
+    for part in outcome.segments:
+        if any(gpu not in place_of for gpu in part.gpu_ids):
+            return None
+        gpus = tuple(sorted(place_of[gpu] for gpu in part.gpu_ids))
+        segments.append((part.end_layer - part.start_layer + 1, gpus))
+    if sum(count for count, _ in segments) != request.model.layers:
+        return None
+    return Found(0.0, float("inf"), False, tuple(segments), {})

@@ -1,0 +1,298 @@
+"""Models served on partial layouts one instance at a time, the worst served first: the greedy step of the baselines.
+
+Every state in between is a plan: a model starts with all stages of its variant at once, and models
+of a hard co-location start on a GPU together and go to a further GPU only together. Demands come
+first: while a model is below its `min_throughput_rps`, it is served before all that are not.
+"""
+
+from __future__ import annotations
+
+import heapq
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from torchsplit_core.hardware import gpu_type
+from torchsplit_core.planning.baselines.packing import Instance, PartialLayouts
+from torchsplit_core.planning.problem.build import LATENCY_SLACK, transfer_ms
+from torchsplit_core.planning.problem.latency_split import split_limit
+from torchsplit_core.planning.request.objective import goal_of, normalised, unit_rps
+from torchsplit_core.values import PlanModel, PlanRequest, Point, Stage
+
+ENOUGH = 1e-9
+"""Relative slack of "has what it needs"."""
+
+
+class NoPlan(Exception):
+    """A baseline gives no plan of the request, for the reason it carries."""
+
+
+@dataclass(frozen=True, slots=True)
+class Option:
+    """The best point of a stage on the slices of one profile of a group. `cost`: what the slice takes of
+    a GPU (its share of the compute slices; times the cost of the GPU where the objective pays for GPUs)."""
+
+    group: int
+    profile: str
+    point: Point
+    cost: float
+
+    @property
+    def density(self) -> float:
+        """Requests/s for the cost; slices of GPUs that cost nothing come first."""
+        return self.point.throughput_rps / self.cost if self.cost else self.point.throughput_rps * 1e9
+
+
+@dataclass(frozen=True, slots=True)
+class ChosenVariant:
+    """The variant by which a model runs, with the options of every stage in order of preference."""
+
+    variant: int
+    stages: tuple[tuple[Option, ...], ...]
+
+
+def choose_variant(
+    request: PlanRequest, partial: PartialLayouts, model: PlanModel, *, by_density: bool
+) -> ChosenVariant | None:
+    """How the model runs: uncut where it can, of equally many stages the variant that has the highest density.
+
+    Only points that fit the memory of their slice. The latency limit is divided over the stages
+    so that the least value density of a stage is largest; on each slice the point with the most
+    requests/s within its part counts. Options stand by throughput, or `by_density`.
+    """
+    best: tuple[tuple[int, float], ChosenVariant] | None = None
+    for number, variant in model.allowed_variants:
+        options = [_options(request, partial, stage) for stage in variant.stages]
+        if not all(options):
+            continue
+        if model.max_latency_ms is not None:
+            budget = model.max_latency_ms * (1 + LATENCY_SLACK)
+            budget -= transfer_ms(variant.cut_bytes, request.link_gb_per_s)
+            limits = split_limit(
+                budget, [[(o.point.latency_ms, o.density) for o in mine] for mine in options]
+            )
+            if limits is None:
+                continue
+            options = [
+                [option for option in mine if option.point.latency_ms <= limit]
+                for mine, limit in zip(options, limits, strict=True)
+            ]
+        stages = tuple(_best_of_each(mine, by_density=by_density) for mine in options)
+        density = min(max(option.density for option in mine) for mine in stages)
+        if best is None or (len(stages), -density) < best[0]:
+            best = (len(stages), -density), ChosenVariant(number, stages)
+    return None if best is None else best[1]
+
+
+def _options(request: PlanRequest, partial: PartialLayouts, stage: Stage) -> list[Option]:
+    found = []
+    for g, group in enumerate(partial.groups):
+        gpu = gpu_type(group.type)
+        there = {name for layout in group.layouts for name in layout}
+        for point in stage.points:
+            if point.gpu_type != group.type or point.profile not in there or point.throughput_rps <= 0:
+                continue
+            profile = gpu.profile(point.profile)
+            if profile.memory_gib is not None and (point.memory_gib or 0.0) > profile.memory_gib:
+                continue
+            cost = profile.compute_slices / gpu.compute_slices
+            if goal_of(request).by_cost:
+                cost *= group.cost
+            found.append(Option(g, point.profile, point, cost))
+    return found
+
+
+def _best_of_each(options: Sequence[Option], *, by_density: bool) -> tuple[Option, ...]:
+    best: dict[tuple[int, str], Option] = {}
+    for option in sorted(options, key=lambda o: (-o.point.throughput_rps, o.point.latency_ms)):
+        best.setdefault((option.group, option.profile), option)
+    rank = {key: number for number, key in enumerate(best)}
+    order = sorted(
+        best,
+        key=lambda key: (
+            -best[key].density if by_density else 0.0,
+            best[key].cost if by_density else 0.0,
+            rank[key],
+        ),
+    )
+    return tuple(best[key] for key in order)
+
+
+class GreedyFill:
+    """Partial layouts while models are served on them."""
+
+    def __init__(
+        self, request: PlanRequest, partial: PartialLayouts, chosen: Sequence[ChosenVariant | None]
+    ) -> None:
+        self.request, self.partial, self.chosen = request, partial, tuple(chosen)
+        self.blocks = _blocks(request)
+        self.host_gpus: dict[frozenset[int], list[int]] = {}
+        self.rates: list[list[float]] = [
+            [0.0] * (len(running.stages) if running else 1) for running in chosen
+        ]
+
+    def rate(self, model: int) -> float:
+        """Requests/s of the model by now."""
+        return min(self.rates[model])
+
+    def wanted(self, model: int) -> bool:
+        """Whether it is to be served at all: under a cost only models with a minimum and their partners."""
+        if any(self.chosen[partner] is None for partner in self.blocks[model]):
+            return False
+        if not goal_of(self.request).by_cost:
+            return True
+        return any(self.request.models[partner].min_throughput_rps for partner in self.blocks[model])
+
+    def give(self, model: int) -> bool:
+        """One more instance of its slowest stage, or of every stage at the start; False without room."""
+        block = self.blocks[model]
+        if len(block) > 1:
+            return self._give_together(model, block)
+        running = self.chosen[model]
+        assert running is not None
+        if self.rate(model) > 0:
+            return self._anywhere(model, self._slowest(model)) is not None
+        placed: list[int] = []
+        for stage in range(len(running.stages)):
+            gpu = self._anywhere(model, stage)
+            if gpu is None:
+                for done in reversed(placed):
+                    self.partial.take_back(done)
+                self.rates[model] = [0.0] * len(running.stages)
+                return False
+            placed.append(gpu)
+        return True
+
+    def put(self, model: int, stage: int, option: Option, gpu: int) -> None:
+        """One instance on a GPU with room for it."""
+        running = self.chosen[model]
+        assert running is not None
+        self.partial.place(gpu, option.profile, Instance(model, running.variant, stage, option.point))
+        self.rates[model][stage] += option.point.throughput_rps
+
+    def fill(self) -> None:
+        """Serve the worst served model again and again, until no model can or need be served more."""
+        queue = [(key, model) for model in self._order() if (key := self._key(model)) is not None]
+        heapq.heapify(queue)
+        while queue:
+            key, model = heapq.heappop(queue)
+            now = self._key(model)
+            if now is not None and now > key:
+                # A partner was served with another, or its best slices are gone.
+                heapq.heappush(queue, (now, model))
+            elif now is not None and self.give(model):
+                after = self._key(model)
+                if after is not None:
+                    heapq.heappush(queue, (after, model))
+
+    def shortfalls(self) -> tuple[str, ...]:
+        """Every minimum that is not met, in words."""
+        found = []
+        for number, spec in enumerate(self.request.models):
+            least, has = spec.min_throughput_rps or 0.0, self.rate(number)
+            if has < least * (1 - ENOUGH):
+                found.append(f"{spec.name} gets {has:.3g} of the {least:.3g} requests/s it must have")
+        return tuple(found)
+
+    def _order(self) -> list[int]:
+        return [model for model in range(len(self.chosen)) if self.wanted(model)]
+
+    def _key(self, model: int) -> tuple[float, ...] | None:
+        """Least first: below the minimum, then the objective; None where more would count for nothing."""
+        spec, rate, running = self.request.models[model], self.rate(model), self.chosen[model]
+        assert running is not None
+        rank = need(spec, running)
+        least = spec.min_throughput_rps or 0.0
+        if rate < least * (1 - ENOUGH):
+            return (0.0, rate / least, *rank)
+        goal = goal_of(self.request)
+        if goal.by_cost or (spec.cap_at_demand and rate >= spec.demand_rps):
+            return None
+        if goal.fair:
+            return (1.0, normalised(spec, rate), *rank)
+        option = self._next_option(model)
+        if option is None:
+            return None
+        gain = option.point.throughput_rps / len(running.stages)
+        if spec.cap_at_demand:
+            gain = min(gain, spec.demand_rps - rate)
+        return (1.0, -goal.gain(spec) * gain / option.cost, *rank)
+
+    def _slowest(self, model: int) -> int:
+        return min(range(len(self.rates[model])), key=lambda stage: self.rates[model][stage])
+
+    def _next_option(self, model: int) -> Option | None:
+        running = self.chosen[model]
+        assert running is not None
+        options = running.stages[self._slowest(model)]
+        return next((o for o in options if self.partial.first(o.group, o.profile) is not None), None)
+
+    def _anywhere(self, model: int, stage: int) -> int | None:
+        """One instance by the most preferred option with room; the GPU it went to, None without room."""
+        running = self.chosen[model]
+        assert running is not None
+        for option in running.stages[stage]:
+            gpu = self.partial.first(option.group, option.profile)
+            if gpu is not None:
+                self.put(model, stage, option, gpu)
+                return gpu
+        return None
+
+    def _give_together(self, model: int, block: frozenset[int]) -> bool:
+        host_gpus = self.host_gpus.setdefault(block, [])
+        if not host_gpus:
+            return self._open(
+                block, [(m, stage) for m in sorted(block) for stage in range(len(self.rates[m]))]
+            )
+        running = self.chosen[model]
+        assert running is not None
+        stage = self._slowest(model)
+        for option in running.stages[stage]:
+            for gpu in host_gpus:
+                here = self.partial.growth[self.partial.group_of[gpu]]
+                if self.partial.group_of[gpu] == option.group and here.grown(
+                    self.partial.states[gpu], option.profile
+                ):
+                    self.put(model, stage, option, gpu)
+                    return True
+        return self._open(block, [(m, self._slowest(m)) for m in sorted(block)])
+
+    def _open(self, block: frozenset[int], instances: Sequence[tuple[int, int]]) -> bool:
+        """A further GPU for the block, with these (model, stage) on it; False where no GPU has room for all."""
+        for g in range(len(self.partial.groups)):
+            options: list[Mapping[str, Option]] = []
+            for model, stage in instances:
+                running = self.chosen[model]
+                assert running is not None
+                options.append(
+                    {option.profile: option for option in running.stages[stage] if option.group == g}
+                )
+            needs = tuple(tuple(mine) for mine in options)
+            heads = sorted((gpu, state) for state, gpu in self.partial.heads(g))
+            for gpu, state in heads:
+                profiles = self.partial.growth[g].fitted(state, needs)
+                if profiles is not None:
+                    for (model, stage), profile, mine in zip(instances, profiles, options, strict=True):
+                        self.put(model, stage, mine[profile], gpu)
+                    self.host_gpus[block].append(gpu)
+                    return True
+        return False
+
+
+def need(spec: PlanModel, running: ChosenVariant) -> tuple[float, ...]:
+    """Who comes first among equals, as a key: fewest kinds of slices, most memory, most demand for its speed."""
+    kinds = min(len(stage) for stage in running.stages)
+    memory = max((option.point.memory_gib or 0.0) for stage in running.stages for option in stage)
+    fastest = min(max(option.point.throughput_rps for option in stage) for stage in running.stages)
+    return (float(kinds), -memory, -unit_rps(spec) / fastest)
+
+
+def _blocks(request: PlanRequest) -> tuple[frozenset[int], ...]:
+    """For each model those that hard co-locations bind it to, itself among them."""
+    number = {model.name: index for index, model in enumerate(request.models)}
+    together = {index: frozenset((index,)) for index in range(len(request.models))}
+    for item in request.colocations:
+        if item.mode == "hard":
+            joined = frozenset().union(*(together[number[name]] for name in item.models))
+            for member in joined:
+                together[member] = joined
+    return tuple(together[index] for index in range(len(request.models)))

@@ -1,0 +1,278 @@
+"""What people do without a planner, as plans of the same request: the yardsticks beside a plan.
+
+All three give whole slices to models (allowed with fractional sharing too), never pay a memory
+penalty, run a model uncut where it can run uncut, and leave through the same check as every plan.
+They keep minima, caps, latency limits and hard co-locations; soft ones they do not heed.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from itertools import product
+from typing import Literal
+
+from torchsplit_core.hardware import gpu_type, maximal_multisets, place_layout, plain_profiles
+from torchsplit_core.planning.baselines.best_fit import best_fit
+from torchsplit_core.planning.baselines.greedy import GreedyFill, NoPlan, choose_variant, need
+from torchsplit_core.planning.baselines.packing import LayoutGroup, PartialLayouts
+from torchsplit_core.planning.outcome.assignment import materialise
+from torchsplit_core.planning.outcome.figures import unproven_outcome
+from torchsplit_core.planning.request.fleet import FleetGpu, list_gpus
+from torchsplit_core.planning.request.objective import goal_of, ranked, values
+from torchsplit_core.planning.request.validate import validate
+from torchsplit_core.planning.verification.outcome import verify
+from torchsplit_core.values import PlanOutcome, PlanRequest, PlanStatistics, Progress, ignore_progress
+
+MOST_TRIED = 36
+"""Combinations of uniform layouts tried; with more, each kind of GPU is settled in turn."""
+
+Name = Literal["whole_gpu", "uniform", "greedy"]
+
+
+@dataclass(frozen=True, slots=True)
+class Baseline:
+    """One way to do without a planner. `outcome` None: it gives no plan of this request, and `why_not` says why."""
+
+    name: Name
+    title: str
+    about: str
+    outcome: PlanOutcome | None
+    why_not: str = ""
+
+
+Maker = Callable[[PlanRequest, float], tuple[GreedyFill, str]]
+
+
+def baselines(
+    request: PlanRequest,
+    plan: PlanOutcome | None = None,
+    *,
+    deadline: float = float("inf"),
+    progress: Progress = ignore_progress,
+) -> tuple[Baseline, ...]:
+    """Whole GPUs, uniform slices and greedy best fit; each verified, the same for the same request.
+
+    `plan`, an outcome of the same request, lends its proven bound. After `deadline`
+    (time.perf_counter) what is not done says so. Raises InputFault where the request breaks a
+    rule or `plan` answers another one.
+    """
+    validate(request)
+    makers: tuple[tuple[Name, str, Maker], ...] = (
+        ("whole_gpu", "One whole GPU per model", _full_gpu),
+        ("uniform", "Uniform static slices", _uniform),
+        ("greedy", "Greedy best fit", _greedy),
+    )
+    found = []
+    for number, (name, title, make) in enumerate(makers):
+        progress(number / len(makers), f"Baseline: {title.lower()}")
+        begun = time.perf_counter()
+        try:
+            if begun > deadline:
+                raise NoPlan("No time was left to work it out.")
+            greedy, about = make(request, deadline)
+            short = greedy.shortfalls()
+            if short:
+                raise NoPlan(f"It cannot keep every minimum: {'; '.join(short)}.")
+        except NoPlan as reason:
+            found.append(Baseline(name, title, _ABOUT[name], None, str(reason)))
+            continue
+        found.append(Baseline(name, title, about, _outcome(request, greedy, plan, begun)))
+    progress(1.0, "Baselines done")
+    return tuple(found)
+
+
+_ABOUT: dict[Name, str] = {
+    "whole_gpu": "Every model has a whole GPU of its own; left-over GPUs go to the worst-served model, one by one.",
+    "uniform": "All GPUs of a type are cut into the same equal slices; slices go to the worst-served model, one by"
+    " one. Of all such layouts the best one.",
+    "greedy": "Every model gets the slice size with the most requests/s per compute slice, as often as its demand"
+    " needs, the largest slices placed first; what is left goes to the worst-served models (after ParvaGPU, SC'24).",
+}
+
+
+def _outcome(request: PlanRequest, greedy: GreedyFill, plan: PlanOutcome | None, begun: float) -> PlanOutcome:
+    gpus = materialise(request, greedy.partial.assignment())
+    statistics = PlanStatistics(time.perf_counter() - begun, 0.0, 0.0, "none")
+    outcome = unproven_outcome(request, gpus, statistics, plan)
+    checked = time.perf_counter()
+    verify(request, outcome)
+    return replace(outcome, statistics=replace(statistics, verify_s=time.perf_counter() - checked))
+
+
+def _kinds(request: PlanRequest) -> list[tuple[FleetGpu, tuple[str, ...]]]:
+    """Equal GPUs (type, options, cost) with their ids, the cheapest first where cost counts."""
+    found: dict[FleetGpu, list[str]] = {}
+    for gpu in list_gpus(request.gpus):
+        cost = gpu.cost if goal_of(request).by_cost else 1.0
+        found.setdefault(replace(gpu, id="", cost=cost), []).append(gpu.id)
+    return sorted(((gpu, tuple(ids)) for gpu, ids in found.items()), key=lambda item: item[0].cost)
+
+
+def _start(request: PlanRequest, groups: Sequence[LayoutGroup], *, by_density: bool) -> GreedyFill:
+    partial = PartialLayouts(groups)
+    by_density = by_density or goal_of(request).by_cost
+    chosen = [choose_variant(request, partial, model, by_density=by_density) for model in request.models]
+    return GreedyFill(request, partial, chosen)
+
+
+def _offered(gpu: FleetGpu, layout: tuple[str, ...]) -> bool:
+    if gpu.layouts is not None:
+        return layout in gpu.layouts
+    plain = {profile.name for profile in plain_profiles(gpu_type(gpu.type))}
+    return plain.issuperset(layout)
+
+
+def _full_gpu(request: PlanRequest, deadline: float) -> tuple[GreedyFill, str]:
+    """One whole GPU for every stage of every model, in the order of `need`; then the worst served first."""
+    groups = []
+    for gpu, ids in _kinds(request):
+        kind = gpu_type(gpu.type)
+        largest = max(kind.profiles, key=lambda profile: (profile.compute_slices, profile.memory_slices))
+        full_gpu = next(
+            (
+                profile.name
+                for profile in kind.profiles
+                if profile.compute_slices == largest.compute_slices and _offered(gpu, (profile.name,))
+            ),
+            None,
+        )
+        if full_gpu is not None:
+            groups.append(LayoutGroup(gpu.type, ids, ((full_gpu,),), gpu.cost, True))
+    if not groups:
+        raise NoPlan("No GPU of the fleet may be one whole slice.")
+    greedy = _start(request, groups, by_density=False)
+    if not any(greedy.chosen):
+        raise NoPlan("No model can run on a whole GPU within its limits.")
+    models = [m for m in range(len(request.models)) if greedy.wanted(m)]
+    for model in models:
+        if len(greedy.blocks[model]) > 1:
+            names = " and ".join(request.models[m].name for m in sorted(greedy.blocks[model]))
+            raise NoPlan(f"{names} must stand on the same GPUs, and a whole GPU is one slice.")
+    instances = sum(len(greedy.rates[model]) for model in models)
+    if instances > len(greedy.partial.names):
+        there = len(greedy.partial.names)
+        gpus = f"{there} GPU{'' if there == 1 else 's'} that may be one"
+        if instances == len(models):
+            raise NoPlan(f"{instances} models need a whole GPU each, and the fleet has {gpus}.")
+        raise NoPlan(f"{instances} stages of models need a whole GPU each, and the fleet has {gpus}.")
+
+    def order(model: int) -> tuple[float, ...]:
+        running = greedy.chosen[model]
+        assert running is not None
+        return need(request.models[model], running)
+
+    for model in sorted(models, key=order):
+        if not greedy.give(model):
+            raise NoPlan(f"No whole GPU is left on which {request.models[model].name} can run.")
+    greedy.fill()
+    return greedy, _ABOUT["whole_gpu"]
+
+
+def _uniform(request: PlanRequest, deadline: float) -> tuple[GreedyFill, str]:
+    """The best of the layouts of equal slices, each served worst served first."""
+    kinds = _kinds(request)
+    choices = [_uniform_layouts(request, gpu) for gpu, _ in kinds]
+    if not any(choices):
+        raise NoPlan("No GPU of the fleet may have equal slices that a model can use.")
+    choices = [mine or [()] for mine in choices]
+    best: tuple[tuple[float, ...], GreedyFill, tuple[tuple[str, ...], ...]] | None = None
+
+    def attempt(layouts: tuple[tuple[str, ...], ...]) -> None:
+        nonlocal best
+        if time.perf_counter() > deadline:
+            raise NoPlan("No time was left to try every uniform layout.")
+        greedy = _start(
+            request,
+            [
+                LayoutGroup(gpu.type, ids, (layout,), gpu.cost, True)
+                for (gpu, ids), layout in zip(kinds, layouts, strict=True)
+            ],
+            by_density=False,
+        )
+        greedy.fill()
+        rank = _rank(request, greedy)
+        if best is None or rank > best[0]:
+            best = rank, greedy, layouts
+
+    combinations = 1
+    for mine in choices:
+        combinations *= len(mine)
+    if combinations <= MOST_TRIED:
+        for layouts in product(*choices):
+            attempt(layouts)
+    else:
+        attempt(tuple(mine[0] for mine in choices))
+        for place, mine in enumerate(choices):
+            for layout in mine[1:]:
+                assert best is not None
+                attempt((*best[2][:place], layout, *best[2][place + 1 :]))
+    assert best is not None
+    partial = best[1].partial
+    used = {partial.group_of[gpu] for gpu in range(len(partial.names)) if partial.instances[gpu]}
+    parts = dict.fromkeys(
+        f"{gpu.type} {len(layout)} × {layout[0]}"
+        for g, ((gpu, _), layout) in enumerate(zip(kinds, best[2], strict=True))
+        if g in used
+    )
+    return best[1], _ABOUT["uniform"] + (f" Here: {', '.join(parts)}." if parts else "")
+
+
+def _uniform_layouts(request: PlanRequest, gpu: FleetGpu) -> list[tuple[str, ...]]:
+    """As many equal slices as fit, for every profile that a model has a point on and that the GPU may have."""
+    kind = gpu_type(gpu.type)
+    used = {
+        point.profile
+        for model in request.models
+        for _, variant in model.allowed_variants
+        for stage in variant.stages
+        for point in stage.points
+        if point.gpu_type == gpu.type
+    }
+    found = []
+    for profile in kind.profiles:
+        if profile.name not in used:
+            continue
+        full = next(
+            names
+            for count in range(profile.max_instances, 0, -1)
+            if place_layout(kind, names := (profile.name,) * count) is not None
+        )
+        if gpu.layouts is None and _offered(gpu, full):
+            found.append(full)
+        elif gpu.layouts is not None:
+            found += [layout for layout in gpu.layouts if set(layout) == {profile.name}]
+    return found
+
+
+def _greedy(request: PlanRequest, deadline: float) -> tuple[GreedyFill, str]:
+    groups = [
+        LayoutGroup(
+            gpu.type,
+            ids,
+            maximal_multisets(gpu_type(gpu.type)) if gpu.layouts is None else gpu.layouts,
+            gpu.cost,
+            gpu.layouts is not None,
+        )
+        for gpu, ids in _kinds(request)
+    ]
+
+    def start() -> GreedyFill:
+        return _start(request, groups, by_density=True)
+
+    return best_fit(request, start, deadline), _ABOUT["greedy"]
+
+
+def _rank(request: PlanRequest, greedy: GreedyFill) -> tuple[float, ...]:
+    """Larger is better: fewest minima missed, then the objective (penalties of soft co-locations apart)."""
+    short = -float(len(greedy.shortfalls()))
+    goal, partial = goal_of(request), greedy.partial
+    rates = [greedy.rate(number) for number in range(len(request.models))]
+    if goal.fair:
+        # Also of the levels that the objective leaves alone: of equally fair plans the one that serves more.
+        return (short, *ranked(request, rates))
+    used = [gpu for gpu in range(len(partial.names)) if partial.instances[gpu]]
+    cost = sum(partial.groups[partial.group_of[gpu]].cost for gpu in used)
+    (value,) = values(request, rates, cost, paid=0.0)
+    return (short, -value if goal.minimised else value)

@@ -1,0 +1,1 @@
+"""One tenant a slice: the exact plan."""

@@ -1,0 +1,190 @@
+"""One change of a request at a time: a demand dropped or eased, a GPU more or fewer, a layout forced."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+
+from torchsplit_core.hardware import gpu_type
+from torchsplit_core.planning.request.fleet import FleetGpu, list_gpus
+from torchsplit_core.planning.request.objective import goal_of
+from torchsplit_core.planning.request.validate import MAX_GPUS
+from torchsplit_core.values import ChangeEffect, FleetEntry, PlanModel, PlanRequest
+
+EASED = 0.1
+"""The share by which a minimum is lowered or a latency limit raised."""
+
+Apply = Callable[[PlanRequest], PlanRequest]
+
+
+@dataclass(frozen=True)
+class Change:
+    """What is changed in words (`spec`), and how. A change of the fleet changes `gpus` alone."""
+
+    spec: ChangeEffect
+    apply: Apply
+
+
+def drops(request: PlanRequest) -> tuple[Change, ...]:
+    """Every demand and limit that the request puts on a model, each to be dropped alone."""
+    found: list[Change] = []
+    for model in request.models:
+        if model.min_throughput_rps:
+            found.append(_of_model(model, "min_throughput_rps", model.min_throughput_rps, None))
+        if model.max_latency_ms is not None:
+            found.append(_of_model(model, "max_latency_ms", model.max_latency_ms, None))
+        if model.cap_at_demand:
+            spec = ChangeEffect("cap_at_demand", "not_examined", old=model.demand_rps, model=model.name)
+            found.append(Change(spec, _on(model.name, lambda item: replace(item, cap_at_demand=False))))
+        if memory_counts(request, model):
+            spec = ChangeEffect("memory", "not_examined", model=model.name)
+            found.append(Change(spec, _on(model.name, _without_memory)))
+    for item in dict.fromkeys(request.colocations):
+        if item.mode == "hard" or request.objective.separation_weight > 0:
+            spec = ChangeEffect("colocation", "not_examined", models=item.models)
+
+            def apart(asked: PlanRequest, gone: object = item) -> PlanRequest:
+                left = tuple(other for other in asked.colocations if other != gone)
+                objective = asked.objective
+                if not any(other.mode == "soft" for other in left):
+                    # No separation is left to pay for.
+                    objective = replace(objective, separation_weight=0.0)
+                return replace(asked, colocations=left, objective=objective)
+
+            found.append(Change(spec, apart))
+    if request.sharing == "fractional" and request.max_tenants_per_slice is not None:
+        spec = ChangeEffect("max_tenants_per_slice", "not_examined", old=float(request.max_tenants_per_slice))
+        found.append(Change(spec, lambda asked: replace(asked, max_tenants_per_slice=None)))
+    return tuple(found)
+
+
+def eased(request: PlanRequest) -> tuple[Change, ...]:
+    """Each minimum lowered and each latency limit raised by a tenth, one at a time."""
+    found = []
+    for model in request.models:
+        least, limit = model.min_throughput_rps, model.max_latency_ms
+        if least:
+            found.append(_of_model(model, "min_throughput_rps", least, least * (1 - EASED)))
+        if limit is not None:
+            found.append(_of_model(model, "max_latency_ms", limit, limit * (1 + EASED)))
+    return tuple(found)
+
+
+def buckets(request: PlanRequest) -> tuple[tuple[FleetGpu, tuple[int, ...]], ...]:
+    """GPUs that are the same to the request, with their places in the fleet, in the order of appearance."""
+    by_cost = goal_of(request).by_cost
+    found: dict[tuple[object, ...], tuple[FleetGpu, list[int]]] = {}
+    for place, gpu in enumerate(list_gpus(request.gpus)):
+        key = (gpu.type, gpu.layouts, gpu.cost if by_cost else None)
+        found.setdefault(key, (gpu, []))[1].append(place)
+    return tuple((gpu, tuple(places)) for gpu, places in found.values())
+
+
+def one_more(request: PlanRequest) -> tuple[Change, ...]:
+    """One more GPU like those of each bucket. None where the fleet is as large as a plan takes."""
+    known = buckets(request)
+    if sum(len(places) for _, places in known) >= MAX_GPUS:
+        return ()
+    found = []
+    for gpu, places in known:
+        entry = FleetEntry(gpu.type, layouts=gpu.layouts, cost=gpu.cost)
+        count = float(len(places))
+        spec = ChangeEffect("gpu", "not_examined", count, count + 1, gpu_type=gpu.type, gpu_id=gpu.id)
+
+        def added(asked: PlanRequest, entry: FleetEntry = entry) -> PlanRequest:
+            return replace(asked, gpus=(*asked.gpus, entry))
+
+        found.append(Change(spec, added))
+    return tuple(found)
+
+
+def one_fewer(request: PlanRequest) -> tuple[tuple[Change, tuple[int, ...]], ...]:
+    """One GPU fewer of each bucket, with the places of the bucket; not the last GPU of a fleet."""
+    known = buckets(request)
+    if sum(len(places) for _, places in known) <= 1:
+        return ()
+    found = []
+    for gpu, places in known:
+        count = float(len(places))
+        spec = ChangeEffect("gpu", "not_examined", count, count - 1, gpu_type=gpu.type, gpu_id=gpu.id)
+        found.append((Change(spec, _fleet_without(places[-1])), places))
+    return tuple(found)
+
+
+def forced(request: PlanRequest, gpu: FleetGpu, place: int, layout: Sequence[str]) -> Change:
+    """The GPU at `place` offered this layout alone."""
+    spec = ChangeEffect("layout", "not_examined", gpu_type=gpu.type, gpu_id=gpu.id, layout=tuple(layout))
+    entry = FleetEntry(gpu.type, layouts=(tuple(layout),), cost=gpu.cost)
+
+    def only(asked: PlanRequest) -> PlanRequest:
+        fewer = _fleet_without(place)(asked)
+        return replace(fewer, gpus=(*fewer.gpus, entry))
+
+    return Change(spec, only)
+
+
+def only_gpus(request: PlanRequest, places: Sequence[int]) -> PlanRequest:
+    """The request with these GPUs of its fleet alone, without their ids."""
+    fleet = list_gpus(request.gpus)
+    kept: dict[FleetEntry, int] = {}
+    for place in places:
+        gpu = fleet[place]
+        entry = FleetEntry(gpu.type, layouts=gpu.layouts, cost=gpu.cost)
+        kept[entry] = kept.get(entry, 0) + 1
+    return replace(request, gpus=tuple(replace(entry, count=count) for entry, count in kept.items()))
+
+
+def memory_counts(request: PlanRequest, model: PlanModel) -> bool:
+    """Whether the memory of the model's points can make any difference to a plan.
+
+    Alone on a slice that is large enough it makes none; co-tenants' memory adds up.
+    """
+    types = {entry.type for entry in request.gpus}
+    for _, variant in model.allowed_variants:
+        for stage in variant.stages:
+            for point in stage.points:
+                if point.gpu_type not in types or not point.memory_gib:
+                    continue
+                size = gpu_type(point.gpu_type).profile(point.profile).memory_gib
+                if request.sharing == "fractional" or (size is not None and point.memory_gib > size):
+                    return request.objective.memory_violation_penalty != 0
+    return False
+
+
+def _fleet_without(place: int) -> Apply:
+    def fewer(asked: PlanRequest) -> PlanRequest:
+        count = len(list_gpus(asked.gpus))
+        return only_gpus(asked, [other for other in range(count) if other != place])
+
+    return fewer
+
+
+def _of_model(model: PlanModel, what: str, old: float, new: float | None) -> Change:
+    spec = ChangeEffect(what, "not_examined", old, new, model=model.name)  # type: ignore[arg-type]
+    if what == "min_throughput_rps":
+        return Change(spec, _on(model.name, lambda item: replace(item, min_throughput_rps=new)))
+    return Change(spec, _on(model.name, lambda item: replace(item, max_latency_ms=new)))
+
+
+def _on(name: str, edit: Callable[[PlanModel], PlanModel]) -> Apply:
+    def apply(asked: PlanRequest) -> PlanRequest:
+        models = tuple(edit(model) if model.name == name else model for model in asked.models)
+        return replace(asked, models=models)
+
+    return apply
+
+
+def _without_memory(model: PlanModel) -> PlanModel:
+    return replace(
+        model,
+        variants=tuple(
+            replace(
+                variant,
+                stages=tuple(
+                    replace(stage, points=tuple(replace(point, memory_gib=None) for point in stage.points))
+                    for stage in variant.stages
+                ),
+            )
+            for variant in model.variants
+        ),
+    )

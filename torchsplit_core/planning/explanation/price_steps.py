@@ -1,0 +1,68 @@
+"""The price of each step from the freest relaxation down to the plan, at the objective's first level."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from torchsplit_core.planning.explanation.questions import Questions
+from torchsplit_core.planning.explanation.relaxation_bound import RelaxationBound
+from torchsplit_core.planning.outcome.levels import Levels, same
+from torchsplit_core.values import PlanOutcome, PriceStep
+
+
+def price_steps(
+    questions: Questions, outcome: PlanOutcome, relaxation: RelaxationBound | None
+) -> tuple[PriceStep, ...]:
+    """relaxed → (pooled → packed →) plan, with the best of the other way of sharing beside it."""
+    request, before = questions.request, questions.before
+    sign = -1.0 if questions.negated else 1.0
+    base = sign * relaxation.bound if relaxation is not None else None
+    if base is not None and same(base, before.values[0]):
+        base = before.values[0]
+
+    def step(name: str, value: float | None, bound: float | None, proven: bool) -> PriceStep:
+        reached = value if value is not None else bound
+        loss: float | None = None
+        if base is not None and reached is not None:
+            if reached >= base:
+                loss = 0.0
+            elif base:
+                loss = (base - reached) / abs(base)
+        figures = [None if figure is None else 0.0 + sign * figure for figure in (value, bound)]
+        return PriceStep(name, figures[0], figures[1], loss, proven)  # type: ignore[arg-type]
+
+    limit = before.limit(0)
+    bounds = [item for item in (base, limit) if item is not None and item != float("inf")]
+    plan_bound = min(bounds) if bounds else None
+    plan = step("plan", before.values[0], plan_bound, same(before.values[0], plan_bound))
+    found = [step("relaxed", None, base, True)] if base is not None else []
+    if request.sharing == "exclusive":
+        freer = questions.first(replace(request, sharing="fractional"), eases=True)
+        if freer is not None:
+            # Whole slices are shares of 1, so this plan is one with sharing too.
+            value = max(freer.values[0], before.values[0])
+            found.append(step("shared", value, *_proof(freer, value, base)))
+        return (*found, plan)
+    details = outcome.statistics.details
+    pooled, packed = details.get("pooled_value"), details.get("packed_value")
+    bounded = details.get("pooled") == "optimal" or details.get("method") == "pooled"
+    if isinstance(pooled, int | float) and bounded:
+        # It may be the bound of a later level, where the first ones are at their caps.
+        limit = sign * pooled if base is None else min(sign * pooled, base)
+        found.append(step("pooled", None, limit, True))
+    if isinstance(packed, int | float):
+        found.append(step("packed", sign * packed, None, False))
+    found.append(plan)
+    exclusive = questions.first(
+        replace(request, sharing="exclusive", max_tenants_per_slice=None), eases=False
+    )
+    if exclusive is not None and exclusive.feasible:
+        found.append(step("whole_slices", exclusive.values[0], *_proof(exclusive, exclusive.values[0], base)))
+    return tuple(found)
+
+
+def _proof(levels: Levels, value: float, base: float | None) -> tuple[float | None, bool]:
+    limit = levels.limit(0)
+    known = [item for item in (limit, base) if item is not None and item != float("inf")]
+    bound = max(value, min(known)) if known else None
+    return bound, same(value, bound)

@@ -1,0 +1,159 @@
+"""A bound of the objective's first level in milliseconds, at any scale: GPUs and slices in any fractions.
+
+The linear relaxation gives prices; the bound is then reckoned from the prices alone (weak
+duality), so it holds whatever the solver's tolerances did. With λ[c,s] ≥ 0 the price of a
+request/s of stage s of case c (a variant that can run), p[m] = min over m's cases of Σ_s λ[c,s],
+and V[g] the most that a layout of a GPU of group g is worth (each slice at its dearest use):
+
+    Σ_m p[m]·T[m] ≤ Σ_g GPUs[g]·V[g].
+
+For a fair objective, min r ≤ Σ α[m]·r[m] with Σ α = 1; a capped model counts α·cap beyond its
+price, a minimum T ≥ least takes (p − α)·least off. A sum of throughputs is the same with the
+models' gains for α. A cost is the same with α = 0, and V[g] pays for the GPU first:
+cost ≥ Σ p[m]·least[m] − Σ_g GPUs[g]·max(0, V[g] − cost[g]).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from torchsplit_core.planning.problem.build import Problem, build_problem
+from torchsplit_core.planning.request.objective import goal_of, unit_rps
+from torchsplit_core.solver.highs import INF, Refused
+from torchsplit_core.solver.row_program import Program
+from torchsplit_core.values import PlanRequest
+
+Stages = Mapping[tuple[int, int, int], float]
+"""Prices of a request/s (in units of the model's r) by model, variant, stage."""
+
+
+@dataclass(frozen=True)
+class RelaxationBound:
+    """The bound (a least cost where the objective is a cost), and the prices that prove it."""
+
+    bound: float
+    prices: Stages
+
+
+def relaxation_bound(request: PlanRequest, seconds: float) -> RelaxationBound | None:
+    """The relaxation of a valid request; None where the linear program is not solved in time."""
+    problem = build_problem(request)
+    solved = _prices(problem, seconds)
+    if solved is None:
+        return None
+    prices, weights = solved
+    return RelaxationBound(_bound(problem, prices, weights), prices)
+
+
+def layout_value(counts: Mapping[str, int], highest_priced: Mapping[str, float]) -> float:
+    """What a layout is worth, each slice at its dearest use."""
+    return sum(count * highest_priced.get(name, 0.0) for name, count in counts.items())
+
+
+def highest_priced_uses(problem: Problem, prices: Stages) -> list[dict[str, float]]:
+    """For each group the dearest use of a slice of each profile."""
+    units = _units(problem)
+    found: list[dict[str, float]] = [{} for _ in problem.groups]
+    for choice in problem.choices:
+        price = prices.get((choice.model, choice.variant, choice.stage), 0.0)
+        value = price * choice.point.throughput_rps / units[choice.model]
+        here = found[choice.group]
+        here[choice.profile] = max(here.get(choice.profile, 0.0), value)
+    return found
+
+
+def _units(problem: Problem) -> list[float]:
+    return [unit_rps(spec) for spec in problem.request.models]
+
+
+def _bound(problem: Problem, prices: Stages, weights: Sequence[float]) -> float:
+    request, units = problem.request, _units(problem)
+    goal = goal_of(request)
+    prices = dict(prices)
+    total = 0.0
+    for index, spec in enumerate(request.models):
+        cases = [case for case in problem.cases if case.model == index]
+        sums = [sum(prices.get((index, c.variant, s), 0.0) for s in range(c.stages)) for c in cases]
+        price = min(sums, default=0.0)
+        least = (spec.min_throughput_rps or 0.0) / units[index]
+        weight = weights[index]
+        if not cases:
+            # There is no throughput to price: a minimum would be infeasible.
+            continue
+        if price >= weight:
+            total -= (price - weight) * least
+        elif spec.cap_at_demand:
+            total += (weight - price) * spec.demand_rps / units[index]
+        else:
+            # Prices too low to cover the weight prove nothing: raise them until they do.
+            for case, known in zip(cases, sums, strict=True):
+                for stage in range(case.stages):
+                    key = (index, case.variant, stage)
+                    raised = prices.get(key, 0.0) * weight / known if known else weight / case.stages
+                    prices[key] = max(raised, prices.get(key, 0.0))
+    for group, highest_priced in zip(problem.groups, highest_priced_uses(problem, prices), strict=True):
+        most = max((layout_value(layout.useful, highest_priced) for layout in group.layouts), default=0.0)
+        total += len(group.gpu_ids) * max(0.0, most - (group.cost if goal.by_cost else 0.0))
+    return max(0.0, -total if goal.minimised else total)
+
+
+def _prices(problem: Problem, seconds: float) -> tuple[Stages, list[float]] | None:
+    """The dual prices of the relaxation, and α by model."""
+    request, units = problem.request, _units(problem)
+    models = range(len(request.models))
+    goal = goal_of(request)
+    program = Program()
+    y = {
+        (g, number): program.columns([group.cost if goal.by_cost else 0.0], [INF])
+        for g, group in enumerate(problem.groups)
+        for number in range(len(group.layouts))
+    }
+    x = [program.columns([0.0], [INF]) for _ in problem.choices]
+    v = [program.columns([0.0], [INF]) for _ in problem.cases]
+    gains = [goal.gain(spec) * units[m] for m, spec in enumerate(request.models)]
+    caps = [
+        spec.demand_rps / units[m] if spec.cap_at_demand else INF for m, spec in enumerate(request.models)
+    ]
+    r = [program.columns([-gains[m]], [caps[m]]) for m in models]
+    t = program.columns([-1.0 if goal.fair else 0.0], [INF])
+    for g, group in enumerate(problem.groups):
+        _at_most(program, float(len(group.gpu_ids)), {y[g, n]: 1.0 for n in range(len(group.layouts))})
+    pools: dict[tuple[int, str], dict[int, float]] = {}
+    rates: dict[tuple[int, int, int], dict[int, float]] = {}
+    for number, choice in enumerate(problem.choices):
+        pools.setdefault((choice.group, choice.profile), {})[x[number]] = 1.0
+        rate = choice.point.throughput_rps / units[choice.model]
+        rates.setdefault((choice.model, choice.variant, choice.stage), {})[x[number]] = -rate
+    for (g, profile), members in pools.items():
+        for number, layout in enumerate(problem.groups[g].layouts):
+            members[y[g, number]] = -float(layout.useful.get(profile, 0))
+        _at_most(program, 0.0, members)
+    staged: dict[tuple[int, int, int], int] = {}
+    for number, case in enumerate(problem.cases):
+        for stage in range(case.stages):
+            key = (case.model, case.variant, stage)
+            staged[key] = _at_most(program, 0.0, {v[number]: 1.0, **rates.get(key, {})})
+    fair = []
+    for m, spec in enumerate(request.models):
+        mine = {v[number]: -1.0 for number, case in enumerate(problem.cases) if case.model == m}
+        _at_most(program, 0.0, {r[m]: 1.0, **mine})
+        if spec.min_throughput_rps:
+            _at_most(program, -spec.min_throughput_rps / units[m], mine)
+        fair.append(_at_most(program, 0.0, {t: 1.0, r[m]: -1.0}))
+    try:
+        duals = program.duals(max(0.02, seconds))
+    except Refused:
+        return None
+    if duals is None:
+        return None
+    prices = {key: abs(float(duals[row])) for key, row in staged.items()}
+    if not goal.fair:
+        return prices, gains
+    shares = [abs(float(duals[row])) for row in fair]
+    total = sum(shares)
+    return prices, [share / total for share in shares] if total else [1.0 / len(shares)] * len(shares)
+
+
+def _at_most(program: Program, limit: float, entries: Mapping[int, float]) -> int:
+    return program.row(-INF, limit, list(entries), list(entries.values()))

@@ -1,0 +1,85 @@
+"""Changed requests planned in a child process, which a deadline ends whatever it is doing.
+
+The planner bounds its search, not the building of a model or what it does after a timeout; an
+explanation must never take longer than it was given, so the process is killed then, and what has
+not been answered stays open.
+"""
+
+from __future__ import annotations
+
+import time
+from dataclasses import replace
+from types import TracebackType
+
+from torchsplit_core.isolation.forked import ForkedWorker, WorkerEnded
+from torchsplit_core.planning.infeasibility.feasible import is_feasible
+from torchsplit_core.planning.outcome.levels import NO_PLAN, Levels, levels_of
+from torchsplit_core.planning.planner import plan
+from torchsplit_core.values import InternalFault, PlanRequest, SolverOptions
+
+LEAST_S = 0.02
+"""No question is begun with less time than this."""
+
+OVERRUN, GRACE_S = 2.0, 0.3
+"""A question may take this much longer than its share, and so many seconds more, before it is given up."""
+
+
+class Planner:
+    """Answers one changed request after the other until `deadline` (time.perf_counter)."""
+
+    def __init__(self, deadline: float) -> None:
+        self._deadline = deadline
+        self._worker: ForkedWorker[Levels | None] | None = None
+
+    def __enter__(self) -> Planner:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._stop()
+
+    @property
+    def left(self) -> float:
+        """Seconds until the deadline, 0 where they are too few for a question."""
+        left = self._deadline - time.perf_counter()
+        return left if left >= LEAST_S else 0.0
+
+    def levels(self, request: PlanRequest, seconds: float, *, eases: bool) -> Levels | None:
+        """The levels of the best plan found within about `seconds`; None where none was found in time.
+
+        A request that `eases` one with a plan has a plan too; others are tested first, because
+        the planner would go on to explain why there is none.
+        """
+        left = self.left
+        if not left:
+            return None
+        if self._worker is None:
+            self._worker = ForkedWorker(_answer)
+        self._worker.ask(request, min(seconds, left), eases)
+        if self._worker.poll(min(left, OVERRUN * seconds + GRACE_S)):
+            try:
+                return self._worker.answer()
+            except InternalFault:
+                # An unanswered question is reported as open, never as a fault.
+                return None
+            except WorkerEnded:
+                pass
+        # It does more than search, or it died: the next question gets a process of its own.
+        self._stop()
+        return None
+
+    def _stop(self) -> None:
+        if self._worker is not None:
+            self._worker.kill()
+            self._worker = None
+
+
+def _answer(request: PlanRequest, seconds: float, eases: bool) -> Levels | None:
+    begun = time.perf_counter()
+    if not eases:
+        possible = is_feasible(request, begun + seconds)
+        if possible is not True:
+            return NO_PLAN if possible is False else None
+    left = max(LEAST_S, seconds - (time.perf_counter() - begun))
+    return levels_of(plan(replace(request, solver=SolverOptions(left))))

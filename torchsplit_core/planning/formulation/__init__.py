@@ -1,0 +1,1 @@
+"""The literal integer program and its levels."""

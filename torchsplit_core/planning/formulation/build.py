@@ -1,0 +1,115 @@
+"""The planner's mixed-integer program in Pyomo. docs/formulations.md lists the same families.
+
+Indices: m model, c case (a variant that can run), s stage, g GPU group, l layout, p profile,
+u use (one point of one stage on the slices of one pool). A pool is a profile of a group, or one
+slice of it where slices are told apart (`concrete`).
+
+| family | formula | function |
+|---|---|---|
+| layout_choice | Σ_l y[g,l] ≤ GPUs of g | add_layouts |
+| slice_capacity | Σ_u∈pool x[u] ≤ Σ_l slices(l, pool) · y[g,l] | add_capacity |
+| home_capacity | Σ_u∈(g,l,p) x[u] ≤ slices(l, p) · y[g,l], co-located u only | add_homes |
+| home_presence | Σ_u∈(m,g,l) x[u] ≥ y[g,l] for every m present with l | add_homes |
+| twin_order | Σ_l l·y[g,l] ≥ Σ_l l·y[g+1,l] for swappable GPUs | add_layouts |
+| one_variant | Σ_c∈m w[c] ≤ 1 | add_variants |
+| variant_use | x[u] ≤ X · w[c] | add_variants |
+| every_stage | Σ_u∈(c,s) present(u) ≥ w[c] | add_variants |
+| latency_level | Σ_ℓ δ[c,s,ℓ] = w[c] | add_latency |
+| latency_use | x[u] ≤ X · Σ_{ℓ ≥ latency(u)} δ[c,s,ℓ] | add_latency |
+| latency_limit | Σ_s Σ_ℓ ℓ·δ[c,s,ℓ] + transfer ≤ limit · (1 + f[m]) | add_latency |
+| share_present | x[u] ≤ b[u] | add_tenants |
+| share_latency | x[u] ≥ Λ[c] / (limit − transfer) − (1 − b[u]) | add_tenants |
+| slice_memory | Σ_u memory(u)·b[u] ≤ memory of the slice + e[pool] | add_tenants |
+| slice_tenants | Σ_u b[u] ≤ the most tenants | add_tenants |
+| stage_rate | v[c] ≤ Σ_u∈(c,s) rate(u)·x[u] / scale | rate |
+| demand_cap | rate(m) ≤ demand / scale | rate |
+| min_throughput | rate(m) ≥ 1 − e[m], scale = the minimum | add_minimum |
+| presence | x[u] ≤ X·a[m,g], Σ_u present(u) ≥ a[m,g] | add_colocation |
+| hard_colocation | a[m,g] = a[m',g] | add_colocation |
+| separation | q[k,g] ≥ a[m,g] − a[m',g] | add_colocation |
+
+The levels of leximin stand in leximin.py, the other objectives in search.py.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import pyomo.environ as pyo
+
+from torchsplit_core.planning.formulation import constraints
+from torchsplit_core.planning.formulation.model import Formulation, Mode, Pools, Use
+from torchsplit_core.planning.problem.build import Problem
+
+
+def build(problem: Problem, mode: Mode, *, without_minima: bool = False) -> Formulation:
+    """Everything but the objective. `without_minima` leaves min_throughput_rps out."""
+    model = pyo.ConcreteModel()
+    uses, pools = _uses(problem, mode)
+    stage_uses: dict[tuple[int, int], list[int]] = {}
+    case_of = {(case.model, case.variant): number for number, case in enumerate(problem.cases)}
+    for number, use in enumerate(uses):
+        stage_uses.setdefault((case_of[use.choice.model, use.choice.variant], use.choice.stage), []).append(
+            number
+        )
+    most = [_most(problem, use, mode) for use in uses]
+    model.x = pyo.Var(
+        range(len(uses)),
+        domain=pyo.NonNegativeIntegers if mode == "exclusive" else pyo.NonNegativeReals,
+        bounds=lambda _, number: (0, most[number]),
+    )
+    # Where a presence is demanded the models of a hard pair that cannot run still count: they stand nowhere.
+    presence = sorted(
+        {problem.index_of(name) for item in problem.request.colocations for name in item.models}
+        - problem.colocated
+    )
+    built = Formulation(problem, mode, model, uses, stage_uses, tuple(presence))
+    constraints.add_layouts(built)
+    constraints.add_capacity(built, pools)
+    if problem.colocated:
+        constraints.add_homes(built)
+    if mode == "concrete":
+        model.b = pyo.Var(range(len(uses)), domain=pyo.Binary)
+    constraints.add_variants(built, most)
+    constraints.add_latency(built, most)
+    if mode == "concrete":
+        constraints.add_tenants(built, pools)
+    if presence and mode != "pooled":
+        # Pooled shares cannot say who stands where; without co-location the relaxation only grows.
+        constraints.add_colocation(built, most)
+    if not without_minima:
+        constraints.add_minimum(built)
+    return built
+
+
+def _uses(problem: Problem, mode: Mode) -> tuple[tuple[Use, ...], Pools]:
+    uses: list[Use] = []
+    pools: Pools = {}
+    for choice in problem.choices:
+        slots: Sequence[int | None] = [None]
+        if mode == "concrete":
+            slots = range(
+                max(layout.useful.get(choice.profile, 0) for layout in problem.groups[choice.group].layouts)
+            )
+        hosts: Sequence[int | None] = [None]
+        if choice.model in problem.colocated:
+            hosts = [
+                number
+                for number, layout in enumerate(problem.groups[choice.group].layouts)
+                if choice.profile in layout.useful and choice.model in (layout.present or ())
+            ]
+        for slot in slots:
+            for host in hosts:
+                pools.setdefault((choice.group, choice.profile, slot), []).append(len(uses))
+                uses.append(Use(choice, slot, host))
+    return tuple(uses), pools
+
+
+def _most(problem: Problem, use: Use, mode: Mode) -> int:
+    """X: the most instances (or whole shares) of one use."""
+    if mode == "concrete":
+        return 1
+    group = problem.groups[use.choice.group]
+    if use.layout is not None:
+        return len(group.gpu_ids) * group.layouts[use.layout].useful.get(use.choice.profile, 0)
+    return len(group.gpu_ids) * max(layout.useful.get(use.choice.profile, 0) for layout in group.layouts)

@@ -1,0 +1,1 @@
+"""Several tenants a slice: the exact plan."""

@@ -1,0 +1,182 @@
+"""Pooled shares onto concrete slices, in a chain, and then as fair as those tenants can be.
+
+Whole slices first. What is left of each model is strung together: a slice is filled up, and a
+remainder that does not fit goes on in the next slice, so most slices have two tenants and every
+model can give to or take from its neighbours. On each slice the next tenant is the one with the
+most memory that still fits, which puts small models between large ones; those with the largest least
+share come first of all. Without limits that tie a slice together nothing is lost; with them the
+linear program of share_program.py spreads the loss over all models of the chain. The caller
+compares what comes out with the bound.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from torchsplit_core.planning.formulation.solution import NOTHING
+from torchsplit_core.planning.fractional.share_program import OutOfScale, Share, ShareProgram
+from torchsplit_core.planning.outcome.assignment import AssignedSlice, Assignment, lay_out
+from torchsplit_core.planning.problem.build import Choice, Problem
+
+CLOSE = 1e-9
+"""Shares closer than this are equal."""
+
+SHRINK = (0.0, 0.0003, 0.001, 0.003, 0.01, 0.03, 0.1, 0.25)
+"""Parts by which all shares are reduced in turn until every model finds its place."""
+
+
+@dataclass
+class _Item:
+    """What is left of a choice to be assigned, and the least share of any piece."""
+
+    choice: Choice
+    amount: float
+    floor: float
+
+
+def pack(
+    problem: Problem, layouts: Mapping[tuple[int, int], int], amounts: Sequence[tuple[Choice, float]]
+) -> Assignment | None:
+    """Put pooled shares on slices; None where a model loses a stage, or its minimum, on the way.
+
+    Memory, least shares under latency limits and the most tenants of a slice are kept to.
+    """
+    least = least_shares(problem, [choice for choice, _ in amounts])
+    assignment = None
+    for part in SHRINK:
+        assignment = lay_out(problem, layouts)
+        if _assign_all(problem, assignment, amounts, least, 1 - part):
+            break
+    return even_out(problem, assignment) if assignment is not None else None
+
+
+def even_out(problem: Problem, assignment: Assignment) -> Assignment | None:
+    """The same tenants with their fairest shares; None where there are none that meet the minima."""
+    tenancies = [
+        (number, choice) for number, slice_ in enumerate(assignment.slices) for choice, _ in slice_.tenants
+    ]
+    used = {(choice.model, choice.variant) for _, choice in tenancies}
+    cases = [case for case in problem.cases if (case.model, case.variant) in used]
+    if len({case.model for case in cases}) < len(cases):
+        return None
+    for case in cases:
+        stages = {c.stage for _, c in tenancies if (c.model, c.variant) == (case.model, case.variant)}
+        if len(stages) < case.stages:
+            return None
+    place = {(case.model, case.variant): number for number, case in enumerate(cases)}
+    least = least_shares(problem, [choice for _, choice in tenancies])
+    shares = [
+        Share(
+            place[choice.model, choice.variant],
+            choice.stage,
+            slice_,
+            choice.point.throughput_rps,
+            least.get((choice.model, choice.variant), 0.0),
+        )
+        for slice_, choice in tenancies
+    ]
+    if not shares:
+        return None if any(spec.min_throughput_rps for spec in problem.request.models) else assignment
+    owners = [case.model for case in cases]
+    try:
+        program = ShareProgram(problem.request.models, owners, shares, np.ones(len(assignment.slices)))
+    except OutOfScale:
+        return None
+    if program.rise() is None:
+        return None
+    for slice_ in assignment.slices:
+        slice_.tenants = []
+    for (number, choice), part in zip(tenancies, program.amounts().tolist(), strict=True):
+        if part > NOTHING:
+            assignment.slices[number].tenants.append((choice, part))
+    for slice_ in assignment.slices:
+        # The program keeps sums only to its tolerance.
+        total = sum(part for _, part in slice_.tenants)
+        if total > 1:
+            slice_.tenants = [(choice, part / total) for choice, part in slice_.tenants]
+    return assignment
+
+
+def least_shares(problem: Problem, used: Sequence[Choice]) -> Mapping[tuple[int, int], float]:
+    """For each variant in use Λ / (limit − transfer), Λ over the points in use."""
+    longest: dict[tuple[int, int, int], float] = {}
+    for choice in used:
+        key = (choice.model, choice.variant, choice.stage)
+        longest[key] = max(longest.get(key, 0.0), choice.point.latency_ms)
+    least = {}
+    for case in problem.cases:
+        if case.budget_ms is not None:
+            total = sum(longest.get((case.model, case.variant, stage), 0.0) for stage in range(case.stages))
+            least[case.model, case.variant] = total / case.budget_ms if total else 0.0
+    return least
+
+
+def _assign_all(
+    problem: Problem,
+    assignment: Assignment,
+    amounts: Sequence[tuple[Choice, float]],
+    least: Mapping[tuple[int, int], float],
+    scale: float,
+) -> bool:
+    """Put every pool's items on slices; False where some find none (the others are assigned all the same)."""
+    wanted: dict[tuple[int, str], list[_Item]] = {}
+    for choice, amount in amounts:
+        floor = least.get((choice.model, choice.variant), 0.0)
+        item = _Item(choice, amount * scale, floor)
+        wanted.setdefault((choice.group, choice.profile), []).append(item)
+    assigned = True
+    for key, items in wanted.items():
+        slices = [slice_ for slice_ in assignment.slices if (slice_.group, slice_.profile) == key]
+        for item in items:
+            for slice_ in [slice_ for slice_ in slices if not slice_.tenants][: int(item.amount + CLOSE)]:
+                slice_.tenants.append((item.choice, 1.0))
+                item.amount -= 1.0
+        rest = [item for item in items if item.amount > NOTHING]
+        rest.sort(key=lambda item: (-item.floor, -item.choice.memory_gib, -item.amount))
+        assigned = _string(problem, [slice_ for slice_ in slices if not slice_.tenants], rest) and assigned
+    return assigned
+
+
+def _string(problem: Problem, slices: Sequence[AssignedSlice], items: list[_Item]) -> bool:
+    """String the items through the slices; whether all found their place."""
+    carried: _Item | None = None
+    for slice_ in slices:
+        if carried is not None:
+            piece = min(1.0, max(carried.amount, carried.floor))
+            slice_.tenants.append((carried.choice, piece))
+            carried = None
+        while items and slice_.free > CLOSE:
+            item = next((one for one in items if _welcome(problem, slice_, one)), None)
+            if item is None:
+                break
+            items.remove(item)
+            piece = min(slice_.free, max(item.amount, item.floor))
+            rest = item.amount - piece
+            if rest > NOTHING:
+                # Both pieces must be large enough.
+                if rest < item.floor and item.amount - item.floor >= item.floor:
+                    piece = item.amount - item.floor
+                carried = _Item(item.choice, item.amount - piece, item.floor)
+            slice_.tenants.append((item.choice, piece))
+            if carried is not None:
+                break
+    return not items and carried is None
+
+
+def _welcome(problem: Problem, slice_: AssignedSlice, item: _Item) -> bool:
+    """Whether free share, memory and the most tenants allow the item on this slice."""
+    request, choice = problem.request, item.choice
+    if slice_.free + CLOSE < item.floor:
+        return False
+    if any(other is choice for other, _ in slice_.tenants):
+        return False
+    if request.max_tenants_per_slice is not None and len(slice_.tenants) >= request.max_tenants_per_slice:
+        return False
+    limit = problem.capacity_gib[problem.groups[slice_.group].type, slice_.profile]
+    if request.objective.memory_violation_penalty is not None:
+        # Excess costs a penalty: leave that weighing to the exact model.
+        limit = max(limit, choice.memory_gib)
+    return sum(other.memory_gib for other, _ in slice_.tenants) + choice.memory_gib <= limit + CLOSE

@@ -1,0 +1,280 @@
+"""Fractional sharing: pooled shares for the bound, concrete slices for the plan.
+
+0. Quick: the pooled linear program of pooled.py, packed: a plan and its bound in milliseconds.
+1. Pooled: shares of equal slices are added up; a relaxation, so its values bound
+   every plan, and with whole layout counts it is small.
+2. Packed: the pooled shares on concrete slices. Where nothing is lost, that is the optimum.
+3. Exclusive: whole slices, as another plan to start from.
+4. Concrete: the exact model, slice by slice; where it is too large, with the layouts of the
+   best plan so far held fixed, which gives a plan and no proof.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field, replace
+from functools import cache, cmp_to_key
+
+from torchsplit_core.planning.exclusive.plan import search_exclusive
+from torchsplit_core.planning.formulation.build import build
+from torchsplit_core.planning.formulation.leximin import Search
+from torchsplit_core.planning.formulation.model import Formulation
+from torchsplit_core.planning.formulation.objectives import search
+from torchsplit_core.planning.fractional.first_plan import first_plan
+from torchsplit_core.planning.fractional.pack import pack
+from torchsplit_core.planning.fractional.pooled import pool_shares
+from torchsplit_core.planning.outcome.assignment import Assignment, assign_shares
+from torchsplit_core.planning.outcome.build import plan_outcome
+from torchsplit_core.planning.problem.build import Choice, Problem, build_problem
+from torchsplit_core.planning.request.fleet import list_gpus
+from torchsplit_core.planning.request.objective import Goal, goal_of, reached
+from torchsplit_core.planning.timing import Stopwatch, part_of
+from torchsplit_core.planning.tolerance import TOLERANCE, equal
+from torchsplit_core.values import FleetEntry, PlanOutcome, PlanRequest, PlanStatistics, Progress
+from torchsplit_core.values.status import SolveStatus
+
+SEARCH_S = 1.0
+"""Seconds that must be left for the slower steps to follow the linear program's plan."""
+
+LARGEST_EXACT = 3000
+"""Tenancies (binaries) up to which the concrete model is searched with free layouts."""
+
+LARGEST_FIXED = 12000
+"""And with fixed layouts."""
+
+
+@dataclass
+class Shared:
+    """What came of the four steps: a plan, or why there is none."""
+
+    status: SolveStatus
+    outcome: PlanOutcome | None
+    details: dict[str, str | int | float]
+
+
+def plan_shared(problem: Problem, watch: Stopwatch, deadline: float, progress: Progress) -> Shared:
+    """The best fractional plan found before the deadline, with an honest bound; `watch` gets the searches' time."""
+
+    @cache
+    def exclusive() -> Problem:
+        return build_problem(replace(problem.request, sharing="exclusive"))
+
+    with watch.searching():
+        shares = pool_shares(problem, deadline)
+    quick = None if shares is None else first_plan(problem, exclusive, shares, watch, deadline, progress)
+    if quick is not None and (quick.status == "optimal" or deadline - time.perf_counter() < SEARCH_S):
+        return Shared(quick.status, quick, dict(quick.statistics.details))
+    top = float("inf")
+    if shares is not None and shares.level == 0:
+        # A little above, so that rounding never cuts off a plan that reaches the bound.
+        top = shares.bound * (1 + TOLERANCE)
+    built = replace(build(problem, "pooled"), top=top)
+    pooled = search(built, part_of(deadline, 0.35), progress=lambda a, b: progress(0.3 * a, b))
+    watch.searched_s += pooled.seconds
+    details: dict[str, str | int | float] = {"stages": pooled.levels, "pooled": pooled.status}
+    if pooled.status == "infeasible":
+        return Shared("infeasible", None, details)
+    if pooled.values:
+        details["pooled_value"] = pooled.values[0]
+    steps = _Steps(built, pooled, exclusive, watch, deadline, progress, details)
+    steps.plans += [] if quick is None else [quick]
+    return steps.run()
+
+
+@dataclass
+class _Steps:
+    """The steps after the pooled search, and the plans they have found so far."""
+
+    built: Formulation
+    pooled: Search
+    exclusive: Callable[[], Problem]
+    watch: Stopwatch
+    deadline: float
+    progress: Progress
+    details: dict[str, str | int | float]
+    plans: list[PlanOutcome] = field(default_factory=list)
+    fixed: dict[tuple[FleetEntry, ...], Problem] = field(default_factory=dict)
+
+    @property
+    def request(self) -> PlanRequest:
+        """What is asked."""
+        return self.built.problem.request
+
+    def run(self) -> Shared:
+        """Each step in turn, until one has the optimum."""
+        if self._packed() or self._exclusive():
+            return self._answer()
+        self._local()
+        return self._answer(infeasible=self._concrete())
+
+    def _answer(self, *, infeasible: bool = False) -> Shared:
+        if not self.plans:
+            return Shared("infeasible" if infeasible else "timeout", None, self.details)
+        best = self._best()
+        statistics = self.watch.statistics(best.statistics.details)
+        return Shared(best.status, replace(best, statistics=statistics), self.details)
+
+    def _best(self) -> PlanOutcome:
+        return max(self.plans, key=cmp_to_key(_compare))
+
+    def _offer(self, step: str, problem: Problem, assignment: Assignment, found: Search) -> bool:
+        """One more plan; whether it is the optimum."""
+        plan = _settle(problem, assignment, self.pooled, found, self.watch.statistics(self.details))
+        self.plans.append(plan)
+        self.details[f"{step}_value"] = plan.objective.value or 0.0
+        return plan.status == "optimal"
+
+    def _packed(self) -> bool:
+        """The pooled shares on concrete slices."""
+        best, problem = self.pooled.best, self.built.problem
+        if best is None or self.request.colocations:
+            return False
+        amounts = [(self.built.uses[use].choice, part) for use, part in sorted(best.amounts.items())]
+        with self.watch.searching():
+            assignment = pack(problem, best.layouts, amounts)
+        return assignment is not None and self._offer("packed", problem, assignment, Search())
+
+    def _exclusive(self) -> bool:
+        """Whole slices are shares of 1, so the exclusive optimum is a plan here too, and often a good one."""
+        until = part_of(self.deadline, 0.35)
+        alone = search_exclusive(self.exclusive(), until, lambda a, b: self.progress(0.3 + 0.3 * a, b))
+        self.watch.searched_s += alone.found.seconds
+        if alone.assignment is None:
+            return False
+        return self._offer(
+            "exclusive", replace(alone.problem, request=self.request), alone.assignment, Search()
+        )
+
+    def _local(self) -> None:
+        """The layouts of each plan so far, held fixed, with the few points that matter most."""
+        for known in self.plans[-2:]:
+            few = _thin(self._fixed(known))
+            if _tenancies(few) <= LARGEST_FIXED:
+                model = replace(build(few, "concrete"), top=self.built.top)
+                until = part_of(self.deadline, 0.35)
+                local = search(
+                    model, until, progress=lambda a, b: self.progress(0.6 + 0.2 * a, b), level_one_only=True
+                )
+                self.watch.searched_s += local.seconds
+                if local.best is not None:
+                    self._offer("local", few, assign_shares(model, local.best), Search())
+
+    def _concrete(self) -> bool:
+        """The exact model; whether it proves that there is no plan."""
+        problem, free = self._concrete_problem()
+        if problem is None:
+            return False
+        model = replace(build(problem, "concrete"), top=self.built.top)
+        concrete = search(model, self.deadline, progress=lambda a, b: self.progress(0.6 + 0.4 * a, b))
+        self.watch.searched_s += concrete.seconds
+        self.details["concrete"] = concrete.status
+        if not free:
+            # A proof under fixed layouts says nothing about other layouts.
+            concrete.proven, concrete.bounds = 0, []
+        if concrete.best is not None:
+            self._offer("concrete", problem, assign_shares(model, concrete.best), concrete)
+        if concrete.bounds and concrete.proven == 0:
+            # What bounds the exact model bounds the other plans as well.
+            self.plans[:] = [_bounded(item, concrete.bounds[0]) for item in self.plans]
+        return concrete.status == "infeasible" and free
+
+    def _concrete_problem(self) -> tuple[Problem | None, bool]:
+        """Slice by slice, and whether layouts are free; None where even fixed ones are too many."""
+        problem = build_problem(self.request, per_gpu=True)
+        if _tenancies(problem) <= LARGEST_EXACT:
+            return problem, True
+        if not self.plans:
+            return (problem, True) if _tenancies(problem) <= LARGEST_FIXED else (None, True)
+        fixed = self._fixed(self._best())
+        return (fixed, False) if _tenancies(fixed) <= LARGEST_FIXED else (None, False)
+
+    def _fixed(self, known: PlanOutcome) -> Problem:
+        """The problem slice by slice with the layouts of a plan held fixed; its unused GPUs stay free."""
+        entries = []
+        for gpu, planned in zip(list_gpus(self.request.gpus), known.gpus, strict=True):
+            layouts = (tuple(item.profile for item in planned.slices),) if planned.used else gpu.layouts
+            entries.append(FleetEntry(gpu.type, gpu.id, 1, layouts, gpu.cost))
+        fleet = tuple(entries)
+        if fleet not in self.fixed:
+            fixed = build_problem(replace(self.request, gpus=fleet), per_gpu=True)
+            # The plan answers the request as it was asked, not the one with fixed layouts.
+            self.fixed[fleet] = replace(fixed, request=self.request)
+        return self.fixed[fleet]
+
+
+def _bounded(outcome: PlanOutcome, bound: float | None) -> PlanOutcome:
+    """The outcome with a tighter bound of its first level, where none of its levels is proven."""
+    objective = outcome.objective
+    value, known = objective.value, objective.bound
+    if objective.proven_levels or bound is None or value is None:
+        return outcome
+    goal = goal_of(objective)
+    tighter = goal.held(bound if known is None else goal.tightest(bound, known), value)
+    return replace(outcome, objective=replace(objective, bound=tighter, gap=goal.gap(value, tighter)))
+
+
+def _thin(problem: Problem) -> Problem:
+    """At most two points for each stage and slice: the most throughput, and the most at a third of the limit."""
+    budgets = {(case.model, case.variant): case.budget_ms for case in problem.cases}
+    kept: dict[tuple[int, int, int, int, str, bool], Choice] = {}
+    for choice in problem.choices:
+        budget = budgets[choice.model, choice.variant]
+        quick = budget is not None and choice.point.latency_ms <= budget / 3
+        for kind in {False, quick}:
+            key = (choice.model, choice.variant, choice.stage, choice.group, choice.profile, kind)
+            if key not in kept or choice.point.throughput_rps > kept[key].point.throughput_rps:
+                kept[key] = choice
+    chosen = {id(choice) for choice in kept.values()}
+    return replace(problem, choices=tuple(choice for choice in problem.choices if id(choice) in chosen))
+
+
+def _tenancies(problem: Problem) -> int:
+    return sum(
+        max(layout.useful.get(choice.profile, 0) for layout in problem.groups[choice.group].layouts)
+        for choice in problem.choices
+    )
+
+
+def _settle(
+    problem: Problem, assignment: Assignment, pooled: Search, found: Search, statistics: PlanStatistics
+) -> PlanOutcome:
+    """The outcome of an assignment, proven as far as the search's own proof or the pooled bounds reach."""
+    first = plan_outcome(problem, assignment, proven=0, settled=False, bounds=[], statistics=statistics)
+    goal = goal_of(first.objective)
+    matched = _matched(goal, reached(first.objective), pooled)
+    if found.proven >= matched and found.proven > 0:
+        bounds, proven = list(found.bounds), found.proven
+        settled = found.status == "optimal"
+    else:
+        bounds, proven = list(pooled.bounds), matched
+        # Level `matched` is bounded by the pooled search given that all before it are equal.
+        if found.bounds and matched == 0:
+            known = [bound for bound in (found.bounds[0], *bounds[:1]) if bound is not None]
+            bounds = [goal.tightest(*known) if known else None]
+        # The pooled relaxation knows nothing of co-location, so it cannot settle that tie-break.
+        settled = not any(item.mode == "soft" for item in problem.request.colocations)
+    return plan_outcome(
+        problem, assignment, proven=proven, settled=settled, bounds=bounds, statistics=statistics
+    )
+
+
+def _matched(goal: Goal, levels: Sequence[float], pooled: Search) -> int:
+    """How many levels of the plan, from the first on, reach a pooled value that is proven."""
+    count = 0
+    for value, best in zip(levels[: pooled.proven], pooled.values, strict=False):
+        if not equal(value, best) and goal.better((best,), (value,)):
+            break
+        count += 1
+    return count
+
+
+def _compare(first: PlanOutcome, second: PlanOutcome) -> int:
+    """Above 0 where the first plan is better; of plans of equal value the one with more proven."""
+    goal = goal_of(first.objective)
+    for mine, other in zip(reached(first.objective), reached(second.objective), strict=True):
+        if not equal(mine, other):
+            return 1 if goal.better((mine,), (other,)) else -1
+    proven = (first.status == "optimal", first.objective.proven_levels)
+    others = (second.status == "optimal", second.objective.proven_levels)
+    return (proven > others) - (proven < others)

@@ -1,0 +1,92 @@
+"""Whole-slice plans loosened by second tenants: a second tenant on a slice takes what its owner can spare.
+
+An owner with a fraction of a slice more than it needs lends it to a second tenant whose memory fits
+beside it, and every second tenant is somewhere an owner itself, so surplus travels to the models that
+are worst off. Which second tenant may use which slice is chosen by the pooled prices; how much, by the
+linear program of share_program.py.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+from numpy.typing import NDArray
+
+from torchsplit_core.planning.fractional.pack import CLOSE, even_out
+from torchsplit_core.planning.outcome.assignment import AssignedSlice, Assignment
+from torchsplit_core.planning.problem.build import Choice, Problem
+from torchsplit_core.planning.request.objective import unit_rps
+
+EASY = 0.7
+"""Part of its best throughput that a model must reach beside others to hold back for those that cannot."""
+
+
+def add_second_tenants(
+    problem: Problem, assignment: Assignment, prices: NDArray[np.float64]
+) -> Assignment | None:
+    """The assignment with at most one second tenant a slice and its fairest shares; None where a minimum is missed.
+
+    `prices` weigh the models' levels. Models under a latency limit are no second tenants: a small share
+    would break it.
+    """
+    most = problem.request.max_tenants_per_slice
+    if most is not None and most < 2:
+        return None
+    variants = {choice.model: choice.variant for slice_ in assignment.slices for choice, _ in slice_.tenants}
+    limited = {(case.model, case.variant) for case in problem.cases if case.levels}
+    by_pool: dict[tuple[int, str], list[Choice]] = {}
+    for choice in problem.choices:
+        runs = variants.get(choice.model) == choice.variant
+        if runs and (choice.model, choice.variant) not in limited:
+            by_pool.setdefault((choice.group, choice.profile), []).append(choice)
+    owned: dict[tuple[int, str, int], list[AssignedSlice]] = {}
+    for slice_ in assignment.slices:
+        if len(slice_.tenants) == 1:
+            owned.setdefault((slice_.group, slice_.profile, id(slice_.tenants[0][0])), []).append(slice_)
+    for (group, profile, _), slices in owned.items():
+        owner = slices[0].tenants[0][0]
+        size = problem.capacity_gib[problem.groups[group].type, profile]
+        room = size - owner.memory_gib
+        joining = _best(problem, by_pool.get((group, profile), []), owner, room, prices)
+        for slice_, choice in zip(slices, joining, strict=False):
+            slice_.tenants.append((choice, 0.0))
+    return even_out(problem, assignment)
+
+
+def can_be_second(problem: Problem) -> set[int]:
+    """Models that lose little where they need no more than half of a slice's memory, and have no limit."""
+    limited = {(case.model, case.variant) for case in problem.cases if case.levels}
+    best: dict[int, float] = {}
+    beside: dict[int, float] = {}
+    for choice in problem.choices:
+        group = problem.groups[choice.group]
+        # What a GPU cut into such slices alone would give.
+        count = max(layout.useful.get(choice.profile, 0) for layout in group.layouts)
+        rate = choice.point.throughput_rps * count
+        best[choice.model] = max(best.get(choice.model, 0.0), rate)
+        if (choice.model, choice.variant) in limited:
+            continue
+        if choice.memory_gib <= problem.capacity_gib[group.type, choice.profile] / 2:
+            beside[choice.model] = max(beside.get(choice.model, 0.0), rate)
+    return {model for model, rate in beside.items() if rate >= EASY * best[model]}
+
+
+def _best(
+    problem: Problem,
+    choices: Sequence[Choice],
+    owner: Choice,
+    room: float,
+    prices: NDArray[np.float64],
+) -> list[Choice]:
+    """The second tenants that fit, one choice a model and stage, by what a whole slice would be worth to them."""
+    found: dict[tuple[int, int], tuple[float, Choice]] = {}
+    for choice in choices:
+        key = (choice.model, choice.stage)
+        if key == (owner.model, owner.stage) or choice.memory_gib > room + CLOSE:
+            continue
+        spec = problem.request.models[choice.model]
+        worth = float(prices[choice.model]) * choice.point.throughput_rps / unit_rps(spec)
+        if key not in found or worth > found[key][0]:
+            found[key] = (worth, choice)
+    return [choice for _, choice in sorted(found.values(), key=lambda item: -item[0])]

@@ -1,0 +1,183 @@
+"""Continuous shares, made as fair as they can be: a linear program whose levels rise one after the other.
+
+| row | formula |
+|---|---|
+| pool[p] | Σ_u∈p x[u] − Σ_c slices[p,c]·y[c] ≤ slots[p] |
+| fleet[g] | Σ_{c∈g} y[c] ≤ GPUs[g] |
+| stage[c,s] | v[c] − Σ_u∈(c,s) rate(u)/unit(m)·x[u] ≤ 0 |
+| served[m] | Σ_c∈m v[c] ≥ the level the model is held at |
+| rising[m] | Σ_c∈m v[c] − t ≥ 0 while the model still rises, t maximised |
+
+With continuous shares a model that has a price cannot rise in any best plan, so it may be held
+where it is; with whole slices that would be wrong (see leximin.py).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy.sparse import csc_matrix
+
+from torchsplit_core.planning.patterns.supply import Supply
+from torchsplit_core.planning.request.objective import unit_rps
+from torchsplit_core.solver.highs import INF, load, run
+from torchsplit_core.values import PlanModel
+
+Vector = NDArray[np.float64]
+Flags = NDArray[np.bool_]
+
+STUCK = 1e-9
+"""Price above which a model cannot rise without another one falling."""
+
+LARGEST, SMALLEST = 1e12, 1e-8
+"""Coefficients beyond which HiGHS refuses a matrix, or takes an entry for 0 (its limits are 1e15 and 1e-9)."""
+
+GAP = 1e-7
+"""Relative gap at which whole layouts count as the best."""
+
+
+@dataclass(frozen=True, slots=True)
+class Share:
+    """One x[u]: which case and stage it serves from which pool, at what rate, `least` to `most` of it."""
+
+    case: int
+    stage: int
+    pool: int
+    rate_rps: float
+    least: float = 0.0
+    most: float = INF
+
+
+class OutOfScale(Exception):
+    """Rates so far apart that HiGHS would not take the program: another method has to do."""
+
+
+class ShareProgram:
+    """The program for some shares; `owners[c]` is the model of case c, `slots[p]` what a pool has of itself.
+
+    With a `supply` its layouts add slices to the pools, which are then those of the supply.
+    Raises OutOfScale. Levels are in units of `unit`: HiGHS keeps rows to 10⁻⁶, so levels of some hundreds keep
+    enough digits (with levels near 1 its bound of a mixed-integer program was met 5·10⁻⁶ too low).
+    """
+
+    def __init__(
+        self,
+        specs: Sequence[PlanModel],
+        owners: Sequence[int],
+        shares: Sequence[Share],
+        slots: Vector,
+        supply: Supply | None = None,
+        unit: float = 1.0,
+    ) -> None:
+        self.shares, self.owners, self.slots, self.supply = shares, owners, slots, supply
+        self.units = np.array([unit_rps(spec) for spec in specs]) * unit
+        caps = np.array([spec.demand_rps if spec.cap_at_demand else np.inf for spec in specs])
+        self.caps: Vector = caps / self.units
+        self.floors: Vector = np.array([spec.min_throughput_rps or 0.0 for spec in specs]) / self.units
+        self.layouts = len(supply.columns) if supply is not None else 0
+        self.layout_at = len(shares)
+        self.case_at = self.layout_at + self.layouts
+        self.t = self.case_at + len(owners)
+        self.highs = self._load()
+
+    def rise(self, *, stop_at_price: bool = False) -> tuple[Vector, Flags] | None:
+        """Raise all models together, holding those at their cap and those that are stuck.
+
+        Returns the levels held and who still rises, with `stop_at_price` before the first is
+        stuck; None where the minima cannot be met.
+        """
+        held, rising = self.floors.copy(), np.ones(len(self.units), dtype=bool)
+        while True:
+            self.hold(held, rising)
+            if run(self.highs) != "optimal":
+                return None
+            if not rising.any():
+                return held, rising
+            level = self.value(self.t)
+            capped = rising & (self.caps <= level * (1 + 1e-9))
+            stuck = rising & (self.prices() > STUCK)
+            if capped.any():
+                held[capped] = np.maximum(held[capped], self.caps[capped] * (1 - 1e-12))
+                rising &= ~capped
+            elif stop_at_price or not stuck.any():
+                return held, rising
+            else:
+                held[stuck] = np.maximum(held[stuck], level * (1 - 1e-10))
+                rising &= ~stuck
+
+    def hold(self, held: Vector, rising: Flags) -> None:
+        """Hold every model at its level; those rising have t as another lower bound."""
+        for model in range(len(self.units)):
+            self.highs.changeRowBounds(self.served_at + model, float(held[model]), INF)
+            self.highs.changeRowBounds(self.rising_at + model, 0.0 if rising[model] else -INF, INF)
+        # Without a model that rises nothing bounds t.
+        self.highs.changeColBounds(self.t, 0.0, INF if rising.any() else 0.0)
+
+    def value(self, column: int) -> float:
+        """A column's value in the last solution."""
+        return float(self.highs.getSolution().col_value[column])
+
+    def amounts(self) -> Vector:
+        """The shares of the last solution."""
+        return np.array(self.highs.getSolution().col_value[: len(self.shares)])
+
+    def prices(self) -> Vector:
+        """What a level of 1 more of each rising model would cost the others."""
+        rows = np.array(self.highs.getSolution().row_dual)
+        found: Vector = np.abs(rows[self.rising_at : self.rising_at + len(self.units)])
+        return found
+
+    def _load(self) -> Any:
+        pools = len(self.slots)
+        groups = len(self.supply.gpus) if self.supply is not None else 0
+        stages: dict[tuple[int, int], int] = {}
+        for share in self.shares:
+            stages.setdefault((share.case, share.stage), pools + groups + len(stages))
+        self.served_at = pools + groups + len(stages)
+        self.rising_at = self.served_at + len(self.units)
+        rows = self.rising_at + len(self.units)
+        entries: list[tuple[int, int, float]] = []
+        for number, share in enumerate(self.shares):
+            rate = share.rate_rps / float(self.units[self.owners[share.case]])
+            entries += [(share.pool, number, 1.0), (stages[share.case, share.stage], number, -rate)]
+        if self.supply is not None:
+            for column, group in enumerate(self.supply.group_of.tolist()):
+                at = self.layout_at + column
+                entries.append((pools + group, at, 1.0))
+                for pool in np.flatnonzero(self.supply.slices[:, column]).tolist():
+                    entries.append((pool, at, -float(self.supply.slices[pool, column])))
+        entries += [(row, self.case_at + case, 1.0) for (case, _), row in stages.items()]
+        for case, model in enumerate(self.owners):
+            entries += [(self.served_at + model, self.case_at + case, 1.0)]
+            entries += [(self.rising_at + model, self.case_at + case, 1.0)]
+        entries += [(self.rising_at + model, self.t, -1.0) for model in range(len(self.units))]
+        lower, upper = np.full(rows, -INF), np.zeros(rows)
+        upper[:pools] = self.slots
+        if self.supply is not None:
+            upper[pools : pools + groups] = self.supply.gpus
+        lower[self.served_at :], upper[self.served_at :] = 0.0, INF
+        return self._pass(rows, entries, lower, upper)
+
+    def _pass(self, rows: int, entries: list[tuple[int, int, float]], lower: Vector, upper: Vector) -> Any:
+        columns = self.t + 1
+        row, column, value = zip(*entries, strict=True)
+        sizes = np.abs(value)
+        if sizes.max() > LARGEST or sizes.min() < SMALLEST:
+            raise OutOfScale
+        matrix = csc_matrix((value, (row, column)), shape=(rows, columns))
+        cost, least, most = np.zeros(columns), np.zeros(columns), np.full(columns, INF)
+        cost[self.t] = -1.0
+        least[: len(self.shares)] = [share.least for share in self.shares]
+        most[: len(self.shares)] = [share.most for share in self.shares]
+        return load(
+            "planner's program of shares",
+            matrix,
+            cost,
+            columns=(least, most),
+            rows=(lower, upper),
+            relative_gap=GAP,
+        )

@@ -1,0 +1,1 @@
+"""Why there is no plan, and the smallest change that gives one."""

@@ -1,0 +1,112 @@
+"""Why a request is infeasible: minimal sets of demands in conflict, and the least relaxation that mends it.
+
+A set is found by deletion: drop one demand after another and keep it dropped while what is
+left stays infeasible. What remains is infeasible, and feasible without any one of its own,
+because fewer demands never make a request harder. Every step is an exact test; where one runs
+out of time, no set is named rather than one that might not be minimal.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+from dataclasses import replace
+
+from torchsplit_core.planning.infeasibility.feasible import is_feasible
+from torchsplit_core.values import Conflict, Demand, PlanModel, PlanRequest
+
+MOST_CONFLICTS = 5
+"""Conflicts to name; each further one shares no demand with those before it."""
+
+
+def demands_of(request: PlanRequest) -> tuple[Demand, ...]:
+    """Every demand that can stand in the way: co-locations first, then latencies, then minima.
+
+    Deletion keeps what comes late, so a conflict is told in throughputs where it can be.
+    """
+    pairs = [Demand("colocation", models=item.models) for item in request.colocations if item.mode == "hard"]
+    latencies = [Demand("max_latency_ms", m.name) for m in request.models if m.max_latency_ms is not None]
+    minima = [Demand("min_throughput_rps", m.name) for m in request.models if m.min_throughput_rps]
+    return (*dict.fromkeys(pairs), *latencies, *minima)
+
+
+def with_demands(request: PlanRequest, kept: Sequence[Demand]) -> PlanRequest:
+    """The request with these demands only. Soft co-locations, which forbid nothing, are dropped too."""
+    keep = set(kept)
+    return replace(
+        request,
+        models=tuple(
+            replace(
+                model,
+                min_throughput_rps=model.min_throughput_rps
+                if Demand("min_throughput_rps", model.name) in keep
+                else None,
+                max_latency_ms=model.max_latency_ms if Demand("max_latency_ms", model.name) in keep else None,
+            )
+            for model in request.models
+        ),
+        colocations=tuple(
+            item
+            for item in request.colocations
+            if item.mode == "hard" and Demand("colocation", models=item.models) in keep
+        ),
+    )
+
+
+def conflicts(request: PlanRequest, deadline: float) -> tuple[Conflict, ...]:
+    """Minimal conflicts of an infeasible request, none where the time does not suffice to prove one."""
+    found: list[Conflict] = []
+    left = demands_of(request)
+    while left and len(found) < MOST_CONFLICTS:
+        core = _minimal(request, left, deadline)
+        if core is None:
+            break
+        found.append(Conflict(core, _message(request, core)))
+        left = tuple(demand for demand in left if demand not in core)
+        if is_feasible(with_demands(request, left), deadline) is not False:
+            break
+    return tuple(found)
+
+
+def _minimal(request: PlanRequest, demands: Sequence[Demand], deadline: float) -> tuple[Demand, ...] | None:
+    """A minimal infeasible part of infeasible `demands`; None where a test was cut off."""
+    core = list(demands)
+    # Whole models at a time first: most demands have no part in a conflict.
+    for name in [model.name for model in request.models]:
+        fewer = [demand for demand in core if demand.model != name]
+        if len(fewer) in (0, len(core)) or time.perf_counter() > deadline:
+            continue
+        if is_feasible(with_demands(request, fewer), deadline) is False:
+            core = fewer
+    for demand in list(core):
+        fewer = [other for other in core if other != demand]
+        answer = is_feasible(with_demands(request, fewer), deadline)
+        if answer is None:
+            return None
+        if not answer:
+            core = fewer
+    return tuple(core)
+
+
+def _message(request: PlanRequest, core: Sequence[Demand]) -> str:
+    models = {model.name: model for model in request.models}
+    wanted: dict[str, list[str]] = {}
+    for demand in core:
+        if demand.model is not None:
+            wanted.setdefault(demand.model, []).append(demand.demand)
+    parts = [_wish(models[name], kinds) for name, kinds in wanted.items()]
+    pairs = [" and ".join(demand.models) for demand in core if demand.models is not None]
+    text = "; ".join(parts)
+    if pairs:
+        text += f"; with {', '.join(pairs)} on the same GPUs"
+    together = "This fleet cannot give" if len(core) == 1 else "This fleet cannot give at once"
+    return f"{together}: {text}. Drop or ease any one of these and the rest can be met."
+
+
+def _wish(model: PlanModel, kinds: Sequence[str]) -> str:
+    text = f"{model.name}"
+    if "min_throughput_rps" in kinds:
+        text += f" at least {model.min_throughput_rps:g} requests/s"
+    if "max_latency_ms" in kinds:
+        text += f" within {model.max_latency_ms:g} ms"
+    return text

@@ -1,0 +1,122 @@
+"""The least relaxation: numeric changes, least in the sum of relative changes, that make a request feasible.
+
+Minima may be given up by a share e[m] of themselves, latency limits may grow by a share f[m];
+the sum of all e and f is minimised over the exact formulation (families min_throughput and
+latency_limit with their slacks).
+"""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+
+import pyomo.environ as pyo
+
+from torchsplit_core.planning.formulation.build import build
+from torchsplit_core.planning.formulation.model import Mode
+from torchsplit_core.planning.formulation.solution import read_solution
+from torchsplit_core.planning.infeasibility.feasible import is_feasible
+from torchsplit_core.planning.outcome.assignment import assign_integer, assign_shares
+from torchsplit_core.planning.outcome.build import planned_models
+from torchsplit_core.planning.problem.build import build_problem
+from torchsplit_core.solver.pyomo_model import solve
+from torchsplit_core.values import PlannedModel, PlanRequest, Relaxation
+
+NOTHING = 1e-7
+"""A relative change below this is none."""
+
+DIGITS = 10
+"""Significant digits of a relaxed figure, rounded to the easier side."""
+
+
+@dataclass(frozen=True)
+class LeastRelaxation:
+    """The changes, and a note where they are not proven to be the least."""
+
+    changes: tuple[Relaxation, ...] | None
+    note: str = ""
+
+
+def least_relaxation(request: PlanRequest, deadline: float) -> LeastRelaxation:
+    """The least relaxation of an infeasible request; changes None where none is found in time."""
+    found: list[tuple[float, tuple[Relaxation, ...], bool]] = []
+    steps: list[tuple[Mode, bool]] = [("exclusive", True)]
+    if request.sharing == "fractional":
+        # A share's latency is 1/share: with limits that give way too it is no longer linear.
+        steps = [("exclusive", True), ("concrete", False)]
+    for mode, latency_too in steps:
+        answer = _step(request, mode, latency_too, deadline)
+        if answer is not None:
+            found.append(answer)
+    if not found:
+        return LeastRelaxation(None, "No relaxation was found in the time given.")
+    _, changes, proven = min(found, key=lambda item: item[0])
+    if is_feasible(apply(request, changes), deadline) is False:
+        return LeastRelaxation(None, "The relaxation found fails its own check.")
+    if request.sharing == "fractional":
+        return LeastRelaxation(
+            changes,
+            "With sharing the relaxation is the least for whole slices or for minima alone, whichever is less.",
+        )
+    return LeastRelaxation(changes, "" if proven else "The relaxation is not proven to be the least.")
+
+
+def apply(request: PlanRequest, changes: Sequence[Relaxation]) -> PlanRequest:
+    """The request with the relaxed figures."""
+    models = {model.name: model for model in request.models}
+    for change in changes:
+        model = models[change.model]
+        if change.demand == "min_throughput_rps":
+            models[change.model] = replace(model, min_throughput_rps=change.new)
+        else:
+            models[change.model] = replace(model, max_latency_ms=change.new)
+    return replace(request, models=tuple(models[model.name] for model in request.models))
+
+
+def _step(
+    request: PlanRequest, mode: Mode, latency_too: bool, deadline: float
+) -> tuple[float, tuple[Relaxation, ...], bool] | None:
+    asked = replace(request, sharing="exclusive") if mode == "exclusive" else request
+    per_gpu = mode == "concrete"
+    problem = build_problem(asked, per_gpu=per_gpu, elastic=True, elastic_latency=latency_too)
+    built = build(problem, mode)
+    model = built.model
+    slacks = list(model.given_up.values())
+    if latency_too:
+        slacks += list(model.longer.values())
+    model.objective = pyo.Objective(expr=sum(slacks))
+    answer = solve(model, deadline - time.perf_counter())
+    if answer.status not in ("optimal", "feasible"):
+        return None
+    solution = read_solution(built, answer)
+    assignment = assign_integer(built, solution) if mode == "exclusive" else assign_shares(built, solution)
+    changes = _changes(request, planned_models(problem, assignment))
+    total = sum(abs(change.new - change.old) / change.old for change in changes)
+    return total, changes, answer.status == "optimal"
+
+
+def _changes(request: PlanRequest, got: Sequence[PlannedModel]) -> tuple[Relaxation, ...]:
+    """What each model falls short of, read off the plan itself."""
+    found = []
+    for spec, model in zip(request.models, got, strict=True):
+        least, limit = spec.min_throughput_rps, spec.max_latency_ms
+        if least and model.throughput_rps < least * (1 - NOTHING):
+            found.append(
+                Relaxation(spec.name, "min_throughput_rps", least, _round(model.throughput_rps, math.floor))
+            )
+        if limit is not None and model.latency_ms is not None and model.latency_ms > limit * (1 + NOTHING):
+            found.append(Relaxation(spec.name, "max_latency_ms", limit, _round(model.latency_ms, math.ceil)))
+    return tuple(found)
+
+
+def _round(value: float, towards: Callable[[float], int]) -> float:
+    """To DIGITS significant digits, down for a minimum and up for a limit."""
+    if value == 0:
+        return 0.0
+    scale = 10.0 ** (DIGITS - 1 - math.floor(math.log10(abs(value))))
+    # A whole figure that is off by rounding alone stays whole.
+    if abs(round(value * scale) - value * scale) < 1e-3:
+        return round(value * scale) / scale
+    return towards(value * scale) / scale

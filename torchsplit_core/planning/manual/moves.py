@@ -1,0 +1,101 @@
+"""Moves of a plan by hand: what may stand at a place of a GPU, and the GPUs after one change there.
+
+A place is a slice, or a run of memory slots without one; both are named by their first slot.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Collection, Sequence
+from dataclasses import replace
+
+from torchsplit_core.hardware import gpu_type, plain_profiles
+from torchsplit_core.hardware.layouts import layout_fault
+from torchsplit_core.planning.manual.values import HandGpu, HandSlice
+from torchsplit_core.planning.request.fleet import FleetGpu
+from torchsplit_core.values import PlacedProfile, PlanRequest
+
+
+def slice_at(gpu: HandGpu, start: int) -> HandSlice | None:
+    """The slice that begins at this memory slot."""
+    return next((item for item in gpu.slices if item.start == start), None)
+
+
+def choices_at(given: FleetGpu, gpu: HandGpu, start: int) -> tuple[tuple[str, int], ...]:
+    """Every (profile, first slot) that may take the place of the slice, or fill the gap, that holds slot `start`.
+
+    It takes at least one slot of the place and stands legally beside all other slices of the GPU; where the
+    GPU is offered layouts, the whole is part of one of them. Largest first.
+    """
+    kind = gpu_type(given.type)
+    sizes = {profile.name: profile.memory_slices for profile in kind.profiles}
+    old = slice_at(gpu, start)
+    others = [PlacedProfile(item.profile, item.start) for item in gpu.slices if item is not old]
+    # A slice of an unknown profile is a fault of its own and covers its first slot alone.
+    covered = {slot for item in others for slot in range(item.start, item.start + sizes.get(item.profile, 1))}
+    if old is not None:
+        place = set(range(start, start + sizes.get(old.profile, 1)))
+    else:
+        place = set(_gap(kind.memory_slices, covered, start))
+    names = {profile.name for profile in plain_profiles(kind)}
+    if given.layouts is not None:
+        names = {name for layout in given.layouts for name in layout}
+    found = [
+        (profile.name, first)
+        for profile in kind.profiles
+        if profile.name in names
+        for first in profile.placement_starts
+        if place & set(range(first, first + profile.memory_slices))
+        and layout_fault(kind, (*others, PlacedProfile(profile.name, first))) is None
+        and _offered(given, [*(item.profile for item in others), profile.name])
+    ]
+    return tuple(sorted(found, key=lambda choice: (-sizes[choice[0]], choice[0], choice[1])))
+
+
+def runnable_on(request: PlanRequest, gpu: str, profile: str) -> tuple[str, ...]:
+    """Names of the models that have a point on this GPU type and profile, in the order of the request."""
+    return tuple(
+        model.name
+        for model in request.models
+        if any(
+            point.gpu_type == gpu and point.profile == profile
+            for _, variant in model.allowed_variants
+            for stage in variant.stages
+            for point in stage.points
+        )
+    )
+
+
+def changed(
+    gpus: Sequence[HandGpu], ids: Collection[str], start: int, new: HandSlice | None
+) -> tuple[HandGpu, ...]:
+    """The GPUs with the slice that begins at `start` replaced by `new` (dropped where None) on each of `ids`.
+
+    A GPU of `ids` that is not among them yet is added at the end.
+    """
+    known = {gpu.id for gpu in gpus}
+    every = (*gpus, *(HandGpu(name) for name in ids if name not in known))
+    return tuple(_with(gpu, start, new) if gpu.id in ids else gpu for gpu in every)
+
+
+def _with(gpu: HandGpu, start: int, new: HandSlice | None) -> HandGpu:
+    kept = [item for item in gpu.slices if item.start != start]
+    if new is not None:
+        kept.append(new)
+    return replace(gpu, slices=tuple(sorted(kept, key=lambda item: item.start)))
+
+
+def _gap(slots: int, covered: Collection[int], start: int) -> range:
+    first = last = start
+    while first > 0 and first - 1 not in covered:
+        first -= 1
+    while last + 1 < slots and last + 1 not in covered:
+        last += 1
+    return range(first, last + 1)
+
+
+def _offered(given: FleetGpu, profiles: Sequence[str]) -> bool:
+    if given.layouts is None:
+        return True
+    wanted = Counter(profiles)
+    return any(wanted <= Counter(layout) for layout in given.layouts)

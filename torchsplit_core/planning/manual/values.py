@@ -1,0 +1,72 @@
+"""The vocabulary of plans by hand: what a person puts where."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from torchsplit_core.planning.request.fleet import FleetGpu
+from torchsplit_core.values import PlanFault, Point, Stage, Tenant, Variant, slice_name
+
+
+@dataclass(frozen=True, slots=True)
+class HandTenant:
+    """A model on a slice; None for what is to be chosen."""
+
+    model: str
+    variant: str | None = None
+    stage: str | None = None
+    batch_size: int | None = None
+    processes: int | None = None
+    share: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class HandSlice:
+    """A slice at its first memory slot, with those who use it."""
+
+    profile: str
+    start: int
+    tenants: tuple[HandTenant, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class HandGpu:
+    """A GPU of the fleet, by its id, as a person wants it."""
+
+    id: str
+    slices: tuple[HandSlice, ...] = ()
+
+
+@dataclass
+class HandInstance:
+    """A tenant on its way to a point: what was asked for, and what was chosen by now."""
+
+    gpu: FleetGpu
+    profile: str
+    start: int
+    asked: HandTenant
+    share: float
+    variant: Variant | None = None
+    stage: Stage | None = None
+    point: Point | None = None
+
+    def fault(self, value: object, rule: str, remedy: str) -> PlanFault:
+        """A fault of this tenant."""
+        return PlanFault(
+            self.gpu.id, slice_name(self.profile, self.start), self.asked.model, str(value), rule, remedy
+        )
+
+    def tenant(self) -> Tenant:
+        """The tenant as a plan has it; before it has a point, its model and its share alone."""
+        if self.variant is None or self.stage is None or self.point is None:
+            return Tenant(self.asked.model, "", "", self.share, 0, 0, 0.0, None)
+        return Tenant(
+            self.asked.model,
+            self.variant.name,
+            self.stage.name,
+            self.share,
+            self.point.batch_size,
+            self.point.processes,
+            self.share * self.point.throughput_rps,
+            self.point.memory_gib,
+        )

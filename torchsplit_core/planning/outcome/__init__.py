@@ -1,0 +1,1 @@
+"""The answer: assignments to slices, their figures, the outcome's values."""

@@ -1,0 +1,199 @@
+"""From counts to named GPUs: which GPU takes which layout, which slice which tenant, and at which start.
+
+Exact, because a count per group and layout can be dealt to the group's equal GPUs in any way,
+and whole instances to equal slices in any way.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import lru_cache
+
+from torchsplit_core.hardware import gpu_type, place_layout
+from torchsplit_core.planning.formulation.model import Formulation
+from torchsplit_core.planning.formulation.solution import Solution
+from torchsplit_core.planning.problem.build import Choice, Problem
+from torchsplit_core.planning.problem.colocation_sets import one_each
+from torchsplit_core.planning.request.fleet import list_gpus
+from torchsplit_core.values import InternalFault, Layout, PlannedGpu, PlannedSlice, PlanRequest, Tenant
+
+
+@dataclass
+class AssignedSlice:
+    """A slice of a GPU that is being filled with (choice, share) pairs."""
+
+    gpu_id: str
+    group: int
+    profile: str
+    tenants: list[tuple[Choice, float]] = field(default_factory=list)
+
+    @property
+    def free(self) -> float:
+        """The share that is left."""
+        return max(0.0, 1.0 - sum(share for _, share in self.tenants))
+
+
+@dataclass
+class Assignment:
+    """The slices of the whole fleet, and the layout each GPU has: its profiles, and its (group, number)."""
+
+    slices: list[AssignedSlice]
+    layouts: dict[str, tuple[str, ...]]
+    columns: dict[str, tuple[int, int]]
+
+
+def lay_out(problem: Problem, layouts: Mapping[tuple[int, int], int]) -> Assignment:
+    """Deal the layouts of each group to its GPUs in order; every useful slice takes tenants."""
+    assignment = Assignment([], {}, {})
+    for g, group in enumerate(problem.groups):
+        names = iter(group.gpu_ids)
+        for number, layout in enumerate(group.layouts):
+            for _ in range(layouts.get((g, number), 0)):
+                gpu_id = next(names)
+                assignment.layouts[gpu_id] = layout.profiles
+                assignment.columns[gpu_id] = (g, number)
+                for profile in sorted(layout.useful):
+                    assignment.slices += [
+                        AssignedSlice(gpu_id, g, profile) for _ in range(layout.useful[profile])
+                    ]
+    return assignment
+
+
+def assign_integer(built: Formulation, solution: Solution) -> Assignment:
+    """Put the whole instances of a formulation's solution, co-located models on the GPUs of their layout."""
+    amounts = [(built.uses[use], round(solution.amounts[use])) for use in sorted(solution.amounts)]
+    assignment = lay_out(built.problem, solution.layouts)
+    for (g, number), count in solution.layouts.items():
+        here = [
+            (use.choice, times) for use, times in amounts if (use.choice.group, use.layout) == (g, number)
+        ]
+        if here:
+            _assign_together(assignment, built.problem, g, number, count, here)
+    _assign_anywhere(assignment, [(use.choice, times) for use, times in amounts if use.layout is None])
+    return assignment
+
+
+def assign_counts(
+    problem: Problem, layouts: Mapping[tuple[int, int], int], amounts: Sequence[tuple[Choice, int]]
+) -> Assignment:
+    """Put whole instances (exclusive) on slices of their group and profile, in the order given."""
+    assignment = lay_out(problem, layouts)
+    _assign_anywhere(assignment, amounts)
+    return assignment
+
+
+def _assign_anywhere(assignment: Assignment, amounts: Sequence[tuple[Choice, int]]) -> None:
+    waiting: dict[tuple[int, str], list[Choice]] = {}
+    for choice, count in amounts:
+        waiting.setdefault((choice.group, choice.profile), []).extend([choice] * count)
+    for slice_ in assignment.slices:
+        queue = waiting.get((slice_.group, slice_.profile))
+        if queue and not slice_.tenants:
+            slice_.tenants.append((queue.pop(0), 1.0))
+    if any(waiting.values()):
+        raise InternalFault("The planner's counts hold more instances than slices.")
+
+
+def _assign_together(
+    assignment: Assignment,
+    problem: Problem,
+    group: int,
+    number: int,
+    gpus: int,
+    amounts: Sequence[tuple[Choice, int]],
+) -> None:
+    """One instance of every present model on each GPU with the layout, then the rest on any of them."""
+    layout = problem.groups[group].layouts[number]
+    ids = [gpu for gpu, (g, chosen) in assignment.columns.items() if (g, chosen) == (group, number)]
+    waiting: dict[tuple[int, str], list[Choice]] = {}
+    for choice, count in amounts:
+        waiting.setdefault((choice.model, choice.profile), []).extend([choice] * count)
+    counts: dict[int, dict[str, int]] = {}
+    for (model, profile), queue in waiting.items():
+        counts.setdefault(model, {})[profile] = len(queue)
+    free: dict[tuple[str, str], list[AssignedSlice]] = {}
+    for slice_ in assignment.slices:
+        if slice_.gpu_id in ids:
+            free.setdefault((slice_.gpu_id, slice_.profile), []).append(slice_)
+    for gpu, dealt in zip(ids, one_each(counts, layout.useful, gpus), strict=True):
+        for model, profile in dealt.items():
+            free[gpu, profile].pop(0).tenants.append((waiting[model, profile].pop(0), 1.0))
+    for (_, profile), queue in waiting.items():
+        for gpu in ids:
+            while queue and free.get((gpu, profile)):
+                free[gpu, profile].pop(0).tenants.append((queue.pop(0), 1.0))
+        if queue:
+            raise InternalFault("The planner's counts hold more instances than slices.")
+
+
+def assign_shares(built: Formulation, solution: Solution) -> Assignment:
+    """Put shares that already know their slice (concrete)."""
+    assignment = lay_out(built.problem, solution.layouts)
+    by_pool: dict[tuple[int, str], list[AssignedSlice]] = {}
+    for slice_ in assignment.slices:
+        by_pool.setdefault((slice_.group, slice_.profile), []).append(slice_)
+    for use, share in sorted(solution.amounts.items()):
+        choice, number = built.uses[use].choice, built.uses[use].slot
+        assert number is not None
+        by_pool[choice.group, choice.profile][number].tenants.append((choice, share))
+    for slice_ in assignment.slices:
+        total = sum(share for _, share in slice_.tenants)
+        if total > 1.0:
+            slice_.tenants = [(choice, share / total) for choice, share in slice_.tenants]
+    return assignment
+
+
+def materialise(request: PlanRequest, assignment: Assignment) -> tuple[PlannedGpu, ...]:
+    """Every GPU of the fleet with its slices at legal starts; one without a tenant has none."""
+    by_gpu: dict[str, list[AssignedSlice]] = {}
+    for slice_ in assignment.slices:
+        by_gpu.setdefault(slice_.gpu_id, []).append(slice_)
+    planned = []
+    for gpu in list_gpus(request.gpus):
+        rest = by_gpu.get(gpu.id, [])
+        if not any(slice_.tenants for slice_ in rest):
+            planned.append(PlannedGpu(gpu.id, gpu.type, False))
+            continue
+        layout = _placed(gpu.type, assignment.layouts[gpu.id])
+        if layout is None:
+            raise InternalFault(f"{gpu.id} was given a layout that is not legal.")
+        slices = []
+        for item in layout.placed:
+            tenants: tuple[Tenant, ...] = ()
+            # Idle slices of a profile come after the busy ones in start order.
+            same = [slice_ for slice_ in rest if slice_.profile == item.profile]
+            if same:
+                chosen = min(same, key=lambda slice_: (not slice_.tenants, rest.index(slice_)))
+                rest.remove(chosen)
+                tenants = _tenants(request, chosen.tenants)
+            slices.append(PlannedSlice(item.profile, item.start, tenants))
+        planned.append(PlannedGpu(gpu.id, gpu.type, True, tuple(slices)))
+    return tuple(planned)
+
+
+@lru_cache(maxsize=1024)
+def _placed(kind: str, profiles: tuple[str, ...]) -> Layout | None:
+    """Large fleets repeat a few layouts."""
+    return place_layout(gpu_type(kind), profiles)
+
+
+def _tenants(request: PlanRequest, tenants: Sequence[tuple[Choice, float]]) -> tuple[Tenant, ...]:
+    found = []
+    for choice, share in tenants:
+        model = request.models[choice.model]
+        variant = model.variants[choice.variant]
+        point = choice.point
+        found.append(
+            Tenant(
+                model=model.name,
+                variant=variant.name,
+                stage=variant.stages[choice.stage].name,
+                share=share,
+                batch_size=point.batch_size,
+                processes=point.processes,
+                throughput_rps=share * point.throughput_rps,
+                memory_gib=point.memory_gib,
+            )
+        )
+    return tuple(found)

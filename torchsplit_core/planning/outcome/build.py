@@ -1,0 +1,86 @@
+"""The outcome as the contract wants it, from what a search has found."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from torchsplit_core.planning.outcome.assignment import Assignment, materialise
+from torchsplit_core.planning.outcome.figures import level_values, served, unserved
+from torchsplit_core.planning.problem.build import Problem
+from torchsplit_core.planning.request.hash import request_hash
+from torchsplit_core.planning.request.objective import goal_of
+from torchsplit_core.values import ObjectiveValue, PlannedModel, PlanOutcome, PlanRequest, PlanStatistics
+from torchsplit_core.values.status import Unsolved
+
+
+def plan_outcome(
+    problem: Problem,
+    assignment: Assignment,
+    *,
+    proven: int,
+    settled: bool,
+    bounds: Sequence[float | None],
+    statistics: PlanStatistics,
+) -> PlanOutcome:
+    """A plan. `bounds` has a proven bound of the value of each stage (None: none known);
+    `proven` counts the stages proven from the first on; `settled` is False where a tie-break is not proven.
+    """
+    request = problem.request
+    gpus = materialise(request, assignment)
+    models = planned_models(problem, assignment)
+    goal = goal_of(request)
+    levels = level_values(request, gpus, models)
+    stage = proven if proven < len(levels) else 0
+    bound = bounds[stage] if stage < len(bounds) else None
+    if bound is not None:
+        # What is reached is also a bound's least possible value, up to rounding.
+        bound = goal.held(bound, levels[stage])
+        if proven == len(levels):
+            bound = levels[0]
+    gap = None if bound is None else goal.gap(levels[stage], bound)
+    ranked = tuple(sorted(model.normalised for model in models))
+    optimal = proven == len(levels) and settled
+    return PlanOutcome(
+        request_sha256=request_hash(request),
+        status="optimal" if optimal else "feasible",
+        objective=ObjectiveValue(request.objective.kind, levels[0], ranked, bound, gap, proven),
+        gpus=gpus,
+        models=models,
+        statistics=statistics,
+        warnings=problem.warnings,
+    )
+
+
+def planned_models(problem: Problem, assignment: Assignment) -> tuple[PlannedModel, ...]:
+    """What each model gets of the slices as they are filled."""
+    found = []
+    for index, spec in enumerate(problem.request.models):
+        instances = [
+            (c, share) for slice_ in assignment.slices for c, share in slice_.tenants if c.model == index
+        ]
+        if not instances:
+            found.append(unserved(spec))
+            continue
+        variant = spec.variants[instances[0][0].variant]
+        stages: list[list[tuple[float, float]]] = [[] for _ in variant.stages]
+        for choice, share in instances:
+            stages[choice.stage].append(
+                (share * choice.point.throughput_rps, choice.point.latency_ms / share)
+            )
+        found.append(served(problem.request, spec, variant, stages))
+    return tuple(found)
+
+
+def no_plan(
+    request: PlanRequest, status: Unsolved, statistics: PlanStatistics, warnings: Sequence[str] = ()
+) -> PlanOutcome:
+    """No GPUs and no models, rather than zeros that look like a plan."""
+    return PlanOutcome(
+        request_sha256=request_hash(request),
+        status=status,
+        objective=ObjectiveValue(request.objective.kind, None),
+        gpus=(),
+        models=(),
+        statistics=statistics,
+        warnings=tuple(warnings),
+    )

@@ -1,0 +1,1 @@
+"""A request prepared: options of every model, what is dominated, who must meet."""

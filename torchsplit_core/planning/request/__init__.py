@@ -1,0 +1,1 @@
+"""What is asked: requests built, checked, hashed."""

@@ -1,0 +1,248 @@
+"""From profiles (and partition candidates) to a plan request.
+
+Rows of the fleet's MIG profiles become points. A candidate becomes a variant, its stages' points as
+`stage_rows` has them: estimated, unless the profile has rows of the stage itself.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from pathlib import PurePath
+
+from torchsplit_core.hardware import catalogue, gpu_type
+from torchsplit_core.planning.request.stage_rows import stage_rows
+from torchsplit_core.values import (
+    Colocation,
+    FleetEntry,
+    InputFault,
+    Objective,
+    PartitionCandidate,
+    PartitionOutcome,
+    PlanModel,
+    PlanRequest,
+    Point,
+    Profile,
+    ProfileRow,
+    SolverOptions,
+    Stage,
+    Variant,
+)
+
+_PREFERENCE = {"measured": 0, "emulated": 1, "estimated": 2}
+
+
+def parse_fleet(text: str) -> tuple[FleetEntry, ...]:
+    """`2xA100-80GB,1xA30-24GB` as fleet entries. Raises InputFault for an unknown type or count."""
+    entries = []
+    for part in filter(None, (item.strip() for item in text.split(","))):
+        found = re.fullmatch(r"(?:(\d{1,7})x)?([A-Za-z0-9.\-]+)", part)
+        if not found:
+            raise InputFault(
+                "--gpus", part, "a fleet is COUNTxTYPE, comma-separated", "Write for example 2xA100-80GB."
+            )
+        count = int(found[1] or 1)
+        if count < 1:
+            raise InputFault("--gpus", part, "a count is 1 or more", "Write for example 1xA100-80GB.")
+        entries.append(FleetEntry(type=gpu_type(found[2]).name, count=count))
+    if not entries:
+        raise InputFault(
+            "--gpus", text, "a fleet has at least one GPU", f"Choose of {', '.join(catalogue())}."
+        )
+    return tuple(entries)
+
+
+def model_name(profile: Profile) -> str:
+    """A short name for the model behind a profile's source: `sample:bert@large` → `bert`, `import:bert` → `bert`."""
+    source = profile.source
+    if source.startswith("import:"):
+        return source.removeprefix("import:") or "model"
+    if source.startswith(("sample:", "library:")):
+        return source.partition(":")[2].partition("@")[0]
+    path, _, name = source.rpartition(":")
+    if path.endswith(".py"):
+        return name
+    return PurePath(source).stem or "model"
+
+
+def build_request(
+    profiles: Sequence[Profile],
+    gpus: Sequence[FleetEntry],
+    *,
+    candidates: Sequence[PartitionOutcome] = (),
+    demands: Mapping[str, float] | None = None,
+    min_throughputs: Mapping[str, float] | None = None,
+    max_latencies: Mapping[str, float] | None = None,
+    weights: Mapping[str, float] | None = None,
+    colocations: Sequence[Colocation] = (),
+    objective: Objective | None = None,
+    sharing: str = "exclusive",
+    link_gb_per_s: float | None = None,
+    time_limit_s: float = 60.0,
+) -> PlanRequest:
+    """One model a profile, with every point that the fleet's slices allow.
+
+    Mappings are by model name (see `model_name`). Raises InputFault for a name that is no
+    model, a candidate that belongs to no profile, or no profile at all.
+    """
+    if not profiles:
+        raise InputFault("profiles", "none", "a request has at least one model", "Pass a profile file.")
+    if sharing not in ("exclusive", "fractional"):
+        raise InputFault("sharing", sharing, "sharing is exclusive or fractional", "Choose one of them.")
+    for entry in gpus:
+        gpu_type(entry.type)
+    names = _unique_names(profiles)
+    cuts = _match(candidates, profiles)
+    tables = {
+        "demand": demands,
+        "min-throughput": min_throughputs,
+        "max-latency": max_latencies,
+        "weight": weights,
+    }
+    for option, table in tables.items():
+        for name, value in (table or {}).items():
+            if name not in names:
+                raise InputFault(
+                    f"--{option}",
+                    name,
+                    f"names are of the request's models: {', '.join(names)}",
+                    "Mend the name.",
+                )
+            if not 0 < value < float("inf"):
+                raise InputFault(
+                    f"--{option} {name}", value, "the value is positive", "Give a number above 0."
+                )
+    types = {entry.type for entry in gpus}
+    models = tuple(
+        PlanModel(
+            name=name,
+            weight=(weights or {}).get(name, 1.0),
+            demand_rps=(demands or {}).get(name, 1.0),
+            min_throughput_rps=(min_throughputs or {}).get(name),
+            max_latency_ms=(max_latencies or {}).get(name),
+            variants=_variants(profile, cuts[index], types),
+        )
+        for index, (name, profile) in enumerate(zip(names, profiles, strict=True))
+    )
+    return PlanRequest(
+        gpus=tuple(gpus),
+        models=models,
+        colocations=tuple(colocations),
+        objective=objective or Objective(),
+        sharing="fractional" if sharing == "fractional" else "exclusive",
+        link_gb_per_s=link_gb_per_s,
+        solver=SolverOptions(time_limit_s=time_limit_s),
+    )
+
+
+def _unique_names(profiles: Sequence[Profile]) -> list[str]:
+    names: list[str] = []
+    for profile in profiles:
+        name = base = model_name(profile)
+        number = 2
+        while name in names:
+            name = f"{base}-{number}"
+            number += 1
+        names.append(name)
+    return names
+
+
+def _match(
+    candidates: Sequence[PartitionOutcome], profiles: Sequence[Profile]
+) -> list[list[PartitionCandidate]]:
+    """The candidates of each profile: by architecture hash, else by source, else by node ids."""
+    found: list[list[PartitionCandidate]] = [[] for _ in profiles]
+    for outcome in candidates:
+        for index, profile in enumerate(profiles):
+            same_hash = outcome.architecture_hash and outcome.architecture_hash == profile.architecture_hash
+            same_source = (
+                not outcome.architecture_hash and outcome.source and outcome.source == profile.source
+            )
+            known = {node.id for node in profile.nodes}
+            same_nodes = (
+                not outcome.architecture_hash
+                and not outcome.source
+                and outcome.candidates
+                and known.issuperset(name for stage in outcome.candidates[0].stages for name in stage)
+            )
+            if same_hash or same_source or same_nodes:
+                found[index].extend(outcome.candidates)
+                break
+        else:
+            raise InputFault(
+                "--candidates",
+                outcome.source or outcome.architecture_hash[:12] or "candidates without a source",
+                "candidates belong to a profiled model (same architecture hash, source or node ids)",
+                "Pass that model's profile too, or partition again.",
+            )
+    return found
+
+
+def _variants(
+    profile: Profile, candidates: Sequence[PartitionCandidate], types: set[str]
+) -> tuple[Variant, ...]:
+    """The whole model first, then one variant a candidate of at least two stages; equal stages make one."""
+    whole = _rows(profile, "whole", types)
+    variants = [Variant(name="whole", stages=(Stage("whole", _points(whole)),))]
+    distinct: dict[tuple[frozenset[str], ...], PartitionCandidate] = {}
+    for candidate in candidates:
+        if len(candidate.stages) > 1:
+            distinct.setdefault(tuple(map(frozenset, candidate.stages)), candidate)
+    for number, candidate in enumerate(distinct.values(), start=1):
+        parts = len(candidate.stages)
+        names = [f"cut{number}.{index}of{parts}" for index in range(1, parts + 1)]
+        estimated = stage_rows(profile, whole, candidate, names)
+        variants.append(
+            Variant(
+                name=f"cut{number}",
+                stages=tuple(
+                    Stage(name, _points(_own_first(_rows(profile, name, types), rows)))
+                    for name, rows in zip(names, estimated, strict=True)
+                ),
+                cut_bytes=tuple(map(float, candidate.cut_bytes)),
+            )
+        )
+    return tuple(variants)
+
+
+def _own_first(own: Sequence[ProfileRow], estimated: Sequence[ProfileRow]) -> list[ProfileRow]:
+    """The profile's rows of a stage itself, and what is estimated of it elsewhere."""
+    known = {_key(row) for row in own}
+    return [*own, *(row for row in estimated if _key(row) not in known)]
+
+
+def _key(row: ProfileRow) -> tuple[str, str | None, int, int]:
+    return (row.gpu_type, row.profile, row.batch_size, row.processes)
+
+
+def _rows(profile: Profile, stage: str, types: set[str]) -> list[ProfileRow]:
+    """Rows of a stage on the fleet's slices, one a key: measured before emulated before estimated.
+
+    A number of SMs that is no slice of the catalogue (`sm:20`) is nothing to plan with.
+    """
+    slices = {(name, known.name) for name in types for known in gpu_type(name).profiles}
+    best: dict[tuple[str, str | None, int, int], ProfileRow] = {}
+    for row in profile.rows:
+        if row.stage != stage or (row.gpu_type, row.profile) not in slices or row.throughput_rps <= 0:
+            continue
+        key = _key(row)
+        if key not in best or _PREFERENCE[row.basis] < _PREFERENCE[best[key].basis]:
+            best[key] = row
+    return list(best.values())
+
+
+def _points(rows: Sequence[ProfileRow]) -> tuple[Point, ...]:
+    return tuple(
+        Point(
+            gpu_type=row.gpu_type,
+            profile=row.profile,
+            batch_size=row.batch_size,
+            processes=row.processes,
+            throughput_rps=row.throughput_rps,
+            latency_ms=row.latency_ms,
+            memory_gib=row.memory_gib,
+            basis=row.basis,
+        )
+        for row in rows
+        if row.profile is not None
+    )

@@ -1,0 +1,182 @@
+"""What a plan request must keep to before anything is computed; each breach is an InputFault."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from torchsplit_core.hardware import gpu_type, place_layout
+from torchsplit_core.planning.request.objective import GOALS
+from torchsplit_core.values import Colocation, FleetEntry, InputFault, PlanModel, PlanRequest, Point, Variant
+from torchsplit_core.values.limits import check_name, check_number, check_whole
+
+MAX_GPUS = 4096
+"""Largest fleet one plan lists GPU by GPU."""
+
+
+def validate(request: PlanRequest) -> None:
+    """Raise InputFault at the first thing wrong with the request; return when nothing is."""
+    if not request.gpus:
+        raise InputFault("gpus", [], "a fleet has at least one GPU", "Add a GPU, for example 1xA100-80GB.")
+    if not request.models:
+        raise InputFault("models", [], "there is at least one model", "Add a model with its points.")
+    _one_of("objective.kind", request.objective.kind, tuple(GOALS))
+    _one_of("sharing", request.sharing, ("exclusive", "fractional"))
+    check_number("objective.separation_weight", request.objective.separation_weight)
+    if request.objective.memory_violation_penalty is not None:
+        check_number("objective.memory_violation_penalty", request.objective.memory_violation_penalty)
+    if request.link_gb_per_s is not None:
+        check_number("link_gb_per_s", request.link_gb_per_s, positive=True)
+    check_number("solver.time_limit_s", request.solver.time_limit_s, positive=True)
+    if request.max_tenants_per_slice is not None:
+        check_whole("max_tenants_per_slice", request.max_tenants_per_slice, least=1)
+    _fleet(request.gpus)
+    _unique("models", [model.name for model in request.models], "model names are unique", "Rename one.")
+    for model in request.models:
+        _model(model)
+    _colocations(request.colocations, [model.name for model in request.models])
+
+
+def _fleet(entries: Iterable[FleetEntry]) -> None:
+    ids: list[str] = []
+    total = 0
+    for index, entry in enumerate(entries):
+        where = f"gpus[{index}]"
+        gpu = gpu_type(entry.type)
+        check_whole(f"{where}.count", entry.count, least=1)
+        check_number(f"{where}.cost", entry.cost)
+        total += entry.count
+        if entry.id is not None:
+            if not isinstance(entry.id, str) or not entry.id:
+                raise InputFault(
+                    f"{where}.id", entry.id, "an id is a text that is not empty", "Name it or leave it out."
+                )
+            if entry.count != 1:
+                raise InputFault(
+                    f"{where}.count",
+                    entry.count,
+                    "a GPU with an id stands once",
+                    "Leave the id out to repeat it.",
+                )
+            check_name(f"{where}.id", entry.id)
+            ids.append(entry.id)
+        if entry.layouts is None:
+            continue
+        if not entry.layouts:
+            raise InputFault(
+                f"{where}.layouts",
+                [],
+                "it is null or offers at least one layout",
+                "Use null for every legal layout.",
+            )
+        for layout in entry.layouts:
+            if place_layout(gpu, layout) is None:
+                raise InputFault(
+                    f"{where}.layouts",
+                    list(layout),
+                    f"its instances fit on one {gpu.name} together",
+                    "Drop an instance or use null for every legal layout.",
+                )
+    if total > MAX_GPUS:
+        raise InputFault(
+            "gpus", total, f"a plan has at most {MAX_GPUS} GPUs", "Split the fleet into several plans."
+        )
+    _unique("gpus", ids, "GPU ids are unique", "Rename one.")
+
+
+def _model(model: PlanModel) -> None:
+    if not isinstance(model.name, str) or not model.name:
+        raise InputFault("models", model.name, "a model has a name", "Give it one.")
+    check_name("models", model.name)
+    where = f"model {model.name}"
+    check_number(f"{where}, weight", model.weight, positive=True)
+    check_number(f"{where}, demand_rps", model.demand_rps, positive=True)
+    if model.min_throughput_rps is not None:
+        check_number(f"{where}, min_throughput_rps", model.min_throughput_rps)
+    if model.max_latency_ms is not None:
+        check_number(f"{where}, max_latency_ms", model.max_latency_ms, positive=True)
+    if not model.variants:
+        raise InputFault(where, [], "a model has at least one variant", "Add the variant that runs it whole.")
+    names = [item.name for item in model.variants]
+    _unique(where, names, "variant names are unique", "Rename one.")
+    if not model.allowed_variants:
+        raise InputFault(
+            where, names, "at least one of its variants is allowed", "Allow one, or leave the model out."
+        )
+    for variant in model.variants:
+        check_name(f"{where}, variant", variant.name)
+        _variant(f"{where}, variant {variant.name}", variant)
+
+
+def _variant(where: str, variant: Variant) -> None:
+    if not variant.stages:
+        raise InputFault(where, [], "a variant has at least one stage", "Add its stages.")
+    _unique(where, [item.name for item in variant.stages], "stage names are unique", "Rename one.")
+    if len(variant.cut_bytes) != len(variant.stages) - 1:
+        raise InputFault(
+            f"{where}, cut_bytes",
+            list(variant.cut_bytes),
+            f"{len(variant.stages)} stages have {len(variant.stages) - 1} cuts",
+            "Give one figure for each pair of neighbouring stages.",
+        )
+    for figure in variant.cut_bytes:
+        check_number(f"{where}, cut_bytes", figure)
+    for stage in variant.stages:
+        check_name(f"{where}, stage", stage.name)
+        seen: set[tuple[str, str, int, int]] = set()
+        for point in stage.points:
+            place = f"{where}, stage {stage.name}, point {point.gpu_type} {point.profile}"
+            _point(place, point)
+            key = (point.gpu_type, point.profile, point.batch_size, point.processes)
+            if key in seen:
+                raise InputFault(
+                    place,
+                    list(key),
+                    "GPU type, profile, batch size and processes are unique in a stage",
+                    "Drop one.",
+                )
+            seen.add(key)
+
+
+def _point(where: str, point: Point) -> None:
+    gpu = gpu_type(point.gpu_type)
+    known = [profile.name for profile in gpu.profiles]
+    if point.profile not in known:
+        raise InputFault(
+            where, point.profile, f"it is a profile of {gpu.name}", f"Known are {', '.join(known)}."
+        )
+    check_whole(f"{where}, batch_size", point.batch_size, least=1)
+    check_whole(f"{where}, processes", point.processes, least=1)
+    check_number(f"{where}, throughput_rps", point.throughput_rps)
+    check_number(f"{where}, latency_ms", point.latency_ms)
+    if point.memory_gib is not None:
+        check_number(f"{where}, memory_gib", point.memory_gib)
+
+
+def _colocations(colocations: Iterable[Colocation], names: list[str]) -> None:
+    known = set(names)
+    for index, item in enumerate(colocations):
+        where = f"colocations[{index}]"
+        _one_of(f"{where}.mode", item.mode, ("hard", "soft"))
+        check_number(f"{where}.bytes_per_request", item.bytes_per_request)
+        for name in item.models:
+            if name not in known:
+                raise InputFault(
+                    where, name, "it names models of the request", f"Known are {', '.join(names)}."
+                )
+        if len(item.models) < 2 or len(set(item.models)) != len(item.models):
+            raise InputFault(
+                where, list(item.models), "it joins two or more different models", "Name each model once."
+            )
+
+
+def _one_of(where: str, value: object, known: tuple[str, ...]) -> None:
+    if value not in known:
+        raise InputFault(where, value, f"it is one of {', '.join(known)}", "Choose one of them.")
+
+
+def _unique(where: str, names: list[str], rule: str, remedy: str) -> None:
+    seen: set[str] = set()
+    for name in names:
+        if name in seen:
+            raise InputFault(where, name, rule, remedy)
+        seen.add(name)

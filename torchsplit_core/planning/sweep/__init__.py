@@ -1,0 +1,1 @@
+"""One parameter of a request over a range."""

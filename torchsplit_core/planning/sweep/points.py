@@ -1,0 +1,307 @@
+"""One parameter of a request over a range: the requests behind a curve, and what their plans say together.
+
+Between two neighbouring values nothing is claimed but what is monotone: a plan for fewer GPUs, or for a
+stricter minimum, is one for more GPUs or a looser minimum too, and no plan serves a larger demand (or
+weight) to a larger part. So a bound of one point can hold at another; values are never interpolated.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Literal, get_args
+
+from torchsplit_core.hardware import gpu_type
+from torchsplit_core.planning.request.objective import first_bound, goal_of, normalised
+from torchsplit_core.planning.request.validate import MAX_GPUS, validate
+from torchsplit_core.planning.tolerance import TOLERANCE, equal
+from torchsplit_core.values import FleetEntry, InputFault, PlanModel, PlanOutcome, PlanRequest, Relaxation
+from torchsplit_core.values.status import SolveStatus
+
+Parameter = Literal["gpus", "weight", "demand", "min_throughput"]
+PARAMETERS: tuple[Parameter, ...] = get_args(Parameter)
+MOST_VALUES = 64
+"""Points of one curve; each is a plan of its own."""
+_FIELD = {"weight": "weight", "demand": "demand_rps", "min_throughput": "min_throughput_rps"}
+
+
+@dataclass(frozen=True, slots=True)
+class SweepRequest:
+    """What varies: the number of GPUs of type `target`, or one demand of model `target`, over ascending values.
+
+    Units: GPUs; weights have none; demand and min_throughput are requests per second. Raises InputFault for
+    anything but 1 to 64 finite, ascending values of 0 or more (whole ones for GPUs).
+    """
+
+    parameter: Parameter
+    target: str
+    values: tuple[float, ...]
+
+    def __post_init__(self) -> None:
+        where = f"sweep of {self.parameter}"
+        if self.parameter not in PARAMETERS:
+            raise InputFault("sweep", self.parameter, f"it is one of {', '.join(PARAMETERS)}", "Choose one.")
+        if not 1 <= len(self.values) <= MOST_VALUES:
+            raise InputFault(where, len(self.values), f"1 to {MOST_VALUES} values", "Ask for fewer steps.")
+        for value in self.values:
+            if isinstance(value, bool) or not isinstance(value, int | float) or not math.isfinite(value):
+                raise InputFault(where, value, "every value is a finite number", "Give a number.")
+            if value < 0:
+                raise InputFault(where, value, "no value is below 0", "Begin higher.")
+            if self.parameter == "gpus" and value != int(value):
+                raise InputFault(where, value, "GPUs are counted in whole numbers", "Round it.")
+        if any(late <= early for early, late in zip(self.values, self.values[1:], strict=False)):
+            raise InputFault(where, list(self.values), "values ascend, each once", "Sort them.")
+
+
+@dataclass(frozen=True, slots=True)
+class SweepPoint:
+    """One value and its plan in figures; None where there is no plan, or no bound.
+
+    `objective` and `bound` are of the request's objective at its first level; `bound_from` is the value whose
+    bound holds here by monotony where that is the tighter one (for an infeasible point: the value that
+    proves it). `least` is the smallest normalised throughput; `least_as_asked` the same by the weights and
+    demands of the request that was swept, so that points of a demand or a weight compare. `better_at` is a
+    value whose plan also stands here and reaches more than was found.
+    """
+
+    value: float
+    status: SolveStatus
+    outcome: PlanOutcome
+    objective: float | None = None
+    bound: float | None = None
+    bound_from: float | None = None
+    gap: float | None = None
+    gpus_used: int | None = None
+    least: float | None = None
+    least_as_asked: float | None = None
+    total_rps: float | None = None
+    better_at: float | None = None
+
+    @property
+    def proven(self) -> bool:
+        """Whether no plan is better at the first level."""
+        return self.status == "optimal" or self.gap == 0.0
+
+
+def spread(parameter: Parameter, start: float, stop: float, steps: int) -> tuple[float, ...]:
+    """`steps` evenly spread values from `start` to `stop`, to six figures; whole and distinct for GPUs.
+
+    Raises InputFault for bounds that are no numbers, the wrong way round, and steps out of 1 to 64.
+    """
+    where = f"sweep of {parameter}"
+    for value in (start, stop):
+        if not math.isfinite(value):
+            raise InputFault(where, value, "both ends are finite numbers", "Give a number.")
+    if start > stop:
+        raise InputFault(where, f"{start:g} to {stop:g}", "it begins below its end", "Swap the two.")
+    if not 1 <= steps <= MOST_VALUES:
+        raise InputFault(where, steps, f"1 to {MOST_VALUES} steps", "Ask for fewer.")
+    gaps = max(1, steps - 1)
+    found = [start + (stop - start) * number / gaps for number in range(steps)]
+    if parameter == "gpus":
+        return tuple(sorted({float(round(value)) for value in found}))
+    return tuple(sorted({float(f"{value:.6g}") for value in found}))
+
+
+def sweep_requests(request: PlanRequest, what: SweepRequest) -> tuple[tuple[float, PlanRequest], ...]:
+    """The request at every value. Raises InputFault for a target it does not have, and a value it refuses."""
+    found = tuple((value, request_at(request, what, value)) for value in what.values)
+    for _, one in found:
+        validate(one)
+    return found
+
+
+def request_at(request: PlanRequest, what: SweepRequest, value: float) -> PlanRequest:
+    """The request with the parameter at one value. Raises InputFault for a target it does not have."""
+    if what.parameter == "gpus":
+        return replace(request, gpus=_fleet(request, what.target, int(value)))
+    known = [model.name for model in request.models]
+    if what.target not in known:
+        raise InputFault(
+            f"sweep of {what.parameter}", what.target, "it is a model of the request", f"Known: {known}."
+        )
+
+    def changed(model: PlanModel) -> PlanModel:
+        if model.name != what.target:
+            return model
+        return replace(model, **{_FIELD[what.parameter]: value})  # type: ignore[arg-type]
+
+    return replace(request, models=tuple(map(changed, request.models)))
+
+
+def present_value(request: PlanRequest, parameter: Parameter, target: str) -> float | None:
+    """What the request itself has; None for a minimum that is not asked. Raises InputFault for no such model."""
+    if parameter == "gpus":
+        return float(sum(entry.count for entry in request.gpus if entry.type == target))
+    for model in request.models:
+        if model.name == target:
+            found = getattr(model, _FIELD[parameter])
+            return None if found is None else float(found)
+    raise InputFault(f"sweep of {parameter}", target, "it is a model of the request", "Choose one of them.")
+
+
+def order(count: int) -> tuple[int, ...]:
+    """Every position once, ends first and then the middle of what is open: the shape of a curve shows early."""
+    found = dict.fromkeys((0, count - 1)) if count else {}
+    gaps = [(0, count - 1)]
+    while gaps:
+        low, high = gaps.pop(0)
+        middle = (low + high) // 2
+        if low < middle < high:
+            found[middle] = None
+            gaps += [(low, middle), (middle, high)]
+    return tuple(found)
+
+
+def sweep_points(
+    request: PlanRequest, what: SweepRequest, outcomes: Mapping[float, PlanOutcome]
+) -> tuple[SweepPoint, ...]:
+    """The points that are solved so far, ascending, each with the tightest bound that any of them proves."""
+    found = [_point(request, value, outcomes[value]) for value in what.values if value in outcomes]
+    upward, downward = _monotone(request, what)
+    maximised = not goal_of(request).minimised
+    tight = []
+    for point in found:
+        # `above` and `below`: points whose best value is proven to be no less, no more than here.
+        above = [o for o in found if o is not point and (upward, downward)[o.value < point.value]]
+        below = [o for o in found if o is not point and (downward, upward)[o.value < point.value]]
+        better, worse = (above, below) if maximised else (below, above)
+        tight.append(_tightened(point, better, worse, maximised))
+    return tuple(tight)
+
+
+def pareto(points: Sequence[SweepPoint]) -> tuple[SweepPoint, ...]:
+    """Of the plans, those that no other beats in GPUs used and in the worst-served model; fewest GPUs first."""
+    plans = [point for point in points if point.gpus_used is not None and point.least_as_asked is not None]
+    plans.sort(key=lambda point: (point.gpus_used or 0, -(point.least_as_asked or 0.0), point.value))
+    found: list[SweepPoint] = []
+    for point in plans:
+        if not found or (point.least_as_asked or 0.0) > (found[-1].least_as_asked or 0.0) * (1 + TOLERANCE):
+            found.append(point)
+    return tuple(found)
+
+
+def least_served(request: PlanRequest, outcome: PlanOutcome) -> float | None:
+    """The smallest normalised throughput by this request's weights, demands and caps; None without a plan."""
+    rates = {model.name: model.throughput_rps for model in outcome.models}
+    return min(
+        (normalised(spec, rates[spec.name]) for spec in request.models if spec.name in rates), default=None
+    )
+
+
+def note(point: SweepPoint) -> str:
+    """Why there is no plan, or what is to be said of the one there is; empty for nothing."""
+    if point.status == "infeasible":
+        if point.bound_from is not None:
+            return f"impossible, as it is at {point.bound_from:g} already"
+        found = [conflict.message for conflict in point.outcome.conflicts]
+        found += [_relaxed(change) for change in point.outcome.least_relaxation or ()]
+        return (
+            "; ".join(found) or "impossible; which demands stand in the way was not found in the time given"
+        )
+    if point.status == "timeout":
+        return " ".join(("no plan found in time, none ruled out", *point.outcome.warnings))
+    if point.better_at is not None:
+        return f"the plan at {point.better_at:g} also stands here and is better: search longer"
+    return ""
+
+
+def _relaxed(change: Relaxation) -> str:
+    return f"{change.model}: {change.demand} {change.old:g} → {change.new:g} would help"
+
+
+def _point(request: PlanRequest, value: float, outcome: PlanOutcome) -> SweepPoint:
+    if outcome.status not in ("optimal", "feasible"):
+        return SweepPoint(value, outcome.status, outcome)
+    best, bound = outcome.objective.value, first_bound(outcome.objective)
+    return SweepPoint(
+        value,
+        outcome.status,
+        outcome,
+        objective=best,
+        bound=bound,
+        gap=_gap(best, bound),
+        gpus_used=sum(gpu.used for gpu in outcome.gpus),
+        least=min((model.normalised for model in outcome.models), default=None),
+        least_as_asked=least_served(request, outcome),
+        total_rps=sum(model.throughput_rps for model in outcome.models),
+    )
+
+
+def _tightened(
+    point: SweepPoint, better: Sequence[SweepPoint], worse: Sequence[SweepPoint], maximised: bool
+) -> SweepPoint:
+    """With what the others prove. `better`: their best is no worse than the best here; `worse`: no better."""
+    if point.status == "timeout":
+        proof = next((o for o in better if o.status == "infeasible"), None)
+        return replace(point, status="infeasible", bound_from=proof.value) if proof else point
+    if point.objective is None:
+        return point
+    sign = 1.0 if maximised else -1.0
+    bounds = [(sign * o.bound, o.value) for o in better if o.bound is not None]
+    bound, origin = min(bounds, default=(math.inf, 0.0))
+    slack = TOLERANCE * abs(point.objective)
+    if bound < math.inf and (point.bound is None or bound < sign * point.bound - slack):
+        # What is reached is a bound's least possible value, up to rounding.
+        held = sign * max(bound, sign * point.objective)
+        point = replace(point, bound=held, bound_from=origin, gap=_gap(point.objective, held))
+    reached = [(sign * o.objective, o.value) for o in worse if o.objective is not None]
+    most, there = max(reached, default=(-math.inf, 0.0))
+    assert point.objective is not None
+    return replace(point, better_at=there) if most > sign * point.objective + slack else point
+
+
+def _gap(value: float | None, bound: float | None) -> float | None:
+    if value is None or bound is None:
+        return None
+    base = max(abs(value), abs(bound))
+    return 0.0 if equal(value, bound) else abs(bound - value) / base
+
+
+def _monotone(request: PlanRequest, what: SweepRequest) -> tuple[bool, bool]:
+    """Whether the best value of the objective never falls, and never rises, as the parameter grows."""
+    goal = goal_of(request)
+    if what.parameter == "gpus":
+        return not goal.minimised, goal.minimised
+    if what.parameter == "min_throughput":
+        return goal.minimised, not goal.minimised
+    trend = goal.by_weight
+    if what.parameter == "demand":
+        capped = any(model.cap_at_demand for model in request.models if model.name == what.target)
+        trend = goal.by_demand if capped else goal.by_uncapped_demand
+    return trend != "falls", trend != "rises"
+
+
+def _fleet(request: PlanRequest, kind: str, count: int) -> tuple[FleetEntry, ...]:
+    """The fleet with `count` GPUs of a type: its entries in their order, the last one drawn out."""
+    gpu_type(kind)
+    if count > MAX_GPUS:
+        raise InputFault("sweep of gpus", count, f"a plan has at most {MAX_GPUS} GPUs", "End lower.")
+    own = [entry for entry in request.gpus if entry.type == kind]
+    if not own and not any(
+        point.gpu_type == kind
+        for model in request.models
+        for _, variant in model.allowed_variants
+        for stage in variant.stages
+        for point in stage.points
+    ):
+        raise InputFault(
+            "sweep of gpus", kind, "it is in the fleet, or a model has a point on it", "Choose another type."
+        )
+    left, found = count, []
+    for entry in request.gpus:
+        if entry.type != kind:
+            found.append(entry)
+            continue
+        taken = min(left, entry.count)
+        left -= taken
+        if entry is own[-1] and left and entry.id is None:
+            taken, left = taken + left, 0
+        if taken:
+            found.append(replace(entry, count=taken))
+    if left:
+        more = replace(own[-1], id=None, count=left) if own else FleetEntry(kind, count=left)
+        found.append(more)
+    return tuple(found)

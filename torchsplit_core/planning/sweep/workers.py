@@ -1,0 +1,88 @@
+"""Many requests planned side by side in processes of their own, each for a limited time.
+
+A process that hangs or dies costs its point and no other; all of them end with the process that asked.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from multiprocessing.connection import wait
+
+from torchsplit_core.isolation.forked import ForkedWorker, WorkerEnded
+from torchsplit_core.planning.outcome.build import no_plan
+from torchsplit_core.planning.planner import plan
+from torchsplit_core.planning.request.hash import request_hash
+from torchsplit_core.values import PlanOutcome, PlanRequest, PlanStatistics, SolverOptions
+
+WORKERS = 2
+LEAST_S = 0.5
+"""No point gets less than this: below, building the model takes it all."""
+OVERRUN, GRACE_S = 3.0, 30.0
+"""Searching, explaining and checking may take this many times the limit and so many seconds; then it hangs."""
+Hear = Callable[[int, PlanOutcome], None]
+
+
+@dataclass(frozen=True)
+class _Busy:
+    worker: ForkedWorker[PlanOutcome]
+    position: int
+    deadline: float
+
+
+def share_s(request: PlanRequest, time_limit_s: float, count: int, workers: int = WORKERS) -> float:
+    """The seconds one of `count` points may search for where the whole sweep may take `time_limit_s`."""
+    return min(request.solver.time_limit_s, max(LEAST_S, time_limit_s * workers / max(1, count)))
+
+
+def plan_each(requests: Sequence[PlanRequest], limit_s: float, hear: Hear, *, workers: int = WORKERS) -> None:
+    """Plan every request within about `limit_s` seconds, `workers` at a time; `hear` gets (position, outcome).
+
+    Outcomes answer the requests as given, whatever their own time limit. Where a process hangs or dies, its
+    point is a timeout with a warning. Raises InternalFault where a plan fails its check. Whatever ends this
+    call ends the processes.
+    """
+    left = list(enumerate(requests))[::-1]
+    busy: list[_Busy] = []
+    idle: list[ForkedWorker[PlanOutcome]] = []
+    try:
+        while left or busy:
+            while left and len(busy) < workers:
+                position, request = left.pop()
+                worker = idle.pop() if idle else ForkedWorker(_planned)
+                busy.append(_Busy(worker, position, time.monotonic() + OVERRUN * limit_s + GRACE_S))
+                worker.ask(request, limit_s)
+            soonest = min(one.deadline for one in busy)
+            ready = wait([one.worker.pipe for one in busy], max(0.0, soonest - time.monotonic()))
+            for one in list(busy):
+                if one.worker.pipe not in ready and time.monotonic() < one.deadline:
+                    continue
+                outcome = _heard(one.worker, requests[one.position], idle)
+                busy.remove(one)
+                hear(one.position, outcome)
+    finally:
+        for worker in [*idle, *(one.worker for one in busy)]:
+            worker.kill()
+
+
+def _heard(
+    worker: ForkedWorker[PlanOutcome], request: PlanRequest, idle: list[ForkedWorker[PlanOutcome]]
+) -> PlanOutcome:
+    """The worker's answer; it is free again. One that hangs or died is ended."""
+    why = "did not end in time"
+    if worker.poll():
+        try:
+            answer = worker.answer()
+        except WorkerEnded:
+            why = "ended without an answer (perhaps memory was short)"
+        else:
+            idle.append(worker)
+            return answer
+    worker.kill()
+    return no_plan(request, "timeout", PlanStatistics(0.0, 0.0, 0.0, "none"), (f"The search {why}.",))
+
+
+def _planned(request: PlanRequest, limit_s: float) -> PlanOutcome:
+    outcome = plan(replace(request, solver=SolverOptions(limit_s)))
+    return replace(outcome, request_sha256=request_hash(request))

@@ -1,0 +1,1 @@
+"""A plan checked from its request alone, without the solver."""

@@ -1,0 +1,89 @@
+"""The first part of the recheck: what is wrong with the slices of a GPU, every fault with its remedy."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator, Sequence
+
+from torchsplit_core.hardware import gpu_type, plain_profiles
+from torchsplit_core.planning.request.fleet import FleetGpu
+from torchsplit_core.values import GpuType, PlanFault, PlannedSlice, SliceProfile, slice_name
+
+Placed = tuple[int, SliceProfile]
+"""First memory slot and profile of a slice."""
+
+
+def layout_faults(given: FleetGpu, slices: Sequence[PlannedSlice]) -> Iterator[PlanFault]:
+    """Faults of the slices against the catalogue and the layouts this GPU is offered; tenants play no part."""
+    gpu = gpu_type(given.type)
+    known = {profile.name: profile for profile in gpu.profiles}
+    for item in slices:
+        yield from _profile(given, gpu, item)
+    placed = sorted(
+        ((item.start, known[item.profile]) for item in slices if item.profile in known),
+        key=lambda pair: (pair[0], pair[1].name),
+    )
+    yield from _overlaps(given, placed)
+    yield from _too_many(given, gpu, placed)
+    names = tuple(sorted(item.profile for item in slices))
+    if names and given.layouts is not None and names not in given.layouts and set(names) <= set(known):
+        yield PlanFault(
+            given.id,
+            None,
+            None,
+            " + ".join(names),
+            "it is one of the layouts offered to this GPU, idle slices included",
+            f"Offered are {'; '.join(' + '.join(layout) for layout in given.layouts)}.",
+        )
+
+
+def _profile(given: FleetGpu, gpu: GpuType, item: PlannedSlice) -> Iterator[PlanFault]:
+    plain = [profile.name for profile in plain_profiles(gpu)]
+    found = []
+    starts = next((known.placement_starts for known in gpu.profiles if known.name == item.profile), None)
+    if starts is None:
+        found.append((item.profile, f"{gpu.name} has no such profile", f"Known are {', '.join(plain)}."))
+    elif given.layouts is None and item.profile not in plain:
+        rule = "only plain profiles with a known memory are used unless the GPU is offered others"
+        found.append(
+            (item.profile, rule, f"Use one of {', '.join(plain)}, or offer the GPU a layout with it.")
+        )
+    if starts is not None and item.start not in starts:
+        rule = f"{item.profile} cannot start there"
+        found.append((f"slot {item.start}", rule, f"It may start at {_either(starts)}."))
+    for value, rule, remedy in found:
+        yield PlanFault(given.id, slice_name(item.profile, item.start), None, value, rule, remedy)
+
+
+def _overlaps(given: FleetGpu, placed: Sequence[Placed]) -> Iterator[PlanFault]:
+    for number, (start, profile) in enumerate(placed):
+        end = start + profile.memory_slices
+        for other_start, other in placed[number + 1 :]:
+            if other_start < end:
+                last = min(end, other_start + other.memory_slices) - 1
+                yield PlanFault(
+                    given.id,
+                    slice_name(other.name, other_start),
+                    None,
+                    f"slot {other_start}" if last == other_start else f"slots {other_start} to {last}",
+                    f"it overlaps {slice_name(profile.name, start)}",
+                    "Move or drop one of the two.",
+                )
+
+
+def _too_many(given: FleetGpu, gpu: GpuType, placed: Sequence[Placed]) -> Iterator[PlanFault]:
+    for profile, count in Counter(profile for _, profile in placed).items():
+        if count > profile.max_instances:
+            rule = f"{gpu.name} has at most {profile.max_instances} of it"
+            remedy = f"Drop {count - profile.max_instances}."
+            yield PlanFault(given.id, None, None, f"{count} × {profile.name}", rule, remedy)
+    compute = sum(profile.compute_slices for _, profile in placed)
+    if compute > gpu.compute_slices:
+        rule, remedy = f"{gpu.name} has {gpu.compute_slices}", "Drop a slice or take a smaller one."
+        yield PlanFault(given.id, None, None, f"{compute} compute slices", rule, remedy)
+
+
+def _either(starts: Sequence[int]) -> str:
+    if len(starts) == 1:
+        return str(starts[0])
+    return f"{', '.join(map(str, starts[:-1]))} or {starts[-1]}"

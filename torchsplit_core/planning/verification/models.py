@@ -1,0 +1,207 @@
+"""The second part of the recheck: what each model gets, its demands, and co-location."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+
+from torchsplit_core.hardware import gpu_type
+from torchsplit_core.planning.verification.terms import TOLERANCE, find_point, same, wrong
+from torchsplit_core.values import (
+    PlanFault,
+    PlanModel,
+    PlannedGpu,
+    PlannedModel,
+    PlannedSlice,
+    PlanOutcome,
+    PlanRequest,
+    Tenant,
+    Variant,
+    slice_name,
+)
+from torchsplit_core.values.units import GB
+
+
+@dataclass(frozen=True, slots=True)
+class _Instance:
+    """A tenant where it stands, with the latency of its point at a share of 1."""
+
+    gpu: str
+    slice: PlannedSlice
+    tenant: Tenant
+    latency_ms: float
+
+    @property
+    def slowed_ms(self) -> float:
+        return self.latency_ms / self.tenant.share
+
+    def fault(self, value: str, rule: str, remedy: str) -> PlanFault:
+        where = slice_name(self.slice.profile, self.slice.start)
+        return PlanFault(self.gpu, where, self.tenant.model, value, rule, remedy)
+
+
+def demand_faults(request: PlanRequest, gpus: Sequence[PlannedGpu]) -> Iterator[PlanFault]:
+    """The demands that slices and tenants break: memory, stages, limits, minima, co-location.
+
+    Every tenant has a point of the request and a share above 0.
+    """
+    yield from _memory(request, gpus)
+    instances = _instances(request, gpus)
+    for spec in request.models:
+        mine = instances[spec.name]
+        variants = sorted({instance.tenant.variant for instance in mine})
+        if len(variants) > 1:
+            rule = "all instances of a model run one variant"
+            remedy = "Choose the same variant everywhere."
+            yield PlanFault(None, None, spec.name, f"variants {' and '.join(variants)}", rule, remedy)
+            continue
+        yield from _of_model(request, spec, mine)
+    yield from _together(request, gpus)
+
+
+def check_models(request: PlanRequest, outcome: PlanOutcome) -> Iterator[PlanFault]:
+    """Whether the models' figures are what their instances give; each runs one variant at most."""
+    if [model.name for model in request.models] != [model.name for model in outcome.models]:
+        yield wrong("other models", "its models are those of the request, in their order")
+        return
+    instances = _instances(request, outcome.gpus)
+    for spec, planned in zip(request.models, outcome.models, strict=True):
+        yield from _claims(request, spec, planned, instances[spec.name])
+
+
+def _instances(request: PlanRequest, gpus: Iterable[PlannedGpu]) -> dict[str, list[_Instance]]:
+    """The instances of every model."""
+    models = {model.name: model for model in request.models}
+    found: dict[str, list[_Instance]] = {name: [] for name in models}
+    for gpu in gpus:
+        for item in gpu.slices:
+            for tenant in item.tenants:
+                point = find_point(models[tenant.model], gpu.type, item.profile, tenant)
+                assert point is not None
+                found[tenant.model].append(_Instance(gpu.id, item, tenant, point.latency_ms))
+    return found
+
+
+def _memory(request: PlanRequest, gpus: Iterable[PlannedGpu]) -> Iterator[PlanFault]:
+    if request.objective.memory_violation_penalty is not None:
+        return
+    for gpu in gpus:
+        for item in gpu.slices:
+            need = sum(tenant.memory_gib or 0.0 for tenant in item.tenants)
+            size = gpu_type(gpu.type).profile(item.profile).memory_gib if need else None
+            if size is not None and need > size * (1 + TOLERANCE):
+                where, rule = slice_name(item.profile, item.start), f"its tenants share {size:.3g} GiB"
+                remedy = "Move a tenant elsewhere, or choose a smaller batch."
+                yield PlanFault(gpu.id, where, None, f"{need:.3g} GiB", rule, remedy)
+
+
+def _of_model(request: PlanRequest, spec: PlanModel, instances: Sequence[_Instance]) -> Iterator[PlanFault]:
+    """The demands of a model whose instances run one variant."""
+    for variant in _running(spec, instances):
+        if not variant.allowed:
+            remedy = f"Allow it, or use {' or '.join(item.name for _, item in spec.allowed_variants)}."
+            yield PlanFault(None, None, spec.name, variant.name, "the variant is not allowed", remedy)
+        there = {instance.tenant.stage for instance in instances}
+        for stage in variant.stages:
+            if stage.name not in there:
+                value = f"stage {stage.name} has no instance"
+                rule = f"variant {variant.name} runs with all its stages"
+                remedy = "Put the stage on a slice, or take the model away altogether."
+                yield PlanFault(None, None, spec.name, value, rule, remedy)
+        if spec.max_latency_ms is not None:
+            yield from _latency(_transfer_ms(request, variant), spec.max_latency_ms, _by_stage(instances))
+    rate, least = _rate(spec, instances), spec.min_throughput_rps
+    if least is not None and rate < least * (1 - TOLERANCE):
+        rule = f"it must have {least:.3g} requests/s"
+        remedy = "Give it more or larger slices, or lower its minimum."
+        yield PlanFault(None, None, spec.name, f"{rate:.3g} requests/s", rule, remedy)
+
+
+def _latency(transfer: float, limit: float, stages: Sequence[Sequence[_Instance]]) -> Iterator[PlanFault]:
+    """A broken limit at the tenants that make their stage as slow as it is; or a share too small for it."""
+    slowest = [max(instance.slowed_ms for instance in stage) for stage in stages]
+    longest = sum(max(instance.latency_ms for instance in stage) for stage in stages)
+    least = min(instance.tenant.share for stage in stages for instance in stage)
+    total = sum(slowest) + transfer
+    if total > limit * (1 + TOLERANCE):
+        remedy = "Give it a larger slice, a smaller batch or a larger share, or raise the limit."
+        for slow, stage in zip(slowest, stages, strict=True):
+            for instance in stage:
+                if instance.slowed_ms == slow:
+                    value = f"{slow:.3g} ms of {total:.3g} ms in all"
+                    yield instance.fault(value, f"the limit is {limit:.3g} ms", remedy)
+    elif longest > 0 and least * (limit - transfer) < longest * (1 - TOLERANCE) - TOLERANCE * limit:
+        rule = f"a limit of {limit:.3g} ms needs {longest / (limit - transfer):.3g}"
+        remedy = "Give it a larger share, or its other slices a smaller batch."
+        for stage in stages:
+            for instance in stage:
+                if instance.tenant.share == least:
+                    yield instance.fault(f"share {least:.3g}", rule, remedy)
+
+
+def _together(request: PlanRequest, gpus: Iterable[PlannedGpu]) -> Iterator[PlanFault]:
+    hard = [pair.models for pair in request.colocations if pair.mode == "hard"]
+    here = {gpu.id: {tenant.model for item in gpu.slices for tenant in item.tenants} for gpu in gpus}
+    for models in hard:
+        for gpu, names in here.items():
+            present = " and ".join(name for name in models if name in names)
+            absent = " and ".join(name for name in models if name not in names)
+            if present and absent:
+                rule = f"{', '.join(models)} stand on the same GPUs"
+                remedy = f"Put {absent} on {gpu} too, or take {present} away."
+                yield PlanFault(gpu, None, present, f"without {absent}", rule, remedy)
+
+
+def _claims(
+    request: PlanRequest, spec: PlanModel, planned: PlannedModel, instances: Sequence[_Instance]
+) -> Iterator[PlanFault]:
+    running = _running(spec, instances)
+    if planned.variant != (running[0].name if running else None):
+        yield wrong(f"variant {planned.variant} is claimed", "it is that of its instances", spec.name)
+    rate, latency = _rate(spec, instances), None
+    for variant in running:
+        slowest = sum(max(instance.slowed_ms for instance in stage) for stage in _by_stage(instances))
+        latency = slowest + _transfer_ms(request, variant)
+    counted = min(rate, spec.demand_rps) if spec.cap_at_demand else rate
+    for name, claim, true in (
+        ("throughput", planned.throughput_rps, rate),
+        ("normalised", planned.normalised, counted / (spec.weight * spec.demand_rps)),
+    ):
+        if not same(claim, true):
+            yield wrong(f"{name} {claim} is claimed", f"{true} is true", spec.name)
+    known = latency is not None and planned.latency_ms is not None and same(planned.latency_ms, latency)
+    if not known and (latency is not None or planned.latency_ms is not None):
+        yield wrong(f"latency {planned.latency_ms} is claimed", f"{latency} is true", spec.name)
+
+
+def _running(spec: PlanModel, instances: Sequence[_Instance]) -> list[Variant]:
+    """The variant that the instances run; none where there are none."""
+    names = {instance.tenant.variant for instance in instances}
+    return [variant for variant in spec.variants if variant.name in names]
+
+
+def _by_stage(instances: Sequence[_Instance]) -> list[list[_Instance]]:
+    found: dict[str, list[_Instance]] = {}
+    for instance in instances:
+        found.setdefault(instance.tenant.stage, []).append(instance)
+    return list(found.values())
+
+
+def _rate(spec: PlanModel, instances: Sequence[_Instance]) -> float:
+    """The requests/s of the slowest stage, 0 where one has no instance."""
+    for variant in _running(spec, instances):
+        return min(
+            sum(
+                instance.tenant.throughput_rps
+                for instance in instances
+                if instance.tenant.stage == stage.name
+            )
+            for stage in variant.stages
+        )
+    return 0.0
+
+
+def _transfer_ms(request: PlanRequest, variant: Variant) -> float:
+    if request.link_gb_per_s is None:
+        return 0.0
+    return sum(variant.cut_bytes) / GB / request.link_gb_per_s * 1000

@@ -1,0 +1,82 @@
+"""The last part of the recheck: the objective's value, bound, gap and status."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+
+from torchsplit_core.hardware import gpu_type
+from torchsplit_core.planning.request.fleet import list_gpus
+from torchsplit_core.planning.verification.terms import TOLERANCE, same, wrong
+from torchsplit_core.values import PlanFault, PlannedGpu, PlanOutcome, PlanRequest
+
+
+def check_objective(request: PlanRequest, outcome: PlanOutcome) -> Iterator[PlanFault]:
+    """Faults in what the outcome says of its objective."""
+    objective, kind = outcome.objective, request.objective.kind
+    if objective.kind != kind:
+        yield wrong(f"objective {objective.kind}", f"it is the request's, {kind}")
+        return
+    ranked = sorted(model.normalised for model in outcome.models)
+    if len(ranked) != len(objective.sorted_normalised) or not all(
+        same(first, second) for first, second in zip(ranked, objective.sorted_normalised, strict=True)
+    ):
+        yield wrong("sorted_normalised", "it is what the models have, sorted")
+        return
+    paid = _penalty(request, outcome.gpus)
+    true = _value(request, outcome, ranked) + (paid if kind == "min_gpus" else -paid)
+    if objective.value is None or abs(objective.value - true) > TOLERANCE * max(abs(true), abs(paid), 1e-300):
+        yield wrong(f"objective {objective.value} is claimed", f"{true} is true")
+        return
+    levels = len(request.models) if kind == "leximin" else 1
+    if not 0 <= objective.proven_levels <= levels:
+        yield wrong(f"{objective.proven_levels} proven levels", f"there are 0 to {levels}")
+        return
+    if outcome.status == "optimal" and objective.proven_levels < levels:
+        yield wrong("called optimal", f"all {levels} levels are proven, not {objective.proven_levels}")
+    if objective.bound is None:
+        if objective.gap is not None or objective.proven_levels == levels:
+            yield wrong("a gap or a proof", "it has a bound")
+        return
+    # The first level that is not proven is the one the bound speaks of; the first where all are.
+    reached = objective.value
+    if kind == "leximin" and objective.proven_levels < levels:
+        reached = ranked[objective.proven_levels] - paid
+    bound = objective.bound
+    slack = TOLERANCE * max(abs(bound), abs(reached), abs(paid))
+    if (reached < bound - slack) if kind == "min_gpus" else (reached > bound + slack):
+        yield wrong(f"value {reached}", f"it is not beyond its bound {bound}")
+    difference, base = (reached - bound, reached) if kind == "min_gpus" else (bound - reached, bound)
+    gap = difference / abs(base) if base else 0.0
+    if objective.gap is None or abs(objective.gap - max(0.0, gap)) > TOLERANCE:
+        yield wrong(f"gap {objective.gap} is claimed", f"{gap} is true")
+
+
+def _penalty(request: PlanRequest, gpus: Iterable[PlannedGpu]) -> float:
+    """γ · GiB beyond the slices + separation_weight · bytes of soft co-locations torn apart, GPU by GPU."""
+    gamma, total = request.objective.memory_violation_penalty, 0.0
+    for gpu in gpus:
+        for item in gpu.slices:
+            size = gpu_type(gpu.type).profile(item.profile).memory_gib
+            need = sum(tenant.memory_gib or 0.0 for tenant in item.tenants)
+            if gamma and size is not None:
+                total += gamma * max(0.0, need - size)
+        if request.objective.separation_weight > 0:
+            here = {tenant.model for item in gpu.slices for tenant in item.tenants}
+            for pair in request.colocations:
+                if pair.mode == "soft" and 0 < len(here & set(pair.models)) < len(pair.models):
+                    total += request.objective.separation_weight * pair.bytes_per_request
+    return total
+
+
+def _value(request: PlanRequest, outcome: PlanOutcome, ranked: list[float]) -> float:
+    kind = request.objective.kind
+    if kind == "min_gpus":
+        costs = {gpu.id: gpu.cost for gpu in list_gpus(request.gpus)}
+        return sum(costs[gpu.id] for gpu in outcome.gpus if gpu.used)
+    if kind == "weighted_sum":
+        return sum(
+            spec.weight
+            * (min(got.throughput_rps, spec.demand_rps) if spec.cap_at_demand else got.throughput_rps)
+            for spec, got in zip(request.models, outcome.models, strict=True)
+        )
+    return ranked[0]

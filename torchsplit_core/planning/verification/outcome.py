@@ -1,0 +1,151 @@
+"""An outcome rechecked from the request alone: no solver, no formulation, none of their data.
+
+It shares with the planner only the catalogue, the list of the fleet's GPUs and the request's hash. What is
+wrong comes as values: a plan made by hand shows them all, `verify` raises the first.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Iterator, Sequence
+
+from torchsplit_core.planning.request.fleet import list_gpus
+from torchsplit_core.planning.request.hash import request_hash
+from torchsplit_core.planning.verification.layout import layout_faults
+from torchsplit_core.planning.verification.models import check_models, demand_faults
+from torchsplit_core.planning.verification.objective import check_objective
+from torchsplit_core.planning.verification.terms import AGAIN, TOLERANCE, find_point, same, wrong
+from torchsplit_core.values import (
+    InternalFault,
+    PlanFault,
+    PlannedGpu,
+    PlannedSlice,
+    PlanOutcome,
+    PlanRequest,
+    Tenant,
+    slice_name,
+)
+
+__all__ = ["demand_faults", "slice_faults", "verify", "violations"]
+
+
+def verify(request: PlanRequest, outcome: PlanOutcome) -> None:
+    """Raise InternalFault with the first thing in which the outcome breaks the request or the contract."""
+    for fault in violations(request, outcome):
+        raise InternalFault(f"The plan fails its check: {fault}")
+
+
+def violations(request: PlanRequest, outcome: PlanOutcome) -> Iterator[PlanFault]:
+    """Everything that is wrong with the outcome; nothing for a sound one."""
+    if outcome.request_sha256 != request_hash(request):
+        yield wrong("a plan of another request", "it carries the hash of the request it answers")
+        return
+    if outcome.status in ("infeasible", "timeout"):
+        if outcome.gpus or outcome.models or outcome.objective.value is not None:
+            yield wrong(f"status {outcome.status} with a plan", "only a plan has GPUs, models and a value")
+        if outcome.status == "timeout" and outcome.conflicts:
+            yield wrong("a timeout with conflicts", "only what is infeasible has conflicts")
+        return
+    if outcome.conflicts or outcome.least_relaxation is not None:
+        yield wrong("a plan with conflicts", "only what is infeasible has conflicts")
+    for stage in (
+        lambda: _fleet(request, outcome),
+        lambda: (*_use(outcome.gpus), *slice_faults(request, outcome.gpus)),
+        lambda: _points(request, outcome.gpus),
+        lambda: (*demand_faults(request, outcome.gpus), *check_models(request, outcome)),
+        lambda: check_objective(request, outcome),
+    ):
+        found = tuple(stage())
+        yield from found
+        if found:
+            # What follows looks up points and sums over slices: it needs all before it to be sound.
+            return
+
+
+def _fleet(request: PlanRequest, outcome: PlanOutcome) -> Iterator[PlanFault]:
+    fleet = list_gpus(request.gpus)
+    if [(gpu.id, gpu.type) for gpu in fleet] != [(gpu.id, gpu.type) for gpu in outcome.gpus]:
+        yield wrong("other GPUs", "its GPUs are those of the request, in their order")
+
+
+def _use(gpus: Iterable[PlannedGpu]) -> Iterator[PlanFault]:
+    for gpu in gpus:
+        busy = any(item.tenants for item in gpu.slices)
+        if gpu.used != busy:
+            yield wrong(f"used is {gpu.used}", "a GPU is used where it has a tenant", gpu=gpu.id)
+        if not gpu.used and gpu.slices:
+            yield wrong(f"{len(gpu.slices)} slices", "a GPU that is not used has none", gpu=gpu.id)
+
+
+def slice_faults(request: PlanRequest, gpus: Iterable[PlannedGpu]) -> Iterator[PlanFault]:
+    """What cannot be as it is, GPU by GPU: its slices, and the shares and number of their tenants.
+
+    The GPUs are some of the fleet's, by their ids; tenants need no point yet, only a share.
+    """
+    fleet = {gpu.id: gpu for gpu in list_gpus(request.gpus)}
+    # Large fleets repeat a few layouts.
+    sound: set[object] = set()
+    for planned in gpus:
+        given = fleet[planned.id]
+        layout = (given.type, given.layouts, tuple((item.profile, item.start) for item in planned.slices))
+        if layout not in sound:
+            faults = tuple(layout_faults(given, planned.slices))
+            yield from faults
+            if not faults:
+                sound.add(layout)
+        for item in planned.slices:
+            yield from (_alone if request.sharing == "exclusive" else _shared)(request, planned.id, item)
+
+
+def _alone(request: PlanRequest, gpu: str, item: PlannedSlice) -> Iterator[PlanFault]:
+    for tenant in item.tenants[1:]:
+        value, rule = f"beside {item.tenants[0].model}", "with whole slices a slice has one tenant"
+        yield _of(gpu, item, tenant, value, rule, "Take one away, or plan with sharing.")
+    for tenant in item.tenants:
+        if tenant.share != 1.0:
+            value, rule = f"share {tenant.share:.3g}", "a whole slice is a share of 1"
+            yield _of(gpu, item, tenant, value, rule, "Leave the share out.")
+
+
+def _shared(request: PlanRequest, gpu: str, item: PlannedSlice) -> Iterator[PlanFault]:
+    for tenant in item.tenants:
+        if not (math.isfinite(tenant.share) and tenant.share > 0):
+            value, remedy = f"share {tenant.share:.3g}", "Take from the others' shares."
+            yield _of(gpu, item, tenant, value, "a share is above 0", remedy)
+    total, most = sum(tenant.share for tenant in item.tenants), request.max_tenants_per_slice
+    if total > 1 + TOLERANCE:
+        yield _of(gpu, item, None, f"{total:.3g}", "shares add up to 1 at most", "Lower them.")
+    if most is not None and len(item.tenants) > most:
+        value, rule = f"{len(item.tenants)} tenants", f"a slice has at most {most}"
+        yield _of(gpu, item, None, value, rule, "Move one to another slice.")
+
+
+def _points(request: PlanRequest, gpus: Sequence[PlannedGpu]) -> Iterator[PlanFault]:
+    """Whether every tenant uses a point of the request, and gives and needs what that says."""
+    models = {model.name: model for model in request.models}
+    for gpu in gpus:
+        for item in gpu.slices:
+            for tenant in item.tenants:
+                model = models.get(tenant.model)
+                point = None if model is None else find_point(model, gpu.type, item.profile, tenant)
+                if point is None:
+                    value = (
+                        f"{tenant.variant}, {tenant.stage}, batch {tenant.batch_size} × {tenant.processes}"
+                    )
+                    yield _of(gpu.id, item, tenant, value, "the request has such a point", AGAIN)
+                    continue
+                rate = tenant.share * point.throughput_rps
+                if not same(tenant.throughput_rps, rate):
+                    value, rule = (
+                        f"{tenant.throughput_rps} requests/s",
+                        f"its share of its point gives {rate}",
+                    )
+                    yield _of(gpu.id, item, tenant, value, rule, AGAIN)
+                if tenant.memory_gib != point.memory_gib:
+                    value, rule = f"{tenant.memory_gib} GiB", f"its point needs {point.memory_gib}"
+                    yield _of(gpu.id, item, tenant, value, rule, AGAIN)
+
+
+def _of(gpu: str, item: PlannedSlice, tenant: Tenant | None, value: str, rule: str, remedy: str) -> PlanFault:
+    model = None if tenant is None else tenant.model
+    return PlanFault(gpu, slice_name(item.profile, item.start), model, value, rule, remedy)

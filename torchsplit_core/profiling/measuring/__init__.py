@@ -1,0 +1,1 @@
+"""Points measured on a device, in a child process of their own."""

@@ -1,0 +1,325 @@
+"""The part of a measurement that executes the model: runs inside a limited child process.
+
+It answers in parts, each a JSON object with one key, as they come, so that what was measured outlives it:
+
+    graph        the contract's graph, where it was asked for
+    environment  facts of the device and the software
+    begin        [kind, batch size] of the point that starts: what a child that dies now died of
+    batch        one batch size end to end
+    nodes        every operation's least time at one batch size
+    failure      a point that gave no figure: kind, batch size, reason, message
+    note         a sentence for the user
+
+A point that fails or does not fit in memory is a failure of that point, not an end.
+"""
+
+from __future__ import annotations
+
+import importlib
+import platform
+import time
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import AbstractContextManager
+from dataclasses import asdict
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from torchsplit_core.isolation import is_out_of_memory
+from torchsplit_core.model_source import example_arguments, foreign_code, load_client, open_model
+from torchsplit_core.profiling.measuring.accelerator import Place, open_place
+from torchsplit_core.profiling.measuring.annotators import RuntimeAnnotator, to_device
+from torchsplit_core.profiling.measuring.statistics import summarise
+from torchsplit_core.profiling.measuring.timing import SEED, all_finite, time_runs
+from torchsplit_core.telemetry import ActiveSpan, adopt, schema, span
+from torchsplit_core.values import InputFault, Progress, SplitClient
+
+PATIENCE = 15.0
+"""A batch size whose three runs would take more than this many budgets is left out, with a note …"""
+LEAST_PATIENCE_S = 20.0
+"""… but not one whose three runs take less than this: a small budget asks for few runs, not for few sizes."""
+SHARE_FOR_GRAPH, SHARE_FOR_BATCHES = 0.15, 0.8
+"""Shares of the progress at which the graph and the end-to-end runs are done; the rest is node times."""
+LEAK_SHARE = 0.05
+"""Memory of the process that grew by more than this share between the first and the last run is told."""
+LEAK_BYTES = 64 * 2**20
+"""… and by more than this: allocators keep some pages for themselves."""
+
+Part = dict[str, Any]
+
+
+def measure_in_child(arguments: dict[str, Any], progress: Progress) -> Iterator[Part]:
+    """The parts of one model on one device; arguments as `measurement.measure` sends them.
+
+    Raises InputFault where the model cannot be built or exported, or the device cannot be used.
+    """
+    torch.manual_seed(SEED)
+    progress(0.0, "building the model")
+    client = load_client(arguments["source"], arguments["trust"])
+    model = open_model(client)
+    exported: Any = None
+    identity = arguments["architecture_hash"]
+    if arguments["describe"]:
+        progress(0.05, "exporting")
+        exported = _export(client, model, arguments)
+        graph = _function(arguments["describe"])(exported, arguments["traced_batch"])
+        identity = graph["architecture_hash"]
+        yield {"graph": graph}
+    known = arguments["known"].get(identity, {})
+    with adopt(arguments["telemetry"]), open_place(arguments["device"]) as place:
+        with foreign_code("moving the model to the device"):
+            model = model.to(place.torch_device)
+        yield {"environment": _environment(place, arguments)}
+        session = _Session(client, model, place, arguments, known, progress)
+        yield from session.batches()
+        if session.ran:
+            yield from session.nodes(lambda: exported or _export(client, model.to("cpu"), arguments))
+    progress(1.0, "done")
+
+
+class _Session:
+    """The points of one model on one open device."""
+
+    def __init__(
+        self,
+        client: SplitClient,
+        model: Any,
+        place: Place,
+        arguments: Mapping[str, Any],
+        known: Mapping[str, Any],
+        progress: Progress,
+    ) -> None:
+        self.client, self.model, self.place, self.arguments = client, model, place, arguments
+        self.progress = progress
+        self.budget_s = float(arguments["point_budget_s"])
+        self.known_batches: dict[int, float | None] = {
+            int(batch): p50 for batch, p50 in known.get("batch", {}).items()
+        }
+        self.known_nodes: set[int] = set(known.get("nodes", ()))
+        self.too_large: int | None = min(known.get("out_of_memory", ()), default=None)
+        self.ran: list[tuple[int, float]] = []
+        """Batch sizes that gave figures, with their median in ms; smallest first."""
+        self.lost = False
+        """The device failed: nothing more can be measured in this process."""
+
+    def batches(self) -> Iterator[Part]:
+        """Every batch size not known yet, smallest first, within its time."""
+        sizes: list[int] = self.arguments["batch_sizes"]
+        patience_ms = 1000 * max(PATIENCE * self.budget_s, LEAST_PATIENCE_S)
+        ruled_out: tuple[str, str] | None = None
+        for index, batch in enumerate(sizes):
+            share = (SHARE_FOR_BATCHES - SHARE_FOR_GRAPH) * index / len(sizes)
+            self.progress(SHARE_FOR_GRAPH + share, f"batch size {batch}")
+            if batch in self.known_batches:
+                p50 = self.known_batches[batch]
+                self.ran += [] if p50 is None else [(batch, p50)]
+                continue
+            ruled_out = ruled_out or self._ruled_out(batch, patience_ms)
+            if ruled_out is not None:
+                yield _failure("batch", batch, ruled_out[0], f"Not tried: {ruled_out[1]}.")
+                continue
+            yield {"begin": ["batch", batch]}
+            with self._span(schema.PROFILE_POINT, batch) as told:
+                part = self._guarded("batch", batch, partial(self._batch, batch))
+                told.set(**_attributes(part))
+            if "batch" in part:
+                self.ran.append((batch, part["batch"]["latency"]["p50"]["value"]))
+            elif part["failure"]["reason"] == "out_of_memory":
+                self.too_large = batch
+            elif part["failure"]["reason"] == "device_lost":
+                ruled_out = ("device_lost", f"the device failed at batch {batch}")
+            yield part
+
+    def _ruled_out(self, batch: int, patience_ms: float) -> tuple[str, str] | None:
+        """Why this batch size need not be tried: reason and words; None where it has to be."""
+        if self.too_large is not None and batch >= self.too_large:
+            return "out_of_memory", f"batch {self.too_large} was out of memory"
+        if self.ran:
+            last, p50 = self.ran[-1]
+            if p50 * batch / last * 3 > patience_ms:
+                return "time_limit", "three runs would take too long for the time budget"
+        return None
+
+    def nodes(self, export: Callable[[], Any]) -> Iterator[Part]:
+        """Least times of every operation, at the traced batch and at the largest that ran."""
+        wanted = {int(self.arguments["traced_batch"]), self.ran[-1][0]} - self.known_nodes
+        if self.lost or not wanted:
+            return
+        self.progress(SHARE_FOR_BATCHES, "timing every operation")
+        yield {"begin": ["nodes", min(wanted)]}
+        annotator: list[RuntimeAnnotator] = []
+
+        def prepare() -> Part:
+            exported = export()
+            with foreign_code("moving the operations to the device"):
+                annotator.append(RuntimeAnnotator(exported, self.place.torch_device))
+            return {}
+
+        part = self._guarded("nodes", min(wanted), prepare)
+        if part:
+            yield part
+            return
+        for batch in sorted(wanted):
+            yield {"begin": ["nodes", batch]}
+            with self._span(schema.PROFILE_NODES, batch) as told:
+                part = self._guarded("nodes", batch, partial(self._nodes, annotator[0], batch))
+                told.set(**_attributes(part))
+            yield part
+
+    def _span(self, name: str, batch: int) -> AbstractContextManager[ActiveSpan]:
+        device = self.arguments["device"]
+        return span(
+            name,
+            model=self.arguments["source"],
+            device=device["name"],
+            slice=device["profile"],
+            batch_size=batch,
+        )
+
+    def _guarded(self, kind: str, batch: int, work: Callable[[], Part]) -> Part:
+        """What the work gives, or the failure of this point."""
+        try:
+            return work()
+        except InputFault as fault:
+            self.lost = "CUDA error" in str(fault)
+            return _failure(kind, batch, "device_lost" if self.lost else "failed", str(fault))
+        except (MemoryError, RuntimeError, OSError) as fault:
+            if not is_out_of_memory(fault):
+                raise
+            if self.place.torch_device == "cuda":
+                torch.cuda.empty_cache()
+            return _failure(kind, batch, "out_of_memory", "Out of memory.")
+
+    def _batch(self, batch: int) -> Part:
+        args, kwargs = to_device(example_arguments(self.client, batch), torch.device(self.place.torch_device))
+        seen: list[tuple[bool, int]] = []
+        with foreign_code(f"forward at batch {batch}"):
+            repeats = time_runs(
+                self.model,
+                args,
+                kwargs,
+                self.budget_s,
+                self.place.torch_device,
+                cuda_graph=bool(self.arguments["cuda_graphs"]),
+                look=lambda outcome: seen.append((all_finite(outcome), _used_bytes())),
+            )
+            ((finite, used),) = seen
+            grew = _used_bytes() - used
+            peak = self._peak(args, kwargs)
+            self._trace(batch, args, kwargs)
+        found = summarise(repeats)
+        return {
+            "batch": {
+                "batch_size": batch,
+                "latency": asdict(found.latency),
+                "median_low_ms": found.median_low_ms,
+                "median_high_ms": found.median_high_ms,
+                "repeats": len(repeats),
+                "peak": peak,
+                "finite": finite,
+                "grew_bytes": grew if grew > max(LEAK_BYTES, LEAK_SHARE * used) else 0,
+                "measured_at": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()),
+            }
+        }
+
+    def _peak(self, args: Any, kwargs: Any) -> Part | None:
+        """The measured peak of one more run and its parts, in bytes; None where that run does not fit."""
+        from torchsplit_core.profiling.measuring.peak import measure_peak
+
+        try:
+            return asdict(measure_peak(self.model, args, kwargs))
+        except (MemoryError, RuntimeError) as error:
+            # The times were taken: a look at memory that needs some itself must not cost them.
+            if is_out_of_memory(error):
+                return None
+            raise
+
+    def _trace(self, batch: int, args: Any, kwargs: Any) -> None:
+        """One run under torch.profiler, as a file for chrome://tracing or Perfetto, where it was asked for."""
+        folder = self.arguments["torch_trace"]
+        if not folder:
+            return
+        from torch.profiler import ProfilerActivity, profile
+
+        activities = [ProfilerActivity.CPU]
+        if self.place.torch_device == "cuda":
+            activities.append(ProfilerActivity.CUDA)
+        with profile(activities=activities, record_shapes=True) as found, torch.inference_mode():
+            self.model(*args, **kwargs)
+        found.export_chrome_trace(str(Path(folder) / f"{self.arguments['trace_name']}-batch{batch}.json"))
+
+    def _nodes(self, annotator: RuntimeAnnotator, batch: int) -> Part:
+        args, kwargs = example_arguments(self.client, batch)
+        with foreign_code(f"operation by operation at batch {batch}"):
+            timings = annotator.annotate(args, kwargs, self.budget_s)
+        return {
+            "nodes": {
+                "batch_size": batch,
+                "runs_ms": annotator.runs_ms,
+                "items": [
+                    {
+                        "id": item.id,
+                        "least_ms": item.least_ms,
+                        "output_bytes": item.output_bytes,
+                        "device": item.device,
+                    }
+                    for item in timings
+                ],
+                "measured_at": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()),
+            }
+        }
+
+
+def _attributes(part: Part) -> dict[str, Any]:
+    """What a point's span says of how it ended."""
+    if "failure" in part:
+        reason = part["failure"]["reason"]
+        return {"outcome": {"out_of_memory": "out of memory"}.get(reason, "failed")}
+    if "nodes" in part:
+        return {"outcome": "ok", "nodes": len(part["nodes"]["items"]), "runs": len(part["nodes"]["runs_ms"])}
+    batch = part["batch"]
+    figures = {f"{name}_ms": batch["latency"][name]["value"] for name in ("p50", "p95", "p99")}
+    return {"outcome": "ok", "runs": batch["latency"]["runs"], **figures}
+
+
+def _failure(kind: str, batch: int, reason: str, message: str) -> Part:
+    return {"failure": {"kind": kind, "batch_size": batch, "reason": reason, "message": message}}
+
+
+def _export(client: SplitClient, model: Any, arguments: Mapping[str, Any]) -> Any:
+    """The program as the exporter makes it, with a free batch."""
+    batch = int(arguments["traced_batch"])
+    args, kwargs = example_arguments(client, batch)
+    # What differs at another batch size is what follows the batch.
+    other = example_arguments(client, batch + 1)
+    with foreign_code("export"):
+        return _function(arguments["exporter"])(model, args, kwargs, other)
+
+
+def _function(path: str) -> Any:
+    """What "module:function" names; the functions of another room are known by name only."""
+    module, _, name = path.partition(":")
+    return getattr(importlib.import_module(module), name)
+
+
+def _used_bytes() -> int:
+    """Memory of this process: pages of the host, or what torch's allocator holds of the GPU."""
+    if torch.cuda.is_initialized():
+        return int(torch.cuda.memory_allocated())
+    return int(Path("/proc/self/statm").read_text().split()[1]) * 4096
+
+
+def _environment(place: Place, arguments: Mapping[str, Any]) -> dict[str, str | int | float | bool]:
+    """What a reader needs to judge or repeat the figures."""
+    return {
+        "torch": torch.__version__,
+        "python": platform.python_version(),
+        "platform": platform.platform(),
+        "seed": SEED,
+        "eval_mode": True,
+        "cuda_graphs": bool(arguments["cuda_graphs"]),
+        "measured_at": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()),
+        **place.facts,
+    }

@@ -1,0 +1,254 @@
+"""Measure a model on one device of this host: end to end over a batch grid, and operation by operation.
+
+The model is foreign code and runs in a limited child process, which tells of every point as it is done. A
+child that hangs or dies costs the point it was at: the next child goes on behind it. Importing this file
+does not load torch.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import asdict
+from typing import Any
+
+from torchsplit_core.graph.serialization import graph_from_dict
+from torchsplit_core.graph.torch_graph import TorchGraph
+from torchsplit_core.isolation import ChildFault, Limits, printable, run_limited
+from torchsplit_core.model_source import parse_source
+from torchsplit_core.profiling.points import Heard, KeptPoint, Settings
+from torchsplit_core.profiling.rows import Found, shape_findings
+from torchsplit_core.telemetry import handed_on
+from torchsplit_core.values import Device, InputFault, Progress, ignore_progress
+
+LARGEST_MEASURED_BATCH = 4096
+MOST_BATCH_SIZES = 16
+TRACED_BATCH = 2
+"""The batch of a graph that is made while measuring; the same as tracing's."""
+MOST_DEATHS = 3
+"""Children that may die before the rest of a grid is left alone."""
+BUILD_S = 600.0
+"""Wall time for building, exporting and moving a model, beside its points."""
+
+Keep = Callable[[KeptPoint], None]
+
+
+def measure(
+    source: str,
+    graph: TorchGraph | None,
+    device: Device,
+    *,
+    exporter: str,
+    describer: str,
+    batch_sizes: Sequence[int] = (1, 2, 4),
+    trust: bool = False,
+    settings: Settings | None = None,
+    known: Iterable[KeptPoint] = (),
+    keep: Keep = lambda point: None,
+    hear_graph: Callable[[TorchGraph], object] = lambda graph: None,
+    progress: Progress = ignore_progress,
+    memory_bytes: int | None = None,
+) -> Found:
+    """The graph (made where none is given), rows, node shares, failures and environment of a model on a device.
+
+    `exporter` and `describer` name functions ("module:function") that the child calls. The first exports a model:
+    (model, args, kwargs, other), other being (args, kwargs) of one row more; it has to export as what traced
+    `graph` did, so that node names agree. The second makes the contract's graph of that: (program, batch).
+    `known` are points of this device and software measured before, of any model: those of this model are
+    taken over, not measured again. `keep` gets each new point as it comes, `hear_graph` a new graph.
+    throughput = batch / p50 with a 90 % interval of the median, latency_ms = p95 of the runs.
+    Raises InputFault for a bad grid or budget, a model that cannot be built or exported, or one that gives no
+    figure at any batch size.
+    """
+    settings = settings or Settings()
+    sizes = check_batch_sizes(batch_sizes)
+    check_settings(settings, device)
+    # The child has a working directory of its own, so a relative path has to be made absolute here.
+    parsed = parse_source(source, trust=trust)
+    known = tuple(known)
+    heard = Heard(graph, [])
+    functions = exporter, describer
+
+    def advance(share: float, text: str) -> None:
+        heard.share = max(heard.share, share)
+        progress(heard.share, text)
+
+    def receive(part: dict[str, Any]) -> None:
+        ((kind, content),) = part.items()
+        if kind == "graph":
+            heard.graph = graph_from_dict(content)
+            hear_graph(heard.graph)
+        elif kind == "environment":
+            heard.environment |= content
+        elif kind == "begin":
+            heard.begun = (str(content[0]), int(content[1]))
+        elif kind == "failure":
+            _take_failure(heard, content, keep)
+        else:
+            _take(heard, KeptPoint.made(_identity(heard), kind, content), keep)
+
+    for deaths in range(MOST_DEATHS + 1):
+        if heard.graph is not None:
+            _take_known(heard, known)
+        try:
+            with handed_on() as (carried, folders):
+                run_limited(
+                    "torchsplit_core.profiling.measuring.child:measure_in_child",
+                    _arguments(parsed.text, device, sizes, trust, settings, functions, heard, known)
+                    | {"telemetry": carried},
+                    limits=_limits(device, len(sizes), settings, memory_bytes),
+                    progress=advance,
+                    subject=f"profile of {source}",
+                    receive=receive,
+                    environment=_visible(device),
+                    readable=parsed.files,
+                    writable=(*folders, *((settings.torch_trace,) if settings.torch_trace else ())),
+                )
+        except ChildFault as fault:
+            if heard.begun is None:
+                raise
+            kind, batch = heard.begun
+            heard.begun = None
+            content = {
+                "kind": kind,
+                "batch_size": batch,
+                "reason": fault.kind,
+                "message": f"{fault.value} {fault.remedy}",
+            }
+            _take_failure(heard, content, keep)
+            if deaths < MOST_DEATHS:
+                continue
+        break
+    assert heard.graph is not None  # a child that begins a point has told its graph
+    _take_known(heard, known)
+    found = shape_findings(heard.graph, device, sizes, settings, heard)
+    if not found.rows:
+        raise InputFault(
+            f"profile of {source}",
+            list(sizes),
+            f"at least one batch size runs on {device.name}",
+            " ".join(failure.message for failure in found.failures) or "Use smaller ones.",
+        )
+    return found
+
+
+def _take(heard: Heard, point: KeptPoint, keep: Keep) -> None:
+    heard.begun = None
+    heard.points.append(point)
+    keep(point)
+
+
+def _take_failure(heard: Heard, content: dict[str, Any], keep: Keep) -> None:
+    """A failure of this measurement; being out of memory is a finding, and kept like a figure."""
+    heard.begun = None
+    content = content | {"message": printable(str(content["message"]))}
+    heard.failures.append(content)
+    if content["reason"] == "out_of_memory":
+        keep(KeptPoint.made(_identity(heard), "failure", content))
+
+
+def _take_known(heard: Heard, known: Sequence[KeptPoint]) -> None:
+    """Points of this model that were measured before and not again now."""
+    have = {(point.kind, point.batch_size) for point in heard.points}
+    for point in known:
+        if point.architecture_hash != _identity(heard):
+            continue
+        if point.kind != "failure" and (point.kind, point.batch_size) not in have:
+            heard.points.append(point)
+            if point.kind == "batch":
+                heard.taken_over.add(point.batch_size)
+        elif point.kind == "failure" and dict(point.content) not in heard.failures:
+            heard.failures.append(dict(point.content))
+
+
+def _identity(heard: Heard) -> str:
+    return heard.graph.architecture_hash if heard.graph else ""
+
+
+def _arguments(
+    source: str,
+    device: Device,
+    sizes: Sequence[int],
+    trust: bool,
+    settings: Settings,
+    functions: tuple[str, str],
+    heard: Heard,
+    known: Sequence[KeptPoint],
+) -> dict[str, Any]:
+    """What the child is told. It learns which points are known of every model: it alone can tell which this is."""
+    table: dict[str, dict[str, Any]] = {}
+    for point in (*known, *heard.points):
+        entry = table.setdefault(point.architecture_hash, {"batch": {}, "nodes": [], "out_of_memory": []})
+        if point.kind == "batch":
+            entry["batch"][str(point.batch_size)] = point.content["latency"]["p50"]["value"]
+        elif point.kind == "nodes":
+            entry["nodes"].append(point.batch_size)
+        elif point.content["kind"] == "batch":
+            entry["out_of_memory"].append(point.batch_size)
+    for failure in heard.failures:
+        entry = table.setdefault(_identity(heard), {"batch": {}, "nodes": [], "out_of_memory": []})
+        if failure["kind"] == "nodes":
+            entry["nodes"].append(failure["batch_size"])
+        else:
+            entry["batch"].setdefault(str(failure["batch_size"]), None)
+            if failure["reason"] == "out_of_memory":
+                entry["out_of_memory"].append(failure["batch_size"])
+    return {
+        "source": source,
+        "trust": trust,
+        "device": asdict(device),
+        "batch_sizes": list(sizes),
+        "point_budget_s": settings.point_budget_s,
+        "cuda_graphs": settings.cuda_graphs,
+        "torch_trace": settings.torch_trace,
+        "trace_name": device.id.replace(":", "-"),
+        "exporter": functions[0],
+        "describe": None if heard.graph else functions[1],
+        "architecture_hash": _identity(heard),
+        "traced_batch": heard.graph.traced_batch if heard.graph else TRACED_BATCH,
+        "known": table,
+    }
+
+
+def _limits(device: Device, points: int, settings: Settings, memory_bytes: int | None) -> Limits:
+    """Time for building, exporting and every point at its worst; CUDA maps more than it uses."""
+    wall_s = BUILD_S + (points + 2) * settings.limit_s
+    if device.kind != "cpu":
+        return Limits(wall_s=wall_s, cpu_s=None, memory_bytes=None, silent_s=settings.limit_s)
+    if memory_bytes is None:
+        return Limits(wall_s=wall_s, cpu_s=None, silent_s=settings.limit_s)
+    return Limits(wall_s=wall_s, cpu_s=None, silent_s=settings.limit_s, memory_bytes=memory_bytes)
+
+
+def _visible(device: Device) -> dict[str, str]:
+    """The child sees the one device it measures, and nothing else of the GPUs."""
+    return {"CUDA_VISIBLE_DEVICES": device.uuid or ""}
+
+
+def check_batch_sizes(batch_sizes: Sequence[int]) -> tuple[int, ...]:
+    """The grid, ascending, each size once; InputFault for an empty, long, non-positive or huge one."""
+    rule = f"a batch grid has 1 to {MOST_BATCH_SIZES} integers from 1 to {LARGEST_MEASURED_BATCH}"
+    remedy = "For example 1,2,4,8."
+    for size in batch_sizes:
+        proper = isinstance(size, int) and not isinstance(size, bool)
+        if not proper or not 1 <= size <= LARGEST_MEASURED_BATCH:
+            raise InputFault("batch sizes", size, rule, remedy)
+    sizes = tuple(sorted(set(batch_sizes)))
+    if not 1 <= len(sizes) <= MOST_BATCH_SIZES:
+        raise InputFault("batch sizes", batch_sizes, rule, remedy)
+    return sizes
+
+
+def check_settings(settings: Settings, device: Device) -> None:
+    """InputFault for times out of range, and for CUDA graphs where there is no CUDA."""
+    if not 0.01 <= settings.point_budget_s <= 600:
+        raise InputFault(
+            "time per point", settings.point_budget_s, "it is 0.01 to 600 seconds", "For example 2."
+        )
+    if settings.point_limit_s is not None and not 1 <= settings.point_limit_s <= 86400:
+        raise InputFault(
+            "time limit per point", settings.point_limit_s, "it is 1 to 86,400 seconds", "For example 120."
+        )
+    if settings.cuda_graphs and device.kind == "cpu":
+        raise InputFault(
+            "CUDA graphs", device.name, "the device is a GPU", "Leave them off, or choose a GPU."
+        )

@@ -1,0 +1,123 @@
+"""What the planner answers: a verified plan, a proof that there is none, or neither in time."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Literal
+
+from torchsplit_core.values.plan.explanation import PlanExplanation
+from torchsplit_core.values.status import SolveStatus
+
+
+@dataclass(frozen=True, slots=True)
+class Tenant:
+    """One instance of a stage on a slice, with its share of the slice's time."""
+
+    model: str
+    variant: str
+    stage: str
+    share: float
+    batch_size: int
+    processes: int
+    throughput_rps: float
+    memory_gib: float | None
+
+
+@dataclass(frozen=True, slots=True)
+class PlannedSlice:
+    """A MIG instance at its first memory slot, and who uses it."""
+
+    profile: str
+    start: int
+    tenants: tuple[Tenant, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class PlannedGpu:
+    """A GPU and its slices; a GPU not used has none."""
+
+    id: str
+    type: str
+    used: bool
+    slices: tuple[PlannedSlice, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class PlannedModel:
+    """What a model gets. `variant` and `latency_ms` are None where it has no tenant."""
+
+    name: str
+    variant: str | None
+    throughput_rps: float
+    normalised: float
+    latency_ms: float | None
+
+
+@dataclass(frozen=True, slots=True)
+class ObjectiveValue:
+    """The value reached, a proven bound and the gap at the first level that is not proven."""
+
+    kind: str
+    value: float | None
+    sorted_normalised: tuple[float, ...] = ()
+    bound: float | None = None
+    gap: float | None = None
+    proven_levels: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Demand:
+    """A demand at fault: of one `model`, or of several `models` (a hard co-location)."""
+
+    demand: Literal["min_throughput_rps", "max_latency_ms", "colocation"]
+    model: str | None = None
+    models: tuple[str, ...] | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Conflict:
+    """A minimal set of demands that cannot be met together on this fleet."""
+
+    demands: tuple[Demand, ...]
+    message: str
+
+
+@dataclass(frozen=True, slots=True)
+class Relaxation:
+    """One numeric change of the least relaxation (written "from" and "to" in the file)."""
+
+    model: str
+    demand: Literal["min_throughput_rps", "max_latency_ms"]
+    old: float
+    new: float
+
+
+@dataclass(frozen=True, slots=True)
+class PlanStatistics:
+    """Seconds spent, and with which solver. Differs from run to run."""
+
+    build_s: float
+    solve_s: float
+    verify_s: float
+    solver: str
+    details: Mapping[str, str | int | float] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class PlanOutcome:
+    """The answer to the request with this hash. `warnings` say what was left out and why.
+
+    `explanation` is there where it was asked for, and only of a plan.
+    """
+
+    request_sha256: str
+    status: SolveStatus
+    objective: ObjectiveValue
+    gpus: tuple[PlannedGpu, ...]
+    models: tuple[PlannedModel, ...]
+    statistics: PlanStatistics
+    conflicts: tuple[Conflict, ...] = ()
+    least_relaxation: tuple[Relaxation, ...] | None = None
+    warnings: tuple[str, ...] = ()
+    explanation: PlanExplanation | None = None

@@ -1,0 +1,29 @@
+"""Trace, profile, partition, plan, place and deploy as plain functions."""
+
+from torchsplit_core.workflow.steps import (
+    DEFAULT_BATCH_SIZES,
+    deploy,
+    drawing,
+    own_partition,
+    partition,
+    place,
+    placement_frontier,
+    placement_request,
+    plan,
+    profile,
+    trace,
+)
+
+__all__ = [
+    "DEFAULT_BATCH_SIZES",
+    "deploy",
+    "drawing",
+    "own_partition",
+    "partition",
+    "place",
+    "placement_frontier",
+    "placement_request",
+    "plan",
+    "profile",
+    "trace",
+]

@@ -1,0 +1,271 @@
+"""Profile a model on the devices of this host; `profile_jobs` does it into a workspace.
+
+Devices of different GPUs are measured side by side, those of one GPU one after the other: two at once would
+measure each other. What is measured goes to the store point by point, so that a run that was killed goes
+on where it stood.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
+from itertools import groupby
+from pathlib import Path
+from threading import Lock
+from typing import TYPE_CHECKING, Any
+
+from torchsplit_core.hardware import (
+    NvmlFault,
+    catalogue,
+    choose_devices,
+    gpu_state,
+    open_nvml,
+    restore_from_journal,
+    temporary_slices,
+)
+from torchsplit_core.profiling.points import KeptPoint, Settings
+from torchsplit_core.telemetry import schema, span
+from torchsplit_core.values import (
+    Device,
+    InputFault,
+    InternalFault,
+    Profile,
+    Progress,
+    SlicesToMake,
+    ignore_progress,
+)
+
+if TYPE_CHECKING:
+    from torchsplit_core.graph.torch_graph import TorchGraph
+    from torchsplit_core.profiling.rows import Found
+    from torchsplit_core.workspace.store import Store
+
+DEFAULT_BATCH_SIZES = (1, 2, 4)
+"""Measured on the host by default."""
+ESTIMATED_BATCH_SIZES = (1, 2, 4, 8, 16, 32, 64)
+"""Estimated for every slice of the catalogue, beside those measured."""
+
+
+def profile(
+    source: str,
+    *,
+    graph: TorchGraph | None = None,
+    device: str = "auto",
+    batch_sizes: Sequence[int] = DEFAULT_BATCH_SIZES,
+    gpu_types: Sequence[str] | None = None,
+    trust: bool = False,
+    settings: Settings | None = None,
+    store: Store | None = None,
+    since: float = 0.0,
+    at_once: bool = False,
+    make_slices: SlicesToMake | None = None,
+    hear_graph: Callable[[TorchGraph], object] = lambda graph: None,
+    progress: Progress = ignore_progress,
+) -> tuple[TorchGraph, Profile]:
+    """The model's graph (made where none is given) and its profile: measured here, estimated on MIG slices.
+
+    `device` is the text of `choose_devices`; `gpu_types` are those to estimate, the whole catalogue by default.
+    With a `store` points are kept and those kept since `since` (Unix seconds) are taken over. `at_once` measures
+    slices of one GPU together. With `make_slices` its slices are measured too: each is made, measured and the
+    GPU's former layout restored.
+    A `.pt2` that is not trusted is never executed: everything is estimated. Raises InputFault.
+    """
+    from torchsplit_core.profiling.estimate import estimate_rows
+    from torchsplit_core.profiling.fill import fill_slices
+    from torchsplit_core.profiling.merge import merge
+
+    archive = source.endswith(".pt2")
+    if graph is None and archive:
+        from torchsplit_core.tracing import trace
+
+        graph = trace(source, trust=trust, progress=lambda share, text: progress(0.3 * share, text))
+        hear_graph(graph)
+    types = tuple(gpu_types or catalogue())
+    grid = tuple(sorted({*ESTIMATED_BATCH_SIZES, *batch_sizes}))
+    if archive and not trust:
+        assert graph is not None
+        return graph, _not_executed(source, graph, estimate_rows(graph, types, grid))
+    run = _Run(source, trust, settings or Settings(), tuple(batch_sizes), store, since, hear_graph, progress)
+    if store is not None:
+        restore_slices(store)
+    found: tuple[Found, ...] = ()
+    if device or make_slices is None:
+        found = run.measure(choose_devices(device), graph, at_once)
+    if make_slices is not None:
+        found += run.measure_made(make_slices, found[0].graph if found else graph)
+    graph = found[0].graph
+    merged = merge(source, found, estimate_rows(graph, types, grid))
+    return graph, fill_slices(merged)
+
+
+def _not_executed(source: str, graph: TorchGraph, rows: Any) -> Profile:
+    from torchsplit_core.profiling.estimate import estimated_nodes
+
+    return Profile(
+        source=source,
+        architecture_hash=graph.architecture_hash,
+        environment={"note": "not executed: the file is not trusted; every figure is estimated"},
+        rows=rows,
+        nodes=estimated_nodes(graph),
+    )
+
+
+class _Run:
+    """One model on some devices; progress is the mean of theirs."""
+
+    def __init__(
+        self,
+        source: str,
+        trust: bool,
+        settings: Settings,
+        batch_sizes: tuple[int, ...],
+        store: Store | None,
+        since: float,
+        hear_graph: Callable[[TorchGraph], object],
+        progress: Progress,
+    ) -> None:
+        self.source, self.trust, self.settings, self.batch_sizes = source, trust, settings, batch_sizes
+        self.store, self.since, self.hear_graph, self.progress = store, since, hear_graph, progress
+        self.shares: dict[str, float] = {}
+        self.lock = Lock()
+        self.stopped = False
+
+    def measure(
+        self, devices: Sequence[Device], graph: TorchGraph | None, at_once: bool
+    ) -> tuple[Found, ...]:
+        """What every device gave. Raises InputFault where one cannot measure the model at all."""
+        self.shares = {device.id: 0.0 for device in devices}
+        if graph is None:
+            # The first measurement makes the graph, under whose hash all others keep their points.
+            first = self._one(devices[0], None, 1)
+            return first, *(self.measure(devices[1:], first.graph, at_once) if devices[1:] else ())
+        ordered = sorted(devices, key=lambda device: device.physical)
+        groups = [tuple(group) for _, group in groupby(ordered, key=lambda device: device.physical)]
+        if at_once:
+            groups = [(device,) for device in ordered]
+        beside = {
+            device.id: sum(device.physical == other.physical for other in devices) for device in devices
+        }
+
+        def work(group: tuple[Device, ...]) -> list[Found]:
+            return [self._one(device, graph, beside[device.id] if at_once else 1) for device in group]
+
+        if len(groups) == 1:
+            return tuple(work(groups[0]))
+        with ThreadPoolExecutor(len(groups)) as pool:
+            try:
+                return tuple(found for group in pool.map(work, groups) for found in group)
+            except BaseException:
+                # Whoever ends one ends all: the others stop, and end their children, at their next news.
+                self.stopped = True
+                raise
+
+    def measure_made(self, wanted: SlicesToMake, graph: TorchGraph | None) -> tuple[Found, ...]:
+        """One slice after the other: made, measured, the GPU's former layout restored. Untested on hardware."""
+        if self.store is None:
+            raise InternalFault("slices are made only where a store holds the journal of the change")
+        self.shares = dict.fromkeys(wanted.profiles, 0.0)
+        found: list[Found] = []
+        for name in wanted.profiles:
+            with (
+                open_nvml() as nvml,
+                temporary_slices(
+                    nvml, wanted.gpu_index, (name,), wanted.consent, journal=journal_of(self.store)
+                ) as (device,),
+            ):
+                found.append(self._one(device, found[0].graph if found else graph, 1))
+            self.shares |= {name: 1.0}
+        return tuple(found)
+
+    def _one(self, device: Device, graph: TorchGraph | None, beside: int) -> Found:
+        from torchsplit_core.profiling.measuring.measurement import measure
+        from torchsplit_core.tracing.trace import DESCRIBER, EXPORTER
+
+        def advance(share: float, text: str) -> None:
+            if self.stopped:
+                raise KeyboardInterrupt
+            with self.lock:
+                self.shares[device.id] = share
+                mean = sum(self.shares.values()) / len(self.shares)
+                self.progress(mean, text if len(self.shares) == 1 else f"{device.id}: {text}")
+
+        known: tuple[KeptPoint, ...] = ()
+        keep = _keep_nothing
+        with contextlib.ExitStack() as stack:
+            if self.store is not None:
+                from torchsplit_core.workspace.measured_points import PointStore, one_measurement, place_of
+
+                if beside == 1:
+                    stack.enter_context(one_measurement(self.store, device, advance))
+                place = place_of(device, self.settings) + (f"/{beside} at once" if beside > 1 else "")
+                points = PointStore(self.store, place, self.since)
+                known = points.known(graph.architecture_hash if graph else None)
+                keep = points.keep
+            before = state_of(device)
+            stack.enter_context(
+                span(
+                    schema.PROFILE,
+                    model=self.source,
+                    device=device.name,
+                    slice=device.profile,
+                    basis=device.basis,
+                )
+            )
+            found = measure(
+                self.source,
+                graph,
+                device,
+                exporter=EXPORTER,
+                describer=DESCRIBER,
+                batch_sizes=self.batch_sizes,
+                trust=self.trust,
+                settings=self.settings,
+                known=known,
+                keep=keep,
+                hear_graph=self.hear_graph,
+                progress=advance,
+            )
+            after = state_of(device)
+        advance(1.0, "done")
+        state = {"state_before": before, "state_after": after} if before or after else {}
+        environment = {**found.environment, "slices_measured_at_once": beside, **state}
+        return replace(found, environment=environment)
+
+
+def state_of(device: Device) -> str:
+    """Clock, temperature and throttling of a device's GPU in words; empty where it tells none."""
+    if device.kind == "cpu":
+        return ""
+    try:
+        with open_nvml() as nvml:
+            state = gpu_state(nvml, device.physical)
+    except NvmlFault:
+        return ""
+    return state.words() if state else ""
+
+
+def journal_of(store: Store) -> Path:
+    """Where a change of MIG slices that is under way is written down."""
+    return store.root / "mig-journal.json"
+
+
+def restore_slices(store: Store) -> str | None:
+    """Undo a change of MIG slices that a kill cut off; what was done in a sentence, None for nothing."""
+    if not journal_of(store).exists():
+        return None
+    try:
+        with open_nvml() as nvml:
+            return restore_from_journal(nvml, journal_of(store))
+    except NvmlFault as fault:
+        raise InputFault(
+            "MIG slices",
+            fault.words,
+            "the driver answers, so that a measurement that was cut off can be undone",
+            f"{journal_of(store)} says what stood before.",
+        ) from fault
+
+
+def _keep_nothing(point: KeptPoint) -> None:
+    """Without a store a point lives in the profile alone."""

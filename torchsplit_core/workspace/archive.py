@@ -1,0 +1,109 @@
+"""A whole workspace as one zip file, and back: a manifest, one file a result, and the sweeps of its scenarios.
+
+What comes in is hostile: everything is checked first, in a child (see `archive_reading`), every result must be a
+valid contract file, and only then is anything stored. Uploads stay untrusted.
+"""
+
+from __future__ import annotations
+
+import io
+import json
+import sqlite3
+import zipfile
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from torchsplit_core.values import InputFault, Progress
+from torchsplit_core.workspace.archive_reading import LARGEST_ENTRY_BYTES, open_archive, unpacked_bytes
+from torchsplit_core.workspace.foreign import AT_ONCE_BYTES, MEMORY_BYTES, in_child
+from torchsplit_core.workspace.foreign import LIMITS as FOREIGN_LIMITS
+from torchsplit_core.workspace.store import Store, Workspace
+from torchsplit_core.workspace.sweep_archive import sweep_entries
+from torchsplit_core.workspace.sweeps import write_sweep
+
+CHECK = "torchsplit_core.workspace.archive:check_in_child"
+LIMITS = replace(FOREIGN_LIMITS, wall_s=120.0, cpu_s=120, memory_bytes=MEMORY_BYTES + LARGEST_ENTRY_BYTES)
+"""Of the check: a gigabyte of small results takes a minute, and one entry lies beside what is read of it."""
+
+
+def export_workspace(workspace: Workspace) -> bytes:
+    """The workspace's results and sweeps as a zip file.
+
+    A result whose file is damaged or gone is left out; the manifest (`left_out`) and a text in the archive say
+    which and why.
+    """
+    buffer = io.BytesIO()
+    entries: list[dict[str, str]] = []
+    left_out: list[dict[str, str]] = []
+    with zipfile.ZipFile(buffer, "w", zipfile.ZIP_DEFLATED) as archive:
+        for number, artifact in enumerate(workspace.artifacts()):
+            inside = f"results/{number:04d}"
+            named = {"kind": artifact.kind, "name": artifact.name}
+            try:
+                content = workspace.get_bytes(artifact.kind, artifact.name)
+            except InputFault as fault:
+                left_out.append(named | {"reason": fault.rule})
+                continue
+            archive.writestr(inside, content)
+            entries.append(named | {"file": inside})
+        if left_out:
+            lines = (f"{item['kind']} {item['name']}: not so: {item['reason']}" for item in left_out)
+            archive.writestr("LEFT_OUT.txt", "Left out of this export:\n" + "\n".join(lines) + "\n")
+        manifest = {
+            "format": "torchsplit.workspace",
+            "version": 1,
+            "name": workspace.name,
+            "results": entries,
+            "left_out": left_out,
+            "sweeps": sweep_entries(workspace, archive.writestr),
+        }
+        archive.writestr("manifest.json", json.dumps(manifest, indent=1))
+    return buffer.getvalue()
+
+
+def import_workspace(store: Store, data: bytes) -> Workspace:
+    """A new workspace from an exported zip file. Raises InputFault, and leaves nothing behind, where it is not one."""
+    check_archive(data)
+    return store_archive(store, data)
+
+
+def check_archive(data: bytes) -> None:
+    """Raises InputFault where not everything in the archive is as `export_workspace` would write it.
+
+    In a child of limited time and memory, unless it unpacks to little.
+    """
+    if unpacked_bytes(data) > AT_ONCE_BYTES:
+        in_child(CHECK, data, {}, subject="archive", limits=LIMITS)
+    else:
+        _check(data)
+
+
+def check_in_child(arguments: dict[str, Any], _progress: Progress) -> None:
+    """For `isolation.run_limited`: check the archive in the file `arguments["source"]`."""
+    _check(Path(arguments["source"]).read_bytes())
+
+
+def _check(data: bytes) -> None:
+    with open_archive(data) as archive:
+        for result in archive.results:
+            archive.check(result)
+        archive.sweeps(verify=True)
+
+
+def store_archive(store: Store, data: bytes) -> Workspace:
+    """Store an archive that was checked, in one transaction: whatever ends this process, whole or not at all.
+
+    One result is unpacked at a time.
+    """
+    with open_archive(data) as archive:
+        sweeps = archive.sweeps(verify=False)
+
+        def sweeps_too(database: sqlite3.Connection, identity: str) -> None:
+            for name, sweep in sweeps:
+                write_sweep(database, identity, name, sweep)
+
+        results = (
+            (result.kind, result.name, archive.content(result)) for result in reversed(archive.results)
+        )
+        return store.add(archive.name[:100] or "imported", results, sweeps_too)

@@ -1,0 +1,194 @@
+"""A workspace archive from a browser, opened: nothing inside is trusted, neither a size nor a name.
+
+What the zip's directory says is checked before anything is unpacked, and enforced while it is: an entry
+never gives more than it promised. No name inside becomes a path.
+"""
+
+from __future__ import annotations
+
+import io
+import zipfile
+import zlib
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import IO, Any
+
+from torchsplit_core.files import UPLOAD_BYTES, parse_json, read_text
+from torchsplit_core.values import InputFault
+from torchsplit_core.workspace.store import KINDS
+from torchsplit_core.workspace.sweep_archive import read_sweeps
+from torchsplit_core.workspace.sweeps import KeptSweep
+
+MANIFEST = "manifest.json"
+LARGEST_ARCHIVE_BYTES = 1024 * 2**20
+"""An archive that unpacks to more is refused."""
+LARGEST_ENTRY_BYTES = 512 * 2**20
+LARGEST_MANIFEST_BYTES = 8 * 2**20
+MOST_ENTRIES = 100_000
+MOST_RESULTS = 10_000
+_BLOCK = 2**20
+_DIRECTORY_ENTRY = b"PK\x01\x02"  # APPNOTE.TXT 4.3.12
+_LOCAL_HEADER = 30  # bytes before the name, APPNOTE.TXT 4.3.7
+_ENCRYPTED = 1  # bit of the flags, APPNOTE.TXT 4.4.4
+
+
+@dataclass(frozen=True, slots=True)
+class Result:
+    """What the manifest says of one result: `file` is its name inside the archive."""
+
+    kind: str
+    name: str
+    file: str
+
+
+class Archive:
+    """An open archive whose directory and manifest were checked."""
+
+    def __init__(self, archive: zipfile.ZipFile) -> None:
+        self._archive = archive
+        self._entries = _directory(archive)
+        self._seen: set[str] = set()
+        text = _text(self._content(MANIFEST, LARGEST_MANIFEST_BYTES), "archive: manifest")
+        self._manifest = parse_json(text, "archive: manifest", memory_bytes=UPLOAD_BYTES)
+        self.name, self.results = _checked_manifest(self._manifest)
+
+    def content(self, result: Result) -> bytes:
+        """The bytes of a result, each taken once: so files are no more than the archive unpacks to."""
+        return self._once(result.file)
+
+    def check(self, result: Result) -> None:
+        """Raises InputFault where a result is not a valid file of its kind; an upload is never read."""
+        content = self.content(result)
+        if result.kind != "upload":
+            where = f"archive: {result.name}"
+            text = _text(content, where)
+            read_text(text, origin=where, expected=f"torchsplit.{result.kind}", memory_bytes=UPLOAD_BYTES)
+
+    def sweeps(self, *, verify: bool) -> tuple[tuple[str, KeptSweep], ...]:
+        """The sweeps by scenario; `verify` rechecks every plan."""
+        scenarios = {result.name.strip() for result in self.results if result.kind == "plan_request"}
+        return read_sweeps(
+            self._manifest.get("sweeps", []),
+            scenarios,
+            lambda inside: _text(self._once(inside), "archive: sweeps"),
+            verify=verify,
+        )
+
+    def _once(self, inside: str) -> bytes:
+        if inside in self._seen:
+            raise InputFault("archive", inside, "every file of it is named once", "Export it again.")
+        self._seen.add(inside)
+        return self._content(inside, LARGEST_ENTRY_BYTES)
+
+    def _content(self, inside: str, most: int) -> bytes:
+        entry = self._entries.get(inside)
+        if entry is None:
+            raise InputFault(
+                "archive", inside, "every file that its manifest names is there", "Export it again."
+            )
+        if entry.file_size > most:
+            raise InputFault(
+                "archive",
+                f"{inside} of {entry.file_size} bytes",
+                f"it unpacks to at most {most >> 20} MiB",
+                "Export less at once.",
+            )
+        with self._archive.open(entry) as stream:
+            return _promised(stream, entry.file_size)
+
+
+@contextmanager
+def open_archive(data: bytes) -> Iterator[Archive]:
+    """The archive in these bytes. Raises InputFault where it is none, there and while it is used."""
+    with _opened(data) as archive:
+        yield Archive(archive)
+
+
+def unpacked_bytes(data: bytes) -> int:
+    """What an archive unpacks to, by its directory. Raises InputFault where it is none, or that is over 1 GiB."""
+    with _opened(data) as archive:
+        return sum(entry.file_size for entry in _directory(archive).values())
+
+
+@contextmanager
+def _opened(data: bytes) -> Iterator[zipfile.ZipFile]:
+    # Before the directory is read, which takes 600 bytes of memory for each of 47.
+    if data.count(_DIRECTORY_ENTRY) > MOST_ENTRIES:
+        raise InputFault("archive", "more files", f"it has at most {MOST_ENTRIES}", "Export less at once.")
+    try:
+        with zipfile.ZipFile(io.BytesIO(data)) as archive:
+            yield archive
+    except InputFault:
+        raise
+    except (zipfile.BadZipFile, KeyError, ValueError, RuntimeError, EOFError, OSError, zlib.error) as error:
+        raise InputFault(
+            "archive",
+            "the uploaded file",
+            "a workspace archive is a zip file that TorchSplit exported",
+            "Export it again.",
+        ) from error
+
+
+def _directory(archive: zipfile.ZipFile) -> dict[str, zipfile.ZipInfo]:
+    """The entries by name, when none is more than it may be and none lies in another."""
+    entries = archive.infolist()
+    if sum(entry.file_size for entry in entries) > LARGEST_ARCHIVE_BYTES:
+        raise InputFault(
+            "archive", "over 1 GiB", "a workspace unpacks to at most 1 GiB", "Export less at once."
+        )
+    for entry in entries:
+        if (
+            entry.compress_type not in (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED)
+            or entry.flag_bits & _ENCRYPTED
+        ):
+            raise zipfile.BadZipFile("TorchSplit stores or deflates")
+    by_place = sorted(entries, key=lambda entry: entry.header_offset)
+    ends = [entry.header_offset + _LOCAL_HEADER + entry.compress_size for entry in by_place]
+    starts = [entry.header_offset for entry in by_place[1:]] + [archive.start_dir]
+    if any(end > start for end, start in zip(ends, starts, strict=True)):
+        raise zipfile.BadZipFile("entries overlap")
+    found = {entry.filename: entry for entry in entries}
+    if len(found) < len(entries):
+        raise zipfile.BadZipFile("two entries have one name")
+    return found
+
+
+def _promised(stream: IO[bytes], size: int) -> bytes:
+    """What the directory promised, block by block: read() unpacks all first, and only then counts."""
+    found = bytearray()
+    while len(found) <= size and (block := stream.read(min(_BLOCK, size + 1 - len(found)))):
+        found += block
+    if len(found) != size:
+        raise zipfile.BadZipFile("an entry is not of the size its directory says")
+    return bytes(found)
+
+
+def _text(content: bytes, where: str) -> str:
+    try:
+        return content.decode("utf-8")
+    except UnicodeDecodeError as error:
+        raise InputFault(where, "binary data", "it is text in UTF-8", "Export it again.") from error
+
+
+def _checked_manifest(manifest: Any) -> tuple[str, tuple[Result, ...]]:
+    if not isinstance(manifest, dict) or manifest.get("format") != "torchsplit.workspace":
+        raise InputFault(
+            "archive: manifest", "another format", "format is torchsplit.workspace", "Export it again."
+        )
+    if manifest.get("version") != 1:
+        raise InputFault("archive: version", manifest.get("version"), "version is 1", "Update TorchSplit.")
+    results, name = manifest.get("results"), manifest.get("name")
+    if not isinstance(results, list) or len(results) > MOST_RESULTS or not isinstance(name, str):
+        raise InputFault(
+            "archive: results", "not a list", f"at most {MOST_RESULTS} results", "Export it again."
+        )
+    return name, tuple(map(_result, results))
+
+
+def _result(entry: Any) -> Result:
+    if not isinstance(entry, dict) or entry.get("kind") not in KINDS:
+        raise InputFault("archive: results", entry, f"kind is one of {', '.join(KINDS)}", "Export it again.")
+    if not isinstance(entry.get("name"), str) or not isinstance(entry.get("file"), str):
+        raise InputFault("archive: results", entry, "every result has a name and a file", "Export it again.")
+    return Result(entry["kind"], entry["name"], entry["file"])

@@ -1,0 +1,107 @@
+"""What was measured, point by point, kept between runs and shared by all workspaces of a store.
+
+A point is addressed by what it depends on: the model's architecture hash, the device and slice, the
+software and the settings. So a run that was killed goes on where it stood, and nothing is measured twice
+unless that is asked for.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import hashlib
+import json
+import platform
+import re
+import time
+from collections.abc import Iterator
+from dataclasses import asdict
+from importlib import metadata
+from typing import IO
+
+from torchsplit_core.profiling.points import KeptPoint, Settings
+from torchsplit_core.values import Device, Progress
+from torchsplit_core.workspace.slots import slot_set_aside
+from torchsplit_core.workspace.store import Store
+
+METHOD = 1
+"""Raised when a change of the measuring itself makes older points incomparable."""
+LOOK_S = 0.5
+
+
+def place_of(device: Device, settings: Settings) -> str:
+    """The address of everything measured on this device, with this software and these settings.
+
+    The time budget is not part of it: it makes a figure surer, and the interval says how sure it is.
+    """
+    facts = asdict(device) | {
+        "torch": metadata.version("torch"),
+        "python": platform.python_version(),
+        "kernel": platform.release(),
+        "method": METHOD,
+        "cuda_graphs": settings.cuda_graphs,
+    }
+    return hashlib.sha256(json.dumps(facts, sort_keys=True).encode()).hexdigest()
+
+
+class PointStore:
+    """The points of one place. `since` (Unix seconds) leaves out what was measured earlier."""
+
+    def __init__(self, store: Store, place: str, since: float = 0.0) -> None:
+        self.store, self.place, self.since = store, place, since
+
+    def keep(self, point: KeptPoint) -> None:
+        """Store a point in place of what stood at its address; a figure also ends a failure there."""
+        with self.store.connect() as database:
+            if point.kind == "batch":
+                database.execute(
+                    "DELETE FROM points WHERE place = ? AND architecture_hash = ? AND kind = 'failure' "
+                    "AND batch_size = ?",
+                    (self.place, point.architecture_hash, point.batch_size),
+                )
+            database.execute(
+                "INSERT OR REPLACE INTO points VALUES (?, ?, ?, ?, ?, ?)",
+                (
+                    self.place,
+                    point.architecture_hash,
+                    point.kind,
+                    point.batch_size,
+                    json.dumps(point.content),
+                    time.time(),
+                ),
+            )
+
+    def known(self, architecture_hash: str | None = None) -> tuple[KeptPoint, ...]:
+        """The points of one model, or of all."""
+        with self.store.connect() as database:
+            rows = database.execute(
+                "SELECT architecture_hash, kind, batch_size, content, kept FROM points "
+                "WHERE place = ? AND kept >= ? AND (? IS NULL OR architecture_hash = ?) ORDER BY batch_size, kind",
+                (self.place, self.since, architecture_hash, architecture_hash),
+            ).fetchall()
+        return tuple(
+            KeptPoint(identity, kind, batch, json.loads(content), kept)
+            for identity, kind, batch, content, kept in rows
+        )
+
+
+@contextlib.contextmanager
+def one_measurement(store: Store, device: Device, progress: Progress) -> Iterator[None]:
+    """Wait until no other measurement runs on the physical device: two at once would measure each other."""
+    name = re.sub(r"[^\w.-]", "_", device.physical)
+    with store.lock_file(f"measure-{name}.lock") as lock:
+        if not _locked(lock):
+            # Who waits for a device works not: other jobs may.
+            with slot_set_aside():
+                while not _locked(lock):
+                    progress(0.0, f"queued: another measurement runs on {device.name}")
+                    time.sleep(LOOK_S)
+        yield
+
+
+def _locked(lock: IO[str]) -> bool:
+    try:
+        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return False
+    return True

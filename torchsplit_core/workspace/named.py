@@ -1,0 +1,127 @@
+"""Named results of a workspace: which there are, a free name, copies, and whether an outcome answers its request.
+
+A scenario is a plan request and its plan under one name, a placement its request, outcome and curve; the cuts of
+a model stand under its name and their largest number of stages.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable
+
+from torchsplit_core.values import (
+    PlacementFrontier,
+    PlacementOutcome,
+    PlacementRequest,
+    PlanOutcome,
+    PlanRequest,
+)
+from torchsplit_core.workspace.rows import free_name as first_free
+from torchsplit_core.workspace.store import Artifact, Workspace
+
+SCENARIO = ("plan_request", "plan")
+PLACEMENT = ("placement_request", "placement", "placement_frontier")
+"""The kinds of results that share a name."""
+_MARKS = {"placement": "placement {} answers", "placement_frontier": "placement curve {} answers"}
+"""The settings that hold the SHA-256 of the request which the result of that kind and name answers."""
+
+
+def names(workspace: Workspace, *kinds: str) -> tuple[str, ...]:
+    """The names of these kinds of results: those of the first kind, newest first, then the others' own."""
+    stored = workspace.artifacts(kinds[0] if len(kinds) == 1 else None)
+    return tuple(dict.fromkeys(item.name for kind in kinds for item in stored if item.kind == kind))
+
+
+def exists(workspace: Workspace, kind: str, name: str) -> bool:
+    """Whether there is a result under (kind, name)."""
+    return workspace.find(kind, name) is not None
+
+
+def digest(workspace: Workspace, kind: str, name: str) -> str:
+    """The SHA-256 of what stands under (kind, name); empty where nothing does."""
+    found = workspace.find(kind, name)
+    return found.sha256 if found else ""
+
+
+def free_name(workspace: Workspace, kinds: tuple[str, ...], wanted: str) -> str:
+    """The name, or the name with the first number that no result of these kinds has."""
+    return first_free(wanted, names(workspace, *kinds))
+
+
+def copy(workspace: Workspace, kinds: tuple[str, ...], name: str, new: str) -> None:
+    """Store the results of these kinds under another name too. Raises InputFault for a name that will not do."""
+    for kind in kinds:
+        if exists(workspace, kind, name):
+            workspace.put_bytes(kind, new, workspace.get_bytes(kind, name))
+
+
+def remove(workspace: Workspace, kinds: tuple[str, ...], name: str) -> None:
+    """Forget the results of these kinds under a name."""
+    for kind in kinds:
+        workspace.remove(kind, name)
+
+
+def put_answer(
+    workspace: Workspace,
+    name: str,
+    request: PlanRequest | PlacementRequest,
+    outcome: PlanOutcome | PlacementOutcome | PlacementFrontier,
+) -> None:
+    """Store an outcome beside the request that it answers.
+
+    Where the request was edited meanwhile nothing is stored: the edit asks for an answer of its own.
+    """
+    asked = "plan_request" if isinstance(request, PlanRequest) else "placement_request"
+    sha256 = digest(workspace, asked, name)
+    if not sha256 or workspace.get(asked, name) != request:
+        return
+    kind = _kind(outcome)
+    workspace.put(kind, name, outcome)
+    if kind in _MARKS:
+        workspace.set_setting(_MARKS[kind].format(name), sha256)
+
+
+def plan_answers(request: PlanRequest, outcome: PlanOutcome) -> bool:
+    """Whether the plan is the answer to this request, not to an earlier state of it."""
+    from torchsplit_core.planning.request.hash import request_hash
+
+    return outcome.request_sha256 == request_hash(request)
+
+
+def placement_answers(
+    workspace: Workspace, name: str, request: PlacementRequest, outcome: PlacementOutcome | PlacementFrontier
+) -> bool:
+    """Whether what is stored under a name is the answer to the request there, not to an earlier state of it."""
+    told = workspace.setting(_MARKS[_kind(outcome)].format(name))
+    if told:
+        return bool(told == digest(workspace, "placement_request", name))
+    # A workspace that came as an archive has no settings: then the outcome is checked against the request.
+    from torchsplit_core.placement import violations
+    from torchsplit_core.placement.frontier import frontier_violations
+
+    if isinstance(outcome, PlacementFrontier):
+        return not any(frontier_violations(request, outcome))
+    return not any(violations(request, outcome))
+
+
+def _kind(outcome: PlanOutcome | PlacementOutcome | PlacementFrontier) -> str:
+    if isinstance(outcome, PlanOutcome):
+        return "plan"
+    return "placement" if isinstance(outcome, PlacementOutcome) else "placement_frontier"
+
+
+def partition_name(model: str, stages: int) -> str:
+    """The name under which a model's cuts into at most so many parts are stored."""
+    return f"{model} in {stages}"
+
+
+def partition_names(workspace: Workspace, model: str) -> tuple[str, ...]:
+    """The names of a model's stored cuts, fewest parts first."""
+    return tuple(item.name for item in cuts_of(workspace.artifacts("partition"), model).values())
+
+
+def cuts_of(stored: Iterable[Artifact], model: str) -> dict[int, Artifact]:
+    """Among stored partitions a model's cuts by their largest number of stages, fewest first."""
+    found = re.compile(re.escape(model) + r" in (\d+)")
+    known = {int(match[1]): item for item in stored if (match := found.fullmatch(item.name))}
+    return dict(sorted(known.items()))

@@ -1,0 +1,128 @@
+"""The sweeps of a workspace in its archive: an optional part of the manifest, and one file a request or plan.
+
+As everything in an archive they come in hostile: every value is checked, and every plan is rechecked
+from its request alone, without the solver, as it was before it was kept.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Collection, Mapping
+from typing import Any
+
+from torchsplit_core.files import UPLOAD_BYTES, read_text, write_text
+from torchsplit_core.planning.sweep.points import SweepRequest, sweep_requests
+from torchsplit_core.planning.verification.outcome import violations
+from torchsplit_core.values import InputFault, PlanOutcome, PlanRequest
+from torchsplit_core.workspace.store import Workspace
+from torchsplit_core.workspace.sweeps import KeptPlan, KeptSweep, SweepStore
+
+REMEDY = "Export it again."
+
+
+def sweep_entries(workspace: Workspace, add: Callable[[str, str], None]) -> list[dict[str, Any]]:
+    """What the manifest says of the sweeps; `add` gets the name inside the archive and the text of each file.
+
+    A sweep whose scenario has no request any more is left out. Raises InputFault for a damaged store.
+    """
+    entries = []
+    for number, artifact in enumerate(workspace.artifacts("plan_request")):
+        kept = SweepStore(workspace, artifact.name).load()
+        if kept is None:
+            continue
+        folder = f"sweeps/{number:04d}"
+        add(f"{folder}/request", write_text(kept.request))
+        plans = []
+        for place, (value, plan) in enumerate(kept.plans.items()):
+            add(f"{folder}/{place:02d}", write_text(plan.outcome))
+            plans.append({"value": value, "limit_s": plan.limit_s, "file": f"{folder}/{place:02d}"})
+        entries.append(
+            {
+                "scenario": artifact.name,
+                "parameter": kept.what.parameter,
+                "target": kept.what.target,
+                "values": list(kept.what.values),
+                "request": f"{folder}/request",
+                "plans": plans,
+            }
+        )
+    return entries
+
+
+def read_sweeps(
+    entries: Any, scenarios: Collection[str], read: Callable[[str], str], *, verify: bool = True
+) -> tuple[tuple[str, KeptSweep], ...]:
+    """The sweeps of a manifest by scenario; `read` gives the text of a file inside the archive.
+
+    `scenarios` are the names of the archive's plan requests. Raises InputFault for anything that
+    `sweep_entries` would not have written; `verify` False leaves out to recheck the plans, for what was
+    rechecked before.
+    """
+    if not isinstance(entries, list):
+        raise InputFault("archive: sweeps", entries, "they are a list", REMEDY)
+    found: dict[str, KeptSweep] = {}
+    for entry in entries:
+        if not isinstance(entry, dict):
+            raise InputFault("archive: sweeps", entry, "every sweep is an object", REMEDY)
+        name = entry.get("scenario")
+        if not isinstance(name, str) or name not in scenarios or name in found:
+            raise InputFault(
+                "archive: sweeps", name, "every sweep is of another scenario of the archive", REMEDY
+            )
+        found[name] = _sweep(f"archive: sweep of {name}", entry, read, verify)
+    return tuple(found.items())
+
+
+def _sweep(where: str, entry: Mapping[str, Any], read: Callable[[str], str], verify: bool) -> KeptSweep:
+    values, plans = entry.get("values"), entry.get("plans")
+    if not isinstance(values, list) or not isinstance(plans, list):
+        raise InputFault(where, "no list", "its values and plans are lists", REMEDY)
+    what = SweepRequest(
+        _text(where, entry, "parameter"),  # type: ignore[arg-type]
+        _text(where, entry, "target"),
+        tuple(_number(where, value) for value in values),
+    )
+    request: PlanRequest = read_text(
+        read(_text(where, entry, "request")),
+        origin=where,
+        expected="torchsplit.plan_request",
+        memory_bytes=UPLOAD_BYTES,
+    )[1]
+    asked = dict(sweep_requests(request, what))
+    found: dict[float, KeptPlan] = {}
+    for item in plans:
+        if not isinstance(item, dict):
+            raise InputFault(where, item, "every plan is an object", REMEDY)
+        value, limit_s = _number(where, item.get("value")), _number(where, item.get("limit_s"))
+        if value not in asked or value in found or limit_s < 0:
+            raise InputFault(where, value, "every plan is of another of its values", REMEDY)
+        outcome: PlanOutcome = read_text(
+            read(_text(where, item, "file")),
+            origin=where,
+            expected="torchsplit.plan",
+            memory_bytes=UPLOAD_BYTES,
+        )[1]
+        for fault in violations(asked[value], outcome) if verify else ():
+            raise InputFault(
+                f"{where} at {value:g}", str(fault), "its plans are plans of its request", REMEDY
+            )
+        found[value] = KeptPlan(outcome, limit_s)
+    return KeptSweep(what, request, found)
+
+
+def _text(where: str, entry: Mapping[str, Any], key: str) -> str:
+    found = entry.get(key)
+    if not isinstance(found, str):
+        raise InputFault(f"{where}, {key}", found, "it is a text", REMEDY)
+    return found
+
+
+def _number(where: str, value: object) -> float:
+    if not isinstance(value, bool) and isinstance(value, int | float):
+        try:
+            found = float(value)
+        except OverflowError:
+            found = math.inf
+        if math.isfinite(found):
+            return found
+    raise InputFault(where, value, "its values and seconds are finite numbers", REMEDY)

@@ -1,0 +1,157 @@
+"""The last sweep of every scenario of a workspace, kept plan by plan: a run that ended goes on where it stood.
+
+A sweep is no result of the pipeline, so it is not listed among them; it goes wherever its scenario goes.
+"""
+
+from __future__ import annotations
+
+import json
+import sqlite3
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
+from functools import lru_cache
+from typing import Any
+
+from torchsplit_core.files import read_text, write_text
+from torchsplit_core.planning.request.hash import request_hash
+from torchsplit_core.planning.sweep.points import SweepPoint, SweepRequest, sweep_points, sweep_requests
+from torchsplit_core.values import InputFault, PlanOutcome, PlanRequest
+from torchsplit_core.workspace.store import Workspace
+
+
+@dataclass(frozen=True, slots=True)
+class KeptPlan:
+    """The plan of one value and the seconds its search might take."""
+
+    outcome: PlanOutcome
+    limit_s: float
+
+    def serves(self, limit_s: float) -> bool:
+        """Whether a search of so many seconds need not be made: it is proven, or had as long."""
+        return self.outcome.status in ("optimal", "infeasible") or self.limit_s >= limit_s
+
+
+@dataclass(frozen=True, slots=True)
+class KeptSweep:
+    """What was asked of which request, and the plans found so far by value."""
+
+    what: SweepRequest
+    request: PlanRequest
+    plans: Mapping[float, KeptPlan]
+
+    @property
+    def points(self) -> tuple[SweepPoint, ...]:
+        """The solved points, ascending."""
+        return sweep_points(
+            self.request, self.what, {value: kept.outcome for value, kept in self.plans.items()}
+        )
+
+
+class SweepStore:
+    """The sweep of one scenario."""
+
+    def __init__(self, workspace: Workspace, scenario: str) -> None:
+        self.workspace, self.scenario = workspace, scenario
+        self._key = (workspace.id, scenario)
+
+    def begin(self, what: SweepRequest, request: PlanRequest, keys: Mapping[float, str]) -> None:
+        """Make this the scenario's sweep; `keys` has the request hash of each value. Plans of others go."""
+        with self.workspace.store.connect(write=True) as database:
+            _begin(database, self._key, what, request, keys)
+
+    def keep(self, outcome: PlanOutcome, limit_s: float) -> None:
+        """Store a point under the hash of its request. Raises InputFault where the sweep was forgotten."""
+        try:
+            with self.workspace.store.connect() as database:
+                _keep(database, self._key, outcome, limit_s)
+        except sqlite3.IntegrityError as error:
+            raise InputFault(
+                "sweep", self.scenario, "its scenario is in the workspace", "Start it again."
+            ) from error
+
+    def load(self) -> KeptSweep | None:
+        """The sweep as far as it is; None where there is none. Raises InputFault for a damaged store."""
+        with self.workspace.store.connect() as database:
+            head = database.execute(
+                "SELECT asked, request FROM sweeps WHERE workspace = ? AND scenario = ?", self._key
+            ).fetchone()
+            rows = database.execute(
+                "SELECT request_sha256, limit_s, plan FROM sweep_plans WHERE workspace = ? AND scenario = ?",
+                self._key,
+            ).fetchall()
+        if head is None:
+            return None
+        asked = json.loads(head[0])
+        what = SweepRequest(asked["parameter"], asked["target"], tuple(asked["values"]))
+        by_key = {digest: KeptPlan(_read(text), limit_s) for digest, limit_s, text in rows}
+        plans = {
+            value: by_key[key] for value, key in zip(what.values, asked["keys"], strict=True) if key in by_key
+        }
+        return KeptSweep(what, _read(head[1]), plans)
+
+    def copy_to(self, scenario: str) -> None:
+        """Give another scenario of the workspace this sweep, in place of the one it has; none gives none."""
+        with self.workspace.store.connect() as database:
+            database.execute(
+                "DELETE FROM sweeps WHERE workspace = ? AND scenario = ?", (self.workspace.id, scenario)
+            )
+            for table, columns in (
+                ("sweeps", "asked, request"),
+                ("sweep_plans", "request_sha256, limit_s, plan"),
+            ):
+                database.execute(
+                    f"INSERT INTO {table} (workspace, scenario, {columns}) "
+                    f"SELECT workspace, ?, {columns} FROM {table} WHERE workspace = ? AND scenario = ?",
+                    (scenario, *self._key),
+                )
+
+    def forget(self) -> None:
+        """Remove the scenario's sweep."""
+        with self.workspace.store.connect() as database:
+            database.execute("DELETE FROM sweeps WHERE workspace = ? AND scenario = ?", self._key)
+
+
+def write_sweep(database: sqlite3.Connection, workspace: str, scenario: str, sweep: KeptSweep) -> None:
+    """Make a whole sweep the scenario's, in a transaction of the caller's."""
+    requests = sweep_requests(sweep.request, sweep.what)
+    key = (workspace, scenario)
+    _begin(database, key, sweep.what, sweep.request, {value: request_hash(one) for value, one in requests})
+    for plan in sweep.plans.values():
+        _keep(database, key, plan.outcome, plan.limit_s)
+
+
+def _begin(
+    database: sqlite3.Connection,
+    key: tuple[str, str],
+    what: SweepRequest,
+    request: PlanRequest,
+    keys: Mapping[float, str],
+) -> None:
+    asked = json.dumps(asdict(what) | {"keys": [keys[value] for value in what.values]})
+    database.execute(
+        "INSERT INTO sweeps VALUES (?, ?, ?, ?) ON CONFLICT (workspace, scenario) "
+        "DO UPDATE SET asked = excluded.asked, request = excluded.request",
+        (*key, asked, write_text(request)),
+    )
+    known = database.execute(
+        "SELECT request_sha256 FROM sweep_plans WHERE workspace = ? AND scenario = ?", key
+    ).fetchall()
+    for (digest,) in known:
+        if digest not in keys.values():
+            database.execute(
+                "DELETE FROM sweep_plans WHERE workspace = ? AND scenario = ? AND request_sha256 = ?",
+                (*key, digest),
+            )
+
+
+def _keep(database: sqlite3.Connection, key: tuple[str, str], outcome: PlanOutcome, limit_s: float) -> None:
+    database.execute(
+        "INSERT OR REPLACE INTO sweep_plans VALUES (?, ?, ?, ?, ?)",
+        (*key, outcome.request_sha256, limit_s, write_text(outcome)),
+    )
+
+
+@lru_cache(maxsize=256)
+def _read(text: str) -> Any:
+    """The value of a stored file; a page that draws every second parses each plan once."""
+    return read_text(text, origin="a stored sweep")[1]
