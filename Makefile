@@ -32,7 +32,7 @@ app: setup
 	$(BIN)/torchsplit app --address $(ADDRESS) $(if $(PORT),--port $(PORT)) $(if $(findstring command,$(origin HOST)),$(foreach name,$(HOST),--host $(name)))
 
 test: setup-dev setup-browser
-	$(BIN)/python -m pytest -n 2 --dist loadscope --no-loadscope-reorder
+	$(BIN)/python -m pytest -n 2 --dist worksteal
 
 lint: setup-dev
 	$(BIN)/ruff check .

@@ -138,7 +138,7 @@ def test_a_killed_job_is_told_as_stopped(workspace: Workspace) -> None:
         ),
         ("good", {"m": 1}, "parameters of the stored good job: m: 1 — unexpected"),
         ("good", [1], "they are a JSON object"),
-        ("torchsplit_core.workflow.steps:fly_job", {}, "it is work that this TorchSplit knows"),
+        ("torchsplit_core.workflow:fly_job", {}, "it is work that this TorchSplit knows"),
     ],
 )
 def test_what_was_stored_and_cannot_be_read_is_told_without_a_traceback(

@@ -47,7 +47,7 @@ STATES = {
     "partition": "done",
     "divisions": "cancelled",
     "what_if": "failed",
-    "torchsplit_core.workflow.steps:fly_job": "failed",
+    "torchsplit_core.workflow:fly_job": "failed",
     "quick_start": "failed",
     "sweep": "failed",
     "profile": "running",
@@ -115,7 +115,7 @@ def test_every_result_is_there(old: Workspace) -> None:
 def test_every_job_has_its_name_and_its_end(home: Path, old: Workspace) -> None:
     statuses = jobs.statuses(old)
     assert {status.name: status.state for status in statuses} == STATES and len(statuses) == 13
-    assert set(STATES) - set(JOBS) == {"torchsplit_core.workflow.steps:fly_job"} and set(JOBS) <= set(STATES)
+    assert set(STATES) - set(JOBS) == {"torchsplit_core.workflow:fly_job"} and set(JOBS) <= set(STATES)
     assert [status.title for status in statuses][-2:] == ["Plan review", "Trace sample:bert"]
     assert job(old, "plan").result == {"plan": "review", "status": "optimal"}
     assert job(old, "sweep").fault == "It was killed."
@@ -130,7 +130,7 @@ def test_every_job_has_its_name_and_its_end(home: Path, old: Workspace) -> None:
 
 
 def test_a_job_of_no_known_kind_is_shown_and_not_started_again(old: Workspace) -> None:
-    flown = job(old, "torchsplit_core.workflow.steps:fly_job")
+    flown = job(old, "torchsplit_core.workflow:fly_job")
     assert flown.title == "Fly" and flown.fault == "It was killed."
     with pytest.raises(InputFault, match="work that this TorchSplit knows"):
         jobs.resume(old, flown.id)

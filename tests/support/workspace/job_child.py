@@ -7,10 +7,9 @@ from __future__ import annotations
 
 import importlib
 import os
-from pathlib import Path
 from typing import TYPE_CHECKING
 
-from torchsplit_core import jobs
+from tests.support.paths import ROOT
 from torchsplit_core.jobs import names, runner
 
 if TYPE_CHECKING:
@@ -25,9 +24,9 @@ VARIABLE = "TEST_JOBS"
 def own_jobs(monkeypatch: pytest.MonkeyPatch, module: ModuleType) -> None:
     """Have the jobs in `module.KINDS` be started and run like any other, until the test ends."""
     monkeypatch.setattr(names, "JOBS", names.JOBS | module.KINDS)
-    monkeypatch.setattr(jobs, "CHILD", "job_child")
+    monkeypatch.setattr(runner, "CHILD", "tests.support.workspace.job_child")
     monkeypatch.setenv(VARIABLE, module.__name__)
-    monkeypatch.setenv("PYTHONPATH", str(Path(__file__).parent))
+    monkeypatch.setenv("PYTHONPATH", str(ROOT))
 
 
 if __name__ == "__main__":
