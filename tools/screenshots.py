@@ -25,6 +25,9 @@ from playwright.sync_api import Browser, Page, expect, sync_playwright
 from torchsplit_core import workflow
 from torchsplit_core.files import read_file
 from torchsplit_core.jobs.names import PartitionParameters, ProfileParameters, RequestParameters
+from torchsplit_core.jobs.partition import partition_job
+from torchsplit_core.jobs.place import place_job, placement_frontier_job
+from torchsplit_core.jobs.profile import profile_job
 from torchsplit_core.values import ignore_progress
 from torchsplit_core.workspace.store import Store
 
@@ -130,8 +133,8 @@ def explore(browser: Browser, address: str, home: Path) -> None:
     """The Graph page with one block of a large model open, its times measured on this machine."""
     workspace = Store(home).create("Explored")
     measured = ProfileParameters((EXPLORED,), batch_sizes=(2,), point_budget_s=1.0)
-    workflow.profile_job(workspace, measured, ignore_progress)
-    workflow.partition_job(workspace, PartitionParameters(EXPLORED, 2), ignore_progress)
+    profile_job(workspace, measured, ignore_progress)
+    partition_job(workspace, PartitionParameters(EXPLORED, 2), ignore_progress)
     look = {
         "opened": list(OPENED),
         "item": SELECTED,
@@ -161,8 +164,8 @@ def place(browser: Browser, address: str, home: Path, folder: Path | None) -> No
     workspace = Store(home).create("Placed")
     request = read_file(ROOT / "examples" / "placements" / "decode_70b.json")[1]
     workspace.put("placement_request", "decode 70B", request)
-    workflow.place_job(workspace, RequestParameters("decode 70B"), ignore_progress)
-    workflow.placement_frontier_job(workspace, RequestParameters("decode 70B"), ignore_progress)
+    place_job(workspace, RequestParameters("decode 70B"), ignore_progress)
+    placement_frontier_job(workspace, RequestParameters("decode 70B"), ignore_progress)
     where = f"{address}/place?workspace={workspace.id}"
     page = browser.new_context(viewport={"width": 1440, "height": 1240}).new_page()
     take(page, where, PLACE_PICTURE)

@@ -28,8 +28,8 @@ from torchsplit_core.jobs.names import (
     TraceParameters,
     UploadedFile,
 )
+from torchsplit_core.jobs.quick_start import measured_mix
 from torchsplit_core.values import Profile
-from torchsplit_core.workflow.steps import measured_mix
 from torchsplit_core.workspace.store import Workspace
 
 __all__ = ["ModelEntry", "doors", "entries_of", "show"]

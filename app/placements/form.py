@@ -14,7 +14,7 @@ from app.session import placements
 from app.session.placements import Kept
 from app.shell import frame
 from torchsplit_core.values import InputFault, PlacementOutcome, PlacementRequest, PlacementSolver
-from torchsplit_core.workflow.steps import place
+from torchsplit_core.workflow import place
 from torchsplit_core.workspace.store import Workspace
 
 QUICK_S = 1.0

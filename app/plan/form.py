@@ -14,6 +14,7 @@ from app.session import cuts, scenario
 from app.session.workspace import read, read_all
 from app.shell import frame, navigation
 from torchsplit_core.hardware import catalogue
+from torchsplit_core.planning.request import edit
 from torchsplit_core.planning.request.hash import request_hash
 from torchsplit_core.values import PlanRequest, Profile, SolverOptions
 from torchsplit_core.workspace import named
@@ -85,7 +86,7 @@ def _editors(workspace: Workspace, name: str, request: PlanRequest) -> None:
         "fleet": not fleet.equals(request_tables.fleet_table(request)),
         "models": bool(added)
         or not models.equals(request_tables.models_table(request))
-        or request_tables.with_allowed(request, allowed) != request,
+        or edit.with_allowed(request, allowed) != request,
         "pairs": not pairs.equals(request_tables.pairs_table(request)),
         "objective": (kind, sharing, limit) != (request.objective.kind, request.sharing, _limit(request)),
     }
@@ -102,8 +103,8 @@ def _editors(workspace: Workspace, name: str, request: PlanRequest) -> None:
             edited = request_tables.with_fleet(edited, fleet)
             edited = request_tables.with_pairs(edited, pairs)
             edited = request_tables.with_models(edited, models)
-            edited = request_tables.with_allowed(edited, allowed)
-            edited = request_tables.with_added(edited, added, profiles)
+            edited = edit.with_allowed(edited, allowed)
+            edited = edit.with_added(edited, added, profiles)
             plan_again(workspace, name, edited, ground=request)
 
 
@@ -120,9 +121,9 @@ def plan_again(
     `ground` is what was edited: where another tab has stored something else since, that is kept under a
     name of its own. Raises InputFault, with nothing stored, where the request is wrong.
     """
-    profiles = request_tables.profiles_by_model(stored_profiles(workspace))
+    profiles = edit.profiles_by_model(stored_profiles(workspace))
     partitions = cuts.offers(workspace)
-    request = request_tables.checked(request_tables.with_points(request, profiles, partitions))
+    request = edit.checked(edit.with_points(request, profiles, partitions))
     stored = read(workspace, "plan_request", name)
     if ground is not None and stored not in (None, ground, request):
         other = named.free_name(workspace, named.SCENARIO, f"{name}, edited elsewhere")
@@ -172,7 +173,7 @@ def _models(workspace: Workspace, request: PlanRequest, mark: str) -> tuple[Any,
             ),
         },
     )
-    profiles = request_tables.profiles_by_model(stored_profiles(workspace))
+    profiles = edit.profiles_by_model(stored_profiles(workspace))
     more = [found for found in profiles if found not in {model.name for model in request.models}]
     added = (
         st.multiselect("Add models", more, key=f"added-{mark}", placeholder="profiled here") if more else []
@@ -182,7 +183,7 @@ def _models(workspace: Workspace, request: PlanRequest, mark: str) -> tuple[Any,
 
 def _ways(request: PlanRequest, mark: str) -> dict[str, list[str]]:
     """The variants allowed, of each model that has several."""
-    several = request_tables.several_ways(request)
+    several = edit.several_ways(request)
     if not several:
         return {}
     out = sum(not variant.allowed for model in several for variant in model.variants)
@@ -228,7 +229,7 @@ def _limit(request: PlanRequest) -> float:
 
 def first_request(workspace: Workspace) -> None:
     """Where there are profiles but no request: choose a fleet and make one."""
-    profiles = request_tables.profiles_by_model(stored_profiles(workspace))
+    profiles = edit.profiles_by_model(stored_profiles(workspace))
     chosen = st.multiselect("Models to serve", list(profiles), list(profiles))
     left, right = st.columns(2)
     kinds = list(catalogue())
@@ -236,5 +237,5 @@ def first_request(workspace: Workspace) -> None:
     count = right.number_input("How many", 1, 4096, 2)
     if st.button("Plan these models", type="primary"):
         with frame.telling():
-            request = request_tables.new_request(chosen, profiles, str(kind), int(count))
+            request = edit.new_request(chosen, profiles, str(kind), int(count))
             plan_again(workspace, "plan", request)

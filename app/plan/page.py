@@ -9,7 +9,7 @@ from app.charts.colours import model_colours
 from app.charts.slice_map import fleet_svg, slice_table
 from app.components.picture import picture
 from app.format.numbers import plain, short
-from app.plan import baselines, compare, form, request_tables, scenario_bar
+from app.plan import baselines, compare, form, scenario_bar
 from app.plan.explanation import panel
 from app.plan.manual import tab
 from app.plan.model_table import models_table
@@ -22,6 +22,7 @@ from app.session.workspace import names, read
 from app.shell import frame, navigation
 from torchsplit_core import jobs
 from torchsplit_core.jobs.names import PLAN, QUICK_START
+from torchsplit_core.planning.request import edit
 from torchsplit_core.values import PlanOutcome, PlanRequest
 from torchsplit_core.workspace import named
 from torchsplit_core.workspace.store import Workspace
@@ -222,7 +223,7 @@ def _infeasible(workspace: Workspace, name: str, request: PlanRequest | None, pl
                 st.markdown(f"- {plain(relaxation_words(change))}")
             if request is not None and st.button("Apply these changes and plan", type="primary"):
                 with frame.telling():
-                    relaxed = request_tables.with_relaxation(request, plan.least_relaxation)
+                    relaxed = edit.with_relaxation(request, plan.least_relaxation)
                     form.plan_again(workspace, name, relaxed)
         else:
             st.markdown("No change of a number helps: drop a co-location, or add a GPU.")

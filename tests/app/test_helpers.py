@@ -33,6 +33,7 @@ from torchsplit_core.jobs.names import (
     UploadedFile,
     as_stored,
 )
+from torchsplit_core.planning.request import edit
 from torchsplit_core.values import Colocation, FleetEntry, InputFault
 from torchsplit_core.workspace.store import Workspace
 
@@ -106,22 +107,22 @@ def test_pairs_survive_the_table() -> None:
 
 def test_a_new_gpu_type_brings_its_points_from_the_profiles() -> None:
     asked = replace(request(), gpus=(FleetEntry("H100-SXM5-80GB"),))
-    grown = request_tables.with_points(asked, {"bert": profile()}, [])
+    grown = edit.with_points(asked, {"bert": profile()}, [])
     types = {point.gpu_type for point in grown.models[0].variants[0].stages[0].points}
     assert types == {"A100-80GB", "H100-SXM5-80GB"}
     assert grown.models[1] == asked.models[1]
 
 
 def test_offered_cuts_replace_those_offered_before() -> None:
-    once = request_tables.with_cuts(request(), profile(), cuts())
-    twice = request_tables.with_cuts(once, profile(), cuts())
+    once = edit.with_cuts(request(), profile(), cuts())
+    twice = edit.with_cuts(once, profile(), cuts())
     assert [variant.name for variant in twice.models[0].variants] == ["whole", "cut1"]
 
 
 def test_a_negative_demand_is_refused_before_it_is_stored() -> None:
     asked = request()
     with pytest.raises(InputFault, match="demand_rps"):
-        request_tables.checked(replace(asked, models=(replace(asked.models[0], demand_rps=-1.0),)))
+        edit.checked(replace(asked, models=(replace(asked.models[0], demand_rps=-1.0),)))
 
 
 def test_memory_is_told_in_binary_units_and_what_is_sent_in_decimal_ones() -> None:

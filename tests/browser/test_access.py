@@ -15,6 +15,9 @@ from tests.support.paths import ROOT
 from torchsplit_core import workflow
 from torchsplit_core.files import read_file
 from torchsplit_core.jobs.names import PartitionParameters, RequestParameters
+from torchsplit_core.jobs.partition import partition_job
+from torchsplit_core.jobs.place import place_job
+from torchsplit_core.jobs.quick_start import measured_mix
 from torchsplit_core.tracing import trace
 from torchsplit_core.values import NodeProfile, Profile, ProfileRow, ignore_progress
 from torchsplit_core.workspace.store import Store
@@ -36,11 +39,11 @@ def workspace(address: str, home: Path) -> str:
     filled = Store(home).create("every page")
     filled.put("graph", SAMPLE, graph)
     filled.put("profile", SAMPLE, Profile(SAMPLE, graph.architecture_hash, {}, rows, nodes))
-    workflow.partition_job(filled, PartitionParameters(SAMPLE, 2), ignore_progress)
-    mix = workflow.measured_mix(filled)
+    partition_job(filled, PartitionParameters(SAMPLE, 2), ignore_progress)
+    mix = measured_mix(filled)
     filled.put("plan", mix, workflow.plan(filled.get("plan_request", mix)))
     filled.put("placement_request", "tiny", read_file(PLACEMENT)[1])
-    workflow.place_job(filled, RequestParameters("tiny"), ignore_progress)
+    place_job(filled, RequestParameters("tiny"), ignore_progress)
     return filled.id
 
 

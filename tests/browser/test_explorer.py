@@ -15,8 +15,8 @@ from tests.support.browser.access import in_scheme
 from tests.support.browser.explorer import canvas, drawing, look, move_to, redrawn, save_model
 from tests.support.browser.pages import heading, press
 from tests.support.browser.settle import settle
-from torchsplit_core import workflow
 from torchsplit_core.jobs.names import TraceParameters, UploadedFile
+from torchsplit_core.jobs.trace import trace_job
 from torchsplit_core.values import ignore_progress
 from torchsplit_core.workspace.store import Store, Workspace
 
@@ -49,7 +49,7 @@ def traced(address: str, home: Path, model: Path) -> Workspace:
     """A workspace with what a dropped file becomes."""
     workspace = Store(home).create("blocks")
     workspace.put_bytes("upload", model.name, model.read_bytes())
-    workflow.trace_job(workspace, TraceParameters(model.name, UploadedFile(model.name)), ignore_progress)
+    trace_job(workspace, TraceParameters(model.name, UploadedFile(model.name)), ignore_progress)
     return workspace
 
 

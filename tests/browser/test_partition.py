@@ -11,8 +11,8 @@ from playwright.sync_api import Page, expect
 from tests.support.browser.access import PHONE, ours
 from tests.support.browser.pages import heading, press
 from tests.support.browser.settle import settle
-from torchsplit_core import workflow
 from torchsplit_core.jobs.names import PartitionParameters
+from torchsplit_core.jobs.partition import partition_job
 from torchsplit_core.tracing import trace
 from torchsplit_core.values import NodeProfile, Profile, ProfileRow, ignore_progress
 from torchsplit_core.workspace.store import Store, Workspace
@@ -39,7 +39,7 @@ def cut(profiled: Workspace) -> Workspace:
     """A copy of it in which cuts were found."""
     store = profiled.store
     workspace = store.copy(profiled.id, store.free_name("found"))
-    workflow.partition_job(workspace, PartitionParameters(SOURCE, 3, link_gb_per_s=1e-3), ignore_progress)
+    partition_job(workspace, PartitionParameters(SOURCE, 3, link_gb_per_s=1e-3), ignore_progress)
     return workspace
 
 

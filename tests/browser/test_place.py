@@ -12,8 +12,8 @@ from app.placements.new import structured_fleet
 from tests.support.browser.access import PHONE, ours
 from tests.support.browser.pages import heading, press
 from tests.support.browser.settle import settle
-from torchsplit_core import workflow
 from torchsplit_core.jobs.names import RequestParameters
+from torchsplit_core.jobs.place import place_job
 from torchsplit_core.values import ignore_progress
 from torchsplit_core.workspace.store import Store, Workspace
 
@@ -26,7 +26,7 @@ def large(address: str, home: Path) -> Workspace:
     """A workspace with a placement on 1,024 GPUs."""
     workspace = Store(home).create("large fleet")
     workspace.put("placement_request", "large", structured_fleet())
-    workflow.place_job(workspace, RequestParameters("large"), ignore_progress)
+    place_job(workspace, RequestParameters("large"), ignore_progress)
     return workspace
 
 

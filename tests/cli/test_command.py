@@ -191,7 +191,7 @@ def test_a_deployment_folder_that_is_a_file_is_the_users_fault(
 def test_our_own_fault_is_exit_code_1(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setattr("torchsplit_core.workflow.steps.trace", lambda *a, **k: 1 / 0)
+    monkeypatch.setattr("torchsplit_core.workflow.trace", lambda *a, **k: 1 / 0)
     assert main(["trace", "sample:bert"]) == 1
     assert "internal fault (ZeroDivisionError" in capsys.readouterr().err
 

@@ -11,6 +11,7 @@ from tests.support.paths import ROOT
 from torchsplit_core import workflow
 from torchsplit_core.files import read_file, write_text
 from torchsplit_core.jobs.names import RequestParameters
+from torchsplit_core.jobs.place import place_job
 from torchsplit_core.values import PlacementOutcome, PlacementRequest, Progress, ignore_progress
 from torchsplit_core.workspace.archive import export_workspace, import_workspace
 from torchsplit_core.workspace.store import Store, Workspace
@@ -27,9 +28,7 @@ def workspace(tmp_path: Path) -> Workspace:
 
 def test_the_job_stores_the_outcome_with_the_request_it_answers(workspace: Workspace) -> None:
     told: list[tuple[float, str]] = []
-    found = workflow.place_job(
-        workspace, RequestParameters("tiny"), lambda share, text: told.append((share, text))
-    )
+    found = place_job(workspace, RequestParameters("tiny"), lambda share, text: told.append((share, text)))
     assert found == {"placement": "tiny", "status": "optimal"}
     outcome: PlacementOutcome = workspace.get("placement", "tiny")
     assert outcome.throughput == pytest.approx(301.784)
@@ -44,7 +43,7 @@ def test_a_request_stored_in_version_1_stays_as_it_is_and_is_answered(workspace:
     old = write_text(request, 1).encode()
     sha256 = workspace.put_bytes("placement_request", "tiny", old).sha256
     assert workspace.get("placement_request", "tiny") == request
-    workflow.place_job(workspace, {"request": "tiny"}, ignore_progress)
+    place_job(workspace, RequestParameters("tiny"), ignore_progress)
     assert workspace.get_bytes("placement_request", "tiny") == old
     assert workspace.setting(workflow.placement_mark("tiny")) == sha256
     copied = import_workspace(workspace.store, export_workspace(workspace))
@@ -67,9 +66,9 @@ def test_an_edit_during_the_search_keeps_its_place(
         return solve(request, start=start, progress=progress)
 
     monkeypatch.setattr(workflow, "place", edited)
-    workflow.place_job(workspace, RequestParameters("tiny"), ignore_progress)
+    place_job(workspace, RequestParameters("tiny"), ignore_progress)
     assert not workspace.artifacts("placement")
     for _ in range(2):
-        workflow.place_job(workspace, RequestParameters("tiny"), ignore_progress)
+        place_job(workspace, RequestParameters("tiny"), ignore_progress)
     # What was found last is where the next search begins.
     assert starts[:2] == [None, None] and starts[2] is not None and starts[2].segments

@@ -11,10 +11,11 @@ import torch
 
 import sample_models
 from tests.support.tracing.pt2_files import read_file
-from torchsplit_core import cli, workflow
+from torchsplit_core import cli
 from torchsplit_core.files import read_file as read_contract
 from torchsplit_core.graph import TorchGraph, prepare, region_tree
 from torchsplit_core.jobs.names import TraceParameters, UploadedFile
+from torchsplit_core.jobs.trace import trace_job
 from torchsplit_core.profiling import estimate_rows, estimated_nodes
 from torchsplit_core.profiling.flops import node_costs
 from torchsplit_core.tracing import hash_model_architecture, trace
@@ -126,7 +127,7 @@ def test_sample_path_and_drop_are_one_model(diamond: Path, tmp_path: Path) -> No
     workspace = Store(tmp_path / "store").create("w")
     workspace.put_bytes("upload", "diamond.pt2", diamond.read_bytes())
     for name, file in (("diamond.pt2", UploadedFile("diamond.pt2")), ("sample:diamond", None)):
-        workflow.trace_job(workspace, TraceParameters(name, file), lambda share, text: None)
+        trace_job(workspace, TraceParameters(name, file), lambda share, text: None)
     out = str(tmp_path / "g.json")
     assert cli.main(["trace", str(diamond), "-o", out]) == 0
     path, dropped = read_contract(out)[1], workspace.get("graph", "diamond.pt2")

@@ -89,7 +89,7 @@ def _number(text: str) -> float:
 
 
 def _sweep(options: argparse.Namespace) -> int:
-    from torchsplit_core.jobs.sweep import sweep
+    from torchsplit_core.workflow.sweeps import sweep
 
     if not 0 < options.time_limit < float("inf"):
         raise InputFault("--time-limit", options.time_limit, "it is a number above 0", "Give seconds.")

@@ -180,18 +180,20 @@ class JobKind:
 
 
 JOBS: dict[str, JobKind] = {
-    TRACE: JobKind("torchsplit_core.workflow.steps:trace_job", TraceParameters),
+    TRACE: JobKind("torchsplit_core.jobs.trace:trace_job", TraceParameters),
     PROFILE: JobKind("torchsplit_core.jobs.profile:profile_job", ProfileParameters, resumable=True),
-    PARTITION: JobKind("torchsplit_core.workflow.steps:partition_job", PartitionParameters),
-    PLAN: JobKind("torchsplit_core.workflow.steps:plan_job", RequestParameters),
-    EXPLAIN: JobKind("torchsplit_core.workflow.steps:explain_job", RequestParameters),
+    PARTITION: JobKind("torchsplit_core.jobs.partition:partition_job", PartitionParameters),
+    PLAN: JobKind("torchsplit_core.jobs.plan:plan_job", RequestParameters),
+    EXPLAIN: JobKind("torchsplit_core.jobs.plan:explain_job", RequestParameters),
     # A proof behind a slider is told where the slider is: a panel that comes and goes would move the page.
-    WHAT_IF: JobKind("torchsplit_core.jobs.trial:trial_job", WhatIfParameters, quiet=True),
+    WHAT_IF: JobKind("torchsplit_core.jobs.plan:trial_job", WhatIfParameters, quiet=True),
     SWEEP: JobKind("torchsplit_core.jobs.sweep:sweep_job", SweepParameters, resumable=True),
-    PLACE: JobKind("torchsplit_core.workflow.steps:place_job", RequestParameters),
-    PLACEMENT_FRONTIER: JobKind("torchsplit_core.workflow.steps:placement_frontier_job", RequestParameters),
-    DIVISIONS: JobKind("torchsplit_core.jobs.divisions:ways_job", DivisionsParameters),
-    QUICK_START: JobKind("torchsplit_core.workflow.steps:samples_job", QuickStartParameters, resumable=True),
+    PLACE: JobKind("torchsplit_core.jobs.place:place_job", RequestParameters),
+    PLACEMENT_FRONTIER: JobKind("torchsplit_core.jobs.place:placement_frontier_job", RequestParameters),
+    DIVISIONS: JobKind("torchsplit_core.jobs.place:ways_job", DivisionsParameters),
+    QUICK_START: JobKind(
+        "torchsplit_core.jobs.quick_start:samples_job", QuickStartParameters, resumable=True
+    ),
 }
 """Every kind by its name. A name stands in stores: it is never given another meaning."""
 

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import fcntl
-import hashlib
-import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache
@@ -14,9 +12,8 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from torchsplit_core.files import read_text
 from torchsplit_core.hardware import choose_devices
-from torchsplit_core.isolation import private_room
-from torchsplit_core.isolation.execution import is_trusted, refuse_execution
-from torchsplit_core.jobs.names import ProfileParameters, UploadedFile
+from torchsplit_core.jobs.names import ProfileParameters
+from torchsplit_core.jobs.trace import local_source
 from torchsplit_core.profiling.points import KeptPoint, Settings
 from torchsplit_core.values import Device, InputFault, Profile, Progress
 from torchsplit_core.workflow.profiling import DEFAULT_BATCH_SIZES, profile
@@ -163,37 +160,3 @@ def _one_writer(workspace: Workspace) -> Iterator[None]:
     with workspace.store.lock_file("profiles.lock") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
         yield
-
-
-@contextlib.contextmanager
-def local_source(workspace: Workspace, source: str, file: UploadedFile | None) -> Iterator[tuple[str, bool]]:
-    """The source as a path or sample name, and whether it is trusted; an upload is laid out for the time of the job.
-
-    Raises InputFault for an upload that is gone, for a Python file that is not trusted (to trace it is to execute
-    it), and for a file whose content is another than the one trusted.
-    """
-    if file is None:
-        if not source.startswith("sample:"):
-            raise InputFault("source", source, "a page traces samples and uploads", "Upload the file first.")
-        yield source, False
-        return
-    upload = file.upload
-    content = workspace.get_bytes("upload", upload)
-    content_sha256 = hashlib.sha256(content).hexdigest()
-    trust = is_trusted(upload, content_sha256, file.trusted_sha256, any_content=file.trust)
-    # Its own name, for messages, but as a name alone: never a path.
-    name = re.sub(r"[^\w.-]", "_", upload)[-80:].lstrip(".")
-    suffix = Path(name).suffix
-    if suffix == ".py" and not trust:
-        refuse_execution(upload)
-        raise InputFault(
-            "upload",
-            upload,
-            "a .py file is executed only when it is trusted",
-            "Tick the box, or upload a .pt2.",
-        )
-    with private_room() as folder:
-        path = folder / name
-        path.write_bytes(content)
-        tail = source.rpartition(":")[2]
-        yield (f"{path}:{tail}" if suffix == ".py" else str(path)), trust

@@ -1,7 +1,7 @@
 """Trace, profile, partition, plan, place and deploy as plain functions."""
 
+from torchsplit_core.workflow.profiling import DEFAULT_BATCH_SIZES, profile
 from torchsplit_core.workflow.steps import (
-    DEFAULT_BATCH_SIZES,
     deploy,
     drawing,
     own_partition,
@@ -10,7 +10,6 @@ from torchsplit_core.workflow.steps import (
     placement_frontier,
     placement_request,
     plan,
-    profile,
     trace,
 )
 

@@ -12,7 +12,6 @@ from app.charts.theme import CONFIG
 from app.format.numbers import THIN, UNKNOWN, memory_size, percent, plain, short, size
 from app.models.cuts import explore, form
 from app.models.cuts.words import WHAT, candidates_table, reason_text, stages_table
-from app.plan import request_tables
 from app.plan.form import plan_again
 from app.session import cuts, scenario
 from app.session.cuts import OWN, Study
@@ -23,6 +22,7 @@ from torchsplit_core import jobs
 from torchsplit_core.jobs.names import PROFILE, ProfileParameters
 from torchsplit_core.partitioning import PartitionProvider, cut_reasons, undominated
 from torchsplit_core.partitioning.candidates import value_of
+from torchsplit_core.planning.request import edit
 from torchsplit_core.planning.request.build import model_name
 from torchsplit_core.values import PartitionCandidate
 from torchsplit_core.values.units import GIB
@@ -336,6 +336,6 @@ def _offer(workspace: Workspace, model: GraphModel, study: Study, offered: list[
         if request is None or scenario_name is None:
             name = model_name(model.profile)
             scenario_name = f"{name} with cuts"
-            request = request_tables.new_request([name], {name: model.profile}, "A100-80GB", 1)
-        request = request_tables.with_cuts(request, model.profile, outcome)
+            request = edit.new_request([name], {name: model.profile}, "A100-80GB", 1)
+        request = edit.with_cuts(request, model.profile, outcome)
         plan_again(workspace, scenario_name, request, then="Plan")

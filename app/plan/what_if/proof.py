@@ -12,7 +12,7 @@ from app.format.numbers import duration, plain
 from torchsplit_core import jobs
 from torchsplit_core.files import read_text
 from torchsplit_core.jobs.names import WHAT_IF
-from torchsplit_core.jobs.trial import trial_parameters
+from torchsplit_core.jobs.plan import trial_parameters
 from torchsplit_core.planning.request.hash import request_hash
 from torchsplit_core.values import PlanOutcome, PlanRequest
 from torchsplit_core.workspace.store import Workspace

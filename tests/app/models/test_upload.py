@@ -240,7 +240,7 @@ def test_an_uploaded_python_file_is_executed_again_only_with_trust(
 
 
 def test_a_job_keeps_the_name_of_the_file_but_never_its_path(workspace: Workspace, pt2: bytes) -> None:
-    from torchsplit_core.workflow.steps import trace_job
+    from torchsplit_core.jobs.trace import trace_job
 
     name = "../..//etc/a b.pt2"
     workspace.put_bytes("upload", name, pt2)

@@ -15,10 +15,9 @@ from app.placements import curve as placements_curve
 from app.placements import divisions, nodes, words
 from app.session import placements
 from tests.support.app.placement_page import example, metrics, number, parsed, place_it, press, said
-from torchsplit_core import workflow
 from torchsplit_core.jobs import runner
-from torchsplit_core.jobs.divisions import ways_job
 from torchsplit_core.jobs.names import DIVISIONS, PLACEMENT_FRONTIER, RequestParameters, as_stored
+from torchsplit_core.jobs.place import placement_frontier_job, ways_job
 from torchsplit_core.placement import violations
 from torchsplit_core.placement.request.divisions import ways
 from torchsplit_core.placement.request.fleets import Nodes, with_nodes
@@ -47,7 +46,7 @@ def two(workspace: Workspace) -> Workspace:
 def traced(workspace: Workspace) -> Workspace:
     """Three GPUs of a decode, placed, with its curve."""
     place_it(workspace, "tiny", example())
-    workflow.placement_frontier_job(workspace, RequestParameters("tiny"), ignore_progress)
+    placement_frontier_job(workspace, RequestParameters("tiny"), ignore_progress)
     return workspace
 
 
@@ -98,7 +97,7 @@ def test_a_curve_is_asked_for_and_goes_with_its_request(
     place_it(workspace, "tiny", example())
     press(page("place", workspace), "Trace the curve")
     assert started == [(PLACEMENT_FRONTIER, RequestParameters("tiny"))]
-    workflow.placement_frontier_job(workspace, RequestParameters("tiny"), ignore_progress)
+    placement_frontier_job(workspace, RequestParameters("tiny"), ignore_progress)
     assert placements.curve_of(workspace, placements.kept(workspace, "tiny")) is not None
     copied = import_workspace(workspace.store, export_workspace(workspace))
     assert placements.curve_of(copied, placements.kept(copied, "tiny")) is not None

@@ -16,6 +16,7 @@ from app.plan.what_if import sliders
 from tests.support.app.values import cuts, plan, point, profile, request
 from torchsplit_core import jobs
 from torchsplit_core.jobs.names import RequestParameters
+from torchsplit_core.planning.request import edit
 from torchsplit_core.values import FleetEntry, InputFault, PlanRequest, Relaxation, Stage, Variant
 from torchsplit_core.workspace.store import Workspace
 
@@ -116,11 +117,11 @@ def test_sliders_keep_what_is_not_allowed(page: Open, stored: Workspace, started
 
 def test_the_pure_edit_touches_the_models_named_and_no_other() -> None:
     asked = with_a_cut(whole=False)
-    edited = request_tables.with_allowed(asked, {"bert": ["whole"], "gone": ["whole"]})
-    assert edited == with_a_cut(cut1=False) and request_tables.with_allowed(asked, {}) == asked
-    assert request_tables.several_ways(asked) == (asked.models[0],)
+    edited = edit.with_allowed(asked, {"bert": ["whole"], "gone": ["whole"]})
+    assert edited == with_a_cut(cut1=False) and edit.with_allowed(asked, {}) == asked
+    assert edit.several_ways(asked) == (asked.models[0],)
     with pytest.raises(InputFault, match="at least one"):
-        request_tables.checked(request_tables.with_allowed(asked, {"bert": []}))
+        edit.checked(edit.with_allowed(asked, {"bert": []}))
 
 
 def test_other_edits_keep_it() -> None:
@@ -128,21 +129,19 @@ def test_other_edits_keep_it() -> None:
     for edited in (
         request_tables.with_models(asked, request_tables.models_table(asked)),
         request_tables.with_fleet(asked, request_tables.fleet_table(asked)),
-        request_tables.with_points(
-            replace(asked, gpus=(FleetEntry("H100-SXM5-80GB"),)), {"bert": profile()}, [cuts()]
-        ),
-        request_tables.with_relaxation(asked, (Relaxation("bert", "max_latency_ms", 80.0, 90.0),)),
+        edit.with_points(replace(asked, gpus=(FleetEntry("H100-SXM5-80GB"),)), {"bert": profile()}, [cuts()]),
+        edit.with_relaxation(asked, (Relaxation("bert", "max_latency_ms", 80.0, 90.0),)),
     ):
         assert flags(edited) == [True, False]
 
 
 def test_a_cut_offered_again_stays_out_and_another_of_its_name_comes_in() -> None:
-    once = request_tables.with_cuts(request(), profile(), cuts())
-    out = request_tables.with_allowed(once, {"bert": ["whole"]})
+    once = edit.with_cuts(request(), profile(), cuts())
+    out = edit.with_allowed(once, {"bert": ["whole"]})
     assert flags(out) == [True, False]
-    assert request_tables.with_cuts(out, profile(), cuts()) == out
+    assert edit.with_cuts(out, profile(), cuts()) == out
     other = replace(cuts(), candidates=(replace(cuts().candidates[0], cut_bytes=(65,)),))
-    assert flags(request_tables.with_cuts(out, profile(), other)) == [True, True]
+    assert flags(edit.with_cuts(out, profile(), other)) == [True, True]
 
 
 def test_what_is_not_allowed_is_not_behind_a_plan() -> None:
@@ -150,11 +149,11 @@ def test_what_is_not_allowed_is_not_behind_a_plan() -> None:
     ocr = replace(asked.models[1], variants=asked.models[0].variants[:1])
     measured = replace(asked, models=(asked.models[0], ocr))
     assert words.basis_badge(measured).text == "all 2 profiles measured"
-    allowed = request_tables.with_allowed(measured, {"bert": ["whole", "cut1"]})
+    allowed = edit.with_allowed(measured, {"bert": ["whole", "cut1"]})
     assert words.basis_badge(allowed).text.startswith("1 of 2")
     text = report.report("r", measured, plan(measured), {})
     assert "Of the points behind it, 4 measured." in text
-    none_whole = request_tables.with_allowed(measured, {"bert": ["cut1"], "ocr": ["whole"]})
+    none_whole = edit.with_allowed(measured, {"bert": ["cut1"], "ocr": ["whole"]})
     unused = replace(plan(none_whole), gpus=())
     assert "<figcaption>bert</figcaption>" not in report.report("r", none_whole, unused, {})
     assert "<figcaption>bert</figcaption>" in report.report("r", measured, unused, {})

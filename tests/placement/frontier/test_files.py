@@ -17,6 +17,7 @@ from torchsplit_core import workflow
 from torchsplit_core.cli.command import main
 from torchsplit_core.files import read_file, read_text, write_file, write_text
 from torchsplit_core.jobs.names import RequestParameters
+from torchsplit_core.jobs.place import placement_frontier_job
 from torchsplit_core.placement.frontier import frontier, frontier_violations, verify_frontier
 from torchsplit_core.values import (
     InputFault,
@@ -149,9 +150,7 @@ def test_the_job_keeps_the_curve_with_the_request_it_answers(
     workspace = Store(tmp_path).create("curves")
     workspace.put("placement_request", "small", REQUEST)
     texts: list[str] = []
-    found = workflow.placement_frontier_job(
-        workspace, RequestParameters("small"), lambda _, text: texts.append(text)
-    )
+    found = placement_frontier_job(workspace, RequestParameters("small"), lambda _, text: texts.append(text))
     assert found == {"placement_frontier": "small", "status": "optimal", "points": len(curve.points)}
     stored: PlacementFrontier = workspace.get("placement_frontier", "small")
     assert replace(stored, statistics=curve.statistics) == curve
@@ -167,7 +166,7 @@ def test_the_job_keeps_the_curve_with_the_request_it_answers(
 
     workspace.put("placement_request", "edited", REQUEST)
     monkeypatch.setattr(workflow, "placement_frontier", edited)
-    workflow.placement_frontier_job(workspace, RequestParameters("edited"), ignore_progress)
+    placement_frontier_job(workspace, RequestParameters("edited"), ignore_progress)
     assert [item.name for item in workspace.artifacts("placement_frontier")] == ["small"]
 
 

@@ -146,7 +146,7 @@ def test_the_command_takes_a_model_and_a_fleet(tmp_path: Path, capsys: pytest.Ca
 
 def test_other_commands_start_without_the_room_and_the_room_without_torch() -> None:
     program = (
-        "import sys, torchsplit_core.cli.command, torchsplit_core.workflow.steps\n"
+        "import sys, torchsplit_core.cli.command, torchsplit_core.workflow\n"
         "rooms = [name for name in sys.modules if name.startswith('torchsplit_core.placement')]\n"
         "assert not rooms and 'pyomo' not in sys.modules, rooms\n"
         "import torchsplit_core.placement\n"

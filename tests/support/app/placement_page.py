@@ -8,9 +8,9 @@ from typing import Any
 from streamlit.testing.v1 import AppTest
 
 from tests.support.paths import ROOT
-from torchsplit_core import workflow
 from torchsplit_core.files import read_file
 from torchsplit_core.jobs.names import RequestParameters
+from torchsplit_core.jobs.place import place_job
 from torchsplit_core.values import PlacementOutcome, PlacementRequest, ignore_progress
 from torchsplit_core.workspace.store import Workspace
 
@@ -24,7 +24,7 @@ def example(name: str = "placement_request") -> PlacementRequest:
 
 def place_it(workspace: Workspace, name: str, request: PlacementRequest) -> PlacementOutcome:
     workspace.put("placement_request", name, request)
-    workflow.place_job(workspace, RequestParameters(name), ignore_progress)
+    place_job(workspace, RequestParameters(name), ignore_progress)
     found: PlacementOutcome = workspace.get("placement", name)
     return found
 

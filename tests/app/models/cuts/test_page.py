@@ -16,8 +16,9 @@ from app.session import cuts
 from app.session.model import open_model
 from tests.support.app.graphs import NAME, encoder, said, stored, timed
 from tests.support.app.values import SOURCE
-from torchsplit_core import jobs, workflow
+from torchsplit_core import jobs
 from torchsplit_core.jobs.names import PARTITION, PLAN, PROFILE, PartitionParameters, ProfileParameters
+from torchsplit_core.jobs.partition import partition_job
 from torchsplit_core.partitioning import PartitionProvider, cut_behind, cut_reasons, pareto_candidates
 from torchsplit_core.values import InputFault, ignore_progress
 from torchsplit_core.workspace import named
@@ -31,7 +32,7 @@ LINK = 1e-3
 def cut(workspace: Workspace) -> Workspace:
     """A workspace with a model of four blocks, cut into up to three stages."""
     stored(workspace, encoder(4), timed(encoder(4)))
-    workflow.partition_job(workspace, PartitionParameters(NAME, 3, link_gb_per_s=LINK), ignore_progress)
+    partition_job(workspace, PartitionParameters(NAME, 3, link_gb_per_s=LINK), ignore_progress)
     return workspace
 
 
@@ -108,9 +109,9 @@ def test_speeds_say_how_many_devices_there_are() -> None:
 
 def test_the_job_stores_one_study_and_forgets_the_last(workspace: Workspace) -> None:
     stored(workspace, encoder(4), timed(encoder(4)))
-    workflow.partition_job(workspace, PartitionParameters(NAME, 4), ignore_progress)
+    partition_job(workspace, PartitionParameters(NAME, 4), ignore_progress)
     assert named.partition_names(workspace, NAME) == tuple(f"{NAME} in {k}" for k in (1, 2, 3, 4))
-    workflow.partition_job(workspace, PartitionParameters(NAME, time_factors=(1.0, 2.0)), ignore_progress)
+    partition_job(workspace, PartitionParameters(NAME, time_factors=(1.0, 2.0)), ignore_progress)
     assert named.partition_names(workspace, NAME) == (f"{NAME} in 2",)
     study = cuts.study(workspace, NAME, "encoder")
     assert study is not None and study.devices.time_factors == (1.0, 2.0)
@@ -215,7 +216,7 @@ def test_the_choice_and_the_own_cut_are_offered_to_the_planner(
 
 def test_a_memory_that_fits_nothing_says_why(page: Open, workspace: Workspace) -> None:
     stored(workspace, encoder(4), timed(encoder(4)))
-    workflow.partition_job(workspace, PartitionParameters(NAME, 2, memory_bytes=10), ignore_progress)
+    partition_job(workspace, PartitionParameters(NAME, 2, memory_bytes=10), ignore_progress)
     opened = page("partition", workspace)
     assert "No cut was found" in said(opened) and "bytes" in said(opened) and not opened.metric
 
@@ -225,7 +226,7 @@ def test_memory_is_gib_as_on_the_command_line_and_a_stored_limit_is_asked_again_
 ) -> None:
     stored(workspace, encoder(4), timed(encoder(4)))
     limit = 2_500_000_123
-    workflow.partition_job(workspace, {"source": NAME, "stages": 2, "memory_bytes": limit}, ignore_progress)
+    partition_job(workspace, {"source": NAME, "stages": 2, "memory_bytes": limit}, ignore_progress)
     opened = page("partition", workspace)
     assert opened.number_input[2].label == "Memory of a stage at most, GiB"
     assert "at most 2.33\u202fGiB in a stage" in said(opened)

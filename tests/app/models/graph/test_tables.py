@@ -12,11 +12,11 @@ import streamlit as st
 from app.models.graph import tables
 from app.models.graph.compare import choices, operations_table, times_table
 from app.models.graph.tables import matching, nodes_table, regions_table
-from app.plan import request_tables
 from app.session import cuts as session_cuts
 from app.session.model import GraphModel, open_model
 from tests.support.app.graphs import NAME, encoder, loose, stored, timed
 from tests.support.app.values import SOURCE, cuts, profile, request
+from torchsplit_core.planning.request import edit
 from torchsplit_core.values import (
     InputFault,
     PartitionCandidate,
@@ -194,7 +194,7 @@ def gpu(number: int, variant: str, stage: str) -> PlannedGpu:
 
 
 def test_the_stages_of_a_planned_cut_run_on_the_slices_of_each(filled: Workspace):
-    asked = request_tables.with_cuts(request(), profile(), cuts())
+    asked = edit.with_cuts(request(), profile(), cuts())
     (variant,) = (one for one in asked.models[0].variants if one.name != "whole")
     filled.put("plan_request", "review", asked)
     filled.put("partition", f"{SOURCE} offered", cuts())

@@ -21,8 +21,8 @@ from torchsplit_core.jobs.names import (
     as_stored,
 )
 from torchsplit_core.jobs.profile import Cell
+from torchsplit_core.jobs.quick_start import measured_mix
 from torchsplit_core.values import InputFault, Profile
-from torchsplit_core.workflow.steps import measured_mix
 from torchsplit_core.workspace.store import Workspace
 
 TABS = ("Curves", "Memory", "Table", "Compare", "Measure", "Import")

@@ -16,6 +16,7 @@ from app.plan.model_table import models_table
 from tests.support.app.values import plan, request
 from torchsplit_core import jobs, workflow
 from torchsplit_core.jobs.names import EXPLAIN, JobParameters, RequestParameters
+from torchsplit_core.jobs.plan import explain_job
 from torchsplit_core.planning.explanation import explain as explanation_explain
 from torchsplit_core.values import (
     ChangeEffect,
@@ -88,7 +89,7 @@ def test_what_an_explained_plan_says_first(page: Open, planned: Workspace) -> No
     """The bound without whole slices, one more GPU, levels and what holds each model, at the numbers themselves."""
     before = texts(page("plan", planned))
     assert "any fractions" not in before and "held back by" not in before and "1, proven" in before
-    workflow.explain_job(planned, RequestParameters("review"), ignore_progress)
+    explain_job(planned, RequestParameters("review"), ignore_progress)
     found = planned.get("plan", "review").explanation
     relaxed = next(step for step in found.steps if step.step == "relaxed")
     after = texts(page("plan", planned))
@@ -131,7 +132,7 @@ def test_many_unsettled_changes_stand_behind_one_line() -> None:
 
 
 def test_the_job_stores_the_explanation_and_the_page_shows_it(page: Open, planned: Workspace) -> None:
-    answer = workflow.explain_job(planned, RequestParameters("review"), ignore_progress)
+    answer = explain_job(planned, RequestParameters("review"), ignore_progress)
     assert answer == {"plan": "review", "complete": True}
     text = texts(page("plan", planned))
     for heading in ("What binds each model", "What one change would bring", "Why not another layout"):
@@ -157,7 +158,7 @@ def test_a_plan_made_meanwhile_is_not_covered(planned: Workspace, monkeypatch: p
         return PlanExplanation((), (), (), (), 0.0, True)
 
     monkeypatch.setattr(explanation_explain, "explain_plan", explain)
-    workflow.explain_job(planned, RequestParameters("review"), ignore_progress)
+    explain_job(planned, RequestParameters("review"), ignore_progress)
     assert planned.get("plan", "review") == newer
 
 

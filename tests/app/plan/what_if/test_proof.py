@@ -15,7 +15,7 @@ from tests.support.app.values import request
 from torchsplit_core import jobs, workflow
 from torchsplit_core.files import read_text, write_text
 from torchsplit_core.jobs.names import EXPLAIN, WHAT_IF, JobParameters
-from torchsplit_core.jobs.trial import trial_job, trial_parameters, tried_request
+from torchsplit_core.jobs.plan import trial_job, trial_parameters, tried_request
 from torchsplit_core.planning.request.hash import request_hash
 from torchsplit_core.values import FleetEntry, InputFault, PlanOutcome, PlanRequest, ignore_progress
 from torchsplit_core.workspace.store import Workspace

@@ -1,0 +1,47 @@
+"""Cutting a model of a workspace as a job."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+from torchsplit_core.jobs.names import (
+    PartitionParameters,
+)
+from torchsplit_core.values import (
+    Progress,
+)
+from torchsplit_core.workspace.named import partition_name, partition_names
+
+if TYPE_CHECKING:
+    from torchsplit_core.workspace.store import Workspace
+
+
+def partition_job(
+    workspace: Workspace, parameters: PartitionParameters, progress: Progress
+) -> dict[str, Any]:
+    """Cut a traced and profiled model of the workspace into 1 to so many parts, stored by their number.
+
+    The outcomes of one model are always of one study: the same link, memory, objective and speeds. What an
+    earlier study stored goes.
+    """
+    from torchsplit_core.partitioning import PartitionProvider, pareto_candidates
+
+    name, factors = parameters.source, parameters.time_factors
+    found = pareto_candidates(
+        PartitionProvider(workspace.get("graph", name), workspace.get("profile", name)),
+        stages=(len(factors),) if factors else range(1, parameters.stages + 1),
+        link_gb_per_s=parameters.link_gb_per_s,
+        memory_bytes=parameters.memory_bytes,
+        time_limit_s=parameters.time_limit_s,
+        objective=parameters.objective,
+        time_factors=factors or None,
+        progress=progress,
+    )
+    kept = {partition_name(name, count): outcome for count, outcome in found.outcomes.items()}
+    for known in partition_names(workspace, name):
+        if known not in kept:
+            workspace.remove("partition", known)
+    for title, outcome in kept.items():
+        workspace.put("partition", title, replace(outcome, source=name))
+    return {"partition": name, "parts": max(found.outcomes)}

@@ -1,0 +1,72 @@
+"""Placing a stored request as jobs of a workspace: the pipelines, the curve, the divisions side by side."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+from torchsplit_core import workflow
+from torchsplit_core.files import write_text
+from torchsplit_core.jobs.names import (
+    DivisionsParameters,
+    RequestParameters,
+)
+from torchsplit_core.values import (
+    InputFault,
+    PlacementRequest,
+    Progress,
+)
+from torchsplit_core.workspace.named import digest, exists, put_answer
+
+if TYPE_CHECKING:
+    from torchsplit_core.workspace.store import Workspace
+
+if TYPE_CHECKING:
+    from torchsplit_core.workspace.store import Workspace
+
+
+def place_job(workspace: Workspace, parameters: RequestParameters, progress: Progress) -> dict[str, Any]:
+    """Place the stored request; the outcome stands under its name, with the request it answers."""
+    name = parameters.request
+    request: PlacementRequest = workspace.get("placement_request", name)
+    before = workspace.get("placement", name) if exists(workspace, "placement", name) else None
+    outcome = workflow.place(request, start=before, progress=progress)
+    put_answer(workspace, name, request, outcome)
+    return {"placement": name, "status": outcome.status}
+
+
+def placement_frontier_job(
+    workspace: Workspace, parameters: RequestParameters, progress: Progress
+) -> dict[str, Any]:
+    """Throughput against latency of the stored request; the curve stands under its name."""
+    name = parameters.request
+    request: PlacementRequest = workspace.get("placement_request", name)
+    curve = workflow.placement_frontier(request, progress=progress)
+    put_answer(workspace, name, request, curve)
+    return {"placement_frontier": name, "status": curve.status, "points": len(curve.points)}
+
+
+def ways_job(workspace: Workspace, parameters: DivisionsParameters, progress: Progress) -> dict[str, Any]:
+    """Place the stored request in every way; each outcome as a contract file under its way's name.
+
+    The time limit of the request is shared among the ways. Raises InputFault where the stored request is not the one
+    that was asked about: the answer is kept by it.
+    """
+    from torchsplit_core.placement.request.divisions import ways
+
+    name = parameters.request
+    if digest(workspace, "placement_request", name) != parameters.sha256:
+        raise InputFault(
+            "comparison", name, "the request is the one that it was asked for", "Compare the ways again."
+        )
+    request: PlacementRequest = workspace.get("placement_request", name)
+    each = ways(request)
+    solver = replace(request.solver, method="exact", time_limit_s=request.solver.time_limit_s / len(each))
+    found = []
+    for number, (label, way) in enumerate(each):
+
+        def told(share: float, text: str, number: int = number, label: str = label) -> None:
+            progress((number + share) / len(each), f"{label}: {text}")
+
+        found.append([label, write_text(workflow.place(replace(way, solver=solver), progress=told))])
+    return {"ways": found}

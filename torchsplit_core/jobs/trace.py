@@ -1,0 +1,68 @@
+"""Tracing as a job of a workspace; a source's file, where it is an upload."""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import re
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from torchsplit_core import workflow
+from torchsplit_core.isolation import private_room
+from torchsplit_core.isolation.execution import is_trusted, refuse_execution
+from torchsplit_core.jobs.names import (
+    TraceParameters,
+    UploadedFile,
+)
+from torchsplit_core.values import InputFault, Progress
+
+if TYPE_CHECKING:
+    from torchsplit_core.workspace.store import Workspace
+
+if TYPE_CHECKING:
+    from torchsplit_core.workspace.store import Workspace
+
+
+@contextlib.contextmanager
+def local_source(workspace: Workspace, source: str, file: UploadedFile | None) -> Iterator[tuple[str, bool]]:
+    """The source as a path or sample name, and whether it is trusted; an upload is laid out for the time of the job.
+
+    Raises InputFault for an upload that is gone, for a Python file that is not trusted (to trace it is to execute
+    it), and for a file whose content is another than the one trusted.
+    """
+    if file is None:
+        if not source.startswith("sample:"):
+            raise InputFault("source", source, "a page traces samples and uploads", "Upload the file first.")
+        yield source, False
+        return
+    upload = file.upload
+    content = workspace.get_bytes("upload", upload)
+    content_sha256 = hashlib.sha256(content).hexdigest()
+    trust = is_trusted(upload, content_sha256, file.trusted_sha256, any_content=file.trust)
+    # Its own name, for messages, but as a name alone: never a path.
+    name = re.sub(r"[^\w.-]", "_", upload)[-80:].lstrip(".")
+    suffix = Path(name).suffix
+    if suffix == ".py" and not trust:
+        refuse_execution(upload)
+        raise InputFault(
+            "upload",
+            upload,
+            "a .py file is executed only when it is trusted",
+            "Tick the box, or upload a .pt2.",
+        )
+    with private_room() as folder:
+        path = folder / name
+        path.write_bytes(content)
+        tail = source.rpartition(":")[2]
+        yield (f"{path}:{tail}" if suffix == ".py" else str(path)), trust
+
+
+def trace_job(workspace: Workspace, parameters: TraceParameters, progress: Progress) -> dict[str, Any]:
+    """Trace the source into the workspace."""
+    name = parameters.source
+    with local_source(workspace, name, parameters.file) as (source, trust):
+        graph = workflow.trace(source, trust=trust, progress=progress)
+    workspace.put("graph", name, graph)
+    return {"graph": name, "nodes": len(graph.nodes)}

@@ -1,0 +1,62 @@
+"""One parameter of a request over a range: a curve of plans."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING
+
+from torchsplit_core.planning.sweep.points import (
+    SweepPoint,
+    SweepRequest,
+    order,
+    sweep_points,
+    sweep_requests,
+)
+from torchsplit_core.values import PlanOutcome, PlanRequest, Progress, ignore_progress
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+
+TIME_LIMIT_S = 60.0
+
+
+"""Seconds a whole sweep may search for until the user says otherwise."""
+
+
+def sweep(
+    request: PlanRequest,
+    what: SweepRequest,
+    *,
+    time_limit_s: float = TIME_LIMIT_S,
+    known: Mapping[float, PlanOutcome] | None = None,
+    hear: Callable[[float, PlanOutcome, float], None] | None = None,
+    progress: Progress = ignore_progress,
+) -> tuple[SweepPoint, ...]:
+    """Plan the request at every value, two at a time, and say what the plans show together.
+
+    Each point may search for its share of `time_limit_s` and never longer than the request's own limit.
+    `known` plans are taken over; `hear` gets each new one as (value, outcome, seconds it might search).
+    Raises InputFault for a request, target or value that makes no sense.
+    """
+    from torchsplit_core.planning.sweep.workers import plan_each, share_s
+
+    requests = dict(sweep_requests(request, what))
+    found = dict(known or {})
+    open_values = [what.values[at] for at in order(len(what.values)) if what.values[at] not in found]
+    limit_s = share_s(request, time_limit_s, len(what.values))
+
+    def heard(position: int, outcome: PlanOutcome) -> None:
+        value = open_values[position]
+        found[value] = outcome
+        if hear is not None:
+            hear(value, outcome, limit_s)
+        progress(len(found) / len(what.values), _told(what, len(found)))
+
+    progress(len(found) / len(what.values), _told(what, len(found)))
+    plan_each([requests[value] for value in open_values], limit_s, heard)
+    return sweep_points(request, what, found)
+
+
+def _told(what: SweepRequest, done: int) -> str:
+    return f"{done} of {len(what.values)} points"
