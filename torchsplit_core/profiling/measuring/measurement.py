@@ -8,7 +8,7 @@ does not load torch.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import asdict
+from dataclasses import asdict, dataclass
 from typing import Any
 
 from torchsplit_core.graph.serialization import graph_from_dict
@@ -64,29 +64,10 @@ def measure(
     check_settings(settings, device)
     # The child has a working directory of its own, so a relative path has to be made absolute here.
     parsed = parse_source(source, trust=trust)
-    known = tuple(known)
+    known, functions = tuple(known), (exporter, describer)
     heard = Heard(graph, [])
-    functions = exporter, describer
-
-    def advance(share: float, text: str) -> None:
-        heard.share = max(heard.share, share)
-        progress(heard.share, text)
-
-    def receive(part: dict[str, Any]) -> None:
-        ((kind, content),) = part.items()
-        if kind == "graph":
-            heard.graph = graph_from_dict(content)
-            hear_graph(heard.graph)
-        elif kind == "environment":
-            heard.environment |= content
-        elif kind == "begin":
-            heard.begun = (str(content[0]), int(content[1]))
-        elif kind == "failure":
-            _take_failure(heard, content, keep)
-        else:
-            _take(heard, KeptPoint.made(_identity(heard), kind, content), keep)
-
-    for deaths in range(MOST_DEATHS + 1):
+    listener = _Listener(heard, keep, hear_graph, progress)
+    for _ in range(MOST_DEATHS + 1):
         if heard.graph is not None:
             _take_known(heard, known)
         try:
@@ -96,27 +77,16 @@ def measure(
                     _arguments(parsed.text, device, sizes, trust, settings, functions, heard, known)
                     | {"telemetry": carried},
                     limits=_limits(device, len(sizes), settings, memory_bytes),
-                    progress=advance,
+                    progress=listener.advance,
                     subject=f"profile of {source}",
-                    receive=receive,
+                    receive=listener.receive,
                     environment=_visible(device),
                     readable=parsed.files,
                     writable=(*folders, *((settings.torch_trace,) if settings.torch_trace else ())),
                 )
         except ChildFault as fault:
-            if heard.begun is None:
-                raise
-            kind, batch = heard.begun
-            heard.begun = None
-            content = {
-                "kind": kind,
-                "batch_size": batch,
-                "reason": fault.kind,
-                "message": f"{fault.value} {fault.remedy}",
-            }
-            _take_failure(heard, content, keep)
-            if deaths < MOST_DEATHS:
-                continue
+            listener.died(fault)
+            continue
         break
     assert heard.graph is not None  # a child that begins a point has told its graph
     _take_known(heard, known)
@@ -129,6 +99,45 @@ def measure(
             " ".join(failure.message for failure in found.failures) or "Use smaller ones.",
         )
     return found
+
+
+@dataclass(frozen=True)
+class _Listener:
+    """What the child tells, point by point, goes into `heard`."""
+
+    heard: Heard
+    keep: Keep
+    hear_graph: Callable[[TorchGraph], object]
+    progress: Progress
+
+    def advance(self, share: float, text: str) -> None:
+        """A child that is started again does not go back."""
+        self.heard.share = max(self.heard.share, share)
+        self.progress(self.heard.share, text)
+
+    def receive(self, part: dict[str, Any]) -> None:
+        """One message: {kind: content}."""
+        ((kind, content),) = part.items()
+        if kind == "graph":
+            self.heard.graph = graph_from_dict(content)
+            self.hear_graph(self.heard.graph)
+        elif kind == "environment":
+            self.heard.environment |= content
+        elif kind == "begin":
+            self.heard.begun = (str(content[0]), int(content[1]))
+        elif kind == "failure":
+            _take_failure(self.heard, content, self.keep)
+        else:
+            _take(self.heard, KeptPoint.made(_identity(self.heard), kind, content), self.keep)
+
+    def died(self, fault: ChildFault) -> None:
+        """The point that the child died of has failed. Raises the fault where it died before any."""
+        if self.heard.begun is None:
+            raise fault
+        kind, batch = self.heard.begun
+        message = f"{fault.value} {fault.remedy}"
+        content = {"kind": kind, "batch_size": batch, "reason": fault.kind, "message": message}
+        _take_failure(self.heard, content, self.keep)
 
 
 def _take(heard: Heard, point: KeptPoint, keep: Keep) -> None:
