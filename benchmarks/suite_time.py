@@ -1,0 +1,64 @@
+"""How long the whole test suite takes, at this commit and at others: wall time of the command that `make test` runs.
+
+Run as `python -m benchmarks.suite_time [COMMIT ...]`, with nothing else on the machine; each commit is checked out
+into a folder of its own and uses the packages that run this script.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import re
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parent.parent
+PYTEST = re.compile(r"^\t\$\(BIN\)/python -m pytest (.+)$", re.M)
+"""The first one in a Makefile is that of `make test`."""
+
+
+def suite(folder: Path) -> tuple[float, int, int]:
+    """Seconds, cases and failures of the suite in a folder. Raises SystemExit where it has no such command."""
+    command = PYTEST.search((folder / "Makefile").read_text())
+    if command is None:
+        raise SystemExit(f"{folder}: its Makefile has no pytest command")
+    begun = time.perf_counter()
+    done = subprocess.run(
+        [sys.executable, "-m", "pytest", *command[1].split(), "-p", "no:cacheprovider"],
+        cwd=folder,
+        env=os.environ | {"PYTHONPATH": str(folder)},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    seconds = time.perf_counter() - begun
+    # -q prints one letter a case, in lines that end with a share.
+    letters = "".join(re.findall(r"(?m)^([.FEsxX]+)\s+\[\s*\d+%\]", done.stdout))
+    return seconds, len(letters), letters.count("F") + letters.count("E")
+
+
+def main() -> int:
+    """One row a commit; 1 where a suite fails."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("commits", nargs="*", default=["HEAD"])
+    failed = 0
+    print("| commit | s | cases | failed |\n|---|---|---|---|")
+    for commit in parser.parse_args().commits:
+        with tempfile.TemporaryDirectory(prefix="suite-") as parent:
+            folder = Path(parent) / "tree"
+            git = ["git", "-C", str(ROOT), "worktree"]
+            subprocess.run([*git, "add", "--quiet", "--detach", str(folder), commit], check=True)
+            try:
+                seconds, cases, failures = suite(folder)
+            finally:
+                subprocess.run([*git, "remove", "--force", str(folder)], check=True)
+        failed += failures
+        print(f"| {commit} | {seconds:.0f} | {cases} | {failures} |", flush=True)
+    return 1 if failed else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
