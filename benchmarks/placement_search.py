@@ -247,7 +247,7 @@ def what_if(names: list[str], changes: int) -> None:
         for seed in range(changes):
             changed = _changed(instance, seed)
             started = time.monotonic()
-            after = search(changed, time_limit_s=60, start=before)
+            after = search(changed, time_limit_s=60, warm_start=before)
             taken.append(1000 * (time.monotonic() - started))
             proven += after.proven
         print(f"| {name} | {changes} | {median(taken):.0f} | {max(taken):.0f} | {proven} |", flush=True)

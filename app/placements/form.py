@@ -93,7 +93,7 @@ def quick(
         while len(known) >= MOST_TRIED:
             known.pop(next(iter(known)))
         limit = min(QUICK_S, request.solver.time_limit_s)
-        known[key] = place(replace(request, solver=PlacementSolver("exact", limit)), start=before)
+        known[key] = place(replace(request, solver=PlacementSolver("exact", limit)), warm_start=before)
     outcome: PlacementOutcome = known[key]
     return outcome
 

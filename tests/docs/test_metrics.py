@@ -23,13 +23,25 @@ Field = tuple[str, str]
 
 @cache
 def fields(form: str) -> tuple[frozenset[str], frozenset[str]]:
-    """The fields of a format, and those of them that hold numbers."""
+    """The fields of a format in its newest version, and those of them that hold numbers."""
     schema = json.loads((DOCS / "schemas" / f"torchsplit.{form}.json").read_text(encoding="utf-8"))
-    root = schema["$defs"][schema["$ref"].rsplit("/", 1)[1]] if "$ref" in schema else schema
+    root = _newest(schema)
     found: dict[str, bool] = {}
     for name, numeric in _properties(schema, root, "", set()):
         found[name] = numeric or found.get(name, False)
     return frozenset(found), frozenset(name for name, numeric in found.items() if numeric)
+
+
+def _newest(schema: Mapping[str, Any]) -> Mapping[str, Any]:
+    """The object that a file of the format is, in the newest of the versions that are read."""
+    if "discriminator" in schema:
+        versions = schema["discriminator"]["mapping"]
+        target = versions[max(versions, key=int)]
+    elif "$ref" in schema:
+        target = schema["$ref"]
+    else:
+        return schema
+    return schema["$defs"][target.rsplit("/", 1)[1]]
 
 
 def _properties(

@@ -58,12 +58,12 @@ def test_an_edit_during_the_search_keeps_its_place(
     starts: list[PlacementOutcome | None] = []
 
     def edited(
-        request: PlacementRequest, *, start: PlacementOutcome | None, progress: Progress
+        request: PlacementRequest, *, warm_start: PlacementOutcome | None, progress: Progress
     ) -> PlacementOutcome:
-        starts.append(start)
+        starts.append(warm_start)
         if len(starts) == 1:
             workspace.put("placement_request", "tiny", replace(request, max_gpus_per_segment=4))
-        return solve(request, start=start, progress=progress)
+        return solve(request, warm_start=warm_start, progress=progress)
 
     monkeypatch.setattr(workflow, "place", edited)
     place_job(workspace, RequestParameters("tiny"), ignore_progress)

@@ -8,7 +8,7 @@ from typing import get_args
 import pytest
 
 from tests.support.paths import ROOT
-from torchsplit_core.cli.partition import EXIT_OF_STATUS
+from torchsplit_core.cli.common import EXIT_OF_STATUS
 from torchsplit_core.planning import planner
 from torchsplit_core.planning.fractional.plan import Shared
 from torchsplit_core.values import FleetEntry, InternalFault, PlanModel, PlanRequest, Point, Stage, Variant

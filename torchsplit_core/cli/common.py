@@ -14,6 +14,16 @@ from torchsplit_core.files import write_file, write_text
 from torchsplit_core.graph import TorchGraph
 from torchsplit_core.isolation.confinement.access import READABLE
 from torchsplit_core.values import InputFault
+from torchsplit_core.values.status import SolveStatus
+
+Command = Callable[[str, Callable[[argparse.Namespace], int], str], argparse.ArgumentParser]
+"""Adds a command to the command line: its name, what runs it and returns its exit code, its help."""
+
+Options = Callable[[argparse.ArgumentParser], None]
+"""Adds options that several commands share."""
+
+EXIT_OF_STATUS: dict[SolveStatus, int] = {"optimal": 0, "feasible": 0, "infeasible": 3, "timeout": 4}
+"""The exit code of a command that searches."""
 
 
 class LineProgress:

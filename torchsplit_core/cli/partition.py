@@ -4,19 +4,14 @@ from __future__ import annotations
 
 import argparse
 import sys
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 from torchsplit_core import workflow
-from torchsplit_core.cli.common import hand_over, with_progress
+from torchsplit_core.cli.common import EXIT_OF_STATUS, Command, Options, hand_over, with_progress
 from torchsplit_core.files import read_file
 from torchsplit_core.values import InputFault, PartitionOutcome
 from torchsplit_core.values.units import GIB
-
-Command = Callable[[str, Callable[[argparse.Namespace], int], str], argparse.ArgumentParser]
-Options = Callable[[argparse.ArgumentParser], None]
-EXIT_OF_STATUS = {"optimal": 0, "feasible": 0, "infeasible": 3, "timeout": 4}
 
 
 def add_partition_command(command: Command, trust: Options, output: Options) -> None:

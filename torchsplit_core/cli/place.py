@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import argparse
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
 from torchsplit_core import workflow
-from torchsplit_core.cli.common import hand_over, with_progress
-from torchsplit_core.cli.partition import EXIT_OF_STATUS
+from torchsplit_core.cli.common import EXIT_OF_STATUS, Command, Options, hand_over, with_progress
 from torchsplit_core.files import read_versioned, replace_file, write_file
 from torchsplit_core.values import (
     InputFault,
@@ -19,9 +18,6 @@ from torchsplit_core.values import (
     PlacementOutcome,
     PlacementRequest,
 )
-
-Command = Callable[[str, Callable[[argparse.Namespace], int], str], argparse.ArgumentParser]
-Options = Callable[[argparse.ArgumentParser], None]
 
 BUILDS = {
     "phase": "phase",

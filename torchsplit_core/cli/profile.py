@@ -6,16 +6,12 @@ import argparse
 import sys
 import time
 from collections import Counter
-from collections.abc import Callable
 from pathlib import Path
 
 from torchsplit_core import workflow
-from torchsplit_core.cli.common import hand_over, tell_notes, with_progress
+from torchsplit_core.cli.common import Command, Options, hand_over, tell_notes, with_progress
 from torchsplit_core.values import InputFault, SlicesToMake
 from torchsplit_core.workspace.store import Store
-
-Command = Callable[[str, Callable[[argparse.Namespace], int], str], argparse.ArgumentParser]
-Options = Callable[[argparse.ArgumentParser], None]
 
 
 def add_profile_command(command: Command, trust: Options, output: Options) -> None:

@@ -8,11 +8,11 @@ import io
 import json
 import re
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from torchsplit_core.cli.common import with_progress
+from torchsplit_core.cli.common import Command, with_progress
 from torchsplit_core.files import read_file, replace_file
 from torchsplit_core.values import InputFault
 
@@ -20,7 +20,6 @@ if TYPE_CHECKING:
     # The planner takes its time to load, and no other command needs it.
     from torchsplit_core.planning.sweep.points import Parameter, SweepPoint, SweepRequest
 
-Command = Callable[[str, Callable[[argparse.Namespace], int], str], argparse.ArgumentParser]
 DEFAULT_STEPS = 8
 COLUMNS = (
     "value", "status", "proven", "objective", "bound", "bound_from", "gap", "gpus_used", "least_normalised",

@@ -10,13 +10,12 @@ import json
 import os
 import re
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 
+from torchsplit_core.cli.common import Command
 from torchsplit_core.files import read_file, replace_file, write_text
 from torchsplit_core.values import InputFault, Profile
-
-Command = Callable[[str, Callable[[argparse.Namespace], int], str], argparse.ArgumentParser]
 
 SHOWN_OUTLIERS = 5
 """Measured rows far off that are printed one by one."""

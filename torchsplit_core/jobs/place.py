@@ -30,7 +30,7 @@ def place_job(workspace: Workspace, parameters: RequestParameters, progress: Pro
     name = parameters.request
     request: PlacementRequest = workspace.get("placement_request", name)
     before = workspace.get("placement", name) if exists(workspace, "placement", name) else None
-    outcome = workflow.place(request, start=before, progress=progress)
+    outcome = workflow.place(request, warm_start=before, progress=progress)
     put_answer(workspace, name, request, outcome)
     return {"placement": name, "status": outcome.status}
 
@@ -52,7 +52,7 @@ def ways_job(workspace: Workspace, parameters: DivisionsParameters, progress: Pr
     The time limit of the request is shared among the ways. Raises InputFault where the stored request is not the one
     that was asked about: the answer is kept by it.
     """
-    from torchsplit_core.placement.request.divisions import ways
+    from torchsplit_core.placement.request.divisions import division_requests
 
     name = parameters.request
     if digest(workspace, "placement_request", name) != parameters.sha256:
@@ -60,7 +60,7 @@ def ways_job(workspace: Workspace, parameters: DivisionsParameters, progress: Pr
             "comparison", name, "the request is the one that it was asked for", "Compare the ways again."
         )
     request: PlacementRequest = workspace.get("placement_request", name)
-    each = ways(request)
+    each = division_requests(request)
     solver = replace(request.solver, method="exact", time_limit_s=request.solver.time_limit_s / len(each))
     found = []
     for number, (label, way) in enumerate(each):

@@ -11,14 +11,14 @@ from torchsplit_core.placement.model.instance import Found, Instance
 from torchsplit_core.placement.model.latency import latency_s
 from torchsplit_core.placement.model.memory import missing_memory
 from torchsplit_core.placement.model.segments import SegmentModel, instance_of
-from torchsplit_core.placement.outcome.infeasibility import cause
+from torchsplit_core.placement.outcome.infeasibility import why_infeasible
 from torchsplit_core.placement.outcome.pipeline import placed
 from torchsplit_core.placement.outcome.verification import verify
 from torchsplit_core.placement.replicas import Pipelines, outcome_of, search_pipelines
 from torchsplit_core.placement.request.validate import validate
 from torchsplit_core.placement.search import search
-from torchsplit_core.placement.search.exhaustive import look_at_all
-from torchsplit_core.placement.search.warm_start import start_from
+from torchsplit_core.placement.search.exhaustive import search_exhaustively
+from torchsplit_core.placement.search.warm_start import warm_start_from
 from torchsplit_core.solver.highs import solver_name
 from torchsplit_core.values import (
     PlacementOutcome,
@@ -32,12 +32,12 @@ from torchsplit_core.values import (
 def place(
     request: PlacementRequest,
     *,
-    start: PlacementOutcome | None = None,
+    warm_start: PlacementOutcome | None = None,
     progress: Progress = ignore_progress,
 ) -> PlacementOutcome:
     """The best placement, verified, by the method of `request.solver`.
 
-    start: an earlier outcome, of a similar request; the exact search tries its pipeline first where it still fits.
+    warm_start: an earlier outcome, of a similar request; the exact search tries its pipeline first where it still fits.
     Raises InputFault for a request that makes no sense, or that the literal program is too small for.
     """
     begun = time.perf_counter()
@@ -63,13 +63,15 @@ def place(
         def tell(value: float, bound: float) -> None:
             progress(min(1.0, (time.perf_counter() - begun) / limit), _so_far(request, value, bound))
 
-        first = start_from(request, start) if start is not None else None
+        first = warm_start_from(request, warm_start) if warm_start is not None else None
         if request.max_replicas > 1:
             found = search_pipelines(
-                instance, request.max_replicas, time_limit_s=limit, progress=tell, start=first
+                instance, request.max_replicas, time_limit_s=limit, progress=tell, warm_start=first
             )
         else:
-            found = look_at_all(instance) or search(instance, time_limit_s=limit, progress=tell, start=first)
+            found = search_exhaustively(instance) or search(
+                instance, time_limit_s=limit, progress=tell, warm_start=first
+            )
     solved = time.perf_counter()
     measured = isinstance(request.throughput, TableThroughput)
     outcome = replace(_outcome(model, instance, found), basis="measured" if measured else "estimated")
@@ -105,7 +107,7 @@ def _outcome(model: SegmentModel, instance: Instance, found: Found | Pipelines) 
     if isinstance(found, Pipelines) or not found.segments:
         if found.proven:
             return PlacementOutcome(
-                "infeasible", None, None, None, message=cause(model, instance), units=request.units
+                "infeasible", None, None, None, message=why_infeasible(model, instance), units=request.units
             )
         bound = found.bound if math.isfinite(found.bound) else None
         return PlacementOutcome(

@@ -163,17 +163,17 @@ def plan(request: PlanRequest, *, explain: bool = False, progress: Progress = ig
 def place(
     request: PlacementRequest,
     *,
-    start: PlacementOutcome | None = None,
+    warm_start: PlacementOutcome | None = None,
     progress: Progress = ignore_progress,
 ) -> PlacementOutcome:
     """The verified outcome of a placement request. Raises InputFault for a request that makes no sense.
 
-    start: an earlier outcome, of a similar request, whose pipeline is tried first where it still fits.
+    warm_start: an earlier outcome, of a similar request, whose pipeline is tried first where it still fits.
     """
     from torchsplit_core.placement import place as solve
 
     with span(schema.PLACE, gpus=len(request.gpus), layers=request.model.layers) as told:
-        outcome = solve(request, start=start, progress=progress)
+        outcome = solve(request, warm_start=warm_start, progress=progress)
         told.set(status=outcome.status, gap=outcome.gap, segments=len(outcome.segments))
     return outcome
 

@@ -19,7 +19,7 @@ from torchsplit_core.jobs import runner
 from torchsplit_core.jobs.names import DIVISIONS, PLACEMENT_FRONTIER, RequestParameters, as_stored
 from torchsplit_core.jobs.place import placement_frontier_job, ways_job
 from torchsplit_core.placement import violations
-from torchsplit_core.placement.request.divisions import ways
+from torchsplit_core.placement.request.divisions import division_requests
 from torchsplit_core.placement.request.fleets import Nodes, with_nodes
 from torchsplit_core.values import (
     InputFault,
@@ -166,7 +166,7 @@ def test_ways_are_compared_in_a_job_and_shown_for_this_very_request(
 
 def test_the_ways_differ_in_the_division_alone() -> None:
     request = replace(example(), max_gpus_per_segment=3, same_type_segments=True)
-    found = ways(request)
+    found = division_requests(request)
     assert [(way.max_gpus_per_segment, way.split) for _, way in found] == [
         (1, "equal"),
         (3, "equal"),
@@ -174,7 +174,7 @@ def test_the_ways_differ_in_the_division_alone() -> None:
     ]
     for _, way in found:
         assert replace(way, max_gpus_per_segment=3, split="equal", solver=request.solver) == request
-    assert len(ways(replace(request, max_gpus_per_segment=1))) == 1
+    assert len(division_requests(replace(request, max_gpus_per_segment=1))) == 1
 
 
 def test_added_nodes_have_links_of_their_own() -> None:

@@ -12,7 +12,7 @@ from tests.support.placement.search_cases import MEMORY_GIB, falling_value, line
 from torchsplit_core.placement import place
 from torchsplit_core.placement.frontier import frontier
 from torchsplit_core.placement.frontier.curve_search import trace
-from torchsplit_core.placement.frontier.lattice import build_lattice
+from torchsplit_core.placement.frontier.latency_sweep import build_sweep
 from torchsplit_core.placement.frontier.plan import PROVEN, Least, PassCosts
 from torchsplit_core.placement.frontier.programs import Programs
 from torchsplit_core.placement.frontier.tiers import build_tiers, sorts_at
@@ -39,12 +39,12 @@ def nodes(count: int, per_node: int, layers: int, most: int, *, full: float = 0.
 def both(instance: Instance, share: float) -> tuple[Least, Least]:
     """The exact sweep's and the programs' answer at the candidate threshold so far up."""
     table = build_table(instance, Clock.start(60))
-    lattice = build_lattice(instance, COSTS)
-    assert table is not None and lattice is not None
+    sweep = build_sweep(instance, COSTS)
+    assert table is not None and sweep is not None
     values = candidates(instance, table)
     threshold = float(values[int(share * (len(values) - 1))])
     programs = Programs(instance, COSTS, table, Clock.start(60))
-    return lattice.least(threshold), programs.least(threshold)
+    return sweep.least(threshold), programs.least(threshold)
 
 
 def test_no_program_claims_more_than_the_exact_sweep() -> None:
@@ -91,7 +91,7 @@ def test_over_arbitrary_links_trails_prove_segments_of_one_gpu(seed: int, share:
 def test_curves_by_programs_alone_are_those_of_the_exact_sweep(monkeypatch: pytest.MonkeyPatch) -> None:
     seeds = [seed for seed in range(50) if len(random_instance(seed).kinds) > 2]
     expected = {seed: trace(random_instance(seed), COSTS, time_limit_s=60.0) for seed in seeds}
-    monkeypatch.setattr("torchsplit_core.placement.frontier.curve_search.build_lattice", lambda *_: None)
+    monkeypatch.setattr("torchsplit_core.placement.frontier.curve_search.build_sweep", lambda *_: None)
     several = 0
     for seed, exact in expected.items():
         found = trace(random_instance(seed), COSTS, time_limit_s=60.0)

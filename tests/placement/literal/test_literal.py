@@ -14,7 +14,7 @@ from torchsplit_core.placement.literal.formulation import build
 from torchsplit_core.placement.literal.solve import solve_literal
 from torchsplit_core.placement.model.segments import SegmentModel, instance_of
 from torchsplit_core.placement.search import exhaustive, search
-from torchsplit_core.placement.search.exhaustive import look_at_all
+from torchsplit_core.placement.search.exhaustive import search_exhaustively
 from torchsplit_core.values import (
     InputFault,
     PlacementOutcome,
@@ -145,15 +145,15 @@ def test_an_infeasible_program_is_told_with_its_cause() -> None:
 
 
 def test_a_look_at_everything_is_for_small_requests(monkeypatch: pytest.MonkeyPatch) -> None:
-    assert look_at_all(instance_of(SegmentModel(tiny(4)))) is not None
+    assert search_exhaustively(instance_of(SegmentModel(tiny(4)))) is not None
     gpus = tuple(replace(tiny().gpus[i % 4], id=i) for i in range(12))
     links = tuple(tuple(float(1 + (i * 7 + j * 3) % 5) for j in range(12)) for i in range(12))
     many = tiny(4, gpus=gpus, bandwidth_gib_per_s=links)
-    assert look_at_all(instance_of(SegmentModel(many))) is None
+    assert search_exhaustively(instance_of(SegmentModel(many))) is None
     assert place(many).status == "optimal"
     bound = replace(tiny(2), bandwidth_gib_per_s=((1e-3,) * 4,) * 4, model=replace(tiny().model, layers=6))
     held = instance_of(SegmentModel(bound))
-    assert look_at_all(held) is not None
+    assert search_exhaustively(held) is not None
     monkeypatch.setattr(exhaustive, "MOST_STEPS", 1)
-    assert look_at_all(held) is None
+    assert search_exhaustively(held) is None
     assert place(bound).status == "optimal"

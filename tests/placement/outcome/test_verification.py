@@ -10,7 +10,7 @@ import pytest
 
 from tests.support.placement.requests import tiny
 from torchsplit_core.placement import place, violations
-from torchsplit_core.placement.outcome import verification
+from torchsplit_core.placement.outcome.verification import verify
 from torchsplit_core.values import (
     InternalFault,
     PlacedSegment,
@@ -131,6 +131,6 @@ def test_keys_and_values_count_in_decode() -> None:
 
 
 def test_verify_raises_our_own_fault(sound: PlacementOutcome) -> None:
-    verification(REQUEST, sound)
+    verify(REQUEST, sound)
     with pytest.raises(InternalFault, match="The placement fails its check: it"):
-        verification(REQUEST, replace(sound, gap=0.5))
+        verify(REQUEST, replace(sound, gap=0.5))

@@ -12,11 +12,11 @@ from tests.support.placement.search_cases import falling_value
 from torchsplit_core.placement.model.instance import Instance
 from torchsplit_core.placement.replicas import search_pipelines
 from torchsplit_core.placement.replicas.capacity import capacity
-from torchsplit_core.placement.replicas.ceilings import ceilings
-from torchsplit_core.placement.replicas.islands import Islands, level_of
-from torchsplit_core.placement.replicas.lattice import Lattice
+from torchsplit_core.placement.replicas.division_lattice import DivisionLattice
+from torchsplit_core.placement.replicas.fast_links import FastLinkComponents, level_of
 from torchsplit_core.placement.replicas.pipelines import in_order
-from torchsplit_core.placement.replicas.twins import twins
+from torchsplit_core.placement.replicas.symmetry_classes import symmetry_classes
+from torchsplit_core.placement.replicas.upper_bounds import upper_bounds
 from torchsplit_core.placement.search import search
 from torchsplit_core.placement.search.clock import Clock
 from torchsplit_core.placement.search.table import build_table
@@ -42,14 +42,14 @@ def test_no_capacity_is_below_the_best_sum() -> None:
             assert limit.bound <= most * best * (1 + 1e-9)
 
 
-def test_no_ceiling_is_below_the_best_pipeline_of_its_gpus() -> None:
+def test_no_upper_bound_is_below_the_best_pipeline_of_its_gpus() -> None:
     for seed in range(40):
         instance, clock = small_instance(seed), Clock.start(60)
         found = best_by_set(instance)
-        table, classes = build_table(instance, clock), twins(instance, 10_000)
+        table, classes = build_table(instance, clock), symmetry_classes(instance, 10_000)
         assert table is not None and classes is not None
-        lattice = Lattice(classes)
-        top = ceilings(instance, table, classes, lattice.vectors, max(found.values(), default=0.0), clock)
+        lattice = DivisionLattice(classes)
+        top = upper_bounds(instance, table, classes, lattice.vectors, max(found.values(), default=0.0), clock)
         for used, value in found.items():
             vector = np.array([sum(used >> gpu & 1 for gpu in members) for members in classes.members])
             assert top[lattice.place(vector)] >= value, (seed, used)
@@ -58,7 +58,9 @@ def test_no_ceiling_is_below_the_best_pipeline_of_its_gpus() -> None:
 @pytest.mark.parametrize(
     ("kinds", "across"), [((0, 0, 0), 40.0), ((0, 1, 4), 60.0), ((0, 1, 1), 20.0), ((2, 4), 90.0)]
 )
-def test_islands_keep_the_exact_sum_between_floor_and_bound(kinds: tuple[int, ...], across: float) -> None:
+def test_fast_link_components_keep_the_exact_sum_between_floor_and_bound(
+    kinds: tuple[int, ...], across: float
+) -> None:
     instance, clock = in_nodes(kinds, 4, 900.0, across), Clock.start(60)
     table = build_table(instance, clock)
     assert table is not None
@@ -68,13 +70,13 @@ def test_islands_keep_the_exact_sum_between_floor_and_bound(kinds: tuple[int, ..
     for most in (1, 2, 4):
         exact = search_pipelines(instance, most, time_limit_s=60, progress=lambda value, bound: None)
         assert exact.proven
-        islands = Islands(instance, table, level, most, single.value, clock)
+        fast = FastLinkComponents(instance, table, level, most, single.value, clock)
         bounds = []
         while True:
-            bound, unknown = islands.bound()
+            bound, unknown = fast.bound()
             bounds.append(bound)
             assert bound >= exact.value * (1 - 1e-9)
-            assert in_order(instance, islands.best())[0] <= exact.value * (1 + 1e-9)
+            assert in_order(instance, fast.best())[0] <= exact.value * (1 + 1e-9)
             if not unknown:
                 break
             for divider, places in unknown:
@@ -82,7 +84,7 @@ def test_islands_keep_the_exact_sum_between_floor_and_bound(kinds: tuple[int, ..
         assert all(after <= before * (1 + 1e-9) for before, after in pairwise(bounds))
 
 
-def test_the_level_of_islands_is_a_link_between_them() -> None:
+def test_the_level_of_fast_links_is_a_link_between_them() -> None:
     # Arbitrary links between two halves tell all GPUs apart; above them, those of a half are alike.
     links = np.random.default_rng(0).uniform(1.0, 2.0, (40, 40))
     links[:20, :20] = links[20:, 20:] = 900.0

@@ -126,7 +126,7 @@ def test_never_below_one_pipeline_and_no_more_than_as_many_times_it(units: str) 
 
 
 def test_an_earlier_outcome_is_a_start_and_changes_nothing(sound: PlacementOutcome) -> None:
-    again = place(ALONE, start=sound)
+    again = place(ALONE, warm_start=sound)
     assert (again.throughput, again.replicas) == (sound.throughput, sound.replicas)
 
 

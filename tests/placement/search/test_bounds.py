@@ -144,7 +144,7 @@ def test_a_start_changes_nothing_but_the_way() -> None:
         before = search(instance, time_limit_s=60)
         links = instance.links * np.random.default_rng(seed).choice([0.5, 1.0, 2.0], instance.links.shape)
         changed = replace(instance, links=links)
-        plain, warm = search(changed, time_limit_s=60), search(changed, time_limit_s=60, start=before)
+        plain, warm = search(changed, time_limit_s=60), search(changed, time_limit_s=60, warm_start=before)
         assert (plain.value, plain.segments) == (warm.value, warm.segments), seed
 
 
@@ -152,4 +152,4 @@ def test_a_start_of_another_fleet_is_not_believed() -> None:
     strange = Found(1e9, 1e9, True, ((8, (40,)),), {})
     twice = Found(1e9, 1e9, True, ((4, (0,)), (4, (0,))), {})
     for start in (strange, twice):
-        assert search(_two_nodes(50.0), time_limit_s=60, start=start).value == 50.0
+        assert search(_two_nodes(50.0), time_limit_s=60, warm_start=start).value == 50.0

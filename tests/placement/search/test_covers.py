@@ -129,7 +129,7 @@ def test_one_type_and_64_gpus_a_segment_is_proven(split: str) -> None:
 def test_a_start_is_confirmed_and_saves_thresholds() -> None:
     request = large(2, 16, "equal", network_gib_per_s=500.0)
     first = place(request)
-    again = place(request, start=first)
+    again = place(request, warm_start=first)
     assert first.status == "optimal"
     assert replace(again, statistics={}) == replace(first, statistics={})
     assert int(again.statistics["cover_thresholds"]) < int(first.statistics["cover_thresholds"])

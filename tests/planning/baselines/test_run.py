@@ -12,7 +12,7 @@ from torchsplit_core.planning import plan
 from torchsplit_core.planning.baselines.gain import gain
 from torchsplit_core.planning.baselines.run import Baseline, baselines
 from torchsplit_core.planning.problem.latency_split import split_limit
-from torchsplit_core.planning.verification import outcome as verification_outcome
+from torchsplit_core.planning.verification.outcome import verify
 from torchsplit_core.values import (
     Colocation,
     FleetEntry,
@@ -144,7 +144,7 @@ def test_a_half_proven_plan_lends_its_first_level() -> None:
     half = replace(
         best, status="feasible", objective=replace(best.objective, proven_levels=1, bound=30.0, gap=4 / 30)
     )
-    verification_outcome(request, half)
+    verify(request, half)
     assert got(by_name(request, half)["uniform"]).objective.bound == best.objective.value
     none = replace(
         best, status="feasible", objective=replace(best.objective, proven_levels=0, bound=9.75, gap=0.2)
@@ -269,7 +269,7 @@ def test_random_requests(kind: str, sharing: str) -> None:
             plans += 1
             assert best.status != "infeasible", (seed, item.name)
             # The check refuses a value beyond the bound that the proven plan lent.
-            verification_outcome(request, item.outcome)
+            verify(request, item.outcome)
             if best.status == "optimal":
                 assert item.outcome.objective.bound == best.objective.value
                 ratio = gain(best, item, request.objective).ratio

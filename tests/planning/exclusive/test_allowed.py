@@ -14,7 +14,7 @@ from torchsplit_core.planning import plan
 from torchsplit_core.planning.baselines.run import baselines
 from torchsplit_core.planning.explanation.explain import explain_plan
 from torchsplit_core.planning.manual.evaluate import HandGpu, HandSlice, HandTenant, evaluate, from_plan
-from torchsplit_core.planning.request import hash
+from torchsplit_core.planning.request.hash import request_hash
 from torchsplit_core.planning.request.validate import validate
 from torchsplit_core.planning.sweep.points import SweepRequest, sweep_requests
 from torchsplit_core.planning.verification.outcome import violations
@@ -74,7 +74,7 @@ def test_it_is_planned_as_if_it_were_not_there(kind: str, sharing: str) -> None:
         assert found.status == expected.status
         # Where the time ran out first, two runs of one request may differ as well.
         assert found.status == "feasible" or bare(found) == bare(expected), seed
-        assert found.request_sha256 == hash(request) != expected.request_sha256
+        assert found.request_sha256 == request_hash(request) != expected.request_sha256
         for mine, theirs in zip(baselines(request), baselines(without(request)), strict=True):
             assert (bare(mine.outcome), mine.why_not) == (bare(theirs.outcome), theirs.why_not)
         compared += found.status != "feasible"
@@ -128,12 +128,12 @@ def test_a_plan_that_uses_one_fails_its_check() -> None:
     outcome = plan(cut_or_whole())
     assert outcome.models[0].variant == "cut"
     request = cut_or_whole(cut=False)
-    moved = replace(outcome, request_sha256=hash(request))
+    moved = replace(outcome, request_sha256=request_hash(request))
     assert "bert: cut — the variant is not allowed. Allow it, or use whole." in map(
         str, violations(request, moved)
     )
     other = cut_or_whole(whole=False)
-    assert not list(violations(other, replace(outcome, request_sha256=hash(other))))
+    assert not list(violations(other, replace(outcome, request_sha256=request_hash(other))))
 
 
 def test_by_hand_it_is_a_fault_and_never_chosen() -> None:
@@ -170,7 +170,7 @@ def test_the_file_says_only_what_is_not_allowed() -> None:
     assert "allowed" not in write_text(cut_or_whole()) and read_text(write_text(cut_or_whole()))[1] == (
         cut_or_whole()
     )
-    assert hash(request) != hash(cut_or_whole())
+    assert request_hash(request) != request_hash(cut_or_whole())
     with pytest.raises(InputFault, match="allowed"):
         read_text(text.replace('"allowed": false', '"allowed": "no"'))
 
@@ -180,7 +180,7 @@ def test_requests_from_before_keep_their_fingerprint() -> None:
         (FleetEntry(A30),), (PlanModel("a", (Variant("whole", (Stage("whole"),)),)),), link_gb_per_s=1.0
     )
     # Recorded before variants could be forbidden.
-    assert hash(asked) == "d071ca5ce4db8b0ddd0a599d0ef16a62a0709b964e3da393e02f1d7e288f61ef"
+    assert request_hash(asked) == "d071ca5ce4db8b0ddd0a599d0ef16a62a0709b964e3da393e02f1d7e288f61ef"
 
 
 def test_a_sweep_keeps_it_so_and_offers_no_type_for_it() -> None:

@@ -15,8 +15,8 @@ from torchsplit_core.hardware.layouts import layout_fault
 from torchsplit_core.planning import plan
 from torchsplit_core.planning.manual.evaluate import HandGpu, HandSlice, HandTenant, evaluate, from_plan
 from torchsplit_core.planning.request.fleet import FleetGpu
-from torchsplit_core.planning.verification import outcome
 from torchsplit_core.planning.verification.layout import layout_faults
+from torchsplit_core.planning.verification.outcome import verify
 from torchsplit_core.values import (
     Colocation,
     FleetEntry,
@@ -79,7 +79,7 @@ def test_what_is_left_open_is_chosen() -> None:
     )
     found = evaluate(request, gpus, plan(request))
     assert found.faults == () and found.outcome is not None
-    outcome(request, found.outcome)
+    verify(request, found.outcome)
     assert {m.name: m.throughput_rps for m in found.models} == {
         "audio recognition": 71.0,
         "encoder": 7555.0,

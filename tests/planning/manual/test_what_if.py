@@ -12,7 +12,7 @@ from torchsplit_core.planning.manual import what_if
 from torchsplit_core.planning.manual.evaluate import evaluate, from_plan
 from torchsplit_core.planning.manual.what_if import plan_from
 from torchsplit_core.planning.outcome.build import no_plan
-from torchsplit_core.planning.request import hash
+from torchsplit_core.planning.request.hash import request_hash
 from torchsplit_core.planning.verification.outcome import violations
 from torchsplit_core.values import FleetEntry, InputFault, Objective, PlanOutcome, PlanRequest, PlanStatistics
 
@@ -43,7 +43,7 @@ def test_a_search_that_found_nothing_leaves_the_plan_before(
     searching(monkeypatch, no_plan(edited, "timeout", NOTHING))
     found = plan_from(edited, before, 0.1)
     assert found.status == "feasible" and layouts(found) == layouts(before)
-    assert found.request_sha256 == hash(edited) and not list(violations(edited, found))
+    assert found.request_sha256 == request_hash(edited) and not list(violations(edited, found))
 
 
 def poor(request: PlanRequest, before: PlanOutcome, bound: float) -> PlanOutcome:

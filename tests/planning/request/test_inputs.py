@@ -11,7 +11,7 @@ import pytest
 
 from tests.support.planning.requests import A30, published, simple
 from torchsplit_core.planning import plan, solve_leximin, solve_leximin_shared
-from torchsplit_core.planning.request import hash
+from torchsplit_core.planning.request.hash import request_hash
 from torchsplit_core.values import (
     Colocation,
     FleetEntry,
@@ -143,10 +143,10 @@ def test_ids_are_generated_around_given_ones() -> None:
 
 
 def test_hash_is_of_the_values() -> None:
-    assert hash(BASE) == hash(published())
-    assert hash(BASE) != hash(replace(BASE, sharing="fractional"))
+    assert request_hash(BASE) == request_hash(published())
+    assert request_hash(BASE) != request_hash(replace(BASE, sharing="fractional"))
     whole = replace(BASE, models=(replace(BASE.models[0], weight=1), *BASE.models[1:]))
-    assert hash(whole) == hash(BASE)
+    assert request_hash(whole) == request_hash(BASE)
 
 
 def test_out_of_time_is_not_infeasible() -> None:

@@ -25,7 +25,7 @@ from torchsplit_core.planning.sweep.points import (
     sweep_requests,
 )
 from torchsplit_core.planning.sweep.workers import plan_each, share_s
-from torchsplit_core.planning.verification import outcome as verification_outcome
+from torchsplit_core.planning.verification.outcome import verify
 from torchsplit_core.values import (
     FleetEntry,
     InputFault,
@@ -84,7 +84,7 @@ def test_a_sweep_of_gpus_is_the_plan_of_each_fleet_and_never_falls() -> None:
     points = solved(asked, what)
     assert [point.status for point in points] == ["optimal"] * 4
     for point, (_, one) in zip(points, sweep_requests(asked, what), strict=True):
-        verification_outcome(one, point.outcome)
+        verify(one, point.outcome)
         same = plan(one)
         assert same.objective.sorted_normalised == pytest.approx(point.outcome.objective.sorted_normalised)
         assert point.least == point.least_as_asked == pytest.approx(same.objective.value)

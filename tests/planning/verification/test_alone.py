@@ -16,7 +16,8 @@ from torchsplit_core.planning import plan
 from torchsplit_core.planning.baselines.run import baselines
 from torchsplit_core.planning.manual.evaluate import evaluate, from_plan
 from torchsplit_core.planning.outcome.figures import level_values, penalty_paid
-from torchsplit_core.planning.request import fleet, hash
+from torchsplit_core.planning.request import fleet
+from torchsplit_core.planning.request.hash import request_hash
 from torchsplit_core.planning.verification.layout import layout_faults
 from torchsplit_core.planning.verification.models import check_models
 from torchsplit_core.planning.verification.objective import check_objective
@@ -27,7 +28,7 @@ from torchsplit_core.values import Colocation, FleetEntry, InternalFault, Object
 CHECK = {part.__module__ for part in (verify, layout_faults, check_models, check_objective, find_point)}
 ENTRANCES = {part.__name__ for part in (verify, violations, slice_faults, demand_faults)}
 CALLERS = {plan.__module__, baselines.__module__, evaluate.__module__}
-SHARED = {fleet.__name__, hash.__module__}
+SHARED = {fleet.__name__, request_hash.__module__}
 
 
 def module(name: str) -> ModuleType:
@@ -111,7 +112,7 @@ def test_a_plan_by_hand_shows_what_the_check_finds() -> None:
     limits = ({"max_latency_ms": 40.0}, {"min_throughput_rps": 90.0})
     harder = tuple(replace(model, **limit) for model, limit in zip(models, limits, strict=True))  # type: ignore[arg-type]
     asked = replace(request, models=harder, colocations=(Colocation(("a", "b")),), max_tenants_per_slice=1)
-    forged = replace(outcome, request_sha256=hash(asked))
+    forged = replace(outcome, request_sha256=request_hash(asked))
     shown = evaluate(asked, from_plan(outcome)).faults
     assert len(shown) > 2 and set(violations(asked, forged)) == set(shown)
     with pytest.raises(InternalFault, match="fails its check: gpu0"):

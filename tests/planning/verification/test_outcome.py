@@ -8,7 +8,7 @@ import pytest
 
 from tests.support.planning.requests import A30, published, simple
 from torchsplit_core.planning import plan, violations
-from torchsplit_core.planning.verification import outcome as verification_outcome
+from torchsplit_core.planning.verification.outcome import verify
 from torchsplit_core.values import (
     Colocation,
     FleetEntry,
@@ -44,12 +44,12 @@ def refused(request: PlanRequest, outcome: PlanOutcome, word: str) -> None:
     faults = list(violations(request, outcome))
     assert any(word in str(fault) for fault in faults), faults
     with pytest.raises(InternalFault):
-        verification_outcome(request, outcome)
+        verify(request, outcome)
 
 
 def test_sound_plan_passes() -> None:
     request = published()
-    verification_outcome(request, plan(request))
+    verify(request, plan(request))
 
 
 def test_layout_tampering() -> None:

@@ -15,6 +15,7 @@ from unittest.mock import patch
 
 import numpy as np
 
+from tests.support.paths import ROOT
 from tests.support.placement.golden import DOCS
 from torchsplit_core.placement.frontier import program as tiers_program
 from torchsplit_core.placement.frontier import trails
@@ -279,9 +280,9 @@ def table_of(text: str) -> dict[str, str]:
 
 
 def documented(module: ModuleType) -> dict[str, str]:
-    """The rows of a program in the document: of the table below the first word of its file, after placements begin."""
-    name = Path(module.__file__ or "").name
-    return table_of(DOCS.read_text(encoding="utf-8").split("## Placements", 1)[1].split(f"`{name}`", 1)[1])
+    """The rows of a program in the document: of the table below the first word of its path from the core on."""
+    path = Path(module.__file__ or "").relative_to(ROOT / "torchsplit_core").as_posix()
+    return table_of(DOCS.read_text(encoding="utf-8").split(f"`{path}`", 1)[1])
 
 
 def rows_in(golden: str) -> set[str]:

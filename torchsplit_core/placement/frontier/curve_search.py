@@ -8,13 +8,13 @@ from dataclasses import dataclass
 from math import inf
 
 from torchsplit_core.placement.frontier.curve import Ask, Curve, Point, sweep
-from torchsplit_core.placement.frontier.lattice import build_lattice
+from torchsplit_core.placement.frontier.latency_sweep import build_sweep
 from torchsplit_core.placement.frontier.plan import Least, PassCosts, Plan, plan_of
 from torchsplit_core.placement.frontier.programs import Programs
 from torchsplit_core.placement.model.instance import Instance
 from torchsplit_core.placement.search import search
 from torchsplit_core.placement.search.clock import Clock
-from torchsplit_core.placement.search.exhaustive import look_at_all
+from torchsplit_core.placement.search.exhaustive import search_exhaustively
 from torchsplit_core.placement.search.table import Table, build_table, candidates
 
 TOP_SHARE = 0.4
@@ -31,7 +31,7 @@ MOST_POINTS = 40
 """Of a curve whose every answer takes its time. Chosen, not measured."""
 
 QUICK_WORK, WORK_PER_S = 1e6, 3e7
-"""Elementary steps of a sweep through the lattice that need no program before it, and those of a second, at least."""
+"""Elementary steps of a sweep over all states that need no program before it, and those of a second, at least."""
 
 Tell = Callable[[tuple[Point, ...]], None]
 
@@ -67,7 +67,7 @@ def trace(
     tell_top: called with the highest throughput so far and its bound, before there are points.
     """
     clock = Clock.start(time_limit_s)
-    top = look_at_all(instance)
+    top = search_exhaustively(instance)
     if top is None:
         top = search(instance, time_limit_s=TOP_SHARE * time_limit_s, progress=tell_top)
     best = plan_of(instance, costs, top.segments) if top.segments else None
@@ -96,17 +96,17 @@ def trace(
 
 def _asker(instance: Instance, costs: PassCosts, table: Table, clock: Clock) -> tuple[Ask, float]:
     """What answers at a threshold, and how many points there are to be at most."""
-    lattice = build_lattice(instance, costs)
-    if lattice is not None and lattice.work <= QUICK_WORK:
-        return lattice.least, inf
+    sweep = build_sweep(instance, costs)
+    if sweep is not None and sweep.work <= QUICK_WORK:
+        return sweep.least, inf
     programs = Programs(instance, costs, table, clock)
 
     def ask(threshold: float, known: Plan | None) -> Least:
         found = programs.least(threshold, known)
-        if found.proven or lattice is None or lattice.work / WORK_PER_S > clock.left_s() / 2:
+        if found.proven or sweep is None or sweep.work / WORK_PER_S > clock.left_s() / 2:
             return found
         clock.count("sweeps")
-        return lattice.least(threshold)
+        return sweep.least(threshold)
 
     return ask, MOST_POINTS
 

@@ -14,7 +14,7 @@ from torchsplit_core.placement.model.instance import Instance
 from torchsplit_core.placement.model.latency import latency_s, link_tokens_per_s, tokens_per_pass
 from torchsplit_core.placement.model.memory import missing_memory
 from torchsplit_core.placement.model.segments import SegmentModel, instance_of
-from torchsplit_core.placement.outcome.infeasibility import cause
+from torchsplit_core.placement.outcome.infeasibility import why_infeasible
 from torchsplit_core.placement.outcome.pipeline import placed
 from torchsplit_core.placement.request.validate import validate
 from torchsplit_core.values import (
@@ -105,7 +105,7 @@ def _judged(model: SegmentModel, instance: Instance, traced: Traced) -> tuple[So
     """The status, and what is to be said of it."""
     if not traced.points:
         if traced.top_proven:
-            return "infeasible", cause(model, instance)
+            return "infeasible", why_infeasible(model, instance)
         return (
             "timeout",
             "Nothing was found in the time given, and nothing says that there is no placement.",

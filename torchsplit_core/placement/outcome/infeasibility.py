@@ -10,14 +10,14 @@ from torchsplit_core.placement.model.instance import Instance
 from torchsplit_core.placement.model.segments import SegmentModel
 from torchsplit_core.placement.search import search
 
-CAUSE_S = 5.0
+EXPLAINING_S = 5.0
 """Most seconds for telling why no placement exists; the proof that none does stands by then."""
 
 
-def cause(model: SegmentModel, instance: Instance) -> str:
+def why_infeasible(model: SegmentModel, instance: Instance) -> str:
     """Why there is no placement: links that are missing, or memory."""
     layers = instance.layers
-    joined = search(replace(instance, links=np.full_like(instance.links, 1e30)), time_limit_s=CAUSE_S)
+    joined = search(replace(instance, links=np.full_like(instance.links, 1e30)), time_limit_s=EXPLAINING_S)
     if joined.segments:
         return (
             f"The missing links stand in the way: memory holds all {layers} layers in "

@@ -4,7 +4,7 @@ Let a GPU of kind κ be priced at π_κ. A segment of c layers on a multiset a o
 so at threshold t a layer costs at least λ(t) = min π · a / c over all (a, c) with v(a, c) >= t, and a pipeline of value
 t at least M · λ(t). With the surplus σ = max_t (t - M · λ(t)), at least 0, a pipeline is worth at most what it costs
 and σ, and R of them at most Σ π_κ · GPUs of κ + R · σ. Any prices give a bound; the best are a linear program, whose
-rows are made where they are broken. Only values of segments and the ends of bands (market.py) count for t.
+rows are made where they are broken. Only values of segments and the ends of bands (dual_prices.py) count for t.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from torchsplit_core.placement.model.instance import Instance
-from torchsplit_core.placement.replicas.market import Market
+from torchsplit_core.placement.replicas.dual_prices import DualPrices
 from torchsplit_core.placement.search.clock import Clock
 from torchsplit_core.placement.search.table import Items, Table
 from torchsplit_core.solver.highs import INF
@@ -50,15 +50,15 @@ def capacity(instance: Instance, table: Table, most: int, best: float, clock: Cl
     kinds, unit = len(fleet), best / instance.layers
     if not table.complete:
         return Capacity(most * best, np.zeros(kinds), best, (best,))
-    market = Market(instance, table, best, clock)
-    if market.surplus(np.zeros(kinds))[0] <= 0:
+    dual = DualPrices(instance, table, best, clock)
+    if dual.surplus(np.zeros(kinds))[0] <= 0:
         return Capacity(0.0, np.zeros(kinds), 0.0, ())
     program = Program()
     program.columns([*fleet.tolist(), float(most)], [INF] * (kinds + 1))
     prices, paid = np.zeros(kinds), 0.0
     found, used = Capacity(most * best, prices, best, ()), [best]
     for _ in range(_ROUNDS):
-        beyond, value = market.surplus(prices)
+        beyond, value = dual.surplus(prices)
         surplus = max(0.0, beyond)
         bound = float(prices @ fleet) + most * surplus
         if bound <= found.bound:
@@ -66,7 +66,7 @@ def capacity(instance: Instance, table: Table, most: int, best: float, clock: Cl
         if surplus <= paid + _PRECISION * best or clock.over():
             break
         used.append(value)
-        _add(program, market.items(value), value / unit, instance.layers, kinds)
+        _add(program, dual.items(value), value / unit, instance.layers, kinds)
         answer = program.solve(clock.left_s(), whole=False)
         if answer.status != "optimal":
             break

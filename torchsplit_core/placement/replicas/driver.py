@@ -7,7 +7,10 @@ from collections.abc import Callable
 
 from torchsplit_core.placement.model.instance import Found, Instance
 from torchsplit_core.placement.replicas.capacity import Capacity, capacity
+from torchsplit_core.placement.replicas.division_lattice import MOST_PAIRS, DivisionLattice
 from torchsplit_core.placement.replicas.exact import Divider
+from torchsplit_core.placement.replicas.fast_links import FastLinkComponents, level_of
+from torchsplit_core.placement.replicas.greedy_removal import GreedyRemoval
 from torchsplit_core.placement.replicas.improve import (
     Improver,
     Several,
@@ -15,14 +18,11 @@ from torchsplit_core.placement.replicas.improve import (
     from_the_best,
     one_after_the_other,
 )
-from torchsplit_core.placement.replicas.islands import Islands, level_of
-from torchsplit_core.placement.replicas.lattice import MOST_PAIRS, Lattice
-from torchsplit_core.placement.replicas.peel import Peeler
 from torchsplit_core.placement.replicas.pipelines import EQUAL, Pipelines, in_order
-from torchsplit_core.placement.replicas.twins import MOST_VECTORS, twins
+from torchsplit_core.placement.replicas.symmetry_classes import MOST_VECTORS, symmetry_classes
 from torchsplit_core.placement.search import search
 from torchsplit_core.placement.search.clock import Clock
-from torchsplit_core.placement.search.exhaustive import look_at_all
+from torchsplit_core.placement.search.exhaustive import search_exhaustively
 from torchsplit_core.placement.search.segments import Segments
 from torchsplit_core.placement.search.table import Table, build_table, count_multisets
 
@@ -33,15 +33,15 @@ _TABLE, _MOST_MULTISETS, _SOME_MULTISETS = 0.2, 20_000, 1_000
 """Share of what is left for a table, and up to how many multisets of kinds it is tried whole, else a part of it.
 Chosen, not measured."""
 
-_ISLANDS = 0.3
-"""Share of what is left for islands of faster links, where the fleet has such. Chosen, not measured."""
+_FAST_LINKS = 0.3
+"""Share of what is left for components of faster links, where the fleet has such. Chosen, not measured."""
 
 _GREEDY, _FEW = 0.7, 6
 """Share of what is left for one best pipeline after the other, where the best leaves room for few more, or segments are
 too many for a table. Chosen, not measured."""
 
 _CONSTRUCT = 0.5
-"""Share of what is left then for peeling the whole fleet; the rest is for making pipelines anew. Chosen, not
+"""Share of what is left then for greedy removal on the whole fleet; the rest is for making pipelines anew. Chosen, not
 measured."""
 
 _PAIRS_A_SECOND = 400_000
@@ -56,13 +56,14 @@ def search_pipelines(
     *,
     time_limit_s: float,
     progress: Tell,
-    start: Found | None = None,
+    warm_start: Found | None = None,
     lattice_pairs: int = MOST_PAIRS,
 ) -> Pipelines:
     """At most `most` disjoint pipelines of the largest sum, with its bound.
 
-    progress: called with (value, bound), of which each only improves. start: a pipeline of a similar instance, tried
-    first. lattice_pairs: the effort up to which the fleet's divisions are looked at as a whole (see lattice).
+    progress: called with (value, bound), of which each only improves. warm_start: a pipeline of a similar instance,
+    tried first. lattice_pairs: the effort up to which the fleet's divisions are looked at as a whole
+    (division_lattice.py).
     """
     clock = Clock.start(time_limit_s)
     most = min(most, len(instance.kinds))
@@ -71,8 +72,8 @@ def search_pipelines(
     def tell_single(value: float, bound: float) -> None:
         tell(value, most * bound)
 
-    whole = look_at_all(instance) or search(
-        instance, time_limit_s=_SINGLE * time_limit_s, progress=tell_single, start=start
+    whole = search_exhaustively(instance) or search(
+        instance, time_limit_s=_SINGLE * time_limit_s, progress=tell_single, warm_start=warm_start
     )
     if not whole.segments and whole.proven:
         return Pipelines(0.0, 0.0, True, (), dict(clock.counts))
@@ -81,8 +82,8 @@ def search_pipelines(
         proven = whole.proven and most == 1
         pipelines = (whole.segments,) if whole.segments else ()
         return Pipelines(whole.value, most * whole.bound, proven, pipelines, dict(clock.counts))
-    classes = twins(instance, MOST_VECTORS)
-    lattice = Lattice(classes) if classes is not None else None
+    classes = symmetry_classes(instance, MOST_VECTORS)
+    lattice = DivisionLattice(classes) if classes is not None else None
     affordable = min(lattice_pairs, _PAIRS_A_SECOND * clock.left_s())
     if classes is not None and lattice is not None and lattice.pairs() <= affordable:
         return Divider(instance, table, classes, lattice, clock).run(most, whole, tell)
@@ -118,17 +119,17 @@ def _approach(
     say(found)
     level = level_of(instance, table, best) if table.complete else None
     if level is not None:
-        part = clock.part(_ISLANDS * clock.left_s())
-        islands = Islands(instance, table, level, most, best, part)
+        part = clock.part(_FAST_LINKS * clock.left_s())
+        fast = FastLinkComponents(instance, table, level, most, best, part)
         while True:
-            low, unknown = islands.bound()
+            low, unknown = fast.bound()
             bound = min(bound, low)
-            say(in_order(instance, islands.best()))
+            say(in_order(instance, fast.best()))
             if part.over() or not unknown or found[0] >= bound * (1 - EQUAL):
                 break
             for divider, places in unknown:
                 divider.learn(places)
-        say(_with_the_rest(instance, table, islands.best(), limit, best, most, clock))
+        say(_with_the_rest(instance, table, fast.best(), limit, best, most, clock))
     gpus = sum(len(chosen) for _, chosen in whole.segments)
     if found[0] < bound * (1 - EQUAL) and (not table.complete or len(instance.kinds) <= _FEW * gpus):
         part = clock.part(_GREEDY * clock.left_s())
@@ -154,10 +155,10 @@ def _with_the_rest(
     most: int,
     clock: Clock,
 ) -> Several:
-    """Pipelines within islands, and others on the GPUs that these leave."""
+    """Pipelines within components of faster links, and others on the GPUs that these leave."""
     taken = [gpu for one in inside for _, gpus in one for gpu in gpus]
-    peeler = Peeler(instance, table, limit.prices, clock)
-    rest = peeler.peel(from_the_best(limit, best), most - len(inside), taken)
+    removal = GreedyRemoval(instance, table, limit.prices, clock)
+    rest = removal.remove(from_the_best(limit, best), most - len(inside), taken)
     return in_order(instance, [*inside, *rest])
 
 

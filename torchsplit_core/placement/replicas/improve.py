@@ -8,11 +8,11 @@ import numpy as np
 
 from torchsplit_core.placement.model.instance import Instance
 from torchsplit_core.placement.replicas.capacity import Capacity, capacity
+from torchsplit_core.placement.replicas.division_lattice import DivisionLattice
 from torchsplit_core.placement.replicas.exact import Divider
-from torchsplit_core.placement.replicas.lattice import Lattice
-from torchsplit_core.placement.replicas.peel import Peeler
+from torchsplit_core.placement.replicas.greedy_removal import GreedyRemoval
 from torchsplit_core.placement.replicas.pipelines import EQUAL, back, best_single, in_order, part_of, rows_of
-from torchsplit_core.placement.replicas.twins import twins
+from torchsplit_core.placement.replicas.symmetry_classes import symmetry_classes
 from torchsplit_core.placement.search.clock import Clock
 from torchsplit_core.placement.search.segments import Segments, worth
 from torchsplit_core.placement.search.table import Table
@@ -25,8 +25,8 @@ _NEAR, _HIGHER, _LOWER = 4, 1.5, 0.7
 measured."""
 
 _SMALL_VECTORS, _SMALL_PAIRS = 3_000, 100_000
-"""The largest lattice by which pipelines are made anew exactly: about 1 ms for each look at all its pairs (lattice.py).
-Chosen, not measured."""
+"""The largest lattice by which pipelines are made anew exactly: about 1 ms for each look at all its pairs
+(division_lattice.py). Chosen, not measured."""
 
 _FIRST = 0.6
 """Share of the time for the next best pipeline, while others are to follow. Chosen, not measured."""
@@ -46,7 +46,7 @@ Tell = Callable[[Several], None]
 
 
 def falling(wanted: Iterable[float], highest: float, lowest: float, steps: int) -> list[float]:
-    """Thresholds to peel at: those wanted up to the highest, and a falling series, from the highest down."""
+    """Thresholds of a greedy removal: those wanted up to the highest, and a falling series, from the highest down."""
     series = np.geomspace(highest, lowest, steps).tolist()
     return sorted({*series, *(one for one in wanted if one <= highest)}, reverse=True)
 
@@ -65,18 +65,18 @@ def construct(
     clock: Clock,
     tell: Tell,
 ) -> Several:
-    """The best of peeling from each of the falling thresholds downwards, by prices and by the number of GPUs."""
+    """The best of greedy removals from each of the falling thresholds down, by prices and by the number of GPUs."""
     found: Several = (0.0, ())
-    peelers = [Peeler(instance, table, prices, clock)]
+    removals = [GreedyRemoval(instance, table, prices, clock)]
     if len(set(prices.tolist())) > 1:
-        peelers.append(Peeler(instance, table, np.zeros_like(prices), clock))
+        removals.append(GreedyRemoval(instance, table, np.zeros_like(prices), clock))
     for first in _spread(len(thresholds)):
-        for peeler in peelers:
+        for removal in removals:
             if clock.over():
                 return found
             if thresholds[first] * most <= found[0]:
                 continue
-            new = in_order(instance, peeler.peel(thresholds[first:], most))
+            new = in_order(instance, removal.remove(thresholds[first:], most))
             if new[0] > found[0]:
                 found = new
                 tell(found)
@@ -161,9 +161,9 @@ class Improver:
     def _solve(self, part: Instance, most: int, known: list[Segments]) -> tuple[Segments, ...]:
         clock = self._clock.part(_TRY_S)
         table = rows_of(self._table, part)
-        classes = twins(part, _SMALL_VECTORS)
+        classes = symmetry_classes(part, _SMALL_VECTORS)
         if classes is not None:
-            lattice = Lattice(classes)
+            lattice = DivisionLattice(classes)
             if lattice.pairs() <= _SMALL_PAIRS:
                 whole = best_single(part, clock.left_s() / 2)
                 return Divider(part, table, classes, lattice, clock).run(most, whole, _silent).pipelines

@@ -9,7 +9,7 @@ import numpy as np
 
 from torchsplit_core.placement.model.instance import Found, Instance
 from torchsplit_core.placement.search import search
-from torchsplit_core.placement.search.exhaustive import look_at_all
+from torchsplit_core.placement.search.exhaustive import search_exhaustively
 from torchsplit_core.placement.search.segments import Segments, worth
 from torchsplit_core.placement.search.table import Table
 from torchsplit_core.values import InternalFault
@@ -72,4 +72,4 @@ def back(segments: Segments, gpus: Sequence[int]) -> Segments:
 
 def best_single(instance: Instance, seconds: float) -> Found:
     """The best single pipeline."""
-    return look_at_all(instance) or search(instance, time_limit_s=seconds)
+    return search_exhaustively(instance) or search(instance, time_limit_s=seconds)

@@ -7,8 +7,8 @@ from dataclasses import replace
 from torchsplit_core.values import PlacementRequest
 
 
-def ways(request: PlacementRequest) -> tuple[tuple[str, PlacementRequest], ...]:
-    """Each way by its name, on the same fleet and by the same rules otherwise; the exact search for all."""
+def division_requests(request: PlacementRequest) -> tuple[tuple[str, PlacementRequest], ...]:
+    """Each division by its name, on the same fleet and by the same rules otherwise; the exact search for all."""
     exact = replace(request, solver=replace(request.solver, method="exact"))
     most = request.max_gpus_per_segment
     found = [("one GPU", replace(exact, max_gpus_per_segment=1))]

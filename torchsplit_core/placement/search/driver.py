@@ -37,16 +37,20 @@ Progress = Callable[[float, float], None]
 
 
 def search(
-    instance: Instance, *, time_limit_s: float, progress: Progress | None = None, start: Found | None = None
+    instance: Instance,
+    *,
+    time_limit_s: float,
+    progress: Progress | None = None,
+    warm_start: Found | None = None,
 ) -> Found:
     """The pipeline of the highest throughput, and of the fewest GPUs among these.
 
-    progress: called with (value, bound) whenever one of them improves. start: what was found for a similar
+    progress: called with (value, bound) whenever one of them improves. warm_start: what was found for a similar
     instance; its pipeline is tried first. The same instance gives the same outcome whenever it is proven.
     """
     clock = Clock.start(time_limit_s)
     tell = progress or _ignore
-    known = start.segments if start is not None and _belongs(instance, start) else ()
+    known = warm_start.segments if warm_start is not None and _belongs(instance, warm_start) else ()
     if known and not worth(instance, known):
         known = ()
     if instance.shares is not None and count_multisets(instance) * instance.layers > _WIDE:
@@ -90,8 +94,8 @@ def _search_wide(instance: Instance, clock: Clock, tell: Progress, known: Segmen
     return wide.run(clock, found.segments)
 
 
-def _belongs(instance: Instance, start: Found) -> bool:
-    return all(0 <= gpu < len(instance.kinds) for _, gpus in start.segments for gpu in gpus)
+def _belongs(instance: Instance, warm_start: Found) -> bool:
+    return all(0 <= gpu < len(instance.kinds) for _, gpus in warm_start.segments for gpu in gpus)
 
 
 def _ignore(value: float, bound: float) -> None:
@@ -156,13 +160,13 @@ class _Search:
         part_s = _SHORT_S if brief else max(LEAST_TRY_S, self._clock.left_s() * TRY_PART)
         until_s = self._clock.left_s() * _REST if brief else 0.0
         while self._low + 1 < self._high and not self._clock.over():
-            ceiling, step = self._relaxed(most), 1
+            upper, step = self._relaxed(most), 1
             if last:
-                self._refuted(ceiling)
-            while self._low + 1 < ceiling and self._clock.left_s() > until_s:
-                if last and _ENOUGH * (ceiling - self._low) < self._high - self._low:
+                self._refuted(upper)
+            while self._low + 1 < upper and self._clock.left_s() > until_s:
+                if last and _ENOUGH * (upper - self._low) < self._high - self._low:
                     break
-                place = max(ceiling - step, self._low + 1) if step else (self._low + ceiling) // 2
+                place = max(upper - step, self._low + 1) if step else (self._low + upper) // 2
                 decision = self._at(place, most).decide(part_s)
                 if decision.status == "found":
                     self._reach(decision.segments)
@@ -170,7 +174,7 @@ class _Search:
                 else:
                     if last and decision.status == "none":
                         self._refuted(place)
-                    ceiling, step = place, 2 * step
+                    upper, step = place, 2 * step
             if not last:
                 return
             part_s *= 4  # as TRY_PART says

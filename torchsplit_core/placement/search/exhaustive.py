@@ -24,7 +24,7 @@ Move = tuple[float, int, int]
 """A segment's throughput, its layer count, and the place of its GPU set."""
 
 
-def look_at_all(instance: Instance) -> Found | None:
+def search_exhaustively(instance: Instance) -> Found | None:
     """The proven best, of the fewest GPUs; None where the instance is not small, or the look took too many steps."""
     gpus = len(instance.kinds)
     sets = sum(comb(gpus, size) for size in range(1, instance.max_gpus + 1))

@@ -21,7 +21,7 @@ class Component:
 
 @dataclass(frozen=True)
 class Classes:
-    """Twins of a component: GPUs of one kind with equal links, that a plan can exchange for each other.
+    """Symmetry classes of a component: GPUs of one kind with equal links, that a plan can exchange for each other.
 
     members: GPUs ascending, one tuple a class. kinds: of each class. links: (classes, classes), the diagonal
     telling whether the members of a class are linked with each other.
@@ -57,8 +57,8 @@ def components(links: np.ndarray, usable: np.ndarray, threshold: float) -> list[
 
 
 def classes(component: Component, kinds: tuple[int, ...]) -> Classes:
-    """Merge twins. GPUs i and j are twins where exchanging them leaves the graph as it is: rows and columns
-    are equal with the diagonal true (then they are linked with each other) or with it false (then not)."""
+    """Merge GPUs that can be exchanged. GPUs i and j can where exchanging them leaves the graph as it is: rows and
+    columns are equal with the diagonal true (then they are linked with each other) or with it false (then not)."""
     size = len(component.gpus)
     owner = [-1] * size
     groups: list[list[int]] = []

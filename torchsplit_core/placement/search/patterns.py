@@ -1,4 +1,4 @@
-"""Segments of a component as multisets of twin classes, and which may follow which."""
+"""Segments of a component as multisets of symmetry classes, and which may follow which."""
 
 from __future__ import annotations
 

@@ -26,7 +26,7 @@ benchmarks/placement_constants.py 160 instead of 40 take 1.9 times as long on on
 is different, to its noise of a third."""
 
 _BRANCHES, _CLASSES = 3, 64
-"""Sets that go on with each further GPU of a segment, and classes of twins whose first GPU may be taken. In
+"""Sets that go on with each further GPU of a segment, and symmetry classes whose first GPU may be taken. In
 benchmarks/placement_constants.py 1 to 12 and 16 to 256 are no different, to its noise of a third."""
 
 _FOLLOWERS, _MOST_FOLLOWERS = 0.5, 8
@@ -62,9 +62,9 @@ class Walker:
         ]
         place = {int(gpu): one for one, gpu in enumerate(component.gpus)}
         merged = classes(component, kinds)
-        self._twins: list[list[int]] = [[] for _ in self._of_kind]
+        self._classes_of: list[list[int]] = [[] for _ in self._of_kind]
         for members, kind in zip(merged.members, merged.kinds, strict=True):
-            self._twins[kind].append(sum(1 << place[gpu] for gpu in members))
+            self._classes_of[kind].append(sum(1 << place[gpu] for gpu in members))
         self._wanted = [np.repeat(np.arange(len(row)), row).tolist() for row in items.counts]
         self._prices = self._price(np.array([mask.bit_count() for mask in self._of_kind]))
         self._costs = items.counts @ self._prices
@@ -127,8 +127,8 @@ class Walker:
             yield from sets
 
     def _first_of(self, able: int, kind: int) -> list[int]:
-        """The first able GPU of each class of twins of this kind, of some classes where there are many."""
-        found = [mask & able for mask in self._twins[kind] if mask & able]
+        """The first able GPU of each symmetry class of this kind, of some classes where there are many."""
+        found = [mask & able for mask in self._classes_of[kind] if mask & able]
         return [(mask & -mask).bit_length() - 1 for mask in found[:_CLASSES]]
 
     def _steps(self, state: _State) -> Steps:

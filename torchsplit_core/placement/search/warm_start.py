@@ -6,7 +6,7 @@ from torchsplit_core.placement.model.instance import Found
 from torchsplit_core.values import PlacementOutcome, PlacementRequest
 
 
-def start_from(request: PlacementRequest, outcome: PlacementOutcome) -> Found | None:
+def warm_start_from(request: PlacementRequest, outcome: PlacementOutcome) -> Found | None:
     """The outcome's pipeline on the GPUs of the request; None where one of them is gone or the layers are others.
 
     What it is worth now is the search's to reckon.

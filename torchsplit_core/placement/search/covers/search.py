@@ -130,16 +130,16 @@ class WideSearch:
 
     def _walk_down(self) -> None:
         """From the bound down in growing steps until a walk finds a pipeline, then a few halves."""
-        ceiling, step = self._bound, _FIRST_STEP
-        while np.isfinite(ceiling) and not self._walk(self._bound * (1 - step)):
-            ceiling = self._bound * (1 - step)
+        upper, step = self._bound, _FIRST_STEP
+        while np.isfinite(upper) and not self._walk(self._bound * (1 - step)):
+            upper = self._bound * (1 - step)
             step = _STEP * step if step < 0.1 else 1 - (1 - step) / _STEP
             if step > _LAST_STEP or self._clock.over():
                 return
         for _ in range(_HALVES):
-            if self._value and self._value < ceiling * (1 - EQUAL) and not self._clock.over():
-                at = sqrt(self._value) * sqrt(ceiling)
-                ceiling = ceiling if self._walk(at) else at
+            if self._value and self._value < upper * (1 - EQUAL) and not self._clock.over():
+                at = sqrt(self._value) * sqrt(upper)
+                upper = upper if self._walk(at) else at
 
     def _walk(self, threshold: float) -> bool:
         """Whether a pipeline of the threshold is known, after a look for one."""

@@ -14,7 +14,11 @@ import numpy as np
 
 from torchsplit_core.placement.frontier.plan import SAME, Least, PassCosts, Plan, plan_of
 from torchsplit_core.placement.model.instance import Instance
-from torchsplit_core.placement.replicas.twins import MOST_VECTORS, Twins, twins
+from torchsplit_core.placement.replicas.symmetry_classes import (
+    MOST_VECTORS,
+    SymmetryClasses,
+    symmetry_classes,
+)
 from torchsplit_core.placement.search.segments import Segments
 
 MOST_PATTERNS = 3_000
@@ -38,10 +42,12 @@ class _Patterns:
     link: np.ndarray
 
 
-class Lattice:
+class LatencySweep:
     """One instance, ready for any threshold. `work`: elementary steps of one sweep."""
 
-    def __init__(self, instance: Instance, costs: PassCosts, classes: Twins, patterns: _Patterns) -> None:
+    def __init__(
+        self, instance: Instance, costs: PassCosts, classes: SymmetryClasses, patterns: _Patterns
+    ) -> None:
         self._instance, self._costs, self._classes, self._patterns = instance, costs, classes, patterns
         members = np.array([len(gpus) for gpus in classes.members])
         self._vectors = np.indices(tuple((members + 1).tolist())).reshape(len(members), -1).T
@@ -84,7 +90,7 @@ class Lattice:
         if not np.isfinite(least):
             return Least(None, float("inf"))
         plan = plan_of(self._instance, self._costs, self._walk(cost, segment_s, link_s))
-        assert plan is not None, "the lattice holds pipelines that keep every rule"
+        assert plan is not None, "the sweep holds pipelines that keep every rule"
         return Least(plan, min(least, plan.latency_s))
 
     def _walk(self, cost: np.ndarray, segment_s: np.ndarray, link_s: np.ndarray) -> Segments:
@@ -124,9 +130,9 @@ class Lattice:
         return float(layers * sum(len(rows) for rows in self._rows) * (width + layers / 2))
 
 
-def build_lattice(instance: Instance, costs: PassCosts) -> Lattice | None:
-    """The lattice of an instance; None where it has too many states."""
-    classes = twins(instance, MOST_VECTORS)
+def build_sweep(instance: Instance, costs: PassCosts) -> LatencySweep | None:
+    """The sweep of an instance; None where it has too many states."""
+    classes = symmetry_classes(instance, MOST_VECTORS)
     if classes is None:
         return None
     members = np.array([len(gpus) for gpus in classes.members])
@@ -149,7 +155,7 @@ def build_lattice(instance: Instance, costs: PassCosts) -> Lattice | None:
         values.append(known[kinds])
     from_one = np.array([classes.links[list(pattern)].min(axis=0) for pattern in chosen])
     link = np.array([from_one[:, list(pattern)].min(axis=1) for pattern in chosen]).T
-    return Lattice(
+    return LatencySweep(
         instance,
         costs,
         classes,

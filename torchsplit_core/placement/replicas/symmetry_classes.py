@@ -18,7 +18,7 @@ MOST_VECTORS = 100_000
 
 
 @dataclass(frozen=True)
-class Twins:
+class SymmetryClasses:
     """members: GPUs ascending, one tuple a class, classes by group. kinds: of each class. group: of each class.
 
     links: (classes, classes), the diagonal the link inside a class (0 where it has one member).
@@ -30,7 +30,7 @@ class Twins:
     links: np.ndarray
 
 
-def twins(instance: Instance, most: int) -> Twins | None:
+def symmetry_classes(instance: Instance, most: int) -> SymmetryClasses | None:
     """The classes; None where the vectors of how many GPUs to take of each are more than `most`."""
     groups: list[list[int]] = []
     vectors = 1
@@ -60,7 +60,7 @@ def twins(instance: Instance, most: int) -> Twins | None:
         else:
             home.append(one)
     order = [one for found in sets for one in found]
-    return Twins(
+    return SymmetryClasses(
         tuple(tuple(groups[one]) for one in order),
         tuple(instance.kinds[groups[one][0]] for one in order),
         tuple(number for number, found in enumerate(sets) for _ in found),

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from torchsplit_core.placement.replicas.twins import Twins
+from torchsplit_core.placement.replicas.symmetry_classes import SymmetryClasses
 
 MOST_PAIRS = 6_000_000
 """(Vector, part of it) pairs that one look at all divisions goes through: some 50 ms each time."""
@@ -28,15 +28,15 @@ class Share:
     classes: tuple[int, ...]
 
 
-class Lattice:
+class DivisionLattice:
     """The representatives, and for each the parts it can be divided into.
 
     vectors: (places, classes), representatives, the whole fleet last.
     """
 
-    def __init__(self, twins: Twins) -> None:
-        self._group = np.array(twins.group)
-        sizes = [len(members) for members in twins.members]
+    def __init__(self, classes: SymmetryClasses) -> None:
+        self._group = np.array(classes.group)
+        sizes = [len(members) for members in classes.members]
         shape = tuple(size + 1 for size in sizes)
         self._strides = np.cumprod([1, *shape[:0:-1]])[::-1].astype(np.int64)
         every = np.stack(np.unravel_index(np.arange(int(np.prod(shape))), shape), axis=1).astype(np.int64)

@@ -10,7 +10,7 @@ from __future__ import annotations
 import numpy as np
 
 from torchsplit_core.placement.model.instance import Instance
-from torchsplit_core.placement.replicas.twins import Twins
+from torchsplit_core.placement.replicas.symmetry_classes import SymmetryClasses
 from torchsplit_core.placement.search.clock import Clock
 from torchsplit_core.placement.search.network import components
 from torchsplit_core.placement.search.table import Items, Table, candidates, items_at
@@ -18,14 +18,14 @@ from torchsplit_core.solver.highs import INF
 from torchsplit_core.solver.row_program import Program
 
 MOST_THRESHOLDS = 256
-"""Thresholds that are looked at, spread evenly over all; fewer make weaker ceilings. Chosen, not measured."""
+"""Thresholds that are looked at, spread evenly over all; fewer make weaker bounds. Chosen, not measured."""
 
 SLACK = 1e-6
 """In layers: what costs this much less than all of them is not refuted, since prices are rounded."""
 
 
-def ceilings(
-    instance: Instance, table: Table, twins: Twins, vectors: np.ndarray, best: float, clock: Clock
+def upper_bounds(
+    instance: Instance, table: Table, classes: SymmetryClasses, vectors: np.ndarray, best: float, clock: Clock
 ) -> np.ndarray:
     """float64, one a vector (GPUs of each class): no pipeline within it has a higher throughput.
 
@@ -46,7 +46,7 @@ def ceilings(
             break
         value = float(values[place])
         items = items_at(table, value, instance.max_gpus)
-        able &= ~_refuted(instance, items, twins, vectors, value, clock)
+        able &= ~_refuted(instance, items, classes, vectors, value, clock)
         below = float(values[place - 1]) if place else 0.0
         found[~able] = np.minimum(found[~able], below)
         if not able.any():
@@ -55,10 +55,15 @@ def ceilings(
 
 
 def _refuted(
-    instance: Instance, items: Items, twins: Twins, vectors: np.ndarray, value: float, clock: Clock
+    instance: Instance,
+    items: Items,
+    classes: SymmetryClasses,
+    vectors: np.ndarray,
+    value: float,
+    clock: Clock,
 ) -> np.ndarray:
     """Which vectors have no pipeline that reaches this value, bool by place."""
-    kinds = np.array(twins.kinds)
+    kinds = np.array(classes.kinds)
     alone = (items.low <= instance.layers) & (items.high >= instance.layers)
     width = items.counts.shape[1]
     able = np.zeros(len(vectors), dtype=bool)
@@ -68,8 +73,8 @@ def _refuted(
         for counts in np.unique(items.counts[alone], axis=0):
             able |= (fleets >= counts).all(axis=1)
     usable = np.flatnonzero((items.counts.sum(axis=0) > 0)[kinds])
-    sizes = np.array([len(members) for members in twins.members])
-    for component in components(twins.links, usable, value):
+    sizes = np.array([len(members) for members in classes.members])
+    for component in components(classes.links, usable, value):
         inside = component.gpus
         fleet = np.bincount(kinds[inside], weights=sizes[inside], minlength=width)
         price = prices(items, fleet, instance.layers, clock)

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from torchsplit_core.placement.model.instance import Instance
-from torchsplit_core.placement.replicas.ceilings import SLACK, prices
+from torchsplit_core.placement.replicas.upper_bounds import SLACK, prices
 from torchsplit_core.placement.search.clock import Clock
 from torchsplit_core.placement.search.network import components
 from torchsplit_core.placement.search.table import Items, Table, items_at
@@ -36,7 +36,7 @@ class _Band:
     worth: np.ndarray
 
 
-class Market:
+class DualPrices:
     """All segments of an instance, for pipelines of no higher value than `best`."""
 
     def __init__(self, instance: Instance, table: Table, best: float, clock: Clock) -> None:

@@ -1,10 +1,10 @@
-"""Fleets that fall into islands of faster links: each divided exactly, with a bound for pipelines across them.
+"""Fleets that fall into components of faster links: each divided exactly, with a bound for pipelines across them.
 
-Let no link between two islands be above L. A pipeline of a higher value lies within one island, or is one segment.
-Price the GPUs as in capacity.py: pipelines across islands are worth what their GPUs cost and a surplus at most. In an
-island the best division counts what its pipelines are worth beyond what their GPUs cost. For k pipelines across
-islands the fleet's price, the best sum of these, and k surpluses, bound the whole at any prices, the surplus below 0
-where prices are high; the largest bound over k holds.
+Let no link between two components be above L. A pipeline of a higher value lies within one component, or is one
+segment. Price the GPUs as in capacity.py: pipelines across components are worth what their GPUs cost and a surplus
+at most. In a component the best division counts what its pipelines are worth beyond what their GPUs cost. For k
+pipelines across components the fleet's price, the best sum of these, and k surpluses, bound the whole at any prices,
+the surplus below 0 where prices are high; the largest bound over k holds.
 """
 
 from __future__ import annotations
@@ -15,68 +15,68 @@ import numpy as np
 
 from torchsplit_core.placement.model.instance import Found, Instance
 from torchsplit_core.placement.replicas.capacity import capacity
+from torchsplit_core.placement.replicas.division_lattice import DivisionLattice
+from torchsplit_core.placement.replicas.dual_prices import DualPrices
 from torchsplit_core.placement.replicas.exact import Divider
-from torchsplit_core.placement.replicas.lattice import Lattice
-from torchsplit_core.placement.replicas.market import Market
 from torchsplit_core.placement.replicas.pipelines import back, best_single, part_of, rows_of
-from torchsplit_core.placement.replicas.twins import Twins, twins
+from torchsplit_core.placement.replicas.symmetry_classes import SymmetryClasses, symmetry_classes
 from torchsplit_core.placement.search.clock import Clock
 from torchsplit_core.placement.search.network import components
 from torchsplit_core.placement.search.segments import Segments
 from torchsplit_core.placement.search.table import Table
 
 _VECTORS, _PAIRS = 20_000, 1_500_000
-"""The largest lattice of one island (lattice.py): a fifth and a quarter of what a whole fleet may have. Chosen,
-not measured."""
+"""The largest lattice of one component (division_lattice.py): a fifth and a quarter of what a whole fleet may have.
+Chosen, not measured."""
 
 _SHARES = (0.0, 0.25, 0.5, 0.75, 1.0, 1.25, 1.5, 1.75, 2.0, 2.25, 2.5, 3.0, 4.0, 6.0)
-"""Multiples of the prices at which pipelines across islands have no surplus. Many pipelines across islands are bounded
-best by low prices, few by high ones, at which each of them is worth less than it costs."""
+"""Multiples of the prices at which pipelines across components have no surplus. Many pipelines across components are
+bounded best by low prices, few by high ones, at which each of them is worth less than it costs."""
 
 _SINGLE_S = 2.0
-"""Seconds for the best single pipeline of an island. Chosen, not measured."""
+"""Seconds for the best single pipeline of a component. Chosen, not measured."""
 
 
 @dataclass(frozen=True)
-class _Island:
-    """gpus: ascending. divider: shared by islands that are alike, which number their GPUs in this order."""
+class _Component:
+    """gpus: ascending. divider: shared by components that are alike, which number their GPUs in this order."""
 
     gpus: list[int]
     divider: Divider
 
 
-class Islands:
-    """The islands of a fleet, and what is known of each."""
+class FastLinkComponents:
+    """The components of a fleet under its faster links, and what is known of each."""
 
     def __init__(
         self, instance: Instance, table: Table, level: float, most: int, best: float, clock: Clock
     ) -> None:
-        """level: the fastest value of a pipeline across islands."""
+        """level: the fastest value of a pipeline across components."""
         self._instance, self._most = instance, most
-        self._market = Market(instance, table, level, clock)
+        self._dual = DualPrices(instance, table, level, clock)
         self._prices = capacity(instance, table, most, level, clock).prices
         self._fleet = np.bincount(np.array(instance.kinds), minlength=len(self._prices))
         known: dict[tuple[tuple[int, ...], bytes], Divider] = {}
-        self._islands: list[_Island] = []
+        self._components: list[_Component] = []
         for gpus in _parts(instance, level):
             part = part_of(instance, gpus)
             key = (part.kinds, part.links.tobytes())
             if key not in known:
                 known[key] = _divider(part, rows_of(table, part), best, clock)
-            self._islands.append(_Island(gpus, known[key]))
+            self._components.append(_Component(gpus, known[key]))
 
     def bound(self) -> tuple[float, list[tuple[Divider, list[int]]]]:
         """A bound on the whole, and what is to be searched to lower it.
 
-        For each number of pipelines across islands the prices are those of the least bound; the number is the one of
+        For each number of pipelines across components the prices are those of the least bound; the number is the one of
         the largest.
         """
         bounds = np.full((len(_SHARES), self._most + 1), np.inf)
         chosen = []
         for row, share in enumerate(_SHARES):
             prices = self._prices * share
-            surplus = self._market.surplus(prices)[0]
-            sums = [island.divider.sums(self._limit(island), prices) for island in self._islands]
+            surplus = self._dual.surplus(prices)[0]
+            sums = [component.divider.sums(self._limit(component), prices) for component in self._components]
             inside, choices = _combine(sums, self._most)
             chosen.append((prices, choices))
             across = np.arange(self._most + 1)
@@ -87,28 +87,28 @@ class Islands:
         prices, choices = chosen[row]
         counts = _traced(choices, min(self._most - count, len(choices[-1]) - 1))
         wanted: dict[Divider, set[int]] = {}
-        for island, own in zip(self._islands, counts, strict=True):
-            wanted.setdefault(island.divider, set()).update(island.divider.wanted(own, prices)[1])
+        for component, own in zip(self._components, counts, strict=True):
+            wanted.setdefault(component.divider, set()).update(component.divider.wanted(own, prices)[1])
         unknown = [(one, sorted(places, reverse=True)) for one, places in wanted.items() if places]
         return float(bounds[row, count]), unknown
 
     def best(self) -> tuple[Segments, ...]:
-        """The best pipelines within islands that are known."""
-        sums = [island.divider.floors(self._limit(island)) for island in self._islands]
+        """The best pipelines within components that are known."""
+        sums = [component.divider.known_sums(self._limit(component)) for component in self._components]
         by_count, choices = _combine(sums, self._most)
         counts = _traced(choices, int(np.argmax(by_count)))
         return tuple(
-            back(one, island.gpus)
-            for island, count in zip(self._islands, counts, strict=True)
-            for one in island.divider.best(count)[1]
+            back(one, component.gpus)
+            for component, count in zip(self._components, counts, strict=True)
+            for one in component.divider.best(count)[1]
         )
 
-    def _limit(self, island: _Island) -> int:
-        return min(self._most, len(island.gpus))
+    def _limit(self, component: _Component) -> int:
+        return min(self._most, len(component.gpus))
 
 
 def level_of(instance: Instance, table: Table, best: float) -> float | None:
-    """The lowest value at which all islands are small enough to be divided exactly, and some has several GPUs.
+    """The lowest value at which all components are small enough to be divided exactly, and some has several GPUs.
 
     None where that is not below `best`, the highest value of a pipeline.
     """
@@ -136,22 +136,22 @@ def _parts(instance: Instance, level: float) -> list[list[int]]:
     return [component.gpus.tolist() for component in found]
 
 
-def _small(part: Instance) -> Twins | None:
-    classes = twins(part, _VECTORS)
-    return classes if classes is not None and Lattice(classes).pairs() <= _PAIRS else None
+def _small(part: Instance) -> SymmetryClasses | None:
+    classes = symmetry_classes(part, _VECTORS)
+    return classes if classes is not None and DivisionLattice(classes).pairs() <= _PAIRS else None
 
 
 def _divider(part: Instance, table: Table, best: float, clock: Clock) -> Divider:
     classes = _small(part)
-    assert classes is not None, "an island was found small before"
-    divider = Divider(part, table, classes, Lattice(classes), clock)
+    assert classes is not None, "a component was found small before"
+    divider = Divider(part, table, classes, DivisionLattice(classes), clock)
     found = best_single(part, clock.part(_SINGLE_S).left_s())
     divider.begin(Found(found.value, min(found.bound, best), found.proven, found.segments, {}))
     return divider
 
 
 def _combine(sums: list[np.ndarray], most: int) -> tuple[np.ndarray, list[np.ndarray]]:
-    """The best sum for 0 to `most` pipelines in all, and after each island how many of them it has."""
+    """The best sum for 0 to `most` pipelines in all, and after each component how many of them it has."""
     total, choices = np.zeros(1), []
     for own in sums:
         size = min(most + 1, len(total) + len(own) - 1)

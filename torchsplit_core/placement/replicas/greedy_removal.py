@@ -1,4 +1,4 @@
-"""Many pipelines soon: at a threshold one cheap pipeline after the other, then at lower ones on what is left.
+"""Many pipelines soon, by greedy removal: at a threshold one cheap pipeline after the other, then at lower ones.
 
 Cheap is by prices of the kinds, such as those of the capacity's bound: what is scarce is dear. Equal prices ask for
 the fewest GPUs.
@@ -28,7 +28,7 @@ _SCALE = 100
 measured."""
 
 
-class Peeler:
+class GreedyRemoval:
     """Takes pipelines off a fleet. Equal parts of the fleet are looked at once."""
 
     def __init__(self, instance: Instance, table: Table, prices: np.ndarray, clock: Clock) -> None:
@@ -39,7 +39,7 @@ class Peeler:
         self._weights = 1 + np.rint(_SCALE * prices / dearest).astype(np.int64)
         self._known: dict[tuple[float, tuple[int, ...], bytes], Segments] = {}
 
-    def peel(self, thresholds: Sequence[float], most: int, taken: Sequence[int] = ()) -> list[Segments]:
+    def remove(self, thresholds: Sequence[float], most: int, taken: Sequence[int] = ()) -> list[Segments]:
         """At most `most` disjoint pipelines; `thresholds` in the order in which they are tried. taken: GPUs in use."""
         free = np.setdiff1d(np.arange(len(self._instance.kinds)), np.array(taken, dtype=np.int64))
         found: list[Segments] = []

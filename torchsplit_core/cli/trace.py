@@ -1,0 +1,61 @@
+"""The commands trace and draw: a model as a graph file, and the file as a drawing."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from pathlib import Path
+
+from torchsplit_core import workflow
+from torchsplit_core.cli.common import Command, Options, hand_over, tell_notes, with_progress
+from torchsplit_core.files import read_file, replace_file
+
+
+def add_trace_commands(command: Command, trust: Options, output: Options) -> None:
+    """Add trace and draw to the command line through its `command(name, run, text)` and its shared options."""
+    made = command("trace", _trace, "export a model to its dataflow graph")
+    made.add_argument("source")
+    trust(made)
+    output(made)
+
+    made = command("draw", _draw, "draw a graph file as .svg, or as .dot for Graphviz")
+    made.add_argument("graph", metavar="GRAPH")
+    made.add_argument("-o", "--output", metavar="FILE", required=True, help="FILE.svg or FILE.dot")
+    made.add_argument("--what", default="dataflow", help="dataflow, dominators, post-dominators or regions")
+    made.add_argument(
+        "--open", action="append", default=[], metavar="MODULE", help="draw it open; all: every one"
+    )
+    made.add_argument(
+        "--without",
+        action="append",
+        default=[],
+        metavar="STEP",
+        help="leave a step of the preparation out of regions and dominators: "
+        "dead, constants, aliases, weights or side-band",
+    )
+    made.add_argument("--dark", action="store_true", help="for a dark ground")
+
+
+def _trace(options: argparse.Namespace) -> int:
+    graph = with_progress(
+        lambda progress: workflow.trace(options.source, trust=options.trust, progress=progress)
+    )
+    hand_over(graph, options)
+    print(f"{options.source}: {len(graph.nodes)} nodes, {len(graph.ops)} operations", file=sys.stderr)
+    tell_notes(graph)
+    return 0
+
+
+def _draw(options: argparse.Namespace) -> int:
+    _, graph = read_file(options.graph, expected="torchsplit.graph")
+    opened = tuple(path for text in options.open for path in text.split(",") if path)
+    text = workflow.drawing(
+        graph,
+        Path(options.output).suffix,
+        options.what,
+        opened,
+        dark=options.dark,
+        without=tuple(options.without),
+    )
+    replace_file(Path(options.output), text)
+    return 0
