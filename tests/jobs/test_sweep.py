@@ -23,7 +23,7 @@ from torchsplit_core.cli.sweep import parse_vary
 from torchsplit_core.files import write_file
 from torchsplit_core.jobs import runner, sweep
 from torchsplit_core.jobs.names import JobKind, SweepParameters
-from torchsplit_core.planning.request import hash
+from torchsplit_core.planning.request.hash import request_hash
 from torchsplit_core.planning.sweep import workers
 from torchsplit_core.planning.sweep.points import SweepRequest, sweep_requests
 from torchsplit_core.planning.verification import outcome
@@ -135,7 +135,7 @@ def test_plans_are_taken_over_only_where_more_time_would_not_help(
     found = store.load()
     assert found is not None
     unproven = PlanOutcome(
-        hash(asked[0][1]), "timeout", found.plans[1.0].outcome.objective, (), (),
+        request_hash(asked[0][1]), "timeout", found.plans[1.0].outcome.objective, (), (),
         found.plans[1.0].outcome.statistics,
     )  # fmt: skip
     store.keep(unproven, 5.0)

@@ -19,12 +19,12 @@ def mixed() -> Program:
 
 def test_in_whole_numbers_and_without() -> None:
     whole = mixed().solve(10.0)
-    assert (whole.status, whole.bound) == ("solved", pytest.approx(6.0)) and whole.values.tolist() == [
+    assert (whole.status, whole.bound) == ("optimal", pytest.approx(6.0)) and whole.values.tolist() == [
         2.0,
         0.0,
     ]
     real = mixed().solve(10.0, whole=False)
-    assert (real.status, real.bound) == ("solved", pytest.approx(5.25))
+    assert (real.status, real.bound) == ("optimal", pytest.approx(5.25))
     assert real.values.tolist() == pytest.approx([1.75, 0.0])
 
 
@@ -42,7 +42,7 @@ def test_a_column_named_twice_counts_twice_and_rows_are_counted() -> None:
     program = mixed()
     assert program.row(-INF, 2.0, [0, 0], [1.0, 1.0]) == 1
     answer = program.solve(10.0)
-    assert answer.status == "solved" and answer.values.tolist() == [1.0, 2.0]
+    assert answer.status == "optimal" and answer.values.tolist() == [1.0, 2.0]
 
 
 def test_without_a_solution() -> None:
@@ -50,7 +50,7 @@ def test_without_a_solution() -> None:
     program.row(-INF, 1.0, [0, 1], [1.0, 1.0])
     for whole in (True, False):
         answer = program.solve(10.0, whole=whole)
-        assert (answer.status, len(answer.values), answer.bound) == ("none", 0, INF)
+        assert (answer.status, len(answer.values), answer.bound) == ("infeasible", 0, INF)
     assert program.duals(10.0) is None
 
 

@@ -14,7 +14,7 @@ import pytest
 
 from torchsplit_core.jobs import sweep
 from torchsplit_core.jobs.names import SweepParameters
-from torchsplit_core.planning.request import hash
+from torchsplit_core.planning.request.hash import request_hash
 from torchsplit_core.planning.sweep.points import sweep_requests
 from torchsplit_core.values import (
     FleetEntry,
@@ -255,4 +255,4 @@ def test_plans_put_back_are_found_under_the_hash_of_their_requests(swept: Worksp
     found = sweep_of(swept)
     assert found is not None
     for value, one in sweep_requests(found.request, found.what):
-        assert found.plans[value].outcome.request_sha256 == hash(one)
+        assert found.plans[value].outcome.request_sha256 == request_hash(one)
