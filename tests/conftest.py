@@ -1,22 +1,65 @@
-"""Every test run has a store of its own: nothing of the user's is read or written, nothing measured is taken over."""
+"""What holds for every test: a store of its own, children that find the tests, and marks that cannot be forgotten."""
 
 from __future__ import annotations
 
 import os
 import shutil
+import sys
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+from importlib.machinery import ModuleSpec, PathFinder
+from typing import Any
 
 import pytest
+
+from tests.support.paths import NO_TORCH, ROOT
 
 # Read by OpenMP when torch is loaded. Two workers share the cores: threads that spin while they wait take
 # time from the other worker.
 os.environ.setdefault("OMP_WAIT_POLICY", "passive")
+# What a test starts finds the targets that lie among the tests.
+os.environ["PYTHONPATH"] = os.pathsep.join(filter(None, [str(ROOT), os.environ.get("PYTHONPATH")]))
+
+
+class TheRealTorch:
+    """The tests' own process finds torch beside the stand-in for its children."""
+
+    def find_spec(
+        self, name: str, path: Sequence[str] | None = None, target: Any = None
+    ) -> ModuleSpec | None:
+        if name != "torch":
+            return None
+        return PathFinder.find_spec(name, [entry for entry in sys.path if entry != str(NO_TORCH)])
+
+
+sys.meta_path.insert(0, TheRealTorch())
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """A module that imports torch is marked by that."""
+    for item in items:
+        if isinstance(item, pytest.Function) and hasattr(item.module, "torch"):
+            item.add_marker(pytest.mark.torch)
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_protocol(item: pytest.Item) -> Iterator[Any]:
+    """Without a mark, what a test or its fixtures start finds a stand-in for torch that fails."""
+    if any(item.get_closest_marker(name) for name in ("torch", "browser")):
+        return (yield)
+    before = os.environ["PYTHONPATH"]
+    os.environ["PYTHONPATH"] = os.pathsep.join((str(NO_TORCH), before))
+    sys.path.insert(0, str(NO_TORCH))
+    try:
+        return (yield)
+    finally:
+        sys.path.remove(str(NO_TORCH))
+        os.environ["PYTHONPATH"] = before
 
 
 @pytest.fixture(autouse=True, scope="session")
 def own_store() -> Iterator[None]:
-    """TORCHSPLIT_HOME for this process and the commands its tests start."""
+    """TORCHSPLIT_HOME for this process and the commands its tests start: nothing of the user's is read or written."""
     folder = tempfile.mkdtemp(prefix="torchsplit-tests-")
     before = os.environ.get("TORCHSPLIT_HOME")
     os.environ["TORCHSPLIT_HOME"] = folder

@@ -3,6 +3,7 @@
 import pytest
 
 from tests.support.graph.cases import leaf, masked_encoder, op, random_dag
+from tests.support.seeds import in_blocks
 from torchsplit_core.graph import TorchGraph, prepare, region_tree
 from torchsplit_core.graph.prepare import constant_nodes, live_nodes
 from torchsplit_core.values import GraphNode
@@ -120,7 +121,7 @@ def test_a_model_without_parameters_has_no_sideband_of_masks():
     assert prepare(graph).sideband == frozenset()
 
 
-@pytest.mark.parametrize("seed", range(60))
+@in_blocks("seed", range(60))
 def test_units_of_random_graphs_are_acyclic_and_complete(seed):
     ids, edges = random_dag(seed, 20)
     targets = ("aten.view.default", "aten.add.Tensor", "getitem", "aten.linear.default")

@@ -8,6 +8,7 @@ import networkx as nx
 import pytest
 
 from tests.support.graph.cases import leaf, masked_encoder, op, regions_by_definition, traced_at_random
+from tests.support.seeds import in_blocks
 from torchsplit_core.graph import (
     ALL_STEPS,
     STEPS,
@@ -141,7 +142,7 @@ def test_what_leaving_one_step_out_costs_the_encoder(left_out):
     assert found == expected[left_out]
 
 
-@pytest.mark.parametrize("seed", range(250))
+@in_blocks("seed", range(250))
 def test_any_steps_give_units_that_hold_each_live_operation_once_without_a_cycle(seed):
     graph = traced_at_random(seed)
     needed = live_nodes(graph)
@@ -163,7 +164,7 @@ def test_any_steps_give_units_that_hold_each_live_operation_once_without_a_cycle
         assert bool(prepared.dead) == ("dead" in steps and any(n.id not in needed for n in graph.ops)), steps
 
 
-@pytest.mark.parametrize("seed", range(40))
+@in_blocks("seed", range(40))
 def test_the_regions_of_any_steps_are_those_of_the_definition(seed):
     graph = traced_at_random(seed, 9)
     for steps in SUBSETS:
@@ -177,7 +178,7 @@ def test_the_regions_of_any_steps_are_those_of_the_definition(seed):
             assert set(region.ids) == defined[region.start, region.end], steps
 
 
-@pytest.mark.parametrize("seed", range(30))
+@in_blocks("seed", range(30))
 def test_a_step_left_out_and_put_back_gives_what_was_before(seed):
     graph = traced_at_random(seed)
     before = prepare(graph)
@@ -188,7 +189,7 @@ def test_a_step_left_out_and_put_back_gives_what_was_before(seed):
         assert prepare(graph, [left_out, *reversed(steps), left_out]) == before
 
 
-@pytest.mark.parametrize("seed", range(60))
+@in_blocks("seed", range(60))
 def test_what_the_first_steps_do_is_the_same_with_and_without_those_behind(seed):
     graph = traced_at_random(seed)
 
@@ -239,7 +240,7 @@ def test_a_tied_weight_is_charged_to_all_its_readers():
     assert fates(prepare(graph))["w"].to == ("a", "b")
 
 
-@pytest.mark.parametrize("seed", range(40))
+@in_blocks("seed", range(40))
 def test_every_node_has_one_fate_and_it_is_where_the_units_say(seed):
     graph = traced_at_random(seed)
     for steps in SUBSETS:

@@ -13,6 +13,7 @@ from tests.support.graph.cases import (
     regions_by_definition,
     series_parallel,
 )
+from tests.support.seeds import in_blocks
 from torchsplit_core.graph import ENTRY, EXIT, region_tree
 from torchsplit_core.values import InternalFault
 
@@ -21,7 +22,7 @@ CASES = [
 ]
 
 
-@pytest.mark.parametrize(("make", "seed", "most"), CASES)
+@in_blocks("make, seed, most", CASES)
 def test_regions_are_those_of_the_definition(make, seed, most):
     ids, edges = make(seed, most)
     tree = region_tree((ids, edges))
@@ -39,7 +40,7 @@ def test_regions_are_those_of_the_definition(make, seed, most):
     assert len(tree.regions) == len(chains) + len(links)
 
 
-@pytest.mark.parametrize(("make", "seed", "most"), CASES[::3])
+@in_blocks("make, seed, most", CASES[::3])
 def test_each_region_hangs_below_the_smallest_that_holds_it(make, seed, most):
     ids, edges = make(seed, most)
     tree = region_tree((ids, edges))
@@ -60,7 +61,7 @@ def test_each_region_hangs_below_the_smallest_that_holds_it(make, seed, most):
     assert all(tree.place[a] < tree.place[b] for a, b in edges)
 
 
-@pytest.mark.parametrize(("make", "seed", "most"), CASES[::4])
+@in_blocks("make, seed, most", CASES[::4])
 def test_cut_points_are_the_values_all_paths_pass(make, seed, most):
     ids, edges = make(seed, most)
     graph = augmented(ids, edges)

@@ -12,7 +12,6 @@ from pathlib import Path
 import pytest
 
 from tests.support.isolation.processes import began, gone, mark, running
-from tests.support.paths import ROOT
 from torchsplit_core.isolation import Limits, run_limited
 from torchsplit_core.values import InputFault
 
@@ -73,10 +72,8 @@ def test_a_cancelled_call_leaves_no_daemon(level: str) -> None:
 
 def calling(arguments: dict[str, str]) -> subprocess.Popen[bytes]:
     """A process of its own that calls a child which waits."""
-    path = str(ROOT)
     return subprocess.Popen(
         [sys.executable, "-P", "-c", CALL, json.dumps(arguments)],
-        env=os.environ | {"PYTHONPATH": path},
         stdout=subprocess.DEVNULL,
         stderr=subprocess.DEVNULL,
     )

@@ -22,15 +22,15 @@ worker.ask(600)
 time.sleep(600)
 """
 EXPLANATION = """
-from torchsplit_core.planning import insight_ask
-insight_ask._answer = lambda *_: time.sleep(600)
-with insight_ask.Planner(time.perf_counter() + 600) as planner:
+from torchsplit_core.planning.explanation import worker
+worker._answer = lambda *_: time.sleep(600)
+with worker.Planner(time.perf_counter() + 600) as planner:
     planner.levels(None, 300, eases=True)
 """
 SWEEP = """
-from torchsplit_core.planning import sweep_run
-sweep_run._planned = lambda *_: time.sleep(600)
-sweep_run.plan_each([None], 300, print)
+from torchsplit_core.planning.sweep import workers
+workers._planned = lambda *_: time.sleep(600)
+workers.plan_each([None], 300, print)
 """
 
 

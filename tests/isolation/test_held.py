@@ -18,7 +18,7 @@ from typing import Any
 import pytest
 
 from tests.support.isolation.escapes import GOT
-from tests.support.paths import ROOT
+from tests.support.paths import ROOT, TESTS
 from torchsplit_core.isolation import isolation_level, run_limited
 from torchsplit_core.isolation.confinement.kernel import kernel_version
 from torchsplit_core.values import InputFault
@@ -38,10 +38,9 @@ def escape(function: str, **arguments: Any) -> dict[str, str]:
 
 def called_by_another(target: str, arguments: dict[str, Any], **environment: str) -> Any:
     """The same from a process of its own, with these names in its environment."""
-    path = str(ROOT)
     done = subprocess.run(
         [sys.executable, "-P", "-c", CALL, target, json.dumps(arguments)],
-        env=os.environ | {"PYTHONPATH": path} | environment,
+        env=os.environ | environment,
         capture_output=True,
         text=True,
         check=False,
@@ -253,8 +252,10 @@ def test_where_the_packages_lie_in_the_home_only_they_are_open(holding: str) -> 
         "torchsplit_core.isolation.cost:tell", {}, HOME=str(ROOT), TORCHSPLIT_ISOLATION=holding
     )
     assert found > 0
+    # Of the home the child finds our packages alone, so what it runs is named from a folder inside.
+    modules = os.pathsep.join((os.environ["PYTHONPATH"], str(TESTS / "support" / "isolation")))
     seen = called_by_another(
-        "tests.support.isolation.escapes:read", {"paths": paths}, HOME=str(ROOT), TORCHSPLIT_ISOLATION=holding
+        "escapes:read", {"paths": paths}, HOME=str(ROOT), TORCHSPLIT_ISOLATION=holding, PYTHONPATH=modules
     )
     assert [seen[path].startswith(GOT) for path in paths] == [False, True]
 

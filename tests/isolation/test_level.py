@@ -32,10 +32,9 @@ print(json.dumps([level.name, level.text, found["got"]]))
 
 def told(forbidden: str, code: str = TOLD, **environment: str) -> subprocess.CompletedProcess[str]:
     """What a process says for which these calls fail."""
-    path = str(ROOT)
     return subprocess.run(
         [sys.executable, "-P", str(ROOT / "tests" / "support" / "isolation" / "seccomp.py"), forbidden, code],
-        env=os.environ | {"PYTHONPATH": path} | environment,
+        env=os.environ | environment,
         capture_output=True,
         text=True,
         check=False,

@@ -17,7 +17,6 @@ def test_a_user_without_rights_profiles_exports_and_runs_at_each_level() -> None
         Path(folder).chmod(0o755)
         done = subprocess.run(
             [sys.executable, str(ROOT / "tests" / "support" / "isolation" / "as_nobody.py"), folder],
-            env=os.environ | {"PYTHONPATH": str(ROOT)},
             cwd=folder,
             capture_output=True,
             text=True,

@@ -12,7 +12,6 @@ from pathlib import Path
 
 import pytest
 
-from tests.support.paths import ROOT
 from torchsplit_core.isolation import private_room, sweep_rooms
 from torchsplit_core.isolation.confinement.rooms import OLD_ELSEWHERE_S, OLD_S
 
@@ -53,7 +52,7 @@ def test_a_room_is_private_names_its_owner_and_goes(temporary: Path) -> None:
 
 
 def test_the_room_of_a_killed_process_is_swept_and_that_of_a_living_one_is_not(temporary: Path) -> None:
-    environment = os.environ | {"TMPDIR": str(temporary), "PYTHONPATH": str(ROOT)}
+    environment = os.environ | {"TMPDIR": str(temporary)}
     with subprocess.Popen(
         [sys.executable, "-c", OWNER], env=environment, stdout=subprocess.PIPE, text=True
     ) as owner:

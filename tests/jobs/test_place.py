@@ -45,7 +45,7 @@ def test_a_request_stored_in_version_1_stays_as_it_is_and_is_answered(workspace:
     assert workspace.get("placement_request", "tiny") == request
     place_job(workspace, RequestParameters("tiny"), ignore_progress)
     assert workspace.get_bytes("placement_request", "tiny") == old
-    assert workspace.setting(workflow.placement_mark("tiny")) == sha256
+    assert workspace.setting("placement tiny answers") == sha256
     copied = import_workspace(workspace.store, export_workspace(workspace))
     assert copied.get("placement_request", "tiny") == request
 

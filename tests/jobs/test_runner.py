@@ -147,7 +147,7 @@ def test_what_was_stored_and_cannot_be_read_is_told_without_a_traceback(
     record = workspace.add_job("t", name, stored)
     with pytest.raises(InputFault, match=re.escape(words)):
         jobs.resume(workspace, record.id)
-    command = [sys.executable, "-m", "job_child", workspace.store.root, workspace.id, record.id]
+    command = [sys.executable, "-m", runner.CHILD, workspace.store.root, workspace.id, record.id]
     subprocess.run(command, stdin=subprocess.DEVNULL, check=False)
     found = jobs.status(workspace, record.id)
     assert found.state == "failed" and words in str(found.fault) and "Traceback" not in str(found.fault)

@@ -13,6 +13,7 @@ import pytest
 from tests.support.paths import ROOT
 from torchsplit_core import jobs
 from torchsplit_core.isolation.execution import asks_for_trust, without_trust
+from torchsplit_core.jobs import runner
 from torchsplit_core.jobs.names import (
     PROFILE,
     TRACE,
@@ -101,7 +102,7 @@ def test_a_job_written_down_before_asks_again_inside(workspace: Workspace, name:
     digest = workspace.put_bytes("upload", "m.py", OWN).sha256
     record = workspace.add_job("t", name, as_stored(name, asked("new", name, digest)))
     subprocess.run(
-        [sys.executable, "-m", "torchsplit_core.jobs.runner", workspace.store.root, workspace.id, record.id],
+        [sys.executable, "-m", runner.CHILD, workspace.store.root, workspace.id, record.id],
         env=os.environ | {"TORCHSPLIT_EXECUTION": "refused"},
         stdin=subprocess.DEVNULL,
         check=False,

@@ -5,6 +5,7 @@ from dataclasses import replace
 import pytest
 
 from tests.support.partitioning.cases import least_load, load_request, random_request
+from tests.support.seeds import in_blocks
 from torchsplit_core.partitioning import solve_partition, verify_candidate, verify_outcome
 from torchsplit_core.values import (
     GraphEdge,
@@ -18,7 +19,7 @@ from torchsplit_core.values import (
 
 
 @pytest.mark.parametrize("contiguous", [True, False])
-@pytest.mark.parametrize("seed", range(150))
+@in_blocks("seed", range(150))
 def test_the_best_equals_trying_everything(seed, contiguous):
     request = random_request(seed, contiguous)
     outcome = solve_partition(request)
@@ -34,7 +35,7 @@ def test_the_best_equals_trying_everything(seed, contiguous):
         assert len(outcome.candidates) <= request.top_k
 
 
-@pytest.mark.parametrize("seed", [0, *range(7, 23), *range(40, 60)])
+@in_blocks("seed", [0, *range(7, 23), *range(40, 60)])
 def test_prefixes_alone_are_valid_and_the_bound_holds(seed, monkeypatch):
     monkeypatch.setattr("torchsplit_core.partitioning.solve.MAX_IDEALS", 0)
     request = random_request(seed)

@@ -6,6 +6,7 @@ from dataclasses import replace
 import pytest
 
 from tests.support.partitioning.profiles import GRAPH, even_profile, row
+from tests.support.seeds import in_blocks
 from torchsplit_core.partitioning import verify_outcome
 from torchsplit_core.partitioning.pareto import pareto_candidates, undominated
 from torchsplit_core.partitioning.provider import PartitionProvider
@@ -20,7 +21,7 @@ def dominates(a, b):
     return all(x <= y for x, y in zip(a, b, strict=True)) and a != b
 
 
-@pytest.mark.parametrize("seed", range(30))
+@in_blocks("seed", range(30))
 def test_the_undominated_are_those_that_none_beats(seed):
     rng = random.Random(seed)
     found = [

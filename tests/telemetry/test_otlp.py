@@ -86,7 +86,7 @@ def test_the_spans_of_an_isolated_child_are_sent_for_it(
 
 def test_spans_are_delivered_when_the_process_ends_by_itself() -> None:
     with receiver() as collector:
-        environment = os.environ | {MODE: "on", ENDPOINT: collector.endpoint, "PYTHONPATH": str(ROOT)}
+        environment = os.environ | {MODE: "on", ENDPOINT: collector.endpoint}
         done = subprocess.run([sys.executable, str(TARGETS), "exits"], env=environment, timeout=60)
         assert done.returncode == 0 and collector.named(schema.PLAN).name == schema.PLAN
 
@@ -136,7 +136,7 @@ def test_the_end_does_not_wait_for_a_request_that_hangs(
 @pytest.mark.parametrize("collector", ["closed", "silent"])
 def test_a_process_ends_in_spite_of_its_collector(silent: str, collector: str) -> None:
     endpoint = silent if collector == "silent" else closed_port()
-    environment = os.environ | {MODE: "otlp", ENDPOINT: endpoint, "PYTHONPATH": str(ROOT)}
+    environment = os.environ | {MODE: "otlp", ENDPOINT: endpoint}
     done = subprocess.run(
         [sys.executable, str(TARGETS), "exits"], env=environment, timeout=60, capture_output=True, text=True
     )

@@ -16,7 +16,6 @@ from typing import Any
 
 import pytest
 
-from tests.support.paths import ROOT
 from torchsplit_core import jobs
 from torchsplit_core.files import read_file
 from torchsplit_core.jobs.names import PROFILE, ProfileParameters, UploadedFile
@@ -173,7 +172,7 @@ def test_a_command_that_was_killed_goes_on_without_measuring_twice(tmp_path: Pat
         *(sys.executable, "-m", "torchsplit_core", "profile", "slow.py:Client", "--trust", "--device", "cpu"),
         *("--batch-sizes", "1,2,3,4", "--point-budget", "0.1", "--gpu-types", "A30-24GB", "-o", "p.json"),
     ]
-    environment = os.environ | {"TORCHSPLIT_HOME": str(home), "PYTHONPATH": str(ROOT)}
+    environment = os.environ | {"TORCHSPLIT_HOME": str(home)}
     first = subprocess.Popen(command, cwd=tmp_path, env=environment, stderr=-3, start_new_session=True)
     # A point is told before the next begins, but it may not be kept yet.
     wait(lambda: str(HELD) in runs(tmp_path) and kept(home) == (1, 2))

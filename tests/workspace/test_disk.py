@@ -16,7 +16,6 @@ from torchsplit_core.workspace import Database
 from torchsplit_core.workspace.store import Store
 
 SCRIPT = ROOT / "tests" / "support" / "workspace" / "disk_scenarios.py"
-PATHS = (SCRIPT.parents[2], SCRIPT.parent, SCRIPT.parents[1] / "app")
 
 
 def run(prefix: list[str], name: str, folder: Path) -> None:
@@ -25,7 +24,7 @@ def run(prefix: list[str], name: str, folder: Path) -> None:
         capture_output=True,
         text=True,
         check=False,
-        env=os.environ | {"TMPDIR": str(folder), "PYTHONPATH": os.pathsep.join(map(str, PATHS))},
+        env=os.environ | {"TMPDIR": str(folder)},
     )
     assert found.returncode == 0, found.stderr[-3000:]
     assert found.stdout.strip().endswith('"held"')

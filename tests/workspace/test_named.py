@@ -13,6 +13,7 @@ from tests.support.paths import ROOT
 from tests.support.workspace.storage_writer import request
 from torchsplit_core import jobs, workflow
 from torchsplit_core.files import read_file
+from torchsplit_core.jobs import runner
 from torchsplit_core.jobs.names import PLACE, PLAN, SWEEP
 from torchsplit_core.values import PlacementFrontier
 from torchsplit_core.workspace import named
@@ -96,7 +97,7 @@ def test_cuts_are_listed_by_their_parts_and_only_those_of_the_model(workspace: W
 def test_running_work_is_found_by_kind_and_request_and_ended(workspace: Workspace) -> None:
     def add(name: str, parameters: Any, state: str = "running") -> str:
         record = workspace.add_job(name, name, parameters)
-        begun = {"state": state, "starter": jobs._process(1)}
+        begun = {"state": state, "starter": runner._process(1)}
         (workspace.store.root / "jobs" / f"{record.id}.json").write_text(json.dumps(begun))
         return record.id
 

@@ -6,46 +6,26 @@ import json
 import os
 import signal
 import subprocess
-import sys
 import time
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from tests.support.workspace import hold
 from tests.support.workspace.hold import Hold
 from tests.support.workspace.job_child import own_jobs
 from torchsplit_core import jobs
 from torchsplit_core.jobs import runner
-from torchsplit_core.jobs.names import JobKind
-from torchsplit_core.values import InputFault, Progress
+from torchsplit_core.values import InputFault
 from torchsplit_core.workspace import slots as workspace_slots
-from torchsplit_core.workspace.slots import slot_set_aside, slots
+from torchsplit_core.workspace.slots import slots
 from torchsplit_core.workspace.store import Store, Workspace
-
-
-def hold(workspace: Workspace, parameters: Hold, progress: Progress) -> None:
-    """Say that it began, and stand until its file is there."""
-    folder = Path(parameters.folder)
-    with (folder / "begun").open("a") as stream:
-        stream.write(f"{parameters.name}\n")
-    progress(0.5, "standing")
-    while not (folder / parameters.name).exists():
-        time.sleep(0.02)
-
-
-def aside(workspace: Workspace, parameters: Hold, progress: Progress) -> None:
-    """Stand like `hold`, with the slot given to others."""
-    with slot_set_aside():
-        hold(workspace, parameters, progress)
-
-
-KINDS = {name: JobKind(f"tests.workspace.test_slots:{name}", Hold) for name in ("hold", "aside")}
 
 
 @pytest.fixture
 def workspace(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Workspace:
-    own_jobs(monkeypatch, sys.modules[__name__])
+    own_jobs(monkeypatch, hold)
     monkeypatch.setenv("TORCHSPLIT_JOBS", "1")
     return Store(tmp_path / "home").create("w")
 

@@ -13,13 +13,13 @@ import os
 import shutil
 import sqlite3
 import subprocess
-import sys
 import time
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
+from tests.support.workspace import hold
 from tests.support.workspace.hold import Hold
 from tests.support.workspace.job_child import own_jobs
 from torchsplit_core import jobs
@@ -183,7 +183,7 @@ def test_a_running_job_that_dies_goes_on_by_its_name_and_asks_for_trust_again(
 def test_a_new_job_waits_behind_one_of_the_version_before(
     home: Path, old: Workspace, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    own_jobs(monkeypatch, sys.modules["test_core_job_queue"])
+    own_jobs(monkeypatch, hold)
     monkeypatch.setenv("TORCHSPLIT_JOBS", "1")
     queue = home / "queue"
     queue.mkdir()

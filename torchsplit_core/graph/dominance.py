@@ -70,10 +70,6 @@ class DominanceInformation:
         """Every path from a to EXIT passes b (true for a = b)."""
         return self._post_dominates(self.flow.label[b], self.flow.label[a])
 
-    def strictly_post_dominates(self, b: str, a: str) -> bool:
-        """b post-dominates a and is not a."""
-        return a != b and self.post_dominates(b, a)
-
     def dominators(self, name: str) -> frozenset[str]:
         """All that dominate it, itself and ENTRY included."""
         return self._ancestors(name, self._idom)

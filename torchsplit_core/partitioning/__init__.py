@@ -9,7 +9,6 @@ from torchsplit_core.partitioning.own_cut import cut_behind
 from torchsplit_core.partitioning.pareto import ParetoOutcome, pareto_candidates, undominated
 from torchsplit_core.partitioning.provider import (
     PartitionProvider,
-    RegionCost,
     solve_partitioning_problem,
 )
 from torchsplit_core.partitioning.solve import solve_partition
@@ -19,7 +18,6 @@ __all__ = [
     "CutReason",
     "ParetoOutcome",
     "PartitionProvider",
-    "RegionCost",
     "cut_behind",
     "cut_reasons",
     "pareto_candidates",

@@ -35,11 +35,6 @@ class CutReason:
     inside: int | None
     ends: tuple[str, str] | None
 
-    @property
-    def crossing_bytes(self) -> int:
-        """Bytes of all values that cross, at the traced batch."""
-        return sum(value.output_bytes for value in self.crossing)
-
 
 def cut_reasons(provider: PartitionProvider, candidate: PartitionCandidate) -> tuple[CutReason, ...]:
     """What each cut of a candidate divides, in pipeline order."""

@@ -9,7 +9,7 @@ orders, and all ideals where they are few.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import cached_property
 
 from torchsplit_core.graph import (
@@ -48,23 +48,6 @@ from torchsplit_core.values import (
 from torchsplit_core.values.partition import Objective
 
 _TIGHTENINGS = 6  # tries with less memory for weights when activations do not fit beside them
-
-
-@dataclass(frozen=True, slots=True)
-class RegionCost:
-    """What a region (start, end] would cost as a stage of its own, side-band apart.
-
-    `ids` are original operations and inputs; bytes are at the traced batch.
-    """
-
-    start: str
-    end: str
-    ids: tuple[str, ...]
-    time_ms: float
-    time_share: float
-    input_bytes: int
-    output_bytes: int
-    peak_memory_bytes: int
 
 
 class PartitionProvider:
@@ -144,36 +127,6 @@ class PartitionProvider:
             solver=SolverOptions(time_limit_s),
             objective=objective,
         )
-
-    def region_costs(self, top_k: int | None = None) -> tuple[RegionCost, ...]:
-        """All canonical regions of two units or more but the whole graph, largest share of time first."""
-        total = sum(self.time_ms(node.id) for node in self.graph.nodes)
-        units = self.prepared.by_id
-        times = {unit.id: sum(map(self.time_ms, unit.members)) for unit in self.prepared.units}
-        ranked = sorted(
-            (
-                (sum(times[unit] for unit in region.ids), region)
-                for region in self.regions.regions[1:]
-                if region.count > 1
-            ),
-            key=lambda found: (-found[0], found[1].start, found[1].end),
-        )
-        found: list[RegionCost] = []
-        for time_ms, region in ranked[:top_k]:
-            ids = tuple(member for unit in region.ids for member in units[unit].members)
-            found.append(
-                RegionCost(
-                    start=region.start,
-                    end=region.end,
-                    ids=ids,
-                    time_ms=time_ms,
-                    time_share=time_ms / total,
-                    input_bytes=units[region.start].output_bytes if region.start in units else 0,
-                    output_bytes=units[region.end].output_bytes if region.end in units else 0,
-                    peak_memory_bytes=self.memory.peak_bytes(ids),
-                )
-            )
-        return tuple(found)
 
     def region_candidates(self, request: PartitionRequest) -> tuple[PartitionCandidate, ...]:
         """The best cuts at whole-model cut points, exactly, by a dynamic program over these alone."""

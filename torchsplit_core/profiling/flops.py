@@ -15,7 +15,7 @@ Conventions
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from math import prod, sqrt
 from typing import Literal
 
@@ -226,18 +226,3 @@ def _recurrent_work(node: GraphNode, sizes: Sizes, shapes: list[tuple[int, ...]]
     batch = state[1] * sizes.factor(node.inputs[0]) if len(state) == 3 else 1.0
     steps = max(round(tokens / batch), 1) * (state[0] if len(state) == 3 else 1)
     return 2 * tokens * weights, "recurrent", steps + 1
-
-
-def total_cost(costs: tuple[NodeCost, ...]) -> NodeCost:
-    """The sum of the costs, under the id "total"."""
-    start = NodeCost("total", 0.0, 0.0, 0.0, 0, unit="none")
-    for cost in costs:
-        start = replace(
-            start,
-            flops=start.flops + cost.flops,
-            bytes_read=start.bytes_read + cost.bytes_read,
-            bytes_written=start.bytes_written + cost.bytes_written,
-            kernel_count=start.kernel_count + cost.kernel_count,
-            matrix_flops=start.matrix_flops + cost.matrix_flops,
-        )
-    return start

@@ -4,12 +4,12 @@ import itertools
 import random
 import time
 from dataclasses import replace
-from functools import partial
 
 import numpy as np
 import pytest
 
 from tests.support.partitioning.cases import random_request
+from tests.support.seeds import in_blocks
 from torchsplit_core.partitioning import solve_partition, verify_outcome
 from torchsplit_core.partitioning.blocks.block_graph import contract
 from torchsplit_core.partitioning.blocks.orders import topological_orders
@@ -81,15 +81,9 @@ def skipping(seed):
     return PartitionRequest(nodes, tuple(dict.fromkeys(edges)), PartitionDevices(count, None, 1.0))
 
 
-@pytest.mark.parametrize(
-    "request_of",
-    [
-        *(partial(random_request, seed) for seed in range(60)),
-        *(partial(skipping, seed) for seed in range(60)),
-    ],
-)
-def test_no_pipeline_below_a_load_leaves_its_windows(request_of):
-    request = request_of()
+@in_blocks("make, seed", itertools.product((random_request, skipping), range(60)))
+def test_no_pipeline_below_a_load_leaves_its_windows(make, seed):
+    request = make(seed)
     graph = contract(request)
     every = sorted(pipelines(graph))
     if graph.request.devices.count > len(graph.blocks):
@@ -113,7 +107,7 @@ def test_no_pipeline_below_a_load_leaves_its_windows(request_of):
                 assert windows.low_ms[j] - 1e-9 <= taken <= windows.high_ms[j] + 1e-9
 
 
-@pytest.mark.parametrize("seed", range(60))
+@in_blocks("seed", range(60))
 def test_a_kernel_has_the_same_best_pipeline_and_expands_to_it(seed):
     graph = contract(wider(seed))
     whole = best_ideal_cuts(graph, 1, float("inf"), 100_000, time.monotonic() + 60)
@@ -134,7 +128,7 @@ def test_a_kernel_has_the_same_best_pipeline_and_expands_to_it(seed):
         assert kernel.expand(kernel.shrink(parts)) == parts
 
 
-@pytest.mark.parametrize("seed", range(40))
+@in_blocks("seed", range(40))
 def test_every_pipeline_of_a_kernel_costs_what_it_costs_in_the_whole_graph(seed):
     graph = contract(skipping(seed))
     loads = sorted({value for value, _ in pipelines(graph)})
@@ -167,7 +161,7 @@ def test_windows_narrow_a_chain_to_its_cut_and_tell_when_nothing_fits():
     assert list(kernel.members) == [tuple(range(20)), tuple(range(20, 40))]
 
 
-@pytest.mark.parametrize("seed", range(80))
+@in_blocks("seed", range(80))
 def test_least_cuts_are_least_at_every_price(seed):
     graph = contract(random_request(seed))
     network = CutNetwork(graph)
@@ -249,7 +243,7 @@ def test_graphs_beyond_all_windows_still_get_candidates_and_a_bound(seed, monkey
     request = replace(wider(seed), solver=SolverOptions(1.0))
     expected = solve_partition(request)
     for name in ("thresholds", "placed"):
-        monkeypatch.setattr(f"torchsplit_core.partitioning.{name}.MOST_BLOCKS", 4)
+        monkeypatch.setattr(f"torchsplit_core.partitioning.search.{name}.MOST_BLOCKS", 4)
     monkeypatch.setattr("torchsplit_core.partitioning.search.prefixes._LONG", 4)
     monkeypatch.setattr("torchsplit_core.partitioning.search.prefixes._PLACES", 5)
     monkeypatch.setattr("torchsplit_core.partitioning.solve.MAX_IDEALS", 3)

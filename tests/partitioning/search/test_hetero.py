@@ -6,6 +6,7 @@ from dataclasses import replace
 import pytest
 
 from tests.support.partitioning.oracle import best_value, placed_request
+from tests.support.seeds import in_blocks
 from torchsplit_core.partitioning import solve_partition, verify_candidate, verify_outcome
 from torchsplit_core.partitioning.blocks.block_graph import contract
 from torchsplit_core.partitioning.candidates import loads_of, make_candidate, value_of
@@ -22,7 +23,7 @@ from torchsplit_core.values import (
 
 
 @pytest.mark.parametrize("objective", ["throughput", "latency"])
-@pytest.mark.parametrize("seed", range(60))
+@in_blocks("seed", range(60))
 def test_the_best_equals_a_look_at_every_placement(seed, objective):
     request = placed_request(seed, objective, speeds=True)
     outcome = solve_partition(request)
@@ -37,7 +38,7 @@ def test_the_best_equals_a_look_at_every_placement(seed, objective):
     verify_outcome(request, outcome)
 
 
-@pytest.mark.parametrize("seed", range(40))
+@in_blocks("seed", range(40))
 def test_without_all_ideals_the_bound_still_holds(seed, monkeypatch):
     monkeypatch.setattr("torchsplit_core.partitioning.search.placed._MOST_IDEALS", 0)
     request = placed_request(seed, "throughput", speeds=True)

@@ -5,6 +5,7 @@ from dataclasses import replace
 import pytest
 
 from tests.support.partitioning.oracle import best_value, placed_request
+from tests.support.seeds import in_blocks
 from torchsplit_core.files import read_text, write_text
 from torchsplit_core.partitioning import solve_partition, verify_candidate, verify_outcome
 from torchsplit_core.values import (
@@ -17,7 +18,7 @@ from torchsplit_core.values import (
 )
 
 
-@pytest.mark.parametrize("seed", range(60))
+@in_blocks("seed", range(60))
 def test_the_latency_equals_a_look_at_every_pipeline(seed):
     request = placed_request(seed, "latency", speeds=False)
     outcome = solve_partition(request)
@@ -30,7 +31,7 @@ def test_the_latency_equals_a_look_at_every_pipeline(seed):
         verify_outcome(request, outcome)
 
 
-@pytest.mark.parametrize("seed", range(40))
+@in_blocks("seed", range(40))
 @pytest.mark.parametrize("speeds", [False, True])
 def test_without_all_ideals_the_bound_still_holds(seed, speeds, monkeypatch):
     monkeypatch.setattr("torchsplit_core.partitioning.search.placed._MOST_IDEALS", 0)

@@ -6,6 +6,7 @@ from math import inf
 import pytest
 
 from tests.support.partitioning.cases import least_load, load_request, random_request
+from tests.support.seeds import in_blocks
 from torchsplit_core.partitioning.blocks.block_graph import contract
 from torchsplit_core.partitioning.blocks.orders import topological_orders
 from torchsplit_core.partitioning.candidates import fits_memory, loads_of
@@ -18,7 +19,7 @@ def later():
     return time.monotonic() + 60
 
 
-@pytest.mark.parametrize("seed", range(150))
+@in_blocks("seed", range(150))
 def test_ideals_alone_are_exact_without_and_with_an_incumbent(seed):
     request = random_request(seed)
     graph = contract(request)
@@ -38,7 +39,7 @@ def test_ideals_alone_are_exact_without_and_with_an_incumbent(seed):
         assert below.complete and not below.found
 
 
-@pytest.mark.parametrize("seed", range(100))
+@in_blocks("seed", range(100))
 def test_every_prefix_cut_has_the_load_it_tells_and_one_order_gives_the_optimum_of_its_intervals(seed):
     request = random_request(seed)
     graph = contract(request)
@@ -72,7 +73,7 @@ def test_only_allowed_positions_are_cut():
         assert {sum(map(len, parts[:i])) for i in range(1, len(parts))} <= {9, 20}
 
 
-@pytest.mark.parametrize("seed", range(100))
+@in_blocks("seed", range(100))
 def test_free_assignment_alone_is_exact(seed):
     request = random_request(seed, contiguous=False)
     graph = contract(request)

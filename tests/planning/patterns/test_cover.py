@@ -7,6 +7,7 @@ import pytest
 from numpy.typing import NDArray
 
 from tests.support.planning.covers import EDGE, minimal_covers
+from tests.support.seeds import in_blocks
 from torchsplit_core.planning.patterns import cover
 from torchsplit_core.planning.patterns.cover import Covers, covers
 
@@ -45,7 +46,7 @@ def check(given: Shop, found: Covers, every: NDArray[np.int64]) -> None:
         assert found.least == float("inf")
 
 
-@pytest.mark.parametrize("seed", range(100))
+@in_blocks("seed", range(100))
 def test_every_minimal_cover_within_the_waste(seed: int) -> None:
     given = rates, prices, demand, most = shop(seed)
     every = minimal_covers(rates, demand, most)
@@ -62,7 +63,7 @@ def test_every_minimal_cover_within_the_waste(seed: int) -> None:
         assert found.complete >= (linear + waste) * (1 - EDGE) or not len(every)
 
 
-@pytest.mark.parametrize("seed", range(100))
+@in_blocks("seed", range(100))
 def test_the_cheapest_cover(seed: int) -> None:
     given = rates, prices, demand, most = shop(seed, 8)
     every = minimal_covers(rates, demand, most)
@@ -72,7 +73,7 @@ def test_the_cheapest_cover(seed: int) -> None:
         assert float(found.costs[0]) == pytest.approx(float((every @ prices).min()), rel=EDGE)
 
 
-@pytest.mark.parametrize("seed", range(40))
+@in_blocks("seed", range(40))
 @pytest.mark.parametrize("cheapest", [False, True])
 def test_what_is_cut_short_says_so(seed: int, cheapest: bool, monkeypatch: pytest.MonkeyPatch) -> None:
     """With room for few partial covers, and for hardly any halving, the bound stays true."""

@@ -9,6 +9,7 @@ import pytest
 from numpy.typing import NDArray
 
 from tests.support.planning.covers import EDGE, minimal_covers
+from tests.support.seeds import in_blocks
 from torchsplit_core.planning.patterns.options import Option, Options, StageOffer
 from torchsplit_core.planning.patterns.pattern import Offers, offers
 
@@ -63,7 +64,7 @@ def check(options: Options, prices: NDArray[np.float64], every: dict[Key, float]
     assert found.least <= least * (1 + EDGE)
 
 
-@pytest.mark.parametrize("seed", range(80))
+@in_blocks("seed", range(80))
 def test_all_patterns_within_a_cost(seed: int) -> None:
     options, prices, demand, most = runs(seed)
     every = every_pattern(options, prices, demand, most)
@@ -80,7 +81,7 @@ def test_all_patterns_within_a_cost(seed: int) -> None:
             assert {key for key in inside if every[key] <= few.complete * (1 - EDGE)} <= keys(few)
 
 
-@pytest.mark.parametrize("seed", range(80))
+@in_blocks("seed", range(80))
 def test_the_cheapest_pattern_comes_first(seed: int) -> None:
     options, prices, demand, most = runs(seed)
     every = every_pattern(options, prices, demand, most)

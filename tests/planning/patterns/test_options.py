@@ -8,6 +8,7 @@ from itertools import product
 import pytest
 
 from tests.support.planning.requests import A30, LAYOUTS, PROFILES
+from tests.support.seeds import in_blocks
 from torchsplit_core.planning.patterns import options
 from torchsplit_core.planning.patterns.options import Option, options_of
 from torchsplit_core.planning.patterns.supply import Supply, supply_of
@@ -77,7 +78,7 @@ def case_of(problem: Problem, option: Option) -> VariantCase:
     return next(case for case in problem.cases if (case.model, case.variant) == (first.model, first.variant))
 
 
-@pytest.mark.parametrize("seed", range(40))
+@in_blocks("seed", range(40))
 def test_options_are_all_that_the_limits_allow_and_no_more(seed: int) -> None:
     request = limited(seed)
     problem = build_problem(request)

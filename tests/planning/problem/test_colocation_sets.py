@@ -12,6 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.support.planning.requests import A30, LAYOUTS, model, simple
+from tests.support.seeds import in_blocks
 from torchsplit_core.planning.formulation.build import build
 from torchsplit_core.planning.formulation.leximin import Search
 from torchsplit_core.planning.formulation.objectives import search
@@ -32,7 +33,7 @@ def tied(count: int, *pairs: Colocation) -> PlanRequest:
     return PlanRequest((FleetEntry(A30),), models, pairs)
 
 
-@pytest.mark.parametrize("seed", range(40))
+@in_blocks("seed", range(40))
 def test_presences_are_all_sets_that_keep_hard_pairs_whole(seed: int) -> None:
     rng = random.Random(seed)
     pairs = tuple(

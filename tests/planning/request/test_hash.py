@@ -8,8 +8,7 @@ import random
 from dataclasses import asdict, replace
 from typing import Any
 
-import pytest
-
+from tests.support.seeds import in_blocks
 from torchsplit_core.planning.request.hash import request_hash
 from torchsplit_core.values import Colocation, FleetEntry, PlanModel, PlanRequest, Point, Stage, Variant
 
@@ -54,7 +53,7 @@ def drawn(draw: random.Random) -> PlanRequest:
     return PlanRequest((FleetEntry("A100-80GB", count=draw.randint(1, 4)),), models, pairs)
 
 
-@pytest.mark.parametrize("seed", range(40))
+@in_blocks("seed", range(40))
 def test_it_is_the_hash_of_the_canonical_text(seed: int) -> None:
     request = drawn(random.Random(seed))
     assert request_hash(request) == by_definition(request)

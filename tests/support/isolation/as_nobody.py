@@ -1,6 +1,6 @@
 """Profile, export and run a small model at each level that holds files, as a user without any right.
 
-Run as `python isolation_as_nobody.py FOLDER`. Started by root it becomes user 65534 first, in mounts of its own in
+Run as `python as_nobody.py FOLDER`. Started by root it becomes user 65534 first, in mounts of its own in
 which that user reaches the interpreter: root's may lie below a folder of root's alone.
 """
 

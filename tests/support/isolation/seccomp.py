@@ -1,6 +1,6 @@
 """A kernel that refuses: system calls of this process and its children fail as they do in a container.
 
-Run as `python isolation_seccomp.py CALL=ERROR,… CODE`: forbids the calls, then executes the code.
+Run as `python seccomp.py CALL=ERROR,… CODE`: forbids the calls, then executes the code.
 """
 
 from __future__ import annotations

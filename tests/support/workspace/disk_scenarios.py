@@ -1,6 +1,6 @@
 """Scenarios on a disk of their own: full, read-only, cut off from power. Run as a script in a mount namespace.
 
-`python disk_scenarios.py NAME FOLDER`, with the repository, tests/core and tests/app on PYTHONPATH: mounts
+`python disk_scenarios.py NAME FOLDER`, with the project's root on PYTHONPATH: mounts
 vanish with the namespace. Ends with 0 where all held.
 """
 

@@ -9,7 +9,6 @@ import importlib
 import os
 from typing import TYPE_CHECKING
 
-from tests.support.paths import ROOT
 from torchsplit_core.jobs import names, runner
 
 if TYPE_CHECKING:
@@ -26,7 +25,6 @@ def own_jobs(monkeypatch: pytest.MonkeyPatch, module: ModuleType) -> None:
     monkeypatch.setattr(names, "JOBS", names.JOBS | module.KINDS)
     monkeypatch.setattr(runner, "CHILD", "tests.support.workspace.job_child")
     monkeypatch.setenv(VARIABLE, module.__name__)
-    monkeypatch.setenv("PYTHONPATH", str(ROOT))
 
 
 if __name__ == "__main__":

@@ -13,7 +13,7 @@ The CUDA path (events, synchronisation, device memory) is untested on hardware.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from statistics import fmean, pstdev
 from typing import Any
@@ -96,14 +96,6 @@ class RuntimeAnnotator:
             )
             for name, times in samples.items()
         )
-
-    def annotate_grid(
-        self, inputs_for: Callable[[int], Any], batch_sizes: Sequence[int], budget_s: float = 2.0
-    ) -> dict[int, tuple[NodeTiming, ...]]:
-        """`annotate` for every batch size; `inputs_for(batch)` as SplitClient.get_example_inputs."""
-        return {
-            batch: self.annotate(*split_inputs(inputs_for(batch)), budget_s=budget_s) for batch in batch_sizes
-        }
 
     def _graph_inputs(self, args: Sequence[Any], kwargs: Mapping[str, Any]) -> list[Any]:
         """Weights and the user's values in the order of the graph's placeholders."""

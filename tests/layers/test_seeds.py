@@ -1,0 +1,37 @@
+"""What the tests share to run many seeds: every instance runs, and a failure names its own."""
+
+from __future__ import annotations
+
+import inspect
+
+import pytest
+
+from tests.support.seeds import BLOCK, in_blocks
+
+
+def blocks_of(test):
+    (mark,) = test.pytestmark
+    return mark.args[1]
+
+
+def test_every_instance_is_in_one_block():
+    @in_blocks("seed", range(2 * BLOCK + 1))
+    def test(seed, kind):
+        seen.append((seed, kind))
+
+    seen: list[tuple[int, str]] = []
+    assert list(inspect.signature(test).parameters) == ["block", "kind"]
+    assert [len(block) for block in blocks_of(test)] == [BLOCK, BLOCK, 1]
+    for block in blocks_of(test):
+        test(block=block, kind="a")
+    assert seen == [(seed, "a") for seed in range(2 * BLOCK + 1)]
+
+
+def test_a_failure_names_its_instance():
+    @in_blocks("make, seed", [(str, 3), (int, 7)])
+    def test(make, seed):
+        assert seed != 7
+
+    with pytest.raises(AssertionError) as raised:
+        test(block=blocks_of(test)[0])
+    assert raised.value.__notes__ == ["with make = int, seed = 7"]

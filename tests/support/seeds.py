@@ -1,0 +1,48 @@
+"""Random instances in blocks: a test of many seeds is a few cases, and the one that fails is named."""
+
+from __future__ import annotations
+
+import functools
+import inspect
+from collections.abc import Callable, Iterable
+from typing import Any
+
+import pytest
+
+BLOCK = 20
+"""Instances in one case: enough that starting a case costs little, few enough that workers share the work."""
+
+
+def in_blocks(names: str, instances: Iterable[Any]) -> Callable[[Callable[..., None]], Any]:
+    """Like `pytest.mark.parametrize(names, instances)`, with `BLOCK` instances to a case.
+
+    `names` are arguments of the test, separated by commas; `instances` a value for each, or tuples of values. A
+    fault carries the instance it came with. Fixtures are shared by the instances of a block.
+    """
+    taken = [name.strip() for name in names.split(",")]
+    every = list(instances)
+    blocks = [tuple(every[start : start + BLOCK]) for start in range(0, len(every), BLOCK)]
+
+    def decorate(test: Callable[..., None]) -> Any:
+        signature = inspect.signature(test)
+
+        @functools.wraps(test)
+        def each(block: tuple[Any, ...], **others: Any) -> None:
+            for instance in block:
+                values = dict(zip(taken, instance if len(taken) > 1 else (instance,), strict=True))
+                try:
+                    test(**values, **others)
+                except BaseException as fault:
+                    fault.add_note(f"with {', '.join(f'{name} = {_said(values[name])}' for name in taken)}")
+                    raise
+
+        kept = [p for name, p in signature.parameters.items() if name not in taken]
+        first = inspect.Parameter("block", inspect.Parameter.POSITIONAL_OR_KEYWORD)
+        each.__signature__ = signature.replace(parameters=[first, *kept])  # type: ignore[attr-defined]
+        return pytest.mark.parametrize("block", blocks)(each)
+
+    return decorate
+
+
+def _said(value: Any) -> str:
+    return str(getattr(value, "__name__", repr(value)))
