@@ -13,7 +13,6 @@ from typing import Any, Literal
 import plotly.graph_objects as go
 
 from app.charts.theme import AMBER, INK, Theme, axis, faint, lay_out, themed
-from app.models.profile.fits import Curve
 from torchsplit_core.values import ProfileRow
 
 View = Literal["throughput over service time", "throughput over batch size", "service time over batch size"]
@@ -27,6 +26,17 @@ FLAT = 60.0
 DASHES = ("solid", "dash", "dot", "dashdot", "longdash", "longdashdot")
 _SYMBOLS = {"measured": "circle", "emulated": "diamond-open-dot", "estimated": "circle-open"}
 _BAND, _AMBER_BAND = 0.13, "rgba(217, 119, 6, 0.10)"
+
+
+@dataclass(frozen=True, slots=True)
+class Curve:
+    """A fitted line over batch sizes: throughput with its 90 % band in requests/s, time of one batch in ms."""
+
+    batch_sizes: tuple[int, ...]
+    rps: tuple[float, ...]
+    low_rps: tuple[float, ...]
+    high_rps: tuple[float, ...]
+    latency_ms: tuple[float, ...]
 
 
 @dataclass(frozen=True, slots=True)

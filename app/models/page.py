@@ -9,10 +9,12 @@ from dataclasses import dataclass
 
 import streamlit as st
 
+from app.format.html import table_html
 from app.format.numbers import plain
 from app.models import upload as models_upload
 from app.session import cuts, scenario
 from app.session import trust as session_trust
+from app.session.uploads import refuse_untrusted, upload_of
 from app.session.workspace import names, read_all, store, use
 from app.shell import frame, navigation
 from sample_models.registry import SAMPLES
@@ -160,7 +162,7 @@ def _table(workspace: Workspace, entries: list[ModelEntry]) -> None:
         for entry in entries
     ]
     head = '<th>model</th><th>graph</th><th class="n">nodes</th><th>rows of its profile</th><th>device</th>'
-    st.html(frame.table_html(head, rows))
+    st.html(table_html(head, rows))
 
 
 def _actions(workspace: Workspace, entries: list[ModelEntry]) -> None:
@@ -183,7 +185,7 @@ def _work(workspace: Workspace, source: str) -> None:
     file: UploadedFile | None = None
     away, trust = None, False
     if not source.startswith("sample:"):
-        upload = models_upload.upload_of(workspace, source)
+        upload = upload_of(workspace, source)
         if upload is None:
             away = "Its file is not in this workspace."
         else:
@@ -193,7 +195,7 @@ def _work(workspace: Workspace, source: str) -> None:
     with frame.telling():
         for verb, job, hint in (("Trace", TRACE, away), ("Profile", PROFILE, help_text)):
             if st.button(verb, disabled=away is not None, help=hint):
-                models_upload.refuse_untrusted(file.upload if file else "", trust)
+                refuse_untrusted(file.upload if file else "", trust)
                 jobs.start(workspace, f"{verb} {source}", job, models_upload.asked(job, source, file))
                 st.rerun()
 

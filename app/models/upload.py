@@ -12,13 +12,14 @@ import streamlit as st
 
 from app.session import dropped_files
 from app.session import trust as session_trust
+from app.session.uploads import refuse_untrusted
 from app.session.workspace import keep_name
 from app.shell import frame, navigation
 from torchsplit_core import jobs
 from torchsplit_core.jobs.names import PROFILE, TRACE, ProfileParameters, TraceParameters, UploadedFile
 from torchsplit_core.values import InputFault
 from torchsplit_core.workspace import named
-from torchsplit_core.workspace.store import Artifact, Workspace
+from torchsplit_core.workspace.store import Workspace
 
 UPLOAD = "upload"
 """The key of the uploader."""
@@ -124,23 +125,6 @@ def asked(
     if job == TRACE:
         return TraceParameters(source, file)
     return ProfileParameters((source,), uploads={source: file} if file else {}, trace_again=again)
-
-
-def refuse_untrusted(file: str, trust: bool) -> None:
-    """Raises InputFault for a Python file that is not trusted: to trace it is to execute it."""
-    if file.endswith(".py") and not trust:
-        raise InputFault(
-            "upload",
-            file,
-            "a .py file is executed only when it is trusted",
-            "Tick the box, or upload a .pt2.",
-        )
-
-
-def upload_of(workspace: Workspace, source: str) -> Artifact | None:
-    """The stored file behind a model that is no sample; None where there is none."""
-    file = source.rpartition(":")[0] if ".py:" in source else source
-    return workspace.find("upload", file)
 
 
 def client_names(file: str, data: bytes) -> list[str]:

@@ -9,10 +9,10 @@ import streamlit as st
 
 from app.charts.slice_map import fleet_svg
 from app.components.picture import picture
+from app.format.html import table_html
 from app.format.numbers import exact, short
 from app.plan.summary import SOLVED
 from app.session import scenario
-from app.shell.frame import table_html
 from torchsplit_core.planning.baselines.gain import gain
 from torchsplit_core.planning.baselines.run import Baseline, baselines
 from torchsplit_core.planning.request.hash import request_hash

@@ -9,11 +9,11 @@ import streamlit as st
 from app.charts.slice_map import fleet_svg
 from app.charts.slice_values import Marks
 from app.components.picture import picture
+from app.format.html import table_html
 from app.format.numbers import exact, plain
 from app.plan.summary import SOLVED, metrics
 from app.session import scenario
 from app.session.workspace import read
-from app.shell.frame import table_html
 from torchsplit_core.planning.comparison.changes import ModelChange, SliceChange
 from torchsplit_core.planning.comparison.compare import Comparison, compare
 from torchsplit_core.values import PlanOutcome

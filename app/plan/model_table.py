@@ -5,9 +5,9 @@ from __future__ import annotations
 import html
 from collections.abc import Mapping
 
+from app.format.html import table_html
 from app.format.numbers import exact
 from app.plan.explanation.words import binding_words
-from app.shell.frame import table_html
 from torchsplit_core.planning.request.objective import goal_of
 from torchsplit_core.values import ModelBinding, PlanOutcome, PlanRequest
 

@@ -20,6 +20,7 @@ from app.plan.what_if import sliders
 from app.session import scenario
 from app.session.workspace import names, read
 from app.shell import frame, navigation
+from app.shell.replan import plan_again
 from torchsplit_core import jobs
 from torchsplit_core.jobs.names import PLAN, QUICK_START
 from torchsplit_core.planning.request import edit
@@ -224,7 +225,7 @@ def _infeasible(workspace: Workspace, name: str, request: PlanRequest | None, pl
             if request is not None and st.button("Apply these changes and plan", type="primary"):
                 with frame.telling():
                     relaxed = edit.with_relaxation(request, plan.least_relaxation)
-                    form.plan_again(workspace, name, relaxed)
+                    plan_again(workspace, name, relaxed)
         else:
             st.markdown("No change of a number helps: drop a co-location, or add a GPU.")
 

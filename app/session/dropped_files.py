@@ -8,7 +8,7 @@ from app.session import placements, scenario
 from app.session.workspace import names, read
 from torchsplit_core.placement import violations
 from torchsplit_core.placement.frontier import frontier_violations
-from torchsplit_core.placement.request import validate as validate_placement
+from torchsplit_core.placement.request.validate import validate as validate_placement
 from torchsplit_core.planning.request.hash import request_hash
 from torchsplit_core.planning.request.validate import validate
 from torchsplit_core.values import (

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from app.session.workspace import chosen, look_at, names, read
 from torchsplit_core import jobs
 from torchsplit_core.jobs.names import DIVISIONS, PLACE, PLACEMENT_FRONTIER, RequestParameters
-from torchsplit_core.placement.request import validate
+from torchsplit_core.placement.request.validate import validate
 from torchsplit_core.values import PlacementFrontier, PlacementOutcome, PlacementRequest
 from torchsplit_core.workspace import named
 from torchsplit_core.workspace.store import Workspace

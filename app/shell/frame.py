@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import streamlit as st
@@ -79,12 +79,6 @@ def open_page(title: str) -> Workspace:
             st.success(plain(text))
         job_panel.show(opened)
     return opened
-
-
-def table_html(head: str, rows: Sequence[str]) -> str:
-    """A table of escaped cells that scrolls on its own where the window is narrow."""
-    body = f"<thead><tr>{head}</tr></thead><tbody>{''.join(rows)}</tbody>"
-    return f'<div class="wide" tabindex="0"><table class="ts">{body}</table></div>'
 
 
 def say(text: str) -> None:

@@ -17,6 +17,7 @@ from app.plan.what_if import sliders
 from tests.support.app.values import SOURCE, cuts, graph, plan, profile, request
 from tests.support.paths import ROOT
 from torchsplit_core import jobs
+from torchsplit_core.jobs import runner
 from torchsplit_core.workspace.store import Store, Workspace
 
 
@@ -68,7 +69,10 @@ def filled(workspace: Workspace) -> Workspace:
 def started(monkeypatch: pytest.MonkeyPatch) -> list[tuple[str, Any]]:
     """The jobs that a page starts, each by its name and parameters; none of them runs."""
     found: list[tuple[str, Any]] = []
-    monkeypatch.setattr(jobs, "start", lambda w, title, name, parameters: found.append((name, parameters)))
+    for door in (jobs, runner):
+        monkeypatch.setattr(
+            door, "start", lambda w, title, name, parameters: found.append((name, parameters))
+        )
     return found
 
 

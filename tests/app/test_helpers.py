@@ -14,10 +14,10 @@ from app.format import numbers
 from app.models import upload
 from app.models.page import entries_of
 from app.plan import request_tables, summary
-from app.plan.form import stored_profiles
 from app.session import dropped_files, scenario
 from app.session import trust as session_trust
 from app.shell.job_panel import REFRESH_S
+from app.shell.replan import stored_profiles
 from tests.support.app.values import SOURCE, cuts, plan, profile, request
 from torchsplit_core import jobs
 from torchsplit_core.files import write_text

@@ -15,7 +15,7 @@ from tests.support.paths import ROOT
 from torchsplit_core.jobs.names import SWEEP, SweepParameters
 from torchsplit_core.workspace.store import Store, Workspace
 
-OLD = ROOT / "tests" / "core" / "store_version_4"
+OLD = ROOT / "tests" / "workspace" / "store_version_4"
 
 
 @pytest.fixture

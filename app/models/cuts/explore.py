@@ -8,9 +8,9 @@ import streamlit as st
 
 from app.explorer import look as explorer_look
 from app.explorer.mount import mount
+from app.format.html import Fact, facts_html
 from app.format.numbers import memory_size, percent, plain, short, size
 from app.models.cuts.words import WHAT
-from app.models.graph.details import Fact, facts_html
 from app.session import analysis, cuts
 from app.session.cuts import OWN, Study
 from app.session.model import GraphModel

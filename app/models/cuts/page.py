@@ -12,12 +12,12 @@ from app.charts.theme import CONFIG
 from app.format.numbers import THIN, UNKNOWN, memory_size, percent, plain, short, size
 from app.models.cuts import explore, form
 from app.models.cuts.words import WHAT, candidates_table, reason_text, stages_table
-from app.plan.form import plan_again
 from app.session import cuts, scenario
 from app.session.cuts import OWN, Study
 from app.session.model import GraphModel, open_model
 from app.session.workspace import names
 from app.shell import frame, navigation
+from app.shell.replan import plan_again
 from torchsplit_core import jobs
 from torchsplit_core.jobs.names import PROFILE, ProfileParameters
 from torchsplit_core.partitioning import PartitionProvider, cut_reasons, undominated

@@ -6,6 +6,7 @@ import html
 from collections.abc import Iterable
 from dataclasses import dataclass
 
+from app.format.html import Fact
 from app.format.numbers import percent, short, size
 from app.models.graph.tables import shape_text
 from app.session.analysis import Analysis
@@ -15,8 +16,6 @@ from torchsplit_core.graph import TorchGraph
 from torchsplit_core.graph.prepare import WEIGHT_KINDS
 from torchsplit_core.values import PartitionOutcome, Profile, ProfileRow
 
-Fact = tuple[str, str]
-"""What, and its value as HTML."""
 MOST_NAMED = 4
 
 
@@ -170,12 +169,6 @@ def cut_facts(
         total = sum(loads) or 1
         facts.append(("best found, est.", " | ".join(percent(load / total) for load in loads)))
     return facts
-
-
-def facts_html(facts: Iterable[Fact]) -> str:
-    """Names and values as a table; values are HTML already."""
-    rows = "".join(f'<tr><th scope="row">{name}</th><td>{value}</td></tr>' for name, value in facts)
-    return f'<table class="ts facts"><tbody>{rows}</tbody></table>'
 
 
 def _time_facts(share: float | None, times: Times) -> list[Fact]:

@@ -9,6 +9,7 @@ import streamlit as st
 from app.explorer import look as explorer_look
 from app.explorer.look import Look
 from app.explorer.mount import mount
+from app.format.html import facts_html
 from app.format.numbers import exact, plain
 from app.models.graph import compare as graph_compare
 from app.models.graph import exports, preparation
@@ -16,7 +17,6 @@ from app.models.graph import tables as graph_tables
 from app.models.graph.details import (
     Times,
     cut_facts,
-    facts_html,
     group_facts,
     node_facts,
     region_facts,

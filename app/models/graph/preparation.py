@@ -9,10 +9,10 @@ from dataclasses import replace
 import streamlit as st
 
 from app.explorer import look as explorer_look
+from app.format.html import table_html
 from app.format.numbers import exact
 from app.session import analysis
 from app.session.model import GraphModel
-from app.shell import frame
 from torchsplit_core.graph import ALL_STEPS, STEPS, StepName, StepReport
 from torchsplit_core.workspace.store import Workspace
 
@@ -93,7 +93,7 @@ def table(reports: Iterable[StepReport]) -> str:
         title = html.escape(step.title if step else "as traced")
         numbers = "".join(f'<td class="n">{cell}</td>' for cell in cells)
         rows.append(f'<tr><td class="name">{title}</td>{numbers}</tr>')
-    return frame.table_html(HEAD, rows)
+    return table_html(HEAD, rows)
 
 
 def _turned(workspace: Workspace, model: GraphModel, name: StepName) -> None:

@@ -9,6 +9,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from statistics import median
 
+from app.charts.curves import Curve
 from app.models.profile.rows import Series, place_of
 from torchsplit_core.curves import ModelCurves, Sample, fit_model, outliers
 from torchsplit_core.hardware import catalogue
@@ -21,17 +22,6 @@ BEYOND = 2
 """A curve is drawn up to this many times the largest batch size measured."""
 DRAWN = 24
 """Batch sizes at which a curve is drawn."""
-
-
-@dataclass(frozen=True, slots=True)
-class Curve:
-    """A fitted line over batch sizes: throughput with its 90 % band in requests/s, time of one batch in ms."""
-
-    batch_sizes: tuple[int, ...]
-    rps: tuple[float, ...]
-    low_rps: tuple[float, ...]
-    high_rps: tuple[float, ...]
-    latency_ms: tuple[float, ...]
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,8 +7,8 @@ from collections.abc import Iterable
 
 import streamlit as st
 
+from app.format.html import facts_html
 from app.format.numbers import exact, plain, short
-from app.models.graph.details import facts_html
 from app.models.profile.rows import place_of
 from torchsplit_core.values import Percentile, Profile, ProfileFailure, ProfileRow
 

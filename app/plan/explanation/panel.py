@@ -6,11 +6,11 @@ import html
 
 import streamlit as st
 
+from app.format.html import table_html
 from app.format.numbers import exact
 from app.plan.explanation import words
 from app.session import scenario
 from app.shell import frame
-from app.shell.frame import table_html
 from torchsplit_core import jobs
 from torchsplit_core.jobs.names import EXPLAIN, PLAN, QUICK_START
 from torchsplit_core.values import PlanExplanation, PlanOutcome, PlanRequest

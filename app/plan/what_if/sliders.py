@@ -11,11 +11,11 @@ import streamlit as st
 
 from app.components.live_slider import live_slider
 from app.format.numbers import exact, plain
-from app.plan import form
 from app.plan.summary import SOLVED
 from app.plan.what_if import proof
 from app.session.workspace import read
 from app.shell import frame
+from app.shell.replan import plan_again
 from torchsplit_core.planning.comparison.compare import compare
 from torchsplit_core.planning.manual.what_if import plan_from
 from torchsplit_core.planning.request.hash import request_hash
@@ -78,7 +78,7 @@ def banner(
         if st.button("Keep and prove", type="primary", key="what-if-keep"):
             with frame.telling():
                 proof.drop(workspace, name)
-                form.plan_again(workspace, name, tried.request, ground=request)
+                plan_again(workspace, name, tried.request, ground=request)
         if st.button("Back", key="what-if-back"):
             forget(workspace, name)
             st.rerun()

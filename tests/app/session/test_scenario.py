@@ -9,10 +9,11 @@ from typing import Any
 import pytest
 from streamlit.testing.v1 import AppTest
 
-from app.plan import form
 from app.session import scenario
+from app.shell import replan
 from tests.support.app.values import plan, request
 from torchsplit_core import jobs
+from torchsplit_core.jobs import runner
 from torchsplit_core.jobs.names import PLAN, SWEEP, RequestParameters
 from torchsplit_core.planning.sweep.points import SweepRequest, sweep_requests
 from torchsplit_core.values import FleetEntry, InputFault
@@ -134,7 +135,7 @@ def test_renaming_ends_the_search_before_its_points_are_taken_along(
     kept = sweep(two, "review")
     running = [jobs.JobStatus("j", "Sweep review", SWEEP, "running", 0.5, "", None, None, 1.0)]
     monkeypatch.setattr(
-        jobs, "running", lambda w, names=(), request=None: running if request == "review" else []
+        runner, "running", lambda w, names=(), request=None: running if request == "review" else []
     )
 
     def cancel(workspace: Workspace, job: str) -> None:
@@ -143,7 +144,7 @@ def test_renaming_ends_the_search_before_its_points_are_taken_along(
         SweepStore(workspace, "review").keep(last, 5.0)
         running.clear()
 
-    monkeypatch.setattr(jobs, "cancel", cancel)
+    monkeypatch.setattr(runner, "cancel", cancel)
     scenario.save_as(two, "review", "november", keep=False)
     found = SweepStore(two, "november").load()
     assert found is not None and sorted(found.plans) == [1.0, 2.0] and not running
@@ -175,10 +176,10 @@ def test_a_deleted_scenario_ends_its_search_and_the_next_is_shown(
     page: Open, two: Workspace, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     ended: list[str] = []
-    monkeypatch.setattr(jobs, "cancel", lambda workspace, job: ended.append(job))
+    monkeypatch.setattr(runner, "cancel", lambda workspace, job: ended.append(job))
     running = jobs.JobStatus("j", "Plan review", PLAN, "running", 0.5, "", None, None, 1.0)
     monkeypatch.setattr(
-        jobs, "running", lambda w, names=(), request=None: (running,) if request == "review" else ()
+        runner, "running", lambda w, names=(), request=None: (running,) if request == "review" else ()
     )
     opened = press(page("plan", two), "Delete")
     assert ended == ["j"] and shown(opened) == "larger" and scenario.known(two) == ("larger",)
@@ -189,14 +190,14 @@ def test_two_tabs_on_one_scenario_lose_nothing(
     filled: Workspace, started: list[Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     said: list[str] = []
-    monkeypatch.setattr(form.st, "rerun", lambda: None)
-    monkeypatch.setattr(form.frame, "say", said.append)
+    monkeypatch.setattr(replan.st, "rerun", lambda: None)
+    monkeypatch.setattr(replan.frame, "say", said.append)
     mine = replace(request(), sharing="fractional")
-    form.plan_again(filled, "review", mine, ground=request())
+    replan.plan_again(filled, "review", mine, ground=request())
     assert not said and filled.get("plan_request", "review") == mine
     # The other tab still shows, and edits, what stood before.
     theirs = replace(request(), gpus=(FleetEntry("A100-80GB", count=7),))
-    form.plan_again(filled, "review", theirs, ground=request())
+    replan.plan_again(filled, "review", theirs, ground=request())
     assert filled.get("plan_request", "review") == theirs
     assert filled.get("plan_request", "review, edited elsewhere") == mine
     assert said == [

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 
 import streamlit as st
 
+from app.format.html import table_html
 from app.format.numbers import short
 from app.shell import frame, widgets
 from torchsplit_core.hardware import (
@@ -84,7 +85,7 @@ def describe(devices: Sequence[Device]) -> None:
         for device in devices
     ]
     head = '<th>device</th><th>what it is</th><th class="n">SMs</th><th class="n">memory</th><th>basis</th>'
-    st.html(frame.table_html(head, rows))
+    st.html(table_html(head, rows))
 
 
 def missing_slices(host: HostReport) -> SlicesToMake | None:

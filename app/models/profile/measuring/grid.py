@@ -10,6 +10,7 @@ from datetime import datetime
 import streamlit as st
 
 from app.charts.colours import UNKNOWN
+from app.format.html import table_html
 from app.format.numbers import short
 from app.models.profile import rows as profile_rows
 from app.models.profile.measuring.devices import label
@@ -119,7 +120,7 @@ def show(
                 reasons.append(f"{short_names[source]}, {device}, batch {batch}: {why}")
         body.append(f"<tr>{''.join(parts)}</tr>")
     head = "<th>model</th><th>device</th>" + "".join(f'<th class="n">batch {batch}</th>' for batch in batches)
-    st.html(frame.table_html(head, body))
+    st.html(table_html(head, body))
     st.caption("Requests per second; point at a failure for its reason, or read it below.")
     if reasons:
         with st.expander(f"Why {len(reasons)} point{'s have' if len(reasons) != 1 else ' has'} no figure"):

@@ -11,8 +11,8 @@ import streamlit as st
 from app.format.numbers import plain
 from app.models.profile.measuring import devices as measuring_devices
 from app.models.profile.measuring import grid as measuring_grid
-from app.models.upload import refuse_untrusted, upload_of
 from app.session import trust
+from app.session.uploads import refuse_untrusted, upload_of
 from app.session.workspace import keep_name
 from app.shell import frame, widgets
 from sample_models.registry import SAMPLES

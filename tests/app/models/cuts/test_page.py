@@ -222,22 +222,22 @@ def test_a_memory_that_fits_nothing_says_why(page: Open, workspace: Workspace) -
 
 
 def test_memory_is_gib_as_on_the_command_line_and_a_stored_limit_is_asked_again_to_the_byte(
-    page: Open, workspace: Workspace, started: list[tuple[str, dict[str, Any]]]
+    page: Open, workspace: Workspace, started: list[tuple[str, Any]]
 ) -> None:
     stored(workspace, encoder(4), timed(encoder(4)))
     limit = 2_500_000_123
-    partition_job(workspace, {"source": NAME, "stages": 2, "memory_bytes": limit}, ignore_progress)
+    partition_job(workspace, PartitionParameters(NAME, 2, memory_bytes=limit), ignore_progress)
     opened = page("partition", workspace)
     assert opened.number_input[2].label == "Memory of a stage at most, GiB"
     assert "at most 2.33\u202fGiB in a stage" in said(opened)
     press(opened, "Find cuts")
-    assert started[0][1]["memory_bytes"] == limit
+    assert started[0][1].memory_bytes == limit
     study = cuts.study(workspace, NAME, "encoder")
     assert study is not None and study.devices.memory_bytes == limit
     command = next(one.value for one in opened.code if "--memory" in one.value)
     given = command.split("--memory ")[1].split()[0]
     assert int(float(given) * 2**30) == limit
-    assert form.parameters_of("m", 4, "throughput", 0.0, 1.5, "")["memory_bytes"] == 3 * 2**29
+    assert form.parameters_of("m", 4, "throughput", 0.0, 1.5, "").memory_bytes == 3 * 2**29
 
 
 def test_reasons_are_sentences(cut: Workspace) -> None:

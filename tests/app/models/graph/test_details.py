@@ -7,12 +7,12 @@ from dataclasses import replace
 
 import pytest
 
+from app.format.html import facts_html
 from app.format.numbers import THIN
 from app.models.graph.details import (
     MOST_NAMED,
     Times,
     cut_facts,
-    facts_html,
     group_facts,
     node_facts,
     region_facts,

@@ -8,9 +8,8 @@ import pytest
 
 from app.models.profile.measuring import grid
 from torchsplit_core import jobs
-from torchsplit_core.jobs.names import (
-    JobParameters,
-)
+from torchsplit_core.jobs import runner
+from torchsplit_core.jobs.names import JobParameters
 from torchsplit_core.jobs.profile import Cell
 from torchsplit_core.workspace.store import Workspace
 
@@ -24,7 +23,8 @@ def started(monkeypatch: pytest.MonkeyPatch) -> list[tuple[str, Any]]:
         found.append((title, parameters))
         return "job"
 
-    monkeypatch.setattr(jobs, "start", start)
+    for door in (jobs, runner):
+        monkeypatch.setattr(door, "start", start)
     return found
 
 

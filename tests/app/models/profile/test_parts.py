@@ -8,7 +8,7 @@ from dataclasses import replace
 
 import pytest
 
-from app.charts.curves import VIEWS, Line, curves, interval
+from app.charts.curves import VIEWS, Curve, Line, curves, interval
 from app.charts.memory import Bar, Limit, memory, near
 from app.charts.ratio import RatioLine, ratio
 from app.models.profile import fits as profile_fits
@@ -18,7 +18,7 @@ from app.models.profile import table as profile_table
 from app.models.profile.compare import csv_of
 from app.models.profile.compare import table as compared
 from app.models.profile.curves import advice_words, first_look
-from app.models.profile.fits import Curve, drawn_batches, fits
+from app.models.profile.fits import drawn_batches, fits
 from app.models.profile.memory import bars_of, largest_batches, limits_of
 from app.models.profile.memory import table as memory_table
 from app.models.profile.ratios import common_points, middle

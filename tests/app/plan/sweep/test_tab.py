@@ -17,6 +17,7 @@ from app.session import scenario
 from tests.support.app.graphs import said
 from tests.support.app.values import plan, request
 from torchsplit_core import jobs
+from torchsplit_core.jobs import runner
 from torchsplit_core.jobs.names import SWEEP, SweepParameters
 from torchsplit_core.planning.outcome.build import no_plan
 from torchsplit_core.planning.request.hash import request_hash
@@ -36,10 +37,11 @@ from torchsplit_core.workspace.sweeps import SweepStore
 A100 = "A100-80GB"
 WHAT = SweepRequest("gpus", A100, (1.0, 2.0, 3.0, 4.0))
 SCRIPT = """
-from app import frame, plan_sweep
+from app.plan.sweep import tab
+from app.shell import frame
 with frame.telling():
     workspace = frame.open_page("Plan")
-    plan_sweep.show(workspace, "review", workspace.get("plan_request", "review"))
+    tab.show(workspace, "review", workspace.get("plan_request", "review"))
 """
 
 
@@ -289,11 +291,11 @@ def test_a_running_sweep_of_the_scenario_ends_before_the_next(
     status = jobs.JobStatus("j", "Sweep", SWEEP, "running", 0.5, "", None, None, 1.0)
     ended: list[str] = []
     monkeypatch.setattr(
-        jobs,
+        runner,
         "running",
         lambda w, names, request: (status,) if (names, request) == ((SWEEP,), "review") else (),
     )
-    monkeypatch.setattr(jobs, "cancel", lambda workspace, job: ended.append(job))
+    monkeypatch.setattr(runner, "cancel", lambda workspace, job: ended.append(job))
     tab.start_sweep(filled, "review", request(), WHAT, 5.0)
     assert ended == ["j"] and len(started) == 1
     with pytest.raises(InputFault):

@@ -1,0 +1,47 @@
+"""A request that some page changed: stored under its scenario's name, and planned."""
+
+from __future__ import annotations
+
+import streamlit as st
+
+from app.session import cuts, scenario
+from app.session.workspace import read, read_all
+from app.shell import frame, navigation
+from torchsplit_core.planning.request import edit
+from torchsplit_core.values import PlanRequest, Profile
+from torchsplit_core.workspace import named
+from torchsplit_core.workspace.store import Workspace
+
+
+def plan_again(
+    workspace: Workspace,
+    name: str,
+    request: PlanRequest,
+    *,
+    ground: PlanRequest | None = None,
+    then: str | None = None,
+) -> None:
+    """Store a request under the scenario's name, plan it, and show the page `then` (the present one by default).
+
+    `ground` is what was edited: where another tab has stored something else since, that is kept under a
+    name of its own. Raises InputFault, with nothing stored, where the request is wrong.
+    """
+    profiles = edit.profiles_by_model(stored_profiles(workspace))
+    partitions = cuts.offers(workspace)
+    request = edit.checked(edit.with_points(request, profiles, partitions))
+    stored = read(workspace, "plan_request", name)
+    if ground is not None and stored not in (None, ground, request):
+        other = named.free_name(workspace, named.SCENARIO, f"{name}, edited elsewhere")
+        workspace.put("plan_request", other, stored)
+        frame.say(f"{name} was changed in another tab meanwhile: that state is kept as {other}.")
+    workspace.put("plan_request", name, request)
+    scenario.start_plan(workspace, name)
+    if then is not None:
+        navigation.go(then)
+    st.rerun()
+
+
+def stored_profiles(workspace: Workspace) -> list[Profile]:
+    """Every profile of the workspace: a model's own first, then others of it, newest first."""
+    found: dict[str, Profile] = read_all(workspace, "profile")
+    return sorted(found.values(), key=lambda profile: found.get(profile.source) is not profile)
