@@ -48,7 +48,7 @@ def show(workspace: Workspace) -> None:
     dimmed = "0.6" if working else "1"
     st.html(f"<style>.st-key-numbers, .st-key-map {{ opacity: {dimmed}; transition: opacity .2s; }}</style>")
     numbers = st.container(key="numbers")
-    with st.container(key="plan-body"):
+    with frame.picture_beside("plan"):
         left, right = st.columns([6, 13], gap="small")
     # What was asked for first: while a slider moves, the map should not wait for what stands around it, for the
     # browser draws what has come again and again.
@@ -143,11 +143,11 @@ def _headline(
             st.badge("what if, not stored", color="blue")
             if tried.outcome is not None:
                 badge = status_badge(tried.outcome)
-                st.badge(badge.text, color=badge.colour)  # type: ignore[arg-type]
+                st.badge(badge.text, color=badge.colour)
         elif plan is not None:
             badges = [status_badge(plan), basis_badge(plan, request)]
             for badge in filter(None, badges):
-                st.badge(badge.text, color=badge.colour)  # type: ignore[arg-type]
+                st.badge(badge.text, color=badge.colour)
             if request is not None and not working and not named.plan_answers(request, plan):
                 st.badge("answers an earlier request: plan again", color="yellow")
             if plan.status in SOLVED:
