@@ -11,7 +11,7 @@ from app.components.picture import picture
 from app.format.numbers import plain, short
 from app.plan import baselines, compare, form, scenario_bar
 from app.plan.explanation import panel
-from app.plan.manual import tab
+from app.plan.manual import tab as manual_tab
 from app.plan.model_table import models_table
 from app.plan.report import report
 from app.plan.summary import SOLVED, basis_badge, demand_words, metrics, relaxation_words, status_badge
@@ -108,7 +108,7 @@ def _tabs(
             compare.show(workspace, name, plan)
     if hand.open:
         with hand:
-            tab.show(workspace, name, request, plan)
+            manual_tab.show(workspace, name, request, plan)
     if swept.open:
         with swept:
             if request is None:
