@@ -12,7 +12,7 @@ from dataclasses import dataclass
 import plotly.graph_objects as go
 
 from app.charts.sweep import ACCENT, CHOSEN_PX, DOT_PX, OPEN
-from app.charts.theme import GRID, INK, axis, faint, lay_out, themed
+from app.charts.theme import GRID, INK, Theme, axis, faint, lay_out, themed
 from app.format.numbers import exact
 
 
@@ -45,42 +45,8 @@ def frontier(steps: Sequence[Step], up: str, across: str, unit: str, *, dark: bo
     )
     for proven, name in ((True, "proven"), (False, "a quicker one is not ruled out")):
         of = [step for step in steps if step.proven == proven]
-        if not of:
-            continue
-        figure.add_trace(
-            go.Scatter(
-                x=[step.throughput for step in of],
-                y=[step.latency_ms for step in of],
-                mode="markers",
-                name=name,
-                customdata=[
-                    [step.number, exact(step.throughput, unit), exact(step.latency_ms, "ms"), step.gpus]
-                    for step in of
-                ],
-                marker={
-                    "symbol": "circle" if proven else OPEN,
-                    "color": ACCENT[theme],
-                    "size": [CHOSEN_PX if step.chosen else DOT_PX for step in of],
-                    "line": {
-                        "width": [3 if step.chosen else 1 for step in of],
-                        "color": [INK[theme] if step.chosen else ACCENT[theme] for step in of],
-                    },
-                },
-                error_y=None
-                if proven
-                else {
-                    "type": "data",
-                    "symmetric": False,
-                    "array": [0.0] * len(of),
-                    "arrayminus": [step.latency_ms - step.bound_ms for step in of],
-                    "color": faint(ACCENT[theme], 0.6),
-                    "thickness": 1.5,
-                },
-                selected={"marker": {"opacity": 1.0}},
-                unselected={"marker": {"opacity": 1.0}},
-                hovertemplate="%{customdata[1]}<br>%{customdata[2]}<br>%{customdata[3]} GPUs<extra></extra>",
-            )
-        )
+        if of:
+            figure.add_trace(_marks(of, name, unit, theme, proven=proven))
     lay_out(figure, theme, height=300, key="frontier")
     figure.update_layout(
         xaxis=axis(across, theme),
@@ -89,3 +55,39 @@ def frontier(steps: Sequence[Step], up: str, across: str, unit: str, *, dark: bo
         showlegend=any(not step.proven for step in steps),
     )
     return figure
+
+
+def _marks(of: Sequence[Step], name: str, unit: str, theme: Theme, *, proven: bool) -> go.Scatter:
+    """The steps as dots, with a line down to the bound where a quicker one is not ruled out."""
+    return go.Scatter(
+        x=[step.throughput for step in of],
+        y=[step.latency_ms for step in of],
+        mode="markers",
+        name=name,
+        customdata=[
+            [step.number, exact(step.throughput, unit), exact(step.latency_ms, "ms"), step.gpus]
+            for step in of
+        ],
+        marker={
+            "symbol": "circle" if proven else OPEN,
+            "color": ACCENT[theme],
+            "size": [CHOSEN_PX if step.chosen else DOT_PX for step in of],
+            "line": {
+                "width": [3 if step.chosen else 1 for step in of],
+                "color": [INK[theme] if step.chosen else ACCENT[theme] for step in of],
+            },
+        },
+        error_y=None
+        if proven
+        else {
+            "type": "data",
+            "symmetric": False,
+            "array": [0.0] * len(of),
+            "arrayminus": [step.latency_ms - step.bound_ms for step in of],
+            "color": faint(ACCENT[theme], 0.6),
+            "thickness": 1.5,
+        },
+        selected={"marker": {"opacity": 1.0}},
+        unselected={"marker": {"opacity": 1.0}},
+        hovertemplate="%{customdata[1]}<br>%{customdata[2]}<br>%{customdata[3]} GPUs<extra></extra>",
+    )

@@ -42,7 +42,7 @@ def gpu_groups(plan: PlanOutcome, marks: Marks | None = None) -> tuple[GpuGroup,
         slices = _by_start(gpu)
         marked = tuple(marks.get((gpu.id, item.start), "") for item in slices) if marks else ()
         alike.setdefault((gpu.type, slices, marked), []).append(gpu.id)
-    return tuple(GpuGroup(tuple(ids), kind, *rest) for (kind, *rest), ids in alike.items())
+    return tuple(GpuGroup(tuple(ids), *key) for key, ids in alike.items())
 
 
 def ranges(ids: Sequence[str]) -> str:

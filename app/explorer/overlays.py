@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -137,11 +137,11 @@ def _categories(
     place = {name: i for i, name in enumerate(known)}
     values = []
     for item in shown.items:
-        parts: Counter[int] = Counter()
+        parts: dict[int, float] = defaultdict(float)
         for node in item.nodes:
             name = names[node]
             if name in of:
-                parts[place[of[name]]] += (costs[name].time_share if name in costs else 0.0) + 1e-9  # type: ignore[assignment]
+                parts[place[of[name]]] += (costs[name].time_share if name in costs else 0.0) + 1e-9
         total = sum(parts.values())
         values.append([[i, round(parts[i] / total, 4)] for i in sorted(parts)] if total else [])
     colours = [PALETTE[i % len(PALETTE)] for i in range(len(known))]
@@ -161,7 +161,7 @@ def _regions(shown: View, names: Sequence[str], analysis: Analysis) -> dict[str,
     values: list[list[list[float]]] = []
     deepest = 0
     for item in shown.items:
-        found = [depth[unit] for node in item.nodes if (unit := unit_of.get(names[node])) in depth]
+        found = [depth[unit] for node in item.nodes if (unit := unit_of.get(names[node])) and unit in depth]
         level = min(found, default=-1)
         deepest = max(deepest, level)
         values.append([[level, 1]] if level >= 0 else [])

@@ -11,7 +11,7 @@ import streamlit as st
 
 from app.format.html import table_html
 from app.format.numbers import plain
-from app.models import upload as models_upload
+from app.models import upload
 from app.session import cuts, scenario
 from app.session import trust as session_trust
 from app.session.uploads import refuse_untrusted, upload_of
@@ -57,7 +57,7 @@ class ModelEntry:
 
 def show(workspace: Workspace) -> None:
     """The whole page."""
-    models_upload.take_dropped(workspace)
+    upload.take_dropped(workspace)
     entries = entries_of(workspace)
     if not entries and not names(workspace, "plan_request"):
         st.write("From models to a plan of who gets which slice of your GPUs. Choose a door to begin.")
@@ -185,18 +185,18 @@ def _work(workspace: Workspace, source: str) -> None:
     file: UploadedFile | None = None
     away, trust = None, False
     if not source.startswith("sample:"):
-        upload = upload_of(workspace, source)
-        if upload is None:
+        stored = upload_of(workspace, source)
+        if stored is None:
             away = "Its file is not in this workspace."
         else:
-            trust = session_trust.trust_box({upload.name: upload.sha256}, f"trust-{source}")
-            file = UploadedFile(upload.name, upload.sha256 if trust else None)
+            trust = session_trust.trust_box({stored.name: stored.sha256}, f"trust-{source}")
+            file = UploadedFile(stored.name, stored.sha256 if trust else None)
     help_text = away or "A .pt2 that is not trusted is estimated, not measured."
     with frame.telling():
         for verb, job, hint in (("Trace", TRACE, away), ("Profile", PROFILE, help_text)):
             if st.button(verb, disabled=away is not None, help=hint):
                 refuse_untrusted(file.upload if file else "", trust)
-                jobs.start(workspace, f"{verb} {source}", job, models_upload.asked(job, source, file))
+                jobs.start(workspace, f"{verb} {source}", job, upload.asked(job, source, file))
                 st.rerun()
 
 
@@ -205,7 +205,7 @@ def _bring_in(workspace: Workspace) -> None:
     with samples:
         _sample(workspace)
     with files:
-        models_upload.show(workspace)
+        upload.show(workspace)
 
 
 def _sample(workspace: Workspace) -> None:

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import streamlit as st
+from streamlit.runtime.uploaded_file_manager import UploadedFile
 
 from app.session import placements
 from app.shell import frame
@@ -60,58 +61,66 @@ def show(workspace: Workspace, *, first: bool) -> None:
     st.header("Or a decoder on nodes of your own", anchor=False)
     left, right = st.columns(2, gap="medium")
     with left:
-        names = [*decoder_names(), OWN_CONFIG]
-        model = st.selectbox("Model", names, names.index("llama-3.1-70b"), key="place-model")
-        config = (
-            st.file_uploader("config.json", type=["json"], key="place-config", max_upload_size=1)
-            if model == OWN_CONFIG
-            else None
-        )
-        phase = st.radio(
-            "Phase", ["decode", "prefill"], key="place-phase", horizontal=True,
-            help="Prefill reads a prompt at once; decode makes one token at a time for each sequence.",
-        )  # fmt: skip
-        sequence = st.number_input("Sequence, tokens", 1, 10_000_000, 2048, key="place-sequence")
-        batch = st.number_input("Batch, sequences", 1, 1_000_000, 64, key="place-batch")
-        most = st.number_input("GPUs a segment at most", 1, 64, 2, key="place-most")
+        model, config, asked = _model()
     with right:
-        known = [name for name in peak_names() if peaks(name).memory_gib is not None]
-        column = st.column_config
-        fleet = st.data_editor(
-            list(FLEET), num_rows="dynamic", hide_index=True, key="place-fleet", alt="Nodes of the fleet",
-            column_config={
-                "nodes": column.NumberColumn(min_value=1, step=1, required=True),
-                "GPUs a node": column.NumberColumn(min_value=1, step=1, required=True),
-                "type": column.SelectboxColumn(options=known, required=True),
-            },
-        )  # fmt: skip
-        network = st.number_input(
-            "Between nodes, GiB/s", 0.0, 100_000.0, round(NETWORK_GIB_PER_S, 2), key="place-network",
-            help="11.64 GiB/s are 100 Gbit/s.",
-        )  # fmt: skip
-        inside = st.number_input(
-            "Inside a node, GiB/s", 0.0, 100_000.0, None, key="place-inside", placeholder="of the catalogue",
-            help="Empty: one direction of the catalogue's NVLink, else of its PCIe.",
-        )  # fmt: skip
-        matrix = st.file_uploader(
-            "Or a matrix (CSV): a line of GiB/s for each GPU",
-            type=["csv"],
-            key="place-matrix",
-            max_upload_size=64,
-        )
+        fleet, matrix, links = _nodes()
     if st.button("Place this model", key="place-build", type="secondary" if first else "primary"):
         with frame.telling():
-            options = {
-                "phase": phase,
-                "sequence_length": int(sequence),
-                "batch_size": int(batch),
-                "max_gpus_per_segment": int(most),
-                "network_gib_per_s": float(network),
-                "inside_gib_per_s": inside,
-            }
-            request = made(model, fleet_text(fleet), _text(config), _text(matrix), options)
+            request = made(model, fleet_text(fleet), _text(config), _text(matrix), {**asked, **links})
             name = config.name if config is not None else model
             _begin(workspace, f"{name} on {len(request.gpus)} GPUs"[:100], request)
+
+
+def _model() -> tuple[str, UploadedFile | None, dict[str, Any]]:
+    """The decoder's name, the file of one's own, and what is asked of it in the builder's words."""
+    names = [*decoder_names(), OWN_CONFIG]
+    model = st.selectbox("Model", names, names.index("llama-3.1-70b"), key="place-model")
+    config = None
+    if model == OWN_CONFIG:
+        config = st.file_uploader("config.json", type=["json"], key="place-config", max_upload_size=1)
+    phase = st.radio(
+        "Phase", ["decode", "prefill"], key="place-phase", horizontal=True,
+        help="Prefill reads a prompt at once; decode makes one token at a time for each sequence.",
+    )  # fmt: skip
+    sequence = st.number_input("Sequence, tokens", 1, 10_000_000, 2048, key="place-sequence")
+    batch = st.number_input("Batch, sequences", 1, 1_000_000, 64, key="place-batch")
+    most = st.number_input("GPUs a segment at most", 1, 64, 2, key="place-most")
+    asked = {
+        "phase": phase,
+        "sequence_length": int(sequence),
+        "batch_size": int(batch),
+        "max_gpus_per_segment": int(most),
+    }
+    return model, config, asked
+
+
+def _nodes() -> tuple[list[dict[str, Any]], UploadedFile | None, dict[str, Any]]:
+    """The rows of the fleet, the file of a matrix, and the links in the builder's words."""
+    known = [name for name in peak_names() if peaks(name).memory_gib is not None]
+    column = st.column_config
+    fleet = st.data_editor(
+        list(FLEET), num_rows="dynamic", hide_index=True, key="place-fleet", alt="Nodes of the fleet",
+        column_config={
+            "nodes": column.NumberColumn(min_value=1, step=1, required=True),
+            "GPUs a node": column.NumberColumn(min_value=1, step=1, required=True),
+            "type": column.SelectboxColumn(options=known, required=True),
+        },
+    )  # fmt: skip
+    network = st.number_input(
+        "Between nodes, GiB/s", 0.0, 100_000.0, round(NETWORK_GIB_PER_S, 2), key="place-network",
+        help="11.64 GiB/s are 100 Gbit/s.",
+    )  # fmt: skip
+    inside = st.number_input(
+        "Inside a node, GiB/s", 0.0, 100_000.0, None, key="place-inside", placeholder="of the catalogue",
+        help="Empty: one direction of the catalogue's NVLink, else of its PCIe.",
+    )  # fmt: skip
+    matrix = st.file_uploader(
+        "Or a matrix (CSV): a line of GiB/s for each GPU",
+        type=["csv"],
+        key="place-matrix",
+        max_upload_size=64,
+    )
+    return fleet, matrix, {"network_gib_per_s": float(network), "inside_gib_per_s": inside}
 
 
 def made(
@@ -141,7 +150,7 @@ def fleet_text(rows: list[dict[str, Any]]) -> str:
     return ",".join(f"{int(row['nodes'])}x{int(row['GPUs a node'])}x{row['type']}" for row in rows)
 
 
-def _text(file: Any) -> str | None:
+def _text(file: UploadedFile | None) -> str | None:
     if file is None:
         return None
     if file.size > LARGEST_TEXT_BYTES:

@@ -22,6 +22,7 @@ from app.placements.words import (
 )
 from app.session import placements
 from app.session.placements import Kept
+from app.shell import frame
 from torchsplit_core import jobs
 from torchsplit_core.deployment.placement_launch import launches
 from torchsplit_core.files import write_text
@@ -30,16 +31,10 @@ from torchsplit_core.values import PlacementOutcome, PlacementRequest
 from torchsplit_core.workspace.store import Workspace
 
 QUESTION = "Which layers of an LLM go on which particular GPUs, and how far from the best can that be?"
-# In a narrow window the answer comes before its controls.
-STYLE = """<style>@media (max-width: 640px) {
-  .st-key-place-body > [data-testid="stHorizontalBlock"],
-  .st-key-place-body > * > [data-testid="stHorizontalBlock"] { flex-direction: column-reverse; }
-  .st-key-place-body [data-testid="stColumn"] { flex: none; width: 100%; } }</style>"""
 
 
 def show(workspace: Workspace) -> None:
     """The whole page."""
-    st.html(STYLE)
     name = placements.current(workspace)
     if name is None:
         st.write(
@@ -51,7 +46,7 @@ def show(workspace: Workspace) -> None:
     st.write(QUESTION)
     _choice(workspace, name)
     kept = placements.kept(workspace, name)
-    with st.container(key="place-body"):
+    with frame.picture_beside("place"):
         left, right = st.columns([24, 76], gap="medium")
     with left:
         trial = form.show(workspace, kept)
@@ -129,7 +124,7 @@ def _answer(kept: Kept, request: PlacementRequest, outcome: PlacementOutcome) ->
     """Figures and pictures; the pipeline that they show."""
     words, colour = proof(outcome)
     with st.container(horizontal=True, vertical_alignment="center"):
-        st.badge(words, color=colour)  # type: ignore[arg-type]
+        st.badge(words, color=colour)
         st.badge(f"speeds {outcome.basis}", color="green" if outcome.basis == "measured" else "yellow")
         st.caption("untested on hardware")
     if not outcome.segments:

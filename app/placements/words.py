@@ -2,16 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from typing import Any
+from typing import Any, Literal
 
 from app.charts.pipeline import least
+from app.format.badges import Colour
 from app.format.numbers import exact, percent, short
 from torchsplit_core.values import PlacementFrontier, PlacementOutcome, PlacementRequest, RooflineThroughput
 
-SPLITS = {"equal": "Equal parts", "proportional": "In proportion to speed"}
-UNITS = {"tokens_per_s": "Tokens/s for both", "seed_literal": "As published: links in batches/s"}
+SPLITS: Mapping[Literal["equal", "proportional"], str] = {
+    "equal": "Equal parts",
+    "proportional": "In proportion to speed",
+}
+UNITS: Mapping[Literal["tokens_per_s", "seed_literal"], str] = {
+    "tokens_per_s": "Tokens/s for both",
+    "seed_literal": "As published: links in batches/s",
+}
 MOST_NAMED = 3
 
 
@@ -44,7 +51,7 @@ def bottleneck(outcome: PlacementOutcome) -> tuple[str, str]:
     return head, f"{shown[0].upper()}{shown[1:]}: {remedy}."
 
 
-def proof(outcome: PlacementOutcome) -> tuple[str, str]:
+def proof(outcome: PlacementOutcome) -> tuple[str, Colour]:
     """The words and the colour of the badge beside the figure."""
     if outcome.status == "optimal":
         return "proven optimal", "green"

@@ -2,23 +2,66 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-from typing import Any
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
 
+import pandas as pd
 import streamlit as st
 
 from app.format.numbers import THIN, plain
 from app.plan import request_tables
-from app.plan.summary import OBJECTIVES, SHARINGS
+from app.plan.summary import OBJECTIVES, SHARINGS, Sharing
 from app.shell import frame
 from app.shell.replan import plan_again, stored_profiles
 from torchsplit_core.hardware import catalogue
 from torchsplit_core.planning.request import edit
 from torchsplit_core.planning.request.hash import request_hash
-from torchsplit_core.values import PlanRequest, SolverOptions
+from torchsplit_core.values import ObjectiveKind, PlanRequest, Profile, SolverOptions
 from torchsplit_core.workspace.store import Workspace
 
 Column = st.column_config
+
+
+@dataclass(frozen=True, slots=True)
+class Edits:
+    """What the editors hold: a table or a choice each, and the profiles by the model names a request uses."""
+
+    fleet: pd.DataFrame
+    models: pd.DataFrame
+    added: list[str]
+    profiles: Mapping[str, Profile]
+    allowed: Mapping[str, Sequence[str]]
+    pairs: pd.DataFrame
+    kind: ObjectiveKind
+    sharing: Sharing
+    limit_s: float
+
+    def waiting(self, request: PlanRequest) -> tuple[str, ...]:
+        """The parts that differ from the request."""
+        goal = (request.objective.kind, request.sharing, _limit_s(request))
+        differs = {
+            "fleet": not self.fleet.equals(request_tables.fleet_table(request)),
+            "models": bool(self.added)
+            or not self.models.equals(request_tables.models_table(request))
+            or edit.with_allowed(request, self.allowed) != request,
+            "pairs": not self.pairs.equals(request_tables.pairs_table(request)),
+            "objective": (self.kind, self.sharing, self.limit_s) != goal,
+        }
+        return tuple(what for what, is_so in differs.items() if is_so)
+
+    def applied(self, request: PlanRequest) -> PlanRequest:
+        """The request with all of them. Raises InputFault for a row that makes no sense."""
+        edited = replace(
+            request,
+            objective=replace(request.objective, kind=self.kind),
+            sharing=self.sharing,
+            solver=SolverOptions(self.limit_s),
+        )
+        edited = request_tables.with_fleet(edited, self.fleet)
+        edited = request_tables.with_pairs(edited, self.pairs)
+        edited = request_tables.with_models(edited, self.models)
+        edited = edit.with_allowed(edited, self.allowed)
+        return edit.with_added(edited, self.added, self.profiles)
 
 
 def show(workspace: Workspace, name: str, request: PlanRequest) -> None:
@@ -31,82 +74,70 @@ def _editors(workspace: Workspace, name: str, request: PlanRequest) -> None:
     mark = request_hash(request)[:12]
     with st.container(border=True):
         st.header("Fleet", anchor=False)
-        fleet = st.data_editor(
-            request_tables.fleet_table(request),
-            num_rows="dynamic",
-            hide_index=True,
-            key=f"fleet-{mark}",
-            alt="GPU types of the fleet and how many of each",
-            column_config={
-                "type": Column.SelectboxColumn(
-                    "GPU type", options=list(catalogue()), required=True, width=190
-                ),
-                "count": Column.NumberColumn(
-                    "count", min_value=1, step=1, required=True, default=1, width=70
-                ),
-            },
-        )
+        fleet = _fleet(request, mark)
     with st.container(border=True):
         st.header("Models", anchor=False)
         models, added, profiles = _models(workspace, request, mark)
         allowed = _ways(request, mark)
     with st.container(border=True):
         st.header("Together on one GPU", anchor=False)
-        pairs = st.data_editor(
-            request_tables.pairs_table(request),
-            num_rows="dynamic",
-            hide_index=True,
-            key=f"pairs-{mark}",
-            alt="Models that must or would rather share a GPU",
-            column_config={
-                "models": Column.MultiselectColumn(
-                    "models", options=[model.name for model in request.models], required=True, width=140
-                ),
-                "mode": Column.SelectboxColumn(
-                    "mode",
-                    options=list(request_tables.TOGETHER.values()),
-                    default="must",
-                    required=True,
-                    width="small",
-                ),
-                "megabytes": Column.NumberColumn(
-                    "MB",
-                    min_value=0.0,
-                    width=70,
-                    help="Megabytes a request sends between the two when they are apart.",
-                ),
-            },
-        )
+        pairs = _pairs(request, mark)
     with st.container(border=True):
         st.header("Objective", anchor=False)
-        kind, sharing, limit = _objective(request, mark)
-    waiting = {
-        "fleet": not fleet.equals(request_tables.fleet_table(request)),
-        "models": bool(added)
-        or not models.equals(request_tables.models_table(request))
-        or edit.with_allowed(request, allowed) != request,
-        "pairs": not pairs.equals(request_tables.pairs_table(request)),
-        "objective": (kind, sharing, limit) != (request.objective.kind, request.sharing, _limit(request)),
-    }
-    if any(waiting.values()):
-        st.caption(f"Edited, not planned yet: {', '.join(what for what, is_so in waiting.items() if is_so)}.")
+        goal = _objective(request, mark)
+    edits = Edits(fleet, models, added, profiles, allowed, pairs, *goal)
+    if waiting := edits.waiting(request):
+        st.caption(f"Edited, not planned yet: {', '.join(waiting)}.")
     if st.button("Plan", type="primary", width="stretch", key="plan"):
         with frame.telling():
-            edited = replace(
-                request,
-                objective=replace(request.objective, kind=kind),
-                sharing=sharing,
-                solver=SolverOptions(limit),
-            )
-            edited = request_tables.with_fleet(edited, fleet)
-            edited = request_tables.with_pairs(edited, pairs)
-            edited = request_tables.with_models(edited, models)
-            edited = edit.with_allowed(edited, allowed)
-            edited = edit.with_added(edited, added, profiles)
-            plan_again(workspace, name, edited, ground=request)
+            plan_again(workspace, name, edits.applied(request), ground=request)
 
 
-def _models(workspace: Workspace, request: PlanRequest, mark: str) -> tuple[Any, list[str], dict[str, Any]]:
+def _fleet(request: PlanRequest, mark: str) -> pd.DataFrame:
+    return st.data_editor(
+        request_tables.fleet_table(request),
+        num_rows="dynamic",
+        hide_index=True,
+        key=f"fleet-{mark}",
+        alt="GPU types of the fleet and how many of each",
+        column_config={
+            "type": Column.SelectboxColumn("GPU type", options=list(catalogue()), required=True, width=190),
+            "count": Column.NumberColumn("count", min_value=1, step=1, required=True, default=1, width=70),
+        },
+    )
+
+
+def _pairs(request: PlanRequest, mark: str) -> pd.DataFrame:
+    return st.data_editor(
+        request_tables.pairs_table(request),
+        num_rows="dynamic",
+        hide_index=True,
+        key=f"pairs-{mark}",
+        alt="Models that must or would rather share a GPU",
+        column_config={
+            "models": Column.MultiselectColumn(
+                "models", options=[model.name for model in request.models], required=True, width=140
+            ),
+            "mode": Column.SelectboxColumn(
+                "mode",
+                options=list(request_tables.TOGETHER.values()),
+                default="must",
+                required=True,
+                width="small",
+            ),
+            "megabytes": Column.NumberColumn(
+                "MB",
+                min_value=0.0,
+                width=70,
+                help="Megabytes a request sends between the two when they are apart.",
+            ),
+        },
+    )
+
+
+def _models(
+    workspace: Workspace, request: PlanRequest, mark: str
+) -> tuple[pd.DataFrame, list[str], dict[str, Profile]]:
     models = st.data_editor(
         request_tables.models_table(request),
         num_rows="delete",
@@ -139,9 +170,9 @@ def _models(workspace: Workspace, request: PlanRequest, mark: str) -> tuple[Any,
     )
     profiles = edit.profiles_by_model(stored_profiles(workspace))
     more = [found for found in profiles if found not in {model.name for model in request.models}]
-    added = (
-        st.multiselect("Add models", more, key=f"added-{mark}", placeholder="profiled here") if more else []
-    )
+    added: list[str] = []
+    if more:
+        added = st.multiselect("Add models", more, key=f"added-{mark}", placeholder="profiled here")
     return models, added, profiles
 
 
@@ -163,7 +194,7 @@ def _ways(request: PlanRequest, mark: str) -> dict[str, list[str]]:
     return found
 
 
-def _objective(request: PlanRequest, mark: str) -> tuple[Any, Any, float]:
+def _objective(request: PlanRequest, mark: str) -> tuple[ObjectiveKind, Sharing, float]:
     kinds, ways = list(OBJECTIVES), list(SHARINGS)
     kind = st.selectbox(
         "What is best",
@@ -179,14 +210,14 @@ def _objective(request: PlanRequest, mark: str) -> tuple[Any, Any, float]:
         f"Search at most, in{THIN}s",
         1.0,
         3600.0,
-        _limit(request),
+        _limit_s(request),
         5.0,
         key=f"limit-{mark}",
     )
     return kind, sharing, float(limit)
 
 
-def _limit(request: PlanRequest) -> float:
+def _limit_s(request: PlanRequest) -> float:
     """Seconds of search as the page offers them."""
     return min(max(request.solver.time_limit_s, 1.0), 3600.0)
 

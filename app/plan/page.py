@@ -11,7 +11,7 @@ from app.components.picture import picture
 from app.format.numbers import plain, short
 from app.plan import baselines, compare, form, scenario_bar
 from app.plan.explanation import panel
-from app.plan.manual import tab
+from app.plan.manual import tab as manual_tab
 from app.plan.model_table import models_table
 from app.plan.report import report
 from app.plan.summary import SOLVED, basis_badge, demand_words, metrics, relaxation_words, status_badge
@@ -48,7 +48,7 @@ def show(workspace: Workspace) -> None:
     dimmed = "0.6" if working else "1"
     st.html(f"<style>.st-key-numbers, .st-key-map {{ opacity: {dimmed}; transition: opacity .2s; }}</style>")
     numbers = st.container(key="numbers")
-    with st.container(key="plan-body"):
+    with frame.picture_beside("plan"):
         left, right = st.columns([6, 13], gap="small")
     # What was asked for first: while a slider moves, the map should not wait for what stands around it, for the
     # browser draws what has come again and again.
@@ -108,7 +108,7 @@ def _tabs(
             compare.show(workspace, name, plan)
     if hand.open:
         with hand:
-            tab.show(workspace, name, request, plan)
+            manual_tab.show(workspace, name, request, plan)
     if swept.open:
         with swept:
             if request is None:
@@ -143,11 +143,11 @@ def _headline(
             st.badge("what if, not stored", color="blue")
             if tried.outcome is not None:
                 badge = status_badge(tried.outcome)
-                st.badge(badge.text, color=badge.colour)  # type: ignore[arg-type]
+                st.badge(badge.text, color=badge.colour)
         elif plan is not None:
             badges = [status_badge(plan), basis_badge(plan, request)]
             for badge in filter(None, badges):
-                st.badge(badge.text, color=badge.colour)  # type: ignore[arg-type]
+                st.badge(badge.text, color=badge.colour)
             if request is not None and not working and not named.plan_answers(request, plan):
                 st.badge("answers an earlier request: plan again", color="yellow")
             if plan.status in SOLVED:

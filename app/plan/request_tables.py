@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
 from dataclasses import replace
-from typing import Any
+from typing import Any, Literal
 
 import pandas as pd
 
@@ -17,7 +18,7 @@ from torchsplit_core.values import (
     Variant,
 )
 
-TOGETHER = {"hard": "must", "soft": "would rather"}
+TOGETHER: Mapping[Literal["hard", "soft"], str] = {"hard": "must", "soft": "would rather"}
 """Modes of a pair as people say them."""
 
 
@@ -76,10 +77,9 @@ def with_fleet(request: PlanRequest, table: pd.DataFrame) -> PlanRequest:
             raise InputFault(
                 f"fleet, {kind}", _told(count), "a count is 1 or more", "Mend it, or delete the row."
             )
-        known = isinstance(index, int) and index < len(request.gpus)
-        old = (
-            request.gpus[index] if known and request.gpus[index].type == kind else FleetEntry(type=str(kind))
-        )
+        old = request.gpus[index] if isinstance(index, int) and index < len(request.gpus) else None
+        if old is None or old.type != kind:
+            old = FleetEntry(type=str(kind))
         entries.append(replace(old, count=int(count)))
     return replace(request, gpus=tuple(entries))
 
@@ -113,7 +113,7 @@ def way_label(variant: Variant) -> str:
 
 def with_pairs(request: PlanRequest, table: pd.DataFrame) -> PlanRequest:
     """The pairs of the table."""
-    modes = {words: mode for mode, words in TOGETHER.items()}
+    modes: Mapping[str, Literal["hard", "soft"]] = {words: mode for mode, words in TOGETHER.items()}
     pairs = []
     for _, row in table.iterrows():
         models = row["models"]
@@ -126,7 +126,7 @@ def with_pairs(request: PlanRequest, table: pd.DataFrame) -> PlanRequest:
             )
         megabytes = 0.0 if _missing(row["megabytes"]) else float(row["megabytes"])
         mode = modes.get(row["mode"], "hard")
-        pairs.append(Colocation(models=tuple(models), mode=mode, bytes_per_request=megabytes * 1e6))  # type: ignore[arg-type]
+        pairs.append(Colocation(models=tuple(models), mode=mode, bytes_per_request=megabytes * 1e6))
     return replace(request, colocations=tuple(pairs))
 
 

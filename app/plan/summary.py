@@ -2,24 +2,28 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import Literal
 
+from app.format.badges import Badge
 from app.format.numbers import THIN, exact, percent, short
 from torchsplit_core.hardware import gpu_type
 from torchsplit_core.planning.request.objective import goal_of
 from torchsplit_core.planning.request.point_keys import keyed_tenants, point_table
-from torchsplit_core.values import Demand, PlanOutcome, PlanRequest, Relaxation
+from torchsplit_core.values import Demand, ObjectiveKind, PlanOutcome, PlanRequest, Relaxation
 
+Sharing = Literal["exclusive", "fractional"]
 SOLVED = ("optimal", "feasible")
 """States of an outcome that has a plan."""
-OBJECTIVES = {
+OBJECTIVES: Mapping[ObjectiveKind, str] = {
     "leximin": "Fair: raise the worst-served model first, then the next",
     "max_min": "Raise the worst-served model, and only that",
     "weighted_sum": "Most requests in all, by weight",
     "min_gpus": "Fewest GPUs that meet every minimum",
 }
 """Objective kinds as people say them."""
-SHARINGS = {
+SHARINGS: Mapping[Sharing, str] = {
     "exclusive": "Every instance has its slice to itself",
     "fractional": "Instances may share a slice",
 }
@@ -28,14 +32,6 @@ DEMANDS = {
     "max_latency_ms": "service-time limit",
     "colocation": "must share a GPU",
 }
-
-
-@dataclass(frozen=True, slots=True)
-class Badge:
-    """A word beside a number: proven, gap, estimated. `colour` is Streamlit's name."""
-
-    text: str
-    colour: str
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,6 +6,7 @@ import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 
+from app.format.badges import Colour
 from app.session import analysis as session_analysis
 from app.session import cuts, scenario
 from app.session.analysis import Analysis
@@ -56,7 +57,7 @@ class GraphModel:
         return f"times {self.basis}" if self.basis else "not profiled"
 
     @property
-    def basis_colour(self) -> str:
+    def basis_colour(self) -> Colour:
         """Its colour."""
         return "gray" if self.basis is None else "yellow" if self.basis == "estimated" else "green"
 

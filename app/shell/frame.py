@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 import streamlit as st
+from streamlit.delta_generator import DeltaGenerator
 
 from app.format.numbers import plain
 from app.session import trust, workspace
@@ -48,10 +49,11 @@ table.ts span.bar i { display: block; height: 100%; border-radius: 3px; }
 table.ts span.bar b { position: absolute; top: -.2rem; bottom: -.2rem; width: 2px; background: currentColor; }
 [data-testid="stCaptionContainer"], [data-testid="stCaptionContainer"] p { color: inherit !important; }
 [data-testid="stCaptionContainer"] { opacity: .78; }
-@media (max-width: 640px) { /* the picture before the editors */
-  .st-key-plan-body > * > [data-testid="stHorizontalBlock"], .st-key-plan-body > [data-testid="stHorizontalBlock"] {
-    flex-direction: column-reverse; }
-  .st-key-plan-body [data-testid="stColumn"] { flex: none; width: 100%; } }
+@media (max-width: 640px) { /* the picture before its controls */
+  [class*="st-key-picture-beside-"] > [data-testid="stHorizontalBlock"],
+  [class*="st-key-picture-beside-"] > * > [data-testid="stHorizontalBlock"],
+  [class*="st-key-picture-below-"] { flex-direction: column-reverse; }
+  [class*="st-key-picture-beside-"] [data-testid="stColumn"] { flex: none; width: 100%; } }
 /* The dark theme's accent carries white text on buttons; as text of its own it would be too dim. */
 [role="tab"][aria-selected="true"], [role="tab"][aria-selected="true"] *,
 [data-testid="stSliderThumbValue"] { color: inherit !important; }
@@ -79,6 +81,16 @@ def open_page(title: str) -> Workspace:
             st.success(plain(text))
         job_panel.show(opened)
     return opened
+
+
+def picture_beside(name: str) -> DeltaGenerator:
+    """A container of columns, controls left and a picture right; where the window is narrow the picture comes first."""
+    return st.container(key=f"picture-beside-{name}")
+
+
+def picture_below(name: str) -> DeltaGenerator:
+    """A container of controls and a picture below them; where the window is narrow the picture comes first."""
+    return st.container(key=f"picture-below-{name}")
 
 
 def say(text: str) -> None:

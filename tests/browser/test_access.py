@@ -97,3 +97,22 @@ def test_a_narrow_window_scrolls_down_only(
         width = page.evaluate("document.documentElement.scrollWidth")
         sideways = page.evaluate("document.querySelector('[data-testid=\"stMain\"]').scrollWidth")
         assert max(width, sideways) <= PHONE, f"{PAGES[name]} is {max(width, sideways)} wide"
+
+
+def test_in_a_narrow_window_the_picture_comes_before_its_controls(
+    session: Callable[..., Page], address: str, workspace: str
+) -> None:
+    page = session(width=PHONE)
+    open_page(page, address, "plan", workspace)
+    columns = page.locator('.st-key-picture-beside-plan > * > [data-testid="stHorizontalBlock"]').or_(
+        page.locator('.st-key-picture-beside-plan > [data-testid="stHorizontalBlock"]')
+    )
+    controls, picture = (columns.first.locator("> div").nth(place).bounding_box() for place in (0, 1))
+    assert controls is not None and picture is not None
+    assert picture["y"] + picture["height"] <= controls["y"] and picture["width"] == controls["width"]
+    page.get_by_role("tab", name="Sweep").click()
+    asked, found = page.locator(".st-key-sweep-ask"), page.locator(".st-key-sweep-found")
+    asked.wait_for()
+    found.wait_for(state="attached")
+    below, above = asked.bounding_box(), found.bounding_box()
+    assert below is not None and above is not None and above["y"] + above["height"] <= below["y"]

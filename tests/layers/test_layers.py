@@ -29,6 +29,19 @@ LAYERS = (
 )
 LAYER = {room: floor for floor, rooms in enumerate(LAYERS) for room in rooms}
 SAME_LAYER_ALLOWED = {("telemetry", "isolation")}
+APP_LAYERS = (
+    ("format",),
+    ("charts", "components"),
+    ("session",),
+    ("shell",),
+    ("explorer",),
+    # The pages: what two of them need stands below.
+    ("models", "models/cuts", "models/graph", "models/profile", "placements", "plan", "workspace"),
+    ("login",),
+    ("main", "server"),
+)
+"""The rooms of the app; a folder within one that is not named here belongs to it."""
+APP_LAYER = {room: floor for floor, rooms in enumerate(APP_LAYERS) for room in rooms}
 MOST_MODULES = 16
 """In one folder: more is a room with several purposes."""
 ONLY_IN = {
@@ -146,9 +159,9 @@ def module_of(path: Path) -> str:
 
 
 def folder_of(module: str, modules: dict[str, Path]) -> str:
-    """The folder of a module, or the module itself where it stands in the root."""
+    """The folder of a module within its package, or the module itself where it stands in the package's root."""
     path = modules[module]
-    folder = path.parent.relative_to(ROOT / "torchsplit_core")
+    folder = path.parent.relative_to(ROOT / module.partition(".")[0])
     return str(folder) if folder.parts else path.stem
 
 
@@ -157,9 +170,9 @@ def within(folder: str) -> list[str]:
     return [str(one) for one in Path(folder).parents]
 
 
-def arrows() -> tuple[dict[str, Path], dict[str, set[str]]]:
-    """The modules of the core by name, and of each the modules it imports: anywhere in it, for types alone too."""
-    modules = {module_of(path): path for path in sources() if "torchsplit_core" in path.parts}
+def arrows(package: str) -> tuple[dict[str, Path], dict[str, set[str]]]:
+    """A package's modules by name, and of each those of them it imports: anywhere in it, for types alone too."""
+    modules = {module_of(path): path for path in sources() if path.is_relative_to(ROOT / package)}
     found = {}
     for name, path in modules.items():
         found[name] = set()
@@ -192,14 +205,18 @@ def circles(graph: dict[str, set[str]]) -> list[set[str]]:
     return found
 
 
-def test_no_modules_import_each_other_in_a_circle() -> None:
-    modules, graph = arrows()
-    assert sum(map(len, graph.values())) > 500 and "torchsplit_core.values" in modules
+@pytest.mark.parametrize(("package", "least", "one"), [
+    ("torchsplit_core", 500, "torchsplit_core.values"), ("app", 200, "app.shell.frame"),
+])  # fmt: skip
+def test_no_modules_import_each_other_in_a_circle(package: str, least: int, one: str) -> None:
+    modules, graph = arrows(package)
+    assert sum(map(len, graph.values())) > least and one in modules
     assert circles(graph) == []
 
 
-def test_no_folders_import_each_other_in_a_circle() -> None:
-    modules, graph = arrows()
+@pytest.mark.parametrize("package", ["torchsplit_core", "app"])
+def test_no_folders_import_each_other_in_a_circle(package: str) -> None:
+    modules, graph = arrows(package)
     folders: dict[str, set[str]] = {}
     for name, targets in graph.items():
         own = folder_of(name, modules)
@@ -212,6 +229,43 @@ def test_no_folders_import_each_other_in_a_circle() -> None:
     assert circles(folders) == []
 
 
+def app_room(module: str) -> str:
+    """The room of the app that a module belongs to: the innermost of those named."""
+    place = f"{module.removeprefix('app.').replace('.', '/')}/"
+    return max((room for room in APP_LAYER if place.startswith(f"{room}/")), key=len)
+
+
+def upward(graph: dict[str, set[str]]) -> list[str]:
+    """The imports within the app that do not go down, nor stay in one room."""
+    return [
+        f"{module} may not import {other}"
+        for module, others in graph.items()
+        for other in sorted(others)
+        if app_room(module) != app_room(other) and APP_LAYER[app_room(other)] >= APP_LAYER[app_room(module)]
+    ]
+
+
+def test_the_app_imports_downward_and_no_page_another() -> None:
+    modules, graph = arrows("app")
+    assert {app_room(module) for module in modules if module != "app"} == set(APP_LAYER)
+    assert upward(graph) == []
+
+
+def test_an_import_of_another_page_is_found() -> None:
+    graph = {
+        "app.plan.sweep.tab": {"app.plan.summary", "app.shell.frame", "app.models.graph.tables"},
+        "app.models.page": {"app.models.upload", "app.models.graph.page"},
+        "app.shell.frame": {"app.session.trust", "app.explorer.mount"},
+        "app.charts.cuts": {"app.components.picture"},
+    }
+    assert [fault.partition(" may not import ")[::2] for fault in upward(graph)] == [
+        ("app.plan.sweep.tab", "app.models.graph.tables"),
+        ("app.models.page", "app.models.graph.page"),
+        ("app.shell.frame", "app.explorer.mount"),
+        ("app.charts.cuts", "app.components.picture"),
+    ]
+
+
 def test_the_search_for_circles_finds_one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     assert circles({"a": {"b"}, "b": {"c"}, "c": {"b"}, "d": {"d", "a"}}) == [{"b", "c"}]
     folder = tmp_path / "torchsplit_core" / "planning"
@@ -221,7 +275,9 @@ def test_the_search_for_circles_finds_one(tmp_path: Path, monkeypatch: pytest.Mo
     (folder / "m1.py").write_text("def f():\n    from torchsplit_core.planning import m2\n")
     (folder / "m2.py").write_text("from torchsplit_core.planning.m1 import f\n")
     monkeypatch.setattr(sys.modules[__name__], "ROOT", tmp_path)
-    assert circles(arrows()[1]) == [{"torchsplit_core.planning.m1", "torchsplit_core.planning.m2"}]
+    assert circles(arrows("torchsplit_core")[1]) == [
+        {"torchsplit_core.planning.m1", "torchsplit_core.planning.m2"}
+    ]
 
 
 def test_the_check_itself_finds_a_fault(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 import streamlit as st
 
 from app.format.numbers import memory_size
@@ -14,7 +16,7 @@ from torchsplit_core.values.partition import Objective
 from torchsplit_core.values.units import GIB
 from torchsplit_core.workspace.store import Workspace
 
-OBJECTIVES = {
+OBJECTIVES: Mapping[Objective, str] = {
     "throughput": "Most requests: the slowest stage as fast as can be",
     "latency": "Soonest answer: one batch through all stages",
 }

@@ -29,11 +29,6 @@ from torchsplit_core.values.units import GIB
 from torchsplit_core.workspace.named import partition_name
 from torchsplit_core.workspace.store import Workspace
 
-# In a narrow window the picture comes before its controls.
-STYLE = """<style>@media (max-width: 640px) {
-  .st-key-partition-body > [data-testid="stHorizontalBlock"],
-  .st-key-partition-body > * > [data-testid="stHorizontalBlock"] { flex-direction: column-reverse; }
-  .st-key-partition-body [data-testid="stColumn"] { flex: none; width: 100%; } }</style>"""
 QUESTION = "Where should a model be cut, and how far from the best can that be?"
 
 
@@ -62,7 +57,6 @@ class Shown:
 
 def show(workspace: Workspace) -> None:
     """The whole page."""
-    st.html(STYLE)
     stored = sorted(names(workspace, "graph"))
     if not stored:
         st.write("Here you will see where to cut a model so that its slowest stage is as fast as can be.")
@@ -86,7 +80,7 @@ def show(workspace: Workspace) -> None:
         _profile_first(workspace, name)
         return
     study = cuts.study(workspace, name, model.graph.architecture_hash)
-    with st.container(key="partition-body"):
+    with frame.picture_beside("partition"):
         left, right = st.columns([23, 77], gap="medium")
     with left:
         form.show(workspace, name, study)

@@ -13,6 +13,7 @@ from torchsplit_core.graph.operations import operation_name
 from torchsplit_core.partitioning import CutReason, PartitionProvider
 from torchsplit_core.partitioning.blocks.memory import stage_weights
 from torchsplit_core.partitioning.candidates import value_of
+from torchsplit_core.partitioning.cut_reasons import CrossingValue
 from torchsplit_core.values import PartitionCandidate
 from torchsplit_core.values.partition import Objective
 
@@ -126,5 +127,5 @@ def _count(values: Sequence[object], noun: str) -> str:
     return f"{number} {noun if number == 1 else plural}"
 
 
-def _bytes(values: Sequence[object]) -> str:
-    return size(sum(value.output_bytes for value in values)) if values else UNKNOWN  # type: ignore[attr-defined]
+def _bytes(values: Sequence[CrossingValue]) -> str:
+    return size(sum(value.output_bytes for value in values)) if values else UNKNOWN

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections import Counter
+from collections import Counter, defaultdict
+from typing import Any
 
 import pandas as pd
 import streamlit as st
@@ -73,7 +74,7 @@ def _pair(workspace: Workspace, model: GraphModel, kind: str, name: str) -> None
 def operations_table(left: GraphModel, right: GraphModel) -> pd.DataFrame:
     """How often each operation stands in either model, the largest difference first; "n/a" where it does not."""
     counts = [Counter(operation_name(node) for node in one.graph.ops) for one in (left, right)]
-    rows = [
+    rows: list[dict[str, Any]] = [
         {
             "operation": name,
             left.name: counts[0].get(name),
@@ -82,19 +83,20 @@ def operations_table(left: GraphModel, right: GraphModel) -> pd.DataFrame:
         }
         for name in sorted(counts[0] | counts[1])
     ]
-    return pd.DataFrame(sorted(rows, key=lambda row: -abs(int(row["difference"]))))
+    rows.sort(key=lambda row: -abs(row["difference"]))
+    return pd.DataFrame(rows)
 
 
 def times_table(left: GraphModel, right: GraphModel) -> pd.DataFrame:
     """Shares of the time of each module in both profiles, the largest difference first."""
-    shares: list[Counter[str]] = []
+    shares: list[dict[str, float]] = []
     for one in (left, right):
-        found: Counter[str] = Counter()
+        found: dict[str, float] = defaultdict(float)
         for node in one.graph.ops:
             if node.id in one.graph.metadata:
-                found[node.module or "the model itself"] += one.graph.metadata[node.id].time_share  # type: ignore[assignment]
+                found[node.module or "the model itself"] += one.graph.metadata[node.id].time_share
         shares.append(found)
-    rows = [
+    rows: list[dict[str, Any]] = [
         {
             "module": module,
             "time %, left": 100 * shares[0][module],
@@ -103,4 +105,5 @@ def times_table(left: GraphModel, right: GraphModel) -> pd.DataFrame:
         }
         for module in sorted(shares[0].keys() | shares[1].keys())
     ]
-    return pd.DataFrame(sorted(rows, key=lambda row: -abs(float(row["difference"]))))
+    rows.sort(key=lambda row: -abs(row["difference"]))
+    return pd.DataFrame(rows)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 import streamlit as st
@@ -9,6 +10,7 @@ import streamlit as st
 from app.explorer import look as explorer_look
 from app.explorer.look import Look
 from app.explorer.mount import mount
+from app.format.badges import Colour
 from app.format.html import facts_html
 from app.format.numbers import exact, plain
 from app.models.graph import compare as graph_compare
@@ -32,7 +34,7 @@ from torchsplit_core.workspace.store import Workspace
 
 TAB = "graph-tab"
 """The key of the page's tabs."""
-ROUTES = {
+ROUTES: Mapping[str, tuple[str, Colour]] = {
     "read": ("read from the file, nothing executed", "gray"),
     "strict": ("traced strictly", "gray"),
     "draft": ("draft export: good under the assumptions below", "yellow"),

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 from itertools import accumulate
+from typing import Any
 
 import pandas as pd
 
@@ -74,7 +75,7 @@ def regions_table(graph: TorchGraph, analysis: Analysis) -> pd.DataFrame:
     weights = analysis.weights(graph, "time")
     until = [0.0, *accumulate(weights.get(name, 0.0) for name in analysis.regions.order)]
     units = analysis.prepared.by_id
-    rows = []
+    rows: list[dict[str, Any]] = []
     for region in analysis.regions.regions:
         if region.count < 2:
             continue

@@ -7,15 +7,10 @@ import streamlit as st
 from app.models.profile import compare, curves, memory, summary, table, table_import
 from app.models.profile.measuring import tab as measuring_tab
 from app.session.workspace import names, read_all
-from app.shell import navigation
+from app.shell import frame, navigation
 from torchsplit_core.values import Profile
 from torchsplit_core.workspace.store import Workspace
 
-# In a narrow window the picture comes before its controls.
-STYLE = """<style>@media (max-width: 640px) {
-  .st-key-profile-picture > [data-testid="stHorizontalBlock"],
-  .st-key-profile-picture > * > [data-testid="stHorizontalBlock"] { flex-direction: column-reverse; }
-  .st-key-profile-picture [data-testid="stColumn"] { flex: none; width: 100%; } }</style>"""
 TAB = "profile-tab"
 """The key of the page's tabs."""
 SHOWING, MAKING = ("Curves", "Memory", "Table", "Compare"), ("Measure", "Import")
@@ -23,7 +18,6 @@ SHOWING, MAKING = ("Curves", "Memory", "Table", "Compare"), ("Measure", "Import"
 
 def show(workspace: Workspace) -> None:
     """The whole page."""
-    st.html(STYLE)
     graphs = names(workspace, "graph")
     profiles: dict[str, Profile] = read_all(workspace, "profile")
     if profiles:
@@ -57,7 +51,7 @@ def _tab(workspace: Workspace, title: str, graphs: tuple[str, ...], profiles: di
     elif title == "Table":
         table.show(workspace, profiles)
     else:
-        with st.container(key="profile-picture"):
+        with frame.picture_beside("profile"):
             if title == "Curves":
                 curves.show(workspace, profiles)
             elif title == "Memory":

@@ -8,8 +8,12 @@ from statistics import median
 
 import streamlit as st
 
+from app.format.badges import Colour
 from app.format.numbers import THIN, UNKNOWN, exact, percent, short
 from torchsplit_core.values import Profile, ProfileRow
+
+BASES: Mapping[str, Colour] = {"measured": "green", "emulated": "gray", "estimated": "yellow"}
+"""What a row may rest on, and the colour of its badge."""
 
 
 def show(profiles: Mapping[str, Profile]) -> None:
@@ -29,7 +33,7 @@ def show(profiles: Mapping[str, Profile]) -> None:
             st.metric(label, value)
             st.caption(note)
     with st.container(horizontal=True, vertical_alignment="center"):
-        for basis, colour in (("measured", "green"), ("emulated", "gray"), ("estimated", "yellow")):
+        for basis, colour in BASES.items():
             if count := sum(row.basis == basis for row in rows):
                 st.badge(f"{exact(count)} rows {basis}", color=colour)
         if failures:

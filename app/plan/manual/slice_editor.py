@@ -165,12 +165,15 @@ def _run(
     if len(stages) > 1:
         key_stage = f"{at} stage"
         st.session_state[key_stage] = _stage_of(model, tenant)
+
+        def runs_as() -> None:
+            variant, stage = st.session_state[key_stage]
+            set_to(HandTenant(tenant.model, variant or None, stage or None, share=tenant.share))
+
+        offered: list[tuple[str, str]] = [OPEN, *stages]
         left.selectbox(
-            f"{tenant.model} runs as", [OPEN, *stages], key=key_stage, format_func=_stage_words,
-            on_change=lambda: set_to(
-                HandTenant(tenant.model, *(name or None for name in st.session_state[key_stage]), share=tenant.share)
-            ),
-        )  # fmt: skip
+            f"{tenant.model} runs as", offered, key=key_stage, format_func=_stage_words, on_change=runs_as
+        )
     sizes = sorted({
         point.batch_size
         for _, variant in model.allowed_variants

@@ -21,7 +21,6 @@ from app.shell import frame
 from torchsplit_core import jobs
 from torchsplit_core.hardware import catalogue
 from torchsplit_core.jobs.names import SWEEP, SweepParameters
-from torchsplit_core.jobs.sweep import TIME_LIMIT_S
 from torchsplit_core.planning.request.hash import request_hash
 from torchsplit_core.planning.request.validate import MAX_GPUS
 from torchsplit_core.planning.sweep.points import (
@@ -39,14 +38,11 @@ from torchsplit_core.planning.sweep.points import (
 )
 from torchsplit_core.values import PlanRequest
 from torchsplit_core.values.limits import LARGEST_MAGNITUDE
+from torchsplit_core.workflow.sweeps import TIME_LIMIT_S
 from torchsplit_core.workspace.store import Workspace
 from torchsplit_core.workspace.sweeps import KeptSweep, SweepStore
 
 REFRESH_S = 1.0
-# In a narrow window the picture comes before its controls.
-STYLE = (
-    """<style>@media (max-width: 640px) { .st-key-sweep-body { flex-direction: column-reverse; } }</style>"""
-)
 FIRST_GPUS, FIRST_STEPS = 8, 8
 FIRST_GPU_STEPS = 16
 """Whole numbers: a shorter range has no more points than it has GPUs."""
@@ -59,8 +55,7 @@ EMPTY = (
 
 def show(workspace: Workspace, name: str, request: PlanRequest) -> None:
     """The whole tab: what to vary, and what was found."""
-    st.html(STYLE)
-    with st.container(key="sweep-body"):
+    with frame.picture_below("sweep"):
         with st.container(border=True, key="sweep-ask"):
             st.fragment(_ask)(workspace, name, request)
         working = bool(jobs.running(workspace, (SWEEP,), name))
@@ -182,7 +177,7 @@ def _answer(kept: KeptSweep, points: Sequence[SweepPoint], request: PlanRequest,
                 words.proof_badge(kept.request, plans),
                 words.basis_badge(kept.request),
             ):
-                st.badge(badge.text, color=badge.colour)  # type: ignore[arg-type]
+                st.badge(badge.text, color=badge.colour)
         total = len(kept.what.values)
         if len(points) < total:
             text = f"{len(points)} of {total} points"

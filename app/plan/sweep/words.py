@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
+from app.format.badges import Badge
 from app.format.numbers import exact, percent, short
-from app.plan.summary import Badge
 from torchsplit_core.planning.request.objective import goal_of, pays_penalties
 from torchsplit_core.planning.sweep.points import Parameter, SweepPoint, SweepRequest, note, pareto
 from torchsplit_core.values import PlanRequest

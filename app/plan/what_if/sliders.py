@@ -6,6 +6,7 @@ A move shows a quick verified plan; once the sliders rest, its proof follows in 
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from typing import Any
 
 import streamlit as st
 
@@ -187,7 +188,8 @@ def _move(
     what: str,
     value: float,
 ) -> None:
-    changed = replace(_model(current, model), **{what: float(value)})  # type: ignore[arg-type]
+    field: dict[str, Any] = {what: float(value)}
+    changed = replace(_model(current, model), **field)
     models = tuple(changed if one.name == model else one for one in current.models)
     _keep(workspace, name, request, replace(current, models=models))
 

@@ -10,8 +10,8 @@ import pytest
 from streamlit.testing.v1 import AppTest
 
 from app.charts.sweep import Mark, Spot, curve, front
+from app.format.badges import Badge
 from app.plan import page as plan_page
-from app.plan.summary import Badge
 from app.plan.sweep import tab, words
 from app.session import scenario
 from tests.support.app.graphs import said
