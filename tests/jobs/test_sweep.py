@@ -26,7 +26,7 @@ from torchsplit_core.jobs.names import JobKind, SweepParameters
 from torchsplit_core.planning.request.hash import request_hash
 from torchsplit_core.planning.sweep import workers
 from torchsplit_core.planning.sweep.points import SweepRequest, sweep_requests
-from torchsplit_core.planning.verification import outcome
+from torchsplit_core.planning.verification.outcome import verify
 from torchsplit_core.values import (
     FleetEntry,
     InputFault,
@@ -113,7 +113,7 @@ def test_what_was_solved_outlives_cancel_and_is_taken_over(workspace: Workspace)
     assert before is not None and after is not None and sorted(after.plans) == [1.0, 2.0, 3.0, 4.0]
     assert all(after.plans[value] == plan for value, plan in before.plans.items())
     for value, one in sweep_requests(request(), after.what):
-        outcome(one, after.plans[value].outcome)
+        verify(one, after.plans[value].outcome)
     assert [point.value for point in after.points] == [1.0, 2.0, 3.0, 4.0]
 
 
