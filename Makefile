@@ -8,7 +8,7 @@ ADDRESS ?= 127.0.0.1
 # Every command that a test starts would compile the package anew.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: setup setup-dev setup-browser app test lint bench clean
+.PHONY: setup setup-dev setup-browser app test test-fast lint bench clean
 
 setup: $(VENV)/.installed
 setup-dev: $(VENV)/.installed-dev
@@ -33,6 +33,10 @@ app: setup
 
 test: setup-dev setup-browser
 	$(BIN)/python -m pytest -n 2 --dist worksteal
+
+# Without a browser, and without what imports torch or starts a process that does.
+test-fast: setup-dev
+	$(BIN)/python -m pytest -n 2 --dist worksteal -m "not torch and not browser"
 
 lint: setup-dev
 	$(BIN)/ruff check .

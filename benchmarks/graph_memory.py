@@ -15,6 +15,7 @@ import tempfile
 import time
 import zipfile
 from collections.abc import Callable, Iterator
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -147,14 +148,14 @@ def main() -> int:
                 )
                 return found
 
-            graph = step("trace", lambda path=path: trace(str(path)))
+            graph = step("trace", partial(trace, str(path)))
             # Only now do both stand beside each other; what follows is this process alone.
             worst = max(worst, peak_gb(resource.RUSAGE_SELF) + peak_gb(resource.RUSAGE_CHILDREN))
-            step("store", lambda graph=graph, workspace=workspace: workspace.put("graph", "large", graph))
+            step("store", partial(workspace.put, "graph", "large", graph))
             del graph
-            graph = step("read back", lambda workspace=workspace: workspace.get("graph", "large"))
-            prepared = step("prepare", lambda graph=graph: prepare(graph))
-            step("regions", lambda prepared=prepared: region_tree(prepared))
+            graph = step("read back", partial(workspace.get, "graph", "large"))
+            prepared = step("prepare", partial(prepare, graph))
+            step("regions", partial(region_tree, prepared))
             del graph, prepared
             worst = max(worst, peak_gb(resource.RUSAGE_SELF))
     print(f"\nAt most {worst:.2f} GB at a time, of {LIMIT_GB:g} GB allowed.")

@@ -32,7 +32,7 @@ def one_model(name: str, size: str, batches: list[int]) -> list[dict[str, Any]]:
     graph = workflow.trace(f"sample:{name}@{size}" if size != "small" else f"sample:{name}")
     client = sample_models.load(name, size)
     model = client.get_model()
-    rows = []
+    rows: list[dict[str, Any]] = []
     for batch in sorted(batches, reverse=True):
         args = client.get_example_inputs(batch)
         # The run before the measured one: what compiles or caches in its first run has done so.

@@ -59,7 +59,7 @@ def faults(request: PlanRequest, pair: Pair) -> list[str]:
     """Where the two contradict each other or a plan does not hold."""
     literal, outcome = pair.literal, pair.outcome
     assert literal is not None and outcome is not None
-    found = list(violations(request, outcome))
+    found = [str(fault) for fault in violations(request, outcome)]
     ours, bound = outcome.objective.value, outcome.objective.bound
     if ours is None:
         return [*found, f"no plan: {outcome.status}"]

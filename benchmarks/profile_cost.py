@@ -15,6 +15,7 @@ import time
 from collections import Counter
 from dataclasses import asdict
 from typing import Any
+from unittest.mock import patch
 
 import torch
 
@@ -50,25 +51,25 @@ def profiled(source: str, batches: list[int], budget_s: float) -> tuple[Any, Cou
         "architecture_hash": "", "traced_batch": TRACED_BATCH, "known": {}, "telemetry": {},
     }  # fmt: skip
     hook = model.register_forward_pre_hook(count, with_kwargs=True)
-    kept, child.open_model = child.open_model, opened
     told: dict[str, Any] = {"seconds": 0.0, "prepare": 0.0, "sums": {}}
+    # The child opens the model that is counted.
     try:
-        started = time.perf_counter()
-        for part in child.measure_in_child(arguments, ignore_progress):
-            ((kind, content),) = part.items()
-            if kind == "environment":
-                told["prepare"] = time.perf_counter() - started
-                started = time.perf_counter()
-                runs.clear()
-            elif kind == "nodes":
-                ratios = sorted(operations / whole for whole, operations in content["runs_ms"])
-                told["sums"][content["batch_size"]] = ratios[len(ratios) // 2]
-                runs[content["batch_size"]] += len(content["runs_ms"]) + 1
-            elif kind == "failure":
-                raise SystemExit(f"{source}: {content['message']}")
-        told["seconds"] = time.perf_counter() - started
+        with patch.object(child, "open_model", opened):
+            started = time.perf_counter()
+            for part in child.measure_in_child(arguments, ignore_progress):
+                ((kind, content),) = part.items()
+                if kind == "environment":
+                    told["prepare"] = time.perf_counter() - started
+                    started = time.perf_counter()
+                    runs.clear()
+                elif kind == "nodes":
+                    ratios = sorted(operations / whole for whole, operations in content["runs_ms"])
+                    told["sums"][content["batch_size"]] = ratios[len(ratios) // 2]
+                    runs[content["batch_size"]] += len(content["runs_ms"]) + 1
+                elif kind == "failure":
+                    raise SystemExit(f"{source}: {content['message']}")
+            told["seconds"] = time.perf_counter() - started
     finally:
-        child.open_model = kept
         hook.remove()
     return (client, model), runs, told
 

@@ -96,7 +96,9 @@ def pipelined(source: str, batch: int, count: int, turns: int, folder: Path) -> 
     client = load_client(source)
     model = open_model(client)
     args, _ = example_arguments(client, batch)
-    one, two, many = [], [], []
+    one: list[float] = []
+    two: list[float] = []
+    many: list[float] = []
     torch.set_num_threads(1)
     with torch.no_grad(), StagePipeline(folder) as pipeline:
         expected = model(*args)

@@ -8,8 +8,12 @@ import sys
 import tempfile
 from pathlib import Path
 
+import pytest
+
 from tests.support.paths import ROOT
 from torchsplit_core.isolation import available_levels
+
+pytestmark = pytest.mark.torch
 
 
 def test_a_user_without_rights_profiles_exports_and_runs_at_each_level() -> None:

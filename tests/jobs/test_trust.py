@@ -54,6 +54,7 @@ def asked(form: str, name: str, digest: str) -> JobParameters:
 
 
 @pytest.mark.parametrize("name", [TRACE, PROFILE])
+@pytest.mark.torch
 def test_the_trusted_content_is_executed_where_that_is_allowed(
     workspace: Workspace, monkeypatch: pytest.MonkeyPatch, name: str
 ) -> None:

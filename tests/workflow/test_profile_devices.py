@@ -26,6 +26,8 @@ from torchsplit_core.values import Device, InputFault, NodeProfile, Profile, Pro
 from torchsplit_core.workflow.profiling import SlicesToMake, journal_of, profile
 from torchsplit_core.workspace.store import Store
 
+pytestmark = pytest.mark.torch
+
 LISTINGS = ROOT / "tests" / "hardware" / "data"
 Measure = Callable[..., Found]
 

@@ -31,6 +31,8 @@ from pathlib import Path
 import torch
 from torch import nn
 
+pytestmark = pytest.mark.torch
+
 class Slow(nn.Module):
     def __init__(self):
         super().__init__()

@@ -31,6 +31,8 @@ from torchsplit_core.profiling.measuring.measurement import check_batch_sizes, c
 from torchsplit_core.profiling.rows import Found
 from torchsplit_core.values import InputFault, InternalFault
 
+pytestmark = pytest.mark.torch
+
 EXPORTER = "tests.support.profiling.export:exporter"
 DESCRIBER = "torchsplit_core.tracing.export:describe_program"
 (CPU,) = choose_devices("cpu")

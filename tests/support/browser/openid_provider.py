@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
@@ -62,7 +62,7 @@ class Provider:
             return _redirect(handler, f"{asked['redirect_uri'][0]}?{answer}")
         if path == "/end":
             return _redirect(handler, asked["post_logout_redirect_uri"][0])
-        documents = {
+        documents: dict[str, Callable[[], Any]] = {
             "/.well-known/openid-configuration": self._discovery_document,
             "/jwks": lambda: {"keys": [self.key.as_dict(private=False)]},
             "/token": lambda: self._tokens(asked["code"][0]),

@@ -10,6 +10,7 @@ import json
 import os
 import sys
 from pathlib import Path
+from typing import Any
 
 STATE = Path(os.environ["FAKE_SMI_STATE"])
 CATALOGUE = json.loads(Path(os.environ["FAKE_SMI_CATALOGUE"]).read_text())
@@ -21,7 +22,7 @@ def fail(text: str, code: int = 3) -> None:
     sys.exit(code)
 
 
-def spans(gpu: dict, profile: dict, start: int) -> bool:
+def spans(gpu: dict[str, Any], profile: dict[str, Any], start: int) -> bool:
     """Whether the profile can be placed there now."""
     kind = TYPES[gpu["type"]]
     by_name = {row["profile"]: row for row in kind["profiles"]}
@@ -34,7 +35,7 @@ def spans(gpu: dict, profile: dict, start: int) -> bool:
     )
 
 
-def create(gpu: dict, wanted: str) -> None:
+def create(gpu: dict[str, Any], wanted: str) -> None:
     """Like the driver: what was created before the first refusal stays."""
     profiles = TYPES[gpu["type"]]["profiles"]
     for item in wanted.split(","):
@@ -52,7 +53,7 @@ def create(gpu: dict, wanted: str) -> None:
         gpu["ci"].append({"gi": number, "name": found[0]["profile"]})
 
 
-def mig(gpu: dict, index: str, arguments: list[str]) -> None:
+def mig(gpu: dict[str, Any], index: str, arguments: list[str]) -> None:
     by_name = {row["profile"]: row for row in TYPES[gpu["type"]]["profiles"]}
     if gpu["mode"] != "Enabled":
         fail("No MIG-enabled devices found.", 6)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+from collections.abc import Sequence
 
 import networkx as nx
 
@@ -120,8 +121,8 @@ def masked_encoder(layers: int = 3) -> TorchGraph:
     return TorchGraph(tuple(nodes), architecture_hash="h", traced_batch=2)
 
 
-def augmented(ids, edges):
-    graph = nx.DiGraph()
+def augmented(ids: Sequence[str], edges: Sequence[tuple[str, str]]) -> nx.DiGraph[str]:
+    graph: nx.DiGraph[str] = nx.DiGraph()
     graph.add_nodes_from((ENTRY, EXIT, *ids))
     graph.add_edges_from(edges)
     graph.add_edges_from((ENTRY, v) for v in ids if not any(t == v for _, t in edges))
@@ -129,11 +130,14 @@ def augmented(ids, edges):
     return graph
 
 
-def regions_by_definition(ids, edges):
+def regions_by_definition(
+    ids: Sequence[str], edges: Sequence[tuple[str, str]]
+) -> dict[tuple[str, str], set[str]]:
     """{(a, b): held} by deleting vertices, without any dominator algorithm."""
     graph = augmented(ids, edges)
     everything = (ENTRY, *ids, EXIT)
-    reached, reaching = {}, {}
+    reached: dict[str, set[str]] = {}
+    reaching: dict[str, set[str]] = {}
     for removed in everything:
         rest = graph.subgraph(set(everything) - {removed})
         reached[removed] = set() if removed == ENTRY else {ENTRY, *nx.descendants(rest, ENTRY)}

@@ -10,6 +10,7 @@ import socket
 import stat
 import subprocess
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -41,10 +42,15 @@ def try_files(arguments: dict[str, Any], progress: Progress) -> dict[str, str]:
     secret, folder, store, home = (arguments[name] for name in ("secret", "folder", "store", "home"))
     Path("link").symlink_to(secret)
     parent = os.getppid()
+
+    def hard_link() -> str:
+        os.link(secret, "hard")
+        return Path("hard").read_text()
+
     return {
         "read": tried(lambda: Path(secret).read_text()),
         "read by a link": tried(lambda: Path("link").read_text()),
-        "hard link": tried(lambda: (os.link(secret, "hard"), Path("hard").read_text())),
+        "hard link": tried(hard_link),
         "move": tried(lambda: Path(secret).rename("moved")),
         "overwrite": tried(lambda: Path(secret).write_text("changed")),
         "cut": tried(lambda: os.truncate(secret, 0)),
@@ -221,10 +227,7 @@ def named(arguments: dict[str, Any], progress: Progress) -> list[str]:
 
 def write(arguments: dict[str, Any], progress: Progress) -> dict[str, str]:
     """Write a file into each folder."""
-    return {
-        folder: tried(lambda folder=folder: Path(folder, "new").write_text("x"))
-        for folder in arguments["paths"]
-    }  # type: ignore[misc]
+    return {folder: tried(partial(Path(folder, "new").write_text, "x")) for folder in arguments["paths"]}
 
 
 def shared_memory(arguments: dict[str, Any], progress: Progress) -> list[str]:

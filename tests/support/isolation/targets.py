@@ -174,12 +174,12 @@ def crowd(arguments: dict[str, Any], progress: Progress) -> int:
             time.sleep(1000)
             os._exit(0)
     time.sleep(arguments["stay_s"])
-    return arguments["count"]
+    return int(arguments["count"])
 
 
 def hoard_together(arguments: dict[str, Any], progress: Progress) -> int:
     """Memory of `processes` processes: each its own, or one region that all share; or files in memory."""
-    size = arguments["bytes"]
+    size = int(arguments["bytes"])
     if arguments["kind"] == "shared":
         held = bytearray(size)
         for place in range(0, size, 4096):

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import random
 from itertools import product
+from typing import Any
 
 from tests.support.paths import ROOT
 from torchsplit_core.values import (
@@ -18,7 +19,7 @@ from torchsplit_core.values import (
 DATA = ROOT / "tests" / "partitioning" / "data"
 
 
-def load_request(name: str, **changes) -> PartitionRequest:
+def load_request(name: str, **changes: Any) -> PartitionRequest:
     told = json.loads((DATA / name).read_text()) | changes
     return PartitionRequest(
         tuple(PartitionNode(**node) for node in told["nodes"]),

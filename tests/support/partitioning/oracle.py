@@ -8,9 +8,10 @@ from itertools import permutations, product
 
 from tests.support.partitioning.cases import random_request
 from torchsplit_core.values import PartitionRequest
+from torchsplit_core.values.partition import Objective
 
 
-def placed_request(seed: int, objective: str, speeds: bool) -> PartitionRequest:
+def placed_request(seed: int, objective: Objective, speeds: bool) -> PartitionRequest:
     """At most 6 nodes on at most 3 devices, with a memory limit more often than not."""
     rng = random.Random(1000 + seed)
     while len((request := random_request(rng.randrange(10**6))).nodes) > 6:

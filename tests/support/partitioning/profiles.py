@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from torchsplit_core.graph import TorchGraph
 from torchsplit_core.values import GraphNode, NodeProfile, Profile, ProfileRow
+from torchsplit_core.values.profile import Basis
 
 
-def row(batch=2, latency=10.0, basis="measured", stage="whole"):
+def row(batch: int = 2, latency: float = 10.0, basis: Basis = "measured", stage: str = "whole") -> ProfileRow:
     return ProfileRow(stage, "cpu", None, batch, 1, 100.0, latency, None, None, None, basis)
 
 

@@ -19,4 +19,5 @@ def minimal_covers(rates: NDArray[np.float64], demand: float, most: NDArray[np.i
     grid = np.array(list(product(*(range(count + 1) for count in most))), dtype=np.int64)
     reached, need = grid @ rates, demand * (1 - MET)
     smallest = np.where(grid > 0, rates, np.inf).min(axis=1)
-    return grid[(reached >= need - 1e-12) & (reached - smallest < need - 1e-12)]
+    least: NDArray[np.int64] = grid[(reached >= need - 1e-12) & (reached - smallest < need - 1e-12)]
+    return least

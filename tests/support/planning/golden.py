@@ -33,6 +33,7 @@ from torchsplit_core.values import (
     Colocation,
     FleetEntry,
     Objective,
+    ObjectiveKind,
     PlanModel,
     PlanRequest,
     Point,
@@ -88,12 +89,12 @@ TIMED = cut(
 )
 
 
-def asked(*models: PlanModel, count: int = 2, kind: str = "max_min", **options: Any) -> PlanRequest:
+def asked(*models: PlanModel, count: int = 2, kind: ObjectiveKind = "max_min", **options: Any) -> PlanRequest:
     """A request of A30s with the two layouts of TWO, or the offered ones."""
     offered = options.pop("layouts", TWO)
     return PlanRequest(
         (FleetEntry(A30, count=count, layouts=offered),), models, objective=Objective(kind), **options
-    )  # type: ignore[arg-type]
+    )
 
 
 def whole(request: PlanRequest, **how: bool) -> Formulation:

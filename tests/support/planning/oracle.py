@@ -43,9 +43,7 @@ def _fleet_states(request: PlanRequest) -> Iterator[tuple[GpuState, ...]]:
         yield tuple(chain.from_iterable(chosen))
 
 
-def _states(
-    request: PlanRequest, kind: str, layouts: tuple[tuple[str, ...], ...] | None
-) -> list[tuple[GpuState, ...]]:
+def _states(request: PlanRequest, kind: str, layouts: tuple[tuple[str, ...], ...] | None) -> list[GpuState]:
     """Every set of instances one GPU can hold (idle slices allowed)."""
     options: dict[str, list[Instance | None]] = {}
     for profile in gpu_type(kind).profiles:
@@ -64,7 +62,7 @@ def _states(
                         )
                     ]
         options[profile.name] = found
-    states = set()
+    states: set[GpuState] = set()
     for layout in layouts if layouts is not None else layout_multisets(gpu_type(kind)):
         parts = []
         for name in sorted(set(layout)):
@@ -78,7 +76,7 @@ def _states(
         for combined in product(*parts):
             flat = [item for part in combined for item in part]
             states.add(frozenset((item, flat.count(item)) for item in flat if item is not None))
-    return sorted(states, key=repr)  # type: ignore[arg-type]
+    return sorted(states, key=repr)
 
 
 def _worth(

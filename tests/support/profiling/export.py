@@ -54,7 +54,8 @@ def to_graph(exported: torch.export.ExportedProgram, batch: int = 2) -> TorchGra
 
 
 def _convert(module: GraphModule, kinds: dict[str, str], batch: int) -> TorchGraph:
-    nodes, bodies = [], {}
+    nodes: list[GraphNode] = []
+    bodies: dict[str, dict[str, TorchGraph]] = {}
     for node in module.graph.nodes:
         if node.op == "get_attr":
             body = getattr(module, str(node.target))

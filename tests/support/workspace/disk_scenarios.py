@@ -14,6 +14,7 @@ import subprocess
 import sys
 import warnings
 from collections.abc import Callable, Iterator
+from functools import partial
 from pathlib import Path
 
 from tests.support.paths import ROOT
@@ -86,10 +87,10 @@ def full(folder: Path) -> None:
         everything_is_read(again, identity)
         assert "full" in str(again.trouble())
         own = again.open(identity)
-        refuses("full", lambda own=own: own.put_bytes("upload", "new", os.urandom(MIB)))
-        refuses("full", lambda own=own: own.set_setting("x", "y" * 100_000))
-        refuses("full", lambda again=again: import_workspace(again, archive))
-        refuses("full", lambda own=own: jobs.start(own, "Plan", PLAN, RequestParameters("mix")))
+        refuses("full", partial(own.put_bytes, "upload", "new", os.urandom(MIB)))
+        refuses("full", partial(own.set_setting, "x", "y" * 100_000))
+        refuses("full", partial(import_workspace, again, archive))
+        refuses("full", partial(jobs.start, own, "Plan", PLAN, RequestParameters("mix")))
         everything_is_read(again, identity)
     large = next(info for info in store.workspaces() if info.name == "large")
     store.delete(large.id)

@@ -24,6 +24,8 @@ from pathlib import Path
 import torch
 from torch import nn
 
+pytestmark = pytest.mark.torch
+
 class Held(nn.Module):
     def __init__(self):
         super().__init__()
