@@ -249,7 +249,7 @@ def test_graphs_beyond_all_windows_still_get_candidates_and_a_bound(seed, monkey
     request = replace(wider(seed), solver=SolverOptions(1.0))
     expected = solve_partition(request)
     for name in ("thresholds", "placed"):
-        monkeypatch.setattr(f"torchsplit_core.partitioning.{name}.MOST_BLOCKS", 4)
+        monkeypatch.setattr(f"torchsplit_core.partitioning.search.{name}.MOST_BLOCKS", 4)
     monkeypatch.setattr("torchsplit_core.partitioning.search.prefixes._LONG", 4)
     monkeypatch.setattr("torchsplit_core.partitioning.search.prefixes._PLACES", 5)
     monkeypatch.setattr("torchsplit_core.partitioning.solve.MAX_IDEALS", 3)
