@@ -158,7 +158,8 @@ BENCHMARKS = (
         "the exact search on the same requests, layers × GPUs × most in a segment: processor seconds of all of "
         "`place`, its independent check included, one thread each; the exact search is the median of nine turns. The "
         "literal program is stopped after 60 s of the clock, and what it took until then counts. Random links are "
-        "asymmetric and bind. Requests as small as these are looked at whole (`small.py`) before the search is tried.",
+        "asymmetric and bind. Requests as small as these "
+        "are looked at whole (`placement/search/exhaustive.py`) before the search is tried.",
         ("--sizes", "4x4x2", "--seeds", "0", "--turns", "3"),
     ),
     Benchmark(

@@ -75,7 +75,7 @@ def _pixels(box: Box) -> tuple[int, int, int, int]:
 def nodes_data(hierarchy: Hierarchy, analysis: Analysis, scene: Scene, kept: Kept) -> dict[str, Any]:
     """Names, search texts, the item that shows each node, and its place in the trees and regions."""
     graph, unit_of = hierarchy.graph, analysis.prepared.unit_of
-    order = analysis.regions.place
+    order = analysis.regions.position
     cuts = frozenset(analysis.regions.cut_points)
     found = [graph.by_id[hierarchy.nodes[node]] for node in kept.nodes]
     ops, modules = _Table(), _Table()

@@ -58,7 +58,7 @@ def test_each_region_hangs_below_the_smallest_that_holds_it(make, seed, most):
     for place, name in enumerate(tree.order):
         inner = tree.innermost[place]
         assert name in held[inner] and not any(name in held[j] for j in tree.children(inner))
-    assert all(tree.place[a] < tree.place[b] for a, b in edges)
+    assert all(tree.position[a] < tree.position[b] for a, b in edges)
 
 
 @in_blocks("make, seed, most", CASES[::4])

@@ -65,13 +65,13 @@ def _shrinkage(curves: ModelCurves, grid: Sequence[Query]) -> Array:
 
 def _best(model: str, sizes: Sequence[float], grid: Sequence[Query], now: Array, after: Array) -> Advice:
     """The candidate that leaves the size that is widest now narrowest; of equals the one best for all sizes."""
-    rows_of = {size: [place for place, row in enumerate(grid) if row.size == size] for size in sizes}
+    rows_of = {size: [index for index, row in enumerate(grid) if row.size == size] for size in sizes}
     sizes = [size for size in sizes if rows_of[size]]
     mean_now = {size: float(now[rows_of[size]].mean()) for size in sizes}
     mean_after = {size: after[rows_of[size]].mean(axis=0) for size in sizes}
     widest = max(sizes, key=lambda size: mean_now[size])
     everywhere = sum(mean_after.values())
-    chosen = min(range(len(grid)), key=lambda place: (mean_after[widest][place], everywhere[place]))
+    chosen = min(range(len(grid)), key=lambda index: (mean_after[widest][index], everywhere[index]))
     uncertainty = tuple(
         SizeUncertainty(size, _ratio(mean_now[size]), _ratio(float(mean_after[size][chosen])))
         for size in sizes

@@ -33,8 +33,8 @@ def estimate(
     Raises InputFault for a query of a model that has no measured row that ran, and for rows that cannot be.
     """
     by_model = group_by_model(measured)
-    places: dict[str, list[int]] = {}
-    for place, query in enumerate(queries):
+    indices: dict[str, list[int]] = {}
+    for index, query in enumerate(queries):
         check_row(query, "query")
         if query.model not in by_model:
             known = ", ".join(sorted(by_model)) or "none"
@@ -44,12 +44,12 @@ def estimate(
                 f"a query's model is among the measured ones: {known}",
                 "Correct the name, or measure one row of it.",
             )
-        places.setdefault(query.model, []).append(place)
+        indices.setdefault(query.model, []).append(index)
     answers: dict[int, Estimate] = {}
-    for model, at in places.items():
+    for model, at in indices.items():
         curves = fit_model(by_model[model], belief)
-        answers.update(zip(at, curves.estimates([queries[place] for place in at]), strict=True))
-    return tuple(answers[place] for place in range(len(queries)))
+        answers.update(zip(at, curves.estimates([queries[index] for index in at]), strict=True))
+    return tuple(answers[index] for index in range(len(queries)))
 
 
 def outliers(measured: Sequence[Sample], belief: Belief = LEARNT) -> tuple[Outlier, ...]:
@@ -76,20 +76,20 @@ def _outliers_of(curves: ModelCurves) -> list[Outlier]:
     if len(curves.points) < LEAST_POINTS_TO_JUDGE:
         return []
     others = curves.posterior.leave_one_out(curves.log_times)
-    place_of = {tuple(point): place for place, point in enumerate(curves.points.tolist())}
+    index_of = {tuple(point): index for index, point in enumerate(curves.points.tolist())}
     found = []
     for sample in curves.samples:
-        place = place_of.get(curves.units.point(sample))
-        if place is not None:
-            flagged = _judged(curves, sample, others, place)
+        index = index_of.get(curves.units.point(sample))
+        if index is not None:
+            flagged = _judged(curves, sample, others, index)
             if flagged is not None:
                 found.append(flagged)
     return sorted(found, key=lambda one: -one.deviation)
 
 
-def _judged(curves: ModelCurves, sample: Sample, others: Prediction, place: int) -> Outlier | None:
+def _judged(curves: ModelCurves, sample: Sample, others: Prediction, index: int) -> Outlier | None:
     """The row as an outlier, or None where it is none."""
-    expected, width = float(others.median[place]), float(others.half_width[place])
+    expected, width = float(others.median[index]), float(others.half_width[index])
     away = log_batch_time(sample) - expected
     if abs(away) < max(FAR_OFF * width, math.log(FAR_OFF_RATIO)):
         return None

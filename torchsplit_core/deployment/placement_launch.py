@@ -29,10 +29,10 @@ def launches(outcome: PlacementOutcome, model: str = "MODEL") -> tuple[Launch, .
     if not outcome.segments:
         return ()
     where = {gpu: _node_of(gpu) for part in outcome.segments for gpu in part.gpu_ids}
-    if any(place is None for place in where.values()):
+    if any(node is None for node in where.values()):
         why = "A launcher needs each GPU's number in its node: ids such as node0/gpu3, or 3 on one machine."
         return Launch("vLLM", "", why), Launch("torchrun", "", why)
-    known = {gpu: place for gpu, place in where.items() if place is not None}
+    known = {gpu: node for gpu, node in where.items() if node is not None}
     return _vllm(outcome, model, known), _torchrun(outcome, known)
 
 
@@ -82,7 +82,7 @@ def _vllm(outcome: PlacementOutcome, model: str, where: dict[GpuId, tuple[str, i
 
 
 def _torchrun(outcome: PlacementOutcome, where: dict[GpuId, tuple[str, int]]) -> Launch:
-    stage = {gpu: place for place, part in enumerate(outcome.segments) for gpu in part.gpu_ids}
+    stage = {gpu: index for index, part in enumerate(outcome.segments) for gpu in part.gpu_ids}
     nodes: dict[str, list[GpuId]] = {}
     for gpu in stage:
         nodes.setdefault(where[gpu][0], []).append(gpu)

@@ -207,13 +207,13 @@ class _Part:
         """Down (or up) through every row it passes: straight inside rows, so that it never crosses a box."""
         sign = 1 if self.row_of[chain[-1]] > self.row_of[chain[0]] else -1
         points: list[Point] = []
-        for place, box in enumerate(chain):
+        for index, box in enumerate(chain):
             x, row = self.x[box], self.row_of[box]
             near, far = (self.tops[row], self.bottoms[row])[::sign]
             spare = sign * (self.bottoms[row] - self.tops[row] - self._height(box)) / 2
             if box < 0:
                 points += [(x, near), (x, far)]
-            elif not place:
+            elif not index:
                 points += [(x, far - spare), (x, far)]
             else:
                 points += [(x, near), (x, near + spare)]
@@ -232,8 +232,8 @@ class _Part:
                     total += pull
             wanted.append((moment / total if total else x[box]) - offset[box])
             weights.append(total or 0.1)
-        for box, place in zip(row, _isotonic(wanted, weights), strict=True):
-            x[box] = place + offset[box]
+        for box, settled in zip(row, _isotonic(wanted, weights), strict=True):
+            x[box] = settled + offset[box]
 
     def _width(self, box: int) -> float:
         return self.sizes[box][0] if box >= 0 else 0.0

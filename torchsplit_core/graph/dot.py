@@ -70,7 +70,7 @@ def regions_dot(tree: RegionTree) -> str:
     cuts, smallest = frozenset(tree.cut_points), tree.innermost
     for name in tree.ids:
         style = "bold" if name in cuts else "solid"
-        boxes[smallest[tree.place[name]]].add_node(
+        boxes[smallest[tree.position[name]]].add_node(
             pydot.Node(index[name], label=quote(name), shape="box", style=style)
         )
     for i in reversed(range(len(tree.regions))):  # children first: pydot copies what is added

@@ -1,6 +1,6 @@
 """A dataflow graph as integers: what the algorithms on dominance and regions work on.
 
-Every value has a label, its place in a topological order; ENTRY is label 0, EXIT the last.
+Every value has a label, its position in a topological order; ENTRY is label 0, EXIT the last.
 An edge leads from a smaller label to a larger one, so one pass in label order suffices.
 """
 
@@ -107,9 +107,9 @@ def flow_of(ids: Sequence[str], edges: Iterable[tuple[str, str]]) -> Flow:
     sources, targets = flat[0::2], flat[1::2]
     if not (sources < targets).all():
         order = _topological(ids, sources, targets)
-        place = np.zeros(len(ids) + 1, np.int64)
-        place[order] = np.arange(1, len(ids) + 1)
-        sources, targets = place[sources], place[targets]
+        position = np.zeros(len(ids) + 1, np.int64)
+        position[order] = np.arange(1, len(ids) + 1)
+        sources, targets = position[sources], position[targets]
         ids = tuple(ids[i - 1] for i in order)
     if not (targets[1:] >= targets[:-1]).all():
         by_target = np.argsort(targets, kind="stable")

@@ -56,8 +56,8 @@ def lay_out(flow: Flow) -> RegionLayout:
     before = np.full(len(idom), -1)
     before[ipdom[linked]] = labels[linked]
     around, held, up_to, offset = _measure(idom.tolist(), before.tolist(), after.tolist())
-    begin, place, chain = _place(before.tolist(), after.tolist(), around, up_to, offset)
-    return _rows(before, after, *map(np.array, (around, held, up_to, begin, place, chain)))
+    begin, position, chain = _place(before.tolist(), after.tolist(), around, up_to, offset)
+    return _rows(before, after, *map(np.array, (around, held, up_to, begin, position, chain)))
 
 
 def _measure(
@@ -94,7 +94,7 @@ def _place(
 ) -> tuple[list[int], list[int], list[int]]:
     """In descending order, outer links before inner ones: the place in the order where each link
     begins, that of each value, and the chain of each element, the first included."""
-    begin, place, base, chain = ([-1] * len(before) for _ in range(4))
+    begin, position, base, chain = ([-1] * len(before) for _ in range(4))
     for v in range(len(before) - 1, -1, -1):
         if after[v] >= 0:
             base[v], chain[v] = base[after[v]], chain[after[v]]
@@ -102,15 +102,15 @@ def _place(
             base[v], chain[v] = (begin[around[v]] if around[v] >= 0 else 0) + offset[v], v
         if before[v] >= 0:
             begin[v] = base[v] + up_to[before[v]]
-            place[v] = base[v] + up_to[v] - 1
+            position[v] = base[v] + up_to[v] - 1
         elif around[v] >= 0:
-            place[v] = begin[around[v]] + offset[v]
-    return begin, place, chain
+            position[v] = begin[around[v]] + offset[v]
+    return begin, position, chain
 
 
 def _rows(
     before: Labels, after: Labels, around: Labels, held: Labels, up_to: Labels,
-    begin: Labels, place: Labels, chain: Labels,
+    begin: Labels, position: Labels, chain: Labels,
 ) -> RegionLayout:  # fmt: skip
     """Sorts by where a region begins; only a chain and its first link can begin at one place."""
     size = len(before)
@@ -134,7 +134,7 @@ def _rows(
     parent = np.where(is_chain, row_of_link[around[end]], row_of_chain[chain[end]])
     parent[0] = -1
     order = np.zeros(size - 2, np.int64)
-    order[place[1:-1]] = np.arange(1, size - 1)
+    order[position[1:-1]] = np.arange(1, size - 1)
     return RegionLayout(
         order=order.tolist(),
         start=np.where(is_chain, head[end], before[end]).tolist(),

@@ -36,9 +36,9 @@ from torchsplit_core.values import InternalFault
 
 @dataclass(frozen=True, slots=True)
 class Region:
-    """(start, end]: `count` values from place `first` of the tree's order on.
+    """(start, end]: `count` values from position `first` of the tree's order on.
 
-    `index` and `parent` are places in `RegionTree.regions`.
+    `index` and `parent` are indices in `RegionTree.regions`.
     """
 
     index: int
@@ -126,16 +126,16 @@ class RegionTree:
 
     def before(self, cut_point: str) -> frozenset[str]:
         """All that a cut after this cut point leaves on the first side, the point included."""
-        return frozenset(self.order[: self.place[cut_point] + 1])
+        return frozenset(self.order[: self.position[cut_point] + 1])
 
     @cached_property
-    def place(self) -> dict[str, int]:
+    def position(self) -> dict[str, int]:
         """Where every value stands in `order`."""
         return {name: i for i, name in enumerate(self.order)}
 
     @cached_property
     def innermost(self) -> tuple[int, ...]:
-        """For every place in `order` the index of the smallest region that holds it."""
+        """For every position in `order` the index of the smallest region that holds it."""
         opened: dict[int, int] = {}  # by where it begins; the last is the innermost
         stops, parents = [], []
         for i, region in enumerate(self.regions):
@@ -144,10 +144,10 @@ class RegionTree:
             parents.append(region.parent or 0)
         found: list[int] = []
         inner = 0
-        for place in range(len(self.order)):
-            while place >= stops[inner]:
+        for position in range(len(self.order)):
+            while position >= stops[inner]:
                 inner = parents[inner]
-            inner = opened.get(place, inner)
+            inner = opened.get(position, inner)
             found.append(inner)
         return tuple(found)
 
@@ -164,24 +164,24 @@ class RegionTree:
 
         A pass over the regions and one over the edges, in linear time.
         """
-        regions, place = tuple(self.regions), self.place
+        regions, position = tuple(self.regions), self.position
         _verify_nesting(self, regions)
         within = self.innermost
         farthest = [0] * len(self.order)
         entered: set[str] = set()
         for source, target in self.edges:
-            if place[source] >= place[target]:
+            if position[source] >= position[target]:
                 raise InternalFault(f"the order of the regions has {target} before {source}")
             entered.add(target)
-            farthest[place[source]] = max(farthest[place[source]], place[target])
-            _verify_edge(regions, source, target, within[place[source]], within[place[target]])
+            farthest[position[source]] = max(farthest[position[source]], position[target])
+            _verify_edge(regions, source, target, within[position[source]], within[position[target]])
         for name, inner, reach in zip(self.order, self.innermost, farthest, strict=True):
             if name not in entered:
                 _verify_edge(regions, ENTRY, name, None, inner)
             if not reach:
                 _verify_edge(regions, name, EXIT, inner, None)
         for point in self.cut_points:
-            if not farthest[place[point]]:
+            if not farthest[position[point]]:
                 raise InternalFault(f"nothing reads the cut point {point}")
         cuts, across = set(self.cut_points), 0
         for i, name in enumerate(self.order):
@@ -213,7 +213,7 @@ def region_tree(graph: PreparedGraph | tuple[Sequence[str], Iterable[tuple[str, 
 
 def _verify_nesting(tree: RegionTree, regions: tuple[Region, ...]) -> None:
     """Each region lies in its parent, behind the sibling before it, and its end is its last value."""
-    if len(tree.place) < len(tree.order) or tree.place.keys() != set(tree.ids):
+    if len(tree.position) < len(tree.order) or tree.position.keys() != set(tree.ids):
         raise InternalFault("the order of the regions does not have every value once")
     if regions[0].parent is not None or regions[0].count != len(tree.order):
         raise InternalFault("the first region is not the whole graph")

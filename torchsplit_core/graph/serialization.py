@@ -109,7 +109,7 @@ class GraphParts:
         if not isinstance(bodies, Mapping) or not all(isinstance(body, Mapping) for body in bodies.values()):
             raise _fault("graph: subgraphs", type(bodies).__name__, "it is an object of graphs")
         keep = self._kept.setdefault
-        self._nodes += [_node(entry, len(self._nodes) + place, keep) for place, entry in enumerate(nodes)]
+        self._nodes += [_node(entry, len(self._nodes) + index, keep) for index, entry in enumerate(nodes)]
         self._subgraphs |= {name: graph_from_dict(body) for name, body in bodies.items()}
         self._head |= {key: part[key] for key in _HEAD if key in part}
 
@@ -149,9 +149,9 @@ def _node_to_dict(node: GraphNode) -> dict[str, Any]:
     }
 
 
-def _node(entry: Any, place: int, keep: Any) -> GraphNode:
+def _node(entry: Any, index: int, keep: Any) -> GraphNode:
     """The node of a contract entry; `keep(x, x)` gives the one object that stands for all equal to x."""
-    where = f"graph: nodes.{place}"
+    where = f"graph: nodes.{index}"
     if not isinstance(entry, Mapping):
         raise _fault(where, type(entry).__name__, "a node is an object")
     if not entry.keys() <= _NODE_KEYS:

@@ -26,14 +26,14 @@ def find_sideband(
     stays, and a small buffer is such a value itself. Time is linear in units and edges.
     """
     nodes = graph.by_id
-    place = {unit.id: i for i, unit in enumerate(units)}
+    index_of = {unit.id: i for i, unit in enumerate(units)}
     reads_parameter = [any(nodes[w].kind == "parameter" for w in unit.weights) for unit in units]
     if any(unit.kind == "weight" for unit in units):
         for i, unit in enumerate(units):
             reads_parameter[i] = nodes[unit.id].kind == "parameter"
         for edge in edges:
             if nodes[edge.source].kind == "parameter":
-                reads_parameter[place[edge.target]] = True
+                reads_parameter[index_of[edge.target]] = True
     sizes = [
         unit.output_bytes
         for unit, reads in zip(units, reads_parameter, strict=True)
@@ -43,7 +43,7 @@ def find_sideband(
         limit_bytes = median(sizes) if sizes else -1.0
     before: list[list[int]] = [[] for _ in units]
     for edge in edges:
-        before[place[edge.target]].append(place[edge.source])
+        before[index_of[edge.target]].append(index_of[edge.source])
     constants = {i for i, unit in enumerate(units) if unit.kind == "constant"}
     candidates = set(constants)
     if sizes:
@@ -53,9 +53,9 @@ def find_sideband(
     read = {i: set(before[i]) for i in candidates}
     readers: dict[int, set[int]] = {i: set() for i in candidates}
     for edge in edges:
-        source = place[edge.source]
+        source = index_of[edge.source]
         if source in candidates:
-            readers[source].add(place[edge.target])
+            readers[source].add(index_of[edge.target])
     large = {i for i in candidates - constants if units[i].output_bytes > limit_bytes}
     return frozenset(units[i].id for i in _settle(candidates, constants, large, read, readers))
 

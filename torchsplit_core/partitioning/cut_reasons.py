@@ -25,7 +25,7 @@ class CutReason:
 
     `crossing` are the values read behind it, largest first. `cut_point` is the one value that crosses
     apart from the side-band, where the whole model falls apart there. Elsewhere `inside` is the smallest
-    single-entry single-exit region (its place in the region tree) within which all crossing values are
+    single-entry single-exit region (its index in the region tree) within which all crossing values are
     read: the cut runs through it, with (start, end) as its ends.
     """
 
@@ -66,11 +66,11 @@ def cut_reasons(provider: PartitionProvider, candidate: PartitionCandidate) -> t
 
 
 def smallest_region(tree: RegionTree, units: set[str]) -> int:
-    """The place in the tree of the smallest region that holds all of these units; the whole graph for none."""
-    places = [tree.place[unit] for unit in units if unit in tree.place]
-    if not places:
+    """The index in the tree of the smallest region that holds all of these units; the whole graph for none."""
+    positions = [tree.position[unit] for unit in units if unit in tree.position]
+    if not positions:
         return 0
-    first, last = min(places), max(places)
+    first, last = min(positions), max(positions)
     at: int | None = tree.innermost[first]
     while at is not None:
         region = tree.regions[at]

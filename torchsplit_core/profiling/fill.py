@@ -24,19 +24,19 @@ def fill_slices(profile: Profile) -> Profile:
     for name, gpu in catalogue().items():
         samples = slice_samples(profile, gpu)
         asked = {
-            place: query
-            for place, row in enumerate(rows)
+            index: query
+            for index, row in enumerate(rows)
             if row.gpu_type == name and (query := _open_query(row)) is not None
         }
         if not samples or not asked:
             continue
         found = estimate(samples, list(asked.values()))
-        for place, one in zip(asked, found, strict=True):
+        for index, one in zip(asked, found, strict=True):
             if one.basis == "out_of_memory" or one.latency_ms is None:
-                rows[place] = replace(rows[place], throughput_rps=0.0)
+                rows[index] = replace(rows[index], throughput_rps=0.0)
             else:
-                rows[place] = replace(
-                    rows[place],
+                rows[index] = replace(
+                    rows[index],
                     throughput_rps=one.throughput_rps,
                     latency_ms=one.latency_ms,
                     low_rps=one.low_rps,

@@ -59,12 +59,12 @@ def _load(form: Any) -> Any:
     matrix = form.A.tocsc()
     rows = matrix.shape[0]
     lower, upper = np.full(rows, -INF), np.full(rows, INF)
-    for place, (row, rhs) in enumerate(zip(form.rows, form.rhs, strict=True)):
+    for index, (row, rhs) in enumerate(zip(form.rows, form.rhs, strict=True)):
         # bound_type: 1 is <=, -1 is >=, 0 is =.
         if row.bound_type >= 0:
-            upper[place] = rhs
+            upper[index] = rhs
         if row.bound_type <= 0:
-            lower[place] = rhs
+            lower[index] = rhs
     least = np.array([_bound(var.lb, -INF) for var in form.columns])
     most = np.array([_bound(var.ub, INF) for var in form.columns])
     return load(

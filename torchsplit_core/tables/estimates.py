@@ -174,17 +174,17 @@ def _fitted(samples: Sequence[Sample]) -> dict[str, ModelCurves]:
 
 def _answered(curves: Mapping[str, ModelCurves], queries: Sequence[Query]) -> tuple[Estimate, ...]:
     """An estimate for each query, in their order."""
-    places: dict[str, list[int]] = {}
-    for place, query in enumerate(queries):
-        places.setdefault(query.model, []).append(place)
+    indices: dict[str, list[int]] = {}
+    for index, query in enumerate(queries):
+        indices.setdefault(query.model, []).append(index)
     answers: dict[int, Estimate] = {}
-    for model, at in places.items():
+    for model, at in indices.items():
         for start in range(0, len(at), QUERIES_AT_ONCE):
             part = at[start : start + QUERIES_AT_ONCE]
             answers.update(
-                zip(part, curves[model].estimates([queries[place] for place in part]), strict=True)
+                zip(part, curves[model].estimates([queries[index] for index in part]), strict=True)
             )
-    return tuple(answers[place] for place in range(len(queries)))
+    return tuple(answers[index] for index in range(len(queries)))
 
 
 def _judge(sheet: Sheet, layout: Layout, estimates: Sequence[Estimate]) -> Judged | None:

@@ -15,7 +15,7 @@ Value = TypeVar("Value")
 
 @dataclass(frozen=True, slots=True)
 class Layout:
-    """Where the columns of a table are: column → place, and what to read where the table has none or is empty."""
+    """Where the columns of a table are: column → index, and what to read where the table has none or is empty."""
 
     at: Mapping[str, int]
     named: Mapping[str, str]
@@ -41,8 +41,8 @@ class Fields:
     layout: Layout
 
     def text(self, column: str) -> str:
-        place = self.layout.at.get(column)
-        cell = self.record.cells[place] if place is not None and place < len(self.record.cells) else ""
+        index = self.layout.at.get(column)
+        cell = self.record.cells[index] if index is not None and index < len(self.record.cells) else ""
         return cell or self.layout.defaults.get(column, "")
 
     def has(self, column: str) -> bool:

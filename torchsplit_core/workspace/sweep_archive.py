@@ -33,9 +33,9 @@ def sweep_entries(workspace: Workspace, add: Callable[[str, str], None]) -> list
         folder = f"sweeps/{number:04d}"
         add(f"{folder}/request", write_text(kept.request))
         plans = []
-        for place, (value, plan) in enumerate(kept.plans.items()):
-            add(f"{folder}/{place:02d}", write_text(plan.outcome))
-            plans.append({"value": value, "limit_s": plan.limit_s, "file": f"{folder}/{place:02d}"})
+        for index, (value, plan) in enumerate(kept.plans.items()):
+            add(f"{folder}/{index:02d}", write_text(plan.outcome))
+            plans.append({"value": value, "limit_s": plan.limit_s, "file": f"{folder}/{index:02d}"})
         entries.append(
             {
                 "scenario": artifact.name,

@@ -64,7 +64,7 @@ def node_facts(graph: TorchGraph, analysis: Analysis, name: str, times: Times) -
     facts.append(("peak memory, est.", size(cost.peak_bytes) if cost else "n/a"))
     facts.append(("reads", _named([read for read in node.inputs if read not in weights])))
     facts.append(("read by", _named(graph.users.get(name, ()))))
-    if unit is not None and unit in analysis.regions.place:
+    if unit is not None and unit in analysis.regions.position:
         facts.append(("dominated by", html.escape(_end(analysis.dominance.immediate_dominator(unit)))))
         facts.append(
             ("post-dominated by", html.escape(_end(analysis.dominance.immediate_post_dominator(unit))))

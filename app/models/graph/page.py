@@ -151,7 +151,7 @@ def _node(workspace: Workspace, model: GraphModel, look: Look, name: str, times:
 def _leads(model: GraphModel, name: str) -> dict[str, str]:
     """Buttons to the dominators of a node, where those are nodes."""
     unit = model.analysis.prepared.unit_of.get(name)
-    if unit is None or unit not in model.analysis.regions.place:
+    if unit is None or unit not in model.analysis.regions.position:
         return {}
     found = {
         "Dominator": model.analysis.dominance.immediate_dominator(unit),

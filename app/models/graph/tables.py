@@ -40,7 +40,7 @@ def matching(graph: TorchGraph, pattern: str) -> list[GraphNode]:
 
 def nodes_table(graph: TorchGraph, analysis: Analysis, nodes: Sequence[GraphNode]) -> pd.DataFrame:
     """One row a node with what is known of it. Dominators are of the unit that the node belongs to."""
-    unit_of, places = analysis.prepared.unit_of, analysis.regions.place
+    unit_of, places = analysis.prepared.unit_of, analysis.regions.position
     cuts = frozenset(analysis.regions.cut_points)
     rows = []
     for node in nodes[:MOST_ROWS]:

@@ -52,7 +52,7 @@ def test_no_upper_bound_is_below_the_best_pipeline_of_its_gpus() -> None:
         top = upper_bounds(instance, table, classes, lattice.vectors, max(found.values(), default=0.0), clock)
         for used, value in found.items():
             vector = np.array([sum(used >> gpu & 1 for gpu in members) for members in classes.members])
-            assert top[lattice.place(vector)] >= value, (seed, used)
+            assert top[lattice.index(vector)] >= value, (seed, used)
 
 
 @pytest.mark.parametrize(

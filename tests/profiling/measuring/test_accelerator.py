@@ -12,7 +12,7 @@ import torch
 
 from torchsplit_core.hardware import choose_devices
 from torchsplit_core.profiling.measuring import accelerator
-from torchsplit_core.profiling.measuring.accelerator import open_place, sms_of_context
+from torchsplit_core.profiling.measuring.accelerator import open_device, sms_of_context
 from torchsplit_core.values import Device, InputFault
 
 (CPU,) = choose_devices("cpu")
@@ -36,12 +36,12 @@ class Driver:
 
 
 def test_the_processor_needs_nothing() -> None:
-    with open_place(asdict(CPU)) as place:
-        assert place.torch_device == "cpu" and place.facts["threads"] == torch.get_num_threads()
+    with open_device(asdict(CPU)) as opened:
+        assert opened.torch_device == "cpu" and opened.facts["threads"] == torch.get_num_threads()
 
 
 def test_a_gpu_that_torch_cannot_use_is_refused_with_the_way_out() -> None:
-    with pytest.raises(InputFault, match="CUDA build of torch"), open_place(asdict(SMS)):
+    with pytest.raises(InputFault, match="CUDA build of torch"), open_device(asdict(SMS)):
         raise AssertionError("opened")
 
 
@@ -56,7 +56,7 @@ def test_a_driver_without_the_call_is_unknown_and_no_fault() -> None:
     assert sms_of_context(SimpleNamespace(cuCtxGetCurrent=lambda context: 0)) is None
 
 
-def test_sms_are_held_to_and_memory_capped_while_the_place_is_open(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_sms_are_held_to_and_memory_capped_while_the_device_is_open(monkeypatch: pytest.MonkeyPatch) -> None:
     """The calls to torch in their order, on a stand-in: no GPU is here."""
     from torch.cuda import green_contexts
 
@@ -82,10 +82,10 @@ def test_sms_are_held_to_and_memory_capped_while_the_place_is_open(monkeypatch: 
     monkeypatch.setattr(green_contexts, "SUPPORTED", True)
     monkeypatch.setattr(green_contexts, "GreenContext", Green)
     monkeypatch.setattr(accelerator, "sms_of_context", lambda: 18)
-    with pytest.raises(ZeroDivisionError), open_place(asdict(SMS)) as place:
-        assert place.torch_device == "cuda"
+    with pytest.raises(ZeroDivisionError), open_device(asdict(SMS)) as opened:
+        assert opened.torch_device == "cuda"
         # The driver gave more than was asked for: what it gave is what counts.
-        assert place.facts["sm_asked"] == 16 and place.facts["sm_count"] == 18
+        assert opened.facts["sm_asked"] == 16 and opened.facts["sm_count"] == 18
         calls.append("measure")
         raise ZeroDivisionError
     cap = pytest.approx(9.75 / 80)

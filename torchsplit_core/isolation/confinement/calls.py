@@ -100,7 +100,7 @@ def _steps(numbers: dict[str, int], families: Sequence[int]) -> list[Step]:
         steps += [
             (_EQUAL, 0, len(allowed) + 3, numbers[name]),
             (_LOAD, 0, 0, _FIRST_ARGUMENT_AT),
-            *((_EQUAL, len(allowed) - place, 0, value) for place, value in enumerate(allowed)),
+            *((_EQUAL, len(allowed) - index, 0, value) for index, value in enumerate(allowed)),
             (_RETURN, 0, 0, _FAIL | error),
             (_RETURN, 0, 0, _ALLOW),
         ]

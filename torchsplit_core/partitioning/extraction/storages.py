@@ -133,8 +133,8 @@ def _aliased(module: GraphModule, node: Node) -> Iterator[Node]:
     elif isinstance(node.target, torch._ops.HigherOrderOperator):
         for body in bodies(module, node):
             inner = find_storages(body)
-            places = {inner.root_of[one.name] for one in body.graph.find_nodes(op="placeholder")}
-            if any(inner.root_of[one.name] in places for one in body.graph.output_node().all_input_nodes):
+            inputs = {inner.root_of[one.name] for one in body.graph.find_nodes(op="placeholder")}
+            if any(inner.root_of[one.name] in inputs for one in body.graph.output_node().all_input_nodes):
                 yield from _operands(node)
 
 
@@ -146,8 +146,8 @@ def _written(module: GraphModule, node: Node) -> Iterator[Node]:
     elif isinstance(node.target, torch._ops.HigherOrderOperator):
         for body in bodies(module, node):
             inner = find_storages(body)
-            places = [one.name for one in body.graph.find_nodes(op="placeholder")]
-            if any(inner.is_written(name) for name in places):
+            inputs = [one.name for one in body.graph.find_nodes(op="placeholder")]
+            if any(inner.is_written(name) for name in inputs):
                 yield from _operands(node)
 
 

@@ -121,7 +121,9 @@ def narrow_places(graph: BlockGraph, order: Sequence[int], count: int) -> frozen
         across[max(at[r] for r in source.readers) + 1] -= source.transfer_ms
     across = np.cumsum(across)[1:-1]
     groups = np.array_split(np.arange(len(across)), max(min(count, len(across)), 1))
-    return frozenset(int(places[np.argmin(across[places])]) + 1 for places in groups if len(places))
+    return frozenset(
+        int(positions[np.argmin(across[positions])]) + 1 for positions in groups if len(positions)
+    )
 
 
 def _parts(order: Sequence[int], parent: np.ndarray, stages: int, start: int) -> tuple[tuple[int, ...], ...]:

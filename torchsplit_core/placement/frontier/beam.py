@@ -103,10 +103,10 @@ class Beam:
         fits = np.flatnonzero((self._count <= left) & (self._need <= here).all(axis=1))
         last = fits[self._count[fits] == left][:_LAST]
         found = []
-        for place in dict.fromkeys([*last.tolist(), *fits[:_BRANCHES].tolist()]):
-            multiset, count = self._table.multisets[self._row[place]], int(self._count[place])
+        for index in dict.fromkeys([*last.tolist(), *fits[:_BRANCHES].tolist()]):
+            multiset, count = self._table.multisets[self._row[index]], int(self._count[index])
             for chosen in self._sets(multiset, able, state.reach):
-                found.append(self._child(state, chosen, count, float(self._extra_s[place])))
+                found.append(self._child(state, chosen, count, float(self._extra_s[index])))
         return found
 
     def _sets(self, multiset: tuple[int, ...], able: np.ndarray, reach: np.ndarray) -> list[list[int]]:

@@ -38,11 +38,11 @@ class Choices:
     def __init__(self, table: Table, costs: PassCosts) -> None:
         self.table = table
         self.seconds = costs.segment_s(table.values)
-        place = {multiset: row for row, multiset in enumerate(table.multisets)}
+        row_of = {multiset: row for row, multiset in enumerate(table.multisets)}
         quickest = np.full_like(self.seconds, np.inf)
         for row, multiset in enumerate(table.multisets):
             for number in range(len(multiset) if len(multiset) > 1 else 0):
-                part = place[multiset[:number] + multiset[number + 1 :]]
+                part = row_of[multiset[:number] + multiset[number + 1 :]]
                 np.minimum(quickest[row], np.minimum(self.seconds[part], quickest[part]), out=quickest[row])
         self._useful = self.seconds < quickest
 

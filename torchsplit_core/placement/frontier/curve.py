@@ -82,7 +82,7 @@ class Curve:
 
     def next(self) -> int | None:
         """The candidate to ask at next: in the largest open interval, its middle or its first; None where none is."""
-        best, place = 0.0, None
+        best, index = 0.0, None
         top, quickest = self._values[-1], 0.0
         # The first value of an interval closes it, or has the next point of the curve.
         finish = len(self._answers) >= SPREAD and len(self._answers) % 2 == 1
@@ -96,13 +96,13 @@ class Curve:
                 continue
             width = float(self._values[above.low] - self._values[below.high]) / top
             size = width * (slowest - quickest) / slowest
-            if place is None or size > best:
+            if index is None or size > best:
                 middle = (self._values[first] + self._values[last]) / 2
-                best, place = (
+                best, index = (
                     size,
                     first if finish else max(first, min(last, bisect_left(self._values, middle))),
                 )
-        return place
+        return index
 
     def points(self) -> tuple[Point, ...]:
         """The plans that no other beats, by rising throughput, each with its bound."""
@@ -131,9 +131,9 @@ class Curve:
 def sweep(curve: Curve, ask: Ask, clock: Clock, most: float, tell: Tell) -> None:
     """Ask until every interval is closed, there are `most` points, or the time is over."""
     while not clock.over() and len(curve.points()) < most:
-        place = curve.next()
-        if place is None:
+        index = curve.next()
+        if index is None:
             return
-        curve.ask(place, ask)
+        curve.ask(index, ask)
         clock.count("thresholds")
         tell(curve)

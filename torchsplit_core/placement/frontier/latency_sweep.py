@@ -107,9 +107,9 @@ class LatencySweep:
                 return self._hand_out(steps[::-1])
             counts = np.flatnonzero(np.isfinite(segment_s[one, : done - 1])) + 1
             total = cost[done - counts, before] + link_s[:, one] + segment_s[one, counts - 1][:, None]
-            place, last = np.argwhere(total == here)[0].tolist()
-            steps.append((int(counts[place]), one))
-            done, row, one = done - int(counts[place]), before, last
+            index, last = np.argwhere(total == here)[0].tolist()
+            steps.append((int(counts[index]), one))
+            done, row, one = done - int(counts[index]), before, last
 
     def _hand_out(self, steps: list[tuple[int, int]]) -> Segments:
         """GPUs of the classes in ascending order."""

@@ -124,7 +124,7 @@ class LatencyProgram(SecondsProgram):
             if size > 1 and fleet % size == 0:
                 continue
             using = np.flatnonzero(amounts >= size).tolist()
-            taken, own = [columns[place] for place in using], (amounts[using] // size).tolist()
+            taken, own = [columns[index] for index in using], (amounts[using] // size).tolist()
             if sort is root:
                 self.row(-INF, fleet // size, taken, own)
             else:

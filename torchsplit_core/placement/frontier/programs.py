@@ -69,9 +69,9 @@ class Programs:
             bounds.append(max(solved.bound_s, floor_s))
             if solved.chosen:
                 self._keep(at, assign(root.sites[0], solved.chosen, self._table.multisets, instance.kinds))
-        for place, root in enumerate(roots):
-            if bounds[place] * (1 + PROVEN) < at.beaten_s and len(root.sites[0].gpus) > 1:
-                bounds[place] = min(self._searched(at, site, bounds[place]) for site in root.sites)
+        for index, root in enumerate(roots):
+            if bounds[index] * (1 + PROVEN) < at.beaten_s and len(root.sites[0].gpus) > 1:
+                bounds[index] = min(self._searched(at, site, bounds[index]) for site in root.sites)
         bound_s = min([at.beaten_s, *bounds])
         found = Least(at.best, bound_s)
         # A bound that is met within the tolerance of a proof is the latency itself.

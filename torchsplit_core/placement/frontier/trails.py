@@ -85,11 +85,11 @@ def _alike(instance: Instance, component: Component) -> Classes:
         same = (out == out[0]).all() and (into == into[0]).all() and len(np.unique(between)) < 2
         groups += [members] if same else [(gpu,) for gpu in members]
     groups.sort()
-    place = {int(gpu): number for number, gpu in enumerate(component.gpus)}
-    first = [place[group[0]] for group in groups]
+    index_of = {int(gpu): number for number, gpu in enumerate(component.gpus)}
+    first = [index_of[group[0]] for group in groups]
     fast = component.links[np.ix_(first, first)].copy()
     for number, group in enumerate(groups):
-        fast[number, number] = len(group) > 1 and component.links[place[group[0]], place[group[1]]]
+        fast[number, number] = len(group) > 1 and component.links[index_of[group[0]], index_of[group[1]]]
     return Classes(tuple(groups), tuple(instance.kinds[group[0]] for group in groups), fast)
 
 
@@ -149,10 +149,10 @@ class _LatencyTrail(TrailProgram):
         program.cost = [0.0] * len(program.cost)
         program.cost[self._arc :] = (hops_s / self._unit_s).tolist()
         self._layer = program.columns([0.0] * len(own), [float(layers)] * len(own))
-        for place, one in enumerate(own):
-            program.price(one, self._visit + place, self._layer + place, self._unit_s)
-            program.row(0, INF, [self._layer + place, self._visit + place], [1, -one.low])
-            program.row(-INF, 0, [self._layer + place, self._visit + place], [1, -one.high])
+        for index, one in enumerate(own):
+            program.price(one, self._visit + index, self._layer + index, self._unit_s)
+            program.row(0, INF, [self._layer + index, self._visit + index], [1, -one.low])
+            program.row(-INF, 0, [self._layer + index, self._visit + index], [1, -one.high])
         program.row(layers, layers, self._layer + np.arange(len(own)), np.ones(len(own)))
 
     def least(self, clock: Clock) -> Trailed:

@@ -60,7 +60,7 @@ class Allocation:
 
 @dataclass(frozen=True)
 class Connection:
-    """From one allocation to the next, by their places in the list."""
+    """From one allocation to the next, by their indices in the list."""
 
     source: int
     target: int
@@ -108,8 +108,8 @@ def list_connections(
 ) -> tuple[Connection, ...]:
     """Every pair that may follow one another; its throughput is the least link between the two sets."""
     beginning: dict[int, list[int]] = {}
-    for place, allocation in enumerate(allocations):
-        beginning.setdefault(allocation.start, []).append(place)
+    for index, allocation in enumerate(allocations):
+        beginning.setdefault(allocation.start, []).append(index)
     known: dict[tuple[tuple[int, ...], tuple[int, ...]], float] = {}
     links = instance.links.tolist()
     found = []
@@ -149,10 +149,10 @@ def build(instance: Instance, deadline: float = math.inf) -> Literal:
         raise NothingFits
     connections = list_connections(instance, allocations, deadline)
     model = pyo.ConcreteModel()
-    places, pairs = range(len(allocations)), [(c.source, c.target) for c in connections]
-    model.z = pyo.Var(places, domain=pyo.Binary)
+    indices, pairs = range(len(allocations)), [(c.source, c.target) for c in connections]
+    model.z = pyo.Var(indices, domain=pyo.Binary)
     model.e = pyo.Var(pairs, domain=pyo.Binary)
-    model.tau = pyo.Var(places, domain=pyo.NonNegativeReals)
+    model.tau = pyo.Var(indices, domain=pyo.NonNegativeReals)
     model.rho = pyo.Var(pairs, domain=pyo.NonNegativeReals)
     model.t = pyo.Var(domain=pyo.NonNegativeReals)
     built = Literal(model, instance.layers, allocations, connections)
@@ -169,15 +169,15 @@ def add_allocation_choice(built: Literal) -> None:
     model, allocations = built.model, built.allocations
     covering: dict[int, list[Any]] = {layer: [] for layer in range(1, built.layers + 1)}
     holding: dict[int, list[Any]] = {}
-    for place, a in enumerate(allocations):
+    for index, a in enumerate(allocations):
         for layer in range(a.start, a.end + 1):
-            covering[layer].append(model.z[place])
+            covering[layer].append(model.z[index])
         for gpu in a.gpus:
-            holding.setdefault(gpu, []).append(model.z[place])
+            holding.setdefault(gpu, []).append(model.z[index])
     model.layer_coverage = pyo.Constraint(list(covering), rule=lambda _, layer: sum(covering[layer]) == 1)
     model.gpu_exclusivity = pyo.Constraint(sorted(holding), rule=lambda _, gpu: sum(holding[gpu]) <= 1)
-    first = [model.z[place] for place, a in enumerate(allocations) if a.start == 1]
-    last = [model.z[place] for place, a in enumerate(allocations) if a.end == built.layers]
+    first = [model.z[index] for index, a in enumerate(allocations) if a.start == 1]
+    last = [model.z[index] for index, a in enumerate(allocations) if a.end == built.layers]
     model.pipeline_start = pyo.Constraint(expr=sum(first) >= 1)
     model.pipeline_end = pyo.Constraint(expr=sum(last) >= 1)
 
@@ -203,13 +203,13 @@ def add_throughputs(built: Literal) -> None:
     value = [a.throughput for a in built.allocations]
     link = {(c.source, c.target): c.throughput for c in built.connections}
     most = max(value, default=0.0)
-    places, pairs = range(len(value)), list(link)
-    model.allocation_throughput = pyo.Constraint(places, rule=lambda m, a: m.tau[a] == value[a] * m.z[a])
+    indices, pairs = range(len(value)), list(link)
+    model.allocation_throughput = pyo.Constraint(indices, rule=lambda m, a: m.tau[a] == value[a] * m.z[a])
     model.connection_throughput = pyo.Constraint(
         pairs, rule=lambda m, a, b: m.rho[a, b] == link[a, b] * m.e[a, b]
     )
     model.end_to_end_allocation = pyo.Constraint(
-        places, rule=lambda m, a: m.t <= m.tau[a] + most * (1 - m.z[a])
+        indices, rule=lambda m, a: m.t <= m.tau[a] + most * (1 - m.z[a])
     )
     model.end_to_end_connection = pyo.Constraint(
         pairs, rule=lambda m, a, b: m.t <= m.rho[a, b] + most * (1 - m.e[a, b])

@@ -65,16 +65,16 @@ def _since(begun: float) -> float:
 def _read(built: Literal, answer: Answer) -> tuple[float, tuple[tuple[int, tuple[int, ...]], ...]]:
     """The chosen segments in pipeline order and the least of their and their links' throughputs."""
     choice = built.model.z
-    chosen = [place for place in choice if answer.values.get(id(choice[place]), 0.0) > 0.5]
-    chosen.sort(key=lambda place: built.allocations[place].start)
+    chosen = [index for index in choice if answer.values.get(id(choice[index]), 0.0) > 0.5]
+    chosen.sort(key=lambda index: built.allocations[index].start)
     links = {(c.source, c.target): c.throughput for c in built.connections}
-    value = min(built.allocations[place].throughput for place in chosen)
+    value = min(built.allocations[index].throughput for index in chosen)
     for pair in pairwise(chosen):
         if pair not in links:
             raise InternalFault("The literal program chose neighbours that no link joins.")
         value = min(value, links[pair])
     segments = tuple(
-        (built.allocations[place].end - built.allocations[place].start + 1, built.allocations[place].gpus)
-        for place in chosen
+        (built.allocations[index].end - built.allocations[index].start + 1, built.allocations[index].gpus)
+        for index in chosen
     )
     return value, segments

@@ -140,8 +140,8 @@ def _divide(sums: Sums, batch: float) -> tuple[float, ...]:
     """Parts out of the sets that add up to the batch: each at the same share of its interval's width."""
     parts: list[float] = []
     left = batch
-    for place in range(len(sums) - 1, 0, -1):
-        pairs = [(own, before) for own in sums[place][0] for before in sums[place - 1][1]]
+    for index in range(len(sums) - 1, 0, -1):
+        pairs = [(own, before) for own in sums[index][0] for before in sums[index - 1][1]]
         # The pair in whose middle it lies best: rounding may carry what is left just over an end.
         own, before = max(pairs, key=lambda p: min(left - p[0][0] - p[1][0], p[0][1] + p[1][1] - left))
         least, width = own[0] + before[0], own[1] - own[0] + before[1] - before[0]

@@ -124,9 +124,9 @@ class Table:
         found: list[tuple[float, float]] = []
         if column[0] <= limit:
             found.append((0.0, self.batches[0]))
-        for place in range(len(column) - 1):
-            low, high = column[place], column[place + 1]
-            start, end = self.batches[place], self.batches[place + 1]
+        for index in range(len(column) - 1):
+            low, high = column[index], column[index + 1]
+            start, end = self.batches[index], self.batches[index + 1]
             if min(low, high) > limit:
                 continue
             if max(low, high) > limit:
@@ -138,14 +138,14 @@ class Table:
         return _joined(found)
 
 
-def _at(places: tuple[float, ...] | tuple[int, ...], values: tuple[float, ...], where: float) -> float:
-    """Linear between the places; the first value below them, in proportion above."""
-    if where <= places[0]:
+def _at(points: tuple[float, ...] | tuple[int, ...], values: tuple[float, ...], where: float) -> float:
+    """Linear between the points; the first value below them, in proportion above."""
+    if where <= points[0]:
         return values[0]
-    if where >= places[-1]:
-        return values[-1] * where / places[-1]
-    after = bisect_right(places, where)
-    start, end = places[after - 1], places[after]
+    if where >= points[-1]:
+        return values[-1] * where / points[-1]
+    after = bisect_right(points, where)
+    start, end = points[after - 1], points[after]
     share = (where - start) / (end - start)
     return values[after - 1] + share * (values[after] - values[after - 1])
 

@@ -22,8 +22,8 @@ def placed(
         segments.append(_segment(model, start, count, gpus))
         start += count
     links = tuple(
-        PlacedLink(place, place + 1, float(instance.links[np.ix_(first[1], second[1])].min()))
-        for place, (first, second) in enumerate(pairwise(found))
+        PlacedLink(index, index + 1, float(instance.links[np.ix_(first[1], second[1])].min()))
+        for index, (first, second) in enumerate(pairwise(found))
     )
     return tuple(segments), links
 

@@ -135,7 +135,7 @@ def _shape(
     request: PlacementRequest, segments: tuple[PlacedSegment, ...], links: tuple[PlacedLink, ...]
 ) -> Iterator[str]:
     """Every layer once and in order, every GPU at most once and known, sizes within the rules."""
-    order = {gpu.id: place for place, gpu in enumerate(request.gpus)}
+    order = {gpu.id: index for index, gpu in enumerate(request.gpus)}
     reached = 0
     used: set[GpuId] = set()
     for number, segment in enumerate(segments):
@@ -232,9 +232,9 @@ def _rate(
 
 
 def _link(request: PlacementRequest, first: PlacedSegment, second: PlacedSegment) -> float:
-    place = {gpu.id: number for number, gpu in enumerate(request.gpus)}
+    index_of = {gpu.id: number for number, gpu in enumerate(request.gpus)}
     least = min(
-        request.bandwidth_gib_per_s[place[i]][place[j]] for i in first.gpu_ids for j in second.gpu_ids
+        request.bandwidth_gib_per_s[index_of[i]][index_of[j]] for i in first.gpu_ids for j in second.gpu_ids
     )
     model = request.model
     tokens = model.batch_size * model.sequence_length

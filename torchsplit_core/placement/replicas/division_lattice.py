@@ -22,16 +22,16 @@ _ROUNDING = 1e-12
 
 @dataclass(frozen=True)
 class Share:
-    """What one pipeline may use: a representative by its place, and its classes: entry p stands for classes[p]."""
+    """What one pipeline may use: a representative by its index, and its classes: entry p stands for classes[p]."""
 
-    place: int
+    index: int
     classes: tuple[int, ...]
 
 
 class DivisionLattice:
     """The representatives, and for each the parts it can be divided into.
 
-    vectors: (places, classes), representatives, the whole fleet last.
+    vectors: (vectors, classes), representatives, the whole fleet last.
     """
 
     def __init__(self, classes: SymmetryClasses) -> None:
@@ -41,8 +41,8 @@ class DivisionLattice:
         self._strides = np.cumprod([1, *shape[:0:-1]])[::-1].astype(np.int64)
         every = np.stack(np.unravel_index(np.arange(int(np.prod(shape))), shape), axis=1).astype(np.int64)
         own = self._sorted(every) @ self._strides
-        places, self._place_of = np.unique(own, return_inverse=True)
-        self.vectors = every[places]
+        indices, self._index_of = np.unique(own, return_inverse=True)
+        self.vectors = every[indices]
         self._owners = np.zeros(0, dtype=np.int64)
         self._starts = np.zeros(0, dtype=np.int64)
         self._parts = np.zeros(0, dtype=np.int64)
@@ -63,16 +63,16 @@ class DivisionLattice:
         mask: np.ndarray = np.all(self.vectors >= vector, axis=1)
         return mask
 
-    def place(self, vector: np.ndarray) -> int:
-        """The place of the representative of any vector."""
-        return int(self._place_of[int(vector @ self._strides)])
+    def index(self, vector: np.ndarray) -> int:
+        """The index of the representative of any vector."""
+        return int(self._index_of[int(vector @ self._strides)])
 
     def order(self, vector: np.ndarray) -> np.ndarray:
         """Classes such that `vector[order]` is the representative."""
         return np.lexsort((-vector, self._group))
 
     def prepare(self, able: np.ndarray) -> None:
-        """List for each representative its parts that are able to hold a pipeline (bool by place)."""
+        """List for each representative its parts that are able to hold a pipeline (bool by index)."""
         strides = self._strides.tolist()
         owners, sizes, parts, used, rests = [], [], [], [], []
         for owner, (vector, flat) in enumerate(
@@ -82,7 +82,7 @@ class DivisionLattice:
             for count, stride in zip(vector, strides, strict=True):
                 if count:
                     taken = (taken[:, None] + np.arange(count + 1) * stride).ravel()
-            part = self._place_of[taken]
+            part = self._index_of[taken]
             keep = able[part]
             if not keep.any():
                 continue
@@ -90,14 +90,14 @@ class DivisionLattice:
             sizes.append(int(keep.sum()))
             parts.append(part[keep].astype(np.int32))
             used.append(taken[keep].astype(np.int32))
-            rests.append(self._place_of[flat - taken[keep]].astype(np.int32))
+            rests.append(self._index_of[flat - taken[keep]].astype(np.int32))
         self._owners = np.array(owners, dtype=np.int64)
         self._starts = np.cumsum([0, *sizes])
         if owners:
             self._parts, self._used, self._rests = map(np.concatenate, (parts, used, rests))
 
     def divide(self, worth: np.ndarray, most: int) -> tuple[float, tuple[Share, ...]]:
-        """The division of the fleet into at most `most` parts of the largest sum of `worth` (by place)."""
+        """The division of the fleet into at most `most` parts of the largest sum of `worth` (by index)."""
         totals = self._totals(worth, most)
         return float(totals[-1][-1]), self._shares(worth, totals)
 
@@ -107,7 +107,7 @@ class DivisionLattice:
         return np.array(found + found[-1:] * (most + 1 - len(found)))
 
     def _totals(self, worth: np.ndarray, most: int) -> list[np.ndarray]:
-        """The largest sums by place, for 0, 1, … parts at most, until another part adds nothing."""
+        """The largest sums by index, for 0, 1, … parts at most, until another part adds nothing."""
         totals = [np.zeros(len(self.vectors))]
         while len(totals) <= most and len(self._owners):
             sums = worth[self._parts] + totals[-1][self._rests]

@@ -127,8 +127,8 @@ def _approach(
             say(in_order(instance, fast.best()))
             if part.over() or not unknown or found[0] >= bound * (1 - EQUAL):
                 break
-            for divider, places in unknown:
-                divider.learn(places)
+            for divider, indices in unknown:
+                divider.learn(indices)
         say(_with_the_rest(instance, table, fast.best(), limit, best, most, clock))
     gpus = sum(len(chosen) for _, chosen in whole.segments)
     if found[0] < bound * (1 - EQUAL) and (not table.complete or len(instance.kinds) <= _FEW * gpus):

@@ -57,9 +57,9 @@ class DualPrices:
             if len(band.worth):
                 cost = (self._table.counts[band.size] @ priced) / band.count
                 over = band.worth - self._layers * np.minimum.accumulate(cost)
-                place = int(np.argmax(over))
-                if over[place] > best:
-                    best, value = float(over[place]), float(band.worth[place])
+                index = int(np.argmax(over))
+                if over[index] > best:
+                    best, value = float(over[index]), float(band.worth[index])
         return best, value
 
     def items(self, threshold: float) -> Items:

@@ -84,7 +84,7 @@ class Divider:
         pipelines = [
             tuple(
                 (count, tuple(sorted(free[share.classes[one]].pop(0) for one in classes)))
-                for count, classes in self._plans[int(self._plan_of[share.place])].steps
+                for count, classes in self._plans[int(self._plan_of[share.index])].steps
             )
             for share in shares
         ]
@@ -97,8 +97,8 @@ class Divider:
         """
         self._clock.count("divisions")
         bound, shares = self._lattice.divide(self._priced(prices), most)
-        places = sorted({share.place for share in shares}, reverse=True)
-        return bound, [place for place in places if self._lower[place] < self._upper[place]]
+        indices = sorted({share.index for share in shares}, reverse=True)
+        return bound, [index for index in indices if self._lower[index] < self._upper[index]]
 
     def sums(self, most: int, prices: np.ndarray) -> np.ndarray:
         """What `wanted` has for 0 to `most` pipelines."""
@@ -110,9 +110,9 @@ class Divider:
 
     def learn(self, unknown: list[int]) -> None:
         """Search the parts that are not exactly known."""
-        for place in unknown:
-            if self._lower[place] < self._upper[place] and not self._clock.over():
-                self._search(place)
+        for index in unknown:
+            if self._lower[index] < self._upper[index] and not self._clock.over():
+                self._search(index)
 
     def _priced(self, prices: np.ndarray | None) -> np.ndarray:
         if prices is None:
@@ -120,24 +120,24 @@ class Divider:
         worth: np.ndarray = self._upper - self._lattice.vectors @ prices[list(self._classes.kinds)]
         return worth
 
-    def _search(self, place: int) -> None:
+    def _search(self, index: int) -> None:
         """The best pipeline within a vector, in a part of the time that grows with each try."""
-        vector = self._lattice.vectors[place]
+        vector = self._lattice.vectors[index]
         gpus = [
             gpu
             for count, members in zip(vector, self._classes.members, strict=True)
             for gpu in members[:count]
         ]
         gpus.sort()
-        part_s = max(LEAST_TRY_S, self._clock.limit_s * TRY_PART) * 4.0 ** float(self._tries[place])
-        self._tries[place] += 1
+        part_s = max(LEAST_TRY_S, self._clock.limit_s * TRY_PART) * 4.0 ** float(self._tries[index])
+        self._tries[index] += 1
         self._clock.count("searches")
         found = best_single(part_of(self._instance, gpus), self._clock.part(part_s).left_s())
-        self._learn(place, gpus, found)
+        self._learn(index, gpus, found)
 
-    def _learn(self, place: int, gpus: range | list[int], found: Found) -> None:
+    def _learn(self, index: int, gpus: range | list[int], found: Found) -> None:
         lattice = self._lattice
-        below = lattice.below(lattice.vectors[place])
+        below = lattice.below(lattice.vectors[index])
         self._upper[below] = np.minimum(self._upper[below], found.bound)
         if not found.segments:
             return

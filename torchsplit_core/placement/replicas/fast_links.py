@@ -89,7 +89,7 @@ class FastLinkComponents:
         wanted: dict[Divider, set[int]] = {}
         for component, own in zip(self._components, counts, strict=True):
             wanted.setdefault(component.divider, set()).update(component.divider.wanted(own, prices)[1])
-        unknown = [(one, sorted(places, reverse=True)) for one, places in wanted.items() if places]
+        unknown = [(one, sorted(indices, reverse=True)) for one, indices in wanted.items() if indices]
         return float(bounds[row, count]), unknown
 
     def best(self) -> tuple[Segments, ...]:

@@ -123,8 +123,8 @@ class Improver:
         """One try; what was given where it is no better."""
         pipelines = found[1]
         chosen = self._choose(pipelines)
-        kept = [one for place, one in enumerate(pipelines) if place not in chosen]
-        own = [gpu for place in chosen for _, gpus in pipelines[place] for gpu in gpus]
+        kept = [one for index, one in enumerate(pipelines) if index not in chosen]
+        own = [gpu for index in chosen for _, gpus in pipelines[index] for gpu in gpus]
         used = {gpu for one in pipelines for _, gpus in one for gpu in gpus}
         left = np.array([gpu for gpu in range(len(self._instance.kinds)) if gpu not in used], dtype=np.int64)
         if own and len(left) > _LEFT:
@@ -146,14 +146,14 @@ class Improver:
         if not count:
             return []
         first = int(self._draw.integers(len(pipelines)))
-        others = [place for place in range(len(pipelines)) if place != first]
+        others = [index for index in range(len(pipelines)) if index != first]
         self._draw.shuffle(others)
         if self._draw.random() < 0.5:
             own = [gpu for _, gpus in pipelines[first] for gpu in gpus]
             joined = self._instance.links[own].mean(axis=0)
             others.sort(
-                key=lambda place: (
-                    -float(np.mean([joined[gpus].mean() for _, gpus in _lists(pipelines[place])]))
+                key=lambda index: (
+                    -float(np.mean([joined[gpus].mean() for _, gpus in _lists(pipelines[index])]))
                 )
             )
         return [first, *others[: count - 1]]

@@ -39,15 +39,15 @@ def upper_bounds(
     found = np.full(len(vectors), best)
     if not len(values):
         return np.zeros(len(vectors))
-    places = np.unique(np.linspace(0, len(values) - 1, min(len(values), MOST_THRESHOLDS)).astype(np.int64))
+    indices = np.unique(np.linspace(0, len(values) - 1, min(len(values), MOST_THRESHOLDS)).astype(np.int64))
     able = np.ones(len(vectors), dtype=bool)
-    for place in places.tolist():
+    for index in indices.tolist():
         if clock.over():
             break
-        value = float(values[place])
+        value = float(values[index])
         items = items_at(table, value, instance.max_gpus)
         able &= ~_refuted(instance, items, classes, vectors, value, clock)
-        below = float(values[place - 1]) if place else 0.0
+        below = float(values[index - 1]) if index else 0.0
         found[~able] = np.minimum(found[~able], below)
         if not able.any():
             break
@@ -62,7 +62,7 @@ def _refuted(
     value: float,
     clock: Clock,
 ) -> np.ndarray:
-    """Which vectors have no pipeline that reaches this value, bool by place."""
+    """Which vectors have no pipeline that reaches this value, bool by index."""
     kinds = np.array(classes.kinds)
     alone = (items.low <= instance.layers) & (items.high >= instance.layers)
     width = items.counts.shape[1]

@@ -137,18 +137,18 @@ def matrix_of_csv(text: str, origin: str) -> Matrix:
     try:
         for line, cells in enumerate(csv.reader(io.StringIO(text)), 1):
             if cells:
-                rows.append(tuple(_entry(cell, origin, line, place) for place, cell in enumerate(cells, 1)))
+                rows.append(tuple(_entry(cell, origin, line, column) for column, cell in enumerate(cells, 1)))
     except csv.Error as error:
         raise InputFault(origin, text[:40], f"a matrix is CSV ({error})", "Check the file.") from error
     return tuple(rows)
 
 
-def _entry(cell: str, origin: str, line: int, place: int) -> float:
+def _entry(cell: str, origin: str, line: int, column: int) -> float:
     try:
         return float(cell)
     except ValueError:
         raise InputFault(
-            f"{origin}: line {line}, column {place}",
+            f"{origin}: line {line}, column {column}",
             cell,
             "an entry is a number of GiB/s",
             "Write the matrix without headings.",

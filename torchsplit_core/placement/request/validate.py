@@ -137,10 +137,10 @@ def _matrix(matrix: Sequence[Sequence[float]], gpus: int) -> None:
                 shape,
                 "Make the row as long as the others.",
             )
-        for place, entry in enumerate(row):
+        for index, entry in enumerate(row):
             # Called for a million entries: the usual number passes on its first comparison.
             if type(entry) is not float or (entry and not SMALLEST_POSITIVE <= entry <= LARGEST_MAGNITUDE):
-                check_number(f"bandwidth_gib_per_s[{number}][{place}]", entry)
+                check_number(f"bandwidth_gib_per_s[{number}][{index}]", entry)
 
 
 def _throughput(request: PlacementRequest) -> None:

@@ -33,9 +33,9 @@ def unreached(
     tails = np.concatenate([used, count + patterns.arcs[0][arcs], np.full(len(begun), source)])
     heads = np.concatenate([count + patterns.gate_of[used], patterns.arcs[1][arcs], begun])
     amounts = np.concatenate([visits[used], passes[arcs], starts[begun]])
-    nodes, places = np.unique(np.concatenate([tails, heads, [source, sink]]), return_inverse=True)
-    tail, head = places[: len(tails)], places[len(tails) : 2 * len(tails)]
-    first, last = int(places[-2]), int(places[-1])
+    nodes, numbers = np.unique(np.concatenate([tails, heads, [source, sink]]), return_inverse=True)
+    tail, head = numbers[: len(tails)], numbers[len(tails) : 2 * len(tails)]
+    first, last = int(numbers[-2]), int(numbers[-1])
     capacity = np.rint(amounts * _SCALE).astype(np.int32)
     found: dict[bytes, tuple[np.ndarray, np.ndarray, int]] = {}
     for one in np.flatnonzero(patterns.counts[used].any(axis=0)).tolist():

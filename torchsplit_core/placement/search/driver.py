@@ -133,11 +133,11 @@ class _Search:
             self._save_gpus()
         return self._found()
 
-    def _at(self, place: int, most: int) -> Threshold:
-        return Threshold(self._instance, self._table, float(self._values[place]), most, self._clock)
+    def _at(self, index: int, most: int) -> Threshold:
+        return Threshold(self._instance, self._table, float(self._values[index]), most, self._clock)
 
     def _relaxed(self, most: int) -> int:
-        """The first place that packings refute which look at no link inside a component."""
+        """The first index that packings refute which look at no link inside a component."""
         low, high = self._low, self._high
         while low + 1 < high and not self._clock.over():
             middle = (low + high) // 2
@@ -166,15 +166,15 @@ class _Search:
             while self._low + 1 < upper and self._clock.left_s() > until_s:
                 if last and _ENOUGH * (upper - self._low) < self._high - self._low:
                     break
-                place = max(upper - step, self._low + 1) if step else (self._low + upper) // 2
-                decision = self._at(place, most).decide(part_s)
+                index = max(upper - step, self._low + 1) if step else (self._low + upper) // 2
+                decision = self._at(index, most).decide(part_s)
                 if decision.status == "found":
                     self._reach(decision.segments)
                     step = 0
                 else:
                     if last and decision.status == "none":
-                        self._refuted(place)
-                    upper, step = place, 2 * step
+                        self._refuted(index)
+                    upper, step = index, 2 * step
             if not last:
                 return
             part_s *= 4  # as TRY_PART says
@@ -195,9 +195,9 @@ class _Search:
         self._low = max(self._low, min(bisect_right(self._values, value), self._high) - 1)
         self._tell()
 
-    def _refuted(self, place: int) -> None:
-        if place < self._high:
-            self._high = place
+    def _refuted(self, index: int) -> None:
+        if index < self._high:
+            self._high = index
             self._tell()
 
     def _bound(self) -> float:

@@ -21,7 +21,7 @@ MOST_STEPS = 200_000
 """Moves looked at before the look is given up: some tens of milliseconds."""
 
 Move = tuple[float, int, int]
-"""A segment's throughput, its layer count, and the place of its GPU set."""
+"""A segment's throughput, its layer count, and the index of its GPU set."""
 
 
 def search_exhaustively(instance: Instance) -> Found | None:
@@ -38,7 +38,7 @@ def search_exhaustively(instance: Instance) -> Found | None:
             look.fewest_gpus()
     except _TooMany:
         return None
-    segments = tuple((count, look.sets[place]) for count, place in look.chosen)
+    segments = tuple((count, look.sets[index]) for count, index in look.chosen)
     statistics = {"steps": look.steps, "search_s": time.perf_counter() - begun}
     return Found(look.best, look.best, True, segments, statistics)
 
@@ -49,7 +49,7 @@ class _TooMany(Exception):
 
 @dataclass
 class _Look:
-    """The search with the best pipeline so far: `chosen` has (layer count, place of the set) for each segment."""
+    """The search with the best pipeline so far: `chosen` has (layer count, index of the set) for each segment."""
 
     instance: Instance
     best: float = 0.0
@@ -76,8 +76,8 @@ class _Look:
             for count in range(1, layers + 1)
         }
         moves = [
-            (worth[kind, count], count, place)
-            for place, kind in enumerate(kinds)
+            (worth[kind, count], count, index)
+            for index, kind in enumerate(kinds)
             for count in range(1, layers + 1)
             if worth[kind, count] > 0
         ]
@@ -94,20 +94,20 @@ class _Look:
     def _higher(
         self, rest: int, last: int, used: int, value: float, chosen: tuple[tuple[int, int], ...]
     ) -> None:
-        for throughput, count, place in self.moves:
+        for throughput, count, index in self.moves:
             self._step()
             if throughput <= self.best or value <= self.best:
                 return
-            if count > rest or self.masks[place] & used:
+            if count > rest or self.masks[index] & used:
                 continue
-            reached = self._joined(min(value, throughput), last, place)
+            reached = self._joined(min(value, throughput), last, index)
             left = rest - count
             if reached <= self.best or self.reach[left] <= self.best:
                 continue
             if left:
-                self._higher(left, place, used | self.masks[place], reached, (*chosen, (count, place)))
+                self._higher(left, index, used | self.masks[index], reached, (*chosen, (count, index)))
             else:
-                self.best, self.chosen = reached, (*chosen, (count, place))
+                self.best, self.chosen = reached, (*chosen, (count, index))
 
     def fewest_gpus(self) -> None:
         """Of the pipelines of the best value one of the fewest GPUs."""
@@ -118,36 +118,36 @@ class _Look:
     def _fewer(
         self, rest: int, last: int, used: int, taken: int, chosen: tuple[tuple[int, int], ...]
     ) -> None:
-        for _, count, place in self.moves:
+        for _, count, index in self.moves:
             self._step()
-            left, gpus = rest - count, taken + len(self.sets[place])
+            left, gpus = rest - count, taken + len(self.sets[index])
             if gpus + (left > 0) >= self._gpus():
                 # The moves come by the size of their sets, but one that ends the pipeline needs no other.
                 if gpus >= self._gpus():
                     return
                 continue
-            if left < 0 or self.masks[place] & used or self.reach[left] < self.best:
+            if left < 0 or self.masks[index] & used or self.reach[left] < self.best:
                 continue
-            if self._joined(self.best, last, place) < self.best:
+            if self._joined(self.best, last, index) < self.best:
                 continue
             if left:
-                self._fewer(left, place, used | self.masks[place], gpus, (*chosen, (count, place)))
+                self._fewer(left, index, used | self.masks[index], gpus, (*chosen, (count, index)))
             else:
-                self.chosen = (*chosen, (count, place))
+                self.chosen = (*chosen, (count, index))
 
     def _gpus(self) -> int:
-        return sum(len(self.sets[place]) for _, place in self.chosen)
+        return sum(len(self.sets[index]) for _, index in self.chosen)
 
     def _step(self) -> None:
         self.steps += 1
         if self.steps > MOST_STEPS:
             raise _TooMany
 
-    def _joined(self, value: float, last: int, place: int) -> float:
+    def _joined(self, value: float, last: int, index: int) -> float:
         """The value with the link from the last set to this one."""
         if last < 0:
             return value
-        pair = (last, place)
+        pair = (last, index)
         if pair not in self.known:
-            self.known[pair] = min(self.links[i][j] for i in self.sets[last] for j in self.sets[place])
+            self.known[pair] = min(self.links[i][j] for i in self.sets[last] for j in self.sets[index])
         return min(value, self.known[pair])

@@ -36,7 +36,7 @@ def deal_layers(table: Table, items: Items, steps: Steps, layers: int) -> Segmen
     """Give every segment layers of its interval, one more each time to the one that stays fastest."""
     counts = deal(
         [(int(items.low[item]), int(items.high[item])) for item, _ in steps],
-        lambda place, count: float(table.values[items.multiset[steps[place][0]], count - 1]),
+        lambda index, count: float(table.values[items.multiset[steps[index][0]], count - 1]),
         layers,
     )
     return tuple((count, gpus) for count, (_, gpus) in zip(counts, steps, strict=True))
@@ -47,19 +47,19 @@ def deal(
 ) -> tuple[int, ...]:
     """Layer counts within the intervals that add up to `layers`, a sum the intervals allow.
 
-    value(place, count): what the segment in this place is worth with so many layers.
+    value(index, count): what the segment of this index is worth with so many layers.
     """
     counts = [low for low, _ in intervals]
     heap: list[tuple[float, int]] = []
 
-    def offer(place: int) -> None:
-        if counts[place] < intervals[place][1]:
-            heapq.heappush(heap, (-value(place, counts[place] + 1), place))
+    def offer(index: int) -> None:
+        if counts[index] < intervals[index][1]:
+            heapq.heappush(heap, (-value(index, counts[index] + 1), index))
 
-    for place in range(len(counts)):
-        offer(place)
+    for index in range(len(counts)):
+        offer(index)
     for _ in range(layers - sum(counts)):
-        place = heapq.heappop(heap)[1]
-        counts[place] += 1
-        offer(place)
+        index = heapq.heappop(heap)[1]
+        counts[index] += 1
+        offer(index)
     return tuple(counts)

@@ -37,10 +37,10 @@ class Items:
     low: np.ndarray
     high: np.ndarray
 
-    def only(self, places: np.ndarray) -> Items:
+    def only(self, indices: np.ndarray) -> Items:
         """These items alone, in this order."""
         columns = (self.multiset, self.counts, self.sizes, self.low, self.high)
-        return Items(*(column[places] for column in columns))
+        return Items(*(column[indices] for column in columns))
 
 
 def build_table(instance: Instance, clock: Clock, *, part: int | None = None) -> Table | None:

@@ -240,6 +240,6 @@ class TrailProgram:
 
 
 def _grouped(keys: np.ndarray, count: int) -> list[np.ndarray]:
-    """The places of every key 0 … count - 1."""
+    """The indices of every key 0 … count - 1."""
     order = np.argsort(keys, kind="stable")
     return np.split(order, np.cumsum(np.bincount(keys, minlength=count))[:-1])

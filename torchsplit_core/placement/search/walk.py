@@ -60,11 +60,11 @@ class Walker:
             sum(1 << one for one, kind in enumerate(own) if kind == wanted)
             for wanted in range(items.counts.shape[1])
         ]
-        place = {int(gpu): one for one, gpu in enumerate(component.gpus)}
+        index_of = {int(gpu): one for one, gpu in enumerate(component.gpus)}
         merged = classes(component, kinds)
         self._classes_of: list[list[int]] = [[] for _ in self._of_kind]
         for members, kind in zip(merged.members, merged.kinds, strict=True):
-            self._classes_of[kind].append(sum(1 << place[gpu] for gpu in members))
+            self._classes_of[kind].append(sum(1 << index_of[gpu] for gpu in members))
         self._wanted = [np.repeat(np.arange(len(row)), row).tolist() for row in items.counts]
         self._prices = self._price(np.array([mask.bit_count() for mask in self._of_kind]))
         self._costs = items.counts @ self._prices

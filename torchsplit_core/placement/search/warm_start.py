@@ -11,12 +11,12 @@ def warm_start_from(request: PlacementRequest, outcome: PlacementOutcome) -> Fou
 
     What it is worth now is the search's to reckon.
     """
-    place_of = {gpu.id: place for place, gpu in enumerate(request.gpus)}
+    index_of = {gpu.id: index for index, gpu in enumerate(request.gpus)}
     segments = []
     for part in outcome.segments:
-        if any(gpu not in place_of for gpu in part.gpu_ids):
+        if any(gpu not in index_of for gpu in part.gpu_ids):
             return None
-        gpus = tuple(sorted(place_of[gpu] for gpu in part.gpu_ids))
+        gpus = tuple(sorted(index_of[gpu] for gpu in part.gpu_ids))
         segments.append((part.end_layer - part.start_layer + 1, gpus))
     if sum(count for count, _ in segments) != request.model.layers:
         return None

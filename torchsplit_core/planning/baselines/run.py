@@ -204,10 +204,10 @@ def _uniform(request: PlanRequest, deadline: float) -> tuple[GreedyFill, str]:
             attempt(layouts)
     else:
         attempt(tuple(mine[0] for mine in choices))
-        for place, mine in enumerate(choices):
+        for index, mine in enumerate(choices):
             for layout in mine[1:]:
                 assert best is not None
-                attempt((*best[2][:place], layout, *best[2][place + 1 :]))
+                attempt((*best[2][:index], layout, *best[2][index + 1 :]))
     assert best is not None
     partial = best[1].partial
     used = {partial.group_of[gpu] for gpu in range(len(partial.names)) if partial.instances[gpu]}

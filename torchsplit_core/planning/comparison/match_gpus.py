@@ -87,14 +87,14 @@ def _nearest(
 ) -> list[tuple[int, int]]:
     if not left or not right:
         return []
-    places: dict[Hashable, int] = {}
+    column_of: dict[Hashable, int] = {}
     for gpu in (*(before[n] for n in left), *(after[n] for n in right)):
         for item in gpu.slices:
-            places.setdefault((item.profile, item.start), len(places))
-            places.setdefault(_slice_key(item), len(places))
-    weight = np.array([SLICE if len(key) == 2 else TENANT for key in places], dtype=np.float64)  # type: ignore[arg-type]
+            column_of.setdefault((item.profile, item.start), len(column_of))
+            column_of.setdefault(_slice_key(item), len(column_of))
+    weight = np.array([SLICE if len(key) == 2 else TENANT for key in column_of], dtype=np.float64)  # type: ignore[arg-type]
     one, other = (
-        _features([gpus[n] for n in numbers], places) for gpus, numbers in ((before, left), (after, right))
+        _features([gpus[n] for n in numbers], column_of) for gpus, numbers in ((before, left), (after, right))
     )
     names = np.array([after[n].id for n in right], dtype=object)
 
@@ -121,11 +121,11 @@ def _nearest(
     return found
 
 
-def _features(gpus: Sequence[PlannedGpu], places: dict[Hashable, int]) -> NDArray[np.float64]:
+def _features(gpus: Sequence[PlannedGpu], column_of: dict[Hashable, int]) -> NDArray[np.float64]:
     """(GPUs, features): which (profile, start) and which (profile, start, tenants) a GPU has."""
-    found = np.zeros((len(gpus), max(1, len(places))))
+    found = np.zeros((len(gpus), max(1, len(column_of))))
     for row, gpu in enumerate(gpus):
         for item in gpu.slices:
-            found[row, places[item.profile, item.start]] = 1
-            found[row, places[_slice_key(item)]] = 1
-    return found[:, : len(places)]
+            found[row, column_of[item.profile, item.start]] = 1
+            found[row, column_of[_slice_key(item)]] = 1
+    return found[:, : len(column_of)]

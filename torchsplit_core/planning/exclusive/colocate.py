@@ -45,16 +45,16 @@ def deal(built: Formulation, counted: Counted, seconds: float) -> Dealt | None:
     for (g, profiles), numbers in columns.items():
         total = sum(model.y[g, number] for number in numbers)
         model.dealt_layouts.add(total == wanted.get((g, profiles), 0))
-    places = {id(choice): number for number, choice in enumerate(problem.choices)}
+    index_of = {id(choice): number for number, choice in enumerate(problem.choices)}
     uses: dict[int, list[int]] = {}
     for number, use in enumerate(built.uses):
-        uses.setdefault(places[id(use.choice)], []).append(number)
+        uses.setdefault(index_of[id(use.choice)], []).append(number)
     if not counted.amounts.keys() <= uses.keys() or not wanted.keys() <= columns.keys():
         # An instance stands on a slice where its model cannot be with its partners.
         return None
-    for place, members in uses.items():
+    for index, members in uses.items():
         total = sum(model.x[use] for use in members)
-        model.dealt_instances.add(total == counted.amounts.get(place, 0))
+        model.dealt_instances.add(total == counted.amounts.get(index, 0))
     apart = built.separations()
     model.no_cost = pyo.Var(bounds=(0, 0))
     model.deal_objective = pyo.Objective(expr=apart / _unit(built) + model.no_cost)

@@ -151,7 +151,7 @@ def _better(own: ExclusiveSearch, dealt: ExclusiveSearch) -> bool:
 
 
 def _assigned(problem: Problem, counted: Counted) -> Assignment:
-    amounts = [(problem.choices[place], counted.amounts[place]) for place in sorted(counted.amounts)]
+    amounts = [(problem.choices[index], counted.amounts[index]) for index in sorted(counted.amounts)]
     return assign_counts(problem, counted.layouts, amounts)
 
 

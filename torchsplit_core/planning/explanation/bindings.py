@@ -64,15 +64,15 @@ def bindings(
     dropped: Sequence[tuple[ChangeEffect, LevelComparison]],
 ) -> tuple[ModelBinding, ...]:
     """One entry a model, in the order of the request; `capacity` has one more GPU of each kind."""
-    places = ranks(outcome)
+    rank_of = ranks(outcome)
     runs = {case.model for case in build_problem(request).cases}
     found = []
     for index, (spec, got) in enumerate(zip(request.models, outcome.models, strict=True)):
-        level = places[spec.name]
+        level = rank_of[spec.name]
         limits: list[ModelLimit] = []
         if index not in runs:
             limits.append(ModelLimit("no_admissible_point", True))
-        ties = _ties(request, outcome, before, spec.name, places)
+        ties = _ties(request, outcome, before, spec.name, rank_of)
         if ties is None:
             limits.append(ModelLimit("objective", True))
         elif index in runs:
@@ -91,7 +91,7 @@ _BINDS: Mapping[str, bool] = {"better": True, "same": False}
 
 
 def _ties(
-    request: PlanRequest, outcome: PlanOutcome, before: Levels, name: str, places: Mapping[str, int]
+    request: PlanRequest, outcome: PlanOutcome, before: Levels, name: str, rank_of: Mapping[str, int]
 ) -> range | None:
     """The levels of the models that are served as well as this one; None where the objective passes it by.
 
@@ -101,7 +101,7 @@ def _ties(
     if not goal.fair:
         return range(1)
     ranked = outcome.objective.sorted_normalised
-    own = ranked[places[name]]
+    own = ranked[rank_of[name]]
     equal = [level for level, value in enumerate(ranked) if same(value, own)]
     if not goal.every_level:
         return range(1) if 0 in equal else None

@@ -71,24 +71,24 @@ def eased(request: PlanRequest) -> tuple[Change, ...]:
 
 
 def buckets(request: PlanRequest) -> tuple[tuple[FleetGpu, tuple[int, ...]], ...]:
-    """GPUs that are the same to the request, with their places in the fleet, in the order of appearance."""
+    """GPUs that are the same to the request, with their indices in the fleet, in the order of appearance."""
     by_cost = goal_of(request).by_cost
     found: dict[tuple[object, ...], tuple[FleetGpu, list[int]]] = {}
-    for place, gpu in enumerate(list_gpus(request.gpus)):
+    for index, gpu in enumerate(list_gpus(request.gpus)):
         key = (gpu.type, gpu.layouts, gpu.cost if by_cost else None)
-        found.setdefault(key, (gpu, []))[1].append(place)
-    return tuple((gpu, tuple(places)) for gpu, places in found.values())
+        found.setdefault(key, (gpu, []))[1].append(index)
+    return tuple((gpu, tuple(indices)) for gpu, indices in found.values())
 
 
 def one_more(request: PlanRequest) -> tuple[Change, ...]:
     """One more GPU like those of each bucket. None where the fleet is as large as a plan takes."""
     known = buckets(request)
-    if sum(len(places) for _, places in known) >= MAX_GPUS:
+    if sum(len(indices) for _, indices in known) >= MAX_GPUS:
         return ()
     found = []
-    for gpu, places in known:
+    for gpu, indices in known:
         entry = FleetEntry(gpu.type, layouts=gpu.layouts, cost=gpu.cost)
-        count = float(len(places))
+        count = float(len(indices))
         spec = ChangeEffect("gpu", "not_examined", count, count + 1, gpu_type=gpu.type, gpu_id=gpu.id)
 
         def added(asked: PlanRequest, entry: FleetEntry = entry) -> PlanRequest:
@@ -99,36 +99,36 @@ def one_more(request: PlanRequest) -> tuple[Change, ...]:
 
 
 def one_fewer(request: PlanRequest) -> tuple[tuple[Change, tuple[int, ...]], ...]:
-    """One GPU fewer of each bucket, with the places of the bucket; not the last GPU of a fleet."""
+    """One GPU fewer of each bucket, with the indices of the bucket; not the last GPU of a fleet."""
     known = buckets(request)
-    if sum(len(places) for _, places in known) <= 1:
+    if sum(len(indices) for _, indices in known) <= 1:
         return ()
     found = []
-    for gpu, places in known:
-        count = float(len(places))
+    for gpu, indices in known:
+        count = float(len(indices))
         spec = ChangeEffect("gpu", "not_examined", count, count - 1, gpu_type=gpu.type, gpu_id=gpu.id)
-        found.append((Change(spec, _fleet_without(places[-1])), places))
+        found.append((Change(spec, _fleet_without(indices[-1])), indices))
     return tuple(found)
 
 
-def forced(request: PlanRequest, gpu: FleetGpu, place: int, layout: Sequence[str]) -> Change:
-    """The GPU at `place` offered this layout alone."""
+def forced(request: PlanRequest, gpu: FleetGpu, index: int, layout: Sequence[str]) -> Change:
+    """The GPU of this index offered this layout alone."""
     spec = ChangeEffect("layout", "not_examined", gpu_type=gpu.type, gpu_id=gpu.id, layout=tuple(layout))
     entry = FleetEntry(gpu.type, layouts=(tuple(layout),), cost=gpu.cost)
 
     def only(asked: PlanRequest) -> PlanRequest:
-        fewer = _fleet_without(place)(asked)
+        fewer = _fleet_without(index)(asked)
         return replace(fewer, gpus=(*fewer.gpus, entry))
 
     return Change(spec, only)
 
 
-def only_gpus(request: PlanRequest, places: Sequence[int]) -> PlanRequest:
+def only_gpus(request: PlanRequest, indices: Sequence[int]) -> PlanRequest:
     """The request with these GPUs of its fleet alone, without their ids."""
     fleet = list_gpus(request.gpus)
     kept: dict[FleetEntry, int] = {}
-    for place in places:
-        gpu = fleet[place]
+    for index in indices:
+        gpu = fleet[index]
         entry = FleetEntry(gpu.type, layouts=gpu.layouts, cost=gpu.cost)
         kept[entry] = kept.get(entry, 0) + 1
     return replace(request, gpus=tuple(replace(entry, count=count) for entry, count in kept.items()))
@@ -151,10 +151,10 @@ def memory_counts(request: PlanRequest, model: PlanModel) -> bool:
     return False
 
 
-def _fleet_without(place: int) -> Apply:
+def _fleet_without(index: int) -> Apply:
     def fewer(asked: PlanRequest) -> PlanRequest:
         count = len(list_gpus(asked.gpus))
-        return only_gpus(asked, [other for other in range(count) if other != place])
+        return only_gpus(asked, [other for other in range(count) if other != index])
 
     return fewer
 

@@ -102,7 +102,7 @@ class _Found:
 
 def _ask(questions: Questions, outcome: PlanOutcome, progress: Progress) -> _Found:
     """Every question in the order of its use to a reader, so that what time leaves out is the least."""
-    request, places = questions.request, ranks(outcome)
+    request, rank_of = questions.request, ranks(outcome)
     relaxation = questions.bound(request)
     if relaxation is not None:
         questions.before = _tightened(questions.before, relaxation.bound, negated=questions.negated)
@@ -115,13 +115,13 @@ def _ask(questions: Questions, outcome: PlanOutcome, progress: Progress) -> _Fou
     tries = open_layouts[:MOST_LAYOUTS]
     more, fewer, softer = one_more(request), one_fewer(request), eased(request)
     # The worst-served models come first: they are asked about most.
-    gone = sorted(drops(request), key=lambda change: places.get(change.spec.model or "", 0))
+    gone = sorted(drops(request), key=lambda change: rank_of.get(change.spec.model or "", 0))
     questions.expected = len(more) + len(fewer) + len(gone) + len(softer) + len(tries) + 1
     progress(0.05, "What one more GPU would bring")
     found.more = [(change, questions.effect(change.apply, eases=True)) for change in more]
     progress(0.15, "What one GPU fewer would cost")
     for change, members in fewer:
-        if any(not outcome.gpus[place].used for place in members):
+        if any(not outcome.gpus[index].used for index in members):
             # With one of them idle, the plan is a plan of the smaller fleet as it stands.
             found.fewer.append((change, compare_levels(questions.before, questions.before, eases=False)))
         else:
@@ -155,36 +155,36 @@ def _deepen(found: _Found) -> None:
     questions = found.questions
 
     def again(entries: list[tuple[Change, LevelComparison]]) -> None:
-        places = [place for place, (_, effect) in enumerate(entries) if questions.shallow(effect)]
-        if not places or questions.planner.left < questions.effort_s:
+        indices = [index for index, (_, effect) in enumerate(entries) if questions.shallow(effect)]
+        if not indices or questions.planner.left < questions.effort_s:
             return
-        looks = settle(questions, [entries[place][0] for place in places], deep=True)
-        for place, look in zip(places, looks, strict=True):
-            change, effect = entries[place]
+        looks = settle(questions, [entries[index][0] for index in indices], deep=True)
+        for index, look in zip(indices, looks, strict=True):
+            change, effect = entries[index]
             if look.effect not in UNSETTLED or (look.level or 0) > (effect.level or 0):
-                entries[place] = change, look
+                entries[index] = change, look
 
     again(found.gone)
     again(found.more)
     settled = {(change.spec.what, change.spec.model): effect for change, effect in found.gone}
-    for place, (change, _) in enumerate(found.softer):
+    for index, (change, _) in enumerate(found.softer):
         dropped = settled[change.spec.what, change.spec.model]
         if dropped.effect == "same":
-            found.softer[place] = change, dropped
+            found.softer[index] = change, dropped
     again(found.softer)
-    for place, (item, change, effect) in enumerate(found.trials):
+    for index, (item, change, effect) in enumerate(found.trials):
         if questions.shallow(effect) and questions.planner.left > questions.effort_s:
             look = questions.effect(change.apply, eases=False, deep=True)
             if look.effect not in UNSETTLED:
-                found.trials[place] = item, change, look
+                found.trials[index] = item, change, look
 
 
 def _told(found: _Found, begun: float) -> PlanExplanation:
     """The answers as the explanation's values."""
-    questions, places = found.questions, ranks(found.outcome)
+    questions, rank_of = found.questions, ranks(found.outcome)
 
     def told(change: Change, effect: LevelComparison) -> ChangeEffect:
-        stands = places.get(change.spec.model or "", 0) if len(questions.before.values) > 1 else 0
+        stands = rank_of.get(change.spec.model or "", 0) if len(questions.before.values) > 1 else 0
         return change_effect(change.spec, effect, questions.before, stands, negated=questions.negated)
 
     capacity = [(told(change, effect), effect) for change, effect in found.more]
@@ -218,12 +218,12 @@ def _tightened(before: Levels, bound: float, *, negated: bool) -> Levels:
 def _try(questions: Questions, outcome: PlanOutcome, item: Unused) -> tuple[Change, LevelComparison]:
     """The plan with the layout on one GPU."""
     if not questions.negated:
-        change = forced(questions.request, item.gpu, item.place, item.reason.layout)
+        change = forced(questions.request, item.gpu, item.index, item.reason.layout)
         return change, questions.effect(change.apply, eases=False)
     # Fewest GPUs: an idle GPU would take the layout and prove nothing, so only those in use count.
-    working = [place for place, gpu in enumerate(outcome.gpus) if gpu.used]
+    working = [index for index, gpu in enumerate(outcome.gpus) if gpu.used]
     fewer = only_gpus(questions.request, working)
-    change = forced(fewer, item.gpu, working.index(item.place), item.reason.layout)
+    change = forced(fewer, item.gpu, working.index(item.index), item.reason.layout)
     found = questions.first(change.apply(fewer), eases=False)
     return change, compare_levels(questions.before, found, eases=False)
 

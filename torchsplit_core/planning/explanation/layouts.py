@@ -26,7 +26,7 @@ class Unused:
 
     reason: LayoutReason
     gpu: FleetGpu
-    place: int
+    index: int
     layout_value: float
 
     @property
@@ -40,10 +40,10 @@ def unused_layouts(
 ) -> list[Unused]:
     """Every candidate layout that no GPU of a kind in use has; those to be tried by falling worth."""
     found: list[Unused] = []
-    for gpu, places in buckets(request):
-        working = [place for place in places if outcome.gpus[place].used]
+    for gpu, indices in buckets(request):
+        working = [index for index in indices if outcome.gpus[index].used]
         if working:
-            used = {tuple(sorted(item.profile for item in outcome.gpus[place].slices)) for place in working}
+            used = {tuple(sorted(item.profile for item in outcome.gpus[index].slices)) for index in working}
             found += _of_bucket(request, gpu, working[-1], used, relaxation)
     return sorted(found, key=lambda item: -item.layout_value)
 
@@ -51,7 +51,7 @@ def unused_layouts(
 def _of_bucket(
     request: PlanRequest,
     gpu: FleetGpu,
-    place: int,
+    index: int,
     used: set[Layout],
     relaxation: RelaxationBound | None,
 ) -> list[Unused]:
@@ -74,13 +74,13 @@ def _of_bucket(
         if layout in used:
             continue
         if not reduced[layout]:
-            found.append(Unused(LayoutReason(gpu.type, gpu.id, layout, "no_use"), gpu, place, 0.0))
+            found.append(Unused(LayoutReason(gpu.type, gpu.id, layout, "no_use"), gpu, index, 0.0))
             continue
         # The layouts in use come first: that one of them beats it says the most.
         reason = beaten(layout, [*standing, *layouts])
         value = values(reduced[layout])
         found.append(
-            Unused(reason or LayoutReason(gpu.type, gpu.id, layout, "not_examined"), gpu, place, value)
+            Unused(reason or LayoutReason(gpu.type, gpu.id, layout, "not_examined"), gpu, index, value)
         )
     return found
 

@@ -106,7 +106,7 @@ def _with_second_tenants(
         with watch.searching():
             counted = count_patterns(alone, until, progress, dict.fromkeys(flexible, 1 - part))
         if counted is not None and counted.status in ("optimal", "feasible"):
-            amounts = [(alone.choices[place], count) for place, count in sorted(counted.amounts.items())]
+            amounts = [(alone.choices[index], count) for index, count in sorted(counted.amounts.items())]
             assignment = assign_counts(alone, counted.layouts, amounts)
             with watch.searching():
                 loosened = add_second_tenants(problem, assignment, shares.prices)

@@ -66,11 +66,11 @@ def even_out(problem: Problem, assignment: Assignment) -> Assignment | None:
         stages = {c.stage for _, c in tenancies if (c.model, c.variant) == (case.model, case.variant)}
         if len(stages) < case.stages:
             return None
-    place = {(case.model, case.variant): number for number, case in enumerate(cases)}
+    case_of = {(case.model, case.variant): number for number, case in enumerate(cases)}
     least = least_shares(problem, [choice for _, choice in tenancies])
     shares = [
         Share(
-            place[choice.model, choice.variant],
+            case_of[choice.model, choice.variant],
             choice.stage,
             slice_,
             choice.point.throughput_rps,

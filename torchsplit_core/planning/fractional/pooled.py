@@ -37,7 +37,7 @@ TINY = 1e-9
 
 @dataclass(frozen=True)
 class PooledShares:
-    """GPUs by (group, layout), shares by choice (its place), and bounds of the sorted levels.
+    """GPUs by (group, layout), shares by choice (its index), and bounds of the sorted levels.
 
     `level` (from 0) is the first level that no cap settles; `bound` bounds it, and `prices` are
     the models' prices there with the sum they weigh to at most, for the levels after it.
@@ -143,10 +143,10 @@ def pooled_minima(problem: Problem) -> bool:
 def _best_uses(problem: Problem, supply: Supply) -> list[tuple[int, int, int, int]]:
     """(case, stage, pool, choice) with the most throughput of each stage on each pool."""
     case_of = {(case.model, case.variant): number for number, case in enumerate(problem.cases)}
-    place = {pool: row for row, pool in enumerate(supply.pools)}
+    row_of = {pool: row for row, pool in enumerate(supply.pools)}
     best: dict[tuple[int, int, int], int] = {}
     for number, choice in enumerate(problem.choices):
-        key = (case_of[choice.model, choice.variant], choice.stage, place[choice.group, choice.profile])
+        key = (case_of[choice.model, choice.variant], choice.stage, row_of[choice.group, choice.profile])
         known = best.get(key)
         if known is None or choice.point.throughput_rps > problem.choices[known].point.throughput_rps:
             best[key] = number

@@ -50,7 +50,7 @@ def _quickly(request: PlanRequest, deadline: float) -> bool | None:
             return False
         shares = None if tied else pool_shares(pooled, deadline)
         if shares is not None:
-            amounts = [(pooled.choices[place], part) for place, part in sorted(shares.amounts.items())]
+            amounts = [(pooled.choices[index], part) for index, part in sorted(shares.amounts.items())]
             if pack(pooled, shares.layouts, amounts) is not None:
                 return True
     exclusive = serves(build_problem(replace(free, sharing="exclusive")), deadline)

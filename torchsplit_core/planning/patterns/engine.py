@@ -24,7 +24,7 @@ from torchsplit_core.values.status import SolveStatus
 
 @dataclass(frozen=True)
 class Counted:
-    """GPUs by (group, layout) and instances by choice (its place in the problem), with what is proven.
+    """GPUs by (group, layout) and instances by choice (its index in the problem), with what is proven.
 
     `profiles` has the whole layout behind every (group, layout) in use.
     `bounds` has a proven bound of each level, `proven` counts levels from the first on.
@@ -43,7 +43,7 @@ def count_patterns(
 ) -> Counted | None:
     """The fairest whole-slice plan found before `deadline`; None where patterns do not apply.
 
-    `eased` multiplies what a level of 1 asks of a model (by its place); bounds then speak of those levels.
+    `eased` multiplies what a level of 1 asks of a model (by its index); bounds then speak of those levels.
     """
     request = problem.request
     if not goal_of(request).fair:

@@ -94,9 +94,9 @@ def _limits(
     # The last stage takes the longest latency that the others leave; the first stages rise together.
     best: dict[float, list[tuple[float, ...]]] = {}
     for first in product(*levels[:-1]):
-        place = bisect_right(levels[-1], case.budget_ms - sum(first)) - 1
-        if place >= 0:
-            best.setdefault(levels[-1][place], []).append(first)
+        index = bisect_right(levels[-1], case.budget_ms - sum(first)) - 1
+        if index >= 0:
+            best.setdefault(levels[-1][index], []).append(first)
     return [
         (*one, last)
         for last, firsts in best.items()
@@ -111,10 +111,10 @@ def _limits(
 def _offer(choices: Sequence[Choice], supply: Supply, stage: Sequence[int], longest_ms: float) -> StageOffer:
     rates = np.zeros(len(supply.pools))
     chosen = [-1] * len(supply.pools)
-    place = {pool: row for row, pool in enumerate(supply.pools)}
+    row_of = {pool: row for row, pool in enumerate(supply.pools)}
     for number in stage:
         choice = choices[number]
-        row = place[choice.group, choice.profile]
+        row = row_of[choice.group, choice.profile]
         if choice.point.latency_ms <= longest_ms and choice.point.throughput_rps > rates[row]:
             rates[row] = choice.point.throughput_rps
             chosen[row] = number

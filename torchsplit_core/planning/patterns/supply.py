@@ -49,10 +49,10 @@ def supply_of(problem: Problem) -> Supply:
         )
     )
     slices = np.zeros((len(pools), len(columns)), dtype=np.int64)
-    place = {pool: row for row, pool in enumerate(pools)}
+    row_of = {pool: row for row, pool in enumerate(pools)}
     for column, (g, number) in enumerate(columns):
         for name, count in problem.groups[g].layouts[number].useful.items():
-            slices[place[g, name], column] = count
+            slices[row_of[g, name], column] = count
     gpus = np.array([len(group.gpu_ids) for group in problem.groups], dtype=np.int64)
     group_of = np.array([g for g, _ in columns], dtype=np.int64)
     most = np.array([gpus[g] * slices[row].max() for row, (g, _) in enumerate(pools)], dtype=np.int64)

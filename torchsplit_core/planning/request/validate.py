@@ -124,12 +124,12 @@ def _variant(where: str, variant: Variant) -> None:
         check_name(f"{where}, stage", stage.name)
         seen: set[tuple[str, str, int, int]] = set()
         for point in stage.points:
-            place = f"{where}, stage {stage.name}, point {point.gpu_type} {point.profile}"
-            _point(place, point)
+            told_at = f"{where}, stage {stage.name}, point {point.gpu_type} {point.profile}"
+            _point(told_at, point)
             key = (point.gpu_type, point.profile, point.batch_size, point.processes)
             if key in seen:
                 raise InputFault(
-                    place,
+                    told_at,
                     list(key),
                     "GPU type, profile, batch size and processes are unique in a stage",
                     "Drop one.",

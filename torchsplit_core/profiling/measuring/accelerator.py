@@ -25,7 +25,7 @@ RESOURCE_BYTES, SM_COUNT_OFFSET = 512, 96
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
+class OpenedDevice:
     """Where the child measures: the torch device and facts for the profile's environment."""
 
     torch_device: str
@@ -33,13 +33,13 @@ class Place:
 
 
 @contextmanager
-def open_place(device: Mapping[str, Any]) -> Iterator[Place]:
-    """The place for a `values.Device` as JSON, limits applied while it is open.
+def open_device(device: Mapping[str, Any]) -> Iterator[OpenedDevice]:
+    """The device of a `values.Device` as JSON, limits applied while it is open.
 
     Raises InputFault where this build of torch cannot use it.
     """
     if device["kind"] == "cpu":
-        yield Place("cpu", {"threads": torch.get_num_threads()})
+        yield OpenedDevice("cpu", {"threads": torch.get_num_threads()})
         return
     if not torch.cuda.is_available():
         raise InputFault(
@@ -54,10 +54,10 @@ def open_place(device: Mapping[str, Any]) -> Iterator[Place]:
         "sm_count": torch.cuda.get_device_properties(0).multi_processor_count,
     }
     if device["kind"] != "sm":
-        yield Place("cuda", facts)
+        yield OpenedDevice("cuda", facts)
         return
     with _some_sms(device) as given:
-        yield Place("cuda", facts | given)
+        yield OpenedDevice("cuda", facts | given)
 
 
 @contextmanager

@@ -29,7 +29,7 @@ import torch
 
 from torchsplit_core.isolation import is_out_of_memory
 from torchsplit_core.model_source import example_arguments, foreign_code, load_client, open_model
-from torchsplit_core.profiling.measuring.accelerator import Place, open_place
+from torchsplit_core.profiling.measuring.accelerator import OpenedDevice, open_device
 from torchsplit_core.profiling.measuring.annotators import RuntimeAnnotator, to_device
 from torchsplit_core.profiling.measuring.statistics import summarise
 from torchsplit_core.profiling.measuring.timing import SEED, all_finite, time_runs
@@ -68,11 +68,11 @@ def measure_in_child(arguments: dict[str, Any], progress: Progress) -> Iterator[
         identity = graph["architecture_hash"]
         yield {"graph": graph}
     known = arguments["known"].get(identity, {})
-    with adopt(arguments["telemetry"]), open_place(arguments["device"]) as place:
+    with adopt(arguments["telemetry"]), open_device(arguments["device"]) as opened:
         with foreign_code("moving the model to the device"):
-            model = model.to(place.torch_device)
-        yield {"environment": _environment(place, arguments)}
-        session = _Session(client, model, place, arguments, known, progress)
+            model = model.to(opened.torch_device)
+        yield {"environment": _environment(opened, arguments)}
+        session = _Session(client, model, opened, arguments, known, progress)
         yield from session.batches()
         if session.ran:
             yield from session.nodes(lambda: exported or _export(client, model.to("cpu"), arguments))
@@ -86,12 +86,12 @@ class _Session:
         self,
         client: SplitClient,
         model: Any,
-        place: Place,
+        opened: OpenedDevice,
         arguments: Mapping[str, Any],
         known: Mapping[str, Any],
         progress: Progress,
     ) -> None:
-        self.client, self.model, self.place, self.arguments = client, model, place, arguments
+        self.client, self.model, self.opened, self.arguments = client, model, opened, arguments
         self.progress = progress
         self.budget_s = float(arguments["point_budget_s"])
         self.known_batches: dict[int, float | None] = {
@@ -154,7 +154,7 @@ class _Session:
         def prepare() -> Part:
             exported = export()
             with foreign_code("moving the operations to the device"):
-                annotator.append(RuntimeAnnotator(exported, self.place.torch_device))
+                annotator.append(RuntimeAnnotator(exported, self.opened.torch_device))
             return {}
 
         part = self._guarded("nodes", min(wanted), prepare)
@@ -188,12 +188,14 @@ class _Session:
         except (MemoryError, RuntimeError, OSError) as fault:
             if not is_out_of_memory(fault):
                 raise
-            if self.place.torch_device == "cuda":
+            if self.opened.torch_device == "cuda":
                 torch.cuda.empty_cache()
             return _failure(kind, batch, "out_of_memory", "Out of memory.")
 
     def _batch(self, batch: int) -> Part:
-        args, kwargs = to_device(example_arguments(self.client, batch), torch.device(self.place.torch_device))
+        args, kwargs = to_device(
+            example_arguments(self.client, batch), torch.device(self.opened.torch_device)
+        )
         seen: list[tuple[bool, int]] = []
         with foreign_code(f"forward at batch {batch}"):
             repeats = time_runs(
@@ -201,7 +203,7 @@ class _Session:
                 args,
                 kwargs,
                 self.budget_s,
-                self.place.torch_device,
+                self.opened.torch_device,
                 cuda_graph=bool(self.arguments["cuda_graphs"]),
                 look=lambda outcome: seen.append((all_finite(outcome), _used_bytes())),
             )
@@ -244,7 +246,7 @@ class _Session:
         from torch.profiler import ProfilerActivity, profile
 
         activities = [ProfilerActivity.CPU]
-        if self.place.torch_device == "cuda":
+        if self.opened.torch_device == "cuda":
             activities.append(ProfilerActivity.CUDA)
         with profile(activities=activities, record_shapes=True) as found, torch.inference_mode():
             self.model(*args, **kwargs)
@@ -311,7 +313,7 @@ def _used_bytes() -> int:
     return int(Path("/proc/self/statm").read_text().split()[1]) * 4096
 
 
-def _environment(place: Place, arguments: Mapping[str, Any]) -> dict[str, str | int | float | bool]:
+def _environment(opened: OpenedDevice, arguments: Mapping[str, Any]) -> dict[str, str | int | float | bool]:
     """What a reader needs to judge or repeat the figures."""
     return {
         "torch": torch.__version__,
@@ -321,5 +323,5 @@ def _environment(place: Place, arguments: Mapping[str, Any]) -> dict[str, str | 
         "eval_mode": True,
         "cuda_graphs": bool(arguments["cuda_graphs"]),
         "measured_at": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()),
-        **place.facts,
+        **opened.facts,
     }

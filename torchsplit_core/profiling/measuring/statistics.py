@@ -24,10 +24,10 @@ class RunStatistics:
 
 def percentile(ordered: Sequence[float], share: float) -> float:
     """The value at `share` (0 to 1) of an ordered, non-empty sequence, linear between neighbours."""
-    place = share * (len(ordered) - 1)
-    below = int(place)
+    position = share * (len(ordered) - 1)
+    below = int(position)
     above = min(below + 1, len(ordered) - 1)
-    return ordered[below] + (place - below) * (ordered[above] - ordered[below])
+    return ordered[below] + (position - below) * (ordered[above] - ordered[below])
 
 
 @cache

@@ -31,7 +31,7 @@ class _Step:
     function: Callable[..., Any]
     args: Fetch
     kwargs: Fetch | None
-    place: int
+    index: int
     ending: tuple[int, ...]
 
 
@@ -47,21 +47,21 @@ class TimedProgram:
         self.bytes: dict[str, int] = {}
         self.devices: dict[str, str] = {}
         nodes = list(module.graph.nodes)
-        places = {node: place for place, node in enumerate(nodes)}
-        ending = _last_uses(nodes, places)
+        index_of = {node: index for index, node in enumerate(nodes)}
+        ending = _last_uses(nodes, index_of)
         self._size = len(nodes)
-        self._inputs = [places[node] for node in nodes if node.op == "placeholder"]
+        self._inputs = [index_of[node] for node in nodes if node.op == "placeholder"]
         self._constants = [
-            (places[node], _attribute(module, node.target)) for node in nodes if node.op == "get_attr"
+            (index_of[node], _attribute(module, node.target)) for node in nodes if node.op == "get_attr"
         ]
         self._steps = tuple(
             _Step(
                 node.name,
                 _function(module, node),
-                _fetch(node.args, places),
-                _fetch(node.kwargs, places) if node.kwargs else None,
-                places[node],
-                ending[places[node]],
+                _fetch(node.args, index_of),
+                _fetch(node.kwargs, index_of) if node.kwargs else None,
+                index_of[node],
+                ending[index_of[node]],
             )
             for node in nodes
             if node.op.startswith("call_")
@@ -70,21 +70,21 @@ class TimedProgram:
     def run(self, inputs: Sequence[Any], *, look: bool = False) -> None:
         """Run it once; `durations_ms` has what each call took. `look` notes sizes and devices, which costs time."""
         values: list[Any] = [None] * self._size
-        for place, value in zip(self._inputs, inputs, strict=True):
-            values[place] = value
-        for place, value in self._constants:
-            values[place] = value
+        for index, value in zip(self._inputs, inputs, strict=True):
+            values[index] = value
+        for index, value in self._constants:
+            values[index] = value
         mark = self._event if self.on_gpu else time.perf_counter_ns
         marks = [mark()]
         for step in self._steps:
             args = step.args(values)
             kwargs = step.kwargs(values) if step.kwargs else {}
-            values[step.place] = step.function(*args, **kwargs)
+            values[step.index] = step.function(*args, **kwargs)
             if look:
-                self._look(step.name, values[step.place])
+                self._look(step.name, values[step.index])
             del args, kwargs
-            for place in step.ending:
-                values[place] = None
+            for index in step.ending:
+                values[index] = None
             marks.append(mark())
         self._marks = marks
 
@@ -110,34 +110,34 @@ class TimedProgram:
             self.devices[name] = str(tensors[0].device)
 
 
-def _last_uses(nodes: Sequence[torch.fx.Node], places: dict[torch.fx.Node, int]) -> list[tuple[int, ...]]:
-    """For each place the values that nothing later reads, its own included where nothing reads it at all."""
-    last = {places[node]: places[node] for node in nodes}
+def _last_uses(nodes: Sequence[torch.fx.Node], index_of: dict[torch.fx.Node, int]) -> list[tuple[int, ...]]:
+    """For each node, by its index, the values that nothing later reads, its own too where nothing does."""
+    last = {index_of[node]: index_of[node] for node in nodes}
     for node in nodes:
         for used in node.all_input_nodes:
-            last[places[used]] = places[node]
+            last[index_of[used]] = index_of[node]
     ending: list[list[int]] = [[] for _ in nodes]
-    for place, end in last.items():
-        ending[end].append(place)
+    for index, end in last.items():
+        ending[end].append(index)
     return [tuple(found) for found in ending]
 
 
-def _fetch(argument: Any, places: dict[torch.fx.Node, int]) -> Fetch:
+def _fetch(argument: Any, index_of: dict[torch.fx.Node, int]) -> Fetch:
     """A function from the values so far to this argument (a tuple or dict), with its nodes replaced."""
     if isinstance(argument, tuple) and all(_is_flat(item) for item in argument):
         template = [None if isinstance(item, torch.fx.Node) else item for item in argument]
         wanted = [
-            (index, places[item]) for index, item in enumerate(argument) if isinstance(item, torch.fx.Node)
+            (index, index_of[item]) for index, item in enumerate(argument) if isinstance(item, torch.fx.Node)
         ]
 
         def fetch(values: list[Any]) -> Any:
             found = template.copy()
-            for index, place in wanted:
-                found[index] = values[place]
+            for index, position in wanted:
+                found[index] = values[position]
             return found
 
         return fetch
-    return lambda values: map_arg(argument, lambda node: values[places[node]])
+    return lambda values: map_arg(argument, lambda node: values[index_of[node]])
 
 
 def _is_flat(item: Any) -> bool:

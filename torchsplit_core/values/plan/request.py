@@ -72,8 +72,8 @@ class PlanModel:
 
     @property
     def allowed_variants(self) -> tuple[tuple[int, Variant], ...]:
-        """The variants that a plan may use, each with its place among all of them."""
-        return tuple((place, variant) for place, variant in enumerate(self.variants) if variant.allowed)
+        """The variants that a plan may use, each with its index among all of them."""
+        return tuple((index, variant) for index, variant in enumerate(self.variants) if variant.allowed)
 
 
 @dataclass(frozen=True, slots=True)

@@ -27,10 +27,10 @@ class Covers:
     low: np.ndarray
     high: np.ndarray
 
-    def only(self, places: np.ndarray) -> Covers:
+    def only(self, indices: np.ndarray) -> Covers:
         """These covers alone, in this order."""
         columns = (self.shares, self.least, self.most, self.low, self.high)
-        return Covers(*(column[places] for column in columns))
+        return Covers(*(column[indices] for column in columns))
 
     def even(self) -> np.ndarray:
         """(covers,) whether any `least` GPUs of the kinds that take part are enough."""
@@ -73,7 +73,7 @@ def covers_at(instance: Instance, threshold: float) -> Covers:
 
 
 def _runs(fine: np.ndarray) -> list[tuple[int, int]]:
-    """First and last layer count of every run of counts that are fine; place 0 is that of one layer."""
+    """First and last layer count of every run of counts that are fine; index 0 is that of one layer."""
     steps = np.diff(np.concatenate([[0], fine.astype(np.int8), [0]]))
     return list(
         zip((np.flatnonzero(steps == 1) + 1).tolist(), np.flatnonzero(steps == -1).tolist(), strict=True)

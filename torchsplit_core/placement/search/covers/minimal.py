@@ -19,7 +19,7 @@ _OPEN = 5
 def minimal_sets(covers: Covers, fleet: np.ndarray) -> tuple[Items, Covers]:
     """Items in place of the covers that are not even, and the covers that stay: even ones, and those of too many sets.
 
-    fleet: (kinds,), no more GPUs of a kind are taken. An item's `multiset` is its own place: no table has it.
+    fleet: (kinds,), no more GPUs of a kind are taken. An item's `multiset` is its own index: no table has it.
     """
     even = covers.even()
     singles = covers.only(np.flatnonzero(even & (covers.least == 1)))
@@ -56,7 +56,7 @@ def _sets(shares: np.ndarray, fleet: np.ndarray, least: int, most: int, limit: i
     counts = np.zeros((1, len(shares)), dtype=np.int64)
     sums, sizes = np.zeros(1), np.zeros(1, dtype=np.int64)
     found = []
-    for place, kind in enumerate(kinds.tolist()):
+    for index, kind in enumerate(kinds.tolist()):
         missing = np.ceil((1 - ROUNDING - sums) / shares[kind]).astype(np.int64)
         room = np.minimum(fleet[kind], most - sizes)
         done = missing <= room
@@ -74,7 +74,7 @@ def _sets(shares: np.ndarray, fleet: np.ndarray, least: int, most: int, limit: i
         counts = counts[origin]
         counts[:, kind] = taken
         sums, sizes = sums[origin] + taken * shares[kind], sizes[origin] + taken
-        left = shares[kinds[place + 1]] if place + 1 < len(kinds) else 0.0
+        left = shares[kinds[index + 1]] if index + 1 < len(kinds) else 0.0
         able = sums + (most - sizes) * left >= 1 - ROUNDING
         counts, sums, sizes = counts[able], sums[able], sizes[able]
     return np.concatenate([np.zeros((0, len(shares)), dtype=np.int64), *found])

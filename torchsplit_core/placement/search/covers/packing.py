@@ -69,9 +69,9 @@ def pack_covers(
     most = np.where(shares > 0, fleet[kinds], 0)
     first = program.columns([float(fewest)] * most.size, most.ravel().tolist())
     _add_covers(program, covers, shares, first)
-    for place, kind in enumerate(kinds.tolist()):
-        using, holding = np.flatnonzero(shares[:, place]), np.flatnonzero(items.counts[:, kind])
-        columns = np.concatenate([first + using * len(kinds) + place, len(covers.low) + holding])
+    for index, kind in enumerate(kinds.tolist()):
+        using, holding = np.flatnonzero(shares[:, index]), np.flatnonzero(items.counts[:, kind])
+        columns = np.concatenate([first + using * len(kinds) + index, len(covers.low) + holding])
         if len(columns):
             amounts = np.concatenate([np.ones(len(using)), items.counts[holding, kind]])
             program.row(-INF, int(fleet[kind]), columns, amounts)
@@ -92,7 +92,7 @@ def pack_covers(
     for one in np.flatnonzero(times).tolist():
         if one < len(covers.low):
             dealt = _deal(shares[one], taken[one], int(times[one]), int(covers.most[one]))
-            sets = [tuple(int(kinds[place]) for place in sorted(part)) for part in dealt]
+            sets = [tuple(int(kinds[index]) for index in sorted(part)) for part in dealt]
         else:
             sets = [kinds_of(items, one - len(covers.low))] * int(times[one])
         chosen += [(part, int(low[one]), int(high[one])) for part in sets]
@@ -162,9 +162,9 @@ def _deal(shares: np.ndarray, taken: np.ndarray, segments: int, most: int) -> li
     """The GPUs of a cover for its segments, the largest shares first, each to the segment that has least of a batch."""
     dealt: list[list[int]] = [[] for _ in range(segments)]
     held = [0.0] * segments
-    for place in np.argsort(-shares, kind="stable").tolist():
-        for _ in range(int(taken[place])):
+    for index in np.argsort(-shares, kind="stable").tolist():
+        for _ in range(int(taken[index])):
             one = min((at for at in range(segments) if len(dealt[at]) < most), key=held.__getitem__)
-            dealt[one].append(place)
-            held[one] += float(shares[place])
+            dealt[one].append(index)
+            held[one] += float(shares[index])
     return dealt

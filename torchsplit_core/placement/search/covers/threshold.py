@@ -162,7 +162,7 @@ class CoverThreshold:
         layers = self._instance.layers
         if not sum(low for low, _ in intervals) <= layers <= sum(high for _, high in intervals):
             return ()
-        counts = deal(intervals, lambda place, count: self._instance.value(chosen[place][0], count), layers)
+        counts = deal(intervals, lambda index, count: self._instance.value(chosen[index][0], count), layers)
         return tuple((count, gpus) for count, (_, gpus) in zip(counts, chosen, strict=True))
 
     def _interval(self, one: Set) -> tuple[int, int] | None:
@@ -183,7 +183,7 @@ class CoverThreshold:
         return list(sets)[:_MOST_ITEMS]
 
     def _items(self, sets: list[Set]) -> Items:
-        """Sets as items; `multiset` is their place, since no table has them."""
+        """Sets as items; `multiset` is their index, since no table has them."""
         width = self._covers.shares.shape[1]
         counts = np.array([np.bincount(one[0], minlength=width) for one in sets], dtype=np.int64)
         intervals = np.array([self._interval(one) or (1, 0) for one in sets], dtype=np.int64)
