@@ -31,7 +31,9 @@ def place_it(workspace: Workspace, name: str, request: PlacementRequest) -> Plac
 
 def said(page: AppTest) -> str:
     kinds = ("markdown", "header", "info", "warning", "error", "caption")
-    return "\n".join(str(part.value) for kind in kinds for part in page.get(kind)).replace("\\", "")
+    return "\n".join(str(getattr(part, "value", "")) for kind in kinds for part in page.get(kind)).replace(
+        "\\", ""
+    )
 
 
 def press(page: AppTest, label: str) -> AppTest:

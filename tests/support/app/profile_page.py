@@ -16,7 +16,7 @@ Open = Callable[..., AppTest]
 def said(page: AppTest) -> str:
     """All text of a page, its tables of HTML too."""
     parts = [
-        str(element.value)
+        str(getattr(element, "value", ""))
         for kind in ("markdown", "header", "info", "error", "caption", "success")
         for element in page.get(kind)
     ]
