@@ -19,6 +19,8 @@ from torchsplit_core.files import read_file
 from torchsplit_core.isolation import isolation_level
 from torchsplit_core.values import stage_shares
 
+pytestmark = pytest.mark.torch
+
 
 def run(*arguments: str, cwd: Path) -> subprocess.CompletedProcess[str]:
     return subprocess.run(

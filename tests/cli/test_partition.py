@@ -14,6 +14,8 @@ from torchsplit_core.partitioning import PartitionProvider, cut_behind, pareto_c
 from torchsplit_core.tracing import trace
 from torchsplit_core.values import NodeProfile, PartitionDevices, Profile, ProfileRow
 
+pytestmark = pytest.mark.torch
+
 SOURCE = "sample:diamond"
 LINK = 1e-5
 

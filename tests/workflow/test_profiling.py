@@ -25,13 +25,13 @@ from torchsplit_core.values import InputFault, ignore_progress
 from torchsplit_core.workflow.profiling import profile
 from torchsplit_core.workspace.store import Store, Workspace
 
+pytestmark = pytest.mark.torch
+
 MODEL = """
 import time
 from pathlib import Path
 import torch
 from torch import nn
-
-pytestmark = pytest.mark.torch
 
 class Slow(nn.Module):
     def __init__(self):

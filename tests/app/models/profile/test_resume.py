@@ -10,6 +10,7 @@ from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
+import pytest
 from streamlit.testing.v1 import AppTest
 
 from tests.support.app.profile_page import button, said
@@ -18,13 +19,13 @@ from torchsplit_core.jobs.names import PROFILE, ProfileParameters, UploadedFile
 from torchsplit_core.jobs.profile import cells
 from torchsplit_core.workspace.store import Workspace
 
+pytestmark = pytest.mark.torch
+
 MODEL = """
 import time
 from pathlib import Path
 import torch
 from torch import nn
-
-pytestmark = pytest.mark.torch
 
 class Held(nn.Module):
     def __init__(self):
