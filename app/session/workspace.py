@@ -28,6 +28,9 @@ _AUTOMATIC = "made automatically"
 _ABANDONED_S = 24 * 3600.0
 _TEND_S = 6 * 3600.0
 
+TENDING = "tends the store"
+"""The name of the thread that does."""
+
 
 @st.cache_resource(show_spinner=False)
 def _store(root: str) -> Store:
@@ -48,7 +51,7 @@ def _tended(root: str) -> threading.Thread:
         except (InputFault, OSError) as fault:
             print(f"torchsplit: the store was not copied or swept. {fault}", file=sys.stderr)
 
-    thread = threading.Thread(target=tend, daemon=True)
+    thread = threading.Thread(target=tend, daemon=True, name=TENDING)
     thread.start()
     return thread
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
@@ -10,6 +11,7 @@ from typing import Any
 import pytest
 from streamlit.testing.v1 import AppTest
 
+from app.session import workspace as workspaces
 from tests.support.app.values import SOURCE, graph, profile
 from torchsplit_core.workspace.store import Store, Workspace
 
@@ -37,6 +39,10 @@ def asked(opened: AppTest, monkeypatch: pytest.MonkeyPatch) -> int:
         with real(store, **how) as database:
             yield database
 
+    # A thread of the server's own looks after the store beside the pages: what it asks is not the page's.
+    for thread in threading.enumerate():
+        if thread.name == workspaces.TENDING:
+            thread.join()
     with monkeypatch.context() as patch:
         patch.setattr(Store, "connect", counted)
         opened.run()
