@@ -1,6 +1,6 @@
 """Pictures of every page with results, light, dark and narrow, and those of `docs/images/`.
 
-    python tools/screenshots.py [FOLDER]
+    python -m tools.screenshots [FOLDER]
 
 Starts a dashboard with an empty store on a free port, goes through the first door, traces a sample,
 profiles and cuts a larger one, and photographs. With FOLDER pictures of all pages go there; without it

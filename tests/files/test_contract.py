@@ -180,7 +180,7 @@ def test_the_schemas_in_the_docs_are_those_of_the_program() -> None:
     assert {path.stem for path in folder.glob("*.json")} == set(FORMATS)
     for name in FORMATS:
         assert json.loads((folder / f"{name}.json").read_text()) == schema_of(name), (
-            "run python tools/write_schemas.py"
+            "run python -m tools.write_schemas"
         )
 
 
@@ -200,6 +200,6 @@ def test_the_example_mixes_are_those_of_the_library_with_their_licence() -> None
     found = {
         path.stem: read_file(path, expected="torchsplit.plan_request")[1] for path in folder.glob("*.json")
     }
-    assert found == expected, "run python tools/write_examples.py --mixes"
+    assert found == expected, "run python -m tools.write_examples --mixes"
     notice = (ROOT / "torchsplit_core" / "profiling" / "data" / "NOTICE.md").read_text()
     assert notice[notice.index("MIT License") :] in (folder / "README.md").read_text()

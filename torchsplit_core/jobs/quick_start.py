@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 QUICK_START_SAMPLES = ("sample:clip@large", "sample:bert@large", "sample:fastpitch@large", "sample:ocr@large")
 
 
-"""The models of the dashboard's second door."""
+"""The models of the second quick start."""
 
 
 QUICK_START_LATENCY_MS = 200.0
@@ -35,7 +35,7 @@ QUICK_START_LATENCY_MS = 200.0
 
 
 def samples_job(workspace: Workspace, parameters: QuickStartParameters, progress: Progress) -> dict[str, Any]:
-    """The second door: trace and profile the sources here, estimate the fleet, plan. Resumes what is stored."""
+    """The second quick start: trace and profile the sources here, estimate the fleet, plan. Resumes what is stored."""
     from torchsplit_core.planning.request.build import build_request, model_name
 
     sources = parameters.sources or QUICK_START_SAMPLES
@@ -61,7 +61,7 @@ def samples_job(workspace: Workspace, parameters: QuickStartParameters, progress
 
 
 def measured_mix(workspace: Workspace, gpus: int | None = None) -> str:
-    """The first door: put the measured A100 mix into the workspace as a plan request; its name."""
+    """The first quick start: put the measured A100 mix into the workspace as a plan request; its name."""
     from torchsplit_core.profiling.library import library_profiles, mix_request
 
     name = "Measured A100 mix"

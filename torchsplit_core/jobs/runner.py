@@ -60,7 +60,7 @@ class JobStatus:
 
 
 def start(workspace: Workspace, title: str, name: str, parameters: JobParameters) -> str:
-    """Start a job of the kind `name` (see job_names) in a child process; its job id.
+    """Start a job of the kind `name` (see names.py) in a child process; its job id.
 
     Here it is decided whether the job may execute uploads: where this server was not told that it may, no
     word of trust in the parameters is passed on or stored. Raises InputFault where the disk takes no job.

@@ -75,7 +75,7 @@ SCHEMA = (
     DROP TABLE artifacts;
     ALTER TABLE numbered RENAME TO artifacts;
     """,
-    # A job's target was the path of a function, "module:function". It is a name now (see job_names); the column
+    # A job's target was the path of a function, "module:function". It is a name now (see jobs/names.py); the column
     # keeps its own, so that a server of the version before, still running, can read the table. What no version
     # had stays as it is.
     """

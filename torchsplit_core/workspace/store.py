@@ -62,7 +62,7 @@ class WorkspaceInfo:
 class JobRecord:
     """A job as it was asked for; how far it came stands in its progress file (see jobs).
 
-    `name` is its kind and `parameters` JSON: job_names knows both.
+    `name` is its kind and `parameters` JSON: jobs/names.py knows both.
     """
 
     id: str

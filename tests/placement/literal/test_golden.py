@@ -15,7 +15,7 @@ NAMES = [name for name, _, _ in families()]
 @pytest.mark.parametrize("name", NAMES)
 def test_the_rows_are_the_golden_ones(name: str) -> None:
     golden = (GOLDEN / f"{name}.lp").read_text(encoding="utf-8")
-    assert family_text(name) == golden, "run python tools/write_placement_lps.py and look at what changed"
+    assert family_text(name) == golden, "run python -m tools.write_placement_lps and look at what changed"
 
 
 def test_document_program_and_golden_files_have_the_same_families() -> None:

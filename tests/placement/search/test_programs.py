@@ -11,7 +11,7 @@ from tests.support.placement.programs import PROGRAMS, documented, rows_in, tabl
 @pytest.mark.parametrize("name", PROGRAMS)
 def test_the_program_is_the_golden_one(name: str) -> None:
     golden = (GOLDEN / f"{name}.lp").read_text(encoding="utf-8")
-    assert PROGRAMS[name][1]() == golden, "run python tools/write_placement_lps.py and look at what changed"
+    assert PROGRAMS[name][1]() == golden, "run python -m tools.write_placement_lps and look at what changed"
 
 
 @pytest.mark.parametrize("name", PROGRAMS)

@@ -43,7 +43,7 @@ def documented() -> list[str]:
 @pytest.mark.parametrize("name", NAMES)
 def test_the_program_is_the_golden_one(name: str) -> None:
     golden = (GOLDEN / f"{name}.lp").read_text(encoding="utf-8")
-    assert golden_text(name) == golden, "run python tools/write_golden_lps.py and look at what changed"
+    assert golden_text(name) == golden, "run python -m tools.write_golden_lps and look at what changed"
 
 
 def test_every_family_has_a_golden_file_and_every_golden_file_a_family() -> None:

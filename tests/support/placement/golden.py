@@ -1,6 +1,6 @@
 """The constraint families of the literal placement program as LP text: what the golden files hold.
 
-`python tools/write_placement_lps.py` writes them anew after a change of the formulation.
+`python -m tools.write_placement_lps` writes them anew after a change of the formulation.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """The integer programs of the exact search and of the curve as LP text: what their golden files hold.
 
-`python tools/write_placement_lps.py` writes them anew after a change of a program.
+`python -m tools.write_placement_lps` writes them anew after a change of a program.
 """
 
 from __future__ import annotations

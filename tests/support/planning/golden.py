@@ -1,6 +1,6 @@
 """The constraint families of the planner's programs as LP text: what the golden files hold.
 
-`python tools/write_golden_lps.py` writes them anew after a change of a formulation.
+`python -m tools.write_golden_lps` writes them anew after a change of a formulation.
 """
 
 from __future__ import annotations

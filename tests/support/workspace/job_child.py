@@ -1,6 +1,6 @@
 """Jobs of a test module's own: known to the test, and to the processes that it starts.
 
-A module that wants them has a table `KINDS` as job_names has, and uses `own_jobs`.
+A module that wants them has a table `KINDS` as jobs/names.py has, and uses `own_jobs`.
 """
 
 from __future__ import annotations

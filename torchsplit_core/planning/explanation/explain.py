@@ -1,7 +1,7 @@
 """A feasible plan explained: what binds each model, what a change would bring, why no other layout.
 
 Every statement is the answer of the planner to a changed request, compared with the plan level
-by level (insight_compare.py). What time does not suffice for is said to be open or not examined.
+by level (levels.py). What time does not suffice for is said to be open or not examined.
 """
 
 from __future__ import annotations

@@ -28,7 +28,7 @@ slice of it where slices are told apart (`concrete`).
 | hard_colocation | a[m,g] = a[m',g] | add_colocation |
 | separation | q[k,g] ≥ a[m,g] − a[m',g] | add_colocation |
 
-The levels of leximin stand in leximin.py, the other objectives in search.py.
+The levels of leximin stand in leximin.py, the other objectives in objectives.py.
 """
 
 from __future__ import annotations

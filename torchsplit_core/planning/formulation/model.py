@@ -1,6 +1,6 @@
 """The planner's program as it is handed around: the Pyomo model, and what its columns stand for.
 
-formulation.py builds it; families.py adds its rows.
+build.py builds it; constraints.py adds its rows.
 """
 
 from __future__ import annotations
