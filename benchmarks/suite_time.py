@@ -20,14 +20,14 @@ PYTEST = re.compile(r"^\t\$\(BIN\)/python -m pytest (.+)$", re.M)
 """The first one in a Makefile is that of `make test`."""
 
 
-def suite(folder: Path) -> tuple[float, int, int]:
-    """Seconds, cases and failures of the suite in a folder. Raises SystemExit where it has no such command."""
+def suite(folder: Path, part: str) -> tuple[float, int, int]:
+    """Seconds, cases and failures of the suite, or a part, in a folder. Raises SystemExit where it has no command."""
     command = PYTEST.search((folder / "Makefile").read_text())
     if command is None:
         raise SystemExit(f"{folder}: its Makefile has no pytest command")
     begun = time.perf_counter()
     done = subprocess.run(
-        [sys.executable, "-m", "pytest", *command[1].split(), "-p", "no:cacheprovider"],
+        [sys.executable, "-m", "pytest", *command[1].split(), "-p", "no:cacheprovider", part],
         cwd=folder,
         env=os.environ | {"PYTHONPATH": str(folder)},
         capture_output=True,
@@ -44,15 +44,17 @@ def main() -> int:
     """One row a commit; 1 where a suite fails."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("commits", nargs="*", default=["HEAD"])
+    parser.add_argument("--part", default="tests", help="a folder of tests instead of all")
+    options = parser.parse_args()
     failed = 0
     print("| commit | s | cases | failed |\n|---|---|---|---|")
-    for commit in parser.parse_args().commits:
+    for commit in options.commits:
         with tempfile.TemporaryDirectory(prefix="suite-") as parent:
             folder = Path(parent) / "tree"
             git = ["git", "-C", str(ROOT), "worktree"]
             subprocess.run([*git, "add", "--quiet", "--detach", str(folder), commit], check=True)
             try:
-                seconds, cases, failures = suite(folder)
+                seconds, cases, failures = suite(folder, options.part)
             finally:
                 subprocess.run([*git, "remove", "--force", str(folder)], check=True)
         failed += failures
