@@ -34,9 +34,9 @@ app: setup
 test: setup-dev setup-browser
 	$(BIN)/python -m pytest -n 2 --dist worksteal
 
-# Without a browser, and without what imports torch or starts a process that does.
+# Without a browser, without what imports torch or starts a process that does, and without what takes long by itself.
 test-fast: setup-dev
-	$(BIN)/python -m pytest -n 2 --dist worksteal -m "not torch and not browser"
+	$(BIN)/python -m pytest -n 2 --dist worksteal -m "not torch and not browser and not slow"
 
 lint: setup-dev
 	$(BIN)/ruff check .

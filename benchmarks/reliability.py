@@ -166,14 +166,13 @@ def _scenario(folder: Path, name: str, *, loop: bool) -> None:
     prefix = may_mount(loop)
     if prefix is None:
         raise CannotRun("no file system can be mounted here")
-    script = ROOT / "tests" / "core" / "disk_scenarios.py"
-    paths = [ROOT, script.parent, ROOT / "tests" / "app"]
+    script = ROOT / "tests" / "support" / "workspace" / "disk_scenarios.py"
     found = subprocess.run(
         [*prefix, sys.executable, str(script), name, str(folder)],
         capture_output=True,
         text=True,
         check=False,
-        env=os.environ | {"PYTHONPATH": os.pathsep.join(map(str, paths))},
+        env=os.environ | {"PYTHONPATH": str(ROOT)},
     )
     assert found.returncode == 0, found.stderr[-2000:]
 

@@ -18,6 +18,8 @@ from tests.support.paths import ROOT
 from torchsplit_core.values import InputFault
 from torchsplit_core.workspace.store import Store, default_root
 
+pytestmark = pytest.mark.slow
+
 COOKIE_SECRET = "0123456789abcdef0123456789abcdef"
 CLIENT_SECRET = "what the provider gave"
 AUTH: dict[str, Any] = {

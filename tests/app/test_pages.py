@@ -33,6 +33,8 @@ from torchsplit_core.values import (
 )
 from torchsplit_core.workspace.store import Store, Workspace
 
+pytestmark = pytest.mark.slow
+
 Open = Callable[..., AppTest]
 PAGES = ("models", "graph", "profile", "partition", "plan", "deploy", "place", "workspace")
 

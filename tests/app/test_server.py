@@ -19,6 +19,8 @@ from torchsplit_core.cli.app import allowed_hosts, host_name, is_loopback
 from torchsplit_core.cli.command import main
 from torchsplit_core.values import InputFault
 
+pytestmark = pytest.mark.slow
+
 NAMED = "plan.example.com"
 KEY = "dGhlIHNhbXBsZSBub25jZQ=="  # RFC 6455, section 1.3
 

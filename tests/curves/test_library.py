@@ -9,6 +9,8 @@ from tests.support.curves.library import library, query_of, rows
 from torchsplit_core.curves import Estimate, Sample, advice, estimate, outliers
 from torchsplit_core.values import InputFault
 
+pytestmark = pytest.mark.slow
+
 Pairs = list[tuple[Sample, Estimate]]
 
 

@@ -13,6 +13,8 @@ from torchsplit_core.deployment import DeploymentFile, deploy
 from torchsplit_core.hardware import catalogue, legal_layouts
 from torchsplit_core.values import PlanOutcome
 
+pytestmark = pytest.mark.slow
+
 A100 = {"type": "A100-80GB"}
 OLD = {
     "mode": "Enabled",

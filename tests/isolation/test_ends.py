@@ -15,6 +15,8 @@ from tests.support.isolation.processes import began, gone, mark, running
 from torchsplit_core.isolation import Limits, run_limited
 from torchsplit_core.values import InputFault
 
+pytestmark = pytest.mark.slow
+
 CALL = """
 import json, sys
 from torchsplit_core.isolation import run_limited

@@ -23,6 +23,8 @@ from torchsplit_core.isolation import isolation_level, run_limited
 from torchsplit_core.isolation.confinement.kernel import kernel_version
 from torchsplit_core.values import InputFault
 
+pytestmark = pytest.mark.slow
+
 CALL = """
 import json, os, sys
 from torchsplit_core.isolation import run_limited

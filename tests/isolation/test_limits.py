@@ -11,6 +11,8 @@ from tests.support.isolation.processes import began, gone, mark, running
 from torchsplit_core.isolation import ChildFault, Limits, default_memory_bytes, run_limited
 from torchsplit_core.values import InputFault, InternalFault
 
+pytestmark = pytest.mark.slow
+
 
 def call(function: str, limits: Limits | None = None, **arguments: Any) -> Any:
     return run_limited(

@@ -13,6 +13,8 @@ from torchsplit_core.isolation import ChildFault, Limits, run_limited
 from torchsplit_core.isolation.limits import default_tasks
 from torchsplit_core.isolation.watch import tree_bytes
 
+pytestmark = pytest.mark.slow
+
 MIB = 2**20
 STAY_S = 60.0
 """Longer than the count takes to see it, on any machine."""

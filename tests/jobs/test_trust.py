@@ -28,6 +28,8 @@ from torchsplit_core.stages.folder import open_manifest
 from torchsplit_core.values import InputFault
 from torchsplit_core.workspace.store import Store, Workspace
 
+pytestmark = pytest.mark.slow
+
 OWN = b'raise SystemExit("executed: the owner\'s file")\n'
 OTHER = b'raise SystemExit("executed: the other\'s file")\n'
 

@@ -17,6 +17,8 @@ from torchsplit_core.values import (
     SolverOptions,
 )
 
+pytestmark = pytest.mark.slow
+
 
 @pytest.mark.parametrize("contiguous", [True, False])
 @in_blocks("seed", range(150))

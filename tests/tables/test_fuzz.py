@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -11,6 +12,8 @@ from torchsplit_core.files import read_text, write_text
 from torchsplit_core.tables import decode, read_any, read_profile_csv, write_profile_csv
 from torchsplit_core.tables.estimates import estimate_table
 from torchsplit_core.values import InputFault, ProfileRow
+
+pytestmark = pytest.mark.slow
 
 HEADERS = [
     "model,compute_slices,batch_size,processes,throughput_rps,latency_ms",

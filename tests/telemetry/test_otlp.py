@@ -19,6 +19,8 @@ from torchsplit_core.isolation import run_limited
 from torchsplit_core.telemetry import export, schema
 from torchsplit_core.telemetry.settings import ENDPOINT, MODE, TRACES_ENDPOINT
 
+pytestmark = pytest.mark.slow
+
 TARGETS = ROOT / "tests" / "support" / "telemetry" / "targets.py"
 
 

@@ -15,6 +15,8 @@ from tests.support.workspace.storage_writer import request
 from torchsplit_core.workspace import Database
 from torchsplit_core.workspace.store import Store
 
+pytestmark = pytest.mark.slow
+
 SCRIPT = ROOT / "tests" / "support" / "workspace" / "disk_scenarios.py"
 
 

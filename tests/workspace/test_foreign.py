@@ -24,6 +24,8 @@ from torchsplit_core.workspace.archive import import_workspace
 from torchsplit_core.workspace.foreign import read_contract
 from torchsplit_core.workspace.store import Store
 
+pytestmark = pytest.mark.slow
+
 MIB = 2**20
 
 

@@ -31,6 +31,8 @@ from torchsplit_core.jobs.names import (
 from torchsplit_core.values import InputFault
 from torchsplit_core.workspace.store import Workspace
 
+pytestmark = pytest.mark.slow
+
 Open = Callable[..., AppTest]
 CLIENT = b"""
 raise SystemExit("executed")

@@ -28,6 +28,8 @@ from torchsplit_core.values import (
     SolverOptions,
 )
 
+pytestmark = pytest.mark.slow
+
 
 def pipelines(graph):
     """Every chain of stages, empty ones included, that fits the memory, with its largest load."""

@@ -21,6 +21,8 @@ from torchsplit_core.values import (
     SolverOptions,
 )
 
+pytestmark = pytest.mark.slow
+
 
 @pytest.mark.parametrize("objective", ["throughput", "latency"])
 @in_blocks("seed", range(60))

@@ -23,6 +23,8 @@ from torchsplit_core.values import (
     ThroughputRow,
 )
 
+pytestmark = pytest.mark.slow
+
 CASES = [(units, split) for units in ("tokens_per_s", "seed_literal") for split in ("equal", "proportional")]
 
 

@@ -12,6 +12,8 @@ from tests.support.placement.search_cases import falling_value, worth_of
 from torchsplit_core.placement.model.instance import Instance
 from torchsplit_core.placement.replicas import Pipelines, search_pipelines
 
+pytestmark = pytest.mark.slow
+
 
 def silent(value: float, bound: float) -> None:
     """No progress is looked at."""

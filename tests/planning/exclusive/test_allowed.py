@@ -31,6 +31,8 @@ from torchsplit_core.values import (
     Variant,
 )
 
+pytestmark = pytest.mark.slow
+
 NOTHING = PlanStatistics(0.0, 0.0, 0.0, "none")
 
 

@@ -8,6 +8,8 @@ from tests.support.planning.oracle import best_plan
 from tests.support.planning.requests import published, random_request
 from torchsplit_core.planning import plan, violations
 
+pytestmark = pytest.mark.slow
+
 
 @pytest.mark.parametrize("kind", ["leximin", "max_min", "weighted_sum", "min_gpus"])
 @pytest.mark.parametrize("block", range(3))

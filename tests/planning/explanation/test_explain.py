@@ -28,6 +28,8 @@ from torchsplit_core.values import (
     Variant,
 )
 
+pytestmark = pytest.mark.slow
+
 
 def binds(found: PlanExplanation, model: str) -> dict[str, bool | None]:
     (one,) = [entry for entry in found.models if entry.model == model]

@@ -20,6 +20,8 @@ from torchsplit_core.planning.explanation.relaxation_bound import relaxation_bou
 from torchsplit_core.planning.outcome.levels import NO_PLAN, Levels
 from torchsplit_core.values import ChangeEffect, FleetEntry, Objective, PlanRequest
 
+pytestmark = pytest.mark.slow
+
 
 @pytest.mark.parametrize("kind", ["max_min", "weighted_sum", "min_gpus"])
 def test_the_relaxed_bound_holds(kind: str) -> None:

@@ -12,6 +12,8 @@ from tests.support.planning.shared_requests import small
 from torchsplit_core.planning import plan, violations
 from torchsplit_core.values import Colocation, FleetEntry, Objective, PlanRequest, SolverOptions
 
+pytestmark = pytest.mark.slow
+
 
 @pytest.mark.parametrize("kind", ["max_min", "leximin"])
 def test_equal_to_every_set_of_tenants(kind: str) -> None:

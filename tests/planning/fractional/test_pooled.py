@@ -28,6 +28,8 @@ from torchsplit_core.values import (
     ignore_progress,
 )
 
+pytestmark = pytest.mark.slow
+
 CLOSE = 2e-6
 
 

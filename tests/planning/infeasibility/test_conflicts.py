@@ -11,6 +11,8 @@ from torchsplit_core.planning.infeasibility.conflicts import with_demands
 from torchsplit_core.planning.infeasibility.relaxation import apply
 from torchsplit_core.values import Colocation, Demand, FleetEntry, PlanRequest
 
+pytestmark = pytest.mark.slow
+
 
 @pytest.mark.parametrize("block", range(3))
 def test_conflicts_are_minimal_and_the_relaxation_mends(block: int) -> None:

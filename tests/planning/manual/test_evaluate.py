@@ -31,6 +31,8 @@ from torchsplit_core.values import (
     Variant,
 )
 
+pytestmark = pytest.mark.slow
+
 A100 = "A100-80GB"
 
 

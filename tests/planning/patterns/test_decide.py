@@ -16,6 +16,8 @@ from torchsplit_core.planning.patterns import decide
 from torchsplit_core.planning.patterns.decide import Decision, PatternSearch, Question
 from torchsplit_core.values import FleetEntry, PlanRequest
 
+pytestmark = pytest.mark.slow
+
 NEAR = 1e-5
 """Relative step off a level that decides: levels themselves are met with their rounding."""
 

@@ -16,6 +16,8 @@ from torchsplit_core.planning.patterns import Counted, count_patterns, decide, l
 from torchsplit_core.planning.problem.build import Problem, build_problem
 from torchsplit_core.values import FleetEntry, Objective, PlanRequest, ignore_progress
 
+pytestmark = pytest.mark.slow
+
 TICK_S = 0.01
 """What every look at the clock of a test takes."""
 

@@ -13,6 +13,8 @@ from tests.support.app.graphs import LAYERS, NAME, encoder, said, selected, stor
 from tests.support.app.values import SOURCE
 from torchsplit_core.workspace.store import Workspace
 
+pytestmark = pytest.mark.slow
+
 Open = Callable[..., AppTest]
 Mounted = list[dict[str, Any]]
 

@@ -17,6 +17,8 @@ from torchsplit_core.graph import TorchGraph
 from torchsplit_core.values import GraphNode
 from torchsplit_core.workspace.store import Workspace
 
+pytestmark = pytest.mark.slow
+
 Open = Callable[..., AppTest]
 Mounted = list[dict[str, Any]]
 

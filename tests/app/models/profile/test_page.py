@@ -25,6 +25,8 @@ from torchsplit_core.jobs.quick_start import measured_mix
 from torchsplit_core.values import InputFault, Profile
 from torchsplit_core.workspace.store import Workspace
 
+pytestmark = pytest.mark.slow
+
 TABS = ("Curves", "Memory", "Table", "Compare", "Measure", "Import")
 
 

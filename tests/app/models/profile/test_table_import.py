@@ -15,6 +15,8 @@ from torchsplit_core.files import write_text
 from torchsplit_core.tables import Imported
 from torchsplit_core.workspace.store import Workspace
 
+pytestmark = pytest.mark.slow
+
 Open = Callable[..., AppTest]
 PLAIN = (
     "model,compute_slices,batch_size,throughput_rps,latency_ms\n"

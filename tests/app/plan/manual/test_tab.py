@@ -24,6 +24,8 @@ from torchsplit_core.planning.request.hash import request_hash
 from torchsplit_core.values import FleetEntry
 from torchsplit_core.workspace.store import Workspace
 
+pytestmark = pytest.mark.slow
+
 Open = Callable[..., AppTest]
 
 
