@@ -29,18 +29,7 @@ _OBJECT, _FIRST_ENTRY, _ENTRY, _LIST, _VALUE, _TEXT = 64, 75, 45, 88, 41, 64
 # Measured with pydantic 2.14 for every format: 600 to 1,400 bytes an object, up to 40 a value.
 _CHECKED_OBJECT, _CHECKED_VALUE = 1500, 40
 
-_ESCAPED_FOUR_BYTES = re.compile(b"[\xf0-\xf4]")  # the first byte of a character beyond U+FFFF
-_SURROGATE = re.compile(r"\\u[dD][89a-fA-F]")
-# Everything but half a pair of \uD8xx\uDCxx; possessive, so that nothing is tried twice.
-_PAIRED = re.compile(
-    r"(?:[^\\]++|\\[^u]|\\u(?![dD][89a-fA-F])[0-9a-fA-F]{4}|\\u[dD][89abAB][0-9a-fA-F]{2}\\u[dD][c-fC-F][0-9a-fA-F]{2})*+",
-    re.DOTALL,
-)
-_FOUR_BYTES = re.compile(b"[\xf0-\xf4]")  # the first byte of a character beyond U+FFFF
 _MARKS = '{[:,"'
-_SURROGATE = re.compile("[\ud800-\udfff]")
-
-
 _ESCAPED_SURROGATE = re.compile(r"\\u[dD][89a-fA-F]")
 # Everything but half a pair of \uD8xx\uDCxx; possessive, so that nothing is tried twice.
 _PAIRED = re.compile(

@@ -19,8 +19,6 @@ from torchsplit_core.telemetry.settings import read_settings, unpack
 if TYPE_CHECKING:
     from torchsplit_core.telemetry.export import Export
 
-TRACEPARENT = "traceparent"  # W3C Trace Context's name for trace and parent ids
-
 
 class _Off:
     """The span of a process without telemetry: one for all."""
