@@ -11,13 +11,7 @@ import random
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
-from torchsplit_core.values import (
-    GraphEdge,
-    PartitionDevices,
-    PartitionNode,
-    PartitionRequest,
-    SolverOptions,
-)
+from torchsplit_core.values import GraphEdge, PartitionDevices, PartitionNode, PartitionRequest, SolverOptions
 
 _BYTES_PER_MS = 1e6  # at 1 GB/s
 

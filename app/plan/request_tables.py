@@ -10,13 +10,7 @@ from typing import Any, Literal
 import pandas as pd
 
 from app.format.numbers import size
-from torchsplit_core.values import (
-    Colocation,
-    FleetEntry,
-    InputFault,
-    PlanRequest,
-    Variant,
-)
+from torchsplit_core.values import Colocation, FleetEntry, InputFault, PlanRequest, Variant
 
 TOGETHER: Mapping[Literal["hard", "soft"], str] = {"hard": "must", "soft": "would rather"}
 """Modes of a pair as people say them."""

@@ -4,12 +4,7 @@ import pydot
 import pytest
 
 from tests.support.graph.cases import masked_encoder
-from torchsplit_core.graph import (
-    DominanceInformation,
-    annotate_with_profiling_data,
-    prepare,
-    region_tree,
-)
+from torchsplit_core.graph import DominanceInformation, annotate_with_profiling_data, prepare, region_tree
 from torchsplit_core.graph.dot import dataflow_dot, dominance_dot, quote, regions_dot
 from torchsplit_core.values import InputFault, NodeProfile, Profile
 

@@ -24,13 +24,7 @@ from tests.support.workspace.hold import Hold
 from tests.support.workspace.job_child import own_jobs
 from torchsplit_core import jobs
 from torchsplit_core.jobs import runner
-from torchsplit_core.jobs.names import (
-    JOBS,
-    PROFILE,
-    ProfileParameters,
-    UploadedFile,
-    from_stored,
-)
+from torchsplit_core.jobs.names import JOBS, PROFILE, ProfileParameters, UploadedFile, from_stored
 from torchsplit_core.values import InputFault
 from torchsplit_core.workspace import SCHEMA
 from torchsplit_core.workspace.archive import export_workspace

@@ -6,15 +6,7 @@ Nothing here needs torch, and nothing reads the measured library: what it taught
 from torchsplit_core.curves.advice import advice
 from torchsplit_core.curves.estimate import estimate, outliers
 from torchsplit_core.curves.model import Band, FitError, ModelCurves, fit_model
-from torchsplit_core.curves.values import (
-    Advice,
-    Basis,
-    Estimate,
-    Outlier,
-    Query,
-    Sample,
-    SizeUncertainty,
-)
+from torchsplit_core.curves.values import Advice, Basis, Estimate, Outlier, Query, Sample, SizeUncertainty
 
 __all__ = [
     "Advice",

@@ -15,12 +15,7 @@ from operator import or_
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
-from torchsplit_core.files.json_text import (
-    OWN_BYTES,
-    measure,
-    parse_json,
-    refuse_large,
-)
+from torchsplit_core.files.json_text import OWN_BYTES, measure, parse_json, refuse_large
 from torchsplit_core.files.replace import replace_file
 from torchsplit_core.graph.serialization import graph_from_dict, graph_to_text
 from torchsplit_core.graph.torch_graph import TorchGraph

@@ -5,12 +5,8 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
-from torchsplit_core.jobs.names import (
-    PartitionParameters,
-)
-from torchsplit_core.values import (
-    Progress,
-)
+from torchsplit_core.jobs.names import PartitionParameters
+from torchsplit_core.values import Progress
 from torchsplit_core.workspace.named import partition_name, partition_names
 
 if TYPE_CHECKING:

@@ -7,19 +7,9 @@ from typing import TYPE_CHECKING, Any
 
 from torchsplit_core import workflow
 from torchsplit_core.files import write_text
-from torchsplit_core.jobs.names import (
-    DivisionsParameters,
-    RequestParameters,
-)
-from torchsplit_core.values import (
-    InputFault,
-    PlacementRequest,
-    Progress,
-)
+from torchsplit_core.jobs.names import DivisionsParameters, RequestParameters
+from torchsplit_core.values import InputFault, PlacementRequest, Progress
 from torchsplit_core.workspace.named import digest, exists, put_answer
-
-if TYPE_CHECKING:
-    from torchsplit_core.workspace.store import Workspace
 
 if TYPE_CHECKING:
     from torchsplit_core.workspace.store import Workspace

@@ -8,35 +8,20 @@ from typing import TYPE_CHECKING, Any
 
 from torchsplit_core import workflow
 from torchsplit_core.files import write_text
-from torchsplit_core.jobs.names import (
-    RequestParameters,
-    WhatIfParameters,
-)
+from torchsplit_core.jobs.names import RequestParameters, WhatIfParameters
 from torchsplit_core.planning.request.hash import request_hash
-from torchsplit_core.values import (
-    InputFault,
-    PlanOutcome,
-    PlanRequest,
-    Progress,
-)
+from torchsplit_core.values import InputFault, PlanOutcome, PlanRequest, Progress
 from torchsplit_core.workspace.named import put_answer
-
-if TYPE_CHECKING:
-    from torchsplit_core.workspace.store import Workspace
 
 if TYPE_CHECKING:
     from torchsplit_core.workspace.store import Workspace
 
 
 EXPLAIN_JOB_S = 20.0
-
-
 """Seconds a page spends on the explanation of a plan: it shows how far it is, and can be cancelled."""
 
 
 FIRST_LOOK_S = 0.5
-
-
 """Seconds after which a page gets a verified plan; its proof follows."""
 
 

@@ -4,18 +4,11 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from torchsplit_core.jobs.names import (
-    ProfileParameters,
-    QuickStartParameters,
-    RequestParameters,
-)
+from torchsplit_core.jobs.names import ProfileParameters, QuickStartParameters, RequestParameters
 from torchsplit_core.jobs.plan import plan_job
 from torchsplit_core.jobs.profile import profile_job
 from torchsplit_core.planning.request.edit import DEFAULT_DEMAND_RPS
-from torchsplit_core.values import (
-    FleetEntry,
-    Progress,
-)
+from torchsplit_core.values import FleetEntry, Progress
 from torchsplit_core.workspace.named import exists
 
 if TYPE_CHECKING:
@@ -23,14 +16,10 @@ if TYPE_CHECKING:
 
 
 QUICK_START_SAMPLES = ("sample:clip@large", "sample:bert@large", "sample:fastpitch@large", "sample:ocr@large")
-
-
 """The models of the second quick start."""
 
 
 QUICK_START_LATENCY_MS = 200.0
-
-
 """And the longest one batch may take: without a limit the planner would take the largest batch for little more."""
 
 

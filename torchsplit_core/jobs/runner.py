@@ -22,12 +22,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from torchsplit_core import telemetry
-from torchsplit_core.isolation.execution import (
-    REFUSED,
-    execution_for_jobs,
-    execution_refused,
-    without_trust,
-)
+from torchsplit_core.isolation.execution import REFUSED, execution_for_jobs, execution_refused, without_trust
 from torchsplit_core.isolation.execution import VARIABLE as EXECUTION
 from torchsplit_core.jobs import names as jobs_names
 from torchsplit_core.jobs.names import JobParameters

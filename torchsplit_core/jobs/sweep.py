@@ -6,10 +6,7 @@ from typing import TYPE_CHECKING, Any, cast
 
 from torchsplit_core.jobs.names import SweepParameters
 from torchsplit_core.planning.request.hash import request_hash
-from torchsplit_core.planning.sweep.points import (
-    SweepRequest,
-    sweep_requests,
-)
+from torchsplit_core.planning.sweep.points import SweepRequest, sweep_requests
 from torchsplit_core.values import PlanRequest, Progress
 from torchsplit_core.workflow.sweeps import TIME_LIMIT_S, sweep
 

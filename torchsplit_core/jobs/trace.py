@@ -12,14 +12,8 @@ from typing import TYPE_CHECKING, Any
 from torchsplit_core import workflow
 from torchsplit_core.isolation import private_room
 from torchsplit_core.isolation.execution import is_trusted, refuse_execution
-from torchsplit_core.jobs.names import (
-    TraceParameters,
-    UploadedFile,
-)
+from torchsplit_core.jobs.names import TraceParameters, UploadedFile
 from torchsplit_core.values import InputFault, Progress
-
-if TYPE_CHECKING:
-    from torchsplit_core.workspace.store import Workspace
 
 if TYPE_CHECKING:
     from torchsplit_core.workspace.store import Workspace

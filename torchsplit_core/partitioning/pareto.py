@@ -11,13 +11,7 @@ from dataclasses import dataclass
 
 from torchsplit_core.partitioning.candidates import best_distinct, value_of, with_best
 from torchsplit_core.partitioning.provider import PartitionProvider
-from torchsplit_core.values import (
-    InputFault,
-    PartitionCandidate,
-    PartitionOutcome,
-    Progress,
-    ignore_progress,
-)
+from torchsplit_core.values import InputFault, PartitionCandidate, PartitionOutcome, Progress, ignore_progress
 from torchsplit_core.values.partition import Objective
 
 OFFERED = 20

@@ -15,13 +15,7 @@ from torchsplit_core.isolation import Limits, run_limited
 from torchsplit_core.isolation.confinement.rooms import remove
 from torchsplit_core.model_source import parse_source
 from torchsplit_core.stages.folder import check_target, place
-from torchsplit_core.values import (
-    InputFault,
-    PartitionCandidate,
-    Progress,
-    StageManifest,
-    ignore_progress,
-)
+from torchsplit_core.values import InputFault, PartitionCandidate, Progress, StageManifest, ignore_progress
 
 EXPORT = "torchsplit_core.stages.export_child:export_in_child"
 

@@ -23,14 +23,7 @@ from opentelemetry.sdk.trace.export import (
     SpanExporter,
     SpanExportResult,
 )
-from opentelemetry.trace import (
-    Span,
-    SpanContext,
-    Status,
-    StatusCode,
-    TraceFlags,
-    get_current_span,
-)
+from opentelemetry.trace import Span, SpanContext, Status, StatusCode, TraceFlags, get_current_span
 from opentelemetry.trace.propagation.tracecontext import TraceContextTextMapPropagator
 
 from torchsplit_core import __version__

@@ -19,8 +19,6 @@ if TYPE_CHECKING:
 
 
 TIME_LIMIT_S = 60.0
-
-
 """Seconds a whole sweep may search for until the user says otherwise."""
 
 

@@ -15,14 +15,7 @@ from pathlib import Path
 from typing import TypeVar
 
 from torchsplit_core.values import InputFault
-from torchsplit_core.workspace.faults import (
-    WHERE,
-    StoreFault,
-    free_bytes,
-    full,
-    of_os_error,
-    read_only,
-)
+from torchsplit_core.workspace.faults import WHERE, StoreFault, free_bytes, full, of_os_error, read_only
 
 T = TypeVar("T")
 

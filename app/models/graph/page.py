@@ -16,14 +16,7 @@ from app.format.numbers import exact, plain
 from app.models.graph import compare as graph_compare
 from app.models.graph import exports, preparation
 from app.models.graph import tables as graph_tables
-from app.models.graph.details import (
-    Times,
-    cut_facts,
-    group_facts,
-    node_facts,
-    region_facts,
-    times_of,
-)
+from app.models.graph.details import Times, cut_facts, group_facts, node_facts, region_facts, times_of
 from app.session import analysis
 from app.session.model import GraphModel, open_model
 from app.session.workspace import names

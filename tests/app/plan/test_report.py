@@ -10,15 +10,7 @@ from app.plan.report import report
 from benchmarks.planner_instances import instance
 from tests.support.app.values import plan, request
 from torchsplit_core.files import write_text
-from torchsplit_core.values import (
-    Conflict,
-    Demand,
-    PlannedGpu,
-    PlannedModel,
-    PlanOutcome,
-    Point,
-    Relaxation,
-)
+from torchsplit_core.values import Conflict, Demand, PlannedGpu, PlannedModel, PlanOutcome, Point, Relaxation
 
 COLOURS = {"bert": "#3f66cc", "ocr": "#e2a11c"}
 HOSTILE = '<img src=x onerror="alert(1)">&"\''

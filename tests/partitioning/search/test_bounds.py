@@ -20,13 +20,7 @@ from torchsplit_core.partitioning.search.kernel import chain_order, kernel_of
 from torchsplit_core.partitioning.search.least_cuts import CutNetwork
 from torchsplit_core.partitioning.search.prefixes import best_prefix_cuts
 from torchsplit_core.partitioning.search.windows import CutBounds
-from torchsplit_core.values import (
-    GraphEdge,
-    PartitionDevices,
-    PartitionNode,
-    PartitionRequest,
-    SolverOptions,
-)
+from torchsplit_core.values import GraphEdge, PartitionDevices, PartitionNode, PartitionRequest, SolverOptions
 
 pytestmark = pytest.mark.slow
 

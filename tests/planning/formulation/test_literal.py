@@ -13,15 +13,7 @@ from benchmarks.planner_instances import instance
 from tests.support.planning.requests import A30, LAYOUTS, points, simple
 from torchsplit_core.hardware import gpu_type, maximal_multisets
 from torchsplit_core.planning import plan
-from torchsplit_core.values import (
-    Colocation,
-    FleetEntry,
-    Objective,
-    PlanModel,
-    PlanRequest,
-    Stage,
-    Variant,
-)
+from torchsplit_core.values import Colocation, FleetEntry, Objective, PlanModel, PlanRequest, Stage, Variant
 
 
 def tiny(seed: int) -> PlanRequest:

@@ -19,11 +19,9 @@ PAGES = {
 }
 
 STREAMLIT_OWN = {"list": 1, "listitem": len(PAGES)}
-
 """Streamlit's own navigation: the rules it breaks, and on how many nodes at most."""
 
 STREAMLIT_UPLOADER = ("presentation-role-conflict", "stFileUploaderDropzone")
-
 """The rule that Streamlit's file uploader breaks, and the mark of its element."""
 
 PHONE = 390

@@ -7,7 +7,6 @@ from playwright.sync_api import Page, expect
 from tests.support.browser.settle import settle
 
 PLANNED_MS = 120_000
-
 """For a proof on a busy machine; the first plan is there long before."""
 
 

@@ -8,13 +8,7 @@ from itertools import product
 from typing import Any
 
 from tests.support.paths import ROOT
-from torchsplit_core.values import (
-    GraphEdge,
-    PartitionDevices,
-    PartitionNode,
-    PartitionRequest,
-    SolverOptions,
-)
+from torchsplit_core.values import GraphEdge, PartitionDevices, PartitionNode, PartitionRequest, SolverOptions
 
 DATA = ROOT / "tests" / "partitioning" / "data"
 

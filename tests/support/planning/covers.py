@@ -10,7 +10,6 @@ from numpy.typing import NDArray
 from torchsplit_core.planning.patterns.cover import MET
 
 EDGE = 1e-6
-
 """Relative distance from a limit within which either answer is right."""
 
 

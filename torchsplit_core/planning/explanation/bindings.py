@@ -15,13 +15,7 @@ from torchsplit_core.planning.explanation.questions import Questions
 from torchsplit_core.planning.outcome.levels import Levels, same
 from torchsplit_core.planning.problem.build import build_problem
 from torchsplit_core.planning.request.objective import goal_of
-from torchsplit_core.values import (
-    ChangeEffect,
-    ModelBinding,
-    ModelLimit,
-    PlanOutcome,
-    PlanRequest,
-)
+from torchsplit_core.values import ChangeEffect, ModelBinding, ModelLimit, PlanOutcome, PlanRequest
 from torchsplit_core.values.plan.explanation import LimitKind
 
 

@@ -23,12 +23,7 @@ from torchsplit_core.planning.formulation.leximin import (
     upper_rates,
 )
 from torchsplit_core.planning.formulation.model import Formulation
-from torchsplit_core.planning.formulation.solution import (
-    Solution,
-    penalty_of,
-    read_solution,
-    separations_of,
-)
+from torchsplit_core.planning.formulation.solution import Solution, penalty_of, read_solution, separations_of
 from torchsplit_core.planning.request.objective import goal_of, pays_penalties, values
 from torchsplit_core.solver.pyomo_model import solve
 from torchsplit_core.values import Progress, ignore_progress

@@ -13,13 +13,7 @@ from app.models.profile.measuring import tab as measuring_tab
 from tests.support.app.profile_page import Open, button, choose_source, opened, said
 from tests.support.app.profiles import measured
 from tests.support.app.values import SOURCE, graph, profile
-from torchsplit_core.jobs.names import (
-    PROFILE,
-    TRACE,
-    ProfileParameters,
-    UploadedFile,
-    as_stored,
-)
+from torchsplit_core.jobs.names import PROFILE, TRACE, ProfileParameters, UploadedFile, as_stored
 from torchsplit_core.jobs.profile import Cell
 from torchsplit_core.jobs.quick_start import measured_mix
 from torchsplit_core.values import InputFault, Profile
