@@ -14,9 +14,10 @@ import pytest
 
 from tests.support.paths import NO_TORCH, ROOT
 
-# Read by OpenMP when torch is loaded. Two workers share the cores: threads that spin while they wait take
-# time from the other worker.
-os.environ.setdefault("OMP_WAIT_POLICY", "passive")
+# Read when numpy and torch are loaded. The workers share the cores: threads that spin while they wait for each
+# other take time from the other worker, several times what they save.
+for _name in ("OPENBLAS_NUM_THREADS", "OMP_NUM_THREADS"):
+    os.environ.setdefault(_name, "1")
 # What a test starts finds the targets that lie among the tests.
 os.environ["PYTHONPATH"] = os.pathsep.join(filter(None, [str(ROOT), os.environ.get("PYTHONPATH")]))
 

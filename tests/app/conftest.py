@@ -14,11 +14,17 @@ from streamlit.testing.v1 import AppTest
 from app.explorer import mount
 from app.format.numbers import exact
 from app.plan.what_if import sliders
+from tests.support.app.packages import look_once
 from tests.support.app.values import SOURCE, cuts, graph, plan, profile, request
 from tests.support.paths import ROOT
 from torchsplit_core import jobs
 from torchsplit_core.jobs import runner
 from torchsplit_core.workspace.store import Store, Workspace
+
+
+@pytest.fixture(autouse=True, scope="session")
+def _packages_looked_through_once() -> None:
+    look_once()
 
 
 @pytest.fixture(autouse=True)

@@ -29,6 +29,17 @@ DOOR_SAMPLES = "sample:diamond,sample:bert"
 PATIENCE_MS = 30_000
 """How long a test waits for what it expects: a page that takes seconds on a busy machine is not at fault."""
 expect.set_options(timeout=PATIENCE_MS)
+HURRY = 20
+"""How much faster than for a user everything fades and moves: a test waits for its end before each look."""
+
+
+def _hurried(context: BrowserContext) -> Page:
+    """A new page of it that fades and moves fast, whatever is loaded into it."""
+    page = context.new_page()
+    devtools = context.new_cdp_session(page)
+    devtools.send("Animation.enable")
+    devtools.send("Animation.setPlaybackRate", {"playbackRate": HURRY})
+    return page
 
 
 def _free_port() -> int:
@@ -106,7 +117,7 @@ def session(browser: Browser, shared: BrowserContext) -> Iterator[Callable[..., 
         if pages:
             others.append(browser.new_context())
             others[-1].set_default_timeout(PATIENCE_MS)
-        pages.append((others[-1] if others else shared).new_page())
+        pages.append(_hurried(others[-1] if others else shared))
         pages[-1].set_viewport_size({"width": width, "height": 1000})
         pages[-1].emulate_media(color_scheme=scheme)  # type: ignore[arg-type]
         return pages[-1]

@@ -12,13 +12,13 @@ from tests.support.browser.access import PAGES, PHONE, in_scheme, ours
 from tests.support.browser.pages import heading
 from tests.support.browser.settle import settle
 from tests.support.paths import ROOT
+from tests.support.tracing.here import traced_here
 from torchsplit_core import workflow
 from torchsplit_core.files import read_file
 from torchsplit_core.jobs.names import PartitionParameters, RequestParameters
 from torchsplit_core.jobs.partition import partition_job
 from torchsplit_core.jobs.place import place_job
 from torchsplit_core.jobs.quick_start import measured_mix
-from torchsplit_core.tracing import trace
 from torchsplit_core.values import NodeProfile, Profile, ProfileRow, ignore_progress
 from torchsplit_core.workspace.store import Store
 
@@ -33,7 +33,7 @@ PLACEMENT = ROOT / "examples" / "placement_request.json"
 @pytest.fixture(scope="module")
 def workspace(address: str, home: Path) -> str:
     """The id of a workspace in which every page has something to show."""
-    graph = trace(SAMPLE)
+    graph = traced_here(SAMPLE)
     rows = (ProfileRow("whole", "cpu", None, 2, 1, 200.0, 10.0, 180.0, 220.0, 0.1, "measured"),)
     nodes = tuple(NodeProfile(op.id, 1 / len(graph.ops), op.output_bytes, 0) for op in graph.ops)
     filled = Store(home).create("every page")

@@ -11,9 +11,9 @@ from playwright.sync_api import Page, expect
 from tests.support.browser.access import PHONE, ours
 from tests.support.browser.pages import heading, press
 from tests.support.browser.settle import settle
+from tests.support.tracing.here import traced_here
 from torchsplit_core.jobs.names import PartitionParameters
 from torchsplit_core.jobs.partition import partition_job
-from torchsplit_core.tracing import trace
 from torchsplit_core.values import NodeProfile, Profile, ProfileRow, ignore_progress
 from torchsplit_core.workspace.store import Store, Workspace
 
@@ -25,7 +25,7 @@ SOLVED_MS = 60_000
 @pytest.fixture(scope="module")
 def profiled(address: str, home: Path) -> Workspace:
     """A workspace with a traced model in which every operation takes the same time."""
-    graph = trace(SOURCE)
+    graph = traced_here(SOURCE)
     rows = (ProfileRow("whole", "cpu", None, 2, 1, 200.0, 10.0, None, None, None, "measured"),)
     nodes = tuple(NodeProfile(op.id, 1 / len(graph.ops), op.output_bytes, 0) for op in graph.ops)
     workspace = Store(home).create("cuts")

@@ -7,12 +7,12 @@ from pathlib import Path
 
 import pytest
 
-from torchsplit_core import workflow
+from tests.support.tracing.here import traced_here
 from torchsplit_core.cli.command import main
 from torchsplit_core.files import read_file, write_file
 from torchsplit_core.partitioning import PartitionProvider, cut_behind, pareto_candidates, verify_outcome
-from torchsplit_core.tracing import trace
 from torchsplit_core.values import NodeProfile, PartitionDevices, Profile, ProfileRow
+from torchsplit_core.workflow import steps
 
 pytestmark = pytest.mark.torch
 
@@ -23,13 +23,13 @@ LINK = 1e-5
 @pytest.fixture(autouse=True)
 def _traced_once(profiled: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The command's own trace is not the subject here, and a child of its own each time costs seconds."""
-    monkeypatch.setattr(workflow, "trace", lambda *_, **__: read_file(profiled / "g.json")[1])
+    monkeypatch.setattr(steps, "trace", lambda *_, **__: read_file(profiled / "g.json")[1])
 
 
 @pytest.fixture(scope="module")
 def profiled(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A profile of the small diamond in which every operation takes the same time."""
-    graph = trace(SOURCE)
+    graph = traced_here(SOURCE)
     rows = tuple(
         ProfileRow("whole", "cpu", None, b, 1, 100.0, 8.0 * b, None, None, None, "measured") for b in (1, 2)
     )

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from functools import cache
+
 import numpy as np
 import pytest
 
@@ -41,6 +43,7 @@ def curve_left_out() -> Pairs:
     return pairs
 
 
+@cache
 def slices_between() -> Pairs:
     return [pair for model in library() for pair in answers(rows(model, (1, 7)), rows(model, (2, 3, 4)))]
 

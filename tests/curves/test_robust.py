@@ -10,6 +10,8 @@ from hypothesis import strategies as st
 
 from torchsplit_core.curves import Estimate, Query, Sample, advice, estimate, outliers, table
 
+pytestmark = pytest.mark.slow
+
 SAMPLES = st.lists(
     st.builds(
         Sample,

@@ -42,6 +42,8 @@ from torchsplit_core.values import (
 from torchsplit_core.workspace.store import Store, Workspace
 from torchsplit_core.workspace.sweeps import SweepStore
 
+pytestmark = pytest.mark.slow
+
 A30 = "A30-24GB"
 GPUS = SweepParameters("r", "gpus", A30, (1, 2, 3, 4))
 

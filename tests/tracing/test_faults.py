@@ -13,14 +13,13 @@ import pytest
 import torch
 
 import sample_models
+from tests.support.tracing.here import traced_here
 from tests.support.tracing.pt2_files import altered, read_file, zipped
-from torchsplit_core.graph import TorchGraph
-from torchsplit_core.graph.serialization import graph_from_dict
 from torchsplit_core.isolation import Limits
 from torchsplit_core.model_source import example_arguments, load_client, open_model, parse_source
 from torchsplit_core.tracing import pt2, trace
-from torchsplit_core.tracing.export import export_in_child, export_program
-from torchsplit_core.values import InputFault, ignore_progress
+from torchsplit_core.tracing.export import export_program
+from torchsplit_core.values import InputFault
 
 CLIENT = """
 import torch
@@ -43,11 +42,6 @@ def python_file(folder: Path, body: str) -> str:
     return str(path)
 
 
-def traced_here(source: str) -> TorchGraph:
-    """What the child does, without the child: a process of its own costs seconds."""
-    return graph_from_dict(export_in_child({"source": source, "trust": True}, ignore_progress))
-
-
 @pytest.fixture(autouse=True)
 def forget_modules(monkeypatch: pytest.MonkeyPatch) -> None:
     """A model's file leaves its folder and its module behind in the process that executes it."""
@@ -66,7 +60,7 @@ def saved(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def test_a_trusted_file_is_traced_with_its_own_lines(tmp_path: Path) -> None:
     (tmp_path / "beside.py").write_text("FACTOR = 3\n")
     source = python_file(tmp_path, "from beside import FACTOR; return torch.relu(x) * FACTOR")
-    graph = traced_here(f"{source}:Client")
+    graph = traced_here(f"{source}:Client", trust=True)
     assert [(node.op, node.source, node.shape) for node in graph.ops] == [
         ("relu", "mine.py:12", ("s0", 4)), ("mul", "mine.py:12", ("s0", 4))
     ]  # fmt: skip
@@ -107,7 +101,7 @@ def test_a_source_of_no_known_form_names_the_forms(source: str, said: str) -> No
 )
 def test_a_model_that_does_not_export_says_why_and_where(body: str, said: str, tmp_path: Path) -> None:
     with pytest.raises(InputFault, match=said) as caught:
-        traced_here(f"{python_file(tmp_path, body)}:Client")
+        traced_here(f"{python_file(tmp_path, body)}:Client", trust=True)
     assert "Traceback" not in str(caught.value)
     assert "\n" not in str(caught.value)
 

@@ -15,13 +15,13 @@ from typing import Any
 import pytest
 
 from tests.support.paths import ROOT
+from tests.support.tracing.here import traced_here
 from torchsplit_core import cli
 from torchsplit_core.files import write_text
 from torchsplit_core.graph import TorchGraph
 from torchsplit_core.profiling.merge import join
 from torchsplit_core.profiling.rows import Found
 from torchsplit_core.telemetry import read_spans
-from torchsplit_core.tracing import trace
 from torchsplit_core.values import Device, InputFault, NodeProfile, Profile, ProfileFailure, ProfileRow
 from torchsplit_core.workflow.profiling import SlicesToMake, journal_of, profile
 from torchsplit_core.workspace.store import Store
@@ -35,7 +35,7 @@ Measure = Callable[..., Found]
 @cache
 def diamond() -> TorchGraph:
     """Traced when a test first asks: every worker imports this file, one runs it."""
-    return trace("sample:diamond")
+    return traced_here("sample:diamond")
 
 
 def stand_in(calls: list[Device], rate: Callable[[Device], float] = lambda device: 100.0) -> Measure:

@@ -236,8 +236,9 @@ def test_the_cuts_of_a_chain_order_are_its_prefixes():
 
 @pytest.mark.parametrize("seed", range(6))
 def test_graphs_beyond_all_windows_still_get_candidates_and_a_bound(seed, monkeypatch):
-    request = replace(wider(seed), solver=SolverOptions(1.0))
-    expected = solve_partition(request)
+    # The time allowed is used up: it is the search that is cut short here, not the proof it is compared with.
+    request = replace(wider(seed), solver=SolverOptions(0.4))
+    expected = solve_partition(wider(seed))
     for name in ("thresholds", "placed"):
         monkeypatch.setattr(f"torchsplit_core.partitioning.search.{name}.MOST_BLOCKS", 4)
     monkeypatch.setattr("torchsplit_core.partitioning.search.prefixes._LONG", 4)

@@ -17,6 +17,8 @@ from torchsplit_core.values import (
     PartitionRequest,
 )
 
+pytestmark = pytest.mark.slow
+
 
 @in_blocks("seed", range(60))
 def test_the_latency_equals_a_look_at_every_pipeline(seed):

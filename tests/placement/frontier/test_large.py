@@ -20,6 +20,8 @@ from torchsplit_core.placement.model.instance import Instance
 from torchsplit_core.placement.search.clock import Clock
 from torchsplit_core.placement.search.table import build_table, candidates
 
+pytestmark = pytest.mark.slow
+
 COSTS = PassCosts(1000.0, 1.0)
 
 

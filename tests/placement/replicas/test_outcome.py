@@ -25,6 +25,8 @@ from torchsplit_core.values import (
     PlacementSolver,
 )
 
+pytestmark = pytest.mark.slow
+
 REQUEST = tiny(2, model=replace(tiny().model, layers=6, layer_weight_gib=14.0), max_replicas=3)
 """Layers of 14 GiB: an A100 holds five, a V100 two."""
 ALONE = tiny(2, max_replicas=4)

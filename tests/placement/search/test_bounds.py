@@ -19,6 +19,8 @@ from tests.support.placement.search_cases import (
 from torchsplit_core.placement.model.instance import Found, Instance
 from torchsplit_core.placement.search import search
 
+pytestmark = pytest.mark.slow
+
 
 def _two_nodes(bridge: float) -> Instance:
     """Two nodes of four equal GPUs; only GPUs 3 and 4 are linked across, one way."""

@@ -31,6 +31,8 @@ from torchsplit_core.values import (
     ThroughputRow,
 )
 
+pytestmark = pytest.mark.slow
+
 PEAKS = {"A100": (300.0, 2000.0), "V100": (100.0, 900.0), "T4": (60.0, 300.0), "A10": (120.0, 600.0)}
 FIVE = ("H100-SXM5-80GB", "A100-80GB", "L40S-48GB", "V100-SXM2-32GB", "A10-24GB")
 

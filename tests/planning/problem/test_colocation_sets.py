@@ -26,6 +26,8 @@ from torchsplit_core.planning.problem.colocation_sets import (
 )
 from torchsplit_core.values import Colocation, FleetEntry, Objective, PlanRequest
 
+pytestmark = pytest.mark.slow
+
 
 def tied(count: int, *pairs: Colocation) -> PlanRequest:
     """So many models, some of them co-located."""

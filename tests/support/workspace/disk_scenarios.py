@@ -130,9 +130,11 @@ def pages(folder: Path) -> None:
     import streamlit as st
     from streamlit.testing.v1 import AppTest
 
+    from tests.support.app.packages import look_once
     from tests.support.app.values import SOURCE, cuts, graph, plan, profile
     from tests.support.app.values import request as plan_request
 
+    look_once()
     disk = mount("tmpfs", folder / "disk", "-t", "tmpfs", "-o", "size=16m")
     os.environ |= {"TORCHSPLIT_HOME": str(disk / "home"), "TORCHSPLIT_EXECUTION": "allowed"}
     workspace = Store(disk / "home").create("review")
