@@ -8,7 +8,7 @@ layout, memory format, device or operator is its name; a list is a list. An obje
 - {"complex": [re, im]}, {"slice": [start, stop, step]}, {"entries": {key: value}}: Python's own
 - {"constant": [dtype, shape]}: a tensor that stands in the code of a body
 - {"object": text}: any other thing, by its class
-- {"length": n, "sha256": hex}: what is too long to be written, by its digest
+- {"length": n, "sha256": hex}: what is too long or too deep to be written, by its digest
 """
 
 from __future__ import annotations
@@ -34,7 +34,8 @@ MOST_WHOLE, LEAST_WHOLE = 2**64 - 1, -(2**63)
 NOT_FINITE = ("inf", "-inf", "nan")
 _LONE_SURROGATE = re.compile("[\ud800-\udfff]")
 _SHA256 = re.compile(r"[0-9a-f]{64}")
-_FORMS = frozenset({"input", "body", "complex", "slice", "entries", "constant", "object"})
+_NESTING = frozenset({"complex", "slice", "entries", "constant"})
+_FORMS = _NESTING | {"input", "body", "object"}
 
 
 def number(value: float) -> int | float | str:
@@ -59,6 +60,22 @@ def entries(values: Mapping[str, Any]) -> dict[str, Any]:
     return {"entries": found} if len(found) <= LONGEST_LIST else _digest(len(found), found)
 
 
+def bounded(value: Any, depth: int = 1) -> Any:
+    """A written argument with what lies too deep in it by its digest."""
+    if isinstance(value, list):
+        if depth > MOST_DEPTH:
+            return _digest(len(value), value)
+        return [bounded(item, depth + 1) for item in value]
+    if not isinstance(value, dict) or not _NESTING.issuperset(value):
+        return value
+    ((form, content),) = value.items()
+    if depth + (form != "entries") > MOST_DEPTH:
+        return _digest(len(content), value)
+    if form == "entries":
+        return {form: {key: bounded(item, depth + 1) for key, item in content.items()}}
+    return {form: bounded(content, depth + 1)}
+
+
 def _digest(length: int, value: Any) -> dict[str, Any]:
     content = json.dumps(value, sort_keys=True).encode()
     return {"length": length, "sha256": hashlib.sha256(content).hexdigest()}
@@ -74,8 +91,6 @@ def checked(given: Any, inputs: int, where: str) -> dict[str, Any]:
 
 
 def _checked(value: Any, inputs: int, where: str, depth: int) -> Any:
-    if depth > MOST_DEPTH:
-        raise _fault(where, value, f"an argument nests at most {MOST_DEPTH} deep")
     if isinstance(value, str):
         if len(value) > LONGEST_TEXT:
             raise _fault(where, value, f"a text among arguments has at most {LONGEST_TEXT} characters")
@@ -91,6 +106,7 @@ def _checked(value: Any, inputs: int, where: str, depth: int) -> Any:
             raise _fault(where, str(value), f"a number that JSON has not is a text, {', '.join(NOT_FINITE)}")
         return value
     if isinstance(value, (list, tuple)):
+        _check_depth(value, where, depth)
         if len(value) > LONGEST_LIST:
             raise _fault(where, len(value), f"a list among arguments has at most {LONGEST_LIST} entries")
         return [_checked(item, inputs, where, depth + 1) for item in value]
@@ -120,6 +136,7 @@ def _checked_form(value: Mapping[Any, Any], inputs: int, where: str, depth: int)
         if not isinstance(content, str):
             raise _fault(where, content, f"{form} is a text")
     elif form == "entries":
+        _check_depth(value, where, depth)
         if not isinstance(content, Mapping) or len(content) > LONGEST_LIST:
             raise _fault(where, content, f"entries are an object of at most {LONGEST_LIST} keys")
         return {
@@ -130,6 +147,11 @@ def _checked_form(value: Mapping[Any, Any], inputs: int, where: str, depth: int)
     elif not isinstance(content, (list, tuple)):
         raise _fault(where, content, f"{form} is a list")
     return {form: _checked(content, inputs, where, depth + 1)}
+
+
+def _check_depth(value: Any, where: str, depth: int) -> None:
+    if depth > MOST_DEPTH:
+        raise _fault(where, value, f"an argument nests at most {MOST_DEPTH} deep")
 
 
 def _is_digest(value: Any) -> bool:

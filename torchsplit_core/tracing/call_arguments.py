@@ -7,14 +7,14 @@ An argument that was not given stays out: torch's dispatcher leaves defaults out
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 import sympy  # type: ignore[import-untyped]
 import torch
 from torch.fx import GraphModule, Node
 
-from torchsplit_core.graph.arguments import MOST_DEPTH, entries, listed, number, text
+from torchsplit_core.graph.arguments import bounded, entries, listed, number, text
 from torchsplit_core.tracing.naming import operation_target
 
 Write = Callable[[str], int | str]
@@ -31,16 +31,14 @@ class Call:
         if node.op == "output":
             self.arguments = self._results(node.args[0])
         else:
-            self.arguments = {name: self._written(value, 1) for name, value in _named(node)}
+            self.arguments = {name: bounded(self._written(value)) for name, value in _named(node)}
 
     def _results(self, results: Any) -> dict[str, Any]:
         """What a graph gives back says more than its reads only where one of it is no value of the graph."""
-        values = [self._written(value, 2) for value in (results if _is_list(results) else [results])]
-        return {} if all(map(is_read, values)) else {"0": listed(values)}
+        values = [self._written(value) for value in (results if _is_list(results) else [results])]
+        return {} if all(map(is_read, values)) else {"0": bounded(listed(values))}
 
-    def _written(self, value: Any, depth: int) -> Any:
-        if depth > MOST_DEPTH:
-            return {"object": "nested too deep"}
+    def _written(self, value: Any) -> Any:
         if isinstance(value, Node):
             return self._read(value)
         if value is None or isinstance(value, (bool, int)):
@@ -52,17 +50,14 @@ class Call:
         if isinstance(value, complex):
             return {"complex": [number(value.real), number(value.imag)]}
         if _is_list(value):
-            return listed(self._each(value, depth))
+            return listed(map(self._written, value))
         if isinstance(value, Mapping):
-            return entries({str(key): self._written(value[key], depth + 1) for key in sorted(value)})
+            return entries({str(key): self._written(value[key]) for key in sorted(value)})
         if isinstance(value, slice):
-            return {"slice": self._each((value.start, value.stop, value.step), depth)}
+            return {"slice": [self._written(one) for one in (value.start, value.stop, value.step)]}
         if isinstance(value, (torch.SymInt, torch.SymFloat, torch.SymBool)):
             return self._write(sympy.srepr(value.node.expr))
         return _named_thing(value)
-
-    def _each(self, values: Iterable[Any], depth: int) -> list[Any]:
-        return [self._written(item, depth + 1) for item in values]
 
     def _read(self, node: Node) -> dict[str, Any]:
         """A value of the graph, or what an attribute of the module holds."""

@@ -10,7 +10,7 @@ import hashlib
 import json
 from typing import Any
 
-from torchsplit_core.graph.arguments import LEAST_WHOLE, MOST_DEPTH, MOST_WHOLE, entries, listed, number, text
+from torchsplit_core.graph.arguments import LEAST_WHOLE, MOST_WHOLE, bounded, entries, listed, number, text
 from torchsplit_core.tracing.naming import operation_target
 
 # torch._export.serde.schema.ScalarType
@@ -55,22 +55,20 @@ class SavedCall:
             name = _name(entry["target"], argument, place)
             if name in self.arguments:
                 raise ValueError(f"argument {name!r} stands twice")
-            self.arguments[name] = self._written(argument["arg"], 1)
+            self.arguments[name] = bounded(self._written(argument["arg"]))
 
-    def _written(self, argument: dict[str, Any], depth: int) -> Any:
+    def _written(self, argument: dict[str, Any]) -> Any:
         ((kind, content),) = argument.items()
-        return self._of_kind(kind, content, depth)
+        return self._of_kind(kind, content)
 
-    def _of_kind(self, kind: str, content: Any, depth: int) -> Any:
-        if depth > MOST_DEPTH:
-            return {"object": "nested too deep"}
+    def _of_kind(self, kind: str, content: Any) -> Any:
         if kind in LISTS:
-            return listed([self._of_kind(LISTS[kind], item, depth + 1) for item in _list(content)])
+            return listed([self._of_kind(LISTS[kind], item) for item in _list(content)])
         if kind in READS:
             return self._read(content["name"])
         if kind == "as_optional_tensor":
             # An operand says {"as_tensor": {"name": …}} or {"as_none": true}.
-            return self._written(content, depth)
+            return self._written(content)
         if kind in SYMBOLIC:
             return (
                 self._read(content["as_name"])
@@ -80,7 +78,7 @@ class SavedCall:
         if kind == "as_graph":
             return {"body": _text(content["name"])}
         if kind == "as_string_to_argument":
-            return entries({key: self._written(content[key], depth + 1) for key in sorted(content)})
+            return entries({key: self._written(content[key]) for key in sorted(content)})
         return _scalar(kind, content)
 
     def _read(self, name: Any) -> dict[str, Any]:
@@ -93,9 +91,9 @@ class SavedResults(SavedCall):
 
     def __init__(self, outputs: list[dict[str, Any]]) -> None:
         self.reads = []
-        values = [self._written(output, 2) for output in outputs]
+        values = [self._written(output) for output in outputs]
         plain = all(isinstance(value, dict) and value.keys() == {"input"} for value in values)
-        self.arguments = {} if plain else {"0": listed(values)}
+        self.arguments = {} if plain else {"0": bounded(listed(values))}
 
 
 def _name(target: str, argument: dict[str, Any], place: int) -> str:
