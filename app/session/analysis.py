@@ -95,7 +95,7 @@ def scene(sha256: str, opened: frozenset[str], unfolded: frozenset[str], _hierar
 def profiled(graph: TorchGraph, profile: Profile | None) -> TorchGraph:
     """The graph with its time shares, where the profile is of the same model and knows its nodes.
 
-    Raises InputFault where it does not, or was measured under the architecture hash of the version before.
+    Raises InputFault where it names others, or was measured under the architecture hash of the version before.
     """
     if profile is None or not profile.nodes:
         return graph

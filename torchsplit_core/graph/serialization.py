@@ -196,10 +196,16 @@ def _node(entry: Any, index: int, keep: Any) -> GraphNode:
 
 
 def _arguments(entry: Mapping[str, Any], inputs: int, where: str, keep: Any) -> Mapping[str, Any]:
-    """The arguments of a contract entry, where it has any; equal ones are one object."""
-    found = checked(entry.get("arguments", {}), inputs, where)
-    kept: Mapping[str, Any] = keep(("arguments", json.dumps(found)), found)
-    return kept
+    """The arguments of a contract entry, where it has any; equal ones are one object, and checked once."""
+    given = entry.get("arguments", {})
+    try:
+        key = json.dumps(given)
+    except (TypeError, ValueError, RecursionError):  # no JSON, or nested without measure
+        return checked(given, inputs, where)
+    held: list[dict[str, Any]] = keep((inputs, key), [])
+    if not held:
+        held.append(checked(given, inputs, where))
+    return held[0]
 
 
 def _size(size: Any, where: str) -> int | str:
