@@ -27,6 +27,7 @@ from torchsplit_core.graph import (
     prepare,
     region_tree,
 )
+from torchsplit_core.graph.annotate import measured_under_former
 from torchsplit_core.values import Profile
 
 
@@ -92,7 +93,12 @@ def scene(sha256: str, opened: frozenset[str], unfolded: frozenset[str], _hierar
 
 
 def profiled(graph: TorchGraph, profile: Profile | None) -> TorchGraph:
-    """The graph with its time shares, where the profile is of the same model and knows its nodes."""
-    if profile is None or not profile.nodes or profile.architecture_hash != graph.architecture_hash:
+    """The graph with its time shares, where the profile is of the same model and knows its nodes.
+
+    Raises InputFault where it names others, or was measured under the architecture hash of the version before.
+    """
+    if profile is None or not profile.nodes:
+        return graph
+    if profile.architecture_hash != graph.architecture_hash and not measured_under_former(graph, profile):
         return graph
     return annotate_with_profiling_data(graph, profile)

@@ -37,6 +37,7 @@ GRAPH = TorchGraph(
             64,
             "net.py:7",
             "return x * x",
+            {"self": {"input": 0}, "other": {"input": 1}, "alpha": 1.5, "modes": ["a", None, True, "-inf"]},
         ),
         GraphNode("cond", "op", "cond", "higher_order.cond", ("mul", "w"), output_bytes=64),
         GraphNode("output", "output", inputs=("cond",)),
@@ -81,7 +82,100 @@ def test_the_form_is_the_contract() -> None:
         "id": "mul", "kind": "op", "op": "mul", "target": "aten.mul.Tensor", "inputs": ["x", "x"], "module": "a",
         "shape": ["2*s0", 4], "dtype": "float32", "output_bytes": 64, "source": "net.py:7",
         "code": "return x * x",
+        "arguments": {
+            "self": {"input": 0}, "other": {"input": 1}, "alpha": 1.5, "modes": ["a", None, True, "-inf"]
+        },
     }  # fmt: skip
+    assert "arguments" not in form["nodes"][0]
+
+
+def of_arguments(arguments: Any) -> dict[str, Any]:
+    form = graph_to_dict(GRAPH)
+    form["nodes"][2]["arguments"] = arguments
+    return json.loads(json.dumps(form))
+
+
+@pytest.mark.parametrize(
+    "value",
+    [
+        0, -1, 2**64 - 1, -(2**63), 1.0, -0.0, 1e-300, True, False, None, "", "channels_last", "nan", [], [[1], []],
+        {"input": 1}, {"body": "true_graph_0"}, {"complex": [1.0, "inf"]}, {"slice": [None, {"input": 0}, 2]},
+        {"entries": {"a": [{"input": 0}], "b": {"entries": {}}}}, {"constant": ["float32", [2, 3]]},
+        {"object": "torch.Generator"}, {"length": 300, "sha256": "0f" * 32}, [0] * 256, "x" * 1000,
+        [[[[[[[[1]]]]]]]], [[[[[[[{"entries": {"a": {"input": 0}}}]]]]]]],
+    ],
+    ids=str,
+)  # fmt: skip
+def test_arguments_survive_json_text_as_they_are(value: Any) -> None:
+    graph = graph_from_dict(of_arguments({"value": value}))
+    assert json.dumps(graph.nodes[2].arguments) == json.dumps({"value": value})
+    again = json.loads(graph_to_text(graph))["nodes"][2]["arguments"]
+    assert json.dumps(again) == json.dumps({"value": value})
+    assert graph_from_dict(graph_to_dict(graph)) == graph
+
+
+def test_equal_arguments_of_other_types_stay_apart() -> None:
+    form = of_arguments({"value": 1})
+    form["nodes"][3]["arguments"] = {"value": 1.0}
+    form["nodes"][4]["arguments"] = {"value": True}
+    found = graph_from_dict(form).nodes
+    assert [type(node.arguments["value"]) for node in found[2:]] == [int, float, bool]
+
+
+def nested(levels: int) -> Any:
+    value: Any = 1
+    for _ in range(levels):
+        value = [value]
+    return value
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        ([1], "arguments are an object"),
+        ("text", "arguments are an object"),
+        (None, "arguments are an object"),
+        ({"": 1}, "name is a text of 1 to 200"),
+        ({"n" * 201: 1}, "name is a text of 1 to 200"),
+        ({"\ud800": 1}, "surrogate"),
+        ({"a": "\ud800"}, "surrogate"),
+        ({"a": "x" * 1001}, "at most 1000 characters"),
+        ({"a": 2**64}, "64 bits"),
+        ({"a": 10**4400}, "64 bits"),
+        ({"a": float("nan")}, "is a text, inf, -inf, nan"),
+        ({"a": float("inf")}, "is a text, inf, -inf, nan"),
+        ({"a": [1] * 257}, "at most 256 entries"),
+        ({"a": nested(9)}, "at most 8 deep"),
+        ({"a": {"entries": {"b": nested(8)}}}, "at most 8 deep"),
+        ({"a": {"input": 2}}, "2 inputs, from 0"),
+        ({"a": {"input": -1}}, "2 inputs, from 0"),
+        ({"a": {"input": True}}, "2 inputs, from 0"),
+        ({"a": {"input": "x"}}, "2 inputs, from 0"),
+        ({"a": {"body": 3}}, "body is a text"),
+        ({"a": {"complex": 3}}, "complex is a list"),
+        ({"a": {"entries": [1]}}, "entries are an object"),
+        ({"a": {"entries": {str(n): n for n in range(257)}}}, "at most 256 keys"),
+        ({"a": {"thing": 3}}, "one key of"),
+        ({"a": {}}, "one key of"),
+        ({"a": {"input": 0, "body": "b"}}, "one key of"),
+        ({"a": {"length": -1, "sha256": "0f" * 32}}, "64 hexadecimal"),
+        ({"a": {"length": 1, "sha256": "0F" * 32}}, "64 hexadecimal"),
+        ({"a": {"length": 1, "sha256": "0" * 63}}, "64 hexadecimal"),
+    ],
+)
+def test_arguments_that_break_the_contract_are_one_message(arguments: Any, said: str) -> None:
+    form = graph_to_dict(GRAPH)
+    form["nodes"][2]["arguments"] = arguments
+    with pytest.raises(InputFault, match=said) as caught:
+        graph_from_dict(form)
+    assert "nodes.2.arguments" in str(caught.value) and len(str(caught.value)) < 500
+
+
+def test_a_node_of_too_many_arguments_is_refused() -> None:
+    form = graph_to_dict(GRAPH)
+    form["nodes"][2]["arguments"] = dict.fromkeys(map(str, range(100_001)))
+    with pytest.raises(InputFault, match="at most 100000 arguments"):
+        graph_from_dict(form)
 
 
 @pytest.mark.parametrize(

@@ -15,6 +15,7 @@ from tests.support.partitioning.parts import assert_same, best_cut, graph_of, pr
 from tests.support.paths import ROOT
 from torchsplit_core.cli.command import main
 from torchsplit_core.files import read_file, write_file
+from torchsplit_core.graph.architecture import former_architecture_hash
 from torchsplit_core.model_source import example_arguments
 from torchsplit_core.stages import MANIFEST, export_stages, open_stages, run_stages
 from torchsplit_core.stages.same import same_bits
@@ -178,6 +179,18 @@ def test_a_folder_with_other_files_is_refused(tmp_path: Path) -> None:
             "sample:diamond", best_cut(graph, 2), tmp_path, architecture_hash=graph.architecture_hash
         )
     assert [entry.name for entry in tmp_path.iterdir()] == ["mine.txt"]
+
+
+def test_a_cut_of_the_version_before_says_to_measure_again(tmp_path: Path) -> None:
+    _, _, program = sample_program("diamond")
+    graph = graph_of(program)
+    with pytest.raises(InputFault, match="as the version before described it; measure again"):
+        export_stages(
+            "sample:diamond",
+            best_cut(graph, 2),
+            tmp_path / "parts",
+            architecture_hash=former_architecture_hash(graph),
+        )
 
 
 def test_a_model_of_the_users_and_a_pt2_need_trust_and_keep_their_keywords(bert: Any, tmp_path: Path) -> None:

@@ -12,10 +12,14 @@ from torch.export import ExportedProgram
 from torch.utils import _pytree as pytree
 
 # The benchmarks are scripts of the repository, no installed package.
+from benchmarks.argument_kinds import kinds
 from benchmarks.huggingface_models import ARCHITECTURES, BOTH, VISION, Architecture
 from tests.support.paths import ROOT
+from tests.support.tracing.argument_pairs import PAIRS
+from tests.support.tracing.pt2_files import read_file as read_pt2_file
 from torchsplit_core.cli.command import main
 from torchsplit_core.files import read_file
+from torchsplit_core.graph.architecture import hash_model_architecture
 from torchsplit_core.graph.prepare import prepare
 from torchsplit_core.graph.regions import region_tree
 from torchsplit_core.graph.serialization import graph_from_dict
@@ -54,7 +58,9 @@ def test_the_architectures_tested_are_many_and_of_every_kind() -> None:
 
 
 @pytest.mark.parametrize("architecture", TESTED, ids=lambda one: one.name)
-def test_an_architecture_traces_with_a_free_batch_and_has_cuts(architecture: Architecture) -> None:
+def test_an_architecture_traces_with_a_free_batch_and_has_cuts(
+    architecture: Architecture, tmp_path: Path
+) -> None:
     model = architecture.build()
     program = exported(architecture, model)
     graph = graph_from_dict(describe_program(program, 2))
@@ -75,6 +81,13 @@ def test_an_architecture_traces_with_a_free_batch_and_has_cuts(architecture: Arc
     # Two towers have no chain through both; every other stack can be cut between its layers.
     assert len(cuts) >= (1 if architecture.kind in (BOTH, "time series") else 2)
     assert set(cuts) <= set(prepared.main_ids)
+
+    # Its file says the same of it, arguments and all, and the table of pairs knows every kind of argument.
+    torch.export.save(program, tmp_path / "model.pt2")
+    read = read_pt2_file(tmp_path / "model.pt2")
+    assert (read.nodes, read.subgraphs) == (graph.nodes, graph.subgraphs)
+    assert hash_model_architecture(read) == graph.architecture_hash
+    assert {kind for kind, _ in kinds(program)} <= {pair.kind for pair in PAIRS}
 
     # The trace is the model: other data at a batch that it never saw gives the same results.
     other = {name: value.flip(-1) for name, value in architecture.inputs(5).items()}

@@ -276,6 +276,74 @@ def test_what_no_graph_can_have_is_refused(change: Change, said: str, saved: Pat
     assert len(str(caught.value)) < 600
 
 
+def called(program: dict[str, Any], *given: Any) -> None:
+    """The first operation gets further arguments of this content."""
+    for place, argument in enumerate(given):
+        nodes_of(program)[0]["inputs"].append({"name": f"more{place}", "arg": argument, "kind": 1})
+
+
+def deep(levels: int) -> Any:
+    value: Any = {"as_int": 1}
+    for _ in range(levels):
+        value = {"as_string_to_argument": {"a": value}}
+    return value
+
+
+@pytest.mark.parametrize(
+    ("given", "said"),
+    [
+        ({"as_int": 2**64}, "64 bits"),
+        ({"as_int": True}, "64 bits"),
+        ({"as_int": 2.5}, "64 bits"),
+        ({"as_float": "much"}, "schema"),
+        ({"as_float": 10**400}, "64 bits"),
+        ({"as_bool": 1}, "true or false"),
+        ({"as_string": 3}, "a text is expected"),
+        ({"as_string": "half \ud800"}, "surrogate"),
+        ({"as_ints": 3}, "a list is expected"),
+        ({"as_ints": [1, "x"]}, "64 bits"),
+        ({"as_scalar_type": "x"}, "64 bits"),
+        ({"as_device": {}}, "schema"),
+        ({"as_complex": {"real": 1.0}}, "schema"),
+        ({"as_int": 1, "as_bool": True}, "schema"),
+        ({}, "schema"),
+        (3, "schema"),
+    ],
+)
+def test_an_argument_that_breaks_the_schema_is_refused(
+    given: Any, said: str, saved: Path, tmp_path: Path
+) -> None:
+    with pytest.raises(InputFault, match=said) as caught:
+        read_file(altered(saved, tmp_path, lambda p: called(p, given)))
+    assert len(str(caught.value)) < 600
+
+
+def test_an_argument_that_stands_twice_is_refused(saved: Path, tmp_path: Path) -> None:
+    def change(program: dict[str, Any]) -> None:
+        nodes_of(program)[0]["inputs"].append({"name": "input", "arg": {"as_int": 1}, "kind": 1})
+
+    with pytest.raises(InputFault, match="stands twice"):
+        read_file(altered(saved, tmp_path, change))
+
+
+def test_odd_arguments_are_bounded_and_count(saved: Path, tmp_path: Path) -> None:
+    hashes = {hash_model_architecture(read_file(saved))}
+    cases: list[Any] = [
+        {"as_ints": list(range(100_000))}, {"as_ints": list(range(100_001))}, {"as_string": "x" * 10**6},
+        {"as_float": "NaN"}, {"as_float": "-Infinity"}, {"as_none": True}, {"as_scalar_type": 99}, deep(3),
+        deep(20), deep(21),
+        {"as_of_a_later_schema": {"what": 1}}, {"as_of_a_later_schema": {"what": 2}}, {"as_layout": 7},
+        {"as_memory_format": 2}, {"as_device": {"type": "cuda", "index": 1}},
+        {"as_operator": "torch.ops.aten.add.Tensor"},
+    ]  # fmt: skip
+    for case in cases:
+        graph = read_file(altered(saved, tmp_path, lambda program, case=case: called(program, case)))
+        assert len(json.dumps(graph.ops[0].arguments)) < 2000
+        looked_at(graph)
+        hashes.add(hash_model_architecture(graph))
+    assert len(hashes) == len(cases) + 1
+
+
 @pytest.mark.parametrize("levels", [50, 900, 100_000])
 def test_deep_nesting_is_refused(levels: int, saved: Path, tmp_path: Path) -> None:
     members = members_of(saved)

@@ -18,6 +18,8 @@ import pytest
 
 from torchsplit_core import jobs
 from torchsplit_core.files import read_file
+from torchsplit_core.graph import annotate_with_profiling_data
+from torchsplit_core.graph.architecture import former_architecture_hash
 from torchsplit_core.jobs.names import PROFILE, ProfileParameters, UploadedFile
 from torchsplit_core.jobs.profile import cells, profile_job
 from torchsplit_core.profiling import Settings
@@ -265,6 +267,37 @@ def test_points_of_another_architecture_go(measured: Workspace, tmp_path: Path) 
     profile_job(measured, trusting(measured, batch_sizes=(2,), trace_again=True), ignore_progress)
     found = measured.get("profile", "slow.py:Client")
     assert [row.batch_size for row in found.rows if row.basis == "measured"] == [2]
+
+
+def test_a_graph_of_the_version_before_is_traced_anew_and_its_points_are_never_taken_over(
+    measured: Workspace,
+) -> None:
+    graph, old = measured.get("graph", SOURCE), measured.get("profile", SOURCE)
+    former = former_architecture_hash(graph)
+    # The store as the version before left it: the hash without arguments in graph, profile and points.
+    nodes = tuple(replace(node, arguments={}) for node in graph.nodes)
+    measured.put("graph", SOURCE, replace(graph, nodes=nodes, architecture_hash=former))
+    measured.put("profile", SOURCE, replace(old, architecture_hash=former))
+    with measured.store.connect() as database:
+        database.execute("UPDATE points SET architecture_hash = ?", (former,))
+    opened = measured.get("graph", SOURCE)
+    assert annotate_with_profiling_data(opened, measured.get("profile", SOURCE)).metadata
+    parameters = trusting(measured, batch_sizes=(1, 2, 3))
+    found = cells(measured, parameters)
+    assert [(cell.batch_size, cell.state, cell.old) for cell in found] == [
+        (1, "open", True), (2, "open", False), (3, "open", False)
+    ]  # fmt: skip
+    profile_job(measured, trusting(measured, batch_sizes=(1,)), ignore_progress)
+    assert measured.get("graph", SOURCE) == graph
+    new = measured.get("profile", SOURCE)
+    assert new.architecture_hash == graph.architecture_hash
+    assert new.environment["taken_over"] == 0 and new.environment["old_points"] == 1
+    assert [(cell.state, cell.old) for cell in cells(measured, parameters)] == [
+        ("measured", True), ("open", False), ("open", False)
+    ]  # fmt: skip
+    with measured.store.connect() as database:
+        rows = database.execute("SELECT architecture_hash FROM points WHERE kind = 'batch'").fetchall()
+    assert sorted(rows) == sorted([(former,), (graph.architecture_hash,)])
 
 
 def test_one_model_that_fails_leaves_the_others(measured: Workspace) -> None:

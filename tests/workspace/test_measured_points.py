@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import hashlib
+import json
+import platform
 import sqlite3
 import threading
-from dataclasses import replace
+from dataclasses import asdict, replace
+from importlib import metadata
 from pathlib import Path
 
 import pytest
@@ -12,7 +16,13 @@ import pytest
 from torchsplit_core.hardware import choose_devices
 from torchsplit_core.profiling import KeptPoint, Settings
 from torchsplit_core.values import InputFault
-from torchsplit_core.workspace.measured_points import PointStore, one_measurement, place_of
+from torchsplit_core.workspace.measured_points import (
+    METHOD,
+    PointStore,
+    old_batches,
+    one_measurement,
+    place_of,
+)
 from torchsplit_core.workspace.store import Store
 
 (CPU,) = choose_devices("cpu")
@@ -63,8 +73,32 @@ def test_a_place_is_device_software_and_settings() -> None:
         place_of(replace(CPU, profile="1g.10gb"), Settings()),
         place_of(replace(CPU, uuid="MIG-1"), Settings()),
     }
-    assert len(places) == 4
+    for settings in (Settings(dtype="bfloat16"), Settings(compile_mode="default")):
+        places.add(place_of(CPU, settings))
+    places.add(place_of(CPU, Settings(dtype="float16", compile_mode="max-autotune")))
+    assert len(places) == 7
+    assert place_of(CPU, Settings()) == place_of(CPU, Settings(dtype="float32", compile_mode=""))
     assert place_of(CPU, Settings()) == place_of(CPU, Settings(0.1, torch_trace="x", point_limit_s=9.0))
+
+
+def test_what_was_kept_before_there_were_dtypes_keeps_its_address() -> None:
+    facts = asdict(CPU) | {
+        "torch": metadata.version("torch"),
+        "python": platform.python_version(),
+        "kernel": platform.release(),
+        "method": METHOD,
+        "cuda_graphs": False,
+    }
+    before = hashlib.sha256(json.dumps(facts, sort_keys=True).encode()).hexdigest()
+    assert place_of(CPU, Settings()) == before
+
+
+def test_old_points_are_figures_under_the_former_hash(tmp_path: Path) -> None:
+    points = PointStore(Store(tmp_path), "here")
+    for found in (point("former", 1), point("former", 4), failure("former", 8), point("now", 2)):
+        points.keep(found)
+    assert old_batches(points, "former") == (1, 4)
+    assert points.known("now") == (point("now", 2),)
 
 
 def test_one_measurement_at_a_time_on_a_device_and_others_are_told(tmp_path: Path) -> None:

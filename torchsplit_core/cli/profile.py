@@ -11,6 +11,7 @@ from pathlib import Path
 from torchsplit_core import workflow
 from torchsplit_core.cli.common import Command, Options, hand_over, tell_notes, with_progress
 from torchsplit_core.values import InputFault, SlicesToMake
+from torchsplit_core.workspace.measured_points import OLD_POINTS
 from torchsplit_core.workspace.store import Store
 
 
@@ -91,6 +92,12 @@ def _profile(options: argparse.Namespace) -> int:
         print(
             f"note: {result.environment['taken_over']} points were measured before on this device and with this "
             "software and are taken over; --again measures anew.",
+            file=sys.stderr,
+        )
+    if result.environment.get("old_points"):
+        print(
+            f"note: {result.environment['old_points']} points kept for this device and software are {OLD_POINTS}: they "
+            "stay stored and are never taken over.",
             file=sys.stderr,
         )
     if result.environment.get("notes"):

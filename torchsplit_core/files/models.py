@@ -38,6 +38,7 @@ class GraphNodeFile(Strict):
     output_bytes: Whole = 0
     source: str = ""
     code: str = ""
+    arguments: Free = {}
 
 
 class GraphFile(Strict):

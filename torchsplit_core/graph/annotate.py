@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+from torchsplit_core.graph.architecture import OF_FORMER_SCHEME, former_architecture_hash, is_former
 from torchsplit_core.graph.torch_graph import TorchGraph
 from torchsplit_core.values import InputFault, Profile
 
@@ -15,15 +16,32 @@ def annotate_with_profiling_data(graph: TorchGraph, profile: Profile) -> TorchGr
     profile names a node that the graph has not.
     """
     if graph.architecture_hash != profile.architecture_hash:
-        raise InputFault(
-            "profile architecture_hash",
-            profile.architecture_hash,
-            f"profile and graph describe one architecture (the graph's is {graph.architecture_hash!r})",
-            "Profile the model that was traced, or trace the one that was profiled.",
-        )
+        raise _misfit(graph, profile)
     for node in profile.nodes:
         if node.id not in graph.by_id:
             raise InputFault(
                 "profile nodes", node.id, "profiled nodes are nodes of the graph", "Profile it again."
             )
     return replace(graph, metadata={node.id: node for node in profile.nodes})
+
+
+def measured_under_former(graph: TorchGraph, profile: Profile) -> bool:
+    """Whether the profile has the hash that the version before gave this graph."""
+    differ = bool(profile.architecture_hash) and profile.architecture_hash != graph.architecture_hash
+    return differ and profile.architecture_hash == former_architecture_hash(graph)
+
+
+def _misfit(graph: TorchGraph, profile: Profile) -> InputFault:
+    where = "profile architecture_hash"
+    if measured_under_former(graph, profile):
+        return InputFault(
+            where, profile.architecture_hash, OF_FORMER_SCHEME, "What was measured stays in its file."
+        )
+    return InputFault(
+        where,
+        profile.architecture_hash,
+        f"profile and graph describe one architecture (the graph's is {graph.architecture_hash!r})",
+        "The version before traced this graph: trace the model again."
+        if profile.architecture_hash and is_former(graph)
+        else "Profile the model that was traced, or trace the one that was profiled.",
+    )

@@ -8,6 +8,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import fields, replace
 from typing import Any, get_args
 
+from torchsplit_core.graph.arguments import checked
 from torchsplit_core.graph.torch_graph import Route, TorchGraph
 from torchsplit_core.values import GraphNode, InputFault
 from torchsplit_core.values.graph import NodeKind
@@ -134,7 +135,7 @@ class GraphParts:
 
 
 def _node_to_dict(node: GraphNode) -> dict[str, Any]:
-    return {
+    form: dict[str, Any] = {
         "id": node.id,
         "kind": node.kind,
         "op": node.op,
@@ -147,6 +148,9 @@ def _node_to_dict(node: GraphNode) -> dict[str, Any]:
         "source": node.source,
         "code": node.code,
     }
+    if node.arguments:
+        form["arguments"] = dict(node.arguments)
+    return form
 
 
 def _node(entry: Any, index: int, keep: Any) -> GraphNode:
@@ -183,10 +187,25 @@ def _node(entry: Any, index: int, keep: Any) -> GraphNode:
             raise _fault(where, ascii(text), "texts are Unicode; half a surrogate pair is none")
     op, target, module, source, code = (keep(text, text) for text in texts)
     read = tuple(keep(one, one) for one in inputs)
+    arguments = _arguments(entry, len(read), f"{where}.arguments", keep)
     sizes = None if shape is None else tuple(_size(one, f"{where}.shape") for one in shape)
     return GraphNode(
-        keep(name, name), kind, op, target, read, module, keep(sizes, sizes), keep(dtype, dtype), size, source, code
+        keep(name, name), kind, op, target, read, module, keep(sizes, sizes), keep(dtype, dtype), size, source, code,
+        arguments,
     )  # fmt: skip
+
+
+def _arguments(entry: Mapping[str, Any], inputs: int, where: str, keep: Any) -> Mapping[str, Any]:
+    """The arguments of a contract entry, where it has any; equal ones are one object, and checked once."""
+    given = entry.get("arguments", {})
+    try:
+        key = json.dumps(given)
+    except (TypeError, ValueError, RecursionError):  # no JSON, or nested without measure
+        return checked(given, inputs, where)
+    held: list[dict[str, Any]] = keep((inputs, key), [])
+    if not held:
+        held.append(checked(given, inputs, where))
+    return held[0]
 
 
 def _size(size: Any, where: str) -> int | str:

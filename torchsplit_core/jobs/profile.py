@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 from torchsplit_core.files import read_text
+from torchsplit_core.graph.architecture import former_architecture_hash
 from torchsplit_core.hardware import choose_devices
 from torchsplit_core.jobs.names import ProfileParameters
 from torchsplit_core.jobs.trace import local_source
@@ -95,7 +96,8 @@ def _joined(older: Profile, newer: Profile) -> Profile:
 class Cell:
     """One point of a profile job: model × device × batch size. `message` says why one failed.
 
-    `kept` is when it was measured (Unix seconds), None for one that is still to do.
+    `kept` is when it was measured (Unix seconds), None for one that is still to do. `old`: a figure stands
+    under the architecture hash of the version before, which is never taken over.
     """
 
     source: str
@@ -105,6 +107,7 @@ class Cell:
     throughput_rps: float | None = None
     message: str = ""
     kept: float | None = None
+    old: bool = False
 
 
 def cells(workspace: Workspace, parameters: ProfileParameters) -> tuple[Cell, ...]:
@@ -113,26 +116,31 @@ def cells(workspace: Workspace, parameters: ProfileParameters) -> tuple[Cell, ..
     Points that are known before the job starts are those it would take over. Raises InputFault for a device
     that is not here (any more).
     """
-    from torchsplit_core.workspace.measured_points import PointStore, place_of
+    from torchsplit_core.workspace.measured_points import PointStore, old_batches, place_of
 
     settings = settings_of(parameters)
     found: list[Cell] = []
     for name in parameters.sources:
         graph = digest(workspace, "graph", name)
-        identity = _identity(workspace.store.root, graph, name) if graph else None
+        identity, former = _identities(workspace.store.root, graph, name) if graph else ("", "")
         for device in choose_devices(parameters.device) if parameters.device else ():
-            points = PointStore(workspace.store, place_of(device, settings), parameters.again_since)
+            place = place_of(device, settings)
+            points = PointStore(workspace.store, place, parameters.again_since)
             known = points.known(identity) if identity else ()
+            old = old_batches(PointStore(workspace.store, place), former) if former else ()
             for batch in sorted(set(parameters.batch_sizes or DEFAULT_BATCH_SIZES)):
-                found.append(_cell(name, device, batch, known))
+                found.append(replace(_cell(name, device, batch, known), old=batch in old))
     return tuple(found)
 
 
 @lru_cache(maxsize=256)
-def _identity(root: Path, sha256: str, name: str) -> str:
-    """The architecture hash of a stored graph. Read once, for a page asks every second."""
+def _identities(root: Path, sha256: str, name: str) -> tuple[str, str]:
+    """The architecture hash of a stored graph, and the one of the version before. Read once, for a page asks
+    every second. A graph of the version before is traced again before it is measured: it has none of ours."""
     text = Blobs(root).get(sha256, "workspace graph", name).decode()
-    return str(read_text(text, origin=f"graph {name}")[1].architecture_hash)
+    graph = read_text(text, origin=f"graph {name}")[1]
+    former = former_architecture_hash(graph)
+    return ("" if graph.architecture_hash == former else graph.architecture_hash), former
 
 
 def _cell(name: str, device: Device, batch: int, known: Sequence[KeptPoint]) -> Cell:

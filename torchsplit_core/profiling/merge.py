@@ -36,6 +36,8 @@ def merge(source: str, found: Sequence[Found], estimated: Sequence[ProfileRow]) 
         "taken_over": sum(len(one.environment["taken_over"]) for one in found),
         "devices": {_device_of(one): dict(one.environment) for one in found},
     }
+    if old := sum(len(one.environment.get("old_points", ())) for one in found):
+        environment["old_points"] = old
     failures = [item for one in found for item in one.failures]
     return Profile(
         source=source,

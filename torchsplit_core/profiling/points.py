@@ -10,6 +10,8 @@ from torchsplit_core.graph.torch_graph import TorchGraph
 from torchsplit_core.values import InternalFault
 
 PointKind = Literal["batch", "nodes", "failure"]
+DType = Literal["float32", "bfloat16", "float16"]
+CompileMode = Literal["", "default", "reduce-overhead", "max-autotune"]
 LEAST_POINT_LIMIT_S, BUDGETS_A_POINT = 120.0, 40.0
 """A point may take this long, or this many of its time budgets where that is more, unless the caller says."""
 
@@ -40,12 +42,15 @@ class KeptPoint:
 class Settings:
     """How to measure. `point_budget_s` seconds a batch size (at least three runs whatever they take);
     `point_limit_s` after which a point counts as hung; `torch_trace` a folder for one torch.profiler
-    trace a batch size."""
+    trace a batch size. `dtype` is the dtype asked for and `compile_mode` the mode of torch.compile ("" for
+    eager): both tell one point from another."""
 
     point_budget_s: float = 2.0
     point_limit_s: float | None = None
     cuda_graphs: bool = False
     torch_trace: str | None = None
+    dtype: DType = "float32"
+    compile_mode: CompileMode = ""
 
     @property
     def limit_s(self) -> float:

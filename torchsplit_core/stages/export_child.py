@@ -15,6 +15,8 @@ from torch.export import ExportedProgram
 from torch.utils import _pytree as pytree
 
 from torchsplit_core.files import write_text
+from torchsplit_core.graph.architecture import OF_FORMER_SCHEME, former_architecture_hash
+from torchsplit_core.graph.serialization import graph_from_dict
 from torchsplit_core.model_source import ExportedClient, example_arguments, load_client, open_model
 from torchsplit_core.partitioning.extraction.build import build_program
 from torchsplit_core.partitioning.extraction.divide import Division, divide
@@ -129,6 +131,13 @@ def _described(program: ExportedProgram, traced: int, architecture_hash: str) ->
     """The program's graph by its contract. Raises InputFault where it is not the one that was cut."""
     graph = describe_program(program, traced)
     if graph["architecture_hash"] != architecture_hash:
+        if architecture_hash == former_architecture_hash(graph_from_dict(graph)):
+            raise InputFault(
+                "the cut",
+                f"architecture {architecture_hash[:12]}…",
+                OF_FORMER_SCHEME,
+                "Then cut it again.",
+            )
         raise InputFault(
             "the cut",
             f"architecture {architecture_hash[:12]}…",

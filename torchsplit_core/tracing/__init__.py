@@ -3,7 +3,7 @@
 Without torch: only the child (`tracing.export`) loads it.
 """
 
-from torchsplit_core.tracing.architecture import hash_model_architecture
+from torchsplit_core.graph.architecture import hash_model_architecture
 from torchsplit_core.tracing.trace import trace
 
 __all__ = ["hash_model_architecture", "trace"]

@@ -8,17 +8,11 @@ import sympy  # type: ignore[import-untyped]
 import torch
 from torch.export import ExportedProgram
 from torch.export.graph_signature import ConstantArgument, InputKind
-from torch.fx import GraphModule, Node, map_arg
+from torch.fx import GraphModule, Node
 
 from torchsplit_core.graph.torch_graph import TorchGraph, join_bodies
-from torchsplit_core.tracing.naming import (
-    Symbols,
-    module_path,
-    operation_target,
-    short_name,
-    source_and_code,
-    tensor_bytes,
-)
+from torchsplit_core.tracing.call_arguments import Call, function_target
+from torchsplit_core.tracing.naming import Symbols, module_path, short_name, source_and_code, tensor_bytes
 from torchsplit_core.values import GraphNode
 from torchsplit_core.values.graph import NodeKind
 
@@ -94,20 +88,22 @@ class _Converter:
         if node.op == "output":
             kind = "output"
         elif node.op == "call_function":
-            kind, target, module = "op", _target(node), _module(node) or outer
+            kind, target, module = "op", function_target(node.target), _module(node) or outer
+        call = Call(node, self.symbols.write) if kind in ("op", "output") else None
         source, code = source_and_code(node.meta.get("stack_trace") or "")
         return GraphNode(
             id=node.name,
             kind=kind,
             op=short_name(target) if kind == "op" else "",
             target=target,
-            inputs=tuple(ties.get(name, name) for name in _reads(node)),
+            inputs=tuple(ties.get(name, name) for name in call.reads) if call else (),
             module=module,
             shape=shape,
             dtype=dtype,
             output_bytes=size,
             source=source,
             code=code,
+            arguments=call.arguments if call else {},
         )
 
     def value(self, value: Any) -> tuple[tuple[int | str, ...] | None, str | None, int]:
@@ -123,27 +119,6 @@ class _Converter:
         if isinstance(value, (list, tuple)):
             return None, None, sum(self.value(item)[2] for item in value)
         return None, None, 0
-
-
-def _reads(node: Node) -> list[str]:
-    """The names of the values it reads, in the order of its arguments, as often as they stand there."""
-    found: list[str] = []
-
-    def note(read: Node) -> Node:
-        if read.op != "get_attr":
-            found.append(read.name)
-        return read
-
-    map_arg((node.args, node.kwargs), note)
-    return found
-
-
-def _target(node: Node) -> str:
-    if isinstance(node.target, torch._ops.OpOverload):
-        return str(node.target)
-    if isinstance(node.target, torch._ops.HigherOrderOperator):
-        return f"higher_order.{node.target.name()}"
-    return operation_target(f"{node.target.__module__}.{node.target.__name__}")
 
 
 def _module(node: Node) -> str:

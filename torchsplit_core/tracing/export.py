@@ -14,10 +14,10 @@ from typing import Any
 import torch
 from torch.export import ExportedProgram
 
+from torchsplit_core.graph.architecture import hash_model_architecture
 from torchsplit_core.graph.serialization import graph_to_dict
 from torchsplit_core.isolation import is_out_of_memory
 from torchsplit_core.model_source import example_arguments, load_client, open_model
-from torchsplit_core.tracing.architecture import hash_model_architecture
 from torchsplit_core.tracing.convert import graph_of_program
 from torchsplit_core.tracing.draft import assumptions, draft_program
 from torchsplit_core.tracing.export_faults import ExportFailure, fault_of_export, fault_of_fixed_batch

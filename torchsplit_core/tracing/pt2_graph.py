@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from torchsplit_core.graph.serialization import LONGEST_ID, MOST_BYTES, graph_to_dict, nodes_in_parts
@@ -18,16 +18,10 @@ from torchsplit_core.tracing.naming import (
     source_and_code,
     tensor_bytes,
 )
+from torchsplit_core.tracing.pt2_arguments import DTYPES, SavedCall, SavedResults
 from torchsplit_core.values import GraphNode, InputFault
 from torchsplit_core.values.graph import NodeKind
 
-# torch._export.serde.schema.ScalarType
-DTYPES = {
-    1: "uint8", 2: "int8", 3: "int16", 4: "int32", 5: "int64", 6: "float16", 7: "float32", 8: "float64",
-    9: "complex32", 10: "complex64", 11: "complex128", 12: "bool", 13: "bfloat16", 28: "uint16",
-    29: "float8_e4m3fn", 30: "float8_e5m2", 31: "float8_e4m3fnuz", 32: "float8_e5m2fnuz",
-    33: "float8_e8m0fnu", 34: "uint32", 35: "uint64",
-}  # fmt: skip
 WEIGHTS: dict[str, tuple[NodeKind, str]] = {
     "parameter": ("parameter", "parameter_name"),
     "buffer": ("buffer", "buffer_name"),
@@ -202,8 +196,11 @@ class ProgramReader:
                     bodies[str(body["name"])] = TorchGraph(tuple(nodes), "", self.batch, inner)
             if bodies:
                 subgraphs[operation.id] = join_bodies(bodies)
-        returned = tuple(ties.get(name, name) for entry in graph.outputs for name in _names(entry))
-        yield _after(GraphNode(id="output", kind="output", inputs=returned), made)
+        results = SavedResults(graph.outputs)
+        returned = tuple(ties.get(name, name) for name in results.reads)
+        yield _after(
+            GraphNode(id="output", kind="output", inputs=returned, arguments=results.arguments), made
+        )
 
     def _ties(self, kinds: dict[str, tuple[NodeKind, str]], read: frozenset[str]) -> dict[str, str]:
         """Name of a weight → the name that stands for its storage: the first that is read."""
@@ -232,7 +229,8 @@ class ProgramReader:
         outer: str,
     ) -> list[GraphNode]:
         """The operation, and a getitem for each of its outputs where it has several."""
-        results = [name for output in entry["outputs"] for name in _names(output)]
+        places = dict(_results(entry["outputs"]))
+        results = list(places)
         name = entry.get("name") or results[0]
         target = operation_target(entry["target"])
         several = results != [name]
@@ -245,12 +243,17 @@ class ProgramReader:
         metadata = entry["metadata"]
         module = _module(metadata.get("nn_module_stack", "")) or outer
         source, code = source_and_code(metadata.get("stack_trace", ""))
-        inputs = tuple(ties.get(read, read) for read in _reads(entry))
+        call = SavedCall(entry)
+        inputs = tuple(ties.get(read, read) for read in call.reads)
         made = GraphNode(
-            name, "op", short_name(target), target, inputs, module, shape, dtype, size, source, code
-        )
+            name, "op", short_name(target), target, inputs, module, shape, dtype, size, source, code,
+            call.arguments,
+        )  # fmt: skip
         picks = [
-            GraphNode(result, "op", "getitem", "_operator.getitem", (name,), module, *part, source, code)
+            replace(
+                GraphNode(result, "op", "getitem", "_operator.getitem", (name,), module, *part, source, code),
+                arguments={"0": {"input": 0}, "1": places[result]},
+            )
             for result, part in zip(results, parts, strict=False)
             if not UNUSED.search(result)
         ]
@@ -263,6 +266,17 @@ class ProgramReader:
         dtype, sizes = meta
         shape = tuple(size if isinstance(size, int) else self.symbols.write(size[0]) for size in sizes)
         return shape, dtype, tensor_bytes(dtype, tuple(s if isinstance(s, int) else s[1] for s in sizes))
+
+
+def _results(outputs: list[dict[str, Any]]) -> Iterator[tuple[str, int]]:
+    """What a node makes, each with its place among its results; one that is None has a place and no name."""
+    parts = outputs
+    if len(outputs) == 1:
+        ((kind, content),) = outputs[0].items()
+        if kind in LISTED:
+            parts = [{kind: [part]} for part in content]
+    for place, part in enumerate(parts):
+        yield from ((name, place) for name in _names(part))
 
 
 def _reads(entry: dict[str, Any]) -> Iterator[str]:
@@ -308,6 +322,9 @@ def _names(argument: dict[str, Any]) -> Iterator[str]:
                     yield part["as_tensor"]["name"]
                 elif "as_name" in part:
                     yield part["as_name"]
+        elif kind == "as_string_to_argument":
+            for key in sorted(content):
+                yield from _names(content[key])
 
 
 def _hint(expression: dict[str, Any]) -> int | None:

@@ -5,11 +5,11 @@ from __future__ import annotations
 from dataclasses import replace
 from pathlib import Path
 
+from torchsplit_core.graph.architecture import hash_model_architecture
 from torchsplit_core.graph.serialization import GraphParts, graph_from_dict
 from torchsplit_core.graph.torch_graph import TorchGraph
 from torchsplit_core.isolation import Limits, run_limited
 from torchsplit_core.model_source import parse_source
-from torchsplit_core.tracing.architecture import hash_model_architecture
 from torchsplit_core.values import Progress, ignore_progress
 
 EXPORT = "torchsplit_core.tracing.export:export_in_child"

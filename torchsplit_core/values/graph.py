@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import Literal
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any, Literal
 
 NodeKind = Literal["input", "parameter", "buffer", "constant", "op", "output"]
 
@@ -16,6 +17,8 @@ class GraphNode:
     `shape` has integers, or symbol names where the size is free; None where the value is
     not a tensor. `output_bytes` is the size of its output at the traced batch. `source` is
     "file.py:118", and `code` that line's text as torch recorded it when it traced the model.
+    `arguments` is what an operation is called with, by name, in the JSON of `graph.arguments`; empty where
+    nobody says.
     """
 
     id: str
@@ -29,3 +32,4 @@ class GraphNode:
     output_bytes: int = 0
     source: str = ""
     code: str = ""
+    arguments: Mapping[str, Any] = field(default_factory=dict, hash=False)

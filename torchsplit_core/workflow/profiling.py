@@ -67,16 +67,20 @@ def profile(
     """The model's graph (made where none is given) and its profile: measured here, estimated on MIG slices.
 
     `device` is the text of `choose_devices`; `gpu_types` are those to estimate, the whole catalogue by default.
-    With a `store` points are kept and those kept since `since` (Unix seconds) are taken over. `at_once` measures
+    With a `store` points are kept and those kept since `since` (Unix seconds) are taken over. A graph under the
+    architecture hash of the version before is made anew, for it does not tell its arguments. `at_once` measures
     slices of one GPU together. With `make_slices` its slices are measured too: each is made, measured and the
     GPU's former layout restored.
     A `.pt2` that is not trusted is never executed: everything is estimated. Raises InputFault.
     """
+    from torchsplit_core.graph.architecture import is_former
     from torchsplit_core.profiling.estimate import estimate_rows
     from torchsplit_core.profiling.fill import fill_slices
     from torchsplit_core.profiling.merge import merge
 
     archive = source.endswith(".pt2")
+    if graph is not None and is_former(graph):
+        graph = None
     if graph is None and archive:
         from torchsplit_core.tracing import trace
 
@@ -180,8 +184,15 @@ class _Run:
         return tuple(found)
 
     def _one(self, device: Device, graph: TorchGraph | None, beside: int) -> Found:
+        from torchsplit_core.graph.architecture import former_architecture_hash
         from torchsplit_core.profiling.measuring.measurement import measure
         from torchsplit_core.tracing.trace import DESCRIBER, EXPORTER
+        from torchsplit_core.workspace.measured_points import (
+            PointStore,
+            old_batches,
+            one_measurement,
+            place_of,
+        )
 
         def advance(share: float, text: str) -> None:
             if self.stopped:
@@ -195,8 +206,6 @@ class _Run:
         keep = _keep_nothing
         with contextlib.ExitStack() as stack:
             if self.store is not None:
-                from torchsplit_core.workspace.measured_points import PointStore, one_measurement, place_of
-
                 if beside == 1:
                     stack.enter_context(one_measurement(self.store, device, advance))
                 place = place_of(device, self.settings) + (f"/{beside} at once" if beside > 1 else "")
@@ -229,7 +238,11 @@ class _Run:
             )
             after = state_of(device)
         advance(1.0, "done")
-        state = {"state_before": before, "state_after": after} if before or after else {}
+        state: dict[str, Any] = {"state_before": before, "state_after": after} if before or after else {}
+        if self.store is not None:
+            former = former_architecture_hash(found.graph)
+            if old := old_batches(PointStore(self.store, place), former):
+                state |= {"old_points": list(old)}
         environment = {**found.environment, "slices_measured_at_once": beside, **state}
         return replace(found, environment=environment)
 

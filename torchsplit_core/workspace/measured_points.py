@@ -1,8 +1,11 @@
 """What was measured, point by point, kept between runs and shared by all workspaces of a store.
 
 A point is addressed by what it depends on: the model's architecture hash, the device and slice, the
-software and the settings. So a run that was killed goes on where it stood, and nothing is measured twice
-unless that is asked for.
+software and the settings, dtype and mode of compilation among them. So a run that was killed goes on where
+it stood, and nothing is measured twice unless that is asked for.
+
+Points under an architecture hash of the scheme before stay, and are shown as old: that hash left out
+arguments, so they may be another model's. They are never taken over.
 """
 
 from __future__ import annotations
@@ -41,6 +44,12 @@ def place_of(device: Device, settings: Settings) -> str:
         "method": METHOD,
         "cuda_graphs": settings.cuda_graphs,
     }
+    # Only where they are not the default: what was measured before there was a choice keeps its address.
+    usual = Settings()
+    if settings.dtype != usual.dtype:
+        facts["dtype"] = settings.dtype
+    if settings.compile_mode != usual.compile_mode:
+        facts["compile_mode"] = settings.compile_mode
     return hashlib.sha256(json.dumps(facts, sort_keys=True).encode()).hexdigest()
 
 
@@ -83,6 +92,15 @@ class PointStore:
             KeptPoint(identity, kind, batch, json.loads(content), kept)
             for identity, kind, batch, content, kept in rows
         )
+
+
+OLD_POINTS = "old (measured under the earlier architecture hash)"
+"""What is said of points that are kept and never taken over."""
+
+
+def old_batches(points: PointStore, former_hash: str) -> tuple[int, ...]:
+    """Batch sizes at which figures stand under the hash that the version before gave a graph."""
+    return tuple(point.batch_size for point in points.known(former_hash) if point.kind == "batch")
 
 
 @contextlib.contextmanager

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 from app.format.html import Fact
 from app.format.numbers import percent, short, size
-from app.models.graph.tables import shape_text
+from app.models.graph.tables import arguments_text, shape_text
 from app.session.analysis import Analysis
 from torchsplit_core.drawing.hierarchy import Hierarchy
 from torchsplit_core.drawing.view import Item
@@ -54,6 +54,7 @@ def node_facts(graph: TorchGraph, analysis: Analysis, name: str, times: Times) -
     weights = [read for read in node.inputs if graph.by_id[read].kind in WEIGHT_KINDS]
     facts: list[Fact] = [
         ("operator", html.escape(node.target or node.kind)),
+        *([("arguments", html.escape(arguments_text(node)))] if node.arguments else []),
         ("module", html.escape(node.module) or "none"),
         ("output", html.escape(f"{shape_text(node)} {node.dtype or ''}".strip()) or "no tensor"),
         ("bytes out", size(node.output_bytes)),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Sequence
 from itertools import accumulate
@@ -9,12 +10,15 @@ from typing import Any
 
 import pandas as pd
 
+from app.format.numbers import short
 from app.session.analysis import Analysis
 from torchsplit_core.graph import TorchGraph
 from torchsplit_core.values import GraphNode, InputFault
 
 MOST_ROWS = 20_000
 """A longer table would take the browser seconds; the search finds the rest."""
+LONGEST_ARGUMENTS = 300
+"""Characters; a graph file has them whole."""
 
 
 def matching(graph: TorchGraph, pattern: str) -> list[GraphNode]:
@@ -55,6 +59,7 @@ def nodes_table(graph: TorchGraph, analysis: Analysis, nodes: Sequence[GraphNode
                 "module": node.module,
                 "shape": shape_text(node),
                 "dtype": node.dtype or "",
+                "arguments": arguments_text(node),
                 "output bytes": node.output_bytes,
                 "time %": None if cost is None else 100 * cost.time_share,
                 "peak bytes, est.": None if cost is None else cost.peak_bytes,
@@ -100,3 +105,26 @@ def regions_table(graph: TorchGraph, analysis: Analysis) -> pd.DataFrame:
 def shape_text(node: GraphNode) -> str:
     """ "[8, 384, 1024]", empty for what is no tensor."""
     return "" if node.shape is None else f"[{', '.join(map(str, node.shape))}]"
+
+
+def arguments_text(node: GraphNode) -> str:
+    """ "input x, kernel_size [3, 3], ceil_mode true": arguments as the graph file has them, a value by its id."""
+    text = ", ".join(f"{name} {_argument(value, node.inputs)}" for name, value in node.arguments.items())
+    return text if len(text) <= LONGEST_ARGUMENTS else f"{text[: LONGEST_ARGUMENTS - 1]}…"
+
+
+def _argument(value: Any, inputs: Sequence[str]) -> str:
+    if isinstance(value, list):
+        return f"[{', '.join(_argument(item, inputs) for item in value)}]"
+    if not isinstance(value, dict):
+        return value if isinstance(value, str) else json.dumps(value)
+    if "length" in value:
+        return f"{short(value['length'])} long, SHA-256 {value['sha256'][:12]}…"
+    ((form, content),) = value.items()
+    if form == "input":
+        return inputs[content]
+    if form == "entries":
+        return f"{{{', '.join(f'{key} {_argument(item, inputs)}' for key, item in content.items())}}}"
+    if form in ("complex", "slice", "constant"):
+        return f"{form} {_argument(content, inputs)}"
+    return str(content)

@@ -10,6 +10,7 @@ from tests.support.planning.requests import A30
 from torchsplit_core.planning.request.build import build_request, parse_fleet
 from torchsplit_core.planning.request.stage_rows import LEAST_SHARE, stage_rows
 from torchsplit_core.values import (
+    InputFault,
     MemoryParts,
     NodeProfile,
     PartitionCandidate,
@@ -142,6 +143,15 @@ def test_a_stage_without_time_is_fast_and_never_infinite() -> None:
 def variants(of: Profile, *candidates: PartitionCandidate) -> tuple[Variant, ...]:
     outcomes = [PartitionOutcome("optimal", (one,), 1.0, 0.0, architecture_hash="h") for one in candidates]
     return build_request([of], parse_fleet("1xA30-24GB"), candidates=outcomes).models[0].variants
+
+
+def test_candidates_of_a_profiled_source_under_another_hash_say_to_measure_again() -> None:
+    measured = profile(*WHOLE)
+    cut = PartitionOutcome("optimal", (CANDIDATE,), 1.0, 0.0, source=measured.source, architecture_hash="new")
+    with pytest.raises(InputFault, match="measure it again and partition again"):
+        build_request([measured], parse_fleet("1xA30-24GB"), candidates=[cut])
+    with pytest.raises(InputFault, match="Pass that model's profile too"):
+        build_request([measured], parse_fleet("1xA30-24GB"), candidates=[replace(cut, source="other")])
 
 
 def test_a_row_of_the_stage_itself_stands_before_what_is_estimated() -> None:

@@ -169,11 +169,15 @@ def _match(
                 found[index].extend(outcome.candidates)
                 break
         else:
+            known_source = outcome.source and outcome.source in {profile.source for profile in profiles}
             raise InputFault(
                 "--candidates",
                 outcome.source or outcome.architecture_hash[:12] or "candidates without a source",
                 "candidates belong to a profiled model (same architecture hash, source or node ids)",
-                "Pass that model's profile too, or partition again.",
+                "The profile of that source is of another architecture, or of this one as another version of "
+                "TorchSplit described it: measure it again and partition again."
+                if known_source
+                else "Pass that model's profile too, or partition again.",
             )
     return found
 

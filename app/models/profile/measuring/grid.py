@@ -20,6 +20,7 @@ from torchsplit_core import jobs
 from torchsplit_core.jobs.names import ProfileParameters
 from torchsplit_core.jobs.profile import Cell, cells
 from torchsplit_core.values import Device, InputFault, Profile
+from torchsplit_core.workspace.measured_points import OLD_POINTS
 from torchsplit_core.workspace.store import Workspace
 
 REFRESH_S = 1.0
@@ -122,6 +123,11 @@ def show(
     head = "<th>model</th><th>device</th>" + "".join(f'<th class="n">batch {batch}</th>' for batch in batches)
     st.html(table_html(head, body))
     st.caption("Requests per second; point at a failure for its reason, or read it below.")
+    if old := sum(cell.old for cell in found):
+        st.caption(
+            f"{old} of these points {'is' if old == 1 else 'are'} kept as {OLD_POINTS}: never taken over, so "
+            "measured again."
+        )
     if reasons:
         with st.expander(f"Why {len(reasons)} point{'s have' if len(reasons) != 1 else ' has'} no figure"):
             for text in reasons:
@@ -132,6 +138,8 @@ def _td(words: str, cell: Cell, why: str) -> str:
     title = f' title="{html.escape(why)}"' if why else ""
     if cell.state == "measured" and cell.kept:
         title = f' title="measured {when(cell.kept)}"'
+    elif cell.old and not why:
+        title = f' title="{OLD_POINTS}"'
     body = f"<b>{words}</b>" if cell.state == "measured" else f"<span>{html.escape(words)}</span>"
     return f'<td class="n"{title}>{body}</td>'
 

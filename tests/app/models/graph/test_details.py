@@ -18,6 +18,7 @@ from app.models.graph.details import (
     region_facts,
     times_of,
 )
+from app.models.graph.tables import LONGEST_ARGUMENTS, arguments_text
 from app.session.analysis import Analysis
 from tests.support.app.graphs import LAYERS, encoder, timed
 from torchsplit_core.drawing.hierarchy import Hierarchy
@@ -90,6 +91,22 @@ def test_a_measured_node():
     assert "0.571 ms" not in estimated and "(0.571 to 0.893)" in estimated
     assert found["peak memory, est."] == "4.1 kB"
     assert (found["dominated by"], found["post-dominated by"]) == ("add0", "soft1")
+
+
+def test_a_node_says_its_arguments_and_no_argument_is_markup():
+    arguments = {
+        "input": {"input": 0}, "kernel": [3, 5], "ceil": True, "scale": None, "mode": HOSTILE, "p": 0.5,
+        "of": {"entries": {"k": {"complex": [1.0, "inf"]}}}, "long": {"length": 300, "sha256": "ab" * 32},
+        "body": {"body": "true_graph_0"},
+    }  # fmt: skip
+    nodes = tuple(replace(node, arguments=arguments) if node.id == "query1" else node for node in GRAPH.nodes)
+    text = facts(node_facts(replace(GRAPH, nodes=nodes), ANALYSIS, "query1", UNTIMED))["arguments"]
+    assert text.startswith("input add0, kernel [3, 5], ceil true, scale null, mode &lt;img")
+    assert "p 0.5, of {k complex [1.0, inf]}, long 300 long, SHA-256 abababababab…, body true_graph_0" in text
+    assert "<" not in text
+    many = replace(GRAPH.by_id["query1"], arguments={"sizes": list(range(200))})
+    assert len(arguments_text(many)) == LONGEST_ARGUMENTS
+    assert "arguments" not in facts(node_facts(GRAPH, ANALYSIS, "query1", UNTIMED))
 
 
 def test_an_estimated_node_has_no_measured_time():

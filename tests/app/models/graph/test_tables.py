@@ -16,6 +16,7 @@ from app.session import cuts as session_cuts
 from app.session.model import GraphModel, open_model
 from tests.support.app.graphs import NAME, encoder, loose, stored, timed
 from tests.support.app.values import SOURCE, cuts, profile, request
+from torchsplit_core.graph.architecture import former_architecture_hash
 from torchsplit_core.planning.request import edit
 from torchsplit_core.values import (
     InputFault,
@@ -143,6 +144,15 @@ def test_how_times_were_found_is_said(model: GraphModel, workspace: Workspace):
     stored(workspace, BARE, name="upload:bare")
     bare = open_model(workspace, "upload:bare")
     assert (bare.basis, bare.basis_text, bare.devices) == (None, "not profiled", {})
+
+
+def test_a_profile_of_the_version_before_is_left_out_with_a_sentence(workspace: Workspace):
+    stored(workspace, BARE, replace(timed(BARE), architecture_hash=former_architecture_hash(BARE)))
+    found = open_model(workspace, NAME)
+    assert found.misfit is not None and "measured for the architecture as the version before" in found.misfit
+    assert found.profile is None and not found.graph.metadata
+    workspace.put("profile", NAME, replace(timed(BARE), architecture_hash="f" * 64))
+    assert open_model(workspace, NAME).misfit is None
 
 
 def test_stages_are_of_the_cut_chosen(model: GraphModel, workspace: Workspace):

@@ -124,6 +124,18 @@ def test_the_grid_shows_what_is_known_what_failed_and_what_is_to_do(
     assert 'title="batch 2 was out of memory"' in text and ">out of memory<" in text
 
 
+def test_points_of_the_earlier_hash_are_shown_as_old_and_are_to_be_measured(
+    page: Open, filled: Workspace, known: list[Cell], started: list[tuple[str, Any]]
+) -> None:
+    known += [Cell(SOURCE, "cpu", 1, "open", old=True), Cell(SOURCE, "cpu", 2, "open")]
+    found = choose_source(opened(page, filled, "Measure"))
+    text = said(found)
+    assert "1 of these points is kept as old (measured under the earlier architecture hash)" in text
+    assert text.count('title="old (measured under the earlier architecture hash)"') == 1
+    button(found, "Measure").click().run()
+    assert len(started) == 1  # nothing is asked about: nothing would be taken over
+
+
 @pytest.mark.parametrize(
     ("label", "again"), [("Measure only the 1 missing", False), ("Measure all 2 again and replace", True)]
 )

@@ -1,0 +1,284 @@
+"""The architecture hash sees what changes the work and nothing else, the same from an export and from its file."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from torch._higher_order_ops.map import map as map_rows
+from torch._higher_order_ops.scan import scan
+from torch._higher_order_ops.while_loop import while_loop
+
+import sample_models
+from benchmarks.argument_kinds import kinds
+from tests.support.tracing.argument_pairs import KINDS_OF_THE_BENCHMARK, PAIRS, TWELVE, Calls, Pair
+from tests.support.tracing.pt2_files import read_file
+from torchsplit_core.graph.architecture import former_architecture_hash, hash_model_architecture, is_former
+from torchsplit_core.graph.serialization import graph_from_dict, graph_to_dict
+from torchsplit_core.graph.torch_graph import TorchGraph, join_bodies
+from torchsplit_core.tracing.convert import graph_of_program
+from torchsplit_core.tracing.export import export_program
+from torchsplit_core.values import GraphNode
+
+X = torch.linspace(0, 1, 64).reshape(2, 4, 8)
+SAMPLES = [sample.name for sample in sample_models.SAMPLES]
+
+
+def exported(model: torch.nn.Module, *inputs: torch.Tensor) -> torch.export.ExportedProgram:
+    return export_program(model.eval(), inputs, {})
+
+
+def graph_of(model: torch.nn.Module, *inputs: torch.Tensor) -> TorchGraph:
+    return graph_of_program(exported(model, *inputs), 2)
+
+
+def hash_of(function: Callable[..., Any], *inputs: torch.Tensor) -> str:
+    return hash_model_architecture(graph_of(Calls(function), *inputs))
+
+
+def both_ways(program: torch.export.ExportedProgram, path: Path) -> TorchGraph:
+    """The graph of a program, once its file has said the same of it."""
+    graph = graph_of_program(program, 2)
+    torch.export.save(program, path)
+    read = read_file(path)
+    assert [node.arguments for node in read.nodes] == [node.arguments for node in graph.nodes]
+    assert hash_model_architecture(read) == hash_model_architecture(graph)
+    assert graph_from_dict(json.loads(json.dumps(graph_to_dict(graph)))) == graph
+    return graph
+
+
+@pytest.mark.parametrize("pair", PAIRS, ids=lambda pair: pair.name)
+def test_one_argument_makes_another_architecture(pair: Pair, tmp_path: Path) -> None:
+    programs = [exported(Calls(function), *pair.inputs) for function in (pair.one, pair.other)]
+    graphs = [both_ways(program, tmp_path / f"{i}.pt2") for i, program in enumerate(programs)]
+    assert len({hash_model_architecture(graph) for graph in graphs}) == 2
+    assert pair.kind in {kind for program in programs for kind, _ in kinds(program)}
+
+
+def test_the_pairs_have_every_kind_that_the_benchmark_yields() -> None:
+    assert {pair.kind for pair in PAIRS}.issuperset(KINDS_OF_THE_BENCHMARK)
+
+
+def test_the_scheme_before_took_pools_for_one_and_this_one_does_not() -> None:
+    pools = [graph_of(Calls(side), *TWELVE[0].inputs) for side in (TWELVE[0].one, TWELVE[0].other)]
+    (former,) = {former_architecture_hash(graph) for graph in pools}
+    assert len({hash_model_architecture(graph) for graph in pools}) == 2
+    assert is_former(replace(pools[0], architecture_hash=former))
+    assert not is_former(replace(pools[0], architecture_hash=hash_model_architecture(pools[0])))
+
+
+def altered(value: Any, inputs: int) -> Iterator[Any]:
+    """Other arguments, one change each, however deep it lies."""
+    if isinstance(value, bool) or value is None:
+        yield from (not value, 7, "other")
+    elif isinstance(value, (int, float)):
+        yield from (value + 1, str(value), None, [value])
+    elif isinstance(value, str):
+        yield value + "x"
+    elif isinstance(value, list):
+        yield [*value, 1]
+        for place, item in enumerate(value):
+            yield value[:place] + value[place + 1 :]
+            yield from ([*value[:place], other, *value[place + 1 :]] for other in altered(item, inputs))
+    elif value.keys() == {"input"}:
+        yield from ({"input": other} for other in range(inputs) if other != value["input"])
+        yield None
+    else:
+        ((form, content),) = value.items()
+        yield {form: "another"} if form in ("body", "object") else {form: next(altered(content, inputs))}
+
+
+def changes(node: GraphNode) -> Iterator[GraphNode]:
+    """The node with one argument changed, renamed, left out or more."""
+    yield replace(node, arguments={**node.arguments, "further": 0})
+    for name, value in node.arguments.items():
+        rest = {key: item for key, item in node.arguments.items() if key != name}
+        yield replace(node, arguments=rest)
+        yield replace(node, arguments={**rest, f"{name}_": value})
+        for other in altered(value, len(node.inputs)):
+            yield replace(node, arguments={**node.arguments, name: other})
+
+
+@pytest.mark.parametrize("name", SAMPLES)
+def test_no_argument_of_a_sample_can_change_unseen(name: str) -> None:
+    client = sample_models.load(name)
+    graph = graph_of(client.get_model(), *client.get_example_inputs(2))
+    # Layers repeat: the first that calls its operator in its way stands for all.
+    ways = {json.dumps([node.target, node.arguments]): node for node in graph.nodes[::-1] if node.arguments}
+    tried = 0
+    for node in ways.values():
+        others = {json.dumps(other.arguments): other for other in (node, *changes(node))}
+        assert len({hash_model_architecture(alone(graph, other)) for other in others.values()}) == len(others)
+        tried += len(others)
+    assert tried > 30
+
+
+def alone(graph: TorchGraph, node: GraphNode) -> TorchGraph:
+    """The node with what it reads and its bodies: a hash of the whole model for every change takes long."""
+    read = tuple(GraphNode(name, "input") for name in dict.fromkeys(node.inputs))
+    bodies = {name: found for name, found in graph.subgraphs.items() if name == node.id}
+    return TorchGraph((*read, node), subgraphs=bodies)
+
+
+@pytest.mark.parametrize("name", SAMPLES)
+def test_a_sample_has_one_hash_whatever_its_batch_weights_and_route(name: str, tmp_path: Path) -> None:
+    client, other = sample_models.load(name), sample_models.load(name, seed=5)
+    inputs = {batch: (client.get_example_inputs(batch), {}) for batch in (2, 3, 6)}
+    one = exported(client.get_model().eval(), *inputs[2][0])
+    assert one.state_dict.keys() == other.get_model().state_dict().keys()
+    graph = both_ways(one, tmp_path / "any name at all.pt2")
+    seeded = export_program(other.get_model().eval(), *inputs[6], inputs[3])
+    assert hash_model_architecture(graph_of_program(seeded, 6)) == hash_model_architecture(graph)
+
+
+class Branch(torch.nn.Module):
+    """Two branches on a size that the data decide, a pool, a constant: what has names of torch's making."""
+
+    def __init__(self, first: str, second: str, floor: float = 0.0) -> None:
+        super().__init__()
+        self.first, self.second, self.floor = first, second, floor
+        self.add_module(first, torch.nn.Linear(8, 8))
+        self.add_module(second, torch.nn.Linear(8, 8))
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        low, high = getattr(self, self.first), getattr(self, self.second)
+        count = torch.nonzero(x).shape[0]
+        x = torch.cond(x.sum() > 0, lambda y: low(y), lambda y: high(y).clamp(self.floor), (x,))
+        return x * torch.tensor([1.0, 2.0, 3.0, 4.0, 5.0, 6.0, 7.0, 8.0]) + x.new_zeros(count).sum()
+
+
+def test_names_of_parameters_modules_symbols_and_bodies_do_not_count() -> None:
+    one, other = graph_of(Branch("a", "b"), X), graph_of(Branch("zeta", "alpha"), X)
+    assert one.nodes != other.nodes
+    assert hash_model_architecture(one) == hash_model_architecture(other)
+    assert hash_model_architecture(one) != hash_model_architecture(graph_of(Branch("a", "b", 0.5), X))
+    (name,) = one.subgraphs
+    renamed = join_bodies({f"{body}_7": found for body, found in one.bodies(name).items()})
+    nodes = tuple(
+        replace(node, arguments=json.loads(json.dumps(node.arguments).replace('_0"}', '_0_7"}')))
+        for node in one.nodes
+    )
+    again = replace(one, nodes=nodes, subgraphs={name: renamed})
+    assert again.by_id[name].arguments != one.by_id[name].arguments
+    assert hash_model_architecture(again) == hash_model_architecture(one)
+
+
+def test_which_body_is_which_counts() -> None:
+    graph = graph_of(Branch("a", "b"), X)
+    (name,) = graph.subgraphs
+    arguments = dict(graph.by_id[name].arguments)
+    arguments["1"], arguments["2"] = arguments["2"], arguments["1"]
+    nodes = tuple(replace(node, arguments=arguments) if node.id == name else node for node in graph.nodes)
+    assert hash_model_architecture(replace(graph, nodes=nodes)) != hash_model_architecture(graph)
+
+
+def test_what_an_assertion_says_does_not_count_but_what_it_asserts_does() -> None:
+    def asserted(least: int, extra: int) -> Callable[..., Any]:
+        def forward(x: torch.Tensor, ids: torch.Tensor) -> torch.Tensor:
+            if extra:
+                torch.nonzero(ids)  # takes the next symbol, so that the message names another
+            size = ids.sum().item()
+            torch._check(size >= least)
+            return x + size
+
+        return forward
+
+    ids = torch.ones(2, 6, dtype=torch.int64)
+    one = graph_of(Calls(asserted(3, 0)), X, ids)
+    messages = [node.arguments["assert_msg"] for node in one.nodes if "assert_msg" in node.arguments]
+    assert messages and all("u0" in text for text in messages)
+    nodes = tuple(
+        replace(node, arguments={**node.arguments, "assert_msg": "another"})
+        if "assert_msg" in node.arguments
+        else node
+        for node in one.nodes
+    )
+    assert hash_model_architecture(replace(one, nodes=nodes)) == hash_model_architecture(one)
+    assert hash_of(asserted(4, 0), X, ids) != hash_model_architecture(one)
+
+
+@pytest.mark.parametrize(
+    ("one", "other"),
+    [
+        (lambda x: x * torch.ones(8), lambda x: x * torch.ones(1)),
+        (lambda x: x * torch.tensor([1.0, 2.0]).repeat(4), lambda x: x * torch.tensor([1.0]).repeat(8)),
+        (lambda x: x * torch.tensor([1, 2]).repeat(4), lambda x: x * torch.tensor([1.0, 2.0]).repeat(4)),
+    ],
+)
+def test_shape_and_dtype_of_a_constant_count_and_its_values_do_not(one: Any, other: Any) -> None:
+    assert hash_of(one, X) != hash_of(other, X)
+    values = [lambda x, v=v: x * torch.tensor([v, 2.0]).repeat(4) for v in (1.0, 9.0)]
+    assert hash_of(values[0], X) == hash_of(values[1], X)
+
+
+def _autocast(dtype: torch.dtype) -> Callable[..., Any]:
+    def forward(x: torch.Tensor) -> torch.Tensor:
+        with torch.autocast("cpu", dtype=dtype):
+            return torch.matmul(x, x.mT).float()
+
+    return forward
+
+
+def _graded(grad: bool) -> Callable[..., Any]:
+    def forward(x: torch.Tensor) -> torch.Tensor:
+        with torch.set_grad_enabled(grad):
+            y = x * 2
+        return y + 1
+
+    return forward
+
+
+HIGHER = {
+    "cond": lambda by: lambda x: torch.cond(x.sum() > 0, lambda y: y * by, lambda y: y - 1, (x,)),
+    "while_loop": lambda by: (
+        lambda x: while_loop(
+            lambda i, c: i < by, lambda i, c: (i + 1, c * 2), (torch.zeros((), dtype=torch.int64), x)
+        )[1]
+    ),
+    "scan": lambda by: lambda x: scan(lambda c, y: (c + y, c * by), torch.zeros(4, 8), x)[1],
+    "map": lambda by: lambda x: map_rows(lambda y: y.sin() * by, x),
+    "autocast": lambda by: _autocast(torch.bfloat16 if by == 2 else torch.float16),
+    "grad": lambda by: _graded(by == 2),
+}
+
+
+@pytest.mark.parametrize("name", HIGHER)
+def test_a_body_and_the_arguments_of_what_holds_it_count(name: str, tmp_path: Path) -> None:
+    graphs = [both_ways(exported(Calls(HIGHER[name](by)), X), tmp_path / "m.pt2") for by in (2, 3)]
+    assert len({hash_model_architecture(graph) for graph in graphs}) == 2
+
+
+def test_what_is_too_long_to_write_counts_by_its_digest(tmp_path: Path) -> None:
+    def stacked(swapped: bool) -> Callable[..., Any]:
+        def forward(x: torch.Tensor) -> torch.Tensor:
+            rows = [x.sum(), x.amax()] * 200
+            if swapped:
+                rows[:2] = rows[1::-1]
+            return torch.stack(rows) + torch.zeros(400)[list(range(300)) + [299] * 100]
+
+        return forward
+
+    graphs = [both_ways(exported(Calls(stacked(on)), X), tmp_path / "m.pt2") for on in (False, True)]
+    for graph in graphs:
+        (stack,) = [node for node in graph.ops if node.op == "stack"]
+        assert len(stack.inputs) == 400
+        assert stack.arguments["tensors"]["length"] == 400
+    assert len({hash_model_architecture(graph) for graph in graphs}) == 2
+
+
+def test_an_argument_that_has_no_json_is_written_by_its_name() -> None:
+    def forward(x: torch.Tensor) -> torch.Tensor:
+        full = torch.ops.aten.full.default([8], float("-inf"), dtype=torch.float32, device="cpu")
+        image = x.unsqueeze(0).clone(memory_format=torch.channels_last)
+        return torch.nan_to_num(image.squeeze(0) + full, nan=0.0) * 2
+
+    by_op = {node.op: node.arguments for node in graph_of(Calls(forward), X).ops}
+    assert by_op["full"] == {"size": [8], "fill_value": "-inf", "dtype": "float32", "device": "cpu"}
+    assert by_op["clone"] == {"self": {"input": 0}, "memory_format": "channels_last"}
+    assert by_op["add"] == {"self": {"input": 0}, "other": {"input": 1}}
+    assert by_op["mul"] == {"self": {"input": 0}, "other": 2}

@@ -1,0 +1,93 @@
+"""The architecture hash: equal for equal work, whatever the weights."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from typing import Any
+
+from torchsplit_core.graph.torch_graph import TorchGraph
+from torchsplit_core.values import GraphNode
+
+SCHEME = "torchsplit.architecture.2"
+FORMER_SCHEME = "torchsplit.architecture.1"
+WEIGHTS = ("parameter", "buffer", "constant")
+OF_FORMER_SCHEME = "measured for the architecture as the version before described it; measure again"
+MESSAGE = "assert_msg"
+"""The one argument that changes no work: torch writes it, with the names of symbols and nodes inside."""
+
+
+def hash_model_architecture(graph: TorchGraph) -> str:
+    """SHA-256 (hex) over operations, arguments, edges, shapes and dtypes in execution order, bodies of cond and
+    while too.
+
+    Every argument counts, and in which one a value is read; so do shape and dtype of a constant tensor.
+    Ignores weights' values and names, node ids, module paths, source lines and the traced batch; a weight
+    counts where it is first read, so one that nothing reads does not count.
+    """
+    return _hashed(SCHEME, _described(graph, True))
+
+
+def former_architecture_hash(graph: TorchGraph) -> str:
+    """The hash by the scheme before, which left out every argument that is no value of the graph.
+
+    What was measured under it stays readable and is told apart; it is never taken for this architecture's.
+    """
+    return _hashed(FORMER_SCHEME, _described(graph, False))
+
+
+def is_former(graph: TorchGraph) -> bool:
+    """Whether the graph was stored under the scheme before: its arguments are not known, so it is traced again."""
+    return graph.architecture_hash == former_architecture_hash(graph)
+
+
+def _hashed(scheme: str, described: list[object]) -> str:
+    return hashlib.sha256(json.dumps([scheme, described]).encode()).hexdigest()
+
+
+def _described(graph: TorchGraph, arguments: bool) -> list[object]:
+    """The graph with numbers in place of names."""
+    numbers: dict[str, int] = {}
+    lines: list[object] = []
+
+    def number(name: str) -> int:
+        node = graph.by_id[name]
+        if name not in numbers:
+            numbers[name] = len(numbers)
+            lines.append(_facts(node, []))
+        return numbers[name]
+
+    for node in graph.nodes:
+        if node.kind in WEIGHTS:
+            continue
+        reads = [number(name) for name in node.inputs]
+        numbers[node.id] = len(numbers)
+        bodies = graph.bodies(node.id)
+        line = [*_facts(node, reads), [_described(body, arguments) for body in bodies.values()]]
+        if arguments:
+            line.append(_arguments(node, {name: place for place, name in enumerate(bodies)}))
+        lines.append(line)
+    return lines
+
+
+def _facts(node: GraphNode, reads: list[int]) -> list[object]:
+    """What counts of a node; a weight's target is its name, which does not."""
+    target = node.target if node.kind == "op" else ""
+    shape = None if node.shape is None else list(node.shape)
+    return [node.kind, target, shape, node.dtype, reads]
+
+
+def _arguments(node: GraphNode, bodies: dict[str, int]) -> list[object]:
+    """The arguments by name; a body goes by its place, for torch numbers their names through the model."""
+    found = sorted(item for item in node.arguments.items() if item[0] != MESSAGE)
+    return [[name, _numbered(value, bodies)] for name, value in found] if bodies else [*map(list, found)]
+
+
+def _numbered(value: Any, bodies: dict[str, int]) -> Any:
+    if isinstance(value, list):
+        return [_numbered(item, bodies) for item in value]
+    if isinstance(value, dict):
+        if value.keys() == {"body"}:
+            return {"body": bodies.get(value["body"])}
+        return {key: _numbered(item, bodies) for key, item in value.items()}
+    return value

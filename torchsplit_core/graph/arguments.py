@@ -1,0 +1,175 @@
+"""What an operation is called with, as the graph contract writes it: plain JSON, bounded in depth and length.
+
+A number, a text, true, false or null is itself; infinities and NaN are the texts "inf", "-inf", "nan"; a dtype,
+layout, memory format, device or operator is its name; a list is a list. An object says what else stands there:
+
+- {"input": k}: the value that the k-th entry of the node's `inputs` names
+- {"body": name}: a body among the node's subgraphs
+- {"complex": [re, im]}, {"slice": [start, stop, step]}, {"entries": {key: value}}: Python's own
+- {"constant": [dtype, shape]}: a tensor that stands in the code of a body
+- {"object": text}: any other thing, by its class
+- {"length": n, "sha256": hex}: what is too long or too deep to be written, by its digest
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import re
+from collections.abc import Iterable, Mapping
+from math import isfinite
+from typing import Any
+
+from torchsplit_core.values import InputFault
+
+MOST_DEPTH = 8
+"""Lists in lists; torch's own operators have two."""
+LONGEST_LIST = 256
+LONGEST_TEXT = 1000
+LONGEST_NAME = 200
+MOST_ARGUMENTS = 100_000
+"""A body in place of a part of a model takes each of its weights as an argument of its own."""
+MOST_WHOLE, LEAST_WHOLE = 2**64 - 1, -(2**63)
+"""torch counts in 64 bits, signed or not."""
+NOT_FINITE = ("inf", "-inf", "nan")
+_LONE_SURROGATE = re.compile("[\ud800-\udfff]")
+_SHA256 = re.compile(r"[0-9a-f]{64}")
+_NESTING = frozenset({"complex", "slice", "entries", "constant"})
+_FORMS = _NESTING | {"input", "body", "object"}
+
+
+def number(value: float) -> int | float | str:
+    """A number, or the text of one that JSON has not."""
+    return value if isfinite(value) else str(value)
+
+
+def text(value: str) -> str | dict[str, Any]:
+    """A text, or its digest where it is too long."""
+    return value if len(value) <= LONGEST_TEXT else _digest(len(value), value)
+
+
+def listed(values: Iterable[Any]) -> list[Any] | dict[str, Any]:
+    """A list of written values, or its digest where it is too long."""
+    found = list(values)
+    return found if len(found) <= LONGEST_LIST else _digest(len(found), found)
+
+
+def entries(values: Mapping[str, Any]) -> dict[str, Any]:
+    """Keys and written values, or their digest where they are too many."""
+    found = {key: values[key] for key in sorted(values)}
+    return {"entries": found} if len(found) <= LONGEST_LIST else _digest(len(found), found)
+
+
+def bounded(value: Any, depth: int = 1) -> Any:
+    """A written argument with what lies too deep in it by its digest."""
+    if isinstance(value, list):
+        if depth > MOST_DEPTH:
+            return _digest(len(value), value)
+        return [bounded(item, depth + 1) for item in value]
+    if not isinstance(value, dict) or not _NESTING.issuperset(value):
+        return value
+    ((form, content),) = value.items()
+    if depth + (form != "entries") > MOST_DEPTH:
+        return _digest(len(content), value)
+    if form == "entries":
+        return {form: {key: bounded(item, depth + 1) for key, item in content.items()}}
+    return {form: bounded(content, depth + 1)}
+
+
+def _digest(length: int, value: Any) -> dict[str, Any]:
+    content = json.dumps(value, sort_keys=True).encode()
+    return {"length": length, "sha256": hashlib.sha256(content).hexdigest()}
+
+
+def checked(given: Any, inputs: int, where: str) -> dict[str, Any]:
+    """The arguments of a node that reads so many values. Raises InputFault where they break the contract."""
+    if not isinstance(given, Mapping):
+        raise _fault(where, given, "arguments are an object")
+    if len(given) > MOST_ARGUMENTS:
+        raise _fault(where, len(given), f"a node has at most {MOST_ARGUMENTS} arguments")
+    return {_name(name, where): _checked(value, inputs, where, 1) for name, value in given.items()}
+
+
+def _checked(value: Any, inputs: int, where: str, depth: int) -> Any:
+    if isinstance(value, str):
+        if len(value) > LONGEST_TEXT:
+            raise _fault(where, value, f"a text among arguments has at most {LONGEST_TEXT} characters")
+        return _unicode(value, where)
+    if isinstance(value, bool) or value is None:
+        return value
+    if isinstance(value, int):
+        if not LEAST_WHOLE <= value <= MOST_WHOLE:
+            raise _fault(where, value, "a whole number among arguments has 64 bits")
+        return value
+    if isinstance(value, float):
+        if not isfinite(value):
+            raise _fault(where, str(value), f"a number that JSON has not is a text, {', '.join(NOT_FINITE)}")
+        return value
+    if isinstance(value, (list, tuple)):
+        _check_depth(value, where, depth)
+        if len(value) > LONGEST_LIST:
+            raise _fault(where, len(value), f"a list among arguments has at most {LONGEST_LIST} entries")
+        return [_checked(item, inputs, where, depth + 1) for item in value]
+    if isinstance(value, Mapping):
+        return _checked_form(value, inputs, where, depth)
+    raise _fault(where, value, "an argument is JSON")
+
+
+def _checked_form(value: Mapping[Any, Any], inputs: int, where: str, depth: int) -> dict[str, Any]:
+    """One of the objects that stand for what JSON has not."""
+    if value.keys() == {"length", "sha256"}:
+        length, digest = value["length"], value["sha256"]
+        if type(length) is not int or not 0 <= length <= MOST_WHOLE or not _is_digest(digest):
+            raise _fault(where, str(dict(value)), "a digest has a length and 64 hexadecimal digits")
+        return {"length": length, "sha256": digest}
+    if len(value) != 1 or not _FORMS.issuperset(value):
+        raise _fault(
+            where,
+            ", ".join(map(str, value)),
+            f"an object among arguments has one key of {', '.join(sorted(_FORMS))}, or length and sha256",
+        )
+    ((form, content),) = value.items()
+    if form == "input":
+        if type(content) is not int or not 0 <= content < inputs:
+            raise _fault(where, content, f"input is the place of one of the node's {inputs} inputs, from 0")
+    elif form in ("body", "object"):
+        if not isinstance(content, str):
+            raise _fault(where, content, f"{form} is a text")
+    elif form == "entries":
+        _check_depth(value, where, depth)
+        if not isinstance(content, Mapping) or len(content) > LONGEST_LIST:
+            raise _fault(where, content, f"entries are an object of at most {LONGEST_LIST} keys")
+        return {
+            form: {
+                _name(key, where): _checked(item, inputs, where, depth + 1) for key, item in content.items()
+            }
+        }
+    elif not isinstance(content, (list, tuple)):
+        raise _fault(where, content, f"{form} is a list")
+    return {form: _checked(content, inputs, where, depth + 1)}
+
+
+def _check_depth(value: Any, where: str, depth: int) -> None:
+    if depth > MOST_DEPTH:
+        raise _fault(where, value, f"an argument nests at most {MOST_DEPTH} deep")
+
+
+def _is_digest(value: Any) -> bool:
+    return isinstance(value, str) and _SHA256.fullmatch(value) is not None
+
+
+def _name(name: Any, where: str) -> str:
+    if not isinstance(name, str) or not 1 <= len(name) <= LONGEST_NAME:
+        raise _fault(where, name, f"an argument's name is a text of 1 to {LONGEST_NAME} characters")
+    return _unicode(name, where)
+
+
+def _unicode(value: str, where: str) -> str:
+    if not value.isascii() and _LONE_SURROGATE.search(value):
+        raise _fault(where, ascii(value), "texts are Unicode; half a surrogate pair is none")
+    return value
+
+
+def _fault(where: str, value: Any, rule: str) -> InputFault:
+    shown = value if isinstance(value, (str, int, float, type(None))) else type(value).__name__
+    return InputFault(where, shown, rule, "Check the file.")

@@ -1,0 +1,123 @@
+"""What a node of a torch.export program is called with, in the form of the graph contract.
+
+Names come from the operator's schema; what has none (higher-order operators, Python functions) is numbered.
+An argument that was not given stays out: torch's dispatcher leaves defaults out in front of the export, and
+`torch.export.save` writes what was given, so a .pt2, which is read without any schema, says the same.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any
+
+import sympy  # type: ignore[import-untyped]
+import torch
+from torch.fx import GraphModule, Node
+
+from torchsplit_core.graph.arguments import bounded, entries, listed, number, text
+from torchsplit_core.tracing.naming import operation_target
+
+Write = Callable[[str], int | str]
+"""A size from the form of sympy.srepr, as `Symbols.write`."""
+
+
+class Call:
+    """The arguments of a node, and the names of what they read: in order, as often as they stand there."""
+
+    def __init__(self, node: Node, write: Write) -> None:
+        self.reads: list[str] = []
+        self._write = write
+        self.arguments: dict[str, Any]
+        if node.op == "output":
+            self.arguments = self._results(node.args[0])
+        else:
+            self.arguments = {name: bounded(self._written(value)) for name, value in _named(node)}
+
+    def _results(self, results: Any) -> dict[str, Any]:
+        """What a graph gives back says more than its reads only where one of it is no value of the graph."""
+        values = [self._written(value) for value in (results if _is_list(results) else [results])]
+        return {} if all(map(is_read, values)) else {"0": bounded(listed(values))}
+
+    def _written(self, value: Any) -> Any:
+        if isinstance(value, Node):
+            return self._read(value)
+        if value is None or isinstance(value, (bool, int)):
+            return value
+        if isinstance(value, float):
+            return number(value)
+        if isinstance(value, str):
+            return text(value)
+        if isinstance(value, complex):
+            return {"complex": [number(value.real), number(value.imag)]}
+        if _is_list(value):
+            return listed(map(self._written, value))
+        if isinstance(value, Mapping):
+            return entries({str(key): self._written(value[key]) for key in sorted(value)})
+        if isinstance(value, slice):
+            return {"slice": [self._written(one) for one in (value.start, value.stop, value.step)]}
+        if isinstance(value, (torch.SymInt, torch.SymFloat, torch.SymBool)):
+            return self._write(sympy.srepr(value.node.expr))
+        return _named_thing(value)
+
+    def _read(self, node: Node) -> dict[str, Any]:
+        """A value of the graph, or what an attribute of the module holds."""
+        if node.op != "get_attr":
+            self.reads.append(node.name)
+            return {"input": len(self.reads) - 1}
+        held: Any = getattr(node.graph.owning_module, str(node.target), None)
+        if isinstance(held, GraphModule):
+            return {"body": str(node.target)}
+        if isinstance(held, torch.Tensor):
+            return {"constant": [_plain(held.dtype), listed(held.shape)]}
+        return {"object": _class(held)}
+
+
+def is_read(value: Any) -> bool:
+    """Whether a written argument is a value of the graph."""
+    return isinstance(value, dict) and value.keys() == {"input"}
+
+
+def _named(node: Node) -> Iterator[tuple[str, Any]]:
+    """Name and value of each argument that was given, in the schema's order where there is one."""
+    if isinstance(node.target, torch._ops.OpOverload):
+        for place, argument in enumerate(node.target._schema.arguments):
+            if argument.name in node.kwargs:
+                yield argument.name, node.kwargs[argument.name]
+            elif not argument.kwarg_only and place < len(node.args):
+                yield argument.name, node.args[place]
+    else:
+        yield from ((str(place), value) for place, value in enumerate(node.args))
+        yield from node.kwargs.items()
+
+
+def _is_list(value: Any) -> bool:
+    return isinstance(value, (list, tuple))
+
+
+def _plain(value: object) -> str:
+    return str(value).removeprefix("torch.")
+
+
+def _named_thing(value: Any) -> str | dict[str, Any]:
+    """The name of an enum, a device or an operator; of anything else its class."""
+    if isinstance(value, (torch.dtype, torch.layout, torch.memory_format, torch.device)):
+        return _plain(value)
+    if isinstance(value, (torch._ops.OpOverload, torch._ops.HigherOrderOperator)):
+        return function_target(value)
+    return {"object": _class(value)}
+
+
+def _class(value: Any) -> str:
+    if isinstance(value, torch.ScriptObject):
+        return str(value._type().qualified_name())
+    kind = type(value)
+    return f"{kind.__module__}.{kind.__qualname__}"
+
+
+def function_target(target: Any) -> str:
+    """The name of what a node calls."""
+    if isinstance(target, torch._ops.OpOverload):
+        return str(target)
+    if isinstance(target, torch._ops.HigherOrderOperator):
+        return f"higher_order.{target.name()}"
+    return operation_target(f"{target.__module__}.{target.__name__}")
