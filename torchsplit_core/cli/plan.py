@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Literal, get_args
 
 from torchsplit_core import workflow
+from torchsplit_core.cli import plan_summary
 from torchsplit_core.cli.common import EXIT_OF_STATUS, Command, Options, hand_over, with_progress
 from torchsplit_core.cli.request_options import add_plan_at, add_request_options, request_choices
 from torchsplit_core.files import read_file, write_file
@@ -104,26 +105,7 @@ def _plan(options: argparse.Namespace) -> int:
         lambda progress: workflow.plan(request, explain=options.explain, progress=progress)
     )
     hand_over(outcome, options)
-    objective = outcome.objective
-    print(f"{outcome.status}: {objective.kind} {_figure(objective.value)}", end="", file=sys.stderr)
-    if outcome.status in ("optimal", "feasible"):
-        print(
-            f", bound {_figure(objective.bound)}, gap {_figure(objective.gap)}, "
-            f"{objective.proven_levels} levels proven",
-            end="",
-            file=sys.stderr,
-        )
-    print(file=sys.stderr)
-    for warning in outcome.warnings:
-        print(f"warning: {warning}", file=sys.stderr)
-    for conflict in outcome.conflicts:
-        print(f"conflict: {conflict.message}", file=sys.stderr)
-    if outcome.explanation is not None:
-        for model in outcome.explanation.models:
-            binding = ", ".join(limit.kind for limit in model.limits if limit.binds) or "nothing on its own"
-            unsure = sum(limit.binds is None for limit in model.limits)
-            more = f" ({unsure} not proven)" if unsure else ""
-            print(f"binds {model.model}: {binding}{more}", file=sys.stderr)
+    plan_summary.tell(request, outcome)
     return EXIT_OF_STATUS[outcome.status]
 
 
@@ -136,10 +118,6 @@ def _planned_at(request: PlanRequest, plan_at: Literal["nominal", "low"] | None)
         file=sys.stderr,
     )
     return replace(request, solver=replace(request.solver, plan_at=plan_at))
-
-
-def _figure(value: float | None) -> str:
-    return "n/a" if value is None else f"{value:.4g}"
 
 
 def _deploy(options: argparse.Namespace) -> int:
