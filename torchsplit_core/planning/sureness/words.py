@@ -29,21 +29,30 @@ def throughput_words(rps: float, low: float | None, high: float | None, basis: B
 
 def model_words(plan: PlanOutcome) -> dict[str, str]:
     """What each model gets, by name, with its interval and basis."""
-    bounded = {
+    bounded = bounded_models(plan)
+    return {model.name: _model(model, model.name in bounded) for model in plan.models}
+
+
+def bounded_models(plan: PlanOutcome) -> frozenset[str]:
+    """The models with an instance whose interval is known: of the others both ends are the throughput itself."""
+    return frozenset(
         tenant.model
         for gpu in plan.gpus
         for item in gpu.slices
         for tenant in item.tenants
         if tenant.low_rps is not None or tenant.high_rps is not None
-    }
-    return {model.name: _model(model, model.name in bounded) for model in plan.models}
+    )
+
+
+def tenant_interval(tenant: Tenant) -> tuple[float | None, float | None]:
+    """The interval of what a tenant gives: its share of its point's. None for an end that nobody knows."""
+    low = None if tenant.low_rps is None else tenant.share * tenant.low_rps
+    return low, None if tenant.high_rps is None else tenant.share * tenant.high_rps
 
 
 def tenant_words(tenant: Tenant) -> str:
-    """What a tenant gives: the interval is its share of its point's."""
-    low = None if tenant.low_rps is None else tenant.share * tenant.low_rps
-    high = None if tenant.high_rps is None else tenant.share * tenant.high_rps
-    return throughput_words(tenant.throughput_rps, low, high, tenant.basis)
+    """What a tenant gives, with its interval and basis."""
+    return throughput_words(tenant.throughput_rps, *tenant_interval(tenant), tenant.basis)
 
 
 def basis_words(points: Mapping[Basis, int]) -> str:
