@@ -31,9 +31,7 @@ def verdict(found: Sureness) -> str:
 
 def reasons(found: Sureness) -> tuple[str, ...]:
     """What stands behind the verdict, a sentence each."""
-    told = [
-        f"These figures are as sure as the points behind the plan, of which {words.basis_words(found.points)}."
-    ]
+    told = [f"The plan is made for {words.figures_words(found)}."]
     if not found.meets:
         told.append(f"Meets its demand as planned: {words.nominal_words(found)}.")
     if not found.meets_low:

@@ -98,6 +98,7 @@ def test_the_summary_says_what_the_plan_rests_on_and_json_stays_the_outcome(
     assert main(["plan", asked, "--plan-at", "low"]) == 0
     told = capsys.readouterr()
     assert "meets its demand even at the low end: yes" in told.err.splitlines()
+    assert "optimal for the low ends of these figures, of which 1 of 2 are estimated" in told.err.splitlines()
     assert "surest to fail" not in told.err and "best measured" not in told.err
 
 

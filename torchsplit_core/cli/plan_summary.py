@@ -47,7 +47,7 @@ def _sureness(request: PlanRequest, outcome: PlanOutcome) -> Iterator[str]:
     from torchsplit_core.planning.sureness.verdict import sureness
 
     found = sureness(request, outcome)
-    yield f"{outcome.status} for these figures, of which {words.basis_words(found.points)}"
+    yield f"{outcome.status} for {words.figures_words(found)}"
     gets = words.model_words(outcome)
     wanted = {model.name: model.wanted_rps for model in found.models}
     for model in outcome.models:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
+from typing import Literal
 
 from torchsplit_core.planning.outcome.figures import Running, running_models, served_or_not
 from torchsplit_core.planning.request.hash import request_hash
@@ -61,7 +62,8 @@ class Sureness:
 
     `points` counts those that a plan of the request may use, by basis; `in_use` the different ones in use, and
     `without_interval` those of them that count as they are because nobody knows their interval. `next_measurement` is
-    None where no model's verdict is open, or nothing that could be measured would change it.
+    None where no model's verdict is open, or nothing that could be measured would change it. `plan_at` is the end of
+    the intervals that the plan was made for.
     """
 
     models: tuple[ModelSureness, ...]
@@ -69,6 +71,7 @@ class Sureness:
     in_use: int
     without_interval: int
     next_measurement: Measurement | None
+    plan_at: Literal["nominal", "low"]
 
     @property
     def meets(self) -> bool:
@@ -116,7 +119,7 @@ def sureness(request: PlanRequest, plan: PlanOutcome) -> Sureness:
     bare = sum(point.low_rps is None and point.high_rps is None for point in used.values())
     still_open = [one for one, model in zip(running, models, strict=True) if model.open]
     found = best_measurement(nominal, still_open, {model.name: model.wanted_rps for model in models})
-    return Sureness(models, _bases(request), len(used), bare, found)
+    return Sureness(models, _bases(request), len(used), bare, found, request.solver.plan_at)
 
 
 def wanted_rps(model: PlanModel) -> float:

@@ -66,6 +66,12 @@ def basis_words(points: Mapping[Basis, int]) -> str:
     return ", ".join(told) or (f"all {total} are measured" if total else "none is known")
 
 
+def figures_words(found: Sureness) -> str:
+    """What a plan is the best for: "these figures, of which 42 of 42 are estimated"."""
+    ends = "the low ends of " if found.plan_at == "low" else ""
+    return f"{ends}these figures, of which {basis_words(found.points)}"
+
+
 def nominal_words(found: Sureness) -> str:
     """Whether demands are met as planned: yes, or no with the models that get less."""
     less = sorted((m.share, m.name) for m in found.models if not m.meets)
