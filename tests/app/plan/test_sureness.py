@@ -11,7 +11,7 @@ from streamlit.testing.v1 import AppTest
 
 from app.charts.slice_map import fleet_svg, slice_table
 from app.plan import request_tables
-from app.plan.form import Goal
+from app.plan.form import Edits, Goal
 from app.plan.model_table import models_table
 from app.plan.report import report
 from app.plan.sureness import sureness_of
@@ -150,3 +150,18 @@ def test_ids_nodes_costs_and_layouts_go_through_their_table() -> None:
     table.loc[1, "layouts"] = "7g"
     with pytest.raises(InputFault, match="profile of this GPU"):
         validate(request_tables.with_details(asked, table))
+
+
+def test_details_wait_with_the_fleet_and_are_applied_before_its_rows_move() -> None:
+    asked = replace(uncertain(), gpus=(FleetEntry("A100-80GB"), FleetEntry("A100-80GB", "kept")))
+    fleet, details = request_tables.fleet_table(asked), request_tables.details_table(asked)
+    details.loc[1, ["node", "cost"]] = ["n", 2.0]
+    edits = Edits(
+        fleet, details, request_tables.models_table(asked), [], {}, {}, request_tables.pairs_table(asked),
+        Goal.of(asked),
+    )  # fmt: skip
+    assert edits.waiting(asked) == ("fleet",)
+    assert replace(edits, details=request_tables.details_table(asked)).waiting(asked) == ()
+    assert replace(edits, fleet=fleet.iloc[1:]).applied(asked).gpus == (
+        FleetEntry("A100-80GB", "kept", node="n", cost=2.0),
+    )
