@@ -21,7 +21,8 @@ from torchsplit_core.deployment.placement_launch import launches
 from torchsplit_core.files import read_text, write_text
 from torchsplit_core.graph.prepare import prepare
 from torchsplit_core.partitioning.solve import solve_partition
-from torchsplit_core.planning.request.build import build_request, parse_fleet
+from torchsplit_core.planning.request.build import build_request
+from torchsplit_core.planning.request.fleet_text import parse_fleet
 from torchsplit_core.values import InputFault
 
 EXAMPLES = Path(__file__).resolve().parents[1] / "examples"

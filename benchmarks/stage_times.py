@@ -15,7 +15,8 @@ from typing import Any
 
 import sample_models
 from torchsplit_core import workflow
-from torchsplit_core.planning.request.build import build_request, parse_fleet
+from torchsplit_core.planning.request.build import build_request
+from torchsplit_core.planning.request.fleet_text import parse_fleet
 
 STAGES = ("trace", "profile", "partition", "plan", "deploy")
 

@@ -25,6 +25,7 @@ from app.charts.slice_values import (
 from app.charts.svg_text import escaped, escaped_attribute, fitted, profile_name, text_width, wrapped
 from app.format.numbers import exact, percent, short
 from torchsplit_core.hardware import gpu_type
+from torchsplit_core.planning.sureness.words import tenant_interval
 from torchsplit_core.values import GpuType, PlannedSlice, PlanOutcome, Tenant
 
 __all__ = ["card_svg", "fleet_svg", "slice_table"]
@@ -373,8 +374,19 @@ def _title(item: PlannedSlice, tenant: Tenant, load: float | None) -> str:
         f"{tenant.model} · {tenant.variant} · {tenant.stage}\n"
         f"{item.profile} at slot {item.start}{share}\n"
         f"{exact(tenant.throughput_rps, 'req/s')}, load at the planned demand {percent(load)}\n"
+        f"{_rests_on(tenant)}\n"
         f"batch {tenant.batch_size}, processes {tenant.processes}, {memory}"
     )
+
+
+def _rests_on(tenant: Tenant) -> str:
+    """The interval of what a tenant gives, and its basis."""
+    low, high = tenant_interval(tenant)
+    ends = "interval n/a"
+    if low is not None or high is not None:
+        whole = tenant.throughput_rps
+        ends = f"90 % interval {exact(whole if low is None else low)} to {exact(whole if high is None else high)}"
+    return f"{ends}, {tenant.basis or 'basis n/a'}"
 
 
 def _spoken(group: GpuGroup) -> str:

@@ -9,6 +9,7 @@ from functools import cache
 
 from torchsplit_core.hardware import gpu_type, plain_profiles
 from torchsplit_core.hardware.layouts import layout_fault
+from torchsplit_core.planning.sureness.words import tenant_interval
 from torchsplit_core.values import GpuType, PlacedProfile, PlannedGpu, PlannedSlice, PlanOutcome, Tenant
 
 Row = dict[str, str | int | float | None]
@@ -148,10 +149,14 @@ def _row(
             "processes": None,
             "share": None,
             "req/s": None,
+            "low req/s": None,
+            "high req/s": None,
+            "basis": None,
             "load %": None,
             "GiB": None,
         }
     load = loads.get((tenant.model, tenant.stage))
+    low, high = tenant_interval(tenant)
     return {
         **row,
         "model": tenant.model,
@@ -161,6 +166,9 @@ def _row(
         "processes": tenant.processes,
         "share": tenant.share,
         "req/s": tenant.throughput_rps,
+        "low req/s": low,
+        "high req/s": high,
+        "basis": tenant.basis,
         "load %": None if load is None else round(100 * load, 2),
         "GiB": tenant.memory_gib or None,
     }

@@ -10,16 +10,48 @@ import streamlit as st
 
 from app.format.numbers import THIN, plain
 from app.plan import request_tables
-from app.plan.summary import OBJECTIVES, SHARINGS, Sharing
+from app.plan.summary import OBJECTIVES, PLAN_AT, SHARINGS, PlanAt, Sharing
 from app.shell import frame
 from app.shell.replan import plan_again, stored_profiles
 from torchsplit_core.hardware import catalogue
 from torchsplit_core.planning.request import edit
 from torchsplit_core.planning.request.hash import request_hash
-from torchsplit_core.values import ObjectiveKind, PlanRequest, Profile, SolverOptions
+from torchsplit_core.values import Objective, ObjectiveKind, PlanRequest, Profile, SolverOptions
 from torchsplit_core.workspace.store import Workspace
 
 Column = st.column_config
+
+
+@dataclass(frozen=True, slots=True)
+class Goal:
+    """What is best, and with which means: all that a request says beside its fleet, its models and its pairs."""
+
+    kind: ObjectiveKind
+    sharing: Sharing
+    limit_s: float
+    plan_at: PlanAt
+    most_tenants: int | None
+    memory_penalty: float | None
+    separation_weight: float
+
+    @classmethod
+    def of(cls, request: PlanRequest) -> Goal:
+        """That of a request, its time as the page offers it."""
+        goal = request.objective
+        return cls(
+            goal.kind, request.sharing, _limit_s(request), request.solver.plan_at, request.max_tenants_per_slice,
+            goal.memory_violation_penalty, goal.separation_weight,
+        )  # fmt: skip
+
+    def applied(self, request: PlanRequest) -> PlanRequest:
+        """The request with it."""
+        return replace(
+            request,
+            objective=Objective(self.kind, self.memory_penalty, self.separation_weight),
+            sharing=self.sharing,
+            max_tenants_per_slice=self.most_tenants,
+            solver=SolverOptions(self.limit_s, self.plan_at),
+        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,36 +59,32 @@ class Edits:
     """What the editors hold: a table or a choice each, and the profiles by the model names a request uses."""
 
     fleet: pd.DataFrame
+    details: pd.DataFrame
     models: pd.DataFrame
     added: list[str]
     profiles: Mapping[str, Profile]
     allowed: Mapping[str, Sequence[str]]
     pairs: pd.DataFrame
-    kind: ObjectiveKind
-    sharing: Sharing
-    limit_s: float
+    goal: Goal
 
     def waiting(self, request: PlanRequest) -> tuple[str, ...]:
         """The parts that differ from the request."""
-        goal = (request.objective.kind, request.sharing, _limit_s(request))
         differs = {
-            "fleet": not self.fleet.equals(request_tables.fleet_table(request)),
+            "fleet": not self.fleet.equals(request_tables.fleet_table(request))
+            or not self.details.equals(request_tables.details_table(request)),
             "models": bool(self.added)
             or not self.models.equals(request_tables.models_table(request))
             or edit.with_allowed(request, self.allowed) != request,
             "pairs": not self.pairs.equals(request_tables.pairs_table(request)),
-            "objective": (self.kind, self.sharing, self.limit_s) != goal,
+            "objective": self.goal != Goal.of(request),
         }
         return tuple(what for what, is_so in differs.items() if is_so)
 
     def applied(self, request: PlanRequest) -> PlanRequest:
         """The request with all of them. Raises InputFault for a row that makes no sense."""
-        edited = replace(
-            request,
-            objective=replace(request.objective, kind=self.kind),
-            sharing=self.sharing,
-            solver=SolverOptions(self.limit_s),
-        )
+        edited = self.goal.applied(request)
+        # By the entries as they stand: rows of the fleet's table find theirs by their place.
+        edited = request_tables.with_details(edited, self.details)
         edited = request_tables.with_fleet(edited, self.fleet)
         edited = request_tables.with_pairs(edited, self.pairs)
         edited = request_tables.with_models(edited, self.models)
@@ -75,6 +103,7 @@ def _editors(workspace: Workspace, name: str, request: PlanRequest) -> None:
     with st.container(border=True):
         st.header("Fleet", anchor=False)
         fleet = _fleet(request, mark)
+        details = _details(request, mark)
     with st.container(border=True):
         st.header("Models", anchor=False)
         models, added, profiles = _models(workspace, request, mark)
@@ -85,7 +114,7 @@ def _editors(workspace: Workspace, name: str, request: PlanRequest) -> None:
     with st.container(border=True):
         st.header("Objective", anchor=False)
         goal = _objective(request, mark)
-    edits = Edits(fleet, models, added, profiles, allowed, pairs, *goal)
+    edits = Edits(fleet, details, models, added, profiles, allowed, pairs, goal)
     if waiting := edits.waiting(request):
         st.caption(f"Edited, not planned yet: {', '.join(waiting)}.")
     if st.button("Plan", type="primary", width="stretch", key="plan"):
@@ -105,6 +134,37 @@ def _fleet(request: PlanRequest, mark: str) -> pd.DataFrame:
             "count": Column.NumberColumn("count", min_value=1, step=1, required=True, default=1, width=70),
         },
     )
+
+
+def _details(request: PlanRequest, mark: str) -> pd.DataFrame:
+    """Ids, nodes, costs and layouts of the stored entries; rows that are new above have theirs once planned."""
+    table = request_tables.details_table(request)
+    with st.expander("Ids, nodes, costs, layouts", key="fleet-details"):
+        edited: pd.DataFrame = st.data_editor(
+            table,
+            num_rows="fixed",
+            hide_index=True,
+            key=f"details-{mark}",
+            alt="Ids, nodes, costs and layouts of the fleet's rows",
+            disabled=["type"],
+            column_config={
+                "type": Column.TextColumn("GPU type", width=110),
+                "id": Column.TextColumn(
+                    "id", width=90, help="A GPU with an id stands once. Empty: gpu0, gpu1, …"
+                ),
+                "node": Column.TextColumn("node", width=80, help="GPUs of one node share its link."),
+                "cost": Column.NumberColumn(
+                    "cost", min_value=0.0, width=60, help="Of each; counts for fewest GPUs."
+                ),
+                "layouts": Column.TextColumn(
+                    "layouts",
+                    width=220,
+                    help="For example 7x1g.10gb/3g.40gb+4g.40gb. Empty: every legal one.",
+                ),
+            },
+        )
+        st.caption("A row added above has its own here once it is planned.")
+    return edited
 
 
 def _pairs(request: PlanRequest, mark: str) -> pd.DataFrame:
@@ -194,7 +254,7 @@ def _ways(request: PlanRequest, mark: str) -> dict[str, list[str]]:
     return found
 
 
-def _objective(request: PlanRequest, mark: str) -> tuple[ObjectiveKind, Sharing, float]:
+def _objective(request: PlanRequest, mark: str) -> Goal:
     kinds, ways = list(OBJECTIVES), list(SHARINGS)
     kind = st.selectbox(
         "What is best",
@@ -214,7 +274,35 @@ def _objective(request: PlanRequest, mark: str) -> tuple[ObjectiveKind, Sharing,
         5.0,
         key=f"limit-{mark}",
     )
-    return kind, sharing, float(limit)
+    ends = list(PLAN_AT)
+    plan_at = st.radio(
+        "Plan at",
+        ends,
+        ends.index(request.solver.plan_at),
+        format_func=PLAN_AT.__getitem__,
+        horizontal=True,
+        key=f"plan-at-{mark}",
+        help="Low end: with the lower ends of the throughputs' 90 % intervals.",
+    )
+    return Goal(kind, sharing, float(limit), plan_at, *_means(request, mark))
+
+
+def _means(request: PlanRequest, mark: str) -> tuple[int | None, float | None, float]:
+    """Most tenants a slice, and what memory and separation cost."""
+    with st.expander("Tenants and penalties", key="means"):
+        most = st.number_input(
+            "Tenants of a slice, at most", 1, None, request.max_tenants_per_slice, 1,
+            key=f"tenants-{mark}", placeholder="no limit",
+        )  # fmt: skip
+        penalty = st.number_input(
+            "Penalty γ for each GiB too much", 0.0, None, request.objective.memory_violation_penalty, format="%g",
+            key=f"penalty-{mark}", placeholder="memory is a limit",
+        )  # fmt: skip
+        weight = st.number_input(
+            "Weight of a byte between models apart", 0.0, None, request.objective.separation_weight, format="%g",
+            key=f"separation-{mark}", help="0: separations break ties.",
+        )  # fmt: skip
+    return most, penalty, weight
 
 
 def _limit_s(request: PlanRequest) -> float:

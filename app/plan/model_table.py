@@ -6,10 +6,11 @@ import html
 from collections.abc import Mapping
 
 from app.format.html import table_html
-from app.format.numbers import exact
+from app.format.numbers import exact, size
 from app.plan.explanation.words import binding_words
 from torchsplit_core.planning.request.objective import goal_of
-from torchsplit_core.values import ModelBinding, PlanOutcome, PlanRequest
+from torchsplit_core.planning.sureness.words import bounded_models
+from torchsplit_core.values import ModelBinding, PlannedModel, PlanOutcome, PlanRequest
 
 
 def models_table(
@@ -23,6 +24,7 @@ def models_table(
     held = {item.model: _held(item) for item in plan.explanation.models} if plan.explanation else {}
     demands = {model.name: model.demand_rps for model in request.models} if request else {}
     limits = {model.name: model.max_latency_ms for model in request.models} if request else {}
+    bounded = bounded_models(plan)
     scale = max([1.0, *(model.normalised for model in plan.models)])
     rows = []
     for level, model in enumerate(sorted(plan.models, key=lambda item: item.normalised), 1):
@@ -38,19 +40,34 @@ def models_table(
             f'<i style="width:{width:.1f}%;background:{colour}"></i><b style="left:{100 / scale:.1f}%"></b></span></td>'
             f'<td class="n">{exact(round(model.normalised, 3))}</td>'
             f'<td class="n">{exact(round(model.throughput_rps, 2))}</td>'
+            f'<td class="n">{_interval(model) if model.name in bounded else "n/a"}</td>'
+            f"<td>{model.basis or 'n/a'}</td>"
             f'<td class="n">{exact(demands.get(model.name))}</td>'
             f'<td class="n">{exact(round(model.latency_ms, 2)) if model.latency_ms is not None else "n/a"}</td>'
             f'<td class="n">{exact(round(limit, 2)) if limit is not None else "none"}</td>'
-            f"<td>{html.escape(model.variant or 'not served')}</td>{last}{first}</tr>"
+            f"<td>{html.escape(_runs_as(model))}</td>{last}{first}</tr>"
         )
     head = (
         '<th>model</th><th title="the mark is the demand">throughput ÷ demand</th><th class="n">×</th>'
-        '<th class="n">req/s</th>'
+        '<th class="n">req/s</th><th class="n" title="of the throughput, with every instance at that end">'
+        "90 % interval</th><th>basis</th>"
         '<th class="n">demand</th><th class="n">service p95, ms</th><th class="n">limit, ms</th><th>runs as</th>'
     )
     head += '<th title="what is proven to hold it back">held back by</th>' if held else ""
     head += '<th class="n">level</th>' if fair else ""
     return table_html(head, rows)
+
+
+def _runs_as(model: PlannedModel) -> str:
+    """The variant, and what crosses its cuts."""
+    carried = model.bytes_across_cuts_per_s
+    return (model.variant or "not served") + (
+        "" if carried is None else f", {size(carried)}/s across its cuts"
+    )
+
+
+def _interval(model: PlannedModel) -> str:
+    return f"{exact(model.low_rps)} to {exact(model.high_rps)}"
 
 
 def _held(binding: ModelBinding) -> str:

@@ -14,6 +14,7 @@ from app.format.numbers import exact, short
 from app.plan.explanation.panel import sections
 from app.plan.model_table import models_table
 from app.plan.summary import SOLVED, basis_badge, demand_words, metrics, relaxation_words, status_badge
+from app.plan.sureness import reasons, sureness_of, verdict
 from torchsplit_core.files import write_text
 from torchsplit_core.planning.request.point_keys import keyed_tenants, point_table
 from torchsplit_core.values import PlanOutcome, PlanRequest, Point
@@ -53,6 +54,8 @@ def report(name: str, request: PlanRequest | None, plan: PlanOutcome, colours: M
         parts.append(_cards(plan))
         parts.append(_section("Slices", fleet_svg(plan, colours, demands) + _slices(plan, demands)))
         parts.append(_section("What each model gets", models_table(plan, request, colours)))
+    if (found := sureness_of(request, plan)) is not None:
+        parts.append(_section("How sure it is", _listed((verdict(found), *reasons(found)))))
     if plan.explanation is not None:
         inner = "".join(
             f"<h3>{html.escape(title)}</h3>{text}" for title, text in sections(plan.explanation, plan)
@@ -131,6 +134,10 @@ def _proof(request: PlanRequest | None, plan: PlanOutcome) -> str:
         lines.append(f"Of the points behind it, {told or 'none is known'}.")
     lines += [f"Warning: {warning}" for warning in plan.warnings]
     lines.append(f"Solver: {plan.statistics.solver}; request {plan.request_sha256[:16]}.")
+    return _listed(lines)
+
+
+def _listed(lines: Sequence[str]) -> str:
     return "<ul>" + "".join(f"<li>{html.escape(line)}</li>" for line in lines) + "</ul>"
 
 

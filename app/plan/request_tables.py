@@ -10,6 +10,7 @@ from typing import Any, Literal
 import pandas as pd
 
 from app.format.numbers import size
+from torchsplit_core.planning.request.fleet_text import layouts_text, parse_layouts
 from torchsplit_core.values import Colocation, FleetEntry, InputFault, PlanRequest, Variant
 
 TOGETHER: Mapping[Literal["hard", "soft"], str] = {"hard": "must", "soft": "would rather"}
@@ -21,6 +22,19 @@ def fleet_table(request: PlanRequest) -> pd.DataFrame:
     return pd.DataFrame(
         {"type": [entry.type for entry in request.gpus], "count": [entry.count for entry in request.gpus]}
     ).astype({"type": "str", "count": "Int64"})
+
+
+def details_table(request: PlanRequest) -> pd.DataFrame:
+    """What else a request says of its GPUs, one row an entry of the fleet; an empty text for what it leaves out."""
+    return pd.DataFrame(
+        {
+            "type": [entry.type for entry in request.gpus],
+            "id": [entry.id or "" for entry in request.gpus],
+            "node": [entry.node or "" for entry in request.gpus],
+            "cost": [entry.cost for entry in request.gpus],
+            "layouts": [layouts_text(entry.layouts) for entry in request.gpus],
+        }
+    ).astype({"type": "str", "id": "str", "node": "str", "cost": "float", "layouts": "str"})
 
 
 def models_table(request: PlanRequest) -> pd.DataFrame:
@@ -59,7 +73,7 @@ def pairs_table(request: PlanRequest) -> pd.DataFrame:
 
 
 def with_fleet(request: PlanRequest, table: pd.DataFrame) -> PlanRequest:
-    """The fleet of the table; a row that stood in the request keeps its id, layouts and cost."""
+    """The fleet of the table; a row that stood in the request keeps its id, node, layouts and cost."""
     entries = []
     for index, row in table.iterrows():
         kind, count = row["type"], row["count"]
@@ -75,6 +89,17 @@ def with_fleet(request: PlanRequest, table: pd.DataFrame) -> PlanRequest:
         if old is None or old.type != kind:
             old = FleetEntry(type=str(kind))
         entries.append(replace(old, count=int(count)))
+    return replace(request, gpus=tuple(entries))
+
+
+def with_details(request: PlanRequest, table: pd.DataFrame) -> PlanRequest:
+    """The fleet with the ids, nodes, costs and layouts of the table, whose rows are the fleet's entries."""
+    entries = []
+    for entry, (_, row) in zip(request.gpus, table.iterrows(), strict=True):
+        layouts = parse_layouts(_text(row["layouts"]), f"fleet, layouts of {entry.type}")
+        cost = 1.0 if _missing(row["cost"]) else float(row["cost"])
+        node, name = _text(row["node"]) or None, _text(row["id"]) or None
+        entries.append(replace(entry, id=name, node=node, cost=cost, layouts=layouts))
     return replace(request, gpus=tuple(entries))
 
 
@@ -126,6 +151,10 @@ def with_pairs(request: PlanRequest, table: pd.DataFrame) -> PlanRequest:
 
 def _missing(value: Any) -> bool:
     return value is None or value is pd.NA or value == "" or (isinstance(value, float) and math.isnan(value))
+
+
+def _text(value: Any) -> str:
+    return "" if _missing(value) else str(value).strip()
 
 
 def _told(value: Any) -> Any:

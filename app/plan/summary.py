@@ -14,6 +14,7 @@ from torchsplit_core.planning.request.point_keys import keyed_tenants, point_tab
 from torchsplit_core.values import Demand, ObjectiveKind, PlanOutcome, PlanRequest, Relaxation
 
 Sharing = Literal["exclusive", "fractional"]
+PlanAt = Literal["nominal", "low"]
 SOLVED = ("optimal", "feasible")
 """States of an outcome that has a plan."""
 OBJECTIVES: Mapping[ObjectiveKind, str] = {
@@ -27,6 +28,8 @@ SHARINGS: Mapping[Sharing, str] = {
     "exclusive": "Every instance has its slice to itself",
     "fractional": "Instances may share a slice",
 }
+PLAN_AT: Mapping[PlanAt, str] = {"nominal": "nominal", "low": "low end"}
+"""Ends of the intervals as people say them."""
 DEMANDS = {
     "min_throughput_rps": "minimum requests per second",
     "max_latency_ms": "service-time limit",

@@ -10,6 +10,7 @@ import pytest
 
 from torchsplit_core.cli.command import main
 from torchsplit_core.files import read_file, write_file
+from torchsplit_core.planning.request.hash import request_hash
 from torchsplit_core.values import FleetEntry, PlanModel, PlanRequest, Point, Stage, Variant
 
 A30 = "A30-24GB"
@@ -22,6 +23,16 @@ def request(**allowed: bool) -> PlanRequest:
     variants = (whole, Variant("cut", stages, (1e6,)))
     model = PlanModel("bert", tuple(replace(item, allowed=allowed.get(item.name, True)) for item in variants))
     return PlanRequest((FleetEntry(A30),), (model,))
+
+
+def uncertain() -> PlanRequest:
+    """One GPU for 100 (60 to 140) requests/s estimated in one batch, or 95 (90 to 96) measured in another."""
+    guessed = Point(A30, "4g.24gb", 8, 100.0, 20.0, basis="estimated", low_rps=60.0, high_rps=140.0)
+    known = Point(A30, "4g.24gb", 4, 95.0, 20.0, low_rps=90.0, high_rps=96.0)
+    stage = Stage("whole", (guessed, known))
+    return PlanRequest(
+        (FleetEntry(A30),), (PlanModel("bert", (Variant("whole", (stage,)),), demand_rps=80.0),)
+    )
 
 
 @pytest.mark.parametrize(("allowed", "variant"), [({}, "cut"), ({"cut": False}, "whole")])
@@ -43,3 +54,70 @@ def test_a_model_that_may_not_run_is_one_message(tmp_path: Path, capsys: pytest.
     assert main(["plan", str(asked), "-o", str(tmp_path / "plan.json")]) == 2
     told = capsys.readouterr().err
     assert "model bert" in told and "Allow one" in told and "Traceback" not in told
+
+
+def test_plan_at_low_plans_the_lower_ends_and_saves_what_it_answers(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    asked, saved = str(tmp_path / "request.json"), str(tmp_path / "low.json")
+    write_file(uncertain(), asked)
+    for more, rps in (([], 100.0), (["--plan-at", "nominal"], 100.0), (["--plan-at", "low"], 90.0)):
+        planned = str(tmp_path / f"{rps}.json")
+        assert main(["plan", asked, "-o", planned, "--save-request", saved, *more]) == 0
+        outcome = read_file(planned)[1]
+        assert outcome.models[0].throughput_rps == rps
+        assert outcome.request_sha256 == request_hash(read_file(saved)[1])
+        assert ("answers the request with solver.plan_at low" in capsys.readouterr().err) == (rps == 90.0)
+    # A request that says low itself is planned so without the option, and at the throughputs with it.
+    assert (
+        main(["plan", saved, "-o", planned]) == 0 and read_file(planned)[1].models[0].throughput_rps == 90.0
+    )
+    assert main(["plan", saved, "-o", planned, "--plan-at", "nominal"]) == 0
+    assert read_file(planned)[1].request_sha256 == request_hash(uncertain())
+
+
+def test_the_summary_says_what_the_plan_rests_on_and_json_stays_the_outcome(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    asked = str(tmp_path / "request.json")
+    write_file(uncertain(), asked)
+    assert main(["plan", asked, "--json"]) == 0
+    told = capsys.readouterr()
+    assert json.loads(told.out)["format"] == "torchsplit.plan"
+    for line in (
+        "optimal: leximin 1.25, bound 1.25, gap 0, 1 levels proven",
+        "optimal for these figures, of which 1 of 2 are estimated",
+        "bert: throughput 100 requests/s (90 % interval 60 to 140, estimated) of 80 wanted",
+        "meets its demand: yes",
+        "meets its demand even at the low end: no (bert 75 %)",
+        "surest to fail: bert: 60 of 80 requests/s at the low end (75 %)",
+        "best measured next: bert, stage whole, on A30-24GB 4g.24gb, batch 8, 1 process: estimated, 60 to 140 "
+        "requests/s; settles 20 requests/s of what is missing at the low end",
+    ):
+        assert line in told.err.splitlines()
+    assert main(["plan", asked, "--plan-at", "low"]) == 0
+    told = capsys.readouterr()
+    assert "meets its demand even at the low end: yes" in told.err.splitlines()
+    assert "optimal for the low ends of these figures, of which 1 of 2 are estimated" in told.err.splitlines()
+    assert "surest to fail" not in told.err and "best measured" not in told.err
+
+
+def test_bytes_across_cuts_and_what_would_help_are_printed(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    asked = str(tmp_path / "request.json")
+    write_file(request(whole=False), asked)
+    assert main(["plan", asked, "-o", str(tmp_path / "plan.json")]) == 0
+    line = next(one for one in capsys.readouterr().err.splitlines() if one.startswith("bert: "))
+    assert line.endswith("(interval n/a, measured) of 1 wanted, 30 MB/s across its cuts")
+    for demands, line in (
+        ({"min_throughput_rps": 150.0}, "lower min_throughput_rps of bert from 150 to 100 requests/s"),
+        (
+            {"min_throughput_rps": 50.0, "max_latency_ms": 15.0},
+            "raise max_latency_ms of bert from 15 to 20 ms",
+        ),
+    ):
+        write_file(replace(uncertain(), models=(replace(uncertain().models[0], **demands),)), asked)  # type: ignore[arg-type]
+        assert main(["plan", asked, "-o", str(tmp_path / "plan.json")]) == 3
+        told = capsys.readouterr().err.splitlines()
+        assert [one for one in told if one.startswith("would help: ")] == [f"would help: {line}"]

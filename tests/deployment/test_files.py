@@ -8,9 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from tests.support.deployment.helpers import MIXED, plan_of, planned_gpu
+from tests.support.deployment.helpers import MIXED, plan_of, planned_gpu, tenant
 from torchsplit_core.deployment import FORMATS, DeploymentFile, deploy, write_deployment
-from torchsplit_core.values import InputFault, InternalFault, PlanOutcome
+from torchsplit_core.values import InputFault, InternalFault, PlannedGpu, PlannedSlice, PlanOutcome
 
 
 def readme(plan: PlanOutcome, *formats: str) -> str:
@@ -119,3 +119,33 @@ def test_a_write_that_fails_leaves_the_old_file_and_no_rest(
 def test_a_name_cannot_lead_outside(tmp_path: Path, name: str) -> None:
     with pytest.raises(InternalFault):
         write_deployment([DeploymentFile(name, "")], tmp_path)
+
+
+def test_every_format_says_basis_and_interval() -> None:
+    known = tenant("bert", basis="estimated", low_rps=95.0, high_rps=140.0)
+    half = tenant("ocr", share=0.5, throughput_rps=30.0, basis="measured", low_rps=58.0, high_rps=61.0)
+    plan = plan_of(
+        PlannedGpu(
+            "gpu0",
+            "A100-80GB",
+            True,
+            (PlannedSlice("3g.40gb", 0, (known,)), PlannedSlice("3g.40gb", 4, (half,))),
+        )
+    )
+    models = (
+        replace(plan.models[0], low_rps=95.0, high_rps=140.0, basis="estimated"),
+        replace(plan.models[1], throughput_rps=30.0, low_rps=29.0, high_rps=30.5, basis="measured"),
+    )
+    files = {file.name: file.text for file in deploy(replace(plan, models=models), FORMATS)}
+    bert = "120 requests/s (90 % interval 95 to 140, estimated)"
+    ocr = "30 requests/s (90 % interval 29 to 30.5, measured)"
+    for name, text in files.items():
+        if name.startswith(("README", "mig-parted", "apply-mig", "kubernetes/deployments")):
+            flat = " ".join(text.split())
+            assert bert in flat and ocr in flat, name
+    assert f"| bert | whole | {bert} |" in files["README.md"]
+    assert f'# "bert": throughput {bert}' in files["mig-parted.yaml"]
+
+
+def test_a_plan_of_before_intervals_says_that_they_are_unknown(mixed_plan: PlanOutcome) -> None:
+    assert "120 requests/s (interval n/a, basis n/a)" in readme(mixed_plan)

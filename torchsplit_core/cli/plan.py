@@ -5,20 +5,28 @@ from __future__ import annotations
 import argparse
 import sys
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
-from typing import get_args
+from typing import Literal, get_args
 
 from torchsplit_core import workflow
+from torchsplit_core.cli import plan_summary
 from torchsplit_core.cli.common import EXIT_OF_STATUS, Command, Options, hand_over, with_progress
-from torchsplit_core.files import read_file
-from torchsplit_core.values import InputFault, Objective, ObjectiveKind
+from torchsplit_core.cli.request_options import add_plan_at, add_request_options, request_choices
+from torchsplit_core.files import read_file, write_file
+from torchsplit_core.values import InputFault, Objective, ObjectiveKind, PlanRequest
 
 
 def add_plan_commands(command: Command, output: Options) -> None:
     """Add request and plan to the command line through its `command(name, run, text)` and its shared options."""
     made = command("request", _request, "make a plan request of profiles and a fleet")
     made.add_argument("profiles", nargs="+", metavar="PROFILE")
-    made.add_argument("--gpus", required=True, metavar="2xA100-80GB,1xA30-24GB")
+    made.add_argument(
+        "--gpus",
+        required=True,
+        metavar="2xA100-80GB,1xA30-24GB",
+        help="also ID=TYPE, with @cost=N, @node=NAME, @layouts=7x1g.10gb/3g.40gb+4g.40gb behind a type",
+    )
     made.add_argument(
         "--candidates", nargs="+", default=[], metavar="FILE", help="partitions: each cut becomes a variant"
     )
@@ -33,6 +41,7 @@ def add_plan_commands(command: Command, output: Options) -> None:
     made.add_argument("--sharing", default="exclusive", choices=("exclusive", "fractional"))
     made.add_argument("--link", type=float, metavar="GB_PER_S")
     made.add_argument("--time-limit", type=float, default=60.0, metavar="S")
+    add_request_options(made)
     output(made)
 
     made = command(
@@ -44,6 +53,8 @@ def add_plan_commands(command: Command, output: Options) -> None:
         action="store_true",
         help="add what binds each model, what changes would bring and why no other layout (at most 5 s more)",
     )
+    add_plan_at(made)
+    made.add_argument("--save-request", metavar="FILE", help="write the request that the plan answers")
     output(made)
 
 
@@ -58,21 +69,26 @@ def add_deploy_command(command: Command) -> None:
 
 
 def _request(options: argparse.Namespace) -> int:
-    from torchsplit_core.planning.request.build import build_request, parse_fleet
+    from torchsplit_core.planning.request.build import build_request, model_names
+    from torchsplit_core.planning.request.fleet_text import parse_fleet
+    from torchsplit_core.planning.request.validate import validate
 
+    profiles = [read_file(path, expected="torchsplit.profile")[1] for path in options.profiles]
     request = build_request(
-        [read_file(path, expected="torchsplit.profile")[1] for path in options.profiles],
+        profiles,
         parse_fleet(options.gpus),
         candidates=[read_file(path, expected="torchsplit.partition")[1] for path in options.candidates],
         demands=_table("--demand", options.demand),
         min_throughputs=_table("--min-throughput", options.min_throughput),
         max_latencies=_table("--max-latency", options.max_latency),
         weights=_table("--weight", options.weight),
-        objective=Objective(kind=options.objective),
+        objective=Objective(options.objective, options.memory_penalty, options.separation_weight),
         sharing=options.sharing,
         link_gb_per_s=options.link,
         time_limit_s=options.time_limit,
+        **request_choices(options, model_names(profiles)),
     )
+    validate(request)
     for model in request.models:
         if not any(stage.points for variant in model.variants for stage in variant.stages):
             print(f"warning: {model.name} has no profile row for a slice of this fleet", file=sys.stderr)
@@ -82,35 +98,26 @@ def _request(options: argparse.Namespace) -> int:
 
 def _plan(options: argparse.Namespace) -> int:
     _, request = read_file(options.request, expected="torchsplit.plan_request")
+    request = _planned_at(request, options.plan_at)
+    if options.save_request:
+        write_file(request, options.save_request)
     outcome = with_progress(
         lambda progress: workflow.plan(request, explain=options.explain, progress=progress)
     )
     hand_over(outcome, options)
-    objective = outcome.objective
-    print(f"{outcome.status}: {objective.kind} {_figure(objective.value)}", end="", file=sys.stderr)
-    if outcome.status in ("optimal", "feasible"):
-        print(
-            f", bound {_figure(objective.bound)}, gap {_figure(objective.gap)}, "
-            f"{objective.proven_levels} levels proven",
-            end="",
-            file=sys.stderr,
-        )
-    print(file=sys.stderr)
-    for warning in outcome.warnings:
-        print(f"warning: {warning}", file=sys.stderr)
-    for conflict in outcome.conflicts:
-        print(f"conflict: {conflict.message}", file=sys.stderr)
-    if outcome.explanation is not None:
-        for model in outcome.explanation.models:
-            binding = ", ".join(limit.kind for limit in model.limits if limit.binds) or "nothing on its own"
-            unsure = sum(limit.binds is None for limit in model.limits)
-            more = f" ({unsure} not proven)" if unsure else ""
-            print(f"binds {model.model}: {binding}{more}", file=sys.stderr)
+    plan_summary.tell(request, outcome)
     return EXIT_OF_STATUS[outcome.status]
 
 
-def _figure(value: float | None) -> str:
-    return "n/a" if value is None else f"{value:.4g}"
+def _planned_at(request: PlanRequest, plan_at: Literal["nominal", "low"] | None) -> PlanRequest:
+    """The request with what `--plan-at` says, and a word where that makes another request of it."""
+    if plan_at in (None, request.solver.plan_at):
+        return request
+    print(
+        f"note: planned at {plan_at}, so this answers the request with solver.plan_at {plan_at}",
+        file=sys.stderr,
+    )
+    return replace(request, solver=replace(request.solver, plan_at=plan_at))
 
 
 def _deploy(options: argparse.Namespace) -> int:

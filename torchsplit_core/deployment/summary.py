@@ -8,6 +8,7 @@ from torchsplit_core.deployment.files import DeploymentFile
 from torchsplit_core.deployment.formats.mig_parted import config_labels
 from torchsplit_core.deployment.hosts import Host
 from torchsplit_core.deployment.names import markdown, one_line
+from torchsplit_core.planning.sureness.words import model_words, tenant_words
 from torchsplit_core.values import PlannedSlice, PlanOutcome, Tenant
 
 _HOW = {
@@ -111,16 +112,19 @@ def _purpose(name: str) -> str:
 
 def _slices(hosts: tuple[Host, ...]) -> str:
     rows = [
-        (markdown(host.shown), str(gpu.index), gpu.type, item.profile, str(item.start), _tenants(item))
+        (markdown(host.shown), str(gpu.index), gpu.type, item.profile, str(item.start), *_tenants(item))
         for host in hosts
         for gpu in host.gpus
         for item in sorted(gpu.slices, key=lambda item: item.start)
     ]
-    return _table(("host", "GPU", "type", "profile", "start", "tenants"), rows)
+    return _table(("host", "GPU", "type", "profile", "start", "tenants", "throughput"), rows)
 
 
-def _tenants(item: PlannedSlice) -> str:
-    return "; ".join(map(_tenant, item.tenants)) if item.tenants else "free"
+def _tenants(item: PlannedSlice) -> tuple[str, str]:
+    """Who uses the slice, and what each gives."""
+    if not item.tenants:
+        return "free", "none"
+    return "; ".join(map(_tenant, item.tenants)), "; ".join(map(tenant_words, item.tenants))
 
 
 def _tenant(tenant: Tenant) -> str:
@@ -130,17 +134,18 @@ def _tenant(tenant: Tenant) -> str:
 
 
 def _models(plan: PlanOutcome) -> str:
+    gets = model_words(plan)
     rows = [
         (
             markdown(model.name),
             "none" if model.variant is None else markdown(model.variant),
-            f"{model.throughput_rps:.6g}",
+            gets[model.name],
             f"{model.normalised:.4g}",
             "n/a" if model.latency_ms is None else f"{model.latency_ms:.4g}",
         )
         for model in plan.models
     ]
-    head = ("model", "variant", "throughput (req/s)", "per weight · demand", "p95 service time (ms)")
+    head = ("model", "variant", "throughput", "per weight · demand", "p95 service time (ms)")
     return _table(head, rows)
 
 

@@ -40,6 +40,9 @@ OPTIONS = (
     "separation_weight",
     "max_tenants_per_slice",
     "time_limit_s",
+    "low_rps",
+    "high_rps",
+    "plan_at",
 )
 
 
@@ -51,6 +54,8 @@ class _Tables:
     mem: Mapping[str, PerProfile | float]
     latency_ms: Mapping[str, PerProfile | float]
     latency_targets: Mapping[str, float]
+    low_rps: Mapping[str, PerProfile]
+    high_rps: Mapping[str, PerProfile]
 
 
 def solve_leximin(
@@ -74,7 +79,8 @@ def solve_leximin(
 
     options: latency_ms ({model: ms or {profile: ms}}, needed for models with a target), weights,
     demands_rps, min_throughput_rps, cap_at_demand ({model: …}), memory_violation_penalty,
-    separation_weight, max_tenants_per_slice, time_limit_s.
+    separation_weight, max_tenants_per_slice, time_limit_s; low_rps and high_rps ({model: {profile: requests/s}},
+    the ends of the throughput's 90 % interval) and plan_at ("nominal", or "low" for the lower ends).
 
     Raises InputFault like `plan`, and for an unknown option or a table that names no model.
     """
@@ -106,7 +112,14 @@ def _tables(
     for name in options:
         if name not in OPTIONS:
             raise InputFault("options", name, "it is a known option", f"Known are {', '.join(OPTIONS)}.")
-    return _Tables(throughput, mem or {}, options.get("latency_ms") or {}, latency_targets or {})
+    return _Tables(
+        throughput,
+        mem or {},
+        options.get("latency_ms") or {},
+        latency_targets or {},
+        options.get("low_rps") or {},
+        options.get("high_rps") or {},
+    )
 
 
 def _request(
@@ -124,6 +137,8 @@ def _request(
         "mem": tables.mem,
         "latency_targets": tables.latency_targets,
         "latency_ms": tables.latency_ms,
+        "low_rps": tables.low_rps,
+        "high_rps": tables.high_rps,
         **{
             name: options.get(name) or {}
             for name in ("weights", "demands_rps", "min_throughput_rps", "cap_at_demand")
@@ -142,7 +157,7 @@ def _request(
         objective=Objective("leximin", penalty, options.get("separation_weight", 0.0)),
         sharing=sharing,
         max_tenants_per_slice=options.get("max_tenants_per_slice"),
-        solver=SolverOptions(options.get("time_limit_s", 60.0)),
+        solver=SolverOptions(options.get("time_limit_s", 60.0), options.get("plan_at", "nominal")),
     )
 
 
@@ -182,8 +197,17 @@ def _model(name: str, kinds: Sequence[str], tables: _Tables, per_model: Mapping[
                     f"latency_ms of {name}", profile.name, "each profile with a throughput has one", "Add it."
                 )
             memory = _entry(tables.mem.get(name, {}), kind, profile.name)
-            points.append(Point(kind, profile.name, 1, rate, latency, memory_gib=memory))
-    _known_profiles(name, kinds, tables.throughput.get(name, {}))
+            low = _entry(tables.low_rps.get(name, {}), kind, profile.name)
+            high = _entry(tables.high_rps.get(name, {}), kind, profile.name)
+            points.append(
+                Point(kind, profile.name, 1, rate, latency, memory_gib=memory, low_rps=low, high_rps=high)
+            )
+    for table, rates in (
+        ("throughput", tables.throughput),
+        ("low_rps", tables.low_rps),
+        ("high_rps", tables.high_rps),
+    ):
+        _known_profiles(table, name, kinds, rates.get(name, {}))
     return PlanModel(
         name,
         (Variant("whole", (Stage("whole", tuple(points)),)),),
@@ -195,14 +219,14 @@ def _model(name: str, kinds: Sequence[str], tables: _Tables, per_model: Mapping[
     )
 
 
-def _known_profiles(name: str, kinds: Sequence[str], rates: PerProfile) -> None:
+def _known_profiles(table: str, name: str, kinds: Sequence[str], rates: PerProfile) -> None:
     """A misspelt profile must not vanish silently: every key is a profile of a GPU of the fleet."""
     known = {(kind, profile.name) for kind in kinds for profile in gpu_type(kind).profiles}
     names = {profile for _, profile in known}
     for key in rates:
         if not (key in known if isinstance(key, tuple) else key in names):
             raise InputFault(
-                f"throughput of {name}",
+                f"{table} of {name}",
                 key,
                 "it is a whole profile name",
                 f"Known are {', '.join(sorted(names))}.",

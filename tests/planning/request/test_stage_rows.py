@@ -7,7 +7,8 @@ from dataclasses import replace
 import pytest
 
 from tests.support.planning.requests import A30
-from torchsplit_core.planning.request.build import build_request, parse_fleet
+from torchsplit_core.planning.request.build import build_request
+from torchsplit_core.planning.request.fleet_text import parse_fleet
 from torchsplit_core.planning.request.stage_rows import LEAST_SHARE, stage_rows
 from torchsplit_core.values import (
     InputFault,
@@ -155,12 +156,21 @@ def test_candidates_of_a_profiled_source_under_another_hash_say_to_measure_again
 
 
 def test_a_row_of_the_stage_itself_stands_before_what_is_estimated() -> None:
-    own = replace(WHOLE[1], stage=NAMES[1], throughput_rps=7.0, latency_ms=9.0, memory_gib=2.0)
+    own = replace(
+        WHOLE[1],
+        stage=NAMES[1],
+        throughput_rps=7.0,
+        latency_ms=9.0,
+        memory_gib=2.0,
+        low_rps=6.0,
+        high_rps=8.0,
+    )
     beyond = replace(own, batch_size=128)  # the whole model has no row there
     (_, cut) = variants(profile(*WHOLE, own, beyond), CANDIDATE)
     first, second = ({point.batch_size: point for point in stage.points} for stage in cut.stages)
     assert set(first) == set(BATCHES) and set(second) == {*BATCHES, 128}
     assert (second[2].throughput_rps, second[2].memory_gib, second[2].basis) == (7.0, 2.0, "measured")
+    assert (second[2].low_rps, second[2].high_rps) == (6.0, 8.0)
     assert second[8].basis == "estimated" and second[8].memory_gib == pytest.approx(3 + 8 + 0.5)
     assert cut.cut_bytes == (8.0,)
 
@@ -173,3 +183,26 @@ def test_candidates_of_equal_stages_make_one_variant() -> None:
     )
     assert [variant.name for variant in found] == ["whole", "cut1", "cut2"]
     assert [stage.name for stage in found[2].stages] == ["cut2.1of2", "cut2.2of2"]
+
+
+def test_points_have_the_intervals_of_their_rows_scaled_for_stages() -> None:
+    bare = replace(WHOLE[3], low_rps=None, high_rps=None)
+    whole_, cut = variants(profile(*WHOLE[:3], bare), CANDIDATE)
+    assert [(p.low_rps, p.throughput_rps, p.high_rps) for p in whole_.stages[0].points] == [
+        *[(90.0, 100.0, 110.0)] * 3,
+        (None, 100.0, None),
+    ]
+    first = {point.batch_size: point for point in cut.stages[0].points}
+    assert (first[1].low_rps, first[1].throughput_rps, first[1].high_rps) == (180.0, 200.0, 220.0)
+    assert first[64].low_rps is None and first[64].high_rps is None
+
+
+@pytest.mark.parametrize(("low", "high"), [(100.5, None), (None, 99.0), (101.0, 110.0), (120.0, 90.0)])
+def test_a_row_outside_its_interval_is_refused_where_it_would_be_a_point(
+    low: float | None, high: float | None
+) -> None:
+    wrong = replace(WHOLE[0], low_rps=low, high_rps=high)
+    with pytest.raises(InputFault, match=r"sample:bert, whole on A30-24GB 4g.24gb, batch 1.*low_rps ≤"):
+        variants(profile(wrong, *WHOLE[1:]))
+    elsewhere = replace(wrong, gpu_type="A100-80GB", profile="3g.40gb")
+    assert len(variants(profile(elsewhere, *WHOLE))[0].stages[0].points) == len(BATCHES)

@@ -20,6 +20,7 @@ from torchsplit_core.deployment.files import DeploymentFile
 from torchsplit_core.deployment.formats.mig_parted import config_labels, dump, mig_config
 from torchsplit_core.deployment.hosts import Host
 from torchsplit_core.deployment.names import cluster_names, one_line
+from torchsplit_core.planning.sureness.words import tenant_words
 from torchsplit_core.values import InputFault, PlannedSlice, PlanOutcome, Tenant
 
 IMAGE = "TORCHSPLIT_IMAGE"
@@ -196,6 +197,9 @@ def _deployment(
         "torchsplit/tenants": ", ".join(f"{one_line(t.model)} {one_line(t.stage)}" for t in use.jobs),
         "torchsplit/planned-rps-per-replica": ", ".join(
             f"{t.throughput_rps:g}" for t in sorted(slices[0].tenants, key=_job)
+        ),
+        "torchsplit/planned-throughput": "; ".join(
+            tenant_words(t) for t in sorted(slices[0].tenants, key=_job)
         ),
     }
     container = {

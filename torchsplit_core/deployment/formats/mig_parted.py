@@ -14,6 +14,7 @@ import yaml
 from torchsplit_core.deployment.files import DeploymentFile
 from torchsplit_core.deployment.hosts import Host
 from torchsplit_core.deployment.names import one_line
+from torchsplit_core.planning.sureness.words import model_words
 from torchsplit_core.values import PlanOutcome
 
 _GpuShape = tuple[int, str, tuple[tuple[str, int], ...]]
@@ -48,7 +49,7 @@ def mig_config(hosts: tuple[Host, ...]) -> dict[str, list[dict[str, object]]]:
 
 
 def mig_parted_files(plan: PlanOutcome, hosts: tuple[Host, ...]) -> tuple[DeploymentFile, ...]:
-    """`mig-parted.yaml` with a comment that says which host takes which label."""
+    """`mig-parted.yaml` with comments that say which host takes which label, and what each model gets."""
     lines = [
         f"# MIG layout of plan {plan.request_sha256[:12]}, for nvidia-mig-parted. Not tested on hardware.",
         "# Applying removes all MIG instances of the GPUs named here.",
@@ -58,6 +59,7 @@ def mig_parted_files(plan: PlanOutcome, hosts: tuple[Host, ...]) -> tuple[Deploy
         lines += [
             f"#   {gpu.index}: {gpu.type} {one_line(gpu.id)}, slices: {len(gpu.slices)}" for gpu in host.gpus
         ]
+    lines += [f"# {one_line(model)}: throughput {words}" for model, words in model_words(plan).items()]
     text = dump({"version": "v1", "mig-configs": mig_config(hosts)})
     return (DeploymentFile("mig-parted.yaml", "\n".join(lines) + "\n" + text),)
 

@@ -13,6 +13,7 @@ import shlex
 from torchsplit_core.deployment.files import DeploymentFile
 from torchsplit_core.deployment.hosts import Host, HostGpu
 from torchsplit_core.deployment.names import cluster_names, one_line
+from torchsplit_core.planning.sureness.words import tenant_words
 from torchsplit_core.values import PlannedSlice, PlanOutcome
 
 _HEAD = """\
@@ -218,6 +219,7 @@ def _tenants(item: PlannedSlice) -> str:
         f"{one_line(tenant.model)} {one_line(tenant.stage)}, batch {tenant.batch_size},"
         f" {tenant.processes} {'process' if tenant.processes == 1 else 'processes'}"
         + ("" if tenant.share == 1 else f", {tenant.share:.3g} of the slice")
+        + f": {tenant_words(tenant)}"
         for tenant in item.tenants
     )
 

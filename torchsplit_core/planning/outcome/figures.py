@@ -116,25 +116,54 @@ def unknown_memory(gpus: Sequence[PlannedGpu]) -> tuple[str, ...]:
     )
 
 
-def model_figures(request: PlanRequest, gpus: Sequence[PlannedGpu]) -> tuple[PlannedModel, ...]:
-    """What each model gets of tenants that all have a point, all of one variant a model."""
+@dataclass(frozen=True, slots=True)
+class Running:
+    """A model and its instances, stage by stage of the variant it runs; no variant and no stages without any."""
+
+    model: PlanModel
+    variant: Variant | None
+    stages: tuple[tuple[Instance, ...], ...] = ()
+
+
+def running_models(request: PlanRequest, gpus: Sequence[PlannedGpu]) -> tuple[Running, ...]:
+    """Every model with its instances, of tenants that are all of one variant a model.
+
+    Raises InputFault for a tenant or a GPU that the request does not have.
+    """
     points = point_table(request)
     nodes = {gpu.id: gpu.node for gpu in list_gpus(request.gpus)}
     instances: dict[tuple[str, str], dict[str, list[Instance]]] = {}
     for gpu in gpus:
         for tenant, key in keyed_tenants([gpu]):
+            if key not in points or gpu.id not in nodes:
+                raise InputFault(
+                    f"plan, GPU {gpu.id}",
+                    f"{tenant.model} {tenant.stage}",
+                    "GPUs and points are those of the request",
+                    "Pass the request that the plan answers.",
+                )
             instances.setdefault((tenant.model, tenant.variant), {}).setdefault(tenant.stage, []).append(
                 Instance(tenant.share, points[key], nodes[gpu.id])
             )
     found = []
     for spec in request.models:
         variant = next((item for item in spec.variants if (spec.name, item.name) in instances), None)
-        if variant is None:
-            found.append(unserved(spec))
-            continue
-        mine = instances[spec.name, variant.name]
-        found.append(served(request, spec, variant, [mine.get(stage.name, ()) for stage in variant.stages]))
+        mine = instances[spec.name, variant.name] if variant else {}
+        stages = variant.stages if variant else ()
+        found.append(Running(spec, variant, tuple(tuple(mine.get(stage.name, ())) for stage in stages)))
     return tuple(found)
+
+
+def served_or_not(request: PlanRequest, running: Running) -> PlannedModel:
+    """What a model gets of its instances, nothing where it has none."""
+    if running.variant is None:
+        return unserved(running.model)
+    return served(request, running.model, running.variant, running.stages)
+
+
+def model_figures(request: PlanRequest, gpus: Sequence[PlannedGpu]) -> tuple[PlannedModel, ...]:
+    """What each model gets of tenants that all have a point, all of one variant a model."""
+    return tuple(served_or_not(request, running) for running in running_models(request, gpus))
 
 
 def penalty_paid(request: PlanRequest, gpus: Sequence[PlannedGpu]) -> float:

@@ -1,16 +1,17 @@
 """From profiles (and partition candidates) to a plan request.
 
-Rows of the fleet's MIG profiles become points. A candidate becomes a variant, its stages' points as
-`stage_rows` has them: estimated, unless the profile has rows of the stage itself.
+Rows of the fleet's MIG profiles become points, with their intervals. A candidate becomes a variant, its stages'
+points as `stage_rows` has them: estimated, unless the profile has rows of the stage itself.
 """
 
 from __future__ import annotations
 
-import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import replace
 from pathlib import PurePath
+from typing import Literal
 
-from torchsplit_core.hardware import catalogue, gpu_type
+from torchsplit_core.hardware import gpu_type
 from torchsplit_core.planning.request.stage_rows import stage_rows
 from torchsplit_core.values import (
     Colocation,
@@ -30,26 +31,6 @@ from torchsplit_core.values import (
 )
 
 _PREFERENCE = {"measured": 0, "emulated": 1, "estimated": 2}
-
-
-def parse_fleet(text: str) -> tuple[FleetEntry, ...]:
-    """`2xA100-80GB,1xA30-24GB` as fleet entries. Raises InputFault for an unknown type or count."""
-    entries = []
-    for part in filter(None, (item.strip() for item in text.split(","))):
-        found = re.fullmatch(r"(?:(\d{1,7})x)?([A-Za-z0-9.\-]+)", part)
-        if not found:
-            raise InputFault(
-                "--gpus", part, "a fleet is COUNTxTYPE, comma-separated", "Write for example 2xA100-80GB."
-            )
-        count = int(found[1] or 1)
-        if count < 1:
-            raise InputFault("--gpus", part, "a count is 1 or more", "Write for example 1xA100-80GB.")
-        entries.append(FleetEntry(type=gpu_type(found[2]).name, count=count))
-    if not entries:
-        raise InputFault(
-            "--gpus", text, "a fleet has at least one GPU", f"Choose of {', '.join(catalogue())}."
-        )
-    return tuple(entries)
 
 
 def model_name(profile: Profile) -> str:
@@ -79,11 +60,16 @@ def build_request(
     sharing: str = "exclusive",
     link_gb_per_s: float | None = None,
     time_limit_s: float = 60.0,
+    cap_at_demand: Collection[str] = (),
+    forbidden: Collection[tuple[str, str]] = (),
+    max_tenants_per_slice: int | None = None,
+    plan_at: Literal["nominal", "low"] = "nominal",
 ) -> PlanRequest:
     """One model a profile, with every point that the fleet's slices allow.
 
-    Mappings are by model name (see `model_name`). Raises InputFault for a name that is no
-    model, a candidate that belongs to no profile, or no profile at all.
+    Mappings are by model name (see `model_name`); `cap_at_demand` names models, `forbidden` (model, variant).
+    Raises InputFault for a name that is no model or variant, a candidate that belongs to no profile, a row whose
+    throughput is outside its interval, or no profile at all.
     """
     if not profiles:
         raise InputFault("profiles", "none", "a request has at least one model", "Pass a profile file.")
@@ -91,7 +77,7 @@ def build_request(
         raise InputFault("sharing", sharing, "sharing is exclusive or fractional", "Choose one of them.")
     for entry in gpus:
         gpu_type(entry.type)
-    names = _unique_names(profiles)
+    names = model_names(profiles)
     cuts = _match(candidates, profiles)
     tables = {
         "demand": demands,
@@ -112,6 +98,11 @@ def build_request(
                 raise InputFault(
                     f"--{option} {name}", value, "the value is positive", "Give a number above 0."
                 )
+    for name in cap_at_demand:
+        if name not in names:
+            raise InputFault(
+                "--cap", name, f"names are of the request's models: {', '.join(names)}", "Mend the name."
+            )
     types = {entry.type for entry in gpus}
     models = tuple(
         PlanModel(
@@ -120,22 +111,48 @@ def build_request(
             demand_rps=(demands or {}).get(name, 1.0),
             min_throughput_rps=(min_throughputs or {}).get(name),
             max_latency_ms=(max_latencies or {}).get(name),
+            cap_at_demand=name in cap_at_demand,
             variants=_variants(profile, cuts[index], types),
         )
         for index, (name, profile) in enumerate(zip(names, profiles, strict=True))
     )
     return PlanRequest(
         gpus=tuple(gpus),
-        models=models,
+        models=_without(models, forbidden),
         colocations=tuple(colocations),
         objective=objective or Objective(),
         sharing="fractional" if sharing == "fractional" else "exclusive",
         link_gb_per_s=link_gb_per_s,
-        solver=SolverOptions(time_limit_s=time_limit_s),
+        max_tenants_per_slice=max_tenants_per_slice,
+        solver=SolverOptions(time_limit_s=time_limit_s, plan_at=plan_at),
     )
 
 
-def _unique_names(profiles: Sequence[Profile]) -> list[str]:
+def _without(models: Sequence[PlanModel], forbidden: Collection[tuple[str, str]]) -> tuple[PlanModel, ...]:
+    """The models with these variants kept, and not allowed."""
+    known = [(model.name, variant.name) for model in models for variant in model.variants]
+    for pair in forbidden:
+        if pair not in known:
+            raise InputFault(
+                "--forbid",
+                "=".join(pair),
+                f"it names a variant: {', '.join('='.join(each) for each in known)}",
+                "Mend the name.",
+            )
+    return tuple(
+        replace(
+            model,
+            variants=tuple(
+                replace(variant, allowed=(model.name, variant.name) not in forbidden)
+                for variant in model.variants
+            ),
+        )
+        for model in models
+    )
+
+
+def model_names(profiles: Sequence[Profile]) -> list[str]:
+    """The name of each profile's model in a request: a second `bert` is `bert-2`."""
     names: list[str] = []
     for profile in profiles:
         name = base = model_name(profile)
@@ -232,7 +249,23 @@ def _rows(profile: Profile, stage: str, types: set[str]) -> list[ProfileRow]:
         key = _key(row)
         if key not in best or _PREFERENCE[row.basis] < _PREFERENCE[best[key].basis]:
             best[key] = row
+    for row in best.values():
+        _check_interval(profile, row)
     return list(best.values())
+
+
+def _check_interval(profile: Profile, row: ProfileRow) -> None:
+    """Refused, as tables refuse it, not clamped: nobody knows which of the figures is the wrong one."""
+    low = row.throughput_rps if row.low_rps is None else row.low_rps
+    high = row.throughput_rps if row.high_rps is None else row.high_rps
+    if not low <= row.throughput_rps <= high:
+        raise InputFault(
+            f"profile of {profile.source}, {row.stage} on {row.gpu_type} {row.profile}, "
+            f"batch {row.batch_size}, processes {row.processes}",
+            f"{low:g} to {high:g} around {row.throughput_rps:g}",
+            "low_rps ≤ throughput_rps ≤ high_rps",
+            "Correct the interval, or leave it out.",
+        )
 
 
 def _points(rows: Sequence[ProfileRow]) -> tuple[Point, ...]:
@@ -246,6 +279,8 @@ def _points(rows: Sequence[ProfileRow]) -> tuple[Point, ...]:
             latency_ms=row.latency_ms,
             memory_gib=row.memory_gib,
             basis=row.basis,
+            low_rps=row.low_rps,
+            high_rps=row.high_rps,
         )
         for row in rows
         if row.profile is not None

@@ -1,0 +1,54 @@
+"""How sure a plan is, on the page and in the report: the verdict at the low end, and what to measure next.
+
+The words are the command line's.
+"""
+
+from __future__ import annotations
+
+import streamlit as st
+
+from app.format.numbers import plain
+from app.shell import navigation
+from torchsplit_core.planning.sureness import words
+from torchsplit_core.planning.sureness.verdict import Sureness, sureness
+from torchsplit_core.values import InputFault, PlanOutcome, PlanRequest
+
+
+def sureness_of(request: PlanRequest | None, plan: PlanOutcome) -> Sureness | None:
+    """How sure a plan is; None where its request is not here or is another one."""
+    if request is None:
+        return None
+    try:
+        return sureness(request, plan)
+    except InputFault:
+        return None  # The page says of such a plan that it answers an earlier request.
+
+
+def verdict(found: Sureness) -> str:
+    """Yes or no."""
+    return f"Meets its demand even at the low end: {words.verdict_words(found)}."
+
+
+def reasons(found: Sureness) -> tuple[str, ...]:
+    """What stands behind the verdict, a sentence each."""
+    told = [f"The plan is made for {words.figures_words(found)}."]
+    if not found.meets:
+        told.append(f"Meets its demand as planned: {words.nominal_words(found)}.")
+    if not found.meets_low:
+        told.append(f"Surest to fail: {words.surest_words(found)}.")
+    if found.next_measurement is not None:
+        told.append(f"Best measured next: {words.measurement_words(found.next_measurement)}.")
+    return tuple(told)
+
+
+def show(request: PlanRequest | None, plan: PlanOutcome) -> None:
+    """The verdict and its reasons, with the way to measure."""
+    found = sureness_of(request, plan)
+    if found is None:
+        return
+    with st.container(border=True, key="sureness", gap="xsmall"):
+        st.markdown(f"**{plain(verdict(found))}**")
+        for reason in reasons(found):
+            st.caption(plain(reason))
+        if found.next_measurement is not None:
+            navigation.link("Profile", "Measure it under Profile")

@@ -1,0 +1,101 @@
+"""The request command: every field of a plan request has its option, and what is unclear is one message."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from torchsplit_core.cli.command import main
+from torchsplit_core.files import read_file, write_file
+from torchsplit_core.values import Colocation, FleetEntry, Objective, PlanRequest, Profile, ProfileRow
+
+
+def profile(name: str, rps: float = 100.0) -> Profile:
+    row = ProfileRow("whole", "A30-24GB", "2g.12gb", 4, 1, rps, 30.0, 0.8 * rps, 1.5 * rps, 3.0, "estimated")
+    return Profile(f"import:{name}", name, rows=(row,))
+
+
+@pytest.fixture
+def paths(tmp_path: Path) -> list[str]:
+    found = []
+    for name in ("bert", "ocr", "a+b"):
+        write_file(profile(name), tmp_path / f"{name}.json")
+        found.append(str(tmp_path / f"{name}.json"))
+    return found
+
+
+def asked(tmp_path: Path, *arguments: str) -> PlanRequest:
+    path = tmp_path / "request.json"
+    assert main(["request", *arguments, "-o", str(path)]) == 0
+    request: PlanRequest = read_file(path)[1]
+    return request
+
+
+def test_every_field_has_its_option(paths: list[str], tmp_path: Path) -> None:
+    request = asked(
+        tmp_path, *paths, "--gpus", "n/g=A30-24GB@cost=3@node=n@layouts=4x1g.6gb/2x2g.12gb,2xA30-24GB",
+        "--colocate", "bert+ocr", "--prefer-together", "a+b+ocr=1.2e6,bert+a+b=5", "--cap", "bert", "a+b",
+        "--memory-penalty", "0.5", "--separation-weight", "1e-6", "--max-tenants", "3", "--plan-at", "low",
+        "--sharing", "fractional",
+    )  # fmt: skip
+    assert request.gpus == (
+        FleetEntry("A30-24GB", "n/g", 1, (("1g.6gb",) * 4, ("2g.12gb",) * 2), 3.0, "n"),
+        FleetEntry("A30-24GB", count=2),
+    )
+    assert request.colocations == (
+        Colocation(("bert", "ocr")),
+        Colocation(("a+b", "ocr"), "soft", 1.2e6),
+        Colocation(("bert", "a+b"), "soft", 5.0),
+    )
+    assert [model.cap_at_demand for model in request.models] == [True, False, True]
+    assert request.objective == Objective("leximin", 0.5, 1e-6)
+    assert (request.max_tenants_per_slice, request.solver.plan_at, request.sharing) == (
+        3,
+        "low",
+        "fractional",
+    )
+    point = request.models[0].variants[0].stages[0].points[0]
+    assert (point.low_rps, point.high_rps, point.basis) == (80.0, 150.0, "estimated")
+
+
+def test_without_them_a_request_says_nothing_of_them(paths: list[str], tmp_path: Path) -> None:
+    request = asked(tmp_path, *paths, "--gpus", "A30-24GB")
+    text = (tmp_path / "request.json").read_text()
+    assert request.colocations == () and "plan_at" not in text and "allowed" not in text
+
+
+@pytest.mark.parametrize(
+    ("option", "value", "told"),
+    [
+        ("--colocate", "bert", "joins two or more models"),
+        ("--colocate", "bert+gone", "joins two or more models"),
+        ("--colocate", "bert+bert", "different models"),
+        ("--prefer-together", "bert+ocr", "MODEL+MODEL=BYTES"),
+        ("--prefer-together", "bert+ocr=much", "MODEL+MODEL=BYTES"),
+        ("--prefer-together", "bert+ocr=-1", "0 or more"),
+        ("--cap", "gone", "names are of the request's models"),
+        ("--forbid", "bert", "MODEL=VARIANT"),
+        ("--forbid", "bert=cut7", "it names a variant: bert=whole"),
+        ("--forbid", "bert=whole", "at least one of its variants"),
+        ("--memory-penalty", "-1", "0 or more"),
+        ("--separation-weight", "nan", "finite"),
+        ("--max-tenants", "0", "whole number"),
+        ("--gpus", "A30-24GB@layouts=4g.24gb+4g.24gb", "fit on one"),
+        ("--gpus", "a=A30-24GB,a=A30-24GB", "ids are unique"),
+    ],
+)
+def test_what_is_unclear_is_one_message(
+    option: str, value: str, told: str, paths: list[str], capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["request", *paths, "--gpus", "A30-24GB", option, value]) == 2
+    said = capsys.readouterr().err
+    assert told in said and "Traceback" not in said
+
+
+def test_names_that_read_in_two_ways_are_refused(paths: list[str], tmp_path: Path) -> None:
+    for name in ("a", "b"):
+        write_file(profile(name), tmp_path / f"{name}.json")
+    more = [*paths, str(tmp_path / "a.json"), str(tmp_path / "b.json")]
+    assert main(["request", *more, "--gpus", "A30-24GB", "--colocate", "a+b+ocr"]) == 2
+    assert asked(tmp_path, *more, "--gpus", "A30-24GB", "--colocate", "a+ocr").colocations

@@ -1,0 +1,82 @@
+"""What `plan` prints beside the outcome: how far it is proven, what it rests on, what stands in the way."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator
+
+from torchsplit_core.values import PlanExplanation, PlanOutcome, PlanRequest, Relaxation
+from torchsplit_core.values.units import MB
+
+
+def tell(request: PlanRequest, outcome: PlanOutcome) -> None:
+    """The whole summary, on standard error."""
+    for line in summary(request, outcome):
+        print(line, file=sys.stderr)
+
+
+def summary(request: PlanRequest, outcome: PlanOutcome) -> Iterator[str]:
+    """Its lines."""
+    yield _proof(outcome)
+    if outcome.status in ("optimal", "feasible"):
+        yield from _sureness(request, outcome)
+    for warning in outcome.warnings:
+        yield f"warning: {warning}"
+    for conflict in outcome.conflicts:
+        yield f"conflict: {conflict.message}"
+    if outcome.status == "infeasible":
+        yield from _relaxation(outcome.least_relaxation)
+    if outcome.explanation is not None:
+        yield from _bindings(outcome.explanation)
+
+
+def _proof(outcome: PlanOutcome) -> str:
+    objective = outcome.objective
+    told = f"{outcome.status}: {objective.kind} {_figure(objective.value)}"
+    if outcome.status not in ("optimal", "feasible"):
+        return told
+    return (
+        f"{told}, bound {_figure(objective.bound)}, gap {_figure(objective.gap)}, "
+        f"{objective.proven_levels} levels proven"
+    )
+
+
+def _sureness(request: PlanRequest, outcome: PlanOutcome) -> Iterator[str]:
+    # Only a plan asks for it: the other commands start without the planner.
+    from torchsplit_core.planning.sureness import words
+    from torchsplit_core.planning.sureness.verdict import sureness
+
+    found = sureness(request, outcome)
+    yield f"{outcome.status} for {words.figures_words(found)}"
+    gets = words.model_words(outcome)
+    wanted = {model.name: model.wanted_rps for model in found.models}
+    for model in outcome.models:
+        carried = model.bytes_across_cuts_per_s
+        across = "" if carried is None else f", {words.figure(carried / MB)} MB/s across its cuts"
+        yield f"{model.name}: throughput {gets[model.name]} of {words.figure(wanted[model.name])} wanted{across}"
+    yield f"meets its demand: {words.nominal_words(found)}"
+    yield f"meets its demand even at the low end: {words.verdict_words(found)}"
+    if not found.meets_low:
+        yield f"surest to fail: {words.surest_words(found)}"
+    if found.next_measurement is not None:
+        yield f"best measured next: {words.measurement_words(found.next_measurement)}"
+
+
+def _relaxation(changes: tuple[Relaxation, ...] | None) -> Iterator[str]:
+    for change in changes or ():
+        verb, unit = ("lower", "requests/s") if change.demand == "min_throughput_rps" else ("raise", "ms")
+        yield f"would help: {verb} {change.demand} of {change.model} from {change.old:g} to {change.new:.9g} {unit}"
+    if not changes:
+        yield "would help: no change of a number; drop a co-location, or add a GPU"
+
+
+def _bindings(explanation: PlanExplanation) -> Iterator[str]:
+    for model in explanation.models:
+        binding = ", ".join(limit.kind for limit in model.limits if limit.binds) or "nothing on its own"
+        unsure = sum(limit.binds is None for limit in model.limits)
+        more = f" ({unsure} not proven)" if unsure else ""
+        yield f"binds {model.model}: {binding}{more}"
+
+
+def _figure(value: float | None) -> str:
+    return "n/a" if value is None else f"{value:.4g}"

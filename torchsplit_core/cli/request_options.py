@@ -1,0 +1,124 @@
+"""Options of `request` for everything beside demands: who stands together, caps, penalties, what is planned at."""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+from torchsplit_core.values import Colocation, InputFault
+
+PLAN_AT = ("nominal", "low")
+"""What `--plan-at` takes: throughputs as they are, or the lower ends of their intervals."""
+
+
+def add_request_options(made: argparse.ArgumentParser) -> None:
+    """Add them to the parser of `request`."""
+    made.add_argument(
+        "--colocate", action="append", default=[], metavar="A+B", help="on every GPU all of them or none"
+    )
+    made.add_argument(
+        "--prefer-together",
+        action="append",
+        default=[],
+        metavar="A+B=BYTES",
+        help="rather on one GPU: bytes a request sends between them when they are apart",
+    )
+    made.add_argument(
+        "--cap", nargs="+", default=[], metavar="MODEL", help="throughput above its demand counts for nothing"
+    )
+    made.add_argument(
+        "--forbid", action="append", default=[], metavar="MODEL=VARIANT", help="kept, and out of every plan"
+    )
+    made.add_argument("--max-tenants", type=int, metavar="N", help="of a slice that is shared")
+    made.add_argument(
+        "--memory-penalty", type=float, metavar="GAMMA", help="paid for each GiB too much (default: a limit)"
+    )
+    made.add_argument(
+        "--separation-weight",
+        type=float,
+        default=0.0,
+        metavar="W",
+        help="paid for each byte between models preferred together and apart (default: they break ties)",
+    )
+    add_plan_at(made, default="nominal")
+
+
+def add_plan_at(made: argparse.ArgumentParser, default: str | None = None) -> None:
+    """Add `--plan-at`; without a default it is as the request says."""
+    made.add_argument(
+        "--plan-at",
+        choices=PLAN_AT,
+        default=default,
+        help="low: plan with the lower ends of the throughputs' 90 %% intervals",
+    )
+
+
+def request_choices(options: argparse.Namespace, names: Sequence[str]) -> dict[str, Any]:
+    """The keywords of `build_request` that these options say; `names` are those of its models. Raises InputFault."""
+    return {
+        "colocations": (
+            *(Colocation(_group("--colocate", entry, names)) for entry in _entries(options.colocate)),
+            *(_preferred(entry, names) for entry in _entries(options.prefer_together)),
+        ),
+        "cap_at_demand": tuple(_entries(options.cap)),
+        "forbidden": tuple(map(_variant, _entries(options.forbid))),
+        "max_tenants_per_slice": options.max_tenants,
+        "plan_at": options.plan_at,
+    }
+
+
+def _entries(texts: Sequence[str]) -> Iterator[str]:
+    """Several entries of an option, repeated or comma-separated."""
+    return (part.strip() for text in texts for part in text.split(","))
+
+
+def _preferred(entry: str, names: Sequence[str]) -> Colocation:
+    models, given, amount = entry.rpartition("=")
+    try:
+        size = float(amount)
+    except ValueError:
+        given = ""
+    if not given:
+        raise InputFault(
+            "--prefer-together",
+            entry,
+            "an entry is MODEL+MODEL=BYTES, the bytes of one request between them",
+            "Write for example clip_text+clip_image=1200000.",
+        )
+    return Colocation(_group("--prefer-together", models, names), "soft", size)
+
+
+def _group(option: str, text: str, names: Sequence[str]) -> tuple[str, ...]:
+    """The models that a text joins by plus signs; a name may have one itself, as long as the text reads in one way."""
+    ways = list(_readings(text.split("+"), names))
+    if len(ways) > 1:
+        raise InputFault(
+            option, text, "it can be read in one way", "Say it in the request file: a name has a plus sign."
+        )
+    if not ways or len(ways[0]) < 2:
+        raise InputFault(
+            option,
+            text,
+            f"it joins two or more models of the request by +: {', '.join(names)}",
+            "Write for example bert+ocr.",
+        )
+    return ways[0]
+
+
+def _readings(parts: Sequence[str], names: Sequence[str]) -> Iterator[tuple[str, ...]]:
+    """Every way to read the parts as names of models, parts of one name joined by the plus sign again."""
+    if not parts:
+        yield ()
+    for end in range(1, len(parts) + 1):
+        name = "+".join(parts[:end]).strip()
+        if name in names:
+            for rest in _readings(parts[end:], names):
+                yield (name, *rest)
+
+
+def _variant(entry: str) -> tuple[str, str]:
+    model, given, variant = (item.strip() for item in entry.partition("="))
+    if not given or not model or not variant:
+        raise InputFault("--forbid", entry, "an entry is MODEL=VARIANT", "Write for example bert=whole.")
+    return model, variant

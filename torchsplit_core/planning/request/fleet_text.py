@@ -1,0 +1,117 @@
+"""A fleet and its layouts as one line of text, as commands and tables take them.
+
+    fleet   = entry, entry, …
+    entry   = [COUNTx]TYPE or ID=TYPE, then any of @cost=N, @node=NAME, @layouts=LAYOUT/LAYOUT/…
+    layout  = [COUNTx]PROFILE+[COUNTx]PROFILE+…
+
+`2xA100-80GB,1xA30-24GB`, or `node0/gpu0=A100-80GB@cost=2@node=a@layouts=7x1g.10gb/3g.40gb+4g.40gb`.
+Ids and nodes with a comma, an equals sign or an @ cannot be written so; request files and tables take them.
+"""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from collections.abc import Sequence
+
+from torchsplit_core.hardware import catalogue, gpu_type
+from torchsplit_core.values import FleetEntry, InputFault
+from torchsplit_core.values.limits import check_number
+
+Layouts = tuple[tuple[str, ...], ...]
+
+_EXAMPLE = (
+    "Write for example 2xA100-80GB, or node0/gpu0=A100-80GB@cost=2@node=a@layouts=7x1g.10gb/3g.40gb+4g.40gb."
+)
+_OPTIONS = ("cost", "node", "layouts")
+
+
+def parse_fleet(text: str, where: str = "--gpus") -> tuple[FleetEntry, ...]:
+    """The fleet's entries. Raises InputFault for what is no entry, an unknown type, count or option."""
+    entries = tuple(_entry(part, where) for part in filter(None, (item.strip() for item in text.split(","))))
+    if not entries:
+        raise InputFault(where, text, "a fleet has at least one GPU", f"Choose of {', '.join(catalogue())}.")
+    return entries
+
+
+def parse_layouts(text: str, where: str) -> Layouts | None:
+    """The layouts offered, None (every legal one) for an empty text. Raises InputFault for what is no layout."""
+    if not text.strip():
+        return None
+    return tuple(_layout(part.strip(), where) for part in text.split("/"))
+
+
+def layouts_text(layouts: Layouts | None) -> str:
+    """Layouts as `parse_layouts` reads them; an empty text for None."""
+    return "/".join(
+        "+".join(f"{count}x{name}" if count > 1 else name for name, count in Counter(layout).items())
+        for layout in layouts or ()
+    )
+
+
+def _entry(part: str, where: str) -> FleetEntry:
+    head, *rest = (item.strip() for item in part.split("@"))
+    name, given, kind = (item.strip() for item in head.rpartition("="))
+    found = re.fullmatch(r"(?:(\d{1,7})x)?([A-Za-z0-9.\-]+)", kind)
+    if not found or "=" in name or bool(name) != bool(given):
+        raise InputFault(
+            where, part, "a fleet is [COUNTx]TYPE or ID=TYPE with options, comma-separated", _EXAMPLE
+        )
+    count = int(found[1] or 1)
+    if count < 1:
+        raise InputFault(where, part, "a count is 1 or more", "Write for example 1xA100-80GB.")
+    if name and count > 1:
+        raise InputFault(where, part, "a GPU with an id stands once", "Leave the id out to repeat it.")
+    options = _options(part, rest, where)
+    return FleetEntry(
+        type=gpu_type(found[2]).name,
+        id=name or None,
+        count=count,
+        layouts=parse_layouts(options["layouts"], f"{where} {part}") if "layouts" in options else None,
+        cost=_cost(options["cost"], f"{where} {part}, cost") if "cost" in options else 1.0,
+        node=options.get("node"),
+    )
+
+
+def _options(part: str, texts: Sequence[str], where: str) -> dict[str, str]:
+    found: dict[str, str] = {}
+    for text in texts:
+        key, given, value = (item.strip() for item in text.partition("="))
+        if key not in _OPTIONS or not given or not value or "=" in value:
+            raise InputFault(
+                f"{where} {part}",
+                f"@{text}",
+                f"an option is {', '.join(f'@{o}=…' for o in _OPTIONS)}",
+                _EXAMPLE,
+            )
+        if key in found:
+            raise InputFault(f"{where} {part}", f"@{text}", "an option stands once", "Keep one of them.")
+        found[key] = value
+    return found
+
+
+def _cost(text: str, where: str) -> float:
+    try:
+        cost = float(text)
+    except ValueError:
+        raise InputFault(
+            where, text, "a cost is a number of 0 or more", "Write for example @cost=2."
+        ) from None
+    check_number(where, cost)
+    return cost
+
+
+def _layout(text: str, where: str) -> tuple[str, ...]:
+    """One layout's profiles. A plus joins two where a digit follows: in `1g.10gb+me` it is of the name."""
+    names: list[str] = []
+    for item in re.split(r"\+(?=\s*\d)", text):
+        found = re.fullmatch(r"(?:(\d{1,2})x)?(\d+[a-z]\S*)", item.strip())
+        if not found or (found[1] and int(found[1]) < 1):
+            raise InputFault(
+                where,
+                text,
+                "layouts are profiles joined by +, several layouts by /",
+                "Write for example 7x1g.10gb/3g.40gb+4g.40gb.",
+            )
+        names += [found[2]] * int(found[1] or 1)
+    return tuple(names)
