@@ -13,7 +13,13 @@ from app.placements.words import SPLITS, UNITS, changes
 from app.session import placements
 from app.session.placements import Kept
 from app.shell import frame
-from torchsplit_core.values import InputFault, PlacementOutcome, PlacementRequest, PlacementSolver
+from torchsplit_core.values import (
+    InputFault,
+    PlacementOutcome,
+    PlacementRequest,
+    PlacementSolver,
+    RooflineThroughput,
+)
 from torchsplit_core.workflow import place
 from torchsplit_core.workspace.store import Workspace
 
@@ -47,8 +53,10 @@ def show(workspace: Workspace, kept: Kept) -> Trial | None:
             key=f"replicas {mark}",
             help="Each holds the whole model on GPUs of its own; the sum of their throughputs counts.",
         )  # fmt: skip
+        # A layer cut among GPUs is reckoned from their peaks: other speeds have parts of the batch alone.
+        splits = [one for one in SPLITS if one != "tensor" or isinstance(request.throughput, RooflineThroughput)]
         split = st.radio(
-            "Batch divided", list(SPLITS), list(SPLITS).index(request.split), key=f"split {mark}",
+            "GPUs of a segment share", splits, splits.index(request.split), key=f"split {mark}",
             format_func=SPLITS.__getitem__,
         )  # fmt: skip
         same = st.checkbox("One GPU type in a segment", request.same_type_segments, key=f"same {mark}")

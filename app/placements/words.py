@@ -10,10 +10,12 @@ from app.charts.pipeline import least
 from app.format.badges import Colour
 from app.format.numbers import exact, percent, short
 from torchsplit_core.values import PlacementFrontier, PlacementOutcome, PlacementRequest, RooflineThroughput
+from torchsplit_core.values.placement import Split
 
-SPLITS: Mapping[Literal["equal", "proportional"], str] = {
-    "equal": "Equal parts",
-    "proportional": "In proportion to speed",
+SPLITS: Mapping[Split, str] = {
+    "equal": "Batch in equal parts",
+    "proportional": "Batch in proportion to speed",
+    "tensor": "Every layer cut (tensor parallel)",
 }
 UNITS: Mapping[Literal["tokens_per_s", "seed_literal"], str] = {
     "tokens_per_s": "Tokens/s for both",
@@ -30,6 +32,13 @@ def unit_of(outcome: PlacementOutcome | PlacementFrontier) -> str:
 def bottleneck(outcome: PlacementOutcome) -> tuple[str, str]:
     """What is as slow as the whole: a few words, and a sentence."""
     segments, links = least(outcome)
+    if not segments and not links and outcome.sequences_in_flight is not None:
+        # Of every sequence in flight a pass makes one token: no part of the pipeline is as slow as that.
+        more = "More of them, or a shorter pipeline, would raise the whole."
+        return (
+            "Sequences in flight",
+            f"{outcome.sequences_in_flight:,} sequences get a token each in the time of a pass. {more}",
+        )
     if len(segments) == len(outcome.segments) > 1:
         return "All segments", "Every segment is as slow as the whole: the pipeline is in balance."
     named = [f"segment {place + 1}" for place in segments]
@@ -81,7 +90,7 @@ def single(outcome: PlacementOutcome, number: int) -> PlacementOutcome:
     one = outcome.replicas[number]
     return replace(
         outcome, throughput=one.throughput, bound=None, gap=None, latency_s=one.latency_s, segments=one.segments,
-        links=one.links, replicas=(),
+        links=one.links, replicas=(), sequences_in_flight=one.sequences_in_flight,
     )  # fmt: skip
 
 

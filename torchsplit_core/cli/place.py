@@ -7,6 +7,7 @@ import sys
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
+from typing import get_args
 
 from torchsplit_core import workflow
 from torchsplit_core.cli.common import EXIT_OF_STATUS, Command, Options, hand_over, with_progress
@@ -18,6 +19,7 @@ from torchsplit_core.values import (
     PlacementOutcome,
     PlacementRequest,
 )
+from torchsplit_core.values.placement import Split
 
 BUILDS = {
     "phase": "phase",
@@ -26,6 +28,8 @@ BUILDS = {
     "max_gpus": "max_gpus_per_segment",
     "efficiency": "communication_efficiency",
     "split": "split",
+    "in_flight": "sequences_in_flight",
+    "prefill_chunk": "prefill_chunk",
     "network": "network_gib_per_s",
     "inside": "inside_gib_per_s",
     "matrix": "matrix",
@@ -50,7 +54,20 @@ def add_place_command(command: Command, output: Options) -> None:
     made.add_argument("--batch", type=int, metavar="N", help="sequences at once (default 32)")
     made.add_argument("--max-gpus", type=int, metavar="N", help="at most in a segment (default 1)")
     made.add_argument("--efficiency", type=float, metavar="SHARE", help="of several GPUs (default 0.85)")
-    made.add_argument("--split", choices=("equal", "proportional"), help="of the batch (default equal)")
+    made.add_argument(
+        "--split",
+        choices=get_args(Split),
+        help="of the batch (default equal), or tensor: every layer cut among the GPUs of a segment",
+    )
+    made.add_argument(
+        "--in-flight",
+        type=int,
+        metavar="N",
+        help="sequences in flight in a decode (default: a batch a segment)",
+    )
+    made.add_argument(
+        "--prefill-chunk", type=int, metavar="TOKENS", help="of prompts beside a decode (default: none)"
+    )
     made.add_argument("--network", type=float, metavar="GIB_PER_S", help="between nodes (default 100 Gbit/s)")
     made.add_argument(
         "--inside", type=float, metavar="GIB_PER_S", help="in a node (default: NVLink, else PCIe)"
@@ -130,6 +147,8 @@ def _summary(outcome: PlacementOutcome) -> str:
     if outcome.status == "feasible":
         gap = "not known" if outcome.gap is None else f"{100 * outcome.gap:.2g} %"
         text += f", gap to the bound {gap}"
+    if outcome.sequences_in_flight is not None:
+        text += f", {outcome.sequences_in_flight:,} sequences in flight"
     if len(outcome.replicas) < 2:
         return f"{text}. {_layers(outcome.segments)}"
     shown = [f"{one.throughput:.6g}{unit}: {_layers(one.segments)}" for one in outcome.replicas[:MOST_SHOWN]]

@@ -246,10 +246,11 @@ def _checked_text(name: str, value: Any, version: int) -> str:
         _drop_empty_additions(data)
     if name == "torchsplit.plan_request":
         _drop_permissions(data)
-    if name == "torchsplit.placement_request" and data["max_replicas"] == 1:
-        del data["max_replicas"]
-    if name == "torchsplit.placement" and not data["replicas"]:
-        del data["replicas"]
+    if name == "torchsplit.placement_request":
+        _drop_defaults(data, max_replicas=1)
+        _drop_defaults(data["model"], sequences_in_flight=None, prefill_chunk=None)
+    if name in ("torchsplit.placement", "torchsplit.placement_frontier"):
+        _drop_empty_of_pipelines(data)
     return json.dumps(data, indent=1, ensure_ascii=False, allow_nan=False) + "\n"
 
 
@@ -260,6 +261,22 @@ def _placement_text(request: PlacementRequest, version: int) -> str:
     empty = f'"bandwidth_{"gb" if version == 1 else "gib"}_per_s": []'
     assert text.count(empty) == 1, "no other field of a request has this name"
     return text.replace(empty, f"{empty[:-1]}\n  {rows}\n ]") if rows else text
+
+
+def _drop_defaults(data: dict[str, Any], **defaults: Any) -> None:
+    """Leave out what was added after the first files were written and is not used."""
+    for key, default in defaults.items():
+        if key in data and data[key] == default:
+            del data[key]
+
+
+def _drop_empty_of_pipelines(data: dict[str, Any]) -> None:
+    """The additions to a placement or a curve that it does not use; those of segments are empty in files of old."""
+    _drop_defaults(data, replicas=[])
+    for pipeline in (data, *data.get("replicas", ()), *data.get("points", ())):
+        _drop_defaults(pipeline, sequences_in_flight=None)
+        for segment in pipeline.get("segments", ()):
+            _drop_defaults(segment, gpu_types={}, num_gpus=0, workload_per_gpu=0.0)
 
 
 def _drop_empty_additions(profile: dict[str, Any]) -> None:

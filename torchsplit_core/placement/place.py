@@ -7,8 +7,8 @@ import time
 from collections.abc import Mapping
 from dataclasses import replace
 
+from torchsplit_core.placement.latency.in_flight import best_pipeline
 from torchsplit_core.placement.model.instance import Found, Instance
-from torchsplit_core.placement.model.latency import latency_s
 from torchsplit_core.placement.model.memory import missing_memory
 from torchsplit_core.placement.model.segments import SegmentModel, instance_of
 from torchsplit_core.placement.outcome.infeasibility import why_infeasible
@@ -16,8 +16,6 @@ from torchsplit_core.placement.outcome.pipeline import placed
 from torchsplit_core.placement.outcome.verification import verify
 from torchsplit_core.placement.replicas import Pipelines, outcome_of, search_pipelines
 from torchsplit_core.placement.request.validate import validate
-from torchsplit_core.placement.search import search
-from torchsplit_core.placement.search.exhaustive import search_exhaustively
 from torchsplit_core.placement.search.warm_start import warm_start_from
 from torchsplit_core.solver.highs import solver_name
 from torchsplit_core.values import (
@@ -69,9 +67,7 @@ def place(
                 instance, request.max_replicas, time_limit_s=limit, progress=tell, warm_start=first
             )
         else:
-            found = search_exhaustively(instance) or search(
-                instance, time_limit_s=limit, progress=tell, warm_start=first
-            )
+            found = best_pipeline(instance, time_limit_s=limit, progress=tell, warm_start=first)
     solved = time.perf_counter()
     measured = isinstance(request.throughput, TableThroughput)
     outcome = replace(_outcome(model, instance, found), basis="measured" if measured else "estimated")
@@ -118,16 +114,16 @@ def _outcome(model: SegmentModel, instance: Instance, found: Found | Pipelines) 
             message="Nothing was found in the time given, and nothing says that there is no placement.",
             units=request.units,
         )
-    segments, links = placed(model, instance, found.segments)
-    value = min([part.throughput for part in segments] + [link.throughput for link in links])
-    bound = value if found.proven else max(value, found.bound)
+    one = placed(model, instance, found.segments)
+    bound = one.throughput if found.proven else max(one.throughput, found.bound)
     return PlacementOutcome(
         "optimal" if found.proven else "feasible",
-        value,
+        one.throughput,
         bound if math.isfinite(bound) else None,
-        (bound - value) / bound if math.isfinite(bound) else None,
-        segments,
-        links,
+        (bound - one.throughput) / bound if math.isfinite(bound) else None,
+        one.segments,
+        one.links,
         units=request.units,
-        latency_s=latency_s(request, segments, links),
+        latency_s=one.latency_s,
+        sequences_in_flight=one.sequences_in_flight,
     )

@@ -173,7 +173,7 @@ def test_the_slowest_part_is_framed_in_the_drawing() -> None:
     assert all(colour_of(place) in ET.tostring(one, "unicode") for place, one in enumerate(drawn))
     literal = example("placements/decode_70b_seed_literal")
     slow = workflow.place(literal)
-    assert least(slow)[1] and words.bottleneck(slow)[0].startswith(("Link", "2 links"))
+    assert least(slow)[1] and words.bottleneck(slow)[0].startswith(("Link", "3 links"))
     assert "batches/s" in pipeline_html(slow, literal) and words.unit_of(slow) == ""
 
 

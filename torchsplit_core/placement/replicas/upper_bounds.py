@@ -10,7 +10,7 @@ from __future__ import annotations
 import numpy as np
 
 from torchsplit_core.placement.model.instance import Instance
-from torchsplit_core.placement.replicas.symmetry_classes import SymmetryClasses
+from torchsplit_core.placement.model.symmetry_classes import SymmetryClasses
 from torchsplit_core.placement.search.clock import Clock
 from torchsplit_core.placement.search.network import components
 from torchsplit_core.placement.search.table import Items, Table, candidates, items_at
