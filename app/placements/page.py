@@ -167,7 +167,7 @@ def _details(
             links_table(shown, request), hide_index=True, placeholder=UNKNOWN, alt="Links of the pipeline"
         )
     _downloads(kept, request, outcome)
-    _launch(shown)
+    _launch(request, shown)
 
 
 def _pipeline_of(kept: Kept, outcome: PlacementOutcome) -> PlacementOutcome:
@@ -231,10 +231,10 @@ def _downloads(kept: Kept, request: PlacementRequest, outcome: PlacementOutcome)
         )
 
 
-def _launch(outcome: PlacementOutcome) -> None:
+def _launch(request: PlacementRequest, outcome: PlacementOutcome) -> None:
     with st.expander("Launch arguments: vLLM, torchrun"):
         st.badge("untested on hardware", color="yellow")
-        for one in launches(outcome):
+        for one in launches(request, outcome):
             st.markdown(f"**{one.launcher}**")
             if one.why_not:
                 st.write(plain(one.why_not))

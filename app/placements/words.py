@@ -161,12 +161,13 @@ def links_table(outcome: PlacementOutcome, request: PlacementRequest) -> dict[st
     }
 
 
-def comparison_table(rows: Sequence[tuple[str, PlacementOutcome]]) -> dict[str, list[Any]]:
-    """A row a way to place the same model on the same fleet, each with its proof."""
-    outcomes = [outcome for _, outcome in rows]
+def comparison_table(rows: Sequence[tuple[str, PlacementOutcome, float | None]]) -> dict[str, list[Any]]:
+    """A row a way to place the same model on the same fleet, each with its proof and what its GPUs give."""
+    outcomes = [outcome for _, outcome, _ in rows]
     return {
-        "segments are": [label for label, _ in rows],
+        "solver": [label for label, _, _ in rows],
         "tokens/s": [outcome.throughput for outcome in outcomes],
+        "on its GPUs": [delivered for _, _, delivered in rows],
         "at most": [outcome.bound for outcome in outcomes],
         "proof": [proof(outcome)[0] for outcome in outcomes],
         "segments": [len(outcome.segments) or None for outcome in outcomes],
@@ -188,6 +189,15 @@ def changes(before: PlacementRequest, after: PlacementRequest) -> tuple[str, ...
         old, new = getattr(before.model, field), getattr(after.model, field)
         if old != new:
             found.append(f"{label} {exact(old)} → {exact(new)}")
+    for field, label, none in (
+        ("sequences_in_flight", "sequences in flight", "a batch a segment"),
+        ("prefill_chunk", "prompt piece", "none"),
+    ):
+        old, new = getattr(before.model, field), getattr(after.model, field)
+        if old != new:
+            found.append(
+                f"{label} {none if old is None else exact(old)} → {none if new is None else exact(new)}"
+            )
     if before.max_gpus_per_segment != after.max_gpus_per_segment:
         found.append(f"GPUs a segment {before.max_gpus_per_segment} → {after.max_gpus_per_segment}")
     if before.split != after.split:

@@ -7,7 +7,7 @@ import sys
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import get_args
+from typing import TYPE_CHECKING, get_args
 
 from torchsplit_core import workflow
 from torchsplit_core.cli.common import EXIT_OF_STATUS, Command, Options, hand_over, with_progress
@@ -20,6 +20,9 @@ from torchsplit_core.values import (
     PlacementRequest,
 )
 from torchsplit_core.values.placement import Split
+
+if TYPE_CHECKING:
+    from torchsplit_core.placement.compare import Compared
 
 BUILDS = {
     "phase": "phase",
@@ -93,6 +96,11 @@ def add_place_command(command: Command, output: Options) -> None:
         metavar="FILE",
         help="also write throughput against latency of one pipeline, as JSON, or as a table where it ends in .csv",
     )
+    made.add_argument(
+        "--compare",
+        action="store_true",
+        help="also tell what one GPU a segment, counts of GPUs only and particular GPUs come to, side by side",
+    )
     output(made)
 
 
@@ -112,6 +120,11 @@ def _place(options: argparse.Namespace) -> int:
         curve = with_progress(lambda progress: workflow.placement_frontier(request, progress=progress))
         _write_curve(curve, Path(options.frontier), version)
         print(_curve_summary(curve), file=sys.stderr)
+    if options.compare:
+        found = with_progress(lambda progress: workflow.compare_placements(request, progress=progress))
+        print(_side_by_side(found), file=sys.stderr)
+    if options.compare or request.solver.method == "literal":
+        print(workflow.literal_size(request), file=sys.stderr)
     outcome: PlacementOutcome = with_progress(lambda progress: workflow.place(request, progress=progress))
     hand_over(outcome, options, version)
     print(_summary(outcome), file=sys.stderr)
@@ -155,6 +168,17 @@ def _summary(outcome: PlacementOutcome) -> str:
     if len(outcome.replicas) > MOST_SHOWN:
         shown.append(f"and {len(outcome.replicas) - MOST_SHOWN} more")
     return "\n  ".join([f"{text} in {len(outcome.replicas)} pipelines", *shown])
+
+
+def _side_by_side(found: Sequence[Compared]) -> str:
+    """A line a solver under the names of the columns."""
+    from torchsplit_core.placement.compare import rows_of
+
+    rows = [("solver", "tokens/s", "on its GPUs", "status", "GPUs"), *rows_of(found)]
+    widths = [max(len(row[place]) for row in rows) for place in range(len(rows[0]))]
+    return "\n".join(
+        "  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip() for row in rows
+    )
 
 
 def _layers(segments: Sequence[PlacedSegment]) -> str:

@@ -8,6 +8,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 
 from torchsplit_core.placement.latency.in_flight import best_pipeline
+from torchsplit_core.placement.literal.size import literal_size
 from torchsplit_core.placement.model.instance import Found, Instance
 from torchsplit_core.placement.model.memory import missing_memory
 from torchsplit_core.placement.model.segments import SegmentModel, instance_of
@@ -54,7 +55,10 @@ def place(
         # Pyomo takes longer to load than most searches take.
         from torchsplit_core.placement.literal.solve import solve_literal
 
-        progress(0.0, "building the literal program and solving it")
+        size = literal_size(instance)
+        progress(
+            0.0, f"building the literal program, {size.words()}" if size else "building the literal program"
+        )
         found = solve_literal(instance, time_limit_s=limit)
     else:
 
