@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from tests.support.placement.decode_oracle import best_of, curve_of
+from tests.support.placement.decode_oracle import best_of, best_sum_of, curve_of
 from tests.support.placement.requests import random_decode
 from torchsplit_core.placement import place, violations
 from torchsplit_core.placement.frontier import frontier, frontier_violations
@@ -71,3 +71,16 @@ def test_a_curve_is_that_of_every_pipeline(split: str, monkeypatch: pytest.Monke
                 seconds for value, seconds, _ in expected if value >= point.throughput * (1 - 1e-9)
             )
             assert quickest >= point.latency_bound_s * (1 - 1e-6), seed
+
+
+@pytest.mark.parametrize("split", SPLITS)
+def test_several_pipelines_of_a_decode_are_the_best_of_all_sets(split: str) -> None:
+    several = 0
+    for seed in range(40):
+        request = replace(random_decode(seed, split), max_replicas=2)
+        expected, outcome = best_sum_of(request, 2), place(request)
+        assert not list(violations(request, outcome)), seed
+        assert (outcome.throughput or 0.0) == pytest.approx(expected, rel=1e-6), seed
+        assert outcome.status == ("optimal" if expected else "infeasible"), seed
+        several += len(outcome.replicas) > 1
+    assert several > 3

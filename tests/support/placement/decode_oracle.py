@@ -58,6 +58,24 @@ def best_of(request: PlacementRequest) -> float:
     return max((worth(request, one)[0] for one in pipelines(request)), default=0.0)
 
 
+def best_sum_of(request: PlacementRequest, most: int) -> float:
+    """The largest sum of throughputs of at most `most` pipelines on GPUs of their own."""
+    best: dict[frozenset[int], float] = {}
+    for one in pipelines(request):
+        used = frozenset(gpu for _, chosen in one for gpu in chosen)
+        best[used] = max(best.get(used, 0.0), worth(request, one)[0])
+
+    def rest(free: frozenset[int], left: int) -> float:
+        if not left:
+            return 0.0
+        return max(
+            (value + rest(free - used, left - 1) for used, value in best.items() if value and used <= free),
+            default=0.0,
+        )
+
+    return rest(frozenset(range(len(request.gpus))), most)
+
+
 def curve_of(request: PlacementRequest) -> list[tuple[float, float, int]]:
     """(throughput, seconds of a pass, GPUs) of the pipelines that no other beats, by rising throughput; of equal ones
     the fewest GPUs."""

@@ -35,7 +35,8 @@ def upper_bounds(
     if not table.complete:
         return np.full(len(vectors), best)
     values = candidates(instance, table)
-    values = values[values <= best]
+    # What limits a pipeline as a whole may hold it below all of its parts: the next value above tells who has none.
+    values = values[: int(np.searchsorted(values, best, "right")) + (instance.flight is not None)]
     found = np.full(len(vectors), best)
     if not len(values):
         return np.zeros(len(vectors))
