@@ -194,6 +194,8 @@ def _cards(request: PlacementRequest, outcome: PlacementOutcome) -> None:
     passing, _, meaning = pass_words(request)
     latency = outcome.latency_s
     shown = short(latency, "s") if latency is None or latency >= 1 else short(1e3 * latency, "ms")
+    if outcome.sequences_in_flight is not None:
+        meaning += f"; {outcome.sequences_in_flight:,} sequences in flight"
     several, parts = len(outcome.replicas) > 1, len(outcome.segments)
     if several:
         meaning += "; the slowest pipeline's"

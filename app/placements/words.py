@@ -107,6 +107,7 @@ def replicas_table(outcome: PlacementOutcome) -> dict[str, list[Any]]:
         "pipeline": list(range(1, len(rows) + 1)),
         unit_of(outcome) or "throughput": [one.throughput for one in rows],
         "ms of a pass": [1e3 * one.latency_s for one in rows],
+        **_in_flight([one.sequences_in_flight for one in rows]),
         "segments": [len(one.segments) for one in rows],
         "GPUs": [sum(len(part.gpu_ids) for part in one.segments) for one in rows],
     }
@@ -119,6 +120,7 @@ def curve_table(curve: PlacementFrontier) -> dict[str, list[Any]]:
         unit_of(curve) or "throughput": [point.throughput for point in points],
         "ms of a pass": [1e3 * point.latency_s for point in points],
         "none below, ms": [1e3 * point.latency_bound_s for point in points],
+        **_in_flight([point.sequences_in_flight for point in points]),
         "proven": ["yes" if point.proven else "no" for point in points],
         "segments": [len(point.segments) for point in points],
         "GPUs": [sum(len(part.gpu_ids) for part in point.segments) for point in points],
@@ -217,6 +219,11 @@ def changes(before: PlacementRequest, after: PlacementRequest) -> tuple[str, ...
         if any(memory[gpu.id] != gpu.memory_gib for gpu in kept):
             found.append("memory of GPUs")
     return tuple(found)
+
+
+def _in_flight(counts: list[int | None]) -> dict[str, list[Any]]:
+    """The column of sequences in flight, of a decode alone."""
+    return {"in flight": counts} if any(count is not None for count in counts) else {}
 
 
 def _layers(first: int, last: int) -> str:

@@ -232,3 +232,38 @@ def test_a_decode_with_cut_layers_is_launched_with_what_its_memory_was_reckoned_
     order = [str(gpu).rpartition("gpu")[2] for part in outcome.segments for gpu in part.gpu_ids]
     assert f"CUDA_VISIBLE_DEVICES={','.join(order)} VLLM_PP_LAYER_PARTITION=" in vllm.text
     assert vllm.text.count("vllm serve") == 1 and f"part {size} of {size} of each" in torchrun.text
+
+
+def test_sequences_in_flight_and_cut_layers_are_tried_at_once(
+    page: Callable[..., AppTest], workspace: Workspace
+) -> None:
+    place_it(workspace, "70B", example("placements/decode_70b"))
+    opened = page("place", workspace)
+    assert "1,024 sequences in flight" in said(opened)
+    number(opened, "Sequences in flight").set_value(128).run()
+    assert "Tried, not kept: sequences in flight a batch a segment → 128" in said(opened)
+    assert metrics(opened)["Bounded by"] == "Sequences in flight" and "128 sequences get a token" in said(
+        opened
+    )
+    share = next(one for one in opened.radio if str(one.key).startswith("split "))
+    share.set_value("tensor").run()
+    assert "split every layer cut" in said(opened) and not opened.exception
+    # Speeds of a linear rule know no cut layers, and no phase.
+    place_it(workspace, "tiny", example())
+    tiny = page("place", workspace)
+    choose = next(one for one in tiny.selectbox if one.label == "Placement")
+    choose.set_value("tiny").run()
+    share = next(one for one in tiny.radio if str(one.key).startswith("split "))
+    assert len(share.options) == 2
+    assert not [one for one in tiny.number_input if str(one.key).startswith("in flight ")]
+
+
+def test_a_new_decode_has_its_sequences_and_its_split() -> None:
+    asked = {
+        "phase": "decode", "sequence_length": 128, "batch_size": 4, "split": "tensor", "sequences_in_flight": 12,
+    }  # fmt: skip
+    config = '{"model_type": "llama", "hidden_size": 64, "intermediate_size": 128, "num_attention_heads": 4, '
+    config += '"num_hidden_layers": 3, "torch_dtype": "float16"}'
+    for model, text in ((new.OWN_CONFIG, config), ("llama-3.1-8b", None)):
+        request = new.made(model, "1x2xA100-80GB", text, None, asked)
+        assert request.split == "tensor" and request.model.sequences_in_flight == 12
