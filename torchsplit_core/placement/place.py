@@ -7,6 +7,7 @@ import time
 from collections.abc import Mapping
 from dataclasses import replace
 
+from torchsplit_core.placement.blocks import search_blocks, too_many_sorts
 from torchsplit_core.placement.latency.in_flight import best_pipeline
 from torchsplit_core.placement.literal.size import literal_size
 from torchsplit_core.placement.model.instance import Found, Instance
@@ -66,7 +67,9 @@ def place(
             progress(min(1.0, (time.perf_counter() - begun) / limit), _so_far(request, value, bound))
 
         first = warm_start_from(request, warm_start) if warm_start is not None else None
-        if request.max_replicas > 1:
+        if too_many_sorts(model, instance):
+            found = search_blocks(model, instance, time_limit_s=limit, progress=tell)
+        elif request.max_replicas > 1:
             found = search_pipelines(
                 instance, request.max_replicas, time_limit_s=limit, progress=tell, warm_start=first
             )
