@@ -71,11 +71,12 @@ def missing_memory(request: PlacementRequest) -> str | None:
     best = max(request.gpus, key=lambda gpu: gpu.memory_gib)
     needed = needed_gib(request, layers, part)
     under_way = f" and {in_flight(request, 1)} in flight" if decodes(request) else ""
+    fewer = "fewer sequences in flight, " if request.model.sequences_in_flight is not None else ""
     held = "One layer" if layers == 1 else f"A layer over {count} GPUs"
     return (
         f"{held} on GPU {best.id} ({best.type}) needs {needed:.4g} GiB with {part:g} of {batch:g} sequences"
         f"{under_way}, and the GPU has {best.memory_gib:g} GiB: {max(0.0, needed - best.memory_gib):.4g} GiB are "
-        "missing, and no other set of GPUs holds a layer either. Use GPUs with more memory, a smaller batch or "
+        f"missing, and no other set of GPUs holds a layer either. Use GPUs with more memory, {fewer}a smaller batch or "
         "sequence, or more GPUs in a segment."
     )
 
