@@ -18,7 +18,7 @@ from typing import Any
 from torchsplit_core import workflow
 from torchsplit_core.deployment import FORMATS, deploy
 from torchsplit_core.deployment.placement_launch import launches
-from torchsplit_core.files import read_text, write_text
+from torchsplit_core.files import read_file, read_text, write_text
 from torchsplit_core.graph.prepare import prepare
 from torchsplit_core.partitioning.solve import solve_partition
 from torchsplit_core.planning.request.build import build_request
@@ -69,6 +69,9 @@ def _requested(profile: Any) -> None:
     write_text(build_request([profile], parse_fleet("1xA100-80GB")))
 
 
+ASKED = read_file(EXAMPLES / "placement_request.json")[1]
+"""The request that a placement is taken to answer."""
+
 USES: Mapping[str, Callable[[Any], object]] = {
     "torchsplit.graph": prepare,
     "torchsplit.profile": _requested,
@@ -76,7 +79,7 @@ USES: Mapping[str, Callable[[Any], object]] = {
     "torchsplit.plan": lambda value: deploy(value, FORMATS),
     "torchsplit.partition_request": lambda value: solve_partition(_quick(value)),
     "torchsplit.placement_request": lambda value: workflow.place(_quick(value)),
-    "torchsplit.placement": launches,
+    "torchsplit.placement": lambda value: launches(ASKED, value),
 }
 """Format → what its command does with the value; the other formats are read and written again."""
 

@@ -24,7 +24,7 @@ from tests.support.placement.search_cases import worth_of
 from torchsplit_core.files import read_file
 from torchsplit_core.placement.frontier import frontier
 from torchsplit_core.placement.frontier.curve_search import trace
-from torchsplit_core.placement.frontier.plan import PassCosts
+from torchsplit_core.placement.latency.plan import PassCosts
 from torchsplit_core.placement.request.build import build_request
 from torchsplit_core.values import PlacementRequest
 

@@ -37,6 +37,7 @@ from torchsplit_core.placement.model.instance import Instance
 from torchsplit_core.placement.model.segments import SegmentModel, instance_of
 from torchsplit_core.placement.request.build import build_request
 from torchsplit_core.placement.search import search
+from torchsplit_core.values import PlacementRequest
 
 ROOT = Path(__file__).resolve().parent.parent
 _H100, _A10, _T4 = 2, 3, 4
@@ -112,14 +113,23 @@ def _types(
     types = ("H100-SXM5-80GB", "A100-80GB", "L40S-48GB", "V100-SXM2-32GB", "A10-24GB")
     fleet = ",".join(f"{nodes}x8x{name}" for name in types)
     request = build_request(model, fleet, batch_size=batch, max_gpus_per_segment=most, split=split, **options)
-    return instance_of(SegmentModel(request))
+    return _thresholds(request)
+
+
+def _thresholds(request: PlacementRequest) -> Instance:
+    """What the search over thresholds is given of a decode: one batch in flight with the memory of its prompts, and
+    nothing of the time of a pass (placement/latency/in_flight looks at that)."""
+    model = request.model
+    model = replace(model, sequences_in_flight=model.batch_size, prefill_chunk=model.sequence_length)
+    instance = instance_of(SegmentModel(replace(request, model=model)))
+    return instance.within(1, instance.longest())
 
 
 def _one_type(split: Literal["equal", "proportional"]) -> Instance:
     request = build_request(
         "llama-3.1-70b", "128x8xA100-80GB", batch_size=2048, max_gpus_per_segment=64, split=split
     )
-    return instance_of(SegmentModel(request))
+    return _thresholds(request)
 
 
 CASES: dict[str, tuple[Callable[[], Instance], float]] = {

@@ -1,10 +1,10 @@
-"""One GPU a segment, equal and proportional parts side by side: searched for in the background, kept with its job."""
+"""One GPU a segment, counts of GPUs, particular GPUs side by side: searched in the background, kept with its job."""
 
 from __future__ import annotations
 
 import streamlit as st
 
-from app.format.numbers import UNKNOWN, duration
+from app.format.numbers import UNKNOWN, duration, plain
 from app.placements.words import comparison_table
 from app.session.placements import Kept
 from app.shell import frame
@@ -13,6 +13,11 @@ from torchsplit_core.files import read_text
 from torchsplit_core.jobs.names import DIVISIONS, DivisionsParameters, as_stored
 from torchsplit_core.values import PlacementOutcome
 from torchsplit_core.workspace.store import Workspace
+
+COUNTED = (
+    "Counts of GPUs only: a solver that knows how many GPUs of a type a segment has, and mean links between types; "
+    "beside what it promises stands what these segments give on GPUs of the fleet."
+)
 
 
 def show(workspace: Workspace, kept: Kept) -> None:
@@ -23,6 +28,7 @@ def show(workspace: Workspace, kept: Kept) -> None:
         st.dataframe(
             comparison_table(found), hide_index=True, placeholder=UNKNOWN, alt="Ways to divide compared"
         )
+        st.caption(plain(f"{COUNTED} {literal(workspace, kept)}".strip()))
         return
     with st.container(horizontal=True, vertical_alignment="center"):
         working = bool(_of(workspace, kept, "running"))
@@ -32,16 +38,27 @@ def show(workspace: Workspace, kept: Kept) -> None:
                 st.rerun()
         limit = duration(kept.request.solver.time_limit_s)
         st.caption(
-            f"One GPU a segment, equal and proportional parts, each proven where {limit} are enough for all."
+            "One GPU a segment, counts of GPUs only, and particular GPUs by every division, each proven where "
+            f"{limit} are enough for all."
         )
 
 
-def known(workspace: Workspace, kept: Kept) -> list[tuple[str, PlacementOutcome]]:
-    """What the last comparison for this very request found; nothing before there was one."""
+def known(workspace: Workspace, kept: Kept) -> list[tuple[str, PlacementOutcome, float | None]]:
+    """What the last comparison for this very request found, each with what its segments give on their GPUs; nothing
+    before there was one."""
     done = _of(workspace, kept, "done")
     if not done:
         return []
-    return [(name, read_text(text, origin=name)[1]) for name, text in done[0].result["ways"]]
+    ways = [(name, read_text(text, origin=name)[1]) for name, text in done[0].result["ways"]]
+    # A comparison of before there were counts of GPUs has what each promises, and its GPUs give just that.
+    delivered = done[0].result.get("delivered", {name: outcome.throughput for name, outcome in ways})
+    return [(name, outcome, delivered[name]) for name, outcome in ways]
+
+
+def literal(workspace: Workspace, kept: Kept) -> str:
+    """How large the published program of the request would be, in words; empty where nobody counted."""
+    done = _of(workspace, kept, "done")
+    return str(done[0].result.get("literal", "")) if done else ""
 
 
 def _of(workspace: Workspace, kept: Kept, state: str) -> list[jobs.JobStatus]:

@@ -13,7 +13,14 @@ from app.placements.words import SPLITS, UNITS, changes
 from app.session import placements
 from app.session.placements import Kept
 from app.shell import frame
-from torchsplit_core.values import InputFault, PlacementOutcome, PlacementRequest, PlacementSolver
+from torchsplit_core.placement.model.memory import decodes
+from torchsplit_core.values import (
+    InputFault,
+    PlacementOutcome,
+    PlacementRequest,
+    PlacementSolver,
+    RooflineThroughput,
+)
 from torchsplit_core.workflow import place
 from torchsplit_core.workspace.store import Workspace
 
@@ -40,15 +47,19 @@ def show(workspace: Workspace, kept: Kept) -> Trial | None:
         st.header("Rules", anchor=False)
         most = st.number_input(
             "GPUs a segment at most", 1, max(64, request.max_gpus_per_segment), request.max_gpus_per_segment,
-            key=f"most {mark}", help="Each holds the segment's weights and takes a part of the batch.",
+            key=f"most {mark}", help="Each takes a part of the batch, or holds a part of every layer.",
         )  # fmt: skip
         replicas = st.number_input(
             "Pipelines at once, at most", 1, max(1024, request.max_replicas), request.max_replicas,
             key=f"replicas {mark}",
             help="Each holds the whole model on GPUs of its own; the sum of their throughputs counts.",
         )  # fmt: skip
+        # A layer cut among GPUs is reckoned from their peaks: other speeds have parts of the batch alone.
+        splits = [
+            one for one in SPLITS if one != "tensor" or isinstance(request.throughput, RooflineThroughput)
+        ]
         split = st.radio(
-            "Batch divided", list(SPLITS), list(SPLITS).index(request.split), key=f"split {mark}",
+            "GPUs of a segment share", splits, splits.index(request.split), key=f"split {mark}",
             format_func=SPLITS.__getitem__,
         )  # fmt: skip
         same = st.checkbox("One GPU type in a segment", request.same_type_segments, key=f"same {mark}")
@@ -119,6 +130,17 @@ def _model(request: PlacementRequest, mark: str) -> dict[str, Any]:
         sequence = st.number_input(
             "Sequence, tokens", 1, 10_000_000, model.sequence_length, key=f"sequence {mark}"
         )
+        in_flight, chunk = model.sequences_in_flight, model.prefill_chunk
+        if decodes(request):
+            in_flight = st.number_input(
+                "Sequences in flight", int(batch), 10_000_000, in_flight and max(in_flight, int(batch)),
+                key=f"in flight {mark} {batch}", placeholder="a batch for each segment",
+                help="Under way in a pipeline, with their keys and values in memory; a pass makes a token of each.",
+            )  # fmt: skip
+            chunk = st.number_input(
+                "Prompt piece beside it, tokens", 1, 10_000_000, chunk, key=f"chunk {mark}", placeholder="none",
+                help="Prompts read in pieces while others decode: activations are those of a piece.",
+            )  # fmt: skip
         with st.expander("Sizes"):
             layers = st.number_input("Layers", 1, 10_000, model.layers, key=f"layers {mark}")
             weight = st.number_input(
@@ -134,6 +156,7 @@ def _model(request: PlacementRequest, mark: str) -> dict[str, Any]:
     return {
         "batch_size": int(batch), "sequence_length": int(sequence), "layers": int(layers),
         "layer_weight_gib": float(weight), "hidden_size": int(hidden), "ffn_size": int(ffn),
+        "sequences_in_flight": in_flight, "prefill_chunk": chunk,
     }  # fmt: skip
 
 

@@ -10,6 +10,7 @@ from typing import Any
 import streamlit as st
 from streamlit.runtime.uploaded_file_manager import UploadedFile
 
+from app.placements.words import SPLITS
 from app.session import placements
 from app.shell import frame
 from torchsplit_core.files import read_file
@@ -84,9 +85,21 @@ def _model() -> tuple[str, UploadedFile | None, dict[str, Any]]:
     )  # fmt: skip
     sequence = st.number_input("Sequence, tokens", 1, 10_000_000, 2048, key="place-sequence")
     batch = st.number_input("Batch, sequences", 1, 1_000_000, 64, key="place-batch")
+    in_flight = None
+    if phase == "decode":
+        in_flight = st.number_input(
+            "Sequences in flight", int(batch), 10_000_000, None, key=f"place-in-flight {batch}",
+            placeholder="a batch for each segment",
+            help="Under way in a pipeline, with their keys and values in memory; a pass makes a token of each.",
+        )  # fmt: skip
     most = st.number_input("GPUs a segment at most", 1, 64, 2, key="place-most")
+    split = st.radio(
+        "GPUs of a segment share", list(SPLITS), key="place-split", format_func=SPLITS.__getitem__
+    )
     asked = {
         "phase": phase,
+        "split": split,
+        "sequences_in_flight": in_flight,
         "sequence_length": int(sequence),
         "batch_size": int(batch),
         "max_gpus_per_segment": int(most),
@@ -133,7 +146,9 @@ def made(
     sizes = {"sequence_length": options["sequence_length"], "batch_size": options["batch_size"]}
     request = build_request(known, fleet, **options)
     if model == OWN_CONFIG and config is not None:
-        request = replace(request, model=read_config(config, "config.json", **sizes))
+        own = read_config(config, "config.json", **sizes)
+        in_flight = request.model.sequences_in_flight
+        request = replace(request, model=replace(own, sequences_in_flight=in_flight))
     if matrix is not None:
         request = replace(request, bandwidth_gib_per_s=matrix_of_csv(matrix, "the matrix"))
     return request

@@ -167,7 +167,7 @@ def _details(
             links_table(shown, request), hide_index=True, placeholder=UNKNOWN, alt="Links of the pipeline"
         )
     _downloads(kept, request, outcome)
-    _launch(shown)
+    _launch(request, shown)
 
 
 def _pipeline_of(kept: Kept, outcome: PlacementOutcome) -> PlacementOutcome:
@@ -194,6 +194,8 @@ def _cards(request: PlacementRequest, outcome: PlacementOutcome) -> None:
     passing, _, meaning = pass_words(request)
     latency = outcome.latency_s
     shown = short(latency, "s") if latency is None or latency >= 1 else short(1e3 * latency, "ms")
+    if outcome.sequences_in_flight is not None:
+        meaning += f"; {outcome.sequences_in_flight:,} sequences in flight"
     several, parts = len(outcome.replicas) > 1, len(outcome.segments)
     if several:
         meaning += "; the slowest pipeline's"
@@ -231,10 +233,10 @@ def _downloads(kept: Kept, request: PlacementRequest, outcome: PlacementOutcome)
         )
 
 
-def _launch(outcome: PlacementOutcome) -> None:
+def _launch(request: PlacementRequest, outcome: PlacementOutcome) -> None:
     with st.expander("Launch arguments: vLLM, torchrun"):
         st.badge("untested on hardware", color="yellow")
-        for one in launches(outcome):
+        for one in launches(request, outcome):
             st.markdown(f"**{one.launcher}**")
             if one.why_not:
                 st.write(plain(one.why_not))

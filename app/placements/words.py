@@ -10,10 +10,12 @@ from app.charts.pipeline import least
 from app.format.badges import Colour
 from app.format.numbers import exact, percent, short
 from torchsplit_core.values import PlacementFrontier, PlacementOutcome, PlacementRequest, RooflineThroughput
+from torchsplit_core.values.placement import Split
 
-SPLITS: Mapping[Literal["equal", "proportional"], str] = {
-    "equal": "Equal parts",
-    "proportional": "In proportion to speed",
+SPLITS: Mapping[Split, str] = {
+    "equal": "Batch in equal parts",
+    "proportional": "Batch in proportion to speed",
+    "tensor": "Every layer cut (tensor parallel)",
 }
 UNITS: Mapping[Literal["tokens_per_s", "seed_literal"], str] = {
     "tokens_per_s": "Tokens/s for both",
@@ -30,6 +32,13 @@ def unit_of(outcome: PlacementOutcome | PlacementFrontier) -> str:
 def bottleneck(outcome: PlacementOutcome) -> tuple[str, str]:
     """What is as slow as the whole: a few words, and a sentence."""
     segments, links = least(outcome)
+    if not segments and not links and outcome.sequences_in_flight is not None:
+        # Of every sequence in flight a pass makes one token: no part of the pipeline is as slow as that.
+        more = "More of them, or a shorter pipeline, would raise the whole."
+        return (
+            "Sequences in flight",
+            f"{outcome.sequences_in_flight:,} sequences get a token each in the time of a pass. {more}",
+        )
     if len(segments) == len(outcome.segments) > 1:
         return "All segments", "Every segment is as slow as the whole: the pipeline is in balance."
     named = [f"segment {place + 1}" for place in segments]
@@ -81,7 +90,7 @@ def single(outcome: PlacementOutcome, number: int) -> PlacementOutcome:
     one = outcome.replicas[number]
     return replace(
         outcome, throughput=one.throughput, bound=None, gap=None, latency_s=one.latency_s, segments=one.segments,
-        links=one.links, replicas=(),
+        links=one.links, replicas=(), sequences_in_flight=one.sequences_in_flight,
     )  # fmt: skip
 
 
@@ -98,6 +107,7 @@ def replicas_table(outcome: PlacementOutcome) -> dict[str, list[Any]]:
         "pipeline": list(range(1, len(rows) + 1)),
         unit_of(outcome) or "throughput": [one.throughput for one in rows],
         "ms of a pass": [1e3 * one.latency_s for one in rows],
+        **_in_flight([one.sequences_in_flight for one in rows]),
         "segments": [len(one.segments) for one in rows],
         "GPUs": [sum(len(part.gpu_ids) for part in one.segments) for one in rows],
     }
@@ -110,6 +120,7 @@ def curve_table(curve: PlacementFrontier) -> dict[str, list[Any]]:
         unit_of(curve) or "throughput": [point.throughput for point in points],
         "ms of a pass": [1e3 * point.latency_s for point in points],
         "none below, ms": [1e3 * point.latency_bound_s for point in points],
+        **_in_flight([point.sequences_in_flight for point in points]),
         "proven": ["yes" if point.proven else "no" for point in points],
         "segments": [len(point.segments) for point in points],
         "GPUs": [sum(len(part.gpu_ids) for part in point.segments) for point in points],
@@ -152,12 +163,13 @@ def links_table(outcome: PlacementOutcome, request: PlacementRequest) -> dict[st
     }
 
 
-def comparison_table(rows: Sequence[tuple[str, PlacementOutcome]]) -> dict[str, list[Any]]:
-    """A row a way to place the same model on the same fleet, each with its proof."""
-    outcomes = [outcome for _, outcome in rows]
+def comparison_table(rows: Sequence[tuple[str, PlacementOutcome, float | None]]) -> dict[str, list[Any]]:
+    """A row a way to place the same model on the same fleet, each with its proof and what its GPUs give."""
+    outcomes = [outcome for _, outcome, _ in rows]
     return {
-        "segments are": [label for label, _ in rows],
+        "solver": [label for label, _, _ in rows],
         "tokens/s": [outcome.throughput for outcome in outcomes],
+        "on its GPUs": [delivered for _, _, delivered in rows],
         "at most": [outcome.bound for outcome in outcomes],
         "proof": [proof(outcome)[0] for outcome in outcomes],
         "segments": [len(outcome.segments) or None for outcome in outcomes],
@@ -179,6 +191,15 @@ def changes(before: PlacementRequest, after: PlacementRequest) -> tuple[str, ...
         old, new = getattr(before.model, field), getattr(after.model, field)
         if old != new:
             found.append(f"{label} {exact(old)} → {exact(new)}")
+    for field, label, none in (
+        ("sequences_in_flight", "sequences in flight", "a batch a segment"),
+        ("prefill_chunk", "prompt piece", "none"),
+    ):
+        old, new = getattr(before.model, field), getattr(after.model, field)
+        if old != new:
+            found.append(
+                f"{label} {none if old is None else exact(old)} → {none if new is None else exact(new)}"
+            )
     if before.max_gpus_per_segment != after.max_gpus_per_segment:
         found.append(f"GPUs a segment {before.max_gpus_per_segment} → {after.max_gpus_per_segment}")
     if before.split != after.split:
@@ -198,6 +219,11 @@ def changes(before: PlacementRequest, after: PlacementRequest) -> tuple[str, ...
         if any(memory[gpu.id] != gpu.memory_gib for gpu in kept):
             found.append("memory of GPUs")
     return tuple(found)
+
+
+def _in_flight(counts: list[int | None]) -> dict[str, list[Any]]:
+    """The column of sequences in flight, of a decode alone."""
+    return {"in flight": counts} if any(count is not None for count in counts) else {}
 
 
 def _layers(first: int, last: int) -> str:

@@ -7,6 +7,7 @@ import sys
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
+from typing import TYPE_CHECKING, get_args
 
 from torchsplit_core import workflow
 from torchsplit_core.cli.common import EXIT_OF_STATUS, Command, Options, hand_over, with_progress
@@ -18,6 +19,10 @@ from torchsplit_core.values import (
     PlacementOutcome,
     PlacementRequest,
 )
+from torchsplit_core.values.placement import Split
+
+if TYPE_CHECKING:
+    from torchsplit_core.placement.compare import Compared
 
 BUILDS = {
     "phase": "phase",
@@ -26,6 +31,8 @@ BUILDS = {
     "max_gpus": "max_gpus_per_segment",
     "efficiency": "communication_efficiency",
     "split": "split",
+    "in_flight": "sequences_in_flight",
+    "prefill_chunk": "prefill_chunk",
     "network": "network_gib_per_s",
     "inside": "inside_gib_per_s",
     "matrix": "matrix",
@@ -50,7 +57,20 @@ def add_place_command(command: Command, output: Options) -> None:
     made.add_argument("--batch", type=int, metavar="N", help="sequences at once (default 32)")
     made.add_argument("--max-gpus", type=int, metavar="N", help="at most in a segment (default 1)")
     made.add_argument("--efficiency", type=float, metavar="SHARE", help="of several GPUs (default 0.85)")
-    made.add_argument("--split", choices=("equal", "proportional"), help="of the batch (default equal)")
+    made.add_argument(
+        "--split",
+        choices=get_args(Split),
+        help="of the batch (default equal), or tensor: every layer cut among the GPUs of a segment",
+    )
+    made.add_argument(
+        "--in-flight",
+        type=int,
+        metavar="N",
+        help="sequences in flight in a decode (default: a batch a segment)",
+    )
+    made.add_argument(
+        "--prefill-chunk", type=int, metavar="TOKENS", help="of prompts beside a decode (default: none)"
+    )
     made.add_argument("--network", type=float, metavar="GIB_PER_S", help="between nodes (default 100 Gbit/s)")
     made.add_argument(
         "--inside", type=float, metavar="GIB_PER_S", help="in a node (default: NVLink, else PCIe)"
@@ -76,6 +96,11 @@ def add_place_command(command: Command, output: Options) -> None:
         metavar="FILE",
         help="also write throughput against latency of one pipeline, as JSON, or as a table where it ends in .csv",
     )
+    made.add_argument(
+        "--compare",
+        action="store_true",
+        help="also tell what one GPU a segment, counts of GPUs only and particular GPUs come to, side by side",
+    )
     output(made)
 
 
@@ -95,6 +120,11 @@ def _place(options: argparse.Namespace) -> int:
         curve = with_progress(lambda progress: workflow.placement_frontier(request, progress=progress))
         _write_curve(curve, Path(options.frontier), version)
         print(_curve_summary(curve), file=sys.stderr)
+    if options.compare:
+        found = with_progress(lambda progress: workflow.compare_placements(request, progress=progress))
+        print(_side_by_side(found), file=sys.stderr)
+    if options.compare or request.solver.method == "literal":
+        print(workflow.literal_size(request), file=sys.stderr)
     outcome: PlacementOutcome = with_progress(lambda progress: workflow.place(request, progress=progress))
     hand_over(outcome, options, version)
     print(_summary(outcome), file=sys.stderr)
@@ -130,12 +160,25 @@ def _summary(outcome: PlacementOutcome) -> str:
     if outcome.status == "feasible":
         gap = "not known" if outcome.gap is None else f"{100 * outcome.gap:.2g} %"
         text += f", gap to the bound {gap}"
+    if outcome.sequences_in_flight is not None:
+        text += f", {outcome.sequences_in_flight:,} sequences in flight"
     if len(outcome.replicas) < 2:
         return f"{text}. {_layers(outcome.segments)}"
     shown = [f"{one.throughput:.6g}{unit}: {_layers(one.segments)}" for one in outcome.replicas[:MOST_SHOWN]]
     if len(outcome.replicas) > MOST_SHOWN:
         shown.append(f"and {len(outcome.replicas) - MOST_SHOWN} more")
     return "\n  ".join([f"{text} in {len(outcome.replicas)} pipelines", *shown])
+
+
+def _side_by_side(found: Sequence[Compared]) -> str:
+    """A line a solver under the names of the columns."""
+    from torchsplit_core.placement.compare import rows_of
+
+    rows = [("solver", "tokens/s", "on its GPUs", "status", "GPUs"), *rows_of(found)]
+    widths = [max(len(row[place]) for row in rows) for place in range(len(rows[0]))]
+    return "\n".join(
+        "  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip() for row in rows
+    )
 
 
 def _layers(segments: Sequence[PlacedSegment]) -> str:

@@ -6,7 +6,7 @@ import re
 import shlex
 from dataclasses import dataclass
 
-from torchsplit_core.values import PlacementOutcome
+from torchsplit_core.values import PlacementOutcome, PlacementRequest
 from torchsplit_core.values.placement import GpuId
 
 HEAD = "# Untested on hardware. Written from the placement alone; names of nodes are those of its GPU ids."
@@ -24,8 +24,10 @@ class Launch:
     why_not: str = ""
 
 
-def launches(outcome: PlacementOutcome, model: str = "MODEL") -> tuple[Launch, ...]:
-    """vLLM and torchrun for a placement that was found; nothing for one without segments."""
+def launches(
+    request: PlacementRequest, outcome: PlacementOutcome, model: str = "MODEL"
+) -> tuple[Launch, ...]:
+    """vLLM and torchrun for a placement of one pipeline that was found; nothing for one without segments."""
     if not outcome.segments:
         return ()
     where = {gpu: _node_of(gpu) for part in outcome.segments for gpu in part.gpu_ids}
@@ -33,7 +35,7 @@ def launches(outcome: PlacementOutcome, model: str = "MODEL") -> tuple[Launch, .
         why = "A launcher needs each GPU's number in its node: ids such as node0/gpu3, or 3 on one machine."
         return Launch("vLLM", "", why), Launch("torchrun", "", why)
     known = {gpu: node for gpu, node in where.items() if node is not None}
-    return _vllm(outcome, model, known), _torchrun(outcome, known)
+    return _vllm(request, outcome, model, known), _torchrun(request, outcome, known)
 
 
 def _node_of(gpu: GpuId) -> tuple[str, int] | None:
@@ -49,7 +51,9 @@ def _node_of(gpu: GpuId) -> tuple[str, int] | None:
     return (node, int(number)) if slash and plain else None
 
 
-def _vllm(outcome: PlacementOutcome, model: str, where: dict[GpuId, tuple[str, int]]) -> Launch:
+def _vllm(
+    request: PlacementRequest, outcome: PlacementOutcome, model: str, where: dict[GpuId, tuple[str, int]]
+) -> Launch:
     parts = outcome.segments
     sizes = {len(part.gpu_ids) for part in parts}
     if len(sizes) > 1:
@@ -66,22 +70,47 @@ def _vllm(outcome: PlacementOutcome, model: str, where: dict[GpuId, tuple[str, i
             "",
             "It spans several nodes: there vLLM chooses the GPUs of a stage itself, not those named here.",
         )
-    layers = ",".join(str(part.end_layer - part.start_layer + 1) for part in parts)
-    replicas = sizes.pop()
-    lines = [
-        HEAD,
-        f"# {replicas} replica{'s' if replicas > 1 else ''} of the pipeline; divide the batch equally.",
-    ]
-    for replica in range(replicas):
+    size = sizes.pop()
+    if request.split == "tensor":
+        devices = ",".join(str(where[gpu][1]) for part in parts for gpu in part.gpu_ids)
+        about = f"# Every layer is cut among {size} GPUs: ranks of a stage stand one after the other."
+        return Launch("vLLM", "\n".join([HEAD, about, _serve(request, outcome, model, devices, 1, 0)]) + "\n")
+    lines = [HEAD, f"# {size} replica{'s' if size > 1 else ''} of the pipeline; divide the batch equally."]
+    for replica in range(size):
         devices = ",".join(str(where[part.gpu_ids[replica]][1]) for part in parts)
-        lines.append(
-            f"CUDA_VISIBLE_DEVICES={devices} VLLM_PP_LAYER_PARTITION={layers} vllm serve {shlex.quote(model)} "
-            f"--pipeline-parallel-size {len(parts)} --port {8000 + replica}"
-        )
+        lines.append(_serve(request, outcome, model, devices, size, replica))
     return Launch("vLLM", "\n".join(lines) + "\n")
 
 
-def _torchrun(outcome: PlacementOutcome, where: dict[GpuId, tuple[str, int]]) -> Launch:
+def _serve(
+    request: PlacementRequest,
+    outcome: PlacementOutcome,
+    model: str,
+    devices: str,
+    replicas: int,
+    replica: int,
+) -> str:
+    """One of so many servers. Sequences are those that memory was reckoned for, divided among the servers; vLLM counts
+    all that run in a pipeline, whatever its stages."""
+    parts, sizes = outcome.segments, request.model
+    layers = ",".join(str(part.end_layer - part.start_layer + 1) for part in parts)
+    under_way = sizes.batch_size if outcome.sequences_in_flight is None else outcome.sequences_in_flight
+    options = [f"--pipeline-parallel-size {len(parts)}"]
+    if request.split == "tensor":
+        options.append(f"--tensor-parallel-size {len(parts[0].gpu_ids)}")
+    options.append(f"--max-num-seqs {max(1, under_way // replicas)} --max-model-len {sizes.sequence_length}")
+    if sizes.prefill_chunk is not None:
+        tokens = max(1, sizes.batch_size // replicas) * sizes.prefill_chunk
+        options.append(f"--enable-chunked-prefill --max-num-batched-tokens {tokens}")
+    return (
+        f"CUDA_VISIBLE_DEVICES={devices} VLLM_PP_LAYER_PARTITION={layers} vllm serve {shlex.quote(model)} "
+        f"{' '.join(options)} --port {8000 + replica}"
+    )
+
+
+def _torchrun(
+    request: PlacementRequest, outcome: PlacementOutcome, where: dict[GpuId, tuple[str, int]]
+) -> Launch:
     stage = {gpu: index for index, part in enumerate(outcome.segments) for gpu in part.gpu_ids}
     nodes: dict[str, list[GpuId]] = {}
     for gpu in stage:
@@ -93,7 +122,10 @@ def _torchrun(outcome: PlacementOutcome, where: dict[GpuId, tuple[str, int]]) ->
         lines.append(f"# on {shlex.quote(node or 'this machine')}")
         for gpu in gpus:
             part = outcome.segments[stage[gpu]]
-            lines.append(f"#   rank {rank}: stage {stage[gpu]}, layers {part.start_layer}-{part.end_layer}")
+            held = f"stage {stage[gpu]}, layers {part.start_layer}-{part.end_layer}"
+            if request.split == "tensor":
+                held += f", part {part.gpu_ids.index(gpu) + 1} of {len(part.gpu_ids)} of each"
+            lines.append(f"#   rank {rank}: {held}")
             rank += 1
         devices = ",".join(str(where[gpu][1]) for gpu in gpus)
         lines.append(

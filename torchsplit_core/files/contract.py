@@ -245,11 +245,12 @@ def _checked_text(name: str, value: Any, version: int) -> str:
     if name == "torchsplit.profile":
         _drop_empty_additions(data)
     if name == "torchsplit.plan_request":
-        _drop_defaults(data)
-    if name == "torchsplit.placement_request" and data["max_replicas"] == 1:
-        del data["max_replicas"]
-    if name == "torchsplit.placement" and not data["replicas"]:
-        del data["replicas"]
+        _drop_request_defaults(data)
+    if name == "torchsplit.placement_request":
+        _drop_defaults(data, max_replicas=1)
+        _drop_defaults(data["model"], sequences_in_flight=None, prefill_chunk=None)
+    if name in ("torchsplit.placement", "torchsplit.placement_frontier"):
+        _drop_empty_of_pipelines(data)
     return json.dumps(data, indent=1, ensure_ascii=False, allow_nan=False) + "\n"
 
 
@@ -262,6 +263,22 @@ def _placement_text(request: PlacementRequest, version: int) -> str:
     return text.replace(empty, f"{empty[:-1]}\n  {rows}\n ]") if rows else text
 
 
+def _drop_defaults(data: dict[str, Any], **defaults: Any) -> None:
+    """Leave out what was added after the first files were written and is not used."""
+    for key, default in defaults.items():
+        if key in data and data[key] == default:
+            del data[key]
+
+
+def _drop_empty_of_pipelines(data: dict[str, Any]) -> None:
+    """The additions to a placement or a curve that it does not use; those of segments are empty in files of old."""
+    _drop_defaults(data, replicas=[])
+    for pipeline in (data, *data.get("replicas", ()), *data.get("points", ())):
+        _drop_defaults(pipeline, sequences_in_flight=None)
+        for segment in pipeline.get("segments", ()):
+            _drop_defaults(segment, gpu_types={}, num_gpus=0, workload_per_gpu=0.0)
+
+
 def _drop_empty_additions(profile: dict[str, Any]) -> None:
     """What only measured rows and nodes have is left out of the hundreds that are estimated."""
     for entry in (*profile["rows"], *profile["failures"], *profile["nodes"]):
@@ -272,25 +289,18 @@ def _drop_empty_additions(profile: dict[str, Any]) -> None:
         del profile["failures"]
 
 
-def _drop_defaults(request: dict[str, Any]) -> None:
-    """Fields younger than the contract are written only where they say something."""
-    _drop(request, "network_gb_per_s", None)
-    _drop(request["solver"], "plan_at", "nominal")
+def _drop_request_defaults(request: dict[str, Any]) -> None:
+    """What was added to plan requests after their first files were written."""
+    _drop_defaults(request, network_gb_per_s=None)
+    _drop_defaults(request["solver"], plan_at="nominal")
     for gpu in request["gpus"]:
-        _drop(gpu, "node", None)
+        _drop_defaults(gpu, node=None)
     for model in request["models"]:
         for variant in model["variants"]:
-            _drop(variant, "allowed", True)
-            _drop(variant, "cut_bytes_per_request", [])
+            _drop_defaults(variant, allowed=True, cut_bytes_per_request=[])
             for stage in variant["stages"]:
                 for point in stage["points"]:
-                    _drop(point, "low_rps", None)
-                    _drop(point, "high_rps", None)
-
-
-def _drop(entry: dict[str, Any], key: str, default: Any) -> None:
-    if entry[key] == default:
-        del entry[key]
+                    _drop_defaults(point, low_rps=None, high_rps=None)
 
 
 def _drop_unused_demand_keys(plan: dict[str, Any]) -> None:

@@ -26,6 +26,7 @@ from torchsplit_core.files.fields import (
     Whole,
 )
 from torchsplit_core.values.limits import LARGEST_WHOLE, SMALLEST_POSITIVE
+from torchsplit_core.values.placement import Split
 from torchsplit_core.values.status import SolveStatus
 
 GpuIdFile = Annotated[int, Field(ge=-LARGEST_WHOLE, le=LARGEST_WHOLE)] | Name
@@ -43,6 +44,8 @@ class PlacementModelFile(Strict):
     bytes_per_element: Divisor = 2.0
     key_value_size: Count | None = None
     active_layer_weight_gib: Annotated[Amount | None, Field(alias="active_layer_weight_gb")] = None
+    sequences_in_flight: Count | None = None
+    prefill_chunk: Count | None = None
 
 
 class PlacementGpuFile(Strict):
@@ -105,7 +108,7 @@ class PlacementRequestFile(Strict):
     max_gpus_per_segment: Count = 1
     communication_efficiency: Share = 0.85
     units: Units = "tokens_per_s"
-    split: Literal["equal", "proportional"] = "equal"
+    split: Split = "equal"
     same_type_segments: bool = False
     max_replicas: Count = 1
     solver: PlacementSolverFile = PlacementSolverFile()
@@ -118,6 +121,9 @@ class PlacedSegmentFile(Strict):
     throughput: Positive
     batch_per_gpu: Positive | Rows[Positive]
     memory_gib: Rows[NonNegative] = []
+    gpu_types: Table[str, Count] = {}
+    num_gpus: Whole = 0
+    workload_per_gpu: NonNegative | Rows[Positive] = 0.0
 
 
 class PlacedLinkFile(Strict):
@@ -131,6 +137,7 @@ class PlacedReplicaFile(Strict):
     latency_s: Positive
     segments: Rows[PlacedSegmentFile]
     links: Rows[PlacedLinkFile]
+    sequences_in_flight: Count | None = None
 
 
 class PlacementOutcomeFile(Strict):
@@ -147,6 +154,7 @@ class PlacementOutcomeFile(Strict):
     basis: Basis = "estimated"
     latency_s: Positive | None = None
     replicas: Rows[PlacedReplicaFile] = []
+    sequences_in_flight: Count | None = None
     statistics: Facts = {}
 
 
@@ -157,6 +165,7 @@ class FrontierPointFile(Strict):
     proven: bool
     segments: Rows[PlacedSegmentFile]
     links: Rows[PlacedLinkFile]
+    sequences_in_flight: Count | None = None
 
 
 class PlacementFrontierFile(Strict):

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from torchsplit_core import workflow
@@ -37,26 +36,21 @@ def placement_frontier_job(
 
 
 def ways_job(workspace: Workspace, parameters: DivisionsParameters, progress: Progress) -> dict[str, Any]:
-    """Place the stored request in every way; each outcome as a contract file under its way's name.
+    """Place the stored request in every way; each outcome as a contract file under its way's name, and what its
+    segments give on their GPUs; how large the published program would be.
 
     The time limit of the request is shared among the ways. Raises InputFault where the stored request is not the one
     that was asked about: the answer is kept by it.
     """
-    from torchsplit_core.placement.request.divisions import division_requests
-
     name = parameters.request
     if digest(workspace, "placement_request", name) != parameters.sha256:
         raise InputFault(
             "comparison", name, "the request is the one that it was asked for", "Compare the ways again."
         )
     request: PlacementRequest = workspace.get("placement_request", name)
-    each = division_requests(request)
-    solver = replace(request.solver, method="exact", time_limit_s=request.solver.time_limit_s / len(each))
-    found = []
-    for number, (label, way) in enumerate(each):
-
-        def told(share: float, text: str, number: int = number, label: str = label) -> None:
-            progress((number + share) / len(each), f"{label}: {text}")
-
-        found.append([label, write_text(workflow.place(replace(way, solver=solver), progress=told))])
-    return {"ways": found}
+    found = workflow.compare_placements(request, progress=progress)
+    return {
+        "ways": [[one.label, write_text(one.outcome)] for one in found],
+        "delivered": {one.label: one.delivered for one in found},
+        "literal": workflow.literal_size(request),
+    }

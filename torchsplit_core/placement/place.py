@@ -7,8 +7,10 @@ import time
 from collections.abc import Mapping
 from dataclasses import replace
 
+from torchsplit_core.placement.blocks import search_blocks, too_many_sorts
+from torchsplit_core.placement.latency.in_flight import best_pipeline
+from torchsplit_core.placement.literal.size import literal_size
 from torchsplit_core.placement.model.instance import Found, Instance
-from torchsplit_core.placement.model.latency import latency_s
 from torchsplit_core.placement.model.memory import missing_memory
 from torchsplit_core.placement.model.segments import SegmentModel, instance_of
 from torchsplit_core.placement.outcome.infeasibility import why_infeasible
@@ -16,8 +18,6 @@ from torchsplit_core.placement.outcome.pipeline import placed
 from torchsplit_core.placement.outcome.verification import verify
 from torchsplit_core.placement.replicas import Pipelines, outcome_of, search_pipelines
 from torchsplit_core.placement.request.validate import validate
-from torchsplit_core.placement.search import search
-from torchsplit_core.placement.search.exhaustive import search_exhaustively
 from torchsplit_core.placement.search.warm_start import warm_start_from
 from torchsplit_core.solver.highs import solver_name
 from torchsplit_core.values import (
@@ -56,7 +56,10 @@ def place(
         # Pyomo takes longer to load than most searches take.
         from torchsplit_core.placement.literal.solve import solve_literal
 
-        progress(0.0, "building the literal program and solving it")
+        size = literal_size(instance)
+        progress(
+            0.0, f"building the literal program, {size.words()}" if size else "building the literal program"
+        )
         found = solve_literal(instance, time_limit_s=limit)
     else:
 
@@ -64,14 +67,14 @@ def place(
             progress(min(1.0, (time.perf_counter() - begun) / limit), _so_far(request, value, bound))
 
         first = warm_start_from(request, warm_start) if warm_start is not None else None
-        if request.max_replicas > 1:
+        if too_many_sorts(model, instance):
+            found = search_blocks(model, instance, time_limit_s=limit, progress=tell)
+        elif request.max_replicas > 1:
             found = search_pipelines(
                 instance, request.max_replicas, time_limit_s=limit, progress=tell, warm_start=first
             )
         else:
-            found = search_exhaustively(instance) or search(
-                instance, time_limit_s=limit, progress=tell, warm_start=first
-            )
+            found = best_pipeline(instance, time_limit_s=limit, progress=tell, warm_start=first)
     solved = time.perf_counter()
     measured = isinstance(request.throughput, TableThroughput)
     outcome = replace(_outcome(model, instance, found), basis="measured" if measured else "estimated")
@@ -118,16 +121,16 @@ def _outcome(model: SegmentModel, instance: Instance, found: Found | Pipelines) 
             message="Nothing was found in the time given, and nothing says that there is no placement.",
             units=request.units,
         )
-    segments, links = placed(model, instance, found.segments)
-    value = min([part.throughput for part in segments] + [link.throughput for link in links])
-    bound = value if found.proven else max(value, found.bound)
+    one = placed(model, instance, found.segments)
+    bound = one.throughput if found.proven else max(one.throughput, found.bound)
     return PlacementOutcome(
         "optimal" if found.proven else "feasible",
-        value,
+        one.throughput,
         bound if math.isfinite(bound) else None,
-        (bound - value) / bound if math.isfinite(bound) else None,
-        segments,
-        links,
+        (bound - one.throughput) / bound if math.isfinite(bound) else None,
+        one.segments,
+        one.links,
         units=request.units,
-        latency_s=latency_s(request, segments, links),
+        latency_s=one.latency_s,
+        sequences_in_flight=one.sequences_in_flight,
     )

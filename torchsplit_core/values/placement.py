@@ -22,6 +22,10 @@ class PlacementModel:
     Sizes are elements of one token (hidden, feed-forward, `key_value_size`: the keys of one layer, as many again
     are its values; None: hidden_size). `active_layer_weight_gib` is what of a layer's weights one token passes
     (less than all where experts are chosen; None: all). Lengths are tokens, the batch sequences.
+
+    Of decode alone: `sequences_in_flight` are the sequences under way in a pipeline (None: a batch for each of its
+    segments), `prefill_chunk` the tokens of a prompt that pass at once beside it (None: activations are those of one
+    token).
     """
 
     layers: int
@@ -33,6 +37,8 @@ class PlacementModel:
     bytes_per_element: float = 2.0
     key_value_size: int | None = None
     active_layer_weight_gib: float | None = None
+    sequences_in_flight: int | None = None
+    prefill_chunk: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,6 +110,9 @@ class RooflineThroughput:
 
 Throughput = LinearThroughput | TableThroughput | RooflineThroughput
 
+Split = Literal["equal", "proportional", "tensor"]
+"""How the GPUs of a segment share its work: parts of the batch, equal or by speed, or every layer cut into n."""
+
 
 @dataclass(frozen=True, slots=True)
 class PlacementSolver:
@@ -128,7 +137,7 @@ class PlacementRequest:
     max_gpus_per_segment: int
     communication_efficiency: float
     units: Literal["tokens_per_s", "seed_literal"] = "tokens_per_s"
-    split: Literal["equal", "proportional"] = "equal"
+    split: Split = "equal"
     same_type_segments: bool = False
     max_replicas: int = 1
     solver: PlacementSolver = field(default_factory=PlacementSolver)
@@ -139,7 +148,8 @@ class PlacedSegment:
     """Layers `start_layer` to `end_layer` (from 1, both included) on these GPUs, in the order of the fleet.
 
     throughput is tokens/s. batch_per_gpu: sequences, one figure for all where the batch is split equally, else one
-    a GPU. memory_gib: what each GPU needs.
+    a GPU; the whole batch where layers are split. memory_gib: what each GPU needs. gpu_types (GPUs of each type),
+    num_gpus and workload_per_gpu (batch_per_gpu) say the same as the published result says it.
     """
 
     start_layer: int
@@ -148,6 +158,9 @@ class PlacedSegment:
     throughput: float
     batch_per_gpu: float | tuple[float, ...]
     memory_gib: tuple[float, ...] = ()
+    gpu_types: Mapping[str, int] = field(default_factory=dict)
+    num_gpus: int = 0
+    workload_per_gpu: float | tuple[float, ...] = 0.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -161,17 +174,25 @@ class PlacedLink:
 
 @dataclass(frozen=True, slots=True)
 class PlacedReplica:
-    """One pipeline of several: its own throughput, the seconds of a pass, and its parts in pipeline order."""
+    """One pipeline of several: its own throughput, the seconds of a pass, and its parts in pipeline order.
+
+    sequences_in_flight: of a decode, as in PlacementOutcome.
+    """
 
     throughput: float
     latency_s: float
     segments: tuple[PlacedSegment, ...]
     links: tuple[PlacedLink, ...]
+    sequences_in_flight: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class PlacementOutcome:
-    """Segments in pipeline order, the least of their and their links' throughputs, and a bound no plan passes.
+    """Segments in pipeline order, the throughput of the whole, and a bound no plan passes.
+
+    throughput is the least of the segments' and links', in decode also of sequences_in_flight / latency_s: more
+    tokens than one for each sequence under way do not come of a pass. sequences_in_flight: of a decode, those of all
+    its pipelines; None otherwise.
 
     latency_s: seconds of one pass of the batch through all segments and links, one behind the other: in decode the
     time per token of a sequence, in prefill that to its first token; None where it was not reckoned.
@@ -192,4 +213,5 @@ class PlacementOutcome:
     basis: Basis = "estimated"
     latency_s: float | None = None
     replicas: tuple[PlacedReplica, ...] = ()
+    sequences_in_flight: int | None = None
     statistics: Mapping[str, str | int | float] = field(default_factory=dict)

@@ -13,7 +13,7 @@ from torchsplit_core.values.status import SolveStatus
 
 @dataclass(frozen=True, slots=True)
 class FrontierPoint:
-    """One pipeline of the curve; throughput in the units of the request, latency_s as in PlacementOutcome.
+    """One pipeline of the curve; throughput in the units of the request, the rest as in PlacementOutcome.
 
     latency_bound_s: no pipeline of at least this throughput has a lower latency. proven: its own equals it.
     """
@@ -24,6 +24,7 @@ class FrontierPoint:
     proven: bool
     segments: tuple[PlacedSegment, ...]
     links: tuple[PlacedLink, ...]
+    sequences_in_flight: int | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -2,8 +2,10 @@
 
 from torchsplit_core.workflow.profiling import DEFAULT_BATCH_SIZES, profile
 from torchsplit_core.workflow.steps import (
+    compare_placements,
     deploy,
     drawing,
+    literal_size,
     own_partition,
     partition,
     place,
@@ -15,8 +17,10 @@ from torchsplit_core.workflow.steps import (
 
 __all__ = [
     "DEFAULT_BATCH_SIZES",
+    "compare_placements",
     "deploy",
     "drawing",
+    "literal_size",
     "own_partition",
     "partition",
     "place",

@@ -26,6 +26,7 @@ from torchsplit_core.values.partition import Objective as PartitionObjective
 
 if TYPE_CHECKING:
     from torchsplit_core.graph.torch_graph import TorchGraph
+    from torchsplit_core.placement.compare import Compared
 
 
 def trace(source: str, *, trust: bool = False, progress: Progress = ignore_progress) -> TorchGraph:
@@ -185,6 +186,22 @@ def placement_frontier(
     from torchsplit_core.placement.frontier import frontier
 
     return frontier(request, progress=progress)
+
+
+def compare_placements(
+    request: PlacementRequest, *, progress: Progress = ignore_progress
+) -> tuple[Compared, ...]:
+    """The solvers of the published text side by side. Raises InputFault for a request that makes no sense."""
+    from torchsplit_core.placement.compare import compare
+
+    return compare(request, progress=progress)
+
+
+def literal_size(request: PlacementRequest) -> str:
+    """How large the published program of a placement request is, in words, without building it. Raises InputFault."""
+    from torchsplit_core.placement.compare import literal_words
+
+    return literal_words(request)
 
 
 def placement_request(model: str, fleet: str, **options: Any) -> PlacementRequest:

@@ -156,7 +156,11 @@ def test_ways_are_compared_in_a_job_and_shown_for_this_very_request(
         pytest.approx(217.52),
         pytest.approx(301.784),
         pytest.approx(301.784),
+        pytest.approx(301.784),
     ]
+    assert list(listed["solver"])[:2] == ["one GPU", "counts of GPUs only"]
+    assert list(listed["on its GPUs"]) == list(listed["tokens/s"])
+    assert "has 100 allocations, 420 connections and 1,041 variables" in said(page("place", workspace))
     assert set(listed["proof"]) == {"proven optimal"}
     workspace.put("placement_request", "tiny", replace(example(), max_gpus_per_segment=3))
     assert divisions.known(workspace, placements.kept(workspace, "tiny")) == []

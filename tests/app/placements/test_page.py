@@ -19,6 +19,7 @@ from torchsplit_core import workflow
 from torchsplit_core.deployment.placement_launch import launches
 from torchsplit_core.files import read_text, write_text
 from torchsplit_core.jobs.names import PLACE, RequestParameters
+from torchsplit_core.placement.request.build import build_request
 from torchsplit_core.values import InputFault, PlacementRequest
 from torchsplit_core.workspace.archive import export_workspace, import_workspace
 from torchsplit_core.workspace.store import Workspace
@@ -173,7 +174,7 @@ def test_the_slowest_part_is_framed_in_the_drawing() -> None:
     assert all(colour_of(place) in ET.tostring(one, "unicode") for place, one in enumerate(drawn))
     literal = example("placements/decode_70b_seed_literal")
     slow = workflow.place(literal)
-    assert least(slow)[1] and words.bottleneck(slow)[0].startswith(("Link", "2 links"))
+    assert least(slow)[1] and words.bottleneck(slow)[0].startswith(("Link", "3 links"))
     assert "batches/s" in pipeline_html(slow, literal) and words.unit_of(slow) == ""
 
 
@@ -185,15 +186,18 @@ def test_hostile_names_stay_words() -> None:
     for markup in (pipeline_html(outcome, request), topology_html(outcome, request)):
         assert "<script" not in markup and "\u202e" not in markup
         assert {one.tag for one in parsed(markup).iter()} <= {"div", "svg", "title", "rect", "path", "text"}
-    assert all(one.why_not and not one.text for one in launches(outcome))
+    assert all(one.why_not and not one.text for one in launches(request, outcome))
 
 
 def test_launch_arguments_name_every_gpu_or_say_why_not() -> None:
-    vllm, torchrun = launches(workflow.place(example()), "a model")
+    tiny, large = example(), example("placements/decode_70b")
+    vllm, torchrun = launches(tiny, workflow.place(tiny), "a model")
     assert "VLLM_PP_LAYER_PARTITION=4" in vllm.text and vllm.text.count("vllm serve 'a model'") == 2
     assert "--pipeline-parallel-size 1" in vllm.text and "Untested on hardware" in vllm.text
+    # Both replicas have a half of the batch of 16, of 2,048 tokens each.
+    assert vllm.text.count("--max-num-seqs 8 --max-model-len 2048 --port") == 2
     assert "CUDA_VISIBLE_DEVICES=0,1" in torchrun.text and "--nproc-per-node 2" in torchrun.text
-    several, ranks = launches(workflow.place(example("placements/decode_70b")))
+    several, ranks = launches(large, workflow.place(large))
     assert "several nodes" in several.why_not and not several.text
     assert ranks.text.count("torchrun --nnodes 4") == 4 and "rank 15: stage 15, layers 77-80" in ranks.text
     part = workflow.place(example()).segments[0]
@@ -203,6 +207,63 @@ def test_launch_arguments_name_every_gpu_or_say_why_not() -> None:
         10_000,
     ):  # an option of the shell's command, or no number of a GPU
         outcome = replace(workflow.place(example()), segments=(replace(part, gpu_ids=(gpu, "node0/gpu1")),))
-        assert all(one.why_not and not one.text for one in launches(outcome))
+        assert all(one.why_not and not one.text for one in launches(tiny, outcome))
     outcome = replace(workflow.place(example()), segments=(replace(part, batch_per_gpu=(9.0, 7.0)),))
-    assert "unequal parts" in launches(outcome)[0].why_not
+    assert "unequal parts" in launches(tiny, outcome)[0].why_not
+
+
+def test_a_decode_with_cut_layers_is_launched_with_what_its_memory_was_reckoned_for() -> None:
+    request = build_request(
+        "llama-3.1-70b",
+        "1x8xH100-SXM5-80GB",
+        batch_size=32,
+        max_gpus_per_segment=4,
+        split="tensor",
+        sequences_in_flight=48,
+        prefill_chunk=16,
+    )
+    outcome = workflow.place(request)
+    vllm, torchrun = launches(request, outcome)
+    sizes = {len(part.gpu_ids) for part in outcome.segments}
+    assert len(sizes) == 1 and sizes != {1}
+    size, stages = sizes.pop(), len(outcome.segments)
+    assert f"--pipeline-parallel-size {stages} --tensor-parallel-size {size} --max-num-seqs 48" in vllm.text
+    assert "--max-model-len 2048 --enable-chunked-prefill --max-num-batched-tokens 512" in vllm.text
+    order = [str(gpu).rpartition("gpu")[2] for part in outcome.segments for gpu in part.gpu_ids]
+    assert f"CUDA_VISIBLE_DEVICES={','.join(order)} VLLM_PP_LAYER_PARTITION=" in vllm.text
+    assert vllm.text.count("vllm serve") == 1 and f"part {size} of {size} of each" in torchrun.text
+
+
+def test_sequences_in_flight_and_cut_layers_are_tried_at_once(
+    page: Callable[..., AppTest], workspace: Workspace
+) -> None:
+    place_it(workspace, "70B", example("placements/decode_70b"))
+    opened = page("place", workspace)
+    assert "1,024 sequences in flight" in said(opened)
+    number(opened, "Sequences in flight").set_value(128).run()
+    assert "Tried, not kept: sequences in flight a batch a segment → 128" in said(opened)
+    assert metrics(opened)["Bounded by"] == "Sequences in flight" and "128 sequences get a token" in said(
+        opened
+    )
+    share = next(one for one in opened.radio if str(one.key).startswith("split "))
+    share.set_value("tensor").run()
+    assert "split every layer cut" in said(opened) and not opened.exception
+    # Speeds of a linear rule know no cut layers, and no phase.
+    place_it(workspace, "tiny", example())
+    tiny = page("place", workspace)
+    choose = next(one for one in tiny.selectbox if one.label == "Placement")
+    choose.set_value("tiny").run()
+    share = next(one for one in tiny.radio if str(one.key).startswith("split "))
+    assert len(share.options) == 2
+    assert not [one for one in tiny.number_input if str(one.key).startswith("in flight ")]
+
+
+def test_a_new_decode_has_its_sequences_and_its_split() -> None:
+    asked = {
+        "phase": "decode", "sequence_length": 128, "batch_size": 4, "split": "tensor", "sequences_in_flight": 12,
+    }  # fmt: skip
+    config = '{"model_type": "llama", "hidden_size": 64, "intermediate_size": 128, "num_attention_heads": 4, '
+    config += '"num_hidden_layers": 3, "torch_dtype": "float16"}'
+    for model, text in ((new.OWN_CONFIG, config), ("llama-3.1-8b", None)):
+        request = new.made(model, "1x2xA100-80GB", text, None, asked)
+        assert request.split == "tensor" and request.model.sequences_in_flight == 12

@@ -10,6 +10,7 @@ from typing import Literal
 
 import pytest
 
+from tests.support.placement.decode_oracle import curve_of, is_decode
 from tests.support.placement.oracle import segment_value
 from tests.support.placement.requests import COEFFICIENTS, random_request
 from torchsplit_core.placement.frontier import frontier
@@ -33,8 +34,9 @@ def every_pipeline(request: PlacementRequest) -> Curve:
     model, count = request.model, len(request.gpus)
     batch_tokens = model.batch_size * model.sequence_length
     spec = request.throughput
-    decode = isinstance(spec, RooflineThroughput) and spec.phase == "decode"
-    tokens = model.batch_size if decode else batch_tokens
+    if is_decode(request):
+        return curve_of(request)
+    tokens = batch_tokens
     transfer_gib = batch_tokens * model.hidden_size * model.bytes_per_element / 2**30
     segments = SegmentModel(request)
     sets = [
@@ -138,7 +140,10 @@ def with_roofline(request: PlacementRequest, seed: int) -> PlacementRequest:
     draw = random.Random(seed)
     peaks = {name: RooflineGpu(draw.uniform(0.01, 0.1), draw.uniform(2.0, 20.0)) for name in COEFFICIENTS}
     phase: Literal["prefill", "decode"] = "decode" if draw.random() < 0.5 else "prefill"
-    return replace(request, throughput=RooflineThroughput(phase, gpus=peaks))
+    # Half of the decodes in pieces of prompts, which need the memory of a prefill.
+    chunk = 1024 if phase == "decode" and seed % 4 == 3 else None
+    model = replace(request.model, prefill_chunk=chunk)
+    return replace(request, model=model, throughput=RooflineThroughput(phase, gpus=peaks))
 
 
 def same(request: PlacementRequest) -> int:

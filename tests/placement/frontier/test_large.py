@@ -12,10 +12,10 @@ from tests.support.placement.search_cases import MEMORY_GIB, falling_value, line
 from torchsplit_core.placement import place
 from torchsplit_core.placement.frontier import frontier
 from torchsplit_core.placement.frontier.curve_search import trace
-from torchsplit_core.placement.frontier.latency_sweep import build_sweep
-from torchsplit_core.placement.frontier.plan import PROVEN, Least, PassCosts
-from torchsplit_core.placement.frontier.programs import Programs
-from torchsplit_core.placement.frontier.tiers import build_tiers, sorts_at
+from torchsplit_core.placement.latency.plan import PROVEN, Least, PassCosts
+from torchsplit_core.placement.latency.programs import Programs
+from torchsplit_core.placement.latency.sweep import build_sweep
+from torchsplit_core.placement.latency.tiers import build_tiers, sorts_at
 from torchsplit_core.placement.model.instance import Instance
 from torchsplit_core.placement.search.clock import Clock
 from torchsplit_core.placement.search.table import build_table, candidates

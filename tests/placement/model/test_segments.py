@@ -196,8 +196,19 @@ def test_roofline_parts_turn_the_rate_round(phase: str) -> None:
 
 
 def test_keys_and_values_count_in_the_memory_of_decode_alone() -> None:
-    apart = needed_gib(roofline("decode"), 10, 32.0) - needed_gib(roofline("prefill"), 10, 32.0)
-    assert apart == pytest.approx(10 * 32 * 2 * 1024 * 2048 * 2 / 2**30)
+    width = 1.15 * (3 * 8192 + 28672) * 2 / 2**30
+    keys = 10 * 2 * 1024 * 2048 * 2 / 2**30
+    bare = 10 * roofline("prefill").model.layer_weight_gib
+    assert needed_gib(roofline("prefill"), 10, 32.0) == pytest.approx(bare + 32 * 2048 * width)
+    # One token of each, and of four segments four batches under way.
+    decode = roofline("decode")
+    assert needed_gib(decode, 10, 32.0) == pytest.approx(bare + 32 * (width + keys))
+    assert needed_gib(decode, 10, 32.0, 4) == pytest.approx(bare + 32 * (width + 4 * keys))
+    # Asked for: 96 sequences, of which a half of the batch has a half; and a piece of a prompt beside them.
+    model = replace(decode.model, sequences_in_flight=96, prefill_chunk=512)
+    asked = replace(decode, model=model)
+    assert needed_gib(asked, 10, 16.0, 4) == pytest.approx(bare + 16 * 512 * width + 48 * keys)
+    assert needed_gib(asked, 10, largest_part(asked, 10, 64.0, 4), 4) == pytest.approx(64.0)
 
 
 def test_peaks_of_ones_own_go_before_the_catalogue() -> None:

@@ -100,7 +100,8 @@ def test_memory_and_links_are_reckoned_anew(sound: PlacementOutcome) -> None:
 
 
 def test_types_are_not_mixed_where_they_may_not_be() -> None:
-    mixed = PlacedSegment(1, 4, (1, 2), 193.1472, 8.0, (2.817578125, 2.817578125))
+    memory, types = (2.817578125, 2.817578125), {"A100": 1, "V100": 1}
+    mixed = PlacedSegment(1, 4, (1, 2), 193.1472, 8.0, memory, types, 2, 8.0)
     outcome = PlacementOutcome("optimal", 193.1472, 193.1472, 0.0, (mixed,))
     assert faults(tiny(2), outcome) == ""
     assert "mixes GPU types" in faults(tiny(2, same_type_segments=True), outcome)
@@ -114,9 +115,10 @@ def test_proportional_parts_add_up_and_beat_equal_ones() -> None:
     (segment,) = outcome.segments
     assert segment.throughput == pytest.approx(251.2189491724)
     assert faults(request, outcome) == ""
-    assert "do not make up the batch" in faults(request, on(0, batch_per_gpu=(8.0, 7.0))(outcome))
-    assert "do not make up the batch" in faults(request, on(0, batch_per_gpu=(17.0, -1.0))(outcome))
-    worse = on(0, batch_per_gpu=(5.0, 11.0))(outcome)
+    for parts in ((8.0, 7.0), (17.0, -1.0)):
+        changed = on(0, batch_per_gpu=parts, workload_per_gpu=parts)(outcome)
+        assert "do not make up the batch" in faults(request, changed)
+    worse = on(0, batch_per_gpu=(5.0, 11.0), workload_per_gpu=(5.0, 11.0))(outcome)
     assert "more than its own" in faults(request, worse)
 
 

@@ -10,12 +10,12 @@ import pytest
 from tests.support.placement.replicas_oracle import best_by_set, best_sum, small_instance
 from tests.support.placement.search_cases import falling_value
 from torchsplit_core.placement.model.instance import Instance
+from torchsplit_core.placement.model.symmetry_classes import symmetry_classes
 from torchsplit_core.placement.replicas import search_pipelines
 from torchsplit_core.placement.replicas.capacity import capacity
 from torchsplit_core.placement.replicas.division_lattice import DivisionLattice
 from torchsplit_core.placement.replicas.fast_links import FastLinkComponents, level_of
 from torchsplit_core.placement.replicas.pipelines import in_order
-from torchsplit_core.placement.replicas.symmetry_classes import symmetry_classes
 from torchsplit_core.placement.replicas.upper_bounds import upper_bounds
 from torchsplit_core.placement.search import search
 from torchsplit_core.placement.search.clock import Clock

@@ -50,6 +50,9 @@ def model(**changes: Any) -> Any:
     return replace(tiny().model, **changes)
 
 
+DECODE = RooflineThroughput("decode", gpus={name: RooflineGpu(300.0, 2000.0) for name in ("A100", "V100")})
+
+
 @pytest.mark.parametrize(
     ("changes", "said"),
     [
@@ -90,6 +93,27 @@ def model(**changes: Any) -> Any:
         (
             {"throughput": TableThroughput((replace(ROWS[0], throughput=0.0),))},
             r"throughput.rows\[0\].throughput: 0.0",
+        ),
+        ({"split": "tensor"}, "split: 'tensor' — layers cut among GPUs .* throughput is linear"),
+        ({"model": model(sequences_in_flight=16)}, "model.sequences_in_flight: 16 — only a decode has it"),
+        ({"model": model(prefill_chunk=16)}, "model.prefill_chunk: 16 — only a decode has it"),
+        (
+            {"model": model(sequences_in_flight=15), "throughput": DECODE},
+            "sequences_in_flight: 15 — a batch has 16 sequences, and all of them are in flight. Raise it to 16 or more",
+        ),
+        ({"model": model(sequences_in_flight=0), "throughput": DECODE}, "sequences_in_flight: 0"),
+        ({"model": model(prefill_chunk=-1), "throughput": DECODE}, "prefill_chunk: -1"),
+        (
+            {"throughput": DECODE, "solver": PlacementSolver("literal")},
+            "solver.method: 'literal' — the published program knows no sequences in flight",
+        ),
+        (
+            {
+                "throughput": replace(DECODE, phase="prefill"),
+                "split": "tensor",
+                "solver": PlacementSolver("literal"),
+            },
+            "solver.method: 'literal' — the published program knows no layers that are cut",
         ),
         (
             {"throughput": LinearThroughput({"A100": replace(COEFFICIENTS["A100"], batch=float("inf"))})},

@@ -12,7 +12,7 @@ import pytest
 from tests.support.placement.requests import random_request
 from tests.support.placement.search_cases import best_of_all, worth_of
 from torchsplit_core.placement import place
-from torchsplit_core.placement.model.instance import Instance
+from torchsplit_core.placement.model.instance import Found, Instance
 from torchsplit_core.placement.model.segments import SegmentModel, instance_of
 from torchsplit_core.placement.request.build import build_request
 from torchsplit_core.placement.search import driver, search
@@ -22,7 +22,6 @@ from torchsplit_core.placement.search.covers.minimal import minimal_sets
 from torchsplit_core.placement.search.covers.search import Wide, WideSearch
 from torchsplit_core.placement.search.table import build_table, count_multisets
 from torchsplit_core.values import (
-    PlacementOutcome,
     PlacementRequest,
     PlacementSolver,
     RooflineGpu,
@@ -43,7 +42,8 @@ def request_of(seed: int, split: str) -> PlacementRequest:
     if seed % 3 == 1:
         peaks = {name: RooflineGpu(*of) for name, of in PEAKS.items()}
         phase = "decode" if seed % 2 else "prefill"
-        return replace(request, throughput=RooflineThroughput(phase, gpus=peaks))  # type: ignore[arg-type]
+        request = replace(request, throughput=RooflineThroughput(phase, gpus=peaks))  # type: ignore[arg-type]
+        return with_prompts(request) if phase == "decode" else request
     if seed % 3 == 2:
         draw = random.Random(seed)
         rows = (
@@ -54,6 +54,16 @@ def request_of(seed: int, split: str) -> PlacementRequest:
         )
         return replace(request, throughput=TableThroughput(tuple(rows)))
     return request
+
+
+def plain_of(request: PlacementRequest) -> Instance:
+    """What a search over thresholds is given: of a decode segments and links alone, one batch in flight."""
+    instance = instance_of(SegmentModel(request))
+    return instance.within(1, instance.longest())
+
+
+def searched(request: PlacementRequest, known: Found | None = None) -> Found:
+    return search(plain_of(request), time_limit_s=request.solver.time_limit_s, warm_start=known)
 
 
 def wide(instance: Instance, seconds: float = 20.0) -> Wide:
@@ -70,14 +80,21 @@ def large(nodes: int, most: int, split: str, seconds: float = 30.0, **changes: o
         split=split,  # type: ignore[arg-type]
         **changes,  # type: ignore[arg-type]
     )
-    return replace(request, solver=PlacementSolver("exact", seconds))
+    return with_prompts(request, seconds)
+
+
+def with_prompts(request: PlacementRequest, seconds: float = 30.0) -> PlacementRequest:
+    """One batch in flight, with the activations of its whole prompts: memory then takes several GPUs a segment."""
+    model = request.model
+    model = replace(model, sequences_in_flight=model.batch_size, prefill_chunk=model.sequence_length)
+    return replace(request, model=model, solver=PlacementSolver("exact", seconds))
 
 
 @pytest.mark.parametrize("split", ["equal", "proportional"])
 def test_equals_a_look_at_every_pipeline(split: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(driver, "_WIDE", 0)
     for seed in range(15):
-        instance = instance_of(SegmentModel(request_of(seed, split)))
+        instance = plain_of(request_of(seed, split))
         value, gpus = best_of_all(instance)
         found = search(instance, time_limit_s=20)
         assert found.proven, seed
@@ -89,7 +106,7 @@ def test_equals_a_look_at_every_pipeline(split: str, monkeypatch: pytest.MonkeyP
 @pytest.mark.parametrize("split", ["equal", "proportional"])
 def test_the_bound_holds_and_is_met_where_no_link_binds(split: str) -> None:
     for seed in range(15):
-        instance = instance_of(SegmentModel(request_of(seed, split)))
+        instance = plain_of(request_of(seed, split))
         value, _ = best_of_all(instance)
         found = wide(instance)
         assert found.value <= value * (1 + 1e-12) and value <= found.bound * (1 + 1e-12), seed
@@ -106,63 +123,63 @@ def test_the_bound_holds_and_is_met_where_no_link_binds(split: str) -> None:
 @pytest.mark.parametrize(("most", "split"), [(64, "equal"), (16, "proportional")])
 def test_five_types_and_many_gpus_a_segment_are_proven(most: int, split: str) -> None:
     request = large(4, most, split, network_gib_per_s=500.0)
-    request = replace(request, model=replace(request.model, batch_size=2048, sequence_length=1024))
-    outcome = place(request)
-    assert outcome.status == "optimal" and outcome.throughput == outcome.bound
-    assert max(len(part.gpu_ids) for part in outcome.segments) > 4
-    few = place(replace(request, max_gpus_per_segment=3))
-    assert few.status == "infeasible"
+    request = with_prompts(
+        replace(request, model=replace(request.model, batch_size=2048, sequence_length=1024))
+    )
+    found = searched(request)
+    assert found.proven and found.value == found.bound
+    assert max(len(gpus) for _, gpus in found.segments) > 4
+    few = searched(replace(request, max_gpus_per_segment=3))
+    assert few.proven and not few.segments
 
 
 @pytest.mark.parametrize("split", ["equal", "proportional"])
 def test_one_type_and_64_gpus_a_segment_is_proven(split: str) -> None:
-    outcome = place(
-        build_request(
-            "llama-3.1-70b",
-            "16x8xA100-80GB",
-            max_gpus_per_segment=64,
-            batch_size=512,
-            split=split,  # type: ignore[arg-type]
-        )
+    request = build_request(
+        "llama-3.1-70b",
+        "16x8xA100-80GB",
+        max_gpus_per_segment=64,
+        batch_size=512,
+        split=split,  # type: ignore[arg-type]
     )
-    assert outcome.status == "optimal"
+    assert searched(with_prompts(request, 60.0)).proven
 
 
 def test_a_start_is_confirmed_and_saves_thresholds() -> None:
     request = large(2, 16, "equal", network_gib_per_s=500.0)
-    first = place(request)
-    again = place(request, warm_start=first)
-    assert first.status == "optimal"
+    first = searched(request)
+    again = searched(request, first)
+    assert first.proven and first.segments
     assert replace(again, statistics={}) == replace(first, statistics={})
     assert int(again.statistics["cover_thresholds"]) < int(first.statistics["cover_thresholds"])
 
 
 def test_one_type_a_segment_where_that_is_the_rule() -> None:
     request = replace(large(1, 16, "equal", network_gib_per_s=500.0), same_type_segments=True)
-    outcome = place(request)
-    type_of = {gpu.id: gpu.type for gpu in request.gpus}
-    assert outcome.status == "optimal"
-    assert all(len({type_of[gpu] for gpu in part.gpu_ids}) == 1 for part in outcome.segments)
-    mixed = place(replace(request, same_type_segments=False))
-    assert mixed.throughput is not None and outcome.throughput is not None
-    assert mixed.throughput >= outcome.throughput
+    found = searched(request)
+    assert found.proven and found.segments
+    assert all(len({request.gpus[gpu].type for gpu in gpus}) == 1 for _, gpus in found.segments)
+    assert searched(replace(request, same_type_segments=False)).value >= found.value
 
 
 def test_a_fleet_without_the_memory_is_proven_infeasible() -> None:
     request = large(1, 64, "equal")
-    outcome = place(replace(request, model=replace(request.model, batch_size=4096)))
+    outcome = place(with_prompts(replace(request, model=replace(request.model, batch_size=4096))))
     assert outcome.status == "infeasible" and outcome.message.startswith("No pipeline holds all 80 layers")
 
 
 @pytest.mark.parametrize("split", ["equal", "proportional"])
 def test_a_short_time_is_never_infeasible_and_its_bound_holds(split: str) -> None:
-    full = place(large(3, 16, split, network_gib_per_s=500.0))
-    assert full.throughput is not None
+    full = searched(large(3, 16, split, network_gib_per_s=500.0))
+    assert full.segments
     for seconds in (0.001, 0.1, 0.5):
-        found: PlacementOutcome = place(large(3, 16, split, seconds, network_gib_per_s=500.0))
-        assert found.status in ("optimal", "feasible", "timeout")
-        assert found.bound is None or found.bound >= full.throughput * (1 - 1e-9)
-        assert found.throughput is None or found.throughput <= full.throughput * (1 + 1e-9)
+        found = searched(large(3, 16, split, seconds, network_gib_per_s=500.0))
+        assert found.segments or not found.proven
+        assert found.bound >= full.value * (1 - 1e-9) and found.value <= full.value * (1 + 1e-9)
+        # The same with all that limits a pipeline as a whole, which leaves no more.
+        whole = place(large(3, 16, split, seconds, network_gib_per_s=500.0))
+        assert whole.status in ("feasible", "timeout")
+        assert whole.throughput is None or whole.throughput <= full.bound * (1 + 1e-9)
 
 
 def test_links_that_bind_leave_a_pipeline_and_a_bound_without_a_whole_table(
@@ -173,7 +190,7 @@ def test_links_that_bind_leave_a_pipeline_and_a_bound_without_a_whole_table(
     monkeypatch.setattr(driver, "_MOST_MULTISETS", 4)
     placed = proven = 0
     for seed in range(10):
-        instance = instance_of(SegmentModel(request_of(seed, "equal")))
+        instance = plain_of(request_of(seed, "equal"))
         value, _ = best_of_all(instance)
         found = search(instance, time_limit_s=1.0)
         assert found.value <= value * (1 + 1e-12) and value <= found.bound * (1 + 1e-12), seed
@@ -204,7 +221,7 @@ def test_only_sets_that_no_smaller_one_replaces_are_kept() -> None:
 def test_every_segment_that_reaches_a_threshold_is_in_a_cover() -> None:
     for seed in range(12):
         for split in ("equal", "proportional"):
-            instance = instance_of(SegmentModel(request_of(seed, split)))
+            instance = plain_of(request_of(seed, split))
             table = build_table(instance, Clock.start(20))
             assert table is not None and count_multisets(instance) == len(table.multisets)
             for threshold in np.unique(table.values[table.values > 0])[::3].tolist():

@@ -17,13 +17,13 @@ import numpy as np
 
 from tests.support.paths import ROOT
 from tests.support.placement.golden import DOCS
-from torchsplit_core.placement.frontier import program as tiers_program
-from torchsplit_core.placement.frontier import trails
-from torchsplit_core.placement.frontier.choices import Choice, Choices
-from torchsplit_core.placement.frontier.plan import PassCosts
-from torchsplit_core.placement.frontier.program import LatencyProgram
-from torchsplit_core.placement.frontier.programs import Programs
-from torchsplit_core.placement.frontier.solver import SecondsProgram
+from torchsplit_core.placement.latency import program as tiers_program
+from torchsplit_core.placement.latency import trails
+from torchsplit_core.placement.latency.choices import Choice, Choices
+from torchsplit_core.placement.latency.plan import PassCosts
+from torchsplit_core.placement.latency.program import LatencyProgram
+from torchsplit_core.placement.latency.programs import Programs
+from torchsplit_core.placement.latency.solver import SecondsProgram
 from torchsplit_core.placement.model.instance import Instance
 from torchsplit_core.placement.search import packing, trail
 from torchsplit_core.placement.search.clock import Clock
@@ -93,8 +93,10 @@ def packing_text() -> str:
     """Five layers on two A100 and three T4; one item takes a GPU of each kind."""
     own = items(((1, 0), 1, 3), ((0, 1), 1, 1), ((1, 1), 2, 4))
     fleet = np.array([2, 3])
-    program = caught(Program, "solve", lambda: packing.pack(own, fleet, 5, Clock.start(60.0), fewest=True))
-    rows = [f"gpus({kind})" for kind in KINDS] + ["layers_least", "layers_most"]
+    program = caught(
+        Program, "solve", lambda: packing.pack(own, fleet, 5, Clock.start(60.0), fewest=True, segments=(3, 3))
+    )
+    rows = [f"gpus({kind})" for kind in KINDS] + ["layers_least", "layers_most", "segments"]
     return lp_text(program, rows, [f"n({number})" for number in range(3)], items_legend(own))
 
 
@@ -111,10 +113,12 @@ def covers_text() -> str:
     program = caught(
         Program,
         "solve",
-        lambda: covers_packing.pack_covers(covers, own, np.array([3, 4]), 9, Clock.start(60.0), fewest=True),
+        lambda: covers_packing.pack_covers(
+            covers, own, np.array([3, 4]), 9, Clock.start(60.0), fewest=True, segments=(3, 3)
+        ),
     )
     rows = ["sizes_least(0)", "sizes_least(1)", "sizes_most(1)", "batch(1)"]
-    rows += [f"gpus({kind})" for kind in KINDS] + ["layers_least", "layers_most"]
+    rows += [f"gpus({kind})" for kind in KINDS] + ["layers_least", "layers_most", "segments"]
     columns = [f"n({number})" for number in range(3)]
     columns += [f"y({cover},{kind})" for cover in range(2) for kind in KINDS]
     legend = [
@@ -152,7 +156,7 @@ def trail_text() -> str:
     own = items(((1, 0), 1, 2), ((0, 1), 1, 3))
     patterns = build_patterns(classes, own)
     assert patterns is not None
-    built = TrailProgram(classes, own, patterns, 6)
+    built = TrailProgram(classes, own, patterns, 6, segments=(3, 3))
     rows, columns = trail_rows(patterns, 2)
     # A solution that goes round in the second class and does not come there.
     (piece,) = np.nonzero(patterns.counts[:, 1])
@@ -161,7 +165,7 @@ def trail_text() -> str:
     )
     return lp_text(
         built._program,
-        [*rows, "reached(1,1)"],
+        [*rows, "segments", "reached(1,1)"],
         columns,
         items_legend(own) + patterns_legend(patterns, classes),
     )
@@ -189,7 +193,7 @@ def tiers_text() -> str:
     table = build_table(instance, Clock.start(60.0))
     assert table is not None
     programs = Programs(instance, COSTS, table, Clock.start(60.0))
-    program: LatencyProgram = caught(SecondsProgram, "closely", lambda: programs.least(20.0))
+    program: LatencyProgram = caught(SecondsProgram, "closely", lambda: programs.within(1, 1).least(20.0))
     entries = program._entries
     root = max((sort for sort, _, _ in entries), key=lambda sort: sort.level)
     sorts = {id(sort): f"s{number}" for number, sort in enumerate(root.everything)}
@@ -211,6 +215,7 @@ def tiers_text() -> str:
         rows.append(f"gpus({sorts[id(sort)]})")
         rows += [f"sets({sorts[id(sort)]},{k})" for k in range(2, most + 1) if sort.fleet[0] % k]
         rows += [f"inside({sorts[id(one)]})" for one in (sort.parts if sort is not root else ())]
+    rows.append("segments")
     legend = [
         f"{sorts[id(sort)]}: {sort.count} components of {sort.fleet[0]} GPUs" for sort in root.everything
     ]

@@ -13,6 +13,8 @@ from torchsplit_core.values import (
     PlacementModel,
     PlacementRequest,
     PlacementSolver,
+    RooflineGpu,
+    RooflineThroughput,
 )
 
 COEFFICIENTS = {
@@ -71,6 +73,64 @@ def random_request(seed: int, units: str, split: str) -> PlacementRequest:
         max_gpus_per_segment=draw.choice((1, 2, 2, 3)),
         communication_efficiency=draw.choice((0.6, 0.85, 1.0)),
         units=units,  # type: ignore[arg-type]
+        split=split,  # type: ignore[arg-type]
+        same_type_segments=draw.random() < 0.2,
+    )
+
+
+PEAKS = {
+    "A100": RooflineGpu(300.0, 2000.0),
+    "V100": RooflineGpu(100.0, 900.0),
+    "T4": RooflineGpu(60.0, 300.0),
+    "A10": RooflineGpu(120.0, 600.0),
+}
+
+
+def random_decode(seed: int, split: str, *, phase: str = "decode") -> PlacementRequest:
+    """2 to 4 layers on 2 to 4 GPUs, where memory, slow links and the sequences in flight bind in turn."""
+    draw = random.Random(f"decode {seed} {split}")
+    layers, gpus = draw.choice(((2, 4), (3, 3), (3, 4), (4, 3), (4, 4), (2, 3), (3, 2)))
+    types = [draw.choice(tuple(PEAKS)) for _ in range(gpus)]
+    if draw.random() < 0.6:
+        types[1] = types[0]
+    # Half of the fleets have links of two values, so that GPUs can be exchanged.
+    tiers = (draw.uniform(0.1, 0.5), draw.uniform(0.01, 0.1)) if draw.random() < 0.5 else None
+    links = tuple(
+        tuple(
+            0.0
+            if i == j or draw.random() < 0.1
+            else tiers[i // 2 != j // 2]
+            if tiers
+            else 10 ** draw.uniform(-2.3, -0.3)
+            for j in range(gpus)
+        )
+        for i in range(gpus)
+    )
+    batch = draw.choice((4, 8, 16))
+    decode = phase == "decode"
+    in_flight = draw.choice((None, None, batch, batch + 3, 2 * batch, 5 * batch)) if decode else None
+    return PlacementRequest(
+        PlacementModel(
+            layers,
+            4096,
+            11008,
+            draw.choice((0.3, 0.9)),
+            draw.choice((512, 2048)),
+            batch,
+            key_value_size=draw.choice((None, 1024, 4096)),
+            active_layer_weight_gib=draw.choice((None, 0.2)),
+            sequences_in_flight=in_flight,
+            prefill_chunk=draw.choice((None, 256)) if decode else None,
+        ),
+        tuple(
+            PlacementGpu(f"gpu{i}", name, draw.choice((1.2, 1.5, 2.2, 3.0, 4.4, 9.0)))
+            for i, name in enumerate(types)
+        ),
+        RooflineThroughput(phase, gpus=PEAKS),  # type: ignore[arg-type]
+        links,
+        max_gpus_per_segment=draw.choice((1, 2, 2, 3)),
+        communication_efficiency=draw.choice((0.6, 0.85, 1.0)),
+        units=draw.choice(("tokens_per_s", "tokens_per_s", "seed_literal")),
         split=split,  # type: ignore[arg-type]
         same_type_segments=draw.random() < 0.2,
     )

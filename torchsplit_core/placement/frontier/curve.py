@@ -9,12 +9,12 @@ from __future__ import annotations
 
 import math
 from bisect import bisect_left
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
 import numpy as np
 
-from torchsplit_core.placement.frontier.plan import PROVEN, SAME, Least, Plan, better
+from torchsplit_core.placement.latency.plan import PROVEN, SAME, Least, Plan, better, unbeaten
 from torchsplit_core.placement.search.clock import Clock
 
 SPREAD = 8
@@ -22,6 +22,7 @@ SPREAD = 8
 
 Ask = Callable[[float, Plan | None], Least]
 Tell = Callable[["Curve"], None]
+TellPoints = Callable[[tuple["Point", ...]], None]
 
 
 @dataclass(frozen=True)
@@ -35,6 +36,24 @@ class Point:
     def proven(self) -> bool:
         """Whether no pipeline of this throughput is faster."""
         return self.plan.latency_s <= self.bound_s * (1 + PROVEN)
+
+
+@dataclass(frozen=True)
+class Traced:
+    """points: by rising throughput. throughput_bound: no pipeline has more; infinite where nothing is known, 0 where
+    it is proven that there is no pipeline. top_proven: the last point has that throughput. closed: every point is
+    proven, and none is missing between the first and the last."""
+
+    points: tuple[Point, ...]
+    throughput_bound: float
+    top_proven: bool
+    closed: bool
+    statistics: Mapping[str, float]
+
+    @property
+    def complete(self) -> bool:
+        """Whether this is proven to be the whole curve."""
+        return self.top_proven and self.closed
 
 
 @dataclass(frozen=True)
@@ -106,14 +125,7 @@ class Curve:
 
     def points(self) -> tuple[Point, ...]:
         """The plans that no other beats, by rising throughput, each with its bound."""
-        kept: list[Plan] = []
-        for plan in sorted(self._plans, key=lambda one: (-one.throughput, one.latency_s, one.gpus)):
-            if not kept or plan.latency_s < kept[-1].latency_s * (1 - SAME):
-                kept.append(plan)
-            elif plan.throughput == kept[-1].throughput and better(plan, kept[-1]):
-                # As quick, but for the order of its sum, with fewer GPUs.
-                kept[-1] = plan
-        return tuple(Point(plan, self._bound_s(plan)) for plan in reversed(kept))
+        return tuple(Point(plan, self._bound_s(plan)) for plan in unbeaten(self._plans))
 
     def complete(self) -> bool:
         """Whether no pipeline is missing between the lowest and the highest answer."""

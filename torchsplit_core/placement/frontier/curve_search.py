@@ -3,18 +3,17 @@
 from __future__ import annotations
 
 from bisect import bisect_left
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from collections.abc import Callable
 from math import inf
 
-from torchsplit_core.placement.frontier.curve import Ask, Curve, Point, sweep
-from torchsplit_core.placement.frontier.latency_sweep import build_sweep
-from torchsplit_core.placement.frontier.plan import Least, PassCosts, Plan, plan_of
-from torchsplit_core.placement.frontier.programs import Programs
+from torchsplit_core.placement.frontier.curve import Ask, Curve, Point, TellPoints, Traced, sweep
+from torchsplit_core.placement.frontier.in_flight import trace_in_flight
+from torchsplit_core.placement.latency.in_flight import best_pipeline
+from torchsplit_core.placement.latency.plan import Least, PassCosts, Plan, plan_of
+from torchsplit_core.placement.latency.programs import Programs
+from torchsplit_core.placement.latency.sweep import build_sweep
 from torchsplit_core.placement.model.instance import Instance
-from torchsplit_core.placement.search import search
 from torchsplit_core.placement.search.clock import Clock
-from torchsplit_core.placement.search.exhaustive import search_exhaustively
 from torchsplit_core.placement.search.table import Table, build_table, candidates
 
 TOP_SHARE = 0.4
@@ -33,43 +32,23 @@ MOST_POINTS = 40
 QUICK_WORK, WORK_PER_S = 1e6, 3e7
 """Elementary steps of a sweep over all states that need no program before it, and those of a second, at least."""
 
-Tell = Callable[[tuple[Point, ...]], None]
-
-
-@dataclass(frozen=True)
-class Traced:
-    """points: by rising throughput. throughput_bound: no pipeline has more; infinite where nothing is known, 0 where
-    it is proven that there is no pipeline. top_proven: the last point has that throughput. closed: every point is
-    proven, and none is missing between the first and the last."""
-
-    points: tuple[Point, ...]
-    throughput_bound: float
-    top_proven: bool
-    closed: bool
-    statistics: Mapping[str, float]
-
-    @property
-    def complete(self) -> bool:
-        """Whether this is proven to be the whole curve."""
-        return self.top_proven and self.closed
-
 
 def trace(
     instance: Instance,
     costs: PassCosts,
     *,
     time_limit_s: float,
-    tell: Tell | None = None,
+    tell: TellPoints | None = None,
     tell_top: Callable[[float, float], None] | None = None,
 ) -> Traced:
     """The pipelines that no other beats in throughput and latency. tell: called with the points when they grow.
 
     tell_top: called with the highest throughput so far and its bound, before there are points.
     """
+    if instance.flight is not None:
+        return trace_in_flight(instance, instance.flight, time_limit_s, tell, tell_top)
     clock = Clock.start(time_limit_s)
-    top = search_exhaustively(instance)
-    if top is None:
-        top = search(instance, time_limit_s=TOP_SHARE * time_limit_s, progress=tell_top)
+    top = best_pipeline(instance, time_limit_s=TOP_SHARE * time_limit_s, progress=tell_top)
     best = plan_of(instance, costs, top.segments) if top.segments else None
     if best is None:
         return Traced((), top.bound, top.proven, top.proven, _told(clock))

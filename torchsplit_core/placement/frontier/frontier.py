@@ -6,12 +6,12 @@ import math
 import time
 from dataclasses import replace
 
-from torchsplit_core.placement.frontier.curve import Point
-from torchsplit_core.placement.frontier.curve_search import Traced, trace
-from torchsplit_core.placement.frontier.plan import PassCosts
+from torchsplit_core.placement.frontier.curve import Point, Traced
+from torchsplit_core.placement.frontier.curve_search import trace
 from torchsplit_core.placement.frontier.verify import verify_frontier
+from torchsplit_core.placement.latency.plan import PassCosts
 from torchsplit_core.placement.model.instance import Instance
-from torchsplit_core.placement.model.latency import latency_s, link_tokens_per_s, tokens_per_pass
+from torchsplit_core.placement.model.latency import link_tokens_per_s, tokens_per_pass
 from torchsplit_core.placement.model.memory import missing_memory
 from torchsplit_core.placement.model.segments import SegmentModel, instance_of
 from torchsplit_core.placement.outcome.infeasibility import why_infeasible
@@ -95,10 +95,17 @@ def pass_costs(request: PlacementRequest) -> PassCosts:
 
 
 def _point(model: SegmentModel, instance: Instance, point: Point) -> FrontierPoint:
-    segments, links = placed(model, instance, point.plan.segments)
-    seconds = latency_s(model.request, segments, links)
-    bound = seconds if point.proven else min(seconds, point.bound_s)
-    return FrontierPoint(point.plan.throughput, seconds, bound, point.proven, segments, links)
+    one = placed(model, instance, point.plan.segments)
+    bound = one.latency_s if point.proven else min(one.latency_s, point.bound_s)
+    return FrontierPoint(
+        point.plan.throughput,
+        one.latency_s,
+        bound,
+        point.proven,
+        one.segments,
+        one.links,
+        one.sequences_in_flight,
+    )
 
 
 def _judged(model: SegmentModel, instance: Instance, traced: Traced) -> tuple[SolveStatus, str]:

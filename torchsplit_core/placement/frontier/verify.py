@@ -37,6 +37,7 @@ def frontier_violations(request: PlacementRequest, curve: PlacementFrontier) -> 
             units=curve.units,
             basis=curve.basis,
             latency_s=point.latency_s,
+            sequences_in_flight=point.sequences_in_flight,
         )
         yield from (f"point {number}: {fault}" for fault in violations(alone, outcome))
         if point.latency_bound_s > point.latency_s * (1 + TOLERANCE):

@@ -33,6 +33,7 @@ from typing import Any
 
 import pyomo.environ as pyo
 
+from torchsplit_core.placement.literal.size import literal_size
 from torchsplit_core.placement.model.instance import Instance
 from torchsplit_core.values import InputFault
 
@@ -84,9 +85,7 @@ class Literal:
 def list_allocations(instance: Instance) -> tuple[Allocation, ...]:
     """Every segment on every set of GPUs that holds it. Raises InputFault where they are too many to build."""
     gpus = len(instance.kinds)
-    sets = sum(math.comb(gpus, size) for size in range(1, instance.max_gpus + 1))
-    if sets * instance.layers > MOST_ALLOCATIONS:
-        raise _too_large(f"{sets * instance.layers * (instance.layers + 1) // 2} allocations to look at")
+    refuse_large(instance)
     found = []
     for length in range(1, instance.layers + 1):
         for size in range(1, instance.max_gpus + 1):
@@ -101,6 +100,20 @@ def list_allocations(instance: Instance) -> tuple[Allocation, ...]:
         if len(found) > MOST_ALLOCATIONS:
             raise _too_large(f"more than {MOST_ALLOCATIONS} allocations")
     return tuple(sorted(found, key=lambda a: (a.start, a.end, len(a.gpus), a.gpus)))
+
+
+def refuse_large(instance: Instance) -> None:
+    """Raise InputFault with the size of a program that is too large, before anything is built."""
+    size = literal_size(instance)
+    if size is not None:
+        # Links of 0 only make it smaller; what is left then shows as it is built.
+        if size.allocations > MOST_ALLOCATIONS or (size.exact and size.connections > MOST_CONNECTIONS):
+            raise _too_large(size.words())
+        return
+    gpus, layers = len(instance.kinds), instance.layers
+    sets = sum(math.comb(gpus, count) for count in range(1, instance.max_gpus + 1))
+    if sets * layers > MOST_ALLOCATIONS:
+        raise _too_large(f"{sets * layers * (layers + 1) // 2:,} allocations to look at")
 
 
 def list_connections(
@@ -132,7 +145,7 @@ def _too_large(what: str) -> InputFault:
     return InputFault(
         "solver.method",
         "literal",
-        f"the literal program is built for at most {MOST_ALLOCATIONS} allocations and {MOST_CONNECTIONS} "
+        f"the literal program is built for at most {MOST_ALLOCATIONS:,} allocations and {MOST_CONNECTIONS:,} "
         f"connections, and this request has {what}",
         "Use the method exact, which proves the same optimum.",
     )

@@ -6,10 +6,37 @@ of its GPUs and of its layer count, a link's a number, both in one unit of throu
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from itertools import pairwise
 
 import numpy as np
+
+Segments = tuple[tuple[int, tuple[int, ...]], ...]
+"""(layer count, GPU indices ascending), in pipeline order."""
+Value = Callable[[tuple[int, ...], int], float]
+"""The throughput of a segment by its kinds, ascending, and its layer count; 0.0 where it is forbidden."""
+Shares = Callable[[float, int], np.ndarray]
+
+
+@dataclass(frozen=True)
+class InFlight:
+    """What limits a pipeline as a whole: the sequences under way in it, by their memory and by the time of a pass.
+
+    tokens: those of a pass (P). link_tokens: tokens/s of a link with the value 1. sequences: how many are under way;
+    None: P for each segment. at(k): value and shares, as in Instance, of segments of a pipeline of k segments; a value
+    never rises with k. A pipeline makes at most (sequences under way) / (seconds of a pass) tokens/s.
+    """
+
+    tokens: float
+    link_tokens: float
+    sequences: float | None
+    at: Callable[[int], tuple[Value, Shares | None]]
+
+    def under_way(self, segments: int) -> float:
+        """Sequences under way in a pipeline of so many segments."""
+        return segments * self.tokens if self.sequences is None else self.sequences
 
 
 @dataclass(frozen=True)
@@ -26,15 +53,37 @@ class Instance:
     takes on in a segment of `size` GPUs and 1 … M layers that is to reach t; 0 where it must not take part. A segment
     that reaches t has no GPU of share 0, and its shares sum to 1 or more. Where kinds are of several groups, those of
     a segment are of one. Both tell what large segments cannot reach without a look at every multiset of kinds.
+
+    counts: the least and the most segments of a pipeline; None: any number. flight: what else limits a pipeline; its
+    `value` and `shares` are then those of a pipeline of one segment, which no pipeline passes.
     """
 
     layers: int
     kinds: tuple[int, ...]
     links: np.ndarray
     max_gpus: int
-    value: Callable[[tuple[int, ...], int], float]
-    shares: Callable[[float, int], np.ndarray] | None = None
+    value: Value
+    shares: Shares | None = None
     groups: tuple[int, ...] | None = None
+    counts: tuple[int, int] | None = None
+    flight: InFlight | None = None
+
+    def allows(self, segments: int) -> bool:
+        """Whether a pipeline may have so many segments."""
+        return self.counts is None or self.counts[0] <= segments <= self.counts[1]
+
+    def within(self, least: int, most: int) -> Instance:
+        """The instance of pipelines of `least` to `most` segments with nothing that limits them as a whole: none of
+        these pipelines is worth more than it is in there, and one of `least` segments keeps the rules of memory."""
+        counts = None if (least, most) == (1, self.longest()) else (least, most)
+        if self.flight is None:
+            return replace(self, counts=counts)
+        value, shares = self.flight.at(least)
+        return replace(self, value=value, shares=shares, counts=counts, flight=None)
+
+    def longest(self) -> int:
+        """The most segments that a pipeline can have."""
+        return min(self.layers, len(self.kinds))
 
 
 @dataclass(frozen=True)
@@ -51,3 +100,40 @@ class Found:
     proven: bool
     segments: tuple[tuple[int, tuple[int, ...]], ...]
     statistics: Mapping[str, float]
+
+
+@dataclass(frozen=True)
+class Figures:
+    """What a pipeline is worth. segments, links: the throughput of each, in pipeline order. pass_s: seconds of a pass
+    where sequences under way limit it, else None. value: of the whole."""
+
+    segments: tuple[float, ...]
+    links: tuple[float, ...]
+    pass_s: float | None
+    value: float
+
+
+def figures(instance: Instance, segments: Segments) -> Figures | None:
+    """The figures of a pipeline, reckoned from the instance alone; None where it breaks a rule."""
+    gpus = [gpu for _, chosen in segments for gpu in chosen]
+    if len(set(gpus)) != len(gpus) or sum(count for count, _ in segments) != instance.layers:
+        return None
+    if not segments or not instance.allows(len(segments)):
+        return None
+    flight = instance.flight
+    value_of = instance.value if flight is None else flight.at(len(segments))[0]
+    values = []
+    for count, chosen in segments:
+        if count < 1 or not 1 <= len(chosen) <= instance.max_gpus:
+            return None
+        values.append(value_of(tuple(sorted(instance.kinds[gpu] for gpu in chosen)), count))
+    links = [float(instance.links[np.ix_(left, right)].min()) for (_, left), (_, right) in pairwise(segments)]
+    worth = min([*values, *links])
+    if worth <= 0:
+        return None
+    pass_s = None
+    if flight is not None:
+        pass_s = math.fsum(flight.tokens / one for one in values)
+        pass_s += math.fsum(flight.tokens / (one * flight.link_tokens) for one in links)
+        worth = min(worth, flight.under_way(len(segments)) / pass_s)
+    return Figures(tuple(values), tuple(links), pass_s, worth)

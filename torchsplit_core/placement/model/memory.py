@@ -13,26 +13,39 @@ ACTIVATION_OVERHEAD = 1.15
 
 
 def decodes(request: PlacementRequest) -> bool:
-    """Whether keys and values of the whole batch stay in memory: only a roofline tells the phases apart."""
+    """Whether keys and values of sequences under way stay in memory: only a roofline tells the phases apart."""
     return isinstance(request.throughput, RooflineThroughput) and request.throughput.phase == "decode"
 
 
-def sequence_gib(request: PlacementRequest, layers: int) -> float:
-    """GiB that one sequence adds on a GPU with these layers: activations, in decode keys and values too."""
+def in_flight(request: PlacementRequest, segments: int) -> int:
+    """Sequences under way in a pipeline of so many segments: as asked, else a batch for each segment."""
+    asked = request.model.sequences_in_flight
+    return segments * request.model.batch_size if asked is None else asked
+
+
+def sequence_gib(request: PlacementRequest, layers: float, segments: int = 1) -> float:
+    """GiB that a sequence of the batch adds on a GPU with these layers: its activations, in decode with the keys and
+    values of the sequences under way, as many for each of the batch.
+
+    layers: a part of one counts where several GPUs hold it together. segments: of the pipeline.
+    """
     model = request.model
-    elements = ACTIVATION_OVERHEAD * model.sequence_length * (3 * model.hidden_size + model.ffn_size)
-    kept = layers * key_value_gib(model) if decodes(request) else 0.0
+    tokens, kept = model.sequence_length, 0.0
+    if decodes(request):
+        tokens = model.prefill_chunk or 1
+        kept = layers * key_value_gib(model) * (in_flight(request, segments) / model.batch_size)
+    elements = ACTIVATION_OVERHEAD * tokens * (3 * model.hidden_size + model.ffn_size)
     return elements * model.bytes_per_element / GIB + kept
 
 
-def needed_gib(request: PlacementRequest, layers: int, part: float) -> float:
-    """GiB that a GPU with these layers and a part of the batch (sequences) needs."""
-    return layers * request.model.layer_weight_gib + part * sequence_gib(request, layers)
+def needed_gib(request: PlacementRequest, layers: float, part: float, segments: int = 1) -> float:
+    """GiB that a GPU with these layers and a part of the batch (sequences) needs, in a pipeline of so many segments."""
+    return layers * request.model.layer_weight_gib + part * sequence_gib(request, layers, segments)
 
 
-def largest_part(request: PlacementRequest, layers: int, memory_gib: float) -> float:
-    """The most sequences that fit beside the layers' weights; 0 or less where not even these fit."""
-    return (memory_gib - layers * request.model.layer_weight_gib) / sequence_gib(request, layers)
+def largest_part(request: PlacementRequest, layers: int, memory_gib: float, segments: int = 1) -> float:
+    """The most sequences of the batch that fit beside the layers' weights; 0 or less where not even these fit."""
+    return (memory_gib - layers * request.model.layer_weight_gib) / sequence_gib(request, layers, segments)
 
 
 def missing_memory(request: PlacementRequest) -> str | None:
@@ -51,14 +64,24 @@ def missing_memory(request: PlacementRequest) -> str | None:
                 parts = [largest_part(request, 1, gpu.memory_gib) for gpu in chosen]
                 if min(parts) > 0 and sum(parts) >= batch:
                     return None
-            elif needed_gib(request, 1, batch / count) <= chosen[-1].memory_gib:
+            elif needed_gib(request, *_share(request, 1, count)) <= chosen[-1].memory_gib:
                 return None
-    part = batch / max(min(largest, len(pool)) for pool in pools)
+    count = max(min(largest, len(pool)) for pool in pools)
+    layers, part = _share(request, 1, count)
     best = max(request.gpus, key=lambda gpu: gpu.memory_gib)
-    needed = needed_gib(request, 1, part)
+    needed = needed_gib(request, layers, part)
+    under_way = f" and {in_flight(request, 1)} in flight" if decodes(request) else ""
+    fewer = "fewer sequences in flight, " if request.model.sequences_in_flight is not None else ""
+    held = "One layer" if layers == 1 else f"A layer over {count} GPUs"
     return (
-        f"One layer on GPU {best.id} ({best.type}) needs {needed:.4g} GiB with {part:g} of {batch:g} sequences, and "
-        f"the GPU has {best.memory_gib:g} GiB: {max(0.0, needed - best.memory_gib):.4g} GiB are missing, and no other "
-        "set of GPUs holds a layer either. Use GPUs with more memory, a smaller batch or sequence, or more GPUs in "
-        "a segment."
+        f"{held} on GPU {best.id} ({best.type}) needs {needed:.4g} GiB with {part:g} of {batch:g} sequences"
+        f"{under_way}, and the GPU has {best.memory_gib:g} GiB: {max(0.0, needed - best.memory_gib):.4g} GiB are "
+        f"missing, and no other set of GPUs holds a layer either. Use GPUs with more memory, {fewer}a smaller batch or "
+        "sequence, or more GPUs in a segment."
     )
+
+
+def _share(request: PlacementRequest, layers: int, gpus: int) -> tuple[float, float]:
+    """Layers and sequences of the batch that each of the GPUs of a segment has, not in proportion."""
+    batch = float(request.model.batch_size)
+    return (layers / gpus, batch) if request.split == "tensor" else (layers, batch / gpus)

@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+from copy import copy
 from dataclasses import dataclass
+from itertools import permutations
 
 import numpy as np
 
 from torchsplit_core.placement.model.batch_split import proportional_parts
-from torchsplit_core.placement.model.instance import Instance
-from torchsplit_core.placement.model.memory import largest_part, needed_gib
-from torchsplit_core.placement.model.speed import speeds
+from torchsplit_core.placement.model.instance import InFlight, Instance, Shares, Value
+from torchsplit_core.placement.model.latency import link_tokens_per_s, tokens_per_pass
+from torchsplit_core.placement.model.memory import decodes, largest_part, needed_gib
+from torchsplit_core.placement.model.speed import Roofline, speeds, tensor_rate
+from torchsplit_core.placement.model.symmetry_classes import alike
 from torchsplit_core.values import PlacementRequest
 from torchsplit_core.values.units import GIB
 
@@ -26,23 +30,44 @@ class Division:
 
 
 class SegmentModel:
-    """Segments of one request by (kinds ascending, layer count). GPUs of one kind have one type and memory."""
+    """Segments of one request by (kinds ascending, layer count), of a pipeline of so many segments.
+
+    GPUs of one kind have one type and memory, and where layers are cut among GPUs the same links to all others.
+    """
 
     def __init__(self, request: PlacementRequest) -> None:
-        """Raises InputFault for a GPU type that the throughput model does not know."""
-        self.request = request
-        numbers: dict[tuple[str, float], int] = {}
-        self.kinds = tuple(
-            numbers.setdefault((gpu.type, gpu.memory_gib), len(numbers)) for gpu in request.gpus
-        )
-        self.types = tuple(name for name, _ in numbers)
+        """For a pipeline of one segment. Raises InputFault for a GPU type that the throughput model does not know."""
+        self.request, self.segments = request, 1
+        sorts: list[tuple[str, float, int]] = [
+            (gpu.type, gpu.memory_gib, exchange)
+            for gpu, exchange in zip(request.gpus, _exchange_classes(request), strict=True)
+        ]
+        numbers = {sort: number for number, sort in enumerate(dict.fromkeys(sorts))}
+        self.kinds = tuple(numbers[sort] for sort in sorts)
+        self.types = tuple(name for name, _, _ in numbers)
         self.groups = tuple(self.types.index(name) for name in self.types)
-        self.memory_gib = tuple(memory for _, memory in numbers)
+        self.memory_gib = tuple(memory for _, memory, _ in numbers)
         of_type = speeds(request)
         self.speeds = tuple(of_type[name] for name in self.types)
+        self._links = _links_of_kinds(request, self.kinds) if request.split == "tensor" else None
+        self._of_segments = {1: self}
+        self._forget()
+
+    def _forget(self) -> None:
         self._known: dict[tuple[tuple[int, ...], int], Division | None] = {}
         self._alike: dict[int, np.ndarray] = {}
         self._within: tuple[float, np.ndarray] | None = None
+
+    def of_pipeline(self, segments: int) -> SegmentModel:
+        """The same for a pipeline of so many segments: the more, the more keys and values stay in memory."""
+        if not decodes(self.request) or self.request.model.sequences_in_flight is not None:
+            return self
+        if segments not in self._of_segments:
+            other = copy(self)
+            other.segments = segments
+            other._forget()
+            self._of_segments[segments] = other
+        return self._of_segments[segments]
 
     def value(self, kinds: tuple[int, ...], layers: int) -> float:
         """Tokens/s; 0 where memory or the rule of one type forbids the segment."""
@@ -74,7 +99,7 @@ class SegmentModel:
             for count in range(1, request.model.layers + 1):
                 within = speed.parts_within(limit, count)
                 longest = min(within[-1][1], batch) if within else 0.0
-                room = largest_part(request, count, self.memory_gib[kind])
+                room = largest_part(request, count, self.memory_gib[kind], self.segments)
                 shares[kind, count - 1] = max(0.0, min(longest, room)) / batch
         return shares
 
@@ -91,7 +116,9 @@ class SegmentModel:
             return None
         batch = float(request.model.batch_size)
         if request.split == "proportional" and count > 1:
-            most = {kind: largest_part(request, layers, self.memory_gib[kind]) for kind in kinds}
+            most = {
+                kind: largest_part(request, layers, self.memory_gib[kind], self.segments) for kind in kinds
+            }
             speeds_here = [self.speeds[kind] for kind in kinds]
             parts = proportional_parts(speeds_here, [most[kind] for kind in kinds], batch, layers)
             if parts is None:
@@ -100,12 +127,61 @@ class SegmentModel:
                 part / speed.rate(part, layers) for speed, part in zip(speeds_here, parts, strict=True)
             )
             return Division(request.communication_efficiency * batch / slowest, parts)
+        if request.split == "tensor":
+            return self._cut(kinds, layers)
         part = batch / count
-        if any(needed_gib(request, layers, part) > self.memory_gib[kind] for kind in kinds):
+        if any(needed_gib(request, layers, part, self.segments) > self.memory_gib[kind] for kind in kinds):
             return None
         least = min(self.speeds[kind].rate(part, layers) for kind in kinds)
         factor = count * request.communication_efficiency if count > 1 else 1.0
         return Division(least * factor, (part,) * count)
+
+    def _cut(self, kinds: tuple[int, ...], layers: int) -> Division | None:
+        """Every layer cut among the GPUs; a link of 0 between two of them forbids it."""
+        batch, count = float(self.request.model.batch_size), len(kinds)
+        needed = needed_gib(self.request, layers / count, batch, self.segments)
+        if any(needed > self.memory_gib[kind] for kind in kinds):
+            return None
+        if count == 1:
+            return Division(self.speeds[kinds[0]].rate(batch, layers), (batch,))
+        assert self._links is not None, "links of kinds are known where layers are cut"
+        link = min(self._links[pair] for pair in permutations(kinds, 2))
+        if link <= 0:
+            return None
+        cut = [speed for kind in kinds if isinstance(speed := self.speeds[kind], Roofline)]
+        return Division(tensor_rate(cut, batch, layers, link), (batch,) * count)
+
+
+def _exchange_classes(request: PlacementRequest) -> tuple[int, ...]:
+    """Of each GPU, its class of GPUs that can be exchanged without a change of any link; all 0 where layers are not
+    cut among GPUs: only then does the worth of a segment hang on the links among its own."""
+    if request.split != "tensor":
+        return (0,) * len(request.gpus)
+    links = np.array(request.bandwidth_gib_per_s, dtype=np.float64)
+    sorts = tuple((gpu.type, gpu.memory_gib) for gpu in request.gpus)
+    found: list[int] = []
+    firsts: list[int] = []
+    for gpu in range(len(sorts)):
+        home = next((one for one, first in enumerate(firsts) if alike(links, sorts, first, gpu)), None)
+        if home is None:
+            home = len(firsts)
+            firsts.append(gpu)
+        found.append(home)
+    return tuple(found)
+
+
+def _links_of_kinds(request: PlacementRequest, kinds: tuple[int, ...]) -> dict[tuple[int, int], float]:
+    """GiB/s from a GPU of the one kind to one of the other; 0 from a kind of one GPU to itself."""
+    links = request.bandwidth_gib_per_s
+    members: dict[int, list[int]] = {}
+    for gpu, kind in enumerate(kinds):
+        members.setdefault(kind, []).append(gpu)
+    found = {}
+    for one, own in members.items():
+        for other, others in members.items():
+            target = others[0] if one != other else own[-1]
+            found[one, other] = links[own[0]][target] if target != own[0] else 0.0
+    return found
 
 
 def link_values(request: PlacementRequest) -> np.ndarray:
@@ -126,6 +202,28 @@ def instance_of(model: SegmentModel) -> Instance:
         links=link_values(request),
         max_gpus=min(request.max_gpus_per_segment, len(request.gpus)),
         value=model.value,
-        shares=model.shares,
+        shares=_shares_of(model),
         groups=model.groups if request.same_type_segments else None,
+        flight=_flight(model) if decodes(request) else None,
+    )
+
+
+def _shares_of(model: SegmentModel) -> Shares | None:
+    """None where layers are cut: a segment's worth is then no matter of its GPUs one by one."""
+    return None if model.request.split == "tensor" else model.shares
+
+
+def _flight(model: SegmentModel) -> InFlight:
+    request = model.request
+
+    def at(segments: int) -> tuple[Value, Shares | None]:
+        own = model.of_pipeline(segments)
+        return own.value, _shares_of(own)
+
+    asked = request.model.sequences_in_flight
+    return InFlight(
+        float(tokens_per_pass(request)),
+        link_tokens_per_s(request, 1.0),
+        None if asked is None else float(asked),
+        at,
     )

@@ -8,7 +8,7 @@ constant is negative, may be slower for a part than for a larger one.
 from __future__ import annotations
 
 from bisect import bisect_right
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -77,21 +77,34 @@ class Linear:
 class Roofline:
     """A step takes the longer of its arithmetic and its memory traffic; both grow in proportion to the part.
 
-    Figures of one layer: `flops` and `part_bytes` for one sequence of the part, `fixed_bytes` whatever the part.
-    `tokens`: those that a sequence brings in a step.
+    Figures of one layer: `flops`, `kept_bytes` (keys and values) and `state_bytes` (the hidden state, which is read
+    and written) for one sequence of the part, `fixed_bytes` (weights) whatever the part. `tokens`: those that a
+    sequence brings in a step.
     """
 
     flops_per_s: float
     bytes_per_s: float
     flops: float
-    part_bytes: float
+    kept_bytes: float
+    state_bytes: float
     fixed_bytes: float
     tokens: int
+
+    @property
+    def part_bytes(self) -> float:
+        """Bytes of one sequence and layer."""
+        return self.kept_bytes + 2.0 * self.state_bytes
 
     def rate(self, batch: float, layers: int) -> float:
         arithmetic = self.flops * batch / self.flops_per_s
         traffic = (self.fixed_bytes + self.part_bytes * batch) / self.bytes_per_s
         return batch * self.tokens / (layers * max(arithmetic, traffic))
+
+    def shared_layer_s(self, batch: float, gpus: int) -> float:
+        """Seconds of a layer cut among so many GPUs: weights, keys and products, but not the hidden state."""
+        arithmetic = self.flops * batch / gpus / self.flops_per_s
+        cut_bytes = (self.fixed_bytes + self.kept_bytes * batch) / gpus
+        return max(arithmetic, (cut_bytes + 2.0 * self.state_bytes * batch) / self.bytes_per_s)
 
     def parts_within(self, limit: float, layers: int) -> Intervals:
         seconds = limit * self.tokens / layers
@@ -203,11 +216,28 @@ def _roofline(spec: RooflineThroughput, name: str, model: PlacementModel) -> Roo
         else (1, float(model.sequence_length))
     )
     flops = tokens * (2.0 * active / model.bytes_per_element + 4.0 * model.hidden_size * seen)
-    # Prefill writes what decode reads: the keys and values; both read and write the hidden state.
-    moved = key_value_gib(model) * GIB + 2.0 * tokens * model.hidden_size * model.bytes_per_element
     return Roofline(
-        gpu.tflops * 1e12 * compute, gpu.memory_gb_per_s * GB * memory, flops, moved, weight_bytes, tokens
+        gpu.tflops * 1e12 * compute,
+        gpu.memory_gb_per_s * GB * memory,
+        flops,
+        # Prefill writes what decode reads: the keys and values.
+        key_value_gib(model) * GIB,
+        tokens * model.hidden_size * model.bytes_per_element,
+        weight_bytes,
+        tokens,
     )
+
+
+def tensor_rate(gpus: Sequence[Roofline], batch: float, layers: int, link_gib_per_s: float) -> float:
+    """Tokens/s of layers that GPUs have cut among them, each with the whole batch.
+
+    A layer takes as long as its slowest GPU and two all-reduces of the batch's hidden state; on a ring each sends
+    2(n − 1)/n of it over the slowest link among the GPUs (Patarasuk and Yuan, 2009).
+    """
+    count = len(gpus)
+    slowest = max(gpu.shared_layer_s(batch, count) for gpu in gpus)
+    reduced = 2 * (2 * (count - 1) / count) * batch * gpus[0].state_bytes / (link_gib_per_s * GIB)
+    return batch * gpus[0].tokens / (layers * (slowest + reduced))
 
 
 def _catalogued(name: str) -> RooflineGpu:

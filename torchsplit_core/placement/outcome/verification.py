@@ -9,10 +9,11 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from itertools import pairwise
 
-from torchsplit_core.placement.model.speed import Speed, speeds
+from torchsplit_core.placement.model.speed import Roofline, Speed, speeds
 from torchsplit_core.values import (
     InternalFault,
     PlacedLink,
+    PlacedReplica,
     PlacedSegment,
     PlacementOutcome,
     PlacementRequest,
@@ -55,7 +56,7 @@ def violations(request: PlacementRequest, outcome: PlacementOutcome) -> Iterator
     if request.max_replicas > 1:
         faults, value = _several(request, outcome, speed)
     else:
-        faults, value = _pipeline(request, outcome.segments, outcome.links, outcome.latency_s, speed)
+        faults, value = _pipeline(request, outcome, speed)
         if outcome.replicas:
             faults.append("it has several pipelines where one was asked for")
     yield from faults
@@ -76,7 +77,7 @@ def _several(
         )
     for number, one in enumerate(outcome.replicas):
         where = f"pipeline {number}"
-        found, value = _pipeline(request, one.segments, one.links, one.latency_s, speed)
+        found, value = _pipeline(request, one, speed)
         faults += [f"{where}: {fault}" for fault in found]
         if value is not None:
             values.append(value)
@@ -95,17 +96,21 @@ def _several(
             faults.append("its segments and links are not those of its first pipeline")
         if outcome.latency_s != max(one.latency_s for one in outcome.replicas):
             faults.append(f"its pass takes {outcome.latency_s} s, which is not the longest of its pipelines")
+        under_way = [
+            one.sequences_in_flight for one in outcome.replicas if one.sequences_in_flight is not None
+        ]
+        if outcome.sequences_in_flight != (sum(under_way) if under_way else None):
+            faults.append(
+                f"it has {outcome.sequences_in_flight} sequences in flight, not those of its pipelines"
+            )
     return faults, sum(values) if values and len(values) == len(outcome.replicas) else None
 
 
 def _pipeline(
-    request: PlacementRequest,
-    segments: tuple[PlacedSegment, ...],
-    links: tuple[PlacedLink, ...],
-    latency_s: float | None,
-    speed: Mapping[str, Speed],
+    request: PlacementRequest, told: PlacementOutcome | PlacedReplica, speed: Mapping[str, Speed]
 ) -> tuple[list[str], float | None]:
     """What is wrong with one pipeline, and its throughput; None where its shape gives none."""
+    segments, links = told.segments, told.links
     faults = list(_shape(request, segments, links))
     if faults:
         # What follows looks up GPUs and their parts: it needs a sound pipeline.
@@ -114,21 +119,36 @@ def _pipeline(
     for number, segment in enumerate(segments):
         value = _tokens_per_s(request, segment, speed)
         values.append(value)
-        faults += [f"segment {number}: {fault}" for fault in _segment(request, segment, value, speed)]
-    for first, second, told in zip(segments, segments[1:], links, strict=False):
+        found = _segment(request, segment, value, speed, len(segments))
+        faults += [f"segment {number}: {fault}" for fault in found]
+    for first, second, link in zip(segments, segments[1:], links, strict=False):
         value = _link(request, first, second)
         values.append(value)
-        if not _equal(value, told.throughput):
+        if not _equal(value, link.throughput):
             faults.append(
-                f"link {told.from_segment} → {told.to_segment} carries {value}, not {told.throughput}"
+                f"link {link.from_segment} → {link.to_segment} carries {value}, not {link.throughput}"
             )
         if value <= 0:
-            faults.append(f"there is no link from segment {told.from_segment} to {told.to_segment}")
-    if latency_s is not None and min(values) > 0:
-        pass_s = _pass_s(request, values[: len(segments)], values[len(segments) :])
-        if not _equal(pass_s, latency_s):
-            faults.append(f"a pass takes {pass_s} s, not {latency_s}")
-    return faults, min(values)
+            faults.append(f"there is no link from segment {link.from_segment} to {link.to_segment}")
+    if min(values) <= 0:
+        return faults, min(values)
+    pass_s = _pass_s(request, values[: len(segments)], values[len(segments) :])
+    if told.latency_s is not None and not _equal(pass_s, told.latency_s):
+        faults.append(f"a pass takes {pass_s} s, not {told.latency_s}")
+    under_way = _under_way(request, len(segments)) if _decodes(request) else None
+    if told.sequences_in_flight != under_way:
+        faults.append(f"{under_way} sequences are in flight, not {told.sequences_in_flight}")
+    # A pass makes a token of every sequence that is under way, and no more.
+    return faults, min(values) if under_way is None else min(*values, under_way / pass_s)
+
+
+def _decodes(request: PlacementRequest) -> bool:
+    return isinstance(request.throughput, RooflineThroughput) and request.throughput.phase == "decode"
+
+
+def _under_way(request: PlacementRequest, segments: int) -> int:
+    """Sequences in flight: those asked for, else a batch for every segment."""
+    return request.model.sequences_in_flight or segments * request.model.batch_size
 
 
 def _shape(
@@ -160,6 +180,11 @@ def _shape(
             yield f"{where} does not give the batch as its split wants it"
         elif len(_parts(segment)) != len(ids) or len(segment.memory_gib) != len(ids):
             yield f"{where} does not give the batch and memory of every GPU"
+        types = [request.gpus[order[gpu]].type for gpu in ids]
+        if dict(segment.gpu_types) != {name: types.count(name) for name in types}:
+            yield f"{where} has other types of GPUs than {dict(segment.gpu_types)}"
+        if segment.num_gpus != len(ids) or segment.workload_per_gpu != segment.batch_per_gpu:
+            yield f"{where} tells its number of GPUs or their work in two ways"
     if reached != request.model.layers:
         yield f"it ends with layer {reached} of {request.model.layers}"
     if [(link.from_segment, link.to_segment) for link in links] != list(pairwise(range(len(segments)))):
@@ -172,40 +197,64 @@ def _parts(segment: PlacedSegment) -> tuple[float, ...]:
 
 
 def _segment(
-    request: PlacementRequest, segment: PlacedSegment, value: float, speed: Mapping[str, Speed]
+    request: PlacementRequest,
+    segment: PlacedSegment,
+    value: float,
+    speed: Mapping[str, Speed],
+    segments: int,
 ) -> Iterator[str]:
     parts, batch = _parts(segment), float(request.model.batch_size)
-    if min(parts) <= 0 or not _equal(sum(parts), batch):
+    if request.split == "tensor":
+        if any(not _equal(part, batch) for part in parts):
+            yield f"its GPUs do not work on the whole batch of {batch:g} together"
+    elif min(parts) <= 0 or not _equal(sum(parts), batch):
         yield f"its parts {parts} do not make up the batch of {batch:g}"
     if request.split == "equal" and not _equal(parts[0], batch / len(parts)):
         yield f"its part {parts[0]} is not an equal one"
     of = {gpu.id: gpu for gpu in request.gpus}
-    layers = segment.end_layer - segment.start_layer + 1
     for gpu_id, part, told in zip(segment.gpu_ids, parts, segment.memory_gib, strict=True):
-        needed = _memory_gib(request, layers, part)
+        needed = _memory_gib(request, segment, part, segments)
         if not _equal(needed, told):
             yield f"GPU {gpu_id} needs {needed} GiB, not {told}"
         if needed > of[gpu_id].memory_gib * (1 + TOLERANCE):
             yield f"GPU {gpu_id} needs {needed} GiB and has {of[gpu_id].memory_gib}"
     if not _equal(value, segment.throughput):
         yield f"its throughput is {value}, not {segment.throughput}"
-    equally = (batch / len(parts),) * len(parts)
-    fits = all(
-        _memory_gib(request, layers, equally[0]) <= of[gpu_id].memory_gib for gpu_id in segment.gpu_ids
-    )
-    if request.split == "proportional" and fits:
-        # The best parts are the search's to prove; equal ones at least must not beat them.
-        other = _rate(request, segment, equally, speed)
+    if request.split == "proportional":
+        yield from _against_equal_parts(request, segment, value, speed, segments)
+
+
+def _against_equal_parts(
+    request: PlacementRequest,
+    segment: PlacedSegment,
+    value: float,
+    speed: Mapping[str, Speed],
+    segments: int,
+) -> Iterator[str]:
+    """The best parts are the search's to prove; equal ones at least must not beat them."""
+    of = {gpu.id: gpu for gpu in request.gpus}
+    count = len(segment.gpu_ids)
+    part = request.model.batch_size / count
+    needed = _memory_gib(request, segment, part, segments)
+    if all(needed <= of[gpu_id].memory_gib for gpu_id in segment.gpu_ids):
+        other = _rate(request, segment, (part,) * count, speed)
         if other > value * (1 + TOLERANCE):
             yield f"equal parts give {other}, more than its own {value}"
 
 
-def _memory_gib(request: PlacementRequest, layers: int, part: float) -> float:
+def _memory_gib(request: PlacementRequest, segment: PlacedSegment, part: float, segments: int) -> float:
+    """GiB of a GPU of the segment with this part of the batch, in a pipeline of so many segments."""
     model = request.model
-    tokens = part * model.sequence_length
-    elements = 1.15 * tokens * (3 * model.hidden_size + model.ffn_size)
-    if isinstance(request.throughput, RooflineThroughput) and request.throughput.phase == "decode":
-        elements += tokens * 2 * (model.key_value_size or model.hidden_size) * layers
+    layers: float = segment.end_layer - segment.start_layer + 1
+    if request.split == "tensor":
+        layers /= len(segment.gpu_ids)
+    width = 3 * model.hidden_size + model.ffn_size
+    if not _decodes(request):
+        elements = 1.15 * part * model.sequence_length * width
+    else:
+        held = _under_way(request, segments) * part / model.batch_size
+        elements = 1.15 * part * (model.prefill_chunk or 1) * width
+        elements += held * model.sequence_length * 2 * (model.key_value_size or model.hidden_size) * layers
     return layers * model.layer_weight_gib + elements * model.bytes_per_element / GIB
 
 
@@ -222,6 +271,8 @@ def _rate(
     """Tokens/s of a segment with these parts; with equal ones, n times the least rate."""
     of = {gpu.id: gpu.type for gpu in request.gpus}
     layers = segment.end_layer - segment.start_layer + 1
+    if request.split == "tensor" and len(parts) > 1:
+        return _cut_rate(request, segment, speed)
     rates = [
         speed[of[gpu_id]].rate(part, layers) for gpu_id, part in zip(segment.gpu_ids, parts, strict=True)
     ]
@@ -229,6 +280,27 @@ def _rate(
         return rates[0]
     slowest = max(part / rate for part, rate in zip(parts, rates, strict=True))
     return request.communication_efficiency * request.model.batch_size / slowest
+
+
+def _cut_rate(request: PlacementRequest, segment: PlacedSegment, speed: Mapping[str, Speed]) -> float:
+    """Tokens/s of layers cut among the GPUs: the slowest one's time, and two all-reduces a layer on top."""
+    index_of = {gpu.id: number for number, gpu in enumerate(request.gpus)}
+    places = [index_of[gpu_id] for gpu_id in segment.gpu_ids]
+    count, model = len(places), request.model
+    link = min(request.bandwidth_gib_per_s[i][j] for i in places for j in places if i != j)
+    if link <= 0:
+        return 0.0
+    layer_s, tokens = 0.0, 1
+    for place in places:
+        own = speed[request.gpus[place].type]
+        assert isinstance(own, Roofline), "layers are cut among GPUs where speeds are a roofline's"
+        tokens = own.tokens
+        arithmetic = own.flops * model.batch_size / (count * own.flops_per_s)
+        moved = own.fixed_bytes / count + model.batch_size * (own.kept_bytes / count + 2 * own.state_bytes)
+        layer_s = max(layer_s, arithmetic, moved / own.bytes_per_s)
+    sent = 2 * (count - 1) / count * model.batch_size * tokens * model.hidden_size * model.bytes_per_element
+    layers = segment.end_layer - segment.start_layer + 1
+    return model.batch_size * tokens / (layers * (layer_s + 2 * sent / GIB / link))
 
 
 def _link(request: PlacementRequest, first: PlacedSegment, second: PlacedSegment) -> float:
@@ -244,9 +316,8 @@ def _link(request: PlacementRequest, first: PlacedSegment, second: PlacedSegment
 
 def _pass_s(request: PlacementRequest, segments: list[float], links: list[float]) -> float:
     """Seconds of a pass of the batch through everything in turn; links are in the units of the request."""
-    decode = isinstance(request.throughput, RooflineThroughput) and request.throughput.phase == "decode"
     batch_tokens = request.model.batch_size * request.model.sequence_length
-    tokens = request.model.batch_size if decode else batch_tokens
+    tokens = request.model.batch_size if _decodes(request) else batch_tokens
     scale = batch_tokens if request.units == "seed_literal" else 1
     return sum(tokens / value for value in segments) + sum(tokens / (value * scale) for value in links)
 

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from torchsplit_core.placement.replicas.symmetry_classes import SymmetryClasses
+from torchsplit_core.placement.model.symmetry_classes import SymmetryClasses
 
 MOST_PAIRS = 6_000_000
 """(Vector, part of it) pairs that one look at all divisions goes through: some 50 ms each time."""

@@ -5,7 +5,9 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 
-from torchsplit_core.placement.model.instance import Found, Instance
+from torchsplit_core.placement.latency.in_flight import best_pipeline
+from torchsplit_core.placement.model.instance import Found, Instance, Segments
+from torchsplit_core.placement.model.symmetry_classes import MOST_VECTORS, symmetry_classes
 from torchsplit_core.placement.replicas.capacity import Capacity, capacity
 from torchsplit_core.placement.replicas.division_lattice import MOST_PAIRS, DivisionLattice
 from torchsplit_core.placement.replicas.exact import Divider
@@ -19,11 +21,7 @@ from torchsplit_core.placement.replicas.improve import (
     one_after_the_other,
 )
 from torchsplit_core.placement.replicas.pipelines import EQUAL, Pipelines, in_order
-from torchsplit_core.placement.replicas.symmetry_classes import MOST_VECTORS, symmetry_classes
-from torchsplit_core.placement.search import search
 from torchsplit_core.placement.search.clock import Clock
-from torchsplit_core.placement.search.exhaustive import search_exhaustively
-from torchsplit_core.placement.search.segments import Segments
 from torchsplit_core.placement.search.table import Table, build_table, count_multisets
 
 _SINGLE = 0.2
@@ -72,7 +70,7 @@ def search_pipelines(
     def tell_single(value: float, bound: float) -> None:
         tell(value, most * bound)
 
-    whole = search_exhaustively(instance) or search(
+    whole = best_pipeline(
         instance, time_limit_s=_SINGLE * time_limit_s, progress=tell_single, warm_start=warm_start
     )
     if not whole.segments and whole.proven:

@@ -12,13 +12,12 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from torchsplit_core.placement.model.instance import Found, Instance
+from torchsplit_core.placement.model.instance import Found, Instance, Segments
+from torchsplit_core.placement.model.symmetry_classes import SymmetryClasses
 from torchsplit_core.placement.replicas.division_lattice import DivisionLattice
 from torchsplit_core.placement.replicas.pipelines import EQUAL, Pipelines, best_single, in_order, part_of
-from torchsplit_core.placement.replicas.symmetry_classes import SymmetryClasses
 from torchsplit_core.placement.replicas.upper_bounds import upper_bounds
 from torchsplit_core.placement.search.clock import LEAST_TRY_S, TRY_PART, Clock
-from torchsplit_core.placement.search.segments import Segments
 from torchsplit_core.placement.search.table import Table
 
 Tell = Callable[[float, float], None]

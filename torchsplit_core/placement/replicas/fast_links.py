@@ -13,16 +13,15 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from torchsplit_core.placement.model.instance import Found, Instance
+from torchsplit_core.placement.model.instance import Found, Instance, Segments
+from torchsplit_core.placement.model.symmetry_classes import SymmetryClasses, symmetry_classes
 from torchsplit_core.placement.replicas.capacity import capacity
 from torchsplit_core.placement.replicas.division_lattice import DivisionLattice
 from torchsplit_core.placement.replicas.dual_prices import DualPrices
 from torchsplit_core.placement.replicas.exact import Divider
 from torchsplit_core.placement.replicas.pipelines import back, best_single, part_of, rows_of
-from torchsplit_core.placement.replicas.symmetry_classes import SymmetryClasses, symmetry_classes
 from torchsplit_core.placement.search.clock import Clock
 from torchsplit_core.placement.search.network import components
-from torchsplit_core.placement.search.segments import Segments
 from torchsplit_core.placement.search.table import Table
 
 _VECTORS, _PAIRS = 20_000, 1_500_000

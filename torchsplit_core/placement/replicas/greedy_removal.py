@@ -11,12 +11,12 @@ from dataclasses import replace
 
 import numpy as np
 
-from torchsplit_core.placement.model.instance import Instance
+from torchsplit_core.placement.model.instance import Instance, Segments, figures
 from torchsplit_core.placement.replicas.pipelines import back, part_of, rows_of
 from torchsplit_core.placement.search.clock import Clock
 from torchsplit_core.placement.search.network import Component, components
 from torchsplit_core.placement.search.packing import pack
-from torchsplit_core.placement.search.segments import Segments, Steps, deal_layers, worth
+from torchsplit_core.placement.search.segments import Steps, deal_layers
 from torchsplit_core.placement.search.table import Items, Table, items_at
 from torchsplit_core.placement.search.walk import WIDTHS, Walker
 
@@ -98,7 +98,9 @@ class GreedyRemoval:
                 steps = _walked(component, items, packing.chosen, part, clock)
             if steps is not None:
                 found = deal_layers(table, items, steps, part.layers)
-                if worth(part, found) >= threshold:
+                known = figures(part, found)
+                # Sequences under way may keep the whole below what each of its parts reaches.
+                if known is not None and min([*known.segments, *known.links]) >= threshold:
                     return found
         return ()
 
@@ -109,11 +111,11 @@ def _walked(
     """A pipeline through a component: of the items chosen if a narrow walk meets one, else of any."""
     used = np.unique(np.array(chosen))
     for width in WIDTHS:
-        steps = Walker(component, part.kinds, items.only(used), part.layers, clock).walk(width)
+        steps = Walker(component, part, items.only(used), clock).walk(width)
         if steps is not None:
             return [(int(used[item]), gpus) for item, gpus in steps]
     for width in WIDTHS:
-        steps = Walker(component, part.kinds, items, part.layers, clock).walk(width)
+        steps = Walker(component, part, items, clock).walk(width)
         if steps is not None:
             return steps
     return None

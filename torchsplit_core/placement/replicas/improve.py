@@ -6,15 +6,15 @@ from collections.abc import Callable, Iterable, Sequence
 
 import numpy as np
 
-from torchsplit_core.placement.model.instance import Instance
+from torchsplit_core.placement.model.instance import Instance, Segments
+from torchsplit_core.placement.model.symmetry_classes import symmetry_classes
 from torchsplit_core.placement.replicas.capacity import Capacity, capacity
 from torchsplit_core.placement.replicas.division_lattice import DivisionLattice
 from torchsplit_core.placement.replicas.exact import Divider
 from torchsplit_core.placement.replicas.greedy_removal import GreedyRemoval
 from torchsplit_core.placement.replicas.pipelines import EQUAL, back, best_single, in_order, part_of, rows_of
-from torchsplit_core.placement.replicas.symmetry_classes import symmetry_classes
 from torchsplit_core.placement.search.clock import Clock
-from torchsplit_core.placement.search.segments import Segments, worth
+from torchsplit_core.placement.search.segments import worth
 from torchsplit_core.placement.search.table import Table
 
 _STEPS, _LOWEST = 16, 0.08

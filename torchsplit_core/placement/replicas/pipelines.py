@@ -7,10 +7,9 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from torchsplit_core.placement.model.instance import Found, Instance
-from torchsplit_core.placement.search import search
-from torchsplit_core.placement.search.exhaustive import search_exhaustively
-from torchsplit_core.placement.search.segments import Segments, worth
+from torchsplit_core.placement.latency.in_flight import best_pipeline
+from torchsplit_core.placement.model.instance import Found, Instance, Segments
+from torchsplit_core.placement.search.segments import worth
 from torchsplit_core.placement.search.table import Table
 from torchsplit_core.values import InternalFault
 
@@ -72,4 +71,4 @@ def back(segments: Segments, gpus: Sequence[int]) -> Segments:
 
 def best_single(instance: Instance, seconds: float) -> Found:
     """The best single pipeline."""
-    return search_exhaustively(instance) or search(instance, time_limit_s=seconds)
+    return best_pipeline(instance, time_limit_s=seconds)

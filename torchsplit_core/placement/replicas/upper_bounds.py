@@ -10,7 +10,7 @@ from __future__ import annotations
 import numpy as np
 
 from torchsplit_core.placement.model.instance import Instance
-from torchsplit_core.placement.replicas.symmetry_classes import SymmetryClasses
+from torchsplit_core.placement.model.symmetry_classes import SymmetryClasses
 from torchsplit_core.placement.search.clock import Clock
 from torchsplit_core.placement.search.network import components
 from torchsplit_core.placement.search.table import Items, Table, candidates, items_at
@@ -35,7 +35,8 @@ def upper_bounds(
     if not table.complete:
         return np.full(len(vectors), best)
     values = candidates(instance, table)
-    values = values[values <= best]
+    # What limits a pipeline as a whole may hold it below all of its parts: the next value above tells who has none.
+    values = values[: int(np.searchsorted(values, best, "right")) + (instance.flight is not None)]
     found = np.full(len(vectors), best)
     if not len(values):
         return np.zeros(len(vectors))

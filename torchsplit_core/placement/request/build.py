@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Literal
 
@@ -9,6 +10,7 @@ from torchsplit_core.placement.request.decoders import decoder, read_config
 from torchsplit_core.placement.request.fleets import list_gpus, matrix_of_csv, parse_nodes, tiered_links
 from torchsplit_core.placement.request.validate import validate
 from torchsplit_core.values import InputFault, PlacementRequest, RooflineThroughput
+from torchsplit_core.values.placement import Split
 from torchsplit_core.values.units import GB, GIB
 
 NETWORK_GIB_PER_S = 12.5 * GB / GIB
@@ -24,7 +26,9 @@ def build_request(
     batch_size: int = 32,
     max_gpus_per_segment: int = 1,
     communication_efficiency: float = 0.85,
-    split: Literal["equal", "proportional"] = "equal",
+    split: Split = "equal",
+    sequences_in_flight: int | None = None,
+    prefill_chunk: int | None = None,
     network_gib_per_s: float = NETWORK_GIB_PER_S,
     inside_gib_per_s: float | None = None,
     matrix: str | None = None,
@@ -43,7 +47,7 @@ def build_request(
     else:
         found = decoder(model, sequence_length=sequence_length, batch_size=batch_size)
     request = PlacementRequest(
-        found,
+        replace(found, sequences_in_flight=sequences_in_flight, prefill_chunk=prefill_chunk),
         list_gpus(nodes),
         RooflineThroughput(phase),
         links,

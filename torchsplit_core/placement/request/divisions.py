@@ -1,20 +1,26 @@
-"""The other ways to divide a model: one GPU a segment, equal parts, parts in proportion."""
+"""The other ways to divide a model: one GPU a segment, parts of the batch, every layer cut."""
 
 from __future__ import annotations
 
 from dataclasses import replace
 
-from torchsplit_core.values import PlacementRequest
+from torchsplit_core.values import PlacementRequest, RooflineThroughput
 
 
 def division_requests(request: PlacementRequest) -> tuple[tuple[str, PlacementRequest], ...]:
-    """Each division by its name, on the same fleet and by the same rules otherwise; the exact search for all."""
+    """Each division by its name, on the same fleet and by the same rules otherwise; the exact search for all.
+
+    Parts of the batch where it has a sequence for each GPU, cut layers where speeds are a roofline's.
+    """
     exact = replace(request, solver=replace(request.solver, method="exact"))
     most = request.max_gpus_per_segment
-    found = [("one GPU", replace(exact, max_gpus_per_segment=1))]
-    if most > 1:
+    alone: tuple[str, PlacementRequest] = ("one GPU", replace(exact, max_gpus_per_segment=1, split="equal"))
+    found = [alone]
+    if most > 1 and request.model.batch_size >= min(most, len(request.gpus)):
         found += [
             (f"up to {most}, equal parts", replace(exact, split="equal")),
             (f"up to {most}, in proportion", replace(exact, split="proportional")),
         ]
+    if most > 1 and isinstance(request.throughput, RooflineThroughput):
+        found.append((f"up to {most}, layers cut", replace(exact, split="tensor")))
     return tuple(found)

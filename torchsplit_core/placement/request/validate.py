@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from torchsplit_core.placement.model.memory import decodes
 from torchsplit_core.values import (
     InputFault,
     LinearThroughput,
@@ -44,16 +45,40 @@ def validate(request: PlacementRequest) -> None:
             "Write 0.85 for 85 %.",
         )
     _one_of("units", request.units, ("tokens_per_s", "seed_literal"))
-    _one_of("split", request.split, ("equal", "proportional"))
+    _one_of("split", request.split, ("equal", "proportional", "tensor"))
     _one_of("solver.method", request.solver.method, ("exact", "literal"))
     check_number("solver.time_limit_s", request.solver.time_limit_s, positive=True)
-    if request.solver.method == "literal" and request.max_replicas > 1:
-        raise InputFault(
-            "solver.method",
-            "literal",
-            f"the published program knows one pipeline, and max_replicas is {request.max_replicas}",
-            "Use exact, or max_replicas 1.",
-        )
+    _literal(request)
+    _split(request)
+    _decode(request)
+
+
+def _literal(request: PlacementRequest) -> None:
+    """What the published program does not know."""
+    if request.solver.method != "literal":
+        return
+    rule, remedy = "", "Use exact."
+    if request.max_replicas > 1:
+        rule = f"the published program knows one pipeline, and max_replicas is {request.max_replicas}"
+        remedy = "Use exact, or max_replicas 1."
+    elif decodes(request):
+        rule = "the published program knows no sequences in flight, which a decode keeps in memory"
+    elif request.split == "tensor":
+        rule = "the published program knows no layers that are cut among GPUs"
+    if rule:
+        raise InputFault("solver.method", "literal", rule, remedy)
+
+
+def _split(request: PlacementRequest) -> None:
+    if request.split == "tensor":
+        if not isinstance(request.throughput, RooflineThroughput):
+            raise InputFault(
+                "split",
+                "tensor",
+                f"layers cut among GPUs are reckoned from their peaks, and throughput is {request.throughput.kind}",
+                "Use a roofline, or split equal or proportional.",
+            )
+        return
     largest = min(request.max_gpus_per_segment, len(request.gpus))
     if request.model.batch_size < largest:
         raise InputFault(
@@ -61,6 +86,30 @@ def validate(request: PlacementRequest) -> None:
             request.model.batch_size,
             f"each GPU of a segment gets a sequence at least, and a segment may have {largest} GPUs",
             f"Raise it to {largest}, or lower max_gpus_per_segment to {request.model.batch_size}.",
+        )
+
+
+def _decode(request: PlacementRequest) -> None:
+    model = request.model
+    for name in ("sequences_in_flight", "prefill_chunk"):
+        value = getattr(model, name)
+        if value is None:
+            continue
+        check_whole(f"model.{name}", value, least=1, most=LARGEST_WHOLE)
+        if not decodes(request):
+            raise InputFault(
+                f"model.{name}",
+                value,
+                "only a decode has it: a roofline throughput with the phase decode",
+                "Leave it out, or set throughput.phase to decode.",
+            )
+    asked = model.sequences_in_flight
+    if asked is not None and asked < model.batch_size:
+        raise InputFault(
+            "model.sequences_in_flight",
+            asked,
+            f"a batch has {model.batch_size} sequences, and all of them are in flight",
+            f"Raise it to {model.batch_size} or more, or lower batch_size to {asked}.",
         )
 
 

@@ -6,12 +6,12 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from torchsplit_core.placement.model.instance import Instance
+from torchsplit_core.placement.model.instance import Instance, Segments
 from torchsplit_core.placement.search.clock import Clock
 from torchsplit_core.placement.search.network import Component, classes, components
 from torchsplit_core.placement.search.packing import Packing, pack
 from torchsplit_core.placement.search.patterns import build_patterns
-from torchsplit_core.placement.search.segments import Segments, Steps, deal_layers, worth
+from torchsplit_core.placement.search.segments import Steps, deal_layers, worth
 from torchsplit_core.placement.search.table import Items, Table, items_at
 from torchsplit_core.placement.search.trail import TrailProgram
 from torchsplit_core.placement.search.walk import WIDTHS, Walker
@@ -56,7 +56,7 @@ class Threshold:
         """One segment of all layers, with the fewest GPUs: it needs no link."""
         layers = self._instance.layers
         able = np.flatnonzero((self.items.low <= layers) & (self.items.high >= layers))
-        if not len(able):
+        if not len(able) or not self._instance.allows(1):
             return None
         item = int(able[np.argmin(self.items.sizes[able])])
         gpus = self._hand_out((item,), np.arange(len(self._instance.kinds)))
@@ -67,7 +67,14 @@ class Threshold:
         fleet = np.bincount(self._kinds[component.gpus], minlength=self.items.counts.shape[1])
         key = (fewest, tuple(fleet.tolist()))
         if key not in self._packings:
-            self._packings[key] = pack(self.items, fleet, self._instance.layers, self._clock, fewest=fewest)
+            self._packings[key] = pack(
+                self.items,
+                fleet,
+                self._instance.layers,
+                self._clock,
+                fewest=fewest,
+                segments=self._instance.counts,
+            )
         return self._packings[key]
 
     def easy(self) -> Decision:
@@ -142,7 +149,9 @@ class Threshold:
         patterns = build_patterns(merged, self.items)
         if patterns is None:
             return Decision("unknown")
-        program = TrailProgram(merged, self.items, patterns, self._instance.layers)
+        program = TrailProgram(
+            merged, self.items, patterns, self._instance.layers, segments=self._instance.counts
+        )
         trail = program.solve(part, fewest=fewest)
         if trail.status == "found":
             return self._dealt(trail.steps)
@@ -150,7 +159,7 @@ class Threshold:
 
     def _walk(self, component: Component, items: Items, clock: Clock) -> Steps | None:
         """A pipeline of these items: with few states at a time first, which is enough for most fleets in nodes."""
-        walker = Walker(component, self._instance.kinds, items, self._instance.layers, clock)
+        walker = Walker(component, self._instance, items, clock)
         for width in WIDTHS:
             clock.count("walks")
             steps = walker.walk(width)

@@ -6,11 +6,11 @@ from bisect import bisect_right
 from collections.abc import Callable
 from math import inf
 
-from torchsplit_core.placement.model.instance import Found, Instance
+from torchsplit_core.placement.model.instance import Found, Instance, Segments
 from torchsplit_core.placement.search.clock import LEAST_TRY_S, TRY_PART, Clock
 from torchsplit_core.placement.search.covers.search import Wide, WideSearch
 from torchsplit_core.placement.search.decide import Threshold
-from torchsplit_core.placement.search.segments import Segments, worth
+from torchsplit_core.placement.search.segments import worth
 from torchsplit_core.placement.search.table import Table, build_table, candidates, count_multisets
 from torchsplit_core.values import InternalFault
 
@@ -48,6 +48,7 @@ def search(
     progress: called with (value, bound) whenever one of them improves. warm_start: what was found for a similar
     instance; its pipeline is tried first. The same instance gives the same outcome whenever it is proven.
     """
+    assert instance.flight is None, "thresholds know nothing of a pipeline as a whole: best_pipeline does"
     clock = Clock.start(time_limit_s)
     tell = progress or _ignore
     known = warm_start.segments if warm_start is not None and _belongs(instance, warm_start) else ()

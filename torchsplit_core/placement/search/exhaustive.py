@@ -13,6 +13,7 @@ from itertools import combinations
 from math import comb
 
 from torchsplit_core.placement.model.instance import Found, Instance
+from torchsplit_core.placement.search.segments import worth
 
 MOST_MOVES = 600
 """Segments (GPU sets × layer counts) of an instance that is small."""
@@ -106,8 +107,10 @@ class _Look:
                 continue
             if left:
                 self._higher(left, index, used | self.masks[index], reached, (*chosen, (count, index)))
-            else:
-                self.best, self.chosen = reached, (*chosen, (count, index))
+                continue
+            whole = self._worth((*chosen, (count, index)), reached)
+            if whole > self.best:
+                self.best, self.chosen = whole, (*chosen, (count, index))
 
     def fewest_gpus(self) -> None:
         """Of the pipelines of the best value one of the fewest GPUs."""
@@ -132,8 +135,14 @@ class _Look:
                 continue
             if left:
                 self._fewer(left, index, used | self.masks[index], gpus, (*chosen, (count, index)))
-            else:
+            elif self._worth((*chosen, (count, index)), self.best) >= self.best:
                 self.chosen = (*chosen, (count, index))
+
+    def _worth(self, chosen: tuple[tuple[int, int], ...], reached: float) -> float:
+        """What a whole pipeline is worth whose segments and links reach this."""
+        if self.instance.flight is None:
+            return reached
+        return worth(self.instance, tuple((count, self.sets[index]) for count, index in chosen))
 
     def _gpus(self) -> int:
         return sum(len(self.sets[index]) for _, index in self.chosen)

@@ -7,6 +7,7 @@ n_a whole, how often item a is used:
 | gpus[κ] | Σ_a (GPUs of kind κ in a) · n_a ≤ GPUs of kind κ |
 | layers_least | Σ_a low_a · n_a ≤ M |
 | layers_most | Σ_a high_a · n_a ≥ M |
+| segments | least ≤ Σ_a n_a ≤ most, where their number is limited |
 | minimise | Σ_a (GPUs of a) · n_a |
 """
 
@@ -38,14 +39,25 @@ def holds(items: Items, chosen: tuple[int, ...], layers: int) -> bool:
     return bool(items.low[picked].sum() <= layers <= items.high[picked].sum())
 
 
-def pack(items: Items, fleet: np.ndarray, layers: int, clock: Clock, *, fewest: bool = False) -> Packing:
-    """Items within the GPUs of each kind that hold all layers; `fewest`: with the fewest GPUs, proven."""
+def pack(
+    items: Items,
+    fleet: np.ndarray,
+    layers: int,
+    clock: Clock,
+    *,
+    fewest: bool = False,
+    segments: tuple[int, int] | None = None,
+) -> Packing:
+    """Items within the GPUs of each kind that hold all layers; `fewest`: with the fewest GPUs, proven.
+
+    segments: the least and the most of them; None: any number.
+    """
     usable = np.flatnonzero((items.counts <= fleet).all(axis=1) & (items.low <= layers))
     if not len(usable):
         return Packing("none")
     if not fewest:
         quick = greedy(items, usable, fleet, layers)
-        if quick:
+        if quick and (segments is None or segments[0] <= len(quick) <= segments[1]):
             return Packing("found", quick, int(items.sizes[list(quick)].sum()))
     counts = items.counts[usable]
     most = np.where(counts > 0, fleet // np.maximum(counts, 1), layers).min(axis=1)
@@ -57,6 +69,8 @@ def pack(items: Items, fleet: np.ndarray, layers: int, clock: Clock, *, fewest: 
         program.row(-INF, int(fleet[kind]), every, counts[:, kind])
     program.row(-INF, layers, every, items.low[usable])
     program.row(layers, INF, every, items.high[usable])
+    if segments is not None:
+        program.row(*segments, every, np.ones(len(usable)))
     clock.count("packings")
     answer = program.solve(clock.left_s(), first=not fewest)
     if answer.status == "infeasible":

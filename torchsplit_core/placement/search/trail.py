@@ -15,6 +15,7 @@ breaks are added first.
 | gpus[c] | Σ_p count_pc · visits_p ≤ members of c |
 | layers_least | Σ_p low_p · visits_p ≤ M |
 | layers_most | Σ_p high_p · visits_p ≥ M |
+| segments | least ≤ Σ_p visits_p ≤ most, where their number is limited |
 | reached[W,c] | Σ_{p in W} count_pc · visits_p ≤ members of c · (starts in W + passes and visits that lead into W) |
 | minimise | Σ_p (GPUs of p) · visits_p |
 """
@@ -77,7 +78,10 @@ class TrailProgram:
         patterns: Patterns,
         layers: int,
         program: Program | None = None,
+        *,
+        segments: tuple[int, int] | None = None,
     ) -> None:
+        """segments: the least and the most of them; None: any number."""
         self._classes, self._items, self._patterns = classes, items, patterns
         self._sizes = sizes = np.array([len(members) for members in classes.members])
         counts, count = patterns.counts, len(patterns.counts)
@@ -99,6 +103,8 @@ class TrailProgram:
                 program.row(-INF, int(sizes[one]), self._visit + using, counts[using, one])
         program.row(-INF, layers, self._visit + every, items.low[patterns.item])
         program.row(layers, INF, self._visit + every, items.high[patterns.item])
+        if segments is not None:
+            program.row(*segments, self._visit + every, np.ones(count))
 
     def solve(self, clock: Clock, *, fewest: bool) -> Trail:
         """Solve, cutting off pieces, until the solution is a trail; `fewest`: with the fewest GPUs, proven."""

@@ -13,6 +13,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from torchsplit_core.placement.model.instance import Instance
 from torchsplit_core.placement.search.clock import Clock
 from torchsplit_core.placement.search.network import Component, classes
 from torchsplit_core.placement.search.segments import Steps
@@ -45,15 +46,16 @@ class _State:
     reach: float
     last: tuple[int, tuple[int, ...]]
     before: _State | None
+    segments: int = 0
 
 
 class Walker:
     """The walks through one component at one threshold."""
 
-    def __init__(
-        self, component: Component, kinds: tuple[int, ...], items: Items, layers: int, clock: Clock
-    ) -> None:
-        self._component, self._items, self._layers, self._clock = component, items, layers, clock
+    def __init__(self, component: Component, instance: Instance, items: Items, clock: Clock) -> None:
+        kinds = instance.kinds
+        self._component, self._items, self._layers, self._clock = component, items, instance.layers, clock
+        self._least, self._most = instance.counts or (1, instance.longest())
         self._after = [_mask(row) & ~(1 << one) for one, row in enumerate(component.links)]
         own = [kinds[gpu] for gpu in component.gpus]
         self._of_kind = [
@@ -83,7 +85,7 @@ class Walker:
                 if self._clock.over():
                     return None
                 for child in self._children(state):
-                    if child.high >= self._layers:
+                    if child.high >= self._layers and child.segments >= self._least:
                         return self._steps(child)
                     children.setdefault((child.free, child.last[1]), child)
             ranked = sorted(
@@ -102,9 +104,13 @@ class Walker:
             reach = state.reach + float(self._items.high[item] - self._costs[item])
             if low > self._layers or reach < self._layers - 1e-6:
                 continue
+            segments = state.segments + 1
+            last = segments == self._most
+            if last and high < self._layers:
+                continue
             for chosen, gate, free in self._sets(self._wanted[item], state.gate & state.free, state.free, -1):
                 if high >= self._layers or gate & free:
-                    yield _State(low, high, free, gate, reach, (item, chosen), state)
+                    yield _State(low, high, free, gate, reach, (item, chosen), state, segments)
 
     def _sets(
         self, wanted: list[int], able: int, free: int, gate: int

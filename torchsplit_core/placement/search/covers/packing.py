@@ -11,6 +11,7 @@ whole: segments of item i, which has fixed GPUs.
 | gpus[κ] | Σ_a y_aκ + Σ_i (GPUs of kind κ in i) · n_i ≤ GPUs of kind κ |
 | layers_least | Σ low · n ≤ M |
 | layers_most | Σ high · n ≥ M |
+| segments | least ≤ Σ n ≤ most, where their number is limited |
 | minimise | Σ_aκ y_aκ + Σ_i (GPUs of i) · n_i |
 """
 
@@ -46,18 +47,25 @@ class CoverPacking:
 
 
 def pack_covers(
-    covers: Covers, items: Items, fleet: np.ndarray, layers: int, clock: Clock, *, fewest: bool = False
+    covers: Covers,
+    items: Items,
+    fleet: np.ndarray,
+    layers: int,
+    clock: Clock,
+    *,
+    fewest: bool = False,
+    segments: tuple[int, int] | None = None,
 ) -> CoverPacking:
     """Segments within the GPUs of each kind that hold all layers; `fewest`: no packing has fewer GPUs.
 
     fleet: (kinds,). A packing with covers that are not even need not be one of segments, since the batch is counted
-    for all segments of a cover together.
+    for all segments of a cover together. segments: the least and the most of them; None: any number.
     """
     covers, items = _able(covers, items, fleet, layers)
     if not len(covers.low) + len(items.low):
         return CoverPacking("none")
     quick = () if fewest else _greedy(covers, items, fleet, layers)
-    if quick:
+    if quick and (segments is None or segments[0] <= len(quick) <= segments[1]):
         return CoverPacking("found", quick, sum(len(part) for part, _, _ in quick))
     kinds = np.flatnonzero(fleet)
     shares = covers.shares[:, kinds]
@@ -77,6 +85,8 @@ def pack_covers(
             program.row(-INF, int(fleet[kind]), columns, amounts)
     program.row(-INF, layers, np.arange(len(low)), low)
     program.row(layers, INF, np.arange(len(low)), high)
+    if segments is not None:
+        program.row(*segments, np.arange(len(low)), np.ones(len(low)))
     clock.count("packings")
     # Without whole numbers most thresholds that are too high fall in a hundredth of the time.
     if program.solve(clock.left_s(), whole=False).status == "infeasible":

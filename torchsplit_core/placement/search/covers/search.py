@@ -12,10 +12,10 @@ from math import sqrt
 
 import numpy as np
 
-from torchsplit_core.placement.model.instance import Instance
+from torchsplit_core.placement.model.instance import Instance, Segments
 from torchsplit_core.placement.search.clock import Clock
 from torchsplit_core.placement.search.covers.threshold import CoverThreshold
-from torchsplit_core.placement.search.segments import Segments, worth
+from torchsplit_core.placement.search.segments import worth
 from torchsplit_core.values import InternalFault
 
 LEAST, MOST = 1e-100, 1e100

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from torchsplit_core.placement.model.instance import Instance
+from torchsplit_core.placement.model.instance import Instance, Segments
 from torchsplit_core.placement.search.clock import Clock
 from torchsplit_core.placement.search.covers.covers import ROUNDING, covers_at
 from torchsplit_core.placement.search.covers.minimal import minimal_sets
@@ -19,7 +19,7 @@ from torchsplit_core.placement.search.covers.packing import (
     pack_covers,
 )
 from torchsplit_core.placement.search.network import Component, components
-from torchsplit_core.placement.search.segments import Segments, deal
+from torchsplit_core.placement.search.segments import deal
 from torchsplit_core.placement.search.table import Items
 from torchsplit_core.placement.search.walk import WIDTHS, Walker
 from torchsplit_core.values.status import Verdict
@@ -78,7 +78,7 @@ class CoverThreshold:
                 continue
             sets = self._sets(component, packing)
             items = self._items(sets)
-            walker = Walker(component, self._instance.kinds, items, self._instance.layers, clock)
+            walker = Walker(component, self._instance, items, clock)
             for width in WIDTHS:
                 clock.count("walks")
                 steps = walker.walk(width)
@@ -112,13 +112,21 @@ class CoverThreshold:
         if key not in self._packings:
             clock = self._clock.part(max(_LEAST_S, self._share * self._clock.left_s()))
             self._packings[key] = pack_covers(
-                self._covers, self._fixed, fleet, self._instance.layers, clock, fewest=fewest
+                self._covers,
+                self._fixed,
+                fleet,
+                self._instance.layers,
+                clock,
+                fewest=fewest,
+                segments=self._instance.counts,
             )
         return self._packings[key]
 
     def _alone(self) -> Set | None:
         """A set that holds all layers, of the fewest GPUs: those of the largest shares first."""
         best: Set | None = None
+        if not self._instance.allows(1):
+            return best
         for cover, (least, most) in enumerate(
             zip(self._whole.least.tolist(), self._whole.most.tolist(), strict=True)
         ):

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from torchsplit_core.placement.frontier.plan import PassCosts
+from torchsplit_core.placement.latency.plan import PassCosts
 from torchsplit_core.placement.search.table import Table
 
 STRAIGHT = 1e-12

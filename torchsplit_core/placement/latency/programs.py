@@ -2,21 +2,21 @@
 
 from __future__ import annotations
 
+from copy import copy
 from dataclasses import dataclass
 
 import numpy as np
 
-from torchsplit_core.placement.frontier.assign import assign, spread
-from torchsplit_core.placement.frontier.beam import Beam
-from torchsplit_core.placement.frontier.choices import Choice, Choices
-from torchsplit_core.placement.frontier.plan import PROVEN, SAME, Least, PassCosts, Plan, better, plan_of
-from torchsplit_core.placement.frontier.program import Hops, LatencyProgram
-from torchsplit_core.placement.frontier.tiers import Site, build_tiers, sorts_at
-from torchsplit_core.placement.frontier.trails import least_trail
-from torchsplit_core.placement.model.instance import Instance
+from torchsplit_core.placement.latency.assign import assign, spread
+from torchsplit_core.placement.latency.beam import Beam
+from torchsplit_core.placement.latency.choices import Choice, Choices
+from torchsplit_core.placement.latency.plan import PROVEN, SAME, Least, PassCosts, Plan, better, plan_of
+from torchsplit_core.placement.latency.program import Hops, LatencyProgram
+from torchsplit_core.placement.latency.tiers import Site, build_tiers, sorts_at
+from torchsplit_core.placement.latency.trails import least_trail
+from torchsplit_core.placement.model.instance import Instance, Segments
 from torchsplit_core.placement.search.clock import Clock
 from torchsplit_core.placement.search.network import Component
-from torchsplit_core.placement.search.segments import Segments
 from torchsplit_core.placement.search.table import Table
 
 WIDTHS = (2, 12)
@@ -51,6 +51,12 @@ class Programs:
         self._tiers = build_tiers(instance.links)
         self._kinds = np.array(instance.kinds, dtype=np.int64)
 
+    def within(self, least: int, most: int) -> Programs:
+        """The same for pipelines of so many segments."""
+        other = copy(self)
+        other._instance = self._instance.within(least, most)
+        return other
+
     def least(self, threshold: float, known: Plan | None = None) -> Least:
         """The quickest plan found that reaches the threshold, and a bound for all that do. known: one that does."""
         instance, part = self._instance, self._clock.part(self._clock.left_s() * PART)
@@ -63,7 +69,9 @@ class Programs:
         at = _Threshold(threshold, choices, part, best)
         bounds, floor_s = [], self._floor_s(threshold)
         for root in roots:
-            program = LatencyProgram(root, choices, self._table.counts, instance.layers, hops, scale_s)
+            program = LatencyProgram(
+                root, choices, self._table.counts, instance.layers, hops, scale_s, instance.counts
+            )
             solved = program.least(part.left_s(), at.beaten_s)
             self._clock.count("programs")
             bounds.append(max(solved.bound_s, floor_s))

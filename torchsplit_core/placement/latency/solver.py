@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from torchsplit_core.placement.frontier.choices import Choice
+from torchsplit_core.placement.latency.choices import Choice
 from torchsplit_core.solver.highs import INF, run
 from torchsplit_core.solver.row_program import SHORTEST_S, Program
 

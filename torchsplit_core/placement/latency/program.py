@@ -13,6 +13,7 @@ components of sort S with a segment inside. count_aκ: GPUs of kind κ in a, fle
 | gpus[S] | Σ_{a within S} count_aκ n_a ≤ fleet_Sκ u_S for each kind κ |
 | sets[S,k] | Σ_{a within S} ⌊count_aκ / k⌋ n_a ≤ ⌊fleet_Sκ / k⌋ u_S for each k that does not divide fleet_Sκ |
 | inside[S] | u_S ≤ (how many S one T has) · u_T for each sort T that has parts of sort S; one component in all |
+| segments | least ≤ Σ n_a ≤ most, where their number is limited |
 | minimise | Σ_a z_a + hops |
 
 Hops: a pipeline of k segments has k - 1, none over a faster link than the fastest. Cut it where a hop leaves every
@@ -28,9 +29,9 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from torchsplit_core.placement.frontier.choices import Choice
-from torchsplit_core.placement.frontier.solver import NEARLY, SCALE, SecondsProgram
-from torchsplit_core.placement.frontier.tiers import Sort
+from torchsplit_core.placement.latency.choices import Choice
+from torchsplit_core.placement.latency.solver import NEARLY, SCALE, SecondsProgram
+from torchsplit_core.placement.latency.tiers import Sort
 from torchsplit_core.solver.highs import INF
 
 
@@ -71,7 +72,9 @@ class LatencyProgram(SecondsProgram):
         layers: int,
         hops: Hops,
         scale_s: float,
+        segments: tuple[int, int] | None = None,
     ) -> None:
+        """segments: the least and the most of them; None: any number."""
         super().__init__()
         self._unit_s, self._hops = scale_s / SCALE, hops
         self._entries: list[tuple[Sort, Choice, int]] = []
@@ -98,6 +101,8 @@ class LatencyProgram(SecondsProgram):
                 self._entries.append((sort, choice, column))
         if self._entries:
             self._rows_of(root, counts, layers)
+            if segments is not None:
+                self.row(*segments, [column for _, _, column in self._entries], np.ones(len(self._entries)))
 
     def _rows_of(self, root: Sort, counts: np.ndarray, layers: int) -> None:
         self.row(layers, layers, [column + 1 for _, _, column in self._entries], np.ones(len(self._entries)))

@@ -22,14 +22,13 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from torchsplit_core.placement.frontier.choices import Choice
-from torchsplit_core.placement.frontier.plan import PassCosts
-from torchsplit_core.placement.frontier.solver import NEARLY, SCALE, SecondsProgram
-from torchsplit_core.placement.model.instance import Instance
+from torchsplit_core.placement.latency.choices import Choice
+from torchsplit_core.placement.latency.plan import PassCosts
+from torchsplit_core.placement.latency.solver import NEARLY, SCALE, SecondsProgram
+from torchsplit_core.placement.model.instance import Instance, Segments
 from torchsplit_core.placement.search.clock import Clock
 from torchsplit_core.placement.search.network import Classes, Component, classes
 from torchsplit_core.placement.search.patterns import Patterns, build_patterns
-from torchsplit_core.placement.search.segments import Segments
 from torchsplit_core.placement.search.table import Items, Table
 from torchsplit_core.placement.search.trail import Flow, TrailProgram
 from torchsplit_core.solver.highs import INF
@@ -69,7 +68,7 @@ def least_trail(
     if apart.arcs.shape[1] <= MOST_ARCS:
         patterns = apart
     hops = _hop_seconds(costs, patterns, to_class)
-    program = _LatencyTrail(merged, items, patterns, instance.layers, choices, hops, beaten_s)
+    program = _LatencyTrail(merged, items, patterns, instance, choices, hops, beaten_s)
     return program.least(clock)
 
 
@@ -135,13 +134,14 @@ class _LatencyTrail(TrailProgram):
         merged: Classes,
         items: Items,
         patterns: Patterns,
-        layers: int,
+        instance: Instance,
         choices: Sequence[Choice],
         hops_s: np.ndarray,
         beaten_s: float,
     ) -> None:
         self._seconds = program = SecondsProgram()
-        super().__init__(merged, items, patterns, layers, program)
+        layers = instance.layers
+        super().__init__(merged, items, patterns, layers, program, segments=instance.counts)
         self._beaten_s = beaten_s * (1 - NEARLY)
         own = [choices[item] for item in patterns.item.tolist()]
         rough_s = min(fixed_s + layer_s * layers for one in own for fixed_s, layer_s in one.lines)

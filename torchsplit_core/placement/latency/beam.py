@@ -12,11 +12,10 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from torchsplit_core.placement.frontier.choices import Choice
-from torchsplit_core.placement.frontier.plan import PassCosts
-from torchsplit_core.placement.model.instance import Instance
+from torchsplit_core.placement.latency.choices import Choice
+from torchsplit_core.placement.latency.plan import PassCosts
+from torchsplit_core.placement.model.instance import Instance, Segments
 from torchsplit_core.placement.search.clock import Clock
-from torchsplit_core.placement.search.segments import Segments
 from torchsplit_core.placement.search.table import Table
 from torchsplit_core.solver.highs import INF
 from torchsplit_core.solver.row_program import Program

@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Iterable
 from dataclasses import dataclass
-from itertools import pairwise
 
 import numpy as np
 
-from torchsplit_core.placement.model.instance import Instance
-from torchsplit_core.placement.search.segments import Segments, worth
+from torchsplit_core.placement.model.instance import Instance, Segments, figures
 
 SAME = 1e-9
 """Latencies closer than this, relatively, are one: sums of the same times in another order."""
@@ -67,16 +66,14 @@ class Least:
 
 def plan_of(instance: Instance, costs: PassCosts, segments: Segments) -> Plan | None:
     """The pipeline with its figures, reckoned from the instance alone; None where it breaks a rule."""
-    value = worth(instance, segments)
-    if value <= 0:
+    found = figures(instance, segments)
+    if found is None:
         return None
-    seconds = [
-        float(costs.segment_s(np.array(instance.value(_kinds(instance, gpus), count))))
-        for count, gpus in segments
-    ]
-    for (_, first), (_, second) in pairwise(segments):
-        seconds.append(float(costs.link_s(instance.links[np.ix_(first, second)].min())))
-    return Plan(segments, value, math.fsum(seconds), sum(len(gpus) for _, gpus in segments))
+    seconds = found.pass_s
+    if seconds is None:
+        parts = costs.segment_s(np.array(found.segments)).tolist()
+        seconds = math.fsum([*parts, *costs.link_s(np.array(found.links)).tolist()])
+    return Plan(segments, found.value, seconds, sum(len(gpus) for _, gpus in segments))
 
 
 def better(one: Plan, other: Plan | None) -> bool:
@@ -88,5 +85,13 @@ def better(one: Plan, other: Plan | None) -> bool:
     return (one.throughput, -one.gpus) > (other.throughput, -other.gpus)
 
 
-def _kinds(instance: Instance, gpus: tuple[int, ...]) -> tuple[int, ...]:
-    return tuple(sorted(instance.kinds[gpu] for gpu in gpus))
+def unbeaten(plans: Iterable[Plan]) -> list[Plan]:
+    """The plans that no other beats in throughput and latency, by rising throughput."""
+    kept: list[Plan] = []
+    for plan in sorted(plans, key=lambda one: (-one.throughput, one.latency_s, one.gpus)):
+        if not kept or plan.latency_s < kept[-1].latency_s * (1 - SAME):
+            kept.append(plan)
+        elif plan.throughput == kept[-1].throughput and better(plan, kept[-1]):
+            # As quick, but for the order of its sum, with fewer GPUs.
+            kept[-1] = plan
+    return kept[::-1]

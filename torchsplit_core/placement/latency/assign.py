@@ -6,9 +6,9 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from torchsplit_core.placement.frontier.program import Chosen
-from torchsplit_core.placement.frontier.tiers import Site
-from torchsplit_core.placement.search.segments import Segments
+from torchsplit_core.placement.latency.program import Chosen
+from torchsplit_core.placement.latency.tiers import Site
+from torchsplit_core.placement.model.instance import Segments
 
 _Segment = tuple[int, tuple[int, ...]]
 

@@ -7,6 +7,7 @@ any others. Two classes are exchangeable where the same holds for the classes as
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -36,7 +37,7 @@ def symmetry_classes(instance: Instance, most: int) -> SymmetryClasses | None:
     vectors = 1
     for gpu in range(len(instance.kinds)):
         for group in groups:
-            if _alike(instance.links, instance.kinds, group[0], gpu):
+            if alike(instance.links, instance.kinds, group[0], gpu):
                 vectors = vectors // (len(group) + 1) * (len(group) + 2)
                 group.append(gpu)
                 break
@@ -51,10 +52,10 @@ def symmetry_classes(instance: Instance, most: int) -> SymmetryClasses | None:
     np.fill_diagonal(links, inside)
     sort = [(instance.kinds[group[0]], len(group), link) for group, link in zip(groups, inside, strict=True)]
     numbers = {one: number for number, one in enumerate(dict.fromkeys(sort))}
-    alike = tuple(numbers[one] for one in sort)
+    sort_of = tuple(numbers[one] for one in sort)
     sets: list[list[int]] = []
     for one in range(len(groups)):
-        home = next((found for found in sets if _alike(links, alike, found[0], one)), None)
+        home = next((found for found in sets if alike(links, sort_of, found[0], one)), None)
         if home is None:
             sets.append([one])
         else:
@@ -68,8 +69,8 @@ def symmetry_classes(instance: Instance, most: int) -> SymmetryClasses | None:
     )
 
 
-def _alike(links: np.ndarray, sorts: tuple[int, ...], one: int, other: int) -> bool:
-    """Whether exchanging the two leaves all links as they are."""
+def alike(links: np.ndarray, sorts: Sequence[object], one: int, other: int) -> bool:
+    """Whether exchanging the two, which are of one sort, leaves all links as they are."""
     if sorts[one] != sorts[other] or links[one, other] != links[other, one]:
         return False
     rest = np.ones(len(links), dtype=bool)

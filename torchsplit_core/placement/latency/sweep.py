@@ -12,14 +12,13 @@ from itertools import combinations_with_replacement
 
 import numpy as np
 
-from torchsplit_core.placement.frontier.plan import SAME, Least, PassCosts, Plan, plan_of
-from torchsplit_core.placement.model.instance import Instance
-from torchsplit_core.placement.replicas.symmetry_classes import (
+from torchsplit_core.placement.latency.plan import SAME, Least, PassCosts, Plan, plan_of
+from torchsplit_core.placement.model.instance import Instance, Segments
+from torchsplit_core.placement.model.symmetry_classes import (
     MOST_VECTORS,
     SymmetryClasses,
     symmetry_classes,
 )
-from torchsplit_core.placement.search.segments import Segments
 
 MOST_PATTERNS = 3_000
 """The links from each to each then take 72 MB. Chosen, not measured."""

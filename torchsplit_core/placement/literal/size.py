@@ -1,0 +1,77 @@
+"""How large the literal program of a request is, counted without listing its allocations: before it is built.
+
+GPUs of one kind are equal to a segment, so sets are counted by their multisets of kinds: a multiset m stands for
+Π_κ C(n_κ, m_κ) sets, and two that are to be disjoint for Π_κ C(n_κ, m_κ) · C(n_κ − m_κ, m'_κ) pairs.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from math import comb
+
+import numpy as np
+
+from torchsplit_core.placement.model.instance import Instance
+from torchsplit_core.placement.search.clock import Clock
+from torchsplit_core.placement.search.table import build_table, count_multisets
+
+MOST_MULTISETS = 2_000
+"""Of kinds: their pairs then take 32 MB. Chosen, not measured."""
+
+
+@dataclass(frozen=True)
+class LiteralSize:
+    """Of the published program. connections: exactly where every GPU has a link to every other, else at most."""
+
+    allocations: int
+    connections: int
+    exact: bool
+
+    @property
+    def variables(self) -> int:
+        """z and τ of each allocation, e and ρ of each connection, and t."""
+        return 2 * self.allocations + 2 * self.connections + 1
+
+    def words(self) -> str:
+        """In words, for people."""
+        at_most = "" if self.exact else "at most "
+        return (
+            f"{self.allocations:,} allocations, {at_most}{self.connections:,} connections and "
+            f"{at_most}{self.variables:,} variables"
+        )
+
+
+def literal_size(instance: Instance) -> LiteralSize | None:
+    """The size of the program; None where there are too many sorts of segments to count."""
+    if count_multisets(instance) > MOST_MULTISETS:
+        return None
+    table = build_table(instance, Clock.start(float("inf")))
+    assert table is not None, "no time limits it"
+    layers = instance.layers
+    fits = table.values > 0
+    fleet = np.bincount(np.array(instance.kinds, dtype=np.int64), minlength=table.counts.shape[1])
+    choose = [[float(comb(n, m)) for m in range(n + 1)] for n in fleet.tolist()]
+    ways = np.array([_ways(choose, row) for row in table.counts.tolist()])
+    places = layers - np.arange(1, layers + 1) + 1
+    allocations = float(ways @ (fits @ places))
+    # Two lengths one after the other have as many places as layers are left, and one.
+    lengths = np.arange(1, layers + 1)
+    room = np.maximum(0, layers - lengths[:, None] - lengths + 1).astype(np.float64)
+    pairs = fits.astype(np.float64) @ room @ fits.T
+    disjoint = np.ones_like(pairs)
+    for kind, count in enumerate(fleet.tolist()):
+        taken = table.counts[:, kind]
+        after = np.array(
+            [[float(comb(count - one, other)) for other in range(count + 1)] for one in range(count + 1)]
+        )
+        disjoint *= after[taken[:, None], taken[None, :]]
+    connections = float((pairs * disjoint * ways[:, None]).sum())
+    linked = bool((instance.links[~np.eye(len(instance.kinds), dtype=bool)] > 0).all())
+    return LiteralSize(round(allocations), round(connections), linked)
+
+
+def _ways(choose: list[list[float]], counts: list[int]) -> float:
+    found = 1.0
+    for own, taken in zip(choose, counts, strict=True):
+        found *= own[taken]
+    return found
