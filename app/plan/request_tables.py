@@ -102,7 +102,11 @@ def way_label(variant: Variant) -> str:
     """A variant in words: its name, into how many stages it cuts the model, and what crosses the cuts."""
     if len(variant.stages) == 1:
         return variant.name
-    return f"{variant.name}: {len(variant.stages)} stages, {size(sum(variant.cut_bytes))} across cuts"
+    fixed, each = sum(variant.cut_bytes), sum(variant.cut_bytes_per_request)
+    carried = [size(fixed)] if fixed or not each else []
+    carried += [f"{size(each)} a request"] if each else []
+    across = " and ".join(carried)
+    return f"{variant.name}: {len(variant.stages)} stages, {across} across cuts"
 
 
 def with_pairs(request: PlanRequest, table: pd.DataFrame) -> PlanRequest:

@@ -246,6 +246,10 @@ def _checked_text(name: str, value: Any, version: int) -> str:
         _drop_empty_additions(data)
     if name == "torchsplit.plan_request":
         _drop_defaults(data)
+    if name == "torchsplit.partition":
+        for candidate in data["candidates"]:
+            _drop(candidate, "cut_bytes_fixed", [])
+            _drop(candidate, "cut_bytes_per_request", [])
     if name == "torchsplit.placement_request" and data["max_replicas"] == 1:
         del data["max_replicas"]
     if name == "torchsplit.placement" and not data["replicas"]:

@@ -163,3 +163,14 @@ def test_candidates_of_equal_stages_make_one_variant() -> None:
     )
     assert [variant.name for variant in found] == ["whole", "cut1", "cut2"]
     assert [stage.name for stage in found[2].stages] == ["cut2.1of2", "cut2.2of2"]
+
+
+def test_a_candidate_that_knows_what_grows_with_the_batch_says_so_in_its_variant() -> None:
+    grown = replace(CANDIDATE, cut_bytes_fixed=(2.0,), cut_bytes_per_request=(3.0,))
+    (_, cut) = variants(profile(*WHOLE), grown)
+    assert (cut.cut_bytes, cut.cut_bytes_per_request) == ((2.0,), (3.0,))
+    constant = replace(CANDIDATE, cut_bytes_fixed=(8.0,), cut_bytes_per_request=(0.0,))
+    (_, cut) = variants(profile(*WHOLE), constant)
+    assert (cut.cut_bytes, cut.cut_bytes_per_request) == ((8.0,), ())
+    (_, old) = variants(profile(*WHOLE), CANDIDATE)
+    assert (old.cut_bytes, old.cut_bytes_per_request) == ((8.0,), ())

@@ -192,6 +192,7 @@ def _variants(
         parts = len(candidate.stages)
         names = [f"cut{number}.{index}of{parts}" for index in range(1, parts + 1)]
         estimated = stage_rows(profile, whole, candidate, names)
+        fixed, per_request = cut_bytes_of(candidate)
         variants.append(
             Variant(
                 name=f"cut{number}",
@@ -199,10 +200,23 @@ def _variants(
                     Stage(name, _points(_own_first(_rows(profile, name, types), rows)))
                     for name, rows in zip(names, estimated, strict=True)
                 ),
-                cut_bytes=tuple(map(float, candidate.cut_bytes)),
+                cut_bytes=fixed,
+                cut_bytes_per_request=per_request,
             )
         )
     return tuple(variants)
+
+
+def cut_bytes_of(candidate: PartitionCandidate) -> tuple[tuple[float, ...], tuple[float, ...]]:
+    """`cut_bytes` and `cut_bytes_per_request` of the variant that a candidate becomes.
+
+    A candidate that does not say what grows with the batch (no graph stood behind it, or an older version
+    found it) carries the bytes of the traced batch whatever the batch.
+    """
+    if len(candidate.cut_bytes_per_request) != len(candidate.cut_bytes):
+        return tuple(map(float, candidate.cut_bytes)), ()
+    per_request = candidate.cut_bytes_per_request if any(candidate.cut_bytes_per_request) else ()
+    return candidate.cut_bytes_fixed, per_request
 
 
 def _own_first(own: Sequence[ProfileRow], estimated: Sequence[ProfileRow]) -> list[ProfileRow]:
