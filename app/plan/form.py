@@ -16,7 +16,8 @@ from app.shell.replan import plan_again, stored_profiles
 from torchsplit_core.hardware import catalogue
 from torchsplit_core.planning.request import edit
 from torchsplit_core.planning.request.hash import request_hash
-from torchsplit_core.values import ObjectiveKind, PlanRequest, Profile, SolverOptions
+from torchsplit_core.planning.request.ties import member_names
+from torchsplit_core.values import ObjectiveKind, PlanRequest, Profile
 from torchsplit_core.workspace.store import Workspace
 
 Column = st.column_config
@@ -55,7 +56,7 @@ class Edits:
             request,
             objective=replace(request.objective, kind=self.kind),
             sharing=self.sharing,
-            solver=SolverOptions(self.limit_s),
+            solver=replace(request.solver, time_limit_s=self.limit_s),
         )
         edited = request_tables.with_fleet(edited, self.fleet)
         edited = request_tables.with_pairs(edited, self.pairs)
@@ -108,6 +109,7 @@ def _fleet(request: PlanRequest, mark: str) -> pd.DataFrame:
 
 
 def _pairs(request: PlanRequest, mark: str) -> pd.DataFrame:
+    used = [name for pair in request.colocations for name in pair.models]
     return st.data_editor(
         request_tables.pairs_table(request),
         num_rows="dynamic",
@@ -116,7 +118,11 @@ def _pairs(request: PlanRequest, mark: str) -> pd.DataFrame:
         alt="Models that must or would rather share a GPU",
         column_config={
             "models": Column.MultiselectColumn(
-                "models", options=[model.name for model in request.models], required=True, width=140
+                "models",
+                options=list(dict.fromkeys([*member_names(request.models), *used])),
+                required=True,
+                width=140,
+                help="Models, or stages of cut ones.",
             ),
             "mode": Column.SelectboxColumn(
                 "mode",

@@ -10,6 +10,7 @@ from typing import Any, Literal
 import pandas as pd
 
 from app.format.numbers import size
+from torchsplit_core.planning.request.ties import models_of
 from torchsplit_core.values import Colocation, FleetEntry, InputFault, PlanRequest, Variant
 
 TOGETHER: Mapping[Literal["hard", "soft"], str] = {"hard": "must", "soft": "would rather"}
@@ -94,7 +95,7 @@ def with_models(request: PlanRequest, table: pd.DataFrame) -> PlanRequest:
             )
         )
     left = {model.name for model in models}
-    pairs = tuple(pair for pair in request.colocations if left.issuperset(pair.models))
+    pairs = tuple(pair for pair in request.colocations if left.issuperset(models_of(request.models, pair)))
     return replace(request, models=tuple(models), colocations=pairs)
 
 

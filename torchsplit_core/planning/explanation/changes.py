@@ -75,7 +75,7 @@ def buckets(request: PlanRequest) -> tuple[tuple[FleetGpu, tuple[int, ...]], ...
     by_cost = goal_of(request).by_cost
     found: dict[tuple[object, ...], tuple[FleetGpu, list[int]]] = {}
     for index, gpu in enumerate(list_gpus(request.gpus)):
-        key = (gpu.type, gpu.layouts, gpu.cost if by_cost else None)
+        key = (gpu.type, gpu.layouts, gpu.cost if by_cost else None, gpu.node)
         found.setdefault(key, (gpu, []))[1].append(index)
     return tuple((gpu, tuple(indices)) for gpu, indices in found.values())
 
@@ -87,7 +87,7 @@ def one_more(request: PlanRequest) -> tuple[Change, ...]:
         return ()
     found = []
     for gpu, indices in known:
-        entry = FleetEntry(gpu.type, layouts=gpu.layouts, cost=gpu.cost)
+        entry = FleetEntry(gpu.type, layouts=gpu.layouts, cost=gpu.cost, node=gpu.node)
         count = float(len(indices))
         spec = ChangeEffect("gpu", "not_examined", count, count + 1, gpu_type=gpu.type, gpu_id=gpu.id)
 
@@ -114,7 +114,7 @@ def one_fewer(request: PlanRequest) -> tuple[tuple[Change, tuple[int, ...]], ...
 def forced(request: PlanRequest, gpu: FleetGpu, index: int, layout: Sequence[str]) -> Change:
     """The GPU of this index offered this layout alone."""
     spec = ChangeEffect("layout", "not_examined", gpu_type=gpu.type, gpu_id=gpu.id, layout=tuple(layout))
-    entry = FleetEntry(gpu.type, layouts=(tuple(layout),), cost=gpu.cost)
+    entry = FleetEntry(gpu.type, layouts=(tuple(layout),), cost=gpu.cost, node=gpu.node)
 
     def only(asked: PlanRequest) -> PlanRequest:
         fewer = _fleet_without(index)(asked)
@@ -129,7 +129,7 @@ def only_gpus(request: PlanRequest, indices: Sequence[int]) -> PlanRequest:
     kept: dict[FleetEntry, int] = {}
     for index in indices:
         gpu = fleet[index]
-        entry = FleetEntry(gpu.type, layouts=gpu.layouts, cost=gpu.cost)
+        entry = FleetEntry(gpu.type, layouts=gpu.layouts, cost=gpu.cost, node=gpu.node)
         kept[entry] = kept.get(entry, 0) + 1
     return replace(request, gpus=tuple(replace(entry, count=count) for entry, count in kept.items()))
 

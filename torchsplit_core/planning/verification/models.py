@@ -8,6 +8,7 @@ from typing import Literal
 
 from torchsplit_core.hardware import gpu_type
 from torchsplit_core.planning.request.fleet import list_gpus
+from torchsplit_core.planning.verification.standing import standing
 from torchsplit_core.planning.verification.terms import TOLERANCE, find_point, same, throughput, wrong
 from torchsplit_core.values import (
     PlanFault,
@@ -160,16 +161,16 @@ def _latency(transfer: float, limit: float, stages: Sequence[Sequence[_Instance]
 
 
 def _together(request: PlanRequest, gpus: Iterable[PlannedGpu]) -> Iterator[PlanFault]:
-    hard = [pair.models for pair in request.colocations if pair.mode == "hard"]
-    here = {gpu.id: {tenant.model for item in gpu.slices for tenant in item.tenants} for gpu in gpus}
-    for models in hard:
-        for gpu, names in here.items():
-            present = " and ".join(name for name in models if name in names)
-            absent = " and ".join(name for name in models if name not in names)
+    gpus = list(gpus)
+    for pair in request.colocations:
+        for gpu in gpus if pair.mode == "hard" else ():
+            names = standing(request, pair, gpu)
+            present = " and ".join(name for name in pair.models if name in names)
+            absent = " and ".join(name for name in pair.models if name not in names)
             if present and absent:
-                rule = f"{', '.join(models)} stand on the same GPUs"
-                remedy = f"Put {absent} on {gpu} too, or take {present} away."
-                yield PlanFault(gpu, None, present, f"without {absent}", rule, remedy)
+                rule = f"{', '.join(pair.models)} stand on the same GPUs"
+                remedy = f"Put {absent} on {gpu.id} too, or take {present} away."
+                yield PlanFault(gpu.id, None, present, f"without {absent}", rule, remedy)
 
 
 def _claims(
