@@ -23,11 +23,16 @@ from torchsplit_core.workspace.store import Workspace
 Column = st.column_config
 
 
+Speeds = tuple[float | None, float | None]
+"""GB/s of the link and of the network, None where they are not given."""
+
+
 @dataclass(frozen=True, slots=True)
 class Edits:
     """What the editors hold: a table or a choice each, and the profiles by the model names a request uses."""
 
     fleet: pd.DataFrame
+    speeds: Speeds
     models: pd.DataFrame
     added: list[str]
     profiles: Mapping[str, Profile]
@@ -42,6 +47,7 @@ class Edits:
         goal = (request.objective.kind, request.sharing, _limit_s(request))
         differs = {
             "fleet": not self.fleet.equals(request_tables.fleet_table(request)),
+            "links": self.speeds != (request.link_gb_per_s, request.network_gb_per_s),
             "models": bool(self.added)
             or not self.models.equals(request_tables.models_table(request))
             or edit.with_allowed(request, self.allowed) != request,
@@ -56,6 +62,8 @@ class Edits:
             request,
             objective=replace(request.objective, kind=self.kind),
             sharing=self.sharing,
+            link_gb_per_s=self.speeds[0],
+            network_gb_per_s=self.speeds[1],
             solver=replace(request.solver, time_limit_s=self.limit_s),
         )
         edited = request_tables.with_fleet(edited, self.fleet)
@@ -76,6 +84,7 @@ def _editors(workspace: Workspace, name: str, request: PlanRequest) -> None:
     with st.container(border=True):
         st.header("Fleet", anchor=False)
         fleet = _fleet(request, mark)
+        speeds = _links(request, mark)
     with st.container(border=True):
         st.header("Models", anchor=False)
         models, added, profiles = _models(workspace, request, mark)
@@ -86,7 +95,7 @@ def _editors(workspace: Workspace, name: str, request: PlanRequest) -> None:
     with st.container(border=True):
         st.header("Objective", anchor=False)
         goal = _objective(request, mark)
-    edits = Edits(fleet, models, added, profiles, allowed, pairs, *goal)
+    edits = Edits(fleet, speeds, models, added, profiles, allowed, pairs, *goal)
     if waiting := edits.waiting(request):
         st.caption(f"Edited, not planned yet: {', '.join(waiting)}.")
     if st.button("Plan", type="primary", width="stretch", key="plan"):
@@ -106,6 +115,35 @@ def _fleet(request: PlanRequest, mark: str) -> pd.DataFrame:
             "count": Column.NumberColumn("count", min_value=1, step=1, required=True, default=1, width=70),
         },
     )
+
+
+def _links(request: PlanRequest, mark: str) -> Speeds:
+    """How fast the stages of a cut model hand on what crosses its cuts."""
+    left, right = st.columns(2)
+    with left:
+        link = _speed(
+            f"Link, in{THIN}GB/s",
+            request.link_gb_per_s,
+            f"link-{mark}",
+            "free",
+            "Between the stages of a cut model, in 10⁹ bytes a second. Empty: transfers take no time.",
+        )
+    with right:
+        network = _speed(
+            f"Network, in{THIN}GB/s",
+            request.network_gb_per_s,
+            f"network-{mark}",
+            "as the link",
+            "Holds for a cut model whose stages stand on GPUs of several nodes, where it is the slower one.",
+        )
+    return link, network
+
+
+def _speed(label: str, value: float | None, key: str, empty: str, about: str) -> float | None:
+    """A number of GB/s or nothing. A default other than nothing would come back whenever the field is emptied."""
+    if key not in st.session_state:
+        st.session_state[key] = value
+    return st.number_input(label, min_value=0.0, value=None, key=key, placeholder=empty, help=about)
 
 
 def _pairs(request: PlanRequest, mark: str) -> pd.DataFrame:

@@ -6,10 +6,10 @@ import html
 from collections.abc import Mapping
 
 from app.format.html import table_html
-from app.format.numbers import exact
+from app.format.numbers import exact, size
 from app.plan.explanation.words import binding_words
 from torchsplit_core.planning.request.objective import goal_of
-from torchsplit_core.values import ModelBinding, PlanOutcome, PlanRequest
+from torchsplit_core.values import ModelBinding, PlannedModel, PlanOutcome, PlanRequest
 
 
 def models_table(
@@ -41,7 +41,7 @@ def models_table(
             f'<td class="n">{exact(demands.get(model.name))}</td>'
             f'<td class="n">{exact(round(model.latency_ms, 2)) if model.latency_ms is not None else "n/a"}</td>'
             f'<td class="n">{exact(round(limit, 2)) if limit is not None else "none"}</td>'
-            f"<td>{html.escape(model.variant or 'not served')}</td>{last}{first}</tr>"
+            f"<td>{html.escape(_runs_as(model))}</td>{last}{first}</tr>"
         )
     head = (
         '<th>model</th><th title="the mark is the demand">throughput ÷ demand</th><th class="n">×</th>'
@@ -51,6 +51,13 @@ def models_table(
     head += '<th title="what is proven to hold it back">held back by</th>' if held else ""
     head += '<th class="n">level</th>' if fair else ""
     return table_html(head, rows)
+
+
+def _runs_as(model: PlannedModel) -> str:
+    """The variant, and what crosses its cuts in a second."""
+    if model.bytes_across_cuts_per_s is None:
+        return model.variant or "not served"
+    return f"{model.variant}, {size(model.bytes_across_cuts_per_s)}/s across cuts"
 
 
 def _held(binding: ModelBinding) -> str:

@@ -12,6 +12,7 @@ from torchsplit_core import workflow
 from torchsplit_core.cli.common import EXIT_OF_STATUS, Command, Options, hand_over, with_progress
 from torchsplit_core.files import read_file
 from torchsplit_core.values import InputFault, Objective, ObjectiveKind
+from torchsplit_core.values.units import GB
 
 
 def add_plan_commands(command: Command, output: Options) -> None:
@@ -31,7 +32,10 @@ def add_plan_commands(command: Command, output: Options) -> None:
         made.add_argument(option, action="append", default=[], metavar="MODEL=N", help=text)
     made.add_argument("--objective", default="leximin", choices=get_args(ObjectiveKind))
     made.add_argument("--sharing", default="exclusive", choices=("exclusive", "fractional"))
-    made.add_argument("--link", type=float, metavar="GB_PER_S")
+    made.add_argument(
+        "--link", type=float, metavar="GB_PER_S", help="between stages; left out, transfers take no time"
+    )
+    made.add_argument("--network", type=float, metavar="GB_PER_S", help="between GPUs of different nodes")
     made.add_argument("--time-limit", type=float, default=60.0, metavar="S")
     output(made)
 
@@ -71,6 +75,7 @@ def _request(options: argparse.Namespace) -> int:
         objective=Objective(kind=options.objective),
         sharing=options.sharing,
         link_gb_per_s=options.link,
+        network_gb_per_s=options.network,
         time_limit_s=options.time_limit,
     )
     for model in request.models:
@@ -96,6 +101,10 @@ def _plan(options: argparse.Namespace) -> int:
             file=sys.stderr,
         )
     print(file=sys.stderr)
+    for served in outcome.models:
+        if served.bytes_across_cuts_per_s is not None:
+            across = f"{served.bytes_across_cuts_per_s / GB:.4g} GB/s across its cuts"
+            print(f"{served.name} as {served.variant}: {across}", file=sys.stderr)
     for warning in outcome.warnings:
         print(f"warning: {warning}", file=sys.stderr)
     for conflict in outcome.conflicts:
@@ -106,6 +115,10 @@ def _plan(options: argparse.Namespace) -> int:
             unsure = sum(limit.binds is None for limit in model.limits)
             more = f" ({unsure} not proven)" if unsure else ""
             print(f"binds {model.model}: {binding}{more}", file=sys.stderr)
+            for limit in model.limits:
+                if limit.kind == "link" and limit.binds and limit.change is not None:
+                    speed = _figure(limit.change.old)
+                    print(f"{model.model}: the link binds ({speed} GB/s)", file=sys.stderr)
     return EXIT_OF_STATUS[outcome.status]
 
 

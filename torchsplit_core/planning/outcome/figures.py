@@ -11,6 +11,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from torchsplit_core.hardware import gpu_type
+from torchsplit_core.planning.outcome.warnings import plan_warnings
 from torchsplit_core.planning.problem.transfers import (
     around_cuts,
     bytes_across_cuts,
@@ -99,21 +100,6 @@ def _mean_batch(request: PlanRequest, stage: Sequence[Instance]) -> float:
 def unserved(spec: PlanModel) -> PlannedModel:
     """A model without any instance."""
     return PlannedModel(spec.name, None, 0.0, 0.0, None, 0.0, 0.0)
-
-
-def unknown_memory(gpus: Sequence[PlannedGpu]) -> tuple[str, ...]:
-    """A warning for every model with an instance whose memory nobody has told."""
-    names = dict.fromkeys(
-        tenant.model
-        for gpu in gpus
-        for item in gpu.slices
-        for tenant in item.tenants
-        if tenant.memory_gib is None
-    )
-    return tuple(
-        f"{name}: the memory of a point in use is unknown; it is taken to fit, alone on its slice."
-        for name in names
-    )
 
 
 def model_figures(request: PlanRequest, gpus: Sequence[PlannedGpu]) -> tuple[PlannedModel, ...]:
@@ -207,7 +193,7 @@ def unproven_outcome(
         gpus=gpus,
         models=models,
         statistics=statistics,
-        warnings=unknown_memory(gpus),
+        warnings=plan_warnings(request, gpus),
     )
 
 

@@ -28,6 +28,7 @@ from torchsplit_core.values import (
     Stage,
     Variant,
 )
+from torchsplit_core.values.limits import check_number
 
 _PREFERENCE = {"measured": 0, "emulated": 1, "estimated": 2}
 
@@ -78,6 +79,7 @@ def build_request(
     objective: Objective | None = None,
     sharing: str = "exclusive",
     link_gb_per_s: float | None = None,
+    network_gb_per_s: float | None = None,
     time_limit_s: float = 60.0,
 ) -> PlanRequest:
     """One model a profile, with every point that the fleet's slices allow.
@@ -89,6 +91,9 @@ def build_request(
         raise InputFault("profiles", "none", "a request has at least one model", "Pass a profile file.")
     if sharing not in ("exclusive", "fractional"):
         raise InputFault("sharing", sharing, "sharing is exclusive or fractional", "Choose one of them.")
+    for option, speed in (("--link", link_gb_per_s), ("--network", network_gb_per_s)):
+        if speed is not None:
+            check_number(option, speed, positive=True)
     for entry in gpus:
         gpu_type(entry.type)
     names = _unique_names(profiles)
@@ -131,6 +136,7 @@ def build_request(
         objective=objective or Objective(),
         sharing="fractional" if sharing == "fractional" else "exclusive",
         link_gb_per_s=link_gb_per_s,
+        network_gb_per_s=network_gb_per_s,
         solver=SolverOptions(time_limit_s=time_limit_s),
     )
 

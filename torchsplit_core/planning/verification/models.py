@@ -189,8 +189,9 @@ def _claims(
         ("normalised", planned.normalised, counted / (spec.weight * spec.demand_rps)),
         ("low end", planned.low_rps, _rate(request, spec, instances, "low_rps")),
         ("high end", planned.high_rps, _rate(request, spec, instances, "high_rps")),
+        ("bytes across cuts", planned.bytes_across_cuts_per_s, rate * _across(request, running, instances)),
     ):
-        # Plans of earlier versions say nothing of their ends.
+        # Plans of earlier versions say nothing of their ends and bytes.
         if claim is not None and not same(claim, true):
             yield wrong(f"{name} {claim} is claimed", f"{true} is true", spec.name)
     weakest = max((instance.point.basis for instance in instances), key=_BASES.index, default=None)
@@ -240,6 +241,23 @@ def _bytes_of_request(variant: Variant, stage: str, batch: int) -> float:
     for cut in range(len(variant.cut_bytes)):
         if stage in (variant.stages[cut].name, variant.stages[cut + 1].name):
             total += variant.cut_bytes[cut] / batch
+            total += variant.cut_bytes_per_request[cut] if variant.cut_bytes_per_request else 0.0
+    return total
+
+
+def _across(request: PlanRequest, running: Sequence[Variant], instances: Sequence[_Instance]) -> float:
+    """Bytes of one request across all cuts; a batch's fixed ones are shared by the requests that a batch before
+    the cut has on the average, every instance at work as much as it can be."""
+    total = 0.0
+    for variant in running:
+        for cut, fixed in enumerate(variant.cut_bytes):
+            requests = batches = 0.0
+            for instance in instances:
+                if instance.tenant.stage == variant.stages[cut].name:
+                    rate = instance.tenant.share * throughput(request, instance.point)
+                    requests += rate
+                    batches += rate / instance.point.batch_size
+            total += fixed * batches / requests if requests else fixed
             total += variant.cut_bytes_per_request[cut] if variant.cut_bytes_per_request else 0.0
     return total
 
