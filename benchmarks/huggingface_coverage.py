@@ -11,7 +11,7 @@ import sys
 import time
 
 from benchmarks.huggingface_models import ARCHITECTURES, Architecture
-from torchsplit_core.graph.prepare import prepare
+from torchsplit_core.graph.preparation.prepare import prepare
 from torchsplit_core.graph.regions import region_tree
 from torchsplit_core.graph.serialization import graph_from_dict
 from torchsplit_core.tracing.export import describe_program, export_program

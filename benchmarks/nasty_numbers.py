@@ -19,7 +19,7 @@ from torchsplit_core import workflow
 from torchsplit_core.deployment import FORMATS, deploy
 from torchsplit_core.deployment.placement_launch import launches
 from torchsplit_core.files import read_file, read_text, write_text
-from torchsplit_core.graph.prepare import prepare
+from torchsplit_core.graph.preparation.prepare import prepare
 from torchsplit_core.partitioning.solve import solve_partition
 from torchsplit_core.planning.request.build import build_request
 from torchsplit_core.planning.request.fleet_text import parse_fleet

@@ -16,10 +16,15 @@ from app.shell.replan import plan_again, stored_profiles
 from torchsplit_core.hardware import catalogue
 from torchsplit_core.planning.request import edit
 from torchsplit_core.planning.request.hash import request_hash
+from torchsplit_core.planning.request.ties import member_names
 from torchsplit_core.values import Objective, ObjectiveKind, PlanRequest, Profile, SolverOptions
 from torchsplit_core.workspace.store import Workspace
 
 Column = st.column_config
+
+
+Speeds = tuple[float | None, float | None]
+"""GB/s of the link and of the network, None where they are not given."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,6 +65,7 @@ class Edits:
 
     fleet: pd.DataFrame
     details: pd.DataFrame
+    speeds: Speeds
     models: pd.DataFrame
     added: list[str]
     profiles: Mapping[str, Profile]
@@ -72,6 +78,7 @@ class Edits:
         differs = {
             "fleet": not self.fleet.equals(request_tables.fleet_table(request))
             or not self.details.equals(request_tables.details_table(request)),
+            "links": self.speeds != (request.link_gb_per_s, request.network_gb_per_s),
             "models": bool(self.added)
             or not self.models.equals(request_tables.models_table(request))
             or edit.with_allowed(request, self.allowed) != request,
@@ -83,6 +90,7 @@ class Edits:
     def applied(self, request: PlanRequest) -> PlanRequest:
         """The request with all of them. Raises InputFault for a row that makes no sense."""
         edited = self.goal.applied(request)
+        edited = replace(edited, link_gb_per_s=self.speeds[0], network_gb_per_s=self.speeds[1])
         # By the entries as they stand: rows of the fleet's table find theirs by their place.
         edited = request_tables.with_details(edited, self.details)
         edited = request_tables.with_fleet(edited, self.fleet)
@@ -104,6 +112,7 @@ def _editors(workspace: Workspace, name: str, request: PlanRequest) -> None:
         st.header("Fleet", anchor=False)
         fleet = _fleet(request, mark)
         details = _details(request, mark)
+        speeds = _links(request, mark)
     with st.container(border=True):
         st.header("Models", anchor=False)
         models, added, profiles = _models(workspace, request, mark)
@@ -114,7 +123,7 @@ def _editors(workspace: Workspace, name: str, request: PlanRequest) -> None:
     with st.container(border=True):
         st.header("Objective", anchor=False)
         goal = _objective(request, mark)
-    edits = Edits(fleet, details, models, added, profiles, allowed, pairs, goal)
+    edits = Edits(fleet, details, speeds, models, added, profiles, allowed, pairs, goal)
     if waiting := edits.waiting(request):
         st.caption(f"Edited, not planned yet: {', '.join(waiting)}.")
     if st.button("Plan", type="primary", width="stretch", key="plan"):
@@ -167,7 +176,37 @@ def _details(request: PlanRequest, mark: str) -> pd.DataFrame:
     return edited
 
 
+def _links(request: PlanRequest, mark: str) -> Speeds:
+    """How fast the stages of a cut model hand on what crosses its cuts."""
+    left, right = st.columns(2)
+    with left:
+        link = _speed(
+            f"Link, in{THIN}GB/s",
+            request.link_gb_per_s,
+            f"link-{mark}",
+            "free",
+            "Between the stages of a cut model, in 10⁹ bytes a second. Empty: transfers take no time.",
+        )
+    with right:
+        network = _speed(
+            f"Network, in{THIN}GB/s",
+            request.network_gb_per_s,
+            f"network-{mark}",
+            "as the link",
+            "Holds for a cut model whose stages stand on GPUs of several nodes, where it is the slower one.",
+        )
+    return link, network
+
+
+def _speed(label: str, value: float | None, key: str, empty: str, about: str) -> float | None:
+    """A number of GB/s or nothing. A default other than nothing would come back whenever the field is emptied."""
+    if key not in st.session_state:
+        st.session_state[key] = value
+    return st.number_input(label, min_value=0.0, value=None, key=key, placeholder=empty, help=about)
+
+
 def _pairs(request: PlanRequest, mark: str) -> pd.DataFrame:
+    used = [name for pair in request.colocations for name in pair.models]
     return st.data_editor(
         request_tables.pairs_table(request),
         num_rows="dynamic",
@@ -176,7 +215,11 @@ def _pairs(request: PlanRequest, mark: str) -> pd.DataFrame:
         alt="Models that must or would rather share a GPU",
         column_config={
             "models": Column.MultiselectColumn(
-                "models", options=[model.name for model in request.models], required=True, width=140
+                "models",
+                options=list(dict.fromkeys([*member_names(request.models), *used])),
+                required=True,
+                width=140,
+                help="Models, or stages of cut ones.",
             ),
             "mode": Column.SelectboxColumn(
                 "mode",

@@ -11,6 +11,7 @@ import pandas as pd
 
 from app.format.numbers import size
 from torchsplit_core.planning.request.fleet_text import layouts_text, parse_layouts
+from torchsplit_core.planning.request.ties import models_of
 from torchsplit_core.values import Colocation, FleetEntry, InputFault, PlanRequest, Variant
 
 TOGETHER: Mapping[Literal["hard", "soft"], str] = {"hard": "must", "soft": "would rather"}
@@ -119,7 +120,7 @@ def with_models(request: PlanRequest, table: pd.DataFrame) -> PlanRequest:
             )
         )
     left = {model.name for model in models}
-    pairs = tuple(pair for pair in request.colocations if left.issuperset(pair.models))
+    pairs = tuple(pair for pair in request.colocations if left.issuperset(models_of(request.models, pair)))
     return replace(request, models=tuple(models), colocations=pairs)
 
 
@@ -127,7 +128,11 @@ def way_label(variant: Variant) -> str:
     """A variant in words: its name, into how many stages it cuts the model, and what crosses the cuts."""
     if len(variant.stages) == 1:
         return variant.name
-    return f"{variant.name}: {len(variant.stages)} stages, {size(sum(variant.cut_bytes))} across cuts"
+    fixed, each = sum(variant.cut_bytes), sum(variant.cut_bytes_per_request)
+    carried = [size(fixed)] if fixed or not each else []
+    carried += [f"{size(each)} a request"] if each else []
+    across = " and ".join(carried)
+    return f"{variant.name}: {len(variant.stages)} stages, {across} across cuts"
 
 
 def with_pairs(request: PlanRequest, table: pd.DataFrame) -> PlanRequest:

@@ -13,6 +13,7 @@ from app.session.analysis import Analysis
 from app.session.workspace import read_artifact
 from torchsplit_core.drawing.hierarchy import Hierarchy
 from torchsplit_core.graph import ALL_STEPS, StepName, TorchGraph
+from torchsplit_core.planning.request.build import cut_bytes_of
 from torchsplit_core.values import InputFault, PartitionOutcome, PlanOutcome, PlanRequest, Profile
 from torchsplit_core.workspace.store import Workspace
 
@@ -134,15 +135,17 @@ def _devices(
         variant_name, stage = key.split("\n")
         text = ", ".join(list(places)[:3]) + (f" and {len(places) - 3} more" if len(places) > 3 else "")
         number = STAGE.search(stage)
-        cut_bytes = next((v.cut_bytes for v in asked.variants if v.name == variant_name), ())
+        variant = next((v for v in asked.variants if v.name == variant_name), None)
         if number is None:
             found |= {node.id: text for node in graph.ops}
+            continue
+        if variant is None:
             continue
         for outcome in cuts.offers(workspace):
             for candidate in (
                 outcome.candidates if outcome.architecture_hash == graph.architecture_hash else ()
             ):
-                if tuple(map(float, candidate.cut_bytes)) == tuple(cut_bytes):
+                if cut_bytes_of(candidate) == (variant.cut_bytes, variant.cut_bytes_per_request):
                     stages = cuts.stages_of(analysis, candidate)
                     found |= {node: text for node, at in stages.items() if at == int(number[1]) - 1}
     return found

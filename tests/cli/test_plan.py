@@ -11,7 +11,16 @@ import pytest
 from torchsplit_core.cli.command import main
 from torchsplit_core.files import read_file, write_file
 from torchsplit_core.planning.request.hash import request_hash
-from torchsplit_core.values import FleetEntry, PlanModel, PlanRequest, Point, Stage, Variant
+from torchsplit_core.values import (
+    FleetEntry,
+    PlanModel,
+    PlanRequest,
+    Point,
+    Profile,
+    ProfileRow,
+    Stage,
+    Variant,
+)
 
 A30 = "A30-24GB"
 
@@ -45,6 +54,43 @@ def test_a_plan_runs_what_is_allowed_and_deploys(
     outcome = read_file(planned)[1]
     assert outcome.models[0].variant == variant and outcome.explanation is not None
     assert main(["deploy", planned, "-o", str(tmp_path / "out")]) == 0
+
+
+def test_a_plan_says_what_crosses_its_cuts_and_that_its_link_binds(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    asked, planned = str(tmp_path / "request.json"), str(tmp_path / "plan.json")
+    write_file(request(whole=False), asked)
+    assert main(["plan", asked, "-o", planned]) == 0
+    told = capsys.readouterr().err
+    assert ", 30 MB/s across its cuts" in told
+    assert "warning: bert: cuts travel free: give the link's GB/s" in told
+    write_file(replace(request(whole=False), link_gb_per_s=0.01), asked)
+    assert main(["plan", asked, "-o", planned, "--explain"]) == 0
+    told = capsys.readouterr().err
+    assert ", 10 MB/s across its cuts" in told and "travel free" not in told
+    assert "bert: the link binds (0.01 GB/s)" in told
+    write_file(request(cut=False), asked)
+    assert main(["plan", asked, "-o", planned]) == 0
+    assert "across" not in capsys.readouterr().err
+
+
+def test_a_request_takes_link_and_network(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    profile, asked = tmp_path / "profile.json", tmp_path / "request.json"
+    row = ProfileRow("whole", A30, "2g.12gb", 1, 1, 100.0, 8.0, None, None, None, "estimated")
+    write_file(Profile("sample:bert", "h", {}, (row,), ()), profile)
+    made = ["request", str(profile), "--gpus", f"1x{A30}", "-o", str(asked)]
+    assert main(made) == 0
+    written = json.loads(asked.read_text())
+    assert written["link_gb_per_s"] is None and "network_gb_per_s" not in written
+    assert main([*made, "--link", "12", "--network", "1.5"]) == 0
+    found = read_file(asked)[1]
+    assert (found.link_gb_per_s, found.network_gb_per_s) == (12.0, 1.5)
+    capsys.readouterr()
+    for option in ("--link", "--network"):
+        assert main([*made, option, "0"]) == 2
+        told = capsys.readouterr().err
+        assert option in told and "Traceback" not in told
 
 
 def test_a_model_that_may_not_run_is_one_message(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -5,7 +5,7 @@ import pytest
 from tests.support.graph.cases import leaf, masked_encoder, op, random_dag
 from tests.support.seeds import in_blocks
 from torchsplit_core.graph import TorchGraph, prepare, region_tree
-from torchsplit_core.graph.prepare import constant_nodes, live_nodes
+from torchsplit_core.graph.preparation.prepare import constant_nodes, live_nodes
 from torchsplit_core.values import GraphNode
 
 

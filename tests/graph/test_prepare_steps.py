@@ -18,8 +18,8 @@ from torchsplit_core.graph import (
     prepare,
     region_tree,
 )
-from torchsplit_core.graph.prepare import live_nodes
-from torchsplit_core.graph.step_report import STEP_OF
+from torchsplit_core.graph.preparation.prepare import live_nodes
+from torchsplit_core.graph.preparation.step_report import STEP_OF
 from torchsplit_core.values import GraphNode, InputFault
 
 SUBSETS = list(chain.from_iterable(combinations(ALL_STEPS, count) for count in range(len(ALL_STEPS) + 1)))

@@ -7,7 +7,7 @@ import pytest
 
 from tests.support.graph.cases import leaf, op, random_dag, series_parallel
 from torchsplit_core.graph import TorchGraph, prepare
-from torchsplit_core.graph.sideband import find_sideband
+from torchsplit_core.graph.preparation.sideband import find_sideband
 from torchsplit_core.values import GraphNode
 
 

@@ -13,9 +13,9 @@ from torch.nn.attention import SDPBackend, sdpa_kernel
 from torch.utils.flop_counter import FlopCounterMode
 
 from tests.support.profiling.export import sample, to_graph
+from torchsplit_core.graph.sizes import bind_symbols, evaluate_size
 from torchsplit_core.graph.torch_graph import TorchGraph
 from torchsplit_core.profiling.flops import node_costs, op_name
-from torchsplit_core.profiling.shapes import bind_symbols, evaluate_size
 from torchsplit_core.values import GraphNode, InputFault
 
 

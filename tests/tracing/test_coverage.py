@@ -20,7 +20,7 @@ from tests.support.tracing.pt2_files import read_file as read_pt2_file
 from torchsplit_core.cli.command import main
 from torchsplit_core.files import read_file
 from torchsplit_core.graph.architecture import hash_model_architecture
-from torchsplit_core.graph.prepare import prepare
+from torchsplit_core.graph.preparation.prepare import prepare
 from torchsplit_core.graph.regions import region_tree
 from torchsplit_core.graph.serialization import graph_from_dict
 from torchsplit_core.tracing.export import describe_program, export_program

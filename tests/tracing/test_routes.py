@@ -12,7 +12,7 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from torchsplit_core.graph.prepare import prepare
+from torchsplit_core.graph.preparation.prepare import prepare
 from torchsplit_core.graph.serialization import graph_from_dict
 from torchsplit_core.graph.torch_graph import TorchGraph
 from torchsplit_core.tracing.export import describe_program, export_program

@@ -39,7 +39,10 @@ def add_plan_commands(command: Command, output: Options) -> None:
         made.add_argument(option, action="append", default=[], metavar="MODEL=N", help=text)
     made.add_argument("--objective", default="leximin", choices=get_args(ObjectiveKind))
     made.add_argument("--sharing", default="exclusive", choices=("exclusive", "fractional"))
-    made.add_argument("--link", type=float, metavar="GB_PER_S")
+    made.add_argument(
+        "--link", type=float, metavar="GB_PER_S", help="between stages; left out, transfers take no time"
+    )
+    made.add_argument("--network", type=float, metavar="GB_PER_S", help="between GPUs of different nodes")
     made.add_argument("--time-limit", type=float, default=60.0, metavar="S")
     add_request_options(made)
     output(made)
@@ -85,6 +88,7 @@ def _request(options: argparse.Namespace) -> int:
         objective=Objective(options.objective, options.memory_penalty, options.separation_weight),
         sharing=options.sharing,
         link_gb_per_s=options.link,
+        network_gb_per_s=options.network,
         time_limit_s=options.time_limit,
         **request_choices(options, model_names(profiles)),
     )

@@ -76,6 +76,9 @@ def _bindings(explanation: PlanExplanation) -> Iterator[str]:
         unsure = sum(limit.binds is None for limit in model.limits)
         more = f" ({unsure} not proven)" if unsure else ""
         yield f"binds {model.model}: {binding}{more}"
+        for limit in model.limits:
+            if limit.kind == "link" and limit.binds and limit.change is not None:
+                yield f"{model.model}: the link binds ({_figure(limit.change.old)} GB/s)"
 
 
 def _figure(value: float | None) -> str:

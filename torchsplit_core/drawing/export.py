@@ -11,7 +11,7 @@ from torchsplit_core.drawing.svg import svg
 from torchsplit_core.drawing.view import MOST_ITEMS, first_view, view
 from torchsplit_core.graph import ALL_STEPS, DominanceInformation, TorchGraph, prepare, region_tree
 from torchsplit_core.graph.dot import dominance_dot, regions_dot
-from torchsplit_core.graph.steps import chosen_steps
+from torchsplit_core.graph.preparation.steps import chosen_steps
 from torchsplit_core.values import InputFault
 
 What = Literal["dataflow", "dominators", "post-dominators", "regions"]

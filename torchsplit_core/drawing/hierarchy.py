@@ -20,7 +20,7 @@ from functools import cached_property
 
 from torchsplit_core.graph import TorchGraph
 from torchsplit_core.graph.operations import operation_name
-from torchsplit_core.graph.prepare import WEIGHT_KINDS
+from torchsplit_core.graph.preparation.prepare import WEIGHT_KINDS
 
 DEEPEST = 40
 """Module paths are cut here: deeper ones are no modules but an attack on recursion."""

@@ -246,6 +246,9 @@ def _checked_text(name: str, value: Any, version: int) -> str:
         _drop_empty_additions(data)
     if name == "torchsplit.plan_request":
         _drop_request_defaults(data)
+    if name == "torchsplit.partition":
+        for candidate in data["candidates"]:
+            _drop_defaults(candidate, cut_bytes_fixed=[], cut_bytes_per_request=[])
     if name == "torchsplit.placement_request":
         _drop_defaults(data, max_replicas=1)
         _drop_defaults(data["model"], sequences_in_flight=None, prefill_chunk=None)

@@ -272,6 +272,7 @@ class ChangeEffectFile(Strict):
         "colocation",
         "max_tenants_per_slice",
         "cap_at_demand",
+        "link",
     ]
     effect: Literal["better", "same", "worse", "infeasible", "open", "not_examined"]
     old: Annotated[Finite | None, Field(alias="from")] = None
@@ -298,6 +299,7 @@ class ModelLimitFile(Strict):
         "colocation",
         "max_tenants_per_slice",
         "cap_at_demand",
+        "link",
         "no_admissible_point",
         "objective",
     ]

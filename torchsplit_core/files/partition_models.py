@@ -68,6 +68,8 @@ class CandidateFile(Strict):
     times_ms: Table[Annotated[int, Field(ge=1, strict=False)], Rows[NonNegative]] = {}
     batch_sensitivity: Rows[Finite | None] = []
     weight_bytes: Rows[Whole] = []
+    cut_bytes_fixed: Rows[NonNegative] = []
+    cut_bytes_per_request: Rows[NonNegative] = []
 
 
 class PartitionOutcomeFile(Strict):

@@ -9,14 +9,14 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 from torchsplit_core.graph.annotate import annotate_with_profiling_data
-from torchsplit_core.graph.prepare import PreparedGraph, Unit, ValueEdge, prepare
-from torchsplit_core.graph.steps import ALL_STEPS, STEPS, Step, StepName
+from torchsplit_core.graph.preparation.prepare import PreparedGraph, Unit, ValueEdge, prepare
+from torchsplit_core.graph.preparation.steps import ALL_STEPS, STEPS, Step, StepName
 from torchsplit_core.graph.torch_graph import TorchGraph
 
 if TYPE_CHECKING:
     from torchsplit_core.graph.dominance import ENTRY, EXIT, DominanceInformation, immediate_dominators
+    from torchsplit_core.graph.preparation.step_report import Fate, StepReport, fates, preparation_report
     from torchsplit_core.graph.regions import Region, RegionTree, region_tree
-    from torchsplit_core.graph.step_report import Fate, StepReport, fates, preparation_report
 
 __all__ = [
     "ALL_STEPS",
@@ -47,10 +47,10 @@ _LATER = {
     "EXIT": "dominance",
     "DominanceInformation": "dominance",
     "immediate_dominators": "dominance",
-    "Fate": "step_report",
-    "StepReport": "step_report",
-    "fates": "step_report",
-    "preparation_report": "step_report",
+    "Fate": "preparation.step_report",
+    "StepReport": "preparation.step_report",
+    "fates": "preparation.step_report",
+    "preparation_report": "preparation.step_report",
     "Region": "regions",
     "RegionTree": "regions",
     "region_tree": "regions",

@@ -10,7 +10,7 @@ import pydot
 
 from torchsplit_core.graph.dominance import ENTRY, EXIT, DominanceInformation
 from torchsplit_core.graph.operations import operation_name
-from torchsplit_core.graph.prepare import WEIGHT_KINDS
+from torchsplit_core.graph.preparation.prepare import WEIGHT_KINDS
 from torchsplit_core.graph.regions import RegionTree
 from torchsplit_core.graph.torch_graph import TorchGraph
 

@@ -29,7 +29,7 @@ from functools import cached_property
 from typing import Literal, overload
 
 from torchsplit_core.graph.flow import ENTRY, EXIT, Flow, flow_of
-from torchsplit_core.graph.prepared import PreparedGraph
+from torchsplit_core.graph.preparation.prepared import PreparedGraph
 from torchsplit_core.graph.region_layout import RegionLayout, lay_out
 from torchsplit_core.values import InternalFault
 

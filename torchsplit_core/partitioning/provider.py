@@ -20,8 +20,9 @@ from torchsplit_core.graph import (
     prepare,
     region_tree,
 )
-from torchsplit_core.graph.prepare import WEIGHT_KINDS
+from torchsplit_core.graph.preparation.prepare import WEIGHT_KINDS
 from torchsplit_core.partitioning.blocks.block_graph import contract
+from torchsplit_core.partitioning.blocks.cut_sizes import CutSizes
 from torchsplit_core.partitioning.blocks.groups import groups_of
 from torchsplit_core.partitioning.blocks.memory import StageMemory
 from torchsplit_core.partitioning.blocks.stage_costs import batch_sensitivities, stage_times
@@ -77,6 +78,11 @@ class PartitionProvider:
     def memory(self) -> StageMemory:
         """What stages of the graph hold."""
         return StageMemory(self.graph)
+
+    @cached_property
+    def cut_sizes(self) -> CutSizes:
+        """What crosses cuts of the graph at any batch size."""
+        return CutSizes(self.graph)
 
     @cached_property
     def regions(self) -> RegionTree:
@@ -242,14 +248,18 @@ class PartitionProvider:
         return segment
 
     def with_costs(self, candidate: PartitionCandidate) -> PartitionCandidate:
-        """The candidate with the true peaks of its stages and their times at every batch size profiled."""
+        """The candidate with the true peaks of its stages, their times at every batch size profiled, and what
+        of its cuts' bytes grows with the batch."""
         times = stage_times(self.profile, self.row, candidate.stages)
+        fixed, per_request = self.cut_sizes.split(candidate.stages)
         return replace(
             candidate,
             peak_memory_bytes=tuple(map(self.memory.peak_bytes, candidate.stages)),
             weight_bytes=tuple(map(self.memory.weight_bytes, candidate.stages)),
             times_ms=times,
             batch_sensitivity=batch_sensitivities(times),
+            cut_bytes_fixed=fixed,
+            cut_bytes_per_request=per_request,
         )
 
 
@@ -286,8 +296,9 @@ def solve_partitioning_problem(
 
     Stages list every operation and input exactly once; parameters follow the operations that
     read them. `cut_bytes` are what leaves a stage for later ones per batch (the side-band
-    included), `peak_memory_bytes` weights and live activations, at the traced batch. Raises
-    InputFault as `PartitionProvider` and `solve_partition` do.
+    included), `peak_memory_bytes` weights and live activations, at the traced batch; `cut_bytes_fixed` and
+    `cut_bytes_per_request` are the former at any batch (see blocks.cut_sizes). Raises InputFault as
+    `PartitionProvider` and `solve_partition` do.
     """
     provider = PartitionProvider(graph, profile)
     return provider.solve(

@@ -19,6 +19,7 @@ from dataclasses import dataclass
 from math import prod, sqrt
 from typing import Literal
 
+from torchsplit_core.graph.sizes import Sizes, dtype_name, element_bytes
 from torchsplit_core.graph.torch_graph import TorchGraph
 from torchsplit_core.profiling.operations import (
     COPY_IF_SCATTERED,
@@ -29,7 +30,6 @@ from torchsplit_core.profiling.operations import (
     SCATTERING_VIEWS,
     VIEWS,
 )
-from torchsplit_core.profiling.shapes import Sizes, dtype_name, element_bytes
 from torchsplit_core.values import GraphNode, InputFault
 
 Unit = Literal["convolution", "recurrent", "matmul", "vector", "none"]

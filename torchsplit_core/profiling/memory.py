@@ -20,9 +20,9 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
+from torchsplit_core.graph.sizes import Sizes
 from torchsplit_core.graph.torch_graph import TorchGraph
 from torchsplit_core.profiling.flops import NodeCost, branches, check_batch, node_costs
-from torchsplit_core.profiling.shapes import Sizes
 from torchsplit_core.profiling.transients import Layouts, is_view, transient_bytes
 from torchsplit_core.values import GraphNode
 from torchsplit_core.values.units import GIB

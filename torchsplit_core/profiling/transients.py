@@ -21,10 +21,10 @@ from __future__ import annotations
 
 from math import prod
 
+from torchsplit_core.graph.sizes import Sizes, element_bytes
 from torchsplit_core.graph.torch_graph import TorchGraph
 from torchsplit_core.profiling.flops import NodeCost, op_name
 from torchsplit_core.profiling.operations import COPY_IF_SCATTERED, PLAIN_VIEWS, SCATTERING_VIEWS
-from torchsplit_core.profiling.shapes import Sizes, element_bytes
 from torchsplit_core.values import GraphNode
 
 CHANNEL_BLOCK = 8

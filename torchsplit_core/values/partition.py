@@ -72,7 +72,9 @@ class PartitionCandidate:
     `times_ms` has the stages' times by batch size on the profiled device, transfers apart; they add up to
     the whole model's latency there. `batch_sensitivity` is how a stage's time grows with the batch from
     its smallest to its largest: 0 not at all, 1 in proportion; None where one batch size is known. Both
-    are empty where no profile stands behind the request.
+    are empty where no profile stands behind the request. A batch of b carries `cut_bytes_fixed[i]` +
+    b · `cut_bytes_per_request[i]` across cut i, which at the traced batch are `cut_bytes[i]`; both are empty
+    where no graph with sizes stands behind the request.
     """
 
     stages: tuple[tuple[str, ...], ...]
@@ -86,6 +88,8 @@ class PartitionCandidate:
     times_ms: Mapping[int, tuple[float, ...]] = field(default_factory=dict)
     batch_sensitivity: tuple[float | None, ...] = ()
     weight_bytes: tuple[int, ...] = ()
+    cut_bytes_fixed: tuple[float, ...] = ()
+    cut_bytes_per_request: tuple[float, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

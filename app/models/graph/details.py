@@ -13,7 +13,7 @@ from app.session.analysis import Analysis
 from torchsplit_core.drawing.hierarchy import Hierarchy
 from torchsplit_core.drawing.view import Item
 from torchsplit_core.graph import TorchGraph
-from torchsplit_core.graph.prepare import WEIGHT_KINDS
+from torchsplit_core.graph.preparation.prepare import WEIGHT_KINDS
 from torchsplit_core.values import PartitionOutcome, Profile, ProfileRow
 
 MOST_NAMED = 4

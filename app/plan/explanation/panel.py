@@ -113,7 +113,11 @@ def _changes(found: PlanExplanation, kind: str) -> str:
         for change in dropped.values()
     ]
     eased = [change for change in found.changes if change.what != "gpu"]
-    shown += [(words.change_words(change), change) for change in eased if change.effect != "same"]
+    shown += [
+        (words.change_words(change), change)
+        for change in eased
+        if change.effect != "same" or change.what == "link"
+    ]
     # What is settled first: an answer left open is the least to read.
     shown.sort(key=lambda item: item[1].effect in ("open", "not_examined"))
     settled = [item for item in shown if item[1].effect not in ("open", "not_examined")]
@@ -133,7 +137,7 @@ def _changes(found: PlanExplanation, kind: str) -> str:
             f"<tr><td><details><summary>{len(left)} changes of one demand</summary><ul>{each}</ul></details></td>"
             "<td>not settled in the time given</td></tr>"
         )
-    idle = sum(change.effect == "same" for change in eased)
+    idle = sum(change.effect == "same" and change.what != "link" for change in eased)
     if idle:
         rows.append(
             f"<tr><td>{idle} demands eased by 10 %, one at a time</td><td>no change, proven</td></tr>"

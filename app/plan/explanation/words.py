@@ -45,6 +45,8 @@ def dropped_words(change: ChangeEffect) -> str:
         return f"{' and '.join(change.models)} on one GPU"
     if change.what == "max_tenants_per_slice":
         return f"at most {exact(change.old)} on a slice"
+    if change.what == "link":
+        return f"link, {exact(change.old)}{THIN}GB/s"
     return "cap at the demand"
 
 
@@ -53,6 +55,8 @@ def change_words(change: ChangeEffect) -> str:
     if change.what == "gpu":
         word = "One more" if (change.new or 0) > (change.old or 0) else "One fewer"
         return f"{word} {change.gpu_type} like {change.gpu_id}: {exact(change.old)} → {exact(change.new)}"
+    if change.what == "link":
+        return f"Link and network: {exact(change.old)} → {exact(change.new)}{THIN}GB/s"
     unit = "req/s" if change.what == "min_throughput_rps" else "ms"
     what = "minimum" if change.what == "min_throughput_rps" else "service-time limit"
     return f"{change.model}: {what} {exact(change.old)} → {exact(change.new)}{THIN}{unit}"
@@ -87,7 +91,11 @@ def level_words(level: int | None, kind: str) -> str:
 
 def binding_words(binding: ModelBinding) -> str:
     """What holds the model back."""
-    found = [limit_words(limit) for limit in binding.limits if limit.binds]
+    found = [
+        "the link binds" if limit.kind == "link" else limit_words(limit)
+        for limit in binding.limits
+        if limit.binds
+    ]
     if found:
         return "; ".join(found)
     if any(limit.binds is None for limit in binding.limits):

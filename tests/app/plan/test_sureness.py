@@ -157,7 +157,7 @@ def test_details_wait_with_the_fleet_and_are_applied_before_its_rows_move() -> N
     fleet, details = request_tables.fleet_table(asked), request_tables.details_table(asked)
     details.loc[1, ["node", "cost"]] = ["n", 2.0]
     edits = Edits(
-        fleet, details, request_tables.models_table(asked), [], {}, {}, request_tables.pairs_table(asked),
+        fleet, details, (None, None), request_tables.models_table(asked), [], {}, {}, request_tables.pairs_table(asked),
         Goal.of(asked),
     )  # fmt: skip
     assert edits.waiting(asked) == ("fleet",)

@@ -10,14 +10,15 @@ import pytest
 from streamlit.testing.v1 import AppTest
 
 from app.format import numbers
-from app.plan import report, request_tables
+from app.plan import model_table, report, request_tables
 from app.plan.sweep import words
 from app.plan.what_if import sliders
 from tests.support.app.values import cuts, plan, point, profile, request
 from torchsplit_core import jobs
 from torchsplit_core.jobs.names import RequestParameters
+from torchsplit_core.planning import plan as solve
 from torchsplit_core.planning.request import edit
-from torchsplit_core.values import FleetEntry, InputFault, PlanRequest, Relaxation, Stage, Variant
+from torchsplit_core.values import Colocation, FleetEntry, InputFault, PlanRequest, Relaxation, Stage, Variant
 from torchsplit_core.workspace.store import Workspace
 
 Open = Callable[..., AppTest]
@@ -83,6 +84,66 @@ def test_one_is_taken_out_with_plan_and_comes_back(page: Open, stored: Workspace
     ways(opened).set_value(["whole", "cut1"]).run()
     press(opened, "Plan")
     assert stored.get("plan_request", "review") == with_a_cut()
+
+
+def field(page: AppTest, label: str) -> Any:
+    return next(one for one in page.number_input if one.label.startswith(label))
+
+
+def test_link_and_network_are_fields_that_wait_for_plan(
+    page: Open, stored: Workspace, started: list[Any]
+) -> None:
+    opened = page("plan", stored)
+    assert field(opened, "Link").value is None and field(opened, "Network").value is None
+    field(opened, "Link").set_value(12.0).run()
+    field(opened, "Network").set_value(1.5).run()
+    assert any("Edited, not planned yet: links." in one.value for one in opened.caption)
+    press(opened, "Plan")
+    asked = stored.get("plan_request", "review")
+    assert asked == replace(with_a_cut(), link_gb_per_s=12.0, network_gb_per_s=1.5) and len(started) == 1
+    # The fields show what is stored, and an empty one takes it away.
+    opened = page("plan", stored)
+    assert (field(opened, "Link").value, field(opened, "Network").value) == (12.0, 1.5)
+    field(opened, "Network").set_value(None).run()
+    press(opened, "Plan")
+    assert stored.get("plan_request", "review") == replace(with_a_cut(), link_gb_per_s=12.0)
+
+
+def test_a_link_of_no_speed_is_one_message(page: Open, stored: Workspace, started: list[Any]) -> None:
+    opened = page("plan", stored)
+    field(opened, "Link").set_value(0.0).run()
+    press(opened, "Plan")
+    assert any("it is above 0" in one.value for one in opened.error) and not started
+    assert stored.get("plan_request", "review") == with_a_cut()
+
+
+def test_a_cut_model_says_what_crosses_its_cuts_and_that_it_travels_free(
+    page: Open, stored: Workspace
+) -> None:
+    cut = solve(with_a_cut(whole=False))
+    assert any("cuts travel free" in warning for warning in cut.warnings)
+    (bert,) = [model for model in cut.models if model.name == "bert"]
+    assert bert.bytes_across_cuts_per_s
+    told = model_table.models_table(cut, with_a_cut(), {}).replace(numbers.THIN, " ")
+    across = numbers.size(bert.bytes_across_cuts_per_s).replace(numbers.THIN, " ")
+    assert f"<td>cut1, {across}/s across its cuts</td>" in told and told.count("across its cuts") == 1
+    stored.put("plan_request", "review", with_a_cut(whole=False))
+    stored.put("plan", "review", cut)
+    opened = page("plan", stored)
+    shown = [one.value for one in (*opened.warning, *opened.caption, *opened.markdown)]
+    assert any("cuts travel free" in text for text in shown)
+
+
+def test_pairs_offer_stages_and_keep_them(page: Open, stored: Workspace, started: list[Any]) -> None:
+    pair = Colocation(("bert/cut1.1of2", "bert/cut1.2of2"), "soft")
+    asked = replace(with_a_cut(), colocations=(pair,))
+    stored.put("plan_request", "review", asked)
+    opened = page("plan", stored)
+    press(opened, "Plan")
+    assert stored.get("plan_request", "review") == asked
+    table = request_tables.models_table(asked)
+    assert request_tables.with_models(asked, table).colocations == (pair,)
+    assert request_tables.with_models(asked, table[table["model"] != "bert"]).colocations == ()
 
 
 def test_a_model_that_may_not_run_at_all_is_one_message_and_nothing_is_stored(

@@ -73,6 +73,58 @@ def test_a_latency_limit_binds_and_a_tenth_more_is_enough_or_not() -> None:
     assert binds(found, "a") == {"capacity": True, "max_latency_ms": False}
 
 
+def cut(link_bytes: float, **demands: object) -> PlanModel:
+    """Two stages of 40 requests/s and 10 ms, each on its own half of an A30, with these bytes a request between."""
+    stages = tuple(Stage(name, (Point(A30, "2g.12gb", 1, 40.0, 10.0),)) for name in ("s0", "s1"))
+    variant = Variant("cut", stages, (0.0,), cut_bytes_per_request=(link_bytes,))
+    return PlanModel("a", (variant,), **demands)  # type: ignore[arg-type]
+
+
+def test_a_link_binds_where_it_holds_throughput() -> None:
+    found = explain(ask(cut(1e8), link_gb_per_s=1.0))
+    assert binds(found, "a") == {"capacity": True, "link": True}
+    dropped = evidence(found, "a", "link")
+    assert (dropped.old, dropped.new, dropped.value_before, dropped.value_after) == (1.0, None, 10.0, 40.0)
+    faster = changed(found, "link")
+    assert (faster.old, faster.new, faster.value_after, faster.proven) == (1.0, 2.0, 20.0, True)
+    free = explain(ask(cut(1e8), link_gb_per_s=100.0))
+    assert binds(free, "a") == {"capacity": True, "link": False}
+    assert changed(free, "link").effect == "same"
+    assert "link" not in binds(explain(ask(cut(1e8))), "a")
+    assert "link" not in binds(explain(ask(cut(0.0), link_gb_per_s=1.0)), "a")
+
+
+def test_a_link_binds_where_it_holds_a_latency_limit() -> None:
+    found = explain(ask(cut(1e8, max_latency_ms=60.0), link_gb_per_s=1.0))
+    held = binds(found, "a")
+    assert held["link"] is True and held["max_latency_ms"] is True
+    assert evidence(found, "a", "link").value_after == 40.0
+    # 100 ms of transfer and 20 ms of work are too long for 75 ms, half of them and the work are not.
+    assert changed(explain(ask(cut(1e8, max_latency_ms=75.0), link_gb_per_s=1.0)), "link").value_after == 20.0
+
+
+def test_the_network_binds_where_the_stages_stand_on_two_nodes() -> None:
+    whole = (("4g.24gb",),)
+    stages = tuple(Stage(name, (Point(A30, "4g.24gb", 1, 40.0, 10.0),)) for name in ("s0", "s1"))
+    model = PlanModel("a", (Variant("cut", stages, (0.0,), cut_bytes_per_request=(1e8,)),))
+    fleet = tuple(FleetEntry(A30, layouts=whole, node=node) for node in ("x", "y"))
+    request = PlanRequest(fleet, (model,), link_gb_per_s=100.0, network_gb_per_s=2.0)
+    found = explain(request)
+    assert binds(found, "a")["link"] is True
+    assert changed(found, "link").value_after == 40.0
+    # One more GPU of either node spares the network.
+    assert [change.value_after for change in found.changes if change.what == "gpu" and change.new == 2.0] == [
+        40.0,
+        40.0,
+    ]
+
+
+def test_a_co_location_of_a_stage_is_told_of_its_model() -> None:
+    other = simple("b", {"2g.12gb": 40.0})
+    tied = ask(cut(0.0), other, count=2, colocations=(Colocation(("a/s0", "b")),))
+    assert set(binds(explain(tied), "a")) == {"capacity", "colocation"} == set(binds(explain(tied), "b"))
+
+
 def test_memory_binds_where_a_point_does_not_fit() -> None:
     points = (
         Point(A30, "4g.24gb", 1, 20.0, 5.0, memory_gib=30.0),

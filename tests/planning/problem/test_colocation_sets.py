@@ -24,6 +24,7 @@ from torchsplit_core.planning.problem.colocation_sets import (
     colocation_sets,
     one_each,
 )
+from torchsplit_core.planning.request.ties import ties_of
 from torchsplit_core.values import Colocation, FleetEntry, Objective, PlanRequest
 
 pytestmark = pytest.mark.slow
@@ -54,7 +55,7 @@ def test_presences_are_all_sets_that_keep_hard_pairs_whole(seed: int) -> None:
         for chosen in every
         if len(chosen) <= MOST_ON_A_GPU and all(len(set(chosen) & pair) in (0, len(pair)) for pair in hard)
     }
-    found = colocation_sets(request)
+    found = colocation_sets(ties_of(request))
     if len(allowed) > MOST_SETS:
         assert found is None
     else:
@@ -64,10 +65,10 @@ def test_presences_are_all_sets_that_keep_hard_pairs_whole(seed: int) -> None:
 
 def test_more_presences_than_are_told_apart() -> None:
     names = tuple(f"m{number}" for number in range(9))
-    assert len(colocation_sets(tied(9, Colocation(names[:8], "soft"))) or ()) == 256 == MOST_SETS
-    assert colocation_sets(tied(9, Colocation(names, "soft"))) is None
+    assert len(colocation_sets(ties_of(tied(9, Colocation(names[:8], "soft")))) or ()) == 256 == MOST_SETS
+    assert colocation_sets(ties_of(tied(9, Colocation(names, "soft")))) is None
     # Nine models on one GPU together are more than it has slices.
-    assert colocation_sets(tied(9, Colocation(names, "hard"))) == (frozenset(),)
+    assert colocation_sets(ties_of(tied(9, Colocation(names, "hard")))) == (frozenset(),)
 
 
 @st.composite

@@ -206,3 +206,14 @@ def test_a_row_outside_its_interval_is_refused_where_it_would_be_a_point(
         variants(profile(wrong, *WHOLE[1:]))
     elsewhere = replace(wrong, gpu_type="A100-80GB", profile="3g.40gb")
     assert len(variants(profile(elsewhere, *WHOLE))[0].stages[0].points) == len(BATCHES)
+
+
+def test_a_candidate_that_knows_what_grows_with_the_batch_says_so_in_its_variant() -> None:
+    grown = replace(CANDIDATE, cut_bytes_fixed=(2.0,), cut_bytes_per_request=(3.0,))
+    (_, cut) = variants(profile(*WHOLE), grown)
+    assert (cut.cut_bytes, cut.cut_bytes_per_request) == ((2.0,), (3.0,))
+    constant = replace(CANDIDATE, cut_bytes_fixed=(8.0,), cut_bytes_per_request=(0.0,))
+    (_, cut) = variants(profile(*WHOLE), constant)
+    assert (cut.cut_bytes, cut.cut_bytes_per_request) == ((8.0,), ())
+    (_, old) = variants(profile(*WHOLE), CANDIDATE)
+    assert (old.cut_bytes, old.cut_bytes_per_request) == ((8.0,), ())

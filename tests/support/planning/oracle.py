@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import replace
 from itertools import chain, combinations_with_replacement, product
 
 from torchsplit_core.hardware import gpu_type, layout_multisets
-from torchsplit_core.values import PlanRequest, Point, Variant
+from torchsplit_core.values import Colocation, PlanRequest, Point, Variant
 
 Instance = tuple[int, int, int, Point]
 GpuState = frozenset[tuple[Instance, int]]
@@ -105,6 +105,33 @@ def served(request: PlanRequest, variant: Variant, stages: list[list[Held]]) -> 
     return min(rates), latency + moving_ms(variant, batches, link)
 
 
+def names_of(request: PlanRequest, instances: Iterable[Instance]) -> set[str]:
+    """What co-locations may call these instances; no model of the requests here has "/" in its name."""
+    found = set()
+    for m, v, s, _ in instances:
+        model = request.models[m]
+        variant = model.variants[v]
+        stage = variant.stages[s].name
+        found |= {model.name, f"{model.name}/{stage}", f"{model.name}/{variant.name}.{stage}"}
+    return found
+
+
+def torn_bytes(request: PlanRequest, pair: Colocation) -> float:
+    """Bytes of a GPU that tears a co-location apart: given, else those that two stages in a row hand on."""
+    if pair.bytes_per_request > 0:
+        return pair.bytes_per_request
+    for m, model in enumerate(request.models):
+        for v, variant in enumerate(model.variants):
+            for cut, fixed in enumerate(variant.cut_bytes):
+                sides = [
+                    names_of(request, [(m, v, s, variant.stages[s].points[0])]) - {model.name}
+                    for s in (cut, cut + 1)
+                ]
+                if any({a, b} == set(pair.models) for a in sides[0] for b in sides[1]):
+                    return (variant.cut_bytes_per_request or (0.0,) * (cut + 1))[cut] or fixed
+    return 0.0
+
+
 def linked(variant: Variant, stage: int, point: Point, link: float | None) -> float:
     """Requests/s that one instance's link lets it have; `link` in bytes/s."""
     per_request = variant.cut_bytes_per_request or (0.0,) * len(variant.cut_bytes)
@@ -154,13 +181,13 @@ def _worth(
         rates.append(rate)
     separations = 0.0
     for state in states:
-        there = {request.models[item[0]].name for item, _ in state}
+        there = names_of(request, (item for item, _ in state))
         for pair in request.colocations:
             torn = 0 < len(there & set(pair.models)) < len(pair.models)
             if torn and pair.mode == "hard":
                 return None
             if torn:
-                separations += pair.bytes_per_request
+                separations += torn_bytes(request, pair)
     counted = [
         min(rate, model.demand_rps) if model.cap_at_demand else rate
         for rate, model in zip(rates, request.models, strict=True)

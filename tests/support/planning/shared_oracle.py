@@ -8,7 +8,7 @@ from itertools import chain, combinations, combinations_with_replacement, produc
 import numpy as np
 from scipy.optimize import linprog
 
-from tests.support.planning.oracle import linked, moving_ms
+from tests.support.planning.oracle import linked, moving_ms, names_of
 from torchsplit_core.hardware import gpu_type, layout_multisets
 from torchsplit_core.values import PlanRequest, Point
 
@@ -68,6 +68,10 @@ def _fits(slot: Slot, size: float) -> bool:
 
 def _leximin(request: PlanRequest, slots: tuple[Slot, ...]) -> tuple[float, ...] | None:
     """Best shares for these tenants, by linear programs."""
+    here_all = names_of(request, chain.from_iterable(slots))
+    hard = [set(pair.models) for pair in request.colocations if pair.mode == "hard"]
+    if any(0 < len(here_all & names) < len(names) for names in hard):
+        return None
     link = None if request.link_gb_per_s is None else request.link_gb_per_s * 1e9
     tenants = [(number, item) for number, slot in enumerate(slots) for item in slot]
     shares, models = len(tenants), len(request.models)
@@ -75,6 +79,9 @@ def _leximin(request: PlanRequest, slots: tuple[Slot, ...]) -> tuple[float, ...]
     count = 2 * shares
     lower, upper = np.zeros(count + models), np.full(count + models, np.inf)
     upper[:shares] = 1.0
+    tied = set().union(*(pair.models for pair in request.colocations))
+    # A tenant that a co-location asks for has at least this share (docs/formulations.md).
+    lower[[i for i, (_, item) in enumerate(tenants) if names_of(request, [item]) & tied]] = 1e-4
     rows: list[np.ndarray] = []
     limits: list[float] = []
     for number in range(len(slots)):
@@ -117,7 +124,7 @@ def _leximin(request: PlanRequest, slots: tuple[Slot, ...]) -> tuple[float, ...]
                 moved = moving_ms(variant, batches, link)
                 if model.max_latency_ms <= moved or longest > model.max_latency_ms - moved + 1e-9:
                     return None
-                lower[mine] = longest / (model.max_latency_ms - moved)
+                lower[mine] = np.maximum(lower[mine], longest / (model.max_latency_ms - moved))
         lower[count + m] = model.min_throughput_rps or 0.0
         if lower[count + m] > upper[count + m]:
             return None

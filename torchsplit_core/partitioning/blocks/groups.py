@@ -14,7 +14,7 @@ from collections.abc import Iterable, Mapping
 
 from torchsplit_core.graph import PreparedGraph, TorchGraph
 from torchsplit_core.graph.operations import is_alias, operation_name
-from torchsplit_core.graph.prepare import WEIGHT_KINDS
+from torchsplit_core.graph.preparation.prepare import WEIGHT_KINDS
 from torchsplit_core.values import GraphNode
 
 GIVEN = (*WEIGHT_KINDS, "input")

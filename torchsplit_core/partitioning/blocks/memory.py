@@ -13,7 +13,7 @@ from collections.abc import Collection, Mapping
 
 from torchsplit_core.graph import TorchGraph
 from torchsplit_core.graph.operations import is_alias
-from torchsplit_core.graph.prepare import WEIGHT_KINDS
+from torchsplit_core.graph.preparation.prepare import WEIGHT_KINDS
 
 
 class StageMemory:

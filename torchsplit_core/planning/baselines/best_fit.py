@@ -58,7 +58,7 @@ def _place(request: PlanRequest, greedy: GreedyFill, factor: float) -> bool:
             goals[number] = max(owed, spec.min_throughput_rps or 0.0)
     for model, goal in goals.items():
         # Models that must stand together do not fit one by one: they come first, GPU by GPU.
-        while len(greedy.blocks[model]) > 1 and greedy.rate(model) < goal * (1 - ENOUGH):
+        while greedy.blocks.together(model) and greedy.rate(model) < goal * (1 - ENOUGH):
             if not greedy.give(model):
                 return False
     most = 8 * len(greedy.partial.names)
@@ -66,7 +66,7 @@ def _place(request: PlanRequest, greedy: GreedyFill, factor: float) -> bool:
     for model, goal in goals.items():
         running = greedy.chosen[model]
         assert running is not None
-        for stage, options in enumerate(running.stages if len(greedy.blocks[model]) == 1 else ()):
+        for stage, options in enumerate(() if greedy.blocks.together(model) else running.stages):
             found = _segments(options, goal, most)
             if found is None:
                 return False

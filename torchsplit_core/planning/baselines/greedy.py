@@ -1,7 +1,7 @@
 """Models served on partial layouts one instance at a time, the worst served first: the greedy step of the baselines.
 
 Every state in between is a plan: a model starts with all stages of its variant at once, and models
-of a hard co-location start on a GPU together and go to a further GPU only together. Demands come
+of a hard co-location start on a GPU together and go to a further GPU only together (see blocks). Demands come
 first: while a model is below its `min_throughput_rps`, it is served before all that are not.
 """
 
@@ -12,6 +12,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from torchsplit_core.hardware import gpu_type
+from torchsplit_core.planning.baselines.blocks import blocks_of
 from torchsplit_core.planning.baselines.packing import Instance, PartialLayouts
 from torchsplit_core.planning.problem.cases import LATENCY_SLACK
 from torchsplit_core.planning.problem.latency_split import split_limit
@@ -151,7 +152,7 @@ class GreedyFill:
         self, request: PlanRequest, partial: PartialLayouts, chosen: Sequence[ChosenVariant | None]
     ) -> None:
         self.request, self.partial, self.chosen = request, partial, tuple(chosen)
-        self.blocks = _blocks(request)
+        self.blocks = blocks_of(request, [running.variant if running else None for running in chosen])
         self.host_gpus: dict[frozenset[int], list[int]] = {}
         self.rates: list[list[float]] = [
             [0.0] * (len(running.stages) if running else 1) for running in chosen
@@ -163,17 +164,17 @@ class GreedyFill:
 
     def wanted(self, model: int) -> bool:
         """Whether it is to be served at all: under a cost only models with a minimum and their partners."""
-        if any(self.chosen[partner] is None for partner in self.blocks[model]):
+        partners = self.blocks.partners[model]
+        if any(self.chosen[partner] is None for partner in partners):
             return False
         if not goal_of(self.request).by_cost:
             return True
-        return any(self.request.models[partner].min_throughput_rps for partner in self.blocks[model])
+        return any(self.request.models[partner].min_throughput_rps for partner in partners)
 
     def give(self, model: int) -> bool:
         """One more instance of its slowest stage, or of every stage at the start; False without room."""
-        block = self.blocks[model]
-        if len(block) > 1:
-            return self._give_together(model, block)
+        if self.blocks.together(model):
+            return self._give_together(model, self.blocks.partners[model])
         running = self.chosen[model]
         assert running is not None
         if self.rate(model) > 0:
@@ -266,10 +267,9 @@ class GreedyFill:
 
     def _give_together(self, model: int, block: frozenset[int]) -> bool:
         host_gpus = self.host_gpus.setdefault(block, [])
+        every = [(m, stage) for m in sorted(block) for stage in range(len(self.rates[m]))]
         if not host_gpus:
-            return self._open(
-                block, [(m, stage) for m in sorted(block) for stage in range(len(self.rates[m]))]
-            )
+            return self._open(block, every)
         running = self.chosen[model]
         assert running is not None
         stage = self._slowest(model)
@@ -281,7 +281,8 @@ class GreedyFill:
                 ):
                     self.put(model, stage, option, gpu)
                     return True
-        return self._open(block, [(m, self._slowest(m)) for m in sorted(block)])
+        further = every if self.blocks.staged[model] else [(m, self._slowest(m)) for m in sorted(block)]
+        return self._open(block, further)
 
     def _open(self, block: frozenset[int], instances: Sequence[tuple[int, int]]) -> bool:
         """A further GPU for the block, with these (model, stage) on it; False where no GPU has room for all."""
@@ -311,15 +312,3 @@ def need(spec: PlanModel, running: ChosenVariant) -> tuple[float, ...]:
     memory = max((option.point.memory_gib or 0.0) for stage in running.stages for option in stage)
     fastest = min(max(option.rate_rps for option in stage) for stage in running.stages)
     return (float(kinds), -memory, -unit_rps(spec) / fastest)
-
-
-def _blocks(request: PlanRequest) -> tuple[frozenset[int], ...]:
-    """For each model those that hard co-locations bind it to, itself among them."""
-    number = {model.name: index for index, model in enumerate(request.models)}
-    together = {index: frozenset((index,)) for index in range(len(request.models))}
-    for item in request.colocations:
-        if item.mode == "hard":
-            joined = frozenset().union(*(together[number[name]] for name in item.models))
-            for member in joined:
-                together[member] = joined
-    return tuple(together[index] for index in range(len(request.models)))

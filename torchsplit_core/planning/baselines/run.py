@@ -15,7 +15,8 @@ from typing import Literal
 
 from torchsplit_core.hardware import gpu_type, maximal_multisets, place_layout, plain_profiles
 from torchsplit_core.planning.baselines.best_fit import best_fit
-from torchsplit_core.planning.baselines.greedy import GreedyFill, NoPlan, choose_variant, need
+from torchsplit_core.planning.baselines.blocks import settle
+from torchsplit_core.planning.baselines.greedy import ChosenVariant, GreedyFill, NoPlan, choose_variant, need
 from torchsplit_core.planning.baselines.packing import LayoutGroup, PartialLayouts
 from torchsplit_core.planning.outcome.assignment import materialise
 from torchsplit_core.planning.outcome.figures import unproven_outcome
@@ -23,7 +24,14 @@ from torchsplit_core.planning.request.fleet import FleetGpu, list_gpus
 from torchsplit_core.planning.request.objective import goal_of, ranked, values
 from torchsplit_core.planning.request.validate import validate
 from torchsplit_core.planning.verification.outcome import verify
-from torchsplit_core.values import PlanOutcome, PlanRequest, PlanStatistics, Progress, ignore_progress
+from torchsplit_core.values import (
+    PlanModel,
+    PlanOutcome,
+    PlanRequest,
+    PlanStatistics,
+    Progress,
+    ignore_progress,
+)
 
 MOST_TRIED = 36
 """Combinations of uniform layouts tried; with more, each kind of GPU is settled in turn."""
@@ -113,8 +121,17 @@ def _kinds(request: PlanRequest) -> list[tuple[FleetGpu, tuple[str, ...]]]:
 def _start(request: PlanRequest, groups: Sequence[LayoutGroup], *, by_density: bool) -> GreedyFill:
     partial = PartialLayouts(groups)
     by_density = by_density or goal_of(request).by_cost
-    chosen = [choose_variant(request, partial, model, by_density=by_density) for model in request.models]
-    return GreedyFill(request, partial, chosen)
+
+    def chosen(model: PlanModel) -> ChosenVariant | None:
+        return choose_variant(request, partial, model, by_density=by_density)
+
+    def by(model: int, number: int) -> ChosenVariant | None:
+        spec = request.models[model]
+        others = (replace(v, allowed=v.allowed and n == number) for n, v in enumerate(spec.variants))
+        return chosen(replace(spec, variants=tuple(others)))
+
+    running = settle(request, list(map(chosen, request.models)), lambda one: one.variant, by)
+    return GreedyFill(request, partial, running)
 
 
 def _offered(gpu: FleetGpu, layout: tuple[str, ...]) -> bool:
@@ -147,8 +164,10 @@ def _full_gpu(request: PlanRequest, deadline: float) -> tuple[GreedyFill, str]:
         raise NoPlan("No model can run on a whole GPU within its limits.")
     models = [m for m in range(len(request.models)) if greedy.wanted(m)]
     for model in models:
-        if len(greedy.blocks[model]) > 1:
-            names = " and ".join(request.models[m].name for m in sorted(greedy.blocks[model]))
+        if greedy.blocks.together(model):
+            partners = sorted(greedy.blocks.partners[model])
+            names = " and ".join(request.models[m].name for m in partners)
+            names = names if len(partners) > 1 else f"Stages of {names}"
             raise NoPlan(f"{names} must stand on the same GPUs, and a whole GPU is one slice.")
     instances = sum(len(greedy.rates[model]) for model in models)
     if instances > len(greedy.partial.names):

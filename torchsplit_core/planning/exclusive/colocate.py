@@ -67,5 +67,4 @@ def deal(built: Formulation, counted: Counted, seconds: float) -> Dealt | None:
 
 def _unit(built: Formulation) -> float:
     """The largest bytes per request, so that the objective's figures stay near 1."""
-    soft = [item.bytes_per_request for item in built.problem.request.colocations if item.mode == "soft"]
-    return max([1.0, *soft])
+    return max([1.0, *(tie.bytes_per_request for tie in built.problem.ties.soft)])

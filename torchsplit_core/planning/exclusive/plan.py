@@ -125,7 +125,10 @@ def _dealt(
         found = _search_of(eased)
         found.status = "feasible"
         return ExclusiveSearch(
-            replace(free, request=request), found, _assigned(free, eased), {"method": "patterns"}
+            replace(free, request=request, ties=problem.ties),
+            found,
+            _assigned(free, eased),
+            {"method": "patterns"},
         )
     seconds = DEAL_PART * (deadline - time.perf_counter())
     built = build(problem, "exclusive")

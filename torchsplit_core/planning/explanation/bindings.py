@@ -15,7 +15,15 @@ from torchsplit_core.planning.explanation.questions import Questions
 from torchsplit_core.planning.outcome.levels import Levels, same
 from torchsplit_core.planning.problem.build import build_problem
 from torchsplit_core.planning.request.objective import goal_of
-from torchsplit_core.values import ChangeEffect, ModelBinding, ModelLimit, PlanOutcome, PlanRequest
+from torchsplit_core.planning.request.ties import models_of
+from torchsplit_core.values import (
+    ChangeEffect,
+    Colocation,
+    ModelBinding,
+    ModelLimit,
+    PlanOutcome,
+    PlanRequest,
+)
 from torchsplit_core.values.plan.explanation import LimitKind
 
 
@@ -75,10 +83,15 @@ def bindings(
             if change.what == "max_tenants_per_slice":
                 if ties is not None and index in runs:
                     limits.append(_shared_limit(change.what, [(change, comparison)], before, ties))
-            elif change.model == spec.name or spec.name in change.models:
+            elif change.model == spec.name or spec.name in _concerned(request, change):
                 limits.append(ModelLimit(cast(LimitKind, change.what), _BINDS.get(comparison.effect), change))
         found.append(ModelBinding(spec.name, level + 1, got.normalised, tuple(limits)))
     return tuple(found)
+
+
+def _concerned(request: PlanRequest, change: ChangeEffect) -> frozenset[str]:
+    """The models of a co-location, by names of theirs or of their stages."""
+    return models_of(request.models, Colocation(change.models)) if change.models else frozenset()
 
 
 _BINDS: Mapping[str, bool] = {"better": True, "same": False}

@@ -8,11 +8,15 @@ from dataclasses import dataclass, replace
 from torchsplit_core.hardware import gpu_type
 from torchsplit_core.planning.request.fleet import FleetGpu, list_gpus
 from torchsplit_core.planning.request.objective import goal_of
+from torchsplit_core.planning.request.ties import members_of, separation_bytes
 from torchsplit_core.planning.request.validate import MAX_GPUS
 from torchsplit_core.values import ChangeEffect, FleetEntry, PlanModel, PlanRequest
 
 EASED = 0.1
 """The share by which a minimum is lowered or a latency limit raised."""
+
+LINK_EASED = 2.0
+"""By what the link and the network are made faster."""
 
 Apply = Callable[[PlanRequest], PlanRequest]
 
@@ -55,11 +59,16 @@ def drops(request: PlanRequest) -> tuple[Change, ...]:
     if request.sharing == "fractional" and request.max_tenants_per_slice is not None:
         spec = ChangeEffect("max_tenants_per_slice", "not_examined", old=float(request.max_tenants_per_slice))
         found.append(Change(spec, lambda asked: replace(asked, max_tenants_per_slice=None)))
+    # Behind the co-locations, which they reword.
+    for model in request.models:
+        if link_counts(request, model):
+            spec = ChangeEffect("link", "not_examined", old=_slowest(request), model=model.name)
+            found.append(Change(spec, _without_transfers(model.name)))
     return tuple(found)
 
 
 def eased(request: PlanRequest) -> tuple[Change, ...]:
-    """Each minimum lowered and each latency limit raised by a tenth, one at a time."""
+    """Each minimum lowered and each latency limit raised by a tenth, and the link twice as fast, one at a time."""
     found = []
     for model in request.models:
         least, limit = model.min_throughput_rps, model.max_latency_ms
@@ -67,6 +76,10 @@ def eased(request: PlanRequest) -> tuple[Change, ...]:
             found.append(_of_model(model, "min_throughput_rps", least, least * (1 - EASED)))
         if limit is not None:
             found.append(_of_model(model, "max_latency_ms", limit, limit * (1 + EASED)))
+    if any(link_counts(request, model) for model in request.models):
+        slowest = _slowest(request)
+        spec = ChangeEffect("link", "not_examined", slowest, LINK_EASED * slowest)
+        found.append(Change(spec, _faster_link))
     return tuple(found)
 
 
@@ -75,7 +88,7 @@ def buckets(request: PlanRequest) -> tuple[tuple[FleetGpu, tuple[int, ...]], ...
     by_cost = goal_of(request).by_cost
     found: dict[tuple[object, ...], tuple[FleetGpu, list[int]]] = {}
     for index, gpu in enumerate(list_gpus(request.gpus)):
-        key = (gpu.type, gpu.layouts, gpu.cost if by_cost else None)
+        key = (gpu.type, gpu.layouts, gpu.cost if by_cost else None, gpu.node)
         found.setdefault(key, (gpu, []))[1].append(index)
     return tuple((gpu, tuple(indices)) for gpu, indices in found.values())
 
@@ -87,7 +100,7 @@ def one_more(request: PlanRequest) -> tuple[Change, ...]:
         return ()
     found = []
     for gpu, indices in known:
-        entry = FleetEntry(gpu.type, layouts=gpu.layouts, cost=gpu.cost)
+        entry = FleetEntry(gpu.type, layouts=gpu.layouts, cost=gpu.cost, node=gpu.node)
         count = float(len(indices))
         spec = ChangeEffect("gpu", "not_examined", count, count + 1, gpu_type=gpu.type, gpu_id=gpu.id)
 
@@ -114,7 +127,7 @@ def one_fewer(request: PlanRequest) -> tuple[tuple[Change, tuple[int, ...]], ...
 def forced(request: PlanRequest, gpu: FleetGpu, index: int, layout: Sequence[str]) -> Change:
     """The GPU of this index offered this layout alone."""
     spec = ChangeEffect("layout", "not_examined", gpu_type=gpu.type, gpu_id=gpu.id, layout=tuple(layout))
-    entry = FleetEntry(gpu.type, layouts=(tuple(layout),), cost=gpu.cost)
+    entry = FleetEntry(gpu.type, layouts=(tuple(layout),), cost=gpu.cost, node=gpu.node)
 
     def only(asked: PlanRequest) -> PlanRequest:
         fewer = _fleet_without(index)(asked)
@@ -129,7 +142,7 @@ def only_gpus(request: PlanRequest, indices: Sequence[int]) -> PlanRequest:
     kept: dict[FleetEntry, int] = {}
     for index in indices:
         gpu = fleet[index]
-        entry = FleetEntry(gpu.type, layouts=gpu.layouts, cost=gpu.cost)
+        entry = FleetEntry(gpu.type, layouts=gpu.layouts, cost=gpu.cost, node=gpu.node)
         kept[entry] = kept.get(entry, 0) + 1
     return replace(request, gpus=tuple(replace(entry, count=count) for entry, count in kept.items()))
 
@@ -149,6 +162,51 @@ def memory_counts(request: PlanRequest, model: PlanModel) -> bool:
                 if request.sharing == "fractional" or (size is not None and point.memory_gib > size):
                     return request.objective.memory_violation_penalty != 0
     return False
+
+
+def link_counts(request: PlanRequest, model: PlanModel) -> bool:
+    """Whether some way to run the model sends bytes over a link of a known speed."""
+    if request.link_gb_per_s is None and request.network_gb_per_s is None:
+        return False
+    return any(any((*v.cut_bytes, *v.cut_bytes_per_request)) for _, v in model.allowed_variants)
+
+
+def _slowest(request: PlanRequest) -> float:
+    """GB/s of the slower one of link and network; one of them is given."""
+    return min(speed for speed in (request.link_gb_per_s, request.network_gb_per_s) if speed is not None)
+
+
+def _faster_link(asked: PlanRequest) -> PlanRequest:
+    link, network = asked.link_gb_per_s, asked.network_gb_per_s
+    return replace(
+        asked,
+        link_gb_per_s=None if link is None else LINK_EASED * link,
+        network_gb_per_s=None if network is None else LINK_EASED * network,
+    )
+
+
+def _without_transfers(name: str) -> Apply:
+    """Cuts of the model that carry nothing; what separations of its stages weigh stays as it was."""
+
+    def apply(asked: PlanRequest) -> PlanRequest:
+        pairs = tuple(
+            replace(item, bytes_per_request=separation_bytes(asked.models, item, members))
+            for item in asked.colocations
+            for members in (members_of(asked.models, item, "colocations"),)
+        )
+        return _on(name, _without_bytes)(replace(asked, colocations=pairs))
+
+    return apply
+
+
+def _without_bytes(model: PlanModel) -> PlanModel:
+    return replace(
+        model,
+        variants=tuple(
+            replace(variant, cut_bytes=(0.0,) * len(variant.cut_bytes), cut_bytes_per_request=())
+            for variant in model.variants
+        ),
+    )
 
 
 def _fleet_without(index: int) -> Apply:

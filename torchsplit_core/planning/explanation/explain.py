@@ -142,11 +142,13 @@ def _ask(questions: Questions, outcome: PlanOutcome, progress: Progress) -> _Fou
 
 
 def _ease(found: _Found, softer: tuple[Change, ...]) -> None:
-    """A minimum or limit eased by a tenth: what changes nothing when dropped changes nothing when eased."""
+    """Demands eased by a tenth, and a faster link: what changes nothing when dropped changes nothing when eased."""
     questions = found.questions
     known = {(change.spec.what, change.spec.model): effect for change, effect in found.gone}
     for change in softer:
-        effect = questions.inherited(known[change.spec.what, change.spec.model])
+        dropped = known.get((change.spec.what, change.spec.model))
+        # Of the link, which all models share, nothing is known from those of single models.
+        effect = None if dropped is None else questions.inherited(dropped)
         found.softer.append((change, effect or questions.effect(change.apply, eases=True)))
 
 
@@ -168,8 +170,8 @@ def _deepen(found: _Found) -> None:
     again(found.more)
     settled = {(change.spec.what, change.spec.model): effect for change, effect in found.gone}
     for index, (change, _) in enumerate(found.softer):
-        dropped = settled[change.spec.what, change.spec.model]
-        if dropped.effect == "same":
+        dropped = settled.get((change.spec.what, change.spec.model))
+        if dropped is not None and dropped.effect == "same":
             found.softer[index] = change, dropped
     again(found.softer)
     for index, (item, change, effect) in enumerate(found.trials):

@@ -1,15 +1,15 @@
 """The planner's mixed-integer program in Pyomo. docs/formulations.md lists the same families.
 
-Indices: m model, c case (a variant that can run), s stage, g GPU group, l layout, p profile,
-u use (one point of one stage on the slices of one pool). A pool is a profile of a group, or one
-slice of it where slices are told apart (`concrete`).
+Indices: m model, n member of co-locations (a model, or a stage of one), c case (a variant that can run),
+s stage, g GPU group, l layout, p profile, u use (one point of one stage on the slices of one pool). A pool
+is a profile of a group, or one slice of it where slices are told apart (`concrete`).
 
 | family | formula | function |
 |---|---|---|
 | layout_choice | Σ_l y[g,l] ≤ GPUs of g | add_layouts |
 | slice_capacity | Σ_u∈pool x[u] ≤ Σ_l slices(l, pool) · y[g,l] | add_capacity |
 | home_capacity | Σ_u∈(g,l,p) x[u] ≤ slices(l, p) · y[g,l], co-located u only | add_homes |
-| home_presence | Σ_u∈(m,g,l) x[u] ≥ y[g,l] for every m present with l | add_homes |
+| home_presence | Σ_u∈(n,g,l) x[u] ≥ y[g,l] for every n present with l that no stage present implies | add_homes |
 | twin_order | Σ_l l·y[g,l] ≥ Σ_l l·y[g+1,l] for swappable GPUs | add_layouts |
 | one_variant | Σ_c∈m w[c] ≤ 1 | add_variants |
 | variant_use | x[u] ≤ X · w[c] | add_variants |
@@ -26,9 +26,9 @@ slice of it where slices are told apart (`concrete`).
 | stage_rate | v[c] ≤ Σ_u∈(c,s) rate(u)·x[u] / scale | rate |
 | demand_cap | rate(m) ≤ demand / scale | rate |
 | min_throughput | rate(m) ≥ 1 − e[m], scale = the minimum | add_minimum |
-| presence | x[u] ≤ X·a[m,g], Σ_u present(u) ≥ a[m,g] | add_colocation |
-| hard_colocation | a[m,g] = a[m',g] | add_colocation |
-| separation | q[k,g] ≥ a[m,g] − a[m',g] | add_colocation |
+| presence | x[u] ≤ X·a[n,g], Σ_u present(u) ≥ a[n,g] | add_colocation |
+| hard_colocation | a[n,g] = a[n',g] | add_colocation |
+| separation | q[k,g] ≥ a[n,g] − a[n',g] | add_colocation |
 
 The levels of leximin stand in leximin.py, the other objectives in objectives.py.
 """
@@ -57,11 +57,8 @@ def build(problem: Problem, mode: Mode, *, without_minima: bool = False) -> Form
         domain=pyo.NonNegativeIntegers if mode == "exclusive" else pyo.NonNegativeReals,
         bounds=lambda _, number: (0, most[number]),
     )
-    # Where a presence is demanded the models of a hard pair that cannot run still count: they stand nowhere.
-    presence = sorted(
-        {problem.index_of(name) for item in problem.request.colocations for name in item.models}
-        - problem.colocated
-    )
+    # Where a presence is demanded the members of a hard pair that cannot run still count: they stand nowhere.
+    presence = sorted(problem.ties.numbers - problem.colocated)
     built = Formulation(problem, mode, model, uses, stage_uses, tuple(presence))
     constraints.add_layouts(built)
     constraints.add_capacity(built, pools)
@@ -91,11 +88,12 @@ def _uses(problem: Problem, mode: Mode) -> tuple[tuple[Use, ...], Pools]:
                 max(layout.useful.get(choice.profile, 0) for layout in problem.groups[choice.group].layouts)
             )
         hosts: Sequence[int | None] = [None]
-        if choice.model in problem.colocated:
+        members = problem.members(choice) & problem.colocated
+        if members:
             hosts = [
                 number
                 for number, layout in enumerate(problem.groups[choice.group].layouts)
-                if choice.profile in layout.useful and choice.model in (layout.present or ())
+                if choice.profile in layout.useful and members <= (layout.present or frozenset())
             ]
         for slot in slots:
             for host in hosts:

@@ -49,23 +49,24 @@ def add_capacity(built: Formulation, pools: Pools) -> None:
 
 
 def add_homes(built: Formulation) -> None:
-    """home_capacity and home_presence: co-located models stand where the layout says they are present."""
-    model = built.model
+    """home_capacity and home_presence: members of co-locations stand where the layout says they are present."""
+    model, problem = built.model, built.problem
     model.home_capacity = pyo.ConstraintList()
     model.home_presence = pyo.ConstraintList()
     by_slice: dict[tuple[int, int, str], list[int]] = {}
-    by_model: dict[tuple[int, int, int], list[int]] = {}
+    by_member: dict[tuple[int, int, int], list[int]] = {}
     for number, use in enumerate(built.uses):
         if use.layout is not None:
             by_slice.setdefault((use.choice.group, use.layout, use.choice.profile), []).append(number)
-            by_model.setdefault((use.choice.group, use.layout, use.choice.model), []).append(number)
+            for member in problem.members(use.choice):
+                by_member.setdefault((use.choice.group, use.layout, member), []).append(number)
     for (g, layout, profile), members in by_slice.items():
-        count = built.problem.groups[g].layouts[layout].useful[profile]
+        count = problem.groups[g].layouts[layout].useful[profile]
         model.home_capacity.add(sum(model.x[use] for use in members) - count * model.y[g, layout] <= 0)
-    for g, group in enumerate(built.problem.groups):
+    for g, group in enumerate(problem.groups):
         for number, candidate in enumerate(group.layouts):
-            for owner in sorted(candidate.present or ()):
-                there = sum(model.x[use] for use in by_model.get((g, number, owner), []))
+            for member in sorted(problem.ties.needed(candidate.present or frozenset())):
+                there = sum(model.x[use] for use in by_member.get((g, number, member), []))
                 model.home_presence.add(there - model.y[g, number] >= 0)
 
 
@@ -163,7 +164,7 @@ def add_tenants(built: Formulation, pools: Pools) -> None:
     model.slice_alone = pyo.ConstraintList()
     for use in range(len(built.uses)):
         model.share_present.add(model.x[use] - model.b[use] <= 0)
-        if built.uses[use].choice.model in built.presence:
+        if not problem.members(built.uses[use].choice).isdisjoint(built.presence):
             model.share_present.add(model.x[use] - LEAST_SHARE * model.b[use] >= 0)
     for (number, _), members in built.stage_uses.items():
         case = problem.cases[number]
@@ -204,27 +205,24 @@ def add_colocation(built: Formulation, most: Sequence[int]) -> None:
     model.presence_down = pyo.ConstraintList()
     members: dict[tuple[int, int], list[int]] = {}
     for number, use in enumerate(built.uses):
-        if use.choice.model in built.presence:
-            members.setdefault((use.choice.model, use.choice.group), []).append(number)
-            model.presence_up.add(
-                model.x[number] - most[number] * model.a[use.choice.model, use.choice.group] <= 0
-            )
+        for member in sorted(problem.members(use.choice)):
+            members.setdefault((member, use.choice.group), []).append(number)
+            model.presence_up.add(model.x[number] - most[number] * model.a[member, use.choice.group] <= 0)
     there = model.b if built.mode == "concrete" else model.x
-    for owner in built.presence:
+    for member in built.presence:
         for g in groups:
             # The indicator must also force use, or a co-location is met by indicators alone.
-            present = sum(there[number] for number in members.get((owner, g), []))
-            model.presence_down.add(present - model.a[owner, g] >= 0)
+            present = sum(there[number] for number in members.get((member, g), []))
+            model.presence_down.add(present - model.a[member, g] >= 0)
     model.hard_colocation = pyo.ConstraintList()
     model.separation = pyo.ConstraintList()
-    soft = [k for k, item in enumerate(problem.request.colocations) if item.mode == "soft"]
+    soft = [k for k, tie in enumerate(problem.ties.ties) if not tie.hard]
     model.q = pyo.Var(soft, groups, bounds=(0, 1))
-    for k, item in enumerate(problem.request.colocations):
-        owners = [problem.index_of(name) for name in item.models]
+    for k, tie in enumerate(problem.ties.ties):
         for g in groups:
-            for first, second in zip(owners, owners[1:] + owners[:1], strict=True):
+            for first, second in zip(tie.members, tie.members[1:] + tie.members[:1], strict=True):
                 apart = model.a[first, g] - model.a[second, g]
-                if item.mode == "hard":
+                if tie.hard:
                     model.hard_colocation.add(apart == 0)
                 else:
                     model.separation.add(model.q[k, g] - apart >= 0)

@@ -11,7 +11,6 @@ from typing import Any, Literal
 import pyomo.environ as pyo
 
 from torchsplit_core.planning.problem.build import Choice, Problem
-from torchsplit_core.planning.problem.colocation_sets import separated_bytes
 
 Mode = Literal["exclusive", "pooled", "concrete"]
 """exclusive: whole slices; pooled: shares pooled over slices (a relaxation); concrete: shares slice by slice."""
@@ -27,7 +26,7 @@ MOST_RATE = 1e7
 class Use:
     """A choice on its pool; `slot` numbers the slices of the profile on one GPU, None where pooled.
 
-    `layout` is the one layout of the group on whose GPUs a co-located model stands, None for any.
+    `layout` is the one layout of the group on whose GPUs a member of co-locations stands, None for any.
     """
 
     choice: Choice
@@ -39,7 +38,8 @@ class Use:
 class Formulation:
     """The Pyomo model with what is needed to read an answer from it.
 
-    `top` is a level that no plan's worst-served model can pass, where one is known beforehand.
+    `presence` are the members of co-locations whose presence is asked GPU by GPU. `top` is a level that no
+    plan's worst-served model can pass, where one is known beforehand.
     """
 
     problem: Problem
@@ -120,17 +120,17 @@ class Formulation:
         return total
 
     def separations(self) -> Any:
-        """Σ over soft co-locations and GPUs of bytes_per_request where some but not all of the models stand."""
-        spec = self.problem.request.colocations
+        """Σ over soft co-locations and GPUs of bytes_per_request where some but not all of the members stand."""
+        ties = self.problem.ties
         if self.mode == "pooled":
             return 0.0
         if self.problem.colocated:
             return sum(
-                separated_bytes(self.problem.request, present) * self.model.y[g, number]
+                ties.separated_bytes(present) * self.model.y[g, number]
                 for g, group in enumerate(self.problem.groups)
                 for number, layout in enumerate(group.layouts)
                 if (present := layout.present) is not None
             )
         if not hasattr(self.model, "q"):
             return 0.0
-        return sum(spec[k].bytes_per_request * self.model.q[k, g] for k, g in self.model.q)
+        return sum(ties.ties[k].bytes_per_request * self.model.q[k, g] for k, g in self.model.q)

@@ -173,7 +173,7 @@ def used_cost(built: Formulation, solution: Solution) -> float:
 def _fewest_separations(built: Formulation, found: Search, deadline: float, progress: Progress) -> None:
     """Among plans of equal objective the fewest separations of soft co-locations (weight 0 only)."""
     request = built.problem.request
-    soft = [item for item in request.colocations if item.mode == "soft" and item.bytes_per_request > 0]
+    soft = built.problem.ties.soft
     if not soft or request.objective.separation_weight > 0 or found.best is None:
         return
     progress(0.95, "Keeping pairs together")

@@ -6,7 +6,6 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from torchsplit_core.planning.formulation.model import Formulation
-from torchsplit_core.planning.problem.colocation_sets import separated_bytes
 from torchsplit_core.solver.pyomo_model import Answer
 
 NOTHING = 1e-7
@@ -80,25 +79,18 @@ def separations_of(built: Formulation, solution: Solution) -> float:
     """Σ bytes_per_request over the GPUs where a soft co-location is torn apart."""
     if built.mode == "pooled":
         return 0.0
+    ties = built.problem.ties
     if built.problem.colocated:
         return sum(
-            count * separated_bytes(built.problem.request, present)
+            count * ties.separated_bytes(present)
             for (g, number), count in solution.layouts.items()
             if (present := built.problem.groups[g].layouts[number].present) is not None
         )
-    names = [spec.name for spec in built.problem.request.models]
-    there: dict[int, set[str]] = {}
+    there: dict[int, frozenset[int]] = {}
     for use in solution.amounts:
         choice = built.uses[use].choice
-        there.setdefault(choice.group, set()).add(names[choice.model])
-    total = 0.0
-    for item in built.problem.request.colocations:
-        if item.mode == "soft":
-            wanted = set(item.models)
-            total += item.bytes_per_request * sum(
-                0 < len(wanted & here) < len(wanted) for here in there.values()
-            )
-    return total
+        there[choice.group] = there.get(choice.group, frozenset()) | built.problem.members(choice)
+    return sum(map(ties.separated_bytes, there.values()))
 
 
 def _excess(built: Formulation, solution: Solution) -> float:

@@ -194,7 +194,7 @@ class _Steps:
         entries = []
         for gpu, planned in zip(list_gpus(self.request.gpus), known.gpus, strict=True):
             layouts = (tuple(item.profile for item in planned.slices),) if planned.used else gpu.layouts
-            entries.append(FleetEntry(gpu.type, gpu.id, 1, layouts, gpu.cost))
+            entries.append(FleetEntry(gpu.type, gpu.id, 1, layouts, gpu.cost, gpu.node))
         fleet = tuple(entries)
         if fleet not in self.fixed:
             fixed = build_problem(replace(self.request, gpus=fleet), per_gpu=True)

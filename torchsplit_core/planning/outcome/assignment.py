@@ -62,7 +62,7 @@ def lay_out(problem: Problem, layouts: Mapping[tuple[int, int], int]) -> Assignm
 
 
 def assign_integer(built: Formulation, solution: Solution) -> Assignment:
-    """Put the whole instances of a formulation's solution, co-located models on the GPUs of their layout."""
+    """Put the whole instances of a formulation's solution, co-located ones on the GPUs of their layout."""
     amounts = [(built.uses[use], round(solution.amounts[use])) for use in sorted(solution.amounts)]
     assignment = lay_out(built.problem, solution.layouts)
     for (g, number), count in solution.layouts.items():
@@ -104,22 +104,26 @@ def _assign_together(
     gpus: int,
     amounts: Sequence[tuple[Choice, int]],
 ) -> None:
-    """One instance of every present model on each GPU with the layout, then the rest on any of them."""
-    layout = problem.groups[group].layouts[number]
+    """One instance of every member present on each GPU with the layout, then the rest on any of them."""
+    layout, ties = problem.groups[group].layouts[number], problem.ties
     ids = [gpu for gpu, (g, chosen) in assignment.columns.items() if (g, chosen) == (group, number)]
     waiting: dict[tuple[int, str], list[Choice]] = {}
     for choice, count in amounts:
-        waiting.setdefault((choice.model, choice.profile), []).extend([choice] * count)
+        member = ties.closest(choice.model, choice.variant, choice.stage)
+        assert member is not None, "what has a layout of its own is co-located"
+        waiting.setdefault((member, choice.profile), []).extend([choice] * count)
+    needed = ties.needed(layout.present or frozenset())
     counts: dict[int, dict[str, int]] = {}
-    for (model, profile), queue in waiting.items():
-        counts.setdefault(model, {})[profile] = len(queue)
+    for (member, profile), queue in waiting.items():
+        if member in needed:
+            counts.setdefault(member, {})[profile] = len(queue)
     free: dict[tuple[str, str], list[AssignedSlice]] = {}
     for slice_ in assignment.slices:
         if slice_.gpu_id in ids:
             free.setdefault((slice_.gpu_id, slice_.profile), []).append(slice_)
     for gpu, dealt in zip(ids, one_each(counts, layout.useful, gpus), strict=True):
-        for model, profile in dealt.items():
-            free[gpu, profile].pop(0).tenants.append((waiting[model, profile].pop(0), 1.0))
+        for member, profile in dealt.items():
+            free[gpu, profile].pop(0).tenants.append((waiting[member, profile].pop(0), 1.0))
     for (_, profile), queue in waiting.items():
         for gpu in ids:
             while queue and free.get((gpu, profile)):

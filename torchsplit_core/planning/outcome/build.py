@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from torchsplit_core.planning.outcome.assignment import Assignment, materialise
-from torchsplit_core.planning.outcome.figures import Instance, level_values, served, unknown_memory, unserved
+from torchsplit_core.planning.outcome.figures import Instance, level_values, served, unserved
+from torchsplit_core.planning.outcome.warnings import plan_warnings
 from torchsplit_core.planning.problem.build import Problem
 from torchsplit_core.planning.request.fleet import list_gpus
 from torchsplit_core.planning.request.hash import request_hash
@@ -49,7 +50,7 @@ def plan_outcome(
         gpus=gpus,
         models=models,
         statistics=statistics,
-        warnings=(*problem.warnings, *unknown_memory(gpus)),
+        warnings=(*problem.warnings, *plan_warnings(request, gpus)),
     )
 
 

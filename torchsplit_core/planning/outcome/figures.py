@@ -11,7 +11,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from torchsplit_core.hardware import gpu_type
-from torchsplit_core.planning.problem.colocation_sets import separated_bytes
+from torchsplit_core.planning.outcome.warnings import plan_warnings
 from torchsplit_core.planning.problem.transfers import (
     around_cuts,
     bytes_across_cuts,
@@ -24,6 +24,7 @@ from torchsplit_core.planning.request.fleet import list_gpus
 from torchsplit_core.planning.request.hash import request_hash
 from torchsplit_core.planning.request.objective import first_bound, goal_of, normalised, values
 from torchsplit_core.planning.request.point_keys import keyed_tenants, point_table
+from torchsplit_core.planning.request.ties import ties_of
 from torchsplit_core.values import (
     InputFault,
     ObjectiveValue,
@@ -101,21 +102,6 @@ def unserved(spec: PlanModel) -> PlannedModel:
     return PlannedModel(spec.name, None, 0.0, 0.0, None, 0.0, 0.0)
 
 
-def unknown_memory(gpus: Sequence[PlannedGpu]) -> tuple[str, ...]:
-    """A warning for every model with an instance whose memory nobody has told."""
-    names = dict.fromkeys(
-        tenant.model
-        for gpu in gpus
-        for item in gpu.slices
-        for tenant in item.tenants
-        if tenant.memory_gib is None
-    )
-    return tuple(
-        f"{name}: the memory of a point in use is unknown; it is taken to fit, alone on its slice."
-        for name in names
-    )
-
-
 @dataclass(frozen=True, slots=True)
 class Running:
     """A model and its instances, stage by stage of the variant it runs; no variant and no stages without any."""
@@ -173,10 +159,24 @@ def penalty_paid(request: PlanRequest, gpus: Sequence[PlannedGpu]) -> float:
     if objective.memory_violation_penalty:
         paid += objective.memory_violation_penalty * sum(map(_excess_gib, gpus))
     if objective.separation_weight > 0:
-        index = {spec.name: number for number, spec in enumerate(request.models)}
-        present = [frozenset(index[tenant.model] for tenant, _ in keyed_tenants([gpu])) for gpu in gpus]
-        paid += objective.separation_weight * sum(separated_bytes(request, models) for models in present)
+        paid += objective.separation_weight * separated_bytes(request, gpus)
     return paid
+
+
+def separated_bytes(request: PlanRequest, gpus: Sequence[PlannedGpu]) -> float:
+    """Bytes per request of the soft co-locations torn apart, GPU by GPU."""
+    ties = ties_of(request)
+    stages = {
+        (model.name, variant.name, stage.name): (m, v, s)
+        for m, model in enumerate(request.models)
+        for v, variant in enumerate(model.variants)
+        for s, stage in enumerate(variant.stages)
+    }
+    total = 0.0
+    for gpu in gpus:
+        here = (stages[t.model, t.variant, t.stage] for item in gpu.slices for t in item.tenants)
+        total += ties.separated_bytes(frozenset().union(*(ties.of(*key) for key in here)))
+    return total
 
 
 def _excess_gib(gpu: PlannedGpu) -> float:
@@ -222,7 +222,7 @@ def unproven_outcome(
         gpus=gpus,
         models=models,
         statistics=statistics,
-        warnings=unknown_memory(gpus),
+        warnings=plan_warnings(request, gpus),
     )
 
 

@@ -9,7 +9,7 @@ model, in another layout.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
 from torchsplit_core.hardware import gpu_type, maximal_multisets, plain_profiles, unsourced_profiles
 from torchsplit_core.planning.problem.cases import FoundCase, VariantCase, admissible_cases
@@ -18,6 +18,7 @@ from torchsplit_core.planning.problem.dominance import drop_dominated_layouts
 from torchsplit_core.planning.problem.usable import Usable
 from torchsplit_core.planning.request.fleet import FleetGpu, list_gpus
 from torchsplit_core.planning.request.objective import goal_of
+from torchsplit_core.planning.request.ties import Ties, ties_of
 from torchsplit_core.values import PlanRequest, Point
 
 
@@ -25,7 +26,7 @@ from torchsplit_core.values import PlanRequest, Point
 class CandidateLayout:
     """A candidate layout: how many of each useful profile, and all its profile names.
 
-    `present` holds the models of co-locations that stand on a GPU with it, each at least once,
+    `present` holds the members of co-locations that stand on a GPU with it, each at least once,
     and no others of them do; None where presence is not told apart by layout.
     """
 
@@ -94,7 +95,8 @@ class Choice:
 class Problem:
     """The request, ready to be formulated.
 
-    `colocated` are the models of co-locations where layouts say who is present (see CandidateLayout).
+    `ties` are the request's co-locations, and `colocated` their members where layouts say who is present (see
+    CandidateLayout), else none.
     `exact`: every way to run every model is among the cases (see cases.MOST_CAPS).
     """
 
@@ -106,12 +108,13 @@ class Problem:
     warnings: tuple[str, ...]
     elastic: bool
     elastic_latency: bool
+    ties: Ties = field(default_factory=Ties)
     colocated: frozenset[int] = frozenset()
     exact: bool = True
 
-    def index_of(self, name: str) -> int:
-        """The place of a model in the request."""
-        return next(number for number, model in enumerate(self.request.models) if model.name == name)
+    def members(self, choice: Choice) -> frozenset[int]:
+        """The members of co-locations that an instance of this choice puts on its GPU."""
+        return self.ties.of(choice.model, choice.variant, choice.stage)
 
 
 def build_problem(
@@ -120,16 +123,17 @@ def build_problem(
     """Expand a valid request.
 
     `per_gpu` gives each GPU a group of its own (concrete slices need it); otherwise equal GPUs
-    are counted together. With whole slices a co-location splits every layout by the models that
+    are counted together. With whole slices a co-location splits every layout by the members that
     are present, and only where there would be too many of these every GPU stands alone. For the
     least relaxation `elastic` lets minima be given up, and `elastic_latency` lets limits grow, so
     it keeps points that only a limit forbids.
     """
     gpus = list_gpus(request.gpus)
     warnings = _profile_warnings(gpus)
+    ties = ties_of(request)
     present_sets: Sequence[frozenset[int]] | None = None
     if request.colocations and request.sharing == "exclusive" and not per_gpu:
-        present_sets = colocation_sets(request)
+        present_sets = colocation_sets(ties)
         per_gpu = present_sets is None
     capacity = _capacities(gpus)
     cases, notes, exact = _cases(request, gpus, capacity, elastic_latency=elastic_latency)
@@ -146,7 +150,7 @@ def build_problem(
                 replace(layout, present=present)
                 for layout in layouts
                 for present in present_sets
-                if len(present) <= sum(layout.useful.values())
+                if len(ties.needed(present)) <= sum(layout.useful.values())
             )
         for count, members in enumerate([(name,) for name in ids] if per_gpu else [ids]):
             twin = len(groups) - 1 if count else None
@@ -168,7 +172,8 @@ def build_problem(
         tuple(warnings),
         elastic,
         elastic_latency,
-        frozenset().union(*present_sets) if present_sets is not None else frozenset(),
+        ties,
+        ties.numbers if present_sets is not None else frozenset(),
         exact,
     )
 

@@ -1,7 +1,7 @@
-"""Which models of co-locations can stand on one GPU together, and how to deal them out.
+"""Which members of co-locations can stand on one GPU together, and how to deal them out.
 
-A GPU's presence is the set of these models that have a slice on it. Counting GPUs by layout and
-presence instead of naming them is exact: see `one_each`.
+A GPU's presence is the set of these members (models, or stages of theirs) that have a slice on it. Counting GPUs
+by layout and presence instead of naming them is exact: see `one_each`.
 """
 
 from __future__ import annotations
@@ -9,32 +9,33 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from itertools import combinations
 
-from torchsplit_core.values import PlanRequest
+from torchsplit_core.planning.request.ties import Ties
 
 MOST_ON_A_GPU = 8
-"""No layout of the catalogue has more slices, so no more models can be present."""
+"""No layout of the catalogue has more slices, so no more members can need one."""
 
 MOST_SETS = 256
 """Presences beyond which every GPU is told apart instead."""
 
 
-def colocation_sets(request: PlanRequest) -> tuple[frozenset[int], ...] | None:
-    """Every set of co-located models that the hard co-locations allow on one GPU; None: too many."""
-    number = {model.name: index for index, model in enumerate(request.models)}
-    tied = sorted({number[name] for item in request.colocations for name in item.models})
-    together: dict[int, frozenset[int]] = {model: frozenset((model,)) for model in tied}
-    for item in request.colocations:
-        if item.mode == "hard":
-            joined = frozenset().union(*(together[number[name]] for name in item.models))
-            for model in joined:
-                together[model] = joined
+def colocation_sets(ties: Ties) -> tuple[frozenset[int], ...] | None:
+    """Every set of members that the hard co-locations allow on one GPU; None: too many.
+
+    A model that is a member is there wherever a stage of it is.
+    """
+    together: dict[int, frozenset[int]] = {number: frozenset((number,)) for number in sorted(ties.numbers)}
+    for tie in ties.ties:
+        if tie.hard:
+            joined = frozenset().union(*(together[number] for number in tie.members))
+            for number in joined:
+                together[number] = joined
     blocks = sorted(set(together.values()), key=sorted)
-    found: list[frozenset[int]] = []
+    found: dict[frozenset[int], None] = {}
     for count in range(len(blocks) + 1):
         for chosen in combinations(blocks, count):
-            present = frozenset().union(*chosen)
-            if len(present) <= MOST_ON_A_GPU:
-                found.append(present)
+            present = _closed(ties, together, frozenset().union(*chosen))
+            if len(ties.needed(present)) <= MOST_ON_A_GPU:
+                found[present] = None
             if len(found) > MOST_SETS:
                 return None
         if count >= MOST_ON_A_GPU:
@@ -42,24 +43,23 @@ def colocation_sets(request: PlanRequest) -> tuple[frozenset[int], ...] | None:
     return tuple(found)
 
 
-def separated_bytes(request: PlanRequest, present: frozenset[int]) -> float:
-    """Bytes per request of the soft co-locations that a GPU with this presence tears apart."""
-    names = {request.models[model].name for model in present}
-    return sum(
-        item.bytes_per_request
-        for item in request.colocations
-        if item.mode == "soft" and 0 < len(names.intersection(item.models)) < len(item.models)
-    )
+def _closed(ties: Ties, together: Mapping[int, frozenset[int]], present: frozenset[int]) -> frozenset[int]:
+    """These with the models of their stages, and with whom those must stand."""
+    while True:
+        larger = present.union(*(together[number] for number in ties.implied(present)))
+        if larger == present:
+            return present
+        present = larger
 
 
 def one_each(
     counts: Mapping[int, Mapping[str, int]], slices: Mapping[str, int], gpus: int
 ) -> list[dict[int, str]]:
-    """For each of `gpus` equal GPUs a slice profile for every model, from the models' counts by profile.
+    """For each of `gpus` equal GPUs a slice profile for every member, from the members' counts by profile.
 
-    Every model has at least `gpus` instances, and a profile no more than `slices` times `gpus` of
-    them together. One representative a model and GPU always exists: models and profiles with
-    `gpus` instances of each model form a bipartite multigraph, and such a graph has an edge
+    Every member has at least `gpus` instances, none of which is another's too, and a profile no more than
+    `slices` times `gpus` of them together. One representative a member and GPU always exists: members and
+    profiles with `gpus` instances of each member form a bipartite multigraph, and such a graph has an edge
     colouring that spreads the edges at every node evenly over the colours, which are the GPUs
     (de Werra, 1971).
     """

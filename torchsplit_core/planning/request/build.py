@@ -29,6 +29,7 @@ from torchsplit_core.values import (
     Stage,
     Variant,
 )
+from torchsplit_core.values.limits import check_number
 
 _PREFERENCE = {"measured": 0, "emulated": 1, "estimated": 2}
 
@@ -59,6 +60,7 @@ def build_request(
     objective: Objective | None = None,
     sharing: str = "exclusive",
     link_gb_per_s: float | None = None,
+    network_gb_per_s: float | None = None,
     time_limit_s: float = 60.0,
     cap_at_demand: Collection[str] = (),
     forbidden: Collection[tuple[str, str]] = (),
@@ -75,6 +77,9 @@ def build_request(
         raise InputFault("profiles", "none", "a request has at least one model", "Pass a profile file.")
     if sharing not in ("exclusive", "fractional"):
         raise InputFault("sharing", sharing, "sharing is exclusive or fractional", "Choose one of them.")
+    for option, speed in (("--link", link_gb_per_s), ("--network", network_gb_per_s)):
+        if speed is not None:
+            check_number(option, speed, positive=True)
     for entry in gpus:
         gpu_type(entry.type)
     names = model_names(profiles)
@@ -123,6 +128,7 @@ def build_request(
         objective=objective or Objective(),
         sharing="fractional" if sharing == "fractional" else "exclusive",
         link_gb_per_s=link_gb_per_s,
+        network_gb_per_s=network_gb_per_s,
         max_tenants_per_slice=max_tenants_per_slice,
         solver=SolverOptions(time_limit_s=time_limit_s, plan_at=plan_at),
     )
@@ -213,6 +219,7 @@ def _variants(
         parts = len(candidate.stages)
         names = [f"cut{number}.{index}of{parts}" for index in range(1, parts + 1)]
         estimated = stage_rows(profile, whole, candidate, names)
+        fixed, per_request = cut_bytes_of(candidate)
         variants.append(
             Variant(
                 name=f"cut{number}",
@@ -220,10 +227,23 @@ def _variants(
                     Stage(name, _points(_own_first(_rows(profile, name, types), rows)))
                     for name, rows in zip(names, estimated, strict=True)
                 ),
-                cut_bytes=tuple(map(float, candidate.cut_bytes)),
+                cut_bytes=fixed,
+                cut_bytes_per_request=per_request,
             )
         )
     return tuple(variants)
+
+
+def cut_bytes_of(candidate: PartitionCandidate) -> tuple[tuple[float, ...], tuple[float, ...]]:
+    """`cut_bytes` and `cut_bytes_per_request` of the variant that a candidate becomes.
+
+    A candidate that does not say what grows with the batch (no graph stood behind it, or an older version
+    found it) carries the bytes of the traced batch whatever the batch.
+    """
+    if len(candidate.cut_bytes_per_request) != len(candidate.cut_bytes):
+        return tuple(map(float, candidate.cut_bytes)), ()
+    per_request = candidate.cut_bytes_per_request if any(candidate.cut_bytes_per_request) else ()
+    return candidate.cut_bytes_fixed, per_request
 
 
 def _own_first(own: Sequence[ProfileRow], estimated: Sequence[ProfileRow]) -> list[ProfileRow]:

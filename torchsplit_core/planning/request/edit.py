@@ -135,15 +135,14 @@ def belongs(outcome: PartitionOutcome, profile: Profile) -> bool:
 
 def _cut(variant: Variant) -> tuple[object, ...]:
     """What makes two variants the same cut."""
-    return variant.name, variant.cut_bytes, tuple(stage.name for stage in variant.stages)
+    names = tuple(stage.name for stage in variant.stages)
+    return variant.name, variant.cut_bytes, variant.cut_bytes_per_request, names
 
 
 def _merged(model: PlanModel, built: PlanModel) -> PlanModel:
     """The model with the built points added to stages of the same name and cut."""
-    more: dict[tuple[str, tuple[float, ...], str], Stage] = {
-        (variant.name, variant.cut_bytes, stage.name): stage
-        for variant in built.variants
-        for stage in variant.stages
+    more: dict[tuple[object, ...], Stage] = {
+        (*_cut(variant), stage.name): stage for variant in built.variants for stage in variant.stages
     }
 
     def grown(variant: Variant) -> Variant:
@@ -151,7 +150,7 @@ def _merged(model: PlanModel, built: PlanModel) -> PlanModel:
             variant,
             stages=tuple(
                 replace(stage, points=(*stage.points, *found.points))
-                if (found := more.get((variant.name, variant.cut_bytes, stage.name)))
+                if (found := more.get((*_cut(variant), stage.name)))
                 else stage
                 for stage in variant.stages
             ),

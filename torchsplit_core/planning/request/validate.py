@@ -6,7 +6,8 @@ from collections.abc import Iterable
 
 from torchsplit_core.hardware import gpu_type, place_layout
 from torchsplit_core.planning.request.objective import GOALS
-from torchsplit_core.values import Colocation, FleetEntry, InputFault, PlanModel, PlanRequest, Point, Variant
+from torchsplit_core.planning.request.ties import members_of
+from torchsplit_core.values import FleetEntry, InputFault, PlanModel, PlanRequest, Point, Variant
 from torchsplit_core.values.limits import check_name, check_number, check_whole
 
 MAX_GPUS = 4096
@@ -36,7 +37,7 @@ def validate(request: PlanRequest) -> None:
     _unique("models", [model.name for model in request.models], "model names are unique", "Rename one.")
     for model in request.models:
         _model(model)
-    _colocations(request.colocations, [model.name for model in request.models])
+    _colocations(request)
 
 
 def _fleet(entries: Iterable[FleetEntry]) -> None:
@@ -178,20 +179,18 @@ def _point(where: str, point: Point) -> None:
         )
 
 
-def _colocations(colocations: Iterable[Colocation], names: list[str]) -> None:
-    known = set(names)
-    for index, item in enumerate(colocations):
+def _colocations(request: PlanRequest) -> None:
+    for index, item in enumerate(request.colocations):
         where = f"colocations[{index}]"
         _one_of(f"{where}.mode", item.mode, ("hard", "soft"))
         check_number(f"{where}.bytes_per_request", item.bytes_per_request)
-        for name in item.models:
-            if name not in known:
-                raise InputFault(
-                    where, name, "it names models of the request", f"Known are {', '.join(names)}."
-                )
-        if len(item.models) < 2 or len(set(item.models)) != len(item.models):
+        members = members_of(request.models, item, where)
+        if len(members) < 2 or len(set(members)) != len(members):
             raise InputFault(
-                where, list(item.models), "it joins two or more different models", "Name each model once."
+                where,
+                list(item.models),
+                "it joins two or more different models, or stages of theirs",
+                "Name each once.",
             )
 
 

@@ -8,6 +8,7 @@ from typing import Literal
 
 from torchsplit_core.hardware import gpu_type
 from torchsplit_core.planning.request.fleet import list_gpus
+from torchsplit_core.planning.verification.standing import standing
 from torchsplit_core.planning.verification.terms import TOLERANCE, find_point, same, throughput, wrong
 from torchsplit_core.values import (
     PlanFault,
@@ -160,16 +161,16 @@ def _latency(transfer: float, limit: float, stages: Sequence[Sequence[_Instance]
 
 
 def _together(request: PlanRequest, gpus: Iterable[PlannedGpu]) -> Iterator[PlanFault]:
-    hard = [pair.models for pair in request.colocations if pair.mode == "hard"]
-    here = {gpu.id: {tenant.model for item in gpu.slices for tenant in item.tenants} for gpu in gpus}
-    for models in hard:
-        for gpu, names in here.items():
-            present = " and ".join(name for name in models if name in names)
-            absent = " and ".join(name for name in models if name not in names)
+    gpus = list(gpus)
+    for pair in request.colocations:
+        for gpu in gpus if pair.mode == "hard" else ():
+            names = standing(request, pair, gpu)
+            present = " and ".join(name for name in pair.models if name in names)
+            absent = " and ".join(name for name in pair.models if name not in names)
             if present and absent:
-                rule = f"{', '.join(models)} stand on the same GPUs"
-                remedy = f"Put {absent} on {gpu} too, or take {present} away."
-                yield PlanFault(gpu, None, present, f"without {absent}", rule, remedy)
+                rule = f"{', '.join(pair.models)} stand on the same GPUs"
+                remedy = f"Put {absent} on {gpu.id} too, or take {present} away."
+                yield PlanFault(gpu.id, None, present, f"without {absent}", rule, remedy)
 
 
 def _claims(
@@ -188,8 +189,9 @@ def _claims(
         ("normalised", planned.normalised, counted / (spec.weight * spec.demand_rps)),
         ("low end", planned.low_rps, _rate(request, spec, instances, "low_rps")),
         ("high end", planned.high_rps, _rate(request, spec, instances, "high_rps")),
+        ("bytes across cuts", planned.bytes_across_cuts_per_s, rate * _across(request, running, instances)),
     ):
-        # Plans of earlier versions say nothing of their ends.
+        # Plans of earlier versions say nothing of their ends and bytes.
         if claim is not None and not same(claim, true):
             yield wrong(f"{name} {claim} is claimed", f"{true} is true", spec.name)
     weakest = max((instance.point.basis for instance in instances), key=_BASES.index, default=None)
@@ -239,6 +241,23 @@ def _bytes_of_request(variant: Variant, stage: str, batch: int) -> float:
     for cut in range(len(variant.cut_bytes)):
         if stage in (variant.stages[cut].name, variant.stages[cut + 1].name):
             total += variant.cut_bytes[cut] / batch
+            total += variant.cut_bytes_per_request[cut] if variant.cut_bytes_per_request else 0.0
+    return total
+
+
+def _across(request: PlanRequest, running: Sequence[Variant], instances: Sequence[_Instance]) -> float:
+    """Bytes of one request across all cuts; a batch's fixed ones are shared by the requests that a batch before
+    the cut has on the average, every instance at work as much as it can be."""
+    total = 0.0
+    for variant in running:
+        for cut, fixed in enumerate(variant.cut_bytes):
+            requests = batches = 0.0
+            for instance in instances:
+                if instance.tenant.stage == variant.stages[cut].name:
+                    rate = instance.tenant.share * throughput(request, instance.point)
+                    requests += rate
+                    batches += rate / instance.point.batch_size
+            total += fixed * batches / requests if requests else fixed
             total += variant.cut_bytes_per_request[cut] if variant.cut_bytes_per_request else 0.0
     return total
 

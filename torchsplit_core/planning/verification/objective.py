@@ -6,6 +6,7 @@ from collections.abc import Iterable, Iterator
 
 from torchsplit_core.hardware import gpu_type
 from torchsplit_core.planning.request.fleet import list_gpus
+from torchsplit_core.planning.verification.standing import standing, torn_bytes
 from torchsplit_core.planning.verification.terms import TOLERANCE, same, wrong
 from torchsplit_core.values import PlanFault, PlannedGpu, PlanOutcome, PlanRequest
 
@@ -61,10 +62,9 @@ def _penalty(request: PlanRequest, gpus: Iterable[PlannedGpu]) -> float:
             if gamma and size is not None:
                 total += gamma * max(0.0, need - size)
         if request.objective.separation_weight > 0:
-            here = {tenant.model for item in gpu.slices for tenant in item.tenants}
             for pair in request.colocations:
-                if pair.mode == "soft" and 0 < len(here & set(pair.models)) < len(pair.models):
-                    total += request.objective.separation_weight * pair.bytes_per_request
+                if pair.mode == "soft" and 0 < len(standing(request, pair, gpu)) < len(pair.models):
+                    total += request.objective.separation_weight * torn_bytes(request, pair)
     return total
 
 

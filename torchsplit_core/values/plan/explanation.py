@@ -14,6 +14,7 @@ ChangeKind = Literal[
     "colocation",
     "max_tenants_per_slice",
     "cap_at_demand",
+    "link",
 ]
 
 LimitKind = Literal[
@@ -24,6 +25,7 @@ LimitKind = Literal[
     "colocation",
     "max_tenants_per_slice",
     "cap_at_demand",
+    "link",
     "no_admissible_point",
     "objective",
 ]
@@ -41,7 +43,8 @@ class ChangeEffect:
     value_after − bound_before and at most bound_after − value_before (for min_gpus the other way
     round). `effect` is proven unless it is open (time ran out) or not_examined; `proven` says
     that the figures are exact too. `new` is None where a demand is dropped. `gpu_id` names a GPU of
-    the kind meant: GPUs of one type may differ in the layouts they are offered, or in cost.
+    the kind meant: GPUs of one type may differ in the layouts they are offered, or in cost. `link` (GB/s) dropped
+    lets one model's transfers take no time; otherwise link and network of the whole request are changed.
     """
 
     what: ChangeKind

@@ -88,7 +88,11 @@ class PlanModel:
 
 @dataclass(frozen=True, slots=True)
 class Colocation:
-    """hard: on every GPU either all of `models` have a slice or none. soft: separations cost bytes."""
+    """hard: on every GPU either all of `models` have a slice or none. soft: separations cost bytes.
+
+    `models` are names of models, or of stages as MODEL/VARIANT.STAGE (MODEL/STAGE where no other variant has one
+    of that name). Between two neighbouring stages 0 bytes stand for what their cut carries.
+    """
 
     models: tuple[str, ...]
     mode: Literal["hard", "soft"] = "hard"

@@ -116,6 +116,22 @@ def test_what_holds_a_model_is_only_said_where_it_is_settled() -> None:
     assert "proven" not in models_table(summed, request(), {})
 
 
+def test_a_link_is_told_where_it_binds_and_where_it_does_not() -> None:
+    dropped = ChangeEffect("link", "better", 12.0, None, 1, 10.0, 10.0, 40.0, 40.0, True, model="bert")
+    faster = ChangeEffect("link", "same", 12.0, 24.0, 1, 10.0, 10.0, 10.0, 10.0, True)
+    held = ModelBinding("bert", 1, 1.0, (ModelLimit("link", True, dropped),))
+    free = ModelBinding("ocr", 2, 1.0, (ModelLimit("link", False, replace(dropped, effect="same")),))
+    found = PlanExplanation((held, free), (faster,), (), (), 1.0, True)
+    table = models_table(replace(plan(), explanation=found), request(), {})
+    assert "<td>the link binds</td>" in table
+    parts = {title: text.replace(THIN, " ") for title, text in sections(found, plan())}
+    assert "the link binds" in parts["What binds each model"]
+    assert "<td>link, 12 GB/s</td>" in parts["What binds each model"]
+    told = parts["What one change would bring"]
+    assert "bert: without link, 12 GB/s" in told
+    assert "Link and network: 12 → 24 GB/s</td><td>no change, proven" in told and "eased by 10" not in told
+
+
 def test_many_unsettled_changes_stand_behind_one_line() -> None:
     open_ = tuple(
         ChangeEffect("max_latency_ms", "open", 10.0, 11.0, 1, 1.0, 1.0, 1.0, 2.0, model=f"m{number}")

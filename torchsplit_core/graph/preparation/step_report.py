@@ -6,10 +6,10 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Literal, TypeAlias
 
-from torchsplit_core.graph.prepare import flow_nodes, join_constants, live_nodes, prepare
-from torchsplit_core.graph.prepared import PreparedGraph
+from torchsplit_core.graph.preparation.prepare import flow_nodes, join_constants, live_nodes, prepare
+from torchsplit_core.graph.preparation.prepared import PreparedGraph
+from torchsplit_core.graph.preparation.steps import ALL_STEPS, STEPS, Step, StepName, chosen_steps
 from torchsplit_core.graph.regions import region_tree
-from torchsplit_core.graph.steps import ALL_STEPS, STEPS, Step, StepName, chosen_steps
 from torchsplit_core.graph.torch_graph import TorchGraph
 
 Became: TypeAlias = Literal["kept", "dead", "folded", "fused", "charged", "side-band"]

@@ -27,9 +27,9 @@ from collections.abc import Collection, Iterable, Mapping
 from heapq import heappop, heappush
 
 from torchsplit_core.graph.operations import is_alias
-from torchsplit_core.graph.prepared import WEIGHT_KINDS, PreparedGraph, Unit, UnitKind, ValueEdge
-from torchsplit_core.graph.sideband import find_sideband
-from torchsplit_core.graph.steps import ALL_STEPS, StepName, chosen_steps
+from torchsplit_core.graph.preparation.prepared import WEIGHT_KINDS, PreparedGraph, Unit, UnitKind, ValueEdge
+from torchsplit_core.graph.preparation.sideband import find_sideband
+from torchsplit_core.graph.preparation.steps import ALL_STEPS, StepName, chosen_steps
 from torchsplit_core.graph.torch_graph import TorchGraph
 from torchsplit_core.values import InternalFault
 

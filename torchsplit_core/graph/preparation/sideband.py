@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from statistics import median
 
-from torchsplit_core.graph.prepared import Unit, ValueEdge
+from torchsplit_core.graph.preparation.prepared import Unit, ValueEdge
 from torchsplit_core.graph.torch_graph import TorchGraph
 
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Literal, TypeAlias
 
-from torchsplit_core.graph.steps import ALL_STEPS, StepName
+from torchsplit_core.graph.preparation.steps import ALL_STEPS, StepName
 from torchsplit_core.graph.torch_graph import TorchGraph
 
 UnitKind: TypeAlias = Literal["input", "op", "constant", "weight"]

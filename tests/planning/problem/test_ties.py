@@ -1,0 +1,300 @@
+"""Stages as members of co-locations: what names mean, and plans against a look at everything."""
+
+from __future__ import annotations
+
+import random
+import time
+from dataclasses import replace
+
+import pytest
+
+from tests.support.planning.oracle import best_plan
+from tests.support.planning.requests import A30, LAYOUTS
+from tests.support.planning.shared_oracle import best_shared
+from tests.support.seeds import in_blocks
+from torchsplit_core.planning import plan, violations
+from torchsplit_core.planning.baselines.run import baselines
+from torchsplit_core.planning.formulation.build import build
+from torchsplit_core.planning.formulation.leximin import Search
+from torchsplit_core.planning.formulation.objectives import search
+from torchsplit_core.planning.formulation.solution import separations_of
+from torchsplit_core.planning.problem.build import Problem, build_problem
+from torchsplit_core.planning.request.ties import Member, member_names, members_of, models_of, ties_of
+from torchsplit_core.planning.request.validate import validate
+from torchsplit_core.values import (
+    Colocation,
+    FleetEntry,
+    InputFault,
+    Objective,
+    PlanModel,
+    PlanOutcome,
+    PlanRequest,
+    Point,
+    SolverOptions,
+    Stage,
+    Variant,
+)
+
+BLOCK = 15
+
+
+def staged(name: str, *variants: tuple[str, tuple[str, ...]]) -> PlanModel:
+    """A model with variants of these stages, each with a point on every slice of an A30."""
+    point = Point(A30, "1g.6gb", 1, 10.0, 10.0, memory_gib=1.0)
+    return PlanModel(
+        name,
+        tuple(
+            Variant(of, tuple(Stage(part, (point,)) for part in parts), (7.0,) * (len(parts) - 1))
+            for of, parts in variants
+        ),
+    )
+
+
+BERT = staged("bert", ("whole", ("whole",)), ("cut1", ("cut1.1of2", "cut1.2of2")), ("cut2", ("a", "b", "c")))
+OTHER = staged("other", ("v", ("head", "tail")), ("w", ("head", "end")))
+NESTED = staged("bert/a", ("v", ("x",)))
+
+
+@pytest.mark.parametrize(
+    ("name", "expected"),
+    [
+        ("bert", Member(0)),
+        ("bert/cut1.1of2", Member(0, 1, 0)),
+        ("bert/cut1.cut1.2of2", Member(0, 1, 1)),
+        ("bert/b", Member(0, 2, 1)),
+        ("bert/cut2.c", Member(0, 2, 2)),
+        ("bert/whole", Member(0, 0, 0)),
+        ("other/w.head", Member(1, 1, 0)),
+        ("other/end", Member(1, 1, 1)),
+        ("bert/a", Member(2)),  # a model's own name stands before a stage's
+        ("bert/cut2.a", Member(0, 2, 0)),
+        ("bert/a/x", Member(2, 0, 0)),
+    ],
+)
+def test_a_name_is_a_model_or_a_stage_of_a_variant(name: str, expected: Member) -> None:
+    assert members_of((BERT, OTHER, NESTED), Colocation((name,)), "here") == (expected,)
+
+
+@pytest.mark.parametrize(
+    ("names", "told"),
+    [
+        (("bert", "other/head"), "other/v.head, other/w.head"),
+        (("bert", "other/nothing"), "other/v.head, other/v.tail, other/w.head, other/w.end"),
+        (("bert", "nobody"), "Known are bert, other."),
+        (("bert", "nobody/a"), "Known are bert, other."),
+        (("bert/a", "bert/cut2.a"), "Name each once"),
+        (("bert/", "other"), "bert/whole.whole"),
+    ],
+)
+def test_a_name_of_no_one_stage_is_one_message(names: tuple[str, ...], told: str) -> None:
+    request = PlanRequest((FleetEntry(A30),), (BERT, OTHER), (Colocation(names),))
+    with pytest.raises(InputFault) as fault:
+        validate(request)
+    assert told in str(fault.value) and "colocations[0]" in str(fault.value)
+
+
+def test_every_name_that_is_offered_names_one_member() -> None:
+    models = (BERT, OTHER, NESTED)
+    names = member_names(models)
+    assert names == (
+        *("bert", "other", "bert/a", "bert/cut1.1of2", "bert/cut1.2of2", "bert/cut2.a", "bert/b", "bert/c"),
+        *("other/v.head", "other/tail", "other/w.head", "other/end"),
+    )
+    assert len(set(members_of(models, Colocation(names), "here"))) == len(names)
+    assert models_of(models, Colocation(("bert/b", "other"))) == {"bert", "other"}
+
+
+def test_neighbouring_stages_weigh_what_they_hand_on() -> None:
+    each = replace(BERT.variants[2], cut_bytes=(1.0, 2.0), cut_bytes_per_request=(0.0, 5.0))
+    bert = replace(BERT, variants=(*BERT.variants[:2], each))
+    pairs = {
+        ("bert/cut1.1of2", "bert/cut1.2of2"): 7.0,
+        ("bert/c", "bert/b"): 5.0,
+        ("bert/a", "bert/b"): 1.0,
+        ("bert/a", "bert/c"): 0.0,
+        ("bert/a", "bert"): 0.0,
+        ("bert/a", "other/tail"): 0.0,
+    }
+    ties = ties_of(
+        PlanRequest((FleetEntry(A30),), (bert, OTHER), tuple(Colocation(names, "soft") for names in pairs))
+    )
+    assert [tie.bytes_per_request for tie in ties.ties] == list(pairs.values())
+    told = Colocation(("bert/c", "bert/b"), "soft", 9.0)
+    (tie,) = ties_of(PlanRequest((FleetEntry(A30),), (bert,), (told,))).ties
+    assert tie.bytes_per_request == 9.0
+
+
+def points(rng: random.Random, base: float) -> tuple[Point, ...]:
+    """A point on most of the profiles, larger slices faster."""
+    found = []
+    for name, size in (("1g.6gb", 1), ("2g.12gb", 2), ("4g.24gb", 4)):
+        if rng.random() < 0.8:
+            rate = round(base * size ** rng.choice([0.5, 1.0]), 1)
+            latency, memory = round(1000 / rate, 2), rng.choice([0.0, 3.0, 8.0])
+            found.append(Point(A30, name, rng.choice([1, 4]), rate, latency, memory_gib=memory))
+    return tuple(found) or points(rng, base)
+
+
+def tied(seed: int, sharing: str) -> PlanRequest:
+    """One or two models, cut and whole, with co-locations of models and stages on at most three GPUs."""
+    rng = random.Random(f"tied{sharing}{seed}")
+    models = []
+    for name in ("m", "n")[: rng.choice([1, 2, 2])]:
+        base = rng.choice([5.0, 20.0])
+        parts = 3 if rng.random() < 0.15 else 2
+        stages = tuple(Stage(f"s{i}", points(rng, base * rng.choice([1.5, 3.0]))) for i in range(parts))
+        each = tuple(rng.choice([0.0, 1e5, 2e6]) for _ in range(parts - 1))
+        cut = Variant("cut", stages, tuple(rng.choice([0.0, 2e6]) for _ in each), cut_bytes_per_request=each)
+        whole = Variant("whole", (Stage("whole", points(rng, base)),))
+        variants = (
+            rng.choice([(cut,), (cut,), (whole, cut)]) if name == "m" else rng.choice([(whole,), (cut,)])
+        )
+        least = rng.choice([None, None, 5.0, 15.0])
+        models.append(PlanModel(name, variants, demand_rps=rng.choice([1.0, 10.0]), min_throughput_rps=least))
+    names = [model.name for model in models]
+    names += [
+        f"{model.name}/{rng.choice(['', f'{variant.name}.'])}{stage.name}"
+        for model in models
+        for variant in model.variants
+        for stage in variant.stages
+    ]
+    pairs = []
+    for _ in range(rng.randint(1, 2)):
+        chosen = rng.sample(names, min(len(names), rng.choice([2, 2, 3])))
+        if not any("/" in name for name in chosen):
+            chosen[0] = next(name for name in names if "/" in name and name not in chosen)
+        mode = rng.choice(["hard", "hard", "soft", "soft", "soft"])
+        pairs.append(Colocation(tuple(chosen), mode, rng.choice([0.0, 0.0, 1.0, 1e6])))  # type: ignore[arg-type]
+    gpus = 1 if sharing == "fractional" else rng.choice([2, 2, 3])
+    layouts = rng.choice([LAYOUTS[1:2], LAYOUTS[2:3], LAYOUTS[1:3]]) if gpus == 2 else LAYOUTS[2:3]
+    fleet = (FleetEntry(A30, count=gpus, layouts=layouts),)
+    if gpus == 2 and rng.random() < 0.3:
+        fleet = (FleetEntry(A30, layouts=layouts), FleetEntry(A30, id="mine", layouts=LAYOUTS[3:]))
+    weight = rng.choice([0.0, 0.0, 1e-6]) if any(pair.mode == "soft" for pair in pairs) else 0.0
+    kind = rng.choice(["leximin", "leximin", "max_min", "weighted_sum", "min_gpus"])
+    return PlanRequest(
+        fleet,
+        tuple(models),
+        tuple(pairs),
+        Objective(kind, separation_weight=weight),  # type: ignore[arg-type]
+        sharing,  # type: ignore[arg-type]
+        rng.choice([None, 0.02, 1.0]),
+        solver=SolverOptions(30.0),
+    )
+
+
+def value_of(request: PlanRequest, outcome: PlanOutcome) -> tuple[float, ...]:
+    """The levels of a plan as the oracle has them: larger is better."""
+    objective = outcome.objective
+    if objective.kind == "leximin":
+        paid = objective.sorted_normalised[0] - (objective.value or 0.0)
+        return tuple(level - paid for level in objective.sorted_normalised)
+    assert objective.value is not None
+    return (-objective.value if objective.kind == "min_gpus" else objective.value,)
+
+
+def presences(request: PlanRequest, outcome: PlanOutcome) -> list[frozenset[int]]:
+    """The members of co-locations on each GPU of a plan."""
+    ties = ties_of(request)
+    numbers = {
+        (model.name, variant.name, stage.name): (m, v, s)
+        for m, model in enumerate(request.models)
+        for v, variant in enumerate(model.variants)
+        for s, stage in enumerate(variant.stages)
+    }
+    return [
+        frozenset().union(
+            *(ties.of(*numbers[t.model, t.variant, t.stage]) for item in gpu.slices for t in item.tenants)
+        )
+        for gpu in outcome.gpus
+    ]
+
+
+def torn(request: PlanRequest, outcome: PlanOutcome) -> float:
+    """Bytes of separations, GPU by GPU."""
+    return sum(map(ties_of(request).separated_bytes, presences(request, outcome)))
+
+
+def tears(request: PlanRequest, outcome: PlanOutcome) -> bool:
+    """Whether a plan tears a co-location that forbids it or makes it cost something."""
+    return torn(request, outcome) > 0 or any(
+        0 < len(present.intersection(tie.members)) < len(tie.members)
+        for present in presences(request, outcome)
+        for tie in ties_of(request).ties
+        if tie.hard
+    )
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("block", range(12))
+def test_whole_slices_equal_every_plan_looked_at(block: int) -> None:
+    mattered = 0
+    for seed in range(block * BLOCK, (block + 1) * BLOCK):
+        request = tied(seed, "exclusive")
+        free = replace(request, colocations=(), objective=replace(request.objective, separation_weight=0.0))
+        mattered += tears(request, plan(free))
+        outcome, expected = plan(request), best_plan(request)
+        assert not list(violations(request, outcome)), seed
+        if expected is None:
+            assert outcome.status == "infeasible", seed
+            continue
+        assert outcome.status == "optimal", seed
+        assert value_of(request, outcome) == pytest.approx(expected[0], rel=1e-6, abs=1e-9), seed
+        if request.objective.separation_weight == 0:
+            assert torn(request, outcome) == pytest.approx(expected[1]), seed
+        for baseline in baselines(request, outcome):
+            if baseline.outcome is not None:
+                assert not list(violations(request, baseline.outcome)), (seed, baseline.name)
+    # The ties must matter in some of them, or this says nothing.
+    assert mattered >= 3
+
+
+@in_blocks("seed", range(24))
+def test_counting_by_presence_is_as_good_as_gpu_by_gpu(seed: int) -> None:
+    request = tied(seed, "exclusive")
+    together, apart = build_problem(request), build_problem(request, per_gpu=True)
+    assert together.colocated == ties_of(request).numbers and not apart.colocated
+    (here, bytes_here), (there, bytes_there) = solved(together), solved(apart)
+    assert here.status == there.status in ("optimal", "infeasible")
+    if here.status == "optimal":
+        # What max_min does not ask for may differ.
+        asked = 1 if request.objective.kind == "max_min" else None
+        assert here.values[:asked] == pytest.approx(there.values[:asked], rel=2e-6, abs=1e-7)
+        if request.objective.separation_weight == 0:
+            assert bytes_here == pytest.approx(bytes_there)
+
+
+def solved(problem: Problem) -> tuple[Search, float]:
+    """The search's answer, and the bytes of its separations."""
+    built = build(problem, "exclusive")
+    found = search(built, time.perf_counter() + 60.0)
+    return found, separations_of(built, found.best) if found.best is not None else 0.0
+
+
+def test_members_that_never_fit_one_gpu_together_stand_nowhere() -> None:
+    """Nine stages on the same GPUs, of which none has nine slices; two such GPUs do not make one."""
+    stages = tuple(Stage(f"s{i}", (Point(A30, "1g.6gb", 1, 10.0, 10.0),)) for i in range(9))
+    long = PlanModel("long", (Variant("v", stages, (0.0,) * 8),))
+    free = PlanModel("free", (Variant("whole", (stages[0],)),))
+    names = tuple(f"long/{stage.name}" for stage in stages)
+    request = PlanRequest((FleetEntry(A30, count=3),), (long, free), (Colocation(names),))
+    outcome = plan(request)
+    assert outcome.status == "optimal"
+    assert [model.throughput_rps for model in outcome.models] == [0.0, 120.0]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("block", range(4))
+def test_shared_slices_equal_every_set_of_tenants(block: int) -> None:
+    planned = 0
+    for seed in range(block * BLOCK, (block + 1) * BLOCK):
+        request = replace(tied(seed, "fractional"), objective=Objective("leximin"))
+        outcome, expected = plan(request), best_shared(request)
+        assert not list(violations(request, outcome)), seed
+        if expected is None:
+            assert outcome.status == "infeasible", seed
+            continue
+        assert outcome.status in ("optimal", "feasible"), seed
+        assert outcome.objective.sorted_normalised == pytest.approx(expected, rel=2e-6, abs=1e-8), seed
+        planned += outcome.status == "optimal"
+    assert planned >= 4

@@ -1,0 +1,78 @@
+"""What crosses a cut as the batch grows: bytes whatever its size, and bytes that every request adds.
+
+    bytes across a cut with batches of b = cut_bytes_fixed + b · cut_bytes_per_request
+
+The values that cross are those of `cut_bytes`, sized by the symbols of their shapes (graph.sizes). The line
+always meets `cut_bytes` at the traced batch t. Where the bytes are linear in the batch, as nearly always, it is
+exact at every batch. Where they are not (a size rounded up, a least size), its slope is the steepest from t to
+any of 2t, 4t, … 64t, so that no such batch is told too small, and smaller ones may be told wrongly. What
+grows faster than in proportion (b · b) cannot be held from above by a line that meets it at t and starts at 0
+or more: it is told in proportion, right at t and too small above it.
+
+A symbol that is not the batch (a free sequence length) keeps its value in the trace, and one that only the
+data decide follows the batch. A value without a shape that depends on an input follows it too, and where a size of
+the graph is no arithmetic, all values do.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from functools import cached_property
+
+from torchsplit_core.graph import TorchGraph
+from torchsplit_core.graph.sizes import Sizes
+from torchsplit_core.values import InputFault
+
+_TIMES = (2, 4, 8, 16, 32, 64)
+"""The batches looked at, in traced batches."""
+
+
+class CutSizes:
+    """How the values of one graph grow with the batch."""
+
+    def __init__(self, graph: TorchGraph) -> None:
+        self._graph = graph
+
+    def split(self, stages: Sequence[Sequence[str]]) -> tuple[tuple[float, ...], tuple[float, ...]]:
+        """Bytes whatever the batch, and bytes a request, of every cut between stages (ids of nodes)."""
+        lines = [self._line(names) for names in _leaving(self._graph, stages)[:-1]]
+        return tuple(fixed for fixed, _ in lines), tuple(each for _, each in lines)
+
+    def _line(self, names: Sequence[str]) -> tuple[float, float]:
+        """Start and slope for the values that leave a stage together."""
+        batch = self._graph.traced_batch
+        at_trace = sum(self._graph.by_id[name].output_bytes for name in names)
+        grown = {k: sum(self._bytes(name, k) for name in names) for k in _TIMES}
+        slope = max(0.0, *((size - at_trace) / ((k - 1) * batch) for k, size in grown.items()))
+        each = min(slope, at_trace / batch)
+        return at_trace - each * batch, each
+
+    def _bytes(self, name: str, times: int) -> float:
+        """Bytes of a value at so many traced batches."""
+        told = self._graph.by_id[name].output_bytes
+        if not self._sizes:
+            return float(told * times)
+        at_trace = self._sizes[1].bytes(name)
+        return told * (self._sizes[times].bytes(name) / at_trace if at_trace else times)
+
+    @cached_property
+    def _sizes(self) -> Mapping[int, Sizes]:
+        """The sizes of the graph's values by traced batches; empty where some size cannot be read."""
+        batch = self._graph.traced_batch
+        try:
+            found = {times: Sizes(self._graph, times * batch) for times in (1, *_TIMES)}
+            for node in self._graph.nodes:
+                for sizes in found.values():
+                    sizes.shape(node.id)
+        except InputFault:
+            return {}
+        return found
+
+
+def _leaving(graph: TorchGraph, stages: Sequence[Sequence[str]]) -> list[tuple[str, ...]]:
+    """For each stage the values that other stages read, each once; weights go with their readers."""
+    home = {name: number for number, stage in enumerate(stages) for name in stage}
+    return [
+        tuple(name for name in stage if any(home.get(user, number) != number for user in graph.users[name]))
+        for number, stage in enumerate(stages)
+    ]

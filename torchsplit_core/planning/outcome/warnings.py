@@ -1,0 +1,75 @@
+"""What a reader of a plan should know beside its figures: memory that nobody told, and links that nobody gave."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+from torchsplit_core.hardware import gpu_type
+from torchsplit_core.planning.request.fleet import list_gpus
+from torchsplit_core.values import PlannedGpu, PlanRequest, Variant
+from torchsplit_core.values.units import GB, GIB
+
+
+def plan_warnings(request: PlanRequest, gpus: Sequence[PlannedGpu]) -> tuple[str, ...]:
+    """One sentence each, of the slices and tenants of a plan of the request."""
+    return (*_unknown_memory(gpus), *_links(request, gpus), *_large_batches(request, gpus))
+
+
+def _unknown_memory(gpus: Sequence[PlannedGpu]) -> Iterator[str]:
+    """Every model with an instance whose memory nobody has told."""
+    names = dict.fromkeys(
+        tenant.model
+        for gpu in gpus
+        for item in gpu.slices
+        for tenant in item.tenants
+        if tenant.memory_gib is None
+    )
+    for name in names:
+        yield f"{name}: the memory of a point in use is unknown; it is taken to fit, alone on its slice."
+
+
+def _links(request: PlanRequest, gpus: Sequence[PlannedGpu]) -> Iterator[str]:
+    """Cuts in use that nobody charges for, and a network that joins nothing."""
+    cut = [name for name, variant in _running(request, gpus) if _bytes_of(variant)]
+    if cut and request.link_gb_per_s is None:
+        yield f"{', '.join(cut)}: cuts travel free: give the link's GB/s (link_gb_per_s)."
+    if request.network_gb_per_s is not None and len({gpu.node for gpu in list_gpus(request.gpus)}) == 1:
+        yield "network_gb_per_s counts for nothing: all GPUs of the fleet are in one node (gpus[].node)."
+
+
+def _large_batches(request: PlanRequest, gpus: Sequence[PlannedGpu]) -> Iterator[str]:
+    """Cuts whose fixed bytes alone are more than a slice beside them holds: told by the smallest such slice."""
+    for name, variant in _running(request, gpus):
+        for cut, fixed in enumerate(variant.cut_bytes):
+            beside = (variant.stages[cut].name, variant.stages[cut + 1].name)
+            small = [
+                (size, item.profile)
+                for gpu in gpus
+                for item in gpu.slices
+                if any(
+                    (t.model, t.variant) == (name, variant.name) and t.stage in beside for t in item.tenants
+                )
+                and (size := gpu_type(gpu.type).profile(item.profile).memory_gib) is not None
+                and fixed > size * GIB
+            ]
+            if small:
+                size, profile = min(small)
+                yield (
+                    f"{name}: cut {cut + 1} of {variant.name} carries {fixed / GB:.3g} GB whatever the batch, "
+                    f"more than the {size:.3g} GiB of {profile} hold."
+                )
+
+
+def _running(request: PlanRequest, gpus: Sequence[PlannedGpu]) -> list[tuple[str, Variant]]:
+    """The models that are served, with the variant that each runs by."""
+    used = {(tenant.model, tenant.variant) for gpu in gpus for item in gpu.slices for tenant in item.tenants}
+    return [
+        (model.name, variant)
+        for model in request.models
+        for variant in model.variants
+        if (model.name, variant.name) in used
+    ]
+
+
+def _bytes_of(variant: Variant) -> bool:
+    return any((*variant.cut_bytes, *variant.cut_bytes_per_request))

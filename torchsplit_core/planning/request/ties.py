@@ -1,0 +1,181 @@
+"""Who a co-location ties together: models, and stages of their variants.
+
+A member of `colocations[].models` is a model by its name, or a stage of one of its variants:
+`MODEL/VARIANT.STAGE`, or `MODEL/STAGE` where no other variant of the model has a stage of that name. It stands
+on every GPU where an instance of the model, or of that stage, does. Members have numbers: a model its index in
+the request, and stages those behind all models.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from torchsplit_core.values import Colocation, InputFault, PlanModel, PlanRequest
+
+_MOST_NAMED = 12
+"""Stages that a message lists."""
+
+
+@dataclass(frozen=True, slots=True)
+class Member:
+    """A model by its index in the request; or one stage of one of its variants, by theirs in it."""
+
+    model: int
+    variant: int | None = None
+    stage: int | None = None
+
+    def counts(self, model: int, variant: int, stage: int) -> bool:
+        """Whether an instance of this stage puts the member on its GPU."""
+        return self.model == model and self.variant in (None, variant) and self.stage in (None, stage)
+
+
+@dataclass(frozen=True, slots=True)
+class Tie:
+    """A co-location by the numbers of its members, and the bytes that each GPU where it is torn counts for."""
+
+    members: tuple[int, ...]
+    hard: bool
+    bytes_per_request: float
+
+
+@dataclass(frozen=True, slots=True)
+class Ties:
+    """All co-locations of a request. `stages` has the numbers of stages (model, variant, stage) that are members."""
+
+    ties: tuple[Tie, ...] = ()
+    models: frozenset[int] = frozenset()
+    stages: Mapping[tuple[int, int, int], int] | None = None
+
+    @property
+    def numbers(self) -> frozenset[int]:
+        """Every member."""
+        return self.models.union((self.stages or {}).values())
+
+    @property
+    def soft(self) -> tuple[Tie, ...]:
+        """Those that cost something where they are torn."""
+        return tuple(tie for tie in self.ties if not tie.hard and tie.bytes_per_request > 0)
+
+    def of(self, model: int, variant: int, stage: int) -> frozenset[int]:
+        """The members that an instance of a stage puts on its GPU."""
+        found = {model} & self.models
+        own = (self.stages or {}).get((model, variant, stage))
+        return frozenset(found if own is None else {*found, own})
+
+    def closest(self, model: int, variant: int, stage: int) -> int | None:
+        """Of these the one that says most: the stage before its model; None where there is none."""
+        return max(self.of(model, variant, stage), default=None)
+
+    def implied(self, present: frozenset[int]) -> frozenset[int]:
+        """The models that stand wherever stages among the present do, as far as they are members."""
+        stages = self.stages or {}
+        return frozenset(key[0] for key, number in stages.items() if number in present) & self.models
+
+    def needed(self, present: frozenset[int]) -> frozenset[int]:
+        """The members that need an instance of their own for all of these to be present."""
+        return present - self.implied(present)
+
+    def separated_bytes(self, present: frozenset[int]) -> float:
+        """Bytes per request of the soft co-locations that a GPU with these members tears apart."""
+        return sum(
+            tie.bytes_per_request
+            for tie in self.ties
+            if not tie.hard and 0 < len(present.intersection(tie.members)) < len(tie.members)
+        )
+
+
+def ties_of(request: PlanRequest) -> Ties:
+    """The co-locations of a request. Raises InputFault where a name is not that of one member."""
+    numbers: dict[Member, int] = {}
+    stages: dict[tuple[int, int, int], int] = {}
+    ties = []
+    for index, item in enumerate(request.colocations):
+        members = members_of(request.models, item, f"colocations[{index}]")
+        for one in members:
+            if one in numbers:
+                continue
+            if one.variant is None or one.stage is None:
+                numbers[one] = one.model
+            else:
+                numbers[one] = stages[one.model, one.variant, one.stage] = len(request.models) + len(stages)
+        weight = separation_bytes(request.models, item, members)
+        ties.append(Tie(tuple(numbers[one] for one in members), item.mode == "hard", weight))
+    return Ties(tuple(ties), frozenset(one.model for one in numbers if one.variant is None), stages)
+
+
+def members_of(models: Sequence[PlanModel], item: Colocation, where: str) -> tuple[Member, ...]:
+    """The members of a co-location, in its order. Raises InputFault where a name is not that of one member."""
+    return tuple(_member(models, name, where) for name in item.models)
+
+
+def models_of(models: Sequence[PlanModel], item: Colocation) -> frozenset[str]:
+    """The names of the models that a co-location is about. Raises InputFault as `members_of` does."""
+    return frozenset(models[member.model].name for member in members_of(models, item, "colocations"))
+
+
+def member_names(models: Sequence[PlanModel]) -> tuple[str, ...]:
+    """Everything that a co-location may name: the models, then stages of variants with several, each by one name."""
+    names = [model.name for model in models]
+    for model in models:
+        cut = [variant for variant in model.variants if len(variant.stages) > 1]
+        every = [stage.name for variant in model.variants for stage in variant.stages]
+        for variant in cut:
+            for stage in variant.stages:
+                short = f"{model.name}/{stage.name}"
+                alone = every.count(stage.name) == 1 and short not in names
+                names.append(short if alone else f"{model.name}/{variant.name}.{stage.name}")
+    return tuple(dict.fromkeys(names))
+
+
+def separation_bytes(models: Sequence[PlanModel], item: Colocation, members: Sequence[Member]) -> float:
+    """Bytes per request that a separation weighs: those given, else what two neighbouring stages hand on.
+
+    The latter are what a request adds across their cut; where no request adds any, the bytes of a batch.
+    """
+    if item.bytes_per_request > 0 or len(members) != 2:
+        return item.bytes_per_request
+    first, second = members
+    if (first.model, first.variant) != (second.model, second.variant) or first.variant is None:
+        return 0.0
+    if first.stage is None or second.stage is None or abs(first.stage - second.stage) != 1:
+        return 0.0
+    variant, cut = models[first.model].variants[first.variant], min(first.stage, second.stage)
+    adding = variant.cut_bytes_per_request[cut] if variant.cut_bytes_per_request else 0.0
+    return adding or variant.cut_bytes[cut]
+
+
+def _member(models: Sequence[PlanModel], name: str, where: str) -> Member:
+    """The member of a name: a model's own name first, then a stage behind a model's name and "/"."""
+    for index, model in enumerate(models):
+        if model.name == name:
+            return Member(index)
+    found: dict[Member, str] = {}
+    known: list[str] = []
+    for m, model in enumerate(models):
+        if not name.startswith(f"{model.name}/"):
+            continue
+        rest = name[len(model.name) + 1 :]
+        for v, variant in enumerate(model.variants):
+            for s, stage in enumerate(variant.stages):
+                full = f"{variant.name}.{stage.name}"
+                known.append(f"{model.name}/{full}")
+                if rest in (stage.name, full):
+                    found[Member(m, v, s)] = known[-1]
+    if len(found) == 1:
+        return next(iter(found))
+    if found:
+        raise InputFault(
+            where, name, "it is the name of one stage", f"Write one of {', '.join(found.values())}."
+        )
+    if known:
+        told = ", ".join(known[:_MOST_NAMED]) + (", …" if len(known) > _MOST_NAMED else "")
+        raise InputFault(
+            where, name, "it names models of the request or stages of theirs", f"Known are {told}."
+        )
+    raise InputFault(
+        where,
+        name,
+        "it names models of the request, or stages of theirs as MODEL/VARIANT.STAGE",
+        f"Known are {', '.join(model.name for model in models)}.",
+    )
