@@ -126,11 +126,12 @@ class FleetEntryFile(Strict):
     layouts: Rows[Rows[Name]] | None = None
     cost: Amount = 1.0
     node: Name | None = None
+    mig: bool = True
 
 
 class PointFile(Strict):
     gpu_type: Name
-    profile: Name
+    profile: Name | None
     batch_size: Count
     processes: Count = 1
     throughput_rps: Amount
@@ -210,7 +211,7 @@ class TenantFile(Strict):
 
 
 class PlannedSliceFile(Strict):
-    profile: Name
+    profile: Name | None
     start: Whole
     tenants: Rows[TenantFile] = []
 

@@ -180,7 +180,7 @@ def add_tenants(built: Formulation, pools: Pools) -> None:
     keys = list(pools)
     model.excess = pyo.Var(range(len(keys)), domain=pyo.NonNegativeReals)
     for index, key in enumerate(keys):
-        size = problem.capacity_gib[problem.groups[key[0]].type, key[1]]
+        size = problem.size_gib(key[0], key[1])
         memory = [(built.uses[use].choice.memory_gib, use) for use in pools[key]]
         if sum(need for need, _ in memory) > size:
             spare = model.excess[index] if soft else 0.0

@@ -193,8 +193,8 @@ class _Steps:
         """The problem slice by slice with the layouts of a plan held fixed; its unused GPUs stay free."""
         entries = []
         for gpu, planned in zip(list_gpus(self.request.gpus), known.gpus, strict=True):
-            layouts = (tuple(item.profile for item in planned.slices),) if planned.used else gpu.layouts
-            entries.append(FleetEntry(gpu.type, gpu.id, 1, layouts, gpu.cost))
+            held = (tuple(item.profile for item in planned.slices),) if planned.used else None
+            entries.append(gpu.entry(held, id=gpu.id))
         fleet = tuple(entries)
         if fleet not in self.fixed:
             fixed = build_problem(replace(self.request, gpus=fleet), per_gpu=True)

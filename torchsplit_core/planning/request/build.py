@@ -1,7 +1,8 @@
 """From profiles (and partition candidates) to a plan request.
 
-Rows of the fleet's MIG profiles become points. A candidate becomes a variant, its stages' points as
-`stage_rows` has them: estimated, unless the profile has rows of the stage itself.
+Rows of the fleet's slices become points: of its MIG profiles, its whole GPUs, the cores of its hosts. A candidate
+becomes a variant, its stages' points as `stage_rows` has them: estimated, unless the profile has rows of the
+stage itself.
 """
 
 from __future__ import annotations
@@ -11,8 +12,10 @@ from collections.abc import Mapping, Sequence
 from pathlib import PurePath
 
 from torchsplit_core.hardware import catalogue, gpu_type
+from torchsplit_core.planning.request.fleet import left_whole
 from torchsplit_core.planning.request.stage_rows import stage_rows
 from torchsplit_core.values import (
+    WHOLE_GPU,
     Colocation,
     FleetEntry,
     InputFault,
@@ -27,24 +30,39 @@ from torchsplit_core.values import (
     SolverOptions,
     Stage,
     Variant,
+    point_type,
 )
+
+_Slices = set[tuple[str, str | None]]
+"""gpu_type and profile of rows; None for a whole GPU."""
 
 _PREFERENCE = {"measured": 0, "emulated": 1, "estimated": 2}
 
 
 def parse_fleet(text: str) -> tuple[FleetEntry, ...]:
-    """`2xA100-80GB,1xA30-24GB` as fleet entries. Raises InputFault for an unknown type or count."""
+    """`2xA100-80GB,1xA30-24GB:whole,1xCPU-16c` as fleet entries; `:whole` leaves GPUs whole (MIG off).
+
+    Raises InputFault for an unknown type or count, and for cores left whole.
+    """
     entries = []
     for part in filter(None, (item.strip() for item in text.split(","))):
-        found = re.fullmatch(r"(?:(\d{1,7})x)?([A-Za-z0-9.\-]+)", part)
+        found = re.fullmatch(r"(?:(\d{1,7})x)?([A-Za-z0-9.\-]+)(:whole)?", part)
         if not found:
             raise InputFault(
-                "--gpus", part, "a fleet is COUNTxTYPE, comma-separated", "Write for example 2xA100-80GB."
+                "--gpus",
+                part,
+                "a fleet is COUNTxTYPE, comma-separated, with :whole behind GPUs that MIG is not to cut",
+                "Write for example 2xA100-80GB,1xA30-24GB:whole.",
             )
         count = int(found[1] or 1)
         if count < 1:
             raise InputFault("--gpus", part, "a count is 1 or more", "Write for example 1xA100-80GB.")
-        entries.append(FleetEntry(type=gpu_type(found[2]).name, count=count))
+        kind = gpu_type(found[2])
+        if found[3] and kind.divided == "cores":
+            raise InputFault(
+                "--gpus", part, "GPUs are left whole, cores are divided", f"Write {kind.name} alone."
+            )
+        entries.append(FleetEntry(type=kind.name, count=count, mig=not found[3]))
     if not entries:
         raise InputFault(
             "--gpus", text, "a fleet has at least one GPU", f"Choose of {', '.join(catalogue())}."
@@ -112,7 +130,7 @@ def build_request(
                 raise InputFault(
                     f"--{option} {name}", value, "the value is positive", "Give a number above 0."
                 )
-    types = {entry.type for entry in gpus}
+    slices = _slices_of(gpus)
     models = tuple(
         PlanModel(
             name=name,
@@ -120,7 +138,7 @@ def build_request(
             demand_rps=(demands or {}).get(name, 1.0),
             min_throughput_rps=(min_throughputs or {}).get(name),
             max_latency_ms=(max_latencies or {}).get(name),
-            variants=_variants(profile, cuts[index], types),
+            variants=_variants(profile, cuts[index], slices),
         )
         for index, (name, profile) in enumerate(zip(names, profiles, strict=True))
     )
@@ -179,10 +197,10 @@ def _match(
 
 
 def _variants(
-    profile: Profile, candidates: Sequence[PartitionCandidate], types: set[str]
+    profile: Profile, candidates: Sequence[PartitionCandidate], slices: _Slices
 ) -> tuple[Variant, ...]:
     """The whole model first, then one variant a candidate of at least two stages; equal stages make one."""
-    whole = _rows(profile, "whole", types)
+    whole = _rows(profile, "whole", slices)
     variants = [Variant(name="whole", stages=(Stage("whole", _points(whole)),))]
     distinct: dict[tuple[frozenset[str], ...], PartitionCandidate] = {}
     for candidate in candidates:
@@ -196,7 +214,7 @@ def _variants(
             Variant(
                 name=f"cut{number}",
                 stages=tuple(
-                    Stage(name, _points(_own_first(_rows(profile, name, types), rows)))
+                    Stage(name, _points(_own_first(_rows(profile, name, slices), rows)))
                     for name, rows in zip(names, estimated, strict=True)
                 ),
                 cut_bytes=tuple(map(float, candidate.cut_bytes)),
@@ -215,12 +233,23 @@ def _key(row: ProfileRow) -> tuple[str, str | None, int, int]:
     return (row.gpu_type, row.profile, row.batch_size, row.processes)
 
 
-def _rows(profile: Profile, stage: str, types: set[str]) -> list[ProfileRow]:
+def _slices_of(gpus: Sequence[FleetEntry]) -> _Slices:
+    """What rows of a profile may stand on in this fleet."""
+    found: set[tuple[str, str | None]] = set()
+    for entry in gpus:
+        kind = gpu_type(entry.type)
+        if left_whole(entry):
+            found.add((entry.type, None))
+        else:
+            found |= {(point_type(entry.type), known.name) for known in kind.profiles}
+    return found
+
+
+def _rows(profile: Profile, stage: str, slices: _Slices) -> list[ProfileRow]:
     """Rows of a stage on the fleet's slices, one a key: measured before emulated before estimated.
 
     A number of SMs that is no slice of the catalogue (`sm:20`) is nothing to plan with.
     """
-    slices = {(name, known.name) for name in types for known in gpu_type(name).profiles}
     best: dict[tuple[str, str | None, int, int], ProfileRow] = {}
     for row in profile.rows:
         if row.stage != stage or (row.gpu_type, row.profile) not in slices or row.throughput_rps <= 0:
@@ -235,7 +264,7 @@ def _points(rows: Sequence[ProfileRow]) -> tuple[Point, ...]:
     return tuple(
         Point(
             gpu_type=row.gpu_type,
-            profile=row.profile,
+            profile=WHOLE_GPU if row.profile is None else row.profile,
             batch_size=row.batch_size,
             processes=row.processes,
             throughput_rps=row.throughput_rps,
@@ -244,5 +273,4 @@ def _points(rows: Sequence[ProfileRow]) -> tuple[Point, ...]:
             basis=row.basis,
         )
         for row in rows
-        if row.profile is not None
     )

@@ -13,7 +13,7 @@ from torchsplit_core.values import FleetEntry, PlanRequest, Point, SolverOptions
 _ADDED: dict[Any, dict[str, Any]] = {
     Variant: {"allowed": True, "cut_bytes_per_request": []},
     Point: {"low_rps": None, "high_rps": None},
-    FleetEntry: {"node": None},
+    FleetEntry: {"node": None, "mig": True},
     SolverOptions: {"plan_at": "nominal"},
     PlanRequest: {"network_gb_per_s": None},
 }

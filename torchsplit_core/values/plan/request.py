@@ -14,7 +14,8 @@ class FleetEntry:
 
     `layouts`: None for every legal layout of the plain profiles, or the offered layouts as
     tuples of profile names. `cost` is per GPU and counts only for objective min_gpus. GPUs with one
-    `node` name share that host's link; None is a node of its own.
+    `node` name share that host's link; None is a node of its own. `mig` False leaves a GPU whole; it says
+    nothing of types that know no MIG.
     """
 
     type: str
@@ -23,11 +24,12 @@ class FleetEntry:
     layouts: tuple[tuple[str, ...], ...] | None = None
     cost: float = 1.0
     node: str | None = None
+    mig: bool = True
 
 
 @dataclass(frozen=True, slots=True)
 class Point:
-    """One way to run one instance of a stage on one slice.
+    """One way to run one instance of a stage on one slice; `profile` WHOLE_GPU: on a GPU that is left whole.
 
     `memory_gib` None: unknown, so it shares its slice with nobody. `low_rps` and `high_rps` are the ends of
     the 90 % interval of the throughput, None where they are unknown.
