@@ -13,7 +13,7 @@ from app.plan import request_tables
 from app.plan.summary import OBJECTIVES, SHARINGS, Sharing
 from app.shell import frame
 from app.shell.replan import plan_again, stored_profiles
-from torchsplit_core.hardware import catalogue
+from torchsplit_core.hardware import catalogue, without_mig
 from torchsplit_core.planning.request import edit
 from torchsplit_core.planning.request.hash import request_hash
 from torchsplit_core.values import ObjectiveKind, PlanRequest, Profile, SolverOptions
@@ -101,10 +101,15 @@ def _fleet(request: PlanRequest, mark: str) -> pd.DataFrame:
         key=f"fleet-{mark}",
         alt="GPU types of the fleet and how many of each",
         column_config={
-            "type": Column.SelectboxColumn("GPU type", options=list(catalogue()), required=True, width=190),
+            "type": Column.SelectboxColumn("GPU type", options=_types(request), required=True, width=190),
             "count": Column.NumberColumn("count", min_value=1, step=1, required=True, default=1, width=70),
         },
     )
+
+
+def _types(request: PlanRequest) -> list[str]:
+    """What a fleet is made of: GPUs with MIG and without, and the hosts that the request has."""
+    return list(dict.fromkeys([*catalogue(), *without_mig(), *(entry.type for entry in request.gpus)]))
 
 
 def _pairs(request: PlanRequest, mark: str) -> pd.DataFrame:
