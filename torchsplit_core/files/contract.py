@@ -301,11 +301,14 @@ def _drop_defaults(request: dict[str, Any]) -> None:
     for gpu in request["gpus"]:
         _drop(gpu, "node", None)
         _drop(gpu, "mig", True)
+    _drop(request["objective"], "survives", 0)
     for model in request["models"]:
+        _drop(model, "source", None)
         for variant in model["variants"]:
             _drop(variant, "allowed", True)
             _drop(variant, "cut_bytes_per_request", [])
             for stage in variant["stages"]:
+                _drop(stage, "nodes", [])
                 for point in stage["points"]:
                     _drop(point, "low_rps", None)
                     _drop(point, "high_rps", None)

@@ -145,6 +145,7 @@ class PointFile(Strict):
 class StageFile(Strict):
     name: Name
     points: Rows[PointFile] = []
+    nodes: Rows[NodeId] = []
 
 
 class VariantFile(Strict):
@@ -162,6 +163,7 @@ class PlanModelFile(Strict):
     min_throughput_rps: Amount | None = None
     max_latency_ms: Divisor | None = None
     cap_at_demand: bool = False
+    source: Annotated[str, Field(min_length=1)] | None = None
     variants: Annotated[Rows[VariantFile], Field(min_length=1)]
 
 
@@ -175,6 +177,7 @@ class ObjectiveFile(Strict):
     kind: ObjectiveKind = "leximin"
     memory_violation_penalty: Amount | None = None
     separation_weight: Amount = 0.0
+    survives: Literal[0, 1] = 0
 
 
 class SolverFile(Strict):

@@ -19,6 +19,7 @@ from torchsplit_core.planning.baselines.greedy import GreedyFill, NoPlan, choose
 from torchsplit_core.planning.baselines.packing import LayoutGroup, PartialLayouts
 from torchsplit_core.planning.outcome.assignment import materialise
 from torchsplit_core.planning.outcome.figures import unproven_outcome
+from torchsplit_core.planning.outcome.losses import survives
 from torchsplit_core.planning.request.fleet import WHOLE, FleetGpu, list_gpus
 from torchsplit_core.planning.request.objective import goal_of, ranked, values
 from torchsplit_core.planning.request.offered import offered_layouts
@@ -86,6 +87,8 @@ def baselines(
             short = greedy.shortfalls()
             if short:
                 raise NoPlan(f"It cannot keep every minimum: {'; '.join(short)}.")
+            if not survives(request, materialise(request, greedy.partial.assignment())):
+                raise NoPlan("It keeps every minimum, but not with any one GPU lost.")
         except NoPlan as reason:
             found.append(Baseline(name, title, _ABOUT[name], None, str(reason)))
             continue

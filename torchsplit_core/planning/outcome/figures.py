@@ -43,11 +43,12 @@ SURENESS = ("measured", "emulated", "estimated")
 
 @dataclass(frozen=True, slots=True)
 class Instance:
-    """A running instance of a stage: its share of its slice, its point, and the node it stands on."""
+    """A running instance of a stage: its share of its slice, its point, and the node and GPU it stands on."""
 
     share: float
     point: Point
     node: str | None
+    gpu: str | None = None
 
 
 def served(
@@ -64,13 +65,7 @@ def served(
     latency += sum(max(one.point.latency_ms / one.share for one in stage) for stage in stages)
 
     def rate(of_point: Callable[[Point], float]) -> float:
-        return min(
-            sum(
-                min(one.share * of_point(one.point), link_rps(variant, number, one.point.batch_size, link))
-                for one in stage
-            )
-            for number, stage in enumerate(stages)
-        )
+        return stages_rps(variant, stages, link, of_point)
 
     planned = rate(lambda point: planned_rps(request, point))
     carried = None
@@ -86,6 +81,25 @@ def served(
         rate(lambda point: planned_rps(request, point) if point.high_rps is None else point.high_rps),
         basis,
         carried,
+    )
+
+
+def stages_rps(
+    variant: Variant,
+    stages: Sequence[Sequence[Instance]],
+    link_gb_per_s: float | None,
+    of_point: Callable[[Point], float],
+) -> float:
+    """The requests/s of the slowest stage, each instance behind its link; 0 where a stage has none."""
+    return min(
+        sum(
+            min(
+                one.share * of_point(one.point),
+                link_rps(variant, number, one.point.batch_size, link_gb_per_s),
+            )
+            for one in stage
+        )
+        for number, stage in enumerate(stages)
     )
 
 
@@ -116,25 +130,39 @@ def unknown_memory(gpus: Sequence[PlannedGpu]) -> tuple[str, ...]:
     )
 
 
-def model_figures(request: PlanRequest, gpus: Sequence[PlannedGpu]) -> tuple[PlannedModel, ...]:
-    """What each model gets of tenants that all have a point, all of one variant a model."""
+def running_instances(
+    request: PlanRequest, gpus: Sequence[PlannedGpu]
+) -> tuple[tuple[Variant, list[list[Instance]]] | None, ...]:
+    """For each model the variant it runs with the instances of every stage; None where it runs nowhere.
+
+    The tenants all have a point, all of one variant a model.
+    """
     points = point_table(request)
     nodes = {gpu.id: gpu.node for gpu in list_gpus(request.gpus)}
     instances: dict[tuple[str, str], dict[str, list[Instance]]] = {}
     for gpu in gpus:
         for tenant, key in keyed_tenants([gpu]):
             instances.setdefault((tenant.model, tenant.variant), {}).setdefault(tenant.stage, []).append(
-                Instance(tenant.share, points[key], nodes[gpu.id])
+                Instance(tenant.share, points[key], nodes[gpu.id], gpu.id)
             )
-    found = []
+    found: list[tuple[Variant, list[list[Instance]]] | None] = []
     for spec in request.models:
         variant = next((item for item in spec.variants if (spec.name, item.name) in instances), None)
         if variant is None:
-            found.append(unserved(spec))
+            found.append(None)
             continue
         mine = instances[spec.name, variant.name]
-        found.append(served(request, spec, variant, [mine.get(stage.name, ()) for stage in variant.stages]))
+        found.append((variant, [mine.get(stage.name, []) for stage in variant.stages]))
     return tuple(found)
+
+
+def model_figures(request: PlanRequest, gpus: Sequence[PlannedGpu]) -> tuple[PlannedModel, ...]:
+    """What each model gets of tenants that all have a point, all of one variant a model."""
+    running = running_instances(request, gpus)
+    return tuple(
+        unserved(spec) if mine is None else served(request, spec, *mine)
+        for spec, mine in zip(request.models, running, strict=True)
+    )
 
 
 def penalty_paid(request: PlanRequest, gpus: Sequence[PlannedGpu]) -> float:

@@ -18,7 +18,7 @@ from torchsplit_core.planning.problem.core_sizes import sizes_worth_cutting
 from torchsplit_core.planning.problem.dominance import drop_dominated_layouts
 from torchsplit_core.planning.problem.usable import Usable
 from torchsplit_core.planning.request.fleet import FleetGpu, list_gpus
-from torchsplit_core.planning.request.objective import goal_of
+from torchsplit_core.planning.request.objective import goal_of, must_survive
 from torchsplit_core.planning.request.offered import divisions, offered_layouts, offered_profiles
 from torchsplit_core.values import PlanRequest, Point, point_type
 
@@ -130,13 +130,17 @@ def build_problem(
     """Expand a valid request.
 
     `per_gpu` gives each GPU a group of its own (concrete slices need it); otherwise equal GPUs
-    are counted together. With whole slices a co-location splits every layout by the models that
-    are present, and only where there would be too many of these every GPU stands alone. For the
-    least relaxation `elastic` lets minima be given up, and `elastic_latency` lets limits grow, so
-    it keeps points that only a limit forbids.
+    are counted together, unless the loss of one must be survived. With whole slices a co-location
+    splits every layout by the models that are present, and only where there would be too many of
+    these every GPU stands alone. For the least relaxation `elastic` lets minima be given up, and
+    `elastic_latency` lets limits grow, so it keeps points that only a limit forbids.
     """
     gpus = list_gpus(request.gpus)
     warnings = _profile_warnings(gpus)
+    if request.objective.survives and not must_survive(request):
+        warnings.append("No model has a minimum, so a plan that survives the loss of a GPU is any plan.")
+    # What stands on one GPU must be known: it is what is lost with it.
+    per_gpu = per_gpu or must_survive(request)
     present_sets: Sequence[frozenset[int]] | None = None
     if request.colocations and request.sharing == "exclusive" and not per_gpu:
         present_sets = colocation_sets(request)

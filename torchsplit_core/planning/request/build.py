@@ -139,6 +139,7 @@ def build_request(
             min_throughput_rps=(min_throughputs or {}).get(name),
             max_latency_ms=(max_latencies or {}).get(name),
             variants=_variants(profile, cuts[index], slices),
+            source=profile.source or None,
         )
         for index, (name, profile) in enumerate(zip(names, profiles, strict=True))
     )
@@ -214,8 +215,8 @@ def _variants(
             Variant(
                 name=f"cut{number}",
                 stages=tuple(
-                    Stage(name, _points(_own_first(_rows(profile, name, slices), rows)))
-                    for name, rows in zip(names, estimated, strict=True)
+                    Stage(name, _points(_own_first(_rows(profile, name, slices), rows)), tuple(nodes))
+                    for name, rows, nodes in zip(names, estimated, candidate.stages, strict=True)
                 ),
                 cut_bytes=tuple(map(float, candidate.cut_bytes)),
             )

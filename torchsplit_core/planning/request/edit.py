@@ -116,7 +116,7 @@ def with_cuts(request: PlanRequest, profile: Profile, outcome: PartitionOutcome)
         whole = (variant for variant in model.variants if len(variant.stages) == 1)
         out = {_cut(variant) for variant in model.variants if not variant.allowed}
         again = (replace(variant, allowed=_cut(variant) not in out) for variant in cuts)
-        return replace(model, variants=(*whole, *again))
+        return replace(model, variants=(*whole, *again), source=model.source or built.source)
 
     return replace(
         request, models=tuple(offered(model) if model.name == name else model for model in request.models)
@@ -169,4 +169,5 @@ def _merged(model: PlanModel, built: PlanModel) -> PlanModel:
             ),
         )
 
-    return replace(model, variants=tuple(grown(variant) for variant in model.variants))
+    variants = tuple(grown(variant) for variant in model.variants)
+    return replace(model, variants=variants, source=model.source or built.source)

@@ -33,6 +33,7 @@ def validate(request: PlanRequest) -> None:
         raise InputFault("models", [], "there is at least one model", "Add a model with its points.")
     _one_of("objective.kind", request.objective.kind, tuple(GOALS))
     _one_of("sharing", request.sharing, ("exclusive", "fractional"))
+    _one_of("objective.survives", request.objective.survives, (0, 1))
     check_number("objective.separation_weight", request.objective.separation_weight)
     if request.objective.memory_violation_penalty is not None:
         check_number("objective.memory_violation_penalty", request.objective.memory_violation_penalty)
@@ -234,9 +235,9 @@ def _colocations(colocations: Iterable[Colocation], names: list[str]) -> None:
             )
 
 
-def _one_of(where: str, value: object, known: tuple[str, ...]) -> None:
+def _one_of(where: str, value: object, known: tuple[object, ...]) -> None:
     if value not in known:
-        raise InputFault(where, value, f"it is one of {', '.join(known)}", "Choose one of them.")
+        raise InputFault(where, value, f"it is one of {', '.join(map(str, known))}", "Choose one of them.")
 
 
 def _unique(where: str, names: list[str], rule: str, remedy: str) -> None:
