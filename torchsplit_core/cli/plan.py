@@ -4,21 +4,22 @@ from __future__ import annotations
 
 import argparse
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import get_args
 
 from torchsplit_core import workflow
 from torchsplit_core.cli.common import EXIT_OF_STATUS, Command, Options, hand_over, with_progress
 from torchsplit_core.files import read_file
-from torchsplit_core.values import InputFault, Objective, ObjectiveKind
+from torchsplit_core.values import InputFault, Objective, ObjectiveKind, PlanOutcome, PlanRequest
 
 
 def add_plan_commands(command: Command, output: Options) -> None:
     """Add request and plan to the command line through its `command(name, run, text)` and its shared options."""
     made = command("request", _request, "make a plan request of profiles and a fleet")
     made.add_argument("profiles", nargs="+", metavar="PROFILE")
-    made.add_argument("--gpus", required=True, metavar="2xA100-80GB,1xA30-24GB")
+    made.add_argument("--gpus", required=True, metavar="2xA100-80GB,1xA30-24GB:whole,1xCPU-16c")
     made.add_argument(
         "--candidates", nargs="+", default=[], metavar="FILE", help="partitions: each cut becomes a variant"
     )
@@ -30,6 +31,7 @@ def add_plan_commands(command: Command, output: Options) -> None:
     ):
         made.add_argument(option, action="append", default=[], metavar="MODEL=N", help=text)
     made.add_argument("--objective", default="leximin", choices=get_args(ObjectiveKind))
+    _spare(made, 0)
     made.add_argument("--sharing", default="exclusive", choices=("exclusive", "fractional"))
     made.add_argument("--link", type=float, metavar="GB_PER_S")
     made.add_argument("--time-limit", type=float, default=60.0, metavar="S")
@@ -39,12 +41,24 @@ def add_plan_commands(command: Command, output: Options) -> None:
         "plan", _plan, "choose layouts, slices and shares; the outcome is verified and carries its bound"
     )
     made.add_argument("request")
+    _spare(made, None)
     made.add_argument(
         "--explain",
         action="store_true",
         help="add what binds each model, what changes would bring and why no other layout (at most 5 s more)",
     )
     output(made)
+
+
+def _spare(made: argparse.ArgumentParser, default: int | None) -> None:
+    made.add_argument(
+        "--spare",
+        type=int,
+        choices=(0, 1),
+        default=default,
+        metavar="0|1",
+        help="1: every minimum still holds with any one GPU lost (objective.survives)",
+    )
 
 
 def add_deploy_command(command: Command) -> None:
@@ -68,7 +82,7 @@ def _request(options: argparse.Namespace) -> int:
         min_throughputs=_table("--min-throughput", options.min_throughput),
         max_latencies=_table("--max-latency", options.max_latency),
         weights=_table("--weight", options.weight),
-        objective=Objective(kind=options.objective),
+        objective=Objective(kind=options.objective, survives=options.spare),
         sharing=options.sharing,
         link_gb_per_s=options.link,
         time_limit_s=options.time_limit,
@@ -82,6 +96,8 @@ def _request(options: argparse.Namespace) -> int:
 
 def _plan(options: argparse.Namespace) -> int:
     _, request = read_file(options.request, expected="torchsplit.plan_request")
+    if options.spare is not None:
+        request = replace(request, objective=replace(request.objective, survives=options.spare))
     outcome = with_progress(
         lambda progress: workflow.plan(request, explain=options.explain, progress=progress)
     )
@@ -100,6 +116,8 @@ def _plan(options: argparse.Namespace) -> int:
         print(f"warning: {warning}", file=sys.stderr)
     for conflict in outcome.conflicts:
         print(f"conflict: {conflict.message}", file=sys.stderr)
+    for line in _losses(request, outcome):
+        print(line, file=sys.stderr)
     if outcome.explanation is not None:
         for model in outcome.explanation.models:
             binding = ", ".join(limit.kind for limit in model.limits if limit.binds) or "nothing on its own"
@@ -107,6 +125,26 @@ def _plan(options: argparse.Namespace) -> int:
             more = f" ({unsure} not proven)" if unsure else ""
             print(f"binds {model.model}: {binding}{more}", file=sys.stderr)
     return EXIT_OF_STATUS[outcome.status]
+
+
+def _losses(request: PlanRequest, outcome: PlanOutcome) -> Iterator[str]:
+    """What the loss of the GPU that can be spared least would cost, on one line."""
+    from torchsplit_core.planning.outcome.losses import losses, worst_loss
+    from torchsplit_core.planning.request.objective import must_survive
+
+    found = losses(request, outcome.gpus) if outcome.status in ("optimal", "feasible") else ()
+    if found and must_survive(request):
+        yield "survives: every minimum holds with any one GPU lost"
+    worst = worst_loss(found)
+    if worst is None:
+        return
+    parts = []
+    for model in worst.models:
+        owed = "minimum" if model.below_least_rps > 0 else "demand"
+        least = model.least_rps if model.below_least_rps > 0 else model.demand_rps
+        parts.append(f"{model.name} {_figure(model.left_rps)} of its {owed} of {_figure(least)} requests/s")
+    costly = sum(bool(loss.models) for loss in found)
+    yield f"if lost, the worst of {costly} of {len(found)} used GPUs: {worst.gpu} leaves {'; '.join(parts)}"
 
 
 def _figure(value: float | None) -> str:

@@ -65,7 +65,13 @@ def served(
     latency += sum(max(one.point.latency_ms / one.share for one in stage) for stage in stages)
 
     def rate(of_point: Callable[[Point], float]) -> float:
-        return stages_rps(variant, stages, link, of_point)
+        return min(
+            sum(
+                min(one.share * of_point(one.point), link_rps(variant, number, one.point.batch_size, link))
+                for one in stage
+            )
+            for number, stage in enumerate(stages)
+        )
 
     planned = rate(lambda point: planned_rps(request, point))
     carried = None
@@ -81,25 +87,6 @@ def served(
         rate(lambda point: planned_rps(request, point) if point.high_rps is None else point.high_rps),
         basis,
         carried,
-    )
-
-
-def stages_rps(
-    variant: Variant,
-    stages: Sequence[Sequence[Instance]],
-    link_gb_per_s: float | None,
-    of_point: Callable[[Point], float],
-) -> float:
-    """The requests/s of the slowest stage, each instance behind its link; 0 where a stage has none."""
-    return min(
-        sum(
-            min(
-                one.share * of_point(one.point),
-                link_rps(variant, number, one.point.batch_size, link_gb_per_s),
-            )
-            for one in stage
-        )
-        for number, stage in enumerate(stages)
     )
 
 

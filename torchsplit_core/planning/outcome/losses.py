@@ -6,15 +6,16 @@ link that it was planned with, also where what is left of it stands on one node.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import math
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from torchsplit_core.planning.outcome.figures import Instance, running_instances, stages_rps
-from torchsplit_core.planning.problem.transfers import link_between
+from torchsplit_core.planning.outcome.figures import running_instances
+from torchsplit_core.planning.problem.transfers import link_between, link_rps
 from torchsplit_core.planning.problem.usable import planned_rps
 from torchsplit_core.planning.request.objective import must_survive
 from torchsplit_core.planning.tolerance import TOLERANCE
-from torchsplit_core.values import PlannedGpu, PlanRequest, Variant
+from torchsplit_core.values import PlannedGpu, PlanRequest
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,7 +72,7 @@ def losses(request: PlanRequest, gpus: Sequence[PlannedGpu]) -> tuple[GpuLoss, .
     A model is named where it loses something and then has less than its minimum or its demand.
     """
     left = rates_without(request, gpus)
-    before = _rates(request, gpus)
+    before = [min((stage.total for stage in mine), default=0.0) for mine in _stages(request, gpus)]
     found = []
     for gpu, rates in left.items():
         hit = [
@@ -108,25 +109,45 @@ def least_rates(request: PlanRequest, gpus: Sequence[PlannedGpu]) -> tuple[float
 
 def rates_without(request: PlanRequest, gpus: Sequence[PlannedGpu]) -> dict[str, tuple[float, ...]]:
     """For every GPU in use the requests/s of every model, in the order of the request, with that GPU gone."""
-    running = running_instances(request, gpus)
+    stages = _stages(request, gpus)
     return {
-        gpu.id: tuple(0.0 if mine is None else _left(request, *mine, without=gpu.id) for mine in running)
+        gpu.id: tuple(min((stage.without(gpu.id) for stage in mine), default=0.0) for mine in stages)
         for gpu in gpus
         if gpu.used
     }
 
 
-def _rates(request: PlanRequest, gpus: Sequence[PlannedGpu]) -> tuple[float, ...]:
-    running = running_instances(request, gpus)
-    return tuple(0.0 if mine is None else _left(request, *mine, without=None) for mine in running)
+@dataclass(frozen=True, slots=True)
+class _Stage:
+    """Requests/s of a stage: all of them, and what stands on each GPU."""
+
+    total: float
+    by_gpu: Mapping[str | None, float]
+
+    def without(self, gpu: str) -> float:
+        """What is left; exactly 0 where nothing stands elsewhere."""
+        if gpu not in self.by_gpu:
+            return self.total
+        return self.total - self.by_gpu[gpu] if len(self.by_gpu) > 1 else 0.0
 
 
-def _left(
-    request: PlanRequest, variant: Variant, stages: Sequence[Sequence[Instance]], *, without: str | None
-) -> float:
-    link = link_between(request, {one.node for stage in stages for one in stage})
-    kept = [[one for one in stage if without is None or one.gpu != without] for stage in stages]
-    return stages_rps(variant, kept, link, lambda point: planned_rps(request, point))
+def _stages(request: PlanRequest, gpus: Sequence[PlannedGpu]) -> list[list[_Stage]]:
+    """For every model the stages of the variant that it runs."""
+    found: list[list[_Stage]] = []
+    for mine in running_instances(request, gpus):
+        stages: list[_Stage] = []
+        variant, instances = mine if mine is not None else (None, [])
+        link = link_between(request, {one.node for stage in instances for one in stage})
+        for number, stage in enumerate(instances):
+            assert variant is not None
+            by_gpu: dict[str | None, float] = {}
+            for one in stage:
+                linked = link_rps(variant, number, one.point.batch_size, link)
+                rate = min(one.share * planned_rps(request, one.point), linked)
+                by_gpu[one.gpu] = by_gpu.get(one.gpu, 0.0) + rate
+            stages.append(_Stage(math.fsum(by_gpu.values()), by_gpu))
+        found.append(stages)
+    return found
 
 
 def _short(owed: float, has: float) -> float:
