@@ -17,8 +17,10 @@ from app.charts.slice_values import (
     Marks,
     gaps,
     gpu_groups,
+    place_words,
     planned_sms,
     ranges,
+    reachable_sms,
     slice_table,
     stage_loads,
 )
@@ -26,7 +28,7 @@ from app.charts.svg_text import escaped, escaped_attribute, fitted, profile_name
 from app.format.numbers import exact, percent, short
 from torchsplit_core.hardware import gpu_type
 from torchsplit_core.planning.sureness.words import tenant_interval
-from torchsplit_core.values import GpuType, PlannedSlice, PlanOutcome, Tenant
+from torchsplit_core.values import GpuType, PlannedSlice, PlanOutcome, Tenant, profile_words
 
 __all__ = ["card_svg", "fleet_svg", "slice_table"]
 
@@ -113,7 +115,7 @@ def _members(group: GpuGroup) -> str:
     if len(group.ids) == 1:
         return ""
     slices = "".join(
-        f"<li>{escaped(item.profile)} at slot {item.start}: "
+        f"<li>{escaped(place_words(item))}: "
         + (
             ", ".join(f"{escaped(one.model)} {short(one.throughput_rps, 'req/s')}" for one in item.tenants)
             or "free"
@@ -133,8 +135,11 @@ def _heading(group: GpuGroup, kind: GpuType) -> str:
     times = f" × {count}" if count > 1 else ""
     name = fitted(group.ids[0], WIDTH - 60, 15, bold=True)
     listed = ", ".join(group.ids[:40]) + (f" and {count - 40} more" if count > 40 else "")
-    planned, total = planned_sms(group), kind.sm_mig_on
+    planned, total = planned_sms(group), reachable_sms(kind, group.slices)
     share = "SMs not sourced" if planned is None or total is None else f"{planned} of {total} SMs planned"
+    if kind.divided == "cores":
+        busy = sum(kind.profile(item.profile).compute_slices for item in group.slices if item.tenants)
+        share = f"{busy} of {kind.compute_slices} cores planned"
     each = " each" if count > 1 else ""
     return (
         f'<g><title>{escaped(listed)}</title><text x="0" y="15" font-size="15" font-weight="700">{escaped(name)}'
@@ -149,7 +154,7 @@ def _slice(
     """A slice at its start; tenants that share it stand side by side, as wide as their shares."""
     left, width = item.start * slot, kind.profile(item.profile).memory_slices * slot
     if not item.tenants:
-        title = f"{item.profile} at slot {item.start}: free"
+        title = f"{place_words(item)}: free"
         return _hatched(
             left + GAP / 2, width - GAP, (profile_name(item.profile, width), "free"), title, place=place
         )
@@ -167,7 +172,7 @@ def _slice(
         at += wide
     rest = inner - at
     if rest > 1:
-        left_over = f"{item.profile} at slot {item.start}: {percent(rest / inner)} of its time is free"
+        left_over = f"{place_words(item)}: {percent(rest / inner)} of its time is free"
         parts.append(_hatched(at, rest, (), left_over))
     inside = "".join(parts)
     return (
@@ -369,10 +374,10 @@ def _title(item: PlannedSlice, tenant: Tenant, load: float | None) -> str:
     memory = "memory n/a" if not tenant.memory_gib else exact(tenant.memory_gib, "GiB")
     share = "" if tenant.share == 1 else f"\n{percent(tenant.share)} of the slice's time"
     if math.isnan(tenant.throughput_rps):
-        return f"{tenant.model}\n{item.profile} at slot {item.start}{share}\nnot evaluated: see what is wrong"
+        return f"{tenant.model}\n{place_words(item)}{share}\nnot evaluated: see what is wrong"
     return (
         f"{tenant.model} · {tenant.variant} · {tenant.stage}\n"
-        f"{item.profile} at slot {item.start}{share}\n"
+        f"{place_words(item)}{share}\n"
         f"{exact(tenant.throughput_rps, 'req/s')}, load at the planned demand {percent(load)}\n"
         f"{_rests_on(tenant)}\n"
         f"batch {tenant.batch_size}, processes {tenant.processes}, {memory}"
@@ -396,7 +401,7 @@ def _spoken(group: GpuGroup) -> str:
         return f"{who}, {group.type}: not used"
     marks = group.marks or ("",) * len(group.slices)
     slices = "; ".join(
-        f"{item.profile} "
+        f"{profile_words(item.profile)} "
         + (
             ", ".join(f"{t.model} {t.stage} {short(t.throughput_rps, 'req/s')}" for t in item.tenants)
             or "free"

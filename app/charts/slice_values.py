@@ -7,10 +7,19 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
 
-from torchsplit_core.hardware import gpu_type, plain_profiles
+from torchsplit_core.hardware import gpu_type, plain_profiles, profile_cores
 from torchsplit_core.hardware.layouts import layout_fault
 from torchsplit_core.planning.sureness.words import tenant_interval
-from torchsplit_core.values import GpuType, PlacedProfile, PlannedGpu, PlannedSlice, PlanOutcome, Tenant
+from torchsplit_core.values import (
+    WHOLE_GPU,
+    GpuType,
+    PlacedProfile,
+    PlannedGpu,
+    PlannedSlice,
+    PlanOutcome,
+    Tenant,
+    profile_words,
+)
 
 Row = dict[str, str | int | float | None]
 Marks = Mapping[tuple[str, int], str]
@@ -121,6 +130,19 @@ def planned_sms(group: GpuGroup) -> int | None:
     return None if None in counts else sum(count or 0 for count in counts)
 
 
+def reachable_sms(kind: GpuType, slices: Sequence[PlannedSlice]) -> int | None:
+    """Multiprocessors that the slices of such a GPU could reach: all of one left whole, those of MIG else."""
+    whole = kind.divided == "never" or any(item.profile == WHOLE_GPU for item in slices)
+    return kind.sm_mig_off if whole else kind.sm_mig_on
+
+
+def place_words(item: PlannedSlice) -> str:
+    """A slice and where it begins."""
+    if item.profile == WHOLE_GPU:
+        return profile_words(item.profile)
+    return f"{item.profile} at {'slot' if profile_cores(item.profile) is None else 'core'} {item.start}"
+
+
 def slice_table(plan: PlanOutcome, demands: Mapping[str, float] | None = None) -> list[Row]:
     """A row for each tenant and each free slice of every GPU: the exact figures beside the map.
 
@@ -138,7 +160,7 @@ def slice_table(plan: PlanOutcome, demands: Mapping[str, float] | None = None) -
 def _row(
     gpu: PlannedGpu, item: PlannedSlice, tenant: Tenant | None, loads: Mapping[tuple[str, str], float]
 ) -> Row:
-    row: Row = {"GPU": gpu.id, "type": gpu.type, "slice": item.profile, "start": item.start}
+    row: Row = {"GPU": gpu.id, "type": gpu.type, "slice": profile_words(item.profile), "start": item.start}
     if tenant is None:
         return {
             **row,

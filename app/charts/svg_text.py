@@ -6,6 +6,7 @@ import html
 import re
 
 from app.format.numbers import THIN
+from torchsplit_core.values import profile_words
 
 # Width of a letter as a share of the font size, wide enough for the usual sans-serif faces.
 _LETTER, _LETTER_BOLD = 0.58, 0.63
@@ -16,7 +17,8 @@ _UNSAFE = re.compile("[\x00-\x09\x0b-\x1f\x7f-\x9f\u2028-\u202e\u2066-\u2069\ud8
 
 def profile_name(name: str, width: float) -> str:
     """The profile's name, or its compute part where the slice is too narrow."""
-    return name if text_width(name, 11) <= width - 12 else name.split(".", 1)[0]
+    name = profile_words(name)
+    return name if text_width(name, 11) <= width - 12 else re.split(r"[. ]", name, maxsplit=1)[0]
 
 
 def wrapped(name: str, room: float, size: float) -> list[str]:

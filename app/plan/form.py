@@ -13,7 +13,7 @@ from app.plan import request_tables
 from app.plan.summary import OBJECTIVES, PLAN_AT, SHARINGS, PlanAt, Sharing
 from app.shell import frame
 from app.shell.replan import plan_again, stored_profiles
-from torchsplit_core.hardware import catalogue
+from torchsplit_core.hardware import catalogue, without_mig
 from torchsplit_core.planning.request import edit
 from torchsplit_core.planning.request.hash import request_hash
 from torchsplit_core.planning.request.ties import member_names
@@ -139,7 +139,7 @@ def _fleet(request: PlanRequest, mark: str) -> pd.DataFrame:
         key=f"fleet-{mark}",
         alt="GPU types of the fleet and how many of each",
         column_config={
-            "type": Column.SelectboxColumn("GPU type", options=list(catalogue()), required=True, width=190),
+            "type": Column.SelectboxColumn("GPU type", options=_types(request), required=True, width=190),
             "count": Column.NumberColumn("count", min_value=1, step=1, required=True, default=1, width=70),
         },
     )
@@ -203,6 +203,11 @@ def _speed(label: str, value: float | None, key: str, empty: str, about: str) ->
     if key not in st.session_state:
         st.session_state[key] = value
     return st.number_input(label, min_value=0.0, value=None, key=key, placeholder=empty, help=about)
+
+
+def _types(request: PlanRequest) -> list[str]:
+    """What a fleet is made of: GPUs with MIG and without, and the hosts that the request has."""
+    return list(dict.fromkeys([*catalogue(), *without_mig(), *(entry.type for entry in request.gpus)]))
 
 
 def _pairs(request: PlanRequest, mark: str) -> pd.DataFrame:

@@ -9,7 +9,7 @@ from app.charts.colours import model_colours
 from app.charts.slice_map import fleet_svg, slice_table
 from app.components.picture import picture
 from app.format.numbers import plain, short
-from app.plan import baselines, compare, form, scenario_bar, sureness
+from app.plan import baselines, compare, form, losses, scenario_bar, sureness
 from app.plan.explanation import panel
 from app.plan.manual import tab as manual_tab
 from app.plan.model_table import models_table
@@ -209,6 +209,7 @@ def _outcome(
             "The mark on a bar is the demand. Click a model here, or its slice on the map, to see it alone in both."
         )
     sureness.show(request, plan)
+    losses.show(request, plan)
     if stored:
         panel.show(workspace, name, request, plan)
 

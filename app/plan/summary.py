@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Literal
 
+from app.charts.slice_values import reachable_sms
 from app.format.badges import Badge
 from app.format.numbers import THIN, exact, percent, short
 from torchsplit_core.hardware import gpu_type
@@ -155,20 +156,21 @@ def _used(plan: PlanOutcome) -> Metric:
 
 
 def _unused(plan: PlanOutcome) -> Metric:
-    """Multiprocessors of the used GPUs that no instance reaches."""
+    """Multiprocessors of the used GPUs that no instance reaches; a host's cores are none."""
     free = lost = total = 0
     for gpu in plan.gpus:
-        if not gpu.slices:
-            continue
         kind = gpu_type(gpu.type)
+        if not gpu.slices or kind.divided == "cores":
+            continue
         counts = [kind.profile(item.profile).sm_count for item in gpu.slices]
-        if kind.sm_mig_on is None or None in counts:
+        reachable = reachable_sms(kind, gpu.slices)
+        if reachable is None or None in counts:
             return Metric("Unused on used GPUs", "n/a", f"the SM counts of {gpu.type} are not sourced")
         planned = sum(count or 0 for count in counts)
         idle = sum(count or 0 for count, item in zip(counts, gpu.slices, strict=True) if not item.tenants)
-        total += kind.sm_mig_on
+        total += reachable
         free += idle
-        lost += kind.sm_mig_on - planned
+        lost += reachable - planned
     note = f"{free} in free slices, {lost} in no profile's reach" if total else "no GPU is cut"
     return Metric(
         "Unused on used GPUs", f"{short(free + lost)}{THIN}SMs", note, f"of {total} multiprocessors (SMs)"

@@ -24,7 +24,7 @@ def add_plan_commands(command: Command, output: Options) -> None:
     made.add_argument(
         "--gpus",
         required=True,
-        metavar="2xA100-80GB,1xA30-24GB",
+        metavar="2xA100-80GB,1xA30-24GB:whole,1xCPU-16c",
         help="also ID=TYPE, with @cost=N, @node=NAME, @layouts=7x1g.10gb/3g.40gb+4g.40gb behind a type",
     )
     made.add_argument(
@@ -38,6 +38,7 @@ def add_plan_commands(command: Command, output: Options) -> None:
     ):
         made.add_argument(option, action="append", default=[], metavar="MODEL=N", help=text)
     made.add_argument("--objective", default="leximin", choices=get_args(ObjectiveKind))
+    _spare(made, 0)
     made.add_argument("--sharing", default="exclusive", choices=("exclusive", "fractional"))
     made.add_argument(
         "--link", type=float, metavar="GB_PER_S", help="between stages; left out, transfers take no time"
@@ -51,6 +52,7 @@ def add_plan_commands(command: Command, output: Options) -> None:
         "plan", _plan, "choose layouts, slices and shares; the outcome is verified and carries its bound"
     )
     made.add_argument("request")
+    _spare(made, None)
     made.add_argument(
         "--explain",
         action="store_true",
@@ -59,6 +61,17 @@ def add_plan_commands(command: Command, output: Options) -> None:
     add_plan_at(made)
     made.add_argument("--save-request", metavar="FILE", help="write the request that the plan answers")
     output(made)
+
+
+def _spare(made: argparse.ArgumentParser, default: int | None) -> None:
+    made.add_argument(
+        "--spare",
+        type=int,
+        choices=(0, 1),
+        default=default,
+        metavar="0|1",
+        help="1: every minimum still holds with any one GPU lost (objective.survives)",
+    )
 
 
 def add_deploy_command(command: Command) -> None:
@@ -85,7 +98,9 @@ def _request(options: argparse.Namespace) -> int:
         min_throughputs=_table("--min-throughput", options.min_throughput),
         max_latencies=_table("--max-latency", options.max_latency),
         weights=_table("--weight", options.weight),
-        objective=Objective(options.objective, options.memory_penalty, options.separation_weight),
+        objective=Objective(
+            options.objective, options.memory_penalty, options.separation_weight, options.spare
+        ),
         sharing=options.sharing,
         link_gb_per_s=options.link,
         network_gb_per_s=options.network,
@@ -105,6 +120,8 @@ def _plan(options: argparse.Namespace) -> int:
     request = _planned_at(request, options.plan_at)
     if options.save_request:
         write_file(request, options.save_request)
+    if options.spare is not None:
+        request = replace(request, objective=replace(request.objective, survives=options.spare))
     outcome = with_progress(
         lambda progress: workflow.plan(request, explain=options.explain, progress=progress)
     )

@@ -24,6 +24,8 @@ def summary(request: PlanRequest, outcome: PlanOutcome) -> Iterator[str]:
         yield f"warning: {warning}"
     for conflict in outcome.conflicts:
         yield f"conflict: {conflict.message}"
+    if outcome.status in ("optimal", "feasible"):
+        yield from _losses(request, outcome)
     if outcome.status == "infeasible":
         yield from _relaxation(outcome.least_relaxation)
     if outcome.explanation is not None:
@@ -79,6 +81,26 @@ def _bindings(explanation: PlanExplanation) -> Iterator[str]:
         for limit in model.limits:
             if limit.kind == "link" and limit.binds and limit.change is not None:
                 yield f"{model.model}: the link binds ({_figure(limit.change.old)} GB/s)"
+
+
+def _losses(request: PlanRequest, outcome: PlanOutcome) -> Iterator[str]:
+    """What the loss of the GPU that can be spared least would cost, on one line."""
+    from torchsplit_core.planning.outcome.losses import losses, worst_loss
+    from torchsplit_core.planning.request.objective import must_survive
+
+    found = losses(request, outcome.gpus)
+    if found and must_survive(request):
+        yield "survives: every minimum holds with any one GPU lost"
+    worst = worst_loss(found)
+    if worst is None:
+        return
+    parts = []
+    for model in worst.models:
+        owed = "minimum" if model.below_least_rps > 0 else "demand"
+        least = model.least_rps if model.below_least_rps > 0 else model.demand_rps
+        parts.append(f"{model.name} {_figure(model.left_rps)} of its {owed} of {_figure(least)} requests/s")
+    costly = sum(bool(loss.models) for loss in found)
+    yield f"if lost, the worst of {costly} of {len(found)} used GPUs: {worst.gpu} leaves {'; '.join(parts)}"
 
 
 def _figure(value: float | None) -> str:

@@ -17,19 +17,42 @@ from dataclasses import dataclass
 
 from torchsplit_core.hardware import creation_order, gpu_type
 from torchsplit_core.hardware.layouts import layout_fault
-from torchsplit_core.values import InputFault, Layout, PlacedProfile, PlannedGpu, PlannedSlice, PlanOutcome
+from torchsplit_core.values import (
+    WHOLE_GPU,
+    InputFault,
+    Layout,
+    PlacedProfile,
+    PlannedGpu,
+    PlannedSlice,
+    PlanOutcome,
+    point_type,
+    slice_name,
+)
 
 _INDEX = re.compile(r"(?:gpu[-_]?)?(\d{1,4})", re.IGNORECASE)
 
 
 @dataclass(frozen=True, slots=True)
 class HostGpu:
-    """A GPU that the plan cuts. `slices` in the order in which to create them: large ones first."""
+    """A GPU that the plan uses. `slices` in the order in which to create them: large ones first.
+
+    The cores of a host stand among its GPUs; their index says nothing.
+    """
 
     index: int
     id: str
     type: str
     slices: tuple[PlannedSlice, ...]
+
+    @property
+    def whole(self) -> bool:
+        """Whether it is left whole."""
+        return self.slices[0].profile == WHOLE_GPU
+
+    @property
+    def cores(self) -> bool:
+        """Whether it is no GPU but the cores of its host."""
+        return point_type(self.type) != self.type
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,9 +90,10 @@ def hosts_of(plan: PlanOutcome) -> tuple[Host, ...]:
         by_host.setdefault(_host_name(gpu.id), []).append(gpu)
     hosts = []
     for name, gpus in by_host.items():
+        indices = _indices([gpu for gpu in gpus if point_type(gpu.type) == gpu.type])
         cut = [
-            HostGpu(index, gpu.id, gpu.type, _checked_slices(gpu))
-            for index, gpu in zip(_indices(gpus), gpus, strict=True)
+            HostGpu(indices.get(gpu.id, 0), gpu.id, gpu.type, _checked_slices(gpu))
+            for gpu in gpus
             if gpu.slices
         ]
         if cut:
@@ -92,12 +116,27 @@ def _host_name(gpu_id: str) -> str | None:
     return name
 
 
-def _indices(gpus: list[PlannedGpu]) -> list[int]:
+def gpu_hosts(hosts: tuple[Host, ...], format_name: str) -> tuple[Host, ...]:
+    """The hosts with their GPUs alone: MIG has nothing to do with cores. Raises InputFault where there is no GPU."""
+    found = tuple(
+        Host(host.name, gpus) for host in hosts if (gpus := tuple(gpu for gpu in host.gpus if not gpu.cores))
+    )
+    if not found:
+        raise InputFault(
+            "deployment format",
+            format_name,
+            "it divides GPUs, and the plan uses cores alone",
+            "Choose another --format.",
+        )
+    return found
+
+
+def _indices(gpus: list[PlannedGpu]) -> dict[str, int]:
     matches = [_INDEX.fullmatch(gpu.id.rpartition("/")[2]) for gpu in gpus]
     numbers = [int(match.group(1)) for match in matches if match is not None]
     if len(numbers) == len(gpus) == len(set(numbers)):
-        return numbers
-    return list(range(len(gpus)))
+        return {gpu.id: number for gpu, number in zip(gpus, numbers, strict=True)}
+    return {gpu.id: number for number, gpu in enumerate(gpus)}
 
 
 def _checked_slices(gpu: PlannedGpu) -> tuple[PlannedSlice, ...]:
@@ -108,7 +147,7 @@ def _checked_slices(gpu: PlannedGpu) -> tuple[PlannedSlice, ...]:
     if fault is not None:
         raise InputFault(
             f"slices of {gpu.id}",
-            [f"{item.profile} at {item.start}" for item in placed],
+            [slice_name(item.profile, item.start) for item in placed],
             f"they can exist together on one {gpu.type}; {fault}",
             "Take the plan as the planner wrote it, or plan again.",
         )

@@ -9,7 +9,7 @@ from torchsplit_core.deployment.formats.mig_parted import config_labels
 from torchsplit_core.deployment.hosts import Host
 from torchsplit_core.deployment.names import markdown, one_line
 from torchsplit_core.planning.sureness.words import model_words, tenant_words
-from torchsplit_core.values import PlannedSlice, PlanOutcome, Tenant
+from torchsplit_core.values import PlannedSlice, PlanOutcome, Tenant, profile_words
 
 _HOW = {
     "mig-parted": """\
@@ -112,7 +112,14 @@ def _purpose(name: str) -> str:
 
 def _slices(hosts: tuple[Host, ...]) -> str:
     rows = [
-        (markdown(host.shown), str(gpu.index), gpu.type, item.profile, str(item.start), *_tenants(item))
+        (
+            markdown(host.shown),
+            "n/a" if gpu.cores else str(gpu.index),
+            gpu.type,
+            profile_words(item.profile),
+            str(item.start),
+            *_tenants(item),
+        )
         for host in hosts
         for gpu in host.gpus
         for item in sorted(gpu.slices, key=lambda item: item.start)

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import dataclasses
 import json
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from functools import cache, reduce
 from operator import or_
 from pathlib import Path
@@ -21,6 +21,7 @@ from torchsplit_core.graph.serialization import graph_from_dict, graph_to_text
 from torchsplit_core.graph.torch_graph import TorchGraph
 from torchsplit_core.model_source import Told
 from torchsplit_core.values import (
+    WHOLE_GPU,
     InputFault,
     PartitionOutcome,
     PartitionRequest,
@@ -171,6 +172,7 @@ def _value(name: str, version: int, data: dict[str, Any], origin: str) -> Any:
             ) from fault
     found = _checked(_model(name, version), data, origin)
     plain = found.model_dump(by_alias=False, exclude={"format", "version"})
+    _rename_profiles(name, plain, None, WHOLE_GPU)
     return _adapter(name).validate_python(plain)
 
 
@@ -236,6 +238,7 @@ def write_text(value: Any, version: int | None = None) -> str:
 def _checked_text(name: str, value: Any, version: int) -> str:
     """The value as text by its file model."""
     plain = {"format": name, "version": version, **_lists(dataclasses.asdict(value))}
+    _rename_profiles(name, plain, WHOLE_GPU, None)
     found = _checked(_model(name, version), plain, name.removeprefix("torchsplit."), own=True)
     data = found.model_dump(by_alias=True)
     if name == "torchsplit.plan":
@@ -292,16 +295,38 @@ def _drop_empty_additions(profile: dict[str, Any]) -> None:
         del profile["failures"]
 
 
+def _rename_profiles(name: str, plain: dict[str, Any], old: str | None, new: str | None) -> None:
+    """A whole GPU is null in files, and a text among values: profiles are sorted and compared."""
+    for entry in _profiled(name, plain):
+        if entry["profile"] == old:
+            entry["profile"] = new
+
+
+def _profiled(name: str, plain: dict[str, Any]) -> Iterator[dict[str, Any]]:
+    """The points of a request, the slices of a plan."""
+    if name == "torchsplit.plan_request":
+        for model in plain["models"]:
+            for variant in model["variants"]:
+                for stage in variant["stages"]:
+                    yield from stage["points"]
+    if name == "torchsplit.plan":
+        for gpu in plain["gpus"]:
+            yield from gpu["slices"]
+
+
 def _drop_request_defaults(request: dict[str, Any]) -> None:
     """What was added to plan requests after their first files were written."""
     _drop_defaults(request, network_gb_per_s=None)
     _drop_defaults(request["solver"], plan_at="nominal")
+    _drop_defaults(request["objective"], survives=0)
     for gpu in request["gpus"]:
-        _drop_defaults(gpu, node=None)
+        _drop_defaults(gpu, node=None, mig=True)
     for model in request["models"]:
+        _drop_defaults(model, source=None)
         for variant in model["variants"]:
             _drop_defaults(variant, allowed=True, cut_bytes_per_request=[])
             for stage in variant["stages"]:
+                _drop_defaults(stage, nodes=[])
                 for point in stage["points"]:
                     _drop_defaults(point, low_rps=None, high_rps=None)
 

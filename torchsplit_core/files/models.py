@@ -127,11 +127,12 @@ class FleetEntryFile(Strict):
     layouts: Rows[Rows[Name]] | None = None
     cost: Amount = 1.0
     node: Name | None = None
+    mig: bool = True
 
 
 class PointFile(Strict):
     gpu_type: Name
-    profile: Name
+    profile: Name | None
     batch_size: Count
     processes: Count = 1
     throughput_rps: Amount
@@ -145,6 +146,7 @@ class PointFile(Strict):
 class StageFile(Strict):
     name: Name
     points: Rows[PointFile] = []
+    nodes: Rows[NodeId] = []
 
 
 class VariantFile(Strict):
@@ -162,6 +164,7 @@ class PlanModelFile(Strict):
     min_throughput_rps: Amount | None = None
     max_latency_ms: Divisor | None = None
     cap_at_demand: bool = False
+    source: Annotated[str, Field(min_length=1)] | None = None
     variants: Annotated[Rows[VariantFile], Field(min_length=1)]
 
 
@@ -175,6 +178,7 @@ class ObjectiveFile(Strict):
     kind: ObjectiveKind = "leximin"
     memory_violation_penalty: Amount | None = None
     separation_weight: Amount = 0.0
+    survives: Literal[0, 1] = 0
 
 
 class SolverFile(Strict):
@@ -211,7 +215,7 @@ class TenantFile(Strict):
 
 
 class PlannedSliceFile(Strict):
-    profile: Name
+    profile: Name | None
     start: Whole
     tenants: Rows[TenantFile] = []
 

@@ -1,6 +1,14 @@
 """GPUs and their MIG profiles: the sourced catalogue, every legal layout, the host at hand and its devices."""
 
-from torchsplit_core.hardware.catalogue import catalogue, gpu_type, plain_profiles, unsourced_profiles
+from torchsplit_core.hardware.catalogue import (
+    MOST_CORES,
+    catalogue,
+    gpu_type,
+    plain_profiles,
+    profile_cores,
+    unsourced_profiles,
+    without_mig,
+)
 from torchsplit_core.hardware.devices import available_devices, choose_devices
 from torchsplit_core.hardware.discovery import HostGpu, HostReport, MigInstance, discover_host, open_nvml
 from torchsplit_core.hardware.layouts import (
@@ -16,6 +24,7 @@ from torchsplit_core.hardware.nvml import GpuState, Nvml, NvmlFault, gpu_state
 from torchsplit_core.hardware.peaks import GpuPeaks, peak_names, peaks
 
 __all__ = [
+    "MOST_CORES",
     "GpuPeaks",
     "GpuState",
     "HostGpu",
@@ -38,8 +47,10 @@ __all__ = [
     "peaks",
     "place_layout",
     "plain_profiles",
+    "profile_cores",
     "restore_from_journal",
     "slice_commands",
     "temporary_slices",
     "unsourced_profiles",
+    "without_mig",
 ]

@@ -1,11 +1,13 @@
-"""The catalogue of MIG-capable GPUs, read from data/mig_profiles.json (a source per row).
+"""The catalogue of MIG-capable GPUs, read from data/mig_profiles.json (a source per row), and what else a fleet has.
 
-What a GPU has with MIG off is read from data/gpu_peaks.csv, which has a source per row too.
+What a GPU has with MIG off, and which GPUs know no MIG, is read from data/gpu_peaks.csv, which has a source per
+row too. `CPU-8c` is a host of 8 cores, divided as one likes.
 """
 
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Mapping
 from difflib import get_close_matches
 from functools import cache
@@ -14,7 +16,10 @@ from types import MappingProxyType
 from typing import Any
 
 from torchsplit_core.hardware.peaks import peak_names, peaks
-from torchsplit_core.values import GpuType, InputFault, SliceProfile
+from torchsplit_core.values import CPU, WHOLE_GPU, GpuType, InputFault, SliceProfile
+
+MOST_CORES = 512
+"""Cores of the largest host that can be planned."""
 
 
 @cache
@@ -26,34 +31,110 @@ def catalogue() -> Mapping[str, GpuType]:
     return MappingProxyType({row["gpu"]: _gpu(row, sources) for row in data["gpus"]})
 
 
+@cache
+def without_mig() -> Mapping[str, GpuType]:
+    """The GPUs that know no MIG under their names, in the order of the data file."""
+    return MappingProxyType({name: _uncut(name) for name in peak_names() if name not in catalogue()})
+
+
 def gpu_type(name: str) -> GpuType:
-    """The GPU type of that name. Raises InputFault with the known names for any other."""
-    known = catalogue()
-    if not isinstance(name, str) or name not in known:
-        near = get_close_matches(str(name), known, n=1, cutoff=0.4)
-        hint = f"Did you mean {near[0]}? " if near else ""
+    """What a fleet calls by that name: a GPU, with MIG or without, or `CPU-8c`, a host of 8 cores.
+
+    Raises InputFault with the known names for any other.
+    """
+    known = {**catalogue(), **without_mig()}
+    if isinstance(name, str) and name in known:
+        return known[name]
+    cores = re.fullmatch(rf"{CPU}-([1-9]\d{{0,3}})c", name) if isinstance(name, str) else None
+    if cores is not None and int(cores[1]) <= MOST_CORES:
+        return _host(int(cores[1]))
+    if cores is not None:
         raise InputFault(
-            "GPU type", name, "it is a name of the catalogue", f"{hint}Known are {', '.join(known)}."
+            "GPU type", name, f"a host has at most {MOST_CORES} cores", "Split it into several hosts."
         )
-    return known[name]
+    near = get_close_matches(str(name), known, n=1, cutoff=0.4)
+    hint = f"Did you mean {near[0]}? " if near else ""
+    raise InputFault(
+        "GPU type",
+        name,
+        "it is a name of the catalogue",
+        f"{hint}Known are {', '.join(known)}, and {CPU}-Nc for N cores of a host.",
+    )
+
+
+def profile_cores(profile: str) -> int | None:
+    """The number of cores that a profile of a CPU names: 4 for `4c`; None where it names none."""
+    found = re.fullmatch(r"([1-9]\d{0,3})c", profile)
+    return int(found[1]) if found is not None and int(found[1]) <= MOST_CORES else None
 
 
 def plain_profiles(gpu: GpuType) -> tuple[SliceProfile, ...]:
     """The profiles a layout is made of: names without + or -, memory sourced.
 
-    The double-memory 1g is among them, media-extension and graphics variants are not.
+    The double-memory 1g is among them, media-extension and graphics variants are not. Any number of a host's
+    cores is one: their memory is known to nobody.
     `unsourced_profiles` names those left out for want of a memory figure.
     """
+    if gpu.divided == "cores":
+        return gpu.profiles
     return tuple(p for p in gpu.profiles if _is_plain(p.name) and p.memory_gib is not None)
 
 
 def unsourced_profiles(gpu: GpuType) -> tuple[str, ...]:
     """Names of plain profiles that are left out because no listing gives their memory: worth a warning."""
-    return tuple(p.name for p in gpu.profiles if _is_plain(p.name) and p.memory_gib is None)
+    known = {profile.name for profile in plain_profiles(gpu)}
+    return tuple(p.name for p in gpu.profiles if _is_plain(p.name) and p.name not in known)
 
 
 def _is_plain(name: str) -> bool:
     return "+" not in name and "-" not in name
+
+
+@cache
+def _host(cores: int) -> GpuType:
+    """A host whose cores are its slots. Its memory is known to no catalogue."""
+    profiles = tuple(
+        SliceProfile(
+            name=f"{count}c",
+            profile_id=-1,
+            compute_slices=count,
+            memory_slices=count,
+            sm_count=None,
+            memory_gib=None,
+            max_instances=cores // count,
+            placement_starts=tuple(range(cores - count + 1)),
+            media_extensions=False,
+            source="any cores of a host",
+        )
+        for count in range(1, cores + 1)
+    )
+    return GpuType(f"{CPU}-{cores}c", cores, cores, None, None, profiles, divided="cores")
+
+
+def _uncut(name: str) -> GpuType:
+    """A GPU that knows no MIG: one slot, one compute slice."""
+    return GpuType(
+        name, 1, 1, None, peaks(name).sm_count, (), divided="never", whole=_whole(name, compute=1, memory=1)
+    )
+
+
+def _whole(name: str, *, compute: int, memory: int) -> SliceProfile | None:
+    """The one slice of a GPU that is left whole; None where its peaks are not known."""
+    if name not in peak_names():
+        return None
+    known = peaks(name)
+    return SliceProfile(
+        name=WHOLE_GPU,
+        profile_id=-1,
+        compute_slices=compute,
+        memory_slices=memory,
+        sm_count=known.sm_count,
+        memory_gib=known.memory_gib,
+        max_instances=1,
+        placement_starts=(0,),
+        media_extensions=True,
+        source=known.source,
+    )
 
 
 def _gpu(row: Mapping[str, Any], sources: Mapping[str, str]) -> GpuType:
@@ -65,6 +146,7 @@ def _gpu(row: Mapping[str, Any], sources: Mapping[str, str]) -> GpuType:
         sm_mig_off=peaks(row["gpu"]).sm_count if row["gpu"] in peak_names() else None,
         profiles=tuple(_profile(item, sources) for item in row["profiles"]),
         pci_device_ids=tuple(row["pci_device_ids"]),
+        whole=_whole(row["gpu"], compute=row["compute_slices"], memory=row["memory_slices"]),
     )
 
 

@@ -11,9 +11,17 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable, Sequence
 from functools import cache
+from itertools import accumulate
 
 from torchsplit_core.hardware.catalogue import plain_profiles
-from torchsplit_core.values import GpuType, InputFault, Layout, PlacedProfile, SliceProfile
+from torchsplit_core.values import (
+    GpuType,
+    InputFault,
+    Layout,
+    PlacedProfile,
+    SliceProfile,
+    profile_words,
+)
 
 
 @cache
@@ -69,9 +77,13 @@ def place_layout(gpu: GpuType, profiles: Sequence[str]) -> Layout | None:
             raise InputFault(
                 f"layout of {gpu.name}", name, "it is a profile of this GPU", f"Known are {known}."
             ) from None
-    if len(wanted) > gpu.memory_slices:
+    if sum(profile.memory_slices for profile in wanted) > gpu.memory_slices:
         return None
     order = sorted(wanted, key=lambda p: (-p.memory_slices, -p.compute_slices, p.name))
+    if gpu.divided == "cores":
+        # Any cores will do, so one after the other they fit as soon as there are enough.
+        starts = accumulate((profile.memory_slices for profile in order[:-1]), initial=0)
+        return _layout(gpu, tuple(zip(starts, order, strict=True))) if order else _layout(gpu, ())
 
     def search(index: int, chosen: tuple[tuple[int, SliceProfile], ...]) -> Layout | None:
         if index == len(order):
@@ -90,7 +102,8 @@ def place_layout(gpu: GpuType, profiles: Sequence[str]) -> Layout | None:
 def layout_fault(gpu: GpuType, placed: Iterable[PlacedProfile]) -> str | None:
     """Why these placed instances are not a legal layout, in words; None where they are.
 
-    A check of its own for plans that come from elsewhere: it shares no step with the search.
+    A check of its own for plans that come from elsewhere: it shares no step with the search. A GPU left whole is
+    the one slice WHOLE_GPU, alone.
     """
     taken: dict[int, str] = {}
     count: Counter[str] = Counter()
@@ -99,17 +112,18 @@ def layout_fault(gpu: GpuType, placed: Iterable[PlacedProfile]) -> str | None:
         try:
             profile = gpu.profile(item.profile)
         except KeyError:
-            return f"{gpu.name} has no profile {item.profile}"
+            return f"{gpu.name} has no profile {profile_words(item.profile)}"
+        words = profile_words(item.profile)
         if item.start not in profile.placement_starts:
-            return f"{item.profile} cannot start at slot {item.start}"
+            return f"{words} cannot start at slot {item.start}"
         for slot in range(item.start, item.start + profile.memory_slices):
             if slot in taken:
-                return f"{item.profile} at {item.start} overlaps {taken[slot]} in slot {slot}"
-            taken[slot] = f"{item.profile} at {item.start}"
+                return f"{words} at {item.start} overlaps {taken[slot]} in slot {slot}"
+            taken[slot] = f"{words} at {item.start}"
         count[item.profile] += 1
         compute += profile.compute_slices
         if count[item.profile] > profile.max_instances:
-            return f"more than {profile.max_instances} instances of {item.profile}"
+            return f"more than {profile.max_instances} instances of {words}"
     if compute > gpu.compute_slices:
         return f"{compute} compute slices on a GPU of {gpu.compute_slices}"
     return None

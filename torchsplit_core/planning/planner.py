@@ -12,6 +12,7 @@ from torchsplit_core.planning.infeasibility.conflicts import conflicts
 from torchsplit_core.planning.infeasibility.relaxation import least_relaxation
 from torchsplit_core.planning.outcome.assignment import Assignment
 from torchsplit_core.planning.outcome.build import no_plan, plan_outcome
+from torchsplit_core.planning.outcome.standard import standardised
 from torchsplit_core.planning.problem.build import Problem, build_problem
 from torchsplit_core.planning.request.validate import validate
 from torchsplit_core.planning.timing import Stopwatch
@@ -87,8 +88,9 @@ def _unproven(outcome: PlanOutcome) -> PlanOutcome:
 
 
 def _verified(request: PlanRequest, outcome: PlanOutcome) -> PlanOutcome:
-    """The outcome with the time its check took; InternalFault where it fails."""
+    """The outcome on standard layouts, with the time its check took; InternalFault where that fails."""
     begun = time.perf_counter()
+    outcome = standardised(request, outcome)
     verify(request, outcome)
     spent = time.perf_counter() - begun
     return replace(outcome, statistics=replace(outcome.statistics, verify_s=spent))

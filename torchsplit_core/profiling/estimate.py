@@ -28,7 +28,7 @@ from torchsplit_core.profiling.flops import NodeCost, node_costs
 from torchsplit_core.profiling.library import LIBRARY_GPU
 from torchsplit_core.profiling.memory import MemoryEstimate, estimate_memory
 from torchsplit_core.profiling.rows import memory_parts
-from torchsplit_core.values import GpuType, NodeProfile, ProfileRow, SliceProfile
+from torchsplit_core.values import GpuType, InputFault, NodeProfile, ProfileRow, SliceProfile
 from torchsplit_core.values.units import GB
 
 
@@ -148,7 +148,7 @@ def estimate_rows(
     InputFault for a GPU type the catalogue lacks or a batch size that is none.
     """
     rows: list[ProfileRow] = []
-    gpus = [gpu_type(name) for name in gpu_types]
+    gpus = [_with_slices(name) for name in gpu_types]
     points = [(batch, node_costs(graph, batch), estimate_memory(graph, batch)) for batch in batch_sizes]
     for gpu in gpus:
         left_out = list(unsourced_profiles(gpu))
@@ -162,6 +162,19 @@ def estimate_rows(
             text = f"{gpu.name}: no estimate for {', '.join(left_out)}: a peak, memory or SM figure is not sourced."
             warnings.warn(text, UserWarning, stacklevel=2)
     return tuple(rows)
+
+
+def _with_slices(name: str) -> GpuType:
+    """A GPU type with MIG slices: whole GPUs and cores are measured, not estimated."""
+    gpu = gpu_type(name)
+    if gpu.divided != "mig":
+        raise InputFault(
+            "GPU type",
+            name,
+            "slices are estimated, of GPUs with MIG",
+            "Measure it: profile --device cuda or cpu.",
+        )
+    return gpu
 
 
 def _profile_rows(

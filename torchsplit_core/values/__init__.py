@@ -9,7 +9,16 @@ from torchsplit_core.values.client import SplitClient
 from torchsplit_core.values.device import Device, DeviceKind, SlicesToMake
 from torchsplit_core.values.errors import InputFault, InternalFault
 from torchsplit_core.values.graph import GraphNode
-from torchsplit_core.values.hardware import GpuType, Layout, PlacedProfile, SliceProfile
+from torchsplit_core.values.hardware import (
+    CPU,
+    WHOLE_GPU,
+    GpuType,
+    Layout,
+    PlacedProfile,
+    SliceProfile,
+    point_type,
+    profile_words,
+)
 from torchsplit_core.values.partition import (
     GraphEdge,
     PartitionCandidate,
@@ -83,6 +92,8 @@ from torchsplit_core.values.progress import Progress, ignore_progress
 from torchsplit_core.values.stages import StageLink, StageManifest, StagePart, StageSlot, StageValue
 
 __all__ = [
+    "CPU",
+    "WHOLE_GPU",
     "ChangeEffect",
     "Colocation",
     "Conflict",
@@ -158,6 +169,8 @@ __all__ = [
     "ThroughputRow",
     "Variant",
     "ignore_progress",
+    "point_type",
+    "profile_words",
     "slice_name",
     "stage_shares",
 ]

@@ -3,6 +3,23 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Literal
+
+WHOLE_GPU = ""
+"""The profile of a GPU that is not cut: null in files. Empty, so that profiles stay texts that sort."""
+
+CPU = "CPU"
+"""The gpu_type of points measured on cores of a host, whatever host of a fleet they are for."""
+
+
+def point_type(fleet_type: str) -> str:
+    """The gpu_type of the points that a type of a fleet takes: CPU for `CPU-8c`, else the type itself."""
+    return CPU if fleet_type.startswith(f"{CPU}-") else fleet_type
+
+
+def profile_words(profile: str) -> str:
+    """A profile as people read it."""
+    return profile or "whole GPU"
 
 
 @dataclass(frozen=True, slots=True)
@@ -11,7 +28,9 @@ class SliceProfile:
 
     `placement_starts` and `memory_slices` are in memory slots of the GPU; an instance at
     start s occupies slots s … s + memory_slices − 1 and `compute_slices` compute slices.
-    `memory_gib` and `sm_count` are None where no listing was found.
+    `memory_gib` and `sm_count` are None where no listing was found. A whole GPU and the cores of a host are told
+    in the same way: `name` is WHOLE_GPU, or `4c` with a slot and a compute slice for every core, and `profile_id`
+    is -1, since the driver has none.
     """
 
     name: str
@@ -28,8 +47,10 @@ class SliceProfile:
 
 @dataclass(frozen=True, slots=True)
 class GpuType:
-    """A GPU of the catalogue. Figures are None where not sourced.
+    """What a fleet is made of. Figures are None where not sourced.
 
+    `divided`: by MIG, not at all (its `profiles` are none), or by cores (the slots of `CPU-8c` are cores).
+    `whole` is the one slice of a GPU that is left whole; None for a CPU.
     `sm_mig_on` are the multiprocessors that MIG slices can reach, those of the largest slice; `sm_mig_off` all
     that the whole GPU computes with. An A100 has 98 and 108.
     """
@@ -41,9 +62,13 @@ class GpuType:
     sm_mig_off: int | None
     profiles: tuple[SliceProfile, ...]
     pci_device_ids: tuple[str, ...] = ()
+    divided: Literal["mig", "never", "cores"] = "mig"
+    whole: SliceProfile | None = None
 
     def profile(self, name: str) -> SliceProfile:
-        """The profile of that name; KeyError where the GPU has none."""
+        """The profile of that name, WHOLE_GPU for the GPU left whole; KeyError where there is none."""
+        if name == WHOLE_GPU and self.whole is not None:
+            return self.whole
         for profile in self.profiles:
             if profile.name == name:
                 return profile

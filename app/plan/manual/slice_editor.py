@@ -14,13 +14,13 @@ from torchsplit_core.hardware import gpu_type
 from torchsplit_core.planning.manual.evaluate import HandGpu, HandSlice, HandTenant
 from torchsplit_core.planning.manual.moves import changed, choices_at, runnable_on, slice_at
 from torchsplit_core.planning.request.fleet import FleetGpu
-from torchsplit_core.values import PlanModel, PlanRequest
+from torchsplit_core.values import WHOLE_GPU, PlanModel, PlanRequest, point_type, profile_words
 
 ALL, ONE = "all", "one"
 Place = tuple[str, int]
 """A profile and its first memory slot."""
 # A selectbox takes None for "nothing chosen yet", so that what stands for an open choice has a value of its own.
-NO_SLICE: Place = ("", 0)
+NO_SLICE: Place = ("no slice", -1)
 FREE = ""
 BEST = 0
 OPEN = ("", "")
@@ -85,6 +85,8 @@ def _where(given: FleetGpu, gpu: HandGpu, start: int) -> str:
     item = slice_at(gpu, start)
     if item is None:
         return f"no slice at slot {start}"
+    if item.profile == WHOLE_GPU:
+        return profile_words(item.profile)
     size = next((p.memory_slices for p in gpu_type(given.type).profiles if p.name == item.profile), 1)
     slots = f"slot {start}" if size == 1 else f"slots {start} to {start + size - 1}"
     return f"{item.profile} in memory {slots}"
@@ -117,7 +119,9 @@ def _slice(
 
 
 def _place_words(place: Place) -> str:
-    return "no slice" if place == NO_SLICE else f"{place[0]} from slot {place[1]}"
+    if place == NO_SLICE:
+        return "no slice"
+    return f"{place[0]} from slot {place[1]}" if place[0] else profile_words(place[0])
 
 
 def _models(
@@ -180,7 +184,7 @@ def _run(
         for stage in variant.stages
         if tenant.stage in (None, stage.name) and tenant.variant in (None, variant.name)
         for point in stage.points
-        if (point.gpu_type, point.profile) == (given.type, item.profile)
+        if (point.gpu_type, point.profile) == (point_type(given.type), item.profile)
     })  # fmt: skip
     if sizes:
         key_batch = f"{at} batch"

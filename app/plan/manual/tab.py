@@ -32,7 +32,7 @@ from torchsplit_core.planning.manual.evaluate import (
 )
 from torchsplit_core.planning.request.fleet import list_gpus
 from torchsplit_core.planning.request.hash import request_hash
-from torchsplit_core.values import PlanOutcome, PlanRequest
+from torchsplit_core.values import WHOLE_GPU, PlanOutcome, PlanRequest, profile_words
 from torchsplit_core.workspace import named
 from torchsplit_core.workspace.store import Workspace
 
@@ -99,7 +99,11 @@ def _editor(workspace: Workspace, name: str, request: PlanRequest, plan: PlanOut
 def _table(request: PlanRequest, base: Sequence[HandGpu], key: str) -> pd.DataFrame | None:
     """The table; None while nothing was typed into it."""
     gpus = list_gpus(request.gpus)
-    profiles = list(dict.fromkeys(one.name for gpu in gpus for one in gpu_type(gpu.type).profiles))
+    kinds = [(gpu, gpu_type(gpu.type)) for gpu in gpus]
+    names = (
+        one.name for gpu, kind in kinds for one in ((kind.whole,) if gpu.whole else kind.profiles) if one
+    )
+    profiles = list(dict.fromkeys(map(profile_words, names)))
     stages = list(
         dict.fromkeys(
             s.name
@@ -133,7 +137,7 @@ def _table(request: PlanRequest, base: Sequence[HandGpu], key: str) -> pd.DataFr
 def rows_of(gpus: Sequence[HandGpu]) -> pd.DataFrame:
     """A row a tenant, and one for every free slice."""
     rows = [
-        (gpu.id, item.profile, item.start, *_cells(tenant))
+        (gpu.id, profile_words(item.profile), item.start, *_cells(tenant))
         for gpu in gpus
         for item in gpu.slices
         for tenant in (item.tenants or (None,))
@@ -153,7 +157,8 @@ def gpus_of(table: pd.DataFrame) -> tuple[HandGpu, ...]:
     for row in table.to_dict("records"):
         if any(pd.isna(row[key]) for key in ("GPU", "slice", "start")):
             continue
-        place = (str(row["slice"]), int(row["start"]))
+        profile = WHOLE_GPU if row["slice"] == profile_words(WHOLE_GPU) else str(row["slice"])
+        place = (profile, int(row["start"]))
         tenants = slices.setdefault(str(row["GPU"]), {}).setdefault(place, [])
         if not pd.isna(row["model"]):
             tenants.append(

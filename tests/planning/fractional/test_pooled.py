@@ -88,7 +88,7 @@ def best_free(request: PlanRequest) -> tuple[float, ...] | None:
             )
             for name in layout
         )
-        vector = _leximin(request, slots)
+        vector = _leximin(request, slots, [0] * len(slots))
         if vector is not None:
             found.append(vector)
     # Values closer than 1e-7 are equal.

@@ -21,6 +21,10 @@ YOUNGER = {
     "low_rps": None,
     "high_rps": None,
     "node": None,
+    "mig": True,
+    "survives": 0,
+    "source": None,
+    "nodes": (),
     "plan_at": "nominal",
     "network_gb_per_s": None,
 }

@@ -124,6 +124,7 @@ CIRCLE = asked(SMALL, LARGE, THIRD, count=1, colocations=(SOFT,))
 FEW = replace(CIRCLE, models=(SMALL, LARGE), colocations=(Colocation(("small", "large"), "soft", 1e6),))
 SLOW_LINK = asked(TIMED, link_gb_per_s=0.1)
 SLACK = {"elastic": True, "elastic_latency": True}
+SPARE = Objective("max_min", survives=1)
 EASY = (replace(SMALL, min_throughput_rps=20.0), replace(LARGE, min_throughput_rps=5.0))
 
 BUILDS: dict[str, Callable[[], Formulation]] = {
@@ -160,6 +161,10 @@ BUILDS: dict[str, Callable[[], Formulation]] = {
     "demand_cap": lambda: searched(asked(replace(SMALL, demand_rps=30.0, cap_at_demand=True), LARGE)),
     "min_throughput": lambda: whole(asked(*EASY)),
     "min_throughput-elastic": lambda: whole(asked(*EASY), elastic=True),
+    "worst_loss": lambda: whole(replace(asked(*EASY), objective=SPARE)),
+    "after_loss": lambda: whole(replace(asked(replace(TWO_PARTS, min_throughput_rps=5.0)), objective=SPARE)),
+    "survival": lambda: whole(replace(asked(*EASY), objective=SPARE)),
+    "survival-elastic": lambda: whole(replace(asked(*EASY), objective=SPARE), elastic=True),
     "presence_up": lambda: whole(PAIR, per_gpu=True),
     "presence_down": lambda: whole(PAIR, per_gpu=True),
     "presence_down-shares": lambda: shares(SMALL, LARGE, colocations=(HARD,)),

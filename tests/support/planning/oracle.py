@@ -7,7 +7,7 @@ from dataclasses import replace
 from itertools import chain, combinations_with_replacement, product
 
 from torchsplit_core.hardware import gpu_type, layout_multisets
-from torchsplit_core.values import Colocation, PlanRequest, Point, Variant
+from torchsplit_core.values import Colocation, FleetEntry, PlanRequest, Point, Variant
 
 Instance = tuple[int, int, int, Point]
 GpuState = frozenset[tuple[Instance, int]]
@@ -37,18 +37,47 @@ def _better(new: tuple[tuple[float, ...], float], old: tuple[tuple[float, ...], 
 
 def _fleet_states(request: PlanRequest) -> Iterator[tuple[GpuState, ...]]:
     """What the GPUs can hold together; those of one entry are alike, so each of their mixes comes once."""
-    by_entry = (
-        combinations_with_replacement(_states(request, entry.type, entry.layouts), entry.count)
-        for entry in request.gpus
-    )
+    by_entry = (combinations_with_replacement(_states(request, entry), entry.count) for entry in request.gpus)
     for chosen in product(*by_entry):
         yield tuple(chain.from_iterable(chosen))
 
 
-def _states(request: PlanRequest, kind: str, layouts: tuple[tuple[str, ...], ...] | None) -> list[GpuState]:
+def _layouts(request: PlanRequest, entry: FleetEntry) -> tuple[tuple[str, ...], ...]:
+    """What a GPU of the entry can be divided into: by MIG, not at all, or into any numbers of cores in use."""
+    kind = gpu_type(entry.type)
+    if not kind.profiles or not entry.mig:
+        return (("",),)
+    if entry.layouts is not None:
+        return entry.layouts
+    if not entry.type.startswith("CPU-"):
+        return layout_multisets(kind)
+    points = [
+        p
+        for m in request.models
+        for v in m.variants
+        for s in v.stages
+        for p in s.points
+        if p.gpu_type == "CPU"
+    ]
+    sizes = sorted({int(point.profile[:-1]) for point in points})
+
+    def fill(room: int, largest: int) -> Iterator[tuple[str, ...]]:
+        yield ()
+        for size in sizes:
+            if size <= min(room, largest):
+                for rest in fill(room - size, size):
+                    yield (f"{size}c", *rest)
+
+    return tuple(fill(kind.memory_slices, kind.memory_slices))
+
+
+def _states(request: PlanRequest, entry: FleetEntry) -> list[GpuState]:
     """Every set of instances one GPU can hold (idle slices allowed)."""
     options: dict[str, list[Instance | None]] = {}
-    for profile in gpu_type(kind).profiles:
+    layouts = _layouts(request, entry)
+    kind = gpu_type(entry.type)
+    points_of = "CPU" if entry.type.startswith("CPU-") else entry.type
+    for profile in map(kind.profile, sorted({name for layout in layouts for name in layout})):
         found: list[Instance | None] = [None]
         for m, model in enumerate(request.models):
             for v, variant in enumerate(model.variants):
@@ -56,7 +85,7 @@ def _states(request: PlanRequest, kind: str, layouts: tuple[tuple[str, ...], ...
                     found += [
                         (m, v, s, point)
                         for point in stage.points
-                        if (point.gpu_type, point.profile) == (kind, profile.name)
+                        if (point.gpu_type, point.profile) == (points_of, profile.name)
                         and (
                             request.objective.memory_violation_penalty is not None
                             or profile.memory_gib is None
@@ -65,7 +94,7 @@ def _states(request: PlanRequest, kind: str, layouts: tuple[tuple[str, ...], ...
                     ]
         options[profile.name] = found
     states: set[GpuState] = set()
-    for layout in layouts if layouts is not None else layout_multisets(gpu_type(kind)):
+    for layout in layouts:
         parts = []
         for name in sorted(set(layout)):
             indices = range(len(options[name]))
@@ -86,9 +115,14 @@ def _nodes(request: PlanRequest) -> list[str | None]:
     return [entry.node for entry in request.gpus for _ in range(entry.count)]
 
 
-def served(request: PlanRequest, variant: Variant, stages: list[list[Held]]) -> tuple[float, float]:
-    """Requests/s and milliseconds of a variant whose stages have these points, so many of each, on these nodes."""
-    crossing = len({node for stage in stages for _, _, node in stage}) > 1
+def served(
+    request: PlanRequest, variant: Variant, stages: list[list[Held]], nodes: set[str | None] | None = None
+) -> tuple[float, float]:
+    """Requests/s and milliseconds of a variant whose stages have these points, so many of each, on these nodes.
+
+    `nodes`: those that it stood on when it was planned, where some of it is lost.
+    """
+    crossing = len(nodes or {node for stage in stages for _, _, node in stage}) > 1
     links = [request.link_gb_per_s, request.network_gb_per_s if crossing else None]
     link = min((figure * 1e9 for figure in links if figure is not None), default=None)
     rates, latency = [], 0.0
@@ -178,6 +212,10 @@ def _worth(
                 return None
         if model.min_throughput_rps is not None and rate < model.min_throughput_rps - 1e-9:
             return None
+        if request.objective.survives and model.min_throughput_rps and m in variant_of:
+            for lost in range(len(states)):
+                if _left(request, states, m, variant_of[m], lost) < model.min_throughput_rps - 1e-9:
+                    return None
         rates.append(rate)
     separations = 0.0
     for state in states:
@@ -206,6 +244,23 @@ def _worth(
     elif kind == "min_gpus":
         value = (-sum(cost for cost, state in zip(costs, states, strict=True) if state) - paid,)
     return value, separations if request.objective.separation_weight == 0 else 0.0
+
+
+def _left(request: PlanRequest, states: tuple[GpuState, ...], m: int, v: int, lost: int) -> float:
+    """Requests/s of a model with the instances of one GPU gone, behind the link that it was planned with."""
+    held = [
+        (s, (point, count, node), place)
+        for place, (state, node) in enumerate(zip(states, _nodes(request), strict=True))
+        for (model, variant, s, point), count in state
+        if (model, variant) == (m, v)
+    ]
+    chosen = request.models[m].variants[v]
+    kept = [
+        [one for s, one, place in held if s == stage and place != lost] for stage in range(len(chosen.stages))
+    ]
+    if not all(kept):
+        return 0.0
+    return served(request, chosen, kept, {one[2] for _, one, _ in held})[0]
 
 
 def least_change(request: PlanRequest) -> float:
@@ -244,5 +299,7 @@ def _change(request: PlanRequest, states: tuple[GpuState, ...]) -> float:
             if model.max_latency_ms is not None:
                 total += max(0.0, latency - model.max_latency_ms) / model.max_latency_ms
         if model.min_throughput_rps:
+            if request.objective.survives and held:
+                rate = min(_left(request, states, m, held[0][0][1], lost) for lost in range(len(states)))
             total += max(0.0, model.min_throughput_rps - rate) / model.min_throughput_rps
     return total

@@ -1,4 +1,4 @@
-"""The best fractional plan on one GPU: every set of tenants on every slice, shares by linear programs."""
+"""The best fractional plan on a few GPUs: every set of tenants on every slice, shares by linear programs."""
 
 from __future__ import annotations
 
@@ -10,32 +10,37 @@ from scipy.optimize import linprog
 
 from tests.support.planning.oracle import linked, moving_ms, names_of
 from torchsplit_core.hardware import gpu_type, layout_multisets
-from torchsplit_core.values import PlanRequest, Point
+from torchsplit_core.values import FleetEntry, PlanRequest, Point
 
 Instance = tuple[int, int, int, Point]
 Slot = tuple[Instance, ...]
 
 
 def best_shared(request: PlanRequest) -> tuple[float, ...] | None:
-    """The leximin-best sorted vector of normalised throughputs of a one-GPU request."""
-    kind = request.gpus[0].type
-    layouts = request.gpus[0].layouts or layout_multisets(gpu_type(kind))
+    """The leximin-best sorted vector of normalised throughputs of a request of one GPU or a few, all on one node."""
     best: tuple[float, ...] | None = None
-    seen = set()
-    for layout in layouts:
+    fleet = [entry for entry in request.gpus for _ in range(entry.count)]
+    for filled in product(*(_fillings(request, entry) for entry in fleet)):
+        slots = tuple(slot for mine in filled for slot in mine)
+        vector = _leximin(request, slots, [gpu for gpu, mine in enumerate(filled) for _ in mine])
+        if vector is not None and (best is None or _greater(vector, best)):
+            best = vector
+    return best
+
+
+def _fillings(request: PlanRequest, entry: FleetEntry) -> list[tuple[Slot, ...]]:
+    """What may stand on the slices of a GPU in use, slice by slice."""
+    kind = gpu_type(entry.type)
+    whole = not kind.profiles or not entry.mig
+    found: dict[tuple[str, ...], tuple[Slot, ...]] = {}
+    for layout in (("",),) if whole else entry.layouts or layout_multisets(kind):
         parts = []
         for name, count in sorted(Counter(layout).items()):
-            parts.append(list(combinations_with_replacement(_subsets(request, kind, name), count)))
+            parts.append(list(combinations_with_replacement(_subsets(request, entry.type, name), count)))
         for combined in product(*parts):
             slots = tuple(slot for part in combined for slot in part if slot)
-            key = tuple(sorted(map(repr, slots)))
-            if key in seen:
-                continue
-            seen.add(key)
-            vector = _leximin(request, slots)
-            if vector is not None and (best is None or _greater(vector, best)):
-                best = vector
-    return best
+            found[tuple(sorted(map(repr, slots)))] = slots
+    return list(found.values())
 
 
 def _greater(new: tuple[float, ...], old: tuple[float, ...]) -> bool:
@@ -66,8 +71,8 @@ def _fits(slot: Slot, size: float) -> bool:
     return (len(slot) == 1 or None not in known) and sum(need or 0.0 for need in known) <= size
 
 
-def _leximin(request: PlanRequest, slots: tuple[Slot, ...]) -> tuple[float, ...] | None:
-    """Best shares for these tenants, by linear programs."""
+def _leximin(request: PlanRequest, slots: tuple[Slot, ...], gpus: list[int]) -> tuple[float, ...] | None:
+    """Best shares for these tenants, by linear programs; `gpus` has the GPU of every slot."""
     here_all = names_of(request, chain.from_iterable(slots))
     hard = [set(pair.models) for pair in request.colocations if pair.mode == "hard"]
     if any(0 < len(here_all & names) < len(names) for names in hard):
@@ -116,6 +121,11 @@ def _leximin(request: PlanRequest, slots: tuple[Slot, ...]) -> tuple[float, ...]
                     row[shares + i] = -1.0
                 rows.append(row)
                 limits.append(0.0)
+                for lost in set(gpus) if request.objective.survives and model.min_throughput_rps else ():
+                    kept = np.zeros(count + models)
+                    kept[[shares + i for i in here if gpus[tenants[i][0]] != lost]] = -1.0
+                    rows.append(kept)
+                    limits.append(-(model.min_throughput_rps or 0.0))
             if model.max_latency_ms is not None:
                 batches = [
                     max(tenants[i][1][3].batch_size for i in mine if tenants[i][1][2] == s)

@@ -20,8 +20,9 @@ from torchsplit_core.deployment.files import DeploymentFile
 from torchsplit_core.deployment.formats.mig_parted import config_labels, dump, mig_config
 from torchsplit_core.deployment.hosts import Host
 from torchsplit_core.deployment.names import cluster_names, one_line
+from torchsplit_core.hardware import profile_cores
 from torchsplit_core.planning.sureness.words import tenant_words
-from torchsplit_core.values import InputFault, PlannedSlice, PlanOutcome, Tenant
+from torchsplit_core.values import CPU, InputFault, PlannedSlice, PlanOutcome, Tenant, point_type
 
 IMAGE = "TORCHSPLIT_IMAGE"
 """Stands for the serving image. Upper case: no registry has it, so forgetting it fails at once."""
@@ -114,13 +115,21 @@ def _is_node(name: str) -> bool:
 
 def resource_name(profile: str) -> str:
     """The device plugin's resource for a profile; a plus, not allowed in it, becomes a dot."""
-    return f"nvidia.com/mig-{profile.replace('+', '.')}"
+    return f"nvidia.com/mig-{profile.replace('+', '.')}" if profile else "nvidia.com/gpu"
+
+
+def _resources(use: _Use) -> dict[str, object]:
+    """One slice, one whole GPU, or whole cores: with equal requests and limits the kubelet can pin those."""
+    if point_type(use.gpu) == CPU:
+        cores = profile_cores(use.profile)
+        return {"requests": {"cpu": cores}, "limits": {"cpu": cores}}
+    return {"limits": {resource_name(use.profile): 1}}
 
 
 def _config_map(short: str, hosts: tuple[Host, ...]) -> str:
     # The operator gives nodes without a label of their own its default, all-disabled: it must exist.
     configs: dict[str, object] = {"all-disabled": [{"devices": "all", "mig-enabled": False}]}
-    configs.update(mig_config(hosts))
+    configs.update((label, entries) for label, entries in mig_config(hosts).items() if entries)
     manifest = {
         "apiVersion": "v1",
         "kind": "ConfigMap",
@@ -184,7 +193,7 @@ def _readable(use: _Use) -> list[str]:
     """A name a person understands: what runs, where, and how."""
     what = [part for job in use.jobs for part in (job.model, job.stage)]
     how = [part for job in use.jobs for part in (f"b{job.batch_size}", f"p{job.processes}")]
-    return [*what, use.profile, use.gpu, *how]
+    return [*what, use.profile or "whole", use.gpu, *how]
 
 
 def _deployment(
@@ -206,7 +215,7 @@ def _deployment(
         "name": "serve",
         "image": IMAGE,
         "env": [{"name": key, "value": value} for key, value in _environment(use.jobs).items()],
-        "resources": {"limits": {resource_name(use.profile): 1}},
+        "resources": _resources(use),
         "securityContext": {"allowPrivilegeEscalation": False},
     }
     on_planned_nodes = {"key": MIG_LABEL, "operator": "In", "values": labels}

@@ -2,7 +2,8 @@
 
 A label holds one node's configuration; hosts that are cut alike share a label. The format
 has no field for starts: mig-parted finds placements itself, and counts are all it promises.
-GPUs that the plan does not use are not mentioned, so mig-parted leaves them as they are.
+GPUs that the plan does not use are not mentioned, so mig-parted leaves them as they are. On those that it leaves
+whole MIG is turned off; cores are none of its business.
 """
 
 from __future__ import annotations
@@ -12,10 +13,12 @@ from collections import Counter
 import yaml
 
 from torchsplit_core.deployment.files import DeploymentFile
-from torchsplit_core.deployment.hosts import Host
+from torchsplit_core.deployment.hosts import Host, gpu_hosts
 from torchsplit_core.deployment.names import one_line
 from torchsplit_core.planning.sureness.words import model_words
-from torchsplit_core.values import PlanOutcome
+from torchsplit_core.values import WHOLE_GPU, PlanOutcome
+
+_WHOLE = ((WHOLE_GPU, 1),)
 
 _GpuShape = tuple[int, str, tuple[tuple[str, int], ...]]
 
@@ -41,7 +44,9 @@ def mig_config(hosts: tuple[Host, ...]) -> dict[str, list[dict[str, object]]]:
         configs.setdefault(
             label,
             [
-                {"devices": indices, "mig-enabled": True, "mig-devices": dict(counts)}
+                {"devices": indices, "mig-enabled": False}
+                if counts == _WHOLE
+                else {"devices": indices, "mig-enabled": True, "mig-devices": dict(counts)}
                 for counts, indices in alike.items()
             ],
         )
@@ -49,7 +54,11 @@ def mig_config(hosts: tuple[Host, ...]) -> dict[str, list[dict[str, object]]]:
 
 
 def mig_parted_files(plan: PlanOutcome, hosts: tuple[Host, ...]) -> tuple[DeploymentFile, ...]:
-    """`mig-parted.yaml` with comments that say which host takes which label, and what each model gets."""
+    """`mig-parted.yaml` with comments that say which host takes which label, and what each model gets.
+
+    Raises InputFault where the plan uses no GPU.
+    """
+    hosts = gpu_hosts(hosts, "mig-parted")
     lines = [
         f"# MIG layout of plan {plan.request_sha256[:12]}, for nvidia-mig-parted. Not tested on hardware.",
         "# Applying removes all MIG instances of the GPUs named here.",
@@ -57,7 +66,9 @@ def mig_parted_files(plan: PlanOutcome, hosts: tuple[Host, ...]) -> tuple[Deploy
     for label, host in zip(config_labels(hosts), hosts, strict=True):
         lines.append(f"# {label}: {one_line(host.shown)}")
         lines += [
-            f"#   {gpu.index}: {gpu.type} {one_line(gpu.id)}, slices: {len(gpu.slices)}" for gpu in host.gpus
+            f"#   {gpu.index}: {gpu.type} {one_line(gpu.id)}, "
+            + ("left whole" if gpu.whole else f"slices: {len(gpu.slices)}")
+            for gpu in host.gpus
         ]
     lines += [f"# {one_line(model)}: throughput {words}" for model, words in model_words(plan).items()]
     text = dump({"version": "v1", "mig-configs": mig_config(hosts)})
@@ -88,4 +99,5 @@ def _shape(host: Host) -> tuple[_GpuShape, ...]:
     return tuple(
         (gpu.index, gpu.type, tuple(sorted(Counter(item.profile for item in gpu.slices).items())))
         for gpu in host.gpus
+        if not gpu.cores
     )

@@ -11,10 +11,10 @@ from __future__ import annotations
 import shlex
 
 from torchsplit_core.deployment.files import DeploymentFile
-from torchsplit_core.deployment.hosts import Host, HostGpu
+from torchsplit_core.deployment.hosts import Host, HostGpu, gpu_hosts
 from torchsplit_core.deployment.names import cluster_names, one_line
 from torchsplit_core.planning.sureness.words import tenant_words
-from torchsplit_core.values import PlannedSlice, PlanOutcome
+from torchsplit_core.values import PlannedSlice, PlanOutcome, slice_name
 
 _HEAD = """\
 #!/usr/bin/env bash
@@ -182,8 +182,45 @@ trap on_exit EXIT
 """
 
 
+_WHOLE_BODY = r"""
+check_whole() { # GPU, type: everything that can be refused, before anything changes
+  local gpu=$1 type=$2 name mode busy
+  name=$(nvidia-smi -i "$gpu" --query-gpu=name --format=csv,noheader)
+  mode=$(mig_mode "$gpu")
+  printf 'GPU %s (%s; the plan says %s): MIG mode %s\n' "$gpu" "$name" "$type" "$mode"
+  printf '  planned: whole, MIG mode off\n'
+  if [[ $mode != Enabled ]]; then return 0; fi
+  busy=$(nvidia-smi -i "$gpu" --query-compute-apps=pid,process_name --format=csv,noheader)
+  if [[ $busy == *[0-9]* ]]; then
+    refuse "GPU $gpu has running processes; stop them first:"$'\n'"$busy"
+  fi
+}
+
+leave_whole() { # GPU: without MIG instances, MIG mode off
+  local gpu=$1 computing present
+  printf 'GPU %s\n' "$gpu"
+  if [[ $(mig_mode "$gpu") != Enabled ]]; then
+    printf '  is as planned: nothing to do\n'
+    return 0
+  fi
+  computing=$(compute_instances "$gpu")
+  present=$(instances "$gpu")
+  if [[ -n $computing ]]; then change nvidia-smi mig -i "$gpu" -dci; fi
+  if [[ -n $present ]]; then change nvidia-smi mig -i "$gpu" -dgi; fi
+  change nvidia-smi -i "$gpu" -mig 0
+  if [[ $apply == true && $(mig_mode "$gpu") == Enabled ]]; then
+    refuse "MIG mode of GPU $gpu is pending: reset the GPU or reboot, then run this again."
+  fi
+}
+"""
+
+
 def nvidia_smi_files(plan: PlanOutcome, hosts: tuple[Host, ...]) -> tuple[DeploymentFile, ...]:
-    """`apply-mig.sh`, or `apply-mig-HOST.sh` for each where the ids name hosts."""
+    """`apply-mig.sh`, or `apply-mig-HOST.sh` for each where the ids name hosts.
+
+    Raises InputFault where the plan uses no GPU.
+    """
+    hosts = gpu_hosts(hosts, "nvidia-smi")
     names = cluster_names({host.name: (host.name,) for host in hosts if host.name is not None})
     return tuple(
         _script(plan, host, "apply-mig.sh" if host.name is None else f"apply-mig-{names[host.name]}.sh")
@@ -195,11 +232,18 @@ def _script(plan: PlanOutcome, host: Host, file: str) -> DeploymentFile:
     head = _HEAD.format(plan=plan.request_sha256[:12], host=one_line(host.shown), file=file)
     lines = [f"plan_host={shlex.quote(host.shown)}", "printf 'Plan for %s\\n' \"$plan_host\"", ""]
     lines += ["# Every GPU is checked before the first one changes."]
-    lines += [f"check_gpu {gpu.index} {shlex.quote(gpu.type)} {' '.join(_created(gpu))}" for gpu in host.gpus]
+    lines += [
+        f"check_whole {gpu.index} {shlex.quote(gpu.type)}"
+        if gpu.whole
+        else f"check_gpu {gpu.index} {shlex.quote(gpu.type)} {' '.join(_created(gpu))}"
+        for gpu in host.gpus
+    ]
     for gpu in host.gpus:
         lines += ["", f"# ---- GPU {gpu.index}: {gpu.type}, {one_line(gpu.id)}"]
-        lines += [f"#   {item.profile} at {item.start}: {_tenants(item)}" for item in gpu.slices]
-        lines += [f"cut_gpu {gpu.index} {' '.join(_created(gpu))}"]
+        lines += [f"#   {slice_name(item.profile, item.start)}: {_tenants(item)}" for item in gpu.slices]
+        lines += [
+            f"leave_whole {gpu.index}" if gpu.whole else f"cut_gpu {gpu.index} {' '.join(_created(gpu))}"
+        ]
     lines += [
         "",
         "if [[ $apply == true ]]; then",
@@ -208,7 +252,8 @@ def _script(plan: PlanOutcome, host: Host, file: str) -> DeploymentFile:
         "  printf 'Nothing was changed. Run with --apply to do it.\\n'",
         "fi",
     ]
-    return DeploymentFile(file, head + _BODY + "\n" + "\n".join(lines) + "\n", executable=True)
+    body = _BODY + (_WHOLE_BODY if any(gpu.whole for gpu in host.gpus) else "")
+    return DeploymentFile(file, head + body + "\n" + "\n".join(lines) + "\n", executable=True)
 
 
 def _tenants(item: PlannedSlice) -> str:

@@ -20,7 +20,7 @@ from torchsplit_core.planning.problem.transfers import link_between, transfer_ms
 from torchsplit_core.planning.problem.usable import usable_of
 from torchsplit_core.planning.request.fleet import list_gpus
 from torchsplit_core.planning.request.objective import goal_of, normalised, unit_rps
-from torchsplit_core.values import PlanModel, PlanRequest, Point, Variant
+from torchsplit_core.values import PlanModel, PlanRequest, Point, Variant, point_type
 
 ENOUGH = 1e-9
 """Relative slack of "has what it needs"."""
@@ -116,7 +116,11 @@ def _options(
         gpu = gpu_type(group.type)
         there = {name for layout in group.layouts for name in layout}
         for point in variant.stages[stage].points:
-            if point.gpu_type != group.type or point.profile not in there or point.throughput_rps <= 0:
+            if (
+                point.gpu_type != point_type(group.type)
+                or point.profile not in there
+                or point.throughput_rps <= 0
+            ):
                 continue
             profile = gpu.profile(point.profile)
             if profile.memory_gib is not None and (point.memory_gib or 0.0) > profile.memory_gib:

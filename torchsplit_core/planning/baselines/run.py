@@ -13,24 +13,30 @@ from dataclasses import dataclass, replace
 from itertools import product
 from typing import Literal
 
-from torchsplit_core.hardware import gpu_type, maximal_multisets, place_layout, plain_profiles
+from torchsplit_core.hardware import gpu_type, place_layout, plain_profiles
 from torchsplit_core.planning.baselines.best_fit import best_fit
 from torchsplit_core.planning.baselines.blocks import settle
 from torchsplit_core.planning.baselines.greedy import ChosenVariant, GreedyFill, NoPlan, choose_variant, need
 from torchsplit_core.planning.baselines.packing import LayoutGroup, PartialLayouts
 from torchsplit_core.planning.outcome.assignment import materialise
 from torchsplit_core.planning.outcome.figures import unproven_outcome
-from torchsplit_core.planning.request.fleet import FleetGpu, list_gpus
+from torchsplit_core.planning.outcome.losses import survives
+from torchsplit_core.planning.request.fleet import WHOLE, FleetGpu, list_gpus
 from torchsplit_core.planning.request.objective import goal_of, ranked, values
+from torchsplit_core.planning.request.offered import offered_layouts
 from torchsplit_core.planning.request.validate import validate
 from torchsplit_core.planning.verification.outcome import verify
 from torchsplit_core.values import (
+    WHOLE_GPU,
+    InputFault,
     PlanModel,
     PlanOutcome,
     PlanRequest,
     PlanStatistics,
     Progress,
     ignore_progress,
+    point_type,
+    profile_words,
 )
 
 MOST_TRIED = 36
@@ -83,6 +89,8 @@ def baselines(
             short = greedy.shortfalls()
             if short:
                 raise NoPlan(f"It cannot keep every minimum: {'; '.join(short)}.")
+            if not survives(request, materialise(request, greedy.partial.assignment())):
+                raise NoPlan("It keeps every minimum, but not with any one GPU lost.")
         except NoPlan as reason:
             found.append(Baseline(name, title, _ABOUT[name], None, str(reason)))
             continue
@@ -145,6 +153,9 @@ def _full_gpu(request: PlanRequest, deadline: float) -> tuple[GreedyFill, str]:
     """One whole GPU for every stage of every model, in the order of `need`; then the worst served first."""
     groups = []
     for gpu, ids in _kinds(request):
+        if gpu.whole:
+            groups.append(LayoutGroup(gpu.type, ids, WHOLE, gpu.cost, True))
+            continue
         kind = gpu_type(gpu.type)
         largest = max(kind.profiles, key=lambda profile: (profile.compute_slices, profile.memory_slices))
         full_gpu = next(
@@ -231,7 +242,7 @@ def _uniform(request: PlanRequest, deadline: float) -> tuple[GreedyFill, str]:
     partial = best[1].partial
     used = {partial.group_of[gpu] for gpu in range(len(partial.names)) if partial.instances[gpu]}
     parts = dict.fromkeys(
-        f"{gpu.type} {len(layout)} × {layout[0]}"
+        f"{gpu.type} {len(layout)} × {profile_words(layout[0])}"
         for g, ((gpu, _), layout) in enumerate(zip(kinds, best[2], strict=True))
         if g in used
     )
@@ -247,8 +258,10 @@ def _uniform_layouts(request: PlanRequest, gpu: FleetGpu) -> list[tuple[str, ...
         for _, variant in model.allowed_variants
         for stage in variant.stages
         for point in stage.points
-        if point.gpu_type == gpu.type
+        if point.gpu_type == point_type(gpu.type)
     }
+    if gpu.whole:
+        return list(WHOLE) if WHOLE_GPU in used else []
     found = []
     for profile in kind.profiles:
         if profile.name not in used:
@@ -266,16 +279,14 @@ def _uniform_layouts(request: PlanRequest, gpu: FleetGpu) -> list[tuple[str, ...
 
 
 def _greedy(request: PlanRequest, deadline: float) -> tuple[GreedyFill, str]:
-    groups = [
-        LayoutGroup(
-            gpu.type,
-            ids,
-            maximal_multisets(gpu_type(gpu.type)) if gpu.layouts is None else gpu.layouts,
-            gpu.cost,
-            gpu.layouts is not None,
-        )
-        for gpu, ids in _kinds(request)
-    ]
+    groups = []
+    for gpu, ids in _kinds(request):
+        try:
+            layouts = offered_layouts(request, gpu)
+        except InputFault as fault:
+            # The planner needs no list of all: most of them never pay.
+            raise NoPlan(f"{gpu.type}: {fault.rule}.") from fault
+        groups.append(LayoutGroup(gpu.type, ids, layouts, gpu.cost, gpu.layouts is not None))
 
     def start() -> GreedyFill:
         return _start(request, groups, by_density=True)

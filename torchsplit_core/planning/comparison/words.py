@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Sequence
 
 from torchsplit_core.planning.comparison.changes import Drain, GpuChange, ModelChange, SliceChange
-from torchsplit_core.values import Tenant
+from torchsplit_core.values import Tenant, slice_name
 
 MOST_NAMED = 3
 """GPUs named in a sentence; the rest of them are counted."""
@@ -76,7 +76,9 @@ def _drains(drains: Sequence[Drain]) -> list[str]:
     places: dict[str, list[str]] = {}
     for item in drains:
         for tenant in item.tenants:
-            places.setdefault(_tenant(tenant), []).append(f"{item.gpu_id} {item.profile} at {item.start}")
+            places.setdefault(_tenant(tenant), []).append(
+                f"{item.gpu_id} {slice_name(item.profile, item.start)}"
+            )
     return [f"Drain first: {who} on {_shorten(where)}." for who, where in places.items()]
 
 
@@ -97,7 +99,7 @@ def _gpus(gpus: Sequence[GpuChange]) -> list[str]:
 
 
 def _slice(item: SliceChange) -> str:
-    where = f"{item.profile} at {item.start}"
+    where = slice_name(item.profile, item.start)
     if item.change == "gone":
         return f"{where} goes" + (f" with {_tenants(item.leaving)}" if item.leaving else "")
     if item.change == "new":

@@ -1,8 +1,8 @@
-"""A plan made without co-locations, dealt out so that it keeps them.
+"""A plan made without co-locations and without a spare GPU, dealt out so that it keeps both.
 
 Equal GPUs leave it open which of them has which instance. Where the instances and layouts of the
-plan without co-locations can be dealt out with every pair on the same GPUs, nothing of it is
-lost, and its proofs hold: what bounds the plans without co-locations bounds those with them.
+plan can be dealt out with every pair on the same GPUs, and so that no GPU holds what a minimum cannot
+spare, nothing of it is lost, and its proofs hold: what bounds the plans without these bounds those with them.
 """
 
 from __future__ import annotations
@@ -15,6 +15,7 @@ from torchsplit_core.planning.formulation.model import Formulation
 from torchsplit_core.planning.formulation.solution import read_solution, separations_of
 from torchsplit_core.planning.outcome.assignment import Assignment, assign_integer
 from torchsplit_core.planning.patterns import Counted
+from torchsplit_core.planning.problem.build import Choice, Problem
 from torchsplit_core.solver.pyomo_model import solve
 
 
@@ -26,35 +27,36 @@ class Dealt:
     separations: float
 
 
-def deal(built: Formulation, counted: Counted, seconds: float) -> Dealt | None:
-    """Deal the counts out on a formulation with presences; None where none was found in time.
+def deal(built: Formulation, free: Problem, counted: Counted, seconds: float) -> Dealt | None:
+    """Deal the counts of the `free` problem out on a formulation that keeps more; None where none was found in time.
 
     Adds families dealt_layouts and dealt_instances to the model, so it is used for nothing else.
     """
     model, problem = built.model, built.problem
+    owner = {gpu: g for g, group in enumerate(free.groups) for gpu in group.gpu_ids}
+    bucket = [owner[group.gpu_ids[0]] for group in problem.groups]
     model.dealt_layouts = pyo.ConstraintList()
     model.dealt_instances = pyo.ConstraintList()
     wanted: dict[tuple[int, tuple[str, ...]], int] = {}
     for (group, number), count in counted.layouts.items():
         key = (group, counted.profiles[group, number])
         wanted[key] = wanted.get(key, 0) + count
-    columns: dict[tuple[int, tuple[str, ...]], list[int]] = {}
+    columns: dict[tuple[int, tuple[str, ...]], list[tuple[int, int]]] = {}
     for g, group_of in enumerate(problem.groups):
         for number, layout in enumerate(group_of.layouts):
-            columns.setdefault((g, layout.profiles), []).append(number)
-    for (g, profiles), numbers in columns.items():
-        total = sum(model.y[g, number] for number in numbers)
-        model.dealt_layouts.add(total == wanted.get((g, profiles), 0))
-    index_of = {id(choice): number for number, choice in enumerate(problem.choices)}
-    uses: dict[int, list[int]] = {}
+            columns.setdefault((bucket[g], layout.profiles), []).append((g, number))
+    for key, members in columns.items():
+        total = sum(model.y[member] for member in members)
+        model.dealt_layouts.add(total == wanted.get(key, 0))
+    amounts = {_place(free.choices[i], free.choices[i].group): n for i, n in counted.amounts.items()}
+    uses: dict[tuple[object, ...], list[int]] = {}
     for number, use in enumerate(built.uses):
-        uses.setdefault(index_of[id(use.choice)], []).append(number)
-    if not counted.amounts.keys() <= uses.keys() or not wanted.keys() <= columns.keys():
+        uses.setdefault(_place(use.choice, bucket[use.choice.group]), []).append(number)
+    if not amounts.keys() <= uses.keys() or not wanted.keys() <= columns.keys():
         # An instance stands on a slice where its model cannot be with its partners.
         return None
-    for index, members in uses.items():
-        total = sum(model.x[use] for use in members)
-        model.dealt_instances.add(total == counted.amounts.get(index, 0))
+    for place, there in uses.items():
+        model.dealt_instances.add(sum(model.x[use] for use in there) == amounts.get(place, 0))
     apart = built.separations()
     model.no_cost = pyo.Var(bounds=(0, 0))
     model.deal_objective = pyo.Objective(expr=apart / _unit(built) + model.no_cost)
@@ -63,6 +65,11 @@ def deal(built: Formulation, counted: Counted, seconds: float) -> Dealt | None:
         return None
     solution = read_solution(built, answer)
     return Dealt(assign_integer(built, solution), separations_of(built, solution))
+
+
+def _place(choice: Choice, bucket: int) -> tuple[object, ...]:
+    """What a choice is among equal GPUs, told apart or counted together."""
+    return bucket, choice.case, choice.stage, choice.profile, choice.point
 
 
 def _unit(built: Formulation) -> float:

@@ -13,7 +13,7 @@ from torchsplit_core.planning.outcome.assignment import Assignment, assign_count
 from torchsplit_core.planning.outcome.build import planned_models
 from torchsplit_core.planning.patterns import Counted, count_patterns
 from torchsplit_core.planning.problem.build import Problem, build_problem
-from torchsplit_core.planning.request.objective import goal_of, pays_penalties
+from torchsplit_core.planning.request.objective import goal_of, must_survive, pays_penalties
 from torchsplit_core.planning.timing import Stopwatch, part_of
 from torchsplit_core.planning.tolerance import TOLERANCE, equal
 from torchsplit_core.values import InternalFault, PlanRequest, Progress
@@ -93,14 +93,14 @@ def _search_of(counted: Counted) -> Search:
 def _without_ties(
     request: PlanRequest, deadline: float, progress: Progress, watch: Stopwatch
 ) -> tuple[Problem, Counted] | None:
-    """The plan with co-locations and penalties dropped: whatever bounds it bounds the request too.
+    """The plan with co-locations, penalties and the loss of a GPU dropped: whatever bounds it bounds the request too.
 
     None where there is nothing to drop, or patterns do not apply.
     """
     objective = request.objective
     penalty = None if objective.memory_violation_penalty is None else 0.0
-    free = replace(objective, memory_violation_penalty=penalty, separation_weight=0.0)
-    loose = replace(request, colocations=(), objective=free)
+    free = replace(objective, memory_violation_penalty=penalty, separation_weight=0.0, survives=0)
+    loose = replace(_with_spare(request), colocations=(), objective=free)
     if loose == request:
         # There was nothing to drop, and patterns have been tried.
         return None
@@ -111,6 +111,24 @@ def _without_ties(
     return None if counted is None else (problem, counted)
 
 
+def _with_spare(request: PlanRequest) -> PlanRequest:
+    """What a plan that survives a loss has at least: of n GPUs one has 1/n of a model or more, the rest its minimum."""
+    count = sum(entry.count for entry in request.gpus)
+    if not must_survive(request) or count == 1:
+        return request
+    # A little less, so that rounding never rules a plan out that has just enough.
+    more = count / (count - 1) * (1 - TOLERANCE)
+    return replace(
+        request,
+        models=tuple(
+            replace(spec, min_throughput_rps=spec.min_throughput_rps * more)
+            if spec.min_throughput_rps
+            else spec
+            for spec in request.models
+        ),
+    )
+
+
 def _dealt(
     problem: Problem, free: Problem, eased: Counted, deadline: float, watch: Stopwatch
 ) -> ExclusiveSearch | None:
@@ -118,7 +136,7 @@ def _dealt(
     request = problem.request
     if pays_penalties(request.objective):
         return None
-    if not problem.colocated:
+    if not problem.colocated and not must_survive(request):
         if any(item.mode == "hard" for item in request.colocations):
             return None
         # Too many soft ties to count: the levels do not depend on them, so the plan stands as it is.
@@ -133,7 +151,7 @@ def _dealt(
     seconds = DEAL_PART * (deadline - time.perf_counter())
     built = build(problem, "exclusive")
     with watch.searching():
-        dealt = deal(built, eased, seconds)
+        dealt = deal(built, free, eased, seconds)
     if dealt is None:
         return None
     before, after = _levels(free, _assigned(free, eased)), _levels(problem, dealt.assignment)

@@ -10,7 +10,7 @@ from torchsplit_core.planning.request.fleet import FleetGpu, list_gpus
 from torchsplit_core.planning.request.objective import goal_of
 from torchsplit_core.planning.request.ties import members_of, separation_bytes
 from torchsplit_core.planning.request.validate import MAX_GPUS
-from torchsplit_core.values import ChangeEffect, FleetEntry, PlanModel, PlanRequest
+from torchsplit_core.values import CPU, ChangeEffect, FleetEntry, PlanModel, PlanRequest, point_type
 
 EASED = 0.1
 """The share by which a minimum is lowered or a latency limit raised."""
@@ -127,7 +127,7 @@ def one_fewer(request: PlanRequest) -> tuple[tuple[Change, tuple[int, ...]], ...
 def forced(request: PlanRequest, gpu: FleetGpu, index: int, layout: Sequence[str]) -> Change:
     """The GPU of this index offered this layout alone."""
     spec = ChangeEffect("layout", "not_examined", gpu_type=gpu.type, gpu_id=gpu.id, layout=tuple(layout))
-    entry = FleetEntry(gpu.type, layouts=(tuple(layout),), cost=gpu.cost, node=gpu.node)
+    entry = gpu.entry((tuple(layout),))
 
     def only(asked: PlanRequest) -> PlanRequest:
         fewer = _fleet_without(index)(asked)
@@ -142,7 +142,7 @@ def only_gpus(request: PlanRequest, indices: Sequence[int]) -> PlanRequest:
     kept: dict[FleetEntry, int] = {}
     for index in indices:
         gpu = fleet[index]
-        entry = FleetEntry(gpu.type, layouts=gpu.layouts, cost=gpu.cost, node=gpu.node)
+        entry = gpu.entry()
         kept[entry] = kept.get(entry, 0) + 1
     return replace(request, gpus=tuple(replace(entry, count=count) for entry, count in kept.items()))
 
@@ -152,13 +152,17 @@ def memory_counts(request: PlanRequest, model: PlanModel) -> bool:
 
     Alone on a slice that is large enough it makes none; co-tenants' memory adds up.
     """
-    types = {entry.type for entry in request.gpus}
+    types = {point_type(entry.type) for entry in request.gpus}
     for _, variant in model.allowed_variants:
         for stage in variant.stages:
             for point in stage.points:
                 if point.gpu_type not in types or not point.memory_gib:
                     continue
-                size = gpu_type(point.gpu_type).profile(point.profile).memory_gib
+                size = (
+                    None
+                    if point.gpu_type == CPU
+                    else gpu_type(point.gpu_type).profile(point.profile).memory_gib
+                )
                 if request.sharing == "fractional" or (size is not None and point.memory_gib > size):
                     return request.objective.memory_violation_penalty != 0
     return False

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
-from torchsplit_core.hardware import gpu_type, maximal_multisets
+from torchsplit_core.hardware import gpu_type
 from torchsplit_core.planning.explanation.changes import buckets
 from torchsplit_core.planning.explanation.relaxation_bound import (
     RelaxationBound,
@@ -15,7 +15,8 @@ from torchsplit_core.planning.explanation.relaxation_bound import (
 from torchsplit_core.planning.problem.build import build_problem
 from torchsplit_core.planning.problem.dominance import Item, covering_profiles, match_slices
 from torchsplit_core.planning.request.fleet import FleetGpu
-from torchsplit_core.values import FleetEntry, LayoutReason, PlanOutcome, PlanRequest
+from torchsplit_core.planning.request.offered import offered_layouts
+from torchsplit_core.values import LayoutReason, PlanOutcome, PlanRequest, point_type
 
 Layout = tuple[str, ...]
 
@@ -42,7 +43,8 @@ def unused_layouts(
     found: list[Unused] = []
     for gpu, indices in buckets(request):
         working = [index for index in indices if outcome.gpus[index].used]
-        if working:
+        # Cores are divided as one likes: thousands of layouts of a host, each as good a reason as the next.
+        if working and gpu_type(gpu.type).divided != "cores":
             used = {tuple(sorted(item.profile for item in outcome.gpus[index].slices)) for index in working}
             found += _of_bucket(request, gpu, working[-1], used, relaxation)
     return sorted(found, key=lambda item: -item.layout_value)
@@ -55,8 +57,7 @@ def _of_bucket(
     used: set[Layout],
     relaxation: RelaxationBound | None,
 ) -> list[Unused]:
-    offered = maximal_multisets(gpu_type(gpu.type)) if gpu.layouts is None else gpu.layouts
-    layouts = [tuple(sorted(layout)) for layout in offered]
+    layouts = [tuple(sorted(layout)) for layout in offered_layouts(request, gpu)]
     useful, timed, sizes, values = _uses(request, gpu, layouts, relaxation)
     reduced = {layout: tuple(name for name in layout if name in useful) for layout in layouts}
     better = covering_profiles(list(reduced.values()), useful, request, sizes, timed)
@@ -95,7 +96,7 @@ def _uses(
 
     Each layout is offered by a GPU of its own, so that none is dropped for another.
     """
-    entries = [FleetEntry(gpu.type, layouts=(layout,), cost=gpu.cost) for layout in layouts]
+    entries = [gpu.entry((layout,)) for layout in layouts]
     # The fleet itself stands beside them: a stage of a variant may run nowhere else.
     problem = build_problem(replace(request, gpus=(*entries, *request.gpus)))
     useful: dict[str, list[Item]] = {}
@@ -106,7 +107,9 @@ def _uses(
             if item not in here:
                 here.append(item)
     timed = {number for number, case in enumerate(problem.cases) if case.levels}
-    sizes = {name: size for (kind, name), size in problem.capacity_gib.items() if kind == gpu.type}
+    sizes = {
+        name: size for (kind, name), size in problem.capacity_gib.items() if kind == point_type(gpu.type)
+    }
     highest_priced: dict[str, float] = {}
     if relaxation is not None:
         for group, uses in zip(problem.groups, highest_priced_uses(problem, relaxation.prices), strict=True):

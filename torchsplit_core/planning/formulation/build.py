@@ -26,6 +26,9 @@ is a profile of a group, or one slice of it where slices are told apart (`concre
 | stage_rate | v[c] ≤ Σ_u∈(c,s) rate(u)·x[u] / scale | rate |
 | demand_cap | rate(m) ≤ demand / scale | rate |
 | min_throughput | rate(m) ≥ 1 − e[m], scale = the minimum | add_minimum |
+| worst_loss | λ[c,s] ≥ Σ_u∈(c,s,g) rate(u)·x[u] / scale for every GPU g | rate_after_loss |
+| after_loss | v[c] ≤ Σ_u∈(c,s) rate(u)·x[u] / scale − λ[c,s] | rate_after_loss |
+| survival | Σ_c v[c] ≥ 1 − e[m], scale = the minimum | add_survival |
 | presence | x[u] ≤ X·a[n,g], Σ_u present(u) ≥ a[n,g] | add_colocation |
 | hard_colocation | a[n,g] = a[n',g] | add_colocation |
 | separation | q[k,g] ≥ a[n,g] − a[n',g] | add_colocation |
@@ -75,6 +78,7 @@ def build(problem: Problem, mode: Mode, *, without_minima: bool = False) -> Form
         constraints.add_colocation(built, most)
     if not without_minima:
         constraints.add_minimum(built)
+        constraints.add_survival(built)
     return built
 
 

@@ -8,6 +8,7 @@ from typing import Any
 import pyomo.environ as pyo
 
 from torchsplit_core.planning.formulation.model import Formulation, Pools
+from torchsplit_core.planning.request.objective import must_survive
 
 LEAST_SHARE = 1e-4
 """Least share of a tenant whose presence a co-location demands: without it, "present" would mean nothing."""
@@ -181,7 +182,7 @@ def add_tenants(built: Formulation, pools: Pools) -> None:
     keys = list(pools)
     model.excess = pyo.Var(range(len(keys)), domain=pyo.NonNegativeReals)
     for index, key in enumerate(keys):
-        size = problem.capacity_gib[problem.groups[key[0]].type, key[1]]
+        size = problem.size_gib(key[0], key[1])
         memory = [(built.uses[use].choice.memory_gib, use) for use in pools[key]]
         if sum(need for need, _ in memory) > size:
             spare = model.excess[index] if soft else 0.0
@@ -239,10 +240,28 @@ def add_minimum(built: Formulation) -> None:
         least = request.models[index].min_throughput_rps
         assert least is not None
         rate = built.rate(index, least, f"minimum_{index}")
-        needed = 1 - model.given_up[index] if built.problem.elastic else 1.0
         if isinstance(rate, int | float):
             # No use at all: the row would have no variable, so an empty sum says it instead.
             nothing = pyo.Var(bounds=(0, 0))
             model.add_component(f"nothing_{index}", nothing)
             rate = nothing
-        model.min_throughput.add(rate - needed >= 0)
+        model.min_throughput.add(rate - _needed(built, index) >= 0)
+
+
+def add_survival(built: Formulation) -> None:
+    """survival: the minima once more, without what stands on any one GPU. GPUs have a group each then."""
+    model, request = built.model, built.problem.request
+    if not must_survive(request):
+        return
+    model.survival = pyo.ConstraintList()
+    for index, spec in enumerate(request.models):
+        if spec.min_throughput_rps:
+            rate = built.rate_after_loss(index, spec.min_throughput_rps, f"minimum_after_loss_{index}")
+            if not isinstance(rate, int | float):
+                # Without any use min_throughput says already that there is no plan.
+                model.survival.add(rate - _needed(built, index) >= 0)
+
+
+def _needed(built: Formulation, index: int) -> Any:
+    """The part of a model's minimum that must be kept."""
+    return 1 - built.model.given_up[index] if built.problem.elastic else 1.0

@@ -58,20 +58,13 @@ class Formulation:
         and to MOST_RATE for shares. It keeps huge and tiny magnitudes out of one row.
         """
         model, request = self.model, self.problem.request
-        cut = float("inf")
-        if name.startswith(("level", "minimum")):
-            cut = 1.0 if self.mode == "exclusive" else MOST_RATE
         parts = []
         cases = [number for number, case in enumerate(self.problem.cases) if case.model == index]
         for number in cases:
-            sums = []
-            for stage in range(self.problem.cases[number].stages):
-                terms = [
-                    self._part(use, min(cut, rate), scale, f"{name}_{use}")
-                    for use in self.stage_uses.get((number, stage), [])
-                    if (rate := self.uses[use].choice.rate_rps / scale) > 0
-                ]
-                sums.append(sum(terms))
+            sums = [
+                sum(self._parts(number, stage, scale, name).values())
+                for stage in range(self.problem.cases[number].stages)
+            ]
             if len(sums) == 1:
                 parts.append(sums[0])
                 continue
@@ -90,6 +83,47 @@ class Formulation:
         model.add_component(f"counted_{name}_{index}", counted)
         model.add_component(f"demand_cap_{name}_{index}", pyo.Constraint(expr=counted - total <= 0))
         return counted
+
+    def rate_after_loss(self, index: int, scale: float, name: str) -> Any:
+        """Throughput of a model divided by `scale` with the instances of the GPU gone that takes most of it.
+
+        Families worst_loss and after_loss. A model runs one case, so the least over all GPUs of the least over its
+        stages is the least over its stages of all that stands there less the most that stands on one GPU.
+        """
+        model = self.model
+        parts = []
+        for number in [place for place, case in enumerate(self.problem.cases) if case.model == index]:
+            stages = range(self.problem.cases[number].stages)
+            found = [self._parts(number, stage, scale, name) for stage in stages]
+            if not all(found):
+                continue
+            worst = pyo.Var(stages, domain=pyo.NonNegativeReals)
+            left = pyo.Var(domain=pyo.NonNegativeReals)
+            losses, rest = pyo.ConstraintList(), pyo.ConstraintList()
+            model.add_component(f"worst_{name}_{number}", worst)
+            model.add_component(f"left_{name}_{number}", left)
+            model.add_component(f"worst_loss_{name}_{number}", losses)
+            model.add_component(f"after_loss_{name}_{number}", rest)
+            for stage, terms in enumerate(found):
+                by_gpu: dict[int, list[Any]] = {}
+                for use, term in terms.items():
+                    by_gpu.setdefault(self.uses[use].choice.group, []).append(term)
+                for here in by_gpu.values():
+                    losses.add(worst[stage] - sum(here) >= 0)
+                rest.add(left - sum(terms.values()) + worst[stage] <= 0)
+            parts.append(left)
+        return sum(parts)
+
+    def _parts(self, case: int, stage: int, scale: float, name: str) -> dict[int, Any]:
+        """What each use of a stage gives, divided by `scale`; see `rate` for where it is cut."""
+        cut = float("inf")
+        if name.startswith(("level", "minimum")):
+            cut = 1.0 if self.mode == "exclusive" else MOST_RATE
+        return {
+            use: self._part(use, min(cut, rate), scale, f"{name}_{use}")
+            for use in self.stage_uses.get((case, stage), [])
+            if (rate := self.uses[use].choice.rate_rps / scale) > 0
+        }
 
     def _part(self, use: int, rate: float, scale: float, name: str) -> Any:
         """What a use gives: its rate times its amount, and no more than the link lets one instance have (link_rate)."""

@@ -101,8 +101,7 @@ def _excess(built: Formulation, solution: Solution) -> float:
         choice = built.uses[use].choice
         key = (choice.group, choice.profile, built.uses[use].slot)
         held[key] = held.get(key, 0.0) + choice.memory_gib
-    capacity = built.problem.capacity_gib
     return sum(
-        max(0.0, memory - capacity[built.problem.groups[group].type, profile])
+        max(0.0, memory - built.problem.size_gib(group, profile))
         for (group, profile, _), memory in held.items()
     )

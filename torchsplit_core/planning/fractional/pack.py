@@ -174,7 +174,7 @@ def _welcome(problem: Problem, slice_: AssignedSlice, item: _Item) -> bool:
         return False
     if request.max_tenants_per_slice is not None and len(slice_.tenants) >= request.max_tenants_per_slice:
         return False
-    limit = problem.capacity_gib[problem.groups[slice_.group].type, slice_.profile]
+    limit = problem.size_gib(slice_.group, slice_.profile)
     if request.objective.memory_violation_penalty is not None:
         # Excess costs a penalty: leave that weighing to the exact model.
         limit = max(limit, choice.memory_gib)

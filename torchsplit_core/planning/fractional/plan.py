@@ -24,8 +24,9 @@ from torchsplit_core.planning.formulation.objectives import search
 from torchsplit_core.planning.fractional.first_plan import first_plan
 from torchsplit_core.planning.fractional.pack import pack
 from torchsplit_core.planning.fractional.pooled import pool_shares
-from torchsplit_core.planning.outcome.assignment import Assignment, assign_shares
+from torchsplit_core.planning.outcome.assignment import Assignment, assign_shares, materialise
 from torchsplit_core.planning.outcome.build import plan_outcome
+from torchsplit_core.planning.outcome.losses import survives
 from torchsplit_core.planning.problem.build import Choice, Problem, build_problem
 from torchsplit_core.planning.request.fleet import list_gpus
 from torchsplit_core.planning.request.objective import Goal, goal_of, reached
@@ -133,7 +134,9 @@ class _Steps:
         amounts = [(self.built.uses[use].choice, part) for use, part in sorted(best.amounts.items())]
         with self.watch.searching():
             assignment = pack(problem, best.layouts, amounts)
-        return assignment is not None and self._offer("packed", problem, assignment, Search())
+        if assignment is None or not survives(problem.request, materialise(problem.request, assignment)):
+            return False
+        return self._offer("packed", problem, assignment, Search())
 
     def _exclusive(self) -> bool:
         """Whole slices are shares of 1, so the exclusive optimum is a plan here too, and often a good one."""
@@ -193,8 +196,8 @@ class _Steps:
         """The problem slice by slice with the layouts of a plan held fixed; its unused GPUs stay free."""
         entries = []
         for gpu, planned in zip(list_gpus(self.request.gpus), known.gpus, strict=True):
-            layouts = (tuple(item.profile for item in planned.slices),) if planned.used else gpu.layouts
-            entries.append(FleetEntry(gpu.type, gpu.id, 1, layouts, gpu.cost, gpu.node))
+            held = (tuple(item.profile for item in planned.slices),) if planned.used else None
+            entries.append(gpu.entry(held, id=gpu.id))
         fleet = tuple(entries)
         if fleet not in self.fixed:
             fixed = build_problem(replace(self.request, gpus=fleet), per_gpu=True)

@@ -47,7 +47,7 @@ def add_second_tenants(
         owner = slices[0].tenants[0][0]
         if owner.alone:
             continue
-        size = problem.capacity_gib[problem.groups[group].type, profile]
+        size = problem.size_gib(group, profile)
         room = size - owner.memory_gib
         joining = _best(problem, by_pool.get((group, profile), []), owner, room, prices)
         for slice_, choice in zip(slices, joining, strict=False):
@@ -98,7 +98,7 @@ def can_be_second(problem: Problem) -> set[int]:
         best[choice.model] = max(best.get(choice.model, 0.0), rate)
         if problem.cases[choice.case].levels or choice.alone:
             continue
-        if choice.memory_gib <= problem.capacity_gib[group.type, choice.profile] / 2:
+        if choice.memory_gib <= problem.size_gib(choice.group, choice.profile) / 2:
             beside[choice.model] = max(beside.get(choice.model, 0.0), rate)
     return {model for model, rate in beside.items() if rate >= EASY * best[model]}
 

@@ -13,6 +13,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from torchsplit_core.planning.infeasibility.feasible import is_feasible
+from torchsplit_core.planning.request.objective import must_survive
 from torchsplit_core.values import Conflict, Demand, PlanModel, PlanRequest
 
 MOST_CONFLICTS = 5
@@ -100,6 +101,10 @@ def _message(request: PlanRequest, core: Sequence[Demand]) -> str:
     if pairs:
         text += f"; with {', '.join(pairs)} on the same GPUs"
     together = "This fleet cannot give" if len(core) == 1 else "This fleet cannot give at once"
+    if must_survive(request) and wanted:
+        if sum(entry.count for entry in request.gpus) == 1:
+            return f"No plan survives the loss of the only GPU: {text}. Add a GPU, or plan without a spare."
+        together += " with any one GPU lost"
     return f"{together}: {text}. Drop or ease any one of these and the rest can be met."
 
 

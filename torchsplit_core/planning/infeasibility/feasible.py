@@ -13,6 +13,7 @@ from torchsplit_core.planning.fractional.pack import pack
 from torchsplit_core.planning.fractional.pooled import pool_shares, pooled_minima
 from torchsplit_core.planning.patterns import serves
 from torchsplit_core.planning.problem.build import build_problem
+from torchsplit_core.planning.request.objective import must_survive
 from torchsplit_core.solver.pyomo_model import Answer, solve
 from torchsplit_core.values import Objective, PlanRequest
 
@@ -40,8 +41,8 @@ def is_feasible(request: PlanRequest, deadline: float) -> bool | None:
 
 
 def _quickly(request: PlanRequest, deadline: float) -> bool | None:
-    """What patterns and pooled shares know, which neither keep co-locations: a "no" holds all the same."""
-    tied = any(item.mode == "hard" for item in request.colocations)
+    """What patterns and pooled shares know, which keep no co-location and lose no GPU: a "no" holds all the same."""
+    tied = any(item.mode == "hard" for item in request.colocations) or must_survive(request)
     penalty = None if request.objective.memory_violation_penalty is None else 0.0
     free = replace(request, colocations=(), objective=Objective(memory_violation_penalty=penalty))
     if request.sharing == "fractional":

@@ -18,9 +18,11 @@ from torchsplit_core.planning.formulation.build import build
 from torchsplit_core.planning.formulation.model import Mode
 from torchsplit_core.planning.formulation.solution import read_solution
 from torchsplit_core.planning.infeasibility.feasible import is_feasible
-from torchsplit_core.planning.outcome.assignment import assign_integer, assign_shares
+from torchsplit_core.planning.outcome.assignment import assign_integer, assign_shares, materialise
 from torchsplit_core.planning.outcome.build import planned_models
+from torchsplit_core.planning.outcome.losses import least_rates
 from torchsplit_core.planning.problem.build import build_problem
+from torchsplit_core.planning.request.objective import must_survive
 from torchsplit_core.solver.pyomo_model import solve
 from torchsplit_core.values import PlannedModel, PlanRequest, Relaxation
 
@@ -92,20 +94,24 @@ def _step(
         return None
     solution = read_solution(built, answer)
     assignment = assign_integer(built, solution) if mode == "exclusive" else assign_shares(built, solution)
-    changes = _changes(request, planned_models(problem, assignment))
+    got = planned_models(problem, assignment)
+    rates = [model.throughput_rps for model in got]
+    if must_survive(request):
+        rates = list(least_rates(request, materialise(request, assignment)))
+    changes = _changes(request, got, rates)
     total = sum(abs(change.new - change.old) / change.old for change in changes)
     return total, changes, answer.status == "optimal"
 
 
-def _changes(request: PlanRequest, got: Sequence[PlannedModel]) -> tuple[Relaxation, ...]:
-    """What each model falls short of, read off the plan itself."""
+def _changes(
+    request: PlanRequest, got: Sequence[PlannedModel], rates: Sequence[float]
+) -> tuple[Relaxation, ...]:
+    """What each model falls short of, read off the plan itself; `rates` are the requests/s that its minima count."""
     found = []
-    for spec, model in zip(request.models, got, strict=True):
+    for spec, model, rate in zip(request.models, got, rates, strict=True):
         least, limit = spec.min_throughput_rps, spec.max_latency_ms
-        if least and model.throughput_rps < least * (1 - NOTHING):
-            found.append(
-                Relaxation(spec.name, "min_throughput_rps", least, _round(model.throughput_rps, math.floor))
-            )
+        if least and rate < least * (1 - NOTHING):
+            found.append(Relaxation(spec.name, "min_throughput_rps", least, _round(rate, math.floor)))
         if limit is not None and model.latency_ms is not None and model.latency_ms > limit * (1 + NOTHING):
             found.append(Relaxation(spec.name, "max_latency_ms", limit, _round(model.latency_ms, math.ceil)))
     return tuple(found)

@@ -13,7 +13,7 @@ from torchsplit_core.hardware import gpu_type, plain_profiles
 from torchsplit_core.hardware.layouts import layout_fault
 from torchsplit_core.planning.manual.values import HandGpu, HandSlice
 from torchsplit_core.planning.request.fleet import FleetGpu
-from torchsplit_core.values import PlacedProfile, PlanRequest
+from torchsplit_core.values import PlacedProfile, PlanRequest, point_type
 
 
 def slice_at(gpu: HandGpu, start: int) -> HandSlice | None:
@@ -28,7 +28,8 @@ def choices_at(given: FleetGpu, gpu: HandGpu, start: int) -> tuple[tuple[str, in
     GPU is offered layouts, the whole is part of one of them. Largest first.
     """
     kind = gpu_type(given.type)
-    sizes = {profile.name: profile.memory_slices for profile in kind.profiles}
+    known = (kind.whole,) if given.whole and kind.whole is not None else kind.profiles
+    sizes = {profile.name: profile.memory_slices for profile in known}
     old = slice_at(gpu, start)
     others = [PlacedProfile(item.profile, item.start) for item in gpu.slices if item is not old]
     # A slice of an unknown profile is a fault of its own and covers its first slot alone.
@@ -42,7 +43,7 @@ def choices_at(given: FleetGpu, gpu: HandGpu, start: int) -> tuple[tuple[str, in
         names = {name for layout in given.layouts for name in layout}
     found = [
         (profile.name, first)
-        for profile in kind.profiles
+        for profile in known
         if profile.name in names
         for first in profile.placement_starts
         if place & set(range(first, first + profile.memory_slices))
@@ -58,7 +59,7 @@ def runnable_on(request: PlanRequest, gpu: str, profile: str) -> tuple[str, ...]
         model.name
         for model in request.models
         if any(
-            point.gpu_type == gpu and point.profile == profile
+            point.gpu_type == point_type(gpu) and point.profile == profile
             for _, variant in model.allowed_variants
             for stage in variant.stages
             for point in stage.points

@@ -11,7 +11,15 @@ from torchsplit_core.planning.problem.cases import LATENCY_SLACK
 from torchsplit_core.planning.problem.latency_split import split_limit
 from torchsplit_core.planning.problem.transfers import link_between, link_rps, transfer_ms
 from torchsplit_core.planning.problem.usable import planned_rps
-from torchsplit_core.values import PlanFault, PlanModel, PlanRequest, Point, Variant
+from torchsplit_core.values import (
+    PlanFault,
+    PlanModel,
+    PlanRequest,
+    Point,
+    Variant,
+    point_type,
+    profile_words,
+)
 
 
 def by_model(
@@ -150,16 +158,20 @@ def _counted(request: PlanRequest, instance: HandInstance, limits: _Limits, poin
 def _choices(request: PlanRequest, instance: HandInstance) -> tuple[list[Point], PlanFault | None]:
     """The points a instance may use, or why there are none."""
     assert instance.stage is not None
-    kind, asked = instance.gpu.type, instance.asked
+    kind, asked = point_type(instance.gpu.type), instance.asked
     here = [
         point
         for point in instance.stage.points
         if (point.gpu_type, point.profile) == (kind, instance.profile)
     ]
     if not here:
-        known = dict.fromkeys(point.profile for point in instance.stage.points if point.gpu_type == kind)
+        known = dict.fromkeys(
+            profile_words(point.profile) for point in instance.stage.points if point.gpu_type == kind
+        )
         remedy = f"Use {' or '.join(known)}." if known else f"Use another type than {kind}."
-        return [], instance.fault(instance.profile, "the model has no point on such a slice", remedy)
+        return [], instance.fault(
+            profile_words(instance.profile), "the model has no point on such a slice", remedy
+        )
     named = [
         point
         for point in here
@@ -175,7 +187,7 @@ def _choices(request: PlanRequest, instance: HandInstance) -> tuple[list[Point],
         return [], instance.fault(
             given, "the model has no such point on this slice", f"Known (batch × processes): {known_points}."
         )
-    size = gpu_type(kind).profile(instance.profile).memory_gib
+    size = gpu_type(instance.gpu.type).profile(instance.profile).memory_gib
     fitting = [point for point in named if size is None or (point.memory_gib or 0.0) <= size]
     if not fitting and request.objective.memory_violation_penalty is None:
         least = min(point.memory_gib or 0.0 for point in named)

@@ -44,11 +44,12 @@ SURENESS = ("measured", "emulated", "estimated")
 
 @dataclass(frozen=True, slots=True)
 class Instance:
-    """A running instance of a stage: its share of its slice, its point, and the node it stands on."""
+    """A running instance of a stage: its share of its slice, its point, and the node and GPU it stands on."""
 
     share: float
     point: Point
     node: str | None
+    gpu: str | None = None
 
 
 def served(
@@ -129,7 +130,7 @@ def running_models(request: PlanRequest, gpus: Sequence[PlannedGpu]) -> tuple[Ru
                     "Pass the request that the plan answers.",
                 )
             instances.setdefault((tenant.model, tenant.variant), {}).setdefault(tenant.stage, []).append(
-                Instance(tenant.share, points[key], nodes[gpu.id])
+                Instance(tenant.share, points[key], nodes[gpu.id], gpu.id)
             )
     found = []
     for spec in request.models:

@@ -17,7 +17,7 @@ from torchsplit_core.planning.patterns.lift import Lifted, lift
 from torchsplit_core.planning.patterns.options import Option, Options, options_of
 from torchsplit_core.planning.patterns.supply import Supply, Vector, supply_of
 from torchsplit_core.planning.problem.build import Problem
-from torchsplit_core.planning.request.objective import goal_of, unit_rps
+from torchsplit_core.planning.request.objective import goal_of, must_survive, unit_rps
 from torchsplit_core.values import Progress
 from torchsplit_core.values.status import SolveStatus
 
@@ -71,10 +71,17 @@ def serves(problem: Problem, deadline: float) -> bool | None:
 
 
 def _search(problem: Problem, eased: Mapping[int, float]) -> PatternSearch | None:
-    """The search for a problem; None where GPUs must be told apart or the objective pays for memory."""
+    """The search for a problem; None where GPUs must be told apart or the objective pays for memory.
+
+    Patterns count slices of equal GPUs together: they do not know what is lost with one.
+    """
     request = problem.request
     gamma = request.objective.memory_violation_penalty
-    if request.colocations or (gamma and any(choice.excess_gib > 0 for choice in problem.choices)):
+    if (
+        request.colocations
+        or must_survive(request)
+        or (gamma and any(choice.excess_gib > 0 for choice in problem.choices))
+    ):
         return None
     supply = supply_of(problem)
     options = options_of(problem, supply)

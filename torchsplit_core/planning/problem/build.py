@@ -11,15 +11,20 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
-from torchsplit_core.hardware import gpu_type, maximal_multisets, plain_profiles, unsourced_profiles
+from torchsplit_core.hardware import gpu_type, plain_profiles, unsourced_profiles
 from torchsplit_core.planning.problem.cases import FoundCase, VariantCase, admissible_cases
 from torchsplit_core.planning.problem.colocation_sets import colocation_sets
+from torchsplit_core.planning.problem.core_sizes import sizes_worth_cutting
 from torchsplit_core.planning.problem.dominance import drop_dominated_layouts
 from torchsplit_core.planning.problem.usable import Usable
 from torchsplit_core.planning.request.fleet import FleetGpu, list_gpus
-from torchsplit_core.planning.request.objective import goal_of
+from torchsplit_core.planning.request.objective import goal_of, must_survive
+from torchsplit_core.planning.request.offered import divisions, offered_layouts, offered_profiles
 from torchsplit_core.planning.request.ties import Ties, ties_of
-from torchsplit_core.values import PlanRequest, Point
+from torchsplit_core.values import PlanRequest, Point, point_type
+
+MOST_COMPARED = 400
+"""Layouts of a GPU up to which each is compared with each; MIG allows fewer than 100."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,7 +102,8 @@ class Problem:
 
     `ties` are the request's co-locations, and `colocated` their members where layouts say who is present (see
     CandidateLayout), else none.
-    `exact`: every way to run every model is among the cases (see cases.MOST_CAPS).
+    `exact`: every way to run every model is among the cases (see cases.MOST_CAPS). `capacity_gib` is by the
+    gpu_type of points and their profile.
     """
 
     request: PlanRequest
@@ -116,6 +122,10 @@ class Problem:
         """The members of co-locations that an instance of this choice puts on its GPU."""
         return self.ties.of(choice.model, choice.variant, choice.stage)
 
+    def size_gib(self, group: int, profile: str) -> float:
+        """The memory of a slice; infinite where it is not known."""
+        return self.capacity_gib[point_type(self.groups[group].type), profile]
+
 
 def build_problem(
     request: PlanRequest, *, per_gpu: bool = False, elastic: bool = False, elastic_latency: bool = False
@@ -123,19 +133,23 @@ def build_problem(
     """Expand a valid request.
 
     `per_gpu` gives each GPU a group of its own (concrete slices need it); otherwise equal GPUs
-    are counted together. With whole slices a co-location splits every layout by the members that
-    are present, and only where there would be too many of these every GPU stands alone. For the
-    least relaxation `elastic` lets minima be given up, and `elastic_latency` lets limits grow, so
-    it keeps points that only a limit forbids.
+    are counted together, unless the loss of one must be survived. With whole slices a co-location
+    splits every layout by the members that are present, and only where there would be too many of
+    these every GPU stands alone. For the least relaxation `elastic` lets minima be given up, and
+    `elastic_latency` lets limits grow, so it keeps points that only a limit forbids.
     """
     gpus = list_gpus(request.gpus)
     warnings = _profile_warnings(gpus)
+    if request.objective.survives and not must_survive(request):
+        warnings.append("No model has a minimum, so a plan that survives the loss of a GPU is any plan.")
     ties = ties_of(request)
+    # What stands on one GPU must be known: it is what is lost with it.
+    per_gpu = per_gpu or must_survive(request)
     present_sets: Sequence[frozenset[int]] | None = None
     if request.colocations and request.sharing == "exclusive" and not per_gpu:
         present_sets = colocation_sets(ties)
         per_gpu = present_sets is None
-    capacity = _capacities(gpus)
+    capacity = _capacities(request, gpus)
     cases, notes, exact = _cases(request, gpus, capacity, elastic_latency=elastic_latency)
     warnings += notes
     by_node = not all(found.case.anywhere for found in cases)
@@ -159,7 +173,7 @@ def build_problem(
             for name in sorted({name for layout in layouts for name in layout.useful}):
                 for place, stage, usable in useful[name]:
                     case = cases[place].case
-                    excess = max(0.0, (usable.point.memory_gib or 0.0) - capacity[gpu.type, name])
+                    excess = max(0.0, (usable.point.memory_gib or 0.0) - capacity[point_type(gpu.type), name])
                     choices.append(
                         Choice(place, case.model, case.variant, stage, number, name, usable, excess)
                     )
@@ -198,10 +212,11 @@ def _cases(
     return cases, notes, exact
 
 
-def _capacities(gpus: Sequence[FleetGpu]) -> dict[tuple[str, str], float]:
-    """GiB by GPU type and profile, of every profile that some layout offers."""
-    offered = {(gpu.type, name) for gpu in set(gpus) for layout in _layouts_of(gpu) for name in layout}
-    return {(kind, name): _capacity(kind, name) for kind, name in offered}
+def _capacities(request: PlanRequest, gpus: Sequence[FleetGpu]) -> dict[tuple[str, str], float]:
+    """GiB by the gpu_type of points and their profile, of every profile that some layout offers."""
+    alike = {replace(gpu, id="", node=None) for gpu in gpus}
+    offered = {(gpu.type, name) for gpu in alike for name in offered_profiles(request, gpu)}
+    return {(point_type(kind), name): _capacity(kind, name) for kind, name in offered}
 
 
 def _buckets(
@@ -223,13 +238,9 @@ def _useful(cases: Sequence[FoundCase], gpu: FleetGpu) -> dict[str, list[tuple[i
             continue
         for stage, usables in enumerate(item.stages):
             for usable in usables:
-                if usable.point.gpu_type == gpu.type:
+                if usable.point.gpu_type == point_type(gpu.type):
                     found.setdefault(usable.point.profile, []).append((number, stage, usable))
     return found
-
-
-def _layouts_of(gpu: FleetGpu) -> tuple[tuple[str, ...], ...]:
-    return maximal_multisets(gpu_type(gpu.type)) if gpu.layouts is None else gpu.layouts
 
 
 def _capacity(kind: str, name: str) -> float:
@@ -245,7 +256,9 @@ def _profile_warnings(gpus: Sequence[FleetGpu]) -> list[str]:
             found.append(
                 f"{kind}: {', '.join(left_out)} left out of the layouts, no listing gives their memory."
             )
-        if not plain_profiles(gpu_type(kind)):
+        if gpu_type(kind).divided == "cores":
+            found.append(f"{kind}: its memory is not known, so none of its points is left out for it.")
+        elif not plain_profiles(gpu_type(kind)):
             found.append(f"{kind}: no profile with a known memory, so its GPUs stay unused.")
     return found
 
@@ -259,13 +272,20 @@ def _candidate_layouts(
 ) -> tuple[CandidateLayout, ...]:
     """The layouts of a GPU reduced to slices that some model can use, without dominated ones."""
     found: dict[tuple[str, ...], CandidateLayout] = {}
-    for profiles in _layouts_of(gpu):
+    timed = {number for number, item in enumerate(cases) if item.case.levels}
+    divided = gpu.layouts is None and gpu_type(gpu.type).divided == "cores"
+    offered = (
+        divisions(gpu.type, sizes_worth_cutting(useful, timed)) if divided else offered_layouts(request, gpu)
+    )
+    for profiles in offered:
         names = tuple(name for name in profiles if name in useful)
         counts = {name: names.count(name) for name in dict.fromkeys(names)}
         # Of layouts equal in their useful slices the one with the fewest idle slices stands for all.
         if names and (names not in found or len(profiles) < len(found[names].profiles)):
             found[names] = CandidateLayout(counts, profiles)
-    sizes = {name: size for (kind, name), size in capacity.items() if kind == gpu.type}
-    timed = {number for number, item in enumerate(cases) if item.case.levels}
+    if divided or len(found) > MOST_COMPARED:
+        # Sizes that never pay have left a host's divisions already: comparing thousands would find no more.
+        return tuple(found.values())
+    sizes = {name: size for (kind, name), size in capacity.items() if kind == point_type(gpu.type)}
     kept = drop_dominated_layouts(list(found), useful, request, sizes, timed)
     return tuple(found[names] for names in kept)

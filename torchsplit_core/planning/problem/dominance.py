@@ -70,12 +70,17 @@ def drop_dominated_layouts(
     better = covering_profiles(layouts, useful, request, sizes, by_latency)
     order = sorted(layouts, key=lambda layout: (-len(layout), layout))
     alive = dict.fromkeys(order)
-    for layout in order:
+    # Of two that match each other the first goes: the one of more different profiles, then of more memory.
+    for layout in sorted(order, key=lambda names: _exoticness(names, sizes), reverse=True):
         for other in alive:
             if other != layout and _matches(layout, other, better):
                 del alive[layout]
                 break
     return list(alive)
+
+
+def _exoticness(layout: Sequence[str], sizes: Mapping[str, float]) -> tuple[int, float]:
+    return len(set(layout)), sum(sizes[name] for name in layout)
 
 
 def covering_profiles(

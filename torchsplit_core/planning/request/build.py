@@ -1,7 +1,8 @@
 """From profiles (and partition candidates) to a plan request.
 
-Rows of the fleet's MIG profiles become points, with their intervals. A candidate becomes a variant, its stages'
-points as `stage_rows` has them: estimated, unless the profile has rows of the stage itself.
+Rows of the fleet's slices become points, with their intervals: of its MIG profiles, its whole GPUs, the cores of
+its hosts. A candidate becomes a variant, its stages' points as `stage_rows` has them: estimated, unless the
+profile has rows of the stage itself.
 """
 
 from __future__ import annotations
@@ -12,8 +13,10 @@ from pathlib import PurePath
 from typing import Literal
 
 from torchsplit_core.hardware import gpu_type
+from torchsplit_core.planning.request.fleet import left_whole
 from torchsplit_core.planning.request.stage_rows import stage_rows
 from torchsplit_core.values import (
+    WHOLE_GPU,
     Colocation,
     FleetEntry,
     InputFault,
@@ -28,8 +31,12 @@ from torchsplit_core.values import (
     SolverOptions,
     Stage,
     Variant,
+    point_type,
 )
 from torchsplit_core.values.limits import check_number
+
+_Slices = set[tuple[str, str | None]]
+"""gpu_type and profile of rows; None for a whole GPU."""
 
 _PREFERENCE = {"measured": 0, "emulated": 1, "estimated": 2}
 
@@ -108,7 +115,7 @@ def build_request(
             raise InputFault(
                 "--cap", name, f"names are of the request's models: {', '.join(names)}", "Mend the name."
             )
-    types = {entry.type for entry in gpus}
+    slices = _slices_of(gpus)
     models = tuple(
         PlanModel(
             name=name,
@@ -117,7 +124,8 @@ def build_request(
             min_throughput_rps=(min_throughputs or {}).get(name),
             max_latency_ms=(max_latencies or {}).get(name),
             cap_at_demand=name in cap_at_demand,
-            variants=_variants(profile, cuts[index], types),
+            variants=_variants(profile, cuts[index], slices),
+            source=profile.source or None,
         )
         for index, (name, profile) in enumerate(zip(names, profiles, strict=True))
     )
@@ -206,10 +214,10 @@ def _match(
 
 
 def _variants(
-    profile: Profile, candidates: Sequence[PartitionCandidate], types: set[str]
+    profile: Profile, candidates: Sequence[PartitionCandidate], slices: _Slices
 ) -> tuple[Variant, ...]:
     """The whole model first, then one variant a candidate of at least two stages; equal stages make one."""
-    whole = _rows(profile, "whole", types)
+    whole = _rows(profile, "whole", slices)
     variants = [Variant(name="whole", stages=(Stage("whole", _points(whole)),))]
     distinct: dict[tuple[frozenset[str], ...], PartitionCandidate] = {}
     for candidate in candidates:
@@ -224,8 +232,8 @@ def _variants(
             Variant(
                 name=f"cut{number}",
                 stages=tuple(
-                    Stage(name, _points(_own_first(_rows(profile, name, types), rows)))
-                    for name, rows in zip(names, estimated, strict=True)
+                    Stage(name, _points(_own_first(_rows(profile, name, slices), rows)), tuple(nodes))
+                    for name, rows, nodes in zip(names, estimated, candidate.stages, strict=True)
                 ),
                 cut_bytes=fixed,
                 cut_bytes_per_request=per_request,
@@ -256,12 +264,23 @@ def _key(row: ProfileRow) -> tuple[str, str | None, int, int]:
     return (row.gpu_type, row.profile, row.batch_size, row.processes)
 
 
-def _rows(profile: Profile, stage: str, types: set[str]) -> list[ProfileRow]:
+def _slices_of(gpus: Sequence[FleetEntry]) -> _Slices:
+    """What rows of a profile may stand on in this fleet."""
+    found: set[tuple[str, str | None]] = set()
+    for entry in gpus:
+        kind = gpu_type(entry.type)
+        if left_whole(entry):
+            found.add((entry.type, None))
+        else:
+            found |= {(point_type(entry.type), known.name) for known in kind.profiles}
+    return found
+
+
+def _rows(profile: Profile, stage: str, slices: _Slices) -> list[ProfileRow]:
     """Rows of a stage on the fleet's slices, one a key: measured before emulated before estimated.
 
     A number of SMs that is no slice of the catalogue (`sm:20`) is nothing to plan with.
     """
-    slices = {(name, known.name) for name in types for known in gpu_type(name).profiles}
     best: dict[tuple[str, str | None, int, int], ProfileRow] = {}
     for row in profile.rows:
         if row.stage != stage or (row.gpu_type, row.profile) not in slices or row.throughput_rps <= 0:
@@ -292,7 +311,7 @@ def _points(rows: Sequence[ProfileRow]) -> tuple[Point, ...]:
     return tuple(
         Point(
             gpu_type=row.gpu_type,
-            profile=row.profile,
+            profile=WHOLE_GPU if row.profile is None else row.profile,
             batch_size=row.batch_size,
             processes=row.processes,
             throughput_rps=row.throughput_rps,
@@ -303,5 +322,4 @@ def _points(rows: Sequence[ProfileRow]) -> tuple[Point, ...]:
             high_rps=row.high_rps,
         )
         for row in rows
-        if row.profile is not None
     )

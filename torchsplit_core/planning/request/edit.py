@@ -7,8 +7,10 @@ from dataclasses import replace
 from typing import Any
 
 from torchsplit_core.planning.request.build import build_request, model_name
+from torchsplit_core.planning.request.fleet import left_whole
 from torchsplit_core.planning.request.validate import validate
 from torchsplit_core.values import (
+    WHOLE_GPU,
     FleetEntry,
     PartitionOutcome,
     PlanModel,
@@ -17,6 +19,7 @@ from torchsplit_core.values import (
     Relaxation,
     Stage,
     Variant,
+    point_type,
 )
 
 DEFAULT_DEMAND_RPS = 100.0
@@ -72,15 +75,24 @@ def new_request(names: Sequence[str], profiles: Mapping[str, Profile], kind: str
 def with_points(
     request: PlanRequest, profiles: Mapping[str, Profile], partitions: Sequence[PartitionOutcome]
 ) -> PlanRequest:
-    """Points for GPU types that are new in the fleet, from the workspace's profiles."""
-    types = {entry.type for entry in request.gpus}
+    """Points for GPU types (or whole GPUs) that are new in the fleet, from the workspace's profiles."""
     models = []
     for model in request.models:
-        has = {p.gpu_type for variant in model.variants for stage in variant.stages for p in stage.points}
-        missing = sorted(types - has)
+        has = {
+            (p.gpu_type, p.profile == WHOLE_GPU)
+            for variant in model.variants
+            for stage in variant.stages
+            for p in stage.points
+        }
+        alike = dict.fromkeys(
+            FleetEntry(type=entry.type, mig=not left_whole(entry)) for entry in request.gpus
+        )
+        fleet = sorted(
+            (one for one in alike if (point_type(one.type), not one.mig) not in has),
+            key=lambda one: (one.type, one.mig),
+        )
         profile = profiles.get(model.name)
-        if missing and profile is not None:
-            fleet = [FleetEntry(type=kind) for kind in missing]
+        if fleet and profile is not None:
             cuts = [outcome for outcome in partitions if belongs(outcome, profile)]
             model = _merged(model, build_request([profile], fleet, candidates=cuts).models[0])
         models.append(model)
@@ -104,7 +116,7 @@ def with_cuts(request: PlanRequest, profile: Profile, outcome: PartitionOutcome)
         whole = (variant for variant in model.variants if len(variant.stages) == 1)
         out = {_cut(variant) for variant in model.variants if not variant.allowed}
         again = (replace(variant, allowed=_cut(variant) not in out) for variant in cuts)
-        return replace(model, variants=(*whole, *again))
+        return replace(model, variants=(*whole, *again), source=model.source or built.source)
 
     return replace(
         request, models=tuple(offered(model) if model.name == name else model for model in request.models)
@@ -156,4 +168,5 @@ def _merged(model: PlanModel, built: PlanModel) -> PlanModel:
             ),
         )
 
-    return replace(model, variants=tuple(grown(variant) for variant in model.variants))
+    variants = tuple(grown(variant) for variant in model.variants)
+    return replace(model, variants=variants, source=model.source or built.source)

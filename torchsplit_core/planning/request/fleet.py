@@ -4,39 +4,63 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass
+from itertools import count
 
-from torchsplit_core.values import FleetEntry
+from torchsplit_core.hardware import catalogue, without_mig
+from torchsplit_core.values import WHOLE_GPU, FleetEntry, point_type
+
+Layouts = tuple[tuple[str, ...], ...]
+
+WHOLE: Layouts = ((WHOLE_GPU,),)
+"""The layouts of a GPU that is left whole: the one slice that it is."""
 
 
 @dataclass(frozen=True, slots=True)
 class FleetGpu:
-    """One GPU of the fleet; `layouts` None means every legal layout of the plain profiles."""
+    """One GPU of the fleet.
+
+    `layouts` None means every legal layout of the plain profiles, WHOLE that it is left whole.
+    """
 
     id: str
     type: str
-    layouts: tuple[tuple[str, ...], ...] | None
+    layouts: Layouts | None
     cost: float
     node: str | None = None
 
+    @property
+    def whole(self) -> bool:
+        """Whether it is left whole."""
+        return self.layouts == WHOLE
+
+    def entry(self, layouts: Layouts | None = None, *, id: str | None = None) -> FleetEntry:
+        """This GPU as an entry of a request, with other layouts where they are given; without its id unless named."""
+        if self.whole:
+            return FleetEntry(self.type, id, cost=self.cost, node=self.node, mig=False)
+        return FleetEntry(self.type, id, 1, layouts or self.layouts, self.cost, self.node)
+
+
+def left_whole(entry: FleetEntry) -> bool:
+    """Whether GPUs of the entry are left whole: they know no MIG, or are not to use it."""
+    return entry.type in without_mig() or (not entry.mig and entry.type in catalogue())
+
 
 def list_gpus(entries: Iterable[FleetEntry]) -> tuple[FleetGpu, ...]:
-    """Every GPU in the order of the request; those without an id become gpu0, gpu1, …
+    """Every GPU in the order of the request; those without an id become gpu0, gpu1, … (hosts cpu0, cpu1, …).
 
     A number already taken by a given id is passed over.
     """
     taken = {entry.id for entry in entries if entry.id is not None}
     found: list[FleetGpu] = []
-    number = 0
+    numbers = {"gpu": count(), "cpu": count()}
     for entry in entries:
-        layouts = None
-        if entry.layouts is not None:
+        layouts = WHOLE if left_whole(entry) else None
+        if layouts is None and entry.layouts is not None:
             layouts = tuple(sorted({tuple(sorted(layout)) for layout in entry.layouts}))
         for _ in range(entry.count):
             name = entry.id
             if name is None:
-                while f"gpu{number}" in taken:
-                    number += 1
-                name = f"gpu{number}"
-                number += 1
+                kind = "gpu" if point_type(entry.type) == entry.type else "cpu"
+                name = next(free for number in numbers[kind] if (free := f"{kind}{number}") not in taken)
             found.append(FleetGpu(name, entry.type, layouts, entry.cost, entry.node))
     return tuple(found)

@@ -1,10 +1,10 @@
 """A fleet and its layouts as one line of text, as commands and tables take them.
 
     fleet   = entry, entry, …
-    entry   = [COUNTx]TYPE or ID=TYPE, then any of @cost=N, @node=NAME, @layouts=LAYOUT/LAYOUT/…
+    entry   = [COUNTx]TYPE[:whole] or ID=TYPE[:whole], then any of @cost=N, @node=NAME, @layouts=LAYOUT/LAYOUT/…
     layout  = [COUNTx]PROFILE+[COUNTx]PROFILE+…
 
-`2xA100-80GB,1xA30-24GB`, or `node0/gpu0=A100-80GB@cost=2@node=a@layouts=7x1g.10gb/3g.40gb+4g.40gb`.
+`2xA100-80GB,1xA30-24GB:whole,1xCPU-16c` (`:whole` leaves a GPU whole, MIG off), or `node0/gpu0=A100-80GB@cost=2@node=a@layouts=7x1g.10gb/3g.40gb+4g.40gb`.
 Ids and nodes with a comma, an equals sign or an @ cannot be written so; request files and tables take them.
 """
 
@@ -52,10 +52,13 @@ def layouts_text(layouts: Layouts | None) -> str:
 def _entry(part: str, where: str) -> FleetEntry:
     head, *rest = (item.strip() for item in part.split("@"))
     name, given, kind = (item.strip() for item in head.rpartition("="))
-    found = re.fullmatch(r"(?:(\d{1,7})x)?([A-Za-z0-9.\-]+)", kind)
+    found = re.fullmatch(r"(?:(\d{1,7})x)?([A-Za-z0-9.\-]+)(:whole)?", kind)
     if not found or "=" in name or bool(name) != bool(given):
         raise InputFault(
-            where, part, "a fleet is [COUNTx]TYPE or ID=TYPE with options, comma-separated", _EXAMPLE
+            where,
+            part,
+            "a fleet is [COUNTx]TYPE or ID=TYPE, with :whole or options behind it, comma-separated",
+            _EXAMPLE,
         )
     count = int(found[1] or 1)
     if count < 1:
@@ -63,13 +66,17 @@ def _entry(part: str, where: str) -> FleetEntry:
     if name and count > 1:
         raise InputFault(where, part, "a GPU with an id stands once", "Leave the id out to repeat it.")
     options = _options(part, rest, where)
+    known = gpu_type(found[2])
+    if found[3] and known.divided == "cores":
+        raise InputFault(where, part, "GPUs are left whole, cores are divided", f"Write {known.name} alone.")
     return FleetEntry(
-        type=gpu_type(found[2]).name,
+        type=known.name,
         id=name or None,
         count=count,
         layouts=parse_layouts(options["layouts"], f"{where} {part}") if "layouts" in options else None,
         cost=_cost(options["cost"], f"{where} {part}, cost") if "cost" in options else 1.0,
         node=options.get("node"),
+        mig=not found[3],
     )
 
 

@@ -8,12 +8,24 @@ from dataclasses import fields
 from functools import lru_cache
 from typing import Any
 
-from torchsplit_core.values import FleetEntry, PlanRequest, Point, SolverOptions, Variant
+from torchsplit_core.values import (
+    FleetEntry,
+    Objective,
+    PlanModel,
+    PlanRequest,
+    Point,
+    SolverOptions,
+    Stage,
+    Variant,
+)
 
 _ADDED: dict[Any, dict[str, Any]] = {
     Variant: {"allowed": True, "cut_bytes_per_request": []},
     Point: {"low_rps": None, "high_rps": None},
-    FleetEntry: {"node": None},
+    Stage: {"nodes": []},
+    PlanModel: {"source": None},
+    Objective: {"survives": 0.0},
+    FleetEntry: {"node": None, "mig": True},
     SolverOptions: {"plan_at": "nominal"},
     PlanRequest: {"network_gb_per_s": None},
 }

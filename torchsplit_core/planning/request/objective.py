@@ -140,6 +140,11 @@ def values(request: PlanRequest, rates: Sequence[float], cost: float, paid: floa
     return [sum(goal.gain(spec) * counted(spec, rate) for spec, rate in pairs) - paid]
 
 
+def must_survive(request: PlanRequest) -> bool:
+    """Whether losing a GPU matters: the request survives it, and some model has a minimum to keep."""
+    return request.objective.survives > 0 and any(spec.min_throughput_rps for spec in request.models)
+
+
 def first_bound(objective: ObjectiveValue) -> float | None:
     """What a plan proves of the first level of every plan; None where it proves nothing of it."""
     # A bound speaks of the first level that is not proven; a proven first level is its own bound.

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 
-from torchsplit_core.values import PlannedGpu, PlanRequest, Point, Tenant
+from torchsplit_core.values import PlannedGpu, PlanRequest, Point, Tenant, point_type
 
 PointKey = tuple[str, str, str, str, str, int, int]
-"""Model, variant, stage, GPU type, profile, batch size, processes."""
+"""Model, variant, stage, gpu_type of the point, profile, batch size, processes."""
 
 
 def point_table(request: PlanRequest) -> dict[PointKey, Point]:
@@ -40,7 +40,7 @@ def keyed_tenants(gpus: Iterable[PlannedGpu]) -> Iterator[tuple[Tenant, PointKey
                         tenant.model,
                         tenant.variant,
                         tenant.stage,
-                        gpu.type,
+                        point_type(gpu.type),
                         item.profile,
                         tenant.batch_size,
                         tenant.processes,

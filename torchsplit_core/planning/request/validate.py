@@ -4,10 +4,21 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from torchsplit_core.hardware import gpu_type, place_layout
+from torchsplit_core.hardware import MOST_CORES, gpu_type, place_layout, profile_cores
+from torchsplit_core.planning.request.fleet import left_whole
 from torchsplit_core.planning.request.objective import GOALS
 from torchsplit_core.planning.request.ties import members_of
-from torchsplit_core.values import FleetEntry, InputFault, PlanModel, PlanRequest, Point, Variant
+from torchsplit_core.values import (
+    CPU,
+    WHOLE_GPU,
+    FleetEntry,
+    InputFault,
+    PlanModel,
+    PlanRequest,
+    Point,
+    Variant,
+    profile_words,
+)
 from torchsplit_core.values.limits import check_name, check_number, check_whole
 
 MAX_GPUS = 4096
@@ -22,6 +33,7 @@ def validate(request: PlanRequest) -> None:
         raise InputFault("models", [], "there is at least one model", "Add a model with its points.")
     _one_of("objective.kind", request.objective.kind, tuple(GOALS))
     _one_of("sharing", request.sharing, ("exclusive", "fractional"))
+    _one_of("objective.survives", request.objective.survives, (0, 1))
     check_number("objective.separation_weight", request.objective.separation_weight)
     if request.objective.memory_violation_penalty is not None:
         check_number("objective.memory_violation_penalty", request.objective.memory_violation_penalty)
@@ -67,6 +79,14 @@ def _fleet(entries: Iterable[FleetEntry]) -> None:
             ids.append(entry.id)
         if entry.layouts is None:
             continue
+        if left_whole(entry):
+            raise InputFault(
+                f"{where}.layouts",
+                [list(layout) for layout in entry.layouts],
+                f"a GPU that is left whole has none ({gpu.name}"
+                f"{' knows no MIG)' if entry.mig else ', mig: false)'}",
+                "Leave layouts out, or let MIG cut the GPU.",
+            )
         if not entry.layouts:
             raise InputFault(
                 f"{where}.layouts",
@@ -75,7 +95,7 @@ def _fleet(entries: Iterable[FleetEntry]) -> None:
                 "Use null for every legal layout.",
             )
         for layout in entry.layouts:
-            if place_layout(gpu, layout) is None:
+            if WHOLE_GPU in layout or place_layout(gpu, layout) is None:
                 raise InputFault(
                     f"{where}.layouts",
                     list(layout),
@@ -139,7 +159,7 @@ def _variant(where: str, variant: Variant) -> None:
         check_name(f"{where}, stage", stage.name)
         seen: set[tuple[str, str, int, int]] = set()
         for point in stage.points:
-            told_at = f"{where}, stage {stage.name}, point {point.gpu_type} {point.profile}"
+            told_at = f"{where}, stage {stage.name}, point {point.gpu_type} {profile_words(point.profile)}"
             _point(told_at, point)
             key = (point.gpu_type, point.profile, point.batch_size, point.processes)
             if key in seen:
@@ -153,12 +173,7 @@ def _variant(where: str, variant: Variant) -> None:
 
 
 def _point(where: str, point: Point) -> None:
-    gpu = gpu_type(point.gpu_type)
-    known = [profile.name for profile in gpu.profiles]
-    if point.profile not in known:
-        raise InputFault(
-            where, point.profile, f"it is a profile of {gpu.name}", f"Known are {', '.join(known)}."
-        )
+    _slice_of(where, point)
     check_whole(f"{where}, batch_size", point.batch_size, least=1)
     check_whole(f"{where}, processes", point.processes, least=1)
     check_number(f"{where}, throughput_rps", point.throughput_rps)
@@ -179,6 +194,30 @@ def _point(where: str, point: Point) -> None:
         )
 
 
+def _slice_of(where: str, point: Point) -> None:
+    """Whether some fleet can have the slice of a point."""
+    if point.gpu_type == CPU:
+        if profile_cores(point.profile) is None:
+            raise InputFault(
+                where,
+                profile_words(point.profile) if point.profile == WHOLE_GPU else point.profile,
+                f"a profile of a CPU is its number of cores, 1c to {MOST_CORES}c",
+                "Measure it with profile --device cpu:4c.",
+            )
+        return
+    gpu = gpu_type(point.gpu_type)
+    if gpu.divided == "cores":
+        raise InputFault(where, point.gpu_type, f"points of CPUs are of gpu_type {CPU}", f"Write {CPU}.")
+    known = [profile.name for profile in gpu.profiles]
+    if point.profile != WHOLE_GPU and point.profile not in known:
+        remedy = f"Known are {', '.join(known)}." if known else "Write null: it knows no MIG."
+        raise InputFault(where, point.profile, f"it is a profile of {gpu.name}", remedy)
+    if point.profile == WHOLE_GPU and gpu.whole is None:
+        raise InputFault(
+            where, None, f"the catalogue knows {gpu.name} with MIG off", f"Known are {', '.join(known)}."
+        )
+
+
 def _colocations(request: PlanRequest) -> None:
     for index, item in enumerate(request.colocations):
         where = f"colocations[{index}]"
@@ -194,9 +233,9 @@ def _colocations(request: PlanRequest) -> None:
             )
 
 
-def _one_of(where: str, value: object, known: tuple[str, ...]) -> None:
+def _one_of(where: str, value: object, known: tuple[object, ...]) -> None:
     if value not in known:
-        raise InputFault(where, value, f"it is one of {', '.join(known)}", "Choose one of them.")
+        raise InputFault(where, value, f"it is one of {', '.join(map(str, known))}", "Choose one of them.")
 
 
 def _unique(where: str, names: list[str], rule: str, remedy: str) -> None:

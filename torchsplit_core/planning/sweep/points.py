@@ -16,7 +16,15 @@ from torchsplit_core.hardware import gpu_type
 from torchsplit_core.planning.request.objective import first_bound, goal_of, normalised
 from torchsplit_core.planning.request.validate import MAX_GPUS, validate
 from torchsplit_core.planning.tolerance import TOLERANCE, equal
-from torchsplit_core.values import FleetEntry, InputFault, PlanModel, PlanOutcome, PlanRequest, Relaxation
+from torchsplit_core.values import (
+    FleetEntry,
+    InputFault,
+    PlanModel,
+    PlanOutcome,
+    PlanRequest,
+    Relaxation,
+    point_type,
+)
 from torchsplit_core.values.status import SolveStatus
 
 Parameter = Literal["gpus", "weight", "demand", "min_throughput"]
@@ -281,7 +289,7 @@ def _fleet(request: PlanRequest, kind: str, count: int) -> tuple[FleetEntry, ...
         raise InputFault("sweep of gpus", count, f"a plan has at most {MAX_GPUS} GPUs", "End lower.")
     own = [entry for entry in request.gpus if entry.type == kind]
     if not own and not any(
-        point.gpu_type == kind
+        point.gpu_type == point_type(kind)
         for model in request.models
         for _, variant in model.allowed_variants
         for stage in variant.stages

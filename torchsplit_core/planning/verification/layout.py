@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 
 from torchsplit_core.hardware import gpu_type, plain_profiles
 from torchsplit_core.planning.request.fleet import FleetGpu
-from torchsplit_core.values import GpuType, PlanFault, PlannedSlice, SliceProfile, slice_name
+from torchsplit_core.values import GpuType, PlanFault, PlannedSlice, SliceProfile, profile_words, slice_name
 
 Placed = tuple[int, SliceProfile]
 """First memory slot and profile of a slice."""
@@ -16,7 +16,7 @@ Placed = tuple[int, SliceProfile]
 def layout_faults(given: FleetGpu, slices: Sequence[PlannedSlice]) -> Iterator[PlanFault]:
     """Faults of the slices against the catalogue and the layouts this GPU is offered; tenants play no part."""
     gpu = gpu_type(given.type)
-    known = {profile.name: profile for profile in gpu.profiles}
+    known = {profile.name: profile for profile in _profiles(given, gpu)}
     for item in slices:
         yield from _profile(given, gpu, item)
     placed = sorted(
@@ -31,25 +31,35 @@ def layout_faults(given: FleetGpu, slices: Sequence[PlannedSlice]) -> Iterator[P
             given.id,
             None,
             None,
-            " + ".join(names),
+            " + ".join(map(profile_words, names)),
             "it is one of the layouts offered to this GPU, idle slices included",
             f"Offered are {'; '.join(' + '.join(layout) for layout in given.layouts)}.",
         )
 
 
+def _profiles(given: FleetGpu, gpu: GpuType) -> tuple[SliceProfile, ...]:
+    """What its slices may be: the whole of a GPU that is left whole, else what MIG, or its cores, make of it."""
+    return (gpu.whole,) if given.whole and gpu.whole is not None else gpu.profiles
+
+
 def _profile(given: FleetGpu, gpu: GpuType, item: PlannedSlice) -> Iterator[PlanFault]:
     plain = [profile.name for profile in plain_profiles(gpu)]
     found = []
-    starts = next((known.placement_starts for known in gpu.profiles if known.name == item.profile), None)
-    if starts is None:
-        found.append((item.profile, f"{gpu.name} has no such profile", f"Known are {', '.join(plain)}."))
+    known = _profiles(given, gpu)
+    starts = next((one.placement_starts for one in known if one.name == item.profile), None)
+    if starts is None and given.whole:
+        rule, remedy = f"{gpu.name} is left whole", "Use the whole GPU."
+        found.append((profile_words(item.profile), rule, remedy))
+    elif starts is None:
+        rule, remedy = f"{gpu.name} has no such profile", f"Known are {_some(plain)}."
+        found.append((profile_words(item.profile), rule, remedy))
     elif given.layouts is None and item.profile not in plain:
         rule = "only plain profiles with a known memory are used unless the GPU is offered others"
         found.append(
             (item.profile, rule, f"Use one of {', '.join(plain)}, or offer the GPU a layout with it.")
         )
     if starts is not None and item.start not in starts:
-        rule = f"{item.profile} cannot start there"
+        rule = f"{profile_words(item.profile)} cannot start there"
         found.append((f"slot {item.start}", rule, f"It may start at {_either(starts)}."))
     for value, rule, remedy in found:
         yield PlanFault(given.id, slice_name(item.profile, item.start), None, value, rule, remedy)
@@ -76,11 +86,17 @@ def _too_many(given: FleetGpu, gpu: GpuType, placed: Sequence[Placed]) -> Iterat
         if count > profile.max_instances:
             rule = f"{gpu.name} has at most {profile.max_instances} of it"
             remedy = f"Drop {count - profile.max_instances}."
-            yield PlanFault(given.id, None, None, f"{count} × {profile.name}", rule, remedy)
+            value = f"{count} × {profile_words(profile.name)}"
+            yield PlanFault(given.id, None, None, value, rule, remedy)
     compute = sum(profile.compute_slices for _, profile in placed)
     if compute > gpu.compute_slices:
         rule, remedy = f"{gpu.name} has {gpu.compute_slices}", "Drop a slice or take a smaller one."
         yield PlanFault(given.id, None, None, f"{compute} compute slices", rule, remedy)
+
+
+def _some(names: Sequence[str]) -> str:
+    """Names as a list that ends in reach: a host has a profile for every number of cores."""
+    return ", ".join(names if len(names) <= 16 else [*names[:8], "…", names[-1]])
 
 
 def _either(starts: Sequence[int]) -> str:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
@@ -69,6 +69,7 @@ def demand_faults(request: PlanRequest, gpus: Sequence[PlannedGpu]) -> Iterator[
             yield PlanFault(None, None, spec.name, f"variants {' and '.join(variants)}", rule, remedy)
             continue
         yield from _of_model(request, spec, mine)
+    yield from _losses(request, instances)
     yield from _together(request, gpus)
 
 
@@ -160,6 +161,22 @@ def _latency(transfer: float, limit: float, stages: Sequence[Sequence[_Instance]
                     yield instance.fault(f"share {least:.3g}", rule, remedy)
 
 
+def _losses(request: PlanRequest, instances: Mapping[str, Sequence[_Instance]]) -> Iterator[PlanFault]:
+    """The minima that do not hold with the instances of one GPU gone, where the request survives that."""
+    for spec in request.models:
+        least, mine = spec.min_throughput_rps, instances[spec.name]
+        if not request.objective.survives or not least:
+            continue
+        for lost in dict.fromkeys(instance.gpu for instance in mine):
+            left = [instance for instance in mine if instance.gpu != lost]
+            rate = _rate(request, spec, left, link=_link_bytes_per_ms(request, mine))
+            if rate < least * (1 - TOLERANCE):
+                rule = f"it must have {least:.3g} requests/s with any one GPU lost"
+                remedy = "Give it more slices on other GPUs, or lower its minimum."
+                value = f"{rate:.3g} requests/s without {lost}"
+                yield PlanFault(None, None, spec.name, value, rule, remedy)
+
+
 def _together(request: PlanRequest, gpus: Iterable[PlannedGpu]) -> Iterator[PlanFault]:
     gpus = list(gpus)
     for pair in request.colocations:
@@ -220,10 +237,15 @@ def _rate(
     spec: PlanModel,
     instances: Sequence[_Instance],
     end: Literal["low_rps", "high_rps"] | None = None,
+    *,
+    link: float | None = None,
 ) -> float:
-    """The requests/s of the slowest stage, 0 where one has no instance; with every point at one end of its interval."""
+    """The requests/s of the slowest stage, 0 where one has no instance; with every point at one end of its interval.
+
+    `link`: that of more instances than are left, where some are lost.
+    """
     for variant in _running(spec, instances):
-        link = _link_bytes_per_ms(request, instances)
+        link = _link_bytes_per_ms(request, instances) if link is None else link
         totals = dict.fromkeys((stage.name for stage in variant.stages), 0.0)
         for instance in instances:
             rate = instance.tenant.share * throughput(request, instance.point, end)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Literal
 
-from torchsplit_core.values import PlanFault, PlanModel, PlanRequest, Point, Tenant
+from torchsplit_core.values import PlanFault, PlanModel, PlanRequest, Point, Tenant, point_type
 
 TOLERANCE = 1e-6
 """Relative tolerance of sums and limits. Not the planner's own: one that it widens must not widen the check."""
@@ -20,7 +20,7 @@ def same(first: float, second: float) -> bool:
 
 def find_point(model: PlanModel, kind: str, profile: str, tenant: Tenant) -> Point | None:
     """The model's point that a tenant on a slice of this GPU type and profile uses; None where there is none."""
-    wanted = (kind, profile, tenant.batch_size, tenant.processes)
+    wanted = (point_type(kind), profile, tenant.batch_size, tenant.processes)
     for variant in model.variants:
         for stage in variant.stages:
             if (variant.name, stage.name) != (tenant.variant, tenant.stage):

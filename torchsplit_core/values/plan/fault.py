@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from torchsplit_core.values.hardware import profile_words
+
 
 @dataclass(frozen=True, slots=True)
 class PlanFault:
@@ -23,4 +25,4 @@ class PlanFault:
 
 def slice_name(profile: str, start: int) -> str:
     """How a slice is named in faults."""
-    return f"{profile} at {start}"
+    return f"{profile} at {start}" if profile else profile_words(profile)

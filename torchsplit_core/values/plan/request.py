@@ -14,7 +14,8 @@ class FleetEntry:
 
     `layouts`: None for every legal layout of the plain profiles, or the offered layouts as
     tuples of profile names. `cost` is per GPU and counts only for objective min_gpus. GPUs with one
-    `node` name share that host's link; None is a node of its own.
+    `node` name share that host's link; None is a node of its own. `mig` False leaves a GPU whole; it says
+    nothing of types that know no MIG.
     """
 
     type: str
@@ -23,11 +24,12 @@ class FleetEntry:
     layouts: tuple[tuple[str, ...], ...] | None = None
     cost: float = 1.0
     node: str | None = None
+    mig: bool = True
 
 
 @dataclass(frozen=True, slots=True)
 class Point:
-    """One way to run one instance of a stage on one slice.
+    """One way to run one instance of a stage on one slice; `profile` WHOLE_GPU: on a GPU that is left whole.
 
     `memory_gib` None: unknown, so it shares its slice with nobody. `low_rps` and `high_rps` are the ends of
     the 90 % interval of the throughput, None where they are unknown.
@@ -47,10 +49,11 @@ class Point:
 
 @dataclass(frozen=True, slots=True)
 class Stage:
-    """A part of a model (the whole of it where the variant is not cut)."""
+    """A part of a model (the whole of it where the variant is not cut). `nodes`: of its graph, empty where unknown."""
 
     name: str
     points: tuple[Point, ...] = ()
+    nodes: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,7 +73,10 @@ class Variant:
 
 @dataclass(frozen=True, slots=True)
 class PlanModel:
-    """A model with its demands. `normalised` throughput is T / (weight · demand_rps)."""
+    """A model with its demands. `normalised` throughput is T / (weight · demand_rps).
+
+    `source` is what was profiled, None where nobody has told; `stages[].nodes` are of its graph.
+    """
 
     name: str
     variants: tuple[Variant, ...]
@@ -79,6 +85,7 @@ class PlanModel:
     min_throughput_rps: float | None = None
     max_latency_ms: float | None = None
     cap_at_demand: bool = False
+    source: str | None = None
 
     @property
     def allowed_variants(self) -> tuple[tuple[int, Variant], ...]:
@@ -105,11 +112,15 @@ ObjectiveKind = Literal["leximin", "max_min", "weighted_sum", "min_gpus"]
 
 @dataclass(frozen=True, slots=True)
 class Objective:
-    """`memory_violation_penalty` γ None: memory is a limit. `separation_weight` 0: separations break ties."""
+    """`memory_violation_penalty` γ None: memory is a limit. `separation_weight` 0: separations break ties.
+
+    `survives` 1: every minimum still holds with the instances of any one GPU gone.
+    """
 
     kind: ObjectiveKind = "leximin"
     memory_violation_penalty: float | None = None
     separation_weight: float = 0.0
+    survives: Literal[0, 1] = 0
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,0 +1,59 @@
+"""What the loss of each GPU would cost, as a small table below the plan."""
+
+from __future__ import annotations
+
+import pandas as pd
+import streamlit as st
+
+from torchsplit_core.planning.outcome.losses import losses
+from torchsplit_core.planning.request.hash import request_hash
+from torchsplit_core.planning.request.objective import must_survive
+from torchsplit_core.values import PlanOutcome, PlanRequest
+
+MOST_ROWS = 30
+"""Rows shown, the worst first."""
+
+
+def show(request: PlanRequest | None, plan: PlanOutcome) -> None:
+    """The models that would miss their minimum or demand, GPU by GPU; nothing for a plan of another request."""
+    if request is None or plan.request_sha256 != request_hash(request):
+        return
+    rows, spared = rows_of(request, plan)
+    with st.container(border=True):
+        st.header("If this GPU is lost", anchor=False)
+        if must_survive(request):
+            st.caption("Every minimum holds with any one GPU lost: checked by losing each.")
+        if not rows:
+            st.caption("Every model keeps its minimum and its demand, whichever GPU is lost.")
+            return
+        st.dataframe(
+            pd.DataFrame(rows[:MOST_ROWS]),
+            hide_index=True,
+            placeholder="n/a",
+            alt="What each model would have left with a GPU lost",
+        )
+        more = f"{len(rows) - MOST_ROWS} milder rows are left out. " if len(rows) > MOST_ROWS else ""
+        free = (
+            f"The loss of {spared} more used GPU{'' if spared == 1 else 's'} costs no minimum and no demand."
+        )
+        if more or spared:
+            st.caption(more + (free if spared else ""))
+
+
+def rows_of(request: PlanRequest, plan: PlanOutcome) -> tuple[list[dict[str, object]], int]:
+    """A row for every GPU and model that would miss something, the worst GPU first; and how many GPUs cost nothing."""
+    found = losses(request, plan.gpus)
+    order = sorted(found, key=lambda loss: (-loss.breaks, -loss.share))
+    rows: list[dict[str, object]] = [
+        {
+            "GPU": loss.gpu,
+            "model": model.name,
+            "has req/s": model.before_rps,
+            "left req/s": model.left_rps,
+            "below its minimum by": model.below_least_rps or None,
+            "below its demand by": model.below_demand_rps or None,
+        }
+        for loss in order
+        for model in loss.models
+    ]
+    return rows, sum(not loss.models for loss in found)

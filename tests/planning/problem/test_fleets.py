@@ -1,0 +1,205 @@
+"""Plans of mixed fleets (MIG, whole GPUs, no MIG, cores), some that survive a loss, against a look at everything."""
+
+from __future__ import annotations
+
+import random
+from dataclasses import replace
+
+import pytest
+
+from tests.support.planning.oracle import best_plan, least_change
+from tests.support.planning.shared_oracle import best_shared
+from torchsplit_core.planning import plan, violations
+from torchsplit_core.values import (
+    WHOLE_GPU,
+    Colocation,
+    FleetEntry,
+    Objective,
+    PlanModel,
+    PlanOutcome,
+    PlanRequest,
+    Point,
+    SolverOptions,
+    Stage,
+    Variant,
+)
+
+pytestmark = pytest.mark.slow
+
+BLOCK = 50
+SLICES = (
+    ("A30-24GB", "1g.6gb", 1.0),
+    ("A30-24GB", "2g.12gb", 2.0),
+    ("A30-24GB", WHOLE_GPU, 4.3),
+    ("L4-24GB", WHOLE_GPU, 3.0),
+    ("CPU", "1c", 0.1),
+    ("CPU", "2c", 0.2),
+    ("CPU", "3c", 0.25),
+)
+LAYOUTS = (("1g.6gb", "1g.6gb", "2g.12gb"), ("2g.12gb", "2g.12gb"))
+ENTRIES = (
+    FleetEntry("A30-24GB", layouts=LAYOUTS),
+    FleetEntry("A30-24GB", layouts=LAYOUTS[:1]),
+    FleetEntry("A30-24GB", mig=False),
+    FleetEntry("L4-24GB"),
+    FleetEntry("CPU-4c"),
+    FleetEntry("CPU-3c"),
+)
+
+
+def points(rng: random.Random, base: float) -> tuple[Point, ...]:
+    found = []
+    for kind, profile, size in SLICES:
+        if rng.random() < 0.8:
+            rate = round(base * size * rng.uniform(0.7, 1.3), 1)
+            memory = rng.choice([None, 0.0, 8.0])
+            found.append(Point(kind, profile, 1, rate, rng.choice([5.0, 20.0]), memory_gib=memory))
+    return tuple(found)
+
+
+def mixed(seed: int, survives: int) -> PlanRequest:
+    """One to three GPUs of all sorts; one or two models, sometimes cut."""
+    rng = random.Random(f"fleet{survives}{seed}")
+    count = rng.choice([1, 2, 2, 2, 3, 3, 3] if survives else [1, 2, 3])
+    fleet = tuple(rng.choice(ENTRIES) for _ in range(count))
+    if count == 2 and rng.random() < 0.3:
+        fleet = (replace(fleet[0], count=2),)
+    models = []
+    for index in range(1 if count == 3 else 2):
+        base = rng.choice([5.0, 20.0])
+        variants = [Variant("whole", (Stage("whole", points(rng, base)),))]
+        if count < 3 and rng.random() < 0.3:
+            stages = (Stage("a", points(rng, 2 * base)), Stage("b", points(rng, 1.5 * base)))
+            variants = rng.choice(
+                [[Variant("cut", stages, (0.0,))], [*variants, Variant("cut", stages, (0.0,))]]
+            )
+        least = rng.choice([0.3, 0.8, 1.2, 2.0, 3.0]) * base
+        models.append(
+            PlanModel(
+                f"m{index}",
+                tuple(variants),
+                weight=rng.choice([1.0, 2.0]),
+                demand_rps=10.0,
+                min_throughput_rps=least if rng.random() < (0.8 if survives else 0.3) else None,
+                max_latency_ms=rng.choice([None, None, 12.0, 30.0]),
+                cap_at_demand=rng.random() < 0.2,
+            )
+        )
+    pairs = ()
+    if len(models) == 2 and rng.random() < 0.2:
+        pairs = (Colocation(("m0", "m1"), rng.choice(["hard", "soft"]), 1e6),)  # type: ignore[arg-type]
+    kind = rng.choice(["leximin", "leximin", "max_min", "weighted_sum", "min_gpus"])
+    return PlanRequest(
+        fleet,
+        tuple(models),
+        pairs,
+        Objective(kind, survives=survives),  # type: ignore[arg-type]
+        solver=SolverOptions(30.0),
+    )
+
+
+def value_of(request: PlanRequest, outcome: PlanOutcome) -> tuple[float, ...]:
+    """The levels of a plan as the oracle has them: larger is better."""
+    if request.objective.kind == "leximin":
+        return outcome.objective.sorted_normalised
+    assert outcome.objective.value is not None
+    return (-outcome.objective.value if request.objective.kind == "min_gpus" else outcome.objective.value,)
+
+
+def checked(request: PlanRequest, seed: int) -> PlanOutcome:
+    outcome, expected = plan(request), best_plan(request)
+    assert not list(violations(request, outcome)), seed
+    if expected is None:
+        assert outcome.status == "infeasible", seed
+        return outcome
+    assert outcome.status == "optimal", seed
+    assert value_of(request, outcome) == pytest.approx(expected[0], rel=1e-6, abs=1e-9), seed
+    return outcome
+
+
+@pytest.mark.parametrize("block", range(4))
+def test_mixed_fleets_equal_every_plan_looked_at(block: int) -> None:
+    used: set[tuple[str, bool]] = set()
+    for seed in range(block * BLOCK, (block + 1) * BLOCK):
+        outcome = checked(mixed(seed, 0), seed)
+        used |= {(gpu.type, gpu.slices[0].profile == WHOLE_GPU) for gpu in outcome.gpus if gpu.used}
+    assert {("A30-24GB", False), ("A30-24GB", True), ("L4-24GB", True), ("CPU-4c", False)} <= used
+
+
+@pytest.mark.parametrize("block", range(6))
+def test_plans_that_survive_equal_every_plan_looked_at(block: int) -> None:
+    changed = infeasible = 0
+    for seed in range(block * BLOCK, (block + 1) * BLOCK):
+        request = mixed(seed, 1)
+        outcome = checked(request, seed)
+        free = plan(replace(request, objective=replace(request.objective, survives=0)))
+        if outcome.status == "infeasible":
+            infeasible += free.status != "infeasible"
+            continue
+        changed += value_of(request, free) != pytest.approx(value_of(request, outcome), rel=1e-6)
+    # What is lost must matter in some of them, or this says nothing.
+    assert changed >= 1 and infeasible >= 1
+
+
+@pytest.mark.parametrize("block", range(3))
+def test_relaxations_are_the_least_under_the_same_loss(block: int) -> None:
+    tried = 0
+    for seed in range(block * BLOCK, (block + 1) * BLOCK):
+        request = mixed(seed, 1)
+        outcome = plan(request)
+        if outcome.status != "infeasible" or any(pair.mode == "hard" for pair in request.colocations):
+            continue
+        assert outcome.conflicts, seed
+        assert outcome.least_relaxation is not None, seed
+        total = sum(abs(change.new - change.old) / change.old for change in outcome.least_relaxation)
+        assert total == pytest.approx(least_change(request), rel=1e-6, abs=1e-9), seed
+        tried += 1
+    assert tried >= 2
+
+
+def shared(seed: int) -> PlanRequest:
+    """Two or three GPUs whose slices are shared; nearly every model has a minimum."""
+    rng = random.Random(f"shared{seed}")
+    fleet = tuple(rng.choice(ENTRIES[1:4]) for _ in range(rng.choice([2, 2, 3])))
+    models = []
+    for index in range(1 if len(fleet) == 3 else 2):
+        base = rng.choice([5.0, 20.0])
+        variant = Variant("whole", (Stage("whole", points(rng, base)),))
+        if rng.random() < 0.3:
+            variant = Variant(
+                "cut", (Stage("a", points(rng, 2 * base)), Stage("b", points(rng, 2 * base))), (0.0,)
+            )
+        least = rng.choice([None, 0.3 * base, 0.8 * base, 1.5 * base])
+        models.append(
+            PlanModel(
+                f"m{index}",
+                (variant,),
+                demand_rps=10.0,
+                min_throughput_rps=least,
+                max_latency_ms=rng.choice([None, None, 30.0, 60.0]),
+            )
+        )
+    return PlanRequest(
+        fleet,
+        tuple(models),
+        objective=Objective("leximin", survives=1),
+        sharing="fractional",
+        solver=SolverOptions(30.0),
+    )
+
+
+@pytest.mark.parametrize("block", range(4))
+def test_shared_plans_that_survive_equal_every_set_of_tenants(block: int) -> None:
+    changed = 0
+    for seed in range(block * BLOCK, block * BLOCK + 10):
+        request = shared(seed)
+        outcome, expected = plan(request), best_shared(request)
+        assert not list(violations(request, outcome)), seed
+        if expected is None:
+            assert outcome.status == "infeasible", seed
+            continue
+        assert outcome.status == "optimal", seed
+        assert outcome.objective.sorted_normalised == pytest.approx(expected, rel=2e-6, abs=1e-8), seed
+        free = best_shared(replace(request, objective=Objective("leximin")))
+        changed += free != pytest.approx(expected, rel=1e-6)
+    assert changed >= 1

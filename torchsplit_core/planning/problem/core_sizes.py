@@ -1,0 +1,39 @@
+"""Numbers of cores that are worth a slice of a host.
+
+Two instances on 2 cores each mostly serve more than one on 4, so most sizes never pay: one is left out where each of
+its points could be as many instances of a smaller size as its cores have room for, that together serve no less,
+take no longer and stand nowhere else. Whatever plan has such a slice is no worse with those in its place.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence, Set
+
+from torchsplit_core.hardware import profile_cores
+from torchsplit_core.planning.problem.dominance import Item
+
+
+def sizes_worth_cutting(useful: Mapping[str, Sequence[Item]], timed: Set[int]) -> tuple[int, ...]:
+    """The numbers of cores, ascending, that divisions are made of. `timed`: the cases whose latency limit can bind."""
+    by_size = {cores: items for name, items in useful.items() if (cores := profile_cores(name)) is not None}
+    kept: list[int] = []
+    for size in sorted(by_size):
+        if not any(_replaces(smaller, size, by_size, timed) for smaller in kept):
+            kept.append(size)
+    return tuple(kept)
+
+
+def _replaces(smaller: int, size: int, by_size: Mapping[int, Sequence[Item]], timed: Set[int]) -> bool:
+    """Whether slices of the smaller size in the place of one of `size` serve every use of that."""
+    times = size // smaller
+    return all(
+        any(
+            (case, stage) == (other_case, other_stage)
+            and times * other.rate_rps >= usable.rate_rps
+            and times * other.cap_rps >= usable.cap_rps
+            and (case not in timed or other.point.latency_ms <= usable.point.latency_ms)
+            and (other.point.memory_gib is not None or usable.point.memory_gib is None)
+            for other_case, other_stage, other in by_size[smaller]
+        )
+        for case, stage, usable in by_size[size]
+    )
