@@ -1,7 +1,7 @@
 """Write one small example of every contract file to examples/ (run after a change of a format).
 
-`--mixes` writes only the published serving mixes to examples/mixes/, `--placements` only the placements: they need
-nothing measured.
+`--mixes` writes only the published serving mixes to examples/mixes/, `--fleets` only the mixed fleet to
+examples/fleets/, `--placements` only the placements: they need nothing measured.
 """
 
 from __future__ import annotations
@@ -16,9 +16,12 @@ from torchsplit_core.files import write_file
 from torchsplit_core.profiling.library import mix_request
 from torchsplit_core.stages import export_stages
 from torchsplit_core.values import (
+    WHOLE_GPU,
+    FleetEntry,
     GraphEdge,
     LinearCoefficients,
     LinearThroughput,
+    Objective,
     PartitionDevices,
     PartitionNode,
     PartitionOutcome,
@@ -47,6 +50,65 @@ def small_mix() -> PlanRequest:
                 replace(model, variants=(replace(variant, stages=(replace(stage, points=points),)),))
             )
     return replace(mix, models=tuple(chosen), solver=replace(mix.solver, time_limit_s=60.0))
+
+
+def mixed_fleet() -> PlanRequest:
+    """Two models on a GPU cut by MIG, one left whole, one without MIG and 16 cores; the plan survives any loss.
+
+    The figures beside those of the published mix are made up to show the format.
+    """
+    bert, mobile = (model for model in small_mix().models if model.name in ("bert", "mobilenetv2"))
+    others = (
+        ("A100-80GB", WHOLE_GPU, 6.5, 6.0),
+        ("L4-24GB", WHOLE_GPU, 1.6, 5.0),
+        ("CPU", "4c", 0.05, None),
+        ("CPU", "8c", 0.09, None),
+    )
+    models = []
+    for model in (bert, mobile):
+        (variant,) = model.variants
+        (stage,) = variant.stages
+        slices = tuple(point for point in stage.points if point.batch_size == 8)
+        small = next(point for point in slices if point.profile == "1g.10gb")
+        made_up = tuple(
+            replace(
+                small,
+                gpu_type=kind,
+                profile=profile,
+                throughput_rps=round(small.throughput_rps * factor, 1),
+                latency_ms=round(small.latency_ms / factor, 1),
+                memory_gib=memory,
+                basis="estimated",
+            )
+            for kind, profile, factor, memory in others
+        )
+        points = (*slices, *made_up)
+        models.append(
+            replace(
+                model,
+                variants=(replace(variant, stages=(replace(stage, points=points),)),),
+                max_latency_ms=None,
+                min_throughput_rps=model.demand_rps,
+            )
+        )
+    return PlanRequest(
+        (
+            FleetEntry("A100-80GB", id="node0/gpu0"),
+            FleetEntry("A100-80GB", id="node0/gpu1", mig=False),
+            FleetEntry("L4-24GB", id="node1/gpu0"),
+            FleetEntry("CPU-16c", id="node1/cpu"),
+        ),
+        tuple(models),
+        objective=Objective(survives=1),
+    )
+
+
+def write_fleet() -> None:
+    """The mixed fleet and its plan."""
+    request = mixed_fleet()
+    (FOLDER / "fleets").mkdir(exist_ok=True)
+    write_file(request, FOLDER / "fleets" / "mixed_request.json")
+    write_file(workflow.plan(request), FOLDER / "fleets" / "mixed_plan.json")
 
 
 def published_mixes() -> dict[str, PlanRequest]:
@@ -165,16 +227,21 @@ def parts_of(source: str, cut: PartitionOutcome) -> StageManifest:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
     parser.add_argument("--mixes", action="store_true", help="only examples/mixes/")
+    parser.add_argument("--fleets", action="store_true", help="only examples/fleets/")
     parser.add_argument("--placements", action="store_true", help="only the placements")
     options = parser.parse_args()
     if options.placements:
         write_placements()
+        return
+    if options.fleets:
+        write_fleet()
         return
     for name, mix in published_mixes().items():
         write_file(mix, FOLDER / "mixes" / f"{name}.json")
     if options.mixes:
         return
     write_placements()
+    write_fleet()
     source = "sample:diamond"
     graph = workflow.trace(source)
     types = ("A100-80GB",)

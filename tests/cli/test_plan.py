@@ -167,3 +167,23 @@ def test_bytes_across_cuts_and_what_would_help_are_printed(
         assert main(["plan", asked, "-o", str(tmp_path / "plan.json")]) == 3
         told = capsys.readouterr().err.splitlines()
         assert [one for one in told if one.startswith("would help: ")] == [f"would help: {line}"]
+
+
+def test_a_spare_gpu_is_asked_for_on_the_command_line(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    asked, planned = str(tmp_path / "request.json"), str(tmp_path / "plan.json")
+    known = request()
+    model = replace(known.models[0], min_throughput_rps=15.0, demand_rps=35.0)
+    write_file(replace(known, gpus=(FleetEntry(A30, count=2),), models=(model,)), asked)
+    assert main(["plan", asked, "-o", planned]) == 0
+    told = capsys.readouterr().err
+    assert "if lost, the worst of" in told and "bert" in told
+    assert main(["plan", asked, "-o", planned, "--spare", "1"]) == 0
+    told = capsys.readouterr().err
+    assert "every minimum holds with any one GPU lost" in told
+    alone = str(tmp_path / "alone.json")
+    write_file(replace(known, models=(model,)), alone)
+    assert main(["plan", alone, "-o", planned, "--spare", "1"]) == 3
+    assert "No plan survives the loss of the only GPU" in capsys.readouterr().err
+    assert read_file(alone)[1].objective.survives == 0

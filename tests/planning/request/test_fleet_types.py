@@ -1,0 +1,161 @@
+"""What a fleet is made of: whole GPUs, GPUs without MIG, cores; as text, in requests and in files."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+
+from tests.support.paths import ROOT
+from torchsplit_core.files import read_file, read_text, write_text
+from torchsplit_core.planning import plan, violations
+from torchsplit_core.planning.request.build import build_request, parse_fleet
+from torchsplit_core.planning.request.fleet import list_gpus
+from torchsplit_core.planning.request.offered import MOST_DIVISIONS, divisions
+from torchsplit_core.planning.request.validate import validate
+from torchsplit_core.values import (
+    WHOLE_GPU,
+    FleetEntry,
+    InputFault,
+    PlanModel,
+    PlanRequest,
+    Point,
+    Profile,
+    ProfileRow,
+    Stage,
+    Variant,
+)
+
+A30, L4 = "A30-24GB", "L4-24GB"
+
+
+def asked(*points: Point, fleet: tuple[FleetEntry, ...]) -> PlanRequest:
+    return PlanRequest(fleet, (PlanModel("bert", (Variant("whole", (Stage("whole", points),)),)),))
+
+
+def test_a_fleet_is_told_as_text() -> None:
+    entries = parse_fleet(f"2x{A30},1x{A30}:whole,{L4},2xCPU-16c")
+    assert [(entry.type, entry.count, entry.mig) for entry in entries] == [
+        (A30, 2, True),
+        (A30, 1, False),
+        (L4, 1, True),
+        ("CPU-16c", 2, True),
+    ]
+    gpus = list_gpus(entries)
+    assert [gpu.whole for gpu in gpus] == [False, False, True, True, False, False]
+    assert [gpu.id for gpu in gpus] == ["gpu0", "gpu1", "gpu2", "gpu3", "cpu0", "cpu1"]
+
+
+@pytest.mark.parametrize(
+    "text", ["1xCPU-0c", "1xCPU-513c", "1xCPU-4", "1xCPU-8c:whole", "1xL4", "1xA30-24GB:all"]
+)
+def test_what_no_fleet_has_is_one_message(text: str) -> None:
+    with pytest.raises(InputFault):
+        parse_fleet(text)
+
+
+def test_rows_become_points_of_what_the_fleet_has() -> None:
+    def row(kind: str, profile: str | None) -> ProfileRow:
+        return ProfileRow("whole", kind, profile, 1, 1, 10.0, 5.0, None, None, None, "measured")
+
+    rows = (
+        row(A30, "1g.6gb"),
+        row(A30, None),
+        row(L4, None),
+        row("CPU", None),
+        row("CPU", "4c"),
+        row("CPU", "16c"),
+    )
+    profile = Profile("sample:bert", "", {}, rows)
+
+    def points(text: str) -> set[tuple[str, str]]:
+        (model,) = build_request([profile], parse_fleet(text)).models
+        assert model.source == "sample:bert"
+        return {(p.gpu_type, p.profile) for p in model.variants[0].stages[0].points}
+
+    assert points(f"1x{A30}") == {(A30, "1g.6gb")}
+    assert points(f"1x{A30}:whole,1x{L4}") == {(A30, WHOLE_GPU), (L4, WHOLE_GPU)}
+    assert points("1xCPU-8c") == {("CPU", "4c")}
+    assert points(f"1x{A30},1x{A30}:whole,1xCPU-32c") == {
+        (A30, "1g.6gb"),
+        (A30, WHOLE_GPU),
+        ("CPU", "4c"),
+        ("CPU", "16c"),
+    }
+
+
+def test_files_say_null_for_a_whole_gpu() -> None:
+    request = asked(Point(A30, WHOLE_GPU, 1, 10.0, 5.0), fleet=(FleetEntry(A30, mig=False), FleetEntry(A30)))
+    data = json.loads(write_text(request))
+    assert data["models"][0]["variants"][0]["stages"][0]["points"][0]["profile"] is None
+    assert data["gpus"][0]["mig"] is False and "mig" not in data["gpus"][1]
+    assert read_text(json.dumps(data))[1] == request
+    outcome = plan(request)
+    told = json.loads(write_text(outcome))
+    assert [gpu["slices"] and gpu["slices"][0]["profile"] for gpu in told["gpus"]] == [None, []]
+    assert read_text(json.dumps(told))[1] == outcome
+    data["models"][0]["variants"][0]["stages"][0]["points"][0]["profile"] = ""
+    with pytest.raises(InputFault):
+        read_text(json.dumps(data))
+
+
+@pytest.mark.parametrize(
+    ("point", "fleet"),
+    [
+        (Point(L4, "1g.6gb", 1, 1.0, 1.0), FleetEntry(L4)),
+        (Point("CPU", WHOLE_GPU, 1, 1.0, 1.0), FleetEntry("CPU-8c")),
+        (Point("CPU", "4g", 1, 1.0, 1.0), FleetEntry("CPU-8c")),
+        (Point("CPU-8c", "4c", 1, 1.0, 1.0), FleetEntry("CPU-8c")),
+        (Point(A30, WHOLE_GPU, 1, 1.0, 1.0), FleetEntry(A30, mig=False, layouts=(("4g.24gb",),))),
+        (Point(L4, WHOLE_GPU, 1, 1.0, 1.0), FleetEntry(L4, layouts=(("4g.24gb",),))),
+        (Point(A30, "4g.24gb", 1, 1.0, 1.0), FleetEntry(A30, layouts=((WHOLE_GPU,),))),
+    ],
+)
+def test_points_and_layouts_that_no_slice_has_are_refused(point: Point, fleet: FleetEntry) -> None:
+    with pytest.raises(InputFault):
+        validate(asked(point, fleet=(fleet,)))
+
+
+def test_mig_and_whole_gpus_take_only_their_own_points() -> None:
+    both = (Point(A30, "1g.6gb", 1, 10.0, 5.0), Point(A30, WHOLE_GPU, 1, 70.0, 5.0))
+    for mig, rate in ((True, 40.0), (False, 70.0)):
+        outcome = plan(asked(*both, fleet=(FleetEntry(A30, mig=mig),)))
+        assert outcome.models[0].throughput_rps == rate
+
+
+def test_the_memory_of_a_whole_gpu_is_a_limit() -> None:
+    large: Any = asked(Point(L4, WHOLE_GPU, 1, 10.0, 5.0, memory_gib=24.5), fleet=(FleetEntry(L4),))
+    outcome = plan(large)
+    assert outcome.models[0].throughput_rps == 0.0
+    assert any("more memory than the slice has" in text for text in outcome.warnings)
+
+
+def test_cores_are_divided_into_what_pays() -> None:
+    assert set(divisions("CPU-6c", (2, 4))) == {("2c", "4c"), ("2c", "2c", "2c")}
+    assert divisions("CPU-2c", (4,)) == ()
+    with pytest.raises(InputFault, match=f"{MOST_DIVISIONS:,}"):
+        divisions("CPU-512c", (1, 2, 3, 4))
+    # Halves never serve less here, so 128 cores in eight sizes are no question.
+    points = [Point("CPU", f"{2**k}c", 1, 10.0 * 2 ** (0.9 * k), 5.0) for k in range(8)]
+    outcome = plan(asked(*points, fleet=(FleetEntry("CPU-128c"),)))
+    assert outcome.status == "optimal" and outcome.models[0].throughput_rps == pytest.approx(1280.0)
+    assert [item.start for item in outcome.gpus[0].slices] == list(range(128))
+
+
+def test_too_many_divisions_are_refused_before_they_are_counted() -> None:
+    # Each size serves far more than two of half of it: all of them pay.
+    points = [Point("CPU", f"{size}c", 1, float(size**2), 5.0) for size in (1, 2, 3, 5, 7, 11, 13)]
+    with pytest.raises(InputFault, match="its cores are divided in at most"):
+        plan(asked(*points, fleet=(FleetEntry("CPU-128c"),)))
+
+
+def test_the_example_of_a_mixed_fleet_is_planned_and_survives() -> None:
+    request = read_file(
+        ROOT / "examples" / "fleets" / "mixed_request.json", expected="torchsplit.plan_request"
+    )[1]
+    stored = read_file(ROOT / "examples" / "fleets" / "mixed_plan.json", expected="torchsplit.plan")[1]
+    assert request.objective.survives == 1 and stored.status == "optimal"
+    assert not list(violations(request, stored))
+    assert {item.profile for gpu in stored.gpus for item in gpu.slices} >= {WHOLE_GPU, "1g.10gb", "4c"}
+    assert plan(request).gpus == stored.gpus
