@@ -35,9 +35,9 @@ def tiny(seed: int) -> PlanRequest:
 
 def every_vector(request: PlanRequest) -> list[tuple[float, ...]]:
     """The sorted normalised throughputs of every sound plan."""
-    fleet = [(entry.type, entry.layouts) for entry in request.gpus for _ in range(entry.count)]
+    fleet = [entry for entry in request.gpus for _ in range(entry.count)]
     found = set()
-    for states in product(*(_states(request, kind, layouts) for kind, layouts in fleet)):
+    for states in product(*(_states(request, entry) for entry in fleet)):
         worth = _worth(request, states, [1.0] * len(fleet))
         if worth is not None:
             found.add(worth[0])
