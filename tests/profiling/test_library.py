@@ -7,6 +7,7 @@ import sys
 
 import pytest
 
+from torchsplit_core.hardware import gpu_type
 from torchsplit_core.profiling.library import (
     library_profile,
     library_profiles,
@@ -24,20 +25,35 @@ def test_every_measurement_is_read() -> None:
     assert all(row.throughput_rps > 0 and row.latency_ms > 0 for row in rows)
 
 
-def test_profiles_keep_slice_and_processes_and_invent_no_memory() -> None:
+def test_profiles_keep_slice_and_processes_and_invent_no_interval() -> None:
     profiles = library_profiles()
     assert len(profiles) == 11
     assert sum(len(profile.rows) for profile in profiles) == 1747
     for profile in profiles:
         keys = {(row.profile, row.batch_size, row.processes) for row in profile.rows}
         assert len(keys) == len(profile.rows)
-        assert all(
-            row.memory_gib is None and row.low_rps is None and row.high_rps is None for row in profile.rows
-        )
+        assert all(row.low_rps is None and row.high_rps is None for row in profile.rows)
     whole = [
         row for row in library_profile("resnet50").rows if row.profile == "7g.80gb" and row.processes == 1
     ]
     assert {row.batch_size: row.throughput_rps for row in whole}[256] == 2582.226
+
+
+def test_memory_is_estimated_and_what_ran_fits() -> None:
+    for profile in library_profiles():
+        for row in profile.rows:
+            assert row.memory_gib is not None and row.memory_parts_gib is not None and row.profile is not None
+            size = gpu_type("A100-80GB").profile(row.profile).memory_gib
+            assert size is not None and 0 < row.memory_gib <= size + 1e-9
+            assert row.memory_parts_gib.basis == "estimated"
+    by_batch = {
+        row.batch_size: row.memory_gib
+        for row in library_profile("vgg19").rows
+        if (row.profile, row.processes) == ("7g.80gb", 1)
+    }
+    # 574,668,960 bytes of weights, half a GiB of context, 39,284,736 bytes for one image.
+    assert by_batch[1] == pytest.approx((574_668_960 + 39_284_736) / 2**30 + 0.5)
+    assert list(by_batch.values()) == sorted(by_batch.values())
 
 
 def test_unknown_library_model_names_the_known_ones() -> None:

@@ -245,7 +245,7 @@ def _checked_text(name: str, value: Any, version: int) -> str:
     if name == "torchsplit.profile":
         _drop_empty_additions(data)
     if name == "torchsplit.plan_request":
-        _drop_permissions(data)
+        _drop_defaults(data)
     if name == "torchsplit.placement_request" and data["max_replicas"] == 1:
         del data["max_replicas"]
     if name == "torchsplit.placement" and not data["replicas"]:
@@ -272,12 +272,25 @@ def _drop_empty_additions(profile: dict[str, Any]) -> None:
         del profile["failures"]
 
 
-def _drop_permissions(request: dict[str, Any]) -> None:
-    """Every variant is allowed until someone says otherwise: only that is written."""
+def _drop_defaults(request: dict[str, Any]) -> None:
+    """Fields younger than the contract are written only where they say something."""
+    _drop(request, "network_gb_per_s", None)
+    _drop(request["solver"], "plan_at", "nominal")
+    for gpu in request["gpus"]:
+        _drop(gpu, "node", None)
     for model in request["models"]:
         for variant in model["variants"]:
-            if variant["allowed"]:
-                del variant["allowed"]
+            _drop(variant, "allowed", True)
+            _drop(variant, "cut_bytes_per_request", [])
+            for stage in variant["stages"]:
+                for point in stage["points"]:
+                    _drop(point, "low_rps", None)
+                    _drop(point, "high_rps", None)
+
+
+def _drop(entry: dict[str, Any], key: str, default: Any) -> None:
+    if entry[key] == default:
+        del entry[key]
 
 
 def _drop_unused_demand_keys(plan: dict[str, Any]) -> None:

@@ -126,6 +126,7 @@ class FleetEntryFile(Strict):
     count: Count = 1
     layouts: Rows[Rows[Name]] | None = None
     cost: Amount = 1.0
+    node: Name | None = None
 
 
 class PointFile(Strict):
@@ -137,6 +138,8 @@ class PointFile(Strict):
     latency_ms: Amount
     memory_gib: Amount | None = None
     basis: Basis = "measured"
+    low_rps: Amount | None = None
+    high_rps: Amount | None = None
 
 
 class StageFile(Strict):
@@ -147,6 +150,7 @@ class StageFile(Strict):
 class VariantFile(Strict):
     name: Name
     cut_bytes: Rows[Amount] = []
+    cut_bytes_per_request: Rows[Amount] = []
     allowed: bool = True
     stages: Annotated[Rows[StageFile], Field(min_length=1)]
 
@@ -175,6 +179,7 @@ class ObjectiveFile(Strict):
 
 class SolverFile(Strict):
     time_limit_s: Divisor = 60.0
+    plan_at: Literal["nominal", "low"] = "nominal"
 
 
 class PlanRequestFile(Strict):
@@ -186,6 +191,7 @@ class PlanRequestFile(Strict):
     objective: ObjectiveFile = ObjectiveFile()
     sharing: Literal["exclusive", "fractional"] = "exclusive"
     link_gb_per_s: Divisor | None = None
+    network_gb_per_s: Divisor | None = None
     max_tenants_per_slice: Count | None = None
     solver: SolverFile = SolverFile()
 
@@ -199,6 +205,9 @@ class TenantFile(Strict):
     processes: Count
     throughput_rps: NonNegative
     memory_gib: NonNegative | None
+    basis: Basis | None = None
+    low_rps: NonNegative | None = None
+    high_rps: NonNegative | None = None
 
 
 class PlannedSliceFile(Strict):
@@ -220,6 +229,10 @@ class PlannedModelFile(Strict):
     throughput_rps: NonNegative
     normalised: NonNegative
     latency_ms: NonNegative | None
+    low_rps: NonNegative | None = None
+    high_rps: NonNegative | None = None
+    basis: Basis | None = None
+    bytes_across_cuts_per_s: NonNegative | None = None
 
 
 class ObjectiveValueFile(Strict):

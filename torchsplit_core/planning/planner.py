@@ -47,24 +47,30 @@ def plan(request: PlanRequest, *, progress: Progress = ignore_progress) -> PlanO
     watch = Stopwatch()
     deadline = watch.begun + SEARCH_PART * request.solver.time_limit_s
     problem = build_problem(request)
+    exact = problem.exact
     if request.sharing == "fractional":
         shared = plan_shared(problem, watch, deadline, progress)
         if shared.outcome is not None:
-            return _verified(request, shared.outcome)
+            return _verified(request, shared.outcome if exact else _unproven(shared.outcome))
         statistics = watch.statistics(shared.details)
-        return _without_plan(request, shared.status, statistics, problem.warnings, progress)
+        return _without_plan(
+            request, shared.status if exact else "timeout", statistics, problem.warnings, progress
+        )
     exclusive = search_exclusive(problem, deadline, progress)
     watch.searched_s += exclusive.found.seconds
     statistics = watch.statistics(exclusive.details)
     if exclusive.assignment is None:
-        return _without_plan(request, exclusive.found.status, statistics, problem.warnings, progress)
-    return _finish(exclusive.problem, exclusive.assignment, exclusive.found, statistics)
+        return _without_plan(
+            request, exclusive.found.status if exact else "timeout", statistics, problem.warnings, progress
+        )
+    found = _finish(exclusive.problem, exclusive.assignment, exclusive.found, statistics)
+    return _verified(request, found if exact else _unproven(found))
 
 
 def _finish(
     problem: Problem, assignment: Assignment, found: Search, statistics: PlanStatistics
 ) -> PlanOutcome:
-    outcome = plan_outcome(
+    return plan_outcome(
         problem,
         assignment,
         proven=found.proven,
@@ -72,7 +78,12 @@ def _finish(
         bounds=found.bounds,
         statistics=statistics,
     )
-    return _verified(problem.request, outcome)
+
+
+def _unproven(outcome: PlanOutcome) -> PlanOutcome:
+    """The plan alone: a search that left ways to run a model out bounds nothing."""
+    objective = replace(outcome.objective, bound=None, gap=None, proven_levels=0)
+    return replace(outcome, status="feasible", objective=objective)
 
 
 def _verified(request: PlanRequest, outcome: PlanOutcome) -> PlanOutcome:

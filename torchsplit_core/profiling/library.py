@@ -13,10 +13,13 @@ from dataclasses import dataclass
 from functools import lru_cache
 from importlib import resources
 
+from torchsplit_core.hardware import gpu_type
+from torchsplit_core.profiling.memory import CUDA_CONTEXT_BYTES
 from torchsplit_core.values import (
     FleetEntry,
     InputFault,
     InternalFault,
+    MemoryParts,
     Objective,
     ObjectiveKind,
     PlanModel,
@@ -27,6 +30,7 @@ from torchsplit_core.values import (
     Stage,
     Variant,
 )
+from torchsplit_core.values.units import GIB
 
 LIBRARY_GPU = "A100-80GB"
 """The GPU type, by its catalogue name, on which the library was measured."""
@@ -95,13 +99,49 @@ def measured_library() -> tuple[MeasuredRow, ...]:
 
 
 @lru_cache(maxsize=1)
+def _memory_table() -> dict[str, tuple[int, int, int]]:
+    """Bytes of weights, and of all that works beside them at batch 1 and at batch 128, by model.
+
+    Written by `python -m tools.write_library_memory`.
+    """
+    return {
+        row["model"]: (
+            int(row["weight_bytes"]), int(row["working_bytes_at_1"]), int(row["working_bytes_at_128"])
+        )
+        for row in csv.DictReader(_read("library_memory.csv").splitlines())
+    }  # fmt: skip
+
+
+def library_memory(row: MeasuredRow) -> MemoryParts:
+    """The memory in GiB of all processes of a measured row together, estimated.
+
+    Each process has its context, its weights and what a batch needs beside them (linear in the batch). Since the
+    row was measured on its slice, the whole is at most the slice's memory: the parts shrink together to it.
+    """
+    weights, at_1, at_128 = _memory_table()[row.model]
+    working = at_1 + (row.batch_size - 1) * (at_128 - at_1) / 127
+    size = gpu_type(LIBRARY_GPU).profile(PROFILE_OF_COMPUTE_SLICES[row.compute_slices]).memory_gib
+    assert size is not None  # every profile of this GPU has a sourced size
+    total = row.processes * (weights + working + CUDA_CONTEXT_BYTES) / GIB
+    scale = row.processes / GIB * min(1.0, size / total)
+    return MemoryParts(
+        weights=weights * scale,
+        activations=working * scale,
+        transient=0.0,
+        context=CUDA_CONTEXT_BYTES * scale,
+        basis="estimated",
+    )
+
+
+@lru_cache(maxsize=1)
 def library_profiles() -> tuple[Profile, ...]:
     """One profile a model, sorted by name; source `library:NAME`, no architecture hash.
 
-    Memory and intervals were not published: they are None, never 0.
+    Intervals were not published: they are None, never 0. Memory was not either: it is estimated (`library_memory`).
     """
     by_model: dict[str, list[ProfileRow]] = {}
     for row in measured_library():
+        memory = library_memory(row)
         by_model.setdefault(row.model, []).append(
             ProfileRow(
                 stage="whole",
@@ -113,14 +153,16 @@ def library_profiles() -> tuple[Profile, ...]:
                 latency_ms=row.latency_ms,
                 low_rps=None,
                 high_rps=None,
-                memory_gib=None,
+                memory_gib=memory.weights + memory.activations + memory.transient + memory.context,
                 basis="measured",
+                memory_parts_gib=memory,
             )
         )
     environment = {
         "origin": "MunQ-Lee/ParvaGPU_SC24 (SC'24), MIT, Copyright (c) 2024 sslab6943",
         "device": LIBRARY_GPU,
         "throughput": "of the slice, summed over its processes",
+        "memory": "estimated from the models' published definitions, never above the slice they ran on",
     }
     return tuple(
         Profile(source=f"library:{name}", architecture_hash="", environment=environment, rows=tuple(rows))
@@ -196,7 +238,7 @@ def _mix_model(entry: MixModel, *, hard: bool) -> PlanModel:
                 throughput_rps=row.throughput_rps,
                 latency_ms=row.latency_ms,
                 processes=row.processes,
-                memory_gib=None,
+                memory_gib=row.memory_gib,
                 basis="measured",
             )
         )

@@ -102,9 +102,13 @@ def test_the_best_plan_of_what_is_allowed_is_found() -> None:
 
 def cut_or_whole(*, cut: bool = True, whole: bool = True) -> PlanRequest:
     """10 requests/s whole, 30 cut, on the halves of an A30; and a model that has one variant."""
-    stages = tuple(Stage(name, (Point(A30, "2g.12gb", 1, 30.0, 20.0),)) for name in ("first", "second"))
+    stages = tuple(
+        Stage(name, (Point(A30, "2g.12gb", 1, 30.0, 20.0, memory_gib=0.0),)) for name in ("first", "second")
+    )
     variants = (
-        Variant("whole", (Stage("whole", (Point(A30, "2g.12gb", 1, 10.0, 50.0),)),), allowed=whole),
+        Variant(
+            "whole", (Stage("whole", (Point(A30, "2g.12gb", 1, 10.0, 50.0, memory_gib=0.0),)),), allowed=whole
+        ),
         Variant("cut", stages, (1e6,), allowed=cut),
     )
     fleet = (FleetEntry(A30, count=2, layouts=(("2g.12gb", "2g.12gb"),)),)

@@ -48,7 +48,7 @@ def _unlimited(spec: PlanModel) -> PlanModel:
         replace(
             variant,
             stages=tuple(
-                replace(stage, points=tuple(replace(point, memory_gib=None) for point in stage.points))
+                replace(stage, points=tuple(replace(point, memory_gib=0.0) for point in stage.points))
                 for stage in variant.stages
             ),
         )

@@ -80,7 +80,7 @@ def levels(problem: Problem, counted: Counted) -> tuple[float, ...]:
             choice = problem.choices[number]
             if choice.model == index:
                 key = choice.variant, choice.stage
-                stages[key] = stages.get(key, 0.0) + count * choice.point.throughput_rps
+                stages[key] = stages.get(key, 0.0) + count * choice.rate_rps
         if stages:
             (variant,) = {variant for variant, _ in stages}
             assert len(stages) == len(spec.variants[variant].stages)

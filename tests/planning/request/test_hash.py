@@ -15,10 +15,21 @@ from torchsplit_core.values import Colocation, FleetEntry, PlanModel, PlanReques
 SPEEDS = (7, 7.0, 0.1, 1e-9, 1e22)
 
 
+YOUNGER = {
+    "allowed": True,
+    "cut_bytes_per_request": (),
+    "low_rps": None,
+    "high_rps": None,
+    "node": None,
+    "plan_at": "nominal",
+    "network_gb_per_s": None,
+}
+
+
 def canonical(value: Any) -> Any:
-    """Whole numbers as floats; a variant that is allowed does not say so."""
+    """Whole numbers as floats; fields younger than the contract are there only where they say something."""
     if isinstance(value, dict):
-        return {key: canonical(item) for key, item in value.items() if (key, item) != ("allowed", True)}
+        return {key: canonical(item) for key, item in value.items() if YOUNGER.get(key, value) != item}
     if isinstance(value, list | tuple):
         return [canonical(item) for item in value]
     return float(value) if isinstance(value, int) and not isinstance(value, bool) else value
@@ -38,7 +49,13 @@ def drawn(draw: random.Random) -> PlanRequest:
             ))
             for k in range(draw.randint(1, 3))
         )  # fmt: skip
-        return Variant(name, stages, cut_bytes=(12,) * (len(stages) - 1), allowed=draw.random() < 0.7)
+        return Variant(
+            name,
+            stages,
+            cut_bytes=(12,) * (len(stages) - 1),
+            allowed=draw.random() < 0.7,
+            cut_bytes_per_request=draw.choice([(), (5,) * (len(stages) - 1)]),
+        )
 
     models = tuple(
         PlanModel(

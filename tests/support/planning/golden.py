@@ -150,7 +150,12 @@ BUILDS: dict[str, Callable[[], Formulation]] = {
     "share_latency": lambda: shares(replace(SMALL, max_latency_ms=40.0), LARGE),
     "slice_memory": lambda: shares(SMALL, LARGE),
     "slice_memory-penalty": lambda: shares(SMALL, LARGE, gamma=0.5),
+    "slice_alone": lambda: shares(SMALL, simple("large", {"2g.12gb": 7.0}, memory_gib=None)),
     "slice_tenants": lambda: shares(SMALL, LARGE, max_tenants_per_slice=1),
+    # 5 MB a request over 0.1 GB/s: 20 requests/s, where the slice has 18 and 16 for both of its stages; 12 over 0.06.
+    "link_rate": lambda: shares(
+        replace(TIMED, variants=TIMED.variants[1:], max_latency_ms=None), link_gb_per_s=0.06
+    ),
     "stage_rate": lambda: searched(asked(TWO_PARTS)),
     "demand_cap": lambda: searched(asked(replace(SMALL, demand_rps=30.0, cap_at_demand=True), LARGE)),
     "min_throughput": lambda: whole(asked(*EASY)),

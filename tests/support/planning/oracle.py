@@ -7,10 +7,12 @@ from dataclasses import replace
 from itertools import chain, combinations_with_replacement, product
 
 from torchsplit_core.hardware import gpu_type, layout_multisets
-from torchsplit_core.values import PlanRequest, Point
+from torchsplit_core.values import PlanRequest, Point, Variant
 
 Instance = tuple[int, int, int, Point]
 GpuState = frozenset[tuple[Instance, int]]
+Held = tuple[Point, int, str | None]
+"""A point, how many instances of it, on which node."""
 
 
 def best_plan(request: PlanRequest) -> tuple[tuple[float, ...], float] | None:
@@ -79,17 +81,60 @@ def _states(request: PlanRequest, kind: str, layouts: tuple[tuple[str, ...], ...
     return sorted(states, key=repr)
 
 
+def _nodes(request: PlanRequest) -> list[str | None]:
+    """The node of every GPU, in the order of `_fleet_states`."""
+    return [entry.node for entry in request.gpus for _ in range(entry.count)]
+
+
+def served(request: PlanRequest, variant: Variant, stages: list[list[Held]]) -> tuple[float, float]:
+    """Requests/s and milliseconds of a variant whose stages have these points, so many of each, on these nodes."""
+    crossing = len({node for stage in stages for _, _, node in stage}) > 1
+    links = [request.link_gb_per_s, request.network_gb_per_s if crossing else None]
+    link = min((figure * 1e9 for figure in links if figure is not None), default=None)
+    rates, latency = [], 0.0
+    for s, stage in enumerate(stages):
+        rate = 0.0
+        for point, count, _ in stage:
+            each = point.throughput_rps
+            if request.solver.plan_at == "low" and point.low_rps is not None:
+                each = point.low_rps
+            rate += count * min(each, linked(variant, s, point, link))
+        rates.append(rate)
+        latency += max(point.latency_ms for point, _, _ in stage)
+    batches = [max(point.batch_size for point, _, _ in stage) for stage in stages]
+    return min(rates), latency + moving_ms(variant, batches, link)
+
+
+def linked(variant: Variant, stage: int, point: Point, link: float | None) -> float:
+    """Requests/s that one instance's link lets it have; `link` in bytes/s."""
+    per_request = variant.cut_bytes_per_request or (0.0,) * len(variant.cut_bytes)
+    around = [cut for cut in (stage - 1, stage) if 0 <= cut < len(variant.cut_bytes)]
+    carried = sum(variant.cut_bytes[cut] / point.batch_size + per_request[cut] for cut in around)
+    return float("inf") if link is None or carried == 0 else link / carried
+
+
+def moving_ms(variant: Variant, batches: list[int], link: float | None) -> float:
+    """Milliseconds across all cuts, with the largest batch of every stage; `link` in bytes/s."""
+    if link is None:
+        return 0.0
+    per_request = variant.cut_bytes_per_request or (0.0,) * len(variant.cut_bytes)
+    return sum(
+        (fixed + max(batches[cut], batches[cut + 1]) * per_request[cut]) / link * 1e3
+        for cut, fixed in enumerate(variant.cut_bytes)
+    )
+
+
 def _worth(
     request: PlanRequest, states: tuple[GpuState, ...], costs: list[float]
 ) -> tuple[tuple[float, ...], float] | None:
-    held: dict[tuple[int, int, int], list[tuple[Point, int]]] = {}
+    held: dict[tuple[int, int, int], list[Held]] = {}
     variant_of: dict[int, int] = {}
     excess = 0.0
-    for state in states:
+    for state, node in zip(states, _nodes(request), strict=True):
         for (m, v, s, point), count in state:
             if variant_of.setdefault(m, v) != v:
                 return None
-            held.setdefault((m, v, s), []).append((point, count))
+            held.setdefault((m, v, s), []).append((point, count, node))
             if request.objective.memory_violation_penalty:  # without one nothing exceeds its slice
                 size = gpu_type(point.gpu_type).profile(point.profile).memory_gib
                 excess += count * max(0.0, (point.memory_gib or 0.0) - (size or 0.0)) if size else 0.0
@@ -98,13 +143,10 @@ def _worth(
         rate = 0.0
         if m in variant_of:
             variant = model.variants[variant_of[m]]
-            stages = [held.get((m, variant_of[m], s)) for s in range(len(variant.stages))]
+            stages = [held.get((m, variant_of[m], s), []) for s in range(len(variant.stages))]
             if not all(stages):
                 return None
-            rate = min(sum(p.throughput_rps * n for p, n in stage or ()) for stage in stages)
-            latency = sum(max(p.latency_ms for p, _ in stage or ()) for stage in stages)
-            if request.link_gb_per_s is not None:
-                latency += sum(variant.cut_bytes) / (request.link_gb_per_s * 1e6)
+            rate, latency = served(request, variant, stages)
             if model.max_latency_ms is not None and latency > model.max_latency_ms + 1e-9:
                 return None
         if model.min_throughput_rps is not None and rate < model.min_throughput_rps - 1e-9:
@@ -158,18 +200,20 @@ def least_change(request: PlanRequest) -> float:
 def _change(request: PlanRequest, states: tuple[GpuState, ...]) -> float:
     total = 0.0
     for m, model in enumerate(request.models):
-        held = [(item, count) for state in states for item, count in state if item[0] == m]
+        held = [
+            (item, count, node)
+            for state, node in zip(states, _nodes(request), strict=True)
+            for item, count in state
+            if item[0] == m
+        ]
         rate = 0.0
         if held:
             variant = model.variants[held[0][0][1]]
             stages = [
-                [(point, n) for (_, _, s, point), n in held if s == number]
+                [(point, n, node) for (_, _, s, point), n, node in held if s == number]
                 for number in range(len(variant.stages))
             ]
-            rate = min(sum(point.throughput_rps * n for point, n in stage) for stage in stages)
-            latency = sum(max(point.latency_ms for point, _ in stage) for stage in stages)
-            if request.link_gb_per_s is not None:
-                latency += sum(variant.cut_bytes) / (request.link_gb_per_s * 1e6)
+            rate, latency = served(request, variant, stages)
             if model.max_latency_ms is not None:
                 total += max(0.0, latency - model.max_latency_ms) / model.max_latency_ms
         if model.min_throughput_rps:

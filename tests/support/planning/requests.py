@@ -100,7 +100,7 @@ def simple(
     rates: dict[str, float],
     *,
     latency_ms: float = 10.0,
-    memory_gib: float | None = None,
+    memory_gib: float | None = 0.0,
     **demands: object,
 ) -> PlanModel:
     """A model run whole on A30 slices: requests/s by profile."""

@@ -8,6 +8,7 @@ from itertools import chain, combinations, combinations_with_replacement, produc
 import numpy as np
 from scipy.optimize import linprog
 
+from tests.support.planning.oracle import linked, moving_ms
 from torchsplit_core.hardware import gpu_type, layout_multisets
 from torchsplit_core.values import PlanRequest, Point
 
@@ -56,15 +57,24 @@ def _subsets(request: PlanRequest, kind: str, name: str) -> list[Slot]:
     ]
     most = request.max_tenants_per_slice or len(here)
     every = chain.from_iterable(combinations(here, count) for count in range(min(most, len(here)) + 1))
-    return [slot for slot in every if sum(point.memory_gib or 0.0 for *_, point in slot) <= size]
+    return [slot for slot in every if _fits(slot, size)]
+
+
+def _fits(slot: Slot, size: float) -> bool:
+    """What has unknown memory shares its slice with nobody."""
+    known = [point.memory_gib for *_, point in slot]
+    return (len(slot) == 1 or None not in known) and sum(need or 0.0 for need in known) <= size
 
 
 def _leximin(request: PlanRequest, slots: tuple[Slot, ...]) -> tuple[float, ...] | None:
-    """Best shares for these tenants: variables are the shares, then one throughput for each model."""
+    """Best shares for these tenants, by linear programs."""
+    link = None if request.link_gb_per_s is None else request.link_gb_per_s * 1e9
     tenants = [(number, item) for number, slot in enumerate(slots) for item in slot]
-    count, models = len(tenants), len(request.models)
-    lower, upper = np.zeros(count + models), np.ones(count + models)
-    upper[count:] = np.inf
+    shares, models = len(tenants), len(request.models)
+    # Columns: the shares, what each tenant gives with its share, then the models' throughputs.
+    count = 2 * shares
+    lower, upper = np.zeros(count + models), np.full(count + models, np.inf)
+    upper[:shares] = 1.0
     rows: list[np.ndarray] = []
     limits: list[float] = []
     for number in range(len(slots)):
@@ -89,13 +99,22 @@ def _leximin(request: PlanRequest, slots: tuple[Slot, ...]) -> tuple[float, ...]
                 row = np.zeros(count + models)
                 row[count + m] = 1.0
                 for i in here:
-                    row[i] = -tenants[i][1][3].throughput_rps
+                    point = tenants[i][1][3]
+                    low = point.low_rps if request.solver.plan_at == "low" else None
+                    given = np.zeros(count + models)
+                    given[shares + i], given[i] = 1.0, -(point.throughput_rps if low is None else low)
+                    rows.append(given)
+                    limits.append(0.0)
+                    upper[shares + i] = linked(variant, s, point, link)
+                    row[shares + i] = -1.0
                 rows.append(row)
                 limits.append(0.0)
             if model.max_latency_ms is not None:
-                moved = 0.0
-                if request.link_gb_per_s is not None:
-                    moved = sum(variant.cut_bytes) / (request.link_gb_per_s * 1e6)
+                batches = [
+                    max(tenants[i][1][3].batch_size for i in mine if tenants[i][1][2] == s)
+                    for s in range(len(variant.stages))
+                ]
+                moved = moving_ms(variant, batches, link)
                 if model.max_latency_ms <= moved or longest > model.max_latency_ms - moved + 1e-9:
                     return None
                 lower[mine] = longest / (model.max_latency_ms - moved)

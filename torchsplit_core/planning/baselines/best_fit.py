@@ -84,10 +84,10 @@ def _place(request: PlanRequest, greedy: GreedyFill, factor: float) -> bool:
 def _segments(options: tuple[Option, ...], goal: float, most: int) -> list[Option] | None:
     """The segments that give a stage `goal` requests/s; None for more than `most`. Best density stands first."""
     best = options[0]
-    count = math.floor(min(goal / best.point.throughput_rps * (1 + ENOUGH), float(most + 1)))
-    rest = goal - count * best.point.throughput_rps
+    count = math.floor(min(goal / best.rate_rps * (1 + ENOUGH), float(most + 1)))
+    rest = goal - count * best.rate_rps
     found = [best] * count
     if rest > ENOUGH * goal or not found:
-        fitting = [option for option in options if option.point.throughput_rps >= rest]
+        fitting = [option for option in options if option.rate_rps >= rest]
         found.append(min(fitting, key=lambda option: option.cost) if fitting else best)
     return None if len(found) > most else found

@@ -8,15 +8,18 @@ first: while a model is below its `min_throughput_rps`, it is served before all 
 from __future__ import annotations
 
 import heapq
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from torchsplit_core.hardware import gpu_type
 from torchsplit_core.planning.baselines.packing import Instance, PartialLayouts
-from torchsplit_core.planning.problem.build import LATENCY_SLACK, transfer_ms
+from torchsplit_core.planning.problem.cases import LATENCY_SLACK
 from torchsplit_core.planning.problem.latency_split import split_limit
+from torchsplit_core.planning.problem.transfers import link_between, transfer_ms
+from torchsplit_core.planning.problem.usable import usable_of
+from torchsplit_core.planning.request.fleet import list_gpus
 from torchsplit_core.planning.request.objective import goal_of, normalised, unit_rps
-from torchsplit_core.values import PlanModel, PlanRequest, Point, Stage
+from torchsplit_core.values import PlanModel, PlanRequest, Point, Variant
 
 ENOUGH = 1e-9
 """Relative slack of "has what it needs"."""
@@ -29,17 +32,19 @@ class NoPlan(Exception):
 @dataclass(frozen=True, slots=True)
 class Option:
     """The best point of a stage on the slices of one profile of a group. `cost`: what the slice takes of
-    a GPU (its share of the compute slices; times the cost of the GPU where the objective pays for GPUs)."""
+    a GPU (its share of the compute slices; times the cost of the GPU where the objective pays for GPUs).
+    `rate_rps` is what the point gives behind the link."""
 
     group: int
     profile: str
     point: Point
     cost: float
+    rate_rps: float
 
     @property
     def density(self) -> float:
         """Requests/s for the cost; slices of GPUs that cost nothing come first."""
-        return self.point.throughput_rps / self.cost if self.cost else self.point.throughput_rps * 1e9
+        return self.rate_rps / self.cost if self.cost else self.rate_rps * 1e9
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,40 +60,61 @@ def choose_variant(
 ) -> ChosenVariant | None:
     """How the model runs: uncut where it can, of equally many stages the variant that has the highest density.
 
-    Only points that fit the memory of their slice. The latency limit is divided over the stages
-    so that the least value density of a stage is largest; on each slice the point with the most
-    requests/s within its part counts. Options stand by throughput, or `by_density`.
+    Only points that fit the memory of their slice. Links are taken as between any of the fleet's nodes,
+    and transfers as long as one largest batch for all stages makes them; each size is tried. The latency
+    limit is divided over the stages so that the least value density of a stage is largest; on each slice
+    the point with the most requests/s within its part counts. Options stand by throughput, or `by_density`.
     """
     best: tuple[tuple[int, float], ChosenVariant] | None = None
+    link = link_between(request, {gpu.node for gpu in list_gpus(request.gpus)})
     for number, variant in model.allowed_variants:
-        options = [_options(request, partial, stage) for stage in variant.stages]
-        if not all(options):
-            continue
-        if model.max_latency_ms is not None:
-            budget = model.max_latency_ms * (1 + LATENCY_SLACK)
-            budget -= transfer_ms(variant.cut_bytes, request.link_gb_per_s)
-            limits = split_limit(
-                budget, [[(o.point.latency_ms, o.density) for o in mine] for mine in options]
-            )
-            if limits is None:
-                continue
-            options = [
-                [option for option in mine if option.point.latency_ms <= limit]
-                for mine, limit in zip(options, limits, strict=True)
-            ]
-        stages = tuple(_best_of_each(mine, by_density=by_density) for mine in options)
-        density = min(max(option.density for option in mine) for mine in stages)
-        if best is None or (len(stages), -density) < best[0]:
-            best = (len(stages), -density), ChosenVariant(number, stages)
+        options = [_options(request, partial, variant, stage, link) for stage in range(len(variant.stages))]
+        for stages in _within(model, variant, options, link, by_density=by_density):
+            density = min(max(option.density for option in mine) for mine in stages)
+            if best is None or (len(stages), -density) < best[0]:
+                best = (len(stages), -density), ChosenVariant(number, stages)
     return None if best is None else best[1]
 
 
-def _options(request: PlanRequest, partial: PartialLayouts, stage: Stage) -> list[Option]:
+def _within(
+    model: PlanModel,
+    variant: Variant,
+    options: Sequence[Sequence[Option]],
+    link: float | None,
+    *,
+    by_density: bool,
+) -> Iterator[tuple[tuple[Option, ...], ...]]:
+    """By the largest batch that is allowed, the best options of every stage within the latency limit."""
+    if not all(options):
+        return
+    if model.max_latency_ms is None:
+        yield tuple(_best_of_each(mine, by_density=by_density) for mine in options)
+        return
+    free = link is None or not any(variant.cut_bytes_per_request)
+    largest = max(option.point.batch_size for mine in options for option in mine)
+    caps = {largest} if free else {option.point.batch_size for mine in options for option in mine}
+    for cap in sorted(caps):
+        capped = [[option for option in mine if option.point.batch_size <= cap] for mine in options]
+        if not all(capped):
+            continue
+        budget = model.max_latency_ms * (1 + LATENCY_SLACK)
+        budget -= transfer_ms(variant, [cap] * len(variant.cut_bytes), link)
+        limits = split_limit(budget, [[(o.point.latency_ms, o.density) for o in mine] for mine in capped])
+        if limits is not None:
+            yield tuple(
+                _best_of_each([o for o in mine if o.point.latency_ms <= limit], by_density=by_density)
+                for mine, limit in zip(capped, limits, strict=True)
+            )
+
+
+def _options(
+    request: PlanRequest, partial: PartialLayouts, variant: Variant, stage: int, link: float | None
+) -> list[Option]:
     found = []
     for g, group in enumerate(partial.groups):
         gpu = gpu_type(group.type)
         there = {name for layout in group.layouts for name in layout}
-        for point in stage.points:
+        for point in variant.stages[stage].points:
             if point.gpu_type != group.type or point.profile not in there or point.throughput_rps <= 0:
                 continue
             profile = gpu.profile(point.profile)
@@ -97,13 +123,14 @@ def _options(request: PlanRequest, partial: PartialLayouts, stage: Stage) -> lis
             cost = profile.compute_slices / gpu.compute_slices
             if goal_of(request).by_cost:
                 cost *= group.cost
-            found.append(Option(g, point.profile, point, cost))
+            usable = usable_of(request, variant, stage, point, link)
+            found.append(Option(g, point.profile, point, cost, min(usable.rate_rps, usable.cap_rps)))
     return found
 
 
 def _best_of_each(options: Sequence[Option], *, by_density: bool) -> tuple[Option, ...]:
     best: dict[tuple[int, str], Option] = {}
-    for option in sorted(options, key=lambda o: (-o.point.throughput_rps, o.point.latency_ms)):
+    for option in sorted(options, key=lambda o: (-o.rate_rps, o.point.latency_ms)):
         best.setdefault((option.group, option.profile), option)
     rank = {key: number for number, key in enumerate(best)}
     order = sorted(
@@ -167,7 +194,7 @@ class GreedyFill:
         running = self.chosen[model]
         assert running is not None
         self.partial.place(gpu, option.profile, Instance(model, running.variant, stage, option.point))
-        self.rates[model][stage] += option.point.throughput_rps
+        self.rates[model][stage] += option.rate_rps
 
     def fill(self) -> None:
         """Serve the worst served model again and again, until no model can or need be served more."""
@@ -212,7 +239,7 @@ class GreedyFill:
         option = self._next_option(model)
         if option is None:
             return None
-        gain = option.point.throughput_rps / len(running.stages)
+        gain = option.rate_rps / len(running.stages)
         if spec.cap_at_demand:
             gain = min(gain, spec.demand_rps - rate)
         return (1.0, -goal.gain(spec) * gain / option.cost, *rank)
@@ -282,7 +309,7 @@ def need(spec: PlanModel, running: ChosenVariant) -> tuple[float, ...]:
     """Who comes first among equals, as a key: fewest kinds of slices, most memory, most demand for its speed."""
     kinds = min(len(stage) for stage in running.stages)
     memory = max((option.point.memory_gib or 0.0) for stage in running.stages for option in stage)
-    fastest = min(max(option.point.throughput_rps for option in stage) for stage in running.stages)
+    fastest = min(max(option.rate_rps for option in stage) for stage in running.stages)
     return (float(kinds), -memory, -unit_rps(spec) / fastest)
 
 

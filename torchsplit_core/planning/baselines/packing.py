@@ -15,6 +15,7 @@ from functools import lru_cache
 
 from torchsplit_core.planning.outcome.assignment import AssignedSlice, Assignment
 from torchsplit_core.planning.problem.build import Choice
+from torchsplit_core.planning.problem.usable import Usable
 from torchsplit_core.values import Point
 
 Layouts = tuple[tuple[str, ...], ...]
@@ -103,10 +104,9 @@ class PartialLayouts:
             g = self.group_of[gpu]
             found.layouts[name] = _layout(self.groups[g], self.states[gpu])
             for profile, instance in self.instances[gpu]:
-                memory = instance.point.memory_gib or 0.0
-                choice = Choice(
-                    instance.model, instance.variant, instance.stage, g, profile, instance.point, memory, 0.0
-                )
+                usable = Usable(instance.point, instance.point.throughput_rps)
+                # Nobody asks which case an instance is of once it has its slice.
+                choice = Choice(0, instance.model, instance.variant, instance.stage, g, profile, usable, 0.0)
                 found.slices.append(AssignedSlice(name, g, profile, [(choice, 1.0)]))
         return found
 

@@ -90,7 +90,7 @@ def _uses(
     gpu: FleetGpu,
     layouts: Sequence[Layout],
     relaxation: RelaxationBound | None,
-) -> tuple[dict[str, list[Item]], set[tuple[int, int]], dict[str, float], Callable[[Layout], float]]:
+) -> tuple[dict[str, list[Item]], set[int], dict[str, float], Callable[[Layout], float]]:
     """Who can use which slice, and what a layout is worth at the relaxation's prices.
 
     Each layout is offered by a GPU of its own, so that none is dropped for another.
@@ -101,11 +101,11 @@ def _uses(
     useful: dict[str, list[Item]] = {}
     for choice in problem.choices:
         if problem.groups[choice.group].type == gpu.type:
-            item = (choice.model, choice.variant, choice.stage, choice.point)
+            item = (choice.case, choice.stage, choice.usable)
             here = useful.setdefault(choice.profile, [])
             if item not in here:
                 here.append(item)
-    timed = {(case.model, case.variant) for case in problem.cases if case.levels}
+    timed = {number for number, case in enumerate(problem.cases) if case.levels}
     sizes = {name: size for (kind, name), size in problem.capacity_gib.items() if kind == gpu.type}
     highest_priced: dict[str, float] = {}
     if relaxation is not None:

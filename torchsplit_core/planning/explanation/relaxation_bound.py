@@ -24,8 +24,8 @@ from torchsplit_core.solver.highs import INF, Refused
 from torchsplit_core.solver.row_program import Program
 from torchsplit_core.values import PlanRequest
 
-Stages = Mapping[tuple[int, int, int], float]
-"""Prices of a request/s (in units of the model's r) by model, variant, stage."""
+Stages = Mapping[tuple[int, int], float]
+"""Prices of a request/s (in units of the model's r) by case and stage."""
 
 
 @dataclass(frozen=True)
@@ -56,8 +56,8 @@ def highest_priced_uses(problem: Problem, prices: Stages) -> list[dict[str, floa
     units = _units(problem)
     found: list[dict[str, float]] = [{} for _ in problem.groups]
     for choice in problem.choices:
-        price = prices.get((choice.model, choice.variant, choice.stage), 0.0)
-        value = price * choice.point.throughput_rps / units[choice.model]
+        price = prices.get((choice.case, choice.stage), 0.0)
+        value = price * choice.rate_rps / units[choice.model]
         here = found[choice.group]
         here[choice.profile] = max(here.get(choice.profile, 0.0), value)
     return found
@@ -73,8 +73,8 @@ def _bound(problem: Problem, prices: Stages, weights: Sequence[float]) -> float:
     prices = dict(prices)
     total = 0.0
     for index, spec in enumerate(request.models):
-        cases = [case for case in problem.cases if case.model == index]
-        sums = [sum(prices.get((index, c.variant, s), 0.0) for s in range(c.stages)) for c in cases]
+        cases = [(place, case) for place, case in enumerate(problem.cases) if case.model == index]
+        sums = [sum(prices.get((place, s), 0.0) for s in range(c.stages)) for place, c in cases]
         price = min(sums, default=0.0)
         least = (spec.min_throughput_rps or 0.0) / units[index]
         weight = weights[index]
@@ -87,9 +87,9 @@ def _bound(problem: Problem, prices: Stages, weights: Sequence[float]) -> float:
             total += (weight - price) * spec.demand_rps / units[index]
         else:
             # Prices too low to cover the weight prove nothing: raise them until they do.
-            for case, known in zip(cases, sums, strict=True):
+            for (place, case), known in zip(cases, sums, strict=True):
                 for stage in range(case.stages):
-                    key = (index, case.variant, stage)
+                    key = (place, stage)
                     raised = prices.get(key, 0.0) * weight / known if known else weight / case.stages
                     prices[key] = max(raised, prices.get(key, 0.0))
     for group, highest_priced in zip(problem.groups, highest_priced_uses(problem, prices), strict=True):
@@ -120,19 +120,19 @@ def _prices(problem: Problem, seconds: float) -> tuple[Stages, list[float]] | No
     for g, group in enumerate(problem.groups):
         _at_most(program, float(len(group.gpu_ids)), {y[g, n]: 1.0 for n in range(len(group.layouts))})
     pools: dict[tuple[int, str], dict[int, float]] = {}
-    rates: dict[tuple[int, int, int], dict[int, float]] = {}
+    rates: dict[tuple[int, int], dict[int, float]] = {}
     for number, choice in enumerate(problem.choices):
         pools.setdefault((choice.group, choice.profile), {})[x[number]] = 1.0
-        rate = choice.point.throughput_rps / units[choice.model]
-        rates.setdefault((choice.model, choice.variant, choice.stage), {})[x[number]] = -rate
+        rate = choice.rate_rps / units[choice.model]
+        rates.setdefault((choice.case, choice.stage), {})[x[number]] = -rate
     for (g, profile), members in pools.items():
         for number, layout in enumerate(problem.groups[g].layouts):
             members[y[g, number]] = -float(layout.useful.get(profile, 0))
         _at_most(program, 0.0, members)
-    staged: dict[tuple[int, int, int], int] = {}
+    staged: dict[tuple[int, int], int] = {}
     for number, case in enumerate(problem.cases):
         for stage in range(case.stages):
-            key = (case.model, case.variant, stage)
+            key = (number, stage)
             staged[key] = _at_most(program, 0.0, {v[number]: 1.0, **rates.get(key, {})})
     fair = []
     for m, spec in enumerate(request.models):

@@ -15,7 +15,7 @@ from torchsplit_core.isolation.forked import ForkedWorker, WorkerEnded
 from torchsplit_core.planning.infeasibility.feasible import is_feasible
 from torchsplit_core.planning.outcome.levels import NO_PLAN, Levels, levels_of
 from torchsplit_core.planning.planner import plan
-from torchsplit_core.values import InternalFault, PlanRequest, SolverOptions
+from torchsplit_core.values import InternalFault, PlanRequest
 
 LEAST_S = 0.02
 """No question is begun with less time than this."""
@@ -82,4 +82,4 @@ def _answer(request: PlanRequest, seconds: float, eases: bool) -> Levels | None:
         if possible is not True:
             return NO_PLAN if possible is False else None
     left = max(LEAST_S, seconds - (time.perf_counter() - begun))
-    return levels_of(plan(replace(request, solver=SolverOptions(left))))
+    return levels_of(plan(replace(request, solver=replace(request.solver, time_limit_s=left))))

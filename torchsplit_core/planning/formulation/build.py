@@ -20,7 +20,9 @@ slice of it where slices are told apart (`concrete`).
 | share_present | x[u] ≤ b[u] | add_tenants |
 | share_latency | x[u] ≥ Λ[c] / (limit − transfer) − (1 − b[u]) | add_tenants |
 | slice_memory | Σ_u memory(u)·b[u] ≤ memory of the slice + e[pool] | add_tenants |
+| slice_alone | Σ_{u'≠u} b[u'] ≤ (uses of the slice − 1) · (1 − b[u]) where the memory of u is unknown | add_tenants |
 | slice_tenants | Σ_u b[u] ≤ the most tenants | add_tenants |
+| link_rate | z[u] ≤ rate(u)·x[u], z[u] ≤ link / bytes a request carries | rate |
 | stage_rate | v[c] ≤ Σ_u∈(c,s) rate(u)·x[u] / scale | rate |
 | demand_cap | rate(m) ≤ demand / scale | rate |
 | min_throughput | rate(m) ≥ 1 − e[m], scale = the minimum | add_minimum |
@@ -47,11 +49,8 @@ def build(problem: Problem, mode: Mode, *, without_minima: bool = False) -> Form
     model = pyo.ConcreteModel()
     uses, pools = _uses(problem, mode)
     stage_uses: dict[tuple[int, int], list[int]] = {}
-    case_of = {(case.model, case.variant): number for number, case in enumerate(problem.cases)}
     for number, use in enumerate(uses):
-        stage_uses.setdefault((case_of[use.choice.model, use.choice.variant], use.choice.stage), []).append(
-            number
-        )
+        stage_uses.setdefault((use.choice.case, use.choice.stage), []).append(number)
     most = [_most(problem, use, mode) for use in uses]
     model.x = pyo.Var(
         range(len(uses)),

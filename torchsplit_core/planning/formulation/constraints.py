@@ -153,13 +153,14 @@ def longest(built: Formulation, number: int) -> Any:
 
 
 def add_tenants(built: Formulation, pools: Pools) -> None:
-    """share_present, share_latency, slice_memory, slice_tenants: what one slice can hold."""
+    """share_present, share_latency, slice_memory, slice_alone, slice_tenants: what one slice can hold."""
     model, problem = built.model, built.problem
     request = problem.request
     model.share_present = pyo.ConstraintList()
     model.share_latency = pyo.ConstraintList()
     model.slice_memory = pyo.ConstraintList()
     model.slice_tenants = pyo.ConstraintList()
+    model.slice_alone = pyo.ConstraintList()
     for use in range(len(built.uses)):
         model.share_present.add(model.x[use] - model.b[use] <= 0)
         if built.uses[use].choice.model in built.presence:
@@ -186,6 +187,10 @@ def add_tenants(built: Formulation, pools: Pools) -> None:
             model.slice_memory.add(
                 sum(need * model.b[use] for need, use in memory if need > 0) - spare <= size
             )
+        for use in pools[key]:
+            if built.uses[use].choice.alone and len(pools[key]) > 1:
+                others = sum(model.b[other] for other in pools[key] if other != use)
+                model.slice_alone.add(others - (len(pools[key]) - 1) * (1 - model.b[use]) <= 0)
         if request.max_tenants_per_slice is not None:
             model.slice_tenants.add(sum(model.b[use] for use in pools[key]) <= request.max_tenants_per_slice)
 

@@ -125,7 +125,7 @@ def upper_rates(built: Formulation) -> list[float]:
     best: dict[tuple[int, int, str], float] = {}
     for choice in problem.choices:
         key = (choice.model, choice.group, choice.profile)
-        best[key] = max(best.get(key, 0.0), choice.point.throughput_rps)
+        best[key] = max(best.get(key, 0.0), choice.rate_rps)
     rates = [0.0] * len(problem.request.models)
     for index in range(len(rates)):
         for g, group in enumerate(problem.groups):

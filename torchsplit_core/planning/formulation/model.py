@@ -67,9 +67,9 @@ class Formulation:
             sums = []
             for stage in range(self.problem.cases[number].stages):
                 terms = [
-                    min(cut, rate) * model.x[use]
+                    self._part(use, min(cut, rate), scale, f"{name}_{use}")
                     for use in self.stage_uses.get((number, stage), [])
-                    if (rate := self.uses[use].choice.point.throughput_rps / scale) > 0
+                    if (rate := self.uses[use].choice.rate_rps / scale) > 0
                 ]
                 sums.append(sum(terms))
             if len(sums) == 1:
@@ -90,6 +90,16 @@ class Formulation:
         model.add_component(f"counted_{name}_{index}", counted)
         model.add_component(f"demand_cap_{name}_{index}", pyo.Constraint(expr=counted - total <= 0))
         return counted
+
+    def _part(self, use: int, rate: float, scale: float, name: str) -> Any:
+        """What a use gives: its rate times its amount, and no more than the link lets one instance have (link_rate)."""
+        model, cap = self.model, self.uses[use].choice.cap_rps / scale
+        if self.mode != "concrete" or cap >= rate:
+            return rate * model.x[use]
+        part = pyo.Var(bounds=(0, cap))
+        model.add_component(f"linked_{name}", part)
+        model.add_component(f"link_rate_{name}", pyo.Constraint(expr=part - rate * model.x[use] <= 0))
+        return part
 
     def penalty(self) -> Any:
         """γ · GiB beyond the slices + separation_weight · separations: what objectives pay (0 where neither)."""

@@ -51,14 +51,18 @@ def rates_of(built: Formulation, amounts: Mapping[int, float]) -> tuple[float, .
     rates = [0.0] * len(built.problem.request.models)
     for number, case in enumerate(built.problem.cases):
         least = min(
-            sum(
-                amounts.get(use, 0.0) * built.uses[use].choice.point.throughput_rps
-                for use in built.stage_uses.get((number, stage), [])
-            )
+            sum(_rate(built, use, amounts.get(use, 0.0)) for use in built.stage_uses.get((number, stage), []))
             for stage in range(case.stages)
         )
         rates[case.model] += least
     return tuple(rates)
+
+
+def _rate(built: Formulation, use: int, amount: float) -> float:
+    """The requests/s of a use: one that is an instance has no more than its link lets it have, a pool of them may."""
+    choice = built.uses[use].choice
+    rate = amount * choice.rate_rps
+    return min(rate, choice.cap_rps) if built.mode == "concrete" else rate
 
 
 def penalty_of(built: Formulation, solution: Solution) -> float:

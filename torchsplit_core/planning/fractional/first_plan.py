@@ -8,9 +8,9 @@ from dataclasses import replace
 
 from torchsplit_core.planning.fractional.pack import pack
 from torchsplit_core.planning.fractional.pooled import PooledShares
-from torchsplit_core.planning.fractional.second_tenants import add_second_tenants, can_be_second
+from torchsplit_core.planning.fractional.second_tenants import add_second_tenants, can_be_second, restated
 from torchsplit_core.planning.outcome.assignment import Assignment, assign_counts
-from torchsplit_core.planning.outcome.build import plan_outcome, planned_models
+from torchsplit_core.planning.outcome.build import keeps_minima, plan_outcome, planned_models
 from torchsplit_core.planning.patterns import count_patterns
 from torchsplit_core.planning.problem.build import Problem
 from torchsplit_core.planning.request.objective import first_level, goal_of
@@ -80,7 +80,9 @@ def first_plan(
 
 
 def _ranked(problem: Problem, assignment: Assignment | None) -> list[float] | None:
-    return None if assignment is None else sorted(m.normalised for m in planned_models(problem, assignment))
+    """The sorted levels of an assignment; None where there is none, or it misses a minimum behind its link."""
+    models = () if assignment is None else planned_models(problem, assignment)
+    return sorted(m.normalised for m in models) if models and keeps_minima(problem, models) else None
 
 
 def _with_second_tenants(
@@ -109,5 +111,6 @@ def _with_second_tenants(
             amounts = [(alone.choices[index], count) for index, count in sorted(counted.amounts.items())]
             assignment = assign_counts(alone, counted.layouts, amounts)
             with watch.searching():
-                loosened = add_second_tenants(problem, assignment, shares.prices)
+                known = restated(problem, assignment)
+                loosened = None if known is None else add_second_tenants(problem, known, shares.prices)
             yield loosened

@@ -58,23 +58,22 @@ def even_out(problem: Problem, assignment: Assignment) -> Assignment | None:
     tenancies = [
         (number, choice) for number, slice_ in enumerate(assignment.slices) for choice, _ in slice_.tenants
     ]
-    used = {(choice.model, choice.variant) for _, choice in tenancies}
-    cases = [case for case in problem.cases if (case.model, case.variant) in used]
+    used = sorted({choice.case for _, choice in tenancies})
+    cases = [problem.cases[place] for place in used]
     if len({case.model for case in cases}) < len(cases):
         return None
-    for case in cases:
-        stages = {c.stage for _, c in tenancies if (c.model, c.variant) == (case.model, case.variant)}
+    for place, case in zip(used, cases, strict=True):
+        stages = {choice.stage for _, choice in tenancies if choice.case == place}
         if len(stages) < case.stages:
             return None
-    case_of = {(case.model, case.variant): number for number, case in enumerate(cases)}
     least = least_shares(problem, [choice for _, choice in tenancies])
     shares = [
         Share(
-            case_of[choice.model, choice.variant],
+            used.index(choice.case),
             choice.stage,
             slice_,
-            choice.point.throughput_rps,
-            least.get((choice.model, choice.variant), 0.0),
+            choice.rate_rps,
+            least.get(choice.case, 0.0),
         )
         for slice_, choice in tenancies
     ]
@@ -100,17 +99,17 @@ def even_out(problem: Problem, assignment: Assignment) -> Assignment | None:
     return assignment
 
 
-def least_shares(problem: Problem, used: Sequence[Choice]) -> Mapping[tuple[int, int], float]:
-    """For each variant in use Λ / (limit − transfer), Λ over the points in use."""
-    longest: dict[tuple[int, int, int], float] = {}
+def least_shares(problem: Problem, used: Sequence[Choice]) -> Mapping[int, float]:
+    """For each case in use Λ / (limit − transfer), Λ over the points in use."""
+    longest: dict[tuple[int, int], float] = {}
     for choice in used:
-        key = (choice.model, choice.variant, choice.stage)
+        key = (choice.case, choice.stage)
         longest[key] = max(longest.get(key, 0.0), choice.point.latency_ms)
     least = {}
-    for case in problem.cases:
+    for place, case in enumerate(problem.cases):
         if case.budget_ms is not None:
-            total = sum(longest.get((case.model, case.variant, stage), 0.0) for stage in range(case.stages))
-            least[case.model, case.variant] = total / case.budget_ms if total else 0.0
+            total = sum(longest.get((place, stage), 0.0) for stage in range(case.stages))
+            least[place] = total / case.budget_ms if total else 0.0
     return least
 
 
@@ -118,13 +117,13 @@ def _assign_all(
     problem: Problem,
     assignment: Assignment,
     amounts: Sequence[tuple[Choice, float]],
-    least: Mapping[tuple[int, int], float],
+    least: Mapping[int, float],
     scale: float,
 ) -> bool:
     """Put every pool's items on slices; False where some find none (the others are assigned all the same)."""
     wanted: dict[tuple[int, str], list[_Item]] = {}
     for choice, amount in amounts:
-        floor = least.get((choice.model, choice.variant), 0.0)
+        floor = least.get(choice.case, 0.0)
         item = _Item(choice, amount * scale, floor)
         wanted.setdefault((choice.group, choice.profile), []).append(item)
     assigned = True
@@ -171,7 +170,7 @@ def _welcome(problem: Problem, slice_: AssignedSlice, item: _Item) -> bool:
     request, choice = problem.request, item.choice
     if slice_.free + CLOSE < item.floor:
         return False
-    if any(other is choice for other, _ in slice_.tenants):
+    if any(other is choice or other.alone or choice.alone for other, _ in slice_.tenants):
         return False
     if request.max_tenants_per_slice is not None and len(slice_.tenants) >= request.max_tenants_per_slice:
         return False

@@ -216,14 +216,13 @@ def _bounded(outcome: PlanOutcome, bound: float | None) -> PlanOutcome:
 
 def _thin(problem: Problem) -> Problem:
     """At most two points for each stage and slice: the most throughput, and the most at a third of the limit."""
-    budgets = {(case.model, case.variant): case.budget_ms for case in problem.cases}
-    kept: dict[tuple[int, int, int, int, str, bool], Choice] = {}
+    kept: dict[tuple[int, int, int, str, bool], Choice] = {}
     for choice in problem.choices:
-        budget = budgets[choice.model, choice.variant]
+        budget = problem.cases[choice.case].budget_ms
         quick = budget is not None and choice.point.latency_ms <= budget / 3
         for kind in {False, quick}:
-            key = (choice.model, choice.variant, choice.stage, choice.group, choice.profile, kind)
-            if key not in kept or choice.point.throughput_rps > kept[key].point.throughput_rps:
+            key = (choice.case, choice.stage, choice.group, choice.profile, kind)
+            if key not in kept or choice.rate_rps > kept[key].rate_rps:
                 kept[key] = choice
     chosen = {id(choice) for choice in kept.values()}
     return replace(problem, choices=tuple(choice for choice in problem.choices if id(choice) in chosen))

@@ -73,7 +73,7 @@ def pool_shares(problem: Problem, deadline: float) -> PooledShares | None:
     if not len(supply.pools) or len(models) < len(request.models):
         return None
     uses = _best_uses(problem, supply)
-    shares = [Share(*use[:3], problem.choices[use[3]].point.throughput_rps) for use in uses]
+    shares = [Share(*use[:3], problem.choices[use[3]].rate_rps) for use in uses]
     owners = [case.model for case in problem.cases]
     try:
         return _fairest(problem, supply, uses, owners, shares, deadline)
@@ -129,7 +129,7 @@ def pooled_minima(problem: Problem) -> bool:
     if not demanded <= {case.model for case in problem.cases}:
         return False
     uses = _best_uses(problem, supply)
-    shares = [Share(*use[:3], problem.choices[use[3]].point.throughput_rps) for use in uses]
+    shares = [Share(*use[:3], problem.choices[use[3]].rate_rps) for use in uses]
     owners = [case.model for case in problem.cases]
     try:
         program = ShareProgram(problem.request.models, owners, shares, np.zeros(len(supply.pools)), supply)
@@ -142,13 +142,12 @@ def pooled_minima(problem: Problem) -> bool:
 
 def _best_uses(problem: Problem, supply: Supply) -> list[tuple[int, int, int, int]]:
     """(case, stage, pool, choice) with the most throughput of each stage on each pool."""
-    case_of = {(case.model, case.variant): number for number, case in enumerate(problem.cases)}
     row_of = {pool: row for row, pool in enumerate(supply.pools)}
     best: dict[tuple[int, int, int], int] = {}
     for number, choice in enumerate(problem.choices):
-        key = (case_of[choice.model, choice.variant], choice.stage, row_of[choice.group, choice.profile])
+        key = (choice.case, choice.stage, row_of[choice.group, choice.profile])
         known = best.get(key)
-        if known is None or choice.point.throughput_rps > problem.choices[known].point.throughput_rps:
+        if known is None or choice.rate_rps > problem.choices[known].rate_rps:
             best[key] = number
     return [(*key, number) for key, number in sorted(best.items())]
 

@@ -9,6 +9,7 @@ linear program of share_program.py.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 
 import numpy as np
 from numpy.typing import NDArray
@@ -33,12 +34,10 @@ def add_second_tenants(
     most = problem.request.max_tenants_per_slice
     if most is not None and most < 2:
         return None
-    variants = {choice.model: choice.variant for slice_ in assignment.slices for choice, _ in slice_.tenants}
-    limited = {(case.model, case.variant) for case in problem.cases if case.levels}
+    running = {choice.case for slice_ in assignment.slices for choice, _ in slice_.tenants}
     by_pool: dict[tuple[int, str], list[Choice]] = {}
     for choice in problem.choices:
-        runs = variants.get(choice.model) == choice.variant
-        if runs and (choice.model, choice.variant) not in limited:
+        if choice.case in running and not problem.cases[choice.case].levels:
             by_pool.setdefault((choice.group, choice.profile), []).append(choice)
     owned: dict[tuple[int, str, int], list[AssignedSlice]] = {}
     for slice_ in assignment.slices:
@@ -46,6 +45,8 @@ def add_second_tenants(
             owned.setdefault((slice_.group, slice_.profile, id(slice_.tenants[0][0])), []).append(slice_)
     for (group, profile, _), slices in owned.items():
         owner = slices[0].tenants[0][0]
+        if owner.alone:
+            continue
         size = problem.capacity_gib[problem.groups[group].type, profile]
         room = size - owner.memory_gib
         joining = _best(problem, by_pool.get((group, profile), []), owner, room, prices)
@@ -54,18 +55,48 @@ def add_second_tenants(
     return even_out(problem, assignment)
 
 
+def restated(problem: Problem, assignment: Assignment) -> Assignment | None:
+    """An assignment of whole slices in the cases and choices of `problem`; None where no case of it holds a model's.
+
+    With whole slices other cases are told apart than with shares.
+    """
+    known: dict[tuple[object, ...], dict[int, Choice]] = {}
+    for choice in problem.choices:
+        known.setdefault(_where(choice), {})[choice.case] = choice
+    held: dict[int, set[int]] = {}
+    for choice in {id(c): c for slice_ in assignment.slices for c, _ in slice_.tenants}.values():
+        cases = set(known.get(_where(choice), ()))
+        held[choice.model] = held.get(choice.model, cases) & cases
+    if not all(held.values()):
+        return None
+    slices = [
+        replace(
+            slice_,
+            tenants=[(known[_where(c)][min(held[c.model])], share) for c, share in slice_.tenants],
+        )
+        for slice_ in assignment.slices
+    ]
+    return replace(assignment, slices=slices)
+
+
+def _where(choice: Choice) -> tuple[object, ...]:
+    point = choice.point
+    return (
+        choice.model, choice.variant, choice.stage, choice.group, choice.profile, point.batch_size, point.processes
+    )  # fmt: skip
+
+
 def can_be_second(problem: Problem) -> set[int]:
     """Models that lose little where they need no more than half of a slice's memory, and have no limit."""
-    limited = {(case.model, case.variant) for case in problem.cases if case.levels}
     best: dict[int, float] = {}
     beside: dict[int, float] = {}
     for choice in problem.choices:
         group = problem.groups[choice.group]
         # What a GPU cut into such slices alone would give.
         count = max(layout.useful.get(choice.profile, 0) for layout in group.layouts)
-        rate = choice.point.throughput_rps * count
+        rate = choice.rate_rps * count
         best[choice.model] = max(best.get(choice.model, 0.0), rate)
-        if (choice.model, choice.variant) in limited:
+        if problem.cases[choice.case].levels or choice.alone:
             continue
         if choice.memory_gib <= problem.capacity_gib[group.type, choice.profile] / 2:
             beside[choice.model] = max(beside.get(choice.model, 0.0), rate)
@@ -83,10 +114,10 @@ def _best(
     found: dict[tuple[int, int], tuple[float, Choice]] = {}
     for choice in choices:
         key = (choice.model, choice.stage)
-        if key == (owner.model, owner.stage) or choice.memory_gib > room + CLOSE:
+        if key == (owner.model, owner.stage) or choice.alone or choice.memory_gib > room + CLOSE:
             continue
         spec = problem.request.models[choice.model]
-        worth = float(prices[choice.model]) * choice.point.throughput_rps / unit_rps(spec)
+        worth = float(prices[choice.model]) * choice.rate_rps / unit_rps(spec)
         if key not in found or worth > found[key][0]:
             found[key] = (worth, choice)
     return [choice for _, choice in sorted(found.values(), key=lambda item: -item[0])]

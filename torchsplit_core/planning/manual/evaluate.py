@@ -88,7 +88,9 @@ def evaluate(request: PlanRequest, gpus: Sequence[HandGpu], plan: PlanOutcome | 
     ]
     unknown += choose_variants(request, instances)
     unknown += choose_points(request, instances)
-    drawn = tuple(_drawn(fleet[hand.id], hand, mine) for hand, mine in zip(known, by_slice, strict=True))
+    drawn = tuple(
+        _drawn(request, fleet[hand.id], hand, mine) for hand, mine in zip(known, by_slice, strict=True)
+    )
     faults = (*_gpu_faults(gpus, fleet), *slice_faults(request, drawn))
     notes = tuple(
         f"{gpu.id} has slices but no tenant: the plan leaves it unused."
@@ -143,10 +145,12 @@ def _strangers(request: PlanRequest, gpu: str, item: HandSlice) -> Iterator[Plan
         yield PlanFault(gpu, where, name, name, "the request has no such model", remedy)
 
 
-def _drawn(given: FleetGpu, hand: HandGpu, by_slice: Sequence[Sequence[HandInstance]]) -> PlannedGpu:
+def _drawn(
+    request: PlanRequest, given: FleetGpu, hand: HandGpu, by_slice: Sequence[Sequence[HandInstance]]
+) -> PlannedGpu:
     """The GPU as it was asked for, with what was chosen by now."""
     slices = tuple(
-        PlannedSlice(item.profile, item.start, tuple(instance.tenant() for instance in mine))
+        PlannedSlice(item.profile, item.start, tuple(instance.tenant(request) for instance in mine))
         for item, mine in zip(hand.slices, by_slice, strict=True)
     )
     return PlannedGpu(given.id, given.type, any(item.tenants for item in hand.slices), slices)

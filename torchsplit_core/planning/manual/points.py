@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
 
 from torchsplit_core.hardware import gpu_type
 from torchsplit_core.planning.manual.values import HandInstance
-from torchsplit_core.planning.problem.build import LATENCY_SLACK, transfer_ms
+from torchsplit_core.planning.problem.cases import LATENCY_SLACK
 from torchsplit_core.planning.problem.latency_split import split_limit
+from torchsplit_core.planning.problem.transfers import link_between, link_rps, transfer_ms
+from torchsplit_core.planning.problem.usable import planned_rps
 from torchsplit_core.values import PlanFault, PlanModel, PlanRequest, Point, Variant
 
 
@@ -108,13 +111,40 @@ def choose_points(request: PlanRequest, instances: Sequence[HandInstance]) -> li
         for instance, points in choices:
             assert instance.stage is not None
             if limits is None:
-                instance.point = min(points, key=lambda p: (p.latency_ms, -p.throughput_rps))
+                instance.point = min(points, key=lambda p: (p.latency_ms, -planned_rps(request, p)))
             else:
-                within = [point for point in points if point.latency_ms <= limits[instance.stage.name]]
+                within = [
+                    point
+                    for point in points
+                    if point.latency_ms <= limits.latency_ms[instance.stage.name]
+                    and point.batch_size <= limits.batch
+                ]
                 instance.point = min(
-                    within, key=lambda p: (-p.throughput_rps, p.latency_ms, p.memory_gib or 0.0)
+                    within,
+                    key=lambda p: (
+                        -_counted(request, instance, limits, p),
+                        p.latency_ms,
+                        p.memory_gib or 0.0,
+                    ),
                 )
     return faults
+
+
+@dataclass(frozen=True, slots=True)
+class _Limits:
+    """The longest latency of each stage, the largest batch of all, and the link between the instances."""
+
+    latency_ms: Mapping[str, float]
+    batch: float
+    link_gb_per_s: float | None
+
+
+def _counted(request: PlanRequest, instance: HandInstance, limits: _Limits, point: Point) -> float:
+    """The requests/s of an instance with this point, behind its link."""
+    assert instance.variant is not None and instance.stage is not None
+    stage = instance.variant.stages.index(instance.stage)
+    linked = link_rps(instance.variant, stage, point.batch_size, limits.link_gb_per_s)
+    return min(instance.share * planned_rps(request, point), linked)
 
 
 def _choices(request: PlanRequest, instance: HandInstance) -> tuple[list[Point], PlanFault | None]:
@@ -157,34 +187,58 @@ def _choices(request: PlanRequest, instance: HandInstance) -> tuple[list[Point],
     return fitting or named, None
 
 
-def _limits(
-    request: PlanRequest, model: PlanModel, choices: Sequence[tuple[HandInstance, list[Point]]]
-) -> dict[str, float] | None:
-    """The longest latency of each stage; None where the limit cannot be kept."""
-    by_stage: dict[str, list[tuple[float, list[Point]]]] = {}
+_Items = list[tuple[HandInstance, list[Point]]]
+
+
+def _limits(request: PlanRequest, model: PlanModel, choices: _Items) -> _Limits | None:
+    """What the points must keep to; None where the limit cannot be kept.
+
+    Transfers take as long as the largest batch makes them: each size is tried for it.
+    """
+    by_stage: dict[str, _Items] = {}
     for instance, points in choices:
         assert instance.stage is not None
-        by_stage.setdefault(instance.stage.name, []).append((instance.share, points))
+        by_stage.setdefault(instance.stage.name, []).append((instance, points))
+    link = link_between(request, {instance.gpu.node for instance, _ in choices})
+    free = _Limits(dict.fromkeys(by_stage, float("inf")), float("inf"), link)
     if not by_stage or model.max_latency_ms is None:
-        return dict.fromkeys(by_stage, float("inf"))
+        return free
     variant = choices[0][0].variant
     assert variant is not None
     # A share s takes 1/s times as long, and the least share must do for the longest point of every stage.
     least = min(instance.share for instance, _ in choices)
-    budget = model.max_latency_ms * (1 + LATENCY_SLACK) - transfer_ms(
-        variant.cut_bytes, request.link_gb_per_s
-    )
-    found = split_limit(least * budget, [_steps(items) for items in by_stage.values()])
-    return None if found is None else dict(zip(by_stage, found, strict=True))
+    sizes = {point.batch_size for _, points in choices for point in points}
+    best: tuple[float, _Limits] | None = None
+    for batch in sorted(sizes) if any(variant.cut_bytes_per_request) else [max(sizes)]:
+        budget = model.max_latency_ms * (1 + LATENCY_SLACK)
+        budget -= transfer_ms(variant, [batch] * len(variant.cut_bytes), link)
+        capped = replace(free, batch=float(batch))
+        steps = [_steps(request, capped, items) for items in by_stage.values()]
+        found = split_limit(least * budget, steps)
+        if found is None:
+            continue
+        worth = min(
+            max(gain for latency, gain in stage if latency <= limit)
+            for limit, stage in zip(found, steps, strict=True)
+        )
+        if best is None or worth > best[0]:
+            best = worth, replace(capped, latency_ms=dict(zip(by_stage, found, strict=True)))
+    return None if best is None else best[1]
 
 
-def _steps(items: Sequence[tuple[float, list[Point]]]) -> list[tuple[float, float]]:
+def _steps(request: PlanRequest, limits: _Limits, items: _Items) -> list[tuple[float, float]]:
     """For every latency a stage may take, its requests/s with it."""
     steps = []
-    for latency in sorted({point.latency_ms for _, points in items for point in points}):
+    latencies = {p.latency_ms for _, points in items for p in points if p.batch_size <= limits.batch}
+    for latency in sorted(latencies):
         within = [
-            (share, [p.throughput_rps for p in points if p.latency_ms <= latency]) for share, points in items
+            [
+                _counted(request, instance, limits, p)
+                for p in points
+                if p.latency_ms <= latency and p.batch_size <= limits.batch
+            ]
+            for instance, points in items
         ]
-        if all(rates for _, rates in within):
-            steps.append((latency, sum(share * max(rates) for share, rates in within)))
+        if all(within):
+            steps.append((latency, sum(map(max, within))))
     return steps

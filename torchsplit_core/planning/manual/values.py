@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from torchsplit_core.planning.problem.usable import planned_rps
 from torchsplit_core.planning.request.fleet import FleetGpu
-from torchsplit_core.values import PlanFault, Point, Stage, Tenant, Variant, slice_name
+from torchsplit_core.values import PlanFault, PlanRequest, Point, Stage, Tenant, Variant, slice_name
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,7 +57,7 @@ class HandInstance:
             self.gpu.id, slice_name(self.profile, self.start), self.asked.model, str(value), rule, remedy
         )
 
-    def tenant(self) -> Tenant:
+    def tenant(self, request: PlanRequest) -> Tenant:
         """The tenant as a plan has it; before it has a point, its model and its share alone."""
         if self.variant is None or self.stage is None or self.point is None:
             return Tenant(self.asked.model, "", "", self.share, 0, 0, 0.0, None)
@@ -67,6 +68,9 @@ class HandInstance:
             self.share,
             self.point.batch_size,
             self.point.processes,
-            self.share * self.point.throughput_rps,
+            self.share * planned_rps(request, self.point),
             self.point.memory_gib,
+            self.point.basis,
+            self.point.low_rps,
+            self.point.high_rps,
         )

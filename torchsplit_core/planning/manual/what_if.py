@@ -13,7 +13,7 @@ from torchsplit_core.planning.planner import plan
 from torchsplit_core.planning.request.fleet import list_gpus
 from torchsplit_core.planning.request.hash import request_hash
 from torchsplit_core.planning.request.objective import goal_of
-from torchsplit_core.values import PlanOutcome, PlanRequest, SolverOptions
+from torchsplit_core.values import PlanOutcome, PlanRequest
 
 FAR = 0.01
 """A gap of the short search beyond which the plan before is looked at; that costs as much as a check."""
@@ -25,7 +25,7 @@ def plan_from(request: PlanRequest, before: PlanOutcome | None, seconds: float) 
     Raises InputFault where the request breaks a rule.
     """
     limit = min(seconds, request.solver.time_limit_s)
-    found = plan(replace(request, solver=SolverOptions(limit)))
+    found = plan(replace(request, solver=replace(request.solver, time_limit_s=limit)))
     found = replace(found, request_sha256=request_hash(request))
     if before is None or not before.gpus or found.status in ("optimal", "infeasible"):
         return found

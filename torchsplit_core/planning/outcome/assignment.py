@@ -15,6 +15,7 @@ from torchsplit_core.planning.formulation.model import Formulation
 from torchsplit_core.planning.formulation.solution import Solution
 from torchsplit_core.planning.problem.build import Choice, Problem
 from torchsplit_core.planning.problem.colocation_sets import one_each
+from torchsplit_core.planning.problem.usable import planned_rps
 from torchsplit_core.planning.request.fleet import list_gpus
 from torchsplit_core.values import InternalFault, Layout, PlannedGpu, PlannedSlice, PlanRequest, Tenant
 
@@ -192,8 +193,11 @@ def _tenants(request: PlanRequest, tenants: Sequence[tuple[Choice, float]]) -> t
                 share=share,
                 batch_size=point.batch_size,
                 processes=point.processes,
-                throughput_rps=share * point.throughput_rps,
+                throughput_rps=share * planned_rps(request, point),
                 memory_gib=point.memory_gib,
+                basis=point.basis,
+                low_rps=point.low_rps,
+                high_rps=point.high_rps,
             )
         )
     return tuple(found)

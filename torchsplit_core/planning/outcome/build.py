@@ -5,10 +5,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from torchsplit_core.planning.outcome.assignment import Assignment, materialise
-from torchsplit_core.planning.outcome.figures import level_values, served, unserved
+from torchsplit_core.planning.outcome.figures import Instance, level_values, served, unknown_memory, unserved
 from torchsplit_core.planning.problem.build import Problem
+from torchsplit_core.planning.request.fleet import list_gpus
 from torchsplit_core.planning.request.hash import request_hash
 from torchsplit_core.planning.request.objective import goal_of
+from torchsplit_core.planning.tolerance import TOLERANCE
 from torchsplit_core.values import ObjectiveValue, PlannedModel, PlanOutcome, PlanRequest, PlanStatistics
 from torchsplit_core.values.status import Unsolved
 
@@ -47,28 +49,38 @@ def plan_outcome(
         gpus=gpus,
         models=models,
         statistics=statistics,
-        warnings=problem.warnings,
+        warnings=(*problem.warnings, *unknown_memory(gpus)),
     )
 
 
 def planned_models(problem: Problem, assignment: Assignment) -> tuple[PlannedModel, ...]:
     """What each model gets of the slices as they are filled."""
+    nodes = {gpu.id: gpu.node for gpu in list_gpus(problem.request.gpus)}
     found = []
     for index, spec in enumerate(problem.request.models):
         instances = [
-            (c, share) for slice_ in assignment.slices for c, share in slice_.tenants if c.model == index
+            (choice, Instance(share, choice.point, nodes[slice_.gpu_id]))
+            for slice_ in assignment.slices
+            for choice, share in slice_.tenants
+            if choice.model == index
         ]
         if not instances:
             found.append(unserved(spec))
             continue
         variant = spec.variants[instances[0][0].variant]
-        stages: list[list[tuple[float, float]]] = [[] for _ in variant.stages]
-        for choice, share in instances:
-            stages[choice.stage].append(
-                (share * choice.point.throughput_rps, choice.point.latency_ms / share)
-            )
+        stages: list[list[Instance]] = [[] for _ in variant.stages]
+        for choice, instance in instances:
+            stages[choice.stage].append(instance)
         found.append(served(problem.request, spec, variant, stages))
     return tuple(found)
+
+
+def keeps_minima(problem: Problem, models: Sequence[PlannedModel]) -> bool:
+    """Whether every model has its minimum: shares are found without the limit that a link sets to an instance."""
+    return all(
+        got.throughput_rps >= (spec.min_throughput_rps or 0.0) * (1 - TOLERANCE)
+        for spec, got in zip(problem.request.models, models, strict=True)
+    )
 
 
 def no_plan(

@@ -7,11 +7,19 @@ as all others do.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 
 from torchsplit_core.hardware import gpu_type
-from torchsplit_core.planning.problem.build import transfer_ms
 from torchsplit_core.planning.problem.colocation_sets import separated_bytes
+from torchsplit_core.planning.problem.transfers import (
+    around_cuts,
+    bytes_across_cuts,
+    link_between,
+    link_rps,
+    transfer_ms,
+)
+from torchsplit_core.planning.problem.usable import planned_rps
 from torchsplit_core.planning.request.fleet import list_gpus
 from torchsplit_core.planning.request.hash import request_hash
 from torchsplit_core.planning.request.objective import first_bound, goal_of, normalised, values
@@ -25,39 +33,99 @@ from torchsplit_core.values import (
     PlanOutcome,
     PlanRequest,
     PlanStatistics,
+    Point,
     Variant,
 )
 
-StageInstances = Sequence[tuple[float, float]]
-"""(requests/s, ms) of every instance of a stage, at its share of the slice."""
+SURENESS = ("measured", "emulated", "estimated")
+"""The bases of a figure, the surest first."""
+
+
+@dataclass(frozen=True, slots=True)
+class Instance:
+    """A running instance of a stage: its share of its slice, its point, and the node it stands on."""
+
+    share: float
+    point: Point
+    node: str | None
 
 
 def served(
-    request: PlanRequest, spec: PlanModel, variant: Variant, stages: Sequence[StageInstances]
+    request: PlanRequest, spec: PlanModel, variant: Variant, stages: Sequence[Sequence[Instance]]
 ) -> PlannedModel:
     """What a model gets of its instances, stage by stage; with a stage that has none, 0 and no latency."""
-    rate, latency = 0.0, None
-    if all(stages):
-        rate = min(sum(part for part, _ in stage) for stage in stages)
-        latency = transfer_ms(variant.cut_bytes, request.link_gb_per_s)
-        latency += sum(max(slow for _, slow in stage) for stage in stages)
-    return PlannedModel(spec.name, variant.name, rate, normalised(spec, rate), latency)
+    running = [instance for stage in stages for instance in stage]
+    basis = max((instance.point.basis for instance in running), key=SURENESS.index, default=None)
+    if not all(stages):
+        return PlannedModel(spec.name, variant.name, 0.0, 0.0, None, 0.0, 0.0, basis)
+    link = link_between(request, {instance.node for instance in running})
+    largest = [max(instance.point.batch_size for instance in stage) for stage in stages]
+    latency = transfer_ms(variant, around_cuts(largest), link)
+    latency += sum(max(one.point.latency_ms / one.share for one in stage) for stage in stages)
+
+    def rate(of_point: Callable[[Point], float]) -> float:
+        return min(
+            sum(
+                min(one.share * of_point(one.point), link_rps(variant, number, one.point.batch_size, link))
+                for one in stage
+            )
+            for number, stage in enumerate(stages)
+        )
+
+    planned = rate(lambda point: planned_rps(request, point))
+    carried = None
+    if len(stages) > 1:
+        carried = planned * bytes_across_cuts(variant, [_mean_batch(request, stage) for stage in stages])
+    return PlannedModel(
+        spec.name,
+        variant.name,
+        planned,
+        normalised(spec, planned),
+        latency,
+        rate(lambda point: planned_rps(request, point) if point.low_rps is None else point.low_rps),
+        rate(lambda point: planned_rps(request, point) if point.high_rps is None else point.high_rps),
+        basis,
+        carried,
+    )
+
+
+def _mean_batch(request: PlanRequest, stage: Sequence[Instance]) -> float:
+    """Requests for each batch of a stage, its instances working in proportion to what they can do."""
+    rates = [one.share * planned_rps(request, one.point) for one in stage]
+    batches = sum(rate / one.point.batch_size for rate, one in zip(rates, stage, strict=True))
+    return sum(rates) / batches if batches else 1.0
 
 
 def unserved(spec: PlanModel) -> PlannedModel:
     """A model without any instance."""
-    return PlannedModel(spec.name, None, 0.0, 0.0, None)
+    return PlannedModel(spec.name, None, 0.0, 0.0, None, 0.0, 0.0)
+
+
+def unknown_memory(gpus: Sequence[PlannedGpu]) -> tuple[str, ...]:
+    """A warning for every model with an instance whose memory nobody has told."""
+    names = dict.fromkeys(
+        tenant.model
+        for gpu in gpus
+        for item in gpu.slices
+        for tenant in item.tenants
+        if tenant.memory_gib is None
+    )
+    return tuple(
+        f"{name}: the memory of a point in use is unknown; it is taken to fit, alone on its slice."
+        for name in names
+    )
 
 
 def model_figures(request: PlanRequest, gpus: Sequence[PlannedGpu]) -> tuple[PlannedModel, ...]:
     """What each model gets of tenants that all have a point, all of one variant a model."""
     points = point_table(request)
-    instances: dict[tuple[str, str], dict[str, list[tuple[float, float]]]] = {}
-    for tenant, key in keyed_tenants(gpus):
-        point = points[key]
-        instances.setdefault((tenant.model, tenant.variant), {}).setdefault(tenant.stage, []).append(
-            (tenant.share * point.throughput_rps, point.latency_ms / tenant.share)
-        )
+    nodes = {gpu.id: gpu.node for gpu in list_gpus(request.gpus)}
+    instances: dict[tuple[str, str], dict[str, list[Instance]]] = {}
+    for gpu in gpus:
+        for tenant, key in keyed_tenants([gpu]):
+            instances.setdefault((tenant.model, tenant.variant), {}).setdefault(tenant.stage, []).append(
+                Instance(tenant.share, points[key], nodes[gpu.id])
+            )
     found = []
     for spec in request.models:
         variant = next((item for item in spec.variants if (spec.name, item.name) in instances), None)
@@ -125,6 +193,7 @@ def unproven_outcome(
         gpus=gpus,
         models=models,
         statistics=statistics,
+        warnings=unknown_memory(gpus),
     )
 
 

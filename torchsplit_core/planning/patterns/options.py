@@ -10,7 +10,8 @@ from itertools import product
 import numpy as np
 
 from torchsplit_core.planning.patterns.supply import Supply, Vector
-from torchsplit_core.planning.problem.build import Choice, Problem, VariantCase
+from torchsplit_core.planning.problem.build import Choice, Problem
+from torchsplit_core.planning.problem.cases import VariantCase
 
 MOST_COMBINATIONS = 50_000
 """Combinations of longest latencies that are looked at for one variant of several stages."""
@@ -59,11 +60,11 @@ class Options:
 def options_of(problem: Problem, supply: Supply) -> tuple[Options, ...] | None:
     """The options of every model; None where a model has too many combinations of latencies."""
     found: list[list[Option]] = [[] for _ in problem.request.models]
-    by_stage: dict[tuple[int, int, int], list[int]] = {}
+    by_stage: dict[tuple[int, int], list[int]] = {}
     for number, choice in enumerate(problem.choices):
-        by_stage.setdefault((choice.model, choice.variant, choice.stage), []).append(number)
-    for case in problem.cases:
-        stages = [by_stage.get((case.model, case.variant, stage), []) for stage in range(case.stages)]
+        by_stage.setdefault((choice.case, choice.stage), []).append(number)
+    for place, case in enumerate(problem.cases):
+        stages = [by_stage.get((place, stage), []) for stage in range(case.stages)]
         limits = _limits(problem.choices, case, stages)
         if limits is None:
             return None
@@ -115,8 +116,8 @@ def _offer(choices: Sequence[Choice], supply: Supply, stage: Sequence[int], long
     for number in stage:
         choice = choices[number]
         row = row_of[choice.group, choice.profile]
-        if choice.point.latency_ms <= longest_ms and choice.point.throughput_rps > rates[row]:
-            rates[row] = choice.point.throughput_rps
+        if choice.point.latency_ms <= longest_ms and choice.rate_rps > rates[row]:
+            rates[row] = choice.rate_rps
             chosen[row] = number
     return StageOffer(rates, tuple(chosen))
 

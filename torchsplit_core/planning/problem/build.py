@@ -8,19 +8,17 @@ model, in another layout.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from torchsplit_core.hardware import gpu_type, maximal_multisets, plain_profiles, unsourced_profiles
+from torchsplit_core.planning.problem.cases import FoundCase, VariantCase, admissible_cases
 from torchsplit_core.planning.problem.colocation_sets import colocation_sets
-from torchsplit_core.planning.problem.dominance import drop_dominated_layouts, pareto_points
+from torchsplit_core.planning.problem.dominance import drop_dominated_layouts
+from torchsplit_core.planning.problem.usable import Usable
 from torchsplit_core.planning.request.fleet import FleetGpu, list_gpus
 from torchsplit_core.planning.request.objective import goal_of
-from torchsplit_core.values import PlanModel, PlanRequest, Point
-from torchsplit_core.values.units import GB
-
-LATENCY_SLACK = 1e-9
-"""Relative slack of latency limits, for sums of decimal figures that meet a limit exactly."""
+from torchsplit_core.values import PlanRequest, Point
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,31 +50,44 @@ class GpuGroup:
 
 @dataclass(frozen=True, slots=True)
 class Choice:
-    """One point that one stage may use on the slices of one profile of one group."""
+    """One point that one stage of a case (its place among the problem's) may use on one profile's slices of one group.
 
+    `excess_gib` is what it needs beyond the slice.
+    """
+
+    case: int
     model: int
     variant: int
     stage: int
     group: int
     profile: str
-    point: Point
-    memory_gib: float
+    usable: Usable
     excess_gib: float
 
+    @property
+    def point(self) -> Point:
+        """The point as the request has it."""
+        return self.usable.point
 
-@dataclass(frozen=True, slots=True)
-class VariantCase:
-    """A variant that can run: its transfer time, and what is left of the latency limit for its stages.
+    @property
+    def rate_rps(self) -> float:
+        """Requests/s that a whole slice counts for."""
+        return self.usable.rate_rps
 
-    `levels` says that its points can together break the limit, so the choice must be kept in step.
-    """
+    @property
+    def cap_rps(self) -> float:
+        """Most requests/s of one instance, whatever its share."""
+        return self.usable.cap_rps
 
-    model: int
-    variant: int
-    stages: int
-    transfer_ms: float
-    budget_ms: float | None
-    levels: bool
+    @property
+    def memory_gib(self) -> float:
+        """GiB; 0 where it is unknown, and the instance then has its slice to itself."""
+        return self.point.memory_gib or 0.0
+
+    @property
+    def alone(self) -> bool:
+        """Whether nothing may stand beside it, since its memory is unknown."""
+        return self.point.memory_gib is None
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,6 +95,7 @@ class Problem:
     """The request, ready to be formulated.
 
     `colocated` are the models of co-locations where layouts say who is present (see CandidateLayout).
+    `exact`: every way to run every model is among the cases (see cases.MOST_CAPS).
     """
 
     request: PlanRequest
@@ -95,6 +107,7 @@ class Problem:
     elastic: bool
     elastic_latency: bool
     colocated: frozenset[int] = frozenset()
+    exact: bool = True
 
     def index_of(self, name: str) -> int:
         """The place of a model in the request."""
@@ -118,27 +131,16 @@ def build_problem(
     if request.colocations and request.sharing == "exclusive" and not per_gpu:
         present_sets = colocation_sets(request)
         per_gpu = present_sets is None
-    buckets = _buckets(gpus, by_cost=goal_of(request).by_cost)
-    offered = {(gpu.type, name) for gpu, _ in buckets for layout in _layouts_of(gpu) for name in layout}
-    capacity = {(kind, name): _capacity(kind, name) for kind, name in offered}
-    cases: list[VariantCase] = []
-    kept: list[tuple[int, int, int, Point]] = []
-    for index, model in enumerate(request.models):
-        found, notes = _admissible(request, index, model, capacity, elastic_latency)
-        warnings += notes
-        for case, stages in found:
-            cases.append(case)
-            kept += [
-                (index, case.variant, stage, point) for stage, points in enumerate(stages) for point in points
-            ]
-    useful: dict[tuple[str, str], list[tuple[int, int, int, Point]]] = {}
-    for item in kept:
-        useful.setdefault((item[3].gpu_type, item[3].profile), []).append(item)
-    timed = {(case.model, case.variant) for case in cases if case.levels}
+    capacity = _capacities(gpus)
+    cases, notes, exact = _cases(request, gpus, capacity, elastic_latency=elastic_latency)
+    warnings += notes
+    by_node = not all(found.case.anywhere for found in cases)
+    buckets = _buckets(gpus, by_cost=goal_of(request).by_cost, by_node=by_node)
     groups: list[GpuGroup] = []
     choices: list[Choice] = []
     for gpu, ids in buckets:
-        layouts = _candidate_layouts(request, gpu, useful, capacity, timed)
+        useful = _useful(cases, gpu)
+        layouts = _candidate_layouts(request, gpu, useful, capacity, cases)
         if present_sets is not None:
             layouts = tuple(
                 replace(layout, present=present)
@@ -151,34 +153,74 @@ def build_problem(
             number = len(groups)
             groups.append(GpuGroup(gpu.type, members, gpu.cost, layouts, twin))
             for name in sorted({name for layout in layouts for name in layout.useful}):
-                for owner, variant, stage, point in useful[gpu.type, name]:
-                    memory = point.memory_gib or 0.0
-                    excess = max(0.0, memory - capacity[gpu.type, name])
-                    choices.append(Choice(owner, variant, stage, number, name, point, memory, excess))
+                for place, stage, usable in useful[name]:
+                    case = cases[place].case
+                    excess = max(0.0, (usable.point.memory_gib or 0.0) - capacity[gpu.type, name])
+                    choices.append(
+                        Choice(place, case.model, case.variant, stage, number, name, usable, excess)
+                    )
     return Problem(
         request,
         tuple(groups),
-        tuple(cases),
+        tuple(found.case for found in cases),
         tuple(choices),
         capacity,
         tuple(warnings),
         elastic,
         elastic_latency,
         frozenset().union(*present_sets) if present_sets is not None else frozenset(),
+        exact,
     )
 
 
-def transfer_ms(cut_bytes: Iterable[float], link_gb_per_s: float | None) -> float:
-    """Milliseconds that the cuts of a variant take; no link figure means no time."""
-    return 0.0 if link_gb_per_s is None else sum(cut_bytes) / (link_gb_per_s * GB) * 1e3
+def _cases(
+    request: PlanRequest,
+    gpus: Sequence[FleetGpu],
+    capacity: Mapping[tuple[str, str], float],
+    *,
+    elastic_latency: bool,
+) -> tuple[list[FoundCase], list[str], bool]:
+    """The cases of all models on this fleet, what was left out, and whether they are all that there are."""
+    nodes = tuple(dict.fromkeys(gpu.node for gpu in gpus))
+    cases: list[FoundCase] = []
+    notes: list[str] = []
+    exact = True
+    for index in range(len(request.models)):
+        found = admissible_cases(request, index, capacity, nodes, elastic=elastic_latency)
+        cases += found.cases
+        notes += found.notes
+        exact = exact and found.exact
+    return cases, notes, exact
 
 
-def _buckets(gpus: Sequence[FleetGpu], *, by_cost: bool) -> list[tuple[FleetGpu, tuple[str, ...]]]:
+def _capacities(gpus: Sequence[FleetGpu]) -> dict[tuple[str, str], float]:
+    """GiB by GPU type and profile, of every profile that some layout offers."""
+    offered = {(gpu.type, name) for gpu in set(gpus) for layout in _layouts_of(gpu) for name in layout}
+    return {(kind, name): _capacity(kind, name) for kind, name in offered}
+
+
+def _buckets(
+    gpus: Sequence[FleetGpu], *, by_cost: bool, by_node: bool
+) -> list[tuple[FleetGpu, tuple[str, ...]]]:
     """Equal GPUs together, in the order of their first appearance."""
     found: dict[tuple[object, ...], list[FleetGpu]] = {}
     for gpu in gpus:
-        found.setdefault((gpu.type, gpu.layouts, gpu.cost if by_cost else None), []).append(gpu)
+        key = (gpu.type, gpu.layouts, gpu.cost if by_cost else None, gpu.node if by_node else None)
+        found.setdefault(key, []).append(gpu)
     return [(same[0], tuple(gpu.id for gpu in same)) for same in found.values()]
+
+
+def _useful(cases: Sequence[FoundCase], gpu: FleetGpu) -> dict[str, list[tuple[int, int, Usable]]]:
+    """By profile what may run on such a GPU: case, stage, point."""
+    found: dict[str, list[tuple[int, int, Usable]]] = {}
+    for number, item in enumerate(cases):
+        if not item.case.within(gpu.node):
+            continue
+        for stage, usables in enumerate(item.stages):
+            for usable in usables:
+                if usable.point.gpu_type == gpu.type:
+                    found.setdefault(usable.point.profile, []).append((number, stage, usable))
+    return found
 
 
 def _layouts_of(gpu: FleetGpu) -> tuple[tuple[str, ...], ...]:
@@ -203,82 +245,22 @@ def _profile_warnings(gpus: Sequence[FleetGpu]) -> list[str]:
     return found
 
 
-def _admissible(
-    request: PlanRequest,
-    index: int,
-    model: PlanModel,
-    capacity: Mapping[tuple[str, str], float],
-    elastic: bool,
-) -> tuple[list[tuple[VariantCase, list[list[Point]]]], list[str]]:
-    """The variants that can run, each with the points of its stages that are worth keeping."""
-    objective = request.objective
-    soft_memory = objective.memory_violation_penalty is not None
-    found = []
-    too_large = 0
-    for number, variant in model.allowed_variants:
-        transfer = transfer_ms(variant.cut_bytes, request.link_gb_per_s)
-        budget: float | None = None
-        if model.max_latency_ms is not None:
-            budget = model.max_latency_ms * (1 + LATENCY_SLACK) - transfer
-        stages: list[list[Point]] = []
-        for stage in variant.stages:
-            here = [point for point in stage.points if (point.gpu_type, point.profile) in capacity]
-            fitting = [
-                point
-                for point in here
-                if soft_memory or (point.memory_gib or 0.0) <= capacity[point.gpu_type, point.profile] + 1e-9
-            ]
-            too_large += len(here) - len(fitting)
-            stages.append(fitting)
-        limit = None if elastic else budget
-        if limit is not None and not _keep_within(stages, limit):
-            continue
-        if not all(stages):
-            continue
-        longest = sum(max(point.latency_ms for point in points) for points in stages)
-        # With sharing, a shorter latency also buys a smaller share: the limit always counts.
-        levels = budget is not None and (elastic or longest > budget or request.sharing == "fractional")
-        pruned = [pareto_points(points, request, capacity, by_latency=levels) for points in stages]
-        found.append((VariantCase(index, number, len(stages), transfer, budget, levels), pruned))
-    notes = []
-    if too_large:
-        plural = "s need" if too_large > 1 else " needs"
-        notes.append(f"{model.name}: {too_large} point{plural} more memory than the slice has and stay out.")
-    if not found:
-        notes.append(
-            f"{model.name}: no point of it can run on this fleet within its limits, so its throughput is 0."
-        )
-    return found, notes
-
-
-def _keep_within(stages: list[list[Point]], budget: float) -> bool:
-    """Drop points that break the budget even beside the quickest points of the other stages."""
-    if not all(stages):
-        return False
-    quickest = [min(point.latency_ms for point in points) for points in stages]
-    total = sum(quickest)
-    for number, points in enumerate(stages):
-        others = total - quickest[number]
-        points[:] = [point for point in points if point.latency_ms + others <= budget]
-    return all(stages)
-
-
 def _candidate_layouts(
     request: PlanRequest,
     gpu: FleetGpu,
-    useful: Mapping[tuple[str, str], list[tuple[int, int, int, Point]]],
+    useful: Mapping[str, list[tuple[int, int, Usable]]],
     capacity: Mapping[tuple[str, str], float],
-    timed: set[tuple[int, int]],
+    cases: Sequence[FoundCase],
 ) -> tuple[CandidateLayout, ...]:
     """The layouts of a GPU reduced to slices that some model can use, without dominated ones."""
     found: dict[tuple[str, ...], CandidateLayout] = {}
     for profiles in _layouts_of(gpu):
-        names = tuple(name for name in profiles if (gpu.type, name) in useful)
+        names = tuple(name for name in profiles if name in useful)
         counts = {name: names.count(name) for name in dict.fromkeys(names)}
         # Of layouts equal in their useful slices the one with the fewest idle slices stands for all.
         if names and (names not in found or len(profiles) < len(found[names].profiles)):
             found[names] = CandidateLayout(counts, profiles)
-    by_profile = {name: items for (kind, name), items in useful.items() if kind == gpu.type}
     sizes = {name: size for (kind, name), size in capacity.items() if kind == gpu.type}
-    kept = drop_dominated_layouts(list(found), by_profile, request, sizes, timed)
+    timed = {number for number, item in enumerate(cases) if item.case.levels}
+    kept = drop_dominated_layouts(list(found), useful, request, sizes, timed)
     return tuple(found[names] for names in kept)

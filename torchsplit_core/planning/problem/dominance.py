@@ -9,41 +9,51 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Mapping, Sequence, Set
 
-from torchsplit_core.values import PlanRequest, Point
+from torchsplit_core.planning.problem.usable import Usable
+from torchsplit_core.values import PlanRequest
 
-Item = tuple[int, int, int, Point]
-"""Model, variant, stage, point."""
+Item = tuple[int, int, Usable]
+"""Case, stage, point."""
 
 
 def pareto_points(
-    points: Sequence[Point],
+    points: Sequence[Usable],
     request: PlanRequest,
     capacity: Mapping[tuple[str, str], float],
     *,
     by_latency: bool,
-) -> list[Point]:
+) -> list[Usable]:
     """For every slice profile the points that no other point of it matches in all that counts.
 
-    Throughput counts always; latency where the limit can bind (`by_latency`); memory where
-    co-tenants share it or where its excess costs a penalty.
+    Throughput counts always, and what the link lets an instance have; latency where the limit can bind
+    (`by_latency`); memory where co-tenants share it or where its excess costs a penalty.
     """
-    kept: list[Point] = []
-    by_slice: dict[tuple[str, str], list[Point]] = {}
-    for point in points:
-        by_slice.setdefault((point.gpu_type, point.profile), []).append(point)
+    kept: list[Usable] = []
+    by_slice: dict[tuple[str, str], list[Usable]] = {}
+    for usable in points:
+        by_slice.setdefault((usable.point.gpu_type, usable.point.profile), []).append(usable)
     for key, same in by_slice.items():
         size = capacity[key]
         # Of equal points the quicker, then the smaller one stands first, so it is the one kept.
-        order = sorted(
-            same,
-            key=lambda p: (-p.throughput_rps, p.latency_ms, p.memory_gib or 0.0, p.batch_size, p.processes),
-        )
-        front: list[Point] = []
-        for point in order:
-            if not any(_covers(other, size, point, size, request, by_latency) for other in front):
-                front.append(point)
+        order = sorted(same, key=_quality)
+        front: list[Usable] = []
+        for usable in order:
+            if not any(_covers(other, size, usable, size, request, by_latency) for other in front):
+                front.append(usable)
         kept += front
     return kept
+
+
+def _quality(usable: Usable) -> tuple[float, ...]:
+    point = usable.point
+    return (
+        -usable.rate_rps,
+        -usable.cap_rps,
+        point.latency_ms,
+        point.memory_gib or 0.0,
+        point.batch_size,
+        point.processes,
+    )
 
 
 def drop_dominated_layouts(
@@ -51,11 +61,11 @@ def drop_dominated_layouts(
     useful: Mapping[str, Sequence[Item]],
     request: PlanRequest,
     sizes: Mapping[str, float],
-    by_latency: Set[tuple[int, int]],
+    by_latency: Set[int],
 ) -> list[tuple[str, ...]]:
     """Leave out layouts whose slices can all be exchanged for slices at least as good in another.
 
-    `by_latency` holds the (model, variant) pairs whose latency limit can bind.
+    `by_latency` holds the cases whose latency limit can bind.
     """
     better = covering_profiles(layouts, useful, request, sizes, by_latency)
     order = sorted(layouts, key=lambda layout: (-len(layout), layout))
@@ -73,7 +83,7 @@ def covering_profiles(
     useful: Mapping[str, Sequence[Item]],
     request: PlanRequest,
     sizes: Mapping[str, float],
-    by_latency: Set[tuple[int, int]],
+    by_latency: Set[int],
 ) -> dict[tuple[str, str], bool]:
     """For each (worse, good) of the layouts' profiles whether a good slice serves every use of a worse one."""
     names = sorted({name for layout in layouts for name in layout})
@@ -111,16 +121,21 @@ def match_slices(
 
 
 def _covers(
-    good: Point, good_size: float, worse: Point, worse_size: float, request: PlanRequest, by_latency: bool
+    good: Usable, good_size: float, worse: Usable, worse_size: float, request: PlanRequest, by_latency: bool
 ) -> bool:
-    if good.throughput_rps < worse.throughput_rps:
+    if good.rate_rps < worse.rate_rps or good.cap_rps < worse.cap_rps:
         return False
-    if by_latency and good.latency_ms > worse.latency_ms:
+    if by_latency and good.point.latency_ms > worse.point.latency_ms:
         return False
-    good_memory, worse_memory = good.memory_gib or 0.0, worse.memory_gib or 0.0
-    if request.sharing == "fractional" and good_memory > worse_memory:
+    if request.sharing == "fractional" and _shared_gib(good) > _shared_gib(worse):
         return False
-    return max(0.0, good_memory - good_size) <= max(0.0, worse_memory - worse_size)
+    excess, other = (good.point.memory_gib or 0.0) - good_size, (worse.point.memory_gib or 0.0) - worse_size
+    return max(0.0, excess) <= max(0.0, other)
+
+
+def _shared_gib(usable: Usable) -> float:
+    """What a point takes from co-tenants: all there is where its memory is unknown."""
+    return float("inf") if usable.point.memory_gib is None else usable.point.memory_gib
 
 
 def _profile_covers(
@@ -129,20 +144,20 @@ def _profile_covers(
     useful: Mapping[str, Sequence[Item]],
     request: PlanRequest,
     sizes: Mapping[str, float],
-    by_latency: Set[tuple[int, int]],
+    by_latency: Set[int],
 ) -> bool:
     """Whether every use of a `worse` slice could move to a `good` one."""
     if request.sharing == "fractional" and sizes[good] < sizes[worse]:
         return False
-    there: dict[tuple[int, int, int], list[Point]] = {}
-    for model, variant, stage, point in useful.get(good, ()):
-        there.setdefault((model, variant, stage), []).append(point)
+    there: dict[tuple[int, int], list[Usable]] = {}
+    for case, stage, usable in useful.get(good, ()):
+        there.setdefault((case, stage), []).append(usable)
     return all(
         any(
-            _covers(other, sizes[good], point, sizes[worse], request, (model, variant) in by_latency)
-            for other in there.get((model, variant, stage), ())
+            _covers(other, sizes[good], usable, sizes[worse], request, case in by_latency)
+            for other in there.get((case, stage), ())
         )
-        for model, variant, stage, point in useful.get(worse, ())
+        for case, stage, usable in useful.get(worse, ())
     )
 
 

@@ -16,6 +16,7 @@ class FleetGpu:
     type: str
     layouts: tuple[tuple[str, ...], ...] | None
     cost: float
+    node: str | None = None
 
 
 def list_gpus(entries: Iterable[FleetEntry]) -> tuple[FleetGpu, ...]:
@@ -37,5 +38,5 @@ def list_gpus(entries: Iterable[FleetEntry]) -> tuple[FleetGpu, ...]:
                     number += 1
                 name = f"gpu{number}"
                 number += 1
-            found.append(FleetGpu(name, entry.type, layouts, entry.cost))
+            found.append(FleetGpu(name, entry.type, layouts, entry.cost, entry.node))
     return tuple(found)

@@ -8,9 +8,15 @@ from dataclasses import fields
 from functools import lru_cache
 from typing import Any
 
-from torchsplit_core.values import PlanRequest, Variant
+from torchsplit_core.values import FleetEntry, PlanRequest, Point, SolverOptions, Variant
 
-_ADDED = {Variant: {"allowed": True}}
+_ADDED: dict[Any, dict[str, Any]] = {
+    Variant: {"allowed": True, "cut_bytes_per_request": []},
+    Point: {"low_rps": None, "high_rps": None},
+    FleetEntry: {"node": None},
+    SolverOptions: {"plan_at": "nominal"},
+    PlanRequest: {"network_gb_per_s": None},
+}
 """Fields younger than the contract: left out at their default, so that older requests keep their fingerprint."""
 
 
@@ -32,7 +38,12 @@ def _text(value: Any) -> str:
     if value is None or isinstance(value, str | int | float):
         return _written(value)
     kind: Any = type(value)
-    entries = (f"{_written(name)}:{_text(getattr(value, name))}" for name in sorted(_names(kind)))
+    added = _ADDED.get(kind, {})
+    entries = (
+        f"{_written(name)}:{_text(getattr(value, name))}"
+        for name in sorted(_names(kind))
+        if name not in added or _canonical(getattr(value, name)) != added[name]
+    )
     return f"{{{','.join(entries)}}}"
 
 

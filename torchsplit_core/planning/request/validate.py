@@ -26,6 +26,9 @@ def validate(request: PlanRequest) -> None:
         check_number("objective.memory_violation_penalty", request.objective.memory_violation_penalty)
     if request.link_gb_per_s is not None:
         check_number("link_gb_per_s", request.link_gb_per_s, positive=True)
+    if request.network_gb_per_s is not None:
+        check_number("network_gb_per_s", request.network_gb_per_s, positive=True)
+    _one_of("solver.plan_at", request.solver.plan_at, ("nominal", "low"))
     check_number("solver.time_limit_s", request.solver.time_limit_s, positive=True)
     if request.max_tenants_per_slice is not None:
         check_whole("max_tenants_per_slice", request.max_tenants_per_slice, least=1)
@@ -44,6 +47,8 @@ def _fleet(entries: Iterable[FleetEntry]) -> None:
         gpu = gpu_type(entry.type)
         check_whole(f"{where}.count", entry.count, least=1)
         check_number(f"{where}.cost", entry.cost)
+        if entry.node is not None:
+            check_name(f"{where}.node", entry.node)
         total += entry.count
         if entry.id is not None:
             if not isinstance(entry.id, str) or not entry.id:
@@ -118,8 +123,17 @@ def _variant(where: str, variant: Variant) -> None:
             f"{len(variant.stages)} stages have {len(variant.stages) - 1} cuts",
             "Give one figure for each pair of neighbouring stages.",
         )
+    if len(variant.cut_bytes_per_request) not in (0, len(variant.cut_bytes)):
+        raise InputFault(
+            f"{where}, cut_bytes_per_request",
+            list(variant.cut_bytes_per_request),
+            f"{len(variant.stages)} stages have {len(variant.cut_bytes)} cuts",
+            "Give one figure for each cut, or none at all.",
+        )
     for figure in variant.cut_bytes:
         check_number(f"{where}, cut_bytes", figure)
+    for figure in variant.cut_bytes_per_request:
+        check_number(f"{where}, cut_bytes_per_request", figure)
     for stage in variant.stages:
         check_name(f"{where}, stage", stage.name)
         seen: set[tuple[str, str, int, int]] = set()
@@ -150,6 +164,18 @@ def _point(where: str, point: Point) -> None:
     check_number(f"{where}, latency_ms", point.latency_ms)
     if point.memory_gib is not None:
         check_number(f"{where}, memory_gib", point.memory_gib)
+    for name, figure in (("low_rps", point.low_rps), ("high_rps", point.high_rps)):
+        if figure is not None:
+            check_number(f"{where}, {name}", figure)
+    low = point.throughput_rps if point.low_rps is None else point.low_rps
+    high = point.throughput_rps if point.high_rps is None else point.high_rps
+    if not low <= point.throughput_rps <= high:
+        raise InputFault(
+            f"{where}, low_rps and high_rps",
+            f"{low:g} to {high:g} around {point.throughput_rps:g}",
+            "low_rps is at most throughput_rps, and that at most high_rps",
+            "Mend the interval, or leave it out.",
+        )
 
 
 def _colocations(colocations: Iterable[Colocation], names: list[str]) -> None:

@@ -14,7 +14,7 @@ from torchsplit_core.isolation.forked import ForkedWorker, WorkerEnded
 from torchsplit_core.planning.outcome.build import no_plan
 from torchsplit_core.planning.planner import plan
 from torchsplit_core.planning.request.hash import request_hash
-from torchsplit_core.values import PlanOutcome, PlanRequest, PlanStatistics, SolverOptions
+from torchsplit_core.values import PlanOutcome, PlanRequest, PlanStatistics
 
 WORKERS = 2
 LEAST_S = 0.5
@@ -84,5 +84,5 @@ def _heard(
 
 
 def _planned(request: PlanRequest, limit_s: float) -> PlanOutcome:
-    outcome = plan(replace(request, solver=SolverOptions(limit_s)))
+    outcome = plan(replace(request, solver=replace(request.solver, time_limit_s=limit_s)))
     return replace(outcome, request_sha256=request_hash(request))

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from typing import Literal
 
 from torchsplit_core.hardware import gpu_type
-from torchsplit_core.planning.verification.terms import TOLERANCE, find_point, same, wrong
+from torchsplit_core.planning.request.fleet import list_gpus
+from torchsplit_core.planning.verification.terms import TOLERANCE, find_point, same, throughput, wrong
 from torchsplit_core.values import (
     PlanFault,
     PlanModel,
@@ -15,21 +17,31 @@ from torchsplit_core.values import (
     PlannedSlice,
     PlanOutcome,
     PlanRequest,
+    Point,
     Tenant,
     Variant,
     slice_name,
 )
 from torchsplit_core.values.units import GB
 
+_BASES = ("measured", "emulated", "estimated")
+"""Surest first."""
+
 
 @dataclass(frozen=True, slots=True)
 class _Instance:
-    """A tenant where it stands, with the latency of its point at a share of 1."""
+    """A tenant where it stands, with its point."""
 
     gpu: str
+    node: str | None
     slice: PlannedSlice
     tenant: Tenant
-    latency_ms: float
+    point: Point
+
+    @property
+    def latency_ms(self) -> float:
+        """At a share of 1."""
+        return self.point.latency_ms
 
     @property
     def slowed_ms(self) -> float:
@@ -72,13 +84,14 @@ def check_models(request: PlanRequest, outcome: PlanOutcome) -> Iterator[PlanFau
 def _instances(request: PlanRequest, gpus: Iterable[PlannedGpu]) -> dict[str, list[_Instance]]:
     """The instances of every model."""
     models = {model.name: model for model in request.models}
+    nodes = {gpu.id: gpu.node for gpu in list_gpus(request.gpus)}
     found: dict[str, list[_Instance]] = {name: [] for name in models}
     for gpu in gpus:
         for item in gpu.slices:
             for tenant in item.tenants:
                 point = find_point(models[tenant.model], gpu.type, item.profile, tenant)
                 assert point is not None
-                found[tenant.model].append(_Instance(gpu.id, item, tenant, point.latency_ms))
+                found[tenant.model].append(_Instance(gpu.id, nodes[gpu.id], item, tenant, point))
     return found
 
 
@@ -87,6 +100,11 @@ def _memory(request: PlanRequest, gpus: Iterable[PlannedGpu]) -> Iterator[PlanFa
         return
     for gpu in gpus:
         for item in gpu.slices:
+            for tenant in item.tenants:
+                if tenant.memory_gib is None and len(item.tenants) > 1:
+                    where, rule = slice_name(item.profile, item.start), "nobody shares a slice with it"
+                    remedy = "Give its memory, or a slice of its own."
+                    yield PlanFault(gpu.id, where, tenant.model, "memory unknown", rule, remedy)
             need = sum(tenant.memory_gib or 0.0 for tenant in item.tenants)
             size = gpu_type(gpu.type).profile(item.profile).memory_gib if need else None
             if size is not None and need > size * (1 + TOLERANCE):
@@ -109,8 +127,10 @@ def _of_model(request: PlanRequest, spec: PlanModel, instances: Sequence[_Instan
                 remedy = "Put the stage on a slice, or take the model away altogether."
                 yield PlanFault(None, None, spec.name, value, rule, remedy)
         if spec.max_latency_ms is not None:
-            yield from _latency(_transfer_ms(request, variant), spec.max_latency_ms, _by_stage(instances))
-    rate, least = _rate(spec, instances), spec.min_throughput_rps
+            yield from _latency(
+                _transfer_ms(request, variant, instances), spec.max_latency_ms, _by_stage(instances)
+            )
+    rate, least = _rate(request, spec, instances), spec.min_throughput_rps
     if least is not None and rate < least * (1 - TOLERANCE):
         rule = f"it must have {least:.3g} requests/s"
         remedy = "Give it more or larger slices, or lower its minimum."
@@ -158,17 +178,23 @@ def _claims(
     running = _running(spec, instances)
     if planned.variant != (running[0].name if running else None):
         yield wrong(f"variant {planned.variant} is claimed", "it is that of its instances", spec.name)
-    rate, latency = _rate(spec, instances), None
+    rate, latency = _rate(request, spec, instances), None
     for variant in running:
         slowest = sum(max(instance.slowed_ms for instance in stage) for stage in _by_stage(instances))
-        latency = slowest + _transfer_ms(request, variant)
+        latency = slowest + _transfer_ms(request, variant, instances)
     counted = min(rate, spec.demand_rps) if spec.cap_at_demand else rate
     for name, claim, true in (
         ("throughput", planned.throughput_rps, rate),
         ("normalised", planned.normalised, counted / (spec.weight * spec.demand_rps)),
+        ("low end", planned.low_rps, _rate(request, spec, instances, "low_rps")),
+        ("high end", planned.high_rps, _rate(request, spec, instances, "high_rps")),
     ):
-        if not same(claim, true):
+        # Plans of earlier versions say nothing of their ends.
+        if claim is not None and not same(claim, true):
             yield wrong(f"{name} {claim} is claimed", f"{true} is true", spec.name)
+    weakest = max((instance.point.basis for instance in instances), key=_BASES.index, default=None)
+    if planned.basis is not None and planned.basis != weakest:
+        yield wrong(f"basis {planned.basis} is claimed", f"{weakest} is true", spec.name)
     known = latency is not None and planned.latency_ms is not None and same(planned.latency_ms, latency)
     if not known and (latency is not None or planned.latency_ms is not None):
         yield wrong(f"latency {planned.latency_ms} is claimed", f"{latency} is true", spec.name)
@@ -187,21 +213,59 @@ def _by_stage(instances: Sequence[_Instance]) -> list[list[_Instance]]:
     return list(found.values())
 
 
-def _rate(spec: PlanModel, instances: Sequence[_Instance]) -> float:
-    """The requests/s of the slowest stage, 0 where one has no instance."""
+def _rate(
+    request: PlanRequest,
+    spec: PlanModel,
+    instances: Sequence[_Instance],
+    end: Literal["low_rps", "high_rps"] | None = None,
+) -> float:
+    """The requests/s of the slowest stage, 0 where one has no instance; with every point at one end of its interval."""
     for variant in _running(spec, instances):
-        return min(
-            sum(
-                instance.tenant.throughput_rps
-                for instance in instances
-                if instance.tenant.stage == stage.name
-            )
-            for stage in variant.stages
-        )
+        link = _link_bytes_per_ms(request, instances)
+        totals = dict.fromkeys((stage.name for stage in variant.stages), 0.0)
+        for instance in instances:
+            rate = instance.tenant.share * throughput(request, instance.point, end)
+            carried = _bytes_of_request(variant, instance.tenant.stage, instance.point.batch_size)
+            if link is not None and carried > 0:
+                rate = min(rate, link / carried * 1000)
+            totals[instance.tenant.stage] = totals.get(instance.tenant.stage, 0.0) + rate
+        return min(totals.values())
     return 0.0
 
 
-def _transfer_ms(request: PlanRequest, variant: Variant) -> float:
-    if request.link_gb_per_s is None:
+def _bytes_of_request(variant: Variant, stage: str, batch: int) -> float:
+    """Bytes that a request brings into a stage and takes out of it, in a batch of this size."""
+    total = 0.0
+    for cut in range(len(variant.cut_bytes)):
+        if stage in (variant.stages[cut].name, variant.stages[cut + 1].name):
+            total += variant.cut_bytes[cut] / batch
+            total += variant.cut_bytes_per_request[cut] if variant.cut_bytes_per_request else 0.0
+    return total
+
+
+def _link_bytes_per_ms(request: PlanRequest, instances: Sequence[_Instance]) -> float | None:
+    """What the slowest link between the instances of a variant carries; None where transfers take no time."""
+    links = [request.link_gb_per_s]
+    if len({instance.node for instance in instances}) > 1:
+        links.append(request.network_gb_per_s)
+    known = [link for link in links if link is not None]
+    return min(known) * GB / 1000 if known else None
+
+
+def _transfer_ms(request: PlanRequest, variant: Variant, instances: Sequence[_Instance]) -> float:
+    """Of a batch across all cuts, at each as large as the largest in use on either side."""
+    link = _link_bytes_per_ms(request, instances)
+    if link is None:
         return 0.0
-    return sum(variant.cut_bytes) / GB / request.link_gb_per_s * 1000
+    largest = {
+        stage: max(i.point.batch_size for i in instances if i.tenant.stage == stage)
+        for stage in {instance.tenant.stage for instance in instances}
+    }
+    total = 0.0
+    for cut, fixed in enumerate(variant.cut_bytes):
+        sides = variant.stages[cut], variant.stages[cut + 1]
+        batch = max(largest.get(side.name, 0) for side in sides)
+        total += fixed + batch * (
+            variant.cut_bytes_per_request[cut] if variant.cut_bytes_per_request else 0.0
+        )
+    return total / link

@@ -14,7 +14,7 @@ from torchsplit_core.planning.request.hash import request_hash
 from torchsplit_core.planning.verification.layout import layout_faults
 from torchsplit_core.planning.verification.models import check_models, demand_faults
 from torchsplit_core.planning.verification.objective import check_objective
-from torchsplit_core.planning.verification.terms import AGAIN, TOLERANCE, find_point, same, wrong
+from torchsplit_core.planning.verification.terms import AGAIN, TOLERANCE, find_point, same, throughput, wrong
 from torchsplit_core.values import (
     InternalFault,
     PlanFault,
@@ -134,12 +134,17 @@ def _points(request: PlanRequest, gpus: Sequence[PlannedGpu]) -> Iterator[PlanFa
                     )
                     yield _of(gpu.id, item, tenant, value, "the request has such a point", AGAIN)
                     continue
-                rate = tenant.share * point.throughput_rps
+                rate = tenant.share * throughput(request, point)
                 if not same(tenant.throughput_rps, rate):
                     value, rule = (
                         f"{tenant.throughput_rps} requests/s",
                         f"its share of its point gives {rate}",
                     )
+                    yield _of(gpu.id, item, tenant, value, rule, AGAIN)
+                told = (tenant.basis, tenant.low_rps, tenant.high_rps)
+                if tenant.basis is not None and told != (point.basis, point.low_rps, point.high_rps):
+                    value = f"{tenant.basis}, {tenant.low_rps} to {tenant.high_rps} requests/s"
+                    rule = f"its point is {point.basis}, {point.low_rps} to {point.high_rps}"
                     yield _of(gpu.id, item, tenant, value, rule, AGAIN)
                 if tenant.memory_gib != point.memory_gib:
                     value, rule = f"{tenant.memory_gib} GiB", f"its point needs {point.memory_gib}"

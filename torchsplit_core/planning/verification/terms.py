@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from torchsplit_core.values import PlanFault, PlanModel, Point, Tenant
+from typing import Literal
+
+from torchsplit_core.values import PlanFault, PlanModel, PlanRequest, Point, Tenant
 
 TOLERANCE = 1e-6
 """Relative tolerance of sums and limits. Not the planner's own: one that it widens must not widen the check."""
@@ -27,6 +29,18 @@ def find_point(model: PlanModel, kind: str, profile: str, tenant: Tenant) -> Poi
                 if (point.gpu_type, point.profile, point.batch_size, point.processes) == wanted:
                     return point
     return None
+
+
+def throughput(
+    request: PlanRequest, point: Point, end: Literal["low_rps", "high_rps"] | None = None
+) -> float:
+    """The requests/s of a point that the request plans with, or at an end of its interval where that is known."""
+    ends = {"low_rps": point.low_rps, "high_rps": point.high_rps, None: None}
+    known = ends[end]
+    if known is not None:
+        return known
+    planned = point.low_rps if request.solver.plan_at == "low" else None
+    return point.throughput_rps if planned is None else planned
 
 
 def wrong(value: str, rule: str, model: str | None = None, gpu: str | None = None) -> PlanFault:

@@ -7,12 +7,16 @@ from dataclasses import dataclass, field
 from typing import Literal
 
 from torchsplit_core.values.plan.explanation import PlanExplanation
+from torchsplit_core.values.profile import Basis
 from torchsplit_core.values.status import SolveStatus
 
 
 @dataclass(frozen=True, slots=True)
 class Tenant:
-    """One instance of a stage on a slice, with its share of the slice's time."""
+    """One instance of a stage on a slice, with its share of the slice's time.
+
+    `throughput_rps` is its share of its point's; `low_rps` and `high_rps` are the interval of the point itself.
+    """
 
     model: str
     variant: str
@@ -22,6 +26,9 @@ class Tenant:
     processes: int
     throughput_rps: float
     memory_gib: float | None
+    basis: Basis | None = None
+    low_rps: float | None = None
+    high_rps: float | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,13 +52,22 @@ class PlannedGpu:
 
 @dataclass(frozen=True, slots=True)
 class PlannedModel:
-    """What a model gets. `variant` and `latency_ms` are None where it has no tenant."""
+    """What a model gets. `variant`, `latency_ms` and `basis` are None where it has no tenant.
+
+    `low_rps` and `high_rps`: its throughput with every instance at the lower (upper) end of its interval, one
+    without an interval as it is. `basis` is the weakest of its tenants'. `bytes_across_cuts_per_s` are the bytes
+    that cross its cuts at that throughput. All None in plans of a version that did not reckon them.
+    """
 
     name: str
     variant: str | None
     throughput_rps: float
     normalised: float
     latency_ms: float | None
+    low_rps: float | None = None
+    high_rps: float | None = None
+    basis: Basis | None = None
+    bytes_across_cuts_per_s: float | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -13,7 +13,8 @@ class FleetEntry:
     """`count` equal GPUs, or one with an id of its own.
 
     `layouts`: None for every legal layout of the plain profiles, or the offered layouts as
-    tuples of profile names. `cost` is per GPU and counts only for objective min_gpus.
+    tuples of profile names. `cost` is per GPU and counts only for objective min_gpus. GPUs with one
+    `node` name share that host's link; None is a node of its own.
     """
 
     type: str
@@ -21,11 +22,16 @@ class FleetEntry:
     count: int = 1
     layouts: tuple[tuple[str, ...], ...] | None = None
     cost: float = 1.0
+    node: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class Point:
-    """One way to run one instance of a stage on one slice."""
+    """One way to run one instance of a stage on one slice.
+
+    `memory_gib` None: unknown, so it shares its slice with nobody. `low_rps` and `high_rps` are the ends of
+    the 90 % interval of the throughput, None where they are unknown.
+    """
 
     gpu_type: str
     profile: str
@@ -35,6 +41,8 @@ class Point:
     processes: int = 1
     memory_gib: float | None = None
     basis: Basis = "measured"
+    low_rps: float | None = None
+    high_rps: float | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,7 +55,8 @@ class Stage:
 
 @dataclass(frozen=True, slots=True)
 class Variant:
-    """A way to cut a model. `cut_bytes[i]` crosses from stage i to stage i + 1 per batch.
+    """A way to cut a model. From stage i to stage i + 1 a batch carries `cut_bytes[i]`, whatever its size,
+    and `cut_bytes_per_request[i]` for each of its requests (none where that is empty).
 
     No plan uses one that is not `allowed`: it only stays in the request.
     """
@@ -56,6 +65,7 @@ class Variant:
     stages: tuple[Stage, ...]
     cut_bytes: tuple[float, ...] = ()
     allowed: bool = True
+    cut_bytes_per_request: tuple[float, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,14 +110,19 @@ class Objective:
 
 @dataclass(frozen=True, slots=True)
 class SolverOptions:
-    """Seconds the search may take."""
+    """Seconds the search may take, and whether it plans with throughputs as they are or their lower ends."""
 
     time_limit_s: float = 60.0
+    plan_at: Literal["nominal", "low"] = "nominal"
 
 
 @dataclass(frozen=True, slots=True)
 class PlanRequest:
-    """The whole question. `link_gb_per_s` None: transfers between stages take no time."""
+    """The whole question. `link_gb_per_s` None: transfers between stages take no time.
+
+    `network_gb_per_s` holds where it is slower and the instances of a variant stand on more than one node.
+    Both in 10^9 bytes a second.
+    """
 
     gpus: tuple[FleetEntry, ...]
     models: tuple[PlanModel, ...]
@@ -117,3 +132,4 @@ class PlanRequest:
     link_gb_per_s: float | None = None
     max_tenants_per_slice: int | None = None
     solver: SolverOptions = field(default_factory=SolverOptions)
+    network_gb_per_s: float | None = None
