@@ -10,6 +10,7 @@ import os
 from collections.abc import Iterable
 
 from torchsplit_core.hardware.catalogue import catalogue, gpu_type, plain_profiles
+from torchsplit_core.hardware.cuda_causes import CONTAINER, is_stale
 from torchsplit_core.hardware.discovery import HostGpu, HostReport, MigInstance, discover_host
 from torchsplit_core.hardware.mig_commands import slice_commands
 from torchsplit_core.hardware.peaks import peak_names, peaks
@@ -108,7 +109,7 @@ def _choose(part: str, text: str, host: HostReport) -> tuple[Device, ...]:
         raise InputFault("device", text, FORMS, "Use --device auto.")
     if not host.gpus:
         rule = "not available on this host"
-        raise InputFault("device", part, rule, f"Use --device cpu. {host.message}")
+        raise InputFault("device", part, rule, f"Use --device cpu. {host.message} {CONTAINER}")
     if kind == "cuda":
         return _cuda(part, rest, devices, host)
     if kind == "mig":
@@ -261,4 +262,10 @@ def _present(devices: tuple[Device, ...], host: HostReport) -> str:
     empty = f" {' and '.join(bare)} in MIG mode without any instance is no device." if bare else ""
     limit = os.environ.get("CUDA_VISIBLE_DEVICES")
     hidden = "" if limit is None else f" CUDA_VISIBLE_DEVICES={limit} hides the others, if any."
+    listed = [uuid for gpu in host.gpus for uuid in (gpu.uuid, *(item.uuid for item in gpu.instances))]
+    if is_stale(limit, listed):
+        hidden = (
+            f" CUDA_VISIBLE_DEVICES={limit} names nothing that is here: an instance that is made anew gets another "
+            "UUID. Take one of nvidia-smi -L, or unset it."
+        )
     return f"This host has {', '.join(shown)}.{empty}{hidden}"

@@ -76,6 +76,7 @@ def test_sms_are_held_to_and_memory_capped_while_the_device_is_open(monkeypatch:
 
     properties = SimpleNamespace(multi_processor_count=132, total_memory=80 * 2**30)
     monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
+    monkeypatch.setattr(torch.cuda, "synchronize", lambda: None)
     monkeypatch.setattr(torch.cuda, "get_device_name", lambda: "an H100")
     monkeypatch.setattr(torch.cuda, "get_device_properties", lambda index: properties)
     monkeypatch.setattr(torch.cuda, "set_per_process_memory_fraction", lambda share: calls.append(share))
@@ -90,3 +91,23 @@ def test_sms_are_held_to_and_memory_capped_while_the_device_is_open(monkeypatch:
         raise ZeroDivisionError
     cap = pytest.approx(9.75 / 80)
     assert calls == [("create", {"num_sms": 16, "device_id": 0}), cap, "set", "measure", "pop"]
+
+
+def test_a_gpu_that_another_process_holds_alone_is_told_as_in_use(monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse() -> None:
+        raise RuntimeError("CUDA error: CUDA-capable device(s) is/are busy or unavailable")
+
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
+    monkeypatch.setattr(torch.cuda, "synchronize", refuse)
+    with pytest.raises(InputFault, match=r"in use.*nvidia-smi -c 0.*DCGM"), open_device(asdict(SMS)):
+        raise AssertionError("opened")
+
+
+def test_another_fault_of_cuda_stays_what_it_is(monkeypatch: pytest.MonkeyPatch) -> None:
+    def fail() -> None:
+        raise RuntimeError("CUDA error: an illegal memory access was encountered")
+
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
+    monkeypatch.setattr(torch.cuda, "synchronize", fail)
+    with pytest.raises(RuntimeError, match="illegal"), open_device(asdict(SMS)):
+        raise AssertionError("opened")

@@ -15,6 +15,7 @@ from typing import Any
 
 import torch
 
+from torchsplit_core.hardware.cuda_causes import HOLDERS, cuda_facts, cuda_fault
 from torchsplit_core.values import InputFault
 from torchsplit_core.values.units import GIB
 
@@ -36,18 +37,14 @@ class OpenedDevice:
 def open_device(device: Mapping[str, Any]) -> Iterator[OpenedDevice]:
     """The device of a `values.Device` as JSON, limits applied while it is open.
 
-    Raises InputFault where this build of torch cannot use it.
+    Raises InputFault, in the words of its cause, where CUDA cannot be used or another process holds the device.
     """
     if device["kind"] == "cpu":
         yield OpenedDevice("cpu", {"threads": torch.get_num_threads()})
         return
     if not torch.cuda.is_available():
-        raise InputFault(
-            "device",
-            device["id"],
-            "this build of torch can use the GPU",
-            "Install a CUDA build of torch, or use --device cpu.",
-        )
+        raise cuda_fault(cuda_facts(torch.version.cuda, device), device["id"])
+    _touch(device)
     facts: dict[str, str | int | float | bool] = {
         "cuda": str(torch.version.cuda),
         "torch_device_name": torch.cuda.get_device_name(),
@@ -58,6 +55,21 @@ def open_device(device: Mapping[str, Any]) -> Iterator[OpenedDevice]:
         return
     with _some_sms(device) as given:
         yield OpenedDevice("cuda", facts | given)
+
+
+def _touch(device: Mapping[str, Any]) -> None:
+    """Make CUDA's context, which a device in exclusive mode refuses to a second process."""
+    try:
+        torch.cuda.synchronize()
+    except RuntimeError as error:
+        if "busy or unavailable" not in str(error):
+            raise
+        raise InputFault(
+            "device",
+            device["id"],
+            "another process may compute on it at the same time; CUDA says that it is in use",
+            f"Wait for what nvidia-smi lists, or set its compute mode to default (nvidia-smi -c 0). {HOLDERS}",
+        ) from error
 
 
 @contextmanager
