@@ -21,8 +21,8 @@ def add_profile_command(command: Command, trust: Options, output: Options) -> No
     made.add_argument("source")
     made.add_argument(
         "--device",
-        help="auto, cpu, cuda, cuda:1, mig (one instance of every profile), mig:UUID, sm:N (a number of SMs without "
-        "MIG rights); several comma-separated (default auto, or none with --make-slices)",
+        help="auto, cpu, cpu:2c (held to 2 cores), cuda, cuda:1, mig (one instance of every profile), mig:UUID, sm:N "
+        "(a number of SMs without MIG rights); several comma-separated (default auto, or none with --make-slices)",
     )
     made.add_argument(
         "--batch-sizes", default=",".join(map(str, workflow.DEFAULT_BATCH_SIZES)), metavar="1,2,4"

@@ -48,7 +48,7 @@ class MemoryParts:
 class ProfileRow:
     """One way to run one stage: device, slice, batch size, processes, and what it gives.
 
-    `profile` is None for a whole GPU without MIG or a CPU. `low_rps` and `high_rps` bound
+    `profile` is None for a whole GPU without MIG or a CPU, "4c" for 4 cores of one. `low_rps` and `high_rps` bound
     the throughput (90 % interval); `memory_gib` is the peak of one instance. `device` is the key of
     `Profile.environment["devices"]` under which it was measured, None for what was not measured here.
     """

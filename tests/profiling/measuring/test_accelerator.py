@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import ctypes
-from dataclasses import asdict
+import os
+import threading
+from dataclasses import asdict, replace
 from types import SimpleNamespace
 from typing import Any
 
@@ -110,4 +112,30 @@ def test_another_fault_of_cuda_stays_what_it_is(monkeypatch: pytest.MonkeyPatch)
     monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
     monkeypatch.setattr(torch.cuda, "synchronize", fail)
     with pytest.raises(RuntimeError, match="illegal"), open_device(asdict(SMS)):
+        raise AssertionError("opened")
+
+
+def test_cores_hold_every_thread_and_are_given_back() -> None:
+    before, threads = os.sched_getaffinity(0), torch.get_num_threads()
+    stop = threading.Event()
+    other = threading.Thread(target=stop.wait)
+    other.start()
+    (device,) = choose_devices("cpu:1c")
+    try:
+        with open_device(asdict(device)) as opened:
+            first = min(before)
+            assert opened.torch_device == "cpu"
+            assert opened.facts == {"threads": 1, "cores": str(first)}
+            assert torch.get_num_threads() == 1
+            assert os.sched_getaffinity(0) == {first} == os.sched_getaffinity(other.native_id or 0)
+    finally:
+        stop.set()
+        other.join()
+    assert os.sched_getaffinity(0) == before and torch.get_num_threads() == threads
+
+
+def test_more_cores_than_the_process_may_run_on_are_refused() -> None:
+    (device,) = choose_devices("cpu:1c")
+    many = replace(device, id="cpu:9999c", profile="9999c")
+    with pytest.raises(InputFault, match="that many cores"), open_device(asdict(many)):
         raise AssertionError("opened")

@@ -86,6 +86,17 @@ def test_a_sample_is_measured_end_to_end_and_by_operation() -> None:
     assert shares == sorted(shares) and shares[-1] == 1.0
 
 
+def test_a_child_held_to_one_core_files_its_rows_under_it() -> None:
+    (core,) = choose_devices("cpu:1c")
+    found = measure(
+        "sample:diamond", to_graph(sample("diamond")[2]), core, batch_sizes=(1,), settings=QUICK,
+        exporter=EXPORTER, describer=DESCRIBER,
+    )  # fmt: skip
+    (row,) = found.rows
+    assert (row.gpu_type, row.profile, row.device, row.basis) == ("CPU", "1c", "cpu:1c", "measured")
+    assert found.environment["threads"] == 1 and found.environment["cores"].isdecimal()
+
+
 Heard = tuple[Found, list[TorchGraph], list[KeptPoint]]
 
 
