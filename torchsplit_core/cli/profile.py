@@ -7,9 +7,11 @@ import sys
 import time
 from collections import Counter
 from pathlib import Path
+from typing import get_args
 
 from torchsplit_core import workflow
 from torchsplit_core.cli.common import Command, Options, hand_over, tell_notes, with_progress
+from torchsplit_core.profiling.points import REPEATS, CompileMode, DType, Settings
 from torchsplit_core.values import InputFault, SlicesToMake
 from torchsplit_core.workspace.measured_points import OLD_POINTS
 from torchsplit_core.workspace.store import Store
@@ -39,6 +41,29 @@ def add_profile_command(command: Command, trust: Options, output: Options) -> No
     made.add_argument(
         "--cuda-graphs", action="store_true", help="capture the model and replay it (GPUs only)"
     )
+    made.add_argument(
+        "--dtype",
+        choices=[name for name in get_args(DType) if name],
+        help="cast weights and floating inputs (default: the model's own)",
+    )
+    made.add_argument(
+        "--compile",
+        choices=[name for name in get_args(CompileMode) if name],
+        help="measure under torch.compile; every batch size is compiled anew, which counts for nothing",
+    )
+    made.add_argument(
+        "--repeats",
+        type=int,
+        default=REPEATS,
+        metavar="N",
+        help="repeats that share a point's time (default 3)",
+    )
+    made.add_argument("--seed", type=int, default=0, metavar="N", help="of inputs and runs (default 0)")
+    made.add_argument(
+        "--host-copies",
+        action="store_true",
+        help="a run includes the copies of its inputs and outputs from and to the host (GPUs only)",
+    )
     made.add_argument("--at-once", action="store_true", help="measure the slices of one GPU at the same time")
     made.add_argument(
         "--again", action="store_true", help="measure anew, in place of what was measured before"
@@ -58,14 +83,17 @@ def add_profile_command(command: Command, trust: Options, output: Options) -> No
 
 
 def _profile(options: argparse.Namespace) -> int:
-    from torchsplit_core.profiling.points import Settings
-
     if options.torch_trace:
         Path(options.torch_trace).mkdir(parents=True, exist_ok=True)
     settings = Settings(
         point_budget_s=options.point_budget,
         point_limit_s=options.point_limit,
         cuda_graphs=options.cuda_graphs,
+        dtype=options.dtype or "",
+        compile_mode=options.compile or "",
+        repeats=options.repeats,
+        seed=options.seed,
+        host_copies=options.host_copies,
         torch_trace=str(Path(options.torch_trace).absolute()) if options.torch_trace else None,
     )
     started = time.time()

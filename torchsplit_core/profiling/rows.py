@@ -62,7 +62,7 @@ def shape_findings(
         for item in sorted(heard.failures, key=lambda item: int(item["batch_size"]))
         if item["kind"] == "batch" and item["batch_size"] in sizes
     )
-    nodes = _nodes(timed, graph)
+    nodes = () if settings.dtype and _strangers(timed, graph) else _nodes(timed, graph)
     notes = [f"Batch {failure.batch_size}: {failure.message}" for failure in failures]
     notes += [
         f"Operations could not be timed at batch {item['batch_size']}"
@@ -72,6 +72,7 @@ def shape_findings(
         if item["kind"] == "nodes"
     ]
     notes += [note for point in batches for note in _remarks(point.content)]
+    notes += _of_another_kind(settings, bool(timed) and not nodes)
     asked, given = heard.environment.get("sm_asked"), heard.environment.get("sm_count")
     if asked is not None and asked != given:
         notes.append(
@@ -88,6 +89,22 @@ def shape_findings(
         "sum_of_nodes_over_run": _sum_over_run(timed),
     }
     return Found(graph, rows, nodes, failures, environment, tuple(notes))
+
+
+def _of_another_kind(settings: Settings, other_operations: bool) -> list[str]:
+    """How the measured rows differ from the estimated ones and from the operations timed."""
+    notes = []
+    if settings.dtype:
+        notes.append(f"Measured in {settings.dtype}; what is estimated has the dtypes of the traced graph.")
+    if other_operations:
+        notes.append(
+            "In that dtype the model has other operations: their times are left out, shares are estimated."
+        )
+    if settings.compile_mode:
+        notes.append(
+            f"Measured under torch.compile ({settings.compile_mode}); operations were timed uncompiled."
+        )
+    return notes
 
 
 def _remarks(content: Mapping[str, Any]) -> list[str]:
@@ -187,12 +204,21 @@ def _nodes(timed: Mapping[int, Mapping[str, Any]], graph: TorchGraph) -> tuple[N
 def _shares(items: Sequence[Mapping[str, Any]], graph: TorchGraph) -> dict[str, float]:
     """Each operation's share of the sum of the least times."""
     expected = {node.id for node in graph.ops}
-    strangers = [str(item["id"]) for item in items if item["id"] not in expected]
-    if len(strangers) > STRANGERS_ALLOWED:
+    if strangers := _strangers({0: {"items": items}}, graph):
         raise InternalFault(f"the timed export and the traced graph differ: {', '.join(strangers[:5])}")
     least = {str(item["id"]): float(item["least_ms"]) for item in items if item["id"] in expected}
     total = sum(least.values())
     return {node.id: least.get(node.id, 0.0) / total if total else 0.0 for node in graph.ops}
+
+
+def _strangers(timed: Mapping[int, Mapping[str, Any]], graph: TorchGraph) -> list[str]:
+    """Timed operations that the graph has not got, where they are more than the export's own may be."""
+    expected = {node.id for node in graph.ops}
+    for content in timed.values():
+        found = [str(item["id"]) for item in content["items"] if item["id"] not in expected]
+        if len(found) > STRANGERS_ALLOWED:
+            return found
+    return []
 
 
 def slower_of(rows: Sequence[ProfileRow]) -> ProfileRow:
