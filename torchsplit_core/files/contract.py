@@ -265,7 +265,7 @@ def _placement_text(request: PlacementRequest, version: int) -> str:
 def _drop_empty_additions(profile: dict[str, Any]) -> None:
     """What only measured rows and nodes have is left out of the hundreds that are estimated."""
     for entry in (*profile["rows"], *profile["failures"], *profile["nodes"]):
-        for key in ("device", "percentiles_ms", "memory_parts_gib", "time_shares"):
+        for key in ("device", "percentiles_ms", "memory_parts_gib", "time_shares", "times_ms"):
             if key in entry and not entry[key]:
                 del entry[key]
     if not profile["failures"]:

@@ -15,6 +15,7 @@ from torchsplit_core.values import (
     LatencyPercentiles,
     MemoryParts,
     NodeProfile,
+    NodeTimes,
     Percentile,
     ProfileFailure,
     ProfileRow,
@@ -184,6 +185,7 @@ def _nodes(timed: Mapping[int, Mapping[str, Any]], graph: TorchGraph) -> tuple[N
     if not timed:
         return ()
     peaks = estimate_memory(graph, graph.traced_batch).node_peak_bytes
+    times = {batch: _times(content["items"]) for batch, content in sorted(timed.items())}
     shares = {batch: _shares(content["items"], graph) for batch, content in sorted(timed.items())}
     main = graph.traced_batch if graph.traced_batch in timed else min(timed)
     written = {str(item["id"]): int(item["output_bytes"]) for item in timed[main]["items"]}
@@ -196,9 +198,20 @@ def _nodes(timed: Mapping[int, Mapping[str, Any]], graph: TorchGraph) -> tuple[N
             else node.output_bytes,
             peak_bytes=peaks[node.id],
             time_shares={batch: found[node.id] for batch, found in shares.items()},
+            times_ms={batch: found[node.id] for batch, found in times.items() if node.id in found},
         )
         for node in graph.ops
     )
+
+
+def _times(items: Sequence[Mapping[str, Any]]) -> dict[str, NodeTimes]:
+    """Each operation's times to six digits; points kept by an earlier version have the least alone, and give none."""
+    fields = ("mean_ms", "deviation_ms", "least_ms", "most_ms")
+    return {
+        str(item["id"]): NodeTimes(*(float(f"{item[name]:.6g}") for name in fields))
+        for item in items
+        if "mean_ms" in item
+    }
 
 
 def _shares(items: Sequence[Mapping[str, Any]], graph: TorchGraph) -> dict[str, float]:

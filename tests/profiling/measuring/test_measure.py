@@ -75,14 +75,17 @@ def test_a_sample_is_measured_end_to_end_and_by_operation() -> None:
         assert row.device == "cpu"
     assert [node.id for node in found.nodes] == [node.id for node in graph.ops]
     assert sum(node.time_share for node in found.nodes) == pytest.approx(1.0)
-    for batch in (2, 4):  # the traced batch and the largest
+    for batch in (1, 2, 4):  # the traced batch and every one of the grid
+        for node in found.nodes:
+            times = node.times_ms[batch]
+            assert 0 < times.min <= times.mean <= times.max and 0 <= times.std <= times.max
         assert sum(node.time_shares[batch] for node in found.nodes) == pytest.approx(1.0)
     assert sum(node.peak_bytes for node in found.nodes) > 0
     assert found.environment["eval_mode"] is True and found.environment["cuda_graphs"] is False
     assert 0.5 < found.environment["sum_of_nodes_over_run"]["4"] <= 1.0
     assert found.notes == () and found.failures == ()
     assert [(point.kind, point.batch_size) for point in kept] == [
-        ("batch", 1), ("batch", 4), ("nodes", 2), ("nodes", 4),
+        ("batch", 1), ("batch", 4), ("nodes", 1), ("nodes", 2), ("nodes", 4),
     ]  # fmt: skip
     assert {point.architecture_hash for point in kept} == {graph.architecture_hash}
     shares = [share for share, _ in heard]
@@ -335,6 +338,16 @@ def test_a_dtype_casts_weights_and_floating_inputs_and_the_profile_says_so(tmp_p
     before, after = plain.rows[0].memory_parts_gib, cast.rows[0].memory_parts_gib
     assert before is not None and after is not None and after.weights == before.weights / 2
     assert [node.id for node in cast.nodes] == [node.id for node in plain.nodes]
+
+
+def test_points_kept_with_the_least_times_alone_still_give_shares() -> None:
+    """As the version before kept them."""
+    graph = to_graph(sample("diamond")[2])
+    items = [{"id": node.id, "least_ms": 1.0, "output_bytes": 1, "device": "cpu"} for node in graph.ops]
+    content = {"batch_size": 2, "items": items, "runs_ms": [[1.0, 1.0]]}
+    heard = Told(graph, [KeptPoint.made(graph.architecture_hash, "nodes", content)])
+    nodes = shape_findings(graph, CPU, (1,), Settings(), heard).nodes
+    assert all(node.times_ms == {} and node.time_shares[2] == 1 / len(graph.ops) for node in nodes)
 
 
 def test_operations_of_a_cast_model_that_the_graph_lacks_are_left_out() -> None:

@@ -6,7 +6,7 @@ It answers in parts, each a JSON object with one key, as they come, so that what
     environment  facts of the device and the software
     begin        [kind, batch size] of the point that starts: what a child that dies now died of
     batch        one batch size end to end
-    nodes        every operation's least time at one batch size
+    nodes        every operation's times at one batch size
     failure      a point that gave no figure: kind, batch size, reason, message
     note         a sentence for the user
 
@@ -160,8 +160,8 @@ class _Session:
         return None
 
     def nodes(self, export: Callable[[], Any]) -> Iterator[Part]:
-        """Least times of every operation, at the traced batch and at the largest that ran."""
-        wanted = {int(self.arguments["traced_batch"]), self.ran[-1][0]} - self.known_nodes
+        """Times of every operation, at the traced batch and at every size that ran."""
+        wanted = {int(self.arguments["traced_batch"]), *(batch for batch, _ in self.ran)} - self.known_nodes
         if self.lost or not wanted:
             return
         self.progress(SHARE_FOR_BATCHES, "timing every operation")
@@ -299,6 +299,9 @@ class _Session:
                     {
                         "id": item.id,
                         "least_ms": item.least_ms,
+                        "mean_ms": item.mean_ms,
+                        "deviation_ms": item.deviation_ms,
+                        "most_ms": item.most_ms,
                         "output_bytes": item.output_bytes,
                         "device": item.device,
                     }
