@@ -76,21 +76,21 @@ STEPS = (
         "A matrix product of 8192 × 8192 in a green context of several sizes, each in a process of its own as a "
         "measurement is: TFLOP/s may be at most 1.1 × the share of the SMs that the driver gave × those of the "
         "whole GPU.",
-        90,
+        80,
         "benchmarks.hardware_steps:products",
     ),
     Step(
         "cuda",
         "`--device cuda` with and without CUDA graphs",
         "Two samples measured end to end, eager and as a captured graph that is replayed.",
-        110,
+        90,
         "benchmarks.hardware_steps:cuda_graphs",
     ),
     Step(
         "sm_profiles",
         "Profiles under SM limits",
         "One sample at several numbers of SMs: more SMs must never be slower by more than a tenth.",
-        100,
+        80,
         "benchmarks.hardware_steps:sm_profiles",
     ),
     Step(
@@ -99,8 +99,16 @@ STEPS = (
         "Roofline and memory estimate of the catalogue's largest slice (7g) against the whole GPU with MIG off, "
         "which on most types has the same SMs and memory (an A100 108 instead of 98 SMs). Measured memory is torch's "
         "peak; both sides have the same assumed context.",
-        160,
+        110,
         "benchmarks.hardware_steps:predicted",
+    ),
+    Step(
+        "options",
+        "Dtypes, torch.compile, host copies, processes",
+        "One sample in bfloat16, under torch.compile, with the copies of its inputs and outputs, and as two "
+        "processes at once.",
+        110,
+        "benchmarks.hardware_steps:options",
     ),
 )
 

@@ -10,7 +10,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from itertools import pairwise
 from typing import Any
 
@@ -36,11 +36,13 @@ SIZE = 8192
 SLACK = 1.1
 """A limit holds where no more than this many times its share of the whole was reached."""
 SHARES = (1 / 8, 1 / 4, 1 / 2, 3 / 4)
-"""Shares of the SMs that are asked for."""
+"""Shares of the SMs that are asked for, of a product and …"""
+PROFILED_SHARES = (1 / 8, 1 / 2, 3 / 4)
+"""… of a profile, which takes longer."""
 QUICK = Settings(point_budget_s=0.5)
 CAPTURED = ("bert", "resnet50")
 PREDICTED = ("bert", "resnet50", "clip")
-LARGE_AFTER_S = 85.0
+LARGE_AFTER_S = 45.0
 """A larger sample is begun only where the step has taken less than this."""
 
 
@@ -224,6 +226,32 @@ def cuda_graphs(tell: Tell, device: str = "cuda", names: Sequence[str] = CAPTURE
     return tuple(faults)
 
 
+OPTIONS: Mapping[str, Settings] = {
+    "as it is, one and two processes": replace(QUICK, processes=(1, 2)),
+    "--host-copies": replace(QUICK, host_copies=True),
+    "--dtype bfloat16": replace(QUICK, dtype="bfloat16"),
+    "--dtype bfloat16 --compile default": replace(QUICK, dtype="bfloat16", compile_mode="default"),
+}
+
+
+def options(
+    tell: Tell, device: str = "cuda", name: str = "bert", tried: Mapping[str, Settings] = OPTIONS
+) -> tuple[str, ...]:
+    """One sample measured in several ways."""
+    graph = workflow.trace(f"sample:{name}")
+    rows: list[tuple[object, ...]] = []
+    faults: list[str] = []
+    for words, settings in tried.items():
+        try:
+            profile = _profiled(name, graph, device, (8,), settings)
+        except InputFault as fault:
+            faults.append(f"{words}: {fault}")
+            continue
+        rows += [(words, row.processes, row.batch_size, *speed(row)) for row in measured_rows(profile)]
+        tell(table(("how", "processes", "batch", *SPEED), rows))
+    return tuple(faults)
+
+
 SPEED = ("p50, ms", "p95, ms", "requests/s", "memory, GiB", "of which measured peak")
 
 
@@ -243,7 +271,7 @@ def sm_profiles(tell: Tell) -> tuple[str, ...]:
     """One sample at several numbers of SMs, then on the whole GPU."""
     (whole,) = choose_devices("cuda")
     total = whole.sm_count or 64
-    counts = [max(8, round(share * total / 8) * 8) for share in SHARES]
+    counts = [max(8, round(share * total / 8) * 8) for share in PROFILED_SHARES]
     graph = workflow.trace("sample:bert@large")
     found: list[tuple[str, int | None, ProfileRow]] = []
     faults: list[str] = []

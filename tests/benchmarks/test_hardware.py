@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import sys
 import time
 from dataclasses import replace
@@ -21,6 +22,7 @@ from benchmarks.hardware_steps import (
     sm_table,
 )
 from torchsplit_core.hardware import HostGpu, HostReport
+from torchsplit_core.profiling import Settings
 from torchsplit_core.values import LatencyPercentiles, MemoryParts, Percentile, ProfileRow
 
 STEP = Step("try", "A try", "It shows a try.", 20, "nowhere:nothing")
@@ -120,10 +122,11 @@ def test_a_replayed_listing_is_no_hardware(monkeypatch: pytest.MonkeyPatch) -> N
 
 def test_all_limits_together_stay_under_ten_minutes_and_every_step_exists() -> None:
     assert sum(step.limit_s for step in STEPS) + ASK_S <= MOST_S == 600
+    text = (hardware.ROOT / "benchmarks" / "hardware_steps.py").read_text()
     for step in STEPS:
         module, _, name = step.work.partition(":")
         assert module == "benchmarks.hardware_steps"
-        assert f"def {name}(tell: Tell" in (hardware.ROOT / "benchmarks" / "hardware_steps.py").read_text()
+        assert re.search(rf"^def {name}\(\s*tell: Tell", text, re.MULTILINE), step.name
 
 
 def test_a_page_where_all_held_says_so() -> None:
@@ -186,7 +189,7 @@ def test_products_and_profiles_run_where_there_is_no_gpu() -> None:
     """The calls of the steps themselves, on the processor; small."""
     from dataclasses import asdict
 
-    from benchmarks.hardware_steps import cuda_graphs, full_slice_rows, product_here
+    from benchmarks.hardware_steps import cuda_graphs, full_slice_rows, options, product_here
     from torchsplit_core import workflow
     from torchsplit_core.hardware import choose_devices
 
@@ -195,6 +198,11 @@ def test_products_and_profiles_run_where_there_is_no_gpu() -> None:
     assert found["given"] is None and set(found["tflops"]) == {"bfloat16", "float32"}
     rows = full_slice_rows(workflow.trace("sample:diamond"), "H100-SXM5-80GB", (1, 8))
     assert [(one.profile, one.batch_size) for one in rows] == [("7g.80gb", 1), ("7g.80gb", 8)]
+    ways = {"copies": Settings(host_copies=True), "cast": Settings(0.02, dtype="bfloat16", processes=(1, 2))}
+    seen: list[str] = []
+    (fault,) = options(seen.append, "cpu", "diamond", ways)
+    assert "copies" in fault and "host copies" in fault
+    assert seen[-1].count("| cast | 1 | 8 |") == 1 and seen[-1].count("| cast | 2 | 8 |") == 1
     told: list[str] = []
     faults = cuda_graphs(told.append, "cpu", ("diamond",))
     # A processor has no CUDA graphs: that half fails alone, and the table has the other.

@@ -143,6 +143,9 @@ def test_planning_again_gives_the_same_plan(walked: Path) -> None:
         (("profile", "sample:diamond", "--batch-sizes", "0"), "batch"),
         (("profile", "sample:diamond", "--batch-sizes", "1000000"), "batch"),
         (("profile", "sample:diamond", "--batch-sizes", "a"), "whole numbers"),
+        (("profile", "sample:diamond", "--processes", "two"), "whole numbers"),
+        (("profile", "sample:diamond", "--processes", "0"), "from 1 to 16"),
+        (("profile", "sample:diamond", "--device", "cpu:9999c"), "cpu:9999c"),
         (("plan", "noise.pt2"), "JSON"),
         (("plan", "typo.json"), "extra inputs"),
         (("plan", "none.json"), "No such file"),
@@ -261,7 +264,7 @@ def test_how_to_measure_reaches_the_measurement(monkeypatch: pytest.MonkeyPatch)
     monkeypatch.setattr(workflow, "profile", stop)
     command = ["profile", "sample:diamond"]
     assert main([*command]) == 2
-    asked = "--dtype float16 --compile max-autotune --host-copies --repeats 5 --seed 9 --cuda-graphs"
+    asked = "--dtype float16 --compile max-autotune --host-copies --repeats 5 --seed 9 --cuda-graphs --processes 1,4"
     assert main([*command, *asked.split()]) == 2
     assert heard == [
         Settings(),
@@ -272,5 +275,6 @@ def test_how_to_measure_reaches_the_measurement(monkeypatch: pytest.MonkeyPatch)
             repeats=5,
             seed=9,
             cuda_graphs=True,
+            processes=(1, 4),
         ),
     ]

@@ -60,6 +60,12 @@ def add_profile_command(command: Command, trust: Options, output: Options) -> No
     )
     made.add_argument("--seed", type=int, default=0, metavar="N", help="of inputs and runs (default 0)")
     made.add_argument(
+        "--processes",
+        default="1",
+        metavar="1,2",
+        help="also so many processes of the model at once on the device; one alone is always measured",
+    )
+    made.add_argument(
         "--host-copies",
         action="store_true",
         help="a run includes the copies of its inputs and outputs from and to the host (GPUs only)",
@@ -94,6 +100,7 @@ def _profile(options: argparse.Namespace) -> int:
         repeats=options.repeats,
         seed=options.seed,
         host_copies=options.host_copies,
+        processes=_whole_numbers("--processes", "numbers of processes", options.processes),
         torch_trace=str(Path(options.torch_trace).absolute()) if options.torch_trace else None,
     )
     started = time.time()
@@ -101,7 +108,7 @@ def _profile(options: argparse.Namespace) -> int:
         lambda progress: workflow.profile(
             options.source,
             device=options.device or ("" if options.make_slices else "auto"),
-            batch_sizes=_batch_sizes(options.batch_sizes),
+            batch_sizes=_whole_numbers("--batch-sizes", "batch sizes", options.batch_sizes),
             gpu_types=[item.strip() for item in options.gpu_types.split(",")] if options.gpu_types else None,
             trust=options.trust,
             settings=settings,
@@ -151,13 +158,13 @@ def _slices_to_make(options: argparse.Namespace) -> SlicesToMake | None:
     return SlicesToMake(int(gpu), profiles, options.i_own_this_gpu)
 
 
-def _batch_sizes(text: str) -> tuple[int, ...]:
+def _whole_numbers(where: str, what: str, text: str) -> tuple[int, ...]:
     try:
         return tuple(int(item) for item in text.split(","))
     except ValueError as error:
         raise InputFault(
-            "--batch-sizes",
+            where,
             text,
-            "batch sizes are whole numbers, comma-separated",
+            f"{what} are whole numbers, comma-separated",
             "Write for example 1,2,4.",
         ) from error

@@ -49,7 +49,8 @@ class Settings:
     trace a batch size. `dtype` is the dtype that weights and floating inputs are cast to ("" for the model's own)
     and `compile_mode` the mode of torch.compile ("" for eager). The runs are taken in `repeats` repeats; `seed`
     is that of random inputs and of every run. With `host_copies` a timed run also copies the inputs from pinned
-    memory of the host and the outputs back. All of these tell one point from another."""
+    memory of the host and the outputs back. All of these tell one point from another, and so do the processes:
+    `processes` are the numbers of them to measure, at once on the device; one alone is always measured."""
 
     point_budget_s: float = 2.0
     point_limit_s: float | None = None
@@ -60,6 +61,7 @@ class Settings:
     repeats: int = REPEATS
     seed: int = 0
     host_copies: bool = False
+    processes: tuple[int, ...] = (1,)
 
     @property
     def limit_s(self) -> float:

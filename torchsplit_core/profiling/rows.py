@@ -41,7 +41,12 @@ class Found:
 
 
 def shape_findings(
-    graph: TorchGraph, device: Device, sizes: Sequence[int], settings: Settings, heard: Heard
+    graph: TorchGraph,
+    device: Device,
+    sizes: Sequence[int],
+    settings: Settings,
+    heard: Heard,
+    processes: int = 1,
 ) -> Found:
     """The children's points in the words of the profile contract; batch sizes outside `sizes` left out."""
     points = sorted((point for point in heard.points), key=lambda point: point.batch_size)
@@ -55,7 +60,7 @@ def shape_findings(
             gpu_type=device.gpu_type,
             profile=profile,
             batch_size=item["batch_size"],
-            processes=1,
+            processes=processes,
             reason=item["reason"],
             message=item["message"],
             device=device.id,
@@ -64,7 +69,8 @@ def shape_findings(
         if item["kind"] == "batch" and item["batch_size"] in sizes
     )
     nodes = () if settings.dtype and _strangers(timed, graph) else _nodes(timed, graph)
-    notes = [f"Batch {failure.batch_size}: {failure.message}" for failure in failures]
+    label = "Batch" if processes == 1 else f"{processes} processes, batch"
+    notes = [f"{label} {failure.batch_size}: {failure.message}" for failure in failures]
     notes += [
         f"Operations could not be timed at batch {item['batch_size']}"
         + ("" if nodes else ", their shares are estimated")
@@ -73,7 +79,8 @@ def shape_findings(
         if item["kind"] == "nodes"
     ]
     notes += [note for point in batches for note in _remarks(point.content)]
-    notes += _of_another_kind(settings, bool(timed) and not nodes)
+    # What is said of all numbers of processes is said once.
+    notes += _of_another_kind(settings, bool(timed) and not nodes) if processes == 1 else []
     asked, given = heard.environment.get("sm_asked"), heard.environment.get("sm_count")
     if asked is not None and asked != given:
         notes.append(
@@ -127,17 +134,22 @@ def _row(content: Mapping[str, Any], graph: TorchGraph, device: Device, profile:
         runs=content["latency"]["runs"],
         **{name: Percentile(**content["latency"][name]) for name in ("p50", "p95", "p99")},
     )
+    rates = content.get("rates") or {
+        "rps": 1000 * batch / latency.p50.value,
+        "low_rps": 1000 * batch / content["median_high_ms"],
+        "high_rps": 1000 * batch / content["median_low_ms"],
+    }
     parts = memory_parts(content["peak"], estimate_memory(graph, batch), cuda=device.kind != "cpu")
     return ProfileRow(
         stage="whole",
         gpu_type=device.gpu_type,
         profile=profile,
         batch_size=batch,
-        processes=1,
-        throughput_rps=1000 * batch / latency.p50.value,
+        processes=content.get("processes", 1),
+        throughput_rps=rates["rps"],
         latency_ms=latency.p95.value,
-        low_rps=1000 * batch / content["median_high_ms"],
-        high_rps=1000 * batch / content["median_low_ms"],
+        low_rps=rates["low_rps"],
+        high_rps=rates["high_rps"],
         memory_gib=parts.weights + parts.activations + parts.transient + parts.context,
         basis=device.basis,
         device=device.id,

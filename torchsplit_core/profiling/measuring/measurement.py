@@ -30,6 +30,7 @@ BUILD_S = 600.0
 """Wall time for building, exporting and moving a model, beside its points."""
 
 MOST_REPEATS = 100
+MOST_PROCESSES = 16
 CAPTURING = ("reduce-overhead", "max-autotune")
 
 Keep = Callable[[KeptPoint], None]
@@ -45,6 +46,7 @@ def measure(
     batch_sizes: Sequence[int] = (1, 2, 4),
     trust: bool = False,
     settings: Settings | None = None,
+    processes: int = 1,
     known: Iterable[KeptPoint] = (),
     keep: Keep = lambda point: None,
     hear_graph: Callable[[TorchGraph], object] = lambda graph: None,
@@ -58,7 +60,9 @@ def measure(
     `graph` did, so that node names agree. The second makes the contract's graph of that: (program, batch).
     `known` are points of this device and software measured before, of any model: those of this model are
     taken over, not measured again. `keep` gets each new point as it comes, `hear_graph` a new graph.
-    throughput = batch / p50 with a 90 % interval of the median, latency_ms = p95 of the runs.
+    throughput = batch / p50 with a 90 % interval of the median, latency_ms = p95 of the runs. With several
+    `processes` (a graph is needed then) so many run at once: throughputs are added, latency is over all their
+    runs, operations are not timed, and no figure at any batch size is no fault.
     Raises InputFault for a bad grid or budget, a model that cannot be built or exported, or one that gives no
     figure at any batch size.
     """
@@ -76,9 +80,9 @@ def measure(
         try:
             with handed_on() as (carried, folders):
                 run_limited(
-                    "torchsplit_core.profiling.measuring.child:measure_in_child",
+                    f"torchsplit_core.profiling.measuring.{'child' if processes == 1 else 'crowd'}:measure_in_child",
                     _arguments(parsed.text, device, sizes, trust, settings, functions, heard, known)
-                    | {"telemetry": carried},
+                    | {"telemetry": carried, "processes": processes},
                     limits=_limits(device, len(sizes), settings, memory_bytes),
                     progress=listener.advance,
                     subject=f"profile of {source}",
@@ -93,8 +97,8 @@ def measure(
         break
     assert heard.graph is not None  # a child that begins a point has told its graph
     _take_known(heard, known)
-    found = shape_findings(heard.graph, device, sizes, settings, heard)
-    if not found.rows:
+    found = shape_findings(heard.graph, device, sizes, settings, heard, processes)
+    if not found.rows and processes == 1:
         raise InputFault(
             f"profile of {source}",
             list(sizes),
@@ -285,6 +289,21 @@ def check_settings(settings: Settings, device: Device) -> None:
             "Leave --cuda-graphs off, or use --compile default.",
         )
     _check_choices(settings)
+    _check_processes(settings)
+
+
+def _check_processes(settings: Settings) -> None:
+    """InputFault for numbers of processes that are none, and for what is measured one process at a time."""
+    for count in settings.processes:
+        if isinstance(count, bool) or not isinstance(count, int) or not 1 <= count <= MOST_PROCESSES:
+            rule = f"numbers of processes are whole numbers from 1 to {MOST_PROCESSES}"
+            raise InputFault("processes", count, rule, "For example 1,2.")
+    several = max(settings.processes, default=1)
+    if several > 1 and (settings.cuda_graphs or settings.host_copies):
+        what = "CUDA graphs" if settings.cuda_graphs else "host copies"
+        raise InputFault(
+            "processes", several, f"{what} are measured one process at a time", "Leave one of the two off."
+        )
 
 
 def _check_choices(settings: Settings) -> None:

@@ -68,7 +68,7 @@ def time_runs(
     with torch.inference_mode():
         for _ in range(unsteady):
             run()
-        outcome, first = _timed(run, device)
+        outcome, first = timed_run(run, device)
         if look is not None:
             look(outcome)
         del outcome
@@ -80,11 +80,11 @@ def time_runs(
         if first >= 500 * budget_s and not cuda_graph:
             taken[0].append(first)
         else:
-            _warm_up(lambda: _timed(run, device)[1], first, WARM_UP_SHARE * budget_s)
+            _warm_up(lambda: timed_run(run, device)[1], first, WARM_UP_SHARE * budget_s)
         for number, runs in enumerate(taken, 1):
             deadline = started + budget_s * number / repeats
             while len(runs) < least or (len(runs) < MOST_RUNS // repeats and time.perf_counter() < deadline):
-                runs.append(_timed(run, device)[1])
+                runs.append(timed_run(run, device)[1])
     return tuple(tuple(runs) for runs in taken)
 
 
@@ -122,7 +122,7 @@ def _warm_up(run: Callable[[], float], last: float, budget_s: float) -> None:
         last = spent
 
 
-def _timed(run: Callable[[], Any], device: str) -> tuple[Any, float]:
+def timed_run(run: Callable[[], Any], device: str) -> tuple[Any, float]:
     """What one run returned, and its time in ms."""
     if device == "cpu":
         begin = time.perf_counter_ns()
