@@ -8,7 +8,7 @@ ADDRESS ?= 127.0.0.1
 # Every command that a test starts would compile the package anew.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: setup setup-dev setup-browser app test test-fast lint bench clean
+.PHONY: setup setup-dev setup-browser app test test-fast lint bench hardware clean
 
 setup: $(VENV)/.installed
 setup-dev: $(VENV)/.installed-dev
@@ -45,6 +45,10 @@ lint: setup-dev
 
 bench: setup-dev
 	$(BIN)/python -m benchmarks.run_all
+
+# What only a GPU can show, in at most ten minutes, into docs/hardware.md; without a GPU it says so and ends with 0.
+hardware: setup
+	$(BIN)/python -m benchmarks.hardware
 
 clean:
 	rm -rf $(VENV) build *.egg-info

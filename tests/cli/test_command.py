@@ -9,15 +9,18 @@ import socket
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from tests.support.paths import ROOT
+from torchsplit_core import workflow
 from torchsplit_core.cli.app import _free_port
 from torchsplit_core.cli.command import main
 from torchsplit_core.files import read_file
 from torchsplit_core.isolation import isolation_level
-from torchsplit_core.values import stage_shares
+from torchsplit_core.profiling.points import Settings
+from torchsplit_core.values import InputFault, stage_shares
 
 pytestmark = pytest.mark.torch
 
@@ -140,6 +143,9 @@ def test_planning_again_gives_the_same_plan(walked: Path) -> None:
         (("profile", "sample:diamond", "--batch-sizes", "0"), "batch"),
         (("profile", "sample:diamond", "--batch-sizes", "1000000"), "batch"),
         (("profile", "sample:diamond", "--batch-sizes", "a"), "whole numbers"),
+        (("profile", "sample:diamond", "--processes", "two"), "whole numbers"),
+        (("profile", "sample:diamond", "--processes", "0"), "from 1 to 16"),
+        (("profile", "sample:diamond", "--device", "cpu:9999c"), "cpu:9999c"),
         (("plan", "noise.pt2"), "JSON"),
         (("plan", "typo.json"), "extra inputs"),
         (("plan", "none.json"), "No such file"),
@@ -246,3 +252,29 @@ def test_draw_writes_a_picture_and_refuses_what_it_cannot(
     capsys.readouterr()
     assert here("draw", "bert.graph.json", "-o", "bert.png", cwd=walked) == 2
     assert "Traceback" not in capsys.readouterr().err and not (walked / "bert.png").exists()
+
+
+def test_how_to_measure_reaches_the_measurement(monkeypatch: pytest.MonkeyPatch) -> None:
+    heard: list[Settings] = []
+
+    def stop(source: str, *, settings: Settings, **options: Any) -> None:
+        heard.append(settings)
+        raise InputFault("profile", source, "heard", "Stop.")
+
+    monkeypatch.setattr(workflow, "profile", stop)
+    command = ["profile", "sample:diamond"]
+    assert main([*command]) == 2
+    asked = "--dtype float16 --compile max-autotune --host-copies --repeats 5 --seed 9 --cuda-graphs --processes 1,4"
+    assert main([*command, *asked.split()]) == 2
+    assert heard == [
+        Settings(),
+        Settings(
+            dtype="float16",
+            compile_mode="max-autotune",
+            host_copies=True,
+            repeats=5,
+            seed=9,
+            cuda_graphs=True,
+            processes=(1, 4),
+        ),
+    ]

@@ -10,7 +10,7 @@ import pytest
 from tests.support.paths import ROOT
 from torchsplit_core.files import FORMATS, read_file, read_text, schema_of, write_file, write_text
 from torchsplit_core.profiling.library import mix_request
-from torchsplit_core.values import InputFault, PlanOutcome, PlanRequest
+from torchsplit_core.values import InputFault, NodeProfile, NodeTimes, PlanOutcome, PlanRequest, Profile
 
 REQUEST = {
     "format": "torchsplit.plan_request",
@@ -203,3 +203,16 @@ def test_the_example_mixes_are_those_of_the_library_with_their_licence() -> None
     assert found == expected, "run python -m tools.write_examples --mixes"
     notice = (ROOT / "torchsplit_core" / "profiling" / "data" / "NOTICE.md").read_text()
     assert notice[notice.index("MIT License") :] in (folder / "README.md").read_text()
+
+
+def test_times_of_operations_are_written_where_they_were_measured_and_stay_small() -> None:
+    """Ten thousand operations at eight batch sizes, with six digits each as a measurement writes them."""
+    sizes = (1, 2, 4, 8, 16, 32, 64, 128)
+    times = {
+        batch: NodeTimes(0.123456 * batch, 0.0123456, 0.111111 * batch, 1.23456 * batch) for batch in sizes
+    }
+    timed = tuple(NodeProfile(f"linear_{n}", 0.0001, 1, 1, {}, times) for n in range(10_000))
+    known = Profile("sample:x", "hash", nodes=(*timed, NodeProfile("add", 0.0, 1, 1)))
+    text = write_text(known)
+    assert text.count('"times_ms"') == 10_000 and len(text) < 16 * 2**20
+    assert read_text(text) == ("torchsplit.profile", known)

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
+import os
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -54,6 +56,33 @@ def test_gpu_devices_are_not_available_without_a_gpu(text: str) -> None:
     with pytest.raises(InputFault, match="not available on this host") as found:
         choose_devices(text, EMPTY)
     assert found.value.where == "device" and "No GPU was found." in found.value.remedy
+
+
+def test_cores_of_the_processor_are_a_slice_of_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(os, "sched_getaffinity", lambda pid: {0, 1, 2})
+    one, two = choose_devices("cpu:1c,cpu:2c,cpu:1c", replace(EMPTY, cpu_cores=64))
+    assert (one.id, one.profile, one.name) == ("cpu:1c", "1c", "1 core of a processor")
+    assert (two.id, two.profile, two.name) == ("cpu:2c", "2c", "2 cores of a processor")
+    # One measurement at a time: cores of one processor share its memory and clock.
+    assert (two.kind, two.gpu_type, two.physical, two.basis) == ("cpu", "CPU", "cpu", "measured")
+
+
+@pytest.mark.parametrize("text", ["cpu:3c", "cpu:64c", f"cpu:{10**30}c"])
+def test_more_cores_than_the_host_has_are_refused(text: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(os, "sched_getaffinity", lambda pid: set(range(200)))
+    with pytest.raises(InputFault, match="this host has 2 cores for us"):
+        choose_devices(text, EMPTY)
+    monkeypatch.setattr(os, "sched_getaffinity", lambda pid: {0})
+    with pytest.raises(InputFault, match="this host has 1 core for us"):
+        choose_devices("cpu:2c", EMPTY)
+
+
+@pytest.mark.parametrize(
+    "text", ["cpu:c", "cpu:2", "cpu:0c", "cpu:02c", "cpu:-1c", "cpu:1.5c", "cpu:²c", "cpu:2C"]
+)
+def test_what_is_no_number_of_cores_is_no_device(text: str) -> None:
+    with pytest.raises(InputFault, match="or cpu:Kc"):
+        choose_devices(text, EMPTY)
 
 
 @pytest.mark.parametrize("text", ["", "tpu", "sm", "sm:", "cuda:", "mig:", "cpu:0", "cpu,,cuda", "auto:1"])

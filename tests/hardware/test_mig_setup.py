@@ -217,6 +217,7 @@ def test_what_cannot_be_restored_is_named_with_the_commands_that_mend_it(tmp_pat
         nvml.path.write_text(json.dumps(data))
     text = str(found.value)
     assert "4g.24gb at 0 is still there" in text and "In use by another client" in text
+    assert "nv-hostengine" in text and "nvidia-device-plugin" in text
     assert f"nvidia-smi mig -i 0 -dgi -gi {number}" in text
     assert "-cgi 2g.12gb:2,1g.6gb:0,1g.6gb:1 -C" in text and "untested on hardware" in text
     assert journal.is_file()

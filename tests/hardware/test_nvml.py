@@ -253,3 +253,23 @@ def test_state_of_a_gpu_beside_a_lost_one(tmp_path: Path) -> None:
 )
 def test_the_profile_in_a_drivers_name(name: str, profile: str | None) -> None:
     assert profile_of(name) == profile
+
+
+def test_the_versions_of_driver_and_cuda_are_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    install(monkeypatch, replay(tmp_path, "a30_three_slices.json"))
+    with nvml_driver.open_driver() as driver:
+        assert driver.versions() == ("570.124.06", "12.8")
+
+
+def test_versions_that_the_driver_does_not_tell_are_unknown(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    install(monkeypatch, replay(tmp_path, "a30_three_slices.json"))
+    monkeypatch.setattr(pynvml, "nvmlSystemGetDriverVersion", _not_supported)
+    monkeypatch.setattr(pynvml, "nvmlSystemGetCudaDriverVersion_v2", _not_supported)
+    with nvml_driver.open_driver() as driver:
+        assert driver.versions() == ("n/a", "n/a")
+
+
+def _not_supported() -> None:
+    raise pynvml.NVMLError(pynvml.NVML_ERROR_NOT_SUPPORTED)

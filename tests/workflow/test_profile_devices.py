@@ -20,6 +20,7 @@ from torchsplit_core import cli
 from torchsplit_core.files import write_text
 from torchsplit_core.graph import TorchGraph
 from torchsplit_core.profiling.merge import join
+from torchsplit_core.profiling.points import KeptPoint, Settings
 from torchsplit_core.profiling.rows import Found
 from torchsplit_core.telemetry import read_spans
 from torchsplit_core.values import Device, InputFault, NodeProfile, Profile, ProfileFailure, ProfileRow
@@ -278,3 +279,39 @@ def test_a_profile_of_many_devices_is_a_contract_file(replayed: Any, monkeypatch
     replayed("a100_40gb_two_halves.json")
     found = profiled(monkeypatch, stand_in([]), device="cpu,mig")
     assert '"failures"' in write_text(found)
+
+
+def test_numbers_of_processes_are_measured_one_after_the_other_and_kept_apart(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    heard: list[tuple[int, tuple[KeptPoint, ...]]] = []
+    base = stand_in([])
+
+    def measure(source: str, graph: Any, device: Device, **options: Any) -> Found:
+        processes = options["processes"]
+        heard.append((processes, options["known"]))
+        found = base(source, graph, device)
+        if processes == 3:
+            raise InputFault("processes", 3, "each of them can build the model", "Measure fewer at once.")
+        options["progress"](1.0, "done")
+        content = {"batch_size": 1, "processes": processes}
+        options["keep"](KeptPoint.made(found.graph.architecture_hash, "batch", content))
+        rows = tuple(replace(row, processes=processes) for row in found.rows)
+        return replace(found, rows=rows, notes=(f"{processes} told",))
+
+    monkeypatch.setattr("torchsplit_core.profiling.measuring.measurement.measure", measure)
+    settings, store = Settings(processes=(2, 3, 2)), Store(tmp_path / "s")
+    shares: list[float] = []
+    for _ in range(2):
+        _, found = profile(
+            "sample:diamond", graph=diamond(), device="cpu", settings=settings, store=store,
+            gpu_types=("A30-24GB",), progress=lambda share, text: shares.append(share),
+        )  # fmt: skip
+    assert [row.processes for row in found.rows if row.basis == "measured"] == [1, 2]
+    # One alone first, each number once; what one number kept is not another's.
+    assert [count for count, _ in heard] == [1, 2, 3] * 2
+    known = [[point.content["processes"] for point in points] for _, points in heard]
+    assert known == [[], [], [], [1], [2], []]
+    assert "1 told 2 told 3 processes: processes: 3" in found.environment["notes"]
+    first = shares[: len(shares) // 2]
+    assert first == sorted(first) and first[-1] == 1.0

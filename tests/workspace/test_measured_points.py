@@ -73,11 +73,19 @@ def test_a_place_is_device_software_and_settings() -> None:
         place_of(replace(CPU, profile="1g.10gb"), Settings()),
         place_of(replace(CPU, uuid="MIG-1"), Settings()),
     }
-    for settings in (Settings(dtype="bfloat16"), Settings(compile_mode="default")):
+    for settings in (
+        Settings(dtype="bfloat16"),
+        # The model's own dtype may be another.
+        Settings(dtype="float32"),
+        Settings(compile_mode="default"),
+        Settings(repeats=5),
+        Settings(seed=1),
+        Settings(host_copies=True),
+    ):
         places.add(place_of(CPU, settings))
     places.add(place_of(CPU, Settings(dtype="float16", compile_mode="max-autotune")))
-    assert len(places) == 7
-    assert place_of(CPU, Settings()) == place_of(CPU, Settings(dtype="float32", compile_mode=""))
+    assert len(places) == 11
+    assert place_of(CPU, Settings()) == place_of(CPU, Settings(dtype="", compile_mode="", repeats=3, seed=0))
     assert place_of(CPU, Settings()) == place_of(CPU, Settings(0.1, torch_trace="x", point_limit_s=9.0))
 
 

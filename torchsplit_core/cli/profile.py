@@ -7,9 +7,11 @@ import sys
 import time
 from collections import Counter
 from pathlib import Path
+from typing import get_args
 
 from torchsplit_core import workflow
 from torchsplit_core.cli.common import Command, Options, hand_over, tell_notes, with_progress
+from torchsplit_core.profiling.points import REPEATS, CompileMode, DType, Settings
 from torchsplit_core.values import InputFault, SlicesToMake
 from torchsplit_core.workspace.measured_points import OLD_POINTS
 from torchsplit_core.workspace.store import Store
@@ -21,8 +23,8 @@ def add_profile_command(command: Command, trust: Options, output: Options) -> No
     made.add_argument("source")
     made.add_argument(
         "--device",
-        help="auto, cpu, cuda, cuda:1, mig (one instance of every profile), mig:UUID, sm:N (a number of SMs without "
-        "MIG rights); several comma-separated (default auto, or none with --make-slices)",
+        help="auto, cpu, cpu:2c (held to 2 cores), cuda, cuda:1, mig (one instance of every profile), mig:UUID, sm:N "
+        "(a number of SMs without MIG rights); several comma-separated (default auto, or none with --make-slices)",
     )
     made.add_argument(
         "--batch-sizes", default=",".join(map(str, workflow.DEFAULT_BATCH_SIZES)), metavar="1,2,4"
@@ -38,6 +40,35 @@ def add_profile_command(command: Command, trust: Options, output: Options) -> No
     )
     made.add_argument(
         "--cuda-graphs", action="store_true", help="capture the model and replay it (GPUs only)"
+    )
+    made.add_argument(
+        "--dtype",
+        choices=[name for name in get_args(DType) if name],
+        help="cast weights and floating inputs (default: the model's own)",
+    )
+    made.add_argument(
+        "--compile",
+        choices=[name for name in get_args(CompileMode) if name],
+        help="measure under torch.compile; every batch size is compiled anew, which counts for nothing",
+    )
+    made.add_argument(
+        "--repeats",
+        type=int,
+        default=REPEATS,
+        metavar="N",
+        help="repeats that share a point's time (default 3)",
+    )
+    made.add_argument("--seed", type=int, default=0, metavar="N", help="of inputs and runs (default 0)")
+    made.add_argument(
+        "--processes",
+        default="1",
+        metavar="1,2",
+        help="also so many processes of the model at once on the device; one alone is always measured",
+    )
+    made.add_argument(
+        "--host-copies",
+        action="store_true",
+        help="a run includes the copies of its inputs and outputs from and to the host (GPUs only)",
     )
     made.add_argument("--at-once", action="store_true", help="measure the slices of one GPU at the same time")
     made.add_argument(
@@ -58,14 +89,18 @@ def add_profile_command(command: Command, trust: Options, output: Options) -> No
 
 
 def _profile(options: argparse.Namespace) -> int:
-    from torchsplit_core.profiling.points import Settings
-
     if options.torch_trace:
         Path(options.torch_trace).mkdir(parents=True, exist_ok=True)
     settings = Settings(
         point_budget_s=options.point_budget,
         point_limit_s=options.point_limit,
         cuda_graphs=options.cuda_graphs,
+        dtype=options.dtype or "",
+        compile_mode=options.compile or "",
+        repeats=options.repeats,
+        seed=options.seed,
+        host_copies=options.host_copies,
+        processes=_whole_numbers("--processes", "numbers of processes", options.processes),
         torch_trace=str(Path(options.torch_trace).absolute()) if options.torch_trace else None,
     )
     started = time.time()
@@ -73,7 +108,7 @@ def _profile(options: argparse.Namespace) -> int:
         lambda progress: workflow.profile(
             options.source,
             device=options.device or ("" if options.make_slices else "auto"),
-            batch_sizes=_batch_sizes(options.batch_sizes),
+            batch_sizes=_whole_numbers("--batch-sizes", "batch sizes", options.batch_sizes),
             gpu_types=[item.strip() for item in options.gpu_types.split(",")] if options.gpu_types else None,
             trust=options.trust,
             settings=settings,
@@ -123,13 +158,13 @@ def _slices_to_make(options: argparse.Namespace) -> SlicesToMake | None:
     return SlicesToMake(int(gpu), profiles, options.i_own_this_gpu)
 
 
-def _batch_sizes(text: str) -> tuple[int, ...]:
+def _whole_numbers(where: str, what: str, text: str) -> tuple[int, ...]:
     try:
         return tuple(int(item) for item in text.split(","))
     except ValueError as error:
         raise InputFault(
-            "--batch-sizes",
+            where,
             text,
-            "batch sizes are whole numbers, comma-separated",
+            f"{what} are whole numbers, comma-separated",
             "Write for example 1,2,4.",
         ) from error

@@ -288,7 +288,7 @@ def _drop_empty_of_pipelines(data: dict[str, Any]) -> None:
 def _drop_empty_additions(profile: dict[str, Any]) -> None:
     """What only measured rows and nodes have is left out of the hundreds that are estimated."""
     for entry in (*profile["rows"], *profile["failures"], *profile["nodes"]):
-        for key in ("device", "percentiles_ms", "memory_parts_gib", "time_shares"):
+        for key in ("device", "percentiles_ms", "memory_parts_gib", "time_shares", "times_ms"):
             if key in entry and not entry[key]:
                 del entry[key]
     if not profile["failures"]:

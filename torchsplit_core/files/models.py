@@ -101,12 +101,20 @@ class ProfileFailureFile(Strict):
     device: str | None = None
 
 
+class NodeTimesFile(Strict):
+    mean: NonNegative
+    std: NonNegative
+    min: NonNegative
+    max: NonNegative
+
+
 class NodeProfileFile(Strict):
     id: NodeId
     time_share: NonNegative
     output_bytes: Whole
     peak_bytes: Whole
     time_shares: Table[Annotated[int, Field(ge=1, strict=False)], NonNegative] = {}
+    times_ms: Table[Annotated[int, Field(ge=1, strict=False)], NodeTimesFile] = {}
 
 
 class ProfileFile(Strict):

@@ -8,8 +8,10 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterable
+from dataclasses import replace
 
 from torchsplit_core.hardware.catalogue import catalogue, gpu_type, plain_profiles
+from torchsplit_core.hardware.cuda_causes import CONTAINER, is_stale
 from torchsplit_core.hardware.discovery import HostGpu, HostReport, MigInstance, discover_host
 from torchsplit_core.hardware.mig_commands import slice_commands
 from torchsplit_core.hardware.peaks import peak_names, peaks
@@ -17,7 +19,9 @@ from torchsplit_core.values import Device, InputFault, SliceProfile
 
 CPU = "CPU"
 """The gpu_type of a processor."""
-FORMS = "a device is auto, cpu, cuda, cuda:N, mig, mig:UUID, mig:PROFILE, sm:N or sm:PROFILE"
+FORMS = (
+    "a device is auto, cpu, cuda, cuda:N, mig, mig:UUID, mig:PROFILE, sm:N, sm:PROFILE or cpu:Kc (K cores)"
+)
 
 
 def available_devices(host: HostReport) -> tuple[Device, ...]:
@@ -41,8 +45,8 @@ def available_devices(host: HostReport) -> tuple[Device, ...]:
 def choose_devices(text: str, host: HostReport | None = None) -> tuple[Device, ...]:
     """The devices that a text means on this host (default: as discovered now), each once, in its order.
 
-    The text is one or several, separated by commas, of: "cpu"; "cuda", the first whole GPU; "cuda:N";
-    "mig", one instance of each different slice of each GPU type; "mig:UUID"; "mig:PROFILE", one instance
+    The text is one or several, separated by commas, of: "cpu"; "cpu:Kc", K cores; "cuda", the first whole GPU;
+    "cuda:N"; "mig", one instance of each different slice of each GPU type; "mig:UUID"; "mig:PROFILE", one instance
     of it on each GPU type; "sm:N" and "sm:PROFILE", SMs of the first whole GPU, or of GPU M with "@M" at
     the end; "auto": "cuda" where there is a whole GPU, else "mig" where there are instances, else "cpu".
     N SMs stand for the plain profile with that count, the one of least memory where several have it; where
@@ -104,11 +108,13 @@ def _choose(part: str, text: str, host: HostReport) -> tuple[Device, ...]:
         return _auto(devices)
     if part == "cpu":
         return devices[:1]
+    if kind == "cpu" and rest:
+        return (_cores(part, rest, devices[0], host),)
     if kind not in ("cuda", "mig", "sm") or bool(colon) != bool(rest) or part == "sm":
         raise InputFault("device", text, FORMS, "Use --device auto.")
     if not host.gpus:
         rule = "not available on this host"
-        raise InputFault("device", part, rule, f"Use --device cpu. {host.message}")
+        raise InputFault("device", part, rule, f"Use --device cpu. {host.message} {CONTAINER}")
     if kind == "cuda":
         return _cuda(part, rest, devices, host)
     if kind == "mig":
@@ -128,6 +134,22 @@ def _one_of_each(devices: Iterable[Device]) -> tuple[Device, ...]:
         if device.kind == "mig":
             first.setdefault((device.gpu_type, device.profile), device)
     return tuple(first.values())
+
+
+def _cores(part: str, rest: str, whole: Device, host: HostReport) -> Device:
+    """So many of the cores (logical processors) that this process may run on."""
+    text = rest.removesuffix("c")
+    if rest == text or not (text.isascii() and text.isdecimal()) or text.startswith("0"):
+        raise InputFault("device", part, FORMS, "For example cpu:1c.")
+    if not hasattr(os, "sched_setaffinity"):
+        rule = "this system can hold a process to some cores; Linux can"
+        raise InputFault("device", part, rule, "Use --device cpu.")
+    there = min(host.cpu_cores, len(os.sched_getaffinity(0)))
+    if len(text) > 6 or int(text) > there:
+        has = "1 core" if there == 1 else f"{there} cores"
+        raise InputFault("device", part, f"this host has {has} for us", f"Use cpu:{there}c or fewer.")
+    name = f"{text} core{'s' if text != '1' else ''} of {whole.name}"
+    return replace(whole, id=f"cpu:{text}c", name=name, profile=f"{text}c")
 
 
 def _cuda(part: str, rest: str, devices: tuple[Device, ...], host: HostReport) -> tuple[Device, ...]:
@@ -261,4 +283,10 @@ def _present(devices: tuple[Device, ...], host: HostReport) -> str:
     empty = f" {' and '.join(bare)} in MIG mode without any instance is no device." if bare else ""
     limit = os.environ.get("CUDA_VISIBLE_DEVICES")
     hidden = "" if limit is None else f" CUDA_VISIBLE_DEVICES={limit} hides the others, if any."
+    listed = [uuid for gpu in host.gpus for uuid in (gpu.uuid, *(item.uuid for item in gpu.instances))]
+    if is_stale(limit, listed):
+        hidden = (
+            f" CUDA_VISIBLE_DEVICES={limit} names nothing that is here: an instance that is made anew gets another "
+            "UUID. Take one of nvidia-smi -L, or unset it."
+        )
     return f"This host has {', '.join(shown)}.{empty}{hidden}"

@@ -11,6 +11,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
+from torchsplit_core.hardware.cuda_causes import HOLDERS
 from torchsplit_core.hardware.devices import mig_device
 from torchsplit_core.hardware.discovery import read_gpu
 from torchsplit_core.hardware.layouts import legal_layouts
@@ -90,7 +91,9 @@ def _change(nvml: Nvml, index: int, profiles: Sequence[str], consent: bool) -> C
         busy = nvml.processes(index)
         if busy:
             shown = f"processes {', '.join(map(str, busy))}"
-            raise InputFault(where, shown, "nothing computes on the GPU", "Wait for them or stop them first.")
+            raise InputFault(
+                where, shown, "nothing computes on the GPU", f"Wait for them or stop them first. {HOLDERS}"
+            )
         present = nvml.gpu_instances(index)
     except NvmlFault as fault:
         raise InputFault(
@@ -165,7 +168,10 @@ def _make(nvml: Nvml, change: Change, profiles: Sequence[str]) -> tuple[Device, 
         return _devices(nvml, change, profiles)
     except NvmlFault as fault:
         where, rule = f"MIG slices of {change.gpu_name}", f"the driver makes {', '.join(profiles)}"
-        raise InputFault(where, fault.words, rule, f"The former instances come back. {UNTESTED}") from fault
+        held = f" {HOLDERS}" if fault.kind == "in_use" else ""
+        raise InputFault(
+            where, fault.words, rule, f"The former instances come back.{held} {UNTESTED}"
+        ) from fault
 
 
 def _devices(nvml: Nvml, change: Change, profiles: Sequence[str]) -> tuple[Device, ...]:
@@ -229,7 +235,8 @@ def _unrestored(nvml: Nvml, change: Change, journal: Path, refused: NvmlFault | 
     where = f"MIG instances of {change.gpu_name}"
     rule = "they are as before the measurement again (a path untested on hardware)"
     words = "" if refused is None else f" (the driver said: {refused.words})"
-    after = f"Or start TorchSplit again: {journal} knows what is to be restored."
+    held = f"{HOLDERS} " if refused is not None and refused.kind == "in_use" else ""
+    after = f"{held}Or start TorchSplit again: {journal} knows what is to be restored."
     try:
         index = _find(nvml, change)
         missing, left, other = _differences(nvml, change)

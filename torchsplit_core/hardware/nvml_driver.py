@@ -66,6 +66,14 @@ class DriverNvml:
     def gpu_count(self) -> int:
         return int(self._ask(self._lib.nvmlDeviceGetCount))
 
+    def versions(self) -> tuple[str, str]:
+        """The driver's version and the newest CUDA it runs, "n/a" for what it does not tell."""
+        driver = self._maybe(self._lib.nvmlSystemGetDriverVersion)
+        cuda = self._maybe(self._lib.nvmlSystemGetCudaDriverVersion_v2)
+        # NVML writes 12.8 as 12080.
+        shown = "n/a" if cuda is None else f"{cuda // 1000}.{cuda % 1000 // 10}"
+        return "n/a" if driver is None else _text(driver), shown
+
     def gpu(self, index: int) -> GpuListing:
         lib, handle = self._lib, self._handle(index)
         pci = self._maybe(lib.nvmlDeviceGetPciInfo, handle)

@@ -10,10 +10,14 @@ from torchsplit_core.graph.torch_graph import TorchGraph
 from torchsplit_core.values import InternalFault
 
 PointKind = Literal["batch", "nodes", "failure"]
-DType = Literal["float32", "bfloat16", "float16"]
+DType = Literal["", "float32", "bfloat16", "float16"]
 CompileMode = Literal["", "default", "reduce-overhead", "max-autotune"]
 LEAST_POINT_LIMIT_S, BUDGETS_A_POINT = 120.0, 40.0
 """A point may take this long, or this many of its time budgets where that is more, unless the caller says."""
+COMPILE_S = 900.0
+"""What torch.compile may take beside, every batch size anew: minutes for a large model on a few cores."""
+REPEATS = 3
+"""The runs of a point are taken in this many repeats, whose medians show what runs next to each other hide."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,20 +46,28 @@ class KeptPoint:
 class Settings:
     """How to measure. `point_budget_s` seconds a batch size (at least three runs whatever they take);
     `point_limit_s` after which a point counts as hung; `torch_trace` a folder for one torch.profiler
-    trace a batch size. `dtype` is the dtype asked for and `compile_mode` the mode of torch.compile ("" for
-    eager): both tell one point from another."""
+    trace a batch size. `dtype` is the dtype that weights and floating inputs are cast to ("" for the model's own)
+    and `compile_mode` the mode of torch.compile ("" for eager). The runs are taken in `repeats` repeats; `seed`
+    is that of random inputs and of every run. With `host_copies` a timed run also copies the inputs from pinned
+    memory of the host and the outputs back. All of these tell one point from another, and so do the processes:
+    `processes` are the numbers of them to measure, at once on the device; one alone is always measured."""
 
     point_budget_s: float = 2.0
     point_limit_s: float | None = None
     cuda_graphs: bool = False
     torch_trace: str | None = None
-    dtype: DType = "float32"
+    dtype: DType = ""
     compile_mode: CompileMode = ""
+    repeats: int = REPEATS
+    seed: int = 0
+    host_copies: bool = False
+    processes: tuple[int, ...] = (1,)
 
     @property
     def limit_s(self) -> float:
         """The time after which a point counts as hung."""
-        return self.point_limit_s or max(LEAST_POINT_LIMIT_S, BUDGETS_A_POINT * self.point_budget_s)
+        usual = max(LEAST_POINT_LIMIT_S, BUDGETS_A_POINT * self.point_budget_s)
+        return self.point_limit_s or usual + (COMPILE_S if self.compile_mode else 0.0)
 
 
 @dataclass(slots=True)

@@ -15,6 +15,7 @@ from torchsplit_core.values import (
     LatencyPercentiles,
     MemoryParts,
     NodeProfile,
+    NodeTimes,
     Percentile,
     ProfileFailure,
     ProfileRow,
@@ -40,7 +41,12 @@ class Found:
 
 
 def shape_findings(
-    graph: TorchGraph, device: Device, sizes: Sequence[int], settings: Settings, heard: Heard
+    graph: TorchGraph,
+    device: Device,
+    sizes: Sequence[int],
+    settings: Settings,
+    heard: Heard,
+    processes: int = 1,
 ) -> Found:
     """The children's points in the words of the profile contract; batch sizes outside `sizes` left out."""
     points = sorted((point for point in heard.points), key=lambda point: point.batch_size)
@@ -54,7 +60,7 @@ def shape_findings(
             gpu_type=device.gpu_type,
             profile=profile,
             batch_size=item["batch_size"],
-            processes=1,
+            processes=processes,
             reason=item["reason"],
             message=item["message"],
             device=device.id,
@@ -62,8 +68,9 @@ def shape_findings(
         for item in sorted(heard.failures, key=lambda item: int(item["batch_size"]))
         if item["kind"] == "batch" and item["batch_size"] in sizes
     )
-    nodes = _nodes(timed, graph)
-    notes = [f"Batch {failure.batch_size}: {failure.message}" for failure in failures]
+    nodes = () if settings.dtype and _strangers(timed, graph) else _nodes(timed, graph)
+    label = "Batch" if processes == 1 else f"{processes} processes, batch"
+    notes = [f"{label} {failure.batch_size}: {failure.message}" for failure in failures]
     notes += [
         f"Operations could not be timed at batch {item['batch_size']}"
         + ("" if nodes else ", their shares are estimated")
@@ -72,6 +79,8 @@ def shape_findings(
         if item["kind"] == "nodes"
     ]
     notes += [note for point in batches for note in _remarks(point.content)]
+    # What is said of all numbers of processes is said once.
+    notes += _of_another_kind(settings, bool(timed) and not nodes) if processes == 1 else []
     asked, given = heard.environment.get("sm_asked"), heard.environment.get("sm_count")
     if asked is not None and asked != given:
         notes.append(
@@ -88,6 +97,22 @@ def shape_findings(
         "sum_of_nodes_over_run": _sum_over_run(timed),
     }
     return Found(graph, rows, nodes, failures, environment, tuple(notes))
+
+
+def _of_another_kind(settings: Settings, other_operations: bool) -> list[str]:
+    """How the measured rows differ from the estimated ones and from the operations timed."""
+    notes = []
+    if settings.dtype:
+        notes.append(f"Measured in {settings.dtype}; what is estimated has the dtypes of the traced graph.")
+    if other_operations:
+        notes.append(
+            "In that dtype the model has other operations: their times are left out, shares are estimated."
+        )
+    if settings.compile_mode:
+        notes.append(
+            f"Measured under torch.compile ({settings.compile_mode}); operations were timed uncompiled."
+        )
+    return notes
 
 
 def _remarks(content: Mapping[str, Any]) -> list[str]:
@@ -109,17 +134,22 @@ def _row(content: Mapping[str, Any], graph: TorchGraph, device: Device, profile:
         runs=content["latency"]["runs"],
         **{name: Percentile(**content["latency"][name]) for name in ("p50", "p95", "p99")},
     )
+    rates = content.get("rates") or {
+        "rps": 1000 * batch / latency.p50.value,
+        "low_rps": 1000 * batch / content["median_high_ms"],
+        "high_rps": 1000 * batch / content["median_low_ms"],
+    }
     parts = memory_parts(content["peak"], estimate_memory(graph, batch), cuda=device.kind != "cpu")
     return ProfileRow(
         stage="whole",
         gpu_type=device.gpu_type,
         profile=profile,
         batch_size=batch,
-        processes=1,
-        throughput_rps=1000 * batch / latency.p50.value,
+        processes=content.get("processes", 1),
+        throughput_rps=rates["rps"],
         latency_ms=latency.p95.value,
-        low_rps=1000 * batch / content["median_high_ms"],
-        high_rps=1000 * batch / content["median_low_ms"],
+        low_rps=rates["low_rps"],
+        high_rps=rates["high_rps"],
         memory_gib=parts.weights + parts.activations + parts.transient + parts.context,
         basis=device.basis,
         device=device.id,
@@ -167,6 +197,7 @@ def _nodes(timed: Mapping[int, Mapping[str, Any]], graph: TorchGraph) -> tuple[N
     if not timed:
         return ()
     peaks = estimate_memory(graph, graph.traced_batch).node_peak_bytes
+    times = {batch: _times(content["items"]) for batch, content in sorted(timed.items())}
     shares = {batch: _shares(content["items"], graph) for batch, content in sorted(timed.items())}
     main = graph.traced_batch if graph.traced_batch in timed else min(timed)
     written = {str(item["id"]): int(item["output_bytes"]) for item in timed[main]["items"]}
@@ -179,20 +210,40 @@ def _nodes(timed: Mapping[int, Mapping[str, Any]], graph: TorchGraph) -> tuple[N
             else node.output_bytes,
             peak_bytes=peaks[node.id],
             time_shares={batch: found[node.id] for batch, found in shares.items()},
+            times_ms={batch: found[node.id] for batch, found in times.items() if node.id in found},
         )
         for node in graph.ops
     )
 
 
+def _times(items: Sequence[Mapping[str, Any]]) -> dict[str, NodeTimes]:
+    """Each operation's times to six digits; points kept by an earlier version have the least alone, and give none."""
+    fields = ("mean_ms", "deviation_ms", "least_ms", "most_ms")
+    return {
+        str(item["id"]): NodeTimes(*(float(f"{item[name]:.6g}") for name in fields))
+        for item in items
+        if "mean_ms" in item
+    }
+
+
 def _shares(items: Sequence[Mapping[str, Any]], graph: TorchGraph) -> dict[str, float]:
     """Each operation's share of the sum of the least times."""
     expected = {node.id for node in graph.ops}
-    strangers = [str(item["id"]) for item in items if item["id"] not in expected]
-    if len(strangers) > STRANGERS_ALLOWED:
+    if strangers := _strangers({0: {"items": items}}, graph):
         raise InternalFault(f"the timed export and the traced graph differ: {', '.join(strangers[:5])}")
     least = {str(item["id"]): float(item["least_ms"]) for item in items if item["id"] in expected}
     total = sum(least.values())
     return {node.id: least.get(node.id, 0.0) / total if total else 0.0 for node in graph.ops}
+
+
+def _strangers(timed: Mapping[int, Mapping[str, Any]], graph: TorchGraph) -> list[str]:
+    """Timed operations that the graph has not got, where they are more than the export's own may be."""
+    expected = {node.id for node in graph.ops}
+    for content in timed.values():
+        found = [str(item["id"]) for item in content["items"] if item["id"] not in expected]
+        if len(found) > STRANGERS_ALLOWED:
+            return found
+    return []
 
 
 def slower_of(rows: Sequence[ProfileRow]) -> ProfileRow:

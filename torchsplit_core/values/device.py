@@ -12,9 +12,10 @@ DeviceKind = Literal["cpu", "cuda", "mig", "sm"]
 class Device:
     """One device of this host, as `--device` and the page choose it.
 
-    `id` is the text that chooses it: "cpu", "cuda:0", "mig:MIG-…", "sm:16", or "sm:16@1" on GPU 1.
+    `id` is the text that chooses it: "cpu", "cpu:4c" (4 cores of it), "cuda:0", "mig:MIG-…", "sm:16", or "sm:16@1"
+    on GPU 1.
     `gpu_type` is "CPU", a name of the catalogue, or the driver's name where the catalogue has none.
-    `profile` is the slice that rows are filed under, None for a processor or a whole GPU.
+    `profile` is the slice that rows are filed under, None for a whole processor or GPU, "4c" for 4 cores.
     `physical` is "cpu" or the GPU's UUID: one measurement at a time runs on each.
     `uuid` is what CUDA_VISIBLE_DEVICES must be for a process to see this device alone, None for a processor.
     `sm_count` and `memory_gib` are None where they are not known; for "sm" they are what is asked for, and

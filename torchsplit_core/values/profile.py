@@ -48,7 +48,7 @@ class MemoryParts:
 class ProfileRow:
     """One way to run one stage: device, slice, batch size, processes, and what it gives.
 
-    `profile` is None for a whole GPU without MIG or a CPU. `low_rps` and `high_rps` bound
+    `profile` is None for a whole GPU without MIG or a CPU, "4c" for 4 cores of one. `low_rps` and `high_rps` bound
     the throughput (90 % interval); `memory_gib` is the peak of one instance. `device` is the key of
     `Profile.environment["devices"]` under which it was measured, None for what was not measured here.
     """
@@ -84,10 +84,25 @@ class ProfileFailure:
 
 
 @dataclass(frozen=True, slots=True)
+class NodeTimes:
+    """One operation over its timed runs at one batch size, in ms: average, standard deviation, least and most.
+
+    They were taken with the clock read after every operation: shares come from the least, and no sum of them is
+    the time of a run.
+    """
+
+    mean: float
+    std: float
+    min: float
+    max: float
+
+
+@dataclass(frozen=True, slots=True)
 class NodeProfile:
     """One node's share of the model's time (shares add up to 1) and its bytes at the traced batch.
 
-    `time_shares` has the share by batch size where operations were timed at several.
+    `time_shares` has the share by batch size where operations were timed at several; `times_ms` what was timed,
+    by batch size, nothing where it was not.
     """
 
     id: str
@@ -95,6 +110,7 @@ class NodeProfile:
     output_bytes: int
     peak_bytes: int
     time_shares: Mapping[int, float] = field(default_factory=dict)
+    times_ms: Mapping[int, NodeTimes] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)

@@ -185,33 +185,22 @@ class _Run:
 
     def _one(self, device: Device, graph: TorchGraph | None, beside: int) -> Found:
         from torchsplit_core.graph.architecture import former_architecture_hash
-        from torchsplit_core.profiling.measuring.measurement import measure
-        from torchsplit_core.tracing.trace import DESCRIBER, EXPORTER
-        from torchsplit_core.workspace.measured_points import (
-            PointStore,
-            old_batches,
-            one_measurement,
-            place_of,
-        )
+        from torchsplit_core.workspace.measured_points import PointStore, old_batches, one_measurement
+
+        counts = (1, *sorted({*self.settings.processes} - {1}))
+        done = 0
 
         def advance(share: float, text: str) -> None:
             if self.stopped:
                 raise KeyboardInterrupt
             with self.lock:
-                self.shares[device.id] = share
+                self.shares[device.id] = min(1.0, (done + share) / len(counts))
                 mean = sum(self.shares.values()) / len(self.shares)
                 self.progress(mean, text if len(self.shares) == 1 else f"{device.id}: {text}")
 
-        known: tuple[KeptPoint, ...] = ()
-        keep = _keep_nothing
         with contextlib.ExitStack() as stack:
-            if self.store is not None:
-                if beside == 1:
-                    stack.enter_context(one_measurement(self.store, device, advance))
-                place = place_of(device, self.settings) + (f"/{beside} at once" if beside > 1 else "")
-                points = PointStore(self.store, place, self.since)
-                known = points.known(graph.architecture_hash if graph else None)
-                keep = points.keep
+            if self.store is not None and beside == 1:
+                stack.enter_context(one_measurement(self.store, device, advance))
             before = state_of(device)
             stack.enter_context(
                 span(
@@ -222,29 +211,75 @@ class _Run:
                     basis=device.basis,
                 )
             )
-            found = measure(
-                self.source,
-                graph,
-                device,
-                exporter=EXPORTER,
-                describer=DESCRIBER,
-                batch_sizes=self.batch_sizes,
-                trust=self.trust,
-                settings=self.settings,
-                known=known,
-                keep=keep,
-                hear_graph=self.hear_graph,
-                progress=advance,
-            )
+            found = self._measured(device, graph, beside, 1, advance)
+            for count in counts[1:]:
+                done += 1
+                try:
+                    several = self._measured(device, found.graph, beside, count, advance)
+                except InputFault as fault:
+                    # What one process alone gave stands.
+                    found = replace(found, notes=(*found.notes, f"{count} processes: {fault}"))
+                else:
+                    found = _together(found, several)
             after = state_of(device)
-        advance(1.0, "done")
+        done = len(counts)
+        advance(0.0, "done")
         state: dict[str, Any] = {"state_before": before, "state_after": after} if before or after else {}
         if self.store is not None:
             former = former_architecture_hash(found.graph)
-            if old := old_batches(PointStore(self.store, place), former):
+            if old := old_batches(PointStore(self.store, self._place(device, beside, 1)), former):
                 state |= {"old_points": list(old)}
         environment = {**found.environment, "slices_measured_at_once": beside, **state}
         return replace(found, environment=environment)
+
+    def _place(self, device: Device, beside: int, processes: int) -> str:
+        """The address of the points of one number of processes."""
+        from torchsplit_core.workspace.measured_points import place_of
+
+        place = place_of(device, self.settings) + (f"/{beside} at once" if beside > 1 else "")
+        return place + (f"/{processes} processes" if processes > 1 else "")
+
+    def _measured(
+        self, device: Device, graph: TorchGraph | None, beside: int, processes: int, advance: Progress
+    ) -> Found:
+        """What so many processes at once gave, points that are known taken over and new ones kept."""
+        from torchsplit_core.profiling.measuring.measurement import measure
+        from torchsplit_core.tracing.trace import DESCRIBER, EXPORTER
+        from torchsplit_core.workspace.measured_points import PointStore
+
+        known: tuple[KeptPoint, ...] = ()
+        keep: Callable[[KeptPoint], None] = _keep_nothing
+        if self.store is not None:
+            points = PointStore(self.store, self._place(device, beside, processes), self.since)
+            known = points.known(graph.architecture_hash if graph else None)
+            keep = points.keep
+        return measure(
+            self.source,
+            graph,
+            device,
+            exporter=EXPORTER,
+            describer=DESCRIBER,
+            batch_sizes=self.batch_sizes,
+            trust=self.trust,
+            settings=self.settings,
+            processes=processes,
+            known=known,
+            keep=keep,
+            hear_graph=self.hear_graph,
+            progress=advance,
+        )
+
+
+def _together(one: Found, several: Found) -> Found:
+    """What one process gave, with the rows and failures of several at once."""
+    taken_over = [*one.environment["taken_over"], *several.environment["taken_over"]]
+    return replace(
+        one,
+        rows=(*one.rows, *several.rows),
+        failures=(*one.failures, *several.failures),
+        notes=(*one.notes, *several.notes),
+        environment={**one.environment, "taken_over": taken_over},
+    )
 
 
 def state_of(device: Device) -> str:

@@ -46,10 +46,9 @@ def place_of(device: Device, settings: Settings) -> str:
     }
     # Only where they are not the default: what was measured before there was a choice keeps its address.
     usual = Settings()
-    if settings.dtype != usual.dtype:
-        facts["dtype"] = settings.dtype
-    if settings.compile_mode != usual.compile_mode:
-        facts["compile_mode"] = settings.compile_mode
+    for name in ("dtype", "compile_mode", "repeats", "seed", "host_copies"):
+        if getattr(settings, name) != getattr(usual, name):
+            facts[name] = getattr(settings, name)
     return hashlib.sha256(json.dumps(facts, sort_keys=True).encode()).hexdigest()
 
 

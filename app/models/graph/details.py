@@ -62,6 +62,13 @@ def node_facts(graph: TorchGraph, analysis: Analysis, name: str, times: Times) -
     if weights:
         facts.append(("weights read", size(sum(graph.by_id[read].output_bytes for read in weights))))
     facts += _time_facts(cost.time_share if cost else None, times)
+    facts += [
+        (
+            f"timed here, batch {batch}",
+            f"{one.mean:.3g} ± {one.std:.2g} ms, {one.min:.3g} to {one.max:.3g} ms",
+        )
+        for batch, one in sorted((cost.times_ms if cost else {}).items())
+    ]
     facts.append(("peak memory, est.", size(cost.peak_bytes) if cost else "n/a"))
     facts.append(("reads", _named([read for read in node.inputs if read not in weights])))
     facts.append(("read by", _named(graph.users.get(name, ()))))

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import ctypes
-from dataclasses import asdict
+import os
+import threading
+from dataclasses import asdict, replace
 from types import SimpleNamespace
 from typing import Any
 
@@ -76,6 +78,7 @@ def test_sms_are_held_to_and_memory_capped_while_the_device_is_open(monkeypatch:
 
     properties = SimpleNamespace(multi_processor_count=132, total_memory=80 * 2**30)
     monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
+    monkeypatch.setattr(torch.cuda, "synchronize", lambda: None)
     monkeypatch.setattr(torch.cuda, "get_device_name", lambda: "an H100")
     monkeypatch.setattr(torch.cuda, "get_device_properties", lambda index: properties)
     monkeypatch.setattr(torch.cuda, "set_per_process_memory_fraction", lambda share: calls.append(share))
@@ -90,3 +93,49 @@ def test_sms_are_held_to_and_memory_capped_while_the_device_is_open(monkeypatch:
         raise ZeroDivisionError
     cap = pytest.approx(9.75 / 80)
     assert calls == [("create", {"num_sms": 16, "device_id": 0}), cap, "set", "measure", "pop"]
+
+
+def test_a_gpu_that_another_process_holds_alone_is_told_as_in_use(monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse() -> None:
+        raise RuntimeError("CUDA error: CUDA-capable device(s) is/are busy or unavailable")
+
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
+    monkeypatch.setattr(torch.cuda, "synchronize", refuse)
+    with pytest.raises(InputFault, match=r"in use.*nvidia-smi -c 0.*DCGM"), open_device(asdict(SMS)):
+        raise AssertionError("opened")
+
+
+def test_another_fault_of_cuda_stays_what_it_is(monkeypatch: pytest.MonkeyPatch) -> None:
+    def fail() -> None:
+        raise RuntimeError("CUDA error: an illegal memory access was encountered")
+
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
+    monkeypatch.setattr(torch.cuda, "synchronize", fail)
+    with pytest.raises(RuntimeError, match="illegal"), open_device(asdict(SMS)):
+        raise AssertionError("opened")
+
+
+def test_cores_hold_every_thread_and_are_given_back() -> None:
+    before, threads = os.sched_getaffinity(0), torch.get_num_threads()
+    stop = threading.Event()
+    other = threading.Thread(target=stop.wait)
+    other.start()
+    (device,) = choose_devices("cpu:1c")
+    try:
+        with open_device(asdict(device)) as opened:
+            first = min(before)
+            assert opened.torch_device == "cpu"
+            assert opened.facts == {"threads": 1, "cores": str(first)}
+            assert torch.get_num_threads() == 1
+            assert os.sched_getaffinity(0) == {first} == os.sched_getaffinity(other.native_id or 0)
+    finally:
+        stop.set()
+        other.join()
+    assert os.sched_getaffinity(0) == before and torch.get_num_threads() == threads
+
+
+def test_more_cores_than_the_process_may_run_on_are_refused() -> None:
+    (device,) = choose_devices("cpu:1c")
+    many = replace(device, id="cpu:9999c", profile="9999c")
+    with pytest.raises(InputFault, match="that many cores"), open_device(asdict(many)):
+        raise AssertionError("opened")

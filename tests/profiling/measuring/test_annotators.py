@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from math import comb
 from typing import Any
 
@@ -12,6 +13,7 @@ from torch import nn
 from tests.support.profiling.export import export, sample, to_graph
 from torchsplit_core.profiling import DeviceAnnotator, RuntimeAnnotator
 from torchsplit_core.profiling.measuring.annotators import split_inputs
+from torchsplit_core.profiling.measuring.copies import HostCopies
 from torchsplit_core.profiling.measuring.statistics import percentile, percentile_ranks, summarise
 from torchsplit_core.profiling.measuring.timing import LEAST_RUNS, REPEATS, all_finite, time_runs
 from torchsplit_core.values import InternalFault
@@ -78,6 +80,54 @@ def test_end_to_end_runs_are_repeated_in_eval_mode_without_gradients() -> None:
     assert len(runs) >= LEAST_RUNS and all(spent > 0 for spent in runs)
     assert model.calls > len(runs)  # a run at least to warm up
     assert model.modes == {(False, False)}
+
+
+def test_runs_that_compile_count_for_nothing_and_repeats_and_seed_are_as_asked() -> None:
+    class Slow(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.drawn: list[float] = []
+
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            self.drawn.append(float(torch.rand(())))
+            if len(self.drawn) <= 2:
+                time.sleep(1.0)
+            return x
+
+    model, looked = Slow(), []
+    found = time_runs(
+        model, (torch.ones(1),), {}, 0.5, repeats=5, seed=7, unsteady=2, look=lambda _: looked.append(len(model.drawn))
+    )  # fmt: skip
+    assert len(found) == 5 and all(found) and looked == [3]
+    assert min(min(runs) for runs in found) < 1000
+    torch.manual_seed(7)
+    assert set(model.drawn) == {float(torch.rand(()))}
+
+
+@pytest.mark.parametrize("repeats", [1, 2])
+def test_few_repeats_still_have_three_runs(repeats: int) -> None:
+    found = time_runs(Keyword(), (torch.ones(2, 4),), {"plus": torch.ones(1), "minus": torch.ones(1)}, 0.0001,
+                      repeats=repeats)  # fmt: skip
+    assert len(found) == repeats and sum(map(len, found)) >= LEAST_RUNS
+
+
+def test_copies_bring_the_inputs_in_and_the_outputs_out_in_every_run() -> None:
+    """With the processor's memory in the place of a GPU's."""
+    given = torch.tensor([1.0, 2.0])
+    copies = HostCopies((given,), {"n": 3}, host=torch.empty_like)
+    model = Keyword()
+    # Whatever happens to the device's own copy, a run begins with the host's.
+    given.zero_()
+    inputs = {"plus": torch.ones(1), "minus": torch.ones(1)}
+    runs = time_runs(model, (given,), inputs, 0.05, copies=copies)
+    assert sum(map(len, runs)) >= LEAST_RUNS
+    assert given.tolist() == [1.0, 2.0]
+    (out,) = copies.outputs
+    with torch.inference_mode():
+        assert torch.equal(out, model(given, **inputs))
+    # Outputs of another shape get another place.
+    copies.around(lambda: {"a": torch.ones(3), "b": 4})
+    assert [item.shape for item in copies.outputs] == [(3,)]
 
 
 def test_devices_follow_the_device_argument_and_then_the_inputs() -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -27,8 +28,10 @@ from torchsplit_core.graph.torch_graph import TorchGraph
 from torchsplit_core.hardware import choose_devices
 from torchsplit_core.profiling import KeptPoint, Settings, measure
 from torchsplit_core.profiling.measuring import measurement
+from torchsplit_core.profiling.measuring.compiled import CompileFault, compiling
 from torchsplit_core.profiling.measuring.measurement import check_batch_sizes, check_settings
-from torchsplit_core.profiling.rows import Found
+from torchsplit_core.profiling.points import Heard as Told
+from torchsplit_core.profiling.rows import Found, shape_findings
 from torchsplit_core.values import InputFault, InternalFault
 
 pytestmark = pytest.mark.torch
@@ -72,18 +75,32 @@ def test_a_sample_is_measured_end_to_end_and_by_operation() -> None:
         assert row.device == "cpu"
     assert [node.id for node in found.nodes] == [node.id for node in graph.ops]
     assert sum(node.time_share for node in found.nodes) == pytest.approx(1.0)
-    for batch in (2, 4):  # the traced batch and the largest
+    for batch in (1, 2, 4):  # the traced batch and every one of the grid
+        for node in found.nodes:
+            times = node.times_ms[batch]
+            assert 0 < times.min <= times.mean <= times.max and 0 <= times.std <= times.max
         assert sum(node.time_shares[batch] for node in found.nodes) == pytest.approx(1.0)
     assert sum(node.peak_bytes for node in found.nodes) > 0
     assert found.environment["eval_mode"] is True and found.environment["cuda_graphs"] is False
     assert 0.5 < found.environment["sum_of_nodes_over_run"]["4"] <= 1.0
     assert found.notes == () and found.failures == ()
     assert [(point.kind, point.batch_size) for point in kept] == [
-        ("batch", 1), ("batch", 4), ("nodes", 2), ("nodes", 4),
+        ("batch", 1), ("batch", 4), ("nodes", 1), ("nodes", 2), ("nodes", 4),
     ]  # fmt: skip
     assert {point.architecture_hash for point in kept} == {graph.architecture_hash}
     shares = [share for share, _ in heard]
     assert shares == sorted(shares) and shares[-1] == 1.0
+
+
+def test_a_child_held_to_one_core_files_its_rows_under_it() -> None:
+    (core,) = choose_devices("cpu:1c")
+    found = measure(
+        "sample:diamond", to_graph(sample("diamond")[2]), core, batch_sizes=(1,), settings=QUICK,
+        exporter=EXPORTER, describer=DESCRIBER,
+    )  # fmt: skip
+    (row,) = found.rows
+    assert (row.gpu_type, row.profile, row.device, row.basis) == ("CPU", "1c", "cpu:1c", "measured")
+    assert found.environment["threads"] == 1 and found.environment["cores"].isdecimal()
 
 
 Heard = tuple[Found, list[TorchGraph], list[KeptPoint]]
@@ -276,6 +293,101 @@ def test_bad_time_limits_are_refused(limit: float) -> None:
 def test_cuda_graphs_need_a_gpu() -> None:
     with pytest.raises(InputFault, match="CUDA graphs"):
         check_settings(Settings(cuda_graphs=True), CPU)
+
+
+def test_host_copies_need_a_gpu_and_one_capture_is_enough() -> None:
+    with pytest.raises(InputFault, match="host copies"):
+        check_settings(Settings(host_copies=True), CPU)
+    gpu = replace(CPU, kind="cuda", id="cuda:0")
+    check_settings(Settings(host_copies=True, cuda_graphs=True, compile_mode="default"), gpu)
+    with pytest.raises(InputFault, match="CUDA graphs of its own"):
+        check_settings(Settings(cuda_graphs=True, compile_mode="reduce-overhead"), gpu)
+
+
+@pytest.mark.parametrize(
+    ("where", "settings"),
+    [
+        ("dtype", {"dtype": "float64"}),
+        ("compile", {"compile_mode": "fast"}),
+        ("repeats", {"repeats": 0}),
+        ("repeats", {"repeats": 101}),
+        ("repeats", {"repeats": True}),
+        ("seed", {"seed": -1}),
+        ("seed", {"seed": 2**32}),
+        ("seed", {"seed": 0.5}),
+    ],
+)
+def test_settings_that_are_none_are_refused(where: str, settings: dict[str, Any]) -> None:
+    with pytest.raises(InputFault) as found:
+        check_settings(Settings(**settings), CPU)
+    assert found.value.where == where
+
+
+def test_a_dtype_casts_weights_and_floating_inputs_and_the_profile_says_so(tmp_path: Path) -> None:
+    plain = measured(tmp_path, "assert x.dtype == self.inner.weight.dtype == torch.float32", (1,))
+    cast = measured(
+        tmp_path,
+        "assert x.dtype == self.inner.weight.dtype == torch.bfloat16",
+        (1,),
+        settings=replace(QUICK, dtype="bfloat16", seed=5, repeats=2),
+    )
+    assert plain.notes == () and plain.environment["dtype"] == "the model's own"
+    assert cast.environment["dtype"] == "bfloat16" and cast.environment["host_copies"] == "not included"
+    assert (cast.environment["seed"], cast.environment["repeats"]) == (5, 2)
+    assert "Measured in bfloat16" in cast.notes[0]
+    before, after = plain.rows[0].memory_parts_gib, cast.rows[0].memory_parts_gib
+    assert before is not None and after is not None and after.weights == before.weights / 2
+    assert [node.id for node in cast.nodes] == [node.id for node in plain.nodes]
+
+
+def test_points_kept_with_the_least_times_alone_still_give_shares() -> None:
+    """As the version before kept them."""
+    graph = to_graph(sample("diamond")[2])
+    items = [{"id": node.id, "least_ms": 1.0, "output_bytes": 1, "device": "cpu"} for node in graph.ops]
+    content = {"batch_size": 2, "items": items, "runs_ms": [[1.0, 1.0]]}
+    heard = Told(graph, [KeptPoint.made(graph.architecture_hash, "nodes", content)])
+    nodes = shape_findings(graph, CPU, (1,), Settings(), heard).nodes
+    assert all(node.times_ms == {} and node.time_shares[2] == 1 / len(graph.ops) for node in nodes)
+
+
+def test_operations_of_a_cast_model_that_the_graph_lacks_are_left_out() -> None:
+    _, _, exported = sample("diamond")
+    graph = to_graph(exported)
+    items = [{"id": f"other{n}", "least_ms": 1.0, "output_bytes": 1, "device": "cpu"} for n in range(3)]
+    content = {"batch_size": 2, "items": items, "runs_ms": [[1.0, 1.0]]}
+    heard = Told(graph, [KeptPoint.made(graph.architecture_hash, "nodes", content)])
+    found = shape_findings(graph, CPU, (1,), Settings(dtype="float16"), heard)
+    assert found.nodes == () and any("other operations" in note for note in found.notes)
+    with pytest.raises(InternalFault, match="differ"):
+        shape_findings(graph, CPU, (1,), Settings(), heard)
+
+
+@pytest.mark.slow
+def test_a_model_is_compiled_for_every_batch_size() -> None:
+    found = measure(
+        "sample:diamond", to_graph(sample("diamond")[2]), CPU, batch_sizes=(1, 3),
+        settings=replace(QUICK, compile_mode="default"), exporter=EXPORTER, describer=DESCRIBER,
+    )  # fmt: skip
+    assert [row.batch_size for row in found.rows] == [1, 3] and found.failures == ()
+    assert found.environment["compile"] == "default"
+    assert any("torch.compile (default)" in note for note in found.notes)
+    assert found.nodes  # operation by operation, as the model is
+
+
+def test_without_a_compiler_there_is_one_message(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PATH", str(tmp_path / "nowhere"))
+    with pytest.raises(InputFault) as found:
+        measured(tmp_path, "", (1, 2), settings=replace(QUICK, compile_mode="default"))
+    assert found.value.where == "torch.compile" and "a C++ compiler is installed" in str(found.value)
+
+
+def test_faults_of_torch_compile_are_one_line_and_the_models_own_stay() -> None:
+    from torch._dynamo.exc import Unsupported
+
+    with pytest.raises(CompileFault, match=r"torch\.compile at batch 4: 'no such operation'"), compiling(4):
+        raise Unsupported("no such operation\nfrom user code: line 7")
+    with pytest.raises(ValueError, match="own"), compiling(4):
+        raise ValueError("own")
 
 
 def test_asking_for_a_measurement_loads_no_torch() -> None:

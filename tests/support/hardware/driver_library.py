@@ -63,6 +63,12 @@ class DriverLibrary:
     def nvmlShutdown(self) -> None:
         self.sessions -= 1
 
+    def nvmlSystemGetDriverVersion(self, text: Any, length: Any) -> None:
+        text.value = b"570.124.06"
+
+    def nvmlSystemGetCudaDriverVersion_v2(self, version: Any) -> None:
+        version._obj.value = 12080
+
     def nvmlDeviceGetCount_v2(self, count: Any) -> None:
         count._obj.value = self.replay.gpu_count()
 

@@ -8,13 +8,16 @@ bound by memory comes out too fast there. Everything here but the processor is u
 from __future__ import annotations
 
 import ctypes
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+import os
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any
 
 import torch
 
+from torchsplit_core.hardware.cuda_causes import HOLDERS, cuda_facts, cuda_fault
 from torchsplit_core.values import InputFault
 from torchsplit_core.values.units import GIB
 
@@ -36,18 +39,15 @@ class OpenedDevice:
 def open_device(device: Mapping[str, Any]) -> Iterator[OpenedDevice]:
     """The device of a `values.Device` as JSON, limits applied while it is open.
 
-    Raises InputFault where this build of torch cannot use it.
+    Raises InputFault, in the words of its cause, where CUDA cannot be used or another process holds the device.
     """
     if device["kind"] == "cpu":
-        yield OpenedDevice("cpu", {"threads": torch.get_num_threads()})
+        with _some_cores(device) as given:
+            yield OpenedDevice("cpu", {"threads": torch.get_num_threads(), **given})
         return
     if not torch.cuda.is_available():
-        raise InputFault(
-            "device",
-            device["id"],
-            "this build of torch can use the GPU",
-            "Install a CUDA build of torch, or use --device cpu.",
-        )
+        raise cuda_fault(cuda_facts(torch.version.cuda, device), device["id"])
+    _touch(device)
     facts: dict[str, str | int | float | bool] = {
         "cuda": str(torch.version.cuda),
         "torch_device_name": torch.cuda.get_device_name(),
@@ -58,6 +58,49 @@ def open_device(device: Mapping[str, Any]) -> Iterator[OpenedDevice]:
         return
     with _some_sms(device) as given:
         yield OpenedDevice("cuda", facts | given)
+
+
+@contextmanager
+def _some_cores(device: Mapping[str, Any]) -> Iterator[dict[str, str | int | float | bool]]:
+    """Hold every thread of this process to the first K of its cores, and torch to K threads; undone at the end."""
+    if device["profile"] is None:
+        yield {}
+        return
+    wanted = int(str(device["profile"]).removesuffix("c"))
+    allowed, threads = os.sched_getaffinity(0), torch.get_num_threads()
+    if wanted > len(allowed):
+        rule = f"this process may run on that many cores; it may on {len(allowed)}"
+        raise InputFault("device", device["id"], rule, f"Use cpu:{len(allowed)}c or fewer.")
+    chosen = sorted(allowed)[:wanted]
+    _pin(chosen)
+    torch.set_num_threads(wanted)
+    try:
+        yield {"threads": wanted, "cores": ",".join(map(str, chosen))}
+    finally:
+        torch.set_num_threads(threads)
+        _pin(allowed)
+
+
+def _pin(cores: Iterable[int]) -> None:
+    """Threads that stand already (torch's pools) are held one by one; a new one has its starter's cores."""
+    for task in Path("/proc/self/task").iterdir():
+        with suppress(ProcessLookupError):
+            os.sched_setaffinity(int(task.name), cores)
+
+
+def _touch(device: Mapping[str, Any]) -> None:
+    """Make CUDA's context, which a device in exclusive mode refuses to a second process."""
+    try:
+        torch.cuda.synchronize()
+    except RuntimeError as error:
+        if "busy or unavailable" not in str(error):
+            raise
+        raise InputFault(
+            "device",
+            device["id"],
+            "another process may compute on it at the same time; CUDA says that it is in use",
+            f"Wait for what nvidia-smi lists, or set its compute mode to default (nvidia-smi -c 0). {HOLDERS}",
+        ) from error
 
 
 @contextmanager

@@ -56,7 +56,11 @@ class RuntimeAnnotator:
         """Of the last `annotate`: each timed run's whole time and the sum of its operations, in ms."""
 
     def annotate(
-        self, args: Sequence[Any], kwargs: Mapping[str, Any] | None = None, budget_s: float = 2.0
+        self,
+        args: Sequence[Any],
+        kwargs: Mapping[str, Any] | None = None,
+        budget_s: float = 2.0,
+        seed: int = SEED,
     ) -> tuple[NodeTiming, ...]:
         """Every operation's times on these inputs, in the order of the graph.
 
@@ -69,12 +73,12 @@ class RuntimeAnnotator:
         whole: list[tuple[float, float]] = []
         with torch.no_grad():
             started = time.perf_counter()
-            took, warm_up = _run(program, inputs, look=True)
+            took, warm_up = _run(program, inputs, seed, look=True)
             long = took >= 500 * budget_s
             if long:
                 samples = {name: [spent] for name, spent in warm_up.items()}
             for count in range(1, MOST_RUNS + 1):
-                took, found = _run(program, inputs)
+                took, found = _run(program, inputs, seed)
                 whole.append((took, sum(found.values())))
                 for name, spent in found.items():
                     samples.setdefault(name, []).append(spent)
@@ -120,10 +124,10 @@ class RuntimeAnnotator:
 
 
 def _run(
-    program: TimedProgram, inputs: Sequence[Any], *, look: bool = False
+    program: TimedProgram, inputs: Sequence[Any], seed: int, *, look: bool = False
 ) -> tuple[float, dict[str, float]]:
     """One run: its whole time and that of every operation, in ms."""
-    torch.manual_seed(SEED)
+    torch.manual_seed(seed)
     begin = time.perf_counter_ns()
     program.run(inputs, look=look)
     if program.on_gpu:
@@ -159,6 +163,10 @@ def split_inputs(inputs: Any) -> tuple[tuple[Any, ...], dict[str, Any]]:
     return tuple(inputs), {}
 
 
-def to_device(values: Any, device: torch.device) -> Any:
-    """The same structure with its tensors on the device."""
-    return pytree.tree_map_only(torch.Tensor, lambda item: item.to(device), values)
+def to_device(values: Any, device: torch.device, dtype: torch.dtype | None = None) -> Any:
+    """The same structure with its tensors on the device, those of floating numbers in the dtype where one is given."""
+
+    def moved(item: Any) -> Any:
+        return item.to(device, dtype if item.is_floating_point() else None)
+
+    return pytree.tree_map_only(torch.Tensor, moved, values)

@@ -6,7 +6,7 @@ It answers in parts, each a JSON object with one key, as they come, so that what
     environment  facts of the device and the software
     begin        [kind, batch size] of the point that starts: what a child that dies now died of
     batch        one batch size end to end
-    nodes        every operation's least time at one batch size
+    nodes        every operation's times at one batch size
     failure      a point that gave no figure: kind, batch size, reason, message
     note         a sentence for the user
 
@@ -31,8 +31,16 @@ from torchsplit_core.isolation import is_out_of_memory
 from torchsplit_core.model_source import example_arguments, foreign_code, load_client, open_model
 from torchsplit_core.profiling.measuring.accelerator import OpenedDevice, open_device
 from torchsplit_core.profiling.measuring.annotators import RuntimeAnnotator, to_device
+from torchsplit_core.profiling.measuring.compiled import (
+    COMPILING_RUNS,
+    CompileFault,
+    compiled,
+    compiling,
+    require_compiler,
+)
+from torchsplit_core.profiling.measuring.copies import HostCopies
 from torchsplit_core.profiling.measuring.statistics import summarise
-from torchsplit_core.profiling.measuring.timing import SEED, all_finite, time_runs
+from torchsplit_core.profiling.measuring.timing import LEAST_RUNS, all_finite, time_runs
 from torchsplit_core.telemetry import ActiveSpan, adopt, schema, span
 from torchsplit_core.values import InputFault, Progress, SplitClient
 
@@ -55,7 +63,7 @@ def measure_in_child(arguments: dict[str, Any], progress: Progress) -> Iterator[
 
     Raises InputFault where the model cannot be built or exported, or the device cannot be used.
     """
-    torch.manual_seed(SEED)
+    torch.manual_seed(arguments["seed"])
     progress(0.0, "building the model")
     client = load_client(arguments["source"], arguments["trust"])
     model = open_model(client)
@@ -69,13 +77,18 @@ def measure_in_child(arguments: dict[str, Any], progress: Progress) -> Iterator[
         yield {"graph": graph}
     known = arguments["known"].get(identity, {})
     with adopt(arguments["telemetry"]), open_device(arguments["device"]) as opened:
+        if arguments["compile_mode"]:
+            require_compiler(opened.torch_device)
+        dtype = _dtype(arguments)
         with foreign_code("moving the model to the device"):
-            model = model.to(opened.torch_device)
+            model = model.to(opened.torch_device, dtype)
         yield {"environment": _environment(opened, arguments)}
         session = _Session(client, model, opened, arguments, known, progress)
         yield from session.batches()
         if session.ran:
-            yield from session.nodes(lambda: exported or _export(client, model.to("cpu"), arguments))
+            # What was exported before it was cast is another program.
+            usable = None if dtype else exported
+            yield from session.nodes(lambda: usable or _export(client, model.to("cpu"), arguments))
     progress(1.0, "done")
 
 
@@ -138,13 +151,17 @@ class _Session:
             return "out_of_memory", f"batch {self.too_large} was out of memory"
         if self.ran:
             last, p50 = self.ran[-1]
-            if p50 * batch / last * 3 > patience_ms:
-                return "time_limit", "three runs would take too long for the time budget"
+            least = max(LEAST_RUNS, int(self.arguments["repeats"]))
+            if p50 * batch / last * least > patience_ms:
+                return (
+                    "time_limit",
+                    f"{'three' if least == LEAST_RUNS else least} runs would take too long for the time budget",
+                )
         return None
 
     def nodes(self, export: Callable[[], Any]) -> Iterator[Part]:
-        """Least times of every operation, at the traced batch and at the largest that ran."""
-        wanted = {int(self.arguments["traced_batch"]), self.ran[-1][0]} - self.known_nodes
+        """Times of every operation, at the traced batch and at every size that ran."""
+        wanted = {int(self.arguments["traced_batch"]), *(batch for batch, _ in self.ran)} - self.known_nodes
         if self.lost or not wanted:
             return
         self.progress(SHARE_FOR_BATCHES, "timing every operation")
@@ -182,6 +199,11 @@ class _Session:
         """What the work gives, or the failure of this point."""
         try:
             return work()
+        except CompileFault as fault:
+            # What cannot be compiled at any size is said once.
+            if not self.ran:
+                raise
+            return _failure(kind, batch, "failed", str(fault))
         except InputFault as fault:
             self.lost = "CUDA error" in str(fault)
             return _failure(kind, batch, "device_lost" if self.lost else "failed", str(fault))
@@ -193,24 +215,28 @@ class _Session:
             return _failure(kind, batch, "out_of_memory", "Out of memory.")
 
     def _batch(self, batch: int) -> Part:
-        args, kwargs = to_device(
-            example_arguments(self.client, batch), torch.device(self.opened.torch_device)
-        )
+        args, kwargs = self._inputs(batch)
+        how = self.arguments
+        model = compiled(self.model, how["compile_mode"]) if how["compile_mode"] else self.model
         seen: list[tuple[bool, int]] = []
-        with foreign_code(f"forward at batch {batch}"):
+        with foreign_code(f"forward at batch {batch}"), compiling(batch):
             repeats = time_runs(
-                self.model,
+                model,
                 args,
                 kwargs,
                 self.budget_s,
                 self.opened.torch_device,
-                cuda_graph=bool(self.arguments["cuda_graphs"]),
+                cuda_graph=bool(how["cuda_graphs"]),
+                repeats=int(how["repeats"]),
+                seed=int(how["seed"]),
+                unsteady=COMPILING_RUNS if how["compile_mode"] else 0,
+                copies=HostCopies(args, kwargs) if how["host_copies"] else None,
                 look=lambda outcome: seen.append((all_finite(outcome), _used_bytes())),
             )
             ((finite, used),) = seen
             grew = _used_bytes() - used
-            peak = self._peak(args, kwargs)
-            self._trace(batch, args, kwargs)
+            peak = self._peak(model, args, kwargs)
+            self._trace(model, batch, args, kwargs)
         found = summarise(repeats)
         return {
             "batch": {
@@ -226,19 +252,28 @@ class _Session:
             }
         }
 
-    def _peak(self, args: Any, kwargs: Any) -> Part | None:
+    def _inputs(self, batch: int) -> tuple[Any, Any]:
+        """The client's inputs on the device, cast as the model is."""
+        torch.manual_seed(int(self.arguments["seed"]))
+        given = example_arguments(self.client, batch)
+        found: tuple[Any, Any] = to_device(
+            given, torch.device(self.opened.torch_device), _dtype(self.arguments)
+        )
+        return found
+
+    def _peak(self, model: Any, args: Any, kwargs: Any) -> Part | None:
         """The measured peak of one more run and its parts, in bytes; None where that run does not fit."""
         from torchsplit_core.profiling.measuring.peak import measure_peak
 
         try:
-            return asdict(measure_peak(self.model, args, kwargs))
+            return asdict(measure_peak(model, args, kwargs))
         except (MemoryError, RuntimeError) as error:
             # The times were taken: a look at memory that needs some itself must not cost them.
             if is_out_of_memory(error):
                 return None
             raise
 
-    def _trace(self, batch: int, args: Any, kwargs: Any) -> None:
+    def _trace(self, model: Any, batch: int, args: Any, kwargs: Any) -> None:
         """One run under torch.profiler, as a file for chrome://tracing or Perfetto, where it was asked for."""
         folder = self.arguments["torch_trace"]
         if not folder:
@@ -249,13 +284,13 @@ class _Session:
         if self.opened.torch_device == "cuda":
             activities.append(ProfilerActivity.CUDA)
         with profile(activities=activities, record_shapes=True) as found, torch.inference_mode():
-            self.model(*args, **kwargs)
+            model(*args, **kwargs)
         found.export_chrome_trace(str(Path(folder) / f"{self.arguments['trace_name']}-batch{batch}.json"))
 
     def _nodes(self, annotator: RuntimeAnnotator, batch: int) -> Part:
-        args, kwargs = example_arguments(self.client, batch)
+        args, kwargs = self._inputs(batch)
         with foreign_code(f"operation by operation at batch {batch}"):
-            timings = annotator.annotate(args, kwargs, self.budget_s)
+            timings = annotator.annotate(args, kwargs, self.budget_s, int(self.arguments["seed"]))
         return {
             "nodes": {
                 "batch_size": batch,
@@ -264,6 +299,9 @@ class _Session:
                     {
                         "id": item.id,
                         "least_ms": item.least_ms,
+                        "mean_ms": item.mean_ms,
+                        "deviation_ms": item.deviation_ms,
+                        "most_ms": item.most_ms,
                         "output_bytes": item.output_bytes,
                         "device": item.device,
                     }
@@ -293,11 +331,18 @@ def _failure(kind: str, batch: int, reason: str, message: str) -> Part:
 def _export(client: SplitClient, model: Any, arguments: Mapping[str, Any]) -> Any:
     """The program as the exporter makes it, with a free batch."""
     batch = int(arguments["traced_batch"])
-    args, kwargs = example_arguments(client, batch)
+    dtype, host = _dtype(arguments), torch.device("cpu")
+    args, kwargs = to_device(example_arguments(client, batch), host, dtype)
     # What differs at another batch size is what follows the batch.
-    other = example_arguments(client, batch + 1)
+    other = to_device(example_arguments(client, batch + 1), host, dtype)
     with foreign_code("export"):
         return _function(arguments["exporter"])(model, args, kwargs, other)
+
+
+def _dtype(arguments: Mapping[str, Any]) -> torch.dtype | None:
+    """The dtype asked for; None for the model's own."""
+    found: torch.dtype | None = getattr(torch, arguments["dtype"]) if arguments["dtype"] else None
+    return found
 
 
 def _function(path: str) -> Any:
@@ -319,9 +364,13 @@ def _environment(opened: OpenedDevice, arguments: Mapping[str, Any]) -> dict[str
         "torch": torch.__version__,
         "python": platform.python_version(),
         "platform": platform.platform(),
-        "seed": SEED,
+        "seed": int(arguments["seed"]),
+        "repeats": int(arguments["repeats"]),
         "eval_mode": True,
+        "dtype": arguments["dtype"] or "the model's own",
+        "compile": arguments["compile_mode"] or "eager",
         "cuda_graphs": bool(arguments["cuda_graphs"]),
+        "host_copies": "included" if arguments["host_copies"] else "not included",
         "measured_at": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()),
         **opened.facts,
     }

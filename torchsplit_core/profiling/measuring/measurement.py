@@ -9,13 +9,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import asdict, dataclass
-from typing import Any
+from typing import Any, get_args
 
 from torchsplit_core.graph.serialization import graph_from_dict
 from torchsplit_core.graph.torch_graph import TorchGraph
 from torchsplit_core.isolation import ChildFault, Limits, printable, run_limited
 from torchsplit_core.model_source import parse_source
-from torchsplit_core.profiling.points import Heard, KeptPoint, Settings
+from torchsplit_core.profiling.points import CompileMode, DType, Heard, KeptPoint, Settings
 from torchsplit_core.profiling.rows import Found, shape_findings
 from torchsplit_core.telemetry import handed_on
 from torchsplit_core.values import Device, InputFault, Progress, ignore_progress
@@ -28,6 +28,10 @@ MOST_DEATHS = 3
 """Children that may die before the rest of a grid is left alone."""
 BUILD_S = 600.0
 """Wall time for building, exporting and moving a model, beside its points."""
+
+MOST_REPEATS = 100
+MOST_PROCESSES = 16
+CAPTURING = ("reduce-overhead", "max-autotune")
 
 Keep = Callable[[KeptPoint], None]
 
@@ -42,6 +46,7 @@ def measure(
     batch_sizes: Sequence[int] = (1, 2, 4),
     trust: bool = False,
     settings: Settings | None = None,
+    processes: int = 1,
     known: Iterable[KeptPoint] = (),
     keep: Keep = lambda point: None,
     hear_graph: Callable[[TorchGraph], object] = lambda graph: None,
@@ -55,7 +60,9 @@ def measure(
     `graph` did, so that node names agree. The second makes the contract's graph of that: (program, batch).
     `known` are points of this device and software measured before, of any model: those of this model are
     taken over, not measured again. `keep` gets each new point as it comes, `hear_graph` a new graph.
-    throughput = batch / p50 with a 90 % interval of the median, latency_ms = p95 of the runs.
+    throughput = batch / p50 with a 90 % interval of the median, latency_ms = p95 of the runs. With several
+    `processes` (a graph is needed then) so many run at once: throughputs are added, latency is over all their
+    runs, operations are not timed, and no figure at any batch size is no fault.
     Raises InputFault for a bad grid or budget, a model that cannot be built or exported, or one that gives no
     figure at any batch size.
     """
@@ -73,14 +80,14 @@ def measure(
         try:
             with handed_on() as (carried, folders):
                 run_limited(
-                    "torchsplit_core.profiling.measuring.child:measure_in_child",
+                    f"torchsplit_core.profiling.measuring.{'child' if processes == 1 else 'crowd'}:measure_in_child",
                     _arguments(parsed.text, device, sizes, trust, settings, functions, heard, known)
-                    | {"telemetry": carried},
+                    | {"telemetry": carried, "processes": processes},
                     limits=_limits(device, len(sizes), settings, memory_bytes),
                     progress=listener.advance,
                     subject=f"profile of {source}",
                     receive=listener.receive,
-                    environment=_visible(device),
+                    environment=_environment(device, settings),
                     readable=parsed.files,
                     writable=(*folders, *((settings.torch_trace,) if settings.torch_trace else ())),
                 )
@@ -90,8 +97,8 @@ def measure(
         break
     assert heard.graph is not None  # a child that begins a point has told its graph
     _take_known(heard, known)
-    found = shape_findings(heard.graph, device, sizes, settings, heard)
-    if not found.rows:
+    found = shape_findings(heard.graph, device, sizes, settings, heard, processes)
+    if not found.rows and processes == 1:
         raise InputFault(
             f"profile of {source}",
             list(sizes),
@@ -208,6 +215,11 @@ def _arguments(
         "batch_sizes": list(sizes),
         "point_budget_s": settings.point_budget_s,
         "cuda_graphs": settings.cuda_graphs,
+        "dtype": settings.dtype,
+        "compile_mode": settings.compile_mode,
+        "repeats": settings.repeats,
+        "seed": settings.seed,
+        "host_copies": settings.host_copies,
         "torch_trace": settings.torch_trace,
         "trace_name": device.id.replace(":", "-"),
         "exporter": functions[0],
@@ -228,9 +240,10 @@ def _limits(device: Device, points: int, settings: Settings, memory_bytes: int |
     return Limits(wall_s=wall_s, cpu_s=None, silent_s=settings.limit_s, memory_bytes=memory_bytes)
 
 
-def _visible(device: Device) -> dict[str, str]:
-    """The child sees the one device it measures, and nothing else of the GPUs."""
-    return {"CUDA_VISIBLE_DEVICES": device.uuid or ""}
+def _environment(device: Device, settings: Settings) -> dict[str, str]:
+    """The child sees the one device it measures, and nothing else of the GPUs; it compiles in its own process."""
+    visible = {"CUDA_VISIBLE_DEVICES": device.uuid or ""}
+    return visible | ({"TORCHINDUCTOR_COMPILE_THREADS": "1"} if settings.compile_mode else {})
 
 
 def check_batch_sizes(batch_sizes: Sequence[int]) -> tuple[int, ...]:
@@ -248,7 +261,7 @@ def check_batch_sizes(batch_sizes: Sequence[int]) -> tuple[int, ...]:
 
 
 def check_settings(settings: Settings, device: Device) -> None:
-    """InputFault for times out of range, and for CUDA graphs where there is no CUDA."""
+    """InputFault for numbers out of range, words that are none, and what only a GPU can do on a processor."""
     if not 0.01 <= settings.point_budget_s <= 600:
         raise InputFault(
             "time per point", settings.point_budget_s, "it is 0.01 to 600 seconds", "For example 2."
@@ -261,3 +274,51 @@ def check_settings(settings: Settings, device: Device) -> None:
         raise InputFault(
             "CUDA graphs", device.name, "the device is a GPU", "Leave them off, or choose a GPU."
         )
+    if settings.host_copies and device.kind == "cpu":
+        raise InputFault(
+            "host copies",
+            device.name,
+            "the device is a GPU; a processor reads the host's memory without a copy",
+            "Leave them off, or choose a GPU.",
+        )
+    if settings.cuda_graphs and settings.compile_mode in CAPTURING:
+        raise InputFault(
+            "CUDA graphs",
+            settings.compile_mode,
+            "a mode of torch.compile that captures CUDA graphs of its own stands alone",
+            "Leave --cuda-graphs off, or use --compile default.",
+        )
+    _check_choices(settings)
+    _check_processes(settings)
+
+
+def _check_processes(settings: Settings) -> None:
+    """InputFault for numbers of processes that are none, and for what is measured one process at a time."""
+    for count in settings.processes:
+        if isinstance(count, bool) or not isinstance(count, int) or not 1 <= count <= MOST_PROCESSES:
+            rule = f"numbers of processes are whole numbers from 1 to {MOST_PROCESSES}"
+            raise InputFault("processes", count, rule, "For example 1,2.")
+    several = max(settings.processes, default=1)
+    if several > 1 and (settings.cuda_graphs or settings.host_copies):
+        what = "CUDA graphs" if settings.cuda_graphs else "host copies"
+        raise InputFault(
+            "processes", several, f"{what} are measured one process at a time", "Leave one of the two off."
+        )
+
+
+def _check_choices(settings: Settings) -> None:
+    """InputFault for a dtype or mode that is none, and for repeats or a seed out of range."""
+    for name, value, words in (
+        ("dtype", settings.dtype, get_args(DType)),
+        ("compile", settings.compile_mode, get_args(CompileMode)),
+    ):
+        if value not in words:
+            known = ", ".join(word for word in words if word)
+            raise InputFault(name, value, f"it is one of {known}", "Leave it out for the model as it is.")
+    for name, number, least, most in (
+        ("repeats", settings.repeats, 1, MOST_REPEATS),
+        ("seed", settings.seed, 0, 2**32 - 1),
+    ):
+        if isinstance(number, bool) or not isinstance(number, int) or not least <= number <= most:
+            rule = f"it is a whole number from {least} to {most:,}"
+            raise InputFault(name, number, rule, f"For example {max(least, 3)}.")

@@ -13,11 +13,12 @@ from typing import Any
 import torch
 from torch.utils import _pytree as pytree
 
+from torchsplit_core.profiling.measuring.copies import HostCopies
+from torchsplit_core.profiling.points import REPEATS
+
 SEED = 0
-"""Random numbers of a model's forward start here before every timed run."""
-REPEATS = 3
-"""The runs of a point are taken in this many repeats, whose medians show what runs next to each other hide."""
-LEAST_RUNS = REPEATS
+"""Random numbers of a model's forward start here before every timed run, unless the caller says."""
+LEAST_RUNS = 3
 MOST_RUNS = 300
 """Enough for an upper bound of a 99th percentile (299 runs, see statistics)."""
 STEADY = 0.1
@@ -36,14 +37,19 @@ def time_runs(
     device: str = "cpu",
     *,
     cuda_graph: bool = False,
+    repeats: int = REPEATS,
+    seed: int = SEED,
+    unsteady: int = 0,
+    copies: HostCopies | None = None,
     look: Callable[[Any], None] | None = None,
 ) -> tuple[tuple[float, ...], ...]:
     """End-to-end times of the model in ms: one tuple a repeat, one entry a run, at least three runs in all.
 
-    Eval mode, inference mode, fixed seed. Warm-up until two runs agree within a tenth or a quarter of the
-    budget is spent; then runs while the budget is not spent. A first run that takes half the budget or
-    more is long against what warm-up could change, and counts as one of the three. `look` gets what the
-    first run returned. With `cuda_graph` the model is captured once and replayed.
+    Eval mode, inference mode, fixed seed. `unsteady` runs at first are of another kind (they compile the model)
+    and count for nothing. With `copies` every run moves its inputs and outputs. Warm-up until two runs agree
+    within a tenth or a quarter of the budget is spent; then runs while the budget is not spent. A first run
+    that takes half the budget or more is long against what warm-up could change, and counts as one of the
+    three. `look` gets what that run returned. With `cuda_graph` the model is captured once and replayed.
     """
     # An exported module refuses eval(): its mode was fixed when it was exported.
     with suppress(NotImplementedError):
@@ -52,28 +58,34 @@ def time_runs(
     def call() -> Any:
         return model(*args, **kwargs)
 
-    def run() -> Any:
-        torch.manual_seed(SEED)
+    def seeded() -> Any:
+        torch.manual_seed(seed)
         return call()
 
+    def run() -> Any:
+        return seeded() if copies is None else copies.around(seeded)
+
     with torch.inference_mode():
-        outcome, first = _timed(run, device)
+        for _ in range(unsteady):
+            run()
+        outcome, first = timed_run(run, device)
         if look is not None:
             look(outcome)
         del outcome
         if cuda_graph:
-            run = _captured(call)
-        repeats: list[list[float]] = [[] for _ in range(REPEATS)]
+            seeded = _captured(call)
+        taken: list[list[float]] = [[] for _ in range(repeats)]
+        least = -(-LEAST_RUNS // repeats)
         started = time.perf_counter()
         if first >= 500 * budget_s and not cuda_graph:
-            repeats[0].append(first)
+            taken[0].append(first)
         else:
-            _warm_up(lambda: _timed(run, device)[1], first, WARM_UP_SHARE * budget_s)
-        for number, runs in enumerate(repeats, 1):
-            deadline = started + budget_s * number / REPEATS
-            while not runs or (len(runs) < MOST_RUNS // REPEATS and time.perf_counter() < deadline):
-                runs.append(_timed(run, device)[1])
-    return tuple(tuple(runs) for runs in repeats)
+            _warm_up(lambda: timed_run(run, device)[1], first, WARM_UP_SHARE * budget_s)
+        for number, runs in enumerate(taken, 1):
+            deadline = started + budget_s * number / repeats
+            while len(runs) < least or (len(runs) < MOST_RUNS // repeats and time.perf_counter() < deadline):
+                runs.append(timed_run(run, device)[1])
+    return tuple(tuple(runs) for runs in taken)
 
 
 def all_finite(outcome: Any) -> bool:
@@ -83,7 +95,7 @@ def all_finite(outcome: Any) -> bool:
 
 
 def _captured(run: Callable[[], Any]) -> Callable[[], Any]:
-    """The same work as one CUDA graph, on the tensors it has now; a capture allows no seeding."""
+    """The same work as one CUDA graph, from and to the tensors it has now; a capture allows no seeding."""
     side = torch.cuda.Stream()
     side.wait_stream(torch.cuda.current_stream())
     with torch.cuda.stream(side):
@@ -92,8 +104,13 @@ def _captured(run: Callable[[], Any]) -> Callable[[], Any]:
     torch.cuda.current_stream().wait_stream(side)
     graph = torch.cuda.CUDAGraph()
     with torch.cuda.graph(graph):
-        run()
-    return lambda: graph.replay()
+        outcome = run()
+
+    def replay() -> Any:
+        graph.replay()
+        return outcome
+
+    return replay
 
 
 def _warm_up(run: Callable[[], float], last: float, budget_s: float) -> None:
@@ -105,7 +122,7 @@ def _warm_up(run: Callable[[], float], last: float, budget_s: float) -> None:
         last = spent
 
 
-def _timed(run: Callable[[], Any], device: str) -> tuple[Any, float]:
+def timed_run(run: Callable[[], Any], device: str) -> tuple[Any, float]:
     """What one run returned, and its time in ms."""
     if device == "cpu":
         begin = time.perf_counter_ns()

@@ -41,7 +41,7 @@ def offered(host: HostReport) -> tuple[Device, ...]:
 def label(device: Device) -> str:
     """A device as people choose it."""
     if device.kind == "cpu":
-        return "CPU"
+        return "CPU" if device.profile is None else f"CPU · {device.profile}"
     if device.kind == "cuda":
         return f"GPU {device.gpu_index} · {device.gpu_type}"
     if device.kind == "mig":

@@ -30,7 +30,7 @@ from torchsplit_core.graph import (
     prepare,
     region_tree,
 )
-from torchsplit_core.values import GraphNode, PartitionCandidate, PartitionOutcome, Profile
+from torchsplit_core.values import GraphNode, NodeTimes, PartitionCandidate, PartitionOutcome, Profile
 
 BARE = encoder(4)
 PROFILE = timed(BARE)
@@ -225,3 +225,21 @@ def test_no_name_of_a_model_is_markup():
     texts += [facts_html(cut_facts(annotated, analysis, node.id, times, None)) for node in nodes]
     texts.append(facts_html(group_facts(hierarchy, module, times)))
     assert all("<img" not in text for text in texts) and any("&lt;img" in text for text in texts)
+
+
+def test_the_times_of_an_operation_stand_by_batch_size() -> None:
+    name = BARE.ops[0].id
+    nodes = tuple(
+        replace(node, times_ms={4: NodeTimes(0.5, 0.05, 0.4, 0.75), 1: NodeTimes(0.25, 0.0, 0.25, 0.25)})
+        if node.id == name
+        else node
+        for node in PROFILE.nodes
+    )
+    graph = annotate_with_profiling_data(BARE, replace(PROFILE, nodes=nodes))
+    found = facts(node_facts(graph, analysed(graph), name, UNTIMED))
+    assert found["timed here, batch 4"] == "0.5 ± 0.05 ms, 0.4 to 0.75 ms"
+    assert [key for key in found if key.startswith("timed here")] == [
+        "timed here, batch 1",
+        "timed here, batch 4",
+    ]
+    assert not any(key.startswith("timed here") for key in facts(node_facts(GRAPH, ANALYSIS, name, UNTIMED)))

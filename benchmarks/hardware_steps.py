@@ -1,0 +1,422 @@
+"""The steps of `make hardware`: each takes a function that is told its Markdown, and returns what did not hold.
+
+What is measured and how it is judged stand apart: the tables and verdicts are functions of plain figures.
+"""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import asdict, dataclass, replace
+from itertools import pairwise
+from typing import Any
+
+from torchsplit_core import workflow
+from torchsplit_core.graph.torch_graph import TorchGraph
+from torchsplit_core.hardware import (
+    NvmlFault,
+    choose_devices,
+    discover_host,
+    gpu_state,
+    gpu_type,
+    open_nvml,
+    peak_names,
+    peaks,
+    plain_profiles,
+)
+from torchsplit_core.profiling import Settings, estimate_rows
+from torchsplit_core.values import Device, InputFault, Profile, ProfileRow
+
+Tell = Callable[[str], None]
+SIZE = 8192
+"""Rows and columns of the product: it fills every SM many times over."""
+SLACK = 1.1
+"""A limit holds where no more than this many times its share of the whole was reached."""
+SHARES = (1 / 8, 1 / 4, 1 / 2, 3 / 4)
+"""Shares of the SMs that are asked for, of a product and …"""
+PROFILED_SHARES = (1 / 8, 1 / 2, 3 / 4)
+"""… of a profile, which takes longer."""
+QUICK = Settings(point_budget_s=0.5)
+CAPTURED = ("bert", "resnet50")
+PREDICTED = ("bert", "resnet50", "clip")
+LARGE_AFTER_S = 45.0
+"""A larger sample is begun only where the step has taken less than this."""
+
+
+def table(head: Sequence[str], rows: Iterable[Sequence[object]]) -> str:
+    """A Markdown table."""
+    lines = [f"| {' | '.join(head)} |", "|---" * len(head) + "|"]
+    return "\n".join([*lines, *(f"| {' | '.join(map(str, row))} |" for row in rows)]) + "\n"
+
+
+def listing(tell: Tell) -> tuple[str, ...]:
+    """Every GPU that NVML lists, and its state."""
+    host = discover_host()
+    rows = []
+    with open_nvml() as nvml:
+        for gpu in host.gpus:
+            state = gpu_state(nvml, gpu.uuid)
+            mode = {None: "none", True: "on", False: "off"}[gpu.mig_enabled]
+            made = ", ".join(item.profile or item.name for item in gpu.instances) or "none"
+            memory = "n/a" if gpu.memory_gib is None else f"{gpu.memory_gib:.1f}"
+            known = gpu.gpu_type or "not in the catalogue"
+            rows.append(
+                (
+                    gpu.index,
+                    gpu.name,
+                    known,
+                    memory,
+                    mode,
+                    made,
+                    state.words() if state else "does not answer",
+                )
+            )
+    head = ("index", "name", "type", "memory, GiB", "MIG", "instances", "state")
+    tell(f"{host.message}\n\n{table(head, rows)}")
+    return () if rows else ("NVML lists no GPU",)
+
+
+def torch_facts(tell: Tell) -> tuple[str, ...]:
+    """What torch says of the first device, against the catalogue."""
+    import torch
+
+    from torchsplit_core.profiling.measuring.accelerator import open_device
+
+    (device,) = choose_devices("cuda")
+    with open_device(asdict(device)) as opened:
+        found = torch.cuda.get_device_properties(0)
+        from torch.cuda import green_contexts
+
+        known = peaks(device.gpu_type) if device.gpu_type in peak_names() else None
+        rows = [
+            ("name", found.name, device.gpu_type),
+            ("compute capability", f"{found.major}.{found.minor}", ""),
+            ("SMs", opened.facts["sm_count"], known.sm_count if known else "n/a"),
+            (
+                "memory, GiB",
+                f"{found.total_memory / 2**30:.1f}",
+                device.memory_gib and f"{device.memory_gib:.1f}",
+            ),
+            ("green contexts", "yes" if green_contexts.SUPPORTED else "no", ""),
+        ]
+    tell(table(("", "torch", "catalogue, NVML"), rows))
+    if known and known.sm_count != opened.facts["sm_count"]:
+        return (f"{opened.facts['sm_count']} SMs here, {known.sm_count} in the catalogue",)
+    return ()
+
+
+@dataclass(frozen=True)
+class Product:
+    """A matrix product's speed on some SMs. `given` is None where the driver did not tell the count."""
+
+    asked: int
+    given: int | None
+    tflops: Mapping[str, float]
+    """By dtype."""
+    state: str = ""
+
+
+def products(tell: Tell) -> tuple[str, ...]:
+    """TFLOP/s of the whole GPU, then under green contexts, smallest first."""
+    (whole,) = choose_devices("cuda")
+    measured = [_product_in_a_process(whole)]
+    total = measured[0].given or 0
+    tell(product_table(measured))
+    faults: list[str] = []
+    for share in SHARES:
+        count = max(8, round(share * total / 8) * 8)
+        try:
+            (device,) = choose_devices(f"sm:{count}@{whole.gpu_index}")
+            measured.append(_product_in_a_process(device))
+        except (InputFault, RuntimeError) as fault:
+            faults.append(f"{count} SMs: {fault}")
+        tell(product_table(measured))
+    return (*faults, *product_faults(measured))
+
+
+def product_table(measured: Sequence[Product]) -> str:
+    """The whole GPU first; each row against what its SMs allow."""
+    whole = measured[0]
+    rows = []
+    for one in measured:
+        share = None if one.given is None or not whole.given else one.given / whole.given
+        cells = [
+            f"{one.asked}" if one is not whole else "all",
+            "n/a" if one.given is None else f"{one.given}",
+        ]
+        for dtype, speed in one.tflops.items():
+            cells.append(f"{speed:.1f}")
+            cells.append("n/a" if share is None else f"{speed / (share * whole.tflops[dtype]):.2f}")
+        rows.append((*cells, one.state))
+    kinds = [name for dtype in whole.tflops for name in (f"{dtype}, TFLOP/s", "over its share")]
+    return table(("SMs asked for", "SMs given", *kinds, "state after"), rows)
+
+
+def product_faults(measured: Sequence[Product]) -> tuple[str, ...]:
+    """Where a limit did not hold: more than SLACK × the share of the SMs given, or a count not told."""
+    whole, faults = measured[0], []
+    if not whole.given:
+        return ("torch does not tell the SMs of the whole GPU",)
+    for one in measured[1:]:
+        if one.given is None:
+            faults.append(f"{one.asked} SMs: the driver did not tell how many it gave")
+            continue
+        for dtype, speed in one.tflops.items():
+            most = SLACK * one.given / whole.given * whole.tflops[dtype]
+            if speed > most:
+                faults.append(
+                    f"{one.given} SMs, {dtype}: {speed:.1f} TFLOP/s, at most {most:.1f} if the limit held"
+                )
+    return tuple(faults)
+
+
+def _product_in_a_process(device: Device) -> Product:
+    """In a process of its own, as a measurement: what another context left behind could carry the work past it."""
+    command = [sys.executable, "-m", "benchmarks.hardware_steps", json.dumps(asdict(device))]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    if done.returncode:
+        raise RuntimeError((done.stderr.strip().splitlines() or [f"ended with {done.returncode}"])[-1])
+    found = json.loads(done.stdout.splitlines()[-1])
+    return Product(device.sm_count or 0, found["given"], found["tflops"], _state(device))
+
+
+def product_here(device: Mapping[str, Any], size: int = SIZE, runs: int = 7) -> dict[str, Any]:
+    """TFLOP/s by dtype of products on an open device (the median of the runs) and the SMs it has."""
+    import torch
+
+    from torchsplit_core.profiling.measuring.accelerator import open_device
+
+    with open_device(device) as opened:
+        tflops = {}
+        for dtype in (torch.bfloat16, torch.float32):
+            # Ones: numbers that differ make the chip draw more power, and its clock falls the more SMs work.
+            left = torch.ones(size, size, dtype=dtype, device=opened.torch_device)
+            right = torch.ones(size, size, dtype=dtype, device=opened.torch_device)
+            times = []
+            for _ in range(runs):
+                started = time.perf_counter()
+                product = left @ right
+                # Reading one number waits for the product.
+                assert float(product[0, 0]) > 0
+                times.append(time.perf_counter() - started)
+            tflops[str(dtype).removeprefix("torch.")] = 2 * size**3 / sorted(times)[runs // 2] / 1e12
+        return {"given": opened.facts.get("sm_count"), "tflops": tflops}
+
+
+def cuda_graphs(tell: Tell, device: str = "cuda", names: Sequence[str] = CAPTURED) -> tuple[str, ...]:
+    """Two samples eager and captured."""
+    rows: list[tuple[object, ...]] = []
+    faults: list[str] = []
+    for name in names:
+        graph = workflow.trace(f"sample:{name}")
+        for captured in (False, True):
+            settings = Settings(point_budget_s=QUICK.point_budget_s, cuda_graphs=captured)
+            try:
+                found = _measured(name, graph, device, (1, 8), settings)
+            except InputFault as fault:
+                faults.append(f"{name}, {'CUDA graphs' if captured else 'eager'}: {fault}")
+                continue
+            rows += [
+                (name, row.batch_size, "captured" if captured else "eager", *speed(row)) for row in found
+            ]
+            tell(table(("model", "batch", "run", *SPEED), rows))
+    return tuple(faults)
+
+
+OPTIONS: Mapping[str, Settings] = {
+    "as it is, one and two processes": replace(QUICK, processes=(1, 2)),
+    "--host-copies": replace(QUICK, host_copies=True),
+    "--dtype bfloat16": replace(QUICK, dtype="bfloat16"),
+    "--dtype bfloat16 --compile default": replace(QUICK, dtype="bfloat16", compile_mode="default"),
+}
+
+
+def options(
+    tell: Tell, device: str = "cuda", name: str = "bert", tried: Mapping[str, Settings] = OPTIONS
+) -> tuple[str, ...]:
+    """One sample measured in several ways."""
+    graph = workflow.trace(f"sample:{name}")
+    rows: list[tuple[object, ...]] = []
+    faults: list[str] = []
+    for words, settings in tried.items():
+        try:
+            profile = _profiled(name, graph, device, (8,), settings)
+        except InputFault as fault:
+            faults.append(f"{words}: {fault}")
+            continue
+        rows += [(words, row.processes, row.batch_size, *speed(row)) for row in measured_rows(profile)]
+        tell(table(("how", "processes", "batch", *SPEED), rows))
+    return tuple(faults)
+
+
+SPEED = ("p50, ms", "p95, ms", "requests/s", "memory, GiB", "of which measured peak")
+
+
+def speed(row: ProfileRow) -> tuple[str, ...]:
+    """A measured row's figures."""
+    assert row.percentiles_ms is not None and row.memory_parts_gib is not None
+    memory = "n/a" if row.memory_gib is None else f"{row.memory_gib:.3f}"
+    parts = row.memory_parts_gib
+    peak = (
+        f"{parts.weights + parts.activations + parts.transient:.3f}" if parts.basis == "measured" else "n/a"
+    )
+    found = row.percentiles_ms
+    return f"{found.p50.value:.3f}", f"{found.p95.value:.3f}", f"{row.throughput_rps:,.0f}", memory, peak
+
+
+def sm_profiles(tell: Tell) -> tuple[str, ...]:
+    """One sample at several numbers of SMs, then on the whole GPU."""
+    (whole,) = choose_devices("cuda")
+    total = whole.sm_count or 64
+    counts = [max(8, round(share * total / 8) * 8) for share in PROFILED_SHARES]
+    graph = workflow.trace("sample:bert@large")
+    found: list[tuple[str, int | None, ProfileRow]] = []
+    faults: list[str] = []
+    for text in (*(f"sm:{count}" for count in dict.fromkeys(counts)), "cuda"):
+        try:
+            profile = _profiled("bert@large", graph, text, (8,), QUICK)
+        except InputFault as fault:
+            faults.append(f"{text}: {fault}")
+            continue
+        found += [(text, sms_of(profile), row) for row in measured_rows(profile)]
+        tell(sm_table(found))
+    return (*faults, *sm_faults(found))
+
+
+def sm_table(found: Sequence[tuple[str, int | None, ProfileRow]]) -> str:
+    """Device, SMs given, where the rows are filed, figures."""
+    rows = [
+        (text, "n/a" if given is None else given, row.profile or "whole GPU", row.basis, *speed(row))
+        for text, given, row in found
+    ]
+    return table(("device", "SMs given", "filed under", "basis", *SPEED), rows)
+
+
+def sm_faults(found: Sequence[tuple[str, int | None, ProfileRow]]) -> tuple[str, ...]:
+    """Where more SMs were slower by more than a tenth, or their count is not told."""
+    faults = [f"{text}: the driver did not tell the SMs" for text, given, _ in found if given is None]
+    told = sorted(((given, row.throughput_rps) for _, given, row in found if given is not None))
+    for (fewer, slow), (more, fast) in pairwise(told):
+        if fast * SLACK < slow:
+            faults.append(f"{more} SMs serve {fast:.0f} requests/s, {fewer} SMs {slow:.0f}")
+    return tuple(faults)
+
+
+def sms_of(profile: Profile) -> int | None:
+    """The SMs that the one device of a profile had, as read back."""
+    (facts,) = profile.environment["devices"].values()
+    count = facts.get("sm_count")
+    return None if count is None else int(count)
+
+
+def predicted(tell: Tell) -> tuple[str, ...]:
+    """Samples on the whole GPU against the estimate for the catalogue's largest slice."""
+    (device,) = choose_devices("cuda")
+    if not _estimable(device.gpu_type):
+        return (f"the catalogue has no peaks and slices of {device.gpu_type}: nothing can be predicted",)
+    started = time.monotonic()
+    rows: list[tuple[object, ...]] = []
+    faults: list[str] = []
+    for name in (*PREDICTED, *(f"{name}@large" for name in PREDICTED)):
+        if name.endswith("@large") and time.monotonic() - started > LARGE_AFTER_S:
+            break
+        try:
+            graph = workflow.trace(f"sample:{name}")
+            measured = _measured(name, graph, "cuda", (1, 8, 32), QUICK)
+        except InputFault as fault:
+            faults.append(f"{name}: {fault}")
+            continue
+        rows += compared(name, measured, full_slice_rows(graph, device.gpu_type, (1, 8, 32)))
+        tell(table(COMPARED, rows))
+    return tuple(faults)
+
+
+COMPARED = (
+    "model", "batch", "p50 measured, ms", "predicted, ms", "measured / predicted throughput", "in the 90 % interval",
+    "memory measured, GiB", "predicted, GiB", "predicted / measured",
+)  # fmt: skip
+
+
+def compared(
+    name: str, measured: Sequence[ProfileRow], estimated: Sequence[ProfileRow]
+) -> list[tuple[str, ...]]:
+    """One row a batch size that both have. An estimate of memory is no measurement and is left out."""
+    by_batch = {row.batch_size: row for row in estimated}
+    rows: list[tuple[str, ...]] = []
+    for row in measured:
+        other = by_batch.get(row.batch_size)
+        if other is None:
+            continue
+        assert other.low_rps is not None and other.high_rps is not None
+        held = other.low_rps <= row.throughput_rps <= other.high_rps
+        memory = ("n/a", "n/a", "n/a")
+        known = row.memory_parts_gib is not None and row.memory_parts_gib.basis == "measured"
+        if known and row.memory_gib and other.memory_gib:
+            ratio = other.memory_gib / row.memory_gib
+            memory = (f"{row.memory_gib:.3f}", f"{other.memory_gib:.3f}", f"{ratio:.3f}")
+        rows.append(
+            (
+                name,
+                str(row.batch_size),
+                f"{1000 * row.batch_size / row.throughput_rps:.3f}",
+                f"{1000 * other.batch_size / other.throughput_rps:.3f}",
+                f"{row.throughput_rps / other.throughput_rps:.2f}",
+                "yes" if held else "no",
+                *memory,
+            )
+        )
+    return rows
+
+
+def full_slice_rows(graph: TorchGraph, name: str, batches: Sequence[int]) -> list[ProfileRow]:
+    """The estimates for the plain slice of a GPU type with the most SMs."""
+    full = max(plain_profiles(gpu_type(name)), key=lambda item: (item.sm_count or 0, item.memory_slices))
+    return [row for row in estimate_rows(graph, (name,), batches) if row.profile == full.name]
+
+
+def _estimable(name: str) -> bool:
+    from torchsplit_core.hardware import catalogue
+
+    return name in catalogue() and name in peak_names()
+
+
+def _measured(
+    name: str, graph: TorchGraph, device: str, batches: Sequence[int], settings: Settings
+) -> list[ProfileRow]:
+    return measured_rows(_profiled(name, graph, device, batches, settings))
+
+
+def _profiled(
+    name: str, graph: TorchGraph, device: str, batches: Sequence[int], settings: Settings
+) -> Profile:
+    """A profile as the command makes it, without a store: everything is measured anew."""
+    _, profile = workflow.profile(
+        f"sample:{name}",
+        graph=graph,
+        device=device,
+        batch_sizes=batches,
+        gpu_types=("A100-80GB",),
+        settings=settings,
+    )
+    return profile
+
+
+def measured_rows(profile: Profile) -> list[ProfileRow]:
+    return [row for row in profile.rows if row.basis != "estimated"]
+
+
+def _state(device: Device) -> str:
+    """Clock, temperature and throttling right after the work."""
+    try:
+        with open_nvml() as nvml:
+            state = gpu_state(nvml, device.physical)
+    except NvmlFault:
+        return "n/a"
+    return state.words() if state else "n/a"
+
+
+if __name__ == "__main__":
+    print(json.dumps(product_here(json.loads(sys.argv[1]))))

@@ -1,0 +1,192 @@
+"""Why a process cannot use CUDA where NVML or a user says there is a GPU: told apart by cause.
+
+`cause_of` is a function of plain facts; `cuda_facts` gathers them. What CUDA itself says is one sentence for all
+of them ("no CUDA-capable device is detected"). Untested on hardware.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Literal
+
+from torchsplit_core.hardware.nvml import Nvml, NvmlFault
+from torchsplit_core.hardware.nvml_driver import open_driver
+from torchsplit_core.values import InputFault
+
+Cause = Literal["cpu_build", "no_driver", "no_gpu", "stale_uuid", "no_capability", "old_driver", "unknown"]
+
+NODES, CAPABILITIES = Path("/dev/nvidia-caps"), Path("/proc/driver/nvidia/capabilities")
+"""Where the driver keeps the device nodes of MIG instances, and which node is whose (NVIDIA's MIG user guide).
+
+A host with MIG has at least those for configuring and monitoring; a container has those that were let in.
+"""
+CONTAINER = (
+    "In a container the host's driver has to be let in: start it with --gpus all (NVIDIA Container Toolkit), on "
+    "Kubernetes with an nvidia.com/… resource."
+)
+HOLDERS = (
+    "What usually holds a GPU or instance on which nothing computes: Kubernetes' device plugin "
+    "(nvidia-device-plugin), DCGM (nv-hostengine, dcgm-exporter), nvidia-persistenced, a display server. "
+    "Stop it for the while."
+)
+"""What to look for where the driver says "in use" and lists no process."""
+
+
+@dataclass(frozen=True, slots=True)
+class CudaFacts:
+    """What is known where CUDA does not work.
+
+    `built_for` is torch.version.cuda, None for a build without CUDA; `driver_words` are NVML's where it does
+    not answer, else None; `driver_cuda` is the newest CUDA that the driver runs ("12.8", "n/a" unknown);
+    `listed` are the UUIDs of all GPUs and MIG devices; `visible` is CUDA_VISIBLE_DEVICES; `nodes` are the
+    names in /dev/nvidia-caps, and `needed` those that the wanted MIG instance must have, as far as that is told.
+    """
+
+    built_for: str | None
+    driver_words: str | None
+    driver_cuda: str = "n/a"
+    listed: tuple[str, ...] = ()
+    visible: str | None = None
+    nodes: Collection[str] = ()
+    needed: Collection[str] = ()
+
+
+def cause_of(facts: CudaFacts) -> Cause:
+    """The first of the causes that the facts show, the one that hides all others first."""
+    if facts.built_for is None:
+        return "cpu_build"
+    if facts.driver_words is not None:
+        return "no_driver"
+    if not facts.listed:
+        return "no_gpu"
+    asked = first_visible(facts.visible)
+    if asked.startswith("MIG-") and not (facts.nodes and set(facts.needed) <= set(facts.nodes)):
+        return "no_capability"
+    if is_stale(facts.visible, facts.listed):
+        return "stale_uuid"
+    return "old_driver" if _older(facts.driver_cuda, facts.built_for) else "unknown"
+
+
+def cuda_fault(facts: CudaFacts, device_id: str) -> InputFault:
+    """The refusal of a device in the words of its cause."""
+    rule, remedy = _words(cause_of(facts), facts)
+    return InputFault("device", device_id, rule, remedy)
+
+
+def first_visible(visible: str | None) -> str:
+    """The first entry of CUDA_VISIBLE_DEVICES; "" where it is not set or names none."""
+    return (visible or "").split(",")[0].strip()
+
+
+def is_stale(visible: str | None, listed: Collection[str]) -> bool:
+    """Whether CUDA_VISIBLE_DEVICES begins with a UUID (or its beginning) that nothing here has."""
+    asked = first_visible(visible)
+    return asked.startswith(("MIG-", "GPU-")) and not any(uuid.startswith(asked) for uuid in listed)
+
+
+def _words(cause: Cause, facts: CudaFacts) -> tuple[str, str]:
+    """Rule and remedy."""
+    asked = first_visible(facts.visible)
+    words: Mapping[Cause, tuple[str, str]] = {
+        "cpu_build": (
+            "this build of torch can use the GPU; it was built without CUDA",
+            "Install a CUDA build of torch, or use --device cpu."
+            + (f" There is no driver either ({facts.driver_words})." if facts.driver_words else ""),
+        ),
+        "no_driver": (
+            f"the NVIDIA driver answers; it does not ({facts.driver_words})",
+            f"Install or load it (nvidia-smi must work), or use --device cpu. {CONTAINER}",
+        ),
+        "no_gpu": (
+            "the driver lists a GPU; it lists none",
+            f"See nvidia-smi -L and dmesg, or use --device cpu. {CONTAINER}",
+        ),
+        "stale_uuid": (
+            f"CUDA_VISIBLE_DEVICES names what is here; nothing has the UUID {asked}",
+            "An instance that is made anew gets another UUID: take the one of nvidia-smi -L, and measure again.",
+        ),
+        "no_capability": (
+            "this process may open the MIG instance: /dev/nvidia-caps has its nodes; "
+            + (
+                f"{', '.join(sorted(set(facts.needed) - set(facts.nodes))) or 'those of any instance'} missing"
+            ),
+            "In a container let the instance in: NVIDIA_VISIBLE_DEVICES or --gpus 'device=MIG-…' with the NVIDIA "
+            "Container Toolkit, or add the nodes of /dev/nvidia-caps by --device. On a host nvidia-modprobe -m "
+            "-f makes them.",
+        ),
+        "old_driver": (
+            f"the driver runs CUDA {facts.built_for}, for which torch was built; it runs up to {facts.driver_cuda}",
+            "Install a newer driver, or a build of torch for an older CUDA.",
+        ),
+        "unknown": (
+            "CUDA can be used; driver, build of torch and device are here, and CUDA still refuses",
+            "See whether nvidia-smi lists the device without an error, and whether another process holds it in "
+            f"exclusive mode. {HOLDERS}",
+        ),
+    }
+    return words[cause]
+
+
+def _older(driver: str, wanted: str) -> bool:
+    """Whether a driver for CUDA `driver` is of an older major version than `wanted`: minor ones are compatible."""
+    have, want = re.match(r"\d+", driver), re.match(r"\d+", wanted)
+    return bool(have and want and int(have[0]) < int(want[0]))
+
+
+def cuda_facts(
+    built_for: str | None,
+    device: Mapping[str, Any],
+    nodes: Path = NODES,
+    capabilities: Path = CAPABILITIES,
+) -> CudaFacts:
+    """The facts of this process about a device (a `values.Device` as JSON)."""
+    words, driver_cuda = None, "n/a"
+    listed: list[str] = []
+    needed: set[str] = set()
+    try:
+        with open_driver() as driver:
+            driver_cuda = driver.versions()[1]
+            listed, needed = _listed(driver, str(device["uuid"] or ""), capabilities)
+    except NvmlFault as fault:
+        words = fault.words
+    found = {path.name for path in nodes.glob("nvidia-cap*")} if nodes.is_dir() else set()
+    return CudaFacts(
+        built_for=built_for,
+        driver_words=words,
+        driver_cuda=driver_cuda,
+        listed=tuple(listed),
+        visible=os.environ.get("CUDA_VISIBLE_DEVICES"),
+        nodes=frozenset(found),
+        needed=frozenset(needed),
+    )
+
+
+def _listed(nvml: Nvml, wanted: str, capabilities: Path) -> tuple[list[str], set[str]]:
+    """UUIDs of every GPU and MIG device that answers, and the nodes of the wanted one."""
+    found: list[str] = []
+    needed: set[str] = set()
+    for index in range(nvml.gpu_count()):
+        try:
+            found.append(nvml.gpu(index).uuid)
+            for item in nvml.mig_devices(index):
+                found.append(item.uuid)
+                if item.uuid == wanted and item.gpu_instance_id is not None:
+                    home = capabilities / f"gpu{index}" / "mig" / f"gi{item.gpu_instance_id}"
+                    inner = home / f"ci{item.compute_instance_id}"
+                    needed |= {name for folder in (home, inner) if (name := _node(folder / "access"))}
+        except NvmlFault:
+            continue  # another GPU's trouble is not this one's
+    return found, needed
+
+
+def _node(access: Path) -> str | None:
+    """The node that an access file of the driver names by its minor number; None where it cannot be read."""
+    try:
+        found = re.search(r"DeviceFileMinor:\s*(\d+)", access.read_text())
+    except OSError:
+        return None
+    return f"nvidia-cap{found[1]}" if found else None
