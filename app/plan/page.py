@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import pandas as pd
 import streamlit as st
 
@@ -34,11 +36,10 @@ TAB = "plan-tab"
 
 def show(workspace: Workspace) -> None:
     """The whole page for the current scenario."""
-    name = scenario.name(workspace)
+    name, known = scenario_bar.opened(workspace)
     if name is None:
         _nothing_yet(workspace)
         return
-    scenario.show_in_address(name)
     request, plan = read(workspace, "plan_request", name), read(workspace, "plan", name)
     working = bool(jobs.running(workspace, (PLAN, QUICK_START)))
     # The other tabs are about what is stored.
@@ -55,7 +56,7 @@ def show(workspace: Workspace) -> None:
     with right:
         _tabs(workspace, name, request, plan, working, tried)
     with head:
-        _headline(workspace, name, request, plan, working, tried)
+        _headline(workspace, name, known, request, plan, working, tried)
     shown = tried.outcome if tried else plan
     if shown is not None:
         with numbers:
@@ -132,13 +133,14 @@ def _nothing_yet(workspace: Workspace) -> None:
 def _headline(
     workspace: Workspace,
     name: str,
+    known: Sequence[str],
     request: PlanRequest | None,
     plan: PlanOutcome | None,
     working: bool,
     tried: sliders.Trial | None,
 ) -> None:
     with st.container(horizontal=True, vertical_alignment="center"):
-        scenario_bar.show(workspace, name)
+        scenario_bar.show(workspace, name, known)
         if tried is not None:
             st.badge("what if, not stored", color="blue")
             if tried.outcome is not None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import streamlit as st
 
 from app.format.numbers import plain
@@ -11,9 +13,44 @@ from torchsplit_core.workspace import named
 from torchsplit_core.workspace.store import Workspace
 
 
-def show(workspace: Workspace, name: str) -> None:
-    """A choice where there are several, and what can be done with this one."""
+def opened(workspace: Workspace) -> tuple[str | None, tuple[str, ...]]:
+    """The scenario that the page is about, which its address then names, and all there are; None where none is.
+
+    An address that names a scenario which is not here ends the page: it shows nothing of another one.
+    """
     known = scenario.known(workspace)
+    if (missing := scenario.asked_in_vain(known)) is not None:
+        _unknown(workspace, missing, known)
+        st.stop()
+    name = scenario.name(workspace, known)
+    if name is not None:
+        scenario.show_in_address(name)
+    return name, known
+
+
+def _unknown(workspace: Workspace, missing: str, known: Sequence[str]) -> None:
+    st.error(
+        plain(
+            f"There is no scenario {missing!r} in this workspace (any more): it was renamed or deleted, or the "
+            "address is of another workspace. Nothing is shown in its place."
+        )
+    )
+    if known:
+        chosen = st.selectbox("Scenarios here", known, None, placeholder="Choose a scenario", width=320)
+        if chosen is not None:
+            scenario.choose(workspace, chosen)
+            st.rerun()
+
+
+def show(workspace: Workspace, name: str, known: Sequence[str]) -> None:
+    """A choice among the known ones, and what can be done with this one."""
+    choice(workspace, name, known)
+    with st.popover("Scenario …", key="scenario-menu"):
+        _menu(workspace, name)
+
+
+def choice(workspace: Workspace, name: str, known: Sequence[str]) -> None:
+    """Which scenario is shown, and a choice where there are several."""
     if len(known) > 1:
         chosen = st.selectbox("Scenario", known, known.index(name), label_visibility="collapsed", width=320)
         if chosen != name:
@@ -21,8 +58,6 @@ def show(workspace: Workspace, name: str) -> None:
             st.rerun()
     else:
         st.markdown(f"Scenario **{plain(name)}**", width="content")
-    with st.popover("Scenario …", key="scenario-menu"):
-        _menu(workspace, name)
 
 
 def _menu(workspace: Workspace, name: str) -> None:

@@ -5,6 +5,8 @@ The address carries it (`?scenario=NAME`), so that a link shows what its sender 
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import streamlit as st
 
 from app.charts.colours import model_colours
@@ -29,12 +31,19 @@ def known(workspace: Workspace) -> tuple[str, ...]:
     return named.names(workspace, *named.SCENARIO)
 
 
-def name(workspace: Workspace) -> str | None:
+def name(workspace: Workspace, among: Sequence[str] | None = None) -> str | None:
     """The scenario of the address, else of this session, else chosen last in the workspace, else the newest.
 
-    None where the workspace has no plan request and no plan.
+    None where the workspace has no plan request and no plan. `among`: its scenarios, where the caller has asked.
     """
-    return chosen(workspace, PARAMETER, known(workspace), st.query_params.get(PARAMETER))
+    names = known(workspace) if among is None else among
+    return chosen(workspace, PARAMETER, names, st.query_params.get(PARAMETER))
+
+
+def asked_in_vain(known: Sequence[str]) -> str | None:
+    """The scenario that the address names and that is none of these: no other may stand in for it unsaid."""
+    asked = st.query_params.get(PARAMETER)
+    return asked if asked and asked not in known else None
 
 
 def choose(workspace: Workspace, scenario: str) -> None:
@@ -74,7 +83,9 @@ def save_as(workspace: Workspace, scenario: str, new: str, *, keep: bool) -> str
 
 
 def remove(workspace: Workspace, scenario: str) -> None:
-    """Forget a scenario: its request, its plan and its sweep. Work on it ends."""
+    """Forget a scenario: its request, its plan and its sweep. Work on it ends, and the address names it no more."""
+    if st.query_params.get(PARAMETER) == scenario:
+        del st.query_params[PARAMETER]
     jobs.end(workspace, WORK, scenario)
     named.remove(workspace, named.SCENARIO, scenario)
     SweepStore(workspace, scenario).forget()

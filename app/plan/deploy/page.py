@@ -9,7 +9,7 @@ from collections.abc import Sequence
 import streamlit as st
 
 from app.format.numbers import plain
-from app.session import scenario
+from app.plan import scenario_bar
 from app.session.workspace import read
 from app.shell import frame, navigation
 from torchsplit_core.deployment import FORMATS, DeploymentFile, deploy
@@ -25,11 +25,16 @@ MOST_LINES = 240
 
 def show(workspace: Workspace) -> None:
     """The whole page for the current scenario's plan."""
-    name = scenario.name(workspace)
-    plan = read(workspace, "plan", name) if name else None
-    if name is None or plan is None:
+    name, known = scenario_bar.opened(workspace)
+    if name is None:
         st.write("Here you will get the files that cut the GPUs as planned and start the models on them.")
-        navigation.link("Plan" if name else "Models", "Make a plan first")
+        navigation.link("Models", "Make a plan first")
+        return
+    scenario_bar.choice(workspace, name, known)
+    plan = read(workspace, "plan", name)
+    if plan is None:
+        st.write("Here you will get the files that cut the GPUs as planned and start the models on them.")
+        navigation.link("Plan", "Make a plan first")
         return
     if plan.status not in ("optimal", "feasible"):
         st.warning("This scenario has no plan to deploy: the Plan page says why.")
@@ -68,7 +73,7 @@ def _head(name: str, plan: PlanOutcome) -> None:
     cut = sum(bool(gpu.slices) for gpu in plan.gpus)
     slices = sum(len(gpu.slices) for gpu in plan.gpus)
     with st.container(horizontal=True, vertical_alignment="center"):
-        st.markdown(f"**{plain(name)}**: {slices} slices on {cut} GPUs", width="content")
+        st.markdown(f"Files of **{plain(name)}**: {slices} slices on {cut} GPUs", width="content")
         st.badge("untested on hardware", color="yellow")
     st.warning(
         f"Applying removes every MIG instance that exists on these {cut} GPUs and stops what runs on them. "
