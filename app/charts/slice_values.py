@@ -10,6 +10,7 @@ from functools import cache
 from torchsplit_core.hardware import gpu_type, plain_profiles
 from torchsplit_core.hardware.layouts import layout_fault
 from torchsplit_core.planning.sureness.words import tenant_interval
+from torchsplit_core.planning.tolerance import equal
 from torchsplit_core.values import GpuType, PlacedProfile, PlannedGpu, PlannedSlice, PlanOutcome, Tenant
 
 Row = dict[str, str | int | float | None]
@@ -86,6 +87,11 @@ def stage_loads(
                 key = (tenant.model, tenant.stage)
                 given[key] = given.get(key, 0.0) + tenant.throughput_rps
     return {key: wanted[key[0]] / total for key, total in given.items() if key[0] in wanted and total > 0}
+
+
+def overloaded(load: float) -> bool:
+    """Whether a load is above 100 %, up to rounding."""
+    return load > 1 and not equal(load, 1.0)
 
 
 def gaps(kind: GpuType, slices: tuple[PlannedSlice, ...]) -> tuple[Gap, ...]:

@@ -18,6 +18,8 @@ from app.plan.model_table import models_table
 from app.plan.report import report
 from app.plan.summary import SOLVED, basis_badge, demand_words, metrics, relaxation_words, status_badge
 from app.plan.sweep import tab as sweep_tab
+from app.plan.verdict import Verdict, verdict_of, without_minimum
+from app.plan.verdict_line import owed_nothing, verdict_line
 from app.plan.what_if import sliders
 from app.session import scenario
 from app.session.workspace import names, read
@@ -26,6 +28,7 @@ from app.shell.replan import plan_again
 from torchsplit_core import jobs
 from torchsplit_core.jobs.names import PLAN, QUICK_START
 from torchsplit_core.planning.request import edit
+from torchsplit_core.planning.sureness.verdict import Sureness
 from torchsplit_core.values import PlanOutcome, PlanRequest
 from torchsplit_core.workspace import named
 from torchsplit_core.workspace.store import Workspace
@@ -45,22 +48,32 @@ def show(workspace: Workspace) -> None:
     # The other tabs are about what is stored.
     tried = sliders.trial(workspace, name, request) if st.session_state.get(TAB, "Plan") == "Plan" else None
     head = st.container()
+    shown = tried.outcome if tried else plan
+    asked = tried.request if tried else request
+    sure = sureness.sureness_of(asked, shown) if shown else None
+    verdict = verdict_of(asked, shown, sure) if shown else None
     # One style in one place: a container with another key would be drawn anew and jump.
     dimmed = "0.6" if working else "1"
-    st.html(f"<style>.st-key-numbers, .st-key-map {{ opacity: {dimmed}; transition: opacity .2s; }}</style>")
+    st.html(
+        f"<style>.st-key-numbers, .st-key-map {{ opacity: {dimmed}; transition: opacity .2s; }}"
+        f"{_first_card(verdict)}</style>"
+    )
     numbers = st.container(key="numbers")
     with frame.picture_beside("plan"):
         left, right = st.columns([6, 13], gap="small")
     # What was asked for first: while a slider moves, the map should not wait for what stands around it, for the
     # browser draws what has come again and again.
     with right:
-        _tabs(workspace, name, request, plan, working, tried)
+        _tabs(workspace, name, request, plan, working, tried, sure)
     with head:
         _headline(workspace, name, known, request, plan, working, tried)
-    shown = tried.outcome if tried else plan
+        if verdict is not None:
+            verdict_line(verdict)
+        if asked is not None and shown is not None and without_minimum(asked):
+            owed_nothing(workspace, name, request, asked)
     if shown is not None:
         with numbers:
-            _metrics(shown)
+            _metrics(asked, shown)
     with left:
         if request is not None:
             sliders.show(workspace, name, request)
@@ -79,6 +92,7 @@ def _tabs(
     plan: PlanOutcome | None,
     working: bool,
     tried: sliders.Trial | None,
+    sure: Sureness | None,
 ) -> None:
     """The plan, and what it is to be seen beside."""
     planned, beside, other, hand, swept = st.tabs(
@@ -90,12 +104,12 @@ def _tabs(
             above = st.container()
             if tried is not None and tried.outcome is not None:
                 with st.container(key="map"):
-                    _outcome(workspace, name, tried.request, tried.outcome, stored=False)
+                    _outcome(workspace, name, tried.request, tried.outcome, sure, stored=False)
             elif plan is None:
                 _not_planned(working)
             else:
                 with st.container(key="map"):
-                    _outcome(workspace, name, request, plan)
+                    _outcome(workspace, name, request, plan, sure)
             if tried is not None and request is not None:
                 with above:
                     sliders.banner(workspace, name, request, plan, tried)
@@ -158,11 +172,19 @@ def _headline(
                     navigation.go("Deploy")
 
 
-def _metrics(plan: PlanOutcome) -> None:
+def _first_card(verdict: Verdict | None) -> str:
+    """The first number has the colour of the verdict."""
+    ink = {"red": "#d92d20", "yellow": "#d97706"}.get(verdict.colour if verdict else "")
+    if ink is None:
+        return ""
+    return f'.st-key-card-0 [data-testid="stMetricValue"] {{ color: color-mix(in srgb, {ink} 70%, currentColor); }}'
+
+
+def _metrics(request: PlanRequest | None, plan: PlanOutcome) -> None:
     if plan.status not in SOLVED:
         return
-    for column, item in zip(st.columns(4), metrics(plan), strict=True):
-        with column.container(border=True, height="stretch", gap="xxsmall"):
+    for number, (column, item) in enumerate(zip(st.columns(4), metrics(plan, request), strict=True)):
+        with column.container(border=True, height="stretch", gap="xxsmall", key=f"card-{number}"):
             st.metric(item.label, item.value, help=item.help or None)
             st.caption(plain(item.note))
 
@@ -175,7 +197,13 @@ def _not_planned(working: bool) -> None:
 
 
 def _outcome(
-    workspace: Workspace, name: str, request: PlanRequest | None, plan: PlanOutcome, *, stored: bool = True
+    workspace: Workspace,
+    name: str,
+    request: PlanRequest | None,
+    plan: PlanOutcome,
+    sure: Sureness | None,
+    *,
+    stored: bool = True,
 ) -> None:
     for warning in plan.warnings[:5]:
         st.warning(plain(warning))
@@ -210,7 +238,7 @@ def _outcome(
         st.caption(
             "The mark on a bar is the demand. Click a model here, or its slice on the map, to see it alone in both."
         )
-    sureness.show(request, plan)
+    sureness.show(sure)
     if stored:
         panel.show(workspace, name, request, plan)
 

@@ -10,10 +10,13 @@ import streamlit as st
 
 from app.format.numbers import plain
 from app.plan import scenario_bar
+from app.plan.sureness import sureness_of
+from app.plan.verdict import verdict_of
+from app.plan.verdict_line import verdict_line
 from app.session.workspace import read
 from app.shell import frame, navigation
 from torchsplit_core.deployment import FORMATS, DeploymentFile, deploy
-from torchsplit_core.values import InputFault, PlanOutcome
+from torchsplit_core.values import InputFault, PlanOutcome, PlanRequest
 from torchsplit_core.workspace.store import Workspace
 
 TITLES = {"mig-parted": "mig-parted", "nvidia-smi": "nvidia-smi", "kubernetes": "Kubernetes"}
@@ -40,7 +43,15 @@ def show(workspace: Workspace) -> None:
         st.warning("This scenario has no plan to deploy: the Plan page says why.")
         navigation.link("Plan", "To the plan")
         return
-    _head(name, plan)
+    request = read(workspace, "plan_request", name)
+    _head(name, request, plan)
+    if not any(gpu.slices for gpu in plan.gpus):
+        st.error(
+            "The plan has no slice, so there is nothing to deploy: no model is served. The Plan page says why, and "
+            "which figures are missing."
+        )
+        navigation.link("Plan", "To the plan")
+        return
     # A plan whose hosts are no nodes of a cluster still has its other files.
     possible = [kind for kind in FORMATS if _can(plan, kind)]
     files = deploy(plan, possible or FORMATS)
@@ -69,16 +80,19 @@ def _can(plan: PlanOutcome, kind: str) -> bool:
     return True
 
 
-def _head(name: str, plan: PlanOutcome) -> None:
+def _head(name: str, request: PlanRequest | None, plan: PlanOutcome) -> None:
+    """Whose files, whether that plan gives what is asked, and what applying them ends."""
     cut = sum(bool(gpu.slices) for gpu in plan.gpus)
     slices = sum(len(gpu.slices) for gpu in plan.gpus)
     with st.container(horizontal=True, vertical_alignment="center"):
         st.markdown(f"Files of **{plain(name)}**: {slices} slices on {cut} GPUs", width="content")
         st.badge("untested on hardware", color="yellow")
-    st.warning(
-        f"Applying removes every MIG instance that exists on these {cut} GPUs and stops what runs on them. "
-        "The scripts show what they would do, and change nothing until told to apply."
-    )
+    verdict_line(verdict_of(request, plan, sureness_of(request, plan)))
+    if cut:
+        st.warning(
+            f"Applying removes every MIG instance that exists on these {cut} GPUs and stops what runs on them. "
+            "The scripts show what they would do, and change nothing until told to apply."
+        )
 
 
 def _file(file: DeploymentFile, *, shown: bool = False) -> None:
