@@ -9,14 +9,14 @@ import pandas as pd
 import streamlit as st
 
 from app.format.numbers import THIN, plain
-from app.plan import request_tables
+from app.plan import figures, request_tables
 from app.plan.summary import OBJECTIVES, PLAN_AT, SHARINGS, PlanAt, Sharing
 from app.shell import frame
 from app.shell.replan import plan_again, stored_profiles
 from torchsplit_core.hardware import catalogue
 from torchsplit_core.planning.request import edit
 from torchsplit_core.planning.request.hash import request_hash
-from torchsplit_core.values import Objective, ObjectiveKind, PlanRequest, Profile, SolverOptions
+from torchsplit_core.values import InputFault, Objective, ObjectiveKind, PlanRequest, Profile, SolverOptions
 from torchsplit_core.workspace.store import Workspace
 
 Column = st.column_config
@@ -104,6 +104,7 @@ def _editors(workspace: Workspace, name: str, request: PlanRequest) -> None:
         st.header("Fleet", anchor=False)
         fleet = _fleet(request, mark)
         details = _details(request, mark)
+        missing = st.container()
     with st.container(border=True):
         st.header("Models", anchor=False)
         models, added, profiles = _models(workspace, request, mark)
@@ -115,11 +116,21 @@ def _editors(workspace: Workspace, name: str, request: PlanRequest) -> None:
         st.header("Objective", anchor=False)
         goal = _objective(request, mark)
     edits = Edits(fleet, details, models, added, profiles, allowed, pairs, goal)
+    with missing:
+        figures.show(_with_figures(edits, request))
     if waiting := edits.waiting(request):
         st.caption(f"Edited, not planned yet: {', '.join(waiting)}.")
     if st.button("Plan", type="primary", width="stretch", key="plan"):
         with frame.telling():
             plan_again(workspace, name, edits.applied(request), ground=request)
+
+
+def _with_figures(edits: Edits, request: PlanRequest) -> PlanRequest:
+    """What is on screen, with the figures that Plan would add; the request as stored while a row makes no sense."""
+    try:
+        return edit.with_points(edits.applied(request), edits.profiles, ())
+    except InputFault:
+        return request  # Plan says what is wrong.
 
 
 def _fleet(request: PlanRequest, mark: str) -> pd.DataFrame:

@@ -35,6 +35,8 @@ from torchsplit_core.workspace.store import Workspace
 
 TAB = "plan-tab"
 """The key of the page's tabs."""
+MOST_WARNINGS = 3
+"""Warnings of a plan that the page shows."""
 
 
 def show(workspace: Workspace) -> None:
@@ -168,7 +170,9 @@ def _headline(
                 st.badge("answers an earlier request: plan again", color="yellow")
             if plan.status in SOLVED:
                 st.space("stretch")
-                if st.button("Deploy this plan", type="primary"):
+                served = any(gpu.slices for gpu in plan.gpus)
+                why = None if served else "The plan has no slice: no model is served."
+                if st.button("Deploy this plan", type="primary", disabled=not served, help=why):
                     navigation.go("Deploy")
 
 
@@ -205,10 +209,8 @@ def _outcome(
     *,
     stored: bool = True,
 ) -> None:
-    for warning in plan.warnings[:5]:
-        st.warning(plain(warning))
-    if len(plan.warnings) > 5:
-        st.caption(f"{len(plan.warnings) - 5} more warnings are in the plan's file.")
+    if plan.warnings:
+        _warnings(plan.warnings)
     if plan.status == "infeasible":
         _infeasible(workspace, name, request, plan)
         return
@@ -241,6 +243,14 @@ def _outcome(
     sureness.show(sure)
     if stored:
         panel.show(workspace, name, request, plan)
+
+
+def _warnings(told: Sequence[str]) -> None:
+    """In one box: many of one kind push the map away."""
+    lines = [plain(text) for text in told[:MOST_WARNINGS]]
+    if len(told) > MOST_WARNINGS:
+        lines.append(f"{len(told) - MOST_WARNINGS} more warnings are in the plan's file.")
+    st.warning("\n".join(f"- {line}" for line in lines) if len(lines) > 1 else lines[0])
 
 
 def _infeasible(workspace: Workspace, name: str, request: PlanRequest | None, plan: PlanOutcome) -> None:

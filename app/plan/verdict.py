@@ -11,6 +11,7 @@ from typing import Literal
 
 from app.format.badges import Colour
 from app.format.numbers import THIN, short
+from torchsplit_core.planning.request.coverage import without_figures
 from torchsplit_core.planning.request.objective import goal_of
 from torchsplit_core.planning.sureness.verdict import ModelSureness, Sureness
 from torchsplit_core.planning.sureness.words import MOST_NAMES, low_percent, share_percent
@@ -51,10 +52,10 @@ def verdict_of(request: PlanRequest | None, plan: PlanOutcome, found: Sureness |
         return _unknown("the plan answers an earlier request")
     late = _late(request, plan)
     if late:
-        return Verdict("not met", f"{_count(len(late), found)} over the service-time limit: {_named(late)}.")
+        return Verdict("not met", f"{_count(len(late), found)} over the service-time limit: {named(late)}.")
     if goal_of(request).by_cost and any(model.min_throughput_rps for model in request.models):
         return _minima(request, found)
-    return _demands(found)
+    return _demands(request, found)
 
 
 def without_minimum(request: PlanRequest) -> tuple[str, ...]:
@@ -68,19 +69,23 @@ def _unknown(why: str) -> Verdict:
     return Verdict("not known", f"Whether every model gets its demand is not known: {why}.")
 
 
-def _demands(found: Sureness) -> Verdict:
+def _demands(request: PlanRequest, found: Sureness) -> Verdict:
     total = len(found.models)
+    if not any(model.throughput_rps for model in found.models):
+        return Verdict("not met", f"No model is served.{_for_want_of_figures(request)}")
     if not found.meets:
         less = _worst_first(model for model in found.models if not model.meets)
         verb = "does not get its demand" if len(less) == 1 else "do not get their demand"
-        return Verdict("not met", f"{_of(len(less), total)} {verb}: {_shares(less)}.")
+        return Verdict(
+            "not met", f"{_of(len(less), total)} {verb}: {_shares(less)}.{_for_want_of_figures(request)}"
+        )
     every = f"All {total} models get their demand" if total > 1 else f"{found.models[0].name} gets its demand"
     if not found.meets_low:
         failing = [f"{model.name} {low_percent(model)}" for model in found.failing_low]
         return Verdict(
             "met at nominal",
             f"{every} at the nominal figures, but at their low end {len(failing)} of {total}"
-            f" {'does' if len(failing) == 1 else 'do'} not: {_named(failing)}. {_tightest(found)}",
+            f" {'does' if len(failing) == 1 else 'do'} not: {named(failing)}. {_tightest(found)}",
         )
     low = "" if found.without_interval else ", also at the low end of the figures"
     return Verdict("met", f"{every}{low}. {_tightest(found)}")
@@ -95,7 +100,7 @@ def _minima(request: PlanRequest, found: Sureness) -> Verdict:
         if model.throughput_rps < least[model.name] and not equal(model.throughput_rps, least[model.name])
     ]
     if short_of or found.meets:
-        return _demands(found)
+        return _demands(request, found)
     less = _worst_first(model for model in found.models if not model.meets)
     verb = "gets" if len(less) == 1 else "get"
     return Verdict(
@@ -103,6 +108,17 @@ def _minima(request: PlanRequest, found: Sureness) -> Verdict:
         f"Every minimum is met, but {_of(len(less), len(found.models))} {verb} less than the demand:"
         f" {_shares(less)}.",
     )
+
+
+def _for_want_of_figures(request: PlanRequest) -> str:
+    """Where that is why a model is not served."""
+    bare, fleet = without_figures(request), ", ".join(dict.fromkeys(entry.type for entry in request.gpus))
+    if not bare:
+        return ""
+    who = "No model has"
+    if len(bare) < len(request.models):
+        who = f"{named(bare)} {'has' if len(bare) == 1 else 'have'} no"
+    return f" {who} figures for {fleet}."
 
 
 def _late(request: PlanRequest, plan: PlanOutcome) -> list[str]:
@@ -130,12 +146,13 @@ def _worst_first(models: Iterable[ModelSureness]) -> list[ModelSureness]:
 
 
 def _shares(models: Sequence[ModelSureness]) -> str:
-    return _named(
+    return named(
         [f"{one.name} {share_percent(one.share) if one.throughput_rps else 'not served'}" for one in models]
     )
 
 
-def _named(told: Sequence[str]) -> str:
+def named(told: Sequence[str]) -> str:
+    """The first names, and how many more there are."""
     more = len(told) - MOST_NAMES
     return ", ".join(told[:MOST_NAMES]) + (f" and {more} more" if more > 0 else "")
 
