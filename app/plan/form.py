@@ -92,12 +92,15 @@ class Edits:
         return edit.with_added(edited, self.added, self.profiles)
 
 
-def show(workspace: Workspace, name: str, request: PlanRequest) -> None:
-    """The editors; edits stay in the page until Plan stores them."""
-    st.fragment(_editors)(workspace, name, request)
+def show(workspace: Workspace, name: str, request: PlanRequest, *, trying: bool) -> None:
+    """The editors; edits stay in the page until Plan stores them.
+
+    `trying`: a what-if is on screen. The editors show and plan the stored request, so Plan waits for its end.
+    """
+    st.fragment(_editors)(workspace, name, request, trying)
 
 
-def _editors(workspace: Workspace, name: str, request: PlanRequest) -> None:
+def _editors(workspace: Workspace, name: str, request: PlanRequest, trying: bool) -> None:
     # A stored edit is the new ground of the tables: with another key they forget what was typed.
     mark = request_hash(request)[:12]
     with st.container(border=True):
@@ -120,7 +123,11 @@ def _editors(workspace: Workspace, name: str, request: PlanRequest) -> None:
         figures.show(_with_figures(edits, request))
     if waiting := edits.waiting(request):
         st.caption(f"Edited, not planned yet: {', '.join(waiting)}.")
-    if st.button("Plan", type="primary", width="stretch", key="plan"):
+    if trying:
+        st.caption(
+            "A what-if is on screen, and this form has the stored request: choose Keep and prove, or Back, first."
+        )
+    if st.button("Plan", type="primary", width="stretch", key="plan", disabled=trying):
         with frame.telling():
             plan_again(workspace, name, edits.applied(request), ground=request)
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import partial
 
 import pandas as pd
 import streamlit as st
@@ -26,6 +27,7 @@ from app.session.workspace import names, read
 from app.shell import frame, navigation
 from app.shell.replan import plan_again
 from torchsplit_core import jobs
+from torchsplit_core.files import write_text
 from torchsplit_core.jobs.names import PLAN, QUICK_START
 from torchsplit_core.planning.request import edit
 from torchsplit_core.planning.sureness.verdict import Sureness
@@ -41,6 +43,7 @@ MOST_WARNINGS = 3
 
 def show(workspace: Workspace) -> None:
     """The whole page for the current scenario."""
+    scenario_bar.undo(workspace)
     name, known = scenario_bar.opened(workspace)
     if name is None:
         _nothing_yet(workspace)
@@ -71,20 +74,23 @@ def show(workspace: Workspace) -> None:
         _headline(workspace, name, known, request, plan, working, tried)
         if verdict is not None:
             verdict_line(verdict)
-        if asked is not None and shown is not None and without_minimum(asked):
-            owed_nothing(workspace, name, request, asked)
+        if tried is None and request is not None and plan is not None and without_minimum(request):
+            owed_nothing(workspace, name, request)
     if shown is not None:
         with numbers:
             _metrics(asked, shown)
     with left:
         if request is not None:
             sliders.show(workspace, name, request)
-            form.show(workspace, name, request)
+            form.show(workspace, name, request, trying=tried is not None)
         else:
             st.info(
                 "This plan came without its request: drop the request file on the Workspace page to change it."
             )
-    _downloads(workspace, name, request, plan)
+    if tried is not None:
+        _downloads_of_trial(name, tried)
+    else:
+        _downloads(workspace, name, request, plan)
 
 
 def _tabs(
@@ -283,13 +289,34 @@ def _downloads(
                 data = workspace.get_bytes(kind, name)
                 st.download_button(label, data, f"{name}.{kind}.json", "application/json", on_click="ignore")
         if plan is not None:
-            # The first of scenario.colours, so that the report has the page's.
-            served = [model.name for model in (request or plan).models]
-            st.download_button(
-                "Report (HTML)",
-                lambda: report(name, request, plan, model_colours(served)),
-                f"{name}.html",
-                "text/html",
-                on_click="ignore",
-                help="One file for a review: map, tables, curves, what is proven, the request. It opens offline.",
-            )
+            _report("Report (HTML)", name, name, request, plan)
+
+
+def _downloads_of_trial(name: str, tried: sliders.Trial) -> None:
+    """What is on screen, and said to be that: the stored plan is another one."""
+    st.caption("These files are of the what-if on screen, which is not stored.")
+    file = f"{name}.what-if"
+    with st.container(horizontal=True):
+        for kind, label, value in (
+            ("plan_request", "Request of the what-if (JSON)", tried.request),
+            ("plan", "Plan of the what-if (JSON)", tried.outcome),
+        ):
+            if value is not None:
+                text = partial(write_text, value)
+                st.download_button(label, text, f"{file}.{kind}.json", "application/json", on_click="ignore")
+        if tried.outcome is not None:
+            title = f"{name}, what if: {'; '.join(tried.changes)}"
+            _report("Report of the what-if (HTML)", file, title, tried.request, tried.outcome)
+
+
+def _report(label: str, file: str, title: str, request: PlanRequest | None, plan: PlanOutcome) -> None:
+    # The first of scenario.colours, so that the report has the page's.
+    served = [model.name for model in (request or plan).models]
+    st.download_button(
+        label,
+        lambda: report(title, request, plan, model_colours(served)),
+        f"{file}.html",
+        "text/html",
+        on_click="ignore",
+        help="One file for a review: map, tables, curves, what is proven, the request. It opens offline.",
+    )

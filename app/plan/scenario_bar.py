@@ -28,6 +28,19 @@ def opened(workspace: Workspace) -> tuple[str | None, tuple[str, ...]]:
     return name, known
 
 
+def undo(workspace: Workspace) -> None:
+    """A scenario that was just deleted, and the way back."""
+    name = scenario.deleted(workspace)
+    if name is None:
+        return
+    with st.container(horizontal=True, vertical_alignment="center", border=True, key="scenario-deleted"):
+        st.markdown(f"Deleted the scenario **{plain(name)}**.", width="content")
+        if st.button("Undo", key="scenario-undo"):
+            with frame.telling():
+                scenario.undelete(workspace)
+                st.rerun()
+
+
 def _unknown(workspace: Workspace, missing: str, known: Sequence[str]) -> None:
     st.error(
         plain(
@@ -45,7 +58,8 @@ def _unknown(workspace: Workspace, missing: str, known: Sequence[str]) -> None:
 def show(workspace: Workspace, name: str, known: Sequence[str]) -> None:
     """A choice among the known ones, and what can be done with this one."""
     choice(workspace, name, known)
-    with st.popover("Scenario …", key="scenario-menu"):
+    # One of its own for each scenario: an open menu is not that of the next one, its Delete under the mouse.
+    with st.popover("Scenario …", key=f"scenario-menu-{name}"):
         _menu(workspace, name)
 
 
@@ -78,7 +92,6 @@ def _menu(workspace: Workspace, name: str) -> None:
             )
             scenario.save_as(workspace, name, wanted, keep=True)
             st.rerun()
-        if st.button("Delete", key="scenario-delete", help="Forget its request and plan."):
-            scenario.remove(workspace, name)
-            frame.say(f"Deleted the scenario {name}.")
+        if st.button("Delete", key="scenario-delete", help="It can be brought back until the next change."):
+            scenario.delete(workspace, name)
             st.rerun()

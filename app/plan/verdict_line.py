@@ -23,10 +23,10 @@ def verdict_line(verdict: Verdict) -> None:
         st.warning(plain(verdict.text), icon=":material/warning:")
 
 
-def owed_nothing(workspace: Workspace, name: str, stored: PlanRequest | None, asked: PlanRequest) -> None:
+def owed_nothing(workspace: Workspace, name: str, request: PlanRequest) -> None:
     """Fewest GPUs owe a model its minimum alone: say which have none, and offer the demands as minima."""
-    free = without_minimum(asked)
-    total = len(asked.models)
+    free = without_minimum(request)
+    total = len(request.models)
     who = "No model has a" if len(free) == total else f"{len(free)} of {total} models have no"
     with st.container(horizontal=True, vertical_alignment="center"):
         st.markdown(
@@ -35,4 +35,4 @@ def owed_nothing(workspace: Workspace, name: str, stored: PlanRequest | None, as
         )
         if st.button("Take the demands as minima and plan", key="demands-as-minima"):
             with frame.telling():
-                plan_again(workspace, name, edit.with_demands_as_minima(asked), ground=stored)
+                plan_again(workspace, name, edit.with_demands_as_minima(request), ground=request)

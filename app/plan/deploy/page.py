@@ -46,7 +46,7 @@ def show(workspace: Workspace) -> None:
     request = read(workspace, "plan_request", name)
     _head(name, request, plan)
     if not any(gpu.slices for gpu in plan.gpus):
-        st.error(
+        st.info(
             "The plan has no slice, so there is nothing to deploy: no model is served. The Plan page says why, and "
             "which figures are missing."
         )

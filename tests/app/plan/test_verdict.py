@@ -47,7 +47,7 @@ def lines(page: AppTest) -> dict[str, list[str]]:
     """What the page says in boxes, by their kind."""
     return {
         kind: [str(one.value).replace("\\", "").replace("\u202f", " ") for one in page.get(kind)]
-        for kind in ("success", "warning", "error")
+        for kind in ("success", "info", "warning", "error")
     }
 
 
@@ -199,6 +199,6 @@ def test_a_plan_without_a_slice_has_no_files(page: Open, workspace: Workspace) -
     keep(workspace, asked, solved(asked))
     opened = page("deploy", workspace)
     told = lines(opened)
-    assert any("no slice, so there is nothing to deploy" in text for text in told["error"])
+    assert any("no slice, so there is nothing to deploy" in text for text in told["info"])
     assert not opened.code and not any("Applying removes" in text for text in told["warning"])
     assert "demand above 0" not in str(told)

@@ -231,7 +231,36 @@ def test_a_deleted_scenario_ends_its_search_and_the_next_is_shown(
     )
     opened = press(page("plan", two), "Delete")
     assert ended == ["j"] and shown(opened) == "larger" and scenario.known(two) == ("larger",)
-    assert "Deleted the scenario review." in messages(opened)
+    assert "Deleted the scenario **review**." in [one.value for one in opened.markdown]
+
+
+def test_a_deletion_is_undone_with_plan_and_sweep(page: Open, two: Workspace) -> None:
+    kept, before = sweep(two, "review"), scenario.known(two)
+    opened = press(page("plan", two), "Delete")
+    assert scenario.known(two) == ("larger",) and SweepStore(two, "review").load() is None
+    press(opened, "Undo")
+    assert shown(opened) == "review" and set(scenario.known(two)) == set(before)
+    assert two.get("plan", "review") == plan() and two.get("plan_request", "review") == request()
+    assert SweepStore(two, "review").load() == kept
+    assert not [button for button in opened.button if button.label == "Undo"]
+
+
+def test_the_last_scenario_can_be_had_back_too_and_takes_no_other_s_place(
+    page: Open, filled: Workspace
+) -> None:
+    opened = press(page("plan", filled), "Delete")
+    assert scenario.known(filled) == () and "scenario" not in opened.query_params
+    other = replace(request(), sharing="fractional")
+    filled.put("plan_request", "review", other)
+    press(opened, "Undo")
+    assert shown(opened) == "review 2" and filled.get("plan_request", "review") == other
+    assert filled.get("plan", "review 2") == plan()
+
+
+def test_the_next_change_ends_the_way_back(page: Open, two: Workspace) -> None:
+    opened = press(page("plan", two), "Delete")
+    press(opened, "Duplicate")
+    assert not [button for button in opened.button if button.label == "Undo"]
 
 
 def test_two_tabs_on_one_scenario_lose_nothing(
