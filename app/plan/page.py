@@ -44,7 +44,7 @@ MOST_WARNINGS = 3
 def show(workspace: Workspace) -> None:
     """The whole page for the current scenario."""
     scenario_bar.undo(workspace)
-    name, known = scenario_bar.opened(workspace)
+    name, known = scenario_bar.opened(workspace, "Plan")
     if name is None:
         _nothing_yet(workspace)
         return
@@ -141,12 +141,13 @@ def _tabs(
 
 
 def _nothing_yet(workspace: Workspace) -> None:
+    # First: the job that traces, profiles and plans fills the profiles one by one.
+    if jobs.running(workspace, (QUICK_START,)):
+        st.info("The models are traced and profiled first; the plan appears here by itself.")
+        return
     if names(workspace, "profile"):
         st.write("Here you will see which slice of which GPU every model gets. Say what to serve on what:")
         form.first_request(workspace)
-        return
-    if jobs.running(workspace, (QUICK_START,)):
-        st.info("The models are traced and profiled first; the plan appears here by itself.")
         return
     st.write("Here you will see which slice of which GPU every model gets, and how good that is.")
     navigation.link("Models", "Choose models first")

@@ -72,6 +72,7 @@ def run(menu: Callable[[Workspace], Any]) -> None:
 def open_page(title: str) -> Workspace:
     """The heading of a page, messages of the last action, and work in progress; the open workspace."""
     opened = workspace.current()
+    name_window(title)
     st.html(STYLE)
     st.title(title, anchor=False)
     # One place for what comes and goes: what follows keeps its position, and so is not drawn anew.
@@ -82,6 +83,11 @@ def open_page(title: str) -> Workspace:
             st.success(plain(text))
         job_panel.show(opened)
     return opened
+
+
+def name_window(*parts: str) -> None:
+    """What the browser's tab says, so that several can be told apart."""
+    st.set_page_config(page_title=" · ".join((*parts, "TorchSplit")))
 
 
 def picture_beside(name: str) -> DeltaGenerator:

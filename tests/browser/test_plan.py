@@ -266,6 +266,7 @@ def test_a_scenario_opened_by_its_link_is_the_one_that_is_deployed_also_after_a_
     heading(page, "Deploy")
     expect(page.get_by_text("Files of review: ")).to_be_visible()
     page.wait_for_url("**/deploy?*scenario=review*")
+    expect(page).to_have_title("Deploy · review · TorchSplit")
     page.reload()
     heading(page, "Deploy")
     expect(page.get_by_text("Files of review: ")).to_be_visible()

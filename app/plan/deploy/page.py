@@ -28,7 +28,7 @@ MOST_LINES = 240
 
 def show(workspace: Workspace) -> None:
     """The whole page for the current scenario's plan."""
-    name, known = scenario_bar.opened(workspace)
+    name, known = scenario_bar.opened(workspace, "Deploy")
     if name is None:
         st.write("Here you will get the files that cut the GPUs as planned and start the models on them.")
         navigation.link("Models", "Make a plan first")
