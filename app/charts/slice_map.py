@@ -17,6 +17,7 @@ from app.charts.slice_values import (
     Marks,
     gaps,
     gpu_groups,
+    overloaded,
     place_words,
     planned_sms,
     ranges,
@@ -37,6 +38,8 @@ WIDTH, BODY, GAP = 400.0, 100.0, 2.0
 _STRIP, _STRIP_GAP = 5.0, 3.0
 TAG = "#1b1f24"
 """Behind white words on a slice, in either theme."""
+OVER = "#b42318"
+"""Frame, hatch and ground of what is loaded above 100 %, in either theme."""
 MARK_SIGNS = {"new": "+", "goes": "−", "drain": "~", "changes": "~", "other model": "~"}
 """What stands for a mark where its word has no room; the title has the word."""
 Loads = Mapping[tuple[str, str], float]
@@ -67,7 +70,7 @@ def fleet_svg(
     )
     return (
         '<div style="display:grid;gap:1.6rem 1.8rem;'
-        f'grid-template-columns:repeat(auto-fill,minmax(min(340px,100%),1fr))">{cards}</div>{_legend(groups)}'
+        f'grid-template-columns:repeat(auto-fill,minmax(min(340px,100%),1fr))">{cards}</div>{_legend(groups, loads)}'
     )
 
 
@@ -168,7 +171,17 @@ def _slice(
         load = loads.get((tenant.model, tenant.stage))
         head = profile_name(item.profile, wide) if number == 0 else ""
         title = _title(item, tenant, load)
-        parts.append(_tenant(tenant.model, at, wide, colour, load, title, _lines(head, tenant, wide)))
+        parts.append(
+            _tenant(
+                tenant.model,
+                at,
+                wide,
+                colour,
+                load,
+                title,
+                _lines(head, tenant, wide, over=load is not None and overloaded(load)),
+            )
+        )
         at += wide
     rest = inner - at
     if rest > 1:
@@ -217,6 +230,7 @@ def _tenant(
     """The whole in the pale colour, the load in the full one from below; unknown load leaves it pale."""
     shape = f'width="{max(width - 1, 0.5):.2f}" rx="4" fill="{colour}"'
     full = "" if load is None else _load(min(1.0, load), shape)
+    over = _over(width, load) if load is not None and overloaded(load) else ""
     return (
         f'<svg class="tenant" data-model="{escaped_attribute(model)}" x="{left:.2f}" y="0"'
         f' width="{width:.2f}" height="{BODY:g}">'
@@ -224,7 +238,27 @@ def _tenant(
         f'<rect class="headroom" x=".5" y=".5" height="{BODY - 1:g}" {shape} fill-opacity="{HEADROOM_OPACITY}"/>'
         f"{full}"
         f'<rect x=".75" y=".75" width="{max(width - 1.5, 0.5):.2f}" height="{BODY - 1.5:g}" rx="4" fill="none"'
-        f' stroke="{colour}" stroke-width="1.2"/>{lines}</svg>'
+        f' stroke="{colour}" stroke-width="1.2"/>{lines}{over}</svg>'
+    )
+
+
+def _over(width: float, load: float) -> str:
+    """What cannot be met: the slice hatched and framed in red, and its load in per cent."""
+    strokes = "".join(f"M{x:g} {BODY:g}L{x + BODY:g} 0" for x in range(-int(BODY), int(width) + 1, 12))
+    told = f"{short(math.ceil(100 * load))}%"
+    wide = text_width(told, 11, bold=True) + 8
+    right = max(width - 4, 1)
+    tag = ""
+    if wide <= width - 4:
+        tag = (
+            f'<rect x="{right - wide:.2f}" y="{BODY - 20:g}" width="{wide:.2f}" height="16" rx="3" fill="{OVER}"/>'
+            f'<text x="{right - wide + 4:.2f}" y="{BODY - 8:g}" font-size="11" font-weight="700"'
+            f' fill="#ffffff">{told}</text>'
+        )
+    return (
+        f'<g class="over"><path d="{strokes}" stroke="{OVER}" stroke-opacity=".3" stroke-width="1.5" fill="none"/>'
+        f'<rect x="1.5" y="1.5" width="{max(width - 4, 0.5):.2f}" height="{BODY - 3:g}" rx="4" fill="none"'
+        f' stroke="{OVER}" stroke-width="2.5"/>{tag}</g>'
     )
 
 
@@ -238,7 +272,7 @@ def _load(load: float, shape: str) -> str:
     )
 
 
-def _lines(head: str, tenant: Tenant, width: float) -> str:
+def _lines(head: str, tenant: Tenant, width: float, *, over: bool) -> str:
     """What fits: everything in a wide slice; profile, wrapped name and throughput in a narrow one."""
     room = width - 11
     if room < 14:
@@ -258,7 +292,8 @@ def _lines(head: str, tenant: Tenant, width: float) -> str:
         parts.append(_line(5, 32 + row * 12.5, part, size, bold=True))
     figure = "" if math.isnan(tenant.throughput_rps) else short(tenant.throughput_rps)
     if text_width(figure, 11.5, bold=True) <= width - 7:
-        parts.append(_line(5, 90, figure, 11.5, bold=True))
+        # The load's tag stands below it where it is above 100 %.
+        parts.append(_line(5, 75 if over else 90, figure, 11.5, bold=True))
     return "".join(parts)
 
 
@@ -339,15 +374,20 @@ def _cell(left: float, width: float, taken: bool, opacity: str) -> str:
     )
 
 
-def _legend(groups: tuple[GpuGroup, ...]) -> str:
+def _legend(groups: tuple[GpuGroup, ...], loads: Loads) -> str:
     """Only what the picture shows."""
     blue = '<rect x=".6" y=".6" width="16.8" height="10.8" rx="3" fill="#3f66cc" stroke="#3f66cc"'
     lines = '<path d="M-4 12L8 0M2 12L14 0M8 12L20 0" stroke="currentColor" stroke-opacity=".3" fill="none"/>'
     box = '<rect x=".6" y=".6" width="16.8" height="10.8" rx="3" fill="none" stroke="currentColor" stroke-opacity=".4"'
+    hatch = f'<path d="M-4 12L8 0M2 12L14 0M8 12L20 0" stroke="{OVER}" stroke-opacity=".5" fill="none"/>'
+    over = (
+        f'{hatch}<rect x="1" y="1" width="16" height="10" rx="3" fill="none" stroke="{OVER}" stroke-width="2"'
+    )
     slices = [item for group in groups for item in group.slices]
     entries = [
         (any(item.tenants for item in slices), f'{blue} fill-opacity=".5"/>', "load at the planned demand"),
         (any(item.tenants for item in slices), f'{blue} fill-opacity="{HEADROOM_OPACITY}"/>', "headroom"),
+        (any(map(overloaded, loads.values())), f"{over}/>", "load above 100 %: the demand is not met"),
         (any(not item.tenants for item in slices), f"{lines}{box}/>", "free slice"),
         (
             any(gaps(gpu_type(group.type), group.slices) for group in groups),

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache
 
 from torchsplit_core.hardware import gpu_type, plain_profiles, profile_cores
 from torchsplit_core.hardware.layouts import layout_fault
 from torchsplit_core.planning.sureness.words import tenant_interval
+from torchsplit_core.planning.tolerance import equal
 from torchsplit_core.values import (
     WHOLE_GPU,
     GpuType,
@@ -24,6 +26,9 @@ from torchsplit_core.values import (
 Row = dict[str, str | int | float | None]
 Marks = Mapping[tuple[str, int], str]
 """What is to be said of a slice, by the GPU's id and the slice's start."""
+
+SHARE_DIGITS = 9
+"""Decimals to which shares of a slice are compared."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,12 +52,27 @@ class Gap:
 
 def gpu_groups(plan: PlanOutcome, marks: Marks | None = None) -> tuple[GpuGroup, ...]:
     """GPUs that are equal, marks too, together: in the order of the plan, those not used last."""
-    alike: dict[tuple[str, tuple[PlannedSlice, ...], tuple[str, ...]], list[str]] = {}
+    alike: dict[object, tuple[GpuGroup, list[str]]] = {}
     for gpu in sorted(plan.gpus, key=lambda gpu: not gpu.slices):
         slices = _by_start(gpu)
         marked = tuple(marks.get((gpu.id, item.start), "") for item in slices) if marks else ()
-        alike.setdefault((gpu.type, slices, marked), []).append(gpu.id)
-    return tuple(GpuGroup(tuple(ids), *key) for key, ids in alike.items())
+        first = GpuGroup((gpu.id,), gpu.type, slices, marked)
+        alike.setdefault((gpu.type, tuple(map(_rounded, slices)), marked), (first, []))[1].append(gpu.id)
+    return tuple(replace(first, ids=tuple(ids)) for first, ids in alike.values())
+
+
+def _rounded(item: PlannedSlice) -> PlannedSlice:
+    """A slice as it is compared: a share that came out as 0.9999999999999998 is all of it, and so is its throughput."""
+    tenants = (
+        replace(one, share=round(one.share, SHARE_DIGITS), throughput_rps=_nine_figures(one.throughput_rps))
+        for one in item.tenants
+    )
+    return replace(item, tenants=tuple(tenants))
+
+
+def _nine_figures(rps: float) -> float:
+    # What is not a number stays itself: it equals nothing that is made anew.
+    return rps if math.isnan(rps) else float(f"{rps:.9g}")
 
 
 def ranges(ids: Sequence[str]) -> str:
@@ -95,6 +115,11 @@ def stage_loads(
                 key = (tenant.model, tenant.stage)
                 given[key] = given.get(key, 0.0) + tenant.throughput_rps
     return {key: wanted[key[0]] / total for key, total in given.items() if key[0] in wanted and total > 0}
+
+
+def overloaded(load: float) -> bool:
+    """Whether a load is above 100 %, up to rounding."""
+    return load > 1 and not equal(load, 1.0)
 
 
 def gaps(kind: GpuType, slices: tuple[PlannedSlice, ...]) -> tuple[Gap, ...]:
@@ -186,7 +211,7 @@ def _row(
         "stage": tenant.stage,
         "batch": tenant.batch_size,
         "processes": tenant.processes,
-        "share": tenant.share,
+        "share": round(tenant.share, SHARE_DIGITS),
         "req/s": tenant.throughput_rps,
         "low req/s": low,
         "high req/s": high,

@@ -16,7 +16,7 @@ from app.session import scenario
 from app.session.workspace import read
 from torchsplit_core.planning.comparison.changes import ModelChange, SliceChange
 from torchsplit_core.planning.comparison.compare import Comparison, compare
-from torchsplit_core.values import PlanOutcome
+from torchsplit_core.values import PlanOutcome, PlanRequest
 from torchsplit_core.workspace.store import Workspace
 
 MOST_LINES = 12
@@ -46,8 +46,10 @@ def show(workspace: Workspace, name: str, plan: PlanOutcome | None) -> None:
     ):
         with column.container(border=True):
             st.header(plain(title), anchor=False)
-            st.caption(" · ".join(f"{plain(item.label)}: {item.value}" for item in metrics(outcome)[:3]))
-            picture(fleet_svg(outcome, colours, _demands(workspace, title), marked), key=f"compare-{key}")
+            asked = read(workspace, "plan_request", title)
+            told = " · ".join(f"{plain(item.label)}: {item.value}" for item in metrics(outcome, asked)[:3])
+            st.caption(told)
+            picture(fleet_svg(outcome, colours, _demands(asked), marked), key=f"compare-{key}")
 
 
 def marks_of(found: Comparison) -> tuple[Marks, Marks]:
@@ -80,8 +82,7 @@ def _solved(workspace: Workspace, name: str) -> bool:
     return found is not None and found.status in SOLVED
 
 
-def _demands(workspace: Workspace, name: str) -> dict[str, float] | None:
-    request = read(workspace, "plan_request", name)
+def _demands(request: PlanRequest | None) -> dict[str, float] | None:
     return {model.name: model.demand_rps for model in request.models} if request else None
 
 

@@ -9,7 +9,7 @@ import pandas as pd
 import streamlit as st
 
 from app.format.numbers import THIN, plain
-from app.plan import request_tables
+from app.plan import figures, request_tables
 from app.plan.summary import OBJECTIVES, PLAN_AT, SHARINGS, PlanAt, Sharing
 from app.shell import frame
 from app.shell.replan import plan_again, stored_profiles
@@ -17,7 +17,7 @@ from torchsplit_core.hardware import catalogue, without_mig
 from torchsplit_core.planning.request import edit
 from torchsplit_core.planning.request.hash import request_hash
 from torchsplit_core.planning.request.ties import member_names
-from torchsplit_core.values import Objective, ObjectiveKind, PlanRequest, Profile, SolverOptions
+from torchsplit_core.values import InputFault, Objective, ObjectiveKind, PlanRequest, Profile, SolverOptions
 from torchsplit_core.workspace.store import Workspace
 
 Column = st.column_config
@@ -100,12 +100,15 @@ class Edits:
         return edit.with_added(edited, self.added, self.profiles)
 
 
-def show(workspace: Workspace, name: str, request: PlanRequest) -> None:
-    """The editors; edits stay in the page until Plan stores them."""
-    st.fragment(_editors)(workspace, name, request)
+def show(workspace: Workspace, name: str, request: PlanRequest, *, trying: bool) -> None:
+    """The editors; edits stay in the page until Plan stores them.
+
+    `trying`: a what-if is on screen. The editors show and plan the stored request, so Plan waits for its end.
+    """
+    st.fragment(_editors)(workspace, name, request, trying)
 
 
-def _editors(workspace: Workspace, name: str, request: PlanRequest) -> None:
+def _editors(workspace: Workspace, name: str, request: PlanRequest, trying: bool) -> None:
     # A stored edit is the new ground of the tables: with another key they forget what was typed.
     mark = request_hash(request)[:12]
     with st.container(border=True):
@@ -113,6 +116,7 @@ def _editors(workspace: Workspace, name: str, request: PlanRequest) -> None:
         fleet = _fleet(request, mark)
         details = _details(request, mark)
         speeds = _links(request, mark)
+        missing = st.container()
     with st.container(border=True):
         st.header("Models", anchor=False)
         models, added, profiles = _models(workspace, request, mark)
@@ -124,11 +128,25 @@ def _editors(workspace: Workspace, name: str, request: PlanRequest) -> None:
         st.header("Objective", anchor=False)
         goal = _objective(request, mark)
     edits = Edits(fleet, details, speeds, models, added, profiles, allowed, pairs, goal)
+    with missing:
+        figures.show(_with_figures(edits, request))
     if waiting := edits.waiting(request):
         st.caption(f"Edited, not planned yet: {', '.join(waiting)}.")
-    if st.button("Plan", type="primary", width="stretch", key="plan"):
+    if trying:
+        st.caption(
+            "A what-if is on screen, and this form has the stored request: choose Keep and prove, or Back, first."
+        )
+    if st.button("Plan", type="primary", width="stretch", key="plan", disabled=trying):
         with frame.telling():
             plan_again(workspace, name, edits.applied(request), ground=request)
+
+
+def _with_figures(edits: Edits, request: PlanRequest) -> PlanRequest:
+    """What is on screen, with the figures that Plan would add; the request as stored while a row makes no sense."""
+    try:
+        return edit.with_points(edits.applied(request), edits.profiles, ())
+    except InputFault:
+        return request  # Plan says what is wrong.
 
 
 def _fleet(request: PlanRequest, mark: str) -> pd.DataFrame:

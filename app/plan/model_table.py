@@ -3,42 +3,56 @@
 from __future__ import annotations
 
 import html
+import math
 from collections.abc import Mapping
 
 from app.format.html import table_html
-from app.format.numbers import exact, size
+from app.format.numbers import exact, short, size
 from app.plan.explanation.words import binding_words
+from app.plan.summary import weighted
 from torchsplit_core.planning.request.objective import goal_of
 from torchsplit_core.planning.sureness.words import bounded_models
+from torchsplit_core.planning.tolerance import equal
 from torchsplit_core.values import ModelBinding, PlannedModel, PlanOutcome, PlanRequest
+
+WEIGHTED = (
+    '<th class="n">weight</th><th class="n" title="what is raised, the least first">÷ weight · demand</th>'
+)
+"""Heads of the two columns that stand where weights differ from 1."""
 
 
 def models_table(
     plan: PlanOutcome, request: PlanRequest | None, colours: Mapping[str, str], *, pick: bool = False
 ) -> str:
-    """Worst-served first; the bar's mark is the demand. With `pick` a click on a name picks it on the map too.
+    """Worst-served first; the bar's mark is the demand, and who is below it is marked.
 
-    A fair plan says which levels are proven, counted from the worst served; an explained one what holds each model.
+    With `pick` a click on a name picks it on the map too. A fair plan says which levels are proven, counted
+    from the worst served; an explained one what holds each model.
     """
     fair = goal_of(plan.objective).every_level
     held = {item.model: _held(item) for item in plan.explanation.models} if plan.explanation else {}
     demands = {model.name: model.demand_rps for model in request.models} if request else {}
     limits = {model.name: model.max_latency_ms for model in request.models} if request else {}
     bounded = bounded_models(plan)
-    scale = max([1.0, *(model.normalised for model in plan.models)])
+    heavy = weighted(request)
+    weights = {model.name: model.weight for model in request.models} if request else {}
+    # Over the demand alone: with weights the levels are of another figure, which has a column of its own.
+    shares = {model.name: _share(model, demands.get(model.name)) for model in plan.models}
+    scale = max([1.0, *shares.values()])
     rows = []
     for level, model in enumerate(sorted(plan.models, key=lambda item: item.normalised), 1):
         colour = colours.get(model.name, "#888")
-        width = 100 * model.normalised / scale
+        share = shares[model.name]
+        width = 100 * share / scale
         limit = limits.get(model.name)
         first = f'<td class="n">{_level(plan, level)}</td>' if fair else ""
         last = f"<td>{html.escape(held.get(model.name, 'n/a'))}</td>" if held else ""
         rows.append(
             f'<tr data-model="{html.escape(model.name)}"><td class="name">'
             f'<i class="swatch" style="background:{colour}"></i>{_named(model.name, pick)}</td>'
-            f'<td><span class="bar" title="{exact(model.normalised)} × demand">'
+            f'<td><span class="bar" title="{exact(share)} × demand">'
             f'<i style="width:{width:.1f}%;background:{colour}"></i><b style="left:{100 / scale:.1f}%"></b></span></td>'
-            f'<td class="n">{exact(round(model.normalised, 3))}</td>'
+            f"{_times(share)}{_weight(weights[model.name], model) if heavy else ''}"
             f'<td class="n">{exact(round(model.throughput_rps, 2))}</td>'
             f'<td class="n">{_interval(model) if model.name in bounded else "n/a"}</td>'
             f"<td>{model.basis or 'n/a'}</td>"
@@ -49,6 +63,7 @@ def models_table(
         )
     head = (
         '<th>model</th><th title="the mark is the demand">throughput ÷ demand</th><th class="n">×</th>'
+        f"{WEIGHTED if heavy else ''}"
         '<th class="n">req/s</th><th class="n" title="of the throughput, with every instance at that end">'
         "90 % interval</th><th>basis</th>"
         '<th class="n">demand</th><th class="n">service p95, ms</th><th class="n">limit, ms</th><th>runs as</th>'
@@ -56,6 +71,23 @@ def models_table(
     head += '<th title="what is proven to hold it back">held back by</th>' if held else ""
     head += '<th class="n">level</th>' if fair else ""
     return table_html(head, rows)
+
+
+def _share(model: PlannedModel, demand: float | None) -> float:
+    """Throughput over demand; where no request says the demand, what the plan has in its place."""
+    return model.throughput_rps / demand if demand else model.normalised
+
+
+def _times(share: float) -> str:
+    if share >= 1 or equal(share, 1.0):
+        return f'<td class="n">{exact(round(share, 3))}</td>'
+    # Rounded up it would read 1, which is what it has not reached.
+    told = exact(math.floor(1000 * share) / 1000) if share >= 0.001 else short(share)
+    return f'<td class="n below" title="less than its demand">{told} ▾</td>'
+
+
+def _weight(weight: float, model: PlannedModel) -> str:
+    return f'<td class="n">{exact(weight)}</td><td class="n">{exact(round(model.normalised, 3))}</td>'
 
 
 def _runs_as(model: PlannedModel) -> str:

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from functools import partial
+
 import pandas as pd
 import streamlit as st
 
@@ -16,59 +19,78 @@ from app.plan.model_table import models_table
 from app.plan.report import report
 from app.plan.summary import SOLVED, basis_badge, demand_words, metrics, relaxation_words, status_badge
 from app.plan.sweep import tab as sweep_tab
+from app.plan.verdict import Verdict, verdict_of, without_minimum
+from app.plan.verdict_line import owed_nothing, verdict_line
 from app.plan.what_if import sliders
 from app.session import scenario
 from app.session.workspace import names, read
 from app.shell import frame, navigation
 from app.shell.replan import plan_again
 from torchsplit_core import jobs
+from torchsplit_core.files import write_text
 from torchsplit_core.jobs.names import PLAN, QUICK_START
 from torchsplit_core.planning.request import edit
+from torchsplit_core.planning.sureness.verdict import Sureness
 from torchsplit_core.values import PlanOutcome, PlanRequest
 from torchsplit_core.workspace import named
 from torchsplit_core.workspace.store import Workspace
 
 TAB = "plan-tab"
 """The key of the page's tabs."""
+MOST_WARNINGS = 3
+"""Warnings of a plan that the page shows."""
 
 
 def show(workspace: Workspace) -> None:
     """The whole page for the current scenario."""
-    name = scenario.name(workspace)
+    scenario_bar.undo(workspace)
+    name, known = scenario_bar.opened(workspace, "Plan")
     if name is None:
         _nothing_yet(workspace)
         return
-    scenario.show_in_address(name)
     request, plan = read(workspace, "plan_request", name), read(workspace, "plan", name)
     working = bool(jobs.running(workspace, (PLAN, QUICK_START)))
     # The other tabs are about what is stored.
     tried = sliders.trial(workspace, name, request) if st.session_state.get(TAB, "Plan") == "Plan" else None
     head = st.container()
+    shown = tried.outcome if tried else plan
+    asked = tried.request if tried else request
+    sure = sureness.sureness_of(asked, shown) if shown else None
+    verdict = verdict_of(asked, shown, sure) if shown else None
     # One style in one place: a container with another key would be drawn anew and jump.
     dimmed = "0.6" if working else "1"
-    st.html(f"<style>.st-key-numbers, .st-key-map {{ opacity: {dimmed}; transition: opacity .2s; }}</style>")
+    st.html(
+        f"<style>.st-key-numbers, .st-key-map {{ opacity: {dimmed}; transition: opacity .2s; }}"
+        f"{_first_card(verdict)}</style>"
+    )
     numbers = st.container(key="numbers")
     with frame.picture_beside("plan"):
         left, right = st.columns([6, 13], gap="small")
     # What was asked for first: while a slider moves, the map should not wait for what stands around it, for the
     # browser draws what has come again and again.
     with right:
-        _tabs(workspace, name, request, plan, working, tried)
+        _tabs(workspace, name, request, plan, working, tried, sure)
     with head:
-        _headline(workspace, name, request, plan, working, tried)
-    shown = tried.outcome if tried else plan
+        _headline(workspace, name, known, request, plan, working, tried)
+        if verdict is not None:
+            verdict_line(verdict)
+        if tried is None and request is not None and plan is not None and without_minimum(request):
+            owed_nothing(workspace, name, request)
     if shown is not None:
         with numbers:
-            _metrics(shown)
+            _metrics(asked, shown)
     with left:
         if request is not None:
             sliders.show(workspace, name, request)
-            form.show(workspace, name, request)
+            form.show(workspace, name, request, trying=tried is not None)
         else:
             st.info(
                 "This plan came without its request: drop the request file on the Workspace page to change it."
             )
-    _downloads(workspace, name, request, plan)
+    if tried is not None:
+        _downloads_of_trial(name, tried)
+    else:
+        _downloads(workspace, name, request, plan)
 
 
 def _tabs(
@@ -78,6 +100,7 @@ def _tabs(
     plan: PlanOutcome | None,
     working: bool,
     tried: sliders.Trial | None,
+    sure: Sureness | None,
 ) -> None:
     """The plan, and what it is to be seen beside."""
     planned, beside, other, hand, swept = st.tabs(
@@ -89,12 +112,12 @@ def _tabs(
             above = st.container()
             if tried is not None and tried.outcome is not None:
                 with st.container(key="map"):
-                    _outcome(workspace, name, tried.request, tried.outcome, stored=False)
+                    _outcome(workspace, name, tried.request, tried.outcome, sure, stored=False)
             elif plan is None:
                 _not_planned(working)
             else:
                 with st.container(key="map"):
-                    _outcome(workspace, name, request, plan)
+                    _outcome(workspace, name, request, plan, sure)
             if tried is not None and request is not None:
                 with above:
                     sliders.banner(workspace, name, request, plan, tried)
@@ -118,12 +141,13 @@ def _tabs(
 
 
 def _nothing_yet(workspace: Workspace) -> None:
+    # First: the job that traces, profiles and plans fills the profiles one by one.
+    if jobs.running(workspace, (QUICK_START,)):
+        st.info("The models are traced and profiled first; the plan appears here by itself.")
+        return
     if names(workspace, "profile"):
         st.write("Here you will see which slice of which GPU every model gets. Say what to serve on what:")
         form.first_request(workspace)
-        return
-    if jobs.running(workspace, (QUICK_START,)):
-        st.info("The models are traced and profiled first; the plan appears here by itself.")
         return
     st.write("Here you will see which slice of which GPU every model gets, and how good that is.")
     navigation.link("Models", "Choose models first")
@@ -132,13 +156,14 @@ def _nothing_yet(workspace: Workspace) -> None:
 def _headline(
     workspace: Workspace,
     name: str,
+    known: Sequence[str],
     request: PlanRequest | None,
     plan: PlanOutcome | None,
     working: bool,
     tried: sliders.Trial | None,
 ) -> None:
     with st.container(horizontal=True, vertical_alignment="center"):
-        scenario_bar.show(workspace, name)
+        scenario_bar.show(workspace, name, known)
         if tried is not None:
             st.badge("what if, not stored", color="blue")
             if tried.outcome is not None:
@@ -152,15 +177,25 @@ def _headline(
                 st.badge("answers an earlier request: plan again", color="yellow")
             if plan.status in SOLVED:
                 st.space("stretch")
-                if st.button("Deploy this plan", type="primary"):
+                served = any(gpu.slices for gpu in plan.gpus)
+                why = None if served else "The plan has no slice: no model is served."
+                if st.button("Deploy this plan", type="primary", disabled=not served, help=why):
                     navigation.go("Deploy")
 
 
-def _metrics(plan: PlanOutcome) -> None:
+def _first_card(verdict: Verdict | None) -> str:
+    """The first number has the colour of the verdict."""
+    ink = {"red": "#d92d20", "yellow": "#d97706"}.get(verdict.colour if verdict else "")
+    if ink is None:
+        return ""
+    return f'.st-key-card-0 [data-testid="stMetricValue"] {{ color: color-mix(in srgb, {ink} 70%, currentColor); }}'
+
+
+def _metrics(request: PlanRequest | None, plan: PlanOutcome) -> None:
     if plan.status not in SOLVED:
         return
-    for column, item in zip(st.columns(4), metrics(plan), strict=True):
-        with column.container(border=True, height="stretch", gap="xxsmall"):
+    for number, (column, item) in enumerate(zip(st.columns(4), metrics(plan, request), strict=True)):
+        with column.container(border=True, height="stretch", gap="xxsmall", key=f"card-{number}"):
             st.metric(item.label, item.value, help=item.help or None)
             st.caption(plain(item.note))
 
@@ -173,12 +208,16 @@ def _not_planned(working: bool) -> None:
 
 
 def _outcome(
-    workspace: Workspace, name: str, request: PlanRequest | None, plan: PlanOutcome, *, stored: bool = True
+    workspace: Workspace,
+    name: str,
+    request: PlanRequest | None,
+    plan: PlanOutcome,
+    sure: Sureness | None,
+    *,
+    stored: bool = True,
 ) -> None:
-    for warning in plan.warnings[:5]:
-        st.warning(plain(warning))
-    if len(plan.warnings) > 5:
-        st.caption(f"{len(plan.warnings) - 5} more warnings are in the plan's file.")
+    if plan.warnings:
+        _warnings(plan.warnings)
     if plan.status == "infeasible":
         _infeasible(workspace, name, request, plan)
         return
@@ -208,10 +247,18 @@ def _outcome(
         st.caption(
             "The mark on a bar is the demand. Click a model here, or its slice on the map, to see it alone in both."
         )
-    sureness.show(request, plan)
+    sureness.show(sure)
     losses.show(request, plan)
     if stored:
         panel.show(workspace, name, request, plan)
+
+
+def _warnings(told: Sequence[str]) -> None:
+    """In one box: many of one kind push the map away."""
+    lines = [plain(text) for text in told[:MOST_WARNINGS]]
+    if len(told) > MOST_WARNINGS:
+        lines.append(f"{len(told) - MOST_WARNINGS} more warnings are in the plan's file.")
+    st.warning("\n".join(f"- {line}" for line in lines) if len(lines) > 1 else lines[0])
 
 
 def _infeasible(workspace: Workspace, name: str, request: PlanRequest | None, plan: PlanOutcome) -> None:
@@ -244,13 +291,34 @@ def _downloads(
                 data = workspace.get_bytes(kind, name)
                 st.download_button(label, data, f"{name}.{kind}.json", "application/json", on_click="ignore")
         if plan is not None:
-            # The first of scenario.colours, so that the report has the page's.
-            served = [model.name for model in (request or plan).models]
-            st.download_button(
-                "Report (HTML)",
-                lambda: report(name, request, plan, model_colours(served)),
-                f"{name}.html",
-                "text/html",
-                on_click="ignore",
-                help="One file for a review: map, tables, curves, what is proven, the request. It opens offline.",
-            )
+            _report("Report (HTML)", name, name, request, plan)
+
+
+def _downloads_of_trial(name: str, tried: sliders.Trial) -> None:
+    """What is on screen, and said to be that: the stored plan is another one."""
+    st.caption("These files are of the what-if on screen, which is not stored.")
+    file = f"{name}.what-if"
+    with st.container(horizontal=True):
+        for kind, label, value in (
+            ("plan_request", "Request of the what-if (JSON)", tried.request),
+            ("plan", "Plan of the what-if (JSON)", tried.outcome),
+        ):
+            if value is not None:
+                text = partial(write_text, value)
+                st.download_button(label, text, f"{file}.{kind}.json", "application/json", on_click="ignore")
+        if tried.outcome is not None:
+            title = f"{name}, what if: {'; '.join(tried.changes)}"
+            _report("Report of the what-if (HTML)", file, title, tried.request, tried.outcome)
+
+
+def _report(label: str, file: str, title: str, request: PlanRequest | None, plan: PlanOutcome) -> None:
+    # The first of scenario.colours, so that the report has the page's.
+    served = [model.name for model in (request or plan).models]
+    st.download_button(
+        label,
+        lambda: report(title, request, plan, model_colours(served)),
+        f"{file}.html",
+        "text/html",
+        on_click="ignore",
+        help="One file for a review: map, tables, curves, what is proven, the request. It opens offline.",
+    )

@@ -15,6 +15,7 @@ from app.plan.explanation.panel import sections
 from app.plan.model_table import models_table
 from app.plan.summary import SOLVED, basis_badge, demand_words, metrics, relaxation_words, status_badge
 from app.plan.sureness import reasons, sureness_of, verdict
+from app.plan.verdict import Verdict, verdict_of
 from torchsplit_core.files import write_text
 from torchsplit_core.planning.request.point_keys import keyed_tenants, point_table
 from torchsplit_core.values import PlanOutcome, PlanRequest, Point
@@ -26,6 +27,11 @@ STYLE = """
 body { background: var(--ground); color: var(--ink); font: 15px/1.5 "Source Sans", system-ui, sans-serif;
   max-width: 1180px; margin: 0 auto; padding: 2rem 1rem 4rem; }
 h1 { font-size: 1.7rem; margin: 0 0 .3rem; } h2 { font-size: 1.1rem; margin: 2.2rem 0 .6rem; } h3 { font-size: 1rem; }
+.verdict { border-left: 5px solid; border-radius: 4px; padding: .5rem .8rem; font-weight: 600;
+  background: var(--card); }
+.verdict.green { border-color: #0f766e; } .verdict.yellow { border-color: #d97706; }
+.verdict.red { border-color: #d92d20; }
+.below { color: color-mix(in srgb, #d92d20 70%, currentColor); font-weight: 600; }
 .badge { border: 1px solid var(--line); border-radius: 6px; padding: .1rem .5rem; margin-right: .4rem; }
 .cards { display: grid; grid-template-columns: repeat(auto-fit, minmax(210px, 1fr)); gap: .8rem; margin-top: 1.2rem; }
 .cards > div, figure { background: var(--card); border: 1px solid var(--line); border-radius: 8px; padding: .8rem 1rem;
@@ -48,14 +54,15 @@ pre { background: var(--card); border: 1px solid var(--line); border-radius: 8px
 
 def report(name: str, request: PlanRequest | None, plan: PlanOutcome, colours: Mapping[str, str]) -> str:
     """The whole file as text. Without its request a plan has no curves and no request in it."""
-    parts = [_head(name, request, plan)]
+    sure = sureness_of(request, plan)
+    parts = [_head(name, request, plan), _verdict(verdict_of(request, plan, sure))]
     demands = {model.name: model.demand_rps for model in request.models} if request else None
     if plan.status in SOLVED:
-        parts.append(_cards(plan))
+        parts.append(_cards(request, plan))
         parts.append(_section("Slices", fleet_svg(plan, colours, demands) + _slices(plan, demands)))
         parts.append(_section("What each model gets", models_table(plan, request, colours)))
-    if (found := sureness_of(request, plan)) is not None:
-        parts.append(_section("How sure it is", _listed((verdict(found), *reasons(found)))))
+    if sure is not None:
+        parts.append(_section("How sure it is", _listed((verdict(sure), *reasons(sure)))))
     if plan.explanation is not None:
         inner = "".join(
             f"<h3>{html.escape(title)}</h3>{text}" for title, text in sections(plan.explanation, plan)
@@ -86,10 +93,15 @@ def _head(name: str, request: PlanRequest | None, plan: PlanOutcome) -> str:
     return f"<h1>{html.escape(name)}</h1>{fleet}<p>{shown}</p>"
 
 
-def _cards(plan: PlanOutcome) -> str:
+def _verdict(found: Verdict) -> str:
+    """Whether what is asked is met, before what is proven."""
+    return f'<p class="verdict {found.colour}">{html.escape(found.text)}</p>'
+
+
+def _cards(request: PlanRequest | None, plan: PlanOutcome) -> str:
     cards = "".join(
         f"<div>{html.escape(item.label)}<b>{html.escape(item.value)}</b>{html.escape(item.note)}</div>"
-        for item in metrics(plan)
+        for item in metrics(plan, request)
     )
     return f'<div class="cards">{cards}</div>'
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import streamlit as st
 
 from app.format.numbers import plain
@@ -11,9 +13,60 @@ from torchsplit_core.workspace import named
 from torchsplit_core.workspace.store import Workspace
 
 
-def show(workspace: Workspace, name: str) -> None:
-    """A choice where there are several, and what can be done with this one."""
+def opened(workspace: Workspace, title: str) -> tuple[str | None, tuple[str, ...]]:
+    """The scenario that the page is about, which its address then names, and all there are; None where none is.
+
+    `title` is the page's, for the window's name. An address that names a scenario which is not here ends the page:
+    it shows nothing of another one.
+    """
     known = scenario.known(workspace)
+    if (missing := scenario.asked_in_vain(known)) is not None:
+        _unknown(workspace, missing, known)
+        st.stop()
+    name = scenario.name(workspace, known)
+    if name is not None:
+        scenario.show_in_address(name)
+        frame.name_window(title, name)
+    return name, known
+
+
+def undo(workspace: Workspace) -> None:
+    """A scenario that was just deleted, and the way back."""
+    name = scenario.deleted(workspace)
+    if name is None:
+        return
+    with st.container(horizontal=True, vertical_alignment="center", border=True, key="scenario-deleted"):
+        st.markdown(f"Deleted the scenario **{plain(name)}**.", width="content")
+        if st.button("Undo", key="scenario-undo"):
+            with frame.telling():
+                scenario.undelete(workspace)
+                st.rerun()
+
+
+def _unknown(workspace: Workspace, missing: str, known: Sequence[str]) -> None:
+    st.error(
+        plain(
+            f"There is no scenario {missing!r} in this workspace (any more): it was renamed or deleted, or the "
+            "address is of another workspace. Nothing is shown in its place."
+        )
+    )
+    if known:
+        chosen = st.selectbox("Scenarios here", known, None, placeholder="Choose a scenario", width=320)
+        if chosen is not None:
+            scenario.choose(workspace, chosen)
+            st.rerun()
+
+
+def show(workspace: Workspace, name: str, known: Sequence[str]) -> None:
+    """A choice among the known ones, and what can be done with this one."""
+    choice(workspace, name, known)
+    # One of its own for each scenario: an open menu is not that of the next one, its Delete under the mouse.
+    with st.popover("Scenario …", key=f"scenario-menu-{name}"):
+        _menu(workspace, name)
+
+
+def choice(workspace: Workspace, name: str, known: Sequence[str]) -> None:
+    """Which scenario is shown, and a choice where there are several."""
     if len(known) > 1:
         chosen = st.selectbox("Scenario", known, known.index(name), label_visibility="collapsed", width=320)
         if chosen != name:
@@ -21,8 +74,6 @@ def show(workspace: Workspace, name: str) -> None:
             st.rerun()
     else:
         st.markdown(f"Scenario **{plain(name)}**", width="content")
-    with st.popover("Scenario …", key="scenario-menu"):
-        _menu(workspace, name)
 
 
 def _menu(workspace: Workspace, name: str) -> None:
@@ -43,7 +94,6 @@ def _menu(workspace: Workspace, name: str) -> None:
             )
             scenario.save_as(workspace, name, wanted, keep=True)
             st.rerun()
-        if st.button("Delete", key="scenario-delete", help="Forget its request and plan."):
-            scenario.remove(workspace, name)
-            frame.say(f"Deleted the scenario {name}.")
+        if st.button("Delete", key="scenario-delete", help="It can be brought back until the next change."):
+            scenario.delete(workspace, name)
             st.rerun()

@@ -10,7 +10,7 @@ from app.charts.slice_values import reachable_sms
 from app.format.badges import Badge
 from app.format.numbers import THIN, exact, percent, short
 from torchsplit_core.hardware import gpu_type
-from torchsplit_core.planning.request.objective import goal_of
+from torchsplit_core.planning.request.objective import first_bound, goal_of
 from torchsplit_core.planning.request.point_keys import keyed_tenants, point_table
 from torchsplit_core.values import Demand, ObjectiveKind, PlanOutcome, PlanRequest, Relaxation
 
@@ -49,9 +49,9 @@ class Metric:
 
 
 def status_badge(plan: PlanOutcome) -> Badge:
-    """How far the outcome is proven."""
+    """How far the outcome is proven: a statement about the search, so never in the colour of success."""
     if plan.status == "optimal":
-        return Badge("proven optimal", "green")
+        return Badge("proven optimal", "gray")
     if plan.status == "infeasible":
         return Badge("infeasible, proven", "red")
     if plan.status == "timeout":
@@ -81,19 +81,30 @@ def basis_badge(plan: PlanOutcome, request: PlanRequest | None) -> Badge | None:
     return Badge(f"{estimated} of {total} profiles estimated", "yellow")
 
 
-def metrics(plan: PlanOutcome) -> tuple[Metric, Metric, Metric, Metric]:
+def metrics(plan: PlanOutcome, request: PlanRequest | None) -> tuple[Metric, Metric, Metric, Metric]:
     """The four numbers at the head of the page."""
-    return (_first(plan), _served(plan), _used(plan), _unused(plan))
+    return (_first(plan, weighted(request)), _served(plan), _used(plan), _unused(plan))
+
+
+def weighted(request: PlanRequest | None) -> bool:
+    """Whether a model's weight makes its r another figure than its throughput over its demand."""
+    return request is not None and any(model.weight != 1 for model in request.models)
 
 
 def _proof(plan: PlanOutcome) -> str:
+    """What is proven of the value in the card, which is that of the first level; then how far the others are."""
     goal = plan.objective
-    if goal.bound is None:
+    bound = first_bound(goal)
+    if bound is None:
         return "no bound known"
-    gap = "gap 0" if not goal.gap else f"gap {percent(goal.gap)}"
-    many = goal_of(goal).every_level
-    levels = f" · {goal.proven_levels} of {len(plan.models)} levels" if many else ""
-    return f"bound {short(goal.bound)} · {gap}{levels}{_fractional(plan)}"
+    proven = goal.proven_levels > 0
+    gap = "gap 0" if proven or not goal.gap else f"gap {percent(goal.gap)}"
+    levels = ""
+    if goal_of(goal).every_level:
+        levels = f" · {goal.proven_levels} of {len(plan.models)} levels"
+        if proven and goal.proven_levels < len(plan.models) and goal.gap is not None:
+            levels += f", level {goal.proven_levels + 1} to {percent(goal.gap)}"
+    return f"bound {short(bound)} · {gap}{levels}{_fractional(plan)}"
 
 
 def _fractional(plan: PlanOutcome) -> str:
@@ -120,7 +131,7 @@ def _one_more(plan: PlanOutcome) -> str:
     return ""
 
 
-def _first(plan: PlanOutcome) -> Metric:
+def _first(plan: PlanOutcome, weighted: bool) -> Metric:
     goal = goal_of(plan.objective)
     if goal.by_cost:
         return Metric(f"{goal.label} needed", short(plan.objective.value), _proof(plan))
@@ -131,7 +142,7 @@ def _first(plan: PlanOutcome) -> Metric:
     name = min(plan.models, key=lambda model: model.normalised).name if plan.models else ""
     return Metric(
         "Worst-served model gets",
-        f"{short(least)}{THIN}× its demand",
+        f"{short(least)}{THIN}× {'weight · demand' if weighted else 'its demand'}",
         note,
         f"{name}: {exact(least)} × weight · demand" if name else "",
     )

@@ -41,9 +41,8 @@ def reasons(found: Sureness) -> tuple[str, ...]:
     return tuple(told)
 
 
-def show(request: PlanRequest | None, plan: PlanOutcome) -> None:
+def show(found: Sureness | None) -> None:
     """The verdict and its reasons, with the way to measure."""
-    found = sureness_of(request, plan)
     if found is None:
         return
     with st.container(border=True, key="sureness", gap="xsmall"):

@@ -5,6 +5,9 @@ The address carries it (`?scenario=NAME`), so that a link shows what its sender 
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
 import streamlit as st
 
 from app.charts.colours import model_colours
@@ -15,7 +18,7 @@ from torchsplit_core.planning.request.build import model_name
 from torchsplit_core.values import InputFault, PlanOutcome, PlanRequest, Profile
 from torchsplit_core.workspace import named
 from torchsplit_core.workspace.store import Workspace
-from torchsplit_core.workspace.sweeps import SweepStore
+from torchsplit_core.workspace.sweeps import KeptSweep, SweepStore, write_sweep
 
 WORK = (PLAN, EXPLAIN, SWEEP, WHAT_IF)
 """The jobs on a scenario."""
@@ -29,12 +32,19 @@ def known(workspace: Workspace) -> tuple[str, ...]:
     return named.names(workspace, *named.SCENARIO)
 
 
-def name(workspace: Workspace) -> str | None:
+def name(workspace: Workspace, among: Sequence[str] | None = None) -> str | None:
     """The scenario of the address, else of this session, else chosen last in the workspace, else the newest.
 
-    None where the workspace has no plan request and no plan.
+    None where the workspace has no plan request and no plan. `among`: its scenarios, where the caller has asked.
     """
-    return chosen(workspace, PARAMETER, known(workspace), st.query_params.get(PARAMETER))
+    names = known(workspace) if among is None else among
+    return chosen(workspace, PARAMETER, names, st.query_params.get(PARAMETER))
+
+
+def asked_in_vain(known: Sequence[str]) -> str | None:
+    """The scenario that the address names and that is none of these: no other may stand in for it unsaid."""
+    asked = st.query_params.get(PARAMETER)
+    return asked if asked and asked not in known else None
 
 
 def choose(workspace: Workspace, scenario: str) -> None:
@@ -63,6 +73,7 @@ def save_as(workspace: Workspace, scenario: str, new: str, *, keep: bool) -> str
         )
     if new in known(workspace):
         raise InputFault("scenario name", new, "names of scenarios are unique", "Choose another name.")
+    _keep_nothing_deleted(workspace)
     named.copy(workspace, named.SCENARIO, scenario, new)
     if not keep:
         jobs.end(workspace, WORK, scenario)
@@ -73,9 +84,65 @@ def save_as(workspace: Workspace, scenario: str, new: str, *, keep: bool) -> str
     return new
 
 
-def remove(workspace: Workspace, scenario: str) -> None:
-    """Forget a scenario: its request, its plan and its sweep. Work on it ends."""
+@dataclass(frozen=True)
+class Deleted:
+    """A scenario that this session deleted: its files by kind, and its sweep as far as it was."""
+
+    name: str
+    files: Mapping[str, bytes]
+    sweep: KeptSweep | None
+
+
+def delete(workspace: Workspace, scenario: str) -> None:
+    """Forget a scenario as `remove` does, and keep it in this session for `undelete` until the next change."""
+    # Its work ends first: what that stores until then comes back too.
     jobs.end(workspace, WORK, scenario)
+    files = {
+        kind: workspace.get_bytes(kind, scenario)
+        for kind in named.SCENARIO
+        if named.exists(workspace, kind, scenario)
+    }
+    kept = Deleted(scenario, files, SweepStore(workspace, scenario).load())
+    _forget(workspace, scenario)
+    st.session_state[_deleted(workspace)] = kept
+
+
+def deleted(workspace: Workspace) -> str | None:
+    """The name of the scenario that can be had back."""
+    found = st.session_state.get(_deleted(workspace))
+    return found.name if isinstance(found, Deleted) else None
+
+
+def undelete(workspace: Workspace) -> str:
+    """Put the deleted scenario back and choose it; its name, another where that was taken meanwhile."""
+    found: Deleted = st.session_state.pop(_deleted(workspace))
+    back = named.free_name(workspace, named.SCENARIO, found.name)
+    for kind, data in found.files.items():
+        workspace.put_bytes(kind, back, data)
+    if found.sweep is not None:
+        with workspace.store.connect(write=True) as database:
+            write_sweep(database, workspace.id, back, found.sweep)
+    choose(workspace, back)
+    return back
+
+
+def _keep_nothing_deleted(workspace: Workspace) -> None:
+    st.session_state.pop(_deleted(workspace), None)
+
+
+def _deleted(workspace: Workspace) -> str:
+    return f"deleted scenario of {workspace.id}"
+
+
+def remove(workspace: Workspace, scenario: str) -> None:
+    """Forget a scenario: its request, its plan and its sweep. Work on it ends, and the address names it no more."""
+    jobs.end(workspace, WORK, scenario)
+    _forget(workspace, scenario)
+
+
+def _forget(workspace: Workspace, scenario: str) -> None:
+    if st.query_params.get(PARAMETER) == scenario:
+        del st.query_params[PARAMETER]
     named.remove(workspace, named.SCENARIO, scenario)
     SweepStore(workspace, scenario).forget()
 
@@ -117,6 +184,7 @@ def short_name(source: str) -> str:
 def start_plan(workspace: Workspace, scenario: str) -> str:
     """Plan the stored request in a job of its own; a search for the same scenario ends first. Its job id."""
     jobs.end(workspace, (PLAN,), scenario)
+    _keep_nothing_deleted(workspace)
     choose(workspace, scenario)
     want_explained(workspace)
     return jobs.start(workspace, f"Plan {scenario}", PLAN, RequestParameters(scenario))

@@ -43,6 +43,7 @@ table.facts th { width: 42%; vertical-align: top; padding: .3rem .4rem .3rem 0; 
   border-bottom: 1px solid color-mix(in srgb, currentColor 10%, transparent); }
 table.facts td { text-align: right; padding: .3rem 0; overflow-wrap: anywhere; font-variant-numeric: tabular-nums; }
 table.facts .estimated { color: color-mix(in srgb, #d97706 60%, currentColor); }
+table.ts .below { color: color-mix(in srgb, #d92d20 70%, currentColor); font-weight: 600; }
 table.ts span.bar { display: block; position: relative; height: .8rem; min-width: 5rem; border-radius: 3px;
   background: color-mix(in srgb, currentColor 9%, transparent); }
 table.ts span.bar i { display: block; height: 100%; border-radius: 3px; }
@@ -71,6 +72,7 @@ def run(menu: Callable[[Workspace], Any]) -> None:
 def open_page(title: str) -> Workspace:
     """The heading of a page, messages of the last action, and work in progress; the open workspace."""
     opened = workspace.current()
+    name_window(title)
     st.html(STYLE)
     st.title(title, anchor=False)
     # One place for what comes and goes: what follows keeps its position, and so is not drawn anew.
@@ -81,6 +83,11 @@ def open_page(title: str) -> Workspace:
             st.success(plain(text))
         job_panel.show(opened)
     return opened
+
+
+def name_window(*parts: str) -> None:
+    """What the browser's tab says, so that several can be told apart."""
+    st.set_page_config(page_title=" · ".join((*parts, "TorchSplit")))
 
 
 def picture_beside(name: str) -> DeltaGenerator:

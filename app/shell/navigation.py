@@ -34,12 +34,14 @@ PIPELINE = (
 )
 LANGUAGE_MODELS = (Step("Place", "place.py", ("placement",)),)
 WORKSPACE = Step("Workspace", "workspace.py")
+PROFILE_TAB = "profile-tab"
+"""The key of the Profile page's tabs, by which another page opens one."""
 
 
 def _filled(step: Step, workspace: Workspace, kinds: Container[str]) -> bool:
     if step.title == "Deploy":
         plan = scenario.plan(workspace)
-        return plan is not None and plan.status in ("optimal", "feasible")
+        return plan is not None and any(gpu.slices for gpu in plan.gpus)
     return any(kind in kinds for kind in step.kinds)
 
 

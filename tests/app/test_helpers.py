@@ -141,7 +141,7 @@ def test_unused_multiprocessors_count_free_slices_and_what_no_profile_reaches() 
     outcome = plan()
     gpu = outcome.gpus[0]
     half = replace(outcome, gpus=(replace(gpu, slices=(gpu.slices[0], replace(gpu.slices[1], tenants=()))),))
-    full, some = (summary.metrics(found)[3] for found in (outcome, half))
+    full, some = (summary.metrics(found, None)[3] for found in (outcome, half))
     kind = gpu_type("A100-80GB")
     free = kind.profile("3g.40gb").sm_count or 0
     lost = (kind.sm_mig_on or 0) - free - (kind.profile("4g.40gb").sm_count or 0)

@@ -22,7 +22,7 @@ MOST = {
     "partition": 19,
     "plan": 16,
     "place": 5,
-    "deploy": 5,
+    "deploy": 6,
     "workspace": 9,
 }
 """Transactions of one run by page, in a workspace in which every step has a result."""

@@ -232,6 +232,17 @@ def test_profiles_without_a_request_offer_to_make_one(
     assert started == [(PLAN, RequestParameters("plan"))]
 
 
+def test_while_the_second_door_works_nobody_is_asked_to_plan_what_is_there_by_now(
+    page: Open, workspace: Workspace, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    workspace.put("profile", SOURCE, profile())
+    working = jobs.JobStatus("j", "Samples", QUICK_START, "running", 0.5, "", None, None, 1.0)
+    monkeypatch.setattr(jobs, "running", lambda w, names=(), request=None: (working,))
+    opened = page("plan", workspace)
+    assert "the plan appears here by itself" in said(opened)
+    assert "Plan these models" not in [button.label for button in opened.button]
+
+
 def test_hosts_that_are_no_nodes_leave_the_other_files(page: Open, filled: Workspace) -> None:
     made = plan()
     renamed = tuple(replace(gpu, id=f"--all/gpu{number}") for number, gpu in enumerate(made.gpus))

@@ -254,3 +254,49 @@ def test_every_tab_is_accessible_and_fits_its_window(
         if sideways > width:
             found.append(f"{tab} is {sideways} wide")
     assert not found, "\n".join(found)
+
+
+def test_a_scenario_opened_by_its_link_is_the_one_that_is_deployed_also_after_a_reload(
+    session: Callable[..., Page], address: str, planned: Workspace
+) -> None:
+    planned.set_setting("scenario", "two GPUs")  # the last one chosen from the list
+    page = session()
+    open_plan(page, address, planned)
+    press(page, "Deploy this plan")
+    heading(page, "Deploy")
+    expect(page.get_by_text("Files of review: ")).to_be_visible()
+    page.wait_for_url("**/deploy?*scenario=review*")
+    expect(page).to_have_title("Deploy · review · TorchSplit")
+    page.reload()
+    heading(page, "Deploy")
+    expect(page.get_by_text("Files of review: ")).to_be_visible()
+    expect(page.get_by_role("combobox", name="Scenario", exact=True)).to_have_value("review")
+
+
+def test_a_deleted_scenario_comes_back_and_its_menu_is_closed(
+    session: Callable[..., Page], address: str, planned: Workspace
+) -> None:
+    page = session()
+    open_plan(page, address, planned)
+    press(page, "Scenario …")
+    press(page, "Delete")
+    expect(page.get_by_text("Deleted the scenario review.")).to_be_visible()
+    settle(page)
+    expect(page.get_by_role("button", name="Delete", exact=True)).to_have_count(0)
+    press(page, "Undo")
+    page.wait_for_url("**scenario=review*")
+    expect(page.get_by_role("combobox", name="Scenario", exact=True)).to_have_value("review")
+    assert planned.find("plan", "review") is not None
+
+
+def test_the_ways_to_figures_lead_to_the_profile_page(
+    session: Callable[..., Page], address: str, planned: Workspace
+) -> None:
+    request = planned.get("plan_request", "review")
+    planned.put("plan_request", "review", replace(request, gpus=(*request.gpus, FleetEntry("H200-141GB"))))
+    page = session()
+    open_plan(page, address, planned)
+    expect(page.get_by_text("No model has figures for H200-141GB: no plan can use it.")).to_be_visible()
+    press(page, "Import figures")
+    heading(page, "Profile")
+    expect(page.get_by_role("tab", name="Import")).to_have_attribute("aria-selected", "true")

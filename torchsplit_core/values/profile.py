@@ -69,6 +69,10 @@ class ProfileRow:
     memory_parts_gib: MemoryParts | None = None
 
 
+NOT_TRIED = "Not tried"
+"""How the message of a failure begins that was ruled out before it ran."""
+
+
 @dataclass(frozen=True, slots=True)
 class ProfileFailure:
     """A point that was tried and gave no figure, or that a smaller one rules out: never a row of zeros."""
@@ -81,6 +85,11 @@ class ProfileFailure:
     reason: FailureReason
     message: str
     device: str | None = None
+
+    @property
+    def tried(self) -> bool:
+        """Whether it ran; else a smaller batch size or the time there was ruled it out."""
+        return not self.message.startswith(NOT_TRIED)
 
 
 @dataclass(frozen=True, slots=True)

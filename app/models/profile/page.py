@@ -11,8 +11,7 @@ from app.shell import frame, navigation
 from torchsplit_core.values import Profile
 from torchsplit_core.workspace.store import Workspace
 
-TAB = "profile-tab"
-"""The key of the page's tabs."""
+TAB = navigation.PROFILE_TAB
 SHOWING, MAKING = ("Curves", "Memory", "Table", "Compare"), ("Measure", "Import")
 
 

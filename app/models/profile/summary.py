@@ -21,7 +21,9 @@ def show(profiles: Mapping[str, Profile]) -> None:
     rows = [row for profile in profiles.values() for row in profile.rows]
     tried = [row for row in rows if row.basis != "estimated"]
     estimated = [row for row in rows if row.basis == "estimated"]
-    failures = sum(len(profile.failures) for profile in profiles.values())
+    failures = [item for profile in profiles.values() for item in profile.failures]
+    failed = sum(item.tried for item in failures)
+    untried = len(failures) - failed
     models = f"{len(profiles)} profile{'s' if len(profiles) != 1 else ''}"
     cards = (
         ("Points measured", exact(len(tried)), f"of {exact(len(rows))} in {models}"),
@@ -36,8 +38,10 @@ def show(profiles: Mapping[str, Profile]) -> None:
         for basis, colour in BASES.items():
             if count := sum(row.basis == basis for row in rows):
                 st.badge(f"{exact(count)} rows {basis}", color=colour)
-        if failures:
-            st.badge(f"{failures} points failed", color="red")
+        if failed:
+            st.badge(f"{failed} point{'s' if failed != 1 else ''} failed", color="red")
+        if untried:
+            st.badge(f"{untried} point{'s' if untried != 1 else ''} not tried", color="gray")
 
 
 def _half_width(rows: Iterable[ProfileRow]) -> str:

@@ -17,8 +17,8 @@ from torchsplit_core.tables import write_profile_csv
 from torchsplit_core.values import Profile, ProfileFailure, ProfileRow
 from torchsplit_core.workspace.store import Workspace
 
-FAILED = "failed"
-BASES = ("measured", "emulated", "estimated", FAILED)
+FAILED, UNTRIED = "failed", "not tried"
+BASES = ("measured", "emulated", "estimated", FAILED, UNTRIED)
 MOST_ROWS = 20_000
 """A longer table would take the browser seconds; the filters and the download have the rest."""
 _FIGURES = {
@@ -91,8 +91,10 @@ def _order(entry: tuple[str, Any]) -> tuple[Any, ...]:
 
 
 def basis_of(item: ProfileRow | ProfileFailure) -> str:
-    """The basis of a row, or that it failed."""
-    return item.basis if isinstance(item, ProfileRow) else FAILED
+    """The basis of a row, or that it failed, or was ruled out before it ran."""
+    if isinstance(item, ProfileRow):
+        return item.basis
+    return FAILED if item.tried else UNTRIED
 
 
 def table(items: Sequence[tuple[str, Any]]) -> pd.DataFrame:

@@ -198,4 +198,6 @@ def _verdict(
             scenario.choose(workspace, new)
             frame.say(f"Stored as {new}.")
             st.rerun(scope="app")
-    st.caption(" · ".join(f"{plain(item.label)}: {item.value}" for item in metrics(found.outcome)[:3]))
+    st.caption(
+        " · ".join(f"{plain(item.label)}: {item.value}" for item in metrics(found.outcome, request)[:3])
+    )

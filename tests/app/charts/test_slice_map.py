@@ -243,6 +243,16 @@ def test_text_fits_its_slice() -> None:
                 assert float(text.get("x", "nan")) + needed <= span(box)[1], "".join(text.itertext())
 
 
+def test_gpus_whose_shares_differ_by_rounding_alone_are_one_card() -> None:
+    almost = 0.9999999999999998
+    whole, rounded = tenant("m", 100.0), tenant("m", 100.0 * almost, share=almost)
+    alike = plan(gpu("a", A100, cut("7g.80gb", 0, whole)), gpu("b", A100, cut("7g.80gb", 0, rounded)))
+    assert len(drawn(alike)) == 1
+    assert [row["share"] for row in slice_table(alike)] == [1.0, 1.0]
+    other = tenant("m", 99.9, share=0.999)
+    assert len(drawn(plan(alike.gpus[0], gpu("b", A100, cut("7g.80gb", 0, other))))) == 2
+
+
 def test_cards_speak_and_titles_carry_the_exact_figures() -> None:
     first, _ = drawn(MIXED)
     spoken = first.get("aria-label", "")

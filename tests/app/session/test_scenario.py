@@ -12,6 +12,7 @@ from streamlit.testing.v1 import AppTest
 from app.session import scenario
 from app.shell import replan
 from tests.support.app.values import plan, request
+from tests.support.paths import ROOT
 from torchsplit_core import jobs
 from torchsplit_core.jobs import runner
 from torchsplit_core.jobs.names import PLAN, SWEEP, RequestParameters
@@ -66,9 +67,56 @@ def test_the_address_says_which_scenario_is_shown_and_a_link_opens_it(page: Open
     assert shown(page("plan", two)) == "review"
     linked = opened_at(page, two, "larger")
     assert shown(linked) == "larger" and linked.selectbox[0].value == "larger"
-    # Another session stays where it was, and a link to nothing shows what there is.
+    # Another session stays where it was.
     assert shown(page("plan", two)) == "review"
-    assert shown(opened_at(page, two, "gone")) == "review"
+
+
+def linked(workspace: Workspace, name: str, scenario: str | None) -> AppTest:
+    """A page as a session sees it that has only its address, as after a reload."""
+    test = AppTest.from_file(str(ROOT / "pages" / f"{name}.py"), default_timeout=30)
+    test.query_params["workspace"] = workspace.id
+    if scenario is not None:
+        test.query_params["scenario"] = scenario
+    test.run()
+    assert not test.exception
+    return test
+
+
+def whose(page: AppTest) -> str:
+    """The line of the Deploy page that says whose its files are."""
+    return next(str(one.value) for one in page.markdown if str(one.value).startswith("Files of"))
+
+
+def test_deploy_names_its_scenario_in_the_address_and_a_reload_shows_the_same_files(two: Workspace) -> None:
+    first = linked(two, "plan", "larger")
+    followed = AppTest.from_file(str(ROOT / "pages" / "deploy.py"), default_timeout=30)
+    followed.query_params["workspace"] = two.id
+    # What a session keeps goes along from page to page, the address does not.
+    kept = f"scenario of {two.id}"
+    followed.session_state[kept] = first.session_state[kept]
+    followed.run()
+    assert shown(followed) == "larger" and "**larger**" in whose(followed)
+    again = linked(two, "deploy", shown(followed))
+    assert whose(again) == whose(followed)
+    assert "**review**" in whose(linked(two, "deploy", None))
+
+
+def test_deploy_offers_every_scenario(two: Workspace) -> None:
+    opened = linked(two, "deploy", "larger")
+    box = next(one for one in opened.selectbox if one.label == "Scenario")
+    assert box.value == "larger"
+    box.set_value("review").run()
+    assert shown(opened) == "review" and "**review**" in whose(opened)
+
+
+@pytest.mark.parametrize("name", ["plan", "deploy"])
+def test_an_address_of_no_scenario_says_so_and_shows_nothing_of_another(name: str, two: Workspace) -> None:
+    opened = linked(two, name, "gone")
+    (error,) = opened.error
+    assert "no scenario 'gone' in this workspace" in str(error.value).replace("\\", "")
+    assert shown(opened) == "gone" and not opened.code and not opened.metric and not opened.tabs
+    next(one for one in opened.selectbox if one.label == "Scenarios here").set_value("larger").run()
+    assert shown(opened) == "larger" and not opened.error and opened.tabs
 
 
 def test_choosing_another_scenario_is_kept_for_those_without_an_address(page: Open, two: Workspace) -> None:
@@ -183,7 +231,36 @@ def test_a_deleted_scenario_ends_its_search_and_the_next_is_shown(
     )
     opened = press(page("plan", two), "Delete")
     assert ended == ["j"] and shown(opened) == "larger" and scenario.known(two) == ("larger",)
-    assert "Deleted the scenario review." in messages(opened)
+    assert "Deleted the scenario **review**." in [one.value for one in opened.markdown]
+
+
+def test_a_deletion_is_undone_with_plan_and_sweep(page: Open, two: Workspace) -> None:
+    kept, before = sweep(two, "review"), scenario.known(two)
+    opened = press(page("plan", two), "Delete")
+    assert scenario.known(two) == ("larger",) and SweepStore(two, "review").load() is None
+    press(opened, "Undo")
+    assert shown(opened) == "review" and set(scenario.known(two)) == set(before)
+    assert two.get("plan", "review") == plan() and two.get("plan_request", "review") == request()
+    assert SweepStore(two, "review").load() == kept
+    assert not [button for button in opened.button if button.label == "Undo"]
+
+
+def test_the_last_scenario_can_be_had_back_too_and_takes_no_other_s_place(
+    page: Open, filled: Workspace
+) -> None:
+    opened = press(page("plan", filled), "Delete")
+    assert scenario.known(filled) == () and "scenario" not in opened.query_params
+    other = replace(request(), sharing="fractional")
+    filled.put("plan_request", "review", other)
+    press(opened, "Undo")
+    assert shown(opened) == "review 2" and filled.get("plan_request", "review") == other
+    assert filled.get("plan", "review 2") == plan()
+
+
+def test_the_next_change_ends_the_way_back(page: Open, two: Workspace) -> None:
+    opened = press(page("plan", two), "Delete")
+    press(opened, "Duplicate")
+    assert not [button for button in opened.button if button.label == "Undo"]
 
 
 def test_two_tabs_on_one_scenario_lose_nothing(

@@ -132,6 +132,15 @@ def with_relaxation(request: PlanRequest, changes: Sequence[Relaxation]) -> Plan
     return replace(request, models=tuple(models[model.name] for model in request.models))
 
 
+def with_demands_as_minima(request: PlanRequest) -> PlanRequest:
+    """The request with its demand as the minimum of every model that has none."""
+    models = (
+        model if model.min_throughput_rps else replace(model, min_throughput_rps=model.demand_rps)
+        for model in request.models
+    )
+    return replace(request, models=tuple(models))
+
+
 def checked(request: PlanRequest) -> PlanRequest:
     """The request itself. Raises InputFault where the planner would refuse it, so that nothing is stored."""
     validate(request)

@@ -75,7 +75,7 @@ def figures_words(found: Sureness) -> str:
 def nominal_words(found: Sureness) -> str:
     """Whether demands are met as planned: yes, or no with the models that get less."""
     less = sorted((m.share, m.name) for m in found.models if not m.meets)
-    return "yes" if not less else f"no ({_named([(name, _percent(share)) for share, name in less])})"
+    return "yes" if not less else f"no ({_named([(name, share_percent(share)) for share, name in less])})"
 
 
 def verdict_words(found: Sureness) -> str:
@@ -95,10 +95,10 @@ def _named(models: list[tuple[str, str]]) -> str:
 
 def low_percent(model: ModelSureness) -> str:
     """What of the wanted a model has at the low end."""
-    return "100 %" if model.meets_low and model.low_share < 1 else _percent(model.low_share)
+    return "100 %" if model.meets_low and model.low_share < 1 else share_percent(model.low_share)
 
 
-def _percent(share: float) -> str:
+def share_percent(share: float) -> str:
     """Rounded down: what fails never reads 100 %, and what is there never 0 %."""
     return "less than 1 %" if 0 < share < 0.01 else f"{math.floor(100 * share)} %"
 

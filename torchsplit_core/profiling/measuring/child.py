@@ -43,6 +43,7 @@ from torchsplit_core.profiling.measuring.statistics import summarise
 from torchsplit_core.profiling.measuring.timing import LEAST_RUNS, all_finite, time_runs
 from torchsplit_core.telemetry import ActiveSpan, adopt, schema, span
 from torchsplit_core.values import InputFault, Progress, SplitClient
+from torchsplit_core.values.profile import NOT_TRIED
 
 PATIENCE = 15.0
 """A batch size whose three runs would take more than this many budgets is left out, with a note …"""
@@ -131,7 +132,7 @@ class _Session:
                 continue
             ruled_out = ruled_out or self._ruled_out(batch, patience_ms)
             if ruled_out is not None:
-                yield _failure("batch", batch, ruled_out[0], f"Not tried: {ruled_out[1]}.")
+                yield _failure("batch", batch, ruled_out[0], f"{NOT_TRIED}: {ruled_out[1]}.")
                 continue
             yield {"begin": ["batch", batch]}
             with self._span(schema.PROFILE_POINT, batch) as told:

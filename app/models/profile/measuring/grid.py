@@ -20,6 +20,7 @@ from torchsplit_core import jobs
 from torchsplit_core.jobs.names import ProfileParameters
 from torchsplit_core.jobs.profile import Cell, cells
 from torchsplit_core.values import Device, InputFault, Profile
+from torchsplit_core.values.profile import NOT_TRIED
 from torchsplit_core.workspace.measured_points import OLD_POINTS
 from torchsplit_core.workspace.store import Workspace
 
@@ -148,7 +149,9 @@ def _outcome(why: str) -> str:
     """A failure in two or three words."""
     if not why:
         return ""
-    return "out of memory" if "out of memory" in why else "failed"
+    if "out of memory" in why:
+        return "out of memory"
+    return "not tried" if why.startswith(NOT_TRIED) else "failed"
 
 
 def failures(profiles: Mapping[str, Profile], found: Sequence[Cell]) -> dict[tuple[str, str, int], str]:

@@ -118,8 +118,10 @@ def test_the_grid_shows_what_is_known_what_failed_and_what_is_to_do(
         Cell(SOURCE, "cpu", 1, "measured", 123.4, kept=1e9),
         Cell(SOURCE, "cpu", 2, "failed", message="batch 2 was out of memory", kept=1e9),
         Cell(SOURCE, "cpu", 4, "open"),
+        Cell(SOURCE, "cpu", 8, "failed", message="Not tried: three runs would take too long.", kept=1e9),
     ]
     text = said(choose_source(opened(page, filled, "Measure")))
+    assert ">not tried<" in text and ">failed<" not in text
     assert "<b>123</b>" in text and ">to measure<" in text
     assert 'title="batch 2 was out of memory"' in text and ">out of memory<" in text
 

@@ -23,7 +23,7 @@ from app.models.profile.memory import bars_of, largest_batches, limits_of
 from app.models.profile.memory import table as memory_table
 from app.models.profile.ratios import common_points, middle
 from app.models.profile.rows import Place, Series, place_of
-from app.models.profile.table import FAILED, Filter
+from app.models.profile.table import FAILED, UNTRIED, Filter
 from tests.support.app.profiles import BATCHES, KIND, measured, row, time_of
 from torchsplit_core.curves import Sample, fit_model
 from torchsplit_core.hardware import gpu_type
@@ -265,6 +265,13 @@ def test_a_failure_has_words_and_no_figure() -> None:
     failed = table[table["basis"] == FAILED]
     assert list(failed["req/s"].isna()) == [True]
     assert list(failed["why"]) == ["out of memory: CUDA out of memory"]
+
+
+def test_a_point_that_was_ruled_out_is_not_called_failed() -> None:
+    profile = measured("m")
+    ruled_out = replace(profile.failures[0], reason="timeout", message="Not tried: it would take too long.")
+    table = profile_table.table([("m", profile.failures[0]), ("m", ruled_out)])
+    assert list(table["basis"]) == [FAILED, UNTRIED]
 
 
 def test_the_filtered_rows_are_downloaded_as_they_are() -> None:

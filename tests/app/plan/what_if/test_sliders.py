@@ -12,6 +12,7 @@ from streamlit.testing.v1 import AppTest
 from app.plan.what_if import sliders
 from tests.support.app.values import request
 from torchsplit_core import jobs, workflow
+from torchsplit_core.files import read_text
 from torchsplit_core.jobs.names import RequestParameters
 from torchsplit_core.planning.comparison.compare import compare
 from torchsplit_core.planning.request.hash import request_hash
@@ -43,6 +44,10 @@ def slider(page: AppTest, label: str) -> Any:
 def badges(page: AppTest) -> str:
     kinds = ("markdown", "error", "header", "subheader")
     return "\n".join(str(one.value) for kind in kinds for one in page.get(kind)).replace("\\", "")
+
+
+def captions(page: AppTest) -> str:
+    return "\n".join(str(one.value) for one in page.caption).replace("\\", "")
 
 
 def metric(page: AppTest) -> str:
@@ -101,6 +106,36 @@ def test_going_back_shows_what_is_stored_and_the_sliders_as_stored(page: Open, s
     press(opened, "Back")
     assert metric(opened) == before and "not stored" not in badges(opened)
     assert slider(opened, "GPUs, A100-80GB").value == 1
+
+
+def test_what_is_downloaded_is_what_is_on_screen_and_says_so(
+    page: Open, solved: Workspace, files: dict[str, Any]
+) -> None:
+    opened = page("plan", solved)
+    assert set(files) == {"review.plan_request.json", "review.plan.json", "review.html"}
+    files.clear()
+    slider(opened, "GPUs, A100-80GB").set_value(2).run()
+    assert set(files) == {
+        "review.what-if.plan_request.json",
+        "review.what-if.plan.json",
+        "review.what-if.html",
+    }
+    two = replace(request(), gpus=(FleetEntry("A100-80GB", count=2),))
+    asked = read_text(files["review.what-if.plan_request.json"](), origin="a download")[1]
+    tried = read_text(files["review.what-if.plan.json"](), origin="a download")[1]
+    assert asked == two and tried.request_sha256 == request_hash(two)
+    told = files["review.what-if.html"]()
+    assert "review, what if: A100-80GB 1 → 2" in told and "2 × A100-80GB" in told
+    assert "of the what-if on screen, which is not stored" in captions(opened)
+
+
+def test_plan_waits_while_a_what_if_is_on_screen(page: Open, solved: Workspace, started: list[Any]) -> None:
+    opened = page("plan", solved)
+    assert not opened.button(key="plan").disabled
+    slider(opened, "GPUs, A100-80GB").set_value(2).run()
+    assert opened.button(key="plan").disabled and "choose Keep and prove, or Back" in captions(opened)
+    press(opened, "Back")
+    assert not opened.button(key="plan").disabled and not started
 
 
 def test_a_slider_moved_back_ends_the_trial(page: Open, solved: Workspace) -> None:

@@ -1,0 +1,38 @@
+"""The verdict on a page, and the way out where fewest GPUs were asked for and nothing is owed to anybody."""
+
+from __future__ import annotations
+
+import streamlit as st
+
+from app.format.numbers import plain
+from app.plan.verdict import Verdict, without_minimum
+from app.shell import frame
+from app.shell.replan import plan_again
+from torchsplit_core.planning.request import edit
+from torchsplit_core.values import PlanRequest
+from torchsplit_core.workspace.store import Workspace
+
+
+def verdict_line(verdict: Verdict) -> None:
+    """One line in the verdict's colour, above everything that is said of the search."""
+    if verdict.colour == "green":
+        st.success(plain(verdict.text), icon=":material/check_circle:")
+    elif verdict.colour == "red":
+        st.error(plain(verdict.text), icon=":material/error:")
+    else:
+        st.warning(plain(verdict.text), icon=":material/warning:")
+
+
+def owed_nothing(workspace: Workspace, name: str, request: PlanRequest) -> None:
+    """Fewest GPUs owe a model its minimum alone: say which have none, and offer the demands as minima."""
+    free = without_minimum(request)
+    total = len(request.models)
+    who = "No model has a" if len(free) == total else f"{len(free)} of {total} models have no"
+    with st.container(horizontal=True, vertical_alignment="center"):
+        st.markdown(
+            plain(f"{who} minimum, and fewest GPUs owe nothing else: such a model may get nothing at all."),
+            width="stretch",
+        )
+        if st.button("Take the demands as minima and plan", key="demands-as-minima"):
+            with frame.telling():
+                plan_again(workspace, name, edit.with_demands_as_minima(request), ground=request)

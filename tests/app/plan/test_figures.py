@@ -1,0 +1,95 @@
+"""GPU types that models have no figures for: said in the fleet's table before a search, and in the plan's verdict."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+
+import pandas as pd
+import pytest
+from streamlit.testing.v1 import AppTest
+
+from app.plan import request_tables
+from app.plan.figures import words
+from app.plan.sureness import sureness_of
+from app.plan.verdict import verdict_of
+from app.shell import navigation
+from tests.support.app.values import SOURCE, profile, request
+from torchsplit_core.planning import plan as solved
+from torchsplit_core.planning.request.coverage import Uncovered
+from torchsplit_core.values import FleetEntry, PlanRequest
+from torchsplit_core.workspace.store import Workspace
+
+Open = Callable[..., AppTest]
+H100, H200 = "H100-SXM5-80GB", "H200-141GB"
+
+
+def on(*types: str) -> PlanRequest:
+    return replace(request(), gpus=tuple(FleetEntry(kind) for kind in types))
+
+
+def boxes(page: AppTest) -> str:
+    found = [str(one.value) for kind in ("warning", "error") for one in page.get(kind)]
+    return "\n".join(found).replace("\\", "")
+
+
+def test_a_fleet_that_nobody_can_use_is_said_in_its_table_before_it_is_planned(
+    page: Open, filled: Workspace, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert "figures for" not in boxes(page("plan", filled))
+    # What the grid holds once its second row was typed: AppTest cannot type into a grid.
+    table = pd.DataFrame({"type": ["A100-80GB", H200], "count": [1, 1]}).astype(
+        {"type": "str", "count": "Int64"}
+    )
+    monkeypatch.setattr(request_tables, "fleet_table", lambda asked: table)
+    opened = page("plan", filled)
+    assert f"No model has figures for {H200}: no plan can use it." in boxes(opened)
+
+
+def test_a_model_that_the_workspace_has_figures_for_is_not_named(
+    page: Open, filled: Workspace, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # bert's stored profile has rows for the H100, which Plan would add to the request; of ocr there is none.
+    assert any(row.gpu_type == H100 for row in profile().rows) and SOURCE.endswith("bert")
+    filled.put("plan_request", "review", on("A100-80GB", H100))
+    assert f"1 of 2 models has no figures for {H100} and cannot run on it: ocr." in boxes(
+        page("plan", filled)
+    )
+
+
+@pytest.mark.parametrize(
+    ("label", "tab"), [("Measure and estimate", "Measure"), ("Import figures", "Import")]
+)
+def test_the_ways_out_lead_to_their_tab_of_the_profile_page(
+    label: str, tab: str, page: Open, filled: Workspace, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    went: list[str] = []
+    monkeypatch.setattr(navigation, "go", went.append)
+    filled.put("plan_request", "review", on(H200))
+    opened = page("plan", filled)
+    next(button for button in opened.button if button.label == label).click().run()
+    assert went == ["Profile"] and opened.session_state[navigation.PROFILE_TAB] == tab
+
+
+def test_a_plan_that_serves_nobody_for_want_of_figures_says_so_and_is_not_deployed(
+    page: Open, workspace: Workspace
+) -> None:
+    asked = on(H200)
+    outcome = solved(asked)
+    found = verdict_of(asked, outcome, sureness_of(asked, outcome))
+    assert found.colour == "red"
+    assert found.text == f"No model is served. No model has figures for {H200}."
+    workspace.put("plan_request", "review", asked)
+    workspace.put("plan", "review", outcome)
+    opened = page("plan", workspace)
+    assert next(button for button in opened.button if button.label == "Deploy this plan").disabled
+    assert found.text in boxes(opened)
+    # The planner's warnings stand in one box.
+    assert sum("can run on this fleet" in str(one.value) for one in opened.warning) <= 1
+    assert found.text in boxes(page("deploy", workspace))
+
+
+def test_names_are_counted_where_they_are_many() -> None:
+    assert words(Uncovered("X", tuple("abcde"), 9)) == (
+        "5 of 9 models have no figures for X and cannot run on it: a, b, c and 2 more."
+    )

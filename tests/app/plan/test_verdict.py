@@ -1,0 +1,204 @@
+"""The verdict on a plan: who gets what is asked, in which words and colour, on the pages and in the report."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any
+
+import pytest
+from streamlit.testing.v1 import AppTest
+
+from app.charts.slice_map import fleet_svg
+from app.plan.model_table import models_table
+from app.plan.report import report
+from app.plan.summary import metrics, status_badge
+from app.plan.sureness import sureness_of
+from app.plan.verdict import Verdict, verdict_of
+from tests.support.app.values import plan, point, request
+from torchsplit_core.jobs.names import RequestParameters
+from torchsplit_core.planning import plan as solved
+from torchsplit_core.values import Objective, PlanOutcome, PlanRequest, Stage, Variant
+from torchsplit_core.workspace.store import Workspace
+
+Open = Callable[..., AppTest]
+COLOURS = {"bert": "#3f66cc", "ocr": "#e2a11c"}
+
+
+def asking(bert: float, ocr: float, **more: Any) -> PlanRequest:
+    """The two models with other demands."""
+    asked = request()
+    first, second = asked.models
+    return replace(asked, models=(replace(first, demand_rps=bert), replace(second, demand_rps=ocr)), **more)
+
+
+def judged(asked: PlanRequest, outcome: PlanOutcome | None = None) -> Verdict:
+    outcome = outcome or plan(asked)
+    return verdict_of(asked, outcome, sureness_of(asked, outcome))
+
+
+def keep(workspace: Workspace, asked: PlanRequest, outcome: PlanOutcome) -> Workspace:
+    workspace.put("plan_request", "review", asked)
+    workspace.put("plan", "review", outcome)
+    return workspace
+
+
+def lines(page: AppTest) -> dict[str, list[str]]:
+    """What the page says in boxes, by their kind."""
+    return {
+        kind: [str(one.value).replace("\\", "").replace("\u202f", " ") for one in page.get(kind)]
+        for kind in ("success", "info", "warning", "error")
+    }
+
+
+def test_what_is_met_is_green_and_names_the_tightest() -> None:
+    found = judged(request())
+    assert (found.level, found.colour) == ("met", "green")
+    assert (
+        found.text.replace("\u202f", " ")
+        == "All 2 models get their demand. Tightest: ocr at 1.5 × its demand."
+    )
+
+
+def test_exactly_the_demand_is_enough() -> None:
+    assert judged(asking(400.0, 300.0)).level == "met"
+    assert judged(asking(400.0, 300.0 * (1 + 1e-9))).level == "met"
+    assert judged(asking(400.0, 300.0 * (1 + 1e-5))).level == "not met"
+
+
+def test_what_is_not_met_is_red_and_names_the_worst_first_though_it_is_proven() -> None:
+    asked = asking(500.0, 3000.0)
+    found = judged(asked)
+    assert found.colour == "red"
+    assert found.text == "2 of 2 models do not get their demand: ocr 10 %, bert 80 %."
+    assert judged(asking(200.0, 600.0)).text == "1 of 2 models does not get its demand: ocr 50 %."
+    assert status_badge(plan(asked)).colour != "green"
+
+
+def test_a_model_without_a_slice_is_not_served() -> None:
+    made = plan()
+    gpu = made.gpus[0]
+    models = (made.models[0], replace(made.models[1], variant=None, throughput_rps=0.0, normalised=0.0))
+    alone = replace(made, gpus=(replace(gpu, slices=gpu.slices[:1]),), models=models)
+    assert judged(request(), alone).text == "1 of 2 models does not get its demand: ocr not served."
+
+
+def test_met_at_nominal_alone_is_amber() -> None:
+    guessed = replace(point("3g.40gb", 300.0, "estimated"), low_rps=180.0, high_rps=340.0)
+    sure = replace(point("4g.40gb", 400.0), low_rps=390.0, high_rps=405.0)
+    asked = request()
+    models = tuple(
+        replace(model, variants=(Variant("whole", (Stage("whole", (one,)),)),))
+        for model, one in zip(asked.models, (sure, guessed), strict=True)
+    )
+    asked = replace(asked, models=models)
+    outcome = solved(asked)
+    found = judged(asked, outcome)
+    assert found.colour == "yellow"
+    assert "at their low end 1 of 2 does not: ocr 90 %. Tightest: ocr at 1.5" in found.text
+    first, second = asked.models
+    eased = replace(asked, models=(first, replace(second, demand_rps=150.0)))
+    found = judged(eased, solved(eased))
+    assert found.colour == "green" and "also at the low end of the figures" in found.text
+
+
+@pytest.mark.parametrize(
+    ("status", "words"), [("infeasible", "that is proven"), ("timeout", "no plan was found")]
+)
+def test_no_plan_is_never_green(status: str, words: str) -> None:
+    found = judged(request(), plan(status=status))
+    assert found.colour == "red" and words in found.text
+
+
+def test_what_cannot_be_judged_says_why() -> None:
+    assert "the request of this plan is not here" in verdict_of(None, plan(), None).text
+    stale = judged(asking(1.0, 1.0), plan())
+    assert stale.colour == "yellow" and "answers an earlier request" in stale.text
+
+
+def test_fewest_gpus_are_held_to_their_minima_and_unmet_demands_are_said() -> None:
+    asked = asking(500.0, 200.0, objective=Objective("min_gpus"))
+    assert judged(asked).colour == "red"
+    first, second = asked.models
+    owed = replace(
+        asked, models=(replace(first, min_throughput_rps=300.0), replace(second, min_throughput_rps=9.0))
+    )
+    found = judged(owed)
+    assert found.colour == "yellow"
+    assert found.text == "Every minimum is met, but 1 of 2 models gets less than the demand: bert 80 %."
+
+
+def test_the_pages_and_the_report_say_it_in_its_colour(page: Open, filled: Workspace) -> None:
+    asked = asking(500.0, 3000.0)
+    words = "2 of 2 models do not get their demand: ocr 10 %, bert 80 %."
+    for name in ("plan", "deploy"):
+        assert any("All 2 models get their demand" in text for text in lines(page(name, filled))["success"])
+    keep(filled, asked, plan(asked))
+    for name in ("plan", "deploy"):
+        shown = lines(page(name, filled))
+        assert words in shown["error"] and not shown["success"]
+    told = report("review", asked, plan(asked), COLOURS)
+    assert f'<p class="verdict red">{words}</p>' in told
+    assert told.index(words) < told.index("Worst-served model gets")
+
+
+def test_who_is_below_the_demand_is_marked_in_the_table_and_on_the_map() -> None:
+    asked = asking(500.0, 200.0)
+    table = models_table(plan(asked), asked, COLOURS)
+    rows = {row.split('"')[0]: row for row in table.split('data-model="')[1:]}
+    bert, ocr = rows["bert"], rows["ocr"]
+    assert 'class="n below"' in bert and "0.8 ▾" in bert and "below" not in ocr
+    drawn = fleet_svg(plan(asked), COLOURS, {"bert": 500.0, "ocr": 200.0})
+    assert drawn.count('<g class="over">') == 1 and ">125%</text>" in drawn
+    assert "load above 100 %" in drawn
+    calm = fleet_svg(plan(), COLOURS, {"bert": 400.0, "ocr": 200.0})
+    assert "over" not in calm.replace("overflow", "") and "load above 100 %" not in calm
+
+
+def test_with_weights_the_table_divides_by_the_demand_and_the_card_says_what_it_shows() -> None:
+    asked = request()
+    heavy = replace(asked, models=(replace(asked.models[0], weight=2.0), asked.models[1]))
+    made = plan(heavy)
+    made = replace(made, models=(replace(made.models[0], normalised=1.0), made.models[1]))
+    table = models_table(made, heavy, COLOURS)
+    assert "÷ weight · demand" in table and 'title="2 × demand"' in table
+    assert "÷ weight" not in models_table(plan(), asked, COLOURS)
+    assert metrics(made, heavy)[0].value.endswith("weight · demand")
+    assert metrics(plan(), asked)[0].value.endswith("its demand")
+
+
+def test_value_bound_and_gap_in_the_card_are_of_one_level() -> None:
+    made = plan(status="feasible")
+    goal = replace(made.objective, value=1.5, bound=2.4, gap=0.2, proven_levels=1)
+    note = metrics(replace(made, objective=goal), request())[0].note.replace("\u202f", " ")
+    assert note == "bound 1.5 · gap 0 · 1 of 2 levels, level 2 to 20 %"
+    goal = replace(goal, bound=2.0, gap=0.25, proven_levels=0)
+    note = metrics(replace(made, objective=goal), request())[0].note.replace("\u202f", " ")
+    assert note == "bound 2 · gap 25 % · 0 of 2 levels"
+
+
+def test_fewest_gpus_without_a_minimum_offer_the_demands_as_minima(
+    page: Open, workspace: Workspace, started: list[tuple[str, Any]]
+) -> None:
+    asked = replace(request(), objective=Objective("min_gpus"))
+    keep(workspace, asked, solved(asked))
+    opened = page("plan", workspace)
+    assert "No model is served." in lines(opened)["error"][0]
+    assert any("No model has a minimum" in str(one.value) for one in opened.markdown)
+    opened.button(key="demands-as-minima").click().run()
+    assert not opened.exception
+    stored = workspace.get("plan_request", "review")
+    assert [model.min_throughput_rps for model in stored.models] == [200.0, 200.0]
+    assert [parameters for _, parameters in started] == [RequestParameters("review")]
+    keep(workspace, stored, plan(stored))
+    assert not [one for one in page("plan", workspace).button if one.key == "demands-as-minima"]
+
+
+def test_a_plan_without_a_slice_has_no_files(page: Open, workspace: Workspace) -> None:
+    asked = replace(request(), objective=Objective("min_gpus"))
+    keep(workspace, asked, solved(asked))
+    opened = page("deploy", workspace)
+    told = lines(opened)
+    assert any("no slice, so there is nothing to deploy" in text for text in told["info"])
+    assert not opened.code and not any("Applying removes" in text for text in told["warning"])
+    assert "demand above 0" not in str(told)
