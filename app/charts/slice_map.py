@@ -238,7 +238,7 @@ def _tenant(
         f'<rect class="headroom" x=".5" y=".5" height="{BODY - 1:g}" {shape} fill-opacity="{HEADROOM_OPACITY}"/>'
         f"{full}"
         f'<rect x=".75" y=".75" width="{max(width - 1.5, 0.5):.2f}" height="{BODY - 1.5:g}" rx="4" fill="none"'
-        f' stroke="{colour}" stroke-width="1.2"/>{lines}{over}</svg>'
+        f' stroke="{colour}" stroke-width="1.2"/>{over}{lines}</svg>'
     )
 
 

@@ -11,6 +11,8 @@ import streamlit as st
 from app.format.numbers import THIN, plain
 from app.plan import figures, request_tables
 from app.plan.summary import OBJECTIVES, PLAN_AT, SHARINGS, PlanAt, Sharing
+from app.plan.verdict import without_minimum
+from app.plan.verdict_line import owed_words
 from app.shell import frame
 from app.shell.replan import plan_again, stored_profiles
 from torchsplit_core.hardware import catalogue, without_mig
@@ -128,8 +130,12 @@ def _editors(workspace: Workspace, name: str, request: PlanRequest, trying: bool
         st.header("Objective", anchor=False)
         goal = _objective(request, mark)
     edits = Edits(fleet, details, speeds, models, added, profiles, allowed, pairs, goal)
+    asked = _with_figures(edits, request)
     with missing:
-        figures.show(_with_figures(edits, request))
+        figures.show(asked)
+    # A stored request of that kind is told of above the plan, with the button that mends it.
+    if without_minimum(asked) and not without_minimum(request):
+        st.warning(plain(owed_words(asked)))
     if waiting := edits.waiting(request):
         st.caption(f"Edited, not planned yet: {', '.join(waiting)}.")
     if trying:

@@ -141,8 +141,8 @@ def _first(plan: PlanOutcome, weighted: bool) -> Metric:
         note = f"{goal.label} {short(plan.objective.value)} · {note}"
     name = min(plan.models, key=lambda model: model.normalised).name if plan.models else ""
     return Metric(
-        "Worst-served model gets",
-        f"{short(least)}{THIN}× {'weight · demand' if weighted else 'its demand'}",
+        "Least throughput ÷ weight · demand" if weighted else "Worst-served model gets",
+        f"{short(least)}{THIN}×{'' if weighted else ' its demand'}",
         note,
         f"{name}: {exact(least)} × weight · demand" if name else "",
     )

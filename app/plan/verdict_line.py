@@ -25,14 +25,15 @@ def verdict_line(verdict: Verdict) -> None:
 
 def owed_nothing(workspace: Workspace, name: str, request: PlanRequest) -> None:
     """Fewest GPUs owe a model its minimum alone: say which have none, and offer the demands as minima."""
-    free = without_minimum(request)
-    total = len(request.models)
-    who = "No model has a" if len(free) == total else f"{len(free)} of {total} models have no"
     with st.container(horizontal=True, vertical_alignment="center"):
-        st.markdown(
-            plain(f"{who} minimum, and fewest GPUs owe nothing else: such a model may get nothing at all."),
-            width="stretch",
-        )
+        st.markdown(plain(owed_words(request)), width="stretch")
         if st.button("Take the demands as minima and plan", key="demands-as-minima"):
             with frame.telling():
                 plan_again(workspace, name, edit.with_demands_as_minima(request), ground=request)
+
+
+def owed_words(request: PlanRequest) -> str:
+    """What fewest GPUs leave open, where models have no minimum."""
+    free, total = without_minimum(request), len(request.models)
+    who = "No model has a" if len(free) == total else f"{len(free)} of {total} models have no"
+    return f"{who} minimum, and fewest GPUs owe nothing else: such a model may get nothing at all."

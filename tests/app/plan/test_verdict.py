@@ -163,7 +163,8 @@ def test_with_weights_the_table_divides_by_the_demand_and_the_card_says_what_it_
     table = models_table(made, heavy, COLOURS)
     assert "÷ weight · demand" in table and 'title="2 × demand"' in table
     assert "÷ weight" not in models_table(plan(), asked, COLOURS)
-    assert metrics(made, heavy)[0].value.endswith("weight · demand")
+    assert metrics(made, heavy)[0].label == "Least throughput ÷ weight · demand"
+    assert "demand" not in metrics(made, heavy)[0].value
     assert metrics(plan(), asked)[0].value.endswith("its demand")
 
 
@@ -192,6 +193,15 @@ def test_fewest_gpus_without_a_minimum_offer_the_demands_as_minima(
     assert [parameters for _, parameters in started] == [RequestParameters("review")]
     keep(workspace, stored, plan(stored))
     assert not [one for one in page("plan", workspace).button if one.key == "demands-as-minima"]
+
+
+def test_fewest_gpus_without_a_minimum_are_warned_of_before_they_are_planned(
+    page: Open, filled: Workspace
+) -> None:
+    opened = page("plan", filled)
+    assert not any("owe nothing else" in text for text in lines(opened)["warning"])
+    next(box for box in opened.selectbox if box.label == "What is best").select("min_gpus").run()
+    assert any("No model has a minimum, and fewest GPUs owe" in text for text in lines(opened)["warning"])
 
 
 def test_a_plan_without_a_slice_has_no_files(page: Open, workspace: Workspace) -> None:
