@@ -8,12 +8,12 @@ import torch
 from torch import Tensor, nn
 
 from sample_models.attention import SelfAttention
-from sample_models.client import SampleClient
+from sample_models.client import SequenceClient
 
 
 @dataclass(frozen=True, slots=True)
 class BertSize:
-    """The dimensions of an encoder; `tokens` is the sequence length of the examples."""
+    """The dimensions of an encoder; `tokens` is the sequence length of the examples by default."""
 
     vocabulary: int
     tokens: int
@@ -38,7 +38,10 @@ class Embeddings(nn.Module):
         self.register_buffer("position_ids", torch.arange(size.tokens), persistent=False)
 
     def forward(self, ids: Tensor, segments: Tensor) -> Tensor:
-        return self.norm(self.words(ids) + self.positions(self.position_ids) + self.segments(segments))
+        positions = self.position_ids
+        if ids.shape[1] != positions.shape[0]:
+            positions = torch.arange(ids.shape[1], device=ids.device)
+        return self.norm(self.words(ids) + self.positions(positions) + self.segments(segments))
 
 
 class Layer(nn.Module):
@@ -86,14 +89,18 @@ class Bert(nn.Module):
         return x, torch.tanh(self.pooler(x[:, 0]))
 
 
-class BertClient(SampleClient):
+class BertClient(SequenceClient):
     """BERT-large, or two layers of width 32."""
 
     def build(self) -> nn.Module:
         return Bert(LARGE if self.large else SMALL)
 
-    def draw(self, batch_size: int) -> tuple[Tensor, ...]:
+    @property
+    def tokens(self) -> int:
+        return (LARGE if self.large else SMALL).tokens
+
+    def draw_tokens(self, batch_size: int, tokens: int) -> tuple[Tensor, ...]:
         size = LARGE if self.large else SMALL
-        shape = (batch_size, size.tokens)
+        shape = (batch_size, tokens)
         ids = torch.randint(size.vocabulary, shape)
         return ids, torch.ones(shape, dtype=torch.int64), torch.zeros(shape, dtype=torch.int64)

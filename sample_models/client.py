@@ -36,3 +36,29 @@ class SampleClient(ABC):
         with torch.random.fork_rng(devices=[]):
             torch.manual_seed(self.seed + 1)
             return self.draw(batch_size)
+
+
+class SequenceClient(SampleClient):
+    """A sample whose inputs are tokens, as many as one asks for among `sequence_lengths`."""
+
+    sequence_lengths: tuple[int, ...] = (16, 32, 64, 128, 256, 512)
+
+    @property
+    @abstractmethod
+    def tokens(self) -> int:
+        """The length of the examples where none is asked for."""
+
+    @abstractmethod
+    def draw_tokens(self, batch_size: int, tokens: int) -> tuple[Tensor, ...]:
+        """Example inputs of that many tokens from the generator as it stands."""
+
+    def draw(self, batch_size: int) -> tuple[Tensor, ...]:
+        return self.draw_tokens(batch_size, self.tokens)
+
+    def get_example_inputs(self, batch_size: int, sequence_length: int | None = None) -> tuple[Tensor, ...]:
+        """As `SampleClient` gives them, of `sequence_length` tokens where that is given."""
+        if sequence_length is None:
+            return super().get_example_inputs(batch_size)
+        with torch.random.fork_rng(devices=[]):
+            torch.manual_seed(self.seed + 1)
+            return self.draw_tokens(batch_size, sequence_length)

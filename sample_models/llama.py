@@ -8,12 +8,12 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from sample_models.client import SampleClient
+from sample_models.client import SequenceClient
 
 
 @dataclass(frozen=True, slots=True)
 class LlamaSize:
-    """The dimensions of a decoder; `tokens` is the sequence length of the examples."""
+    """The dimensions of a decoder; `tokens` is the sequence length of the examples by default."""
 
     vocabulary: int
     tokens: int
@@ -26,6 +26,12 @@ class LlamaSize:
 
 SMALL = LlamaSize(100, 12, 32, 64, 2, 4, 2)
 LARGE = LlamaSize(32000, 128, 2048, 5632, 22, 32, 4)
+
+
+def rotation_angles(tokens: int, head_width: int, device: torch.device | None = None) -> Tensor:
+    """The angle in radians by which each position turns each element of a head: tokens × head_width."""
+    half = torch.arange(0, head_width, 2, device=device) / head_width
+    return torch.outer(torch.arange(tokens, device=device), 10000.0**-half).repeat(1, 2)
 
 
 def rotate(x: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
@@ -93,24 +99,32 @@ class Llama(nn.Module):
         self.layers = nn.ModuleList(DecoderLayer(size) for _ in range(size.layers))
         self.norm = nn.RMSNorm(size.width, eps=1e-5)
         self.head = nn.Linear(size.width, size.vocabulary, bias=False)
-        half = torch.arange(0, size.width // size.heads, 2) / (size.width // size.heads)
-        angles = torch.outer(torch.arange(size.tokens), 10000.0**-half).repeat(1, 2)
+        self.head_width = size.width // size.heads
+        angles = rotation_angles(size.tokens, self.head_width)
         self.register_buffer("cos", angles.cos(), persistent=False)
         self.register_buffer("sin", angles.sin(), persistent=False)
 
     def forward(self, ids: Tensor) -> Tensor:
         x = self.tokens(ids)
+        cos, sin = self.cos, self.sin
+        if ids.shape[1] != cos.shape[0]:
+            angles = rotation_angles(ids.shape[1], self.head_width, ids.device)
+            cos, sin = angles.cos().to(x.dtype), angles.sin().to(x.dtype)
         for layer in self.layers:
-            x = layer(x, self.cos, self.sin)
+            x = layer(x, cos, sin)
         return self.head(self.norm(x[:, -1]))
 
 
-class LlamaClient(SampleClient):
+class LlamaClient(SequenceClient):
     """TinyLlama-1.1B dimensions (4.1 GiB of float32 weights), or two layers of width 32."""
 
     def build(self) -> nn.Module:
         return Llama(LARGE if self.large else SMALL)
 
-    def draw(self, batch_size: int) -> tuple[Tensor, ...]:
+    @property
+    def tokens(self) -> int:
+        return (LARGE if self.large else SMALL).tokens
+
+    def draw_tokens(self, batch_size: int, tokens: int) -> tuple[Tensor, ...]:
         size = LARGE if self.large else SMALL
-        return (torch.randint(size.vocabulary, (batch_size, size.tokens)),)
+        return (torch.randint(size.vocabulary, (batch_size, tokens)),)

@@ -78,8 +78,18 @@ def parse_source(source: str, *, trust: bool = False) -> ModelSource:
     return ModelSource("python", name, path=_existing(path))
 
 
-def load_client(source: str, trust: bool = False) -> SplitClient:
+def load_client(source: str, trust: bool = False, sequence_length: int | None = None) -> SplitClient:
     """The client of a sample, or of a trusted Python or .pt2 file. Executes that file.
+
+    With a `sequence_length` its example inputs are of that length. Raises InputFault where it does not offer it,
+    and as `_client_of` does.
+    """
+    client = _client_of(source, trust)
+    return client if sequence_length is None else ClientAtLength(client, source, sequence_length)
+
+
+def _client_of(source: str, trust: bool) -> SplitClient:
+    """The client as the source gives it.
 
     Raises InputFault for every fault of the source or of the file, for a file that is not trusted, and for any
     file where this process was told to execute nothing that was uploaded.
@@ -134,6 +144,45 @@ def example_arguments(client: SplitClient, batch_size: int) -> tuple[tuple[Any, 
         "it returns a tuple, or (args, kwargs)",
         "A single tensor x is written (x,).",
     )
+
+
+class ClientAtLength:
+    """A client whose example inputs are of one of the sequence lengths that it offers.
+
+    Raises InputFault where it offers none, or not this one.
+    """
+
+    def __init__(self, client: SplitClient, source: str, length: int) -> None:
+        where = f"{source if source.startswith('sample:') else Path(source).name}.sequence_lengths"
+        offered: object = getattr(client, "sequence_lengths", None)
+        if offered is None:
+            raise InputFault(
+                where,
+                Told("missing"),
+                "a client that is measured at sequence lengths offers sequence_lengths",
+                "Give it sequence_lengths, for example (128, 512), and let get_example_inputs(batch_size, "
+                "sequence_length=N) take one of them; or leave the sequence lengths out.",
+            )
+        if not isinstance(offered, Sequence) or isinstance(offered, str) or not all(map(_from_1, offered)):
+            rule = "sequence lengths are whole numbers from 1"
+            raise InputFault(where, offered, rule, "For example (128, 512).")
+        if length not in offered:
+            known = ", ".join(map(str, offered)) or "none"
+            raise InputFault(where, length, "the length is one that the client offers", f"It offers {known}.")
+        self.client, self.length = client, length
+        self.batch_sizes = client.batch_sizes
+
+    def get_model(self) -> Any:
+        return self.client.get_model()
+
+    def get_example_inputs(self, batch_size: int) -> tuple[Any, ...]:
+        client: Any = self.client
+        given: tuple[Any, ...] = client.get_example_inputs(batch_size, sequence_length=self.length)
+        return given
+
+
+def _from_1(size: object) -> bool:
+    return isinstance(size, int) and not isinstance(size, bool) and size >= 1
 
 
 class ExportedClient:

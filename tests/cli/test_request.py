@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -99,3 +100,40 @@ def test_names_that_read_in_two_ways_are_refused(paths: list[str], tmp_path: Pat
     more = [*paths, str(tmp_path / "a.json"), str(tmp_path / "b.json")]
     assert main(["request", *more, "--gpus", "A30-24GB", "--colocate", "a+b+ocr"]) == 2
     assert asked(tmp_path, *more, "--gpus", "A30-24GB", "--colocate", "a+ocr").colocations
+
+
+@pytest.fixture
+def two_lengths(tmp_path: Path) -> str:
+    """A profile whose first rows are of 512 tokens."""
+    (row,) = profile("bert").rows
+    rows = (
+        replace(row, sequence_length=512, throughput_rps=90.0),
+        replace(row, sequence_length=128, throughput_rps=110.0),
+    )
+    write_file(replace(profile("bert"), rows=rows), tmp_path / "lengths.json")
+    return str(tmp_path / "lengths.json")
+
+
+def rates(request: PlanRequest) -> dict[str, list[float]]:
+    return {
+        model.name: [point.throughput_rps for point in model.variants[0].stages[0].points]
+        for model in request.models
+    }
+
+
+@pytest.mark.parametrize(("options", "rate"), [((), 90.0), (("--sequence-length", "128"), 110.0)])
+def test_rows_of_one_sequence_length_are_taken(
+    two_lengths: str, paths: list[str], tmp_path: Path, options: tuple[str, ...], rate: float
+) -> None:
+    request = asked(tmp_path, two_lengths, paths[1], "--gpus", "1xA30-24GB", *options)
+    assert rates(request) == {"bert": [rate], "ocr": [100.0]}
+
+
+def test_a_sequence_length_that_no_row_has_is_refused(
+    two_lengths: str, paths: list[str], capsys: pytest.CaptureFixture[str]
+) -> None:
+    ask = ["--gpus", "1xA30-24GB", "--sequence-length", "64"]
+    assert main(["request", two_lengths, *ask]) == 2
+    assert "It has 128, 512." in capsys.readouterr().err
+    assert main(["request", paths[1], *ask]) == 2
+    assert "No profile names a sequence length" in capsys.readouterr().err

@@ -79,3 +79,20 @@ def test_large_samples_have_the_real_numbers_of_weights() -> None:
 def test_an_unknown_name_or_size_names_what_there_is(name: str, size: str) -> None:
     with pytest.raises(InputFault, match=r"bert|small, large"):
         sample_models.load(name, size)
+
+
+@pytest.mark.parametrize("name", ["bert", "llama"])
+def test_samples_of_tokens_take_other_lengths(name: str) -> None:
+    client = sample_models.load(name)
+    model = client.get_model()
+    for length in client.sequence_lengths:
+        example = client.get_example_inputs(2, sequence_length=length)
+        assert all(value.shape == (2, length) for value in example)
+        with torch.no_grad():
+            outcome = model(*example)
+        assert all(torch.isfinite(value).all() for value in (outcome if name == "bert" else (outcome,)))
+    # A table that is made on the way is the one that is kept.
+    if name == "llama":
+        kept = model(client.get_example_inputs(1)[0])
+        model.cos, model.sin = model.cos[:0], model.sin[:0]
+        assert torch.equal(model(client.get_example_inputs(1)[0]), kept)

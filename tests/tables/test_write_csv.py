@@ -67,6 +67,14 @@ def test_the_library_and_the_example_come_back() -> None:
     assert back([example])[0].rows == example.rows
 
 
+def test_a_sequence_length_is_a_column_where_a_row_has_one_and_tells_points_apart() -> None:
+    assert "sequence_length" not in write_profile_csv([Profile("import:m", "", {}, (FULL,))])
+    rows = (ROW, replace(ROW, sequence_length=128), replace(ROW, sequence_length=512, latency_ms=9.0))
+    failed = replace(FAILURE, sequence_length=512)
+    (read,) = back([Profile("import:m", "", {}, rows, (), (FAILURE, failed))])
+    assert (read.rows, read.failures) == (rows, (FAILURE, failed))
+
+
 def test_the_first_columns_are_those_of_the_measured_library() -> None:
     lines = write_profile_csv([Profile("library:m", "", {}, (ROW,))]).splitlines()
     assert lines[0].startswith("model,compute_slices,batch_size,processes,throughput_rps,latency_ms,")
@@ -171,6 +179,12 @@ def test_files_of_one_model_are_joined() -> None:
     assert merged[0].failures == (FAILURE,)
     assert merged[0].architecture_hash == "h"
     assert merged[0].environment["origin"] == "a.csv, b.csv"
+
+
+def test_files_of_one_model_at_two_sequence_lengths_are_joined() -> None:
+    rows = [replace(ROW, sequence_length=128), replace(ROW, sequence_length=512, latency_ms=9.0)]
+    (merged,) = merge_profiles([Profile("import:m", "", {}, (row,)) for row in rows])
+    assert merged.rows == tuple(rows)
 
 
 def test_files_of_one_model_that_contradict_each_other_are_refused() -> None:

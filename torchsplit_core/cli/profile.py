@@ -6,6 +6,7 @@ import argparse
 import sys
 import time
 from collections import Counter
+from functools import partial
 from pathlib import Path
 from typing import get_args
 
@@ -28,6 +29,12 @@ def add_profile_command(command: Command, trust: Options, output: Options) -> No
     )
     made.add_argument(
         "--batch-sizes", default=",".join(map(str, workflow.DEFAULT_BATCH_SIZES)), metavar="1,2,4"
+    )
+    made.add_argument(
+        "--sequence-lengths",
+        metavar="128,512",
+        help="measure the batch sizes at every one of these lengths, which the model's client has to offer; what is "
+        "estimated is of the first (default: the client's own inputs)",
     )
     made.add_argument(
         "--gpu-types", metavar="TYPE,…", help="estimate these only (default: the whole catalogue)"
@@ -103,9 +110,13 @@ def _profile(options: argparse.Namespace) -> int:
         processes=_whole_numbers("--processes", "numbers of processes", options.processes),
         torch_trace=str(Path(options.torch_trace).absolute()) if options.torch_trace else None,
     )
+    measured = workflow.profile
+    if options.sequence_lengths is not None:
+        lengths = _whole_numbers("--sequence-lengths", "sequence lengths", options.sequence_lengths)
+        measured = partial(workflow.profile_lengths, lengths=lengths)
     started = time.time()
     graph, result = with_progress(
-        lambda progress: workflow.profile(
+        lambda progress: measured(
             options.source,
             device=options.device or ("" if options.make_slices else "auto"),
             batch_sizes=_whole_numbers("--batch-sizes", "batch sizes", options.batch_sizes),

@@ -41,6 +41,12 @@ def add_request_options(made: argparse.ArgumentParser) -> None:
         metavar="W",
         help="paid for each byte between models preferred together and apart (default: they break ties)",
     )
+    made.add_argument(
+        "--sequence-length",
+        type=int,
+        metavar="N",
+        help="take the rows of this length of profiles with several (default: a profile's first)",
+    )
     add_plan_at(made, default="nominal")
 
 
@@ -65,6 +71,7 @@ def request_choices(options: argparse.Namespace, names: Sequence[str]) -> dict[s
         "forbidden": tuple(map(_variant, _entries(options.forbid))),
         "max_tenants_per_slice": options.max_tenants,
         "plan_at": options.plan_at,
+        "sequence_length": options.sequence_length,
     }
 
 

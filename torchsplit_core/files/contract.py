@@ -285,10 +285,14 @@ def _drop_empty_of_pipelines(data: dict[str, Any]) -> None:
             _drop_defaults(segment, gpu_types={}, num_gpus=0, workload_per_gpu=0.0)
 
 
+_ADDITIONS = ("device", "percentiles_ms", "memory_parts_gib", "sequence_length", "time_shares", "times_ms")
+"""Fields of a profile's entries that files of old have not got."""
+
+
 def _drop_empty_additions(profile: dict[str, Any]) -> None:
     """What only measured rows and nodes have is left out of the hundreds that are estimated."""
     for entry in (*profile["rows"], *profile["failures"], *profile["nodes"]):
-        for key in ("device", "percentiles_ms", "memory_parts_gib", "time_shares", "times_ms"):
+        for key in _ADDITIONS:
             if key in entry and not entry[key]:
                 del entry[key]
     if not profile["failures"]:

@@ -88,6 +88,7 @@ class ProfileRowFile(Strict):
     device: str | None = None
     percentiles_ms: LatencyPercentilesFile | None = None
     memory_parts_gib: MemoryPartsFile | None = None
+    sequence_length: Count | None = None
 
 
 class ProfileFailureFile(Strict):
@@ -99,6 +100,7 @@ class ProfileFailureFile(Strict):
     reason: Literal["out_of_memory", "failed", "time_limit", "crashed", "device_lost"]
     message: str
     device: str | None = None
+    sequence_length: Count | None = None
 
 
 class NodeTimesFile(Strict):

@@ -43,6 +43,7 @@ from torchsplit_core.values import (
     ProfileRow,
     Progress,
     SolverOptions,
+    at_first_length,
     ignore_progress,
     stage_shares,
 )
@@ -266,9 +267,10 @@ class PartitionProvider:
 def reference_row(profile: Profile, batch: int) -> ProfileRow:
     """The measured row of the whole model at the batch size nearest to `batch`; else the row of least latency.
 
+    Rows are those of the profile's first sequence length, as the nodes' shares are.
     Raises InputFault when the profile has no row of the whole model.
     """
-    whole = [row for row in profile.rows if row.stage == "whole"]
+    whole = [row for row in at_first_length(profile).rows if row.stage == "whole"]
     if not whole:
         raise InputFault(
             "profile rows", len(profile.rows), "a row of the stage 'whole'", "Profile the model again."

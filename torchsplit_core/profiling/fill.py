@@ -11,22 +11,27 @@ from dataclasses import replace
 from torchsplit_core.curves import Query, Sample, estimate
 from torchsplit_core.hardware import catalogue
 from torchsplit_core.profiling.slice_sizes import slice_sample, slice_size
-from torchsplit_core.values import GpuType, Profile, ProfileFailure, ProfileRow
+from torchsplit_core.values import GpuType, Profile, ProfileFailure, ProfileRow, at_first_length
 
 
 def fill_slices(profile: Profile) -> Profile:
     """The profile with the estimated rows of measured GPU types taken from the curves, each with its interval.
 
+    Points and estimates are those of the profile's first sequence length.
+
     `environment["curves"]` says for each such GPU type how many points they rest on.
     """
     rows = list(profile.rows)
+    length = rows[0].sequence_length if rows else None
     told = {}
     for name, gpu in catalogue().items():
         samples = slice_samples(profile, gpu)
         asked = {
             index: query
             for index, row in enumerate(rows)
-            if row.gpu_type == name and (query := _open_query(row)) is not None
+            if row.gpu_type == name
+            and row.sequence_length == length
+            and (query := _open_query(row)) is not None
         }
         if not samples or not asked:
             continue
@@ -52,8 +57,10 @@ def fill_slices(profile: Profile) -> Profile:
 def slice_samples(profile: Profile, gpu: GpuType) -> tuple[Sample, ...]:
     """What was measured or emulated of the whole model on slices of this GPU type; out of memory as 0.
 
-    Sizes are those of `slice_size`: a whole GPU counts as the slice of all its SMs.
+    Points are those of the profile's first sequence length. Sizes are those of `slice_size`: a whole GPU counts as
+    the slice of all its SMs.
     """
+    profile = at_first_length(profile)
     tried: list[ProfileRow | ProfileFailure] = [row for row in profile.rows if row.basis != "estimated"]
     tried += [item for item in profile.failures if item.reason == "out_of_memory"]
     found = [

@@ -7,10 +7,10 @@ from dataclasses import replace
 
 from torchsplit_core.profiling.estimate import estimated_nodes
 from torchsplit_core.profiling.rows import Found, slower_of
-from torchsplit_core.values import Profile, ProfileFailure, ProfileRow
+from torchsplit_core.values import Profile, ProfileFailure, ProfileRow, sequence_lengths
 
-Key = tuple[str, str, str | None, int, int]
-"""Stage, GPU type, slice, batch size and processes: what tells a point of a profile from the others."""
+Key = tuple[str, str, str | None, int, int, int | None]
+"""Stage, GPU type, slice, batch size, processes, sequence length: what tells a point of a profile from others."""
 
 
 def merge(source: str, found: Sequence[Found], estimated: Sequence[ProfileRow]) -> Profile:
@@ -68,12 +68,45 @@ def join(older: Profile, newer: Profile) -> Profile:
             "nodes_basis": "measured",
             "nodes_batch_size": older.environment.get("nodes_batch_size"),
         }
+    # The newer one's estimates are of its first length, which therefore stays the first of all.
+    lengths = (*sequence_lengths(newer), *sequence_lengths(older))
+    by_length = sorted(measured.values(), key=lambda row: lengths.index(row.sequence_length))
     return replace(
         newer,
         environment=environment | ({"devices": devices} if devices else {}),
-        rows=_with_estimates(measured.values(), failures.values(), newer.rows),
+        rows=_with_estimates(by_length, failures.values(), newer.rows),
         nodes=nodes,
         failures=_still_true(failures.values(), measured),
+    )
+
+
+def beside(profiles: Sequence[Profile], lengths: Sequence[int]) -> Profile:
+    """One profile of one model's runs at several sequence lengths, in their order.
+
+    Of the runs behind the first only what was measured or failed is taken: estimates and the operations' shares
+    are the first one's. `environment["sequence_lengths"]` names the lengths, `nodes_sequence_length` the first.
+    """
+    first = profiles[0]
+    notes = [
+        f"Sequence length {length}: {one.environment['notes']}"
+        for length, one in zip(lengths, profiles, strict=True)
+        if one.environment.get("notes")
+    ]
+    environment = {
+        **first.environment,
+        "sequence_lengths": list(lengths),
+        "nodes_sequence_length": lengths[0],
+        "notes": " ".join(notes),
+    }
+    for name in ("taken_over", "old_points"):
+        if counts := [one.environment[name] for one in profiles if name in one.environment]:
+            environment[name] = sum(counts)
+    measured = [row for one in profiles[1:] for row in one.rows if row.basis != "estimated"]
+    return replace(
+        first,
+        environment=environment,
+        rows=(*first.rows, *measured),
+        failures=tuple(item for one in profiles for item in one.failures),
     )
 
 
@@ -89,7 +122,9 @@ def _with_estimates(
     known = {_key(row): row for row in measured}
     taken = {*known, *(_key(item) for item in failures if item.reason == "out_of_memory")}
     rest = [row for row in estimated if row.basis == "estimated" and _key(row) not in taken]
-    return (*sorted(known.values(), key=_order), *rest)
+    lengths = list(dict.fromkeys(row.sequence_length for row in known.values()))
+    ordered = sorted(known.values(), key=lambda row: (lengths.index(row.sequence_length), _order(row)))
+    return (*ordered, *rest)
 
 
 def _still_true(
@@ -109,7 +144,10 @@ def _on_processor(one: Found) -> bool:
 
 
 def _key(item: ProfileRow | ProfileFailure) -> Key:
-    return item.stage, item.gpu_type, item.profile, item.batch_size, item.processes
+    return (
+        *(item.stage, item.gpu_type, item.profile, item.batch_size, item.processes),
+        item.sequence_length,
+    )
 
 
 def _order(row: ProfileRow) -> tuple[bool, str, str, int, int]:

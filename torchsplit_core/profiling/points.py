@@ -50,7 +50,8 @@ class Settings:
     and `compile_mode` the mode of torch.compile ("" for eager). The runs are taken in `repeats` repeats; `seed`
     is that of random inputs and of every run. With `host_copies` a timed run also copies the inputs from pinned
     memory of the host and the outputs back. All of these tell one point from another, and so do the processes:
-    `processes` are the numbers of them to measure, at once on the device; one alone is always measured."""
+    `processes` are the numbers of them to measure, at once on the device; one alone is always measured.
+    `sequence_length` are the tokens of the example inputs, None for as many as the client gives by itself."""
 
     point_budget_s: float = 2.0
     point_limit_s: float | None = None
@@ -62,6 +63,7 @@ class Settings:
     seed: int = 0
     host_copies: bool = False
     processes: tuple[int, ...] = (1,)
+    sequence_length: int | None = None
 
     @property
     def limit_s(self) -> float:

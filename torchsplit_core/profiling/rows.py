@@ -53,7 +53,10 @@ def shape_findings(
     batches = [point for point in points if point.kind == "batch" and point.batch_size in sizes]
     timed = {point.batch_size: point.content for point in points if point.kind == "nodes"}
     profile = device.profile
-    rows = tuple(_row(point.content, graph, device, profile) for point in batches)
+    length = settings.sequence_length
+    rows = tuple(
+        replace(_row(point.content, graph, device, profile), sequence_length=length) for point in batches
+    )
     failures = tuple(
         ProfileFailure(
             stage="whole",
@@ -64,6 +67,7 @@ def shape_findings(
             reason=item["reason"],
             message=item["message"],
             device=device.id,
+            sequence_length=length,
         )
         for item in sorted(heard.failures, key=lambda item: int(item["batch_size"]))
         if item["kind"] == "batch" and item["batch_size"] in sizes

@@ -77,6 +77,7 @@ COLUMNS: tuple[Column, ...] = (
     Column("high_rps", "upper end of the throughput's 90 % interval"),
     Column("stage", "the part of the model (default whole)"),
     Column("device", "the device's key in the profile's environment"),
+    Column("sequence_length", "tokens of each request (default: not told)"),
     Column("timed_runs", "runs behind the percentiles"),
     *(
         Column(f"timed_{percentile}{end}_ms", f"{percentile} of the runs in ms{meaning}")

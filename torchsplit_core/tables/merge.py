@@ -51,7 +51,7 @@ def _joined(source: str, entries: Sequence[Entry]) -> tuple[Entry, ...]:
     for entry in entries:
         basis = entry.basis if isinstance(entry, ProfileRow) else ""
         point = (entry.stage, entry.gpu_type, entry.profile, entry.batch_size, entry.processes)
-        known = kept.setdefault((*point, basis, entry.device), entry)
+        known = kept.setdefault((*point, basis, entry.device, entry.sequence_length), entry)
         if known != entry:
             raise InputFault(
                 source,

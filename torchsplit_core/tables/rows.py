@@ -21,6 +21,7 @@ from torchsplit_core.values.profile import Basis
 
 LARGEST_BATCH = 1_000_000
 LARGEST_PROCESSES = 10_000
+LARGEST_LENGTH = 10_000_000
 """Beyond these a cell is a slip: a throughput in the wrong column, two figures without their delimiter."""
 
 BASES = ("measured", "emulated", "estimated")
@@ -46,7 +47,7 @@ class ReadRow:
         basis = entry.basis if isinstance(entry, ProfileRow) else "measured"
         return (
             *(self.model, entry.stage, entry.gpu_type, entry.profile, entry.batch_size, entry.processes),
-            *(basis, entry.device),
+            *(basis, entry.device, entry.sequence_length),
         )
 
 
@@ -63,6 +64,7 @@ def read_row(fields: Fields) -> ReadRow:
     batch_size = fields.count("batch_size", LARGEST_BATCH)
     processes = fields.count("processes", LARGEST_PROCESSES) if fields.has("processes") else 1
     device = fields.name("device") if fields.has("device") else None
+    length = fields.count("sequence_length", LARGEST_LENGTH) if fields.has("sequence_length") else None
     throughput = fields.not_negative("throughput_rps")
     if throughput == 0:
         failure = ProfileFailure(
@@ -74,6 +76,7 @@ def read_row(fields: Fields) -> ReadRow:
             reason=_reason(fields),
             message=cells.unguarded(fields.text("failure_message")) or "throughput 0 in the table",
             device=device,
+            sequence_length=length,
         )
         return ReadRow(fields.record.line, model, failure, chose)
     derived = not fields.has("latency_ms")
@@ -95,6 +98,7 @@ def read_row(fields: Fields) -> ReadRow:
         device=device,
         percentiles_ms=_percentiles(fields),
         memory_parts_gib=_memory_parts(fields),
+        sequence_length=length,
     )
     return ReadRow(fields.record.line, model, row, chose, derived)
 

@@ -79,6 +79,7 @@ def _point(name: str, entry: ProfileRow | ProfileFailure) -> dict[str, str]:
         "gpu_type": guarded(entry.gpu_type),
         "stage": guarded(entry.stage),
         "device": guarded(entry.device or ""),
+        "sequence_length": "" if entry.sequence_length is None else str(entry.sequence_length),
     }
 
 

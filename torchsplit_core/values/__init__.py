@@ -87,6 +87,9 @@ from torchsplit_core.values.profile import (
     Profile,
     ProfileFailure,
     ProfileRow,
+    at_first_length,
+    at_sequence_length,
+    sequence_lengths,
     stage_shares,
 )
 from torchsplit_core.values.progress import Progress, ignore_progress
@@ -170,9 +173,12 @@ __all__ = [
     "Tenant",
     "ThroughputRow",
     "Variant",
+    "at_first_length",
+    "at_sequence_length",
     "ignore_progress",
     "point_type",
     "profile_words",
+    "sequence_lengths",
     "slice_name",
     "stage_shares",
 ]

@@ -13,6 +13,9 @@ class SplitClient(Protocol):
     `get_model` returns an `nn.Module` in eval mode with deterministic weights.
     `get_example_inputs(batch_size)` returns the positional arguments as a tuple, or
     `(args, kwargs)` with a tuple and a dict; every tensor has the batch in dimension 0.
+
+    A client may also offer `sequence_lengths`, a tuple of whole numbers from 1. Then
+    `get_example_inputs(batch_size, sequence_length=N)` returns inputs of N tokens for each N among them.
     """
 
     batch_sizes: Sequence[int]

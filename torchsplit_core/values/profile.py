@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, Literal
 
 Basis = Literal["measured", "emulated", "estimated"]
@@ -51,6 +51,7 @@ class ProfileRow:
     `profile` is None for a whole GPU without MIG or a CPU, "4c" for 4 cores of one. `low_rps` and `high_rps` bound
     the throughput (90 % interval); `memory_gib` is the peak of one instance. `device` is the key of
     `Profile.environment["devices"]` under which it was measured, None for what was not measured here.
+    `sequence_length` are the tokens of each request, None where the example inputs are as the model gives them.
     """
 
     stage: str
@@ -67,6 +68,7 @@ class ProfileRow:
     device: str | None = None
     percentiles_ms: LatencyPercentiles | None = None
     memory_parts_gib: MemoryParts | None = None
+    sequence_length: int | None = None
 
 
 NOT_TRIED = "Not tried"
@@ -85,6 +87,7 @@ class ProfileFailure:
     reason: FailureReason
     message: str
     device: str | None = None
+    sequence_length: int | None = None
 
     @property
     def tried(self) -> bool:
@@ -132,6 +135,30 @@ class Profile:
     rows: tuple[ProfileRow, ...] = ()
     nodes: tuple[NodeProfile, ...] = ()
     failures: tuple[ProfileFailure, ...] = ()
+
+
+def sequence_lengths(profile: Profile) -> tuple[int | None, ...]:
+    """The sequence lengths of a profile's rows, each once, the first row's first."""
+    return tuple(dict.fromkeys(row.sequence_length for row in profile.rows))
+
+
+def at_sequence_length(profile: Profile, length: int | None) -> Profile:
+    """The profile with the rows and failures of one sequence length alone."""
+    lengths = {row.sequence_length for row in profile.rows} | {
+        item.sequence_length for item in profile.failures
+    }
+    if lengths <= {length}:
+        return profile
+    return replace(
+        profile,
+        rows=tuple(row for row in profile.rows if row.sequence_length == length),
+        failures=tuple(item for item in profile.failures if item.sequence_length == length),
+    )
+
+
+def at_first_length(profile: Profile) -> Profile:
+    """The rows and failures of the sequence length that the profile's first row has."""
+    return at_sequence_length(profile, profile.rows[0].sequence_length) if profile.rows else profile
 
 
 def stage_shares(

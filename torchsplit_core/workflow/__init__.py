@@ -1,5 +1,6 @@
 """Trace, profile, partition, plan, place and deploy as plain functions."""
 
+from torchsplit_core.workflow.lengths import profile_lengths
 from torchsplit_core.workflow.profiling import DEFAULT_BATCH_SIZES, profile
 from torchsplit_core.workflow.steps import (
     compare_placements,
@@ -28,5 +29,6 @@ __all__ = [
     "placement_request",
     "plan",
     "profile",
+    "profile_lengths",
     "trace",
 ]

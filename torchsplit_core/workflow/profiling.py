@@ -71,7 +71,8 @@ def profile(
     architecture hash of the version before is made anew, for it does not tell its arguments. `at_once` measures
     slices of one GPU together. With `make_slices` its slices are measured too: each is made, measured and the
     GPU's former layout restored.
-    A `.pt2` that is not trusted is never executed: everything is estimated. Raises InputFault.
+    A `.pt2` that is not trusted is never executed: everything is estimated. With `settings.sequence_length` the
+    graph is always made anew, at that length, and so is what is estimated. Raises InputFault.
     """
     from torchsplit_core.graph.architecture import is_former
     from torchsplit_core.profiling.estimate import estimate_rows
@@ -79,7 +80,15 @@ def profile(
     from torchsplit_core.profiling.merge import merge
 
     archive = source.endswith(".pt2")
-    if graph is not None and is_former(graph):
+    length = settings.sequence_length if settings else None
+    if archive and length is not None:
+        raise InputFault(
+            "sequence lengths",
+            source,
+            "a .pt2 is measured at the length it was exported with",
+            "Profile FILE.py:NAME, whose client offers sequence_lengths, or leave them out.",
+        )
+    if graph is not None and (is_former(graph) or length is not None):
         graph = None
     if graph is None and archive:
         from torchsplit_core.tracing import trace
@@ -100,7 +109,8 @@ def profile(
     if make_slices is not None:
         found += run.measure_made(make_slices, found[0].graph if found else graph)
     graph = found[0].graph
-    merged = merge(source, found, estimate_rows(graph, types, grid))
+    estimated = [replace(row, sequence_length=length) for row in estimate_rows(graph, types, grid)]
+    merged = merge(source, found, estimated)
     return graph, fill_slices(merged)
 
 

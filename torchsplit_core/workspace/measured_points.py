@@ -46,7 +46,7 @@ def place_of(device: Device, settings: Settings) -> str:
     }
     # Only where they are not the default: what was measured before there was a choice keeps its address.
     usual = Settings()
-    for name in ("dtype", "compile_mode", "repeats", "seed", "host_copies"):
+    for name in ("dtype", "compile_mode", "repeats", "seed", "host_copies", "sequence_length"):
         if getattr(settings, name) != getattr(usual, name):
             facts[name] = getattr(settings, name)
     return hashlib.sha256(json.dumps(facts, sort_keys=True).encode()).hexdigest()

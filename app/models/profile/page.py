@@ -8,7 +8,7 @@ from app.models.profile import compare, curves, memory, summary, table, table_im
 from app.models.profile.measuring import tab as measuring_tab
 from app.session.workspace import names, read_all
 from app.shell import frame, navigation
-from torchsplit_core.values import Profile
+from torchsplit_core.values import Profile, at_first_length, sequence_lengths
 from torchsplit_core.workspace.store import Workspace
 
 TAB = navigation.PROFILE_TAB
@@ -18,9 +18,17 @@ SHOWING, MAKING = ("Curves", "Memory", "Table", "Compare"), ("Measure", "Import"
 def show(workspace: Workspace) -> None:
     """The whole page."""
     graphs = names(workspace, "graph")
-    profiles: dict[str, Profile] = read_all(workspace, "profile")
+    stored: dict[str, Profile] = read_all(workspace, "profile")
+    profiles = {name: at_first_length(profile) for name, profile in stored.items()}
     if profiles:
         st.write("How fast is each model on which slice, and how sure is that?")
+        for name, profile in stored.items():
+            first, *others = sequence_lengths(profile) or (None,)
+            if others:
+                more = ", ".join("no length" if length is None else str(length) for length in others)
+                st.caption(
+                    f"{name} is shown at sequence length {first}; its profile also has rows at {more}."
+                )
         summary.show(profiles)
     else:
         st.write("Here you will see throughput and service time of every model over batch sizes and slices.")

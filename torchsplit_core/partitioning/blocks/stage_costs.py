@@ -13,20 +13,25 @@ def stage_times(
 ) -> Mapping[int, tuple[float, ...]]:
     """Times of the stages in ms by batch size: the whole model's latency there, by the nodes' shares.
 
-    Rows are those of the device, slice and processes of the reference row; the shares are `stage_shares`.
+    Rows are those of the device, slice, processes and sequence length of the reference row; the shares are
+    `stage_shares`.
     """
-    device = (reference.gpu_type, reference.profile, reference.processes, reference.device)
     latencies = {
         row.batch_size: row.latency_ms
         for row in profile.rows
         if row.stage == "whole"
-        and (row.gpu_type, row.profile, row.processes, row.device) == device
+        and _way(row) == _way(reference)
         and (row.basis == reference.basis or row is reference)
     }
     return {
         batch: tuple(latency * share for share in stage_shares(profile.nodes, stages, batch))
         for batch, latency in sorted(latencies.items())
     }
+
+
+def _way(row: ProfileRow) -> tuple[str, str | None, int, str | None, int | None]:
+    """What rows that differ in their batch size alone have in common."""
+    return row.gpu_type, row.profile, row.processes, row.device, row.sequence_length
 
 
 def batch_sensitivities(times_ms: Mapping[int, Sequence[float]]) -> tuple[float | None, ...]:

@@ -31,7 +31,10 @@ from torchsplit_core.values import (
     SolverOptions,
     Stage,
     Variant,
+    at_first_length,
+    at_sequence_length,
     point_type,
+    sequence_lengths,
 )
 from torchsplit_core.values.limits import check_number
 
@@ -73,15 +76,19 @@ def build_request(
     forbidden: Collection[tuple[str, str]] = (),
     max_tenants_per_slice: int | None = None,
     plan_at: Literal["nominal", "low"] = "nominal",
+    sequence_length: int | None = None,
 ) -> PlanRequest:
     """One model a profile, with every point that the fleet's slices allow.
 
-    Mappings are by model name (see `model_name`); `cap_at_demand` names models, `forbidden` (model, variant).
-    Raises InputFault for a name that is no model or variant, a candidate that belongs to no profile, a row whose
-    throughput is outside its interval, or no profile at all.
+    Of a profile with several sequence lengths the rows of one are taken: `sequence_length`, else the first row's;
+    a profile without lengths is taken as it is. Mappings are by model name (see `model_name`); `cap_at_demand`
+    names models, `forbidden` (model, variant). Raises InputFault for a name that is no model or variant, a
+    candidate that belongs to no profile, a row whose throughput is outside its interval, a sequence length that
+    a profile has not got, or no profile at all.
     """
     if not profiles:
         raise InputFault("profiles", "none", "a request has at least one model", "Pass a profile file.")
+    profiles = _at_one_length(profiles, sequence_length)
     if sharing not in ("exclusive", "fractional"):
         raise InputFault("sharing", sharing, "sharing is exclusive or fractional", "Choose one of them.")
     for option, speed in (("--link", link_gb_per_s), ("--network", network_gb_per_s)):
@@ -139,6 +146,27 @@ def build_request(
         network_gb_per_s=network_gb_per_s,
         max_tenants_per_slice=max_tenants_per_slice,
         solver=SolverOptions(time_limit_s=time_limit_s, plan_at=plan_at),
+    )
+
+
+def _at_one_length(profiles: Sequence[Profile], length: int | None) -> tuple[Profile, ...]:
+    """Each profile with the rows of that sequence length, or of its first. InputFault where one has not got it."""
+    if length is None:
+        return tuple(map(at_first_length, profiles))
+    told = [tuple(known for known in sequence_lengths(one) if known is not None) for one in profiles]
+    for profile, known in zip(profiles, told, strict=True):
+        if length not in known and (known or not any(told)):
+            raise InputFault(
+                "--sequence-length",
+                length,
+                f"the profile of {profile.source} has rows of that sequence length",
+                f"It has {', '.join(map(str, sorted(known)))}."
+                if known
+                else "No profile names a sequence length: leave the option out, or profile with --sequence-lengths.",
+            )
+    return tuple(
+        at_sequence_length(profile, length) if known else profile
+        for profile, known in zip(profiles, told, strict=True)
     )
 
 

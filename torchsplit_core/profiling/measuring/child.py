@@ -66,7 +66,7 @@ def measure_in_child(arguments: dict[str, Any], progress: Progress) -> Iterator[
     """
     torch.manual_seed(arguments["seed"])
     progress(0.0, "building the model")
-    client = load_client(arguments["source"], arguments["trust"])
+    client = load_client(arguments["source"], arguments["trust"], arguments["sequence_length"])
     model = open_model(client)
     exported: Any = None
     identity = arguments["architecture_hash"]

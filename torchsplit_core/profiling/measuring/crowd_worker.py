@@ -36,7 +36,7 @@ def main() -> None:
     arguments = json.loads(sys.stdin.readline())
     try:
         torch.manual_seed(arguments["seed"])
-        client = load_client(arguments["source"], arguments["trust"])
+        client = load_client(arguments["source"], arguments["trust"], arguments["sequence_length"])
         model = open_model(client)
         with open_device(arguments["device"]) as opened:
             if arguments["compile_mode"]:

@@ -22,6 +22,8 @@ from torchsplit_core.values import Device, InputFault, Progress, ignore_progress
 
 LARGEST_MEASURED_BATCH = 4096
 MOST_BATCH_SIZES = 16
+LARGEST_SEQUENCE_LENGTH = 1_048_576
+MOST_SEQUENCE_LENGTHS = 16
 TRACED_BATCH = 2
 """The batch of a graph that is made while measuring; the same as tracing's."""
 MOST_DEATHS = 3
@@ -220,8 +222,10 @@ def _arguments(
         "repeats": settings.repeats,
         "seed": settings.seed,
         "host_copies": settings.host_copies,
+        "sequence_length": settings.sequence_length,
         "torch_trace": settings.torch_trace,
-        "trace_name": device.id.replace(":", "-"),
+        "trace_name": device.id.replace(":", "-")
+        + (f"-length{settings.sequence_length}" if settings.sequence_length else ""),
         "exporter": functions[0],
         "describe": None if heard.graph else functions[1],
         "architecture_hash": _identity(heard),
@@ -260,6 +264,19 @@ def check_batch_sizes(batch_sizes: Sequence[int]) -> tuple[int, ...]:
     return sizes
 
 
+def check_sequence_lengths(lengths: Sequence[int]) -> tuple[int, ...]:
+    """The lengths in their order, each once; InputFault for none, too many, or one out of range."""
+    rule = f"1 to {MOST_SEQUENCE_LENGTHS} whole numbers from 1 to {LARGEST_SEQUENCE_LENGTH:,} are measured"
+    distinct = tuple(dict.fromkeys(lengths))
+    for length in distinct:
+        proper = isinstance(length, int) and not isinstance(length, bool)
+        if not proper or not 1 <= length <= LARGEST_SEQUENCE_LENGTH:
+            raise InputFault("sequence lengths", length, rule, "For example 128,512.")
+    if not 1 <= len(distinct) <= MOST_SEQUENCE_LENGTHS:
+        raise InputFault("sequence lengths", list(distinct), rule, "For example 128,512.")
+    return distinct
+
+
 def check_settings(settings: Settings, device: Device) -> None:
     """InputFault for numbers out of range, words that are none, and what only a GPU can do on a processor."""
     if not 0.01 <= settings.point_budget_s <= 600:
@@ -290,6 +307,8 @@ def check_settings(settings: Settings, device: Device) -> None:
         )
     _check_choices(settings)
     _check_processes(settings)
+    if settings.sequence_length is not None:
+        check_sequence_lengths((settings.sequence_length,))
 
 
 def _check_processes(settings: Settings) -> None:

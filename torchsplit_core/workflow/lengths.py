@@ -1,0 +1,50 @@
+"""Profile a model at several sequence lengths: a run for each, all rows in one profile."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+from torchsplit_core.profiling.points import Settings
+from torchsplit_core.values import Profile, Progress, ignore_progress
+from torchsplit_core.workflow.profiling import profile
+
+if TYPE_CHECKING:
+    from torchsplit_core.graph.torch_graph import TorchGraph
+
+
+def profile_lengths(
+    source: str,
+    lengths: Sequence[int],
+    *,
+    settings: Settings | None = None,
+    progress: Progress = ignore_progress,
+    **options: Any,
+) -> tuple[TorchGraph, Profile]:
+    """The graph at the first length, and one profile with the measured rows of every length.
+
+    `options` are those of `profile`. The model is exported anew at each length, for the graph of most models
+    holds it. What is estimated, and the operations' shares, are of the first length.
+    Raises InputFault where the source takes no lengths, or not one of these.
+    """
+    from torchsplit_core.profiling.measuring.measurement import check_sequence_lengths
+    from torchsplit_core.profiling.merge import beside
+
+    distinct = check_sequence_lengths(lengths)
+    graphs: list[TorchGraph] = []
+    found: list[Profile] = []
+    for number, length in enumerate(distinct):
+
+        def part(share: float, text: str, number: int = number, length: int = length) -> None:
+            progress((number + share) / len(distinct), f"sequence length {length} · {text}")
+
+        graph, result = profile(
+            source,
+            settings=replace(settings or Settings(), sequence_length=length),
+            progress=part,
+            **options,
+        )
+        graphs.append(graph)
+        found.append(result)
+    return graphs[0], beside(found, distinct)
