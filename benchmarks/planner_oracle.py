@@ -7,7 +7,8 @@ the least relaxation feasible; with whole slices that relaxation is also compare
 
 Groups: whole slices, all features, four objectives; shares on one GPU, where every set of tenants can
 be tried; and shares with all features, where no such look exists: there the best whole-slice plan is a
-plan too, so nothing worse may come out, and "infeasible" must be true of whole slices.
+plan too, so nothing worse may come out, and "infeasible" must be true of whole slices. Then requests with
+links, nodes, intervals (planned as they are or at the low end) and unknown memory, cut models among them.
 """
 
 from __future__ import annotations
@@ -26,10 +27,11 @@ from tests.support.planning.oracle import best_plan, least_change
 from tests.support.planning.requests import random_request
 from tests.support.planning.shared_oracle import best_shared
 from tests.support.planning.shared_requests import small
+from tests.support.planning.world import worldly
 from torchsplit_core.planning import plan, violations
 from torchsplit_core.planning.infeasibility.conflicts import with_demands
 from torchsplit_core.planning.infeasibility.relaxation import apply
-from torchsplit_core.values import InputFault, InternalFault, PlanOutcome, PlanRequest
+from torchsplit_core.values import InputFault, InternalFault, Objective, PlanOutcome, PlanRequest
 
 Best = tuple[tuple[float, ...], float | None]
 """The vector to be maximised, and the bytes torn apart (None: no part of the comparison)."""
@@ -171,6 +173,8 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
     parser.add_argument("--exclusive", type=int, default=400, help="requests with whole slices")
     parser.add_argument("--fractional", type=int, default=100, help="requests with shares on one GPU")
+    parser.add_argument("--linked", type=int, default=400, help="requests with links and nodes, whole slices")
+    parser.add_argument("--linked-shares", type=int, default=100, help="the same with shares on one GPU")
     parser.add_argument("--at-least", type=int, default=80, help="requests with shares and all features")
     parser.add_argument("--first-seed", type=int, default=1000, help="the tests use seeds below 100")
     options = parser.parse_args()
@@ -222,6 +226,17 @@ def main() -> int:
             request = random_request(seed, kind, "fractional")
             judge(tally, f"shares, {kind}, seed {seed}", request, _of_whole_slices, at_least=True)
     show("shares, all features", tally, exact=False)
+    for title, sharing, count, oracle in (
+        ("links and nodes, whole slices", "exclusive", options.linked, whole),
+        ("links and nodes, shares on one GPU", "fractional", options.linked_shares, shared),
+    ):
+        tally = Tally()
+        for seed in range(seeds, seeds + count):
+            request = worldly(seed, sharing)
+            if sharing == "fractional":
+                request = replace(request, objective=Objective("leximin"))
+            judge(tally, f"{title}, seed {seed}", request, oracle)
+        show(title, tally, exact=True)
     print(f"\nFaults: {len(wrong)}", *wrong, sep="\n- " if wrong else "")
     return 1 if wrong else 0
 

@@ -113,7 +113,7 @@ BENCHMARKS = (
         "Random small requests with every feature of the contract; equal means equal in the sorted vector "
         "(leximin) or value within 1e-6. With shares and all features no such look exists: nothing worse than "
         "the best whole-slice plan may come out.",
-        ("--exclusive", "8", "--fractional", "4", "--at-least", "4"),
+        ("--exclusive", "8", "--fractional", "4", "--at-least", "4", "--linked", "4", "--linked-shares", "4"),
     ),
     Benchmark(
         "The planner against the literal formulation",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from importlib import resources
 
 import pytest
@@ -29,7 +30,9 @@ def test_the_shipped_library_read_as_a_table_is_the_library() -> None:
     by_name = {profile.source.removeprefix("import:"): profile for profile in imported.profiles}
     assert len(by_name) == 11
     for shipped in library_profiles():
-        assert by_name[shipped.source.removeprefix("library:")].rows == shipped.rows
+        # What is estimated of the library is not in the table of what was measured.
+        measured = tuple(replace(row, memory_gib=None, memory_parts_gib=None) for row in shipped.rows)
+        assert by_name[shipped.source.removeprefix("library:")].rows == measured
     assert imported.profiles[0].environment["origin"] == "library.csv"
     assert "imported_at" in imported.profiles[0].environment
     assert imported.refused == ()
