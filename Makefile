@@ -32,11 +32,11 @@ app: setup
 	$(BIN)/torchsplit app --address $(ADDRESS) $(if $(PORT),--port $(PORT)) $(if $(findstring command,$(origin HOST)),$(foreach name,$(HOST),--host $(name)))
 
 test: setup-dev setup-browser
-	$(BIN)/python -m pytest -n 3 --dist worksteal
+	$(BIN)/python -m pytest -n 2 --dist worksteal
 
 # Without a browser, without what imports torch or starts a process that does, and without what takes long by itself.
 test-fast: setup-dev
-	$(BIN)/python -m pytest -n 3 --dist worksteal -m "not torch and not browser and not slow"
+	$(BIN)/python -m pytest -n 2 --dist worksteal -m "not torch and not browser and not slow"
 
 lint: setup-dev
 	$(BIN)/ruff check .
