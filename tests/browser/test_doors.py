@@ -51,7 +51,7 @@ def test_the_measured_mix_is_one_click_from_a_plan_and_survives_a_reload(
     page.bring_to_front()
     page.get_by_role("button", name="Deploy this plan").click()
     heading(page, "Deploy")
-    expect(page.get_by_text("mig-devices").first).to_be_visible()
+    expect(page.get_by_text("mig-devices").first).to_be_visible(timeout=120_000)
     expect(page.get_by_role("button", name="All files (zip)")).to_be_visible()
     with page.expect_download() as download:
         page.get_by_role("button", name="All files (zip)").click()
