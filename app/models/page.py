@@ -32,6 +32,7 @@ from torchsplit_core.jobs.names import (
 )
 from torchsplit_core.jobs.quick_start import measured_mix
 from torchsplit_core.values import Profile
+from torchsplit_core.values.profile import BASES
 from torchsplit_core.workspace.store import Workspace
 
 __all__ = ["ModelEntry", "doors", "entries_of", "show"]
@@ -49,9 +50,7 @@ class ModelEntry:
     def basis(self) -> str:
         """How many rows of its profile are measured, emulated and estimated, in words."""
         counts = Counter(row.basis for row in self.profile.rows) if self.profile else Counter()
-        known = [
-            f"{counts[basis]} {basis}" for basis in ("measured", "emulated", "estimated") if counts[basis]
-        ]
+        known = [f"{counts[basis]} {basis}" for basis in BASES if counts[basis]]
         return ", ".join(known) or "not profiled"
 
 

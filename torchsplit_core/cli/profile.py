@@ -14,6 +14,7 @@ from torchsplit_core import workflow
 from torchsplit_core.cli.common import Command, Options, hand_over, tell_notes, with_progress
 from torchsplit_core.profiling.points import REPEATS, CompileMode, DType, Settings
 from torchsplit_core.values import InputFault, SlicesToMake
+from torchsplit_core.values.profile import BASES
 from torchsplit_core.workspace.measured_points import OLD_POINTS
 from torchsplit_core.workspace.store import Store
 
@@ -132,7 +133,7 @@ def _profile(options: argparse.Namespace) -> int:
     )
     hand_over(result, options)
     counts = Counter(row.basis for row in result.rows)
-    told = ", ".join(f"{counts[basis]} {basis}" for basis in ("measured", "emulated", "estimated"))
+    told = ", ".join(f"{counts[basis]} {basis}" for basis in BASES)
     print(f"{options.source}: rows {told}", file=sys.stderr)
     if result.environment.get("taken_over"):
         print(

@@ -9,10 +9,11 @@ from torchsplit_core.tables.cells import BadCell, CellFault
 from torchsplit_core.tables.columns import resolve_mapping
 from torchsplit_core.tables.fields import Fields, Layout, layout_of, read_record
 from torchsplit_core.tables.imported import settle_bad_rows
-from torchsplit_core.tables.rows import BASES, LARGEST_BATCH, LARGEST_PROCESSES
+from torchsplit_core.tables.rows import LARGEST_BATCH, LARGEST_PROCESSES
 from torchsplit_core.tables.sheet import Sheet
 from torchsplit_core.tables.slices import compute_share
 from torchsplit_core.values import InputFault
+from torchsplit_core.values.profile import BASES
 
 
 def measured_samples(

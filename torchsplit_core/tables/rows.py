@@ -17,14 +17,12 @@ from torchsplit_core.values import (
     ProfileFailure,
     ProfileRow,
 )
-from torchsplit_core.values.profile import Basis
+from torchsplit_core.values.profile import BASES, Basis
 
 LARGEST_BATCH = 1_000_000
 LARGEST_PROCESSES = 10_000
 LARGEST_LENGTH = 10_000_000
 """Beyond these a cell is a slip: a throughput in the wrong column, two figures without their delimiter."""
-
-BASES = ("measured", "emulated", "estimated")
 
 
 @dataclass(frozen=True, slots=True)

@@ -5,9 +5,11 @@ from __future__ import annotations
 import math
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any, Literal
+from typing import Any, Literal, get_args
 
 Basis = Literal["measured", "emulated", "estimated"]
+BASES: tuple[Basis, ...] = get_args(Basis)
+"""The surest first."""
 FailureReason = Literal["out_of_memory", "failed", "time_limit", "crashed", "device_lost"]
 
 

@@ -7,11 +7,11 @@ from dataclasses import dataclass
 
 from app.session.scenario import short_name
 from torchsplit_core.values import Profile, ProfileFailure, ProfileRow
+from torchsplit_core.values.profile import BASES
 
 Entry = tuple[str, ProfileRow]
 """The name of a stored profile, and one of its rows."""
 CPU = "CPU"
-_SUREST = {"measured": 0, "emulated": 1, "estimated": 2}
 
 
 @dataclass(frozen=True, slots=True, order=True)
@@ -57,7 +57,7 @@ def places(profiles: Mapping[str, Profile]) -> tuple[Place, ...]:
 def lines(entries: Iterable[Entry]) -> dict[Series, tuple[ProfileRow, ...]]:
     """The rows of each line by batch size, one a batch size: a measurement hides the estimate of its point."""
     found: dict[Series, dict[int, ProfileRow]] = {}
-    for name, row in sorted(entries, key=lambda entry: _SUREST[entry[1].basis]):
+    for name, row in sorted(entries, key=lambda entry: BASES.index(entry[1].basis)):
         line = found.setdefault(Series(name, row.stage, place_of(row), row.processes), {})
         line.setdefault(row.batch_size, row)
     return {key: tuple(found[key][batch] for batch in sorted(found[key])) for key in sorted(found)}

@@ -15,10 +15,11 @@ from app.models.profile.rows import Entry, place_of
 from app.shell import widgets
 from torchsplit_core.tables import write_profile_csv
 from torchsplit_core.values import Profile, ProfileFailure, ProfileRow
+from torchsplit_core.values.profile import BASES
 from torchsplit_core.workspace.store import Workspace
 
 FAILED, UNTRIED = "failed", "not tried"
-BASES = ("measured", "emulated", "estimated", FAILED, UNTRIED)
+KINDS = (*BASES, FAILED, UNTRIED)
 MOST_ROWS = 20_000
 """A longer table would take the browser seconds; the filters and the download have the rest."""
 _FIGURES = {
@@ -145,7 +146,7 @@ def _filter(profiles: Mapping[str, Profile], items: Sequence[Item]) -> Filter:
             "Devices and slices", places, (), "profile-table-places", placeholder="All devices"
         )
     with third:
-        bases = [basis for basis in BASES if any(basis_of(item) == basis for _, item in items)]
+        bases = [basis for basis in KINDS if any(basis_of(item) == basis for _, item in items)]
         wanted = widgets.many("Basis", bases, (), "profile-table-bases", placeholder="Every basis")
     with fourth:
         text = st.text_input(

@@ -13,6 +13,7 @@ from torchsplit_core.values import (
     Colocation,
     FleetEntry,
     InternalFault,
+    Objective,
     PlannedGpu,
     PlannedSlice,
     PlanOutcome,
@@ -94,6 +95,21 @@ def test_shares_memory_and_tenants() -> None:
     tenants = tuple(replace(tenant, memory_gib=14.0) for tenant in item.tenants)
     forged = changed(outcome, 0, slices=(replace(item, tenants=tenants),))
     refused(heavy, replace(forged, request_sha256=plan(heavy).request_sha256), "its tenants share 23.4 GiB")
+
+
+@pytest.mark.parametrize("penalty", [None, 0.01])
+def test_unknown_memory_shares_no_slice_whether_or_not_memory_is_a_limit(penalty: float | None) -> None:
+    known = tuple(simple(f"m{i}", {"4g.24gb": 10.0}, memory_gib=10.0) for i in range(2))
+    objective = Objective(memory_violation_penalty=penalty)
+    outcome = plan(PlanRequest((FleetEntry(A30),), known, sharing="fractional", objective=objective))
+    item = outcome.gpus[0].slices[0]
+    assert len(item.tenants) == 2
+    unknown = tuple(simple(f"m{i}", {"4g.24gb": 10.0}, memory_gib=None) for i in range(2))
+    request = PlanRequest((FleetEntry(A30),), unknown, sharing="fractional", objective=objective)
+    tenants = tuple(replace(tenant, memory_gib=None) for tenant in item.tenants)
+    forged = changed(outcome, 0, slices=(replace(item, tenants=tenants),))
+    forged = replace(forged, request_sha256=plan(request).request_sha256)
+    refused(request, forged, "nobody shares a slice with it")
 
 
 def test_model_and_objective_tampering() -> None:

@@ -9,7 +9,7 @@ from torchsplit_core.hardware import gpu_type
 from torchsplit_core.planning.manual.values import HandInstance
 from torchsplit_core.planning.problem.cases import LATENCY_SLACK
 from torchsplit_core.planning.problem.latency_split import split_limit
-from torchsplit_core.planning.problem.transfers import link_between, link_rps, transfer_ms
+from torchsplit_core.planning.problem.transfers import behind_link, link_between, transfer_ms
 from torchsplit_core.planning.problem.usable import planned_rps
 from torchsplit_core.values import (
     PlanFault,
@@ -151,8 +151,8 @@ def _counted(request: PlanRequest, instance: HandInstance, limits: _Limits, poin
     """The requests/s of an instance with this point, behind its link."""
     assert instance.variant is not None and instance.stage is not None
     stage = instance.variant.stages.index(instance.stage)
-    linked = link_rps(instance.variant, stage, point.batch_size, limits.link_gb_per_s)
-    return min(instance.share * planned_rps(request, point), linked)
+    full = instance.share * planned_rps(request, point)
+    return behind_link(full, instance.variant, stage, point.batch_size, limits.link_gb_per_s)
 
 
 def _choices(request: PlanRequest, instance: HandInstance) -> tuple[list[Point], PlanFault | None]:

@@ -14,9 +14,9 @@ from torchsplit_core.hardware import gpu_type
 from torchsplit_core.planning.outcome.warnings import plan_warnings
 from torchsplit_core.planning.problem.transfers import (
     around_cuts,
+    behind_link,
     bytes_across_cuts,
     link_between,
-    link_rps,
     transfer_ms,
 )
 from torchsplit_core.planning.problem.usable import planned_rps
@@ -37,9 +37,7 @@ from torchsplit_core.values import (
     Point,
     Variant,
 )
-
-SURENESS = ("measured", "emulated", "estimated")
-"""The bases of a figure, the surest first."""
+from torchsplit_core.values.profile import BASES
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,7 +55,7 @@ def served(
 ) -> PlannedModel:
     """What a model gets of its instances, stage by stage; with a stage that has none, 0 and no latency."""
     running = [instance for stage in stages for instance in stage]
-    basis = max((instance.point.basis for instance in running), key=SURENESS.index, default=None)
+    basis = max((instance.point.basis for instance in running), key=BASES.index, default=None)
     if not all(stages):
         return PlannedModel(spec.name, variant.name, 0.0, 0.0, None, 0.0, 0.0, basis)
     link = link_between(request, {instance.node for instance in running})
@@ -68,7 +66,7 @@ def served(
     def rate(of_point: Callable[[Point], float]) -> float:
         return min(
             sum(
-                min(one.share * of_point(one.point), link_rps(variant, number, one.point.batch_size, link))
+                behind_link(one.share * of_point(one.point), variant, number, one.point.batch_size, link)
                 for one in stage
             )
             for number, stage in enumerate(stages)

@@ -11,7 +11,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from torchsplit_core.planning.outcome.figures import running_models
-from torchsplit_core.planning.problem.transfers import link_between, link_rps
+from torchsplit_core.planning.problem.transfers import behind_link, link_between
 from torchsplit_core.planning.problem.usable import planned_rps
 from torchsplit_core.planning.request.objective import must_survive
 from torchsplit_core.planning.tolerance import TOLERANCE
@@ -71,15 +71,14 @@ def losses(request: PlanRequest, gpus: Sequence[PlannedGpu]) -> tuple[GpuLoss, .
 
     A model is named where it loses something and then has less than its minimum or its demand.
     """
-    left = rates_without(request, gpus)
-    before = [min((stage.total for stage in mine), default=0.0) for mine in _stages(request, gpus)]
+    standing = _Standing.of(request, gpus)
     found = []
-    for gpu, rates in left.items():
-        hit = [
-            ModelLoss(spec.name, had, has, spec.min_throughput_rps, spec.demand_rps)
-            for spec, had, has in zip(request.models, before, rates, strict=True)
-            if has < had * (1 - TOLERANCE)
-        ]
+    for gpu in (one.id for one in gpus if one.used):
+        hit = []
+        for number in standing.on(gpu):
+            spec, had, has = request.models[number], standing.before[number], standing.left(number, gpu)
+            if has < had * (1 - TOLERANCE):
+                hit.append(ModelLoss(spec.name, had, has, spec.min_throughput_rps, spec.demand_rps))
         missing = tuple(one for one in hit if one.below_least_rps > 0 or one.below_demand_rps > 0)
         found.append(GpuLoss(gpu, missing))
     return tuple(found)
@@ -103,18 +102,12 @@ def survives(request: PlanRequest, gpus: Sequence[PlannedGpu]) -> bool:
 
 def least_rates(request: PlanRequest, gpus: Sequence[PlannedGpu]) -> tuple[float, ...]:
     """The requests/s of every model when it loses the GPU that it can spare least."""
-    found = list(rates_without(request, gpus).values())
-    return tuple(map(min, zip(*found, strict=True))) if found else (0.0,) * len(request.models)
-
-
-def rates_without(request: PlanRequest, gpus: Sequence[PlannedGpu]) -> dict[str, tuple[float, ...]]:
-    """For every GPU in use the requests/s of every model, in the order of the request, with that GPU gone."""
-    stages = _stages(request, gpus)
-    return {
-        gpu.id: tuple(min((stage.without(gpu.id) for stage in mine), default=0.0) for mine in stages)
-        for gpu in gpus
-        if gpu.used
-    }
+    standing = _Standing.of(request, gpus)
+    least = list(standing.before)
+    for gpu in gpus:
+        for number in standing.on(gpu.id):
+            least[number] = min(least[number], standing.left(number, gpu.id))
+    return tuple(least)
 
 
 @dataclass(frozen=True, slots=True)
@@ -131,6 +124,31 @@ class _Stage:
         return self.total - self.by_gpu[gpu] if len(self.by_gpu) > 1 else 0.0
 
 
+@dataclass(frozen=True, slots=True)
+class _Standing:
+    """For every model its stages and what it gets of them, and the models that stand on each GPU."""
+
+    stages: Sequence[Sequence[_Stage]]
+    before: Sequence[float]
+    by_gpu: Mapping[str | None, Sequence[int]]
+
+    @classmethod
+    def of(cls, request: PlanRequest, gpus: Sequence[PlannedGpu]) -> _Standing:
+        stages = _stages(request, gpus)
+        by_gpu: dict[str | None, list[int]] = {}
+        for number, mine in enumerate(stages):
+            for gpu in dict.fromkeys(gpu for stage in mine for gpu in stage.by_gpu):
+                by_gpu.setdefault(gpu, []).append(number)
+        return cls(stages, [min((stage.total for stage in mine), default=0.0) for mine in stages], by_gpu)
+
+    def on(self, gpu: str) -> Sequence[int]:
+        """The models with an instance there, in the order of the request."""
+        return self.by_gpu.get(gpu, ())
+
+    def left(self, model: int, gpu: str) -> float:
+        return min((stage.without(gpu) for stage in self.stages[model]), default=0.0)
+
+
 def _stages(request: PlanRequest, gpus: Sequence[PlannedGpu]) -> list[list[_Stage]]:
     """For every model the stages of the variant that it runs."""
     found: list[list[_Stage]] = []
@@ -142,8 +160,8 @@ def _stages(request: PlanRequest, gpus: Sequence[PlannedGpu]) -> list[list[_Stag
             assert variant is not None
             by_gpu: dict[str | None, float] = {}
             for one in stage:
-                linked = link_rps(variant, number, one.point.batch_size, link)
-                rate = min(one.share * planned_rps(request, one.point), linked)
+                full = one.share * planned_rps(request, one.point)
+                rate = behind_link(full, variant, number, one.point.batch_size, link)
                 by_gpu[one.gpu] = by_gpu.get(one.gpu, 0.0) + rate
             stages.append(_Stage(math.fsum(by_gpu.values()), by_gpu))
         found.append(stages)

@@ -49,6 +49,13 @@ def link_rps(variant: Variant, stage: int, batch: int, link_gb_per_s: float | No
     return link_gb_per_s * GB / carried if carried else float("inf")
 
 
+def behind_link(
+    rate_rps: float, variant: Variant, stage: int, batch: int, link_gb_per_s: float | None
+) -> float:
+    """What counts of an instance's requests/s behind its link, whatever its share of the slice."""
+    return min(rate_rps, link_rps(variant, stage, batch, link_gb_per_s))
+
+
 def bytes_across_cuts(variant: Variant, batches: Sequence[float]) -> float:
     """Bytes of one request across all cuts, the fixed bytes of a cut spread over a batch of the stage before it."""
     return sum(

@@ -37,11 +37,10 @@ from torchsplit_core.values import (
     sequence_lengths,
 )
 from torchsplit_core.values.limits import check_number
+from torchsplit_core.values.profile import BASES
 
 _Slices = set[tuple[str, str | None]]
 """gpu_type and profile of rows; None for a whole GPU."""
-
-_PREFERENCE = {"measured": 0, "emulated": 1, "estimated": 2}
 
 
 def model_name(profile: Profile) -> str:
@@ -314,7 +313,7 @@ def _rows(profile: Profile, stage: str, slices: _Slices) -> list[ProfileRow]:
         if row.stage != stage or (row.gpu_type, row.profile) not in slices or row.throughput_rps <= 0:
             continue
         key = _key(row)
-        if key not in best or _PREFERENCE[row.basis] < _PREFERENCE[best[key].basis]:
+        if key not in best or BASES.index(row.basis) < BASES.index(best[key].basis):
             best[key] = row
     for row in best.values():
         _check_interval(profile, row)

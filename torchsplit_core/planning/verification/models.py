@@ -98,8 +98,7 @@ def _instances(request: PlanRequest, gpus: Iterable[PlannedGpu]) -> dict[str, li
 
 
 def _memory(request: PlanRequest, gpus: Iterable[PlannedGpu]) -> Iterator[PlanFault]:
-    if request.objective.memory_violation_penalty is not None:
-        return
+    penalised = request.objective.memory_violation_penalty is not None
     for gpu in gpus:
         for item in gpu.slices:
             for tenant in item.tenants:
@@ -107,6 +106,8 @@ def _memory(request: PlanRequest, gpus: Iterable[PlannedGpu]) -> Iterator[PlanFa
                     where, rule = slice_name(item.profile, item.start), "nobody shares a slice with it"
                     remedy = "Give its memory, or a slice of its own."
                     yield PlanFault(gpu.id, where, tenant.model, "memory unknown", rule, remedy)
+            if penalised:
+                continue
             need = sum(tenant.memory_gib or 0.0 for tenant in item.tenants)
             size = gpu_type(gpu.type).profile(item.profile).memory_gib if need else None
             if size is not None and need > size * (1 + TOLERANCE):
