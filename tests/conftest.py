@@ -12,7 +12,9 @@ from typing import Any
 
 import pytest
 
+from tests.support.isolation.warm import WarmSubprocess
 from tests.support.paths import NO_TORCH, ROOT
+from torchsplit_core.isolation import launch
 
 # Read when numpy and torch are loaded. The workers share the cores: threads that spin while they wait for each
 # other take time from the other worker, several times what they save.
@@ -70,3 +72,10 @@ def own_store() -> Iterator[None]:
     else:
         os.environ["TORCHSPLIT_HOME"] = before
     shutil.rmtree(folder, ignore_errors=True)
+
+
+@pytest.fixture(autouse=True)
+def warm_children(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Confined children of a test that needs torch find it loaded."""
+    if request.node.get_closest_marker("torch"):
+        monkeypatch.setattr(launch, "subprocess", WarmSubprocess)

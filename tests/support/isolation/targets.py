@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import mmap
 import os
+import resource
 import signal
 import socket
 import subprocess
@@ -18,6 +19,8 @@ from typing import Any
 from torchsplit_core.isolation.confinement import inside
 from torchsplit_core.values import InputFault, InternalFault, Progress
 
+RESOURCES = ("RLIMIT_AS", "RLIMIT_CPU", "RLIMIT_FSIZE", "RLIMIT_NOFILE", "RLIMIT_CORE")
+
 
 def echo(arguments: dict[str, Any], progress: Progress) -> Any:
     progress(0.5, "half")
@@ -27,6 +30,31 @@ def echo(arguments: dict[str, Any], progress: Progress) -> Any:
 
 def environment(arguments: dict[str, Any], progress: Progress) -> dict[str, str]:
     return dict(os.environ)
+
+
+def surroundings(arguments: dict[str, Any], progress: Progress) -> dict[str, Any]:
+    """Where a child finds itself, without what differs from one to the next."""
+    own = str(Path.cwd().parent)
+    return {
+        "torch": "torch" in sys.modules,
+        "environment": {name: value.replace(own, "ROOM") for name, value in os.environ.items()},
+        "path": list(dict.fromkeys(entry.replace(own, "ROOM") for entry in sys.path)),
+        "descriptors": [number for number in range(1000) if _is_open(number)],
+        "arguments": len(sys.argv),
+        "leads": [os.getsid(0) == os.getpid(), os.getpgid(0) == os.getpid()],
+        "folder": Path.cwd().name,
+        "level": inside.level,
+        "limits": [resource.getrlimit(getattr(resource, name)) for name in RESOURCES],
+        "unbuffered": getattr(sys.stdout, "write_through", None),
+    }
+
+
+def _is_open(number: int) -> bool:
+    try:
+        os.fstat(number)
+    except OSError:
+        return False
+    return True
 
 
 def fault(arguments: dict[str, Any], progress: Progress) -> None:
