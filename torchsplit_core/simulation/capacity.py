@@ -14,7 +14,7 @@ def capacity_rps(prepared: Prepared) -> float:
     return min(
         math.fsum(
             server.count * server.max_batch / float(batch_time(server.batch_ms, server.max_batch)) * 1e3
-            for _, server, _ in stage
+            for _, server in stage
         )
         for stage in prepared.stages
     )

@@ -37,11 +37,16 @@ class _Server:
 
 
 class _Loads:
-    """Requests waiting and in service of every server; outdated entries of the heap are dropped when met."""
+    """Requests waiting and in service of every server; outdated entries of the heap are dropped when met.
+
+    Servers from `fresh` on have had nothing to do yet.
+    """
 
     def __init__(self, count: int) -> None:
-        self.loads = [0] * count
-        self.heap = [(0, number) for number in range(count)]
+        self.count = count
+        self.fresh = 0
+        self.loads: list[int] = []
+        self.heap: list[tuple[int, int]] = []
 
     def change(self, number: int, by: int) -> None:
         self.loads[number] += by
@@ -49,8 +54,12 @@ class _Loads:
 
     def least(self) -> int:
         """The first server of the fewest."""
-        while self.loads[self.heap[0][1]] != self.heap[0][0]:
+        while self.heap and self.loads[self.heap[0][1]] != self.heap[0][0]:
             heappop(self.heap)
+        if self.fresh < self.count and (not self.heap or self.heap[0] > (0, self.fresh)):
+            self.loads.append(0)
+            self.fresh += 1
+            return self.fresh - 1
         return self.heap[0][1]
 
 
@@ -60,8 +69,9 @@ _END, _TIME_OUT = 0, 1
 def serve_own(arrivals: Instants, stations: Sequence[Station]) -> Batches:
     """The batches of requests that arrive at these instants, which never fall."""
     times: list[Any] = arrivals.tolist()
-    servers = [_Server(station) for station in stations for _ in range(station.count)]
-    loads = _Loads(len(servers))
+    owner = [station for station in stations for _ in range(station.count)]
+    servers: list[_Server] = []
+    loads = _Loads(len(owner))
     events: list[tuple[Any, int, int]] = []
     starts: list[Any] = []
     ends: list[Any] = []
@@ -82,6 +92,8 @@ def serve_own(arrivals: Instants, stations: Sequence[Station]) -> Batches:
             touched.add(number)
         while coming < len(times) and times[coming] <= now:
             number = loads.least()
+            if number == len(servers):
+                servers.append(_Server(owner[number]))
             servers[number].queue.append((times[coming], coming))
             loads.change(number, 1)
             touched.add(number)

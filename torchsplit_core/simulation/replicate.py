@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from fractions import Fraction
@@ -11,7 +12,7 @@ import numpy as np
 from torchsplit_core.simulation.arrivals import count_of, is_random, times_ms
 from torchsplit_core.simulation.chain import Run, run_chain
 from torchsplit_core.simulation.clock import Clock, Instants, clock_for, exact, on_grid
-from torchsplit_core.simulation.station import Factors, batch_times, draw_factors, station
+from torchsplit_core.simulation.station import Factors, draw_factors, station, table_spans
 from torchsplit_core.values import (
     DeterministicArrivals,
     Server,
@@ -24,11 +25,11 @@ from torchsplit_core.values.simulation.request import QueueKind
 
 @dataclass(frozen=True, slots=True)
 class Prepared:
-    """A model, and of each of its stages the servers: place in the request's list, entry, batch times."""
+    """A model, and of each of its stages the servers: place in the request's list, and entry."""
 
     number: int
     model: SimulatedModel
-    stages: tuple[tuple[tuple[int, Server, tuple[Fraction, ...]], ...], ...]
+    stages: tuple[tuple[tuple[int, Server], ...], ...]
     requests: int
     queue: QueueKind
     seed: int
@@ -41,17 +42,17 @@ class Prepared:
     @property
     def random_service(self) -> bool:
         """Whether the time of a batch is drawn."""
-        return any(server.service.kind != "deterministic" for stage in self.stages for _, server, _ in stage)
+        return any(server.service.kind != "deterministic" for stage in self.stages for _, server in stage)
 
 
 def prepare(request: SimulationRequest, number: int) -> Prepared:
     """The request's model of this number."""
     model = request.models[number]
     requests = count_of(model.arrivals, request.requests_per_model)
-    of_stage: dict[str, list[tuple[int, Server, tuple[Fraction, ...]]]] = {name: [] for name in model.stages}
+    of_stage: dict[str, list[tuple[int, Server]]] = {name: [] for name in model.stages}
     for place, server in enumerate(request.servers):
         if server.model == model.name:
-            of_stage[server.stage].append((place, server, tuple(batch_times(server, requests))))
+            of_stage[server.stage].append((place, server))
     stages = tuple(tuple(of_stage[name]) for name in model.stages)
     return Prepared(number, model, stages, requests, request.queue, request.seed)
 
@@ -74,8 +75,8 @@ def run_model(prepared: Prepared, replication: int, factor: float = 1.0) -> Run:
         drawn = _factors(servers, prepared, [prepared.seed, prepared.number, replication, depth + 1])
         stages.append(
             [
-                station(place, server, times, clock, drawn[server.service.kind, server.service.cv])
-                for place, server, times in servers
+                station(place, server, clock, drawn[server.service.kind, server.service.cv])
+                for place, server in servers
             ]
         )
     transfers = [clock.span(exact(time)) for time in prepared.model.transfer_ms]
@@ -85,12 +86,12 @@ def run_model(prepared: Prepared, replication: int, factor: float = 1.0) -> Run:
 
 
 def _factors(
-    servers: Sequence[tuple[int, Server, tuple[Fraction, ...]]], prepared: Prepared, seed: list[int]
+    servers: Sequence[tuple[int, Server]], prepared: Prepared, seed: list[int]
 ) -> dict[tuple[str, float | None], Factors]:
     """Of each kind of service in a stage, the factors of its batches: there are as many as requests, at most."""
     rng = np.random.default_rng(seed)
     found: dict[tuple[str, float | None], Factors] = {}
-    for _, server, _ in servers:
+    for _, server in servers:
         key = (server.service.kind, server.service.cv)
         if key not in found:
             found[key] = draw_factors(server.service, prepared.requests, rng)
@@ -105,11 +106,11 @@ def _in_ticks(prepared: Prepared) -> tuple[Clock, Instants] | None:
     spans = {exact(time) for time in prepared.model.transfer_ms}
     slowest = 0.0
     for stage in prepared.stages:
-        for _, server, times in stage:
-            spans.update(times)
+        for _, server in stage:
+            spans.update(table_spans(server.batch_ms))
             spans.add(exact(server.max_wait_ms))
-            slowest = max(slowest, float(max(times)), server.max_wait_ms)
-    busy_ms = (prepared.requests + 1) * slowest * len(prepared.stages) + float(sum(spans))
+            slowest = max(slowest, *server.batch_ms.values(), server.max_wait_ms)
+    busy_ms = (prepared.requests + 1) * slowest * len(prepared.stages) + math.fsum(prepared.model.transfer_ms)
     if isinstance(arrivals, TraceArrivals):
         return _trace_in_ticks(arrivals, spans, busy_ms)
     assert isinstance(arrivals, DeterministicArrivals)

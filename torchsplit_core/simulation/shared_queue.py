@@ -38,6 +38,7 @@ def _batches(starts: list[Any], ends: list[Any], sizes: list[int], entries: Any,
 
 
 def _one_server(arrivals: Instants, server: Station) -> Batches:
+    # Comparisons instead of min() and max(), whose calls cost a third of the loop.
     times: list[Any] = arrivals.tolist()
     count, most, wait = len(times), server.max_batch, server.max_wait
     durations, factors = server.durations, server.factors
@@ -49,16 +50,15 @@ def _one_server(arrivals: Instants, server: Station) -> Batches:
     while first < count:
         start = times[first] + wait
         last = first + most - 1
-        if last < count:
-            full = times[last]
-            start = min(start, full)
-        else:
+        if last >= count:
             last = count - 1
-        start = max(start, free)
+        elif times[last] < start:
+            start = times[last]
+        if start < free:
+            start = free
         behind = last + 1 if times[last] <= start else bisect_right(times, start, first, last)
         size = behind - first
-        free = durations[size] if factors is None else durations[size] * factors[len(sizes)]
-        free += start
+        free = start + (durations[size] if factors is None else durations[size] * factors[len(sizes)])
         starts.append(start)
         ends.append(free)
         sizes.append(size)
@@ -82,13 +82,14 @@ def _one_kind(arrivals: Instants, stations: Sequence[Station]) -> Batches:
     while first < count:
         start = times[first] + wait
         last = first + most - 1
-        if last < count:
-            start = min(start, times[last])
-        else:
+        if last >= count:
             last = count - 1
+        elif times[last] < start:
+            start = times[last]
         if idle:
             # Those that became free at the last start are among the idle: nothing starts before it.
-            start = max(start, before)
+            if start < before:
+                start = before
         elif busy[0][0] > start:
             start = busy[0][0]
         before = start

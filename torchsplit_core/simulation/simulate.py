@@ -135,7 +135,7 @@ def _server_loads(prepared: Prepared, runs: Sequence[Run]) -> dict[int, ServerLo
     found = {}
     for depth, stage in enumerate(prepared.stages):
         served = [(run, run.stages[depth]) for run in runs]
-        most = 1 + max(place for place, _, _ in stage)
+        most = 1 + max(place for place, _ in stage)
         busy = []
         requests, batches = np.zeros(most), np.zeros(most)
         for run, one in served:
@@ -143,7 +143,7 @@ def _server_loads(prepared: Prepared, runs: Sequence[Run]) -> dict[int, ServerLo
             busy.append(spans / run.length_ms)
             requests += np.bincount(one.entries, weights=one.sizes, minlength=most)
             batches += np.bincount(one.entries, minlength=most)
-        for place, server, _ in stage:
+        for place, server in stage:
             used = mean([float(shares[place]) / server.count for shares in busy])
             size = float(requests[place] / batches[place]) if batches[place] else None
             found[place] = ServerLoad(server.id, used, size)

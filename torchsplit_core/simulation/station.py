@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import math
 from bisect import bisect_left
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -20,13 +21,13 @@ Factors = Sequence[float] | None
 
 @dataclass(frozen=True, slots=True)
 class Station:
-    """`count` equal servers. `durations[b]` is the mean time of a batch of b; entry 0 is not used."""
+    """`count` equal servers. `durations[b]` is the mean time of a batch of b."""
 
     entry: int
     count: int
     max_batch: int
     max_wait: Any
-    durations: Sequence[Any]
+    durations: Mapping[int, Any]
     factors: Factors = None
 
     def time(self, size: int, batch: int) -> Any:
@@ -50,27 +51,42 @@ class Batches:
 
 
 def batch_time(table: Mapping[int, float], size: int) -> Fraction:
-    """Milliseconds of a batch: linear between the sizes given, below the smallest as the smallest."""
-    sizes = sorted(table)
-    if size <= sizes[0]:
-        return exact(table[sizes[0]])
+    """Milliseconds of a batch: linear between the sizes, below the smallest as the smallest."""
     if size in table:
         return exact(table[size])
+    sizes = sorted(table)
+    if size < sizes[0]:
+        return exact(table[sizes[0]])
     above = bisect_left(sizes, size)
     low, high = sizes[above - 1], sizes[above]
     before, behind = exact(table[low]), exact(table[high])
     return before + (behind - before) * Fraction(size - low, high - low)
 
 
-def batch_times(server: Server, most: int) -> list[Fraction]:
-    """Milliseconds of batches of 1 to the largest that `most` requests can make."""
-    return [batch_time(server.batch_ms, size) for size in range(1, min(server.max_batch, most) + 1)]
+def table_spans(table: Mapping[int, float]) -> Iterator[Fraction]:
+    """Milliseconds of which the time of every batch is a sum of whole multiples."""
+    sizes = sorted(table)
+    yield from (exact(table[size]) for size in sizes)
+    for low, high in pairwise(sizes):
+        yield (exact(table[high]) - exact(table[low])) / (high - low)
 
 
-def station(entry: int, server: Server, times: Sequence[Fraction], clock: Clock, factors: Factors) -> Station:
+class Durations(dict[int, Any]):
+    """The mean time of a batch by its size in the clock's unit, reckoned when a batch of that size first begins."""
+
+    def __init__(self, table: Mapping[int, float], clock: Clock) -> None:
+        super().__init__()
+        self.table, self.clock = table, clock
+
+    def __missing__(self, size: int) -> Any:
+        self[size] = self.clock.span(batch_time(self.table, size))
+        return self[size]
+
+
+def station(entry: int, server: Server, clock: Clock, factors: Factors) -> Station:
     """A server of the request in the clock's unit."""
-    durations = [clock.span(Fraction(0)), *(clock.span(time) for time in times)]
     wait = clock.span(exact(server.max_wait_ms))
+    durations = Durations(server.batch_ms, clock)
     return Station(entry, server.count, server.max_batch, wait, durations, factors)
 
 
