@@ -6,12 +6,13 @@ batches; tandem: Friedman, Operations Research 13 (1965). Times in ms at a mean 
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
+import numpy as np
 import pytest
 
-from torchsplit_core.simulation import simulate
+from torchsplit_core.simulation import simulate, simulate_one
 from torchsplit_core.values import (
     GammaArrivals,
     MmppArrivals,
@@ -189,3 +190,19 @@ def test_utilisation_and_rates() -> None:
     assert server.utilisation == pytest.approx(0.8, rel=0.01)
     assert load.throughput_rps == pytest.approx(3200.0, rel=0.01)
     assert load.completed == 8 * REQUESTS
+
+
+def test_a_count_is_as_many_servers_one_behind_the_other() -> None:
+    """Also by the two ways in which they are reckoned: a recursion for equal servers, a loop for those in a list."""
+    times = tuple(
+        float(time) for time in np.cumsum(np.random.default_rng(4).standard_exponential(3000)) / 2800
+    )
+    model = SimulatedModel("m", ("whole",), PoissonArrivals(1.0))
+    for batch in (1, 3):
+        one = Server("s", "m", "whole", batch, {1: 1.0, 3: 2.0}, 3)
+        several = tuple(replace(one, id=f"s{number}", count=1) for number in range(3))
+        for queue in ("shared", "per_server"):
+            first = simulate_one(model, (one,), times, queue=queue)  # type: ignore[arg-type]
+            again = simulate_one(model, several, times, queue=queue)  # type: ignore[arg-type]
+            assert first == pytest.approx(again, abs=1e-9)
+            assert first.max() > 1.5

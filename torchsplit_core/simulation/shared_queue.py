@@ -23,6 +23,8 @@ def serve_shared(arrivals: Instants, stations: Sequence[Station]) -> Batches:
     limits = {(one.max_batch, one.max_wait) for one in stations}
     if len(limits) > 1:
         return _several_kinds(arrivals, stations)
+    if len(stations) == 1 and stations[0].max_batch == 1 and stations[0].factors is None:
+        return _one_by_one(arrivals, stations[0])
     if sum(one.count for one in stations) == 1:
         return _one_server(arrivals, stations[0])
     return _one_kind(arrivals, stations)
@@ -35,6 +37,23 @@ def _batches(starts: list[Any], ends: list[Any], sizes: list[int], entries: Any,
         np.array(sizes, dtype=np.int64),
         np.asarray(entries, dtype=np.int64),
     )
+
+
+def _one_by_one(arrivals: Instants, servers: Station) -> Batches:
+    """Equal servers without batches, each request the same time: of c, request k follows request k - c.
+
+    Lindley's recursion, start(k) = max(arrival(k), start(k - c) + time), is a running maximum of arrival(k) - k/c
+    times, for each k modulo c.
+    """
+    time = servers.durations[1]
+    starts = arrivals.copy()
+    for first in range(servers.count if servers.count < len(arrivals) else 0):
+        own = arrivals[first :: servers.count]
+        before = np.arange(len(own)) * time
+        # What is added back may lie a rounding below the arrival that was taken from.
+        starts[first :: servers.count] = np.maximum(np.maximum.accumulate(own - before) + before, own)
+    sizes = np.ones(len(arrivals), dtype=np.int64)
+    return Batches(starts, starts + time, sizes, np.full(len(arrivals), servers.entry))
 
 
 def _one_server(arrivals: Instants, server: Station) -> Batches:
