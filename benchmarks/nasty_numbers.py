@@ -79,6 +79,7 @@ USES: Mapping[str, Callable[[Any], object]] = {
     "torchsplit.plan": lambda value: deploy(value, FORMATS),
     "torchsplit.partition_request": lambda value: solve_partition(_quick(value)),
     "torchsplit.placement_request": lambda value: workflow.place(_quick(value)),
+    "torchsplit.simulation_request": workflow.simulate,
     "torchsplit.placement": lambda value: launches(ASKED, value),
 }
 """Format → what its command does with the value; the other formats are read and written again."""

@@ -1,7 +1,8 @@
 """Write one small example of every contract file to examples/ (run after a change of a format).
 
 `--mixes` writes only the published serving mixes to examples/mixes/, `--fleets` only the mixed fleet to
-examples/fleets/, `--placements` only the placements: they need nothing measured.
+examples/fleets/, `--placements` only the placements,
+`--simulation` only the simulation: they need nothing measured.
 """
 
 from __future__ import annotations
@@ -17,7 +18,9 @@ from torchsplit_core.profiling.library import mix_request
 from torchsplit_core.stages import export_stages
 from torchsplit_core.values import (
     WHOLE_GPU,
+    Find,
     FleetEntry,
+    GammaArrivals,
     GraphEdge,
     LinearCoefficients,
     LinearThroughput,
@@ -30,7 +33,12 @@ from torchsplit_core.values import (
     PlacementModel,
     PlacementRequest,
     PlanRequest,
+    PoissonArrivals,
     RooflineThroughput,
+    Server,
+    Service,
+    SimulatedModel,
+    SimulationRequest,
     StageManifest,
 )
 
@@ -205,6 +213,37 @@ def write_placements() -> None:
     write_file(literal, FOLDER / "placements" / "decode_70b_seed_literal.json")
 
 
+def under_load() -> SimulationRequest:
+    """A model on two kinds of slices and one cut in two, with a limit to find the highest load for."""
+    return SimulationRequest(
+        (
+            SimulatedModel("bert", ("whole",), PoissonArrivals(250.0), slo_ms=60.0),
+            SimulatedModel(
+                "ocr",
+                ("find", "read"),
+                GammaArrivals(40.0, 2.0),
+                transfer_ms=(0.4,),
+                slo_ms=250.0,
+                cut_bytes_per_request=(600_000.0,),
+            ),
+        ),
+        (
+            Server("gpu0/3g.40gb@0", "bert", "whole", 8, {1: 10.0, 2: 11.0, 4: 14.0, 8: 20.0}, 1, 2.0),
+            Server("gpu0/1g.10gb@4", "ocr", "find", 4, {1: 12.0, 4: 30.0}),
+            Server("gpu0/1g.10gb@5", "ocr", "read", 1, {1: 15.0}, 2, service=Service("lognormal", 0.5)),
+        ),
+        requests_per_model=5_000,
+        replications=3,
+        find=Find(95.0),
+    )
+
+
+def write_simulation() -> None:
+    """A simulation request and its outcome."""
+    write_file(under_load(), FOLDER / "simulation_request.json")
+    write_file(workflow.simulate(under_load()), FOLDER / "simulation.json")
+
+
 def chain() -> PartitionRequest:
     """Six operations in a row with a shortcut, for two devices."""
     times = (1.0, 2.5, 0.5, 3.0, 1.5, 2.0)
@@ -229,7 +268,11 @@ def main() -> None:
     parser.add_argument("--mixes", action="store_true", help="only examples/mixes/")
     parser.add_argument("--fleets", action="store_true", help="only examples/fleets/")
     parser.add_argument("--placements", action="store_true", help="only the placements")
+    parser.add_argument("--simulation", action="store_true", help="only the simulation")
     options = parser.parse_args()
+    if options.simulation:
+        write_simulation()
+        return
     if options.placements:
         write_placements()
         return
@@ -242,6 +285,7 @@ def main() -> None:
         return
     write_placements()
     write_fleet()
+    write_simulation()
     source = "sample:diamond"
     graph = workflow.trace(source)
     types = ("A100-80GB",)

@@ -21,6 +21,7 @@ from torchsplit_core.cli.partition import add_partition_command
 from torchsplit_core.cli.place import add_place_command
 from torchsplit_core.cli.plan import add_deploy_command, add_plan_commands
 from torchsplit_core.cli.profile import add_profile_command
+from torchsplit_core.cli.simulate import add_simulate_command
 from torchsplit_core.cli.sweep import add_sweep_command
 from torchsplit_core.cli.tables import add_commands as add_table_commands
 from torchsplit_core.cli.trace import add_trace_commands
@@ -103,6 +104,7 @@ def _parser() -> argparse.ArgumentParser:
     add_plan_commands(command, output)
     add_sweep_command(command)
     add_place_command(command, output)
+    add_simulate_command(command, output)
     add_deploy_command(command)
     add_table_commands(command)
     add_app_command(command)

@@ -31,6 +31,8 @@ from torchsplit_core.values import (
     PlanOutcome,
     PlanRequest,
     Profile,
+    SimulationOutcome,
+    SimulationRequest,
     StageManifest,
 )
 from torchsplit_core.values.limits import LONGEST_NAME
@@ -52,6 +54,8 @@ FORMATS: Mapping[str, tuple[str, type[Any]]] = {
     "torchsplit.placement": ("PlacementOutcomeFile", PlacementOutcome),
     "torchsplit.placement_frontier": ("PlacementFrontierFile", PlacementFrontier),
     "torchsplit.stages": ("StageManifestFile", StageManifest),
+    "torchsplit.simulation_request": ("SimulationRequestFile", SimulationRequest),
+    "torchsplit.simulation": ("SimulationOutcomeFile", SimulationOutcome),
 }
 """Format name → (name of its newest version's file model, value class)."""
 
@@ -71,12 +75,17 @@ def newest_version(format_name: str) -> int:
 @cache
 def _model(format_name: str, version: int) -> type[BaseModel]:
     """The file model. Loaded when first used: a job that only writes a graph starts twice as fast without."""
-    from torchsplit_core.files import models, partition_models, placement_models, stage_models
+    from torchsplit_core.files import (
+        models,
+        partition_models,
+        placement_models,
+        simulation_models,
+        stage_models,
+    )
 
     name = (*EARLIER.get(format_name, ()), FORMATS[format_name][0])[version - 1]
-    room = next(
-        one for one in (models, partition_models, placement_models, stage_models) if hasattr(one, name)
-    )
+    rooms = (models, partition_models, placement_models, stage_models, simulation_models)
+    room = next(one for one in rooms if hasattr(one, name))
     found: type[BaseModel] = getattr(room, name)
     return found
 
@@ -249,6 +258,8 @@ def _checked_text(name: str, value: Any, version: int) -> str:
         _drop_empty_additions(data)
     if name == "torchsplit.plan_request":
         _drop_request_defaults(data)
+    if name == "torchsplit.simulation_request":
+        _drop_simulation_defaults(data)
     if name == "torchsplit.partition":
         for candidate in data["candidates"]:
             _drop_defaults(candidate, cut_bytes_fixed=[], cut_bytes_per_request=[])
@@ -333,6 +344,15 @@ def _drop_request_defaults(request: dict[str, Any]) -> None:
                 _drop_defaults(stage, nodes=[])
                 for point in stage["points"]:
                     _drop_defaults(point, low_rps=None, high_rps=None)
+
+
+def _drop_simulation_defaults(request: dict[str, Any]) -> None:
+    """What the contract's first requests had not got, and the spread of services that have none."""
+    _drop_defaults(request, find=None)
+    for model in request["models"]:
+        _drop_defaults(model, cut_bytes=[], cut_bytes_per_request=[])
+    for server in request["servers"]:
+        _drop_defaults(server["service"], cv=None)
 
 
 def _drop_unused_demand_keys(plan: dict[str, Any]) -> None:

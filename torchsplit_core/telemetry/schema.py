@@ -16,6 +16,7 @@ PROFILE_NODES = "torchsplit.profile.nodes"
 PARTITION = "torchsplit.partition"
 PLAN = "torchsplit.plan"
 PLACE = "torchsplit.place"
+SIMULATE = "torchsplit.simulate"
 JOB = "torchsplit.job"
 
 SPANS = {
@@ -26,6 +27,7 @@ SPANS = {
     PARTITION: "One search for the cuts of one graph.",
     PLAN: "One plan solved and verified.",
     PLACE: "One placement searched and verified.",
+    SIMULATE: "One simulation of models under load, its highest load included.",
     JOB: "One job from its start to its end.",
 }
 

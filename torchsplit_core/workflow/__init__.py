@@ -1,7 +1,8 @@
-"""Trace, profile, partition, plan, place and deploy as plain functions."""
+"""Trace, profile, partition, plan, place, simulate and deploy as plain functions."""
 
 from torchsplit_core.workflow.lengths import profile_lengths
 from torchsplit_core.workflow.profiling import DEFAULT_BATCH_SIZES, profile
+from torchsplit_core.workflow.simulations import simulate, simulation_request, under_load, without_instance
 from torchsplit_core.workflow.steps import (
     compare_placements,
     deploy,
@@ -30,5 +31,9 @@ __all__ = [
     "plan",
     "profile",
     "profile_lengths",
+    "simulate",
+    "simulation_request",
     "trace",
+    "under_load",
+    "without_instance",
 ]

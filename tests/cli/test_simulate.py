@@ -1,0 +1,129 @@
+"""The simulate command: a request, a plan with its request, arrivals by name or table, and faults."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from tests.support.paths import ROOT
+from torchsplit_core.cli.command import main
+from torchsplit_core.files import read_file, read_text
+from torchsplit_core.values import (
+    DeterministicArrivals,
+    GammaArrivals,
+    MmppArrivals,
+    PoissonArrivals,
+    RateState,
+    SimulationRequest,
+    TraceArrivals,
+)
+
+EXAMPLES = ROOT / "examples"
+PLAN = [str(EXAMPLES / "plan.json"), "--request", str(EXAMPLES / "plan_request.json"), "--requests", "400"]
+DEMANDS = {model.name: model.demand_rps for model in read_file(EXAMPLES / "plan_request.json")[1].models}
+
+
+def simulated(folder: Path, *arguments: str) -> SimulationRequest:
+    saved = folder / "made.json"
+    assert (
+        main(["simulate", *PLAN, *arguments, "--save-request", str(saved), "-o", str(folder / "out.json")])
+        == 0
+    )
+    request: SimulationRequest = read_file(saved, expected="torchsplit.simulation_request")[1]
+    return request
+
+
+def test_the_example_request_has_the_example_outcome(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["simulate", str(EXAMPLES / "simulation_request.json"), "--json"]) == 0
+    told = capsys.readouterr()
+    outcome = read_text(told.out)[1]
+    expected = read_file(EXAMPLES / "simulation.json")[1]
+    for field in ("models", "servers", "highest_load", "warnings"):
+        assert getattr(outcome, field) == getattr(expected, field), (
+            "run python -m tools.write_examples --simulation"
+        )
+    assert "bert: 250 of 400 requests/s, response mean" in told.err and "highest load: p95" in told.err
+
+
+def test_a_plan_is_simulated_at_a_load_and_its_request_saved(tmp_path: Path) -> None:
+    request = simulated(tmp_path, "--load", "1.2", "--slo", "bert=500", "--find", "90", "--seed", "3")
+    assert {model.name: model.arrivals for model in request.models} == {
+        name: PoissonArrivals(rate * 1.2) for name, rate in DEMANDS.items()
+    }
+    assert request.models[0].slo_ms == 500.0 and request.find is not None and request.find.percentile == 90.0
+    assert (request.requests_per_model, request.seed) == (400, 3)
+    first = json.loads((tmp_path / "out.json").read_text())
+    again = tmp_path / "again.json"
+    assert main(["simulate", str(tmp_path / "made.json"), "-o", str(again), "--replications", "5"]) == 0
+    assert first["models"] == json.loads(again.read_text())["models"]
+    assert first["highest_load"]["factor"] > 0
+
+
+def test_arrivals_have_names_and_a_model_its_own(tmp_path: Path) -> None:
+    given = [
+        "--arrivals",
+        "gamma:2",
+        "--arrivals",
+        "bert=mmpp:0.5@8,3@2",
+        "--arrivals",
+        "resnet50=deterministic",
+    ]
+    found = {model.name: model.arrivals for model in simulated(tmp_path, *given).models}
+    assert found == {
+        "bert": MmppArrivals((RateState(0.5 * DEMANDS["bert"], 8.0), RateState(3 * DEMANDS["bert"], 2.0))),
+        "mobilenetv2": GammaArrivals(DEMANDS["mobilenetv2"], 2.0),
+        "resnet50": DeterministicArrivals(DEMANDS["resnet50"]),
+    }
+
+
+def test_a_table_of_arrivals_is_a_trace(tmp_path: Path) -> None:
+    (tmp_path / "trace.csv").write_text("time_s\n0\n0.5\n0.75\n")
+    request = simulated(tmp_path, "--arrivals", str(tmp_path / "trace.csv"))
+    assert {model.arrivals for model in request.models} == {TraceArrivals((0.0, 0.5, 0.75))}
+    models = json.loads((tmp_path / "out.json").read_text())["models"]
+    assert {model["completed"] for model in models} == {3}
+    assert {model["response_ci95_ms"]["mean"] for model in models} == {None}
+
+
+def test_a_model_without_an_instance_and_another_request_are_said(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    asked = json.loads((EXAMPLES / "plan_request.json").read_text())
+    asked["models"].append(asked["models"][0] | {"name": "more"})
+    (tmp_path / "asked.json").write_text(json.dumps(asked))
+    asked_at, out = str(tmp_path / "asked.json"), str(tmp_path / "o.json")
+    assert main(["simulate", PLAN[0], "--request", asked_at, "--requests", "100", "-o", out]) == 0
+    told = capsys.readouterr().err
+    assert "more has no instance" in told and "answers another request" in told
+
+
+@pytest.mark.parametrize(
+    ("arguments", "match"),
+    [
+        (PLAN[:1], "--request"),
+        ([str(EXAMPLES / "profile.json")], "simulate reads"),
+        ([str(EXAMPLES / "simulation_request.json"), "--arrivals", "poisson"], "stand in it"),
+        ([*PLAN, "--arrivals", "weekly"], "--arrivals: 'weekly'"),
+        ([*PLAN, "--arrivals", "gamma:much"], "--arrivals: 'gamma:much'"),
+        ([*PLAN, "--arrivals", "gamma:0"], "cv: 0.0"),
+        ([*PLAN, "--arrivals", "mmpp:1"], "--arrivals: 'mmpp:1'"),
+        ([*PLAN, "--arrivals", "none.csv"], "none.csv"),
+        ([*PLAN, "--load", "0"], "--load: 0.0"),
+        ([*PLAN, "--load", "nan"], "--load: nan"),
+        ([*PLAN, "--slo", "bert"], "--slo: 'bert'"),
+        ([*PLAN, "--slo", "nobody=5"], "--slo: 'nobody'"),
+        ([*PLAN, "--slo", "bert=inf"], "slo_ms: inf"),
+        ([*PLAN, "--find", "100"], "percentile: 100"),
+        ([*PLAN, "--replications", "0"], "replications: 0"),
+        ([*PLAN, "--seed", "-1"], "seed: -1"),
+    ],
+)
+def test_faults_of_the_input_are_one_message(
+    arguments: list[str], match: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["simulate", *arguments, "-o", str(tmp_path / "o.json")]) == 2
+    told = [line for line in capsys.readouterr().err.splitlines() if line.startswith("torchsplit:")]
+    assert len(told) == 1 and match in told[0]
+    assert not (tmp_path / "o.json").exists()

@@ -1,0 +1,68 @@
+"""Times of arrival from a table: seconds, timestamps, one model or several, and what is none."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from torchsplit_core.tables.arrival_times import read_arrival_times
+from torchsplit_core.values import InputFault
+
+
+def read(folder: Path, text: str) -> dict[str | None, tuple[float, ...]]:
+    path = folder / "trace.csv"
+    path.write_text(text)
+    return read_arrival_times(path)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "time_s\n0.5\n0.75\n0.75\n",
+        "0.5\n0.75\n0.75\n",
+        "id,Time\n7,0.5\n8,0.75\n9,7.5e-1\n",
+        "\ufeffarrival_time,tokens\r\n0.5,3\r\n\r\n0.75,4\r\n0.75,4\r\n",
+    ],
+)
+def test_seconds_stand_as_they_are(tmp_path: Path, text: str) -> None:
+    assert read(tmp_path, text) == {None: (0.5, 0.75, 0.75)}
+
+
+def test_timestamps_of_a_public_trace_count_from_the_first(tmp_path: Path) -> None:
+    text = (
+        "TIMESTAMP,ContextTokens,GeneratedTokens\n"
+        "2023-11-16 18:17:03.9799600,4808,10\n"
+        "2023-11-16 18:17:04.0319569,110,27\n"
+        "2023-11-17 18:17:03.9799600,110,27\n"
+    )
+    assert read(tmp_path, text) == {None: (0.0, 0.0519969, 86400.0)}
+    text = "timestamp\n2026-01-01T00:00:00Z\n2026-01-01T02:00:00.5+01:00\n"
+    assert read(tmp_path, text) == {None: (0.0, 3600.5)}
+
+
+def test_a_column_of_models_divides_the_rows(tmp_path: Path) -> None:
+    text = "model,time_s\nbert,0\nocr,0.1\nbert,0.2\n"
+    assert read(tmp_path, text) == {"bert": (0.0, 0.2), "ocr": (0.1,)}
+
+
+@pytest.mark.parametrize(
+    ("text", "match"),
+    [
+        ("", "no rows"),
+        ("time_s\n", "a header alone"),
+        ("when,what\n1,2\n", "a column is called one of time_s"),
+        ("time_s\n0.5\nsoon\n", "row 3: 'soon'"),
+        ("time_s,x\n0.5,1\n,2\n", "row 3: ''"),
+        ("time_s\nnan\n", "row 2: 'nan'"),
+        ("timestamp\n2023-13-16 18:17:03\n", "row 2: '2023-13-16"),
+    ],
+)
+def test_what_is_no_time_is_one_message(tmp_path: Path, text: str, match: str) -> None:
+    with pytest.raises(InputFault, match=match):
+        read(tmp_path, text)
+
+
+def test_a_file_that_is_not_there(tmp_path: Path) -> None:
+    with pytest.raises(InputFault, match="the trace can be read"):
+        read_arrival_times(tmp_path / "none.csv")

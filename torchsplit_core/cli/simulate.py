@@ -1,0 +1,209 @@
+"""The simulate command: models under load, from a simulation request or from a plan."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+
+from torchsplit_core import workflow
+from torchsplit_core.cli.common import Command, Options, hand_over, with_progress
+from torchsplit_core.files import read_file, write_file
+from torchsplit_core.tables.arrival_times import read_arrival_times
+from torchsplit_core.values import (
+    DeterministicArrivals,
+    Find,
+    GammaArrivals,
+    InputFault,
+    MmppArrivals,
+    ModelLoad,
+    PlanModel,
+    PlanRequest,
+    PoissonArrivals,
+    RateState,
+    SimulationOutcome,
+    SimulationRequest,
+    TraceArrivals,
+)
+from torchsplit_core.values.simulation.request import Arrivals
+
+KINDS = "poisson, deterministic, gamma:CV, mmpp:TIMES@SECONDS,TIMES@SECONDS,… or FILE.csv"
+
+
+def add_simulate_command(command: Command, output: Options) -> None:
+    """Add simulate to the command line through its `command(name, run, text)` and its shared options."""
+    made = command("simulate", _simulate, "response times, waits and utilisation of models under load")
+    made.add_argument("input", metavar="REQUEST|PLAN", help="a simulation request, or with --request a plan")
+    made.add_argument("--request", metavar="PLAN_REQUEST", help="the plan request that the plan answers")
+    made.add_argument(
+        "--arrivals",
+        action="append",
+        default=[],
+        metavar="KIND",
+        help=f"of a plan's models: {KINDS}; MODEL=KIND for one of them; default: poisson at the demand",
+    )
+    made.add_argument(
+        "--slo",
+        action="append",
+        default=[],
+        metavar="MODEL=MS",
+        help="response time asked for; of a plan's models their max_latency_ms unless given",
+    )
+    made.add_argument("--load", type=float, default=1.0, metavar="N", help="times every rate (default 1)")
+    made.add_argument("--requests", type=int, metavar="N", help="of each model in a replication")
+    made.add_argument("--replications", type=int, metavar="N")
+    made.add_argument("--seed", type=int, metavar="N")
+    made.add_argument(
+        "--find",
+        type=float,
+        metavar="PERCENTILE",
+        help="also find the largest common factor of all rates at which it stays within every slo_ms",
+    )
+    made.add_argument("--save-request", metavar="FILE", help="write the simulation request that was run")
+    output(made)
+
+
+def _simulate(options: argparse.Namespace) -> int:
+    request = _of_plan(options) if options.request else _of_file(options)
+    limits = _limits(options.slo, {model.name for model in request.models})
+    models = tuple(replace(model, slo_ms=limits.get(model.name, model.slo_ms)) for model in request.models)
+    request = replace(request, models=models)
+    if options.requests is not None:
+        request = replace(request, requests_per_model=options.requests)
+    if options.replications is not None:
+        request = replace(request, replications=options.replications)
+    if options.seed is not None:
+        request = replace(request, seed=options.seed)
+    if options.find is not None:
+        request = replace(request, find=Find(options.find))
+    request = workflow.under_load(request, options.load)
+    if options.save_request:
+        write_file(request, options.save_request)
+    outcome = with_progress(lambda progress: workflow.simulate(request, progress))
+    hand_over(outcome, options)
+    _tell(outcome)
+    return 0
+
+
+def _of_file(options: argparse.Namespace) -> SimulationRequest:
+    name, request = read_file(options.input)
+    if name == "torchsplit.plan":
+        rule = "a plan is simulated with the request that it answers"
+        raise InputFault("--request", "nothing", rule, "Add --request PLAN_REQUEST.")
+    if not isinstance(request, SimulationRequest):
+        rule = "simulate reads a torchsplit.simulation_request, or a torchsplit.plan with --request"
+        raise InputFault(f"{options.input}: format", name, rule, "Pass such a file.")
+    if options.arrivals:
+        rule = "arrivals of a simulation request stand in it"
+        raise InputFault("--arrivals", options.arrivals[0], rule, "Change them in the file.")
+    return request
+
+
+def _of_plan(options: argparse.Namespace) -> SimulationRequest:
+    from torchsplit_core.planning.request.hash import request_hash
+
+    _, outcome = read_file(options.input, expected="torchsplit.plan")
+    _, request = read_file(options.request, expected="torchsplit.plan_request")
+    if outcome.request_sha256 != request_hash(request):
+        print(
+            "note: this plan answers another request (--spare and --plan-at make one too); "
+            "its slices are simulated with the points and demands of the one given",
+            file=sys.stderr,
+        )
+    chosen = _arrivals(options.arrivals, request)
+    for name in workflow.without_instance(outcome, request):
+        print(f"warning: {name} has no instance in this plan and is left out", file=sys.stderr)
+    return workflow.simulation_request(outcome, request, lambda model: chosen[model.name])
+
+
+def _arrivals(given: Sequence[str], request: PlanRequest) -> dict[str, Arrivals]:
+    """By model: what names it, else what names none, else Poisson."""
+    names = [model.name for model in request.models]
+    kinds: dict[str, str] = dict.fromkeys(names, "poisson")
+    named: dict[str, str] = {}
+    for text in given:
+        name, separator, kind = text.partition("=")
+        if separator and name in kinds:
+            named[name] = kind
+        else:
+            kinds = dict.fromkeys(names, text)
+    kinds |= named
+    tables = {kind: read_arrival_times(kind) for kind in set(kinds.values()) if kind.lower().endswith(".csv")}
+    return {model.name: _of_kind(model, kinds[model.name], tables) for model in request.models}
+
+
+def _of_kind(
+    model: PlanModel, kind: str, tables: Mapping[str, Mapping[str | None, tuple[float, ...]]]
+) -> Arrivals:
+    """The arrivals of one model, at its demand. Raises InputFault for a text that names no kind."""
+    rate = model.demand_rps
+    if kind in tables:
+        times = tables[kind].get(model.name, tables[kind].get(None))
+        if times is None:
+            rule = f"{kind} has arrivals of {model.name}, or no column model"
+            raise InputFault("--arrivals", model.name, rule, "Add its rows, or write MODEL=KIND for it.")
+        return TraceArrivals(times)
+    word, _, parameters = kind.partition(":")
+    try:
+        if word == "gamma":
+            return GammaArrivals(rate, float(parameters))
+        if word == "mmpp":
+            return MmppArrivals(tuple(_state(part, rate) for part in parameters.split(",")))
+        if word == "poisson" and not parameters:
+            return PoissonArrivals(rate)
+        if word == "deterministic" and not parameters:
+            return DeterministicArrivals(rate)
+    except ValueError:
+        pass
+    raise InputFault("--arrivals", kind, f"it is {KINDS}", "Write for example gamma:2 or mmpp:0.5@8,3@2.")
+
+
+def _state(text: str, rate: float) -> RateState:
+    """`1.5@2`: one and a half times the demand for 2 s on average. Raises ValueError."""
+    times, _, seconds = text.partition("@")
+    return RateState(float(times) * rate, float(seconds))
+
+
+def _limits(given: Sequence[str], names: set[str]) -> dict[str, float]:
+    found = {}
+    for entry in given:
+        name, _, value = entry.partition("=")
+        try:
+            found[name] = float(value)
+        except ValueError as error:
+            raise InputFault("--slo", entry, "it is MODEL=MS", "Write for example bert=200.") from error
+        if name not in names:
+            raise InputFault("--slo", name, f"it names one of {', '.join(sorted(names))}", "Check the name.")
+    return found
+
+
+def _tell(outcome: SimulationOutcome) -> None:
+    """What a person looks for first, on standard error."""
+    for warning in outcome.warnings:
+        print(f"warning: {warning}", file=sys.stderr)
+    for model in outcome.models:
+        print(_line(model), file=sys.stderr)
+    load = outcome.highest_load
+    if load is not None and load.factor is not None and load.high is not None:
+        print(
+            f"highest load: p{load.percentile:g} keeps every limit at {load.low:.4g} times the rates, "
+            f"no longer at {load.high:.4g}",
+            file=sys.stderr,
+        )
+    elif load is not None:
+        print(f"highest load: {load.message}", file=sys.stderr)
+
+
+def _line(model: ModelLoad) -> str:
+    offered = "n/a" if model.offered_rps is None else f"{model.offered_rps:.4g}"
+    text = f"{model.name}: {offered} of {model.capacity_rps:.4g} requests/s"
+    times = model.response_ms
+    if times.mean is None or times.p95 is None or times.p99 is None:
+        return f"{text}, not stable: no response times"
+    width = model.response_ci95_ms.p95
+    sure = "" if width is None else f" ± {width:.2g}"
+    text += f", response mean {times.mean:.4g} ms, p95 {times.p95:.4g}{sure} ms, p99 {times.p99:.4g} ms"
+    if model.slo_attainment is not None:
+        text += f", {model.slo_attainment:.2%} within the limit"
+    return text

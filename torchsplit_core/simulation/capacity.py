@@ -1,0 +1,28 @@
+"""What a model's servers can carry at most, whatever arrives."""
+
+from __future__ import annotations
+
+import math
+
+from torchsplit_core.simulation.arrivals import offered_rps
+from torchsplit_core.simulation.replicate import Prepared
+from torchsplit_core.simulation.station import batch_time
+
+
+def capacity_rps(prepared: Prepared) -> float:
+    """The least over the stages of what their servers serve in batches of max_batch, requests/s."""
+    return min(
+        math.fsum(
+            server.count * server.max_batch / float(batch_time(server.batch_ms, server.max_batch)) * 1e3
+            for _, server in stage
+        )
+        for stage in prepared.stages
+    )
+
+
+def is_stable(prepared: Prepared) -> bool | None:
+    """Whether less is offered than can be served; None for a single arrival, which is no rate."""
+    offered = offered_rps(prepared.model.arrivals)
+    if offered is None:
+        return None if prepared.requests == 1 else False
+    return offered < capacity_rps(prepared)

@@ -1,0 +1,67 @@
+"""The unit in which instants are reckoned: whole ticks where all times are decimals, else milliseconds as doubles.
+
+Rules at one instant (ends, then arrivals, then starts) need instants that are equal when they ought to be:
+0.1 + 0.2 and 0.3 are two doubles. So where nothing is drawn and a common denominator of all times is small
+enough, instants are integers, and every sum of them is exact.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from fractions import Fraction
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+GRIDS_PER_S = (10**3, 10**6, 10**9)
+"""A trace whose times are all decimals of three, six or nine digits is taken as exactly that."""
+
+MOST_TICKS = 2**62
+"""Instants beyond it would not fit in the arrays that hold them."""
+
+Instants = NDArray[Any]
+"""int64 ticks or float64 milliseconds."""
+
+
+@dataclass(frozen=True, slots=True)
+class Clock:
+    """`ticks_per_ms` None: instants are milliseconds as doubles."""
+
+    ticks_per_ms: int | None = None
+
+    def span(self, ms: Fraction) -> Any:
+        """A length of time in the clock's unit."""
+        if self.ticks_per_ms is None:
+            return float(ms)
+        ticks = ms * self.ticks_per_ms
+        return ticks.numerator if ticks.denominator == 1 else float(ticks)
+
+    def ms(self, spans: Instants) -> NDArray[np.float64]:
+        """Lengths of time in milliseconds."""
+        if self.ticks_per_ms is None:
+            return np.asarray(spans, dtype=np.float64)
+        return np.asarray(spans / self.ticks_per_ms, dtype=np.float64)
+
+
+def exact(number: float) -> Fraction:
+    """The decimal that a number is written as: 0.1 is a tenth."""
+    return Fraction(repr(number)) if isinstance(number, float) else Fraction(number)
+
+
+def clock_for(spans_ms: Iterable[Fraction], per_ms: int, longest_ms: float) -> Clock:
+    """Ticks in which all spans and 1 / `per_ms` are whole, where `longest_ms` fits; else doubles."""
+    ticks = math.lcm(per_ms, *(span.denominator for span in spans_ms))
+    return Clock(ticks if ticks * longest_ms < MOST_TICKS else None)
+
+
+def on_grid(times_s: Sequence[float]) -> tuple[NDArray[np.int64], int] | None:
+    """Times as whole multiples of a decimal part of a second, and how many of it a second has; None: they are not."""
+    times = np.asarray(times_s, dtype=np.float64)
+    for per_s in GRIDS_PER_S:
+        parts = np.rint(times * per_s)
+        if parts[-1] < 2**53 and np.array_equal(parts / per_s, times):
+            return parts.astype(np.int64), per_s
+    return None

@@ -1,0 +1,56 @@
+"""Figures of one replication, and of several together: nearest ranks, means, intervals by Student's t."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from fractions import Fraction
+
+import numpy as np
+from numpy.typing import NDArray
+
+from torchsplit_core.simulation.clock import exact
+
+PERCENTILES = {"p50": Fraction(1, 2), "p95": Fraction(95, 100), "p99": Fraction(99, 100)}
+
+
+def rank(share: Fraction, count: int) -> int:
+    """The nearest rank, from 1: ⌈share · count⌉."""
+    return max(1, math.ceil(share * count))
+
+
+def percentile(values: NDArray[np.float64], percent: float) -> float:
+    """The nearest rank of a percentile of 0 to 100, of values in any order."""
+    place = rank(exact(percent) / 100, len(values)) - 1
+    return float(np.partition(values, place)[place])
+
+
+def response_figures(values: NDArray[np.float64]) -> dict[str, float]:
+    """mean, p50, p95, p99 and max."""
+    places = {name: rank(share, len(values)) - 1 for name, share in PERCENTILES.items()}
+    ordered = np.partition(values, sorted(set(places.values())))
+    found = {name: float(ordered[place]) for name, place in places.items()}
+    return {"mean": float(values.mean()), **found, "max": float(values.max())}
+
+
+def without_warmup(values: NDArray[np.float64], warmup_share: float) -> NDArray[np.float64]:
+    """All but the first ⌊share · n⌋."""
+    return values[math.floor(exact(warmup_share) * len(values)) :]
+
+
+def half_width(values: Sequence[float]) -> float | None:
+    """Half of the 95 % interval of the mean of independent replications; None with one.
+
+    t(0.975, n - 1) · s / √n: Law, Simulation Modeling and Analysis, 9.4.1.
+    """
+    if len(values) < 2:
+        return None
+    from scipy.special import stdtrit
+
+    quantile = float(stdtrit(len(values) - 1, 0.975))
+    return quantile * float(np.std(values, ddof=1)) / math.sqrt(len(values))
+
+
+def mean(values: Sequence[float]) -> float:
+    """Of the replications; of equal ones exactly theirs."""
+    return values[0] if min(values) == max(values) else math.fsum(values) / len(values)

@@ -1,0 +1,78 @@
+"""The largest common factor of all rates at which every model keeps a percentile within its limit."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from torchsplit_core.simulation.arrivals import is_random, offered_rps
+from torchsplit_core.simulation.capacity import capacity_rps
+from torchsplit_core.simulation.figures import mean, percentile, without_warmup
+from torchsplit_core.simulation.replicate import Prepared, replications, run_model
+from torchsplit_core.values import HighestLoad, Progress, SimulationRequest
+
+WITHIN = 1.01
+"""The ends of the interval lie at most 1 % apart."""
+STEP = 0.8
+"""How far a try goes below one that failed, until one holds."""
+LEAST, MOST = 1e-6, 1e6
+"""Factors that are tried, of the first."""
+
+
+def highest_load(request: SimulationRequest, prepared: Sequence[Prepared], progress: Progress) -> HighestLoad:
+    """By tries with the same draws: from above down to the first that holds, then halving what lies between.
+
+    Looked for from above, because with batches that wait a lower load need not be a faster one.
+    """
+    assert request.find is not None
+    percent = request.find.percentile
+    limited = [one for one in prepared if one.model.slo_ms is not None]
+    holds = _Tries(request, limited, percent, progress)
+    high = min(capacity_rps(one) / (offered_rps(one.model.arrivals) or capacity_rps(one)) for one in limited)
+    bounded = any(is_random(one.model.arrivals) for one in limited)
+    low = None
+    first = high
+    if not bounded:
+        # A trace ends, so a load above what can be served may keep the limit.
+        while holds(high) and high < MOST * first:
+            low, high = high, 2 * high
+        if low == high / 2 and high >= MOST * first:
+            return HighestLoad(percent, None, low, None, "every load that was tried keeps the limits")
+    while low is None and high > LEAST * first:
+        lower = STEP * high
+        low, high = (lower, high) if holds(lower) else (None, lower)
+    if low is None:
+        return HighestLoad(percent, None, None, high, "no load that was tried keeps the limits")
+    while high > WITHIN * low:
+        middle = (low * high) ** 0.5
+        low, high = (middle, high) if holds(middle) else (low, middle)
+    return HighestLoad(percent, low, low, high)
+
+
+class _Tries:
+    """Whether every model keeps its limit at a factor; the model that failed last is asked first."""
+
+    def __init__(
+        self, request: SimulationRequest, models: Sequence[Prepared], percent: float, progress: Progress
+    ) -> None:
+        self.request, self.models, self.percent = request, list(models), percent
+        self.progress = progress
+        self.tries = 0
+
+    def __call__(self, factor: float) -> bool:
+        self.tries += 1
+        self.progress(1 - 0.9**self.tries, f"trying {factor:.4g} times the rates")
+        for place, one in enumerate(self.models):
+            if not self._keeps(one, factor):
+                self.models.insert(0, self.models.pop(place))
+                return False
+        return True
+
+    def _keeps(self, one: Prepared, factor: float) -> bool:
+        offered = offered_rps(one.model.arrivals)
+        if is_random(one.model.arrivals) and offered is not None and offered * factor >= capacity_rps(one):
+            return False
+        found = []
+        for replication in range(replications(one, self.request.replications)):
+            run = run_model(one, replication, factor)
+            found.append(percentile(without_warmup(run.response_ms, self.request.warmup_share), self.percent))
+        return mean(found) <= (one.model.slo_ms or 0.0)

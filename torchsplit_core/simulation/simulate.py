@@ -1,0 +1,150 @@
+"""A simulation request to its outcome: every model by itself, for models share no server."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from time import perf_counter
+
+import numpy as np
+
+from torchsplit_core.simulation.arrivals import is_random, offered_rps
+from torchsplit_core.simulation.capacity import capacity_rps, is_stable
+from torchsplit_core.simulation.chain import Run
+from torchsplit_core.simulation.figures import half_width, mean, response_figures, without_warmup
+from torchsplit_core.simulation.highest_load import highest_load
+from torchsplit_core.simulation.replicate import Prepared, prepare, replications, run_model
+from torchsplit_core.simulation.validate import remarks, validate
+from torchsplit_core.values import (
+    HalfWidths,
+    ModelLoad,
+    Progress,
+    ResponseTimes,
+    ServerLoad,
+    SimulatedModel,
+    SimulationOutcome,
+    SimulationRequest,
+    TraceArrivals,
+    WaitTimes,
+    ignore_progress,
+)
+
+
+def simulate(request: SimulationRequest, progress: Progress = ignore_progress) -> SimulationOutcome:
+    """The outcome of a request. Raises InputFault for one that makes no sense."""
+    began = perf_counter()
+    validate(request)
+    warnings = list(remarks(request))
+    prepared = [prepare(request, number) for number in range(len(request.models))]
+    models = []
+    servers: dict[int, ServerLoad] = {}
+    whole = 0.5 if request.find else 1.0
+    for number, one in enumerate(prepared):
+        progress(whole * number / len(prepared), f"simulating {one.model.name}")
+        runs = [run_model(one, k) for k in range(replications(one, request.replications))]
+        models.append(_model_load(request, one, runs))
+        servers.update(_server_loads(one, runs))
+        if models[-1].stable is False:
+            warnings.append(_unstable(models[-1], one))
+    simulated = perf_counter()
+    found = None
+    if request.find is not None:
+        if any(model.slo_ms is None for model in request.models):
+            warnings.append("models without a slo_ms do not limit the highest load")
+        found = highest_load(
+            request, prepared, lambda share, text: progress(whole + (1 - whole) * share, text)
+        )
+    statistics: dict[str, str | int | float] = {
+        "simulate_s": simulated - began,
+        "find_s": perf_counter() - simulated,
+        "requests": sum(one.requests * replications(one, request.replications) for one in prepared),
+    }
+    return SimulationOutcome(
+        tuple(models),
+        tuple(servers[place] for place in range(len(request.servers))),
+        found,
+        tuple(warnings),
+        statistics,
+    )
+
+
+def _unstable(load: ModelLoad, prepared: Prepared) -> str:
+    offered = "all at once" if load.offered_rps is None else f"{load.offered_rps:.6g} requests/s"
+    text = f"{load.name}: {offered} are offered and {load.capacity_rps:.6g} requests/s can be served"
+    if is_random(prepared.model.arrivals):
+        return f"{text}: it is not stable, and its times have no limit"
+    return f"{text}: it is not stable, and its times are those of these arrivals alone"
+
+
+def _model_load(request: SimulationRequest, prepared: Prepared, runs: Sequence[Run]) -> ModelLoad:
+    model = prepared.model
+    stable = is_stable(prepared)
+    told = stable is not False or not is_random(model.arrivals)
+    counted = [without_warmup(run.response_ms, request.warmup_share) for run in runs]
+    waited = [without_warmup(run.wait_ms, request.warmup_share) for run in runs]
+    figures = [response_figures(values) for values in counted]
+    alike = not prepared.random and not isinstance(model.arrivals, TraceArrivals)
+    widths: dict[str, float | None] = {}
+    if told:
+        for name in ("mean", "p50", "p95", "p99"):
+            known = [figure[name] for figure in figures]
+            # Replications in which nothing is drawn are all the same one.
+            widths[name] = 0.0 if alike and request.replications > 1 else half_width(known)
+    response = {name: mean([figure[name] for figure in figures]) for name in figures[0]} if told else {}
+    if told:
+        response["max"] = max(figure["max"] for figure in figures)
+    attainment = None
+    if told and model.slo_ms is not None:
+        attainment = mean(
+            [float(np.count_nonzero(values <= model.slo_ms)) / len(values) for values in counted]
+        )
+    batches = [batch for run in runs for batch in run.stages]
+    copies = request.replications if alike else 1
+    return ModelLoad(
+        model.name,
+        offered_rps(model.arrivals),
+        capacity_rps(prepared),
+        stable,
+        copies * sum(len(run.response_ms) for run in runs),
+        mean([len(run.response_ms) / run.length_ms * 1e3 for run in runs]),
+        ResponseTimes(**response),
+        HalfWidths(**widths),
+        WaitTimes(mean([float(values.mean()) for values in waited]) if told else None),
+        attainment,
+        sum(int(batch.sizes.sum()) for batch in batches) / sum(len(batch.sizes) for batch in batches),
+        _bytes_across_cuts(model, runs),
+    )
+
+
+def _bytes_across_cuts(model: SimulatedModel, runs: Sequence[Run]) -> float | None:
+    """Bytes/s over all cuts: what each batch of the stage before carries, and what each of its requests adds."""
+    if not model.cut_bytes and not model.cut_bytes_per_request:
+        return None
+    rates = []
+    for run in runs:
+        fixed = sum(
+            len(batches.sizes) * carried
+            for batches, carried in zip(run.stages, model.cut_bytes, strict=False)
+        )
+        adding = len(run.response_ms) * sum(model.cut_bytes_per_request)
+        rates.append((fixed + adding) / run.length_ms * 1e3)
+    return mean(rates)
+
+
+def _server_loads(prepared: Prepared, runs: Sequence[Run]) -> dict[int, ServerLoad]:
+    """By its place in the request's list, each entry's share of time at work, of all its servers together."""
+    found = {}
+    for depth, stage in enumerate(prepared.stages):
+        served = [(run, run.stages[depth]) for run in runs]
+        most = 1 + max(place for place, _ in stage)
+        busy = []
+        requests, batches = np.zeros(most), np.zeros(most)
+        for run, one in served:
+            spans = np.bincount(one.entries, weights=run.clock.ms(one.ends - one.starts), minlength=most)
+            busy.append(spans / run.length_ms)
+            requests += np.bincount(one.entries, weights=one.sizes, minlength=most)
+            batches += np.bincount(one.entries, minlength=most)
+        for place, server in stage:
+            used = mean([float(shares[place]) / server.count for shares in busy])
+            size = float(requests[place] / batches[place]) if batches[place] else None
+            found[place] = ServerLoad(server.id, used, size)
+    return found

@@ -1,0 +1,101 @@
+"""A stage's servers as the queues see them: limits and batch times in the clock's unit."""
+
+from __future__ import annotations
+
+import math
+from bisect import bisect_left
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from fractions import Fraction
+from itertools import pairwise
+from typing import Any
+
+import numpy as np
+
+from torchsplit_core.simulation.clock import Clock, Instants, exact
+from torchsplit_core.values import Server, Service
+
+Factors = Sequence[float] | None
+"""What the mean time of the first, second, … batch of a stage is multiplied by; None: by 1."""
+
+
+@dataclass(frozen=True, slots=True)
+class Station:
+    """`count` equal servers. `durations[b]` is the mean time of a batch of b."""
+
+    entry: int
+    count: int
+    max_batch: int
+    max_wait: Any
+    durations: Mapping[int, Any]
+    factors: Factors = None
+
+    def time(self, size: int, batch: int) -> Any:
+        """How long the stage's batch of this number and size takes."""
+        mean = self.durations[size]
+        return mean if self.factors is None else mean * self.factors[batch]
+
+
+@dataclass(frozen=True, slots=True)
+class Batches:
+    """Batches in the order in which they began; the requests of each by their place in the queue's arrivals.
+
+    `order` None: the requests were taken in the order of their arrival.
+    """
+
+    starts: Instants
+    ends: Instants
+    sizes: Instants
+    entries: Instants
+    order: Instants | None = None
+
+
+def batch_time(table: Mapping[int, float], size: int) -> Fraction:
+    """Milliseconds of a batch: linear between the sizes, below the smallest as the smallest."""
+    if size in table:
+        return exact(table[size])
+    sizes = sorted(table)
+    if size < sizes[0]:
+        return exact(table[sizes[0]])
+    above = bisect_left(sizes, size)
+    low, high = sizes[above - 1], sizes[above]
+    before, behind = exact(table[low]), exact(table[high])
+    return before + (behind - before) * Fraction(size - low, high - low)
+
+
+def table_spans(table: Mapping[int, float]) -> Iterator[Fraction]:
+    """Milliseconds of which the time of every batch is a sum of whole multiples."""
+    sizes = sorted(table)
+    yield from (exact(table[size]) for size in sizes)
+    for low, high in pairwise(sizes):
+        yield (exact(table[high]) - exact(table[low])) / (high - low)
+
+
+class Durations(dict[int, Any]):
+    """The mean time of a batch by its size in the clock's unit, reckoned when a batch of that size first begins."""
+
+    def __init__(self, table: Mapping[int, float], clock: Clock) -> None:
+        super().__init__()
+        self.table, self.clock = table, clock
+
+    def __missing__(self, size: int) -> Any:
+        self[size] = self.clock.span(batch_time(self.table, size))
+        return self[size]
+
+
+def station(entry: int, server: Server, clock: Clock, factors: Factors) -> Station:
+    """A server of the request in the clock's unit."""
+    wait = clock.span(exact(server.max_wait_ms))
+    durations = Durations(server.batch_ms, clock)
+    return Station(entry, server.count, server.max_batch, wait, durations, factors)
+
+
+def draw_factors(service: Service, batches: int, rng: np.random.Generator) -> Factors:
+    """Factors of mean 1 for so many batches; None for a service that does not vary."""
+    if service.kind == "exponential":
+        return list(map(float, rng.standard_exponential(batches)))
+    if service.kind == "lognormal":
+        # Mean 1 and standard deviation cv: sigma² = ln(1 + cv²), mu = -sigma² / 2.
+        sigma = math.sqrt(math.log1p((service.cv or 0.0) ** 2))
+        return list(map(float, rng.lognormal(-sigma * sigma / 2, sigma, batches)))
+    return None

@@ -1,0 +1,90 @@
+"""Times of arrival from a table: a column of seconds, or of timestamps as public traces have them.
+
+Azure's traces of LLM inference have TIMESTAMP (2023-11-16 18:17:03.9799600) beside numbers of tokens.
+"""
+
+from __future__ import annotations
+
+import csv
+import io
+import re
+from datetime import UTC, datetime
+from fractions import Fraction
+from pathlib import Path
+
+from torchsplit_core.tables.cells import CellFault, number
+from torchsplit_core.tables.sheet import decode
+from torchsplit_core.values import InputFault
+
+SECONDS = ("time_s", "times_s", "arrival_s", "time", "times", "arrival_time", "seconds", "t")
+STAMPS = ("timestamp", "datetime", "date")
+MODEL = "model"
+"""Column names, in any case; a table without a header has seconds in its first column."""
+_STAMP = re.compile(r"(\d{4}-\d\d-\d\d[T ]\d\d:\d\d:\d\d)(\.\d{1,12})?(Z|[+-]\d\d:?\d\d)?")
+_REMEDY = "Give a column time_s with seconds from 0, or timestamp with dates."
+
+
+def read_arrival_times(path: str | Path) -> dict[str | None, tuple[float, ...]]:
+    """Seconds of the arrivals by model, those of all models under None where no column names one.
+
+    Timestamps count from the first in the table, numbers are seconds as they stand. Rows keep their order.
+    Raises InputFault for a file without such a column, and for a cell that is no time.
+    """
+    origin = str(path)
+    try:
+        text = decode(Path(path).read_bytes(), origin)
+    except OSError as error:
+        raise InputFault(origin, error.strerror, "the trace can be read", "Check the path.") from error
+    try:
+        rows = [row for row in csv.reader(io.StringIO(text)) if any(cell.strip() for cell in row)]
+    except csv.Error as error:
+        raise InputFault(origin, str(error), "a trace is a table with commas", _REMEDY) from error
+    if not rows:
+        raise InputFault(origin, "no rows", "a trace has an arrival", _REMEDY)
+    header = [cell.strip().lower() for cell in rows[0]]
+    column, first = _column(header, origin)
+    named = header.index(MODEL) if first and MODEL in header else None
+    found: dict[str | None, list[Fraction]] = {}
+    for line, row in enumerate(rows[first:], first + 1):
+        cell = row[column].strip() if column < len(row) else ""
+        model = None if named is None else row[named].strip() if named < len(row) else ""
+        found.setdefault(model, []).append(_seconds(cell, f"{origin}: row {line}"))
+    if not found:
+        raise InputFault(origin, "a header alone", "a trace has an arrival", _REMEDY)
+    stamped = bool(_STAMP.fullmatch(rows[first][column].strip()))
+    start = min(min(times) for times in found.values()) if stamped else Fraction(0)
+    return {model: tuple(float(time - start) for time in times) for model, times in found.items()}
+
+
+def _column(header: list[str], origin: str) -> tuple[int, int]:
+    """Which column has the times, and the first row that is no header."""
+    for name in (*SECONDS, *STAMPS):
+        if name in header:
+            return header.index(name), 1
+    if _STAMP.fullmatch(header[0].upper()) or re.fullmatch(r"[-+0-9.eE]+", header[0]):
+        return 0, 0
+    if len(header) == 1:
+        return 0, 1
+    raise InputFault(
+        origin,
+        ", ".join(header)[:100],
+        f"a column is called one of {', '.join((*SECONDS, *STAMPS))}",
+        _REMEDY,
+    )
+
+
+def _seconds(cell: str, where: str) -> Fraction:
+    """A number of seconds, or of a timestamp those since 1970; a date without a zone is UTC."""
+    if found := _STAMP.fullmatch(cell):
+        whole, part, zone = found.groups()
+        try:
+            moment = datetime.fromisoformat(whole + ("" if zone in (None, "Z") else zone))
+        except ValueError as error:
+            raise InputFault(where, cell, "a timestamp is a date and a time", _REMEDY) from error
+        since = int((moment if moment.tzinfo else moment.replace(tzinfo=UTC)).timestamp())
+        return Fraction(since) + Fraction(f"0{part}" if part else "0")
+    try:
+        number(cell, decimal_comma=False)
+    except CellFault as fault:
+        raise InputFault(where, cell, "it is a time: seconds, or a timestamp", _REMEDY) from fault
+    return Fraction(cell)
