@@ -24,7 +24,7 @@ SECONDS = 20.0
 """After this a baseline that is not ready says so."""
 
 
-def show(workspace: Workspace, request: PlanRequest | None, plan: PlanOutcome | None) -> None:
+def show(workspace: Workspace, name: str, request: PlanRequest | None, plan: PlanOutcome | None) -> None:
     """The tab: a table of all, and the map of the one chosen."""
     if request is None or plan is None or plan.status not in SOLVED:
         st.write(
