@@ -24,7 +24,7 @@ from torchsplit_core.workspace.versions import VersionStore
 
 MOST_LINES = 12
 # Only while there is a draft: `:has` slows every page that it is on.
-STYLE = """<style>[data-testid="stLayoutWrapper"]:has(> .st-key-draft-bar) {
+STYLE = """<style>[data-testid="stLayoutWrapper"]:has(> .st-key-draft-place) {
   position: sticky; top: 0; z-index: 6; background: light-dark(#fbfbf9, #0f1418); }
 .st-key-draft-bar { border-inline-start: 4px solid light-dark(#0f766e, #2dd4bf); padding: .6rem .9rem; }
 ul.changed { margin: 0; padding-inline-start: 1.1rem; font-size: .85rem; }
