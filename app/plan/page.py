@@ -12,7 +12,7 @@ from app.charts.colours import model_colours
 from app.charts.slice_map import fleet_svg, slice_table
 from app.components.picture import picture
 from app.format.numbers import plain, short
-from app.plan import baselines, compare, form, losses, scenario_bar, sureness
+from app.plan import baselines, compare, form, history, losses, scenario_bar, sureness
 from app.plan.draft import bar, words
 from app.plan.draft.trial import Trial, trial
 from app.plan.explanation import panel
@@ -76,7 +76,7 @@ def show(workspace: Workspace) -> None:
     # What was asked for first: while a slider moves, the map should not wait for what stands around it, for the
     # browser draws what has come again and again.
     with right:
-        _tabs(workspace, name, request, plan, working, tried, sure)
+        _tabs(workspace, name, request, plan, working, draft, tried, sure)
     if draft is not None and tried is not None and request is not None:
         with banner:
             bar.show(workspace, name, request, plan, draft, tried)
@@ -109,12 +109,13 @@ def _tabs(
     request: PlanRequest | None,
     plan: PlanOutcome | None,
     working: bool,
+    draft: Draft | None,
     tried: Trial | None,
     sure: Sureness | None,
 ) -> None:
     """The plan, and what it is to be seen beside."""
-    planned, beside, other, hand, swept = st.tabs(
-        ["Plan", "Baselines", "Compare", "By hand", "Sweep"], key=TAB, on_change="rerun"
+    planned, beside, other, hand, swept, past = st.tabs(
+        ["Plan", "Baselines", "Compare", "By hand", "Sweep", "History"], key=TAB, on_change="rerun"
     )
     if planned.open:
         with planned:
@@ -150,6 +151,12 @@ def _tabs(
                 st.info("This plan came without its request: there is nothing to vary.")
             else:
                 sweep_tab.show(workspace, name, request)
+    if past.open:
+        with past:
+            if request is None:
+                st.info("This plan came without its request: it has no versions.")
+            else:
+                history.show(workspace, name, request, plan, draft)
 
 
 def _of_stored(tried: Trial | None) -> None:
