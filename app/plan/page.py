@@ -69,7 +69,7 @@ def show(workspace: Workspace) -> None:
         f"{_first_card(verdict)}</style>"
     )
     # In a place of its own, so that it can stay in sight over all that follows.
-    banner = st.container(key="draft-place")
+    banner, looked_for = st.container(key="draft-place"), st.container(key="draft-proof")
     numbers = st.container(key="numbers")
     with frame.picture_beside("plan"):
         left, right = st.columns([6, 13], gap="small")
@@ -80,6 +80,8 @@ def show(workspace: Workspace) -> None:
     if draft is not None and tried is not None and request is not None:
         with banner:
             bar.show(workspace, name, request, plan, draft, tried)
+        with looked_for:
+            bar.search(workspace, name, draft, tried)
     with head:
         _headline(workspace, name, known, request, plan, working, draft, tried)
         if verdict is not None:

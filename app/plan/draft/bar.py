@@ -26,6 +26,9 @@ MOST_LINES = 12
 # Only while there is a draft: `:has` slows every page that it is on.
 STYLE = """<style>[data-testid="stLayoutWrapper"]:has(> .st-key-draft-place) {
   position: sticky; top: 0; z-index: 6; background: light-dark(#fbfbf9, #0f1418); }
+/* Below the library's own head, which a narrow window shows. */
+@media (max-width: 640px) { [data-testid="stLayoutWrapper"]:has(> .st-key-draft-place) { top: 3.5rem; }
+  .st-key-draft-bar { padding: .4rem .6rem; } .st-key-draft-bar button { min-height: 2rem; padding-block: .1rem; } }
 .st-key-draft-bar { border-inline-start: 4px solid light-dark(#0f766e, #2dd4bf); padding: .6rem .9rem; }
 ul.changed { margin: 0; padding-inline-start: 1.1rem; font-size: .85rem; }
 ul.changed s { opacity: .7; }</style>"""
@@ -55,6 +58,10 @@ def show(
             )
         if fault := draft.fault or tried.fault:
             st.error(plain(fault))
+
+
+def search(workspace: Workspace, name: str, draft: Draft, tried: Trial) -> None:
+    """How far the proof of the draft is, while its plan is not proven; nothing for a plan that was chosen."""
     if tried.outcome is not None and tried.outcome.status == "feasible" and draft.plan is None:
         st.fragment(_prove, run_every=proof.REST_S)(workspace, name, draft.request)
 
