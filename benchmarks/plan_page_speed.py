@@ -29,7 +29,7 @@ GOAL_CHANGE_MS, GOAL_PAINT_S, GOAL_REPORT_MB = 500, 3.0, 5.0
 CHANGED = """words => { window.changed = new Promise(found => {
   const shown = () =>
     (document.querySelector('.st-key-slices .picture') ?? document.querySelector('.picture'))?.dataset.shown
-    + (words ? document.querySelector('.st-key-what-if-banner')?.innerText ?? '' : '');
+    + (words ? document.querySelector('.st-key-draft-bar')?.innerText ?? '' : '');
   const before = shown();
   document.addEventListener('keydown', () => {
     const began = performance.now();

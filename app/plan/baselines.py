@@ -12,19 +12,22 @@ from app.components.picture import picture
 from app.format.html import table_html
 from app.format.numbers import exact, short
 from app.plan.summary import SOLVED
+from app.session import draft as drafts
 from app.session import scenario
+from app.shell import frame
 from torchsplit_core.planning.baselines.gain import gain
 from torchsplit_core.planning.baselines.run import Baseline, baselines
 from torchsplit_core.planning.request.hash import request_hash
 from torchsplit_core.values import PlanOutcome, PlanRequest
 from torchsplit_core.workspace import named
 from torchsplit_core.workspace.store import Workspace
+from torchsplit_core.workspace.versions import VersionStore
 
 SECONDS = 20.0
 """After this a baseline that is not ready says so."""
 
 
-def show(workspace: Workspace, request: PlanRequest | None, plan: PlanOutcome | None) -> None:
+def show(workspace: Workspace, name: str, request: PlanRequest | None, plan: PlanOutcome | None) -> None:
     """The tab: a table of all, and the map of the one chosen."""
     if request is None or plan is None or plan.status not in SOLVED:
         st.write(
@@ -50,7 +53,25 @@ def show(workspace: Workspace, request: PlanRequest | None, plan: PlanOutcome | 
     for one in solved:
         if one.title == chosen and one.outcome is not None:
             demands = {model.name: model.demand_rps for model in request.models}
+            _open(workspace, name, request, one)
             picture(fleet_svg(one.outcome, scenario.colours(workspace), demands), key="baseline-slices")
+
+
+def _open(workspace: Workspace, name: str, request: PlanRequest, one: Baseline) -> None:
+    """The ways to take a baseline over: beside the plan, or as a scenario."""
+    with st.container(horizontal=True):
+        if st.button("Open as draft", key="baseline-draft"):
+            drafts.change(workspace, name, request, request, plan=one.outcome, said=f"baseline: {one.title}")
+            st.rerun()
+        if st.button("Open as scenario", key="baseline-scenario"):
+            with frame.telling():
+                new = named.free_name(workspace, named.SCENARIO, f"{name[:60]}, {one.title}")
+                workspace.put("plan_request", new, request)
+                workspace.put("plan", new, one.outcome)
+                VersionStore(workspace, new).keep(f"baseline: {one.title}")
+                scenario.choose(workspace, new)
+                frame.say(f"This is {new}.")
+                st.rerun()
 
 
 @st.cache_resource(max_entries=16, show_spinner="Working out the baselines …")

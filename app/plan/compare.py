@@ -1,8 +1,9 @@
-"""Two scenarios side by side: what changes from one plan to the other, in words and on both maps."""
+"""Scenarios side by side: all in one table, and from one of them to another on both maps and in words."""
 
 from __future__ import annotations
 
 import html
+from collections.abc import Sequence
 
 import streamlit as st
 
@@ -10,15 +11,20 @@ from app.charts.slice_map import fleet_svg
 from app.charts.slice_values import Marks
 from app.components.picture import picture
 from app.format.html import table_html
-from app.format.numbers import exact, plain
-from app.plan.summary import SOLVED, metrics
+from app.format.numbers import exact, plain, short
+from app.plan.summary import SOLVED, metrics, status_badge
+from app.plan.sureness import sureness_of
+from app.plan.verdict import verdict_of
 from app.session import scenario
 from app.session.workspace import read
 from torchsplit_core.planning.comparison.changes import ModelChange, SliceChange
 from torchsplit_core.planning.comparison.compare import Comparison, compare
+from torchsplit_core.planning.comparison.figures import figures_of
 from torchsplit_core.values import PlanOutcome, PlanRequest
 from torchsplit_core.workspace.store import Workspace
 
+MOST_COLUMNS = 4
+"""Scenarios in the table before one chooses."""
 MOST_LINES = 12
 """Sentences in sight; the rest unfold."""
 
@@ -32,24 +38,83 @@ def show(workspace: Workspace, name: str, plan: PlanOutcome | None) -> None:
             "drained. Duplicate this scenario (Scenario …), change the copy and plan it."
         )
         return
+    _table(workspace, [name, *others])
     chosen = st.selectbox("From", others, key="compare-from", help="The plan that runs now, for instance.")
     before = read(workspace, "plan", chosen)
-    found = compare(before, plan)
-    st.markdown(f"**From {plain(chosen)} to {plain(name)}**")
-    _words(found)
-    st.html(_models(found))
-    st.caption("On the maps: + new, − goes, ~ other tenants or shares; hover for the word.")
-    marks = marks_of(found)
+    asked = tuple(read(workspace, "plan_request", title) for title in (chosen, name))
+    side_by_side(workspace, (chosen, name), asked, (before, plan))
+
+
+def side_by_side(
+    workspace: Workspace,
+    titles: tuple[str, str],
+    asked: tuple[PlanRequest | None, ...],
+    outcomes: tuple[PlanOutcome, PlanOutcome],
+) -> None:
+    """From one plan to another: both maps first, then what changes in words and for each model."""
+    found = compare(*outcomes)
+    st.markdown(f"**From {plain(titles[0])} to {plain(titles[1])}**")
     colours = scenario.colours(workspace)
-    for column, title, outcome, marked, key in zip(
-        st.columns(2, gap="medium"), (chosen, name), (before, plan), marks, ("before", "after"), strict=True
+    for column, title, request, outcome, marked, key in zip(
+        st.columns(2, gap="medium"),
+        titles,
+        asked,
+        outcomes,
+        marks_of(found),
+        ("before", "after"),
+        strict=True,
     ):
         with column.container(border=True):
             st.header(plain(title), anchor=False)
-            asked = read(workspace, "plan_request", title)
-            told = " · ".join(f"{plain(item.label)}: {item.value}" for item in metrics(outcome, asked)[:3])
+            told = " · ".join(f"{plain(item.label)}: {item.value}" for item in metrics(outcome, request)[:3])
             st.caption(told)
-            picture(fleet_svg(outcome, colours, _demands(asked), marked), key=f"compare-{key}")
+            picture(fleet_svg(outcome, colours, _demands(request), marked), key=f"compare-{key}")
+    st.caption("On the maps: + new, − goes, ~ other tenants or shares; hover for the word.")
+    _words(found)
+    st.html(_models(found))
+
+
+def _table(workspace: Workspace, known: Sequence[str]) -> None:
+    """One column a scenario, the one shown first; so many as one chooses."""
+    chosen = st.multiselect("Scenarios", known, known[:MOST_COLUMNS], key=f"compare-all {known[0]}")
+    if chosen:
+        st.html(
+            table(
+                [(one, read(workspace, "plan_request", one), read(workspace, "plan", one)) for one in chosen]
+            )
+        )
+
+
+def table(scenarios: Sequence[tuple[str, PlanRequest | None, PlanOutcome]]) -> str:
+    """HTML of several scenarios: what each gives, one column a scenario, then r of every model."""
+    head = "<th>scenario</th>" + "".join(f"<th>{html.escape(name)}</th>" for name, _, _ in scenarios)
+    verdicts = [
+        verdict_of(asked, plan, None if asked is None else sureness_of(asked, plan))
+        for _, asked, plan in scenarios
+    ]
+    figures = [figures_of(plan) for _, _, plan in scenarios]
+    rows = [
+        _line("verdict", [one.text for one in verdicts], number=False),
+        _line("search", [status_badge(plan).text for _, _, plan in scenarios], number=False),
+        _line("least r", [short(one.least if one else None) for one in figures]),
+        _line("req/s, all models", [short(one.total_rps if one else None) for one in figures]),
+        _line("GPUs used", [_used(plan) for _, _, plan in scenarios]),
+        _line("slices", [short(one.slices if one else None) for one in figures]),
+    ]
+    rates = [{model.name: model.normalised for model in plan.models} for _, _, plan in scenarios]
+    for model in dict.fromkeys(model for found in rates for model in found):
+        rows.append(_line(f"r of {model}", [short(found.get(model)) for found in rates]))
+    return table_html(head, rows)
+
+
+def _used(plan: PlanOutcome) -> str:
+    return f"{sum(gpu.used for gpu in plan.gpus)} of {len(plan.gpus)}"
+
+
+def _line(label: str, cells: Sequence[str], *, number: bool = True) -> str:
+    kind = ' class="n"' if number else ""
+    inner = "".join(f"<td{kind}>{html.escape(text)}</td>" for text in cells)
+    return f'<tr><td class="name">{html.escape(label)}</td>{inner}</tr>'
 
 
 def marks_of(found: Comparison) -> tuple[Marks, Marks]:

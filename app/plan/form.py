@@ -1,4 +1,4 @@
-"""The left column of the Plan page: fleet, models, pairs, objective, and the button that plans."""
+"""The left column of the Plan page: fleet, models, pairs and objective, which all write into the scenario's draft."""
 
 from __future__ import annotations
 
@@ -10,16 +10,21 @@ import streamlit as st
 
 from app.format.numbers import THIN, plain
 from app.plan import figures, request_tables
+from app.plan.draft import words
 from app.plan.summary import OBJECTIVES, PLAN_AT, SHARINGS, PlanAt, Sharing
 from app.plan.verdict import without_minimum
 from app.plan.verdict_line import owed_words
+from app.plan.what_if import sliders
+from app.session import draft as drafts
+from app.session.draft import Draft, stored_profiles
 from app.shell import frame
-from app.shell.replan import plan_again, stored_profiles
+from app.shell.replan import plan_again
 from torchsplit_core.hardware import catalogue, without_mig
 from torchsplit_core.planning.request import edit
-from torchsplit_core.planning.request.hash import request_hash
+from torchsplit_core.planning.request.coverage import uncovered
+from torchsplit_core.planning.request.difference import Part, RequestChange
 from torchsplit_core.planning.request.ties import member_names
-from torchsplit_core.values import InputFault, Objective, ObjectiveKind, PlanRequest, Profile, SolverOptions
+from torchsplit_core.values import InputFault, ObjectiveKind, PlanRequest, Profile
 from torchsplit_core.workspace.store import Workspace
 
 Column = st.column_config
@@ -52,12 +57,18 @@ class Goal:
 
     def applied(self, request: PlanRequest) -> PlanRequest:
         """The request with it."""
+        goal = replace(
+            request.objective,
+            kind=self.kind,
+            memory_violation_penalty=self.memory_penalty,
+            separation_weight=self.separation_weight,
+        )
         return replace(
             request,
-            objective=Objective(self.kind, self.memory_penalty, self.separation_weight),
+            objective=goal,
             sharing=self.sharing,
             max_tenants_per_slice=self.most_tenants,
-            solver=SolverOptions(self.limit_s, self.plan_at),
+            solver=replace(request.solver, time_limit_s=self.limit_s, plan_at=self.plan_at),
         )
 
 
@@ -91,7 +102,8 @@ class Edits:
 
     def applied(self, request: PlanRequest) -> PlanRequest:
         """The request with all of them. Raises InputFault for a row that makes no sense."""
-        edited = self.goal.applied(request)
+        # Untouched it stays as it is: the page offers fewer times of search than a request may have.
+        edited = request if self.goal == Goal.of(request) else self.goal.applied(request)
         edited = replace(edited, link_gb_per_s=self.speeds[0], network_gb_per_s=self.speeds[1])
         # By the entries as they stand: rows of the fleet's table find theirs by their place.
         edited = request_tables.with_details(edited, self.details)
@@ -102,57 +114,84 @@ class Edits:
         return edit.with_added(edited, self.added, self.profiles)
 
 
-def show(workspace: Workspace, name: str, request: PlanRequest, *, trying: bool) -> None:
-    """The editors; edits stay in the page until Plan stores them.
-
-    `trying`: a what-if is on screen. The editors show and plan the stored request, so Plan waits for its end.
-    """
-    st.fragment(_editors)(workspace, name, request, trying)
-
-
-def _editors(workspace: Workspace, name: str, request: PlanRequest, trying: bool) -> None:
-    # A stored edit is the new ground of the tables: with another key they forget what was typed.
-    mark = request_hash(request)[:12]
+def show(workspace: Workspace, name: str, stored: PlanRequest, draft: Draft | None) -> None:
+    """The editors over the stored request, with what the draft changes of it; edits go into the draft at once."""
+    request = drafts.seed(draft, stored)
+    current = draft.request if draft else stored
+    changed = drafts.changes(draft, stored) if draft else ()
+    # Edits of the tables stay in them: they are drawn anew where the draft was changed by something else.
+    mark = drafts.table_mark(workspace, name, request)
     with st.container(border=True):
         st.header("Fleet", anchor=False)
         fleet = _fleet(request, mark)
+        _struck(changed, "fleet")
+        sliders.of_fleet(workspace, name, stored, current)
         details = _details(request, mark)
         speeds = _links(request, mark)
+        _struck(changed, "links")
         missing = st.container()
     with st.container(border=True):
         st.header("Models", anchor=False)
         models, added, profiles = _models(workspace, request, mark)
+        _struck(changed, "models")
+        _sliders(workspace, name, stored, current)
         allowed = _ways(request, mark)
     with st.container(border=True):
         st.header("Together on one GPU", anchor=False)
         pairs = _pairs(request, mark)
+        _struck(changed, "pairs")
     with st.container(border=True):
         st.header("Objective", anchor=False)
         goal = _objective(request, mark)
+        _struck(changed, "objective")
     edits = Edits(fleet, details, speeds, models, added, profiles, allowed, pairs, goal)
-    asked = _with_figures(edits, request)
+    _take_over(workspace, name, stored, request, edits)
     with missing:
-        figures.show(asked)
+        figures.show(_with_figures(current, profiles))
     # A stored request of that kind is told of above the plan, with the button that mends it.
-    if without_minimum(asked) and not without_minimum(request):
-        st.warning(plain(owed_words(asked)))
-    if waiting := edits.waiting(request):
-        st.caption(f"Edited, not planned yet: {', '.join(waiting)}.")
-    if trying:
-        st.caption(
-            "A what-if is on screen, and this form has the stored request: choose Keep and prove, or Back, first."
-        )
-    if st.button("Plan", type="primary", width="stretch", key="plan", disabled=trying):
-        with frame.telling():
-            plan_again(workspace, name, edits.applied(request), ground=request)
+    if without_minimum(current) and not without_minimum(stored):
+        st.warning(plain(owed_words(current)))
 
 
-def _with_figures(edits: Edits, request: PlanRequest) -> PlanRequest:
-    """What is on screen, with the figures that Plan would add; the request as stored while a row makes no sense."""
+def _sliders(workspace: Workspace, name: str, stored: PlanRequest, current: PlanRequest) -> None:
+    """Weight and demand of the model that is chosen."""
+    names = [model.name for model in current.models]
+    if not names:
+        st.caption("Add a model first.")
+        return
+    chosen = st.selectbox(
+        "Model",
+        names,
+        key=f"what-if-model {name}",
+        label_visibility="collapsed",
+        help="Whose sliders these are.",
+    )
+    sliders.of_model(workspace, name, stored, current, chosen)
+
+
+def _take_over(
+    workspace: Workspace, name: str, stored: PlanRequest, request: PlanRequest, edits: Edits
+) -> None:
+    """Write what the editors hold into the draft, and draw the page again where that is news."""
     try:
-        return edit.with_points(edits.applied(request), edits.profiles, ())
-    except InputFault:
-        return request  # Plan says what is wrong.
+        edited = edits.applied(request) if edits.waiting(request) else request
+    except InputFault as fault:
+        news = drafts.tell_fault(workspace, name, stored, str(fault))
+    else:
+        news = drafts.change_by_table(workspace, name, stored, edited)
+    if news:
+        st.rerun()
+
+
+def _struck(changed: Sequence[RequestChange], part: Part) -> None:
+    """Where it stands: the old value of what the draft changes, struck out, and the new one."""
+    if told := words.struck(changed, part):
+        st.html(told)
+
+
+def _with_figures(request: PlanRequest, profiles: Mapping[str, Profile]) -> PlanRequest:
+    """The request with the figures that a plan would take from the workspace; most have all they need."""
+    return edit.with_points(request, profiles, ()) if uncovered(request) else request
 
 
 def _fleet(request: PlanRequest, mark: str) -> pd.DataFrame:

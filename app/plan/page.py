@@ -12,7 +12,9 @@ from app.charts.colours import model_colours
 from app.charts.slice_map import fleet_svg, slice_table
 from app.components.picture import picture
 from app.format.numbers import plain, short
-from app.plan import baselines, compare, form, losses, scenario_bar, sureness
+from app.plan import baselines, compare, form, history, losses, scenario_bar, sureness
+from app.plan.draft import bar, words
+from app.plan.draft.trial import Trial, trial
 from app.plan.explanation import panel
 from app.plan.manual import tab as manual_tab
 from app.plan.model_table import models_table
@@ -21,11 +23,12 @@ from app.plan.summary import SOLVED, basis_badge, demand_words, metrics, relaxat
 from app.plan.sweep import tab as sweep_tab
 from app.plan.verdict import Verdict, verdict_of, without_minimum
 from app.plan.verdict_line import owed_nothing, verdict_line
-from app.plan.what_if import sliders
+from app.plan.what_if import proof
+from app.session import draft as drafts
 from app.session import scenario
+from app.session.draft import Draft
 from app.session.workspace import names, read
 from app.shell import frame, navigation
-from app.shell.replan import plan_again
 from torchsplit_core import jobs
 from torchsplit_core.files import write_text
 from torchsplit_core.jobs.names import PLAN, QUICK_START
@@ -50,8 +53,10 @@ def show(workspace: Workspace) -> None:
         return
     request, plan = read(workspace, "plan_request", name), read(workspace, "plan", name)
     working = bool(jobs.running(workspace, (PLAN, QUICK_START)))
-    # The other tabs are about what is stored.
-    tried = sliders.trial(workspace, name, request) if st.session_state.get(TAB, "Plan") == "Plan" else None
+    draft = drafts.of(workspace, name, request)
+    tried = trial(workspace, name, draft, plan)
+    if draft is None:
+        proof.drop(workspace, name)
     head = st.container()
     shown = tried.outcome if tried else plan
     asked = tried.request if tried else request
@@ -63,34 +68,41 @@ def show(workspace: Workspace) -> None:
         f"<style>.st-key-numbers, .st-key-map {{ opacity: {dimmed}; transition: opacity .2s; }}"
         f"{_first_card(verdict)}</style>"
     )
+    # In a place of its own, so that it can stay in sight over all that follows.
+    banner, looked_for = st.container(key="draft-place"), st.container(key="draft-proof")
     numbers = st.container(key="numbers")
     with frame.picture_beside("plan"):
         left, right = st.columns([6, 13], gap="small")
     # What was asked for first: while a slider moves, the map should not wait for what stands around it, for the
     # browser draws what has come again and again.
     with right:
-        _tabs(workspace, name, request, plan, working, tried, sure)
+        _tabs(workspace, name, request, plan, working, draft, tried, sure)
+    if draft is not None and tried is not None and request is not None:
+        with banner:
+            bar.show(workspace, name, request, plan, draft, tried)
+        with looked_for:
+            bar.search(workspace, name, draft, tried)
     with head:
-        _headline(workspace, name, known, request, plan, working, tried)
+        _headline(workspace, name, known, request, plan, working, draft, tried)
         if verdict is not None:
             verdict_line(verdict)
         if tried is None and request is not None and plan is not None and without_minimum(request):
             owed_nothing(workspace, name, request)
     if shown is not None:
         with numbers:
-            _metrics(asked, shown)
+            _metrics(asked, shown, plan if tried else None)
     with left:
         if request is not None:
-            sliders.show(workspace, name, request)
-            form.show(workspace, name, request, trying=tried is not None)
+            form.show(workspace, name, request, draft)
         else:
             st.info(
                 "This plan came without its request: drop the request file on the Workspace page to change it."
             )
-    if tried is not None:
-        _downloads_of_trial(name, tried)
+    if tried is not None and draft is not None and request is not None:
+        _downloads_of_draft(name, request, draft, tried)
     else:
         _downloads(workspace, name, request, plan)
+    drafts.save(workspace, name)
 
 
 def _tabs(
@@ -99,12 +111,13 @@ def _tabs(
     request: PlanRequest | None,
     plan: PlanOutcome | None,
     working: bool,
-    tried: sliders.Trial | None,
+    draft: Draft | None,
+    tried: Trial | None,
     sure: Sureness | None,
 ) -> None:
     """The plan, and what it is to be seen beside."""
-    planned, beside, other, hand, swept = st.tabs(
-        ["Plan", "Baselines", "Compare", "By hand", "Sweep"], key=TAB, on_change="rerun"
+    planned, beside, other, hand, swept, past = st.tabs(
+        ["Plan", "Baselines", "Compare", "By hand", "Sweep", "History"], key=TAB, on_change="rerun"
     )
     if planned.open:
         with planned:
@@ -113,31 +126,45 @@ def _tabs(
             if tried is not None and tried.outcome is not None:
                 with st.container(key="map"):
                     _outcome(workspace, name, tried.request, tried.outcome, sure, stored=False)
-            elif plan is None:
+            elif plan is None or tried is not None:
                 _not_planned(working)
             else:
                 with st.container(key="map"):
                     _outcome(workspace, name, request, plan, sure)
-            if tried is not None and request is not None:
+            if tried is not None:
                 with above:
-                    sliders.banner(workspace, name, request, plan, tried)
-                    if tried.fault:
-                        st.error(plain(tried.fault))
+                    bar.differences(plan, tried)
     if beside.open:
         with beside:
-            baselines.show(workspace, request, plan)
+            _of_stored(tried)
+            baselines.show(workspace, name, request, plan)
     if other.open:
         with other:
+            _of_stored(tried)
             compare.show(workspace, name, plan)
     if hand.open:
         with hand:
+            _of_stored(tried)
             manual_tab.show(workspace, name, request, plan)
     if swept.open:
         with swept:
+            _of_stored(tried)
             if request is None:
                 st.info("This plan came without its request: there is nothing to vary.")
             else:
                 sweep_tab.show(workspace, name, request)
+    if past.open:
+        with past:
+            if request is None:
+                st.info("This plan came without its request: it has no versions.")
+            else:
+                history.show(workspace, name, request, plan, draft)
+
+
+def _of_stored(tried: Trial | None) -> None:
+    """Beside a draft: which plan a tab is about."""
+    if tried is not None:
+        st.caption("This tab is about the scenario as stored, without the draft.")
 
 
 def _nothing_yet(workspace: Workspace) -> None:
@@ -160,13 +187,14 @@ def _headline(
     request: PlanRequest | None,
     plan: PlanOutcome | None,
     working: bool,
-    tried: sliders.Trial | None,
+    draft: Draft | None,
+    tried: Trial | None,
 ) -> None:
     with st.container(horizontal=True, vertical_alignment="center"):
         scenario_bar.show(workspace, name, known)
-        if tried is not None:
-            st.badge("what if, not stored", color="blue")
-            if tried.outcome is not None:
+        if draft is not None:
+            st.badge("draft, not kept", color="blue")
+            if tried is not None and tried.outcome is not None:
                 badge = status_badge(tried.outcome)
                 st.badge(badge.text, color=badge.colour)
         elif plan is not None:
@@ -175,8 +203,11 @@ def _headline(
                 st.badge(badge.text, color=badge.colour)
             if request is not None and not working and not named.plan_answers(request, plan):
                 st.badge("answers an earlier request: plan again", color="yellow")
-            if plan.status in SOLVED:
-                st.space("stretch")
+        if draft is None:
+            st.space("stretch")
+            if request is not None:
+                bar.plan_button(workspace, name, request, plan)
+            if plan is not None and plan.status in SOLVED:
                 served = any(gpu.slices for gpu in plan.gpus)
                 why = None if served else "The plan has no slice: no model is served."
                 if st.button("Deploy this plan", type="primary", disabled=not served, help=why):
@@ -191,12 +222,16 @@ def _first_card(verdict: Verdict | None) -> str:
     return f'.st-key-card-0 [data-testid="stMetricValue"] {{ color: color-mix(in srgb, {ink} 70%, currentColor); }}'
 
 
-def _metrics(request: PlanRequest | None, plan: PlanOutcome) -> None:
+def _metrics(request: PlanRequest | None, plan: PlanOutcome, before: PlanOutcome | None) -> None:
+    """The cards; with the plan `before` the first three say what is gained or lost."""
     if plan.status not in SOLVED:
         return
+    gained = words.deltas(before, plan)
     for number, (column, item) in enumerate(zip(st.columns(4), metrics(plan, request), strict=True)):
         with column.container(border=True, height="stretch", gap="xxsmall", key=f"card-{number}"):
-            st.metric(item.label, item.value, help=item.help or None)
+            # More GPUs are no gain in themselves.
+            colour = "off" if number == 2 else "normal"
+            st.metric(item.label, item.value, gained[number], delta_color=colour, help=item.help or None)  # type: ignore[arg-type]
             st.caption(plain(item.note))
 
 
@@ -271,10 +306,10 @@ def _infeasible(workspace: Workspace, name: str, request: PlanRequest | None, pl
             st.markdown("The smallest changes that make it possible:")
             for change in plan.least_relaxation:
                 st.markdown(f"- {plain(relaxation_words(change))}")
-            if request is not None and st.button("Apply these changes and plan", type="primary"):
-                with frame.telling():
-                    relaxed = edit.with_relaxation(request, plan.least_relaxation)
-                    plan_again(workspace, name, relaxed)
+            if request is not None and st.button("Apply these changes", type="primary"):
+                stored = read(workspace, "plan_request", name)
+                drafts.change(workspace, name, stored, edit.with_relaxation(request, plan.least_relaxation))
+                st.rerun()
         else:
             st.markdown("No change of a number helps: drop a co-location, or add a GPU.")
 
@@ -294,21 +329,23 @@ def _downloads(
             _report("Report (HTML)", name, name, request, plan)
 
 
-def _downloads_of_trial(name: str, tried: sliders.Trial) -> None:
+def _downloads_of_draft(name: str, stored: PlanRequest, draft: Draft, tried: Trial) -> None:
     """What is on screen, and said to be that: the stored plan is another one."""
-    st.caption("These files are of the what-if on screen, which is not stored.")
-    file = f"{name}.what-if"
+    st.caption("These files are of the draft on screen, which is not kept yet.")
+    file = f"{name}.draft"
     with st.container(horizontal=True):
         for kind, label, value in (
-            ("plan_request", "Request of the what-if (JSON)", tried.request),
-            ("plan", "Plan of the what-if (JSON)", tried.outcome),
+            ("plan_request", "Request of the draft (JSON)", tried.request),
+            ("plan", "Plan of the draft (JSON)", tried.outcome),
         ):
             if value is not None:
                 text = partial(write_text, value)
                 st.download_button(label, text, f"{file}.{kind}.json", "application/json", on_click="ignore")
         if tried.outcome is not None:
-            title = f"{name}, what if: {'; '.join(tried.changes)}"
-            _report("Report of the what-if (HTML)", file, title, tried.request, tried.outcome)
+            told = words.changes_line(draft.kept.said, drafts.changes(draft, stored))
+            _report(
+                "Report of the draft (HTML)", file, f"{name}, draft: {told}", tried.request, tried.outcome
+            )
 
 
 def _report(label: str, file: str, title: str, request: PlanRequest | None, plan: PlanOutcome) -> None:

@@ -6,8 +6,7 @@ import streamlit as st
 
 from app.format.numbers import plain
 from app.plan.verdict import Verdict, without_minimum
-from app.shell import frame
-from app.shell.replan import plan_again
+from app.session import draft as drafts
 from torchsplit_core.planning.request import edit
 from torchsplit_core.values import PlanRequest
 from torchsplit_core.workspace.store import Workspace
@@ -27,9 +26,9 @@ def owed_nothing(workspace: Workspace, name: str, request: PlanRequest) -> None:
     """Fewest GPUs owe a model its minimum alone: say which have none, and offer the demands as minima."""
     with st.container(horizontal=True, vertical_alignment="center"):
         st.markdown(plain(owed_words(request)), width="stretch")
-        if st.button("Take the demands as minima and plan", key="demands-as-minima"):
-            with frame.telling():
-                plan_again(workspace, name, edit.with_demands_as_minima(request), ground=request)
+        if st.button("Take the demands as minima", key="demands-as-minima"):
+            drafts.change(workspace, name, request, edit.with_demands_as_minima(request))
+            st.rerun()
 
 
 def owed_words(request: PlanRequest) -> str:

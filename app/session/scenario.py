@@ -11,14 +11,17 @@ from dataclasses import dataclass
 import streamlit as st
 
 from app.charts.colours import model_colours
+from app.session import draft
 from app.session.workspace import chosen, look_at, read
 from torchsplit_core import jobs
 from torchsplit_core.jobs.names import EXPLAIN, PLAN, SWEEP, WHAT_IF, RequestParameters
 from torchsplit_core.planning.request.build import model_name
 from torchsplit_core.values import InputFault, PlanOutcome, PlanRequest, Profile
 from torchsplit_core.workspace import named
+from torchsplit_core.workspace.drafts import DraftStore, KeptDraft
 from torchsplit_core.workspace.store import Workspace
 from torchsplit_core.workspace.sweeps import KeptSweep, SweepStore, write_sweep
+from torchsplit_core.workspace.versions import Row, VersionStore
 
 WORK = (PLAN, EXPLAIN, SWEEP, WHAT_IF)
 """The jobs on a scenario."""
@@ -63,7 +66,7 @@ def show_in_address(scenario: str) -> None:
 def save_as(workspace: Workspace, scenario: str, new: str, *, keep: bool) -> str:
     """Store a scenario under another name (the old one stays with `keep`) and choose it; its name.
 
-    Its sweep goes along, as far as it is. Without `keep` work on the scenario ends.
+    Its sweep, its draft and its versions go along. Without `keep` work on the scenario ends.
     Raises InputFault for a name that is empty, too long or taken.
     """
     new = new.strip()
@@ -77,7 +80,8 @@ def save_as(workspace: Workspace, scenario: str, new: str, *, keep: bool) -> str
     named.copy(workspace, named.SCENARIO, scenario, new)
     if not keep:
         jobs.end(workspace, WORK, scenario)
-    SweepStore(workspace, scenario).copy_to(new)
+    for kept in (SweepStore, DraftStore, VersionStore):
+        kept(workspace, scenario).copy_to(new)
     choose(workspace, new)
     if not keep:
         remove(workspace, scenario)
@@ -86,11 +90,13 @@ def save_as(workspace: Workspace, scenario: str, new: str, *, keep: bool) -> str
 
 @dataclass(frozen=True)
 class Deleted:
-    """A scenario that this session deleted: its files by kind, and its sweep as far as it was."""
+    """A scenario that this session deleted: its files by kind, its sweep as far as it was, its draft, its versions."""
 
     name: str
     files: Mapping[str, bytes]
     sweep: KeptSweep | None
+    draft: KeptDraft | None
+    versions: tuple[Row, ...]
 
 
 def delete(workspace: Workspace, scenario: str) -> None:
@@ -102,7 +108,13 @@ def delete(workspace: Workspace, scenario: str) -> None:
         for kind in named.SCENARIO
         if named.exists(workspace, kind, scenario)
     }
-    kept = Deleted(scenario, files, SweepStore(workspace, scenario).load())
+    kept = Deleted(
+        scenario,
+        files,
+        SweepStore(workspace, scenario).load(),
+        DraftStore(workspace, scenario).load(),
+        VersionStore(workspace, scenario).rows(),
+    )
     _forget(workspace, scenario)
     st.session_state[_deleted(workspace)] = kept
 
@@ -122,6 +134,10 @@ def undelete(workspace: Workspace) -> str:
     if found.sweep is not None:
         with workspace.store.connect(write=True) as database:
             write_sweep(database, workspace.id, back, found.sweep)
+    draft.unload(workspace, back)
+    if found.draft is not None:
+        DraftStore(workspace, back).save(found.draft)
+    VersionStore(workspace, back).restore(found.versions)
     choose(workspace, back)
     return back
 
@@ -134,8 +150,14 @@ def _deleted(workspace: Workspace) -> str:
     return f"deleted scenario of {workspace.id}"
 
 
+def end_work(workspace: Workspace, scenario: str) -> None:
+    """End what searches for or explains a scenario's plan: another one takes its place."""
+    jobs.end(workspace, (PLAN, EXPLAIN), scenario)
+    _keep_nothing_deleted(workspace)
+
+
 def remove(workspace: Workspace, scenario: str) -> None:
-    """Forget a scenario: its request, its plan and its sweep. Work on it ends, and the address names it no more."""
+    """Forget a scenario with its sweep, draft and versions. Work on it ends, and the address names it no more."""
     jobs.end(workspace, WORK, scenario)
     _forget(workspace, scenario)
 
@@ -144,7 +166,9 @@ def _forget(workspace: Workspace, scenario: str) -> None:
     if st.query_params.get(PARAMETER) == scenario:
         del st.query_params[PARAMETER]
     named.remove(workspace, named.SCENARIO, scenario)
-    SweepStore(workspace, scenario).forget()
+    for kept in (SweepStore, DraftStore, VersionStore):
+        kept(workspace, scenario).forget()
+    draft.unload(workspace, scenario)
 
 
 def request(workspace: Workspace) -> PlanRequest | None:

@@ -5,12 +5,14 @@ from __future__ import annotations
 import streamlit as st
 
 from app.session import cuts, scenario
-from app.session.workspace import read, read_all
+from app.session.draft import stored_profiles
+from app.session.workspace import read
 from app.shell import frame, navigation
 from torchsplit_core.planning.request import edit
-from torchsplit_core.values import PlanRequest, Profile
+from torchsplit_core.values import PlanRequest
 from torchsplit_core.workspace import named
 from torchsplit_core.workspace.store import Workspace
+from torchsplit_core.workspace.versions import VersionStore
 
 
 def plan_again(
@@ -34,14 +36,10 @@ def plan_again(
         other = named.free_name(workspace, named.SCENARIO, f"{name}, edited elsewhere")
         workspace.put("plan_request", other, stored)
         frame.say(f"{name} was changed in another tab meanwhile: that state is kept as {other}.")
+    # What stood can be had back.
+    VersionStore(workspace, name).keep()
     workspace.put("plan_request", name, request)
     scenario.start_plan(workspace, name)
     if then is not None:
         navigation.go(then)
     st.rerun()
-
-
-def stored_profiles(workspace: Workspace) -> list[Profile]:
-    """Every profile of the workspace: a model's own first, then others of it, newest first."""
-    found: dict[str, Profile] = read_all(workspace, "profile")
-    return sorted(found.values(), key=lambda profile: found.get(profile.source) is not profile)

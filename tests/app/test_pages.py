@@ -179,19 +179,20 @@ def test_replanning_stores_the_request_first(
 ) -> None:
     opened = page("plan", filled)
     next(one for one in opened.selectbox if one.label == "What is best").set_value("min_gpus").run()
-    press(opened, "Plan")
+    press(opened, "Keep and prove")
     assert started == [(PLAN, RequestParameters("review"))]
     assert filled.get("plan_request", "review").objective.kind == "min_gpus"
 
 
-def test_what_was_edited_and_not_planned_is_named(page: Open, filled: Workspace) -> None:
+def test_what_was_edited_and_not_kept_is_named(page: Open, filled: Workspace) -> None:
     opened = page("plan", filled)
-    assert "not planned yet" not in said(opened)
+    assert "not kept" not in said(opened)
     next(box for box in opened.selectbox if box.label == "What is best").select("max_min").run()
-    assert "Edited, not planned yet: objective." in said(opened) and not opened.exception
+    assert "objective fair → the worst served alone" in said(opened) and not opened.exception
+    press(opened, "Discard")
     short = replace(request(), solver=SolverOptions(0.2))
     filled.put("plan_request", "review", short)
-    assert "not planned yet" not in said(page("plan", filled))  # shown as the least the page offers: no edit
+    assert "not kept" not in said(page("plan", filled))  # shown as the least the page offers: no edit
 
 
 def test_an_infeasible_plan_says_what_stands_in_the_way_and_what_would_help(
@@ -210,7 +211,9 @@ def test_an_infeasible_plan_says_what_stands_in_the_way_and_what_would_help(
     text = said(opened).replace("\u202f", " ")
     assert "bert's minimum requests per second" in text and "bert reaches 400 at most" in text
     assert "Lower bert's minimum requests per second from 900 to 400 req/s" in text
-    press(opened, "Apply these changes and plan")
+    press(opened, "Apply these changes")
+    assert not started
+    press(opened, "Keep and prove")
     assert filled.get("plan_request", "review").models[0].min_throughput_rps == 400.0
     assert started == [(PLAN, RequestParameters("review"))]
 

@@ -22,7 +22,7 @@ pytestmark = pytest.mark.browser
 TRIES = 5
 """A table that was just given a row draws its canvas anew some time after the page stands still; a press before it is
 lost, and a user presses again."""
-TABS = ("Plan", "Baselines", "Compare", "By hand", "Sweep")
+TABS = ("Plan", "Baselines", "Compare", "By hand", "Sweep", "History")
 
 
 def model(name: str, speed: float) -> PlanModel:
@@ -88,25 +88,32 @@ def test_a_slider_is_tried_kept_and_shown_to_another_by_its_link(
     weight.focus()
     for _ in range(5):
         page.keyboard.press("ArrowRight")
-    expect(page.get_by_text("weight of bert 1 → 3", exact=True)).to_be_visible()
+    expect(page.get_by_text("Draft · weight of bert 1 → 3", exact=True)).to_be_visible()
     expect(weight).to_have_attribute("aria-valuetext", "3")
     settle(page)
-    press(page, "Back")
-    expect(page.get_by_text("what if, not stored")).to_have_count(0)
+    press(page, "Discard")
+    expect(page.get_by_text("draft, not kept")).to_have_count(0)
     expect(weight).to_have_attribute("aria-valuetext", "1")
     settle(page)
     weight.focus()
     page.keyboard.press("ArrowRight")
-    expect(page.get_by_text("what if, not stored")).to_be_visible()
-    expect(page.get_by_text("weight of bert 1 → 1.1")).to_be_visible()
+    expect(page.get_by_text("draft, not kept")).to_be_visible()
+    expect(page.get_by_text("Draft · weight of bert 1 → 1.1")).to_be_visible()
     expect(page.get_by_test_id("stMetricValue").first).not_to_have_text(before)
     settle(page)
     page.get_by_role("slider", name="GPUs, A100-80GB").focus()
     page.keyboard.press("ArrowRight")
-    expect(page.get_by_text("A100-80GB 1 → 2")).to_be_visible()
+    expect(page.get_by_text("Draft · A100-80GB 1 → 2")).to_be_visible()
+    settle(page)
+    # The bar stays in sight, and a reload finds the draft.
+    page.mouse.wheel(0, 1500)
+    expect(page.get_by_role("button", name="Keep and prove")).to_be_in_viewport()
+    page.reload()
+    heading(page, "Plan")
+    expect(page.get_by_text("Draft · A100-80GB 1 → 2")).to_be_visible()
     settle(page)
     press(page, "Keep and prove")
-    expect(page.get_by_text("what if, not stored")).to_have_count(0, timeout=PLANNED_MS)
+    expect(page.get_by_text("draft, not kept")).to_have_count(0, timeout=PLANNED_MS)
     expect(page.get_by_text("proven optimal")).to_be_visible(timeout=PLANNED_MS)
     expect(page.get_by_text("2 of 2").first).to_be_visible()
     kept = planned.get("plan_request", "review copy")
@@ -133,7 +140,7 @@ def test_a_model_picked_in_the_table_or_on_the_map_stands_alone_in_both(
     # Another plan keeps the pick.
     page.get_by_role("slider", name="Weight").focus()
     page.keyboard.press("ArrowRight")
-    expect(page.get_by_text("what if, not stored")).to_be_visible()
+    expect(page.get_by_text("draft, not kept")).to_be_visible()
     settle(page)
     expect(bert).to_have_css("opacity", "0.4")
     slices.first.click()
@@ -185,7 +192,8 @@ def test_fleet_and_pair_are_edited_and_a_slice_is_changed_by_hand(
     expect(count).to_have_value("2")
     settle(page)
     count.press("Enter")
-    expect(page.get_by_text("Edited, not planned yet: fleet.")).to_be_visible()
+    expect(page.get_by_text("Draft · A100-80GB 1 → 2")).to_be_visible()
+    settle(page)
     pairs = page.get_by_test_id("stDataFrame").filter(
         has=page.get_by_role("region", name="Models that must or would rather share a GPU")
     )
@@ -197,8 +205,9 @@ def test_fleet_and_pair_are_edited_and_a_slice_is_changed_by_hand(
         page.keyboard.press("Enter")
         expect(page.locator("#portal").get_by_text(name, exact=True)).to_be_visible()
     page.keyboard.press("Tab")
-    expect(page.get_by_text("Edited, not planned yet: fleet, pairs.")).to_be_visible()
-    page.get_by_role("button", name="Plan", exact=True).click()
+    expect(page.get_by_text("Draft · A100-80GB 1 → 2 · bert and ocr together added")).to_be_visible()
+    settle(page)
+    press(page, "Keep and prove")
     expect(page.get_by_test_id("stMetricValue").nth(2)).to_have_text("2 of 2", timeout=PLANNED_MS)
     # What binds the models is found without being asked; then nothing runs any more.
     expect(page.get_by_text("What binds each model")).to_be_visible(timeout=PLANNED_MS)

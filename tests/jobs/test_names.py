@@ -43,7 +43,7 @@ FULL: dict[str, JobParameters] = {
         {"m.py:Net": FILE}, SlicesToMake(0, ("1g.5gb",), True),
     ),
     PARTITION: PartitionParameters("sample:bert", 3, "latency", 50.0, 10**9, (1.0, 2.0), 9.0),
-    WHAT_IF: WhatIfParameters("r", {"bert": (2.0, 10.0)}, (1, 3), "cd" * 32),
+    WHAT_IF: WhatIfParameters("r", "cd" * 32),
     SWEEP: SweepParameters("r", "gpus", "A30-24GB", (1.0, 2.0), 20.0),
     QUICK_START: QuickStartParameters((("A100-80GB", 2),), "mine", ("sample:clip",)),
 }  # fmt: skip

@@ -119,15 +119,15 @@ class RequestParameters(JobParameters):
 
 @dataclass(frozen=True, slots=True)
 class WhatIfParameters(JobParameters):
-    """What is tried on top of the stored plan request: weight and demand (requests/s) of models, counts of GPUs.
-
-    `sha256` is the hash of the request that comes of it.
-    """
+    """Prove the draft of the stored plan request of that name; `sha256` is the hash of the draft's request."""
 
     request: str
-    models: Mapping[str, tuple[float, float]]
-    counts: tuple[int, ...]
     sha256: str
+
+    @classmethod
+    def modern(cls, stored: Mapping[str, Any]) -> Mapping[str, Any]:
+        """Up to store version 5 the numbers that were tried stood here; the draft has them now."""
+        return {key: value for key, value in stored.items() if key not in ("models", "counts")}
 
 
 @dataclass(frozen=True, slots=True)

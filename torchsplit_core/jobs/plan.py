@@ -11,6 +11,7 @@ from torchsplit_core.files import write_text
 from torchsplit_core.jobs.names import RequestParameters, WhatIfParameters
 from torchsplit_core.planning.request.hash import request_hash
 from torchsplit_core.values import InputFault, PlanOutcome, PlanRequest, Progress
+from torchsplit_core.workspace.drafts import DraftStore
 from torchsplit_core.workspace.named import put_answer
 
 if TYPE_CHECKING:
@@ -27,8 +28,6 @@ FIRST_LOOK_S = 0.5
 
 def plan_job(workspace: Workspace, parameters: RequestParameters, progress: Progress) -> dict[str, Any]:
     """Plan the stored request: a verified first look in seconds, then the proof, both under its name."""
-    from torchsplit_core.planning.request.hash import request_hash
-
     name = parameters.request
     request: PlanRequest = workspace.get("plan_request", name)
     digest = request_hash(request)
@@ -64,48 +63,17 @@ def explain_job(workspace: Workspace, parameters: RequestParameters, progress: P
     return {"plan": name, "complete": found is not None and found.complete}
 
 
-def trial_parameters(name: str, request: PlanRequest, tried: PlanRequest) -> WhatIfParameters:
-    """What `trial_job` needs: the stored request's name and the numbers that differ from it.
-
-    Weights, demands (requests/s) and counts of GPUs may differ, nothing else.
-    """
-    models = {
-        after.name: (after.weight, after.demand_rps)
-        for before, after in zip(request.models, tried.models, strict=True)
-        if before != after
-    }
-    return WhatIfParameters(name, models, tuple(entry.count for entry in tried.gpus), request_hash(tried))
-
-
-def tried_request(request: PlanRequest, parameters: WhatIfParameters) -> PlanRequest:
-    """The stored request with the numbers that were tried.
-
-    Raises InputFault where that is not what was tried: the stored request has changed since.
-    """
-    numbers = parameters.models
-    tried = replace(
-        request,
-        models=tuple(
-            replace(model, weight=numbers[model.name][0], demand_rps=numbers[model.name][1])
-            if model.name in numbers
-            else model
-            for model in request.models
-        ),
-        # An entry with an id of its own is one GPU; several get numbered ids.
-        gpus=tuple(
-            replace(entry, count=count, id=entry.id if count == entry.count else None)
-            for entry, count in zip(request.gpus, parameters.counts, strict=False)
-        ),
-    )
-    if request_hash(tried) != parameters.sha256:
-        raise InputFault(
-            "what if", parameters.request, "it is tried on the request as it is stored", "Move a slider again."
-        )  # fmt: skip
-    return tried
-
-
 def trial_job(workspace: Workspace, parameters: WhatIfParameters, progress: Progress) -> dict[str, Any]:
-    """Search for the proof of what is tried, as long as the request allows; the plan as a contract file."""
+    """Search for the proof of a scenario's draft, as long as its request allows; the plan as a contract file.
 
-    tried = tried_request(workspace.get("plan_request", parameters.request), parameters)
-    return {"plan": write_text(workflow.plan(tried, progress=progress))}
+    Raises InputFault where the draft is not the one that was tried: it was edited or discarded since.
+    """
+    draft = DraftStore(workspace, parameters.request).load()
+    if draft is None or request_hash(draft.request) != parameters.sha256:
+        raise InputFault(
+            "draft",
+            parameters.request,
+            "it is the one that was tried (it was edited meanwhile)",
+            "Look again.",
+        )
+    return {"plan": write_text(workflow.plan(draft.request, progress=progress))}

@@ -87,6 +87,16 @@ SCHEMA = (
         ELSE target END
     WHERE target LIKE 'torchsplit_core.%:%';
     """,
+    """
+    CREATE TABLE drafts (
+        workspace TEXT NOT NULL REFERENCES workspaces(id) ON DELETE CASCADE, scenario TEXT NOT NULL,
+        ground_sha256 TEXT NOT NULL, request BLOB NOT NULL, plan BLOB, said TEXT NOT NULL,
+        PRIMARY KEY (workspace, scenario));
+    CREATE TABLE versions (
+        workspace TEXT NOT NULL REFERENCES workspaces(id) ON DELETE CASCADE, scenario TEXT NOT NULL,
+        number INTEGER NOT NULL, kept REAL NOT NULL, request_sha256 TEXT NOT NULL, plan_sha256 TEXT NOT NULL,
+        request BLOB NOT NULL, plan BLOB, said TEXT NOT NULL, PRIMARY KEY (workspace, scenario, number));
+    """,
 )
 """One script a schema version; an older store is brought forward by running the missing ones."""
 

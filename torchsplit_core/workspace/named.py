@@ -69,7 +69,8 @@ def put_answer(
 ) -> None:
     """Store an outcome beside the request that it answers.
 
-    Where the request was edited meanwhile nothing is stored: the edit asks for an answer of its own.
+    Where the request was edited meanwhile nothing is stored: the edit asks for an answer of its own. A plan and its
+    request become a version of their scenario.
     """
     asked = "plan_request" if isinstance(request, PlanRequest) else "placement_request"
     sha256 = digest(workspace, asked, name)
@@ -77,6 +78,10 @@ def put_answer(
         return
     kind = _kind(outcome)
     workspace.put(kind, name, outcome)
+    if kind == "plan":
+        from torchsplit_core.workspace.versions import VersionStore
+
+        VersionStore(workspace, name).keep("")
     if kind in _MARKS:
         workspace.set_setting(_MARKS[kind].format(name), sha256)
 

@@ -216,7 +216,7 @@ class Store:
             return self.blobs.collect(used)
 
     def copy(self, identity: str, name: str) -> Workspace:
-        """A new workspace with the same results, settings and sweeps. Raises InputFault like `create`."""
+        """A new workspace with the same results, settings, sweeps and versions. Raises InputFault like `create`."""
         source = self.open(identity)
         with unique_name(name), self.connect(write=True) as database:
             target = Workspace(self, insert_workspace(database, name))
@@ -225,6 +225,12 @@ class Store:
                 ("settings", "key, value", "rowid"),
                 ("sweeps", "scenario, asked, request", "rowid"),
                 ("sweep_plans", "scenario, request_sha256, limit_s, plan", "rowid"),
+                ("drafts", "scenario, ground_sha256, request, plan, said", "rowid"),
+                (
+                    "versions",
+                    "scenario, number, kept, request_sha256, plan_sha256, request, plan, said",
+                    "rowid",
+                ),
             ):
                 database.execute(
                     f"INSERT INTO {table} (workspace, {columns}) "

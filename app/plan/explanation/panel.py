@@ -7,17 +7,21 @@ import html
 import streamlit as st
 
 from app.format.html import table_html
-from app.format.numbers import exact
+from app.format.numbers import exact, plain
 from app.plan.explanation import words
+from app.session import draft as drafts
 from app.session import scenario
 from app.shell import frame
 from torchsplit_core import jobs
 from torchsplit_core.jobs.names import EXPLAIN, PLAN, QUICK_START
-from torchsplit_core.values import PlanExplanation, PlanOutcome, PlanRequest
+from torchsplit_core.planning.explanation.applied import applied
+from torchsplit_core.values import ChangeEffect, PlanExplanation, PlanOutcome, PlanRequest
 from torchsplit_core.workspace import named
 from torchsplit_core.workspace.store import Workspace
 
 LAYOUTS = "Why not another layout"
+MOST_CHIPS = 5
+"""Changes offered as buttons."""
 MOST_OPEN = 3
 """More changes than these without a settled answer stand behind one line."""
 
@@ -27,8 +31,29 @@ def show(workspace: Workspace, name: str, request: PlanRequest | None, plan: Pla
     with st.container(border=True, key="explanation"):
         st.header("Why this plan", anchor=False)
         if plan.explanation is not None:
+            if request is not None:
+                _chips(workspace, name, request, plan.explanation)
             _explanation(plan.explanation, plan)
         _button(workspace, name, request, plan)
+
+
+def _chips(workspace: Workspace, name: str, request: PlanRequest, found: PlanExplanation) -> None:
+    """The changes that are worth a try, each a button that has it in the draft."""
+    with st.container(horizontal=True, key="why-chips"):
+        for number, change in enumerate(worth_trying(found)):
+            edited = applied(request, change)
+            if edited is None:
+                continue
+            if st.button(plain(words.chip_words(change)), key=f"why-{number}", help="Try it in the draft."):
+                drafts.change(workspace, name, request, edited)
+                st.rerun()
+
+
+def worth_trying(found: PlanExplanation) -> list[ChangeEffect]:
+    """What is proven or found to change something, GPUs first and what gains most before the rest."""
+    known = [change for change in found.changes if change.effect in ("better", "worse")]
+    known.sort(key=lambda change: (change.what != "gpu", -(change.value_after or 0.0)))
+    return known[:MOST_CHIPS]
 
 
 def _button(workspace: Workspace, name: str, request: PlanRequest | None, plan: PlanOutcome) -> None:

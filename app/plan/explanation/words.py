@@ -62,6 +62,17 @@ def change_words(change: ChangeEffect) -> str:
     return f"{change.model}: {what} {exact(change.old)} → {exact(change.new)}{THIN}{unit}"
 
 
+def chip_words(change: ChangeEffect) -> str:
+    """A change and what it would bring, on a button."""
+    if change.what == "gpu":
+        word = "One more" if (change.new or 0) > (change.old or 0) else "One fewer"
+        what = f"{word} {change.gpu_type}"
+    else:
+        what = change_words(change)
+    where = "" if change.level in (1, None) else f"level {change.level} "
+    return f"{what}: {where}{short(change.value_before)} → {short(change.value_after)}"
+
+
 def figures(change: ChangeEffect, kind: str) -> str:
     """What the change does to the objective, and how far that is proven."""
     if change.effect == "not_examined":

@@ -17,6 +17,7 @@ from app.plan.manual import draft as manual_draft
 from app.plan.manual import slice_editor
 from app.plan.model_table import models_table
 from app.plan.summary import SOLVED, metrics
+from app.session import draft as drafts
 from app.session import scenario
 from app.shell import frame
 from torchsplit_core.hardware import gpu_type
@@ -191,6 +192,9 @@ def _verdict(
     with st.container(horizontal=True, vertical_alignment="center"):
         st.badge("legal, checked", color="green")
         st.markdown(plain(f"The best plan has {words}."), width="stretch")
+        if st.button("Open as draft", key="by-hand-draft", disabled=found.outcome.gpus == plan.gpus):
+            drafts.change(workspace, name, request, request, plan=found.outcome, said="a plan by hand")
+            st.rerun(scope="app")
         if st.button("Keep as a scenario", key="by-hand-keep"):
             new = named.free_name(workspace, named.SCENARIO, f"{name} by hand")
             workspace.put("plan_request", new, request)

@@ -15,6 +15,7 @@ from app.format.numbers import THIN, UNKNOWN, exact, plain, short
 from app.plan.model_table import models_table
 from app.plan.sweep import words
 from app.plan.sweep.words import PARAMETER_WORDS, VIEWS
+from app.session import draft as drafts
 from app.session import scenario
 from app.session.workspace import names
 from app.shell import frame
@@ -306,6 +307,12 @@ def _plan_of(workspace: Workspace, name: str, kept: KeptSweep, point: SweepPoint
             figures = f"{short(point.gpus_used)} GPUs used · {short(point.total_rps, 'req/s')} in all"
             st.caption(figures)
             st.html(models_table(point.outcome, asked, scenario.colours(workspace)))
+        if st.button(
+            "Open as draft", key="sweep-draft", help="In the tables and sliders, to change, keep or discard."
+        ):
+            stored = workspace.get("plan_request", name)
+            drafts.change(workspace, name, stored, request_at(kept.request, kept.what, point.value))
+            st.rerun(scope="app")
         if st.button(
             "Open as scenario", key="sweep-open", help="Its request and plan under a name of their own."
         ):

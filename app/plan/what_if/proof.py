@@ -1,4 +1,4 @@
-"""The proof behind a what-if: looked for in the background once the sliders rest, taken over when it stands."""
+"""The proof behind a draft: looked for in the background once the edits rest, taken over when it stands."""
 
 from __future__ import annotations
 
@@ -11,8 +11,7 @@ import streamlit as st
 from app.format.numbers import duration, plain
 from torchsplit_core import jobs
 from torchsplit_core.files import read_text
-from torchsplit_core.jobs.names import WHAT_IF
-from torchsplit_core.jobs.plan import trial_parameters
+from torchsplit_core.jobs.names import WHAT_IF, WhatIfParameters
 from torchsplit_core.planning.request.hash import request_hash
 from torchsplit_core.values import PlanOutcome, PlanRequest
 from torchsplit_core.workspace.store import Workspace
@@ -31,7 +30,7 @@ class Proof:
     ended: bool = False
 
 
-def follow(workspace: Workspace, name: str, request: PlanRequest, tried: PlanRequest) -> PlanOutcome | None:
+def follow(workspace: Workspace, name: str, tried: PlanRequest) -> PlanOutcome | None:
     """Start the search or look how far it is, and say so; the plan, once, where it found one.
 
     To be called again and again, every `REST_S`, while the plan of `tried` is not proven.
@@ -42,9 +41,10 @@ def follow(workspace: Workspace, name: str, request: PlanRequest, tried: PlanReq
         drop(workspace, name)
         found = Proof(sha256, time.monotonic())
     elif found.job is None and not found.ended and time.monotonic() - found.since >= REST_S:
-        parameters = trial_parameters(name, request, tried)
-        found = replace(found, job=jobs.start(workspace, f"Prove a what-if of {name}", WHAT_IF, parameters))
-    outcome, words = None, "The proof is looked for once the sliders rest."
+        # By then the page has stored the draft: the job reads it there.
+        parameters = WhatIfParameters(name, sha256)
+        found = replace(found, job=jobs.start(workspace, f"Prove the draft of {name}", WHAT_IF, parameters))
+    outcome, words = None, "The proof is looked for once the edits rest."
     if found.ended:
         words = "The search for the proof has ended: this is the best plan found, with its bound."
     elif found.job is not None:

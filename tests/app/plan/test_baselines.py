@@ -15,6 +15,7 @@ from torchsplit_core import workflow
 from torchsplit_core.planning.baselines.run import Baseline, baselines
 from torchsplit_core.values import FleetEntry, Point
 from torchsplit_core.workspace.store import Workspace
+from torchsplit_core.workspace.versions import VersionStore
 
 Open = Callable[..., AppTest]
 
@@ -61,6 +62,25 @@ def test_every_baseline_stands_beside_the_plan_with_its_gain(page: Open, solved:
     one_gpu = next(one for one in found if one.name == "whole_gpu").outcome
     assert one_gpu is not None and {model.throughput_rps for model in one_gpu.models} == {600.0}
     assert "1 200" in text and "checked as the plan is" in text
+
+
+def test_a_baseline_opens_as_a_draft_that_is_kept_as_it_is_or_as_a_scenario(
+    page: Open, solved: Workspace
+) -> None:
+    asked, planned = solved.get("plan_request", "review"), solved.get("plan", "review")
+    first = baselines(asked, planned)[0]
+    opened = tab(page("plan", solved))
+    opened.button(key="baseline-draft").click().run()
+    assert not opened.exception and f"baseline: {first.title}" in said(opened)
+    assert solved.get("plan", "review") == planned
+    opened.button(key="draft-keep").click().run()
+    assert first.outcome is not None
+    assert not opened.exception and solved.get("plan", "review").gpus == first.outcome.gpus
+    assert solved.get("plan_request", "review") == asked
+    assert [one.note for one in VersionStore(solved, "review").list()] == [f"baseline: {first.title}", ""]
+    opened = tab(opened)
+    opened.button(key="baseline-scenario").click().run()
+    assert not opened.exception and solved.get("plan", f"review, {first.title}").gpus == first.outcome.gpus
 
 
 def test_a_baseline_that_gives_no_plan_says_why() -> None:

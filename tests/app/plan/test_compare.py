@@ -56,6 +56,23 @@ def test_the_differences_are_named_from_the_other_to_this(page: Open, two: Works
     assert "+100 %" in text and "-40" in text
 
 
+def test_all_scenarios_stand_in_one_table(page: Open, two: Workspace) -> None:
+    two.put("plan_request", "third", request())
+    two.put("plan", "third", plan(status="feasible"))
+    opened = tab(page("plan", two))
+    text = said(opened)
+    for told in (
+        "<th>scenario</th><th>review</th><th>third</th><th>other</th>",
+        "gap 25",
+        "r of bert",
+        "least r",
+        "1 of 1",
+    ):
+        assert told in text, told
+    opened.multiselect(key="compare-all review").set_value(["review", "other"]).run()
+    assert "<th>third</th>" not in said(opened) and "<th>other</th>" in said(opened)
+
+
 def test_both_maps_say_what_becomes_of_their_slices(two: Workspace) -> None:
     old, new = plan_compare.marks_of(compare(two.get("plan", "other"), two.get("plan", "review")))
     assert old == {("gpu0", 0): "drain", ("gpu0", 4): "drain"}

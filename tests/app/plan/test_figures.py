@@ -9,7 +9,7 @@ import pandas as pd
 import pytest
 from streamlit.testing.v1 import AppTest
 
-from app.plan import request_tables
+from app.plan import form
 from app.plan.figures import words
 from app.plan.sureness import sureness_of
 from app.plan.verdict import verdict_of
@@ -41,7 +41,7 @@ def test_a_fleet_that_nobody_can_use_is_said_in_its_table_before_it_is_planned(
     table = pd.DataFrame({"type": ["A100-80GB", H200], "count": [1, 1]}).astype(
         {"type": "str", "count": "Int64"}
     )
-    monkeypatch.setattr(request_tables, "fleet_table", lambda asked: table)
+    monkeypatch.setattr(form, "_fleet", lambda asked, mark: table)
     opened = page("plan", filled)
     assert f"No model has figures for {H200}: no plan can use it." in boxes(opened)
 

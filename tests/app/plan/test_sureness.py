@@ -106,7 +106,7 @@ def test_the_form_asks_for_the_low_end_tenants_and_penalties(
     page: Open, stored: Workspace, started: list[Any]
 ) -> None:
     opened = page("plan", stored)
-    assert "not planned yet" not in said(opened)
+    assert "not kept" not in said(opened)
     next(one for one in opened.radio if one.label == "Plan at").set_value("low").run()
     for label, value in (
         ("Tenants of a slice, at most", 3),
@@ -114,8 +114,8 @@ def test_the_form_asks_for_the_low_end_tenants_and_penalties(
         ("Weight of a byte between models apart", 1e-6),
     ):
         next(one for one in opened.number_input if one.label == label).set_value(value).run()
-    assert "Edited, not planned yet: objective." in said(opened)
-    next(button for button in opened.button if button.label == "Plan").click().run()
+    assert "plan at nominal → low" in said(opened).replace("\\", "")
+    next(button for button in opened.button if button.label == "Keep and prove").click().run()
     assert not opened.exception and started == [RequestParameters("review")]
     asked = stored.get("plan_request", "review")
     assert asked.solver == SolverOptions(60.0, "low") and asked.max_tenants_per_slice == 3
@@ -123,7 +123,7 @@ def test_the_form_asks_for_the_low_end_tenants_and_penalties(
     assert (goal.memory_violation_penalty, goal.separation_weight) == (0.5, 1e-6)
     assert Goal.of(asked).applied(uncertain()) == asked
     # What was stored is what the form shows: opened again, nothing waits.
-    assert "not planned yet" not in said(page("plan", stored))
+    assert "not kept" not in said(page("plan", stored))
 
 
 def test_ids_nodes_costs_and_layouts_go_through_their_table() -> None:

@@ -187,6 +187,8 @@ def test_fewest_gpus_without_a_minimum_offer_the_demands_as_minima(
     assert "No model is served." in lines(opened)["error"][0]
     assert any("No model has a minimum" in str(one.value) for one in opened.markdown)
     opened.button(key="demands-as-minima").click().run()
+    assert not opened.exception and workspace.get("plan_request", "review") == asked
+    opened.button(key="draft-keep").click().run()
     assert not opened.exception
     stored = workspace.get("plan_request", "review")
     assert [model.min_throughput_rps for model in stored.models] == [200.0, 200.0]

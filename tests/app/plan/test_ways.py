@@ -11,8 +11,8 @@ from streamlit.testing.v1 import AppTest
 
 from app.format import numbers
 from app.plan import model_table, report, request_tables
+from app.plan.draft import trial
 from app.plan.sweep import words
-from app.plan.what_if import sliders
 from tests.support.app.values import cuts, plan, point, profile, request
 from torchsplit_core import jobs
 from torchsplit_core.jobs.names import RequestParameters
@@ -67,7 +67,7 @@ def press(page: AppTest, label: str) -> AppTest:
     return page
 
 
-def test_one_is_taken_out_with_plan_and_comes_back(page: Open, stored: Workspace, started: list[Any]) -> None:
+def test_one_is_taken_out_with_keep_and_comes_back(page: Open, stored: Workspace, started: list[Any]) -> None:
     opened = page("plan", stored)
     assert ways(opened).value == ["whole", "cut1"]
     assert [text.replace(numbers.THIN, " ") for text in ways(opened).options] == [
@@ -75,14 +75,14 @@ def test_one_is_taken_out_with_plan_and_comes_back(page: Open, stored: Workspace
     ]  # fmt: skip
     assert not [one for one in opened.multiselect if one.label == "ocr"]
     ways(opened).set_value(["whole"]).run()
-    # As all edits it waits for Plan.
+    # As all edits it is in the draft until that is kept.
     assert flags(stored.get("plan_request", "review")) == [True, True]
-    press(opened, "Plan")
+    press(opened, "Keep and prove")
     asked = stored.get("plan_request", "review")
     assert asked == with_a_cut(cut1=False) and started == [RequestParameters("review")]
     assert "Ways to run (1 not allowed)" in [one.label for one in opened.expander]
     ways(opened).set_value(["whole", "cut1"]).run()
-    press(opened, "Plan")
+    press(opened, "Keep and prove")
     assert stored.get("plan_request", "review") == with_a_cut()
 
 
@@ -97,22 +97,22 @@ def test_link_and_network_are_fields_that_wait_for_plan(
     assert field(opened, "Link").value is None and field(opened, "Network").value is None
     field(opened, "Link").set_value(12.0).run()
     field(opened, "Network").set_value(1.5).run()
-    assert any("Edited, not planned yet: links." in one.value for one in opened.caption)
-    press(opened, "Plan")
+    assert any("network none → 1.5 GB/s" in one.value for one in opened.markdown)
+    press(opened, "Keep and prove")
     asked = stored.get("plan_request", "review")
     assert asked == replace(with_a_cut(), link_gb_per_s=12.0, network_gb_per_s=1.5) and len(started) == 1
     # The fields show what is stored, and an empty one takes it away.
     opened = page("plan", stored)
     assert (field(opened, "Link").value, field(opened, "Network").value) == (12.0, 1.5)
     field(opened, "Network").set_value(None).run()
-    press(opened, "Plan")
+    press(opened, "Keep and prove")
     assert stored.get("plan_request", "review") == replace(with_a_cut(), link_gb_per_s=12.0)
 
 
 def test_a_link_of_no_speed_is_one_message(page: Open, stored: Workspace, started: list[Any]) -> None:
     opened = page("plan", stored)
     field(opened, "Link").set_value(0.0).run()
-    press(opened, "Plan")
+    press(opened, "Keep and prove")
     assert any("it is above 0" in one.value for one in opened.error) and not started
     assert stored.get("plan_request", "review") == with_a_cut()
 
@@ -139,6 +139,8 @@ def test_pairs_offer_stages_and_keep_them(page: Open, stored: Workspace, started
     asked = replace(with_a_cut(), colocations=(pair,))
     stored.put("plan_request", "review", asked)
     opened = page("plan", stored)
+    # The tables hold them as they are: there is no draft, and Plan plans what is stored.
+    assert not [button for button in opened.button if button.key == "draft-keep"]
     press(opened, "Plan")
     assert stored.get("plan_request", "review") == asked
     table = request_tables.models_table(asked)
@@ -151,7 +153,7 @@ def test_a_model_that_may_not_run_at_all_is_one_message_and_nothing_is_stored(
 ) -> None:
     opened = page("plan", stored)
     ways(opened).set_value([]).run()
-    press(opened, "Plan")
+    press(opened, "Keep and prove")
     assert any("at least one of its variants is allowed" in one.value for one in opened.error)
     assert stored.get("plan_request", "review") == with_a_cut() and not started
 
@@ -171,9 +173,9 @@ def test_sliders_keep_what_is_not_allowed(page: Open, stored: Workspace, started
     asked = stored.get("plan_request", "review")
     assert asked.models[0].demand_rps == 400.0 and flags(asked) == [True, False]
     more = replace(with_a_cut(cut1=False), gpus=(FleetEntry("A100-80GB", count=2),))
-    tried = sliders.attempt(with_a_cut(cut1=False), more)
+    tried = trial.attempt(more)
     assert tried.outcome is not None and tried.outcome.models[0].variant == "whole"
-    assert sliders.attempt(with_a_cut(), replace(more, models=with_a_cut().models)).outcome is not None
+    assert trial.attempt(replace(more, models=with_a_cut().models)).outcome is not None
 
 
 def test_the_pure_edit_touches_the_models_named_and_no_other() -> None:

@@ -1,4 +1,4 @@
-"""The proof behind a what-if: asked for once the sliders rest, dropped with what it was about, taken over once."""
+"""The proof behind a what-if: asked for once the edits rest, dropped with what it was about, taken over once."""
 
 from __future__ import annotations
 
@@ -10,14 +10,16 @@ from typing import Any
 import pytest
 from streamlit.testing.v1 import AppTest
 
-from app.plan.what_if import proof, sliders
+from app.plan.draft import trial
+from app.plan.what_if import proof
 from tests.support.app.values import request
 from torchsplit_core import jobs, workflow
 from torchsplit_core.files import read_text, write_text
-from torchsplit_core.jobs.names import EXPLAIN, WHAT_IF, JobParameters
-from torchsplit_core.jobs.plan import trial_job, trial_parameters, tried_request
+from torchsplit_core.jobs.names import EXPLAIN, WHAT_IF, JobParameters, WhatIfParameters, from_stored
+from torchsplit_core.jobs.plan import trial_job
 from torchsplit_core.planning.request.hash import request_hash
-from torchsplit_core.values import FleetEntry, InputFault, PlanOutcome, PlanRequest, ignore_progress
+from torchsplit_core.values import Colocation, InputFault, PlanOutcome, PlanRequest, ignore_progress
+from torchsplit_core.workspace.drafts import DraftStore, KeptDraft
 from torchsplit_core.workspace.store import Workspace
 
 Open = Callable[..., AppTest]
@@ -60,7 +62,7 @@ def quick(monkeypatch: pytest.MonkeyPatch) -> Jobs:
     found = Jobs()
     for name in ("start", "status", "cancel"):
         monkeypatch.setattr(jobs, name, getattr(found, name))
-    monkeypatch.setattr(sliders, "plan_from", unproven)
+    monkeypatch.setattr(trial, "plan_from", unproven)
     monkeypatch.setattr(proof, "REST_S", 0.0)
     return found
 
@@ -88,16 +90,16 @@ def test_the_proof_is_asked_for_at_rest_and_taken_over_once(
     page: Open, solved: Workspace, quick: Jobs
 ) -> None:
     opened = move(page("plan", solved), 3.0)
-    assert not quick.started and "once the sliders rest" in captions(opened)
+    assert not quick.started and "once the edits rest" in captions(opened)
     opened.run()
-    assert quick.started == [(WHAT_IF, trial_parameters("review", request(), tried(3.0)))]
+    assert quick.started == [(WHAT_IF, WhatIfParameters("review", request_hash(tried(3.0))))]
     opened.run()
     assert len(quick.started) == 1 and "Looking for the proof in the background" in captions(opened)
     assert "proven optimal" not in badges(opened)
     quick.result = trial_job(solved, quick.started[0][1], ignore_progress)
     quick.state = "done"
     opened.run()
-    assert "proven optimal" in badges(opened) and "what if, not stored" in badges(opened)
+    assert "proven optimal" in badges(opened) and "draft, not kept" in badges(opened)
     assert solved.get("plan_request", "review") == request()  # nothing was stored
 
 
@@ -112,7 +114,7 @@ def test_another_move_drops_the_search_and_so_does_the_way_back(
     assert [parameters.sha256 for _, parameters in quick.started] == [
         request_hash(tried(3.0)), request_hash(tried(5.0)),
     ]  # fmt: skip
-    next(button for button in opened.button if button.label == "Back").click().run()
+    next(button for button in opened.button if button.label == "Discard").click().run()
     ended(quick, ["job1", "job2"])
     move(opened, 2.0)
     opened.run()
@@ -148,33 +150,33 @@ def test_a_search_without_a_proof_leaves_the_plan_and_is_not_made_again(
     for _ in range(3):
         opened.run()
     assert len(quick.started) == 1 and words in captions(opened) and not opened.exception
-    assert "what if, not stored" in badges(opened) and "proven optimal" not in badges(opened)
+    assert "draft, not kept" in badges(opened) and "proven optimal" not in badges(opened)
 
 
 def test_the_panel_of_running_work_does_not_move_the_page_for_it(page: Open, solved: Workspace) -> None:
-    solved.add_job("Prove a what-if of review", WHAT_IF, {})
+    solved.add_job("Prove the draft of review", WHAT_IF, {})
     solved.add_job("Explain review", EXPLAIN, {})
     told = "\n".join(str(one.value) for one in page("plan", solved).error)
     assert "Explain review failed" in told and "Prove" not in told
 
 
-def test_the_job_proves_what_was_tried_and_refuses_what_it_is_not(workspace: Workspace) -> None:
-    stored = replace(
-        request(), gpus=(FleetEntry("A100-80GB", id="node0/gpu0"), FleetEntry("A30-24GB", count=2))
-    )
-    first, second = stored.models
-    asked = replace(
-        stored,
-        models=(replace(first, weight=2.0), replace(second, demand_rps=50.0)),
-        gpus=(FleetEntry("A100-80GB", count=2), FleetEntry("A30-24GB")),
-    )
-    parameters = trial_parameters("review", stored, asked)
-    assert tried_request(stored, parameters) == asked
-    same = replace(stored, models=asked.models)
-    assert tried_request(stored, trial_parameters("review", stored, same)) == same
+def test_the_job_proves_the_stored_draft_and_refuses_another(workspace: Workspace) -> None:
     workspace.put("plan_request", "review", request())
-    with pytest.raises(InputFault, match="as it is stored"):
+    parameters = WhatIfParameters("review", request_hash(tried(3.0)))
+    with pytest.raises(InputFault, match="the one that was tried"):
         trial_job(workspace, parameters, ignore_progress)
-    parameters = trial_parameters("review", request(), tried(3.0))
-    found = read_text(trial_job(workspace, parameters, ignore_progress)["plan"])[1]
-    assert found.status == "optimal" and found.request_sha256 == request_hash(tried(3.0))
+    drafts = DraftStore(workspace, "review")
+    drafts.save(KeptDraft(request_hash(request()), tried(2.0)))
+    with pytest.raises(InputFault, match="the one that was tried"):
+        trial_job(workspace, parameters, ignore_progress)
+    pair = replace(tried(3.0), colocations=(Colocation(("bert", "ocr")),))
+    drafts.save(KeptDraft(request_hash(request()), pair))
+    found = read_text(
+        trial_job(workspace, WhatIfParameters("review", request_hash(pair)), ignore_progress)["plan"]
+    )[1]
+    assert found.status == "optimal" and found.request_sha256 == request_hash(pair)
+
+
+def test_a_stored_search_of_the_version_before_is_still_known() -> None:
+    told = {"request": "review", "models": {"bert": [1.0, 2.0]}, "counts": [2], "sha256": "ab"}
+    assert from_stored(WHAT_IF, told) == WhatIfParameters("review", "ab")

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from streamlit.testing.v1 import AppTest
 
-from app.plan.what_if import sliders
+from app.plan.draft import trial
 from tests.support.app.values import request
 from torchsplit_core import jobs, workflow
 from torchsplit_core.files import read_text
@@ -67,17 +67,17 @@ def test_a_slider_plans_at_once_and_nothing_is_stored(
     before = metric(opened)
     slider(opened, "GPUs, A100-80GB").set_value(2).run()
     assert not opened.exception and metric(opened) != before
-    assert "what if, not stored" in badges(opened) and "A100-80GB 1 → 2" in badges(opened)
+    assert "draft, not kept" in badges(opened) and "A100-80GB 1 → 2" in badges(opened)
     stored, tried = (
         solved.get("plan", "review"),
-        sliders.attempt(request(), replace(request(), gpus=(FleetEntry("A100-80GB", count=2),))),
+        trial.attempt(replace(request(), gpus=(FleetEntry("A100-80GB", count=2),))),
     )
     assert tried.outcome is not None and compare(stored, tried.outcome).lines[1] not in badges(opened)
-    opened.session_state["what-if-lines"] = True
+    opened.session_state["draft-lines"] = True
     opened.run()
     assert compare(stored, tried.outcome).lines[1] in badges(opened)
     slider(opened, "Weight").set_value(2.0).run()
-    assert "weight of bert 1 → 2; A100-80GB 1 → 2" in badges(opened)
+    assert "A100-80GB 1 → 2 · weight of bert 1 → 2" in badges(opened)
     expected = replace(
         request(),
         gpus=(FleetEntry("A100-80GB", count=2),),
@@ -96,15 +96,15 @@ def test_keeping_stores_the_request_and_looks_for_the_proof(
     slider(opened, "Demand, req/s").set_value(400.0).run()
     press(opened, "Keep and prove")
     assert solved.get("plan_request", "review").models[0].demand_rps == 400.0
-    assert started == [RequestParameters("review")] and "not stored" not in badges(opened)
+    assert started == [RequestParameters("review")] and "not kept" not in badges(opened)
 
 
 def test_going_back_shows_what_is_stored_and_the_sliders_as_stored(page: Open, solved: Workspace) -> None:
     opened = page("plan", solved)
     before = metric(opened)
     slider(opened, "GPUs, A100-80GB").set_value(5).run()
-    press(opened, "Back")
-    assert metric(opened) == before and "not stored" not in badges(opened)
+    press(opened, "Discard")
+    assert metric(opened) == before and "not kept" not in badges(opened)
     assert slider(opened, "GPUs, A100-80GB").value == 1
 
 
@@ -116,58 +116,58 @@ def test_what_is_downloaded_is_what_is_on_screen_and_says_so(
     files.clear()
     slider(opened, "GPUs, A100-80GB").set_value(2).run()
     assert set(files) == {
-        "review.what-if.plan_request.json",
-        "review.what-if.plan.json",
-        "review.what-if.html",
+        "review.draft.plan_request.json",
+        "review.draft.plan.json",
+        "review.draft.html",
     }
     two = replace(request(), gpus=(FleetEntry("A100-80GB", count=2),))
-    asked = read_text(files["review.what-if.plan_request.json"](), origin="a download")[1]
-    tried = read_text(files["review.what-if.plan.json"](), origin="a download")[1]
+    asked = read_text(files["review.draft.plan_request.json"](), origin="a download")[1]
+    tried = read_text(files["review.draft.plan.json"](), origin="a download")[1]
     assert asked == two and tried.request_sha256 == request_hash(two)
-    told = files["review.what-if.html"]()
-    assert "review, what if: A100-80GB 1 → 2" in told and "2 × A100-80GB" in told
-    assert "of the what-if on screen, which is not stored" in captions(opened)
+    told = files["review.draft.html"]()
+    assert "review, draft: A100-80GB 1 → 2" in told and "2 × A100-80GB" in told
+    assert "of the draft on screen, which is not kept yet" in captions(opened)
 
 
-def test_plan_waits_while_a_what_if_is_on_screen(page: Open, solved: Workspace, started: list[Any]) -> None:
+def test_where_the_bar_stands_plan_says_that_nothing_has_changed(
+    page: Open, solved: Workspace, started: list[Any]
+) -> None:
     opened = page("plan", solved)
-    assert not opened.button(key="plan").disabled
+    press(opened, "Plan")
+    assert not started and "Nothing has changed" in str(opened.toast[0].value)
     slider(opened, "GPUs, A100-80GB").set_value(2).run()
-    assert opened.button(key="plan").disabled and "choose Keep and prove, or Back" in captions(opened)
-    press(opened, "Back")
-    assert not opened.button(key="plan").disabled and not started
+    assert not [button for button in opened.button if button.key == "plan"]
+    press(opened, "Discard")
+    assert opened.button(key="plan") and not started
 
 
 def test_a_slider_moved_back_ends_the_trial(page: Open, solved: Workspace) -> None:
     opened = page("plan", solved)
     slider(opened, "Weight").set_value(3.0).run()
     slider(opened, "Weight").set_value(1.0).run()
-    assert "not stored" not in badges(opened)
+    assert "not kept" not in badges(opened)
 
 
-def test_a_trial_of_a_request_that_changed_meanwhile_is_dropped(page: Open, solved: Workspace) -> None:
+def test_a_request_that_changed_meanwhile_is_told_and_kept_beside_the_draft(
+    page: Open, solved: Workspace, started: list[Any]
+) -> None:
     opened = page("plan", solved)
     slider(opened, "Weight").set_value(3.0).run()
-    solved.put("plan_request", "review", replace(request(), sharing="fractional"))
-    assert "not stored" not in badges(opened.run())
+    theirs = replace(request(), sharing="fractional")
+    solved.put("plan_request", "review", theirs)
+    opened.run()
+    assert "changed in another tab" in "\n".join(str(one.value) for one in opened.warning)
+    assert "slices fractional → exclusive" in badges(opened)
+    press(opened, "Keep and prove")
+    assert solved.get("plan_request", "review").models[0].weight == 3.0
+    assert solved.get("plan_request", "review, edited elsewhere") == theirs
 
 
 def test_demands_that_contradict_while_dragging_are_said_and_nothing_raises() -> None:
     least = replace(request().models[0], min_throughput_rps=1e6)
     asked = replace(request(), models=(least, request().models[1]))
-    tried = sliders.attempt(request(), asked)
+    tried = trial.attempt(asked)
     assert tried.outcome is not None and tried.outcome.status == "infeasible" and tried.outcome.conflicts
     assert tried.outcome.request_sha256 == request_hash(asked)
-    broken = sliders.attempt(request(), replace(asked, gpus=(FleetEntry("none"),)))
+    broken = trial.attempt(replace(asked, gpus=(FleetEntry("none"),)))
     assert broken.outcome is None and "none" in broken.fault
-
-
-def test_changes_are_named_in_words() -> None:
-    edited = replace(
-        request(),
-        gpus=(FleetEntry("A100-80GB", count=3),),
-        models=(request().models[0], replace(request().models[1], demand_rps=100.0, weight=0.5)),
-    )
-    assert sliders.changes(request(), edited) == (
-        "weight of ocr 1 → 0.5", "demand of ocr 200 → 100", "A100-80GB 1 → 3",
-    )  # fmt: skip

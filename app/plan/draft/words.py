@@ -1,0 +1,89 @@
+"""A draft in words and figures: what it changes, what it brings. No streamlit in here."""
+
+from __future__ import annotations
+
+import html
+from collections.abc import Sequence
+
+from app.format.numbers import short
+from torchsplit_core.planning.comparison.figures import PlanFigures, figures_of
+from torchsplit_core.planning.request.difference import Part, RequestChange
+from torchsplit_core.values import PlanOutcome
+
+MOST_CHANGES = 6
+"""Changes that the bar names; the rest are counted."""
+
+
+def changes_line(said: str, changes: Sequence[RequestChange]) -> str:
+    """What the draft is, in one line."""
+    words = ([said] if said else []) + [change.words for change in changes]
+    more = len(words) - MOST_CHANGES
+    if more > 0:
+        words = [*words[:MOST_CHANGES], f"{more} more"]
+    return " · ".join(words)
+
+
+def struck(changes: Sequence[RequestChange], part: Part) -> str:
+    """HTML of the changes of one part, the old value struck out; empty where there is none."""
+    rows = [
+        f"<li>{html.escape(change.what)} <s>{html.escape(change.old)}</s> <b>{html.escape(change.new)}</b></li>"
+        if change.old and change.new
+        else f"<li>{html.escape(change.words)}</li>"
+        for change in changes
+        if change.part == part
+    ]
+    return f'<ul class="changed">{"".join(rows)}</ul>' if rows else ""
+
+
+def brings(before: PlanOutcome | None, after: PlanOutcome | None) -> str:
+    """What the plan `after` has for what `before` had; empty where one of them is no plan."""
+    old = None if before is None else figures_of(before)
+    new = None if after is None else figures_of(after)
+    if old is None or new is None:
+        return ""
+    return " · ".join(
+        filter(
+            None,
+            (
+                _change("tightest r", old.least, new.least),
+                _change("requests/s", old.total_rps, new.total_rps),
+                _change("GPUs used", old.gpus_used, new.gpus_used, relative=False),
+            ),
+        )
+    )
+
+
+def deltas(before: PlanOutcome | None, after: PlanOutcome) -> tuple[str | None, str | None, str | None, None]:
+    """For the four cards at the head of the page: how r, requests/s and GPUs used differ; None where they do not."""
+    old = None if before is None else figures_of(before)
+    new = figures_of(after)
+    if old is None or new is None:
+        return None, None, None, None
+    ratio = None
+    if old.total_rps and new.total_rps is not None and short(old.total_rps) != short(new.total_rps):
+        ratio = f"{100 * (new.total_rps - old.total_rps) / old.total_rps:+.3g} %"
+    return _delta(old.least, new.least), ratio, _delta(old.gpus_used, new.gpus_used), None
+
+
+def _delta(old: float | None, new: float | None) -> str | None:
+    """The difference with its sign; None where there is none to speak of."""
+    if old is None or new is None or short(old) == short(new):
+        return None
+    return f"{'+' if new > old else '-'}{short(abs(new - old))}"
+
+
+def figures_line(figures: PlanFigures) -> str:
+    """A plan in one line of a list."""
+    return (
+        f"r {short(figures.least)} · {short(figures.total_rps, 'req/s')} · {figures.gpus_used} GPUs · "
+        f"{figures.slices} slices"
+    )
+
+
+def _change(what: str, old: float | None, new: float | None, *, relative: bool = True) -> str:
+    if old is None or new is None:
+        return ""
+    if short(old) == short(new):
+        return f"{what} {short(new)}, as before"
+    ratio = f" ({100 * (new - old) / old:+.3g} %)" if relative and old else ""
+    return f"{what} {short(old)} → {short(new)}{ratio}"

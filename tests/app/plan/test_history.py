@@ -1,0 +1,88 @@
+"""The History tab: what is kept, one version had back at once or as a draft, and the way back from that."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+
+import pytest
+from streamlit.testing.v1 import AppTest
+
+from app.plan import history
+from app.plan import page as plan_page
+from tests.support.app.values import request
+from torchsplit_core import workflow
+from torchsplit_core.planning.comparison.figures import PlanFigures
+from torchsplit_core.values import FleetEntry
+from torchsplit_core.workspace import named
+from torchsplit_core.workspace.store import Workspace
+from torchsplit_core.workspace.versions import Version, VersionStore
+
+Open = Callable[..., AppTest]
+pytestmark = pytest.mark.usefixtures("native_sliders")
+TWO = replace(request(), gpus=(FleetEntry("A100-80GB", count=2),))
+
+
+@pytest.fixture
+def twice(workspace: Workspace) -> Workspace:
+    """A scenario that was planned on one GPU and then on two."""
+    for asked in (request(), TWO):
+        workspace.put("plan_request", "review", asked)
+        named.put_answer(workspace, "review", asked, workflow.plan(asked))
+    return workspace
+
+
+def tab(page: AppTest) -> AppTest:
+    page.session_state[plan_page.TAB] = "History"
+    page.run()
+    assert not page.exception
+    return page
+
+
+def said(page: AppTest) -> str:
+    kinds = ("html", "markdown", "success", "caption", "header")
+    text = "\n".join(str(getattr(e, "value", None) or e.proto.body) for kind in kinds for e in page.get(kind))
+    return text.replace("\\", "").replace("\u202f", " ")
+
+
+def press(page: AppTest, key: str) -> AppTest:
+    page.button(key=key).click().run()
+    assert not page.exception
+    return page
+
+
+def test_a_scenario_without_a_version_says_when_there_will_be_one(page: Open, filled: Workspace) -> None:
+    assert "Here the last 20 states" in said(tab(page("plan", filled)))
+
+
+def test_versions_say_what_changed_and_stand_beside_what_is_now(page: Open, twice: Workspace) -> None:
+    text = said(tab(page("plan", twice)))
+    assert "A100-80GB 1 → 2" in text and "the first one kept" in text and "proven optimal" in text
+    assert "From v1 to now" in text
+
+
+def test_undo_brings_request_and_plan_back_and_undo_again_the_other(page: Open, twice: Workspace) -> None:
+    before = twice.get("plan", "review")
+    opened = press(tab(page("plan", twice)), "version-undo")
+    assert twice.get("plan_request", "review") == request()
+    assert named.plan_answers(request(), twice.get("plan", "review"))
+    assert [one.note for one in VersionStore(twice, "review").list()] == ["v1 again", "", ""]
+    press(tab(opened), "version-undo")
+    assert twice.get("plan_request", "review") == TWO and twice.get("plan", "review") == before
+
+
+def test_a_version_opens_as_a_draft_that_is_kept_or_not(page: Open, twice: Workspace) -> None:
+    opened = press(tab(page("plan", twice)), "version-draft")
+    assert "v1 as it was · A100-80GB 2 → 1" in said(opened)
+    assert twice.get("plan_request", "review") == TWO and opened.button(key="version-restore").disabled
+    press(opened, "draft-keep")
+    assert twice.get("plan_request", "review") == request()
+    assert named.plan_answers(request(), twice.get("plan", "review"))
+    assert VersionStore(twice, "review").list()[0].note == "v1 as it was"
+
+
+def test_a_row_says_what_is_not_known() -> None:
+    bare = Version(1, 0.0, (), "infeasible", "", None)
+    assert history.table([bare]).count("n/a") == 3
+    known = Version(2, 0.0, ("A 1 → 2",), "feasible", "a plan by hand", PlanFigures(1.5, 700.0, 1, 2))
+    assert "a plan by hand · A 1 → 2" in history.table([known]) and "not proven" in history.table([known])

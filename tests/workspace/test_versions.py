@@ -1,0 +1,102 @@
+"""The last states of a scenario: kept once each, capped, had back, and gone with their scenario."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from tests.support.app.values import plan, request
+from torchsplit_core.planning.comparison.figures import PlanFigures
+from torchsplit_core.planning.request.hash import request_hash
+from torchsplit_core.values import FleetEntry, PlanRequest
+from torchsplit_core.workspace import named
+from torchsplit_core.workspace.drafts import DraftStore, KeptDraft
+from torchsplit_core.workspace.store import Store, Workspace
+from torchsplit_core.workspace.versions import MOST_VERSIONS, VersionStore
+
+
+@pytest.fixture
+def workspace(tmp_path: Path) -> Workspace:
+    return Store(tmp_path / "home").create("review")
+
+
+def on(count: int) -> PlanRequest:
+    return replace(request(), gpus=(FleetEntry("A100-80GB", count=count),))
+
+
+def test_a_state_is_kept_once_and_says_what_changed(workspace: Workspace) -> None:
+    versions = VersionStore(workspace, "a")
+    versions.keep()
+    assert versions.list() == ()  # there is nothing to keep
+    workspace.put("plan_request", "a", on(1))
+    versions.keep()
+    assert versions.list()[0].status == "" and versions.load(1) == (on(1), None)
+    # The answer of a job belongs to the request that asked for it.
+    named.put_answer(workspace, "a", on(1), plan(on(1)))
+    versions.keep()
+    (first,) = versions.list()
+    assert (first.number, first.status, first.changes) == (1, "optimal", ())
+    assert first.figures == PlanFigures(1.5, 700.0, 1, 2)
+    workspace.put("plan_request", "a", on(2))
+    named.put_answer(workspace, "a", on(2), plan(on(2), "infeasible"))
+    second, again = versions.list()
+    assert again == first and second.figures is None
+    assert (second.number, second.status, second.changes) == (2, "infeasible", ("A100-80GB 1 → 2",))
+    assert second.kept >= first.kept
+    assert versions.load(1) == (on(1), plan(on(1))) and versions.load(3) is None
+
+
+def test_a_plan_that_somebody_chose_is_a_version_of_its_own(workspace: Workspace) -> None:
+    versions = VersionStore(workspace, "a")
+    workspace.put("plan_request", "a", on(1))
+    named.put_answer(workspace, "a", on(1), plan(on(1)))
+    workspace.put("plan", "a", plan(on(1), "feasible"))
+    versions.keep("by hand")
+    # What is added to a plan later, an explanation for instance, is no other version.
+    workspace.put("plan", "a", replace(plan(on(1), "feasible"), warnings=("told later",)))
+    versions.keep()
+    assert [(one.number, one.note) for one in versions.list()] == [(2, "by hand"), (1, "")]
+    found = versions.load(2)
+    assert found is not None and found[1] is not None and found[1].warnings == ("told later",)
+    named.put_answer(workspace, "a", on(1), plan(on(1)))
+    assert [(one.number, one.note) for one in versions.list()] == [(3, ""), (2, "by hand"), (1, "")]
+
+
+def test_the_oldest_go_and_what_is_kept_is_small(workspace: Workspace) -> None:
+    versions = VersionStore(workspace, "a")
+    for count in range(1, MOST_VERSIONS + 6):
+        workspace.put("plan_request", "a", on(count))
+        versions.keep()
+    kept = versions.list()
+    assert [one.number for one in kept] == list(range(MOST_VERSIONS + 5, 5, -1))
+    assert versions.load(5) is None
+    size = sum(len(row[4]) for row in versions.rows())
+    assert size < len(workspace.get_bytes("plan_request", "a")) * MOST_VERSIONS / 2
+
+
+def test_drafts_and_versions_go_where_their_scenario_goes(workspace: Workspace) -> None:
+    workspace.put("plan_request", "a", on(1))
+    versions, drafts = VersionStore(workspace, "a"), DraftStore(workspace, "a")
+    versions.keep()
+    draft = KeptDraft(request_hash(on(1)), on(2), plan(on(2)), "a baseline")
+    drafts.save(draft)
+    drafts.save(draft)
+    for kept in (versions, drafts):
+        kept.copy_to("b")
+    copied = workspace.store.copy(workspace.id, "copy")
+    for place in (workspace, copied):
+        assert VersionStore(place, "b").load(1) == (on(1), None)
+        assert DraftStore(place, "b").load() == draft
+    versions.forget()
+    drafts.forget()
+    assert versions.list() == () and drafts.load() is None
+    assert VersionStore(workspace, "b").list()
+    rows = VersionStore(copied, "b").rows()
+    versions.restore(rows)
+    assert versions.load(1) == (on(1), None)
+    workspace.store.delete(copied.id)
+    with workspace.store.connect() as database:
+        for table in ("drafts", "versions"):
+            assert database.execute(f"SELECT DISTINCT workspace FROM {table}").fetchall() == [(workspace.id,)]

@@ -1,0 +1,48 @@
+"""A change that an explanation looked at, made: so that what it would bring can be tried."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+from torchsplit_core.planning.request.fleet import list_gpus
+from torchsplit_core.values import ChangeEffect, FleetEntry, PlanRequest
+
+
+def applied(request: PlanRequest, change: ChangeEffect) -> PlanRequest | None:
+    """The request with the change; None for one that no single edit of the request makes."""
+    if change.what == "gpu":
+        return _with_gpu(request, change)
+    if change.what in ("min_throughput_rps", "max_latency_ms") and change.model is not None:
+        field: dict[str, Any] = {change.what: change.new}
+    elif change.what == "cap_at_demand" and change.model is not None:
+        field = {"cap_at_demand": False}
+    else:
+        return None
+    models = tuple(
+        replace(model, **field) if model.name == change.model else model for model in request.models
+    )
+    return replace(request, models=models)
+
+
+def _with_gpu(request: PlanRequest, change: ChangeEffect) -> PlanRequest | None:
+    """One GPU more or fewer in the entry that the GPU named stands in."""
+    ids = [gpu.id for gpu in list_gpus(request.gpus)]
+    if change.gpu_id not in ids:
+        return None
+    index, place = ids.index(change.gpu_id), 0
+    while index >= request.gpus[place].count:
+        index -= request.gpus[place].count
+        place += 1
+    entries, entry = list(request.gpus), request.gpus[place]
+    if (change.new or 0) < (change.old or 0):
+        entries[place : place + 1] = [replace(entry, count=entry.count - 1)] if entry.count > 1 else []
+        return replace(request, gpus=tuple(entries)) if entries else None
+    # An entry with an id of its own is one GPU: one like it is another entry.
+    if entry.id is None:
+        entries[place] = replace(entry, count=entry.count + 1)
+    else:
+        entries.append(
+            FleetEntry(entry.type, layouts=entry.layouts, cost=entry.cost, node=entry.node, mig=entry.mig)
+        )
+    return replace(request, gpus=tuple(entries))

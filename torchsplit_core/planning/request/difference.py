@@ -1,0 +1,178 @@
+"""What two requests differ in, each difference with its old and its new value as people say them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Literal
+
+from torchsplit_core.planning.request.fleet_text import layouts_text
+from torchsplit_core.values import Colocation, FleetEntry, PlanModel, PlanRequest
+
+Part = Literal["fleet", "models", "links", "pairs", "objective"]
+NOTHING = "none"
+"""What is said of a value that is not given."""
+OBJECTIVES: Mapping[str, str] = {
+    "leximin": "fair",
+    "max_min": "the worst served alone",
+    "weighted_sum": "most requests",
+    "min_gpus": "fewest GPUs",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class RequestChange:
+    """One difference: the part of the request, what it is about, and both values as text.
+
+    `old` is empty for what is new, `new` for what is gone.
+    """
+
+    part: Part
+    what: str
+    old: str
+    new: str
+
+    @property
+    def words(self) -> str:
+        """As in "demand of bert 46 → 57.5"."""
+        if not self.old:
+            return f"{self.what} added" + (f": {self.new}" if self.new != self.what else "")
+        if not self.new:
+            return f"{self.what} removed"
+        return f"{self.what} {self.old} → {self.new}"
+
+
+def difference(before: PlanRequest, after: PlanRequest) -> tuple[RequestChange, ...]:
+    """From the request `before` to the request `after`: fleet first, then models, links, pairs, the objective.
+
+    Points are figures, not wishes: of them it says alone that they are others.
+    """
+    return (
+        *_fleet(before.gpus, after.gpus),
+        *_models(before.models, after.models),
+        *_compared("links", "link", before, after, ("link_gb_per_s",), "GB/s"),
+        *_compared("links", "network", before, after, ("network_gb_per_s",), "GB/s"),
+        *_pairs(before.colocations, after.colocations),
+        *_goal(before, after),
+    )
+
+
+def changed_words(before: PlanRequest, after: PlanRequest) -> tuple[str, ...]:
+    """`difference` in words, one text each."""
+    return tuple(change.words for change in difference(before, after))
+
+
+def _fleet(before: Sequence[FleetEntry], after: Sequence[FleetEntry]) -> Iterator[RequestChange]:
+    old, new = _numbered(before), _numbered(after)
+    for key in dict.fromkeys((*old, *new)):
+        was, now, name = old.get(key), new.get(key), _named(*key)
+        if was is None or now is None:
+            yield RequestChange(
+                "fleet", name, "" if was is None else str(was.count), "" if now is None else str(now.count)
+            )
+            continue
+        if was.count != now.count:
+            yield RequestChange("fleet", name, str(was.count), str(now.count))
+        for field, label in (("id", "id"), ("node", "node"), ("cost", "cost")):
+            # A row of several has no id of its own: that follows from its count.
+            if field != "id" or was.count == now.count:
+                yield from _compared("fleet", f"{label} of {name}", was, now, (field,))
+        layouts = [layouts_text(entry.layouts) or "all" for entry in (was, now)]
+        if layouts[0] != layouts[1]:
+            yield RequestChange("fleet", f"layouts of {name}", *layouts)
+
+
+def _numbered(entries: Sequence[FleetEntry]) -> dict[tuple[str, bool, int], FleetEntry]:
+    """Entries by type, whether they know MIG, and their number among those alike."""
+    found: dict[tuple[str, bool, int], FleetEntry] = {}
+    for entry in entries:
+        number = sum(key[:2] == (entry.type, entry.mig) for key in found)
+        found[entry.type, entry.mig, number] = entry
+    return found
+
+
+def _named(kind: str, mig: bool, number: int) -> str:
+    return kind + ("" if mig else ", whole") + (f" (row {number + 1})" if number else "")
+
+
+def _models(before: Sequence[PlanModel], after: Sequence[PlanModel]) -> Iterator[RequestChange]:
+    old, new = ({model.name: model for model in models} for models in (before, after))
+    for name in dict.fromkeys((*old, *new)):
+        was, now = old.get(name), new.get(name)
+        if was is now:
+            continue
+        if was is None or now is None:
+            yield RequestChange("models", name, name if was else "", name if now else "")
+            continue
+        for field, label, unit in (
+            ("demand_rps", "demand", ""),
+            ("max_latency_ms", "p95 limit", "ms"),
+            ("min_throughput_rps", "minimum", "req/s"),
+            ("weight", "weight", ""),
+            ("cap_at_demand", "cap", ""),
+        ):
+            yield from _compared("models", f"{label} of {name}", was, now, (field,), unit)
+        yield from _ways(name, was, now)
+
+
+def _ways(name: str, was: PlanModel, now: PlanModel) -> Iterator[RequestChange]:
+    if was.variants is now.variants or was.variants == now.variants:
+        return
+    allowed = [", ".join(way.name for _, way in model.allowed_variants) or NOTHING for model in (was, now)]
+    if allowed[0] != allowed[1]:
+        yield RequestChange("models", f"ways of {name}", *allowed)
+    else:
+        yield RequestChange("models", f"figures of {name}", *map(_points, (was, now)))
+
+
+def _points(model: PlanModel) -> str:
+    count = sum(len(stage.points) for way in model.variants for stage in way.stages)
+    return f"{count} points"
+
+
+def _pairs(before: Sequence[Colocation], after: Sequence[Colocation]) -> Iterator[RequestChange]:
+    old, new = ({_pair(pair): pair for pair in pairs} for pairs in (before, after))
+    for name in dict.fromkeys((*old, *new)):
+        if name not in old or name not in new:
+            yield RequestChange("pairs", name, name if name in old else "", name if name in new else "")
+
+
+def _pair(pair: Colocation) -> str:
+    carried = f", {pair.bytes_per_request / 1e6:.6g} MB" if pair.bytes_per_request else ""
+    verb = "together" if pair.mode == "hard" else "rather together"
+    return f"{' and '.join(pair.models)} {verb}{carried}"
+
+
+def _goal(before: PlanRequest, after: PlanRequest) -> Iterator[RequestChange]:
+    old, new = (OBJECTIVES.get(request.objective.kind, request.objective.kind) for request in (before, after))
+    if old != new:
+        yield RequestChange("objective", "objective", old, new)
+    for label, fields, unit in (
+        ("slices", ("sharing",), ""),
+        ("tenants of a slice", ("max_tenants_per_slice",), ""),
+        ("penalty of memory", ("objective", "memory_violation_penalty"), ""),
+        ("weight of separation", ("objective", "separation_weight"), ""),
+        ("GPUs it survives", ("objective", "survives"), ""),
+        ("search", ("solver", "time_limit_s"), "s"),
+        ("plan at", ("solver", "plan_at"), ""),
+    ):
+        yield from _compared("objective", label, before, after, fields, unit)
+
+
+def _compared(
+    part: Part, what: str, before: Any, after: Any, fields: Sequence[str], unit: str = ""
+) -> Iterator[RequestChange]:
+    """The change of one field, which lies as deep as `fields` says; none where it is the same."""
+    for field in fields:
+        before, after = getattr(before, field), getattr(after, field)
+    if before != after:
+        yield RequestChange(part, what, _text(before, unit), _text(after, unit))
+
+
+def _text(value: Any, unit: str) -> str:
+    if value is None:
+        return NOTHING
+    if isinstance(value, bool):
+        return "on" if value else "off"
+    number = f"{value:.6g}" if isinstance(value, float) else str(value)
+    return f"{number} {unit}" if unit else number

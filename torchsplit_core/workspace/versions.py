@@ -1,0 +1,183 @@
+"""The last states of every scenario of a workspace: request and plan with their time and what had changed.
+
+They are kept packed in the database, twenty of a scenario at most, and go wherever their scenario goes, but not
+into an archive.
+"""
+
+from __future__ import annotations
+
+import json
+import sqlite3
+import time
+from dataclasses import dataclass
+from typing import Any
+
+from torchsplit_core.planning.comparison.figures import PlanFigures, figures_of
+from torchsplit_core.planning.request.difference import changed_words
+from torchsplit_core.values import PlanOutcome, PlanRequest
+from torchsplit_core.workspace.drafts import packed, unpacked
+from torchsplit_core.workspace.store import Artifact, Workspace
+
+MOST_VERSIONS = 20
+COLUMNS = "number, kept, request_sha256, plan_sha256, request, plan, said"
+Row = tuple[Any, ...]
+"""A version as its table has it, in the order of `COLUMNS`."""
+
+
+@dataclass(frozen=True, slots=True)
+class Version:
+    """One state of a scenario: its number from 1, when it was kept (Unix seconds), what changed from the one before,
+    and what its plan reaches. `status` is empty where it was not planned; `note` says whose plan it is, where it
+    is not the planner's own.
+    """
+
+    number: int
+    kept: float
+    changes: tuple[str, ...]
+    status: str
+    note: str
+    figures: PlanFigures | None
+
+
+class VersionStore:
+    """The versions of one scenario."""
+
+    def __init__(self, workspace: Workspace, scenario: str) -> None:
+        self.workspace, self.scenario = workspace, scenario
+        self._key = (workspace.id, scenario)
+
+    def keep(self, note: str | None = None) -> None:
+        """Keep the scenario as it stands: as a new version, or in the newest one where that has the same request.
+
+        A plan with another `note` is a version of its own; None: as the newest has it. The oldest beyond
+        `MOST_VERSIONS` go.
+        """
+        asked = self.workspace.find("plan_request", self.scenario)
+        if asked is None:
+            return
+        planned = self.workspace.find("plan", self.scenario)
+        with self.workspace.store.connect() as database:
+            newest = self._newest(database)
+        if newest is not None and newest[2] == asked.sha256:
+            if newest[3] == _digest(planned):
+                return
+            known = _said(newest[6])
+            if newest[5] is None or note is None or note == known["note"]:
+                self._write(newest[0], newest[1], asked, planned, known["changes"], known["note"])
+                return
+        number = newest[0] + 1 if newest else 1
+        changes = changed_words(unpacked(newest[4]), self._value(asked)) if newest else ()
+        self._write(number, time.time(), asked, planned, changes, note or "")
+
+    def list(self) -> tuple[Version, ...]:
+        """All that are kept, newest first."""
+        with self.workspace.store.connect() as database:
+            rows = database.execute(
+                "SELECT number, kept, said FROM versions WHERE workspace = ? AND scenario = ? ORDER BY number DESC",
+                self._key,
+            ).fetchall()
+        return tuple(_version(*row) for row in rows)
+
+    def load(self, number: int) -> tuple[PlanRequest, PlanOutcome | None] | None:
+        """Request and plan of that version; None where it is not kept any more."""
+        with self.workspace.store.connect() as database:
+            row = database.execute(
+                "SELECT request, plan FROM versions WHERE workspace = ? AND scenario = ? AND number = ?",
+                (*self._key, number),
+            ).fetchone()
+        if row is None:
+            return None
+        return unpacked(row[0]), None if row[1] is None else unpacked(row[1])
+
+    def rows(self) -> tuple[Row, ...]:
+        """All versions as they are stored, oldest first, for `restore`."""
+        with self.workspace.store.connect() as database:
+            return tuple(
+                database.execute(
+                    f"SELECT {COLUMNS} FROM versions WHERE workspace = ? AND scenario = ? ORDER BY number",
+                    self._key,
+                ).fetchall()
+            )
+
+    def restore(self, rows: tuple[Row, ...]) -> None:
+        """Give the scenario these versions, in place of those it has."""
+        with self.workspace.store.connect(write=True) as database:
+            self._forget(database)
+            marks = ", ".join("?" * (2 + len(COLUMNS.split(", "))))
+            database.executemany(
+                f"INSERT INTO versions (workspace, scenario, {COLUMNS}) VALUES ({marks})",
+                [(*self._key, *row) for row in rows],
+            )
+
+    def copy_to(self, scenario: str) -> None:
+        """Give another scenario of the workspace these versions, in place of those it has."""
+        VersionStore(self.workspace, scenario).restore(self.rows())
+
+    def forget(self) -> None:
+        """Remove the scenario's versions."""
+        with self.workspace.store.connect(write=True) as database:
+            self._forget(database)
+
+    def _forget(self, database: sqlite3.Connection) -> None:
+        database.execute("DELETE FROM versions WHERE workspace = ? AND scenario = ?", self._key)
+
+    def _newest(self, database: sqlite3.Connection) -> Row | None:
+        found: Row | None = database.execute(
+            f"SELECT {COLUMNS} FROM versions WHERE workspace = ? AND scenario = ? ORDER BY number DESC LIMIT 1",
+            self._key,
+        ).fetchone()
+        return found
+
+    def _value(self, stored: Artifact) -> Any:
+        return self.workspace.get(stored.kind, stored.name)
+
+    def _write(
+        self,
+        number: int,
+        kept: float,
+        asked: Artifact,
+        planned: Artifact | None,
+        changes: tuple[str, ...],
+        note: str,
+    ) -> None:
+        request = packed(self.workspace.get_bytes(asked.kind, asked.name))
+        plan = None if planned is None else self.workspace.get_bytes(planned.kind, planned.name)
+        outcome: PlanOutcome | None = None if planned is None else self._value(planned)
+        figures = None if outcome is None else figures_of(outcome)
+        said = {
+            "changes": list(changes),
+            "note": note,
+            "status": "" if outcome is None else outcome.status,
+            "figures": None
+            if figures is None
+            else [figures.least, figures.total_rps, figures.gpus_used, figures.slices],
+        }
+        row = (
+            number, kept, asked.sha256, _digest(planned), request, None if plan is None else packed(plan),
+            json.dumps(said),
+        )  # fmt: skip
+        with self.workspace.store.connect(write=True) as database:
+            marks = ", ".join("?" * (2 + len(row)))
+            database.execute(
+                f"INSERT OR REPLACE INTO versions (workspace, scenario, {COLUMNS}) VALUES ({marks})",
+                (*self._key, *row),
+            )
+            database.execute(
+                "DELETE FROM versions WHERE workspace = ? AND scenario = ? AND number <= ?",
+                (*self._key, number - MOST_VERSIONS),
+            )
+
+
+def _digest(planned: Artifact | None) -> str:
+    return "" if planned is None else planned.sha256
+
+
+def _said(text: str) -> dict[str, Any]:
+    found = json.loads(text)
+    return {**found, "changes": tuple(found["changes"])}
+
+
+def _version(number: int, kept: float, text: str) -> Version:
+    said = _said(text)
+    figures = None if said["figures"] is None else PlanFigures(*said["figures"])
+    return Version(number, kept, said["changes"], said["status"], said["note"], figures)
