@@ -47,6 +47,8 @@ def test_what_the_text_says_of_memory_power_and_network() -> None:
     assert read_machine("a100_80gb RoCE 1600Gb/s node")[1].between_bytes_per_s == 200e9
     assert read_machine("H200 NVLink + 400Gb/s per GPU")[1].between_bytes_per_s == 400e9
     assert read_machine("A100-80GB (Selene, 8xHDR)")[1].between_bytes_per_s == 200e9
+    assert read_machine("8 x 80GB A100, 400Gbps")[0].memory_bytes == 80 * 2**30
+    assert read_machine("8 x 80GB A100, 400Gbps")[1].between_bytes_per_s == 50e9
     assert read_machine("A100-80GB", "vtrain-multi")[1].between_bytes_per_s == 100e9
     # A datasheet's NVLink figure counts both directions.
     assert read_machine("A100-80GB")[1].inside_bytes_per_s == 300e9
@@ -69,6 +71,7 @@ def test_sharding(text: str, shard: str | None) -> None:
     [
         ("", ("none", None)), ("none", ("none", None)), ("full", ("full", None)), ("True", ("full", None)),
         ("selective", ("selective", None)), ("selective op", ("selective", None)),
+        ("no recomputation", ("none", None)), ("activation checkpointing", ("full", None)),
         ("selective 1/3", ("selective", 1 / 3)), ("selective every 2nd layer", ("selective", 0.5)),
     ],
 )  # fmt: skip
@@ -121,6 +124,31 @@ def test_empty_sizes_come_from_a_well_known_name() -> None:
         read_model({"model": "llama3-8b", "params_b": "3", "seq_len": "8192", **empty})
 
 
+def test_experts_come_from_the_name_or_from_the_active_parameters() -> None:
+    sizes = {
+        "layers": "32",
+        "hidden": "4096",
+        "heads": "32",
+        "kv_heads": "8",
+        "ffn": "14336",
+        "vocab": "32000",
+    }
+    row = {**sizes, "params_b": "46.7", "seq_len": "4096"}
+    for named in ({"model": "Mixtral 8x7B"}, {"model": "X", "active_params_b": "12.9"}):
+        model = read_model({**row, **named})
+        assert (model.experts, model.experts_per_token, model.gated) == (8, 2, True)
+        assert model.parameters == pytest.approx(46.7e9, rel=0.005)
+
+
+def test_sequence_parallelism_by_framework() -> None:
+    assert not read_row(ROW).choices.sequence_parallel
+    assert read_row({**ROW, "recompute": "selective"}).choices.sequence_parallel
+    assert read_row({**ROW, "framework": "NeMo", "date": "2025-01"}).choices.sequence_parallel
+    assert not read_row(
+        {**ROW, "framework": "NeMo", "tp": "1", "dp": "128", "micro_batch": "4"}
+    ).choices.sequence_parallel
+
+
 def test_torchtitans_micro_batch_with_a_pipeline_is_the_local_batch() -> None:
     row = {**ROW, "framework": "torchtitan", "pp": "4", "tp": "1", "dp": "32", "global_batch": "512"}
     assert read_row(row).choices.micro_batch == 4
@@ -152,6 +180,8 @@ def test_an_empty_micro_batch_is_the_largest_that_fits() -> None:
         ({"n_gpus": "inf"}, "above 0"),
         ({"pp": "64", "tp": "1", "dp": "2"}, "more than the 36 layers"),
         ({"task": "Single-GPU Inference"}, "no training"),
+        ({"recompute": "perhaps"}, "unknown word"),
+        ({"ep": "2"}, "experts"),
         ({"task": "lora"}, "part of the weights"),
     ],
 )

@@ -45,7 +45,8 @@ NEEDED = (
     "micro_batch",
     "framework",
 )
-"""Columns that a table must have; its cells may be empty. `ep`, `vpp`, `date`, `set` and `task` count where given."""
+"""Columns that a table must have; their cells may be empty. Also used where they are there: `active_params_b`, `ep`,
+`vpp`, `date`, `set`, `task`."""
 DIGITS = 6
 """Significant digits written."""
 

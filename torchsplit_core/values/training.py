@@ -157,7 +157,7 @@ class TrainingSoftware:
     tensor parallelism and of an interleaved pipeline run beside products. `early_stop`: recomputation of a layer ends
     when the last tensor that the backward pass needs is there, before the layer's last product (PyTorch's
     checkpointing without re-entry, set_checkpoint_early_stop). `fused_loss`: the loss writes its gradient over the
-    logits.
+    logits. `sequence_parallel`: tensor parallelism cuts norms and residuals too.
     """
 
     family: str
@@ -171,6 +171,7 @@ class TrainingSoftware:
     tensor_overlap: bool = False
     early_stop: bool = False
     fused_loss: bool = False
+    sequence_parallel: bool = True
 
 
 @dataclass(frozen=True, slots=True)

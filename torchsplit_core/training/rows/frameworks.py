@@ -50,6 +50,7 @@ def read_framework(
             compiled=compiled,
             selective="layers" if "layer" in recompute else "matmuls",
             fused_layers=True,
+            tensor_overlap="async" in said,
             early_stop=True,
         )
     if re.search(r"fms|foundation.model.stack", said):
@@ -88,5 +89,6 @@ def _megatron(family: str, year: float, generation: Generation) -> TrainingSoftw
         gradient_bytes=2 if year < 2021.2 else 4,
         fused_layers=modern,
         tensor_overlap=modern,
+        sequence_parallel=modern,
         fused_loss=modern,
     )

@@ -37,6 +37,8 @@ _NODE_GBIT = {"volta": 800.0, "ampere": 1600.0, "hopper": 3200.0, "blackwell": 3
 """Gb/s of a node's network cards where nothing says otherwise: DGX-2 and DGX A100 have eight of 100 and 200 Gb/s,
 DGX H100 and B200 eight of 400 (NVIDIA's user guides of the systems)."""
 
+_MEMORIES = frozenset((16, 24, 32, 40, 48, 64, 80, 94, 96, 128, 141, 144, 180, 186, 192))
+"""GiB of data-centre GPUs as they are sold: what else a text says in G is the network."""
 _BANDWIDTHS = {"hbm2e": 2039.0}
 """GB/s of an H100 with the memory of an A100-80GB."""
 
@@ -62,7 +64,8 @@ def _device(table: GpuPeaks, generation: Generation, said: str) -> TrainingDevic
     for word, value in _BANDWIDTHS.items():
         if word in said and generation == "hopper":
             bandwidth = value
-    memory = re.search(r"(?<!\d)(\d{2,3})\s*gi?b(?!\s*/|it)", said)
+    sizes = [int(size) for size in re.findall(r"(?<!\d)(\d{2,3})\s*gi?b?(?![a-z/])", said)]
+    memory = next((size for size in sizes if size in _MEMORIES), table.memory_gib)
     watts = re.search(r"(?<!\d)(\d{2,4})\s*w(?![a-z])", said)
     power = float(watts[1]) / table.tdp_w if watts and table.tdp_w else 1.0
     return TrainingDevice(
@@ -72,7 +75,7 @@ def _device(table: GpuPeaks, generation: Generation, said: str) -> TrainingDevic
         eight_bit_flops=(table.fp8_tflops or 0.0) * 1e12,
         single_flops=(table.tf32_tflops or table.fp32_tflops or half / 8) * 1e12,
         bytes_per_s=bandwidth * GB,
-        memory_bytes=(float(memory[1]) if memory else table.memory_gib) * GIB,
+        memory_bytes=memory * GIB,
         multiprocessors=table.sm_count,
         power_share=min(1.0, power),
     )
@@ -80,10 +83,12 @@ def _device(table: GpuPeaks, generation: Generation, said: str) -> TrainingDevic
 
 def _cluster(table: GpuPeaks, generation: Generation, said: str) -> TrainingCluster:
     per_node = 16 if "dgx-2" in said or "dgx2" in said else 8
+    if table.name.startswith("GB200"):
+        per_node = 72  # NVL72: one domain of NVLink, a card of 400 Gb/s for each GPU
     # Datasheets count both directions of a link.
     inside = (table.nvlink_gb_per_s or table.pcie_gb_per_s or 32.0) / 2
     each = re.search(r"(\d+(?:\.\d+)?)\s*gb(?:it|ps)?(?:/s)?\s*(?:per|/|a)\s*gpu", said)
-    cards = re.search(r"(\d+)\s*x\s*(?:(\d+)\s*g|(edr|hdr|ndr))", said)
+    cards = re.search(r"(\d+)\s*x\s*(?:(\d+)\s*gb?(?:/s|ps|it|e)|(edr|hdr|ndr))", said)
     rate = re.search(r"(\d+(?:\.\d+)?)\s*(?:gb/s|gbps|gbit)", said)
     words = {"edr": 100.0, "hdr": 200.0, "ndr": 400.0}
     if each:
@@ -93,7 +98,7 @@ def _cluster(table: GpuPeaks, generation: Generation, said: str) -> TrainingClus
     elif rate:
         gbit = float(rate[1])
     elif "vtrain" in said:
-        gbit = 800.0  # vTrain's cluster: four HDR cards a node (its paper, section on validation)
+        gbit = 800.0  # vTrain's cluster, by its paper
     else:
-        gbit = _NODE_GBIT[generation]
+        gbit = _NODE_GBIT[generation] * max(1, per_node // 8 if generation == "blackwell" else 1)
     return TrainingCluster(per_node, inside * GB, gbit / 8 * GB, (table.pcie_gb_per_s or 32.0) / 2 * 0.7 * GB)

@@ -5,15 +5,17 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Mapping
+from dataclasses import replace
 from functools import cache
 from importlib.resources import files
 
 from torchsplit_core.training.rows.fault import RowFault
 from torchsplit_core.training.rows.numbers import count, number, text
-from torchsplit_core.values.errors import InputFault
 from torchsplit_core.values.training import Transformer
 
 SIZES = ("layers", "hidden", "heads", "kv_heads", "ffn", "vocab")
+GATED = r"llama|mistral|mixtral|qwen|deepseek|gemma|yi-|olmo|granite|grok"
+"""Families with gated feed-forwards and untied words."""
 FAR = 0.25
 """Sizes from a name must give the row's parameters this closely."""
 
@@ -37,50 +39,55 @@ def read_model(row: Mapping[str, str]) -> Transformer:
         raise RowFault(f"hidden {hidden} is not a multiple of {heads} heads")
     if heads % (said["kv_heads"] or heads):
         raise RowFault(f"{heads} heads are not a multiple of {said['kv_heads']} kv_heads")
-    experts, chosen = _experts(name, known)
     vocab = said["vocab"] or (int(known["vocab"]) if known else _vocab(name))
-    try:
-        return _closest(
-            billions,
-            layers,
-            hidden,
-            heads,
-            said["kv_heads"] or heads,
-            said["ffn"] or 4 * hidden,
-            vocab,
-            sequence,
-            experts,
-            chosen,
-            name,
-        )
-    except InputFault as fault:
-        raise RowFault(str(fault)) from None
-
-
-def _closest(
-    billions: float | None,
-    layers: int,
-    hidden: int,
-    heads: int,
-    kv_heads: int,
-    ffn: int,
-    vocab: int,
-    sequence: int,
-    experts: int,
-    chosen: int,
-    name: str,
-) -> Transformer:
-    """Of gated or not, tied or not, what comes closest to the row's parameters; without them, by the name."""
-    llama = bool(re.search(r"llama|mistral|mixtral|qwen|deepseek|gemma|yi-|olmo|granite|grok", name))
-    options = [
-        Transformer(layers, hidden, heads, kv_heads, ffn, vocab, sequence, gated, experts, chosen, tied)
-        for gated in (llama, not llama)
-        for tied in (not llama, llama)
-    ]
+    llama = bool(re.search(GATED, name))
+    ffn, kv_heads = said["ffn"] or 4 * hidden, said["kv_heads"] or heads
+    active = number(row, "active_params_b")
+    options = []
+    for gated in (llama, not llama):
+        for tied in (not llama, llama):
+            dense = Transformer(layers, hidden, heads, kv_heads, ffn, vocab, sequence, gated, 1, 1, tied)
+            experts, chosen = _experts(name, known, dense, billions, active)
+            options.append(replace(dense, experts=experts, experts_per_token=chosen))
     if billions is None:
         return options[0]
-    # A tie within a hundredth goes to what the name says.
-    return min(options, key=lambda one: round(abs(one.parameters / (billions * 1e9) - 1) / 0.02))
+    return min(options, key=lambda one: _distance(one, billions, active))
+
+
+def _distance(model: Transformer, billions: float, active: float | None) -> int:
+    """How far the parameters are from the row's, in steps: a tie goes to what the name says, which comes first.
+
+    Numbers of experts are chosen to fit, so with experts the steps are finer and the active parameters count.
+    """
+    off = abs(model.parameters / (billions * 1e9) - 1)
+    if model.experts == 1 or active is None:
+        return round(off / 0.02)
+    idle = model.layers * (model.experts - model.experts_per_token) * model.expert_parameters
+    off += abs((model.parameters - idle) / (active * 1e9) - 1)
+    if model.experts & (model.experts - 1):
+        off += 0.01  # numbers of experts are powers of two nearly always
+    return round(off / 0.002)
+
+
+def _experts(
+    name: str,
+    known: Mapping[str, float] | None,
+    dense: Transformer,
+    billions: float | None,
+    active: float | None,
+) -> tuple[int, int]:
+    """Experts and how many a token takes: by the known model, by "8x7b", or by all and active parameters."""
+    if known is not None and known.get("experts", 1) > 1:
+        return int(known["experts"]), int(known["experts_per_token"])
+    found = re.search(r"(?<!\d)(\d{1,3})x\d+(?:\.\d+)?b", name)
+    if found and int(found[1]) > 1:
+        return int(found[1]), min(2, int(found[1]))
+    if billions is None or active is None or active >= 0.95 * billions:
+        return 1, 1
+    one = dense.layers * dense.expert_parameters
+    rest = dense.parameters - one
+    experts = max(1, round((billions * 1e9 - rest) / one))
+    return experts, min(experts, max(1, round((active * 1e9 - rest) / one)))
 
 
 def _vocab(name: str) -> int:
@@ -89,13 +96,6 @@ def _vocab(name: str) -> int:
     if re.search(r"llama|mistral|mixtral", name):
         return 32000
     return 51200
-
-
-def _experts(name: str, known: Mapping[str, float] | None) -> tuple[int, int]:
-    if known is not None and known.get("experts", 1) > 1:
-        return int(known["experts"]), int(known["experts_per_token"])
-    found = re.search(r"(?<!\d)(\d{1,3})x\d+(?:\.\d+)?b", name)
-    return (int(found[1]), min(2, int(found[1]))) if found and int(found[1]) > 1 else (1, 1)
 
 
 @cache

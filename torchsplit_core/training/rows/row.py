@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
+from math import gcd
 
 from torchsplit_core.training.rows.fault import RowFault
 from torchsplit_core.training.rows.frameworks import read_framework
@@ -83,8 +84,8 @@ def read_precision(said: str, device: TrainingDevice) -> Precision:
 
 def read_recompute(said: str) -> tuple[Recompute, float | None]:
     """What is done again, and of "selective 1/3" or "every 2nd layer" the share of whole layers."""
-    low = said.lower()
-    if low in ("", "none", "no", "off", "false", "0", "n/a", "-", "nan"):
+    low = said.lower().strip()
+    if re.match(r"(no|none|off|without|false|disabled|0|n/a|-|nan|)(\s|$)", low):
         return "none", None
     if "selective" in low or "sac" in low or "attention" in low or "partial" in low or "core" in low:
         part = re.search(r"(\d+)\s*/\s*(\d+)", low)
@@ -97,7 +98,11 @@ def read_recompute(said: str) -> tuple[Recompute, float | None]:
         if decimal:
             return "selective", float(decimal[0])
         return "selective", None
-    return "full", None
+    if re.search(
+        r"full|all|yes|true|\bon\b|1|every|uniform|block|check|re-?comp|remat|\bac\b|activation", low
+    ):
+        return "full", None
+    raise RowFault(f"recompute is {said[:40]!r}, an unknown word")
 
 
 def read_shard(said: str) -> Shard | None:
@@ -111,7 +116,7 @@ def read_shard(said: str) -> Shard | None:
         return "zero2"
     if re.search(r"fullshard|fsdp|zero3|stage3|fullysharded", low):
         return "fsdp"
-    if re.search(r"zero1|stage1|distopt|distributedoptim|zero", low):
+    if re.search(r"zero1|stage1|distopt|distributedoptim|shardedoptim|zero", low):
         return "zero1"
     return "none"
 
@@ -133,10 +138,10 @@ def _choices(
     if pipeline > model.layers:
         raise RowFault(f"{pipeline} pipeline stages are more than the {model.layers} layers")
     chunks = min(chunks, model.layers // pipeline)
-    if model.experts % expert or (data * context) % expert:
-        raise RowFault(
-            f"{expert} devices do not divide {model.experts} experts and {data} data-parallel devices"
-        )
+    if model.experts % expert:
+        raise RowFault(f"{expert} devices do not divide {model.experts} experts")
+    # Experts may also lie on the devices of tensor parallelism, which divides their weights as much.
+    expert = gcd(expert, data * context)
     batch = count(row, "global_batch")
     micro = count(row, "micro_batch")
     if batch is None:
@@ -160,8 +165,13 @@ def _choices(
         micro_batch=micro or 1,
         interleave=chunks,
         recompute=recompute,
+        # Megatron-LM has it since the version that recomputes selectively.
         sequence_parallel=tensor > 1
-        and (software.fused_layers or "sequence" in (row.get("recompute") or "").lower()),
+        and (
+            software.sequence_parallel
+            or recompute == "selective"
+            or "sequence" in (row.get("recompute") or "").lower()
+        ),
     )
     job = TrainingJob(batch, precision)
     choices = replace(choices, shard=_shard(row, model, device, software, choices, job))

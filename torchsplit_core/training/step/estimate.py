@@ -164,8 +164,8 @@ def _sharding(
         weights *= 2.0
     scatter = network.gather(software.gradient_bytes * size, group, stride)
     scatter += network.reduce(software.gradient_bytes * size / max(1, group), replicas, stride * group) / m
-    # Stages of a pipeline keep their weights through the step.
-    gathers = 2.0 if choices.pipeline == 1 else 2.0 / m
+    # Stages of a pipeline keep their weights gathered through the step, and their gradients until its end.
+    gathers = 2.0 if choices.pipeline == 1 else 1.0 / m
     scatters = 1.0 if choices.pipeline == 1 else 1.0 / m
     sent = gathers * weights + scatters * scatter
     both = max(layer.total, sent) + c.sharding_exposed * min(layer.total, sent)
