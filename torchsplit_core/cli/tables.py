@@ -67,8 +67,8 @@ def _estimate(options: argparse.Namespace) -> int:
     from torchsplit_core.tables.estimates import estimate_table
 
     table = estimate_table(
-        _read(options.measured),
-        _read(options.query),
+        read_table(options.measured),
+        read_table(options.query),
         measured_origin=options.measured,
         query_origin=options.query,
         skip_bad=options.skip_bad,
@@ -97,7 +97,7 @@ def _import(options: argparse.Namespace) -> int:
     found: list[Profile] = []
     for path in options.files:
         imported = read_any(
-            _read(path),
+            read_table(path),
             mapping=_mapping(options.map),
             gpu_type=options.gpu_type,
             slice_name=options.slice,
@@ -191,7 +191,7 @@ def _export(options: argparse.Namespace) -> int:
     return 0
 
 
-def _read(path: str) -> str:
+def read_table(path: str) -> str:
     """A table's text. Raises InputFault for a file that cannot be read, is too large or is no text."""
     from torchsplit_core.tables import LARGEST_TABLE_BYTES, decode
 

@@ -1,0 +1,56 @@
+"""The commands on training: estimate-training."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from pathlib import Path
+
+from torchsplit_core.cli.common import Command
+from torchsplit_core.cli.tables import read_table
+from torchsplit_core.files import replace_file
+
+SHOWN_REASONS = 20
+"""Rows without a prediction that are told one by one."""
+
+
+def add_training_commands(command: Command) -> None:
+    """`estimate-training`, with its options."""
+    made = command(
+        "estimate-training", _estimate, "predict step time and peak memory of trainings without their GPUs"
+    )
+    made.add_argument(
+        "rows", metavar="ROWS.csv", help="a row a training: model sizes, GPUs, how it is divided"
+    )
+    made.add_argument("-o", "--output", metavar="FILE", help="write here (default: standard output)")
+    made.add_argument(
+        "--known",
+        metavar="MEASURED.csv",
+        help="one to three measured rows of yours (iter_s filled): their offset holds for rows of their framework "
+        "and GPU",
+    )
+    made.add_argument("--json", action="store_true", help="print the rows as JSON to standard output")
+
+
+def _estimate(options: argparse.Namespace) -> int:
+    from torchsplit_core.training.table import estimate_table
+
+    table = estimate_table(
+        read_table(options.rows),
+        read_table(options.known) if options.known else "",
+        origin=options.rows,
+        known_origin=options.known or "",
+    )
+    if options.output:
+        replace_file(Path(options.output), table.csv_text())
+    if options.json:
+        sys.stdout.write(table.json_text())
+    elif not options.output:
+        sys.stdout.write(table.csv_text())
+    for reason in table.reasons[:SHOWN_REASONS]:
+        print(f"not predicted: {reason}", file=sys.stderr)
+    if len(table.reasons) > SHOWN_REASONS:
+        print(f"not predicted: {len(table.reasons) - SHOWN_REASONS} rows more", file=sys.stderr)
+    for line in table.summary:
+        print(line, file=sys.stderr)
+    return 0

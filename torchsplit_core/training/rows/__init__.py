@@ -1,0 +1,1 @@
+"""Rows of training tables: free text and cells to what a step is reckoned from."""

@@ -1,0 +1,218 @@
+"""One training step: its seconds in parts and the memory of the fullest device, from sizes alone."""
+
+from __future__ import annotations
+
+from torchsplit_core.training.step.constants import Constants, constants
+from torchsplit_core.training.step.interval import Offset, unseen
+from torchsplit_core.training.step.kernels import Kernels
+from torchsplit_core.training.step.layers import LayerModel, LayerTime
+from torchsplit_core.training.step.memory import device_parameters, layers_on, step_memory
+from torchsplit_core.training.step.network import Network
+from torchsplit_core.values.errors import InputFault
+from torchsplit_core.values.training import (
+    Choices,
+    StepEstimate,
+    StepParts,
+    TrainingCluster,
+    TrainingDevice,
+    TrainingJob,
+    TrainingSoftware,
+    Transformer,
+)
+
+USABLE = 0.98
+"""Of a device's memory: its driver and the communication library keep the rest (nvidia-smi lists 79.25 GiB of 80)."""
+GENERIC = TrainingSoftware("generic", attention="flash", compiled=True, fused_layers=True)
+"""Software of today: fused attention, compiled layers, gradients sent while the backward pass runs."""
+
+
+def estimate(
+    model: Transformer,
+    device: TrainingDevice,
+    cluster: TrainingCluster,
+    choices: Choices,
+    job: TrainingJob,
+    software: TrainingSoftware = GENERIC,
+    fitted: Constants | None = None,
+    offset: Offset | None = None,
+) -> StepEstimate:
+    """A step's seconds with their interval, its parts and its memory.
+
+    `fitted`: other constants than the product's, for fits. `offset`: what measured rows of one's own say of this
+    framework and cluster (`calibrated`); the parts stay as reckoned. Raises InputFault where the choices do not
+    divide the model, the batch or one another.
+    """
+    micro_batches = check(model, choices, job)
+    c = fitted or constants()
+    parts = step_parts(model, device, cluster, choices, job, software, c, micro_batches)
+    memory = step_memory(model, choices, job, software, c)
+    seconds = parts.total
+    known = offset or unseen()
+    seconds *= known.factor
+    return StepEstimate(
+        seconds=seconds,
+        low_s=seconds * known.low,
+        high_s=seconds * known.high,
+        parts_s=parts,
+        memory=memory,
+        micro_batches=micro_batches,
+        fits=memory.total <= USABLE * device.memory_bytes,
+    )
+
+
+def check(model: Transformer, choices: Choices, job: TrainingJob) -> int:
+    """Micro-batches of a pipeline in a step. Raises InputFault where something does not divide."""
+    _divides("choices.tensor", choices.tensor, model.heads, "the heads")
+    _divides("choices.expert", choices.expert, model.experts, "the experts")
+    _divides("choices.expert", choices.expert, choices.data * choices.context, "the data-parallel devices")
+    if choices.pipeline * choices.interleave > model.layers:
+        raise InputFault(
+            "choices.pipeline",
+            choices.pipeline * choices.interleave,
+            f"chunks are at most the {model.layers} layers",
+            "Choose fewer.",
+        )
+    together = choices.data * choices.micro_batch
+    _divides(
+        "job.global_batch", together, job.global_batch, "the sequences of a step (data × micro_batch does)"
+    )
+    return job.global_batch // together
+
+
+def _divides(where: str, value: int, whole: int, words: str) -> None:
+    if value < 1 or whole % value:
+        raise InputFault(where, value, f"it divides {words}, {whole}", "Correct it.")
+
+
+def step_parts(
+    model: Transformer,
+    device: TrainingDevice,
+    cluster: TrainingCluster,
+    choices: Choices,
+    job: TrainingJob,
+    software: TrainingSoftware,
+    c: Constants,
+    m: int,
+) -> StepParts:
+    """The seconds of a step of `m` micro-batches.
+
+    Pipeline: m · t_max + (Σ stages − t_max) / v for v chunks a stage; the last stage has the logits. What is more
+    than m times the mean stage is the bubble.
+    """
+    kernels = Kernels(device, job.precision, software.attention, c)
+    network = Network(cluster, c)
+    layers = LayerModel(model, choices, software, kernels, network, c)
+    layer, logits = layers.time(), layers.logits()
+    p, v = choices.pipeline, choices.interleave
+    on_stage = layers_on(model, choices)
+    sharding = (
+        _sharding(model, choices, job, software, network, layer, c, m)
+        if choices.shard in ("fsdp", "hsdp")
+        else 0.0
+    )
+    stage = on_stage * layer.total
+    longest = stage + logits.total if p > 1 else model.layers * layer.total + logits.total
+    every = model.layers * layer.total + logits.total
+    sends = _sends(model, choices, network, kernels) if p > 1 else 0.0
+    if software.tensor_overlap and v > 1:
+        sends *= c.tensor_exposed
+    busy = m * every / p
+    bubble = m * longest + (every - longest) / v - busy if p > 1 else 0.0
+    share = m / p
+
+    def part(of_layer: float, of_logits: float) -> float:
+        return share * (model.layers * of_layer + of_logits)
+
+    return StepParts(
+        compute=part(layer.compute, logits.compute),
+        attention=part(layer.attention, 0.0),
+        memory_bound=part(layer.memory_bound, logits.memory_bound),
+        host=part(layer.host, 0.0),
+        tensor_communication=part(layer.tensor, 0.0),
+        context_communication=part(layer.context, 0.0),
+        sharding_communication=sharding,
+        pipeline_communication=sends * (m + (p - 1) / v),
+        pipeline_bubble=bubble,
+        data_communication=_data(model, choices, job, software, network, c, every / p),
+        optimizer=_optimizer(model, choices, kernels, cluster, c),
+        fixed=c.fixed_s,
+    )
+
+
+def _sharding(
+    model: Transformer,
+    choices: Choices,
+    job: TrainingJob,
+    software: TrainingSoftware,
+    network: Network,
+    layer: LayerTime,
+    c: Constants,
+    m: int,
+) -> float:
+    """FSDP: a layer's weights gathered before each pass and its gradients scattered after, for every micro-batch.
+
+    Of compute and communication together a layer takes the longer and a share of the shorter: the overlap is not
+    free. What this is more than the compute is returned.
+    """
+    size = model.layer_parameters / choices.tensor
+    group, stride = choices.data * choices.context, choices.tensor
+    replicas = 1
+    if choices.shard == "hsdp":
+        replicas, group = max(1, group * stride // network.per_node), min(group, network.per_node // stride)
+    weights = network.gather(2.0 * size, group, stride)
+    if job.precision in ("fp32", "tf32"):
+        weights *= 2.0
+    scatter = network.gather(software.gradient_bytes * size, group, stride)
+    scatter += network.reduce(software.gradient_bytes * size / max(1, group), replicas, stride * group) / m
+    # Stages of a pipeline keep their weights gathered through the step, and their gradients until its end.
+    gathers = 2.0 if choices.pipeline == 1 else 1.0 / m
+    scatters = 1.0 if choices.pipeline == 1 else 1.0 / m
+    sent = gathers * weights + scatters * scatter
+    both = max(layer.total, sent) + c.sharding_exposed * min(layer.total, sent)
+    return m * model.layers / choices.pipeline * (both - layer.total)
+
+
+def _sends(model: Transformer, choices: Choices, network: Network, kernels: Kernels) -> float:
+    """What a micro-batch hands on, forward and back, in each chunk of a stage."""
+    size = kernels.width * choices.micro_batch * model.sequence / choices.context * model.hidden
+    size /= choices.tensor
+    stride = choices.tensor * choices.context * choices.data
+    return 2.0 * choices.interleave * network.send(size, stride)
+
+
+def _data(
+    model: Transformer,
+    choices: Choices,
+    job: TrainingJob,
+    software: TrainingSoftware,
+    network: Network,
+    c: Constants,
+    micro_batch_s: float,
+) -> float:
+    """Gradients summed over the data-parallel devices, less what the last micro-batch's backward pass hides."""
+    if choices.shard in ("fsdp", "hsdp"):
+        return 0.0
+    own = device_parameters(model, choices)
+    group, stride = choices.data * choices.context, choices.tensor
+    width = 4 if job.precision in ("fp32", "tf32") else software.gradient_bytes
+    if choices.shard == "none":
+        taken = network.reduce(width * own, group, stride)
+    else:
+        taken = network.gather(width * own, group, stride) + network.gather(2.0 * own, group, stride)
+    if not software.data_overlap:
+        return taken
+    hidden = min((1.0 - c.data_exposed) * taken, 0.6 * micro_batch_s)
+    return taken - hidden
+
+
+def _optimizer(
+    model: Transformer, choices: Choices, kernels: Kernels, cluster: TrainingCluster, c: Constants
+) -> float:
+    """Master weights, moments and gradients through memory (or over the host's link where they are offloaded)."""
+    own = device_parameters(model, choices)
+    if choices.shard != "none":
+        own /= choices.data * choices.context
+    taken = kernels.moved(c.optimizer_bytes * own)
+    if choices.offload != "none":
+        taken += 4.0 * own / cluster.host_bytes_per_s
+    return taken

@@ -1,0 +1,135 @@
+"""Bytes at the peak of the fullest device: states, activations of the micro-batches in flight, buffers.
+
+Activations of a layer by Korthikanti et al., Reducing Activation Recomputation in Large Transformer Models
+(arXiv 2205.05198), in two-byte numbers: s·b·h·(10 + 24/t + 5·a·s/(h·t)) without sequence parallelism and
+s·b·h·(34 + 5·a·s/h)/t with it; the 5·a·s/h term falls away with fused attention or selective recomputation.
+"""
+
+from __future__ import annotations
+
+from torchsplit_core.training.step.constants import Constants
+from torchsplit_core.values.training import (
+    Choices,
+    StepMemory,
+    TrainingJob,
+    TrainingSoftware,
+    Transformer,
+)
+from torchsplit_core.values.units import GIB
+
+LOGIT_BYTES = 12
+"""A logit in half precision, in single, its gradient in both (2 + 4 + 4 + 2 bytes)."""
+FUSED_LOGIT_BYTES = 6
+"""In half precision and in single, the gradient in the place of either."""
+
+
+def layers_on(model: Transformer, choices: Choices) -> int:
+    """Layers of the fullest stage."""
+    return -(-model.layers // choices.pipeline)
+
+
+def device_parameters(model: Transformer, choices: Choices) -> float:
+    """Weights of the fullest device before they are sharded over data."""
+    experts = model.experts * model.expert_parameters if model.experts > 1 else 0
+    dense = model.layer_parameters - experts
+    layer = dense + experts / choices.expert
+    ends = model.vocab * model.hidden
+    if choices.pipeline == 1 and not model.tied_embeddings:
+        ends *= 2
+    return (layers_on(model, choices) * layer + ends) / choices.tensor
+
+
+def step_memory(
+    model: Transformer, choices: Choices, job: TrainingJob, software: TrainingSoftware, c: Constants
+) -> StepMemory:
+    """The parts of the peak."""
+    weights, gradients, optimizer, gathered = _states(model, choices, job, software)
+    activations = _activations(model, choices, job, software) * c.fragmentation
+    return StepMemory(weights, gradients, optimizer, activations, gathered, c.reserve_gib * GIB)
+
+
+def _states(
+    model: Transformer, choices: Choices, job: TrainingJob, software: TrainingSoftware
+) -> tuple[float, float, float, float]:
+    own = device_parameters(model, choices)
+    group = choices.data * choices.context
+    moments = 8 if job.optimizer == "adamw" else 4
+    wide = job.precision in ("fp32", "tf32")
+    if choices.shard in ("fsdp", "hsdp"):
+        group = min(group, 8) if choices.shard == "hsdp" else group
+        # Master weights alone stay; the two-byte copy exists for the layers that are gathered.
+        layer = model.layer_parameters / choices.tensor
+        ends = model.vocab * model.hidden / choices.tensor
+        width = 4 if wide else 2
+        gathered = width * (2 * layer + ends) + software.gradient_bytes * max(layer, ends)
+        if choices.pipeline > 1:
+            # Schedules of several micro-batches keep the stage's weights and gradients gathered.
+            gathered = (width + software.gradient_bytes) * own
+        return _offloaded(choices, 4 * own / group, 4 * own / group, moments * own / group, gathered)
+    master = 0 if wide else 4
+    optimizer: float
+    weights = (4 if wide else 2) * own
+    gradients = software.gradient_bytes * own / (group if choices.shard == "zero2" else 1)
+    optimizer = (moments + master) * own
+    if choices.shard in ("zero1", "zero2"):
+        optimizer /= group
+    return _offloaded(choices, weights, gradients, optimizer, 0.0)
+
+
+def _offloaded(
+    choices: Choices, weights: float, gradients: float, optimizer: float, gathered: float
+) -> tuple[float, float, float, float]:
+    if choices.offload == "optimizer":
+        return weights, gradients, 0.0, gathered
+    if choices.offload == "parameters":
+        return 0.0, 0.0, 0.0, gathered
+    return weights, gradients, optimizer, gathered
+
+
+def in_flight(choices: Choices, micro_batches: int) -> float:
+    """Micro-batches whose activations the first stage keeps: p, with interleaving (v > 1) p + (p − 1)/v."""
+    p, v = choices.pipeline, choices.interleave
+    return min(micro_batches, p + ((p - 1) / v if v > 1 else 0))
+
+
+def layer_activation_bytes(model: Transformer, choices: Choices, software: TrainingSoftware) -> float:
+    """What a layer keeps of one micro-batch for its backward pass, without recomputation."""
+    t = choices.tensor
+    tokens = choices.micro_batch * model.sequence / choices.context
+    h = model.hidden
+    inner: float
+    if software.fused_layers and software.attention != "unfused":
+        # No dropout, no masks: two norms, the attention's input, query, keys, values, result and sums, and the
+        # feed-forward's input and products.
+        around = 2 * (2 * h + 2 * h)
+        width = 2 * (2 * h + 2 * model.kv_width)
+        ffn = 2 * (3 if model.gated else 2) * model.ffn * model.experts_per_token
+        inner = width + ffn
+    else:
+        around = 10 * h
+        inner = 8 * h + 4 * model.ffn * model.experts_per_token * (1.5 if model.gated else 1)
+    scores = 0.0
+    if software.attention == "unfused" and choices.recompute != "selective":
+        scores = 5 * model.heads * model.sequence
+    return tokens * (around / (t if choices.sequence_parallel else 1) + (inner + scores) / t)
+
+
+def _activations(model: Transformer, choices: Choices, job: TrainingJob, software: TrainingSoftware) -> float:
+    t, tokens = choices.tensor, choices.micro_batch * model.sequence / choices.context
+    whole = layer_activation_bytes(model, choices, software)
+    if choices.recompute == "full":
+        kept = 2 * tokens * model.hidden / (t if choices.sequence_parallel else 1)
+    elif choices.recompute == "selective" and software.selective == "layers":
+        share = software.selective_share
+        kept = (1 - share) * whole + share * 2 * tokens * model.hidden
+    elif choices.recompute == "selective" and software.selective == "matmuls":
+        kept = 0.5 * whole
+    else:
+        kept = whole
+    per_rank = max(1, job.global_batch // (choices.data * choices.micro_batch))
+    stage = layers_on(model, choices) * kept * in_flight(choices, per_rank)
+    working = whole if choices.recompute == "full" else 0.0
+    logits = (FUSED_LOGIT_BYTES if software.fused_loss else LOGIT_BYTES) * tokens * model.vocab / t
+    # The last stage has the logits, the first the most micro-batches.
+    last = layers_on(model, choices) * kept + logits
+    return (max(stage, last) if choices.pipeline > 1 else last) + working
