@@ -7,10 +7,9 @@ import time
 
 import streamlit as st
 
-from app.charts.slice_map import fleet_svg
-from app.components.picture import picture
 from app.format.html import table_html
 from app.format.numbers import exact, short
+from app.plan import fleet
 from app.plan.summary import SOLVED
 from app.session import scenario
 from torchsplit_core.planning.baselines.gain import gain
@@ -49,8 +48,9 @@ def show(workspace: Workspace, request: PlanRequest | None, plan: PlanOutcome | 
     )
     for one in solved:
         if one.title == chosen and one.outcome is not None:
-            demands = {model.name: model.demand_rps for model in request.models}
-            picture(fleet_svg(one.outcome, scenario.colours(workspace), demands), key="baseline-slices")
+            fleet.show(
+                one.outcome, request, scenario.colours(workspace), key="baseline-slices", file=one.title
+            )
 
 
 @st.cache_resource(max_entries=16, show_spinner="Working out the baselines …")

@@ -6,17 +6,16 @@ import html
 
 import streamlit as st
 
-from app.charts.slice_map import fleet_svg
 from app.charts.slice_values import Marks
-from app.components.picture import picture
 from app.format.html import table_html
 from app.format.numbers import exact, plain
+from app.plan import fleet
 from app.plan.summary import SOLVED, metrics
 from app.session import scenario
 from app.session.workspace import read
 from torchsplit_core.planning.comparison.changes import ModelChange, SliceChange
 from torchsplit_core.planning.comparison.compare import Comparison, compare
-from torchsplit_core.values import PlanOutcome, PlanRequest
+from torchsplit_core.values import PlanOutcome
 from torchsplit_core.workspace.store import Workspace
 
 MOST_LINES = 12
@@ -49,7 +48,7 @@ def show(workspace: Workspace, name: str, plan: PlanOutcome | None) -> None:
             asked = read(workspace, "plan_request", title)
             told = " · ".join(f"{plain(item.label)}: {item.value}" for item in metrics(outcome, asked)[:3])
             st.caption(told)
-            picture(fleet_svg(outcome, colours, _demands(asked), marked), key=f"compare-{key}")
+            fleet.show(outcome, asked, colours, marked, key=f"compare-{key}", file=title)
 
 
 def marks_of(found: Comparison) -> tuple[Marks, Marks]:
@@ -80,10 +79,6 @@ def _after(item: SliceChange) -> str:
 def _solved(workspace: Workspace, name: str) -> bool:
     found = read(workspace, "plan", name)
     return found is not None and found.status in SOLVED
-
-
-def _demands(request: PlanRequest | None) -> dict[str, float] | None:
-    return {model.name: model.demand_rps for model in request.models} if request else None
 
 
 def _words(found: Comparison) -> None:

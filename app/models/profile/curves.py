@@ -9,6 +9,7 @@ import streamlit as st
 from app.charts.colours import UNKNOWN
 from app.charts.curves import VIEWS, Line, View, curves
 from app.charts.theme import CONFIG
+from app.components import saving
 from app.format.numbers import percent, plain, short
 from app.models.profile import rows as profile_rows
 from app.models.profile import table
@@ -45,10 +46,11 @@ def show(workspace: Workspace, profiles: Mapping[str, Profile]) -> None:
         shown = _lines(entries, found, scenario.colours(workspace))
         dark = st.context.theme.type == "dark"
         with st.container(border=True):
-            st.plotly_chart(
-                curves(shown, view, dark=dark), theme=None, key="profile-curves-chart", config=CONFIG,
-                alt=f"{view}, a line a model and slice; the table below has the same figures",
-            )  # fmt: skip
+            with saving.saved("Curves", "profile-curves", key="profile-curves"):
+                st.plotly_chart(
+                    curves(shown, view, dark=dark), theme=None, key="profile-curves-chart", config=CONFIG,
+                    alt=f"{view}, a line a model and slice; the table below has the same figures",
+                )  # fmt: skip
             st.caption(
                 "Filled: measured, with the 90 % interval of the median. Diamond: emulated by a number of SMs. "
                 "Hollow amber: estimated. Line and band: the curve fitted through measured points, and the 90 % "

@@ -76,7 +76,7 @@ def _editor(workspace: Workspace, name: str, request: PlanRequest, plan: PlanOut
             picture(
                 fleet_svg(
                     manual_draft.drawn(now, fleet, plan, found.outcome), scenario.colours(workspace),
-                    {model.name: model.demand_rps for model in request.models}, marks, places=True,
+                    {model.name: model.demand_rps for model in request.models}, marks, request=request, places=True,
                 ),
                 key="by-hand-slices", chosen=draft.place,
                 on_place=lambda chosen: manual_draft.choose(key, start, chosen),
