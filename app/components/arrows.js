@@ -9,7 +9,7 @@ function drawnAs(kind, attributes, parent) {
   return node;
 }
 
-// The middles of a picture's slices by their stage, in pixels of the picture; what is folded away has none.
+// The slices of a picture by their stage, in pixels of the picture; what is folded away has none.
 function stagesOf(picture, model) {
   const origin = picture.getBoundingClientRect(), found = new Map();
   for (const node of picture.querySelectorAll("svg[data-stage]")) {
@@ -17,7 +17,7 @@ function stagesOf(picture, model) {
     if (node.dataset.model !== model || !box.width) continue;
     const stage = Number(node.dataset.stage);
     if (!found.has(stage)) found.set(stage, []);
-    found.get(stage).push([box.left - origin.left + box.width / 2, box.top - origin.top + box.height / 2]);
+    found.get(stage).push({ x: box.left - origin.left + box.width / 2, top: box.top - origin.top, bottom: box.bottom - origin.top });
   }
   return [...found].sort(([a], [b]) => a - b);
 }
@@ -27,21 +27,23 @@ function nearest(from, to) {
   let best = null, least = Infinity;
   for (const a of from)
     for (const b of to) {
-      const far = Math.hypot(a[0] - b[0], a[1] - b[1]);
+      const far = Math.hypot(a.x - b.x, a.bottom - b.bottom);
       if (far < least) [best, least] = [[a, b], far];
     }
   return best;
 }
 
-function arrow(layer, [[x, y], [a, b]], words) {
-  const far = Math.hypot(a - x, b - y) || 1, bend = Math.min(26, far / 4);
-  // Bent to one side, so that a way back is no line over the way there.
-  const [mx, my] = [(x + a) / 2 - ((b - y) / far) * bend, (y + b) / 2 + ((a - x) / far) * bend - 8];
-  const back = Math.atan2(b - my, a - mx), wing = (turn) => `${a - 11 * Math.cos(back + turn)} ${b - 11 * Math.sin(back + turn)}`;
-  drawnAs("path", { class: "way", d: `M${x} ${y}Q${mx} ${my} ${a} ${b}` }, layer);
-  drawnAs("path", { class: "tip", d: `M${a} ${b}L${wing(0.45)}L${wing(-0.45)}Z` }, layer);
+// Below the slices, so that no word is struck through: out of the one's lower edge, into the other's nearer edge.
+function arrow(layer, [from, to], words) {
+  const x = from.x, y = from.bottom, a = to.x, b = to.top > from.bottom ? to.top : to.bottom;
+  const sink = b === to.top ? (b - y) / 2 : 22 + Math.max(0, b - y), rise = b === to.top ? -sink : 22 + Math.max(0, y - b);
+  const [cx, cy, dx, dy] = [x, y + sink, a, b + rise];
+  const wing = (side) => `${a + side * 5} ${b + (rise > 0 ? 9 : -9)}`;
+  drawnAs("path", { class: "way", d: `M${x} ${y}C${cx} ${cy} ${dx} ${dy} ${a} ${b}` }, layer);
+  drawnAs("path", { class: "tip", d: `M${a} ${b}L${wing(1)}L${wing(-1)}Z` }, layer);
   if (!words) return;
-  const text = drawnAs("text", { class: "rate", x: (x + a + 2 * mx) / 4, y: (y + b + 2 * my) / 4 - 5 }, layer);
+  const middle = (p, q, r, s) => (p + 3 * q + 3 * r + s) / 8;
+  const text = drawnAs("text", { class: "rate", x: middle(x, cx, dx, a), y: middle(y, cy, dy, b) + 12 }, layer);
   text.textContent = words;
 }
 
@@ -52,8 +54,8 @@ function drawArrows(picture, model) {
   const stages = stagesOf(picture, model), rates = flow.dataset.rates.split("|");
   const layer = drawnAs("svg", { class: "arrows", "aria-hidden": "true" }, picture);
   for (const [, copies] of stages)
-    for (const copy of copies.slice(1))
-      drawnAs("path", { class: "joined", d: `M${copies[0]}L${copy}` }, layer);
+    for (const [at, copy] of copies.slice(1).entries())
+      drawnAs("path", { class: "joined", d: `M${copies[at].x} ${copies[at].bottom}L${copy.x} ${copy.bottom}` }, layer);
   stages.slice(1).forEach(([stage, copies], at) => {
     // A stage that is folded away leaves a gap, not an arrow past it.
     if (stages[at][0] === stage - 1) arrow(layer, nearest(stages[at][1], copies), rates[stage - 2]);

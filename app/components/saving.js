@@ -30,6 +30,11 @@ function styled(node) {
     const value = style.getPropertyValue(name);
     if (value) copy.setAttribute(name, value.replace(/"/g, "'"));
   }
+  // Whoever opens it may have another font: words keep their width.
+  if (node.tagName === "text" && node.textContent) {
+    copy.setAttribute("textLength", node.getComputedTextLength().toFixed(2));
+    copy.setAttribute("lengthAdjust", "spacingAndGlyphs");
+  }
   for (const child of node.childNodes) {
     if (child.nodeType === Node.TEXT_NODE) copy.append(child.cloneNode());
     else if (child.nodeType === Node.ELEMENT_NODE) {
@@ -52,14 +57,15 @@ function words(root, sheet, origin) {
     if (!boxes.length || style.visibility === "hidden") continue;
     const look = { fill: style.color, "font-size": style.fontSize, "font-weight": style.fontWeight, "font-family": style.fontFamily };
     for (const [line, box] of linesOf(text, boxes)) {
-      const at = { x: box.left - origin.left, y: box.top - origin.top + box.height * 0.78 };
-      element("text", { ...look, ...at }, sheet).textContent = line;
+      const at = { x: box.left - origin.left, y: box.top - origin.top + box.height * 0.78,
+        textLength: box.width, lengthAdjust: "spacingAndGlyphs" };
+      element("text", { ...look, ...at, "xml:space": "preserve" }, sheet).textContent = line;
     }
   }
 }
 
 function linesOf(text, boxes) {
-  if (boxes.length === 1) return [[text.data.trim(), boxes[0]]];
+  if (boxes.length === 1) return [[text.data.replace(/\s+/g, " "), boxes[0]]];
   const found = new Map(), range = document.createRange();
   for (let at = 0; at < text.length; at++) {
     range.setStart(text, at);

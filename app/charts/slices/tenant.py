@@ -119,15 +119,17 @@ def _words(head: str, tenant: Tenant, stage: StagePlace | None, width: float, *,
     if room < 14:
         return ""
     if room >= WIDE:
+        size = 14.0 if text_width(tenant.model, 14, bold=True) <= room else 12.0
         return "".join(
             (
                 line(6, 15, head, 11),
-                line(6, 32, shortened(tenant.model, room, 14, bold=True), 14, bold=True),
+                line(6, 32, shortened(tenant.model, room, size, bold=True), size, bold=True),
                 _part(tenant, stage, room),
                 *_figures(tenant, room),
             )
         )
-    size, parts = 10.5, [line(5, 14, head, 11)]
+    size = 10.5
+    parts = [line(5, 14, head, 11)]
     for row, part in enumerate(wrapped(tenant.model, width - 7, size, 2 if stage else 3)):
         parts.append(line(5, 28 + row * 12.5, part, size, bold=True))
     if stage is not None and text_width(stage.short, 11, bold=True) <= width - 7:
