@@ -91,7 +91,7 @@ def _explorer(workspace: Workspace, model: GraphModel) -> None:
     scene = analysis.scene(model.sha256, look.opened, look.unfolded, model.hierarchy)
     if look.refused:
         st.warning(look.refused)
-    left, right = st.columns([77, 23], gap="small")
+    left, right = st.columns([81, 19], gap="small")
     with left:
         mount(workspace, model, look, scene, key=f"explorer-{model.name}", panels=True)
     with right:
