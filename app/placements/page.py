@@ -7,7 +7,7 @@ import streamlit as st
 from app.charts.pipeline import pipeline_html, topology_html
 from app.components import saving
 from app.components.picture import picture
-from app.format.numbers import percent, plain, short
+from app.format.numbers import counted, exact, percent, plain, short
 from app.placements import curve, divisions, form, new
 from app.placements.words import (
     bottleneck,
@@ -150,7 +150,7 @@ def _answer(kept: Kept, request: PlacementRequest, outcome: PlacementOutcome) ->
     st.header("Over the fleet", anchor=False)
     with saving.saved("Fleet", f"{kept.name}.fleet", key="place-topology"):
         picture(topology_html(outcome, request), key="place-topology")
-    several = " in the colour of its pipeline" if len(outcome.replicas) > 1 else ""
+    several = " in the colour of its pipeline" if len(outcome.replicas) > 1 else " in the colour of its type"
     st.caption(f"A cell is a GPU with the number of its segment{several}; hatched is unused.")
     return shown
 
@@ -215,11 +215,11 @@ def _cards(request: PlacementRequest, outcome: PlacementOutcome) -> None:
     else:
         head, sentence = bottleneck(single(outcome, 0))
         last = ("Bounded by", head, sentence)
-        used = f"{parts} segment{'s' if parts > 1 else ''} of {request.model.layers} layers"
+        used = f"{counted(request.model.layers, 'layer')} in {counted(parts, 'segment')}"
     cards = (
         ("Throughput", headline(outcome), bound),
         (passing, shown, meaning),
-        ("GPUs used", f"{gpus_used(outcome)} of {len(request.gpus)}", used),
+        ("GPUs used", f"{exact(gpus_used(outcome))} of {exact(len(request.gpus))}", used),
         last,
     )
     for column, (label, figure, note) in zip(st.columns(4), cards, strict=True):

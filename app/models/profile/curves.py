@@ -23,6 +23,8 @@ from torchsplit_core.workspace.store import Workspace
 
 FIRST_MODELS, FIRST_PLACES = 4, 2
 MOST_FAR_OFF = 8
+MOST_PLACES = 6
+"""Places that come to join a choice, as long as it has fewer."""
 HELPS = 0.9
 """A measurement helps where it leaves at most this share of the uncertainty."""
 
@@ -83,6 +85,8 @@ def _choice(profiles: Mapping[str, Profile]) -> tuple[list[str], list[str], list
         labels,
         [place for place in where if place in labels] or labels[:FIRST_PLACES],
         "profile-show-places",
+        # What was measured or imported since is drawn with what was chosen.
+        most_new=MOST_PLACES,
         help="Those with measurements come first.",
     )
     counts = sorted({row.processes for profile in here.values() for row in profile.rows})

@@ -10,7 +10,7 @@ import streamlit as st
 from app.charts.memory import PARTS, Bar, Limit, memory, near, unit_of
 from app.charts.theme import CONFIG
 from app.components import saving
-from app.format.numbers import plain, short
+from app.format.numbers import counted, plain, short
 from app.models.profile import rows as profile_rows
 from app.models.profile.rows import CPU, Place, place_of
 from app.shell import widgets
@@ -101,9 +101,9 @@ def _picture(
         with st.container(horizontal=True, vertical_alignment="center"):
             st.markdown(f"**{plain(name)}** on {plain(place.label)}", width="content")
             if len(bars) > estimated:
-                st.badge(f"{len(bars) - estimated} peaks measured", color="green")
+                st.badge(counted(len(bars) - estimated, "peak measured", "peaks measured"), color="green")
             if estimated:
-                st.badge(f"{estimated} peaks estimated", color="yellow")
+                st.badge(counted(estimated, "peak estimated", "peaks estimated"), color="yellow")
         with saving.saved("Memory", f"{name}.memory", key="profile-memory"):
             st.plotly_chart(
                 memory(bars, limits, failed, dark=st.context.theme.type == "dark"), theme=None,

@@ -41,7 +41,8 @@ MOST_FAULTS = 8
 Column = st.column_config
 # What is chosen on a long map is changed without scrolling to its end. Only on this tab: `:has` slows every other.
 STYLE = """<style>[data-testid="stLayoutWrapper"]:has(> .st-key-hand) {
-  position: sticky; bottom: 0; z-index: 5; background: light-dark(#fbfbf9, #0f1418); }</style>"""
+  position: sticky; bottom: 0; z-index: 5; background: light-dark(#fbfbf9, #0f1418);
+  border-top: 1px solid light-dark(#dcdedb, #2b343d); box-shadow: 0 -10px 14px -8px rgb(0 0 0 / .28); }</style>"""
 
 
 def show(workspace: Workspace, name: str, request: PlanRequest | None, plan: PlanOutcome | None) -> None:
