@@ -28,11 +28,14 @@ PALETTE = (
 UNKNOWN = "#7f8790"
 """For a name that no colour was given to."""
 
-HEADROOM_OPACITY = 0.14
-"""Opacity of a model's colour over the page: text of either theme keeps a contrast of 4.5 on it."""
+PLAIN_STAGE, FAINTEST_STAGE, FULL_STAGE = 0.26, 0.12, 0.46
+"""Opacities of a model's colour on a slice: of a whole model, of the first and of the last stage of a cut one.
+
+Text of either theme keeps a contrast of 4.5 on the fullest over the page.
+"""
 
 LOAD_OPACITY = 0.38
-"""Opacity of the same colour laid over that once more, for what is in use."""
+"""Opacity of a colour over a drawing's ground, for what is in use."""
 
 
 def model_colours(names: Iterable[str]) -> dict[str, str]:

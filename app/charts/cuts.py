@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import plotly.graph_objects as go
 
 from app.charts.colours import PALETTE
-from app.charts.theme import AMBER, GRID, INK, Theme, axis, lay_out, themed
+from app.charts.theme import AMBER, GRID, INK, Theme, axis, lay_out, legend_mark, themed
 from app.format.numbers import memory_size, short, size
 from torchsplit_core.values.units import GB, MB
 
@@ -65,10 +65,13 @@ def front(dots: Sequence[Dot], bound_ms: float | None, what: str, *, dark: bool)
     for stages in sorted({dot.stages for dot in dots if not dot.own}):
         of = [dot for dot in dots if dot.stages == stages and not dot.own]
         name = "whole" if stages == 1 else f"{stages} stages"
-        figure.add_trace(_dots(of, name, PALETTE[(stages - 1) % len(PALETTE)], "circle", scale, theme))
+        colour = PALETTE[(stages - 1) % len(PALETTE)]
+        figure.add_trace(_dots(of, name, colour, "circle", scale, theme))
+        figure.add_trace(legend_mark(name, {"color": colour, "symbol": "circle", "size": 10}))
     own = [dot for dot in dots if dot.own]
     if own:
         figure.add_trace(_dots(own, "your cut", INK[theme], "star", scale, theme))
+        figure.add_trace(legend_mark("your cut", {"color": INK[theme], "symbol": "star", "size": 12}))
     if bound_ms is not None:
         figure.add_hline(
             y=bound_ms,
@@ -135,6 +138,7 @@ def _dots(
         customdata=[[dot.key, size(dot.cut_bytes), memory_size(dot.peak_bytes)] for dot in found],
         mode="markers",
         name=name,
+        showlegend=False,
         marker={
             "color": colour,
             "symbol": symbol,

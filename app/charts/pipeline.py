@@ -7,11 +7,11 @@ unused GPUs are one cell with their count. Every string of a user is escaped.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import groupby
 
-from app.charts.colours import LOAD_OPACITY, PALETTE
+from app.charts.colours import LOAD_OPACITY, PALETTE, model_colours
 from app.charts.svg_text import escaped, escaped_attribute, fitted
 from app.format.numbers import THIN, exact, short
 from torchsplit_core.values import PlacedSegment, PlacementGpu, PlacementOutcome, PlacementRequest
@@ -23,6 +23,10 @@ WIDE_UNUSED = ROW * CELL - 2
 """Pixels: cards of the pipeline, links between them, cells of GPUs, how many beside each other."""
 MOST_CARDS = 16
 """A longer pipeline shows its ends and what bounds it; equal neighbours between them are one card."""
+JOINED = 4
+"""So many equal neighbours or more are one card in any pipeline."""
+MANY_NODES, SMALL = 32, 9.0
+"""From so many nodes on a GPU is a cell of so many pixels without words: they stay in one screen."""
 
 
 @dataclass(frozen=True)
@@ -42,9 +46,14 @@ class Seat:
     pipeline: int | None
 
 
-def colour_of(segment: int) -> str:
-    """The colour of a segment, by its place in the pipeline; colours repeat."""
-    return PALETTE[segment % len(PALETTE)]
+def colour_of(pipeline: int) -> str:
+    """The colour of a pipeline, by its number; colours repeat."""
+    return PALETTE[pipeline % len(PALETTE)]
+
+
+def type_colours(request: PlacementRequest) -> dict[str, str]:
+    """A colour for each GPU type, in the order of the fleet."""
+    return model_colours(gpu.type for gpu in request.gpus)
 
 
 def least(outcome: PlacementOutcome) -> tuple[tuple[int, ...], tuple[int, ...]]:
@@ -66,26 +75,34 @@ def groups(request: PlacementRequest) -> tuple[Group, ...]:
 
 
 def pipeline_html(outcome: PlacementOutcome, request: PlacementRequest) -> str:
-    """Segments in their order with layers and GPUs, between them the links; what bounds the whole is framed."""
-    types = {gpu.id: gpu.type for gpu in request.gpus}
+    """Segments in their order with layers and GPUs, each after the link that leads to it; what bounds all is framed.
+
+    A link stands with the segment that it leads to, so that in a new line the arrow comes from the line above.
+    """
+    types, colours = {gpu.id: gpu.type for gpu in request.gpus}, type_colours(request)
     slow_segments, slow_links = least(outcome)
     # Where everything is equally slow, a frame around each would say nothing.
     framed = set(slow_segments) if len(slow_segments) < max(2, len(outcome.segments)) else set()
     parts: list[str] = []
     for run in _runs(outcome, types, framed, set(slow_links)):
-        parts.append(
-            _card(outcome, run, types, run[0] in framed) if len(run) == 1 else _several(outcome, run)
+        kinds = {types[gpu] for place in run for gpu in outcome.segments[place].gpu_ids}
+        colour = colours[kinds.pop()] if len(kinds) == 1 else ""
+        link = _link(outcome, run[0] - 1, run[0] - 1 in slow_links) if run[0] else ""
+        card = (
+            _card(outcome, run, types, run[0] in framed, colour)
+            if len(run) == 1
+            else _several(outcome, run, types, colour, framed=run[0] in framed and run[-1] in framed)
         )
-        if run[-1] < len(outcome.links):
-            parts.append(_link(outcome, run[-1], run[-1] in slow_links))
+        parts.append(f'<div style="display:flex;max-width:100%">{link}{card}</div>')
     return f'<div style="display:flex;flex-wrap:wrap;row-gap:8px">{"".join(parts)}</div>'
 
 
 def topology_html(outcome: PlacementOutcome, request: PlacementRequest) -> str:
     """Every node with its GPUs; nodes that are equal and unused are one box with their count.
 
-    Several pipelines have a colour each, one pipeline a colour for each segment.
+    Several pipelines have a colour each, else a GPU has that of its type. Of very many nodes the cells are small.
     """
+    colours = type_colours(request)
     pipelines = [one.segments for one in outcome.replicas] or [outcome.segments]
     home = {
         gpu: Seat(part, place, number if len(pipelines) > 1 else None)
@@ -93,15 +110,17 @@ def topology_html(outcome: PlacementOutcome, request: PlacementRequest) -> str:
         for place, part in enumerate(parts)
         for gpu in part.gpu_ids
     }
+    small = len({str(gpu).rpartition("/")[0] for gpu in home}) > MANY_NODES
     boxes: list[str] = []
     unused: dict[tuple[str, ...], list[Group]] = {}
     for group in groups(request):
         if any(gpu.id in home for gpu in group.gpus):
-            boxes.append(_box(group, home))
+            boxes.append((_small_box if small else _box)(group, home, colours))
         else:
             unused.setdefault(tuple(gpu.type for gpu in group.gpus), []).append(group)
     boxes += [_unused_box(alike) for alike in unused.values()]
-    return f'<div style="display:flex;flex-wrap:wrap;gap:10px 14px">{"".join(boxes)}</div>'
+    gap = "6px" if small else "10px 14px"
+    return f'<div style="display:flex;flex-wrap:wrap;align-items:flex-start;gap:{gap}">{"".join(boxes)}</div>'
 
 
 def _runs(
@@ -109,9 +128,9 @@ def _runs(
 ) -> list[list[int]]:
     """The places of segments, neighbours that are alike in one run where the pipeline is long."""
     places = range(len(outcome.segments))
-    if len(places) <= MOST_CARDS:
-        return [[place] for place in places]
-    own = {0, len(places) - 1, *framed, *slow_links, *(link + 1 for link in slow_links)}
+    brief = len(places) <= MOST_CARDS
+    links = {*slow_links, *(link + 1 for link in slow_links)}
+    own = links if brief else {0, len(places) - 1, *framed, *links}
     # So many that bound it are no exception: they are folded too.
     if len(own) > MOST_CARDS:
         own = {0, len(places) - 1, *sorted(framed)[:2], *sorted(slow_links)[:2]}
@@ -119,9 +138,14 @@ def _runs(
     def look(place: int) -> tuple[object, ...]:
         part = outcome.segments[place]
         kinds = tuple(sorted(types[gpu] for gpu in part.gpu_ids))
-        return (place if place in own else None, part.end_layer - part.start_layer, kinds)
+        alone = place if place in own else None
+        return (alone, brief and place in framed, part.end_layer - part.start_layer, kinds)
 
     runs = [list(run) for _, run in groupby(places, key=look)]
+    if brief:
+        return [
+            part for run in runs for part in ([run] if len(run) >= JOINED else [[place] for place in run])
+        ]
     return runs if len(runs) <= 2 * MOST_CARDS else _by_number(own, len(places))
 
 
@@ -130,9 +154,11 @@ def _by_number(own: set[int], count: int) -> list[list[int]]:
     return [list(run) for _, run in groupby(range(count), key=lambda place: place if place in own else -1)]
 
 
-def _card(outcome: PlacementOutcome, run: Sequence[int], types: dict[GpuId, str], framed: bool) -> str:
+def _card(
+    outcome: PlacementOutcome, run: Sequence[int], types: dict[GpuId, str], framed: bool, colour: str
+) -> str:
     (place,) = run
-    part, colour = outcome.segments[place], colour_of(place)
+    part = outcome.segments[place]
     ids = ", ".join(map(str, part.gpu_ids))
     layers = _layers(part.start_layer, part.end_layer)
     lines = (
@@ -146,7 +172,14 @@ def _card(outcome: PlacementOutcome, run: Sequence[int], types: dict[GpuId, str]
     return _drawn(CARD, title, lines, colour=colour, framed=framed)
 
 
-def _several(outcome: PlacementOutcome, run: Sequence[int]) -> str:
+def _several(
+    outcome: PlacementOutcome,
+    run: Sequence[int],
+    types: dict[GpuId, str],
+    colour: str,
+    *,
+    framed: bool,
+) -> str:
     """Segments between those shown, in one card."""
     parts = [outcome.segments[place] for place in run]
     layers = sorted({part.end_layer - part.start_layer + 1 for part in parts})
@@ -156,11 +189,12 @@ def _several(outcome: PlacementOutcome, run: Sequence[int]) -> str:
     lines = (
         (f"{run[0] + 1}–{run[-1] + 1}: {len(run)} segments", True),
         (f"{each} layer{'s' if each != '1' else ''} each", False),
-        (f"{gpus} GPUs", False),
-        (f"from {short(slow, 'tokens/s')}", False),
+        (_counted(types[gpu] for part in parts for gpu in part.gpu_ids) if colour else f"{gpus} GPUs", False),
+        (f"from {short(slow, 'tokens/s')}", framed),
+        ("slowest" if framed else "", True),
     )
     title = f"Segments {run[0] + 1} to {run[-1] + 1}: the slowest gives {exact(slow, 'tokens/s')}; the table has each"
-    return _drawn(CARD, title, lines, colour="", framed=False)
+    return _drawn(CARD, title, lines, colour=colour, framed=framed)
 
 
 def _link(outcome: PlacementOutcome, place: int, slow: bool) -> str:
@@ -195,11 +229,11 @@ def _drawn(width: float, title: str, lines: Sequence[tuple[str, bool]], *, colou
     )
 
 
-def _box(group: Group, home: dict[GpuId, Seat]) -> str:
+def _box(group: Group, home: dict[GpuId, Seat], colours: Mapping[str, str]) -> str:
     """One node: a cell for each GPU in use with its segment's number, then the unused ones by type."""
     used = [gpu for gpu in group.gpus if gpu.id in home]
     cells = [
-        _cell(place % ROW * CELL, place // ROW * CELL_HEIGHT, gpu, home[gpu.id])
+        _cell(place % ROW * CELL, place // ROW * CELL_HEIGHT, gpu, home[gpu.id], colours)
         for place, gpu in enumerate(used)
     ]
     top = ((len(used) + ROW - 1) // ROW) * CELL_HEIGHT
@@ -210,6 +244,33 @@ def _box(group: Group, home: dict[GpuId, Seat]) -> str:
     for row, (kind, count) in enumerate(rest.items()):
         cells.append(_unused(top + row * CELL_HEIGHT, count, kind))
     return _node(group.name, _counted(gpu.type for gpu in group.gpus), cells, top + len(rest) * CELL_HEIGHT)
+
+
+def _small_box(group: Group, home: dict[GpuId, Seat], colours: Mapping[str, str]) -> str:
+    """One of very many nodes: a small cell for each GPU, its words on hover; hollow is unused."""
+    rows = (len(group.gpus) + ROW - 1) // ROW
+    cells = []
+    for place, gpu in enumerate(group.gpus):
+        x, y = place % ROW * SMALL, place // ROW * SMALL
+        seat = home.get(gpu.id)
+        colour = "" if seat is None else _seat_colour(gpu, seat, colours)
+        look = (
+            f'fill="{colour}" fill-opacity="{LOAD_OPACITY * 2:g}" stroke="{colour}"'
+            if colour
+            else 'fill="none" stroke="currentColor" stroke-opacity=".35"'
+        )
+        title = f"{gpu.id}: {gpu.type}, unused" if seat is None else _seat_words(gpu, seat)
+        cells.append(
+            f'<svg class="gpu" data-gpu="{escaped_attribute(str(gpu.id))}" x="{x:g}" y="{y:g}" width="{SMALL:g}"'
+            f' height="{SMALL:g}"><title>{escaped(title)}</title><rect x=".5" y=".5" width="{SMALL - 1.5:g}"'
+            f' height="{SMALL - 1.5:g}" rx="1.5" {look}/></svg>'
+        )
+    width, height = ROW * SMALL, rows * SMALL
+    return (
+        f'<svg class="node" width="{width:g}" height="{height:g}" viewBox="0 0 {width:g} {height:g}">'
+        f"<title>{escaped(group.name)}: {escaped(_counted(gpu.type for gpu in group.gpus))}</title>"
+        f"{''.join(cells)}</svg>"
+    )
 
 
 def _unused_box(alike: Sequence[Group]) -> str:
@@ -230,14 +291,22 @@ def _node(name: str, note: str, cells: Sequence[str], height: float, more: str =
     )
 
 
-def _cell(x: float, y: float, gpu: PlacementGpu, seat: Seat) -> str:
+def _seat_colour(gpu: PlacementGpu, seat: Seat, colours: Mapping[str, str]) -> str:
+    return colours[gpu.type] if seat.pipeline is None else colour_of(seat.pipeline)
+
+
+def _seat_words(gpu: PlacementGpu, seat: Seat) -> str:
     part = seat.part
-    colour = colour_of(seat.segment if seat.pipeline is None else seat.pipeline)
     whose = "" if seat.pipeline is None else f"pipeline {seat.pipeline + 1}, "
-    title = f"{gpu.id}: {gpu.type}, {whose}segment {seat.segment + 1}, {_layers(part.start_layer, part.end_layer)}"
+    words = f"{gpu.id}: {gpu.type}, {whose}segment {seat.segment + 1}, {_layers(part.start_layer, part.end_layer)}"
     if part.memory_gib:
         need = part.memory_gib[part.gpu_ids.index(gpu.id)]
-        title += f", needs {exact(need, 'GiB')} of {exact(gpu.memory_gib, 'GiB')}"
+        words += f", needs {exact(need, 'GiB')} of {exact(gpu.memory_gib, 'GiB')}"
+    return words
+
+
+def _cell(x: float, y: float, gpu: PlacementGpu, seat: Seat, colours: Mapping[str, str]) -> str:
+    colour, title = _seat_colour(gpu, seat, colours), _seat_words(gpu, seat)
     return (
         f'<svg class="gpu" data-gpu="{escaped_attribute(str(gpu.id))}" x="{x:g}" y="{y:g}" width="{CELL:g}"'
         f' height="{CELL_HEIGHT:g}"><title>{escaped(title)}</title><rect x="1" y="1" width="{CELL - 3:g}"'

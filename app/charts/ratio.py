@@ -24,7 +24,7 @@ class RatioLine:
     within_noise: tuple[bool, ...]
 
 
-TICKS = tuple(step * 10.0**power for power in range(-4, 5) for step in (1, 2, 3, 5, 7))
+TICKS = tuple(float(f"{step}e{power}") for power in range(-4, 5) for step in (1, 2, 3, 5, 7))
 REACH = 3.0
 """The axis ends at most this far beyond the points: a whisker without end must not flatten them."""
 
@@ -71,11 +71,20 @@ def ratio(lines: Sequence[RatioLine], title: str, *, dark: bool) -> go.Figure:
             theme,
             type="log",
             range=_reach(lines),
-            tickvals=TICKS,
-            ticktext=[f"{one:g}" for one in TICKS],
+            tickvals=(ticks := _ticks(_reach(lines))),
+            ticktext=[f"{one:g}" for one in ticks],
         ),
     )
     return figure
+
+
+def _ticks(reach: tuple[float, float]) -> tuple[float, ...]:
+    """So few that no two overprint each other: of five a power of ten on a short axis to one on a long one."""
+    decades = reach[1] - reach[0]
+    steps = (
+        (1, 2, 3, 5, 7) if decades < 1.2 else (1, 2, 5) if decades < 2.5 else (1, 3) if decades < 4 else (1,)
+    )
+    return tuple(tick for tick in TICKS if round(tick / 10 ** math.floor(math.log10(tick) + 1e-9)) in steps)
 
 
 def _reach(lines: Sequence[RatioLine]) -> tuple[float, float]:

@@ -21,18 +21,41 @@ def profile_name(name: str, width: float) -> str:
     return name if text_width(name, 11) <= width - 12 else re.split(r"[. ]", name, maxsplit=1)[0]
 
 
-def wrapped(name: str, room: float, size: float) -> list[str]:
-    """The name on up to three lines, broken where it has a separator or a number if that fits."""
+def wrapped(name: str, room: float, size: float, rows: int = 3) -> list[str]:
+    """The name on up to so many lines, broken where it has a separator or a number if that fits.
+
+    Where it does not, its middle is left out: names of one family differ at their ends.
+    """
     letters = max(2, int(room / (size * _LETTER_BOLD)))
+    lines = _broken(name, letters)
+    # Breaks at words leave lines unfilled, so what is kept may still take a line too many.
+    kept = rows * letters
+    while len(lines) > rows and kept > rows:
+        lines = _broken(_middle_out(name, kept), letters)
+        kept -= 1
+    return lines[:rows]
+
+
+def _broken(name: str, letters: int) -> list[str]:
     lines: list[str] = []
     for part in re.findall(r"[^\W\d_]+|\d+|[\W_]+", name):
         if lines and len(lines[-1]) + len(part) <= letters:
             lines[-1] += part
         else:
             lines += [part[i : i + letters] for i in range(0, len(part), letters)]
-    if len(lines) > 3:
-        lines = [*lines[:2], lines[2][: letters - 1] + "…"]
     return lines
+
+
+def shortened(text: str, room: float, size: float, *, bold: bool = False) -> str:
+    """The text, its middle left out where it would not fit: "densenet121" and "densenet169" stay apart."""
+    return _middle_out(text, max(1, int(room / (size * (_LETTER_BOLD if bold else _LETTER)))))
+
+
+def _middle_out(text: str, letters: int) -> str:
+    if len(text) <= letters:
+        return text
+    end = (letters - 1) // 2
+    return text[: letters - 1 - end] + "…" + (text[-end:] if end else "")
 
 
 def fitted(text: str, room: float, size: float, *, bold: bool = False) -> str:
@@ -42,8 +65,8 @@ def fitted(text: str, room: float, size: float, *, bold: bool = False) -> str:
 
 
 def text_width(text: str, size: float, *, bold: bool = False) -> float:
-    narrow = text.count(THIN) + text.count(".")
     """Pixels a text takes, estimated."""
+    narrow = text.count(THIN) + text.count(".")
     return (len(text) - narrow * 0.5) * size * (_LETTER_BOLD if bold else _LETTER)
 
 

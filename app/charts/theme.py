@@ -16,6 +16,8 @@ RED = {"light": "#a3241b", "dark": "#ffa198"}
 CONFIG = {"displaylogo": False, "displayModeBar": False}
 """How Streamlit is told to show a figure: without Plotly's own buttons; a double click shows all again."""
 LEGEND_ROW_PX = 22
+AXIS_PX = 48
+"""Room of an axis: its labels and its title."""
 
 
 def themed(dark: bool) -> Theme:
@@ -38,14 +40,23 @@ def lay_out(figure: go.Figure, theme: Theme, *, height: int, key: str) -> None:
     """Paper, font, a legend below the picture, and a zoom that stays when the figures change."""
     # A legend grows downward; about three names fit beside each other.
     named = sum(trace.showlegend is not False for trace in figure.data)
-    below = LEGEND_ROW_PX * (2 + named // 3) if named > 1 else 0
+    below = LEGEND_ROW_PX * (1 + named // 3) + AXIS_PX if named > 1 else 0
     figure.update_layout(
         height=height + below,
-        margin={"l": 10, "r": 10, "t": 10, "b": 10},
+        # The legend stands on the picture's lower edge: the axis and its title have the room between.
+        margin={"l": 10, "r": 10, "t": 10, "b": 10 + below},
         paper_bgcolor="rgba(0,0,0,0)",
         plot_bgcolor="rgba(0,0,0,0)",
         font={"color": INK[theme], "size": 13, "family": "Source Sans, system-ui, sans-serif"},
-        legend={"orientation": "h", "itemwidth": 44, "x": 0, "y": -0.16, "yanchor": "top", "xanchor": "left"},
+        legend={
+            "orientation": "h",
+            "itemwidth": 44,
+            "x": 0,
+            "xanchor": "left",
+            "yref": "container",
+            "y": 0,
+            "yanchor": "bottom",
+        },
         showlegend=named > 1,
         separators=f".{THIN}",
         uirevision=key,
@@ -56,3 +67,8 @@ def faint(colour: str, opacity: float) -> str:
     """A colour #rrggbb as rgba."""
     red, green, blue = (int(colour[at : at + 2], 16) for at in (1, 3, 5))
     return f"rgba({red}, {green}, {blue}, {opacity})"
+
+
+def legend_mark(name: str, marker: dict[str, Any]) -> go.Scatter:
+    """An entry of the legend in a marker's full colour: of points with opacities of their own it shows the mean."""
+    return go.Scatter(x=[None], y=[None], mode="markers", name=name, marker=marker, hoverinfo="skip")

@@ -1,7 +1,8 @@
 """A drawing (HTML with SVG) in the page itself, so that it takes the theme's colours and its titles show on hover.
 
 A click on something with `data-model`, in a drawing or in a table beside it, picks that model: all that belongs
-to others fades, in both, until the same is clicked again. The pick stays while the page is drawn anew.
+to others fades, in both, until the same is clicked again. The pick stays while the page is drawn anew. Of a model
+that runs in stages (see `charts.slices.flow`) arrows are drawn over the picture while it is picked.
 
 With `on_place`, what has `data-place` is a button instead: by click, Enter or space it becomes the chosen place.
 
@@ -12,11 +13,23 @@ whatever could run before it is shown.
 from __future__ import annotations
 
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import streamlit as st
 
 NAME = "torchsplit_picture"
+CSS = """
+.picture { position: relative; }
+.picture svg.arrows { position: absolute; inset: 0; width: 100%; height: 100%; overflow: visible;
+  pointer-events: none; }
+.picture svg.arrows path { fill: none; stroke: currentColor; stroke-width: 2; }
+.picture svg.arrows path.tip { fill: currentColor; stroke: none; }
+.picture svg.arrows path.joined { stroke-dasharray: 2 5; stroke-linecap: round; opacity: .8; }
+.picture svg.arrows text { fill: currentColor; font: 700 12px var(--st-font, sans-serif); text-anchor: middle;
+  paint-order: stroke; stroke: var(--st-background-color, #fff); stroke-width: 4px; }
+"""
+ARROWS = Path(__file__).with_name("arrows.js")
 JS = """
 const PICK = "torchsplit-pick";
 function pick(model) {
@@ -35,6 +48,7 @@ function pick(model) {
     `.picture svg[data-model]${other} { opacity: .2; } table.ts tr[data-model]${other} { opacity: .4; }`;
   for (const button of document.querySelectorAll("table.ts button[data-pick]"))
     button.setAttribute("aria-pressed", String(!same && button.dataset.pick === model));
+  for (const picture of document.querySelectorAll(".picture")) drawArrows(picture, style.dataset.model);
 }
 function choose(picture, chosen, report) {
   for (const node of picture.querySelectorAll("[data-place]")) {
@@ -77,6 +91,11 @@ export default function ({ parentElement, data, setStateValue }) {
   const picture = parentElement.querySelector(".picture");
   if (!picture) return;
   const held = picture.dataset.shown === data.markup ? undefined : draw(picture, data.markup);
+  const arrows = () => drawArrows(picture, document.getElementById(PICK).dataset.model);
+  arrows();
+  // Wrapping moves the slices.
+  picture.sized ??= new ResizeObserver(arrows);
+  picture.sized.observe(picture);
   if (data.chosen === undefined) return;
   choose(picture, data.chosen, setStateValue);
   if (held !== undefined)
@@ -88,7 +107,13 @@ export default function ({ parentElement, data, setStateValue }) {
 @st.cache_resource
 def _component() -> Any:
     """Registered once a server, not once a run."""
-    return st.components.v2.component(NAME, html='<div class="picture"></div>', js=JS, isolate_styles=False)
+    return st.components.v2.component(
+        NAME,
+        html='<div class="picture"></div>',
+        css=CSS,
+        js=ARROWS.read_text(encoding="utf-8") + JS,
+        isolate_styles=False,
+    )
 
 
 def picture(

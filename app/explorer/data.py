@@ -87,6 +87,7 @@ def nodes_data(hierarchy: Hierarchy, analysis: Analysis, scene: Scene, kept: Kep
         "module": [modules.place(node.module) for node in found],
         "modules": modules.names,
         "source": [node.source for node in found],
+        "shape": ["" if node.shape is None else f"[{', '.join(map(str, node.shape))}]" for node in found],
         "home": [scene.view.home[node] for node in kept.nodes],
         "unit": [
             -1 if unit is None or unit not in order else kept.place.get(hierarchy.index[unit], -1)

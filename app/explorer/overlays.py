@@ -13,6 +13,8 @@ from app.session.analysis import Analysis
 from torchsplit_core.drawing.hierarchy import Hierarchy
 from torchsplit_core.drawing.svg import Fill
 from torchsplit_core.drawing.view import Item, View
+from torchsplit_core.profiling.memory import estimate_memory
+from torchsplit_core.values import InputFault
 
 DEPTHS = ("#d9ece9", "#a8d5cf", "#6fb8b0", "#3f988f", "#1f766e", "#0d544e")
 """A scale for the depth of regions, light to dark."""
@@ -25,8 +27,8 @@ FATES = (
     ("dead", "#7f8790"),
 )
 """What preparation makes of a node, and its colour: of the palette, a grey for what is set aside."""
-TIME_BAR = "#d977576b"
-"""The bars of a drawing as a file; the page's own are in scene.js."""
+HEAT, PALEST_HEAT, FULL_HEAT = "#3f66cc", 0.1, 0.55
+"""One ramp from pale to full for what has more: its colour, and the opacities of its ends (scene.js has the same)."""
 NOT_PROFILED = "Profile this model first."
 
 
@@ -45,20 +47,18 @@ def overlays(
     """
     costs = hierarchy.graph.metadata
     names = hierarchy.nodes
+    alive = _peaks(hierarchy)
 
     def inside(item: Item) -> list[str]:
         return [names[node] for node in item.nodes]
 
-    peaks = [
-        float(max((costs[n].peak_bytes for n in inside(item) if n in costs), default=0))
-        for item in shown.items
-    ]
+    peaks = [float(max((alive[n] for n in inside(item) if n in alive), default=0)) for item in shown.items]
     return [
         _bar(
             "time", "time", _times(hierarchy, shown), percent, "of the model's time", basis if costs else None
         ),
-        # A node's peak comes from the graph alone, however its time was found.
-        _bar("memory", "peak memory", peaks, size, "at once", "estimated" if costs else None),
+        # A node's peak comes from the graph alone, however its time was found, and before it was.
+        _bar("memory", "peak memory", peaks, size, "at once", "estimated" if alive else None),
         _bar(
             "bytes",
             "output bytes",
@@ -95,9 +95,22 @@ def _bar(
         "label": label,
         "kind": "bar",
         "values": [round(value / most, 4) for value in values],
-        "legend": f"a full bar is {shown(most)} {of}",
+        "most": f"{shown(most)} {of}",
+        "texts": [shown(value) if value else "" for value in values],
         "basis": basis,
     }
+
+
+def _peaks(hierarchy: Hierarchy) -> dict[str, int]:
+    """Bytes alive while each operation runs: of the profile where it has them, else reckoned from the graph."""
+    graph = hierarchy.graph
+    if graph.metadata:
+        return {name: cost.peak_bytes for name, cost in graph.metadata.items()}
+    try:
+        return dict(estimate_memory(graph, graph.traced_batch).node_peak_bytes)
+    except InputFault:
+        # Sizes that the traced batch does not tell: the overlay stays off, the rest of the page does not suffer.
+        return {}
 
 
 def _times(hierarchy: Hierarchy, shown: View) -> list[float]:
@@ -211,4 +224,9 @@ def svg_fills(hierarchy: Hierarchy, shown: View) -> list[Fill | None]:
     most = max(shares, default=0.0)
     if most <= 0:
         return [None] * len(shares)
-    return [Fill(share / most, TIME_BAR) if share > 0 else None for share in shares]
+    return [Fill(share / most, heat(share / most)) if share > 0 else None for share in shares]
+
+
+def heat(share: float) -> str:
+    """The ramp's colour as #rrggbbaa."""
+    return f"{HEAT}{round(255 * (PALEST_HEAT + (FULL_HEAT - PALEST_HEAT) * share)):02x}"

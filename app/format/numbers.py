@@ -73,6 +73,16 @@ def duration(seconds: float) -> str:
     return f"{seconds // 60:.0f}{THIN}min {seconds % 60:02.0f}{THIN}s"
 
 
+def counted(count: int, one: str, many: str = "") -> str:
+    """A number with its noun: "1 point failed", "1 024 points failed"."""
+    return f"{exact(count)} {one if count == 1 else many or f'{one}s'}"
+
+
+def all_measured(profiles: int) -> str:
+    """That every profile was measured, of one too."""
+    return "the profile is measured" if profiles == 1 else f"all {exact(profiles)} profiles measured"
+
+
 def plain(text: str) -> str:
     """A name for Streamlit's markdown: shown as it is, never interpreted."""
     return re.sub(r"([\\`*_{}\[\]()#+!|~$<>:-])", r"\\\1", text)

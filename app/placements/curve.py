@@ -7,8 +7,9 @@ import streamlit as st
 from app.charts.frontier import Step, frontier
 from app.charts.pipeline import pipeline_html
 from app.charts.theme import CONFIG
+from app.components import saving
 from app.components.picture import picture
-from app.format.numbers import UNKNOWN, exact, plain
+from app.format.numbers import exact, plain
 from app.placements.words import curve_table, pass_words, unit_of
 from app.session.placements import Kept, curve_of, start_curve
 from app.shell import frame
@@ -33,14 +34,15 @@ def show(workspace: Workspace, kept: Kept) -> None:
     chosen = min(st.session_state.get(key, len(curve.points) - 1), len(curve.points) - 1)
     _, axis, _ = pass_words(kept.request)
     unit = unit_of(curve)
-    st.plotly_chart(
-        frontier(
-            _steps(curve, chosen), f"{axis}, ms", f"throughput{', ' + unit if unit else ''}", unit,
-            dark=st.context.theme.type == "dark",
-        ),
-        theme=None, key="place-curve", config=CONFIG, selection_mode="points",
-        on_select=lambda: _clicked(key), alt="Pipelines by throughput and latency; the table below has the figures",
-    )  # fmt: skip
+    with saving.saved("Curve", f"{kept.name}.curve", key="place-curve"):
+        st.plotly_chart(
+            frontier(
+                _steps(curve, chosen), f"{axis}, ms", f"throughput{', ' + unit if unit else ''}", unit,
+                dark=st.context.theme.type == "dark",
+            ),
+            theme=None, key="place-curve", config=CONFIG, selection_mode="points",
+            on_select=lambda: _clicked(key), alt="Pipelines by throughput and latency; the table below has the figures",
+        )  # fmt: skip
     proven = sum(point.proven for point in curve.points)
     whole = "complete: no pipeline is missing" if curve.complete else "other pipelines may lie between them"
     st.caption(
@@ -61,15 +63,24 @@ def show(workspace: Workspace, kept: Kept) -> None:
             pipeline_html(as_outcome(curve, curve.points[chosen]), kept.request), key="place-curve-pipeline"
         )
     with st.expander("The curve as a table"):
-        st.dataframe(curve_table(curve), hide_index=True, placeholder=UNKNOWN, alt="Points of the curve")
+        saving.table(
+            curve_table(curve), f"{kept.name}.curve", key="place-curve-table", alt="Points of the curve"
+        )
 
 
 def as_outcome(curve: PlacementFrontier, point: FrontierPoint) -> PlacementOutcome:
     """A point of the curve as the pipeline that it is; its bound is of latency, so it has none of throughput."""
     return PlacementOutcome(
-        "feasible", point.throughput, None, None, point.segments, point.links, units=curve.units,
-        basis=curve.basis, latency_s=point.latency_s,
-    )  # fmt: skip
+        "feasible",
+        point.throughput,
+        None,
+        None,
+        point.segments,
+        point.links,
+        units=curve.units,
+        basis=curve.basis,
+        latency_s=point.latency_s,
+    )
 
 
 def _ask(workspace: Workspace, kept: Kept) -> None:

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import streamlit as st
 
-from app.format.numbers import UNKNOWN, duration, plain
+from app.components import saving
+from app.format.numbers import duration, plain
 from app.placements.words import comparison_table
 from app.session.placements import Kept
 from app.shell import frame
@@ -25,8 +26,11 @@ def show(workspace: Workspace, kept: Kept) -> None:
     st.header("Other ways to divide", anchor=False)
     found = known(workspace, kept)
     if found:
-        st.dataframe(
-            comparison_table(found), hide_index=True, placeholder=UNKNOWN, alt="Ways to divide compared"
+        saving.table(
+            comparison_table(found),
+            f"{kept.name}.ways",
+            key="place-ways-table",
+            alt="Ways to divide compared",
         )
         st.caption(plain(f"{COUNTED} {literal(workspace, kept)}".strip()))
         return

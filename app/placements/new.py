@@ -10,7 +10,7 @@ from typing import Any
 import streamlit as st
 from streamlit.runtime.uploaded_file_manager import UploadedFile
 
-from app.placements.words import SPLITS
+from app.placements.words import SPLITS, shown_link, stored_link
 from app.session import placements
 from app.shell import frame
 from torchsplit_core.files import read_file
@@ -44,6 +44,7 @@ def structured_fleet() -> PlacementRequest:
 
 
 EXAMPLES: Mapping[str, Callable[[], PlacementRequest]] = {
+    "Llama 70B on 16 GPUs": lambda: _example("placements/decode_70b.json"),
     "Tiny published case, 4 GPUs": lambda: _example("placement_request.json"),
     "30 GPUs of three types": lambda: _example("placements/thirty_gpus.json"),
     "Llama 405B on 1,024 GPUs": structured_fleet,
@@ -56,7 +57,7 @@ def show(workspace: Workspace, *, first: bool) -> None:
     with st.container(horizontal=True), frame.telling():
         for place, (label, make) in enumerate(EXAMPLES.items()):
             if st.button(
-                label, type="primary" if first and place == 1 else "secondary", key=f"example {place}"
+                label, type="primary" if first and place == 0 else "secondary", key=f"example {place}"
             ):
                 _begin(workspace, label, make())
     st.header("Or a decoder on nodes of your own", anchor=False)
@@ -120,11 +121,11 @@ def _nodes() -> tuple[list[dict[str, Any]], UploadedFile | None, dict[str, Any]]
         },
     )  # fmt: skip
     network = st.number_input(
-        "Between nodes, GiB/s", 0.0, 100_000.0, round(NETWORK_GIB_PER_S, 2), key="place-network",
-        help="11.64 GiB/s are 100 Gbit/s.",
+        "Between nodes, GB/s", 0.0, 100_000.0, shown_link(NETWORK_GIB_PER_S), key="place-network",
+        help="12.5 GB/s are 100 Gbit/s. Files of placements have GiB/s, 2^30 bytes.",
     )  # fmt: skip
     inside = st.number_input(
-        "Inside a node, GiB/s", 0.0, 100_000.0, None, key="place-inside", placeholder="of the catalogue",
+        "Inside a node, GB/s", 0.0, 100_000.0, None, key="place-inside", placeholder="of the catalogue",
         help="Empty: one direction of the catalogue's NVLink, else of its PCIe.",
     )  # fmt: skip
     matrix = st.file_uploader(
@@ -133,7 +134,14 @@ def _nodes() -> tuple[list[dict[str, Any]], UploadedFile | None, dict[str, Any]]
         key="place-matrix",
         max_upload_size=64,
     )
-    return fleet, matrix, {"network_gib_per_s": float(network), "inside_gib_per_s": inside}
+    return (
+        fleet,
+        matrix,
+        {
+            "network_gib_per_s": stored_link(float(network), NETWORK_GIB_PER_S),
+            "inside_gib_per_s": None if inside is None else stored_link(float(inside)),
+        },
+    )
 
 
 def made(

@@ -6,6 +6,7 @@ from collections.abc import Callable
 
 import streamlit as st
 
+from app.placements.words import shown_link, stored_link
 from torchsplit_core.hardware import peak_names, peaks
 from torchsplit_core.placement.request.build import NETWORK_GIB_PER_S
 from torchsplit_core.placement.request.fleets import Nodes, inside_node, with_nodes
@@ -26,11 +27,12 @@ def show(request: PlacementRequest, mark: str) -> tuple[str, Grow]:
             "Memory of each, GiB", 0.001, 100_000.0, memory_of(request, kind), key=f"add-memory {kind} {mark}"
         )
         inside = st.number_input(
-            "Inside the node, GiB/s", 0.0, 100_000.0, inside_of(request, kind), format="%.4g",
+            "Inside the node, GB/s", 0.0, 100_000.0, _shown(inside_of(request, kind)), format="%.4g",
             key=f"add-inside {kind} {mark}",
         )  # fmt: skip
         network = st.number_input(
-            "To all others, GiB/s", 0.0, 100_000.0, slowest_link(request), format="%.4g", key=f"add-network {mark}"
+            "To all others, GB/s", 0.0, 100_000.0, _shown(slowest_link(request)), format="%.4g",
+            key=f"add-network {mark}",
         )  # fmt: skip
 
     def grow(found: PlacementRequest) -> PlacementRequest:
@@ -41,11 +43,16 @@ def show(request: PlacementRequest, mark: str) -> tuple[str, Grow]:
                 )
         return with_nodes(
             found, Nodes(int(count), int(gpus), kind), memory_gib=float(memory or 0.0),
-            inside_gib_per_s=float(inside or 0.0), network_gib_per_s=float(network or 0.0),
+            inside_gib_per_s=stored_link(float(inside or 0.0), inside_of(request, kind)),
+            network_gib_per_s=stored_link(float(network or 0.0), slowest_link(request)),
         )  # fmt: skip
 
     words = f"{count} × {gpus} × {kind}, {memory}, {inside}, {network}" if count else ""
     return words, grow if count else lambda found: found
+
+
+def _shown(gib_per_s: float | None) -> float | None:
+    return None if gib_per_s is None else shown_link(gib_per_s)
 
 
 def types_of(request: PlacementRequest) -> list[str]:

@@ -5,8 +5,9 @@ from __future__ import annotations
 import streamlit as st
 
 from app.charts.pipeline import pipeline_html, topology_html
+from app.components import saving
 from app.components.picture import picture
-from app.format.numbers import UNKNOWN, percent, plain, short
+from app.format.numbers import counted, exact, percent, plain, short
 from app.placements import curve, divisions, form, new
 from app.placements.words import (
     bottleneck,
@@ -135,17 +136,21 @@ def _answer(kept: Kept, request: PlacementRequest, outcome: PlacementOutcome) ->
     _cards(request, outcome)
     if len(outcome.replicas) > 1:
         st.header("Pipelines", anchor=False)
-        st.dataframe(replicas_table(outcome), hide_index=True, placeholder=UNKNOWN, alt="All pipelines")
+        saving.table(
+            replicas_table(outcome), f"{kept.name}.pipelines", key="place-replicas", alt="All pipelines"
+        )
     else:
         st.header("The pipeline", anchor=False)
     shown = _pipeline_of(kept, outcome)
-    picture(pipeline_html(shown, request), key="place-pipeline")
+    with saving.saved("Pipeline", f"{kept.name}.pipeline", key="place-pipeline"):
+        picture(pipeline_html(shown, request), key="place-pipeline")
     st.caption(
         "A thick frame or arrow is what bounds the whole. Figures of links and segments are exact in the table."
     )
     st.header("Over the fleet", anchor=False)
-    picture(topology_html(outcome, request), key="place-topology")
-    several = " in the colour of its pipeline" if len(outcome.replicas) > 1 else ""
+    with saving.saved("Fleet", f"{kept.name}.fleet", key="place-topology"):
+        picture(topology_html(outcome, request), key="place-topology")
+    several = " in the colour of its pipeline" if len(outcome.replicas) > 1 else " in the colour of its type"
     st.caption(f"A cell is a GPU with the number of its segment{several}; hatched is unused.")
     return shown
 
@@ -158,13 +163,16 @@ def _details(
         _downloads(kept, request, outcome)
         return
     st.header("Segments", anchor=False)
-    st.dataframe(
-        segments_table(shown, request), hide_index=True, placeholder=UNKNOWN, alt="Segments of the pipeline"
+    saving.table(
+        segments_table(shown, request),
+        f"{kept.name}.segments",
+        key="place-segments",
+        alt="Segments of the pipeline",
     )
     if shown.links:
         st.header("Links", anchor=False)
-        st.dataframe(
-            links_table(shown, request), hide_index=True, placeholder=UNKNOWN, alt="Links of the pipeline"
+        saving.table(
+            links_table(shown, request), f"{kept.name}.links", key="place-links", alt="Links of the pipeline"
         )
     _downloads(kept, request, outcome)
     _launch(request, shown)
@@ -176,9 +184,12 @@ def _pipeline_of(kept: Kept, outcome: PlacementOutcome) -> PlacementOutcome:
     if count < 2:
         return single(outcome, 0)
     number = st.selectbox(
-        "Show pipeline", range(count), key=f"place-replica {kept.name} {count}",
-        format_func=lambda place: f"{place + 1} of {count}", width=220,
-    )  # fmt: skip
+        "Show pipeline",
+        range(count),
+        key=f"place-replica {kept.name} {count}",
+        format_func=lambda place: f"{place + 1} of {count}",
+        width=220,
+    )
     return single(outcome, number)
 
 
@@ -204,11 +215,11 @@ def _cards(request: PlacementRequest, outcome: PlacementOutcome) -> None:
     else:
         head, sentence = bottleneck(single(outcome, 0))
         last = ("Bounded by", head, sentence)
-        used = f"{parts} segment{'s' if parts > 1 else ''} of {request.model.layers} layers"
+        used = f"{counted(request.model.layers, 'layer')} in {counted(parts, 'segment')}"
     cards = (
         ("Throughput", headline(outcome), bound),
         (passing, shown, meaning),
-        ("GPUs used", f"{gpus_used(outcome)} of {len(request.gpus)}", used),
+        ("GPUs used", f"{exact(gpus_used(outcome))} of {exact(len(request.gpus))}", used),
         last,
     )
     for column, (label, figure, note) in zip(st.columns(4), cards, strict=True):
@@ -218,7 +229,7 @@ def _cards(request: PlacementRequest, outcome: PlacementOutcome) -> None:
 
 
 def _downloads(kept: Kept, request: PlacementRequest, outcome: PlacementOutcome) -> None:
-    stem = kept.name.replace("/", "-").replace(":", "-")
+    stem = saving.file_name(kept.name)
     with st.container(horizontal=True):
         st.download_button(
             "Request (JSON)", lambda: write_text(request), f"{stem}.placement_request.json", "application/json",

@@ -11,6 +11,7 @@ from app.format.badges import Colour
 from app.format.numbers import exact, percent, short
 from torchsplit_core.values import PlacementFrontier, PlacementOutcome, PlacementRequest, RooflineThroughput
 from torchsplit_core.values.placement import Split
+from torchsplit_core.values.units import GB, GIB
 
 SPLITS: Mapping[Split, str] = {
     "equal": "Batch in equal parts",
@@ -22,6 +23,18 @@ UNITS: Mapping[Literal["tokens_per_s", "seed_literal"], str] = {
     "seed_literal": "As published: links in batches/s",
 }
 MOST_NAMED = 3
+
+
+def shown_link(gib_per_s: float) -> float:
+    """GB/s, the unit of links on every page, of a placement's GiB/s."""
+    return float(f"{gib_per_s * GIB / GB:.9g}")
+
+
+def stored_link(gb_per_s: float, before: float | None = None) -> float:
+    """GiB/s of what is on the page; `before` itself where that still shows it, for links that are equal stay so."""
+    if before is not None and gb_per_s == shown_link(before):
+        return before
+    return gb_per_s * GB / GIB
 
 
 def unit_of(outcome: PlacementOutcome | PlacementFrontier) -> str:
@@ -145,20 +158,20 @@ def segments_table(outcome: PlacementOutcome, request: PlacementRequest) -> dict
 
 
 def links_table(outcome: PlacementOutcome, request: PlacementRequest) -> dict[str, list[Any]]:
-    """A row a link: what it carries, and the GiB/s of its slowest pair."""
+    """A row a link: what it carries, and the GB/s of its slowest pair."""
     order = {gpu.id: place for place, gpu in enumerate(request.gpus)}
     slow, parts = least(outcome)[1], outcome.segments
 
-    def gib_per_s(place: int) -> float:
+    def gb_per_s(place: int) -> float:
         first, second = parts[place].gpu_ids, parts[place + 1].gpu_ids
-        return min(request.bandwidth_gib_per_s[order[a]][order[b]] for a in first for b in second)
+        return shown_link(min(request.bandwidth_gib_per_s[order[a]][order[b]] for a in first for b in second))
 
     unit = "tokens/s" if outcome.units == "tokens_per_s" else "batches/s"
     return {
         "from segment": [link.from_segment + 1 for link in outcome.links],
         "to segment": [link.to_segment + 1 for link in outcome.links],
         unit: [link.throughput for link in outcome.links],
-        "slowest pair, GiB/s": [gib_per_s(place) for place in range(len(outcome.links))],
+        "slowest pair, GB/s": [gb_per_s(place) for place in range(len(outcome.links))],
         "slowest": ["yes" if place in slow else "no" for place in range(len(outcome.links))],
     }
 

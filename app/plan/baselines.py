@@ -7,10 +7,9 @@ import time
 
 import streamlit as st
 
-from app.charts.slice_map import fleet_svg
-from app.components.picture import picture
 from app.format.html import table_html
 from app.format.numbers import exact, short
+from app.plan import fleet
 from app.plan.summary import SOLVED
 from app.session import draft as drafts
 from app.session import scenario
@@ -52,9 +51,10 @@ def show(workspace: Workspace, name: str, request: PlanRequest | None, plan: Pla
     )
     for one in solved:
         if one.title == chosen and one.outcome is not None:
-            demands = {model.name: model.demand_rps for model in request.models}
             _open(workspace, name, request, one)
-            picture(fleet_svg(one.outcome, scenario.colours(workspace), demands), key="baseline-slices")
+            fleet.show(
+                one.outcome, request, scenario.colours(workspace), key="baseline-slices", file=one.title
+            )
 
 
 def _open(workspace: Workspace, name: str, request: PlanRequest, one: Baseline) -> None:

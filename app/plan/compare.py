@@ -7,11 +7,10 @@ from collections.abc import Sequence
 
 import streamlit as st
 
-from app.charts.slice_map import fleet_svg
 from app.charts.slice_values import Marks
-from app.components.picture import picture
 from app.format.html import table_html
 from app.format.numbers import exact, plain, short
+from app.plan import fleet
 from app.plan.summary import SOLVED, metrics, status_badge
 from app.plan.sureness import sureness_of
 from app.plan.verdict import verdict_of
@@ -68,7 +67,7 @@ def side_by_side(
             st.header(plain(title), anchor=False)
             told = " · ".join(f"{plain(item.label)}: {item.value}" for item in metrics(outcome, request)[:3])
             st.caption(told)
-            picture(fleet_svg(outcome, colours, _demands(request), marked), key=f"compare-{key}")
+            fleet.show(outcome, request, colours, marked, key=f"compare-{key}", file=title)
     st.caption("On the maps: + new, − goes, ~ other tenants or shares; hover for the word.")
     _words(found)
     st.html(_models(found))
@@ -145,10 +144,6 @@ def _after(item: SliceChange) -> str:
 def _solved(workspace: Workspace, name: str) -> bool:
     found = read(workspace, "plan", name)
     return found is not None and found.status in SOLVED
-
-
-def _demands(request: PlanRequest | None) -> dict[str, float] | None:
-    return {model.name: model.demand_rps for model in request.models} if request else None
 
 
 def _words(found: Comparison) -> None:

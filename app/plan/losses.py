@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import pandas as pd
 import streamlit as st
 
+from app.components import saving
 from torchsplit_core.planning.outcome.losses import losses
 from torchsplit_core.planning.request.hash import request_hash
 from torchsplit_core.planning.request.objective import must_survive
@@ -14,7 +14,7 @@ MOST_ROWS = 30
 """Rows shown, the worst first."""
 
 
-def show(request: PlanRequest | None, plan: PlanOutcome) -> None:
+def show(request: PlanRequest | None, plan: PlanOutcome, file: str) -> None:
     """The models that would miss their minimum or demand, GPU by GPU; nothing for a plan of another request."""
     if request is None or plan.request_sha256 != request_hash(request):
         return
@@ -26,10 +26,10 @@ def show(request: PlanRequest | None, plan: PlanOutcome) -> None:
         if not rows:
             st.caption("Every model keeps its minimum and its demand, whichever GPU is lost.")
             return
-        st.dataframe(
-            pd.DataFrame(rows[:MOST_ROWS]),
-            hide_index=True,
-            placeholder="n/a",
+        saving.table(
+            rows[:MOST_ROWS],
+            f"{file}.losses",
+            key="losses",
             alt="What each model would have left with a GPU lost",
         )
         more = f"{len(rows) - MOST_ROWS} milder rows are left out. " if len(rows) > MOST_ROWS else ""

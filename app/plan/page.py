@@ -5,14 +5,13 @@ from __future__ import annotations
 from collections.abc import Sequence
 from functools import partial
 
-import pandas as pd
 import streamlit as st
 
 from app.charts.colours import model_colours
-from app.charts.slice_map import fleet_svg, slice_table
-from app.components.picture import picture
+from app.charts.slice_map import slice_table
+from app.components import saving
 from app.format.numbers import plain, short
-from app.plan import baselines, compare, form, history, losses, scenario_bar, sureness
+from app.plan import baselines, compare, fleet, form, history, losses, scenario_bar, sureness
 from app.plan.draft import bar, words
 from app.plan.draft.trial import Trial, trial
 from app.plan.explanation import panel
@@ -263,19 +262,22 @@ def _outcome(
         )
         return
     colours = scenario.colours(workspace)
+    # What leaves the page says which plan it is of.
+    file = name if stored else f"{name}.draft"
     demands = {model.name: model.demand_rps for model in request.models} if request else None
     with st.container(border=True):
         st.header("Slices", anchor=False)
-        picture(fleet_svg(plan, colours, demands), key="slices")
+        fleet.show(plan, request, colours, key="slices", file=file)
         # What is closed is not drawn: while a slider moves, the page would draw it at every step.
         table = st.expander("The same as a table", key="slices-table", on_change="rerun")
         if table.open:
-            table.dataframe(
-                pd.DataFrame(slice_table(plan, demands)),
-                hide_index=True,
-                placeholder="n/a",
-                alt="Every slice and who has it",
-            )
+            with table:
+                saving.table(
+                    slice_table(plan, demands),
+                    f"{file}.slices",
+                    key="slices",
+                    alt="Every slice and who has it",
+                )
     with st.container(border=True):
         st.header("What each model gets", anchor=False)
         st.html(models_table(plan, request, colours, pick=True))
@@ -283,7 +285,7 @@ def _outcome(
             "The mark on a bar is the demand. Click a model here, or its slice on the map, to see it alone in both."
         )
     sureness.show(sure)
-    losses.show(request, plan)
+    losses.show(request, plan, file)
     if stored:
         panel.show(workspace, name, request, plan)
 

@@ -59,7 +59,9 @@ def report(name: str, request: PlanRequest | None, plan: PlanOutcome, colours: M
     demands = {model.name: model.demand_rps for model in request.models} if request else None
     if plan.status in SOLVED:
         parts.append(_cards(request, plan))
-        parts.append(_section("Slices", fleet_svg(plan, colours, demands) + _slices(plan, demands)))
+        parts.append(
+            _section("Slices", fleet_svg(plan, colours, demands, request=request) + _slices(plan, demands))
+        )
         parts.append(_section("What each model gets", models_table(plan, request, colours)))
     if sure is not None:
         parts.append(_section("How sure it is", _listed((verdict(sure), *reasons(sure)))))

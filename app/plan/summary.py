@@ -8,7 +8,7 @@ from typing import Literal
 
 from app.charts.slice_values import reachable_sms
 from app.format.badges import Badge
-from app.format.numbers import THIN, exact, percent, short
+from app.format.numbers import THIN, all_measured, exact, percent, short
 from torchsplit_core.hardware import gpu_type
 from torchsplit_core.planning.request.objective import first_bound, goal_of
 from torchsplit_core.planning.request.point_keys import keyed_tenants, point_table
@@ -77,7 +77,7 @@ def basis_badge(plan: PlanOutcome, request: PlanRequest | None) -> Badge | None:
     if not total:
         return None
     if not estimated:
-        return Badge(f"all {total} profiles measured", "green")
+        return Badge(all_measured(total), "green")
     return Badge(f"{estimated} of {total} profiles estimated", "yellow")
 
 

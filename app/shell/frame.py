@@ -59,6 +59,14 @@ table.ts span.bar b { position: absolute; top: -.2rem; bottom: -.2rem; width: 2p
 [role="tab"][aria-selected="true"], [role="tab"][aria-selected="true"] *,
 [data-testid="stSliderThumbValue"] { color: inherit !important; }
 div.wide { overflow-x: auto; }
+/* What has the focus is ringed in the accent, at least 3 to 1 on either theme's grounds. */
+[data-testid="stApp"] :is(a, button, summary, [tabindex="0"], [role="tab"]):focus-visible {
+  outline: 2px solid light-dark(#0b5f58, #5eead4) !important; outline-offset: 2px; }
+[data-testid="stBaseButton-primary"]:is(:hover, :focus-visible) { background: light-dark(#0b5f58, #0b6b62) !important;
+  border-color: transparent !important; }
+@media (prefers-reduced-motion: reduce) {
+  *, *::before, *::after { animation-duration: .01ms !important; animation-iteration-count: 1 !important;
+    transition-duration: .01ms !important; scroll-behavior: auto !important; } }
 </style>"""
 
 

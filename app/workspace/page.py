@@ -6,6 +6,7 @@ import datetime
 
 import streamlit as st
 
+from app.components import saving
 from app.format.numbers import plain
 from app.session import dropped_files
 from app.session.workspace import keep_name, store, use
@@ -123,7 +124,7 @@ def _results(workspace: Workspace, found: tuple[Artifact, ...]) -> None:
         st.write("Nothing yet: every graph, profile, request and plan you make is listed here to download.")
         navigation.link("Models", "Begin with models")
         return
-    st.dataframe(
+    saving.table(
         {
             "kind": [KIND_WORDS[item.kind] for item in found],
             "name": [item.name for item in found],
@@ -131,7 +132,8 @@ def _results(workspace: Workspace, found: tuple[Artifact, ...]) -> None:
                 datetime.datetime.fromtimestamp(item.changed).strftime("%Y-%m-%d %H:%M") for item in found
             ],
         },
-        hide_index=True,
+        "results",
+        key="workspace-results",
         alt="Results of this workspace",
     )
     lost = [item for item in found if not _has_file(workspace, item)]
@@ -154,9 +156,13 @@ def _results(workspace: Workspace, found: tuple[Artifact, ...]) -> None:
             workspace.remove(kind, name)
             st.rerun()
         st.download_button(
-            "Export the workspace (zip)", lambda: export_workspace(workspace), f"{workspace.name}.zip",
-            "application/zip", type="primary", on_click="ignore",
-        )  # fmt: skip
+            "Export the workspace (zip)",
+            lambda: export_workspace(workspace),
+            f"{workspace.name}.zip",
+            "application/zip",
+            type="primary",
+            on_click="ignore",
+        )
 
 
 def _has_file(workspace: Workspace, item: Artifact) -> bool:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from pathlib import Path
+from xml.etree import ElementTree
 
 import pytest
 from playwright.sync_api import Page, expect
@@ -75,6 +76,41 @@ def test_axe_finds_nothing_of_ours(session: Callable[..., Page], address: str, w
         # The next page is drawn in the colours of the moment, and turned to the others.
         schemes = schemes[::-1]
     assert not found, "\n".join(found)
+
+
+RING = """element => { element.focus({ focusVisible: true }); const style = getComputedStyle(element);
+  return [style.outlineStyle, style.outlineWidth, style.outlineColor]; }"""
+
+
+def test_what_has_the_focus_is_ringed(session: Callable[..., Page], address: str, workspace: str) -> None:
+    page = session()
+    open_page(page, address, "plan", workspace)
+    page.keyboard.press("Tab")
+    for scheme, ring in (("light", "rgb(11, 95, 88)"), ("dark", "rgb(94, 234, 212)")):
+        in_scheme(page, scheme)
+        link = page.get_by_test_id("stSidebarNavLink").first
+        primary = page.get_by_test_id("stBaseButton-primary").first
+        for element in (link, primary, page.get_by_role("tab").first):
+            assert element.evaluate(RING) == ["solid", "2px", ring], (scheme, element)
+
+
+def test_a_map_is_saved_as_a_picture_that_stands_alone(
+    session: Callable[..., Page], address: str, workspace: str
+) -> None:
+    page = session()
+    open_page(page, address, "plan", workspace)
+    saving = page.locator(".st-key-saved-slices [data-saving]")
+    with page.expect_download() as drawn:
+        saving.get_by_role("button", name="Slices as SVG").click()
+    root = ElementTree.parse(drawn.value.path()).getroot()
+    words = "".join(root.itertext())
+    assert drawn.value.suggested_filename.endswith(".slices.svg")
+    assert "gpu0" in words and "memory slots" in words and root.get("width") is not None
+    assert not any(name.endswith("href") or name == "class" for one in root.iter() for name in one.attrib)
+    with page.expect_download() as painted:
+        saving.get_by_role("button", name="Slices as PNG").click()
+    assert painted.value.suggested_filename.endswith(".slices.png")
+    assert Path(painted.value.path()).read_bytes().startswith(b"\x89PNG")
 
 
 def test_an_empty_workspace_has_no_fault_that_axe_finds(session: Callable[..., Page], address: str) -> None:

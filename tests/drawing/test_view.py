@@ -144,7 +144,14 @@ def test_unfolded_blocks_stand_singly():
 def test_a_block_that_differs_parts_its_neighbours():
     blocks = [(f"b.{i}", ADD if i == 2 else RELU) for i in range(5) for _ in range(2)]
     shown = view(Hierarchy(model([*blocks, ("c", RELU)])), {"module:b"})
-    assert labels(shown) == ["x", "b", "  b × 2", "  2", "  b × 2", "c", "y"]
+    assert labels(shown) == ["x", "b", "  b × 2", "  add · 2", "  b × 2", "c", "y"]
+
+
+def test_a_numbered_module_says_what_it_does():
+    nodes = [("net.0", RELU), ("net.1", ADD), ("net.2", RELU), ("net.2", ADD), ("c", RELU)]
+    shown = view(Hierarchy(model(nodes)), {"module:net"})
+    relu, add, mixed = (label.strip() for label in labels(shown)[2:5])
+    assert (relu, add, mixed) == ("relu · 0", "add · 1", "2")
 
 
 def test_blocks_that_hold_nothing_but_a_module_open_and_close_as_one_box():

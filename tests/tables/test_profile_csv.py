@@ -158,7 +158,7 @@ def test_slices_as_people_write_them(text: str) -> None:
 def test_rows_that_repeat_are_kept_once_and_latencies_in_seconds_are_suspected() -> None:
     imported = read_profile_csv(f"{HEADER}\nm,7,8,1,100,0.08\nm,7,8,1,100,0.08\n")
     assert len(imported.profiles[0].rows) == 1
-    assert any("1 rows repeat" in note for note in imported.notes)
+    assert any("1 row repeats an earlier one and was left out" in note for note in imported.notes)
     assert any("check that they are in ms" in note for note in imported.notes)
 
 

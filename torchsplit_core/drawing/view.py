@@ -125,7 +125,7 @@ class _Builder:
         """A closed group, an open one with its parts, or the one operation of a module as itself."""
         hierarchy = self.hierarchy
         inner = _innermost(hierarchy, group)
-        label = f"{inner.count} operations" if inner.kind == "run" else _below(around.path, inner.path)
+        label = f"{inner.count} operations" if inner.kind == "run" else _title(hierarchy, around, inner)
         if len(inner.parts) == 1 and isinstance(inner.parts[0], int):
             node = inner.parts[0]
             name = hierarchy.nodes[node]
@@ -204,6 +204,15 @@ def _innermost(hierarchy: Hierarchy, group: Group) -> Group:
     while len(group.parts) == 1 and isinstance(group.parts[0], str):
         group = hierarchy.groups[group.parts[0]]
     return group
+
+
+def _title(hierarchy: Hierarchy, around: Group, inner: Group) -> str:
+    """A module's name below what is around it; a mere number says nothing, so its one operation stands before it."""
+    name = _below(around.path, inner.path)
+    if not name.isdecimal() or not all(isinstance(part, int) for part in inner.parts):
+        return name
+    done = {hierarchy.operations[part] for part in inner.parts if isinstance(part, int)}
+    return f"{done.pop()} · {name}" if len(done) == 1 else name
 
 
 def _below(outer: str, path: str) -> str:

@@ -111,9 +111,15 @@ def _notes(rows: Sequence[ReadRow], same: int) -> tuple[str, ...]:
         )
     failed = sum(not isinstance(row.entry, ProfileRow) for row in rows)
     if failed:
-        notes.append(f"{failed} rows have throughput 0 and are kept as failures, not as rows of zeros")
+        notes.append(
+            "1 row has throughput 0 and is kept as a failure, not as a row of zeros"
+            if failed == 1
+            else f"{failed} rows have throughput 0 and are kept as failures, not as rows of zeros"
+        )
     if same:
-        notes.append(f"{same} rows repeat an earlier one and were left out")
+        one = same == 1
+        repeated = "row repeats" if one else "rows repeat"
+        notes.append(f"{same} {repeated} an earlier one and {'was' if one else 'were'} left out")
     unknown = dict.fromkeys(row.entry.gpu_type for row in rows if not known_gpu(row.entry.gpu_type))
     if unknown:
         notes.append(f"not in the catalogue, so no plan can use it: {', '.join(unknown)}")

@@ -14,7 +14,7 @@ import streamlit as st
 
 NAME = "torchsplit_explorer"
 FOLDER = Path(__file__).resolve().parent
-SCRIPTS = ("scene.js", "panels.js", "input.js", "explorer.js")
+SCRIPTS = ("scene.js", "panels.js", "input.js", "around.js", "explorer.js")
 """Joined in this order to one module; the last exports it."""
 
 

@@ -10,8 +10,10 @@ class Explorer {
     this.unfolded = { dominators: new Set(), post: new Set() };
     this.selected = { item: null, node: null, region: null };
     this.matches = [];
+    this.hovered = null;
     this.marks = { item: null, unit: null, found: new Set(), region: null, patch: -1, patches: new Set(), dim: false };
     listen(this);
+    around(this);
     const sizes = new ResizeObserver(() => this.draw());
     sizes.observe(this.canvas);
     sizes.observe(this.icicle);
@@ -291,14 +293,16 @@ class Explorer {
         swatch.style.background = colour;
         span.append(swatch);
       }
-      if (kind) span.className = `basis ${kind}`;
+      if (kind) span.className = kind === "ramp" ? kind : `basis ${kind}`;
       span.append(text);
       place.append(span);
     };
     if (overlay.basis) add(overlay.basis, null, overlay.basis.split(" ")[0]);
-    const theme = themeOf(this.host);
-    if (overlay.kind === "bar") add(overlay.legend, theme.bar);
-    else overlay.names.forEach((name, i) => add(name, overlay.colours[i]));
+    if (overlay.kind === "bar") {
+      add("0");
+      add("", `linear-gradient(to right, ${heat(0)}, ${heat(1)})`, "ramp");
+      add(overlay.most);
+    } else overlay.names.forEach((name, i) => add(name, overlay.colours[i]));
   }
 
   draw() {
@@ -322,6 +326,7 @@ class Explorer {
     this.canvas.dataset.drawn = this.data.version;
     this.canvas.dataset.took = (performance.now() - began).toFixed(2);
     this.canvas.dataset.look = JSON.stringify(this.look);
+    drawMap(this, theme);
     if (!this.data.panels) return;
     const small = sharp(this.icicle);
     drawIcicle(small, this.icicle.clientWidth, this.icicle.clientHeight, this.data, theme, this.marks);

@@ -12,9 +12,15 @@ function themeOf(host) {
     text,
     accent: value("--st-link-color", "#0b5f58"),
     font: value("--st-font", "sans-serif"),
-    bar: "rgba(217, 119, 87, 0.42)",
     mark: "#e2a11c",
   };
+}
+
+// One ramp, pale to full, as in app/explorer/overlays.py.
+const HEAT = "#3f66cc", PALEST_HEAT = 10, FULL_HEAT = 55;
+
+function heat(share) {
+  return mixed(HEAT, PALEST_HEAT + (FULL_HEAT - PALEST_HEAT) * share);
 }
 
 function mixed(colour, share) {
@@ -197,7 +203,7 @@ function drawOverlay(context, items, closed, overlay, theme, round) {
   for (const i of closed) {
     const value = overlay.values[i];
     if (!value) continue;
-    if (overlay.kind === "bar") fill(i, 0, value, theme.bar);
+    if (overlay.kind === "bar") fill(i, 0, value, heat(value));
     else {
       let from = 0;
       for (const [category, share] of value) {

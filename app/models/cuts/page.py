@@ -9,6 +9,7 @@ import streamlit as st
 
 from app.charts.cuts import Bar, Dot, bars, front
 from app.charts.theme import CONFIG
+from app.components import saving
 from app.format.numbers import THIN, UNKNOWN, memory_size, percent, plain, short, size
 from app.models.cuts import explore, form
 from app.models.cuts.words import WHAT, candidates_table, reason_text, stages_table
@@ -100,7 +101,7 @@ def show(workspace: Workspace) -> None:
     if shown is not None:
         st.header("The cut drawn over the model", anchor=False)
         explore.show(workspace, model, study, shown.provider)
-        _parts(shown)
+        _parts(model.name, shown)
         _ranking(workspace, model, shown)
 
 
@@ -182,12 +183,13 @@ def _pictures(workspace: Workspace, name: str, shown: Shown) -> None:
     left, right = st.columns([54, 46], gap="medium")
     with left:
         st.header("All cuts: less is better both ways", anchor=False)
-        st.plotly_chart(
-            front(dots(shown), study.last.bound_ms, WHAT[study.objective], dark=dark), theme=None,
-            key="partition-front", config=CONFIG, selection_mode="points",
-            on_select=lambda: _clicked(workspace, name),
-            alt="Each cut by its slowest stage and the bytes that cross it; the table below has the figures",
-        )  # fmt: skip
+        with saving.saved("Cuts", f"{name}.cuts", key="partition-front"):
+            st.plotly_chart(
+                front(dots(shown), study.last.bound_ms, WHAT[study.objective], dark=dark), theme=None,
+                key="partition-front", config=CONFIG, selection_mode="points",
+                on_select=lambda: _clicked(workspace, name),
+                alt="Each cut by its slowest stage and the bytes that cross it; the table below has the figures",
+            )  # fmt: skip
         st.caption("Click a dot to choose its cut. Faint: another is no worse in time, bytes and memory.")
     with right:
         st.header("Load of each stage", anchor=False)
@@ -199,10 +201,11 @@ def _pictures(workspace: Workspace, name: str, shown: Shown) -> None:
             groups.append(("yours", _bars(shown, shown.own)))
         of_as_many = study.outcomes.get(len(shown.chosen.stages), study.last)
         bound = of_as_many.bound_ms if study.objective == "throughput" else None
-        st.plotly_chart(
-            bars(groups, bound, dark=dark), theme=None, key="partition-bars", config=CONFIG,
-            alt="The load of each stage of the chosen cut; the table below has the figures",
-        )  # fmt: skip
+        with saving.saved("Loads", f"{name}.loads", key="partition-bars"):
+            st.plotly_chart(
+                bars(groups, bound, dark=dark), theme=None, key="partition-bars", config=CONFIG,
+                alt="The load of each stage of the chosen cut; the table below has the figures",
+            )  # fmt: skip
         st.caption(
             "Hatched: transfers. Dotted: below this no cut into as many stages can bring its slowest one."
         )
@@ -243,15 +246,21 @@ def _clicked(workspace: Workspace, name: str) -> None:
         cuts.choose(workspace, name, str(points[0]["customdata"][0]))
 
 
-def _parts(shown: Shown) -> None:
+def _parts(name: str, shown: Shown) -> None:
     """Each stage in figures, and why each cut lies where it does."""
     st.header("The stages", anchor=False)
-    st.dataframe(
-        stages_table(shown.provider, shown.chosen), hide_index=True, placeholder=UNKNOWN,
+    saving.table(
+        stages_table(shown.provider, shown.chosen),
+        f"{name}.stages",
+        key="partition-stages",
         alt="Stages of the chosen cut",
-        column_config={"growth with batch": st.column_config.NumberColumn(
-            help="How the stage's time grows with the batch: 0 not at all, 1 in proportion.", format="%.2f")},
-    )  # fmt: skip
+        column_config={
+            "growth with batch": st.column_config.NumberColumn(
+                help="How the stage's time grows with the batch: 0 not at all, 1 in proportion.",
+                format="%.2f",
+            )
+        },
+    )
     for reason in cut_reasons(shown.provider, shown.chosen):
         st.markdown(f"**Cut {reason.after}.** {plain(reason_text(reason, shown.provider))}")
 
@@ -264,12 +273,15 @@ def _ranking(workspace: Workspace, model: GraphModel, shown: Shown) -> None:
         f"Also the {beaten} that another beats in everything", key="partition-every"
     )
     rows = [row for row in shown.rows if every or not row[2] or row[0] == shown.chosen_key]
-    st.dataframe(
-        candidates_table(rows, shown.study.objective, shown.chosen_key), hide_index=True, placeholder=UNKNOWN,
-        alt="Cuts, best first", key="partition-table", selection_mode="single-row",
+    saving.table(
+        candidates_table(rows, shown.study.objective, shown.chosen_key),
+        f"{model.name}.cuts",
+        key="partition-table",
+        alt="Cuts, best first",
+        selection_mode="single-row",
         height=min(420, 38 + 35 * len(rows)),
         on_select=lambda: _row(workspace, model.name, [row[0] for row in rows]),
-    )  # fmt: skip
+    )
     st.caption("Select a row to choose its cut. ● is drawn above.")
     offered = [one for one in (shown.own, *shown.study.choice) if one is not None and len(one.stages) > 1]
     with st.container(horizontal=True):
@@ -282,7 +294,7 @@ def _ranking(workspace: Workspace, model: GraphModel, shown: Shown) -> None:
         st.download_button(
             "Cuts (JSON)",
             workspace.get_bytes("partition", partition_name(model.name, max(shown.study.outcomes))),
-            f"{model.name.replace('/', '-').replace(':', '-')}.partition.json",
+            f"{saving.file_name(model.name)}.partition.json",
             "application/json",
             on_click="ignore",
         )

@@ -8,6 +8,7 @@ from typing import Any
 import pandas as pd
 import streamlit as st
 
+from app.components import saving
 from app.explorer import look as explorer_look
 from app.explorer.mount import mount
 from app.format.numbers import plain
@@ -68,7 +69,7 @@ def _pair(workspace: Workspace, model: GraphModel, kind: str, name: str) -> None
             )
     st.header("What differs", anchor=False)
     table = times_table(model, other) if kind == "profile" else operations_table(model, other)
-    st.dataframe(table, hide_index=True, placeholder="n/a", alt="Differences of the two")
+    saving.table(table, f"{model.name}.differences", key="graph-differences", alt="Differences of the two")
 
 
 def operations_table(left: GraphModel, right: GraphModel) -> pd.DataFrame:

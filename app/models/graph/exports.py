@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import streamlit as st
 
+from app.components.saving import file_name
 from app.explorer import look as explorer_look
 from app.explorer.overlays import svg_fills
 from app.session import analysis
@@ -17,7 +18,7 @@ from torchsplit_core.workspace.store import Workspace
 
 def show(workspace: Workspace, model: GraphModel) -> None:
     """One button a file; each is made when it is asked for."""
-    file = model.name.replace("/", "-")
+    file = file_name(model.name)
     dark = st.context.theme.type == "dark"
 
     look = explorer_look.look(workspace, model.name, model.hierarchy)

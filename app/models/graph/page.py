@@ -7,6 +7,7 @@ from typing import Any
 
 import streamlit as st
 
+from app.components import saving
 from app.explorer import look as explorer_look
 from app.explorer.look import Look
 from app.explorer.mount import mount
@@ -90,7 +91,7 @@ def _explorer(workspace: Workspace, model: GraphModel) -> None:
     scene = analysis.scene(model.sha256, look.opened, look.unfolded, model.hierarchy)
     if look.refused:
         st.warning(look.refused)
-    left, right = st.columns([77, 23], gap="small")
+    left, right = st.columns([81, 19], gap="small")
     with left:
         mount(workspace, model, look, scene, key=f"explorer-{model.name}", panels=True)
     with right:
@@ -179,11 +180,14 @@ def _tables(workspace: Workspace, model: GraphModel) -> None:
         "Table", ["Nodes", "Regions"], default="Nodes", key="graph-table", label_visibility="collapsed"
     )
     if kind == "Regions":
-        st.dataframe(
-            graph_tables.regions_table(model.graph, model.analysis), hide_index=True, placeholder="n/a", height=560,
+        saving.table(
+            graph_tables.regions_table(model.graph, model.analysis),
+            f"{model.name}.regions",
+            key="graph-regions",
             alt="Regions with one value in and one value out",
+            height=560,
             column_config={"time %": st.column_config.NumberColumn(format="%.3g")},
-        )  # fmt: skip
+        )
         return
     pattern = st.text_input(
         "Search",
@@ -201,12 +205,16 @@ def _tables(workspace: Workspace, model: GraphModel) -> None:
                     else ""
                 )
             )
-        chosen = st.dataframe(
-            graph_tables.nodes_table(model.graph, model.analysis, found), hide_index=True,
-            placeholder="n/a", height=560, alt="Nodes of the graph", key="node-table",
-            on_select="rerun", selection_mode="single-row",
+        chosen = saving.table(
+            graph_tables.nodes_table(model.graph, model.analysis, found),
+            f"{model.name}.nodes",
+            key="node-table",
+            alt="Nodes of the graph",
+            height=560,
+            on_select="rerun",
+            selection_mode="single-row",
             column_config={"time %": st.column_config.NumberColumn(format="%.3g")},
-        )  # fmt: skip
+        )
         rows = chosen["selection"]["rows"]
         if rows and rows[0] < len(found):
             node = found[rows[0]].id

@@ -76,7 +76,10 @@ def nodes_table(graph: TorchGraph, analysis: Analysis, nodes: Sequence[GraphNode
 
 
 def regions_table(graph: TorchGraph, analysis: Analysis) -> pd.DataFrame:
-    """The regions of two values or more, parents before children, the largest `MOST_ROWS` at most."""
+    """The regions of two values or more: those that take most of the time first, or parents before children.
+
+    The outermost `MOST_ROWS` at most.
+    """
     weights = analysis.weights(graph, "time")
     until = [0.0, *accumulate(weights.get(name, 0.0) for name in analysis.regions.order)]
     units = analysis.prepared.by_id
@@ -99,6 +102,9 @@ def regions_table(graph: TorchGraph, analysis: Analysis) -> pd.DataFrame:
                 "bytes out": units[region.end].output_bytes if region.end in units else None,
             }
         )
+    if graph.metadata:
+        # A stable order: of equal shares the outer one stays first.
+        rows.sort(key=lambda row: -row["time %"])
     return pd.DataFrame(rows)
 
 

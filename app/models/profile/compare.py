@@ -10,6 +10,7 @@ import streamlit as st
 from app.charts.colours import PALETTE
 from app.charts.ratio import RatioLine, ratio
 from app.charts.theme import CONFIG
+from app.components import saving
 from app.format.numbers import THIN, plain, short
 from app.models.profile import rows
 from app.models.profile.ratios import Pair, common_points, middle
@@ -120,11 +121,12 @@ def _picture(workspace: Workspace, first: str, second: str, pairs: Sequence[Pair
         for index, (key, found) in enumerate(list(groups.items())[:MOST_LINES])
     ]
     with st.container(border=True):
-        st.plotly_chart(
-            ratio(shown, "second ÷ first, req/s", dark=st.context.theme.type == "dark"), theme=None,
-            key="profile-compare-chart", config=CONFIG,
-            alt=f"Throughput of {second} over that of {first} by batch size; the table below has the same figures",
-        )  # fmt: skip
+        with saving.saved("Ratios", f"{second}-over-{first}", key="profile-compare"):
+            st.plotly_chart(
+                ratio(shown, "second ÷ first, req/s", dark=st.context.theme.type == "dark"), theme=None,
+                key="profile-compare-chart", config=CONFIG,
+                alt=f"Throughput of {second} over that of {first} by batch size; the table below has the same figures",
+            )  # fmt: skip
         words = (
             "Above 1 the second is faster; the axis is logarithmic. Hollow: within noise, the 90 % intervals of the "
             "two overlap."

@@ -9,6 +9,7 @@ import streamlit as st
 from app.charts.colours import UNKNOWN
 from app.charts.curves import VIEWS, Line, View, curves
 from app.charts.theme import CONFIG
+from app.components import saving
 from app.format.numbers import percent, plain, short
 from app.models.profile import rows as profile_rows
 from app.models.profile import table
@@ -22,6 +23,8 @@ from torchsplit_core.workspace.store import Workspace
 
 FIRST_MODELS, FIRST_PLACES = 4, 2
 MOST_FAR_OFF = 8
+MOST_PLACES = 6
+"""Places that come to join a choice, as long as it has fewer."""
 HELPS = 0.9
 """A measurement helps where it leaves at most this share of the uncertainty."""
 
@@ -45,10 +48,11 @@ def show(workspace: Workspace, profiles: Mapping[str, Profile]) -> None:
         shown = _lines(entries, found, scenario.colours(workspace))
         dark = st.context.theme.type == "dark"
         with st.container(border=True):
-            st.plotly_chart(
-                curves(shown, view, dark=dark), theme=None, key="profile-curves-chart", config=CONFIG,
-                alt=f"{view}, a line a model and slice; the table below has the same figures",
-            )  # fmt: skip
+            with saving.saved("Curves", "profile-curves", key="profile-curves"):
+                st.plotly_chart(
+                    curves(shown, view, dark=dark), theme=None, key="profile-curves-chart", config=CONFIG,
+                    alt=f"{view}, a line a model and slice; the table below has the same figures",
+                )  # fmt: skip
             st.caption(
                 "Filled: measured, with the 90 % interval of the median. Diamond: emulated by a number of SMs. "
                 "Hollow amber: estimated. Line and band: the curve fitted through measured points, and the 90 % "
@@ -81,6 +85,8 @@ def _choice(profiles: Mapping[str, Profile]) -> tuple[list[str], list[str], list
         labels,
         [place for place in where if place in labels] or labels[:FIRST_PLACES],
         "profile-show-places",
+        # What was measured or imported since is drawn with what was chosen.
+        most_new=MOST_PLACES,
         help="Those with measurements come first.",
     )
     counts = sorted({row.processes for profile in here.values() for row in profile.rows})

@@ -9,7 +9,8 @@ import streamlit as st
 
 from app.charts.memory import PARTS, Bar, Limit, memory, near, unit_of
 from app.charts.theme import CONFIG
-from app.format.numbers import plain, short
+from app.components import saving
+from app.format.numbers import counted, plain, short
 from app.models.profile import rows as profile_rows
 from app.models.profile.rows import CPU, Place, place_of
 from app.shell import widgets
@@ -100,14 +101,15 @@ def _picture(
         with st.container(horizontal=True, vertical_alignment="center"):
             st.markdown(f"**{plain(name)}** on {plain(place.label)}", width="content")
             if len(bars) > estimated:
-                st.badge(f"{len(bars) - estimated} peaks measured", color="green")
+                st.badge(counted(len(bars) - estimated, "peak measured", "peaks measured"), color="green")
             if estimated:
-                st.badge(f"{estimated} peaks estimated", color="yellow")
-        st.plotly_chart(
-            memory(bars, limits, failed, dark=st.context.theme.type == "dark"), theme=None,
-            key="profile-memory-chart", config=CONFIG,
-            alt=f"Peak memory of {name} by batch size against the slices of {kind}; the tables below have the figures",
-        )  # fmt: skip
+                st.badge(counted(estimated, "peak estimated", "peaks estimated"), color="yellow")
+        with saving.saved("Memory", f"{name}.memory", key="profile-memory"):
+            st.plotly_chart(
+                memory(bars, limits, failed, dark=st.context.theme.type == "dark"), theme=None,
+                key="profile-memory-chart", config=CONFIG,
+                alt=f"Peak memory of {name} by batch size against the slices of {kind}; the tables below say the same",
+            )  # fmt: skip
         words = "Dotted: what the slices have. Hatched: estimated from the graph."
         smallest = limits[0] if limits else None
         if smallest and not near(limits, max((bar.total for bar in bars), default=0.0)):
@@ -120,14 +122,20 @@ def _picture(
         st.caption(words)
     first, second = st.columns([3, 2], gap="medium")
     figures = table(bars)
-    first.dataframe(
-        figures, hide_index=True, placeholder="n/a", alt="Peak memory by batch size",
-        column_config={
-            name: st.column_config.NumberColumn(format="%.4g") for name in figures.columns if name.endswith("iB")
-        },
-    )  # fmt: skip
-    second.dataframe(
-        pd.DataFrame(
+    with first:
+        saving.table(
+            figures,
+            f"{name}.memory",
+            key="profile-memory-table",
+            alt="Peak memory by batch size",
+            column_config={
+                name: st.column_config.NumberColumn(format="%.4g")
+                for name in figures.columns
+                if name.endswith("iB")
+            },
+        )
+    with second:
+        saving.table(
             [
                 {
                     "slice": limit.name,
@@ -135,10 +143,11 @@ def _picture(
                     "largest batch known to fit": "none" if batch is None else str(batch),
                 }
                 for limit, batch in largest_batches(bars, limits)
-            ]
-        ),
-        hide_index=True, alt=f"The largest batch size that fits each slice of {kind}",
-    )  # fmt: skip
+            ],
+            f"{name}.fits",
+            key="profile-fits-table",
+            alt=f"The largest batch size that fits each slice of {kind}",
+        )
     if failed:
         st.caption(
             f"Out of memory on {plain(place.label)}: batch {', '.join(short(size) for size in failed)}."

@@ -9,6 +9,7 @@ from typing import Any
 import pandas as pd
 import streamlit as st
 
+from app.components import saving
 from app.format.numbers import exact
 from app.models.profile import row_details
 from app.models.profile.rows import Entry, place_of
@@ -80,10 +81,14 @@ def _items(profile: Profile) -> tuple[ProfileRow | ProfileFailure, ...]:
 
 def rows_behind(entries: Sequence[Entry], alt: str) -> None:
     """The table beside a chart: the same rows, to be read."""
-    st.dataframe(
-        table(sorted(entries, key=_order)), hide_index=True, height="auto", placeholder="n/a",
-        alt=alt, column_config=_FIGURES,
-    )  # fmt: skip
+    saving.table(
+        table(sorted(entries, key=_order)),
+        "profile-rows",
+        key="profile-rows-behind",
+        alt=alt,
+        height="auto",
+        column_config=_FIGURES,
+    )
 
 
 def _order(entry: tuple[str, Any]) -> tuple[Any, ...]:
@@ -171,7 +176,7 @@ def _downloads(workspace: Workspace, profiles: Mapping[str, Profile], found: Seq
         name = widgets.one("Profile", sorted(profiles), sorted(profiles)[0], "profile-json")
         st.download_button(
             "This profile (JSON)", workspace.get_bytes("profile", name),
-            f"{name.replace('/', '-').replace(':', '-')}.profile.json", "application/json",
+            f"{saving.file_name(name)}.profile.json", "application/json",
             on_click="ignore", key="profile-json-button",
         )  # fmt: skip
 

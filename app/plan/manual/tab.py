@@ -42,7 +42,8 @@ MOST_FAULTS = 8
 Column = st.column_config
 # What is chosen on a long map is changed without scrolling to its end. Only on this tab: `:has` slows every other.
 STYLE = """<style>[data-testid="stLayoutWrapper"]:has(> .st-key-hand) {
-  position: sticky; bottom: 0; z-index: 5; background: light-dark(#fbfbf9, #0f1418); }</style>"""
+  position: sticky; bottom: 0; z-index: 5; background: light-dark(#fbfbf9, #0f1418);
+  border-top: 1px solid light-dark(#dcdedb, #2b343d); box-shadow: 0 -10px 14px -8px rgb(0 0 0 / .28); }</style>"""
 
 
 def show(workspace: Workspace, name: str, request: PlanRequest | None, plan: PlanOutcome | None) -> None:
@@ -77,7 +78,7 @@ def _editor(workspace: Workspace, name: str, request: PlanRequest, plan: PlanOut
             picture(
                 fleet_svg(
                     manual_draft.drawn(now, fleet, plan, found.outcome), scenario.colours(workspace),
-                    {model.name: model.demand_rps for model in request.models}, marks, places=True,
+                    {model.name: model.demand_rps for model in request.models}, marks, request=request, places=True,
                 ),
                 key="by-hand-slices", chosen=draft.place,
                 on_place=lambda chosen: manual_draft.choose(key, start, chosen),

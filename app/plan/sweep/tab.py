@@ -6,12 +6,12 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
-import pandas as pd
 import streamlit as st
 
 from app.charts.sweep import Mark, Spot, curve, front
 from app.charts.theme import CONFIG
-from app.format.numbers import THIN, UNKNOWN, exact, plain, short
+from app.components import saving
+from app.format.numbers import THIN, exact, plain, short
 from app.plan.model_table import models_table
 from app.plan.sweep import words
 from app.plan.sweep.words import PARAMETER_WORDS, VIEWS
@@ -213,26 +213,28 @@ def _pictures(name: str, kept: KeptSweep, points: Sequence[SweepPoint], chosen: 
             persist_state="session",
         )
         level = 1.0 if shown == VIEWS[0] else None
-        st.plotly_chart(
-            curve(
-                marks(kept, points, shown, chosen), words.axis_title(kept.what),
-                words.UP[shown], level, dark=dark,
-            ),
-            theme=None, key="sweep-curve", config=CONFIG, selection_mode="points",
-            on_select=lambda: _clicked(name, "sweep-curve", values),
-            alt="What the plan at each value reaches; the table below has the figures",
-        )  # fmt: skip
+        with saving.saved("Sweep", f"{name}.sweep", key="sweep-curve"):
+            st.plotly_chart(
+                curve(
+                    marks(kept, points, shown, chosen), words.axis_title(kept.what),
+                    words.UP[shown], level, dark=dark,
+                ),
+                theme=None, key="sweep-curve", config=CONFIG, selection_mode="points",
+                on_select=lambda: _clicked(name, "sweep-curve", values),
+                alt="What the plan at each value reaches; the table below has the figures",
+            )  # fmt: skip
         st.caption(
             "Only dots are plans: the line joins them and claims nothing between. Filled: proven at the "
             "objective's first level. Click one to see its plan."
         )
     with right:
         st.header("GPUs used against the worst-served model", anchor=False)
-        st.plotly_chart(
-            front(spots(kept, points, chosen), dark=dark), theme=None, key="sweep-front", config=CONFIG,
-            selection_mode="points", on_select=lambda: _clicked(name, "sweep-front", values),
-            alt="Each plan by GPUs used and its worst-served model; the table below has the figures",
-        )  # fmt: skip
+        with saving.saved("GPUs used", f"{name}.sweep-gpus", key="sweep-front"):
+            st.plotly_chart(
+                front(spots(kept, points, chosen), dark=dark), theme=None, key="sweep-front", config=CONFIG,
+                selection_mode="points", on_select=lambda: _clicked(name, "sweep-front", values),
+                alt="Each plan by GPUs used and its worst-served model; the table below has the figures",
+            )  # fmt: skip
         by = "the weights and demands of the scenario"
         st.caption(
             f"Of the plans found, measured by {by}. Joined is the front; faint: another is no worse in both."
@@ -286,11 +288,15 @@ def _choose(name: str, values: Sequence[float], at: int) -> None:
 def _table(name: str, kept: KeptSweep, points: Sequence[SweepPoint]) -> None:
     st.header("All points", anchor=False)
     values = [point.value for point in points]
-    st.dataframe(
-        pd.DataFrame(words.table(kept.request, kept.what, points)), hide_index=True, placeholder=UNKNOWN,
-        alt="Every point of the sweep", key="sweep-table", selection_mode="single-row",
-        height=min(420, 38 + 35 * len(points)), on_select=lambda: _row(name, values),
-    )  # fmt: skip
+    saving.table(
+        words.table(kept.request, kept.what, points),
+        f"{name}.sweep",
+        key="sweep-table",
+        alt="Every point of the sweep",
+        selection_mode="single-row",
+        height=min(420, 38 + 35 * len(points)),
+        on_select=lambda: _row(name, values),
+    )
     st.caption("Select a row to see its plan below.")
 
 

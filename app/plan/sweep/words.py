@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from app.format.badges import Badge
-from app.format.numbers import exact, percent, short
+from app.format.numbers import all_measured, exact, percent, short
 from torchsplit_core.planning.request.objective import goal_of, pays_penalties
 from torchsplit_core.planning.sweep.points import Parameter, SweepPoint, SweepRequest, note, pareto
 from torchsplit_core.values import PlanRequest
@@ -176,7 +176,7 @@ def basis_badge(request: PlanRequest) -> Badge:
         if point.basis != "measured"
     }
     if not estimated:
-        return Badge(f"all {len(request.models)} profiles measured", "green")
+        return Badge(all_measured(len(request.models)), "green")
     return Badge(f"{len(estimated)} of {len(request.models)} profiles estimated, in part or all", "yellow")
 
 

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from app.explorer.overlays import DEPTHS, overlays, svg_fills
+from app.explorer.overlays import DEPTHS, heat, overlays, svg_fills
 from app.session.analysis import Analysis
 from tests.support.app.graphs import LAYERS, encoder, loose, timed
 from torchsplit_core.drawing.hierarchy import Hierarchy
@@ -55,7 +55,7 @@ def test_every_overlay_has_a_value_a_box_and_a_legend(opened: tuple[str, ...]):
         assert len(found["values"]) == len(seen.items) and "why" not in found, name
         if found["kind"] == "bar":
             assert max(found["values"]) == 1 and min(found["values"]) >= 0
-            assert found["legend"] and found["basis"]
+            assert found["most"] and found["basis"]
             assert all(
                 value == 0 for item, value in zip(seen.items, found["values"], strict=True) if item.open
             )
@@ -77,7 +77,7 @@ def test_bars_of_time_are_shares_of_the_fullest_box():
         "y": 0,
     }
     found = overlaid(GRAPH, basis="measured on this CPU")["time"]
-    assert found["basis"] == "measured on this CPU" and "85.7" in found["legend"]
+    assert found["basis"] == "measured on this CPU" and "85.7" in found["most"]
 
 
 def test_peak_memory_is_estimated_however_times_were_found():
@@ -95,9 +95,20 @@ def test_peak_memory_is_the_largest_inside_and_bytes_are_those_that_leave():
 @pytest.mark.parametrize("basis", [None, "estimated"])
 def test_what_nobody_profiled_has_no_bar_of_length_zero_but_a_reason(basis: str | None):
     found = overlaid(BARE, basis=basis)
-    for name in ("time", "memory", "device", "stage"):
+    for name in ("time", "device", "stage"):
         assert found[name]["values"] == [] and found[name]["why"].endswith(".")
     assert found["bytes"]["values"] and found["region"]["values"]
+
+
+def test_peak_memory_is_reckoned_before_anything_is_profiled():
+    found = overlaid(BARE)["memory"]
+    assert found["basis"] == "estimated" and max(found["values"]) == 1
+    assert len(found["texts"]) == len(found["values"]) and any("B" in text for text in found["texts"])
+
+
+def test_the_ramp_runs_one_way():
+    opacities = [int(heat(share)[-2:], 16) for share in (0.0, 0.5, 1.0)]
+    assert opacities == sorted(set(opacities)) and {heat(share)[:7] for share in (0.0, 1.0)} == {"#3f66cc"}
 
 
 def test_a_profile_without_a_basis_is_not_shown():

@@ -216,7 +216,7 @@ def test_a_type_without_figures_needs_them(page: Open, workspace: Workspace) -> 
     assert "Add nodes: memory" in said(opened)
     number(opened, "Memory of each, GiB").set_value(40.0).run()
     assert "Add nodes: links inside" in said(opened)
-    number(opened, "Inside the node, GiB/s").set_value(40.0).run()
+    number(opened, "Inside the node, GB/s").set_value(40.0).run()
     assert "Tried, not kept: 4 GPUs more" in said(opened)
 
 

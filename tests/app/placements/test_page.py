@@ -11,7 +11,14 @@ from typing import Any
 import pytest
 from streamlit.testing.v1 import AppTest
 
-from app.charts.pipeline import colour_of, groups, least, pipeline_html, topology_html
+from app.charts.pipeline import (
+    JOINED,
+    groups,
+    least,
+    pipeline_html,
+    topology_html,
+    type_colours,
+)
 from app.placements import form, new, words
 from app.session import dropped_files, placements
 from tests.support.app.placement_page import example, metrics, number, parsed, place_it, press, said
@@ -20,7 +27,7 @@ from torchsplit_core.deployment.placement_launch import launches
 from torchsplit_core.files import read_text, write_text
 from torchsplit_core.jobs.names import PLACE, RequestParameters
 from torchsplit_core.placement.request.build import build_request
-from torchsplit_core.values import InputFault, PlacementRequest
+from torchsplit_core.values import InputFault, PlacedSegment, PlacementGpu, PlacementRequest
 from torchsplit_core.workspace.archive import export_workspace, import_workspace
 from torchsplit_core.workspace.store import Workspace
 
@@ -168,14 +175,60 @@ def test_the_slowest_part_is_framed_in_the_drawing() -> None:
     outcome = workflow.place(request)
     segments, links = least(outcome)
     assert 0 < len(segments) < len(outcome.segments) and not links
-    drawn = [one for one in parsed(pipeline_html(outcome, request)) if one.get("class") == "segment"]
-    framed = [place for place, one in enumerate(drawn) if 'stroke-width="3"' in ET.tostring(one, "unicode")]
-    assert tuple(framed) == segments
-    assert all(colour_of(place) in ET.tostring(one, "unicode") for place, one in enumerate(drawn))
+    drawn = [
+        one for one in parsed(pipeline_html(outcome, request)).iter("svg") if one.get("class") == "segment"
+    ]
+    framed = [one for one in drawn if 'stroke-width="3"' in ET.tostring(one, "unicode")]
+    # Eight alike are one card; its frame is in ink, its ground in the colour of their type.
+    assert len(framed) == 1 and segments == tuple(range(8, 16))
+    told = "".join(framed[0].itertext())
+    assert "9–16: 8 segments" in told and told.endswith("slowest")
+    colours = type_colours(request)
+    assert len(colours) == 2 and colours["A100-80GB"] in ET.tostring(drawn[1], "unicode") + ET.tostring(
+        drawn[0], "unicode"
+    )
     literal = example("placements/decode_70b_seed_literal")
     slow = workflow.place(literal)
     assert least(slow)[1] and words.bottleneck(slow)[0].startswith(("Link", "3 links"))
     assert "batches/s" in pipeline_html(slow, literal) and words.unit_of(slow) == ""
+
+
+def test_equal_neighbours_are_one_card_and_an_arrow_stands_before_what_it_leads_to() -> None:
+    request = example("placements/decode_70b")
+    outcome = workflow.place(request)
+    root = ET.fromstring(pipeline_html(outcome, request))
+    words_of = ["".join(one.itertext()) for one in root.iter("svg") if one.get("class") == "segment"]
+    joined = [text for text in words_of if "segments" in text]
+    assert joined and len(words_of) <= len(outcome.segments) - JOINED + 1
+    for group in list(root)[1:]:
+        assert [one.get("class") for one in group] == ["link", "segment"]
+    assert [one.get("class") for one in root[0]] == ["segment"]
+
+
+def test_a_thousand_gpus_in_use_stand_in_one_screen() -> None:
+    gpus = tuple(PlacementGpu(f"n{i // 8}/gpu{i % 8}", "H100", 80.0) for i in range(1024))
+    parts = tuple(PlacedSegment(i, i, (gpu.id,), 1.0, 1.0) for i, gpu in enumerate(gpus))
+    request = replace(example(), gpus=gpus)
+    outcome = replace(workflow.place(example()), segments=parts, links=())
+    nodes = [one for one in parsed(topology_html(outcome, request)) if one.get("class") == "node"]
+    area = sum((float(one.get("width", "nan")) + 6) * (float(one.get("height", "nan")) + 6) for one in nodes)
+    assert len(nodes) == 128 and area < 900 * 700
+    cells = [one for node in nodes for one in node.iter("svg") if one.get("data-gpu")]
+    assert len(cells) == 1024 and "segment 1024" in (cells[-1].findtext("title") or "")
+
+
+def test_links_are_told_in_the_unit_of_every_other_page() -> None:
+    assert words.shown_link(12.5e9 / 2**30) == 12.5
+    for stored in (12.5e9 / 2**30, 400.0, 1 / 3):
+        assert words.stored_link(words.shown_link(stored), stored) == stored
+    assert words.stored_link(25.0, 400.0) == 25e9 / 2**30
+    request = example("placements/decode_70b")
+    outcome = workflow.place(request)
+    figures = words.links_table(outcome, request)["slowest pair, GB/s"]
+    assert figures and all(
+        figure in {words.shown_link(v) for row in request.bandwidth_gib_per_s for v in row}
+        for figure in figures
+    )
 
 
 def test_hostile_names_stay_words() -> None:

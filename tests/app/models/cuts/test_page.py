@@ -262,8 +262,15 @@ def test_the_chart_joins_what_no_other_beats_and_marks_the_chosen() -> None:
     figure = front([*found, dot("own", 2, 4_000_000, 8.0, own=True)], 5.0, "slowest stage", dark=False)
     line = next(trace for trace in figure.data if trace.mode == "lines")
     assert list(line.x) == [0, 2] and list(line.y) == [10, 6]
-    named = {trace.name: trace for trace in figure.data if trace.mode == "markers"}
+    named = {
+        trace.name: trace for trace in figure.data if trace.mode == "markers" and trace.customdata is not None
+    }
     assert set(named) == {"whole", "2 stages", "your cut"}
+    # The legend has marks of its own: of points with several opacities it would show the mean.
+    listed = [trace for trace in figure.data if trace.mode == "markers" and trace.showlegend is not False]
+    assert [trace.name for trace in listed] == ["whole", "2 stages", "your cut"]
+    assert all(trace.marker.opacity is None and trace.x == (None,) for trace in listed)
+    assert figure.layout.legend.yref == "container" and figure.layout.margin.b >= 60
     two = named["2 stages"]
     assert [row[0] for row in two.customdata] == ["a", "b"] and list(two.marker.line.width) == [3, 1]
     assert two.marker.opacity[0] == 1.0 > two.marker.opacity[1]

@@ -11,6 +11,7 @@ import pydot
 import pytest
 from streamlit.testing.v1 import AppTest
 
+from app.components.saving import file_name
 from tests.support.app.graphs import NAME, encoder, loose, said, selected, stored, tab, timed
 from torchsplit_core.files import read_text
 from torchsplit_core.graph import TorchGraph
@@ -26,7 +27,7 @@ Mounted = list[dict[str, Any]]
 def test_files_hold_the_graph(page: Open, workspace: Workspace, files: dict[str, Any]):
     stored(workspace, encoder(4), timed(encoder(4)))
     tab(page("graph", workspace), "Export")
-    _, graph = read_text(files[f"{NAME}.graph.json"]().decode())
+    _, graph = read_text(files[f"{file_name(NAME)}.graph.json"]().decode())
     assert graph == encoder(4)
     for name, wanted in (
         ("dataflow", 16),
@@ -35,14 +36,14 @@ def test_files_hold_the_graph(page: Open, workspace: Workspace, files: dict[str,
         ("regions", 15),
         ("drawing", 5),
     ):
-        (dot,) = pydot.graph_from_dot_data(files[f"{NAME}.{name}.dot"]())
+        (dot,) = pydot.graph_from_dot_data(files[f"{file_name(NAME)}.{name}.dot"]())
         nodes, stack = len(dot.get_nodes()), list(dot.get_subgraphs())
         while stack:
             inner = stack.pop()
             nodes += len(inner.get_nodes())
             stack += inner.get_subgraphs()
         assert nodes == wanted, name
-    root = ElementTree.fromstring(files[f"{NAME}.svg"]())
+    root = ElementTree.fromstring(files[f"{file_name(NAME)}.svg"]())
     assert root.tag.endswith("svg") and "layers × 4" in "".join(root.itertext())
 
 
@@ -74,5 +75,5 @@ def test_a_hostile_name_opens_in_every_tab(
     assert not any("<img" in element.proto.body for element in opened.get("html"))
     for title in ("Tables", "Compare", "Export"):
         assert not tab(opened, title).error
-    ElementTree.fromstring(files[f"{NAME}.svg"]())
+    ElementTree.fromstring(files[f"{file_name(NAME)}.svg"]())
     assert all(pydot.graph_from_dot_data(make()) for file, make in files.items() if file.endswith(".dot"))

@@ -282,7 +282,7 @@ def test_badges_say_what_is_proven_and_measured() -> None:
     open_ = sweep_points(weighted, WHAT, {2.0: outcome(2.0, 0.75, proven=False, bound=3.0)})
     assert words.proof_badge(weighted, open_) == Badge("first level proven at 0 of 1", "yellow")
     measured = replace(request(), models=request().models[:1])
-    assert words.basis_badge(measured) == Badge("all 1 profiles measured", "green")
+    assert words.basis_badge(measured) == Badge("the profile is measured", "green")
 
 
 def test_a_running_sweep_of_the_scenario_ends_before_the_next(

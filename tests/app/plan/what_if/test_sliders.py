@@ -112,13 +112,15 @@ def test_what_is_downloaded_is_what_is_on_screen_and_says_so(
     page: Open, solved: Workspace, files: dict[str, Any]
 ) -> None:
     opened = page("plan", solved)
-    assert set(files) == {"review.plan_request.json", "review.plan.json", "review.html"}
+    told = {"review.plan_request.json", "review.plan.json", "review.html"}
+    assert set(files) == told | {"review.losses.csv"}
     files.clear()
     slider(opened, "GPUs, A100-80GB").set_value(2).run()
     assert set(files) == {
         "review.draft.plan_request.json",
         "review.draft.plan.json",
         "review.draft.html",
+        "review.draft.losses.csv",
     }
     two = replace(request(), gpus=(FleetEntry("A100-80GB", count=2),))
     asked = read_text(files["review.draft.plan_request.json"](), origin="a download")[1]

@@ -1,0 +1,103 @@
+"""One GPU, or several alike, as a card: its slices at their true slots, under them its slots and compute slices."""
+
+from __future__ import annotations
+
+from app.charts.slice_values import GpuGroup, gaps, planned_sms, reachable_sms
+from app.charts.slices.drawing import BODY, GAP, WIDTH, mark, unused
+from app.charts.slices.tenant import Look, slice_svg
+from app.charts.slices.words import spoken
+from app.charts.svg_text import escaped, escaped_attribute, shortened
+from torchsplit_core.hardware import gpu_type
+from torchsplit_core.values import GpuType
+
+_STRIP, _STRIP_GAP = 5.0, 3.0
+
+
+def card_svg(group: GpuGroup, look: Look, *, places: bool = False) -> str:
+    """One GPU (or equal ones) as an SVG element with its own heading."""
+    kind = gpu_type(group.type)
+    slot = WIDTH / kind.memory_slices
+
+    def place(start: int) -> str:
+        return f"{start} {group.ids[0]}" if places else ""
+
+    parts = [(item.start, slice_svg(kind, item, slot, look, place(item.start))) for item in group.slices]
+    for gap in gaps(kind, group.slices):
+        if not group.slices:
+            label, title = "not used", f"{group.type}: the plan does not use it"
+        elif gap.usable:
+            label, title = "not cut", "No slice here; a profile would fit"
+        else:
+            label, title = "no use", "No profile of this GPU can use these memory slots beside the others"
+        where = f"{title} · memory slots {gap.start} to {gap.start + gap.slots - 1}"
+        left, width = gap.start * slot + GAP / 2, gap.slots * slot - GAP
+        choosable = place(gap.start) if gap.usable or not group.slices else ""
+        parts.append((gap.start, unused(left, width, (label,), where, faint=True, place=choosable)))
+    # From left to right, as they are heard and reached by the keyboard; marks lie over them.
+    drawn = [part for _, part in sorted(parts, key=lambda part: part[0])]
+    for item, word in zip(group.slices, group.marks, strict=False):
+        if word:
+            width = kind.profile(item.profile).memory_slices * slot - GAP
+            drawn.append(mark(item.start * slot + GAP / 2, width, item.profile, word))
+    body = f'<svg x="0" y="44" width="{WIDTH:g}" height="{BODY:g}">{"".join(drawn)}</svg>'
+    below = 44 + BODY + 6
+    height = below + 2 * _STRIP + _STRIP_GAP
+    return (
+        f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {WIDTH:g} {height:g}" width="100%"'
+        # What can be chosen inside must be heard on its own: a picture hides its parts.
+        f' role="{"group" if places else "img"}" aria-label="{escaped_attribute(spoken(group))}" fill="currentColor"'
+        ' font-family="Source Sans, Source Sans Pro, system-ui, sans-serif">'
+        f"{_heading(group, kind)}{body}{_strips(kind, group, below)}</svg>"
+    )
+
+
+def _heading(group: GpuGroup, kind: GpuType) -> str:
+    count = len(group.ids)
+    times = f" × {count}" if count > 1 else ""
+    name = shortened(group.ids[0], WIDTH - 60, 15, bold=True)
+    listed = ", ".join(group.ids[:40]) + (f" and {count - 40} more" if count > 40 else "")
+    planned, total = planned_sms(group), reachable_sms(kind, group.slices)
+    share = "SMs not sourced" if planned is None or total is None else f"{planned} of {total} SMs planned"
+    if kind.divided == "cores":
+        busy = sum(kind.profile(item.profile).compute_slices for item in group.slices if item.tenants)
+        share = f"{busy} of {kind.compute_slices} cores planned"
+    each = " each" if count > 1 else ""
+    return (
+        f'<g><title>{escaped(listed)}</title><text x="0" y="15" font-size="15" font-weight="700">{escaped(name)}'
+        f"{times}</text></g>"
+        f'<text x="0" y="33" font-size="12.5" opacity=".8">{escaped(group.type)} · {share}{each}</text>'
+    )
+
+
+def _strips(kind: GpuType, group: GpuGroup, top: float) -> str:
+    """Memory slots over compute slices; those that no slice takes are outlined only."""
+    memory = {
+        slot
+        for item in group.slices
+        for slot in range(item.start, item.start + kind.profile(item.profile).memory_slices)
+    }
+    compute = sum(kind.profile(item.profile).compute_slices for item in group.slices)
+    memory_words = f"{len(memory)} of {kind.memory_slices} memory slots"
+    compute_words = f"{compute} of {kind.compute_slices} compute slices"
+    rows = (
+        ("memory", kind.memory_slices, memory, ".28", memory_words),
+        ("compute", kind.compute_slices, set(range(compute)), ".6", compute_words),
+    )
+    found = []
+    for row, (name, count, taken, opacity, title) in enumerate(rows):
+        wide = WIDTH / count
+        cells = "".join(_cell(index * wide, wide, index in taken, opacity) for index in range(count))
+        y = top + row * (_STRIP + _STRIP_GAP)
+        found.append(
+            f'<svg class="{name}" x="0" y="{y:g}" width="{WIDTH:g}" height="{_STRIP:g}">'
+            f"<title>{title} in slices</title>{cells}</svg>"
+        )
+    return "".join(found)
+
+
+def _cell(left: float, width: float, taken: bool, opacity: str) -> str:
+    look = f'fill-opacity="{opacity}"' if taken else 'fill="none" stroke="currentColor" stroke-opacity=".3"'
+    return (
+        f'<rect x="{left + GAP / 2 + 0.5:.2f}" y=".5" width="{width - GAP - 1:.2f}" height="{_STRIP - 1:g}"'
+        f' rx="2" {look}/>'
+    )

@@ -1,0 +1,64 @@
+"""What the signs of the map mean: only those that it shows, drawn as they are there, in no model's colour."""
+
+from __future__ import annotations
+
+from app.charts.colours import FAINTEST_STAGE, FULL_STAGE
+from app.charts.slice_values import GpuGroup, gaps, overloaded
+from app.charts.slices.drawing import OVER, hatch
+from app.charts.slices.tenant import Look
+from torchsplit_core.hardware import gpu_type
+
+_WIDE, _HIGH = 30, 14
+"""Pixels of a swatch."""
+
+
+def legend(groups: tuple[GpuGroup, ...], look: Look) -> str:
+    """One line that wraps."""
+    outline = (
+        f'<rect x=".6" y=".6" width="{_WIDE - 1.2}" height="{_HIGH - 1.2}" rx="3" fill="none"'
+        ' stroke="currentColor" stroke-opacity=".45"'
+    )
+    bar = f'<rect y="4.5" height="5" rx="2.5" width="{_WIDE}" fill-opacity=".16"/>'
+    filled = (
+        '<rect y="4.5" height="5" rx="2.5" width="18" fill-opacity=".55" stroke="currentColor"'
+        ' stroke-opacity=".55" stroke-width=".6"/>'
+    )
+    over = (
+        f'{hatch(_WIDE, _HIGH, over=True)}<rect x="1" y="1" width="{_WIDE - 2}" height="{_HIGH - 2}" rx="3"'
+        f' fill="none" stroke="{OVER}" stroke-width="2"/>'
+    )
+    tenants = [tenant for group in groups for item in group.slices for tenant in item.tenants]
+    known = any((tenant.model, tenant.stage) in look.loads for tenant in tenants)
+    cut = any((tenant.model, tenant.variant, tenant.stage) in look.stages for tenant in tenants)
+    free = any(not item.tenants for group in groups for item in group.slices)
+    empty = any(gaps(gpu_type(group.type), group.slices) for group in groups)
+    slots = '<rect y="4.5" width="30" height="5" rx="2" fill-opacity='
+    entries = [
+        (known, f"{bar}{filled}", "load at the planned demand; the rest is headroom"),
+        (any(map(overloaded, look.loads.values())), over, "load above 100 %: the demand is not met"),
+        (cut, _shades(), "stages of a cut model: first pale, last full"),
+        (free, f"{hatch(_WIDE, _HIGH)}{outline}/>", "free slice"),
+        (empty, f'{hatch(_WIDE, _HIGH)}{outline} stroke-dasharray="3 3"/>', "no slice there"),
+        (bool(groups), f'{slots}".28"/>', "memory slots"),
+        (bool(groups), f'{slots}".6"/>', "compute slices"),
+    ]
+    shown = "".join(
+        '<span style="display:inline-flex;align-items:center;gap:.45rem">'
+        f'<svg width="{_WIDE}" height="{_HIGH}" viewBox="0 0 {_WIDE} {_HIGH}" fill="currentColor"'
+        f' aria-hidden="true">{sign}</svg>{name}</span>'
+        for wanted, sign, name in entries
+        if wanted
+    )
+    return (
+        '<div style="display:flex;flex-wrap:wrap;gap:.4rem 1.3rem;margin-top:1.3rem;font-size:.82rem">'
+        f"{shown}</div>"
+    )
+
+
+def _shades() -> str:
+    steps = 4
+    return "".join(
+        f'<rect x="{step * _WIDE / steps:g}" width="{_WIDE / steps:g}" height="{_HIGH}"'
+        f' fill-opacity="{FAINTEST_STAGE + (FULL_STAGE - FAINTEST_STAGE) * step / (steps - 1):.3g}"/>'
+        for step in range(steps)
+    )

@@ -1,0 +1,165 @@
+"""Who has a slice: its ground in the model's colour, words on it, and under them its load as a gauge."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from app.charts.colours import UNKNOWN
+from app.charts.slice_values import overloaded, place_words
+from app.charts.slices.drawing import BODY, GAP, OVER, chosen_by, edge, hatch, line, unused
+from app.charts.slices.stages import Key, StagePlace, shade
+from app.charts.slices.words import tenant_title
+from app.charts.svg_text import (
+    escaped,
+    escaped_attribute,
+    fitted,
+    profile_name,
+    shortened,
+    text_width,
+    wrapped,
+)
+from app.format.numbers import percent, short
+from torchsplit_core.values import GpuType, PlannedSlice, Tenant
+
+GAUGE_TOP, GAUGE_HEIGHT, GAUGE_MARGIN = BODY - 10.0, 5.0, 5.0
+"""Pixels: where the gauge of the load lies in a slice, below every word."""
+WIDE = 70.0
+"""Pixels of room from which on a slice has its words in full."""
+
+
+@dataclass(frozen=True, slots=True)
+class Look:
+    """What a tenant is drawn by: colours by model, loads by model and stage, places of the stages of cut models."""
+
+    colours: Mapping[str, str]
+    loads: Mapping[tuple[str, str], float]
+    stages: Mapping[Key, StagePlace]
+
+
+def slice_svg(kind: GpuType, item: PlannedSlice, slot: float, look: Look, place: str) -> str:
+    """A slice at its start; tenants that share it stand side by side, as wide as their shares."""
+    left, width = item.start * slot, kind.profile(item.profile).memory_slices * slot
+    if not item.tenants:
+        title = f"{place_words(item)}: free"
+        return unused(
+            left + GAP / 2, width - GAP, (profile_name(item.profile, width), "free"), title, place=place
+        )
+    inner = width - GAP
+    scale = inner / max(1.0, sum(tenant.share for tenant in item.tenants))
+    parts, at = [], 0.0
+    for number, tenant in enumerate(item.tenants):
+        wide = tenant.share * scale
+        parts.append(_tenant(item, tenant, at, wide, look, first=number == 0))
+        at += wide
+    rest = inner - at
+    if rest > 1:
+        left_over = f"{place_words(item)}: {percent(rest / inner)} of its time is free"
+        parts.append(unused(at, rest, (), left_over))
+    return (
+        f'<svg class="slice"{chosen_by(place)} x="{left + GAP / 2:g}" y="0" width="{inner:g}" height="{BODY:g}">'
+        f"{''.join(parts)}{edge(place, inner)}</svg>"
+    )
+
+
+def _tenant(item: PlannedSlice, tenant: Tenant, left: float, width: float, look: Look, *, first: bool) -> str:
+    colour = look.colours.get(tenant.model, UNKNOWN)
+    load = look.loads.get((tenant.model, tenant.stage))
+    stage = look.stages.get((tenant.model, tenant.variant, tenant.stage))
+    over = load is not None and overloaded(load)
+    head = profile_name(item.profile, width) if first else ""
+    known = f' data-stage="{stage.number}"' if stage else ""
+    return (
+        f'<svg class="tenant" data-model="{escaped_attribute(tenant.model)}"{known} x="{left:.2f}" y="0"'
+        f' width="{width:.2f}" height="{BODY:g}"><title>{escaped(tenant_title(item, tenant, load, stage))}</title>'
+        f'<rect class="ground" x=".5" y=".5" width="{max(width - 1, 0.5):.2f}" height="{BODY - 1:g}" rx="4"'
+        f' fill="{colour}" fill-opacity="{shade(stage):.3g}"/>'
+        f'<rect x=".75" y=".75" width="{max(width - 1.5, 0.5):.2f}" height="{BODY - 1.5:g}" rx="4" fill="none"'
+        f' stroke="{colour}" stroke-width="1.2"/>{_over(width, load) if over and load is not None else ""}'
+        f"{_words(head, tenant, stage, width, over=over)}{_gauge(width, colour, load, over=over)}</svg>"
+    )
+
+
+def _gauge(width: float, colour: str, load: float | None, *, over: bool) -> str:
+    """A thin bar as wide as the load; none where the load is not known, for that is not zero."""
+    room = width - 2 * GAUGE_MARGIN
+    if load is None or room < 2:
+        return ""
+    bar = f'x="{GAUGE_MARGIN:g}" y="{GAUGE_TOP:g}" height="{GAUGE_HEIGHT:g}" rx="2.5"'
+    return (
+        f'<rect class="headroom" {bar} width="{room:.2f}" fill="currentColor" fill-opacity=".16"/>'
+        f'<rect class="load" {bar} width="{room * min(1.0, load):.2f}" fill="{OVER if over else colour}"'
+        ' stroke="currentColor" stroke-opacity=".55" stroke-width=".6"/>'
+    )
+
+
+def _over(width: float, load: float) -> str:
+    """What cannot be met: the slice hatched and framed in red, and its load in per cent."""
+    told = f"{short(math.ceil(100 * load))}%"
+    wide = text_width(told, 11, bold=True) + 8
+    right = max(width - 4, 1)
+    tag = ""
+    if wide <= width - 4:
+        tag = (
+            f'<rect x="{right - wide:.2f}" y="{GAUGE_TOP - 19:g}" width="{wide:.2f}" height="16" rx="3"'
+            f' fill="{OVER}"/><text x="{right - wide + 4:.2f}" y="{GAUGE_TOP - 7:g}" font-size="11"'
+            f' font-weight="700" fill="#ffffff">{told}</text>'
+        )
+    return (
+        f'<g class="over">{hatch(width, over=True)}'
+        f'<rect x="1.5" y="1.5" width="{max(width - 4, 0.5):.2f}" height="{BODY - 3:g}" rx="4" fill="none"'
+        f' stroke="{OVER}" stroke-width="2.5"/>{tag}</g>'
+    )
+
+
+def _words(head: str, tenant: Tenant, stage: StagePlace | None, width: float, *, over: bool) -> str:
+    """What fits: everything in a wide slice; profile, wrapped name, stage and throughput in a narrow one."""
+    room = width - 11
+    if room < 14:
+        return ""
+    if room >= WIDE:
+        size = 14.0 if text_width(tenant.model, 14, bold=True) <= room else 12.0
+        return "".join(
+            (
+                line(6, 15, head, 11),
+                line(6, 32, shortened(tenant.model, room, size, bold=True), size, bold=True),
+                _part(tenant, stage, room),
+                *_figures(tenant, room),
+            )
+        )
+    size = 10.5
+    parts = [line(5, 14, head, 11)]
+    for row, part in enumerate(wrapped(tenant.model, width - 7, size, 2 if stage else 3)):
+        parts.append(line(5, 28 + row * 12.5, part, size, bold=True))
+    if stage is not None and text_width(stage.short, 11, bold=True) <= width - 7:
+        parts.append(line(5, 54, stage.short, 11, bold=True))
+    figure = "" if math.isnan(tenant.throughput_rps) else short(tenant.throughput_rps)
+    if text_width(figure, 11.5) <= width - 7:
+        # The load's tag stands below it where it is above 100 %.
+        parts.append(line(5, 68 if over else 80, figure, 11.5))
+    return "".join(parts)
+
+
+def _part(tenant: Tenant, stage: StagePlace | None, room: float) -> str:
+    """Which part of its model it runs: "s1/4 · cut2", or the names of its variant and stage."""
+    if stage is None:
+        told = tenant.stage if tenant.stage == tenant.variant else f"{tenant.variant} · {tenant.stage}"
+        return line(6, 47, fitted(told, room, 11.5), 11.5)
+    left = room - text_width(stage.short, 12, bold=True) - 10
+    rest = fitted(f" · {tenant.variant}", left, 11.5) if left > 40 else ""
+    return (
+        f'<text x="6" y="47" font-size="11.5"><tspan font-weight="700" font-size="12">{stage.short}</tspan>'
+        f"{escaped(rest)}</text>"
+    )
+
+
+def _figures(tenant: Tenant, room: float) -> tuple[str, ...]:
+    """Throughput and batch of a tenant; none while a plan by hand has not come to a point."""
+    if math.isnan(tenant.throughput_rps):
+        return ()
+    return (
+        f'<text x="6" y="67" font-size="12"><tspan font-weight="700">{short(tenant.throughput_rps)}</tspan>'
+        " req/s</text>",
+        line(6, 82, fitted(f"batch {tenant.batch_size}", room, 11.5), 11.5),
+    )

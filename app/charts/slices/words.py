@@ -1,0 +1,55 @@
+"""What the map says of a slice on hover, and of a whole card to those who hear it."""
+
+from __future__ import annotations
+
+import math
+
+from app.charts.slice_values import GpuGroup, place_words
+from app.charts.slices.stages import StagePlace
+from app.format.numbers import exact, percent, short
+from torchsplit_core.planning.sureness.words import tenant_interval
+from torchsplit_core.values import PlannedSlice, Tenant, profile_words
+
+
+def tenant_title(item: PlannedSlice, tenant: Tenant, load: float | None, stage: StagePlace | None) -> str:
+    """Every figure of a tenant."""
+    memory = "memory n/a" if not tenant.memory_gib else exact(tenant.memory_gib, "GiB")
+    share = "" if tenant.share == 1 else f"\n{percent(tenant.share)} of the slice's time"
+    if math.isnan(tenant.throughput_rps):
+        return f"{tenant.model}\n{place_words(item)}{share}\nnot evaluated: see what is wrong"
+    part = f", stage {stage.number} of {stage.count}" if stage else ""
+    return (
+        f"{tenant.model} · {tenant.variant} · {tenant.stage}{part}\n"
+        f"{place_words(item)}{share}\n"
+        f"{exact(tenant.throughput_rps, 'req/s')}, load at the planned demand {percent(load)}\n"
+        f"{_rests_on(tenant)}\n"
+        f"batch {tenant.batch_size}, processes {tenant.processes}, {memory}"
+    )
+
+
+def _rests_on(tenant: Tenant) -> str:
+    """The interval of what a tenant gives, and its basis."""
+    low, high = tenant_interval(tenant)
+    ends = "interval n/a"
+    if low is not None or high is not None:
+        whole = tenant.throughput_rps
+        ends = f"90 % interval {exact(whole if low is None else low)} to {exact(whole if high is None else high)}"
+    return f"{ends}, {tenant.basis or 'basis n/a'}"
+
+
+def spoken(group: GpuGroup) -> str:
+    """The card in one sentence."""
+    who = group.ids[0] if len(group.ids) == 1 else f"{len(group.ids)} GPUs alike, first {group.ids[0]}"
+    if not group.slices:
+        return f"{who}, {group.type}: not used"
+    marks = group.marks or ("",) * len(group.slices)
+    slices = "; ".join(
+        f"{profile_words(item.profile)} "
+        + (
+            ", ".join(f"{t.model} {t.stage} {short(t.throughput_rps, 'req/s')}" for t in item.tenants)
+            or "free"
+        )
+        + (f", {mark}" if mark else "")
+        for item, mark in zip(group.slices, marks, strict=True)
+    )
+    return f"{who}, {group.type}: {slices}"

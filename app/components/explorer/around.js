@@ -1,0 +1,101 @@
+// Around the picture: a small map of the whole, a card on what the pointer is over, full screen, the panels.
+
+const MAP = { width: 168, height: 120, room: 6 };
+
+// Scale and left upper corner of the small map.
+function mapScale(scene) {
+  const scale = Math.min((MAP.width - 2 * MAP.room) / scene.width, (MAP.height - 2 * MAP.room) / scene.height);
+  return [scale, (MAP.width - scene.width * scale) / 2, (MAP.height - scene.height * scale) / 2];
+}
+
+// Shown only while a part of the picture is out of sight.
+function drawMap(me, theme) {
+  const map = me.host.querySelector(".map"), { scene } = me.data, [width, height] = me.size();
+  const { look } = me, right = look.x + width / look.scale, bottom = look.y + height / look.scale;
+  map.hidden = width < 480 || (look.x <= 0 && look.y <= 0 && right >= scene.width && bottom >= scene.height);
+  if (map.hidden) return;
+  const [scale, left, top] = mapScale(scene), context = sharp(map);
+  context.clearRect(0, 0, MAP.width, MAP.height);
+  context.save();
+  context.translate(left, top);
+  context.scale(scale, scale);
+  const { items } = scene, boxesOf = (open) => boxes(items, items.id.map((_, i) => i).filter((i) => !items.open[i] === !open), false);
+  context.fillStyle = mixed(theme.text, 8);
+  context.fill(boxesOf(true));
+  context.fillStyle = mixed(theme.text, 42);
+  context.fill(boxesOf(false));
+  if (me.marks.item !== null) {
+    context.fillStyle = theme.accent;
+    context.fill(boxes(items, [me.marks.item], false));
+  }
+  context.restore();
+  context.strokeStyle = theme.accent;
+  context.lineWidth = 2;
+  const inside = (value, most) => Math.min(Math.max(value, 1), most - 1);
+  const [x, y] = [inside(left + look.x * scale, MAP.width), inside(top + look.y * scale, MAP.height)];
+  context.strokeRect(x, y, inside(left + right * scale, MAP.width) - x, inside(top + bottom * scale, MAP.height) - y);
+}
+
+function around(me) {
+  const { host } = me, map = host.querySelector(".map"), explorer = host.querySelector(".explorer");
+  const go = (event) => {
+    const box = map.getBoundingClientRect(), [scale, left, top] = mapScale(me.data.scene), [width, height] = me.size();
+    me.look.x = (event.clientX - box.left - left) / scale - width / me.look.scale / 2;
+    me.look.y = (event.clientY - box.top - top) / scale - height / me.look.scale / 2;
+    me.draw();
+  };
+  map.addEventListener("pointerdown", (event) => (map.setPointerCapture(event.pointerId), go(event)));
+  map.addEventListener("pointermove", (event) => event.buttons && go(event));
+  host.querySelector(".tools").addEventListener("click", (event) => {
+    const button = event.target.closest("button");
+    if (button?.dataset.do === "full") {
+      if (document.fullscreenElement) document.exitFullscreen();
+      else explorer.requestFullscreen?.();
+    }
+    if (button?.dataset.do === "panels") {
+      const bare = explorer.classList.toggle("bare");
+      button.setAttribute("aria-pressed", String(!bare));
+    }
+  });
+  document.addEventListener("fullscreenchange", () => {
+    const full = explorer.matches(":fullscreen");
+    host.querySelector('[data-do="full"]').textContent = full ? "Leave full screen" : "Full screen";
+    me.look = null;
+    me.draw();
+  });
+  me.canvas.addEventListener("pointermove", (event) => hover(me, event));
+  me.canvas.addEventListener("pointerleave", () => hover(me, null));
+}
+
+// What the pointer is over: its name, its operation or what is inside, its shape, and its time.
+function hover(me, event) {
+  const card = me.host.querySelector(".card");
+  const box = me.canvas.getBoundingClientRect(), { scene, overlays } = me.data ?? {};
+  const item = event && scene && me.look && !event.buttons
+    ? itemAt(scene, me.look.x + (event.clientX - box.left) / me.look.scale, me.look.y + (event.clientY - box.top) / me.look.scale)
+    : null;
+  card.hidden = item === null;
+  if (item === null) return;
+  const x = event.clientX - box.left, y = event.clientY - box.top;
+  card.style.left = `${Math.min(x + 14, box.width - 250)}px`;
+  card.style.top = `${y + 130 > box.height ? y - card.offsetHeight - 10 : y + 16}px`;
+  if (me.hovered === `${item} ${me.data.version}`) return;
+  me.hovered = `${item} ${me.data.version}`;
+  card.replaceChildren(...cardLines(me, item, overlays).map(([kind, text]) => {
+    const line = document.createElement("div");
+    line.className = kind;
+    line.textContent = text;
+    return line;
+  }));
+}
+
+function cardLines(me, item, overlays) {
+  const { items } = me.data.scene, { nodes } = me.data, lines = [["name", items.label[item]]];
+  const node = items.count[item] === 1 && !items.open[item] ? me.onlyNode(item) : null;
+  if (node !== null) {
+    lines.push(["fact", [items.kind[item] === "op" ? nodes.ops[nodes.op[node]] : items.kind[item], nodes.shape[node]].filter(Boolean).join(" · ")]);
+    if (nodes.id[node] !== items.label[item]) lines.push(["fact", nodes.id[node]]);
+  } else lines.push(["fact", [items.note[item], items.count[item] > 1 ? `${items.count[item]} operations` : ""].filter(Boolean).join(" · ")]);
+  for (const one of overlays) if (one.kind === "bar" && one.texts?.[item]) lines.push(["fact", `${one.label}: ${one.texts[item]}`]);
+  return lines.filter(([, text]) => text);
+}

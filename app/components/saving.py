@@ -1,0 +1,84 @@
+"""Pictures and tables leave the page: SVG and PNG of what is drawn, CSV of what is listed, by buttons in sight.
+
+A picture is saved as it is seen, in the page's colours, by the browser: the server sends nothing twice.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+import streamlit as st
+
+from app.format.numbers import UNKNOWN
+from torchsplit_core.tables.cells import guarded
+
+NAME = "torchsplit_saving"
+HTML = (
+    '<div class="saving" data-saving><span>Save picture</span><button type="button" data-kind="svg">SVG</button>'
+    '<button type="button" data-kind="png">PNG</button></div>'
+)
+CSS = """
+.saving { display: flex; gap: .4rem; align-items: center; font: 400 .8rem var(--st-font); color: var(--st-text-color); }
+.saving span { opacity: .8; }
+.saving button { font: inherit; color: inherit; cursor: pointer; background: var(--st-background-color);
+  border: 1px solid color-mix(in srgb, currentColor 45%, transparent); border-radius: 8px; padding: .1rem .6rem; }
+.saving button:hover { border-color: var(--st-link-color); color: var(--st-link-color); }
+.saving button:focus-visible { outline: 2px solid var(--st-link-color); outline-offset: 2px; }
+"""
+SCRIPT = Path(__file__).with_name("saving.js")
+
+Rows = pd.DataFrame | Mapping[str, Any] | Sequence[Mapping[str, Any]]
+
+
+@st.cache_resource
+def _component() -> Any:
+    """Registered once a server, not once a run."""
+    return st.components.v2.component(
+        NAME, html=HTML, css=CSS, js=SCRIPT.read_text(encoding="utf-8"), isolate_styles=False
+    )
+
+
+@contextlib.contextmanager
+def saved(what: str, file: str, *, key: str) -> Iterator[None]:
+    """What is drawn inside (a chart, a drawing) has buttons below it: SVG and PNG under the name `file`.
+
+    `what` names the picture to those who hear it: "Slices".
+    """
+    with st.container(key=f"saved-{key}"):
+        yield
+        _component()(data={"what": what, "file": file_name(file)}, key=f"saving-{key}")
+
+
+def table(rows: Rows, file: str, *, key: str, alt: str, **more: Any) -> Any:
+    """A table to be read, its rows not numbered, and a button for the same as CSV under the name `file`.
+
+    Returns what `st.dataframe` returns: the selection, where `more` asks for one.
+    """
+    frame = rows if isinstance(rows, pd.DataFrame) else pd.DataFrame(rows)
+    shown = st.dataframe(frame, hide_index=True, placeholder=UNKNOWN, alt=alt, key=key, **more)
+    csv_button(frame, file, key=key, alt=alt)
+    return shown
+
+
+def csv_button(frame: pd.DataFrame, file: str, *, key: str, alt: str) -> None:
+    """The button alone, for a table that the page shows itself."""
+    st.download_button(
+        "Table (CSV)", lambda: csv_of(frame), f"{file_name(file)}.csv", "text/csv",
+        on_click="ignore", key=f"csv-{key}", type="tertiary", icon=":material/download:", help=f"{alt}, as CSV",
+    )  # fmt: skip
+
+
+def csv_of(frame: pd.DataFrame) -> str:
+    """The table as CSV; a text that a spreadsheet would run as a formula has an apostrophe before it."""
+    safe = frame.map(lambda cell: guarded(cell) if isinstance(cell, str) else cell)
+    return str(safe.rename(columns=lambda name: guarded(str(name))).to_csv(index=False))
+
+
+def file_name(text: str) -> str:
+    """A name for a file on any system: what one forbids is a hyphen, "sample:bert@large" sample-bert@large."""
+    return re.sub(r"[\x00-\x1f/\\:*?\"<>|\s]+", "-", text).strip("-.") or "file"

@@ -1,0 +1,36 @@
+"""The slice map on a page: with what is looked for in a large fleet, and as a picture to take along."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import streamlit as st
+
+from app.charts.slice_map import fleet_svg
+from app.charts.slice_values import Marks
+from app.components.picture import picture
+from app.components.saving import saved
+from torchsplit_core.values import PlanOutcome, PlanRequest
+
+MANY_GPUS = 32
+"""From so many on one looks for a GPU by its name."""
+
+
+def show(
+    plan: PlanOutcome,
+    request: PlanRequest | None,
+    colours: Mapping[str, str],
+    marks: Marks | None = None,
+    *,
+    key: str,
+    file: str,
+) -> None:
+    """The map of a plan; `request` tells demands, the order of stages and what their cuts carry."""
+    demands = {model.name: model.demand_rps for model in request.models} if request else None
+    find = ""
+    if len(plan.gpus) >= MANY_GPUS:
+        find = st.text_input(
+            "Find a GPU, type, profile or model", key=f"{key}-find", placeholder="gpu17, H100, 1g, bert"
+        )
+    with saved("Slices", f"{file}.slices", key=key):
+        picture(fleet_svg(plan, colours, demands, marks, request=request, find=find), key=key)

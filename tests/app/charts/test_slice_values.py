@@ -1,0 +1,68 @@
+"""What the map shows of a plan, as values."""
+
+from __future__ import annotations
+
+import pytest
+
+from app.charts.slice_values import Gap, gaps, ranges, slice_table, stage_loads
+from tests.support.app.fleets import A100, cut, gpu, plan, tenant
+from torchsplit_core.hardware import catalogue
+
+
+def test_without_demands_the_load_comes_from_the_normalised_throughput() -> None:
+    loads = stage_loads(plan(gpu("g", A100, cut("7g.80gb", 0, tenant("m", 300.0))), m=4.0))
+    assert loads == {("m", "whole"): pytest.approx(0.25)}
+
+
+def test_each_stage_of_a_cut_model_has_its_own_load() -> None:
+    stages = [tenant("m", 100.0, stage="a"), tenant("m", 100.0, stage="a"), tenant("m", 400.0, stage="b")]
+    outcome = plan(gpu("g", A100, *(cut("1g.10gb", i, one) for i, one in enumerate(stages))))
+    loads = stage_loads(outcome, {"m": 100.0})
+    assert loads == {("m", "a"): pytest.approx(0.5), ("m", "b"): pytest.approx(0.25)}
+
+
+@pytest.mark.parametrize(
+    ("slices", "expected"),
+    [
+        ([("4g.40gb", 0), ("2g.20gb", 4), ("1g.10gb", 6)], [Gap(7, 1, False)]),
+        ([("3g.40gb", 0), ("3g.40gb", 4)], []),
+        ([("3g.40gb", 0)], [Gap(4, 4, True)]),
+        ([("4g.40gb", 0), ("1g.10gb", 4), ("1g.10gb", 5)], [Gap(6, 2, True)]),
+        ([("1g.10gb", i) for i in range(7)], [Gap(7, 1, False)]),
+        ([("4g.40gb", 0), ("1g.10gb", 5), ("2g.20gb", 6)][:2], [Gap(4, 1, True), Gap(6, 2, True)]),
+        ([], [Gap(0, 8, True)]),
+    ],
+)
+def test_stranded_slots_are_told_from_those_that_could_be_cut(
+    slices: list[tuple[str, int]], expected: list[Gap]
+) -> None:
+    found = gaps(catalogue()[A100], tuple(cut(profile, start) for profile, start in slices))
+    runs = [Gap(gap.start, gap.slots, gap.usable) for gap in found]
+    assert runs == expected
+
+
+def test_the_table_has_every_tenant_and_every_free_slice() -> None:
+    shared = cut("4g.40gb", 0, tenant("a", share=0.25), tenant("b", share=0.5, memory_gib=None))
+    rows = slice_table(plan(gpu("g", A100, cut("1g.10gb", 4), shared)), {"a": 50.0, "b": 50.0})
+    assert [(row["slice"], row["model"], row["share"], row["GiB"]) for row in rows] == [
+        ("4g.40gb", "a", 0.25, 3.2),
+        ("4g.40gb", "b", 0.5, None),
+        ("1g.10gb", "free", None, None),
+    ]
+    assert [row["load %"] for row in rows] == [50.0, 50.0, None]
+    assert len({tuple(row) for row in rows}) == 1
+
+
+@pytest.mark.parametrize(
+    ("ids", "words"),
+    [
+        (("gpu0", "gpu1", "gpu2", "gpu5"), "gpu0 to gpu2, gpu5"),
+        (("gpu9", "gpu10", "gpu11"), "gpu9 to gpu11"),
+        (("n0/gpu08", "n0/gpu09", "n0/gpu10", "n1/gpu11"), "n0/gpu08 to n0/gpu10, n1/gpu11"),
+        (("gpu9", "gpu010"), "gpu9, gpu010"),
+        (("a", "b", "gpu1"), "a, b, gpu1"),
+        ((), ""),
+    ],
+)
+def test_runs_of_names_are_joined(ids: tuple[str, ...], words: str) -> None:
+    assert ranges(ids) == words

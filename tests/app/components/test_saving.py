@@ -1,0 +1,29 @@
+"""What leaves the page: tables as CSV that a spreadsheet cannot run, under names that any system takes."""
+
+from __future__ import annotations
+
+import pandas as pd
+import pytest
+
+from app.components.saving import csv_of, file_name
+
+
+def test_a_table_leaves_exact_and_runs_nothing() -> None:
+    frame = pd.DataFrame({"model": ["bert", "=1+1", "@x"], "=req/s": [1 / 3, None, 12345.678901]})
+    head, first, second, third = csv_of(frame).splitlines()
+    assert head == "model,'=req/s" and first == f"bert,{1 / 3!r}"
+    assert second == "'=1+1," and third == "'@x,12345.678901"
+
+
+@pytest.mark.parametrize(
+    ("name", "file"),
+    [
+        ("sample:fastpitch@large", "sample-fastpitch@large"),
+        ("nodes/a b\\c", "nodes-a-b-c"),
+        ("../..", "file"),
+        ("\n", "file"),
+        ("Modèle 7", "Modèle-7"),
+    ],
+)
+def test_names_of_files_are_the_same_everywhere(name: str, file: str) -> None:
+    assert file_name(name) == file
