@@ -13,6 +13,7 @@ from app.charts.slice_map import fleet_svg, slice_table
 from app.components.picture import picture
 from app.format.numbers import plain, short
 from app.plan import baselines, compare, form, losses, scenario_bar, sureness
+from app.plan.deploy import page as deploy_page
 from app.plan.explanation import panel
 from app.plan.manual import tab as manual_tab
 from app.plan.model_table import models_table
@@ -37,14 +38,16 @@ from torchsplit_core.workspace.store import Workspace
 
 TAB = "plan-tab"
 """The key of the page's tabs."""
+TITLES = ("Plan", "Sweep", "Baselines", "Compare", "By hand", "Deploy")
 MOST_WARNINGS = 3
 """Warnings of a plan that the page shows."""
 
 
-def show(workspace: Workspace) -> None:
-    """The whole page for the current scenario."""
+def show(workspace: Workspace, first: str = TITLES[0]) -> None:
+    """The whole page for the current scenario, at the `first` tab until another is chosen."""
+    st.session_state.setdefault(TAB, first)
     scenario_bar.undo(workspace)
-    name, known = scenario_bar.opened(workspace, "Plan")
+    name, known = scenario_bar.opened(workspace)
     if name is None:
         _nothing_yet(workspace)
         return
@@ -103,9 +106,7 @@ def _tabs(
     sure: Sureness | None,
 ) -> None:
     """The plan, and what it is to be seen beside."""
-    planned, beside, other, hand, swept = st.tabs(
-        ["Plan", "Baselines", "Compare", "By hand", "Sweep"], key=TAB, on_change="rerun"
-    )
+    planned, swept, beside, other, hand, files = st.tabs(TITLES, key=TAB, on_change="rerun")
     if planned.open:
         with planned:
             # Above the map, and written after it: while a slider moves, the map comes first.
@@ -138,6 +139,9 @@ def _tabs(
                 st.info("This plan came without its request: there is nothing to vary.")
             else:
                 sweep_tab.show(workspace, name, request)
+    if files.open:
+        with files:
+            deploy_page.show(name, plan)
 
 
 def _nothing_yet(workspace: Workspace) -> None:
@@ -179,8 +183,10 @@ def _headline(
                 st.space("stretch")
                 served = any(gpu.slices for gpu in plan.gpus)
                 why = None if served else "The plan has no slice: no model is served."
-                if st.button("Deploy this plan", type="primary", disabled=not served, help=why):
-                    navigation.go("Deploy")
+                st.button(
+                    "Deploy this plan", type="primary", disabled=not served, help=why,
+                    on_click=lambda: st.session_state.update({TAB: TITLES[-1]}),
+                )  # fmt: skip
 
 
 def _first_card(verdict: Verdict | None) -> str:
