@@ -98,6 +98,7 @@ def _escaped(text: str) -> str:
 
 
 def _readable(text: str) -> str:
-    """A guide without its pictures and without links to files that the dashboard does not serve."""
+    """A guide without its title, its pictures, and links to files that the dashboard does not serve."""
+    text = text.partition("\n")[2]
     text = re.sub(r"!\[[^\]]*\]\([^)]*\)\n?", "", text)
     return re.sub(r"\[([^\]]*)\]\((?!https?:)[^)]*\)", r"\1", text)
