@@ -32,11 +32,10 @@ def show(workspace: Workspace) -> None:
             "Activity",
             f"Activity · {running}" if running else "Activity",
             icon=":material/pending_actions:",
-            help="Running and recent work, with its outcome and log",
         )
         with st.container(width="content"):
             share(workspaces.COOKIE, workspace.id if workspaces.is_kept(workspace) else None)
-        navigation.link("Help", "Help", icon=":material/help:", help="What the words mean, and the guides")
+        navigation.link("Help", "Help", icon=":material/help:")
 
 
 def _workspaces(workspace: Workspace) -> None:
