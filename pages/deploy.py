@@ -1,7 +1,7 @@
-"""Deploy: which files make this plan real?"""
+"""The address of earlier versions for the files of a plan."""
 
-from app.plan.deploy import page
 from app.shell import frame
+from app.things import scenario
 
 with frame.telling():
-    page.show(frame.open_page("Deploy"))
+    scenario.show("Deploy")

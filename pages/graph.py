@@ -1,7 +1,7 @@
-"""Graph: how does a model flow, and where can it be cut?"""
+"""The address of earlier versions for the graph of a model."""
 
-from app.models.graph import page
 from app.shell import frame
+from app.things import model
 
 with frame.telling():
-    page.show(frame.open_page("Graph"))
+    model.show()

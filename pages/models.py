@@ -2,6 +2,7 @@
 
 from app.models import page
 from app.shell import frame
+from torchsplit_core.jobs.names import PARTITION, PROFILE, QUICK_START, TRACE
 
 with frame.telling():
-    page.show(frame.open_page("Models"))
+    page.show(frame.open_page("Models", TRACE, PROFILE, PARTITION, QUICK_START))

@@ -1,7 +1,7 @@
-"""Partition: where should a model be cut, and how far from the best can that be?"""
+"""The address of earlier versions for the cuts of a model."""
 
-from app.models.cuts import page
 from app.shell import frame
+from app.things import model
 
 with frame.telling():
-    page.show(frame.open_page("Partition"))
+    model.show("Cuts")

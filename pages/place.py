@@ -1,7 +1,7 @@
-"""Place: which layers of an LLM go on which particular GPUs, and how far from the best can that be?"""
+"""The address of earlier versions for a placement."""
 
-from app.placements import page
 from app.shell import frame
+from app.things import placement
 
 with frame.telling():
-    page.show(frame.open_page("Place"))
+    placement.show()

@@ -1,7 +1,7 @@
-"""Plan: which slice of which GPU does every model get?"""
+"""A scenario: which slice of which GPU does every model get?"""
 
-from app.plan import page
 from app.shell import frame
+from app.things import scenario
 
 with frame.telling():
-    page.show(frame.open_page("Plan"))
+    scenario.show()

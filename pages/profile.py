@@ -1,7 +1,7 @@
-"""Profile: how fast is each model on which slice?"""
+"""The address of earlier versions for the profiles."""
 
-from app.models.profile import page
 from app.shell import frame
+from app.things import model
 
 with frame.telling():
-    page.show(frame.open_page("Profile"))
+    model.show("Profile", every=True)

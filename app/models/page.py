@@ -1,25 +1,24 @@
-"""The Models page: two doors for a newcomer, then the workspace's models and how to bring in more."""
+"""The models of a workspace and how to bring in more; for a newcomer two doors to a plan."""
 
 from __future__ import annotations
 
 import html
 import os
-from collections import Counter
-from dataclasses import dataclass
 
 import streamlit as st
 
 from app.format.html import table_html
 from app.format.numbers import plain
 from app.models import upload
-from app.session import cuts, scenario
+from app.session import cuts, scenario, shelf
 from app.session import trust as session_trust
+from app.session.models import ModelEntry, entries_of
+from app.session.unsaved import begin
 from app.session.uploads import refuse_untrusted, upload_of
-from app.session.workspace import names, read_all, store, use
+from app.session.workspace import names, store
 from app.shell import frame, navigation
 from sample_models.registry import SAMPLES
 from torchsplit_core import jobs
-from torchsplit_core.graph import TorchGraph
 from torchsplit_core.hardware import catalogue
 from torchsplit_core.jobs.names import (
     PROFILE,
@@ -31,27 +30,11 @@ from torchsplit_core.jobs.names import (
     UploadedFile,
 )
 from torchsplit_core.jobs.quick_start import measured_mix
-from torchsplit_core.values import Profile
-from torchsplit_core.values.profile import BASES
 from torchsplit_core.workspace.store import Workspace
 
-__all__ = ["ModelEntry", "doors", "entries_of", "show"]
-
-
-@dataclass(frozen=True, slots=True)
-class ModelEntry:
-    """A model of the workspace by its source, and what is known of it."""
-
-    source: str
-    nodes: int | None
-    profile: Profile | None
-
-    @property
-    def basis(self) -> str:
-        """How many rows of its profile are measured, emulated and estimated, in words."""
-        counts = Counter(row.basis for row in self.profile.rows) if self.profile else Counter()
-        known = [f"{counts[basis]} {basis}" for basis in BASES if counts[basis]]
-        return ", ".join(known) or "not profiled"
+__all__ = ["ModelEntry", "doors", "entries_of", "show", "table", "welcome"]
+MOST_WORKSPACES = 8
+"""Earlier workspaces in the list before it is searched."""
 
 
 def show(workspace: Workspace) -> None:
@@ -59,19 +42,24 @@ def show(workspace: Workspace) -> None:
     upload.take_dropped(workspace)
     entries = entries_of(workspace)
     if not entries and not names(workspace, "plan_request"):
-        st.write("From models to a plan of who gets which slice of your GPUs. Choose a door to begin.")
-        _earlier(workspace)
-        doors(workspace)
-        with st.expander("Or begin with a model of your own"):
-            _bring_in(workspace)
+        welcome(workspace)
         return
     st.write(f"{len(entries)} model{'s' if len(entries) != 1 else ''} in this workspace.")
-    _table(workspace, entries)
+    table(workspace, entries)
     _actions(workspace, entries)
     with st.expander("Add a model"):
         _bring_in(workspace)
-    with st.expander("The two doors again"):
+    with st.expander("Plan something ready"):
         doors(workspace)
+
+
+def welcome(workspace: Workspace) -> None:
+    """An empty workspace: the doors, what was done earlier, a model of one's own."""
+    st.write("From models to a plan of who gets which slice of your GPUs. Choose a door to begin.")
+    doors(workspace)
+    with st.expander("Or begin with a model of your own"):
+        _bring_in(workspace)
+    _earlier(workspace)
 
 
 def doors(workspace: Workspace) -> None:
@@ -82,20 +70,25 @@ def doors(workspace: Workspace) -> None:
         st.badge("measured", color="green")
         st.write(
             "Eleven models with real measurements on MIG slices of an A100-80GB (ParvaGPU, SC'24), "
-            "shipped with TorchSplit. A plan in seconds; nothing is traced or run."
+            "shipped with TorchSplit; nothing is traced or run."
+        )
+        st.caption(
+            "About ten seconds to the proven plan, half a minute more to its explanation; nothing is downloaded."
         )
         if st.button("Plan the measured mix", type="primary", key="door-1"):
             with frame.telling():
+                begin(workspace, "Measured A100 mix")
                 name = measured_mix(workspace)
                 scenario.start_plan(workspace, name)
-                navigation.go("Plan")
+                navigation.go("Plan", name)
     with right.container(border=True, height="stretch", key="door-samples"):
         st.header("Sample models, measured here", anchor=False)
         st.badge("measured on this CPU, estimated for the GPU", color="yellow")
         st.write(
             "CLIP-, BERT-, FastPitch- and OCR-like models at real dimensions: traced and timed on this machine, "
-            "estimated for the GPUs you choose, and planned. About a minute."
+            "estimated for the GPUs you choose, and planned."
         )
+        st.caption("One to two minutes, in the background; nothing is downloaded.")
         kind_column, count_column = st.columns([2, 1])
         kinds = list(catalogue())
         kind = kind_column.selectbox("GPU type", kinds, kinds.index("A100-80GB"), key="door-2-type")
@@ -103,6 +96,7 @@ def doors(workspace: Workspace) -> None:
         if st.button("Trace, measure and plan the samples", type="primary", key="door-2"):
             with frame.telling():
                 name = "Sample models, measured here"
+                begin(workspace, name)
                 parameters = QuickStartParameters(((kind, int(count)),), name, _door_sources())
                 scenario.choose(workspace, name)
                 scenario.want_explained(workspace)
@@ -118,37 +112,25 @@ def _door_sources() -> tuple[str, ...] | None:
 
 def _earlier(workspace: Workspace) -> None:
     """Other workspaces on this machine, so that an address without one loses nothing."""
-    others = {
-        info.id: info.name
-        for info in store().workspaces()
-        if info.id != workspace.id and Workspace(store(), info.id).artifacts()
-    }
+    others = [one for one in shelf.stocked(store()) if one.id != workspace.id]
     if not others:
         return
-    with st.container(horizontal=True, vertical_alignment="bottom"):
-        chosen = st.selectbox(
-            "Go on with an earlier workspace", list(others), format_func=others.__getitem__, width=320
-        )
-        if st.button("Open"):
-            use(store().open(chosen))
-            st.rerun()
+    st.header("Earlier workspaces", anchor=False)
+    if len(others) > MOST_WORKSPACES:
+        text = st.text_input("Search the workspaces", key="earlier-search")
+        others = [one for one in others if text.lower() in f"{one.name} {one.counts}".lower()]
+    for one in others[:MOST_WORKSPACES]:
+        with st.container(horizontal=True, vertical_alignment="center", gap="small"):
+            navigation.link("Overview", plain(one.name), workspace=store().open(one.id))
+            st.caption(plain(one.words))
+    if len(others) > MOST_WORKSPACES:
+        st.caption(f"The first {MOST_WORKSPACES} of {len(others)}: search for the others.")
 
 
-def entries_of(workspace: Workspace) -> list[ModelEntry]:
-    """The workspace's models: everything traced or profiled, by source; a second profile of one is no model."""
-    graphs: dict[str, TorchGraph] = read_all(workspace, "graph")
-    profiles: dict[str, Profile] = read_all(workspace, "profile")
-    own = {name for name, found in profiles.items() if found.source == name or found.source not in profiles}
-    entries = []
-    for source in sorted({*graphs, *own}):
-        graph = graphs.get(source)
-        entries.append(ModelEntry(source, len(graph.nodes) if graph else None, profiles.get(source)))
-    return entries
-
-
-def _table(workspace: Workspace, entries: list[ModelEntry]) -> None:
+def table(workspace: Workspace, entries: list[ModelEntry]) -> None:
+    """What is known of each model, and the ways to their pages."""
     if not entries:
-        st.info("No model is stored here yet. Add one below.")
+        st.info("No model is stored here yet.")
         return
     colours = scenario.colours(workspace)
     rows = [
@@ -170,6 +152,7 @@ def _actions(workspace: Workspace, entries: list[ModelEntry]) -> None:
     with st.container(horizontal=True, vertical_alignment="bottom"):
         chosen = st.selectbox("Model", [entry.source for entry in entries], width=360, key="action-model")
         entry = next(entry for entry in entries if entry.source == chosen)
+        navigation.link("Graph", "Open", chosen, icon=":material/open_in_new:")
         _work(workspace, chosen)
         if st.button("Remove", help="Forget this model's graph, profile and cuts; plans that use it stay."):
             for kind in ("graph", "profile"):
@@ -217,8 +200,10 @@ def _sample(workspace: Workspace) -> None:
     source = f"sample:{name}" + ("@large" if size == "large" else "")
     with st.container(horizontal=True):
         if st.button("Trace the sample", type="primary"):
-            jobs.start(workspace, f"Trace {source}", TRACE, TraceParameters(source))
+            job = jobs.start(workspace, f"Trace {source}", TRACE, TraceParameters(source))
+            upload.lead_to(source, job)
             st.rerun()
         if st.button("Trace and profile it"):
-            jobs.start(workspace, f"Profile {source}", PROFILE, ProfileParameters((source,)))
+            job = jobs.start(workspace, f"Profile {source}", PROFILE, ProfileParameters((source,)))
+            upload.lead_to(source, job)
             st.rerun()

@@ -10,10 +10,9 @@ from typing import Any
 
 import streamlit as st
 
-from app.session import dropped_files
+from app.session import dropped_files, models
 from app.session import trust as session_trust
 from app.session.uploads import refuse_untrusted
-from app.session.workspace import keep_name
 from app.shell import frame, navigation
 from torchsplit_core import jobs
 from torchsplit_core.jobs.names import PROFILE, TRACE, ProfileParameters, TraceParameters, UploadedFile
@@ -111,11 +110,15 @@ def start(
         st.session_state[_AWAITED] = (None, source)
         return
     workspace.put_bytes("upload", file, data)
-    keep_name(workspace)
     # An older graph under this name may be of another file.
     parameters = asked(job, source, UploadedFile(file, digest if trust else None), again=True)
     verb = "Trace" if job == TRACE else "Profile"
     st.session_state[_AWAITED] = (jobs.start(workspace, f"{verb} {source}", job, parameters), source)
+
+
+def lead_to(source: str, job: str | None) -> None:
+    """Have the end of a job lead to the model that it traces."""
+    st.session_state[_AWAITED] = (job, source)
 
 
 def asked(
@@ -157,7 +160,6 @@ def client_names(file: str, data: bytes) -> list[str]:
 def _store_contract(workspace: Workspace, file: str, data: bytes) -> None:
     """A contract file: a graph is shown, another kind said."""
     artifact = dropped_files.drop(workspace, file, data)
-    keep_name(workspace)
     if artifact.kind == "graph":
         st.session_state[_AWAITED] = (None, artifact.name)
     else:
@@ -182,8 +184,8 @@ def _lead_on(workspace: Workspace) -> None:
             del st.session_state[_AWAITED]
             st.rerun()  # the notices at the head of the page say why
     del st.session_state[_AWAITED]
-    st.session_state["graph-model"] = source
-    navigation.go("Graph")
+    models.choose(workspace, source)
+    navigation.go("Graph", source)
 
 
 def _state(workspace: Workspace, job: str) -> Any:

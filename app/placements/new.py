@@ -12,7 +12,7 @@ from streamlit.runtime.uploaded_file_manager import UploadedFile
 
 from app.placements.words import SPLITS, shown_link, stored_link
 from app.session import placements
-from app.shell import frame
+from app.shell import frame, navigation
 from torchsplit_core.files import read_file
 from torchsplit_core.hardware import peak_names, peaks
 from torchsplit_core.placement.request.build import NETWORK_GIB_PER_S, build_request
@@ -190,4 +190,4 @@ def _begin(workspace: Workspace, label: str, request: PlacementRequest) -> None:
     name = named.free_name(workspace, named.PLACEMENT[:1], label)
     placements.put(workspace, name, request)
     placements.start(workspace, name)
-    st.rerun()
+    navigation.go("Place", name)

@@ -1,4 +1,4 @@
-"""The Place page: which layers of an LLM go on which particular GPUs, and how far from the best can that be?"""
+"""A placement: which layers of an LLM go on which particular GPUs, and how far from the best can that be?"""
 
 from __future__ import annotations
 
@@ -22,8 +22,8 @@ from app.placements.words import (
     unit_of,
 )
 from app.session import placements
-from app.session.placements import Kept
-from app.shell import frame
+from app.session.placements import PARAMETER, Kept
+from app.shell import frame, navigation
 from torchsplit_core import jobs
 from torchsplit_core.deployment.placement_launch import launches
 from torchsplit_core.files import write_text
@@ -72,11 +72,12 @@ def _choice(workspace: Workspace, name: str) -> None:
         if chosen != name:
             placements.choose(workspace, chosen)
             st.rerun()
+        navigation.link("Placements", "New placement", icon=":material/add:")
         if st.button("Remove", key="place-remove", help="Forget this placement and its request."):
             placements.remove(workspace, name)
+            if PARAMETER in st.query_params:
+                del st.query_params[PARAMETER]
             st.rerun()
-    with st.expander("New placement"):
-        new.show(workspace, first=False)
 
 
 def _banner(workspace: Workspace, kept: Kept, trial: form.Trial) -> None:

@@ -12,6 +12,7 @@ from app.charts.slice_map import slice_table
 from app.components import saving
 from app.format.numbers import plain, short
 from app.plan import baselines, compare, fleet, form, history, losses, scenario_bar, sureness
+from app.plan.deploy import page as deploy_page
 from app.plan.draft import bar, words
 from app.plan.draft.trial import Trial, trial
 from app.plan.explanation import panel
@@ -39,14 +40,16 @@ from torchsplit_core.workspace.store import Workspace
 
 TAB = "plan-tab"
 """The key of the page's tabs."""
+TITLES = ("Plan", "Sweep", "Baselines", "Compare", "By hand", "History", "Deploy")
 MOST_WARNINGS = 3
 """Warnings of a plan that the page shows."""
 
 
-def show(workspace: Workspace) -> None:
-    """The whole page for the current scenario."""
+def show(workspace: Workspace, first: str = TITLES[0]) -> None:
+    """The whole page for the current scenario, at the `first` tab until another is chosen."""
+    st.session_state.setdefault(TAB, first)
     scenario_bar.undo(workspace)
-    name, known = scenario_bar.opened(workspace, "Plan")
+    name, known = scenario_bar.opened(workspace)
     if name is None:
         _nothing_yet(workspace)
         return
@@ -115,9 +118,7 @@ def _tabs(
     sure: Sureness | None,
 ) -> None:
     """The plan, and what it is to be seen beside."""
-    planned, beside, other, hand, swept, past = st.tabs(
-        ["Plan", "Baselines", "Compare", "By hand", "Sweep", "History"], key=TAB, on_change="rerun"
-    )
+    planned, swept, beside, other, hand, past, files = st.tabs(TITLES, key=TAB, on_change="rerun")
     if planned.open:
         with planned:
             # Above the map, and written after it: while a slider moves, the map comes first.
@@ -158,6 +159,10 @@ def _tabs(
                 st.info("This plan came without its request: it has no versions.")
             else:
                 history.show(workspace, name, request, plan, draft)
+    if files.open:
+        with files:
+            _of_stored(tried)
+            deploy_page.show(name, plan)
 
 
 def _of_stored(tried: Trial | None) -> None:
@@ -209,8 +214,10 @@ def _headline(
             if plan is not None and plan.status in SOLVED:
                 served = any(gpu.slices for gpu in plan.gpus)
                 why = None if served else "The plan has no slice: no model is served."
-                if st.button("Deploy this plan", type="primary", disabled=not served, help=why):
-                    navigation.go("Deploy")
+                st.button(
+                    "Deploy this plan", type="primary", disabled=not served, help=why,
+                    on_click=lambda: st.session_state.update({TAB: TITLES[-1]}),
+                )  # fmt: skip
 
 
 def _first_card(verdict: Verdict | None) -> str:

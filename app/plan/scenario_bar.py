@@ -13,10 +13,10 @@ from torchsplit_core.workspace import named
 from torchsplit_core.workspace.store import Workspace
 
 
-def opened(workspace: Workspace, title: str) -> tuple[str | None, tuple[str, ...]]:
+def opened(workspace: Workspace) -> tuple[str | None, tuple[str, ...]]:
     """The scenario that the page is about, which its address then names, and all there are; None where none is.
 
-    `title` is the page's, for the window's name. An address that names a scenario which is not here ends the page:
+    An address that names a scenario which is not here ends the page:
     it shows nothing of another one.
     """
     known = scenario.known(workspace)
@@ -26,7 +26,6 @@ def opened(workspace: Workspace, title: str) -> tuple[str | None, tuple[str, ...
     name = scenario.name(workspace, known)
     if name is not None:
         scenario.show_in_address(name)
-        frame.name_window(title, name)
     return name, known
 
 

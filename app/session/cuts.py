@@ -88,6 +88,12 @@ def choose(workspace: Workspace, model: str, key: str) -> None:
     look_at(workspace, f"cut of {model}", key)
 
 
+def wanted(workspace: Workspace, model: str) -> str | None:
+    """The key of the cut chosen last; None where none was."""
+    found = remembered(workspace, f"cut of {model}")
+    return found if isinstance(found, str) else None
+
+
 def own_values(workspace: Workspace, model: str, graph: TorchGraph) -> tuple[str, ...]:
     """The values behind which the user cuts, as far as the graph has them."""
     found = workspace.setting(f"own cut of {model}")

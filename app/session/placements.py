@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
+
+import streamlit as st
 
 from app.session.workspace import chosen, look_at, names, read
 from torchsplit_core import jobs
@@ -14,8 +17,8 @@ from torchsplit_core.workspace.store import Workspace
 
 WORK = (PLACE, PLACEMENT_FRONTIER, DIVISIONS)
 """The jobs on a placement."""
-CHOSEN = "placement"
-"""The workspace setting that holds the name of the placement looked at last."""
+PARAMETER = "placement"
+"""The query parameter and the workspace setting that hold the name of the placement looked at."""
 
 
 @dataclass(frozen=True)
@@ -36,12 +39,24 @@ def known(workspace: Workspace) -> tuple[str, ...]:
 
 def choose(workspace: Workspace, name: str) -> None:
     """Make a placement the one that the page shows, in this session and later."""
-    look_at(workspace, CHOSEN, name)
+    if PARAMETER in st.query_params:
+        st.query_params[PARAMETER] = name
+    look_at(workspace, PARAMETER, name)
 
 
-def current(workspace: Workspace) -> str | None:
-    """The placement of this session, else the one looked at last, else the newest; None where there is none."""
-    return chosen(workspace, CHOSEN, known(workspace))
+def current(workspace: Workspace, among: Sequence[str] | None = None) -> str | None:
+    """The placement of the address, else of this session, else the one looked at last, else the newest.
+
+    None where there is none. `among`: all there are, where the caller has asked.
+    """
+    names = known(workspace) if among is None else among
+    return chosen(workspace, PARAMETER, names, st.query_params.get(PARAMETER))
+
+
+def asked_in_vain(known: Sequence[str]) -> str | None:
+    """The placement that the address names and that is none of these: no other may stand in for it unsaid."""
+    asked = st.query_params.get(PARAMETER)
+    return asked if asked and asked not in known else None
 
 
 def kept(workspace: Workspace, name: str) -> Kept:

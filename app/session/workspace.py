@@ -1,7 +1,8 @@
 """What a browser session sees of the stored workspaces: which one is open, and its results, read once.
 
 The address carries the workspace (`?workspace=ID`), so a reload, a bookmark and a restart of the
-server all come back to it; two sessions with two addresses work side by side.
+server all come back to it; two sessions with two addresses work side by side. A visit without an address
+stores nothing: it opens the workspace that this browser had last, else an empty one kept once it has content.
 """
 
 from __future__ import annotations
@@ -9,13 +10,13 @@ from __future__ import annotations
 import contextlib
 import sys
 import threading
-import time
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 import streamlit as st
 
+from app.session.unsaved import Unsaved
 from torchsplit_core.files import read_text
 from torchsplit_core.isolation import sweep_rooms
 from torchsplit_core.values import InputFault
@@ -24,8 +25,9 @@ from torchsplit_core.workspace.store import Artifact, Store, Workspace, default_
 
 PARAMETER = "workspace"
 """The query parameter and the session key that hold the workspace's id."""
-_AUTOMATIC = "made automatically"
-_ABANDONED_S = 24 * 3600.0
+COOKIE = "torchsplit-workspace"
+"""The browser's cookie with the id of the workspace opened last: for a visit whose address names none."""
+_UNSAVED = "workspace begun empty"
 _TEND_S = 6 * 3600.0
 
 TENDING = "tends the store"
@@ -64,39 +66,63 @@ def store() -> Store:
     return found
 
 
-def current() -> Workspace:
-    """The open workspace: of the address, else of this session, else a new one."""
-    # Moving through the menu drops the query, so the session remembers; a reload forgets the
-    # session, so the address is set again on every run.
-    asked = st.query_params.get(PARAMETER) or st.session_state.get(PARAMETER)
-    workspace = _open(asked) if asked else None
-    if workspace is None:
-        if asked:
-            st.toast(f"There is no workspace {asked!r} here (any more): this is a new one.")
-        workspace = _new()
+def find() -> Workspace | None:
+    """The open workspace: of the address, else of this session, else the last one of this browser, else an empty
+    one that is kept once it has content.
+
+    None where the address names one that is not here: no other may stand in for it unsaid.
+    """
+    if asked := st.query_params.get(PARAMETER):
+        workspace = _known(asked)
+        if workspace is None:
+            return None
+    else:
+        found = map(_known, (st.session_state.get(PARAMETER), st.context.cookies.get(COOKIE)))
+        workspace = next((one for one in found if one is not None), None) or fresh()
     use(workspace)
     return workspace
 
 
-def _new() -> Workspace:
-    """A new workspace; the newest there is where the disk takes none, so that what is stored can be reached."""
-    try:
-        _forget_abandoned()
-        made = store().create(store().free_name("workspace"))
-        made.set_setting(_AUTOMATIC, True)
-        return made
-    except StoreFault:
-        known = store().workspaces()
-        if not known:
-            raise
-        return store().open(known[0].id)
+def current() -> Workspace:
+    """The open workspace, where `find` was asked before in this run: the store is not asked again."""
+    identity = str(st.session_state[PARAMETER])
+    made = st.session_state.get(_UNSAVED)
+    return made if isinstance(made, Unsaved) and made.id == identity else Workspace(store(), identity)
+
+
+def fresh() -> Workspace:
+    """An empty workspace of this session, which is kept once it has content."""
+    made = Unsaved(store())
+    st.session_state[_UNSAVED] = made
+    return made
 
 
 def use(workspace: Workspace) -> None:
-    """Open a workspace in this session."""
+    """Open a workspace in this session; the address names it once it is kept."""
     st.session_state[PARAMETER] = workspace.id
-    if st.query_params.get(PARAMETER) != workspace.id:
-        st.query_params[PARAMETER] = workspace.id
+    if is_kept(workspace):
+        if st.query_params.get(PARAMETER) != workspace.id:
+            st.query_params[PARAMETER] = workspace.id
+    elif PARAMETER in st.query_params:
+        del st.query_params[PARAMETER]
+
+
+def is_kept(workspace: Workspace) -> bool:
+    """Whether it is stored: an empty one is not until something is put in it."""
+    return not isinstance(workspace, Unsaved) or workspace.saved
+
+
+def _known(identity: object) -> Workspace | None:
+    return (_unsaved(identity) or _open(identity)) if isinstance(identity, str) and identity else None
+
+
+def _unsaved(identity: str) -> Workspace | None:
+    """The one of this session that was begun empty, by its id."""
+    made = st.session_state.get(_UNSAVED)
+    if not isinstance(made, Unsaved) or made.id != identity:
+        return None
+    # Kept meanwhile, and deleted again: then it is gone like any other.
+    return made if not made.saved or _open(identity) is not None else None
 
 
 def _open(identity: str) -> Workspace | None:
@@ -104,25 +130,6 @@ def _open(identity: str) -> Workspace | None:
         return store().open(identity)
     except InputFault:
         return None
-
-
-def _forget_abandoned() -> None:
-    """Remove workspaces that a visit made a day ago or earlier and nothing was put in."""
-    for info in store().workspaces():
-        workspace = Workspace(store(), info.id)
-        old = info.created < time.time() - _ABANDONED_S
-        if (
-            old
-            and workspace.setting(_AUTOMATIC)
-            and not workspace.artifacts()
-            and not workspace.job_records()
-        ):
-            store().delete(info.id)
-
-
-def keep_name(workspace: Workspace) -> None:
-    """The user cares for this workspace: never remove it as abandoned."""
-    remember(workspace, _AUTOMATIC, False)
 
 
 def remember(workspace: Workspace, key: str, value: Any) -> None:

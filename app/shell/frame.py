@@ -3,21 +3,30 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator
 from typing import Any
 
 import streamlit as st
 from streamlit.delta_generator import DeltaGenerator
 
 from app.format.numbers import plain
-from app.session import trust, workspace
-from app.shell import job_panel
+from app.session import shelf, trust, workspace
+from app.shell import bar, job_panel
 from torchsplit_core.values import InputFault
 from torchsplit_core.workspace.store import Workspace
 
+MOST_OFFERED = 20
+"""Workspaces that are offered where the address names none that is here."""
 # Layout only; colours come from the theme. `st-key-…` is the class Streamlit gives a keyed container.
 STYLE = """<style>
-[data-testid="stMainBlockContainer"] { padding: 2.5rem clamp(1rem, 3vw, 3rem) 3rem; }
+[data-testid="stMainBlockContainer"] { padding: 1.1rem clamp(1rem, 3vw, 3rem) 7rem; }
+.st-key-bar { border-bottom: 1px solid color-mix(in srgb, currentColor 12%, transparent); padding-bottom: .5rem; }
+[class*="st-key-menu-"] { padding-left: 1.6rem; font-size: .875rem; }
+/* Work in progress has a place of its own over the page: what comes and goes there moves nothing. */
+[data-testid="stLayoutWrapper"]:has(> .st-key-jobs) { position: fixed; right: 1rem; bottom: 1rem; z-index: 90;
+  width: min(26rem, calc(100vw - 2rem)); }
+.st-key-jobs > * > [class*="st-key-job-"], .st-key-jobs [class*="st-key-job-"] {
+  background: var(--st-background-color); box-shadow: 0 2px 14px rgb(0 0 0 / .18); }
 [data-testid="stMetricValue"], table.ts { font-variant-numeric: tabular-nums; }
 [data-testid="stMetricLabel"] p { white-space: normal; }
 table.ts { border-collapse: collapse; width: 100%; font-size: .875rem; }
@@ -50,6 +59,8 @@ table.ts span.bar i { display: block; height: 100%; border-radius: 3px; }
 table.ts span.bar b { position: absolute; top: -.2rem; bottom: -.2rem; width: 2px; background: currentColor; }
 [data-testid="stCaptionContainer"], [data-testid="stCaptionContainer"] p { color: inherit !important; }
 [data-testid="stCaptionContainer"] { opacity: .78; }
+/* There the header of Streamlit, with the button of the menu, lies over the page's first line. */
+@media (max-width: 768px) { [data-testid="stMainBlockContainer"] { padding-top: 3.9rem; } }
 @media (max-width: 640px) { /* the picture before its controls */
   [class*="st-key-picture-beside-"] > [data-testid="stHorizontalBlock"],
   [class*="st-key-picture-beside-"] > * > [data-testid="stHorizontalBlock"],
@@ -71,26 +82,83 @@ div.wide { overflow-x: auto; }
 
 
 def run(menu: Callable[[Workspace], Any]) -> None:
-    """One run of the app: the menu, then the chosen page."""
+    """One run of the app: the menu and the bar, then the chosen page."""
     trust.settle()
-    with telling():
-        menu(workspace.current()).run()
-
-
-def open_page(title: str) -> Workspace:
-    """The heading of a page, messages of the last action, and work in progress; the open workspace."""
-    opened = workspace.current()
-    name_window(title)
     st.html(STYLE)
-    st.title(title, anchor=False)
+    with telling():
+        opened = workspace.find()
+        if opened is None:
+            _unknown_workspace()
+            return
+        page = menu(opened)
+        bar.show(opened)
+        page.run()
+
+
+def open_page(title: str, *failures: str) -> Workspace:
+    """The heading of a page, messages of the last action, and work in progress; the open workspace.
+
+    `failures` are the kinds of work whose failures belong here.
+    """
+    opened = opened_workspace()
+    head(opened, title, failures=failures)
+    return opened
+
+
+def opened_workspace() -> Workspace:
+    """The open workspace; where the address names one that is not here, the page ends with that."""
+    opened = workspace.find()
+    if opened is None:
+        _unknown_workspace()
+        st.stop()
+    return opened
+
+
+def head(opened: Workspace, title: str, *window: str, failures: Collection[str] = ()) -> None:
+    """The heading of a page about the open workspace, messages of the last action, work in progress, and the
+    `failures` of these kinds of work.
+
+    `window` is what its window is called, where that is not the title.
+    """
+    name_window(*(window or (title,)))
+    st.title(plain(title), anchor=False)
     # One place for what comes and goes: what follows keeps its position, and so is not drawn anew.
     with st.container(key="notices"):
         if trouble := opened.store.trouble():
             st.warning(plain(trouble))
         for text in st.session_state.pop("said", []):
             st.success(plain(text))
-        job_panel.show(opened)
-    return opened
+        job_panel.show(opened, failures)
+
+
+def _unknown_workspace() -> None:
+    """The address names a workspace that is not here: that, and what there is."""
+    asked = st.query_params[workspace.PARAMETER]
+    name_window("Unknown workspace")
+    st.title("There is no such workspace", anchor=False)
+    st.error(
+        plain(
+            f"The address names the workspace {asked!r}, which is not here (any more): it was deleted, or the link is "
+            "of another server. Nothing is shown in its place, and the address stays as it is."
+        )
+    )
+    st.header("Workspaces here", anchor=False)
+    others = shelf.stocked(workspace.store())
+    for one in others[:MOST_OFFERED]:
+        with st.container(horizontal=True, vertical_alignment="center"):
+            if st.button(one.name, key=f"instead-{one.id}"):
+                _open_instead(one.id)
+            st.caption(plain(one.words))
+    if not others:
+        st.caption("None has anything in it yet.")
+    if st.button("Begin with an empty workspace", key="instead-new", type="primary"):
+        _open_instead(None)
+
+
+def _open_instead(identity: str | None) -> None:
+    del st.query_params[workspace.PARAMETER]
+    workspace.use(workspace.fresh() if identity is None else workspace.store().open(identity))
+    st.rerun()
 
 
 def name_window(*parts: str) -> None:

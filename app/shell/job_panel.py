@@ -1,10 +1,12 @@
-"""Running work at the head of every page: progress, seconds, Cancel; a failure is one message.
+"""Work in progress, in a place of its own at the foot of every page, and failures on the page that they belong to.
 
-Everything is read from the workspace, so the panel is the same after a reload and in another tab.
+Everything is read from the workspace, so the panel is the same after a reload and in another tab. All work, with how
+it ended, is on the page Activity.
 """
 
 from __future__ import annotations
 
+from collections.abc import Collection, Sequence
 from typing import Any
 
 import streamlit as st
@@ -20,19 +22,23 @@ from torchsplit_core.workspace.store import Workspace
 REFRESH_S = 0.5
 _DISMISSED = "dismissed jobs"
 _MOST_FAILURES = 3
+_MOST_RUNNING = 3
+"""Shown at once; Activity has them all."""
 _UNKNOWN = JobKind("", JobParameters)
 
 
-def show(workspace: Workspace) -> None:
-    """The panel; it refreshes itself, and the page once when a job ends or stores a result."""
-    statuses = tuple(status for status in jobs.statuses(workspace) if not _kind(status).quiet)
+def show(workspace: Workspace, failures: Collection[str] = ()) -> None:
+    """The panel, which refreshes itself, and the page once when a job ends or stores a result; and the `failures` of
+    these kinds of work."""
+    statuses = tuple(status for status in jobs.statuses(workspace) if not kind_of(status).quiet)
     running = tuple(status.id for status in statuses if status.state == "running")
-    if running:
-        st.fragment(_running, run_every=REFRESH_S)(workspace, running, _stored(workspace))
-    _failures(workspace, statuses)
+    with st.container(key="jobs"):
+        if running:
+            st.fragment(_running, run_every=REFRESH_S)(workspace, running, _stored(workspace))
+    _failures(workspace, [status for status in statuses if status.name in failures])
 
 
-def _kind(status: jobs.JobStatus) -> JobKind:
+def kind_of(status: jobs.JobStatus) -> JobKind:
     """The job's kind; one that this TorchSplit does not know is shown, and cannot go on."""
     return JOBS.get(status.name, _UNKNOWN)
 
@@ -46,10 +52,9 @@ def _running(workspace: Workspace, watched: tuple[str, ...], stored: tuple[Any, 
     still = [statuses[name] for name in watched if name in statuses and statuses[name].state == "running"]
     if len(still) < len(watched) or _stored(workspace) != stored:
         st.rerun(scope="app")
-    for status in still:
+    for status in still[:_MOST_RUNNING]:
         with st.container(border=True, horizontal=True, vertical_alignment="center", key=f"job-{status.id}"):
-            text = f"**{plain(status.title)}** · {plain(status.message)} · {duration(status.seconds)}"
-            st.progress(status.share, text=f"{text} · {100 * status.share:.0f}{THIN}%")
+            progress(status)
             if st.button(
                 "Cancel", key=f"cancel-{status.id}", help="End this work; what it has stored so far stays."
             ):
@@ -57,28 +62,31 @@ def _running(workspace: Workspace, watched: tuple[str, ...], stored: tuple[Any, 
                 st.rerun(scope="app")
 
 
-def _failures(workspace: Workspace, statuses: tuple[jobs.JobStatus, ...]) -> None:
-    """The last failure of each kind of work, until it is dismissed or a later attempt replaces it."""
+def progress(status: jobs.JobStatus) -> None:
+    """How far a job is, as a bar with its words."""
+    text = f"**{plain(status.title)}** · {plain(status.message)} · {duration(status.seconds)}"
+    st.progress(status.share, text=f"{text} · {100 * status.share:.0f}{THIN}%")
+
+
+def _failures(workspace: Workspace, statuses: Sequence[jobs.JobStatus]) -> None:
+    """The last failure of each piece of work, until it is dismissed or a later attempt replaces it."""
+    newest = {status.title: status for status in reversed(statuses)}
+    failed = [status for status in statuses if status.state == "failed" and newest[status.title] is status]
+    if not failed:
+        return
     dismissed = workspace.setting(_DISMISSED, [])
-    seen: set[str] = set()
-    shown = 0
-    for status in statuses:
-        newest = status.title not in seen
-        seen.add(status.title)
-        if status.state != "failed" or not newest or status.id in dismissed or shown == _MOST_FAILURES:
-            continue
-        shown += 1
+    for status in [status for status in failed if status.id not in dismissed][:_MOST_FAILURES]:
         with st.container(horizontal=True, vertical_alignment="center", key=f"failed-{status.id}"):
             st.error(f"{plain(status.title)} failed. {plain(status.fault or 'No reason was given.')}")
-            _offer_resume(workspace, status)
+            offer_resume(workspace, status)
             if st.button("Dismiss", key=f"dismiss-{status.id}"):
                 workspace.set_setting(_DISMISSED, [*dismissed, status.id][-200:])
                 st.rerun()
 
 
-def _offer_resume(workspace: Workspace, status: jobs.JobStatus) -> None:
+def offer_resume(workspace: Workspace, status: jobs.JobStatus) -> None:
     """For work that can go on: a button that does, with the parameters it was started with."""
-    if not _kind(status).resumable:
+    if not kind_of(status).resumable:
         return
     record = next(found for found in workspace.job_records() if found.id == status.id)
     # The start of a job would leave the trust out, and a model be estimated that was to be measured.

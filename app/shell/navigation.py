@@ -1,75 +1,145 @@
-"""The navigation is the pipeline: which pages there are, in which order, and which have a result."""
+"""The pages by the thing they are about, the menu at the side, and the ways from one to another.
+
+A link carries its whole address (workspace, thing, tab), so that a page which is opened by it has nothing to add:
+one entry of the browser's history for a step, and Back is the page before.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Container
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NoReturn
 
 import streamlit as st
 
-from app.session import scenario
+from app.format.numbers import plain
+from app.session import models, placements, scenario
+from app.session import workspace as workspaces
+from app.shell import address
 from torchsplit_core.workspace.store import Workspace
 
 PAGES_FOLDER = Path(__file__).resolve().parents[2] / "pages"
+PROFILE_TAB = "profile-tab"
+"""The key of the views of a model's profile, by which another page opens one."""
 
 
 @dataclass(frozen=True, slots=True)
-class Step:
-    """A page: its name in the menu and the kinds of result that fill its dot."""
+class Way:
+    """Where a title leads: the file of the page, the kind of thing it is about, the tab it opens."""
 
-    title: str
     file: str
-    kinds: tuple[str, ...] = ()
+    about: str = ""
+    tab: str = ""
 
 
-PIPELINE = (
-    Step("Models", "models.py", ("graph", "profile", "upload")),
-    Step("Graph", "graph.py", ("graph",)),
-    Step("Profile", "profile.py", ("profile",)),
-    Step("Partition", "partition.py", ("partition",)),
-    Step("Plan", "plan.py", ("plan",)),
-    Step("Deploy", "deploy.py", ("plan",)),
-)
-LANGUAGE_MODELS = (Step("Place", "place.py", ("placement",)),)
-WORKSPACE = Step("Workspace", "workspace.py")
-PROFILE_TAB = "profile-tab"
-"""The key of the Profile page's tabs, by which another page opens one."""
-
-
-def _filled(step: Step, workspace: Workspace, kinds: Container[str]) -> bool:
-    if step.title == "Deploy":
-        plan = scenario.plan(workspace)
-        return plan is not None and any(gpu.slices for gpu in plan.gpus)
-    return any(kind in kinds for kind in step.kinds)
-
-
-def _page(step: Step, title: str) -> Any:
-    first = step is PIPELINE[0]
-    return st.Page(PAGES_FOLDER / step.file, title=title, default=first)
+WAYS: Mapping[str, Way] = {
+    "Overview": Way("overview.py"),
+    "Models": Way("models.py"),
+    "Graph": Way("model.py", models.PARAMETER),
+    "Profile": Way("model.py", models.PARAMETER, "profile"),
+    "Partition": Way("model.py", models.PARAMETER, "cuts"),
+    "Plan": Way("plan.py", scenario.PARAMETER),
+    "Deploy": Way("plan.py", scenario.PARAMETER, "deploy"),
+    "Placements": Way("placements.py"),
+    "Place": Way("placement.py", placements.PARAMETER),
+    "Activity": Way("activity.py"),
+    "Workspace": Way("workspace.py"),
+    "Help": Way("help.py"),
+}
+OLD = ("graph.py", "profile.py", "partition.py", "deploy.py", "place.py")
+"""Pages under the addresses of earlier versions: they show the same thing."""
+TITLES = {"Graph": "Model", "Place": "Placement"}
+"""What the page of a file is called where its first way is not."""
 
 
 def menu(workspace: Workspace) -> Any:
-    """Draw the navigation, a filled dot beside every step that has a result, and return the page to run."""
-    kinds = {artifact.kind for artifact in workspace.artifacts()}
-    groups = [
-        [_page(step, f"{'●' if _filled(step, workspace, kinds) else '○'} {step.title}") for step in steps]
-        for steps in (PIPELINE, LANGUAGE_MODELS)
-    ]
-    own = [_page(WORKSPACE, workspace.name)]
-    return st.navigation({"": groups[0], "Language models": groups[1], "Workspace": own}, expanded=True)
+    """Draw the menu and return the page to run."""
+    # By file: several ways may lead to the tabs of one page.
+    titles: dict[str, str] = {}
+    for title, way in WAYS.items():
+        titles.setdefault(way.file, TITLES.get(title, title))
+    pages = [_page(file, title) for file, title in titles.items()]
+    pages += [_page(file, Path(file).stem.capitalize()) for file in OLD]
+    chosen = st.navigation(pages, position="hidden")
+    with st.sidebar, st.container(key="menu", gap="xxsmall"):
+        _menu(workspace)
+    return chosen
 
 
-def go(title: str) -> NoReturn:
-    """Leave for the page of that title."""
-    st.switch_page(_page(_step(title), title))
+def _menu(workspace: Workspace) -> None:
+    """The things of the workspace, and below a kind the one that is looked at."""
+    stored = workspace.artifacts()
+    link("Overview", "Overview", icon=":material/home:")
+    link("Models", "Models", icon=":material/deployed_code:")
+    sources = sorted({item.name for item in stored if item.kind in ("graph", "profile")})
+    _current("Graph", models.current(workspace, sources))
+    known = tuple(dict.fromkeys(item.name for item in stored if item.kind in ("plan_request", "plan")))
+    name = scenario.name(workspace, known)
+    link("Plan", "Plan", name, icon=":material/view_quilt:")
+    link("Placements", "LLM placements", icon=":material/account_tree:")
+    placed = tuple(item.name for item in stored if item.kind == "placement_request")
+    _current("Place", placements.current(workspace, placed))
+    link("Workspace", "Workspace", icon=":material/folder:")
 
 
-def link(title: str, label: str) -> None:
-    """A link to the page of that title."""
-    st.page_link(_page(_step(title), title), label=label)
+def _current(title: str, name: str | None) -> None:
+    if name is not None:
+        with st.container(key=f"menu-{title}", gap=None):
+            link(title, plain(_shortened(name)), name)
 
 
-def _step(title: str) -> Step:
-    return next(step for step in (*PIPELINE, *LANGUAGE_MODELS, WORKSPACE) if step.title == title)
+def _shortened(name: str, most: int = 26) -> str:
+    """Both ends of a long name."""
+    return name if len(name) <= most else f"{name[: most - 12]}…{name[-11:]}"
+
+
+def _page(file: str, title: str) -> Any:
+    return st.Page(PAGES_FOLDER / file, title=title, default=file == "overview.py")
+
+
+def go(title: str, thing: str | None = None) -> NoReturn:
+    """Leave for the page of that title, about `thing`, or about the one that is looked at."""
+    way = WAYS[title]
+    st.switch_page(_page(way.file, title), query_params=query(title, thing))
+
+
+def link(
+    title: str,
+    label: str,
+    thing: str | None = None,
+    *,
+    icon: str | None = None,
+    workspace: Workspace | None = None,
+    help: str | None = None,
+) -> None:
+    """A link to the page of that title, about `thing`, or about the one that is looked at."""
+    st.page_link(
+        _page(WAYS[title].file, title),
+        label=label,
+        icon=icon,
+        help=help,
+        query_params=query(title, thing, workspace),
+    )
+
+
+def query(title: str, thing: str | None = None, workspace: Workspace | None = None) -> dict[str, str]:
+    """The parameters of the address under which a title shows a thing."""
+    way = WAYS[title]
+    opened = workspace or workspaces.current()
+    wanted: dict[str, str | None] = {}
+    if way.about:
+        wanted[way.about] = thing or (LOOKED_AT[way.about](opened) if workspace is None else None)
+    if way.tab:
+        wanted[address.TAB] = way.tab
+    if title == "Profile" and (view := st.session_state.get(PROFILE_TAB)):
+        wanted[address.VIEW] = address.slug(view)
+    return address.parameters(opened, wanted)
+
+
+LOOKED_AT: Mapping[str, Callable[[Workspace], str | None]] = {
+    models.PARAMETER: lambda workspace: models.current(workspace, models.known(workspace)),
+    scenario.PARAMETER: scenario.name,
+    placements.PARAMETER: placements.current,
+}
+"""Of each kind of thing, the one that is looked at."""

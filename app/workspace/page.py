@@ -8,8 +8,9 @@ import streamlit as st
 
 from app.components import saving
 from app.format.numbers import plain
-from app.session import dropped_files
-from app.session.workspace import keep_name, store, use
+from app.session import dropped_files, shelf
+from app.session.unsaved import begin
+from app.session.workspace import fresh, is_kept, store, use
 from app.shell import frame, navigation
 from torchsplit_core import jobs
 from torchsplit_core.workspace.archive import export_workspace, import_workspace
@@ -54,32 +55,38 @@ def _name(workspace: Workspace) -> None:
         )
         with st.container(horizontal=True), frame.telling():
             if st.button("Rename"):
+                begin(workspace, name)
                 store().rename(workspace.id, name)
-                keep_name(workspace)
                 frame.say(f"This workspace is now called {name.strip()}.")
                 st.rerun()
-            if st.button("Copy", help="A new workspace with the same results; this one stays as it is."):
+            if st.button(
+                "Copy",
+                disabled=not is_kept(workspace),
+                help="A new workspace with the same results; this one stays as it is.",
+            ):
                 copied = store().copy(workspace.id, store().free_name(f"{workspace.name} copy"))
                 _enter(copied, f"This is the copy, {copied.name}.")
 
 
 def _switch(workspace: Workspace) -> None:
-    others = {info.id: info.name for info in store().workspaces() if info.id != workspace.id}
+    others = [one for one in shelf.stocked(store()) if one.id != workspace.id]
     with st.container(border=True):
         st.header("Other workspaces", anchor=False)
+        labels = {one.id: f"{one.name} ({one.words})" for one in others}
         if others:
-            chosen = st.selectbox("Open another", list(others), format_func=others.__getitem__)
+            # A list of Streamlit's is searched by typing.
+            chosen = st.selectbox("Open another", list(labels), format_func=labels.__getitem__)
         with st.container(horizontal=True), frame.telling():
             if others and st.button("Open"):
                 _enter(store().open(chosen), "")
-            if st.button("New workspace"):
-                made = store().create(store().free_name("workspace"))
-                _enter(made, "")
+            if st.button(
+                "New workspace", disabled=not is_kept(workspace), help="It is kept once it has content."
+            ):
+                _enter(fresh(), "")
 
 
 def _enter(workspace: Workspace, text: str) -> None:
     use(workspace)
-    keep_name(workspace)
     if text:
         frame.say(text)
     st.rerun()
@@ -106,6 +113,8 @@ def _files_in(workspace: Workspace) -> None:
 
 
 def _delete(workspace: Workspace) -> None:
+    if not is_kept(workspace):
+        return
     with st.popover("Delete this workspace…"):
         st.write("Its results are removed from this machine. An export brings them back.")
         if st.button("Delete for good", type="primary"):
@@ -113,16 +122,16 @@ def _delete(workspace: Workspace) -> None:
                 jobs.cancel(workspace, status.id)
             gone = workspace.name
             store().delete(workspace.id)
-            rest = store().workspaces()
-            use(store().open(rest[0].id) if rest else store().create("workspace"))
+            rest = shelf.stocked(store())
+            use(store().open(rest[0].id) if rest else fresh())
             frame.say(f"Deleted {gone}.")
-            navigation.go("Models")
+            navigation.go("Overview")
 
 
 def _results(workspace: Workspace, found: tuple[Artifact, ...]) -> None:
     if not found:
         st.write("Nothing yet: every graph, profile, request and plan you make is listed here to download.")
-        navigation.link("Models", "Begin with models")
+        navigation.link("Overview", "Begin with a door or a model")
         return
     saving.table(
         {

@@ -30,28 +30,37 @@ def old(tmp_path: Path) -> Workspace:
 
 
 @pytest.mark.parametrize(
-    "name", ["models", "graph", "profile", "partition", "plan", "place", "deploy", "workspace"]
+    ("name", "failed", "started_again"),
+    [
+        ("models", 3, ()),
+        ("model", 2, ()),
+        ("graph", 2, ()),
+        ("plan", 2, (SWEEP, SweepParameters("swept", "gpus", "A30-24GB", (1.0, 2.0, 3.0, 4.0), 60.0))),
+        ("deploy", 2, ()),
+        ("place", 0, ()),
+        ("workspace", 0, ()),
+    ],
 )
-def test_every_page_opens(
-    name: str, old: Workspace, page: Callable[..., AppTest], started: list[tuple[str, Any]]
-) -> None:
+def test_every_page_opens_with_the_failures_that_belong_there(
+    name: str, failed: int, started_again: Any, old: Workspace, page: Callable[..., AppTest],
+    started: list[tuple[str, Any]],
+) -> None:  # fmt: skip
     opened = page(name, old)
     told = [element.value.replace("\\", "") for element in opened.error]
-    assert len([text for text in told if " failed. " in text]) == 3
-    assert "Sweep swept failed. It was killed." in told
-    # The panel shows the newest three; both jobs that ran died with their server, and all three go on.
-    resume = [button for button in opened.button if button.label == "Resume"]
-    assert len(resume) == 3
-    resume[-1].click().run()
-    assert not opened.exception
-    assert started == [(SWEEP, SweepParameters("swept", "gpus", "A30-24GB", (1.0, 2.0, 3.0, 4.0), 60.0))]
+    assert len([text for text in told if " failed. " in text]) == failed
+    if started_again:
+        assert "Sweep swept failed. It was killed." in told
+        next(button for button in opened.button if button.label == "Resume").click().run()
+        assert not opened.exception
+        assert started == [started_again]
 
 
 def test_work_of_no_known_kind_is_told_and_offers_no_resume(
     old: Workspace, page: Callable[..., AppTest]
 ) -> None:
-    newer = [record.id for record in old.job_records()][:4]
-    old.set_setting("dismissed jobs", newer)
-    opened = page("models", old)
-    assert "Fly failed. It was killed." in [element.value.replace("\\", "") for element in opened.error]
-    assert "Resume" not in [button.label for button in opened.button]
+    opened = page("activity", old)
+    told = [element.value.replace("\\", "") for element in opened.markdown]
+    assert "**Fly**" in told and told[told.index("**Fly**") + 1 :].count("It was killed.") >= 1
+    named = {str(button.key) for button in opened.button if button.label == "Resume"}
+    fly = next(record.id for record in old.job_records() if record.title == "Fly")
+    assert named and f"resume-{fly}" not in named

@@ -19,10 +19,15 @@ MOST = {
     "models": 9,
     "graph": 12,
     "profile": 10,
-    "partition": 19,
+    "partition": 20,
     "plan": 16,
-    "place": 5,
-    "deploy": 6,
+    "place": 6,
+    "deploy": 10,
+    "overview": 24,
+    "model": 13,
+    "placements": 5,
+    "activity": 6,
+    "help": 4,
     "workspace": 9,
 }
 """Transactions of one run by page, in a workspace in which every step has a result."""
@@ -66,6 +71,6 @@ def test_more_models_ask_no_more(
         filled.put("profile", f"{SOURCE} {number}", replace(profile(), source=f"{SOURCE} {number}"))
     opened = page(name, filled)
     if name in ("graph", "partition"):
-        opened.session_state["graph-model"] = SOURCE
+        opened.query_params["model"] = SOURCE
         opened.run()
     assert asked(opened, monkeypatch) <= MOST[name]

@@ -36,7 +36,15 @@ from torchsplit_core.workspace.store import Store, Workspace
 pytestmark = pytest.mark.slow
 
 Open = Callable[..., AppTest]
-PAGES = ("models", "graph", "profile", "partition", "plan", "deploy", "place", "workspace")
+EMPTY = {
+    "overview": "Overview", "models": "Models", "model": "Model", "plan": "Plan", "placements": "LLM placements",
+    "placement": "Placement", "activity": "Activity", "workspace": "Workspace", "help": "Help",
+    # The addresses of earlier versions.
+    "graph": "Model", "profile": "Model", "partition": "Model", "deploy": "Plan", "place": "Placement",
+}  # fmt: skip
+"""The heading of every page in an empty workspace."""
+MODEL = ("model", "graph", "profile", "partition")
+"""Pages whose heading is the model."""
 
 
 @pytest.fixture
@@ -75,17 +83,18 @@ def press(page: AppTest, label: str) -> AppTest:
     return page
 
 
-@pytest.mark.parametrize("name", PAGES)
+@pytest.mark.parametrize("name", EMPTY)
 def test_every_page_opens_on_an_empty_and_on_a_full_workspace(name: str, page: Open, store: Store) -> None:
     empty = page(name, store.create("empty"))
-    assert [element.value for element in empty.title] == [name.capitalize()]
+    assert [element.value for element in empty.title] == [EMPTY[name]]
     assert not empty.error
 
 
-@pytest.mark.parametrize("name", PAGES)
+@pytest.mark.parametrize("name", EMPTY)
 def test_every_page_shows_a_full_workspace_without_a_fault(name: str, page: Open, filled: Workspace) -> None:
     full = page(name, filled)
-    assert [element.value for element in full.title] == [name.capitalize()]
+    wanted = SOURCE if name in MODEL else EMPTY[name]
+    assert [element.value.replace("\\", "") for element in full.title] == [wanted]
     assert not full.error
     assert address(full) == filled.id
 
@@ -98,7 +107,8 @@ def test_every_page_shows_a_full_workspace_without_a_fault(name: str, page: Open
         ("profile", "Here you will see throughput and service time"),
         ("partition", "Here you will see where to cut a model"),
         ("plan", "Here you will see which slice"),
-        ("deploy", "Here you will get the files"),
+        ("overview", "Choose a door"),
+        ("deploy", "Here you will see which slice"),
         ("place", "Here you will see which layers"),
         ("workspace", "Nothing yet"),
     ],
@@ -109,13 +119,26 @@ def test_an_empty_page_says_what_it_will_show(
     assert words in said(page(name, workspace))
 
 
-def test_a_visit_without_an_address_gets_a_workspace_of_its_own(
+def test_a_visit_without_an_address_stores_nothing_and_offers_what_there_is(
     page: Open, filled: Workspace, store: Store
 ) -> None:
-    first, second = page("models"), page("models")
-    ids = {address(first), address(second)}
-    assert len(ids) == 2 and filled.id not in ids
-    assert "earlier workspace" in str([box.label for box in first.selectbox])
+    before = store.workspaces()
+    for name in ("overview", "models", "plan", "workspace"):
+        opened = page(name)
+        assert "workspace" not in opened.query_params
+        opened.run()
+    assert store.workspaces() == before
+    assert "1 graph, 1 profile, 1 scenario" in said(page("overview"))
+    assert "review" in [link.proto.label for link in page("overview").get("page_link")]
+
+
+def test_an_empty_workspace_is_kept_from_its_first_content_on_and_called_after_it(
+    page: Open, store: Store, started: list[tuple[str, Any]]
+) -> None:
+    opened = press(page("models"), "Plan the measured mix")
+    (kept,) = store.workspaces()
+    assert kept.name == "Measured A100 mix" and address(opened) == kept.id
+    assert len(store.open(kept.id).artifacts("profile")) == 11 and len(started) == 1
 
 
 def test_the_first_door_stores_the_measured_mix_and_plans_it(
@@ -300,12 +323,33 @@ def test_a_deleted_workspace_is_gone_and_another_is_open(page: Open, filled: Wor
     press(page("workspace", filled), "Delete for good")
     with pytest.raises(InputFault):
         store.open(filled.id)
-    assert store.workspaces()
+    assert not store.workspaces()
 
 
-def test_an_unknown_address_opens_a_new_workspace(page: Open, store: Store) -> None:
-    opened = page("models", Workspace(store, "0" * 12))
-    assert store.open(address(opened)).artifacts() == ()
+@pytest.mark.parametrize("name", EMPTY)
+def test_the_address_of_a_workspace_that_is_not_here_says_so_and_stays(
+    name: str, page: Open, filled: Workspace, store: Store
+) -> None:
+    opened = page(name, Workspace(store, "0" * 12))
+    assert [element.value for element in opened.title] == ["There is no such workspace"]
+    assert f"'{'0' * 12}'" in said(opened) and address(opened) == "0" * 12
+    assert len(store.workspaces()) == 1
+    press(opened, "review")
+    assert address(opened) == filled.id
+
+
+@pytest.mark.parametrize(
+    ("name", "kind"), [("model", "model"), ("plan", "scenario"), ("placement", "placement")]
+)
+def test_the_address_of_a_thing_that_is_not_here_says_so_and_stays(
+    name: str, kind: str, page: Open, filled: Workspace
+) -> None:
+    opened = page(name, filled)
+    opened.query_params[kind] = "gone"
+    opened.run()
+    assert not opened.exception
+    assert f"There is no {kind} 'gone' in this workspace" in said(opened)
+    assert opened.query_params[kind] == "gone" and not opened.metric
 
 
 def test_a_damaged_result_is_one_message(page: Open, filled: Workspace, store: Store) -> None:
@@ -337,7 +381,7 @@ def test_a_graph_is_drawn_without_a_profile_that_does_not_fit_it(
     opened = page(name, filled)
     assert not opened.error
     assert any("profiled nodes are nodes of the graph" in found.value for found in opened.warning)
-    assert opened.selectbox(key=f"{name}-model").value == SOURCE
+    assert opened.query_params["model"] == SOURCE
 
 
 def test_hand_made_results_are_contract_files(workspace: Workspace) -> None:

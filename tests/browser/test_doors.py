@@ -25,7 +25,7 @@ def test_the_measured_mix_is_one_click_from_a_plan_and_survives_a_reload(
 ) -> None:
     page = session()
     page.goto(address)
-    heading(page, "Models")
+    heading(page, "Overview")
     page.get_by_role("button", name="Plan the measured mix").click()
     heading(page, "Plan")
     expect(page.get_by_text("proven optimal")).to_be_visible(timeout=PLANNED_MS)
@@ -43,14 +43,13 @@ def test_the_measured_mix_is_one_click_from_a_plan_and_survives_a_reload(
 
     other = session()
     other.goto(address)
-    heading(other, "Models")
+    heading(other, "Overview")
     expect(other.get_by_role("button", name="Plan the measured mix")).to_be_visible()
     assert workspace[1] not in other.url
 
     # The browser draws what lies behind another page when it likes.
     page.bring_to_front()
     page.get_by_role("button", name="Deploy this plan").click()
-    heading(page, "Deploy")
     expect(page.get_by_text("mig-devices").first).to_be_visible(timeout=120_000)
     expect(page.get_by_role("button", name="All files (zip)")).to_be_visible()
     with page.expect_download() as download:
@@ -61,7 +60,7 @@ def test_the_measured_mix_is_one_click_from_a_plan_and_survives_a_reload(
 def test_the_sample_models_are_measured_here_and_planned(session: Callable[..., Page], address: str) -> None:
     page = session()
     page.goto(address)
-    heading(page, "Models")
+    heading(page, "Overview")
     page.get_by_role("button", name="Trace, measure and plan the samples").click()
     heading(page, "Plan")
     expect(page.get_by_role("button", name="Cancel").first).to_be_visible()
@@ -76,7 +75,7 @@ def test_running_work_can_be_cancelled_and_the_page_goes_on(
 ) -> None:
     page = session()
     page.goto(address)
-    heading(page, "Models")
+    heading(page, "Overview")
     page.get_by_role("button", name="Trace, measure and plan the samples").click()
     heading(page, "Plan")
     page.get_by_role("button", name="Cancel").first.click()

@@ -35,11 +35,11 @@ def dropped(session: Callable[..., Page], address: str, model: Path) -> Page:
     """A page on which the model was dropped and its first drawing stands."""
     page = session()
     page.goto(address)
-    heading(page, "Models")
+    heading(page, "Overview")
     page.get_by_text("Or begin with a model of your own").click()
     page.get_by_role("tab", name="A file of yours").click()
     page.locator('[data-testid="stFileUploaderDropzoneInput"]').set_input_files(model)
-    heading(page, "Graph")
+    heading(page, "blocks.pt2")
     canvas(page)
     return page
 
@@ -62,8 +62,8 @@ def explored(session: Callable[..., Page], address: str, traced: Workspace) -> P
 
 
 def open_graph(page: Page, address: str, workspace: Workspace) -> None:
-    page.goto(f"{address}/graph?workspace={workspace.id}")
-    heading(page, "Graph")
+    page.goto(f"{address}/model?workspace={workspace.id}")
+    heading(page, "blocks.pt2")
     canvas(page)
 
 
@@ -127,7 +127,7 @@ def test_the_view_outlives_a_reload_and_the_same_node_stands_in_the_table(explor
     redrawn(page, before)
     expect(page.locator(".st-key-graph-details")).to_contain_text("blocks.5.down")
     page.reload()
-    heading(page, "Graph")
+    heading(page, "blocks.pt2")
     canvas(page)
     expect(page.locator(".st-key-graph-details")).to_contain_text("blocks.5.down")
     expect(canvas(page)).to_have_attribute("aria-label", re.compile("down"))

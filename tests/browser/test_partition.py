@@ -44,8 +44,8 @@ def cut(profiled: Workspace) -> Workspace:
 
 
 def open_cuts(page: Page, address: str, workspace: Workspace) -> None:
-    page.goto(f"{address}/partition?workspace={workspace.id}")
-    heading(page, "Partition")
+    page.goto(f"{address}/model?tab=cuts&workspace={workspace.id}")
+    heading(page, SOURCE)
     settle(page)
 
 
@@ -74,7 +74,7 @@ def test_cuts_are_found_chosen_tried_and_kept(
     expect(page.get_by_test_id("stMetricLabel").first).to_have_text("Slowest stage, of 2")
     expect(page.get_by_text("One value crosses")).to_be_visible()
     page.reload()
-    heading(page, "Partition")
+    heading(page, SOURCE)
     expect(page.get_by_test_id("stMetricLabel").first).to_have_text("Slowest stage, of 2")
     expect(page.get_by_text("Your cut: behind")).to_be_visible()
 

@@ -30,9 +30,9 @@ def large(address: str, home: Path) -> Workspace:
     return workspace
 
 
-def open_place(page: Page, address: str, workspace: Workspace) -> None:
-    page.goto(f"{address}/place?workspace={workspace.id}")
-    heading(page, "Place")
+def open_place(page: Page, address: str, workspace: Workspace, title: str) -> None:
+    page.goto(f"{address}/placement?workspace={workspace.id}")
+    heading(page, title)
     settle(page)
 
 
@@ -40,7 +40,7 @@ def test_thirty_gpus_are_placed_drawn_and_asked_what_if(
     session: Callable[..., Page], address: str, home: Path
 ) -> None:
     page = session()
-    open_place(page, address, Store(home).create("thirty"))
+    open_place(page, address, Store(home).create("thirty"), "Placement")
     press(page, "30 GPUs of three types")
     expect(page.get_by_text("proven optimal")).to_be_visible(timeout=SOLVED_MS)
     settle(page)
@@ -58,7 +58,7 @@ def test_thirty_gpus_are_placed_drawn_and_asked_what_if(
     press(page, "Trace the curve")
     expect(page.get_by_text("that none beats in both")).to_be_visible(timeout=SOLVED_MS)
     page.reload()
-    heading(page, "Place")
+    heading(page, "30 GPUs of three types")
     expect(page.get_by_test_id("stMetricValue").first).to_contain_text("810")
     expect(page.get_by_text("that none beats in both")).to_be_visible()
 
@@ -68,7 +68,7 @@ def test_a_large_fleet_is_accessible_and_fits_its_window(
     session: Callable[..., Page], address: str, large: Workspace, scheme: str, width: int
 ) -> None:
     page = session(width=width, scheme=scheme)
-    open_place(page, address, large)
+    open_place(page, address, large, "large")
     expect(page.get_by_text("proven optimal")).to_be_visible(timeout=SOLVED_MS)
     settle(page)
     expect(page.locator(".picture svg.gpu")).to_have_count(504)

@@ -28,11 +28,11 @@ def test_a_step_left_out_takes_the_cut_points_and_put_back_gives_them(
     save_model(tmp_path / "blocks.pt2")
     page = session()
     page.goto(address)
-    heading(page, "Models")
+    heading(page, "Overview")
     page.get_by_text("Or begin with a model of your own").click()
     page.get_by_role("tab", name="A file of yours").click()
     page.locator('[data-testid="stFileUploaderDropzoneInput"]').set_input_files(tmp_path / "blocks.pt2")
-    heading(page, "Graph")
+    heading(page, "blocks.pt2")
     canvas(page)
     whole, partial = cut_points(page), page.get_by_text("4 of 5 steps: partitioning uses all")
     assert whole > 6
@@ -61,7 +61,7 @@ def test_a_step_left_out_takes_the_cut_points_and_put_back_gives_them(
     expect(page.locator(".legend").first).to_contain_text("kept")
 
     page.reload()
-    heading(page, "Graph")
+    heading(page, "blocks.pt2")
     canvas(page)
     expect(partial).to_be_visible()
     page.get_by_text("Preparation for cutting").click()

@@ -70,7 +70,7 @@ def download(page: Page, label: str) -> str:
 def test_a_model_is_measured_asked_about_and_downloaded(session: Callable[..., Page], address: str) -> None:
     page = session()
     page.goto(f"{address}/profile")
-    heading(page, "Profile")
+    heading(page, "Model")
     expect(page.get_by_text("Here you will see throughput and service time")).to_be_visible()
     choose(page, "Models to measure", SOURCE)
     page.get_by_label("Batch sizes", exact=True).fill("1, 2")
@@ -127,7 +127,7 @@ def test_a_table_of_other_words_is_mapped_imported_and_compared(
     path.write_text(TABLE, encoding="utf-8")
     page = session()
     page.goto(f"{address}/profile")
-    heading(page, "Profile")
+    heading(page, "Model")
     tab(page, "Import")
     page.locator('[data-testid="stFileUploaderDropzoneInput"]').set_input_files(path)
     expect(page.get_by_text("6 rows, 5 columns")).to_be_visible()
@@ -167,7 +167,7 @@ def test_every_tab_is_accessible_and_fits_its_window(
 ) -> None:
     page = session(width=width, scheme=scheme)
     page.goto(f"{address}/profile?workspace={filled}")
-    heading(page, "Profile")
+    heading(page, "library:bert")
     found = []
     for name in ("Curves", "Memory", "Table", "Compare", "Measure", "Import"):
         tab(page, name)
@@ -182,7 +182,7 @@ def test_the_curves_have_a_picture_words_and_a_table(
 ) -> None:
     page = session()
     page.goto(f"{address}/profile?workspace={filled}")
-    heading(page, "Profile")
+    heading(page, "library:bert")
     # The picture comes after the fits, which take seconds on a busy machine.
     expect(page.get_by_test_id("stPlotlyChart")).to_be_visible(timeout=MEASURED_MS)
     expect(page.get_by_role("figure", name=re.compile("^throughput over service time"))).to_be_visible()

@@ -39,6 +39,8 @@ APP_LAYERS = (
     ("explorer",),
     # The pages: what two of them need stands below.
     ("models", "models/cuts", "models/graph", "models/profile", "placements", "plan", "workspace"),
+    # What brings several of them together: the page of one thing with its tabs, the overview.
+    ("overview", "things"),
     ("login",),
     ("main", "server"),
 )

@@ -125,6 +125,18 @@ def statuses(workspace: Workspace) -> tuple[JobStatus, ...]:
     return tuple(_status(workspace.store, record) for record in workspace.job_records())
 
 
+def log(workspace: Workspace, job: str, most_bytes: int = 65536) -> str:
+    """The end of what the job's process has printed; empty where it printed nothing. Raises InputFault for an
+    unknown id."""
+    try:
+        with _path(workspace.store, _record(workspace, job).id).with_suffix(".log").open("rb") as stream:
+            stream.seek(0, os.SEEK_END)
+            stream.seek(max(0, stream.tell() - most_bytes))
+            return stream.read().decode(errors="replace")
+    except OSError:
+        return ""
+
+
 def running(
     workspace: Workspace, names: Collection[str] = (), request: str | None = None
 ) -> tuple[JobStatus, ...]:

@@ -46,9 +46,17 @@ def unique_name(name: str) -> Iterator[None]:
         raise InputFault("workspace name", name, "names are unique", "Choose another name.") from error
 
 
-def insert_workspace(database: sqlite3.Connection, name: str) -> str:
-    """The row of a new workspace; its id. Raises InputFault for a name that will not do."""
-    identity = secrets.token_hex(6)
+def new_identity() -> str:
+    """An id for a workspace, as in the address bar."""
+    return secrets.token_hex(6)
+
+
+def insert_workspace(database: sqlite3.Connection, name: str, identity: str | None = None) -> str:
+    """The row of a new workspace, of that id where one was given out; its id.
+
+    Raises InputFault for a name that will not do.
+    """
+    identity = identity or new_identity()
     database.execute("INSERT INTO workspaces VALUES (?, ?, ?)", (identity, checked_name(name), time.time()))
     return identity
 

@@ -142,10 +142,13 @@ class Store:
             rows = database.execute("SELECT id, name, created FROM workspaces ORDER BY rowid DESC").fetchall()
         return tuple(WorkspaceInfo(*self._typed(row, str, str, float)) for row in rows)
 
-    def create(self, name: str) -> Workspace:
-        """A new, empty workspace. Raises InputFault for an empty, overlong or taken name."""
+    def create(self, name: str, identity: str | None = None) -> Workspace:
+        """A new, empty workspace, of an id that was given out before where one is named.
+
+        Raises InputFault for an empty, overlong or taken name.
+        """
         with unique_name(name), self.connect() as database:
-            return Workspace(self, insert_workspace(database, name))
+            return Workspace(self, insert_workspace(database, name, identity))
 
     def add(
         self,

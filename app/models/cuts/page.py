@@ -1,4 +1,4 @@
-"""The Partition page: where should a model be cut, and how far from the best can that be?"""
+"""The cuts of a model: where should a model be cut, and how far from the best can that be?"""
 
 from __future__ import annotations
 
@@ -16,7 +16,6 @@ from app.models.cuts.words import WHAT, candidates_table, reason_text, stages_ta
 from app.session import cuts, scenario
 from app.session.cuts import OWN, Study
 from app.session.model import GraphModel, open_model
-from app.session.workspace import names
 from app.shell import frame, navigation
 from app.shell.replan import plan_again
 from torchsplit_core import jobs
@@ -27,7 +26,7 @@ from torchsplit_core.planning.request import edit
 from torchsplit_core.planning.request.build import model_name
 from torchsplit_core.values import PartitionCandidate
 from torchsplit_core.values.units import GIB
-from torchsplit_core.workspace.named import partition_name
+from torchsplit_core.workspace.named import exists, partition_name
 from torchsplit_core.workspace.store import Workspace
 
 QUESTION = "Where should a model be cut, and how far from the best can that be?"
@@ -56,23 +55,14 @@ class Shown:
         return [(OWN, self.own, beaten), *known]
 
 
-def show(workspace: Workspace) -> None:
-    """The whole page."""
-    stored = sorted(names(workspace, "graph"))
-    if not stored:
+def show(workspace: Workspace, name: str | None) -> None:
+    """The whole tab for one traced model."""
+    if name is None or not exists(workspace, "graph", name):
         st.write("Here you will see where to cut a model so that its slowest stage is as fast as can be.")
         navigation.link("Models", "Trace a model first")
         return
     st.write(QUESTION)
     with st.container(horizontal=True, vertical_alignment="center"):
-        name = st.selectbox(
-            "Model",
-            stored,
-            key="partition-model",
-            width=320,
-            label_visibility="collapsed",
-            persist_state="session",
-        )
         model = open_model(workspace, name)
         st.badge(plain(model.basis_text), color=model.basis_colour)
     if model.misfit:
@@ -108,7 +98,7 @@ def show(workspace: Workspace) -> None:
 def _profile_first(workspace: Workspace, name: str) -> None:
     st.write("A cut needs the time of every operation: profile this model first.")
     if not name.startswith("sample:"):
-        navigation.link("Profile", "To the Profile page")
+        navigation.link("Profile", "To its profile", name)
     elif st.button("Profile this model", type="primary"):
         jobs.start(workspace, f"Profile {name}", PROFILE, ProfileParameters((name,)))
         st.rerun()

@@ -1,4 +1,4 @@
-"""The Graph page: how does the model flow, and where can it be cut?"""
+"""The graph of a model: how does the model flow, and where can it be cut?"""
 
 from __future__ import annotations
 
@@ -20,14 +20,15 @@ from app.models.graph import tables as graph_tables
 from app.models.graph.details import Times, cut_facts, group_facts, node_facts, region_facts, times_of
 from app.session import analysis
 from app.session.model import GraphModel, open_model
-from app.session.workspace import names
 from app.shell import frame, navigation
 from torchsplit_core.drawing.scene import Scene
 from torchsplit_core.drawing.view import Item
+from torchsplit_core.workspace.named import exists
 from torchsplit_core.workspace.store import Workspace
 
 TAB = "graph-tab"
-"""The key of the page's tabs."""
+"""The key of its views."""
+TITLES = ("Explorer", "Tables", "Compare", "Export")
 ROUTES: Mapping[str, tuple[str, Colour]] = {
     "read": ("read from the file, nothing executed", "gray"),
     "strict": ("traced strictly", "gray"),
@@ -36,16 +37,13 @@ ROUTES: Mapping[str, tuple[str, Colour]] = {
 """What is worth saying of how a graph was made, and the colour of its badge."""
 
 
-def show(workspace: Workspace) -> None:
-    """The whole page for one traced model."""
-    stored = sorted(names(workspace, "graph"))
-    if not stored:
+def show(workspace: Workspace, name: str | None) -> None:
+    """The whole tab for one traced model."""
+    if name is None or not exists(workspace, "graph", name):
         st.write("Here you will see a model's dataflow, what dominates what, and where it can be cut.")
         navigation.link("Models", "Trace a model, or drop a file, first")
         return
     head = st.container(horizontal=True, vertical_alignment="center")
-    with head:
-        name = st.selectbox("Model", stored, key="graph-model", width=320, label_visibility="collapsed")
     steps = preparation.chosen(workspace, name)
     model = open_model(workspace, name, steps=steps)
     with head:
@@ -69,7 +67,7 @@ def show(workspace: Workspace) -> None:
             for note in model.graph.notes:
                 st.caption(plain(note))
     explorer_look.refocus(workspace, name, model.hierarchy)
-    tabs = st.tabs(["Explorer", "Tables", "Compare", "Export"], key=TAB, on_change="rerun")
+    tabs = st.tabs(TITLES, key=TAB, on_change="rerun")
     explore, tables, compare, files = tabs
     if explore.open:
         with explore:

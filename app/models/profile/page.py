@@ -1,4 +1,4 @@
-"""The Profile page: how fast is each model on which slice, and how sure is that?"""
+"""The profile of a model, beside those of others: how fast is each model on which slice, and how sure is that?"""
 
 from __future__ import annotations
 
@@ -13,21 +13,25 @@ from torchsplit_core.workspace.store import Workspace
 
 TAB = navigation.PROFILE_TAB
 SHOWING, MAKING = ("Curves", "Memory", "Table", "Compare"), ("Measure", "Import")
+TITLES = (*SHOWING, *MAKING)
+_LAST = "profile-model"
+"""The session key of the model that was looked at last."""
 
 
-def show(workspace: Workspace) -> None:
-    """The whole page."""
+def show(workspace: Workspace, name: str | None = None) -> None:
+    """The whole tab, with the profile of the model `name` to begin with, or of all."""
     graphs = names(workspace, "graph")
     stored: dict[str, Profile] = read_all(workspace, "profile")
     profiles = {name: at_first_length(profile) for name, profile in stored.items()}
+    _begin_with(name, profiles)
     if profiles:
         st.write("How fast is each model on which slice, and how sure is that?")
-        for name, profile in stored.items():
+        for source, profile in stored.items():
             first, *others = sequence_lengths(profile) or (None,)
             if others:
                 more = ", ".join("no length" if length is None else str(length) for length in others)
                 st.caption(
-                    f"{name} is shown at sequence length {first}; its profile also has rows at {more}."
+                    f"{source} is shown at sequence length {first}; its profile also has rows at {more}."
                 )
         summary.show(profiles)
     else:
@@ -39,13 +43,21 @@ def show(workspace: Workspace) -> None:
             navigation.link("Models", "Choose models")
     # The page opens where there is something to see; after that the choice is the user's.
     st.session_state.setdefault(TAB, SHOWING[0] if profiles else MAKING[0])
-    tabs = dict(
-        zip((*SHOWING, *MAKING), st.tabs([*SHOWING, *MAKING], key=TAB, on_change="rerun"), strict=True)
-    )
+    tabs = dict(zip(TITLES, st.tabs(TITLES, key=TAB, on_change="rerun"), strict=True))
     for title, tab in tabs.items():
         if tab.open:
             with tab:
                 _tab(workspace, title, graphs, profiles)
+
+
+def _begin_with(name: str | None, profiles: dict[str, Profile]) -> None:
+    """Choose the model where another one was looked at before; what is chosen beside it stays."""
+    if name is None or name == st.session_state.get(_LAST):
+        return
+    st.session_state[_LAST] = name
+    if name in profiles:
+        st.session_state["profile-show-models"] = [name]
+        st.session_state["profile-memory-model"] = name
 
 
 def _tab(workspace: Workspace, title: str, graphs: tuple[str, ...], profiles: dict[str, Profile]) -> None:

@@ -14,7 +14,7 @@ import streamlit as st
 from app.format.numbers import exact, plain
 from app.models.profile.rows import CPU
 from app.session import dropped_files
-from app.session.workspace import keep_name, names, read
+from app.session.workspace import names, read
 from app.shell import frame, widgets
 from torchsplit_core.hardware import catalogue, plain_profiles
 from torchsplit_core.profiling.library import library_profiles
@@ -85,7 +85,6 @@ def _library(workspace: Workspace) -> None:
         if st.button("Add the measured A100 library", key="profile-import-library"):
             for profile in found:
                 workspace.put("profile", profile.source, profile)
-            keep_name(workspace)
             frame.say(f"Added {len(found)} profiles with {exact(rows)} rows.")
             st.rerun()
 
@@ -112,7 +111,6 @@ def _take_json(workspace: Workspace, name: str, data: bytes) -> None:
     st.markdown(f"**{plain(name)}** is a {form.removeprefix('torchsplit.').replace('_', ' ')}{rows}.")
     if st.button("Import this file", type="primary", key="profile-import-json"):
         artifact = dropped_files.drop(workspace, name, data)
-        keep_name(workspace)
         frame.say(f"Stored {name} as {artifact.kind.replace('_', ' ')} {artifact.name}.")
         st.rerun()
 
@@ -219,7 +217,6 @@ def store(workspace: Workspace, found: Imported, stem: str) -> tuple[str, ...]:
         name = own_name(workspace, profile, stem)
         workspace.put("profile", name, replace(profile, source=name))
         stored.append(name)
-    keep_name(workspace)
     return tuple(stored)
 
 

@@ -1,4 +1,4 @@
-"""The Deploy page: the files that make the plan real, one tab a format."""
+"""The files of a plan: those that make the plan real, one tab a format."""
 
 from __future__ import annotations
 
@@ -9,15 +9,9 @@ from collections.abc import Sequence
 import streamlit as st
 
 from app.format.numbers import plain
-from app.plan import scenario_bar
-from app.plan.sureness import sureness_of
-from app.plan.verdict import verdict_of
-from app.plan.verdict_line import verdict_line
-from app.session.workspace import read
-from app.shell import frame, navigation
+from app.shell import frame
 from torchsplit_core.deployment import FORMATS, DeploymentFile, deploy
-from torchsplit_core.values import InputFault, PlanOutcome, PlanRequest
-from torchsplit_core.workspace.store import Workspace
+from torchsplit_core.values import InputFault, PlanOutcome
 
 TITLES = {"mig-parted": "mig-parted", "nvidia-smi": "nvidia-smi", "kubernetes": "Kubernetes"}
 
@@ -26,31 +20,21 @@ MOST_LINES = 240
 """Lines of a file that are shown on the page."""
 
 
-def show(workspace: Workspace) -> None:
-    """The whole page for the current scenario's plan."""
-    name, known = scenario_bar.opened(workspace, "Deploy")
-    if name is None:
-        st.write("Here you will get the files that cut the GPUs as planned and start the models on them.")
-        navigation.link("Models", "Make a plan first")
-        return
-    scenario_bar.choice(workspace, name, known)
-    plan = read(workspace, "plan", name)
+def show(name: str, plan: PlanOutcome | None) -> None:
+    """The whole tab for a scenario's plan."""
     if plan is None:
         st.write("Here you will get the files that cut the GPUs as planned and start the models on them.")
-        navigation.link("Plan", "Make a plan first")
+        st.info("Not planned yet: press Plan.")
         return
     if plan.status not in ("optimal", "feasible"):
-        st.warning("This scenario has no plan to deploy: the Plan page says why.")
-        navigation.link("Plan", "To the plan")
+        st.warning("This scenario has no plan to deploy: the tab Plan says why.")
         return
-    request = read(workspace, "plan_request", name)
-    _head(name, request, plan)
+    _head(name, plan)
     if not any(gpu.slices for gpu in plan.gpus):
         st.info(
-            "The plan has no slice, so there is nothing to deploy: no model is served. The Plan page says why, and "
+            "The plan has no slice, so there is nothing to deploy: no model is served. The tab Plan says why, and "
             "which figures are missing."
         )
-        navigation.link("Plan", "To the plan")
         return
     # A plan whose hosts are no nodes of a cluster still has its other files.
     possible = [kind for kind in FORMATS if _can(plan, kind)]
@@ -80,14 +64,13 @@ def _can(plan: PlanOutcome, kind: str) -> bool:
     return True
 
 
-def _head(name: str, request: PlanRequest | None, plan: PlanOutcome) -> None:
-    """Whose files, whether that plan gives what is asked, and what applying them ends."""
+def _head(name: str, plan: PlanOutcome) -> None:
+    """Whose files, and what applying them ends; whether the plan gives what is asked stands above."""
     cut = sum(bool(gpu.slices) for gpu in plan.gpus)
     slices = sum(len(gpu.slices) for gpu in plan.gpus)
     with st.container(horizontal=True, vertical_alignment="center"):
         st.markdown(f"Files of **{plain(name)}**: {slices} slices on {cut} GPUs", width="content")
         st.badge("untested on hardware", color="yellow")
-    verdict_line(verdict_of(request, plan, sureness_of(request, plan)))
     if cut:
         st.warning(
             f"Applying removes every MIG instance that exists on these {cut} GPUs and stops what runs on them. "

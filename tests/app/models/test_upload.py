@@ -89,7 +89,7 @@ def test_a_dropped_pt2_is_stored_read_and_shown_without_a_button(
     opened.run()
     assert [node.op for node in workspace.get("graph", "chain.pt2").ops] == ["linear", "relu", "add"] * 2
     assert workspace.get_bytes("upload", "chain.pt2") == pt2
-    assert opened.session_state["graph-model"] == "chain.pt2"
+    assert opened.session_state[f"model of {workspace.id}"] == "chain.pt2"
     assert not opened.error
 
 
@@ -104,10 +104,10 @@ def test_a_file_lying_there_is_taken_once_and_shown_when_its_job_ends(
     opened.run()
     opened.run()
     assert started == [(TRACE, TraceParameters("chain.pt2", UploadedFile("chain.pt2")))]
-    assert "graph-model" not in opened.session_state
+    assert f"model of {workspace.id}" not in opened.session_state
     monkeypatch.setattr(upload, "_state", lambda workspace, job: "done")
     opened.run()
-    assert opened.session_state["graph-model"] == "chain.pt2"
+    assert opened.session_state[f"model of {workspace.id}"] == "chain.pt2"
 
 
 def test_a_file_that_takes_long_to_read_has_its_progress_shown_and_leads_on_at_its_end(
@@ -128,7 +128,7 @@ def test_a_file_that_takes_long_to_read_has_its_progress_shown_and_leads_on_at_i
     (record,) = workspace.job_records()
     runner._write(workspace.store, record.id, {"state": "done", "seconds": 9.0})
     opened.run()
-    assert opened.session_state["graph-model"] == "chain.pt2"
+    assert opened.session_state[f"model of {workspace.id}"] == "chain.pt2"
 
 
 def test_the_same_file_dropped_again_is_shown_and_starts_nothing(
@@ -137,7 +137,7 @@ def test_the_same_file_dropped_again_is_shown_and_starts_nothing(
     workspace.put_bytes("upload", "chain.pt2", pt2)
     workspace.put("graph", "chain.pt2", graph())
     opened = drop(page("models", workspace), "chain.pt2", pt2)
-    assert not started and opened.session_state["graph-model"] == "chain.pt2"
+    assert not started and opened.session_state[f"model of {workspace.id}"] == "chain.pt2"
     opened = drop(page("models", workspace), "chain.pt2", pt2 + b"\0")
     assert len(started) == 1
 
@@ -165,7 +165,7 @@ def test_an_empty_file_is_one_red_line_and_stores_nothing(
 def test_a_dropped_graph_file_is_shown(page: Open, workspace: Workspace) -> None:
     opened = drop(page("models", workspace), "net.graph.json", write_text(graph()).encode())
     assert workspace.get("graph", "net") == graph()
-    assert opened.session_state["graph-model"] == "net"
+    assert opened.session_state[f"model of {workspace.id}"] == "net"
     opened = drop(page("models", workspace), "p.json", write_text(profile()).encode())
     assert workspace.get("profile", SOURCE) == profile()
     assert "Stored p.json" in opened.success[0].value.replace("\\", "")

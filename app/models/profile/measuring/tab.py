@@ -13,7 +13,6 @@ from app.models.profile.measuring import devices as measuring_devices
 from app.models.profile.measuring import grid as measuring_grid
 from app.session import trust
 from app.session.uploads import refuse_untrusted, upload_of
-from app.session.workspace import keep_name
 from app.shell import frame, widgets
 from sample_models.registry import SAMPLES
 from torchsplit_core import jobs
@@ -228,7 +227,6 @@ def start(workspace: Workspace, parameters: ProfileParameters) -> str:
     what = plain_title(parameters.sources)
     count = len(parameters.device.split(",")) if parameters.device else 0
     count += len(parameters.make_slices.profiles) if parameters.make_slices else 0
-    keep_name(workspace)
     return jobs.start(
         workspace, f"Profile {what}" + (f" on {count} devices" if count > 1 else ""), PROFILE, parameters
     )

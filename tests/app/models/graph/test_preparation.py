@@ -144,7 +144,7 @@ def test_the_steps_outlive_a_reload_and_are_put_back_at_once(
 def test_every_model_has_its_own_steps(panel: AppTest, full: Workspace):
     stored(full, masked(), name="upload:other")
     turn(panel, "Side-band")
-    panel.selectbox(key="graph-model").set_value("upload:other").run()
+    next(box for box in panel.selectbox if box.label == "Model").set_value("upload:other").run()
     assert not panel.exception and "uses all" not in said(panel) and all(one.value for one in panel.toggle)
 
 

@@ -1,0 +1,59 @@
+"""A button that copies the address of what is seen, and the memory of the browser for the workspace opened last."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import streamlit as st
+
+NAME = "torchsplit_share"
+HTML = '<button type="button" class="share" aria-live="polite">Copy link</button>'
+CSS = """
+.share { font: inherit; font-size: .875rem; font-family: var(--st-font); color: var(--st-text-color);
+  background: transparent; border: 1px solid var(--st-border-color); border-radius: var(--st-base-radius);
+  min-height: 2.4rem; padding: .25rem .75rem; cursor: pointer; white-space: nowrap; }
+.share:hover { border-color: var(--st-primary-color); color: var(--st-link-color); }
+.share:focus-visible { outline: 2px solid var(--st-primary-color); outline-offset: 2px; }
+"""
+JS = """
+const SHOWN_MS = 1600, YEAR_S = 31536000;
+async function copy(text) {
+  // A page that came over plain http from another machine has no clipboard of its own.
+  if (navigator.clipboard) return navigator.clipboard.writeText(text);
+  const field = document.createElement("textarea");
+  field.value = text;
+  document.body.append(field);
+  field.select();
+  const done = document.execCommand("copy");
+  field.remove();
+  if (!done) throw new Error("refused");
+}
+export default function ({ parentElement, data }) {
+  if (data.workspace)
+    document.cookie =
+      `${data.cookie}=${encodeURIComponent(data.workspace)}; path=/; max-age=${YEAR_S}; samesite=strict`;
+  const button = parentElement.querySelector(".share");
+  if (!button) return;
+  button.onclick = async () => {
+    try {
+      await copy(document.location.href);
+      button.textContent = "Copied";
+    } catch {
+      button.textContent = "Copy it from the address bar";
+    }
+    clearTimeout(button.later);
+    button.later = setTimeout(() => { button.textContent = "Copy link"; }, SHOWN_MS);
+  };
+}
+"""
+
+
+@st.cache_resource
+def _component() -> Any:
+    """Registered once a server, not once a run."""
+    return st.components.v2.component(NAME, html=HTML, css=CSS, js=JS)
+
+
+def share(cookie: str, workspace: str | None) -> None:
+    """The button. `workspace` is what the browser keeps under `cookie` for a visit without an address."""
+    _component()(data={"cookie": cookie, "workspace": workspace}, key="share")

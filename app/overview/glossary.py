@@ -1,0 +1,104 @@
+"""The words of the program, from docs/metrics.md: what each is, in which field, on which page."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from pathlib import Path
+
+import streamlit as st
+
+from torchsplit_core.workspace.store import Workspace
+
+DOCS = Path(__file__).resolve().parents[2] / "docs"
+_TERM = re.compile(r"\*\*(.+?)\*\*")
+_BARS = re.compile(r"(?<!\\)\|")
+_LINK = re.compile(r"\[([^\]]*)\]\([^)]*\)")
+GUIDES = {
+    "your-model.md": "Bring a model of your own",
+    "exploring.md": "Explore a graph",
+    "measuring.md": "Measure",
+    "profiles.md": "Profiles from tables",
+    "partitions.md": "Cut a model",
+    "what-if.md": "What if",
+    "sweeps.md": "Sweeps",
+    "deploying.md": "Deploy",
+    "placement.md": "Place an LLM",
+    "shared-server.md": "A server for several people",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Word:
+    """An entry: the words it explains, what they mean, the chapter, and where it is shown."""
+
+    title: str
+    meaning: str
+    chapter: str
+    shown: str
+
+
+@st.cache_resource(show_spinner=False)
+def words(path: Path = DOCS / "metrics.md") -> tuple[Word, ...]:
+    """The entries of the tables, in their order."""
+    found, chapter = [], ""
+    for line in path.read_text().splitlines():
+        if line.startswith("## "):
+            chapter = line[3:].strip()
+        cells = [cell.strip() for cell in _BARS.split(line)[1:-1]]
+        if len(cells) == 5 and (title := _TERM.match(cells[0])):
+            found.append(Word(title[1], _LINK.sub(r"\1", cells[1]), chapter, cells[4]))
+    return tuple(found)
+
+
+def matching(every: tuple[Word, ...], text: str) -> list[Word]:
+    """Those with every word of the text, in the title before in the meaning."""
+    wanted = text.lower().split()
+    found = [
+        one
+        for one in every
+        if all(part in f"{one.title} {one.meaning} {one.shown}".lower() for part in wanted)
+    ]
+    return sorted(found, key=lambda one: not all(part in one.title.lower() for part in wanted))
+
+
+def show(workspace: Workspace) -> None:
+    """The whole page."""
+    del workspace  # The words are the same in all.
+    known, guides = st.tabs(["Words", "Guides"])
+    with known:
+        _words()
+    with guides:
+        name = st.selectbox("Guide", list(GUIDES), format_func=GUIDES.__getitem__, key="help-guide")
+        with st.container(border=True):
+            st.markdown(_readable((DOCS / name).read_text()))
+
+
+def _words() -> None:
+    every = words()
+    text = st.text_input(
+        "Search the words",
+        key="help-search",
+        placeholder="for instance: bound, gap, leximin, share, normalised",
+    )
+    found = matching(every, text)
+    st.caption(f"{len(found)} of {len(every)} words" if text else f"{len(every)} words")
+    chapter = ""
+    for one in found:
+        if one.chapter != chapter and not text:
+            st.header(one.chapter, anchor=False)
+            chapter = one.chapter
+        where = "" if one.shown in ("", "—") else f" :gray[Shown: {_escaped(one.shown)}]"
+        st.markdown(f"**{_escaped(one.title)}** — {_escaped(one.meaning)}{where}")
+
+
+def _escaped(text: str) -> str:
+    """Text that has no marks but those of code: a dollar would be a formula."""
+    return re.sub(r"([$\[\]~])", r"\\\1", text.replace("\\|", "|"))
+
+
+def _readable(text: str) -> str:
+    """A guide without its title, its pictures, and links to files that the dashboard does not serve."""
+    text = text.partition("\n")[2]
+    text = re.sub(r"!\[[^\]]*\]\([^)]*\)\n?", "", text)
+    return re.sub(r"\[([^\]]*)\]\((?!https?:)[^)]*\)", r"\1", text)

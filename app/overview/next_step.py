@@ -1,0 +1,57 @@
+"""What a user would most likely do next in a workspace, and where that is."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from app.plan.summary import SOLVED
+from app.plan.sureness import sureness_of
+from app.plan.verdict import verdict_of
+from app.session import scenario
+from app.session.models import ModelEntry
+from app.session.workspace import read
+from torchsplit_core import jobs
+from torchsplit_core.workspace import named
+from torchsplit_core.workspace.store import Workspace
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    """What to do, the words of the link to it, the title that it leads to and the thing there."""
+
+    text: str
+    label: str
+    way: str
+    thing: str | None = None
+
+
+def next_step(workspace: Workspace, entries: Sequence[ModelEntry], known: Sequence[str]) -> Step | None:
+    """The next step; None where there is nothing that speaks for one."""
+    if running := jobs.running(workspace):
+        return Step(f"{running[0].title} is under way.", "See the work", "Activity")
+    name = scenario.name(workspace, known)
+    if name is not None:
+        return _of_scenario(workspace, name)
+    bare = next((entry.source for entry in entries if entry.profile is None), None)
+    if bare is not None:
+        return Step(
+            f"{bare} is traced and not profiled: a plan needs its figures.", "Profile it", "Profile", bare
+        )
+    if entries:
+        return Step("The models have figures: say what to serve on which GPUs.", "Plan them", "Plan")
+    return None
+
+
+def _of_scenario(workspace: Workspace, name: str) -> Step:
+    request, plan = read(workspace, "plan_request", name), read(workspace, "plan", name)
+    if plan is None:
+        return Step(f"{name} is asked and not planned.", "Plan it", "Plan", name)
+    if request is not None and not named.plan_answers(request, plan):
+        return Step(f"{name} was changed since it was planned.", "Plan it again", "Plan", name)
+    verdict = verdict_of(request, plan, sureness_of(request, plan))
+    if verdict.level == "not met" or plan.status not in SOLVED:
+        return Step(f"{name} does not give what is asked.", "See what stands in the way", "Plan", name)
+    return Step(
+        f"{name} is planned: its files cut the GPUs and start the models.", "Deploy it", "Deploy", name
+    )

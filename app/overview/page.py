@@ -1,0 +1,133 @@
+"""What is in the workspace, what it says, and what comes next; in an empty one the doors."""
+
+from __future__ import annotations
+
+from collections import Counter
+
+import streamlit as st
+
+from app.format.numbers import plain
+from app.models import page as models_page
+from app.models import upload
+from app.overview import work
+from app.overview.next_step import next_step
+from app.placements import shelf as placement_shelf
+from app.plan.summary import SOLVED, status_badge
+from app.plan.sureness import sureness_of
+from app.plan.verdict import verdict_of
+from app.plan.verdict_line import verdict_line
+from app.session import models, placements, scenario
+from app.session.workspace import read
+from app.shell import navigation
+from torchsplit_core.values import PlanRequest
+from torchsplit_core.workspace import named
+from torchsplit_core.workspace.store import Workspace
+
+MOST_SCENARIOS, MOST_PLACEMENTS, MOST_JOBS = 6, 4, 5
+"""Cards of each kind."""
+
+
+def show(workspace: Workspace) -> None:
+    """The whole page."""
+    upload.take_dropped(workspace)
+    if not workspace.artifacts():
+        models_page.welcome(workspace)
+        return
+    entries = models.entries_of(workspace)
+    scenarios = scenario.known(workspace)
+    step = next_step(workspace, entries, scenarios)
+    if step is not None:
+        with st.container(border=True, horizontal=True, vertical_alignment="center", key="next-step"):
+            st.markdown(f"**Next:** {plain(step.text)}", width="stretch")
+            navigation.link(step.way, step.label, step.thing, icon=":material/arrow_forward:")
+    left, right = st.columns([62, 38], gap="medium")
+    with left:
+        _scenarios(workspace, scenarios)
+        _placements(workspace)
+    with right:
+        _fleet(workspace, scenarios)
+        _work(workspace)
+    st.header("Models", anchor=False)
+    models_page.table(workspace, entries)
+    _models(entries)
+    with st.expander("Plan something ready"):
+        models_page.doors(workspace)
+
+
+def _scenarios(workspace: Workspace, known: tuple[str, ...]) -> None:
+    st.header("Plans", anchor=False)
+    if not known:
+        st.caption("None yet: say what to serve on what.")
+        navigation.link("Plan", "To the plan", icon=":material/view_quilt:")
+    for name in known[:MOST_SCENARIOS]:
+        with st.container(border=True, key=f"scenario-{name}", gap="xsmall"):
+            _scenario(workspace, name)
+    if len(known) > MOST_SCENARIOS:
+        st.caption(f"The newest {MOST_SCENARIOS} of {len(known)}; the bar above has them all.")
+
+
+def _scenario(workspace: Workspace, name: str) -> None:
+    """A scenario's verdict, and the ways into it."""
+    request, plan = read(workspace, "plan_request", name), read(workspace, "plan", name)
+    with st.container(horizontal=True, vertical_alignment="center"):
+        navigation.link("Plan", f"**{plain(name)}**", name, icon=":material/view_quilt:")
+        if plan is not None:
+            badge = status_badge(plan)
+            st.badge(badge.text, color=badge.colour)
+        if plan is not None and plan.status in SOLVED and any(gpu.slices for gpu in plan.gpus):
+            navigation.link("Deploy", "Files", name, icon=":material/rocket_launch:")
+    if plan is None:
+        st.caption("Not planned yet.")
+        return
+    current = request is None or named.plan_answers(request, plan)
+    verdict_line(verdict_of(request, plan, sureness_of(request, plan) if current else None))
+
+
+def _placements(workspace: Workspace) -> None:
+    known = placements.known(workspace)
+    if not known:
+        return
+    st.header("LLM placements", anchor=False)
+    for name in known[:MOST_PLACEMENTS]:
+        with st.container(border=True, key=f"placed-{name}", gap="xsmall"):
+            navigation.link("Place", plain(name), name, icon=":material/account_tree:")
+            st.caption(plain(placement_shelf.words(placements.kept(workspace, name))))
+    if len(known) > MOST_PLACEMENTS:
+        navigation.link("Placements", f"All {len(known)} placements")
+
+
+def _fleet(workspace: Workspace, known: tuple[str, ...]) -> None:
+    """The GPUs of the scenario that is looked at."""
+    name = scenario.name(workspace, known)
+    request = read(workspace, "plan_request", name) if name else None
+    if request is None:
+        return
+    with st.container(border=True, key="fleet"):
+        st.header("Fleet", anchor=False)
+        st.markdown(plain(fleet_words(request)))
+        plan = read(workspace, "plan", name) if name else None
+        used = f"{sum(bool(gpu.slices) for gpu in plan.gpus)} of them used in " if plan else "asked for in "
+        st.caption(plain(f"{used}{name}"))
+
+
+def fleet_words(request: PlanRequest) -> str:
+    """How many GPUs of each type."""
+    count: Counter[str] = Counter()
+    for entry in request.gpus:
+        count[entry.type] += entry.count
+    return ", ".join(f"{number} × {kind}" for kind, number in count.items()) or "no GPU"
+
+
+def _work(workspace: Workspace) -> None:
+    with st.container(border=True, key="recent"):
+        st.header("Recent work", anchor=False)
+        work.recent(workspace, MOST_JOBS)
+        navigation.link("Activity", "All work, with logs", icon=":material/pending_actions:")
+
+
+def _models(entries: list[models.ModelEntry]) -> None:
+    """Ways to the pages of the models."""
+    with st.container(horizontal=True, gap="small", key="model-ways"):
+        for entry in entries:
+            navigation.link("Graph", plain(entry.source), entry.source, icon=":material/deployed_code:")
+        navigation.link("Models", "Add, trace, remove", icon=":material/add:")

@@ -1,0 +1,72 @@
+"""The work of a workspace: what runs, what ran, how it ended, and what it printed."""
+
+from __future__ import annotations
+
+import datetime
+
+import streamlit as st
+
+from app.format.badges import Colour
+from app.format.numbers import duration, plain
+from app.shell import job_panel
+from torchsplit_core import jobs
+from torchsplit_core.jobs import JobStatus
+from torchsplit_core.workspace.store import Workspace
+
+COLOURS: dict[str, Colour] = {"running": "blue", "done": "green", "failed": "red", "cancelled": "gray"}
+MOST = 40
+"""Jobs on the page before one asks for all."""
+
+
+def show(workspace: Workspace) -> None:
+    """The whole page."""
+    statuses = jobs.statuses(workspace)
+    if not statuses:
+        st.write(
+            "Here you will see what this workspace traces, profiles, cuts, plans and places, and how it ended."
+        )
+        return
+    begun = {record.id: record.created for record in workspace.job_records()}
+    states = [state for state in COLOURS if any(status.state == state for status in statuses)]
+    wanted = st.segmented_control("State", states, key="activity-state", selection_mode="multi")
+    found = [status for status in statuses if not wanted or status.state in wanted]
+    every = len(found) <= MOST or st.toggle(f"All {len(found)}", key="activity-all")
+    for status in found if every else found[:MOST]:
+        with st.container(border=True, key=f"work-{status.id}", gap="xsmall"):
+            _job(workspace, status, begun.get(status.id))
+
+
+def _job(workspace: Workspace, status: JobStatus, begun: float | None) -> None:
+    """One job with its outcome and log."""
+    with st.container(horizontal=True, vertical_alignment="center"):
+        st.markdown(f"**{plain(status.title)}**", width="content")
+        st.badge(status.state, color=COLOURS[status.state])
+        st.caption(when(status, begun))
+        if status.state in ("failed", "cancelled"):
+            job_panel.offer_resume(workspace, status)
+    if status.fault:
+        st.markdown(plain(status.fault))
+    log = st.expander("Log", key=f"log-{status.id}", on_change="rerun")
+    if log.open:
+        text = jobs.log(workspace, status.id)
+        if text:
+            log.code(text, language=None, wrap_lines=True)
+        else:
+            log.caption("It printed nothing.")
+
+
+def when(status: JobStatus, begun: float | None) -> str:
+    """When it began and how long it ran."""
+    told = [datetime.datetime.fromtimestamp(begun).strftime("%Y-%m-%d %H:%M")] if begun else []
+    return " · ".join([*told, *([duration(status.seconds)] if status.seconds else [])])
+
+
+def recent(workspace: Workspace, most: int) -> None:
+    """The last pieces of work, a line each."""
+    statuses = [status for status in jobs.statuses(workspace) if not job_panel.kind_of(status).quiet]
+    for status in statuses[:most]:
+        with st.container(horizontal=True, vertical_alignment="center", gap="small"):
+            st.badge(status.state, color=COLOURS[status.state])
+            st.caption(plain(status.title))
+    if not statuses:
+        st.caption("None yet.")

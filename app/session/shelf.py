@@ -1,0 +1,71 @@
+"""The stored workspaces as a person finds one again: name, what is in it, when it was last changed."""
+
+from __future__ import annotations
+
+import re
+import time
+from collections import Counter
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from torchsplit_core.workspace.store import Artifact, Store, Workspace
+
+_UNNAMED = re.compile(r"(New )?workspace( \d+)?")
+"""What a workspace is called that nobody gave a name."""
+COUNTED: Mapping[str, str] = {"graph": "graph", "profile": "profile", "plan_request": "scenario",
+                              "placement_request": "placement", "upload": "file"}  # fmt: skip
+
+
+@dataclass(frozen=True, slots=True)
+class Stocked:
+    """A workspace with content; `changed` in Unix seconds."""
+
+    id: str
+    name: str
+    counts: str
+    changed: float
+
+    @property
+    def words(self) -> str:
+        """What is in it and how old that is."""
+        return f"{self.counts} · {ago(time.time() - self.changed)}"
+
+
+def stocked(store: Store) -> tuple[Stocked, ...]:
+    """The workspaces with content, what was changed last first."""
+    found = []
+    for info in store.workspaces():
+        content = Workspace(store, info.id).artifacts()
+        if content:
+            name = f"{info.name}: {_about(content)}" if _UNNAMED.fullmatch(info.name) else info.name
+            found.append(Stocked(info.id, name, counts(content), max(item.changed for item in content)))
+    return tuple(sorted(found, key=lambda one: -one.changed))
+
+
+def counts(content: tuple[Artifact, ...]) -> str:
+    """How many results of each kind, in words."""
+    number = Counter(item.kind for item in content)
+    told = [
+        f"{number[kind]} {word}{'s' if number[kind] != 1 else ''}"
+        for kind, word in COUNTED.items()
+        if number[kind]
+    ]
+    return ", ".join(told) or f"{len(content)} result{'s' if len(content) != 1 else ''}"
+
+
+def _about(content: tuple[Artifact, ...]) -> str:
+    """The newest of what says most of a workspace."""
+    for kind in ("plan_request", "placement_request", "graph", "profile"):
+        for item in content:
+            if item.kind == kind:
+                return item.name
+    return content[0].name
+
+
+def ago(seconds: float) -> str:
+    """An age in words; the clock may have been set since."""
+    for size, unit in ((86400, "day"), (3600, "hour"), (60, "minute")):
+        if seconds >= size:
+            number = int(seconds / size)
+            return f"{number} {unit}{'s' if number != 1 else ''} ago"
+    return "just now"

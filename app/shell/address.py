@@ -1,0 +1,62 @@
+"""What is seen stands in the address: the thing, its tab, the view within the tab. A reload and a copied link show it.
+
+A page says the whole of its address at once, before it draws: every change of it is an entry of the browser's
+history, and a page that came by a full link changes nothing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+import streamlit as st
+
+from app.session import models, placements, scenario
+from app.session import workspace as workspaces
+from torchsplit_core.workspace.store import Workspace
+
+TAB, VIEW, CUT = "tab", "view", "cut"
+OURS = (workspaces.PARAMETER, scenario.PARAMETER, models.PARAMETER, placements.PARAMETER, TAB, VIEW, CUT)
+"""The query parameters that pages set; others are left as they are."""
+
+
+def slug(title: str) -> str:
+    """A tab's title as the address has it."""
+    return title.lower().replace(" ", "-")
+
+
+def settle(workspace: Workspace, wanted: Mapping[str, str | None]) -> None:
+    """Have the address name the workspace and these, and nothing else of ours."""
+    whole = parameters(workspace, wanted)
+    now = st.query_params.to_dict()
+    others = {key: value for key, value in now.items() if key not in OURS}
+    if now != others | whole:
+        # In one go: each change would be an entry of the browser's history.
+        st.query_params.from_dict(others | whole)
+
+
+def parameters(workspace: Workspace, wanted: Mapping[str, str | None]) -> dict[str, str]:
+    """The query of a link to this workspace and these things."""
+    own = {workspaces.PARAMETER: workspace.id} if workspaces.is_kept(workspace) else {}
+    return own | {key: value for key, value in wanted.items() if value}
+
+
+def turned(parameter: str, titles: Sequence[str], key: str, first: str | None = None) -> str | None:
+    """Which of the tabs under a widget's `key` is open, as the address is to say it: None for the `first`.
+
+    Called before the tabs are drawn. A new address turns the tabs; tabs that were turned change the address.
+    """
+    first = first or titles[0]
+    by_slug = {slug(title): title for title in titles}
+    asked = st.query_params.get(parameter)
+    asked = asked if asked in by_slug else None
+    seen = f"{key} in the address"
+    # Tabs that another page took the place of are forgotten; their address is not.
+    if asked != st.session_state.get(seen) or key not in st.session_state:
+        if asked is not None:
+            st.session_state[key] = by_slug[asked]
+        elif key in st.session_state:
+            st.session_state[key] = first
+    now = st.session_state.get(key)
+    found = slug(now) if now is not None and now in titles and now != first else None
+    st.session_state[seen] = found
+    return found

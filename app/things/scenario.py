@@ -1,0 +1,22 @@
+"""The page of one scenario: its plan, what stands beside it, and its files."""
+
+from __future__ import annotations
+
+from app.plan import page as plan_page
+from app.session import scenario
+from app.shell import address, frame
+from torchsplit_core.jobs.names import EXPLAIN, PLAN, QUICK_START, SWEEP
+
+
+def show(first: str = plan_page.TITLES[0]) -> None:
+    """The whole page, at the tab of the address, else at the `first`."""
+    opened = frame.opened_workspace()
+    known = scenario.known(opened)
+    # The address of a scenario that is not here is kept: the page says so.
+    missing = scenario.asked_in_vain(known)
+    name = missing or scenario.name(opened, known)
+    tab = address.turned(address.TAB, plan_page.TITLES, plan_page.TAB, first)
+    address.settle(opened, {scenario.PARAMETER: name, address.TAB: tab})
+    shown = next((title for title in plan_page.TITLES if address.slug(title) == tab), first)
+    frame.head(opened, "Plan", shown, *filter(None, (name,)), failures=(PLAN, EXPLAIN, SWEEP, QUICK_START))
+    plan_page.show(opened, first)

@@ -1,0 +1,7 @@
+"""Activity: what works, what worked, and how did it end?"""
+
+from app.overview import work
+from app.shell import frame
+
+with frame.telling():
+    work.show(frame.open_page("Activity"))

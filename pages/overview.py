@@ -1,0 +1,8 @@
+"""Overview: what is in the workspace, what does it say, what comes next?"""
+
+from app.overview import page
+from app.shell import frame
+from torchsplit_core.jobs.names import QUICK_START
+
+with frame.telling():
+    page.show(frame.open_page("Overview", QUICK_START))

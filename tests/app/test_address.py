@@ -1,0 +1,114 @@
+"""What stands in the address of a page, and what a page makes of an address."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from streamlit.testing.v1 import AppTest
+
+from app.overview.glossary import matching, words
+from app.session import shelf
+from tests.support.app.values import SOURCE, graph, profile
+from torchsplit_core.jobs import runner
+from torchsplit_core.jobs.names import TRACE
+from torchsplit_core.workspace.store import Store, Workspace
+
+Open = Callable[..., AppTest]
+
+
+def asked(page: Open, name: str, workspace: Workspace, **wanted: str) -> AppTest:
+    """The page as a link with these parameters opens it."""
+    opened = page(name, workspace)
+    again = AppTest.from_file(opened._script_path, default_timeout=30)
+    again.query_params["workspace"] = workspace.id
+    for key, value in wanted.items():
+        again.query_params[key] = value
+    again.run()
+    assert not again.exception
+    return again
+
+
+@pytest.mark.parametrize(
+    ("name", "key", "title", "wanted"),
+    [
+        ("model", "model-tab", "Profile", {"model": SOURCE, "tab": "profile"}),
+        ("model", "profile-tab", "Table", {"model": SOURCE, "tab": "profile", "view": "table"}),
+        ("model", "graph-tab", "Tables", {"model": SOURCE, "view": "tables"}),
+        ("plan", "plan-tab", "By hand", {"scenario": "review", "tab": "by-hand"}),
+        ("plan", "plan-tab", "Deploy", {"scenario": "review", "tab": "deploy"}),
+    ],
+)
+def test_a_link_opens_the_tab_that_was_seen_and_keeps_its_address(
+    name: str, key: str, title: str, wanted: dict[str, str], page: Open, filled: Workspace
+) -> None:
+    opened = asked(page, name, filled, **wanted)
+    assert opened.session_state[key] == title
+    assert dict(opened.query_params) == {"workspace": filled.id} | wanted
+
+
+def test_a_tab_that_is_turned_stands_in_the_address_and_an_earlier_address_turns_it_back(
+    page: Open, filled: Workspace
+) -> None:
+    opened = page("plan", filled)
+    assert "tab" not in opened.query_params
+    opened.session_state["plan-tab"] = "Sweep"
+    opened.run()
+    assert opened.query_params["tab"] == "sweep"
+    del opened.query_params["tab"]
+    opened.run()
+    assert opened.session_state["plan-tab"] == "Plan" and not opened.exception
+
+
+def test_a_link_names_the_model_among_several(page: Open, filled: Workspace) -> None:
+    filled.put("graph", "another", graph())
+    opened = asked(page, "model", filled, model=SOURCE)
+    assert opened.title[0].value.replace("\\", "") == SOURCE
+    assert asked(page, "model", filled, model="another").title[0].value == "another"
+
+
+@pytest.mark.parametrize(
+    ("old", "title"),
+    [("graph", "Graph"), ("profile", "Profile"), ("partition", "Cuts"), ("deploy", "Deploy")],
+)
+def test_an_address_of_an_earlier_version_shows_the_same_thing(
+    old: str, title: str, page: Open, filled: Workspace
+) -> None:
+    opened = page(old, filled)
+    assert opened.session_state["plan-tab" if old == "deploy" else "model-tab"] == title
+
+
+def test_activity_has_the_outcome_of_work_and_failures_stand_where_they_belong(
+    page: Open, filled: Workspace
+) -> None:
+    record = filled.add_job("Trace it", TRACE, {})
+    runner._write(filled.store, record.id, {"state": "failed", "fault": "It cannot be exported."})
+    runner._path(filled.store, record.id).with_suffix(".log").write_text("what it printed")
+    opened = page("activity", filled)
+    assert "It cannot be exported." in [one.value.replace("\\", "") for one in opened.markdown]
+    assert runner.log(filled, record.id) == "what it printed"
+    assert len(page("model", filled).error) == 1
+    assert not page("plan", filled).error and not opened.error
+
+
+def test_workspaces_are_listed_with_what_is_in_them(store: Store) -> None:
+    store.create("empty")
+    unnamed = store.create("workspace 3")
+    unnamed.put("graph", SOURCE, graph())
+    unnamed.put("profile", SOURCE, profile())
+    (found,) = shelf.stocked(store)
+    assert (found.name, found.counts) == (f"workspace 3: {SOURCE}", "1 graph, 1 profile")
+    assert found.words.endswith("just now")
+    assert [shelf.ago(age) for age in (0, 60, 7200, 86400 * 3)] == [
+        "just now", "1 minute ago", "2 hours ago", "3 days ago",
+    ]  # fmt: skip
+
+
+def test_every_word_of_the_metrics_is_found_in_help() -> None:
+    text = (Path(__file__).parents[2] / "docs" / "metrics.md").read_text()
+    told = re.findall(r"^\| \*\*(.+?)\*\*", text, re.MULTILINE)
+    assert [one.title for one in words()] == told and len(told) > 80
+    assert matching(words(), "normalised")[0].title.startswith("normalised")
+    assert not matching(words(), "no such word at all")
