@@ -161,10 +161,13 @@ def pages(folder: Path) -> None:
 
     fill(disk)
     draw_all("full")
-    # Who comes without an address sees what is stored, for nothing new can be made.
-    test = AppTest.from_file(str(root / "pages" / "models.py"), default_timeout=60).run()
+    # Who comes without an address is told, and finds the way to what is stored; a visit stores nothing.
+    test = AppTest.from_file(str(root / "pages" / "overview.py"), default_timeout=60).run()
     assert not test.exception, test.exception
-    assert list(test.query_params["workspace"]) in ([workspace.id], list(workspace.id)), test.query_params
+    assert any("full" in found.value for found in test.warning), [found.value for found in test.warning]
+    assert "Earlier workspaces" in [found.value for found in test.header]
+    assert [found.label for found in test.get("page_link")] == ["review"]
+    assert "workspace" not in test.query_params
     for path in disk.glob("filler-*"):
         path.unlink()
     subprocess.run(["mount", "-o", "remount,ro", str(disk)], check=True)
