@@ -97,7 +97,7 @@ def test_what_has_the_focus_is_ringed(session: Callable[..., Page], address: str
     page.keyboard.press("Tab")
     for scheme, ring in (("light", "rgb(11, 95, 88)"), ("dark", "rgb(94, 234, 212)")):
         in_scheme(page, scheme)
-        link = page.get_by_test_id("stSidebarNavLink").first
+        link = page.get_by_test_id("stPageLink-NavLink").first
         primary = page.get_by_test_id("stBaseButton-primary").first
         for element in (link, primary, page.get_by_role("tab").first):
             assert element.evaluate(RING) == ["solid", "2px", ring], (scheme, element)
@@ -138,7 +138,7 @@ def test_a_narrow_window_scrolls_down_only(
 ) -> None:
     page = session(width=PHONE)
     for name in NARROW:
-        open_page(page, address, name, workspace)
+        open_page(page, address, name, f"{workspace}&model={SAMPLE}" if name == "model" else workspace)
         width = page.evaluate("document.documentElement.scrollWidth")
         sideways = page.evaluate("document.querySelector('[data-testid=\"stMain\"]').scrollWidth")
         assert max(width, sideways) <= PHONE, f"{PAGES[name]} is {max(width, sideways)} wide"
