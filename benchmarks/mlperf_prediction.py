@@ -1,7 +1,7 @@
 """The response times of a Server row from the SingleStream and Offline results of its slice.
 
 Two points give the line of a batch's time, the submitter's configuration says how batches are formed, and the rest
-are the constants below: what the code of the submitters' server does, and three numbers fitted to rows of v1.0 and
+are the constants below: what the code of the submitters' server does, and four numbers fitted to rows of v1.0 and
 v1.1 (`Fitted`). Server results play no part.
 """
 
@@ -32,12 +32,14 @@ class Fitted:
 
     `floor_share`: how much of a batch's floor keeps the slice from other streams. `mixed`: a request's time in a
     batch of mixed lengths over that of Offline, which sorts by length. `precision`: the time of one request alone goes
-    with this power of Offline's time a request when only the precision changes.
+    with this power of Offline's time a request when only the precision changes. `hop_ms`: from the end of a batch until
+    its stream takes the next: the way through queues and answers that SingleStream does not wait for.
     """
 
     floor_share: float = 0.75
     mixed: float = 1.03
     precision: float = 0.8
+    hop_ms: float = 0.02
 
 
 @dataclass(frozen=True)
@@ -126,6 +128,7 @@ def predict(
         way.ahead,
         "oldest" if _triton(server) else "free",
         fitted.floor_share,
+        fitted.hop_ms,
     )
     if rate >= 1e3 * capacity_per_ms(service, batcher):
         return Prediction(None, "more than the two points can carry")
@@ -140,7 +143,7 @@ def predict(
 def capacity_per_ms(service: SliceService, batcher: Batcher) -> float:
     """Requests per ms that full batches on all streams complete."""
     size = batcher.max_batch
-    alone = batcher.streams * size / service.batch_ms(size)
+    alone = batcher.streams * size / (batcher.hop_ms + service.batch_ms(size))
     if batcher.streams == 1:
         return alone
     return min(alone, size / (batcher.floor_share * service.floor_ms + size * service.per_request_ms))

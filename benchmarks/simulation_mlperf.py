@@ -34,6 +34,7 @@ WITHIN = 0.15
 FLOOR_SHARES = (0.5, 0.6, 0.7, 0.75, 0.8, 0.9, 1.0)
 MIXED = (1.0, 1.03, 1.06, 1.09)
 PRECISIONS = (0.65, 0.8, 1.0)
+HOPS_MS = (0.0, 0.01, 0.02, 0.03, 0.05)
 
 
 @dataclass(frozen=True)
@@ -77,18 +78,21 @@ def fitted_without(rows: Sequence[Row], left: tuple[str, str], requests: int) ->
         and row.family in ("resnet50", "ssd-resnet34", "retinanet", "bert")
     ]
     bert = [row for row in seen if row.family == "bert"]
-    several = [row for row in seen if way_of(row).streams > 1 and row.family != "bert"]
+    images = [row for row in seen if row.family != "bert"]
+    several = [row for row in images if way_of(row).streams > 1]
+    alone = [row for row in images if way_of(row).streams == 1]
 
     def squares(of: Sequence[Row], fitted: Fitted) -> float:
         errors = [error(row, predict(row, rows, fitted, requests), 95) for row in of]
         return sum(1.0 if one is None else math.log1p(one) ** 2 for one in errors)
 
-    share = min(FLOOR_SHARES, key=lambda value: squares(several, Fitted(floor_share=value)))
+    hop = min(HOPS_MS, key=lambda value: squares(alone, Fitted(hop_ms=value)))
+    share = min(FLOOR_SHARES, key=lambda value: squares(several, Fitted(floor_share=value, hop_ms=hop)))
     mixed, precision = min(
         itertools.product(MIXED, PRECISIONS),
-        key=lambda pair: squares(bert, Fitted(mixed=pair[0], precision=pair[1])),
+        key=lambda pair: squares(bert, Fitted(mixed=pair[0], precision=pair[1], hop_ms=hop)),
     )
-    return Fitted(share if several else Fitted().floor_share, mixed, precision)
+    return Fitted(share, mixed, precision, hop)
 
 
 def judge(rows: Sequence[Row], requests: int, leave_out: bool) -> list[Judged]:

@@ -98,6 +98,14 @@ def test_a_batch_formed_ahead_is_closed() -> None:
     assert serve_by_streams(times, service, Batcher(4, ahead=1)).tolist() == [10.0, 19.0, 28.0]
 
 
+@pytest.mark.parametrize("streams", [1, 2])
+def test_a_stream_is_free_a_hop_after_its_batch(streams: int) -> None:
+    """Alone on the slice one batch after the other: each waits for a stream that is free 1 ms later."""
+    found = serve_by_streams([0.0] * 3, SliceService(2.0, 0.0), Batcher(1, streams=streams, hop_ms=1.0))
+    # Two streams: both end at 4, one is free at 5.
+    assert found.tolist() == ([2.0, 5.0, 8.0] if streams == 1 else [4.0, 4.0, 7.0])
+
+
 def test_work_of_requests_adds_up() -> None:
     found = serve_by_streams([0.0, 0.0], SliceService(1.0, 2.0), Batcher(2), work=[0.5, 1.5])
     assert found.tolist() == [5.0, 5.0]

@@ -37,6 +37,7 @@ class Batcher:
     ahead: int = 0
     window: Literal["free", "oldest"] = "free"
     floor_share: float = 1.0
+    hop_ms: float = 0.0
 
 
 def serve_by_streams(
@@ -84,7 +85,7 @@ def _in_turn(
     behind: list[int] = []
     first, formed, before = 0, 0.0, batcher.ahead + 1
     while first < len(times):
-        ready = max(formed, ends[-before]) if len(ends) >= before else formed
+        ready = max(formed, ends[-before] + batcher.hop_ms) if len(ends) >= before else formed
         formed, after = _forms(times, first, ready, batcher)
         start = max(formed, ends[-1]) if ends else formed
         ends.append(start + service.batch_ms(done[after] - done[first]))
@@ -111,8 +112,9 @@ class _Slice:
         self.number.append(len(self.ends))
         self.ends.append(math.nan)
 
-    def run(self, until: float, most: int) -> None:
-        """Go on until that instant, or until so few are on their way."""
+    def run(self, until: float, most: int) -> bool:
+        """Go on until that instant, or until so few are on their way; whether a batch ended."""
+        before = len(self.left)
         while len(self.left) > most:
             active = self.left[: self.streams]
             slower = max(1.0, sum(self.busy[: self.streams]))
@@ -122,12 +124,13 @@ class _Slice:
                 worked = (until - self.now) / slower
                 self.left[: len(active)] = [left - worked for left in active]
                 self.now = until
-                return
+                break
             self.left[: len(active)] = [left - shortest for left in active]
             self.now = end
             place = active.index(shortest)
             self.ends[self.number.pop(place)] = end
             del self.left[place], self.busy[place]
+        return len(self.left) < before
 
 
 def _shared(
@@ -138,8 +141,9 @@ def _shared(
     behind: list[int] = []
     first, formed = 0, 0.0
     while first < len(times):
-        shared.run(math.inf, batcher.streams + batcher.ahead - 1)
-        formed, after = _forms(times, first, max(formed, shared.now), batcher)
+        freed = shared.run(math.inf, batcher.streams + batcher.ahead - 1)
+        ready = shared.now + batcher.hop_ms if freed else formed
+        formed, after = _forms(times, first, max(formed, ready), batcher)
         shared.run(formed, 0)
         shared.now = formed
         work = service.per_request_ms * (done[after] - done[first])
