@@ -9,6 +9,7 @@ standing: of the system whose name is nearest.
 from __future__ import annotations
 
 import csv
+import io
 import math
 import re
 from collections.abc import Iterable, Mapping, Sequence
@@ -23,6 +24,12 @@ NUMBERS = (
     *("metric", "mean_ms", "p50_ms", "p95_ms", "p99_ms"),
     *("max_batch", "queue_delay_us", "streams"),
 )
+WHOLE = {"max_batch": 1e6, "streams": 64}
+"""Columns of whole numbers from 1 on, and their largest."""
+
+MOST = 1e15
+"""The largest of any other number; rates and times from its inverse on are positive."""
+
 SCENARIOS = ("SingleStream", "Offline", "Server", "MultiStream")
 
 
@@ -51,10 +58,10 @@ class Row:
     def place(self) -> tuple[int, str] | None:
         """How many slices of which profile."""
         text = self.texts["slices"]
-        found = re.fullmatch(r"(\d+)\s*x\s*(\S.*)", text)
+        found = re.fullmatch(r"([0-9]{1,6})\s*x\s*(\S.*)", text)
         if found:
             count, profile = int(found[1]), found[2]
-        elif whole := re.fullmatch(r"(full GPU)(?:\s*x\s*(\d+))?", text):
+        elif whole := re.fullmatch(r"(full GPU)(?:\s*x\s*([0-9]{1,6}))?", text):
             count, profile = int(whole[2] or 1), whole[1]
         else:
             return None
@@ -68,16 +75,19 @@ class Row:
     @property
     def rate(self) -> float | None:
         """A positive metric."""
-        value = self.numbers["metric"]
-        return value if value is not None and value > 0 else None
+        return self._positive("metric")
 
     def single_ms(self, *, mean: bool) -> float | None:
         """Of a SingleStream row the mean or median time of a request, or the nearest to it that the row has."""
         for column in ("mean_ms", "p50_ms") if mean else ("p50_ms", "mean_ms"):
-            value = self.numbers[column]
-            if value is not None and value > 0:
+            value = self._positive(column)
+            if value is not None:
                 return value
         return self.rate / 1e6 if self.rate is not None else None
+
+    def _positive(self, column: str) -> float | None:
+        value = self.numbers[column]
+        return value if value is not None and value >= 1 / MOST else None
 
 
 def read_rows(path: Path) -> tuple[list[str], list[dict[str, str]], list[Row]]:
@@ -93,7 +103,7 @@ def read_rows(path: Path) -> tuple[list[str], list[dict[str, str]], list[Row]]:
             "ROWS.csv", str(path), "it is text in UTF-8", "Save it as a CSV file in UTF-8."
         ) from None
     try:
-        reader = csv.reader(text.splitlines(keepends=True), strict=True)
+        reader = csv.reader(io.StringIO(text, newline=""), strict=True)
         lines = [(reader.line_num, cells) for cells in reader if cells]
     except csv.Error as error:
         raise InputFault("ROWS.csv", str(path), f"it is CSV ({error})", "Write it as CSV again.") from None
@@ -145,9 +155,14 @@ def _number(line: int, column: str, text: str) -> float | None:
         value = float(text)
     except ValueError:
         value = math.nan
-    whole = column not in ("max_batch", "streams") or (value >= 1 and value == int(value))
-    if not (0 <= value < math.inf) or not whole:
-        rule = "a whole number from 1 on" if column in ("max_batch", "streams") else "a number from 0 on"
+    if column in WHOLE:
+        good, rule = (
+            1 <= value <= WHOLE[column] and value == int(value),
+            f"a whole number of 1 to {WHOLE[column]:.0f}",
+        )
+    else:
+        good, rule = 0 <= value <= MOST, f"a number of 0 to {MOST:.0e}"
+    if not good:
         raise InputFault(f"ROWS.csv, line {line}, {column}", text, f"it is {rule} or empty", "Mend the cell.")
     return value
 

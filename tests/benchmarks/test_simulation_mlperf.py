@@ -6,13 +6,24 @@ import csv
 import subprocess
 import sys
 from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
-from benchmarks.mlperf_prediction import Fitted, predict, service_of, way_of
+from benchmarks.mlperf_prediction import Fitted, Prediction, predict, service_of, way_of
 from benchmarks.mlperf_rows import NUMBERS, TEXT, Row, own_offline, own_single, read_rows
-from benchmarks.simulation_mlperf import COLUMNS, DATA, error, main, servers
+from benchmarks.simulation_mlperf import (
+    COLUMNS,
+    DATA,
+    Judged,
+    error,
+    fitted_without,
+    main,
+    servers,
+    single_rows,
+    summary,
+)
 
 SLICE = "1 x 1g.10gb"
 
@@ -146,6 +157,34 @@ def test_the_stored_rows_meet_the_goals() -> None:
     assert sum(within["bert"]) / 6 >= 0.65
 
 
+def test_what_is_left_out_plays_no_part_in_the_fit() -> None:
+    _, _, rows = read_rows(DATA)
+    left = ("v1.1", "A30")
+    changed = [
+        replace(one, numbers={**one.numbers, "p95_ms": 1.0})
+        if (one.texts["round"], one.texts["gpu"]) == left and one.texts["scenario"] == "Server"
+        else one
+        for one in rows
+    ]
+    assert fitted_without(changed, left, 1000) == fitted_without(rows, left, 1000)
+    assert fitted_without(changed, ("v1.0", "A100-80GB"), 1000) != fitted_without(
+        rows, ("v1.0", "A100-80GB"), 1000
+    )
+
+
+def test_the_tables_tell_errors_and_what_is_missing() -> None:
+    told = row(1, "Server", metric=3000.0, p50_ms=2.0, p95_ms=4.0, p99_ms=8.0)
+    judged = [
+        Judged(told, Prediction((2.0, 5.0, 6.0))),
+        Judged(told, Prediction((1.0, 4.0, 8.0))),
+        Judged(told, Prediction(None, "no points")),
+    ]
+    assert summary(judged, leave_out=False)[2] == "| resnet50 | 3 | 1 of 3 | 25 % | 12 % | 12 % |"
+    lines = single_rows(judged)[2:]
+    assert lines[0].endswith("| 3000 | 2.00 / 2.00 | 5.00 / 4.00 | 6.00 / 8.00 | +25 % |")
+    assert lines[2].endswith("| n/a / 2.00 | n/a / 4.00 | n/a / 8.00 | no points |")
+
+
 def run(*arguments: str) -> subprocess.CompletedProcess[str]:
     command = [sys.executable, "-m", "benchmarks.simulation_mlperf", *arguments]
     return subprocess.run(command, cwd=DATA.parent.parent.parent, capture_output=True, text=True, check=False)
@@ -187,6 +226,9 @@ GOOD = "v1.0,own,resnet50,Server,A100-80GB,1 x 1g.10gb,,3000,1,1,1,1,8,1000,1"
         (f"{HEAD}\n{GOOD.replace('3000', 'nan')}", "line 2, metric"),
         (f"{HEAD}\n{GOOD.replace(',8,', ',0,')}", "line 2, max_batch"),
         (f"{HEAD}\n{GOOD.replace(',8,', ',1.5,')}", "line 2, max_batch"),
+        (f"{HEAD}\n{GOOD.replace(',8,', ',inf,')}", "line 2, max_batch"),
+        (f"{HEAD}\n{GOOD[:-2]},999", "line 2, streams"),
+        (f"{HEAD}\n{GOOD.replace('3000', '1e200')}", "line 2, metric"),
         (f"{HEAD}\n{GOOD.replace('Server', 'server')}", "line 2, scenario"),
         (f'{HEAD}\n"{GOOD}', "CSV"),
     ],
@@ -202,6 +244,19 @@ def test_a_malformed_table_is_one_line_and_two(
     assert said.out == ""
     assert told in said.err
     assert said.err.count("\n") == 1
+
+
+@pytest.mark.parametrize("slices", ["9" * 5000 + " x 1g.10gb", "0 x 1g.10gb", "x", "", "1 x "])
+def test_slices_that_cannot_be_read_have_no_prediction(slices: str) -> None:
+    assert row(1, "Server", slices=slices).place is None
+
+
+@pytest.mark.parametrize("metric", [1e-300, 1e-14, 1e15])
+@pytest.mark.parametrize("wait", [0.0, 1e-12, 1e15])
+def test_extreme_figures_end_without_a_fault(metric: float, wait: float) -> None:
+    server = row(1, "Server", metric=metric, queue_delay_us=wait, streams=64.0, max_batch=1e6)
+    found = predict(server, [single(2, p50_ms=1e-300), offline(3)], requests=1000)
+    assert found.times_ms is None or min(found.times_ms) >= 0
 
 
 def test_what_is_no_file_or_no_text_is_one_line_too(tmp_path: Path) -> None:
