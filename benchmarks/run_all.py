@@ -223,6 +223,16 @@ BENCHMARKS = (
         ("--requests", "20000", "--others", "5000", "--turns", "1"),
     ),
     Benchmark(
+        "Simulated against MLPerf's Server results on MIG slices",
+        "benchmarks.simulation_mlperf",
+        "Official results of v1.0 and v1.1 (not verified by MLCommons what is made of them here): p50, p95 and p99 of "
+        "Server predicted from SingleStream and Offline of the slice alone, at the measured rate; four numbers are "
+        "fitted. *Left out*: with those numbers fitted again without the round and GPU that are judged; the form "
+        "itself was found with these rows in view. Goals on single slices: ResNet-50 and SSD p95 within 15 % for 80 % "
+        "of the rows, BERT for 65 %. Rows of one's own: `python -m benchmarks.simulation_mlperf ROWS.csv -o OUT.csv`.",
+        ("--requests", "1000"),
+    ),
+    Benchmark(
         "Opening a model of a million nodes",
         "benchmarks.graph_memory",
         "A chain of residual blocks written as torch writes a .pt2 (about 1 kB a node), read by the limited child "

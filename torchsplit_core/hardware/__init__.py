@@ -20,6 +20,7 @@ from torchsplit_core.hardware.layouts import (
 )
 from torchsplit_core.hardware.mig_commands import slice_commands
 from torchsplit_core.hardware.mig_setup import restore_from_journal, temporary_slices
+from torchsplit_core.hardware.neighbours import NeighbourLoad, neighbour_load
 from torchsplit_core.hardware.nvml import GpuState, Nvml, NvmlFault, gpu_state
 from torchsplit_core.hardware.peaks import GpuPeaks, peak_names, peaks
 
@@ -30,6 +31,7 @@ __all__ = [
     "HostGpu",
     "HostReport",
     "MigInstance",
+    "NeighbourLoad",
     "Nvml",
     "NvmlFault",
     "available_devices",
@@ -42,6 +44,7 @@ __all__ = [
     "layout_multisets",
     "legal_layouts",
     "maximal_multisets",
+    "neighbour_load",
     "open_nvml",
     "peak_names",
     "peaks",

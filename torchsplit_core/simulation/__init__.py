@@ -2,5 +2,14 @@
 
 from torchsplit_core.simulation.replicate import simulate_one
 from torchsplit_core.simulation.simulate import simulate
+from torchsplit_core.simulation.slice_service import SliceService, service_from_two_points
+from torchsplit_core.simulation.streams import Batcher, serve_by_streams
 
-__all__ = ["simulate", "simulate_one"]
+__all__ = [
+    "Batcher",
+    "SliceService",
+    "serve_by_streams",
+    "service_from_two_points",
+    "simulate",
+    "simulate_one",
+]

@@ -1,0 +1,229 @@
+"""Published rows of MLPerf on slices: read with one message for what is wrong, and the two points of a Server row.
+
+Which SingleStream and Offline results speak of a Server row's slice: those of the same GPU, profile and benchmark;
+of these the same system's, else those of the same round, else any. Accuracy targets differ in precision, so
+`bert-99` stands in for `bert-99.9` (or the other way) only where there is nothing of its own. Several of one
+standing: of the system whose name is nearest.
+"""
+
+from __future__ import annotations
+
+import csv
+import io
+import math
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import takewhile
+from pathlib import Path
+
+from torchsplit_core.values import InputFault
+
+TEXT = ("round", "system", "benchmark", "scenario", "gpu", "slices", "note")
+NUMBERS = (
+    *("metric", "mean_ms", "p50_ms", "p95_ms", "p99_ms"),
+    *("max_batch", "queue_delay_us", "streams"),
+)
+WHOLE = {"max_batch": 1e6, "streams": 64}
+"""Columns of whole numbers from 1 on, and their largest."""
+
+MOST = 1e15
+"""The largest of any other number; rates and times from its inverse on are positive."""
+
+SCENARIOS = ("SingleStream", "Offline", "Server", "MultiStream")
+
+
+@dataclass(frozen=True)
+class Row:
+    """A row; `slices` slices of `profile` ("full GPU": whole ones), None where the column is not read.
+
+    `metric` is completed queries/s of Server, samples/s of Offline and the p90 in ns of SingleStream.
+    """
+
+    line: int
+    texts: Mapping[str, str]
+    numbers: Mapping[str, float | None]
+
+    @property
+    def benchmark(self) -> str:
+        """As the row has it, with its accuracy target."""
+        return self.texts["benchmark"]
+
+    @property
+    def family(self) -> str:
+        """The benchmark without its accuracy target."""
+        return re.sub(r"-99(\.9)?$", "", self.benchmark)
+
+    @property
+    def place(self) -> tuple[int, str] | None:
+        """How many slices of which profile."""
+        text = self.texts["slices"]
+        found = re.fullmatch(r"([0-9]{1,6})\s*x\s*(\S.*)", text)
+        if found:
+            count, profile = int(found[1]), found[2]
+        elif whole := re.fullmatch(r"(full GPU)(?:\s*x\s*([0-9]{1,6}))?", text):
+            count, profile = int(whole[2] or 1), whole[1]
+        else:
+            return None
+        return (count, profile) if count else None
+
+    @property
+    def loaded(self) -> bool:
+        """Whether the GPU's other slices were at work too."""
+        return "HeteroMultiUse" in self.texts["system"] or "at the same time" in self.texts["note"]
+
+    @property
+    def rate(self) -> float | None:
+        """A positive metric."""
+        return self._positive("metric")
+
+    def single_ms(self, *, mean: bool) -> float | None:
+        """Of a SingleStream row the mean or median time of a request, or the nearest to it that the row has."""
+        for column in ("mean_ms", "p50_ms") if mean else ("p50_ms", "mean_ms"):
+            value = self._positive(column)
+            if value is not None:
+                return value
+        return self.rate / 1e6 if self.rate is not None else None
+
+    def _positive(self, column: str) -> float | None:
+        value = self.numbers[column]
+        return value if value is not None and value >= 1 / MOST else None
+
+
+def read_rows(path: Path) -> tuple[list[str], list[dict[str, str]], list[Row]]:
+    """The columns, the cells as they stand, and the rows. Raises InputFault."""
+    try:
+        text = path.read_text(encoding="utf-8-sig")
+    except OSError as error:
+        raise InputFault(
+            "ROWS.csv", str(path), f"it can be read ({error.strerror})", "Name a CSV file."
+        ) from None
+    except UnicodeDecodeError:
+        raise InputFault(
+            "ROWS.csv", str(path), "it is text in UTF-8", "Save it as a CSV file in UTF-8."
+        ) from None
+    try:
+        reader = csv.reader(io.StringIO(text, newline=""), strict=True)
+        lines = [(reader.line_num, cells) for cells in reader if cells]
+    except csv.Error as error:
+        raise InputFault("ROWS.csv", str(path), f"it is CSV ({error})", "Write it as CSV again.") from None
+    columns = lines[0][1] if lines else []
+    missing = [name for name in (*TEXT, *NUMBERS) if name not in columns]
+    if missing:
+        raise InputFault(
+            "ROWS.csv, first line",
+            ",".join(columns),
+            f"it names the columns of mig_mlperf_dev.csv; missing: {', '.join(missing)}",
+            "Add them; cells may be empty.",
+        )
+    twice = sorted({name for name in columns if columns.count(name) > 1})
+    if twice:
+        raise InputFault("ROWS.csv, first line", ", ".join(twice), "each column is named once", "Rename one.")
+    if len(lines) < 2:
+        raise InputFault("ROWS.csv", str(path), "it has rows below its first line", "Add rows.")
+    cells = []
+    for line, values in lines[1:]:
+        if len(values) != len(columns):
+            raise InputFault(
+                f"ROWS.csv, line {line}",
+                f"{len(values)} cells",
+                f"it has {len(columns)} cells, one a column",
+                "Add or quote cells.",
+            )
+        cells.append((line, dict(zip(columns, values, strict=True))))
+    return columns, [row for _, row in cells], [_row(line, row) for line, row in cells]
+
+
+def _row(line: int, cells: Mapping[str, str]) -> Row:
+    texts = {name: cells[name].strip() for name in TEXT}
+    if texts["scenario"] not in SCENARIOS:
+        raise InputFault(
+            f"ROWS.csv, line {line}, scenario",
+            texts["scenario"],
+            f"it is one of {', '.join(SCENARIOS)}",
+            "Write it so.",
+        )
+    return Row(line, texts, {name: _number(line, name, cells[name]) for name in NUMBERS})
+
+
+def _number(line: int, column: str, text: str) -> float | None:
+    """A cell's number, None where it is empty."""
+    text = text.strip()
+    if not text:
+        return None
+    try:
+        value = float(text)
+    except ValueError:
+        value = math.nan
+    if column in WHOLE:
+        good, rule = (
+            1 <= value <= WHOLE[column] and value == int(value),
+            f"a whole number of 1 to {WHOLE[column]:.0f}",
+        )
+    else:
+        good, rule = 0 <= value <= MOST, f"a number of 0 to {MOST:.0e}"
+    if not good:
+        raise InputFault(f"ROWS.csv, line {line}, {column}", text, f"it is {rule} or empty", "Mend the cell.")
+    return value
+
+
+def own_offline(server: Row, rows: Sequence[Row]) -> Row | None:
+    """The Offline row that speaks of the Server row's slice."""
+    return _nearest(
+        server, [row for row in rows if row.texts["scenario"] == "Offline" and row.rate is not None]
+    )
+
+
+def own_single(server: Row, rows: Sequence[Row]) -> Row | None:
+    """The SingleStream row that speaks of the Server row's slice."""
+    return _nearest(
+        server,
+        [
+            row
+            for row in rows
+            if row.texts["scenario"] == "SingleStream"
+            and row.single_ms(mean=False) is not None
+            and row.place is not None
+            and row.place[0] == 1
+        ],
+    )
+
+
+def _nearest(server: Row, rows: Iterable[Row]) -> Row | None:
+    if server.place is None:
+        return None
+    able = [
+        row
+        for row in rows
+        if row.family == server.family
+        and row.texts["gpu"] == server.texts["gpu"]
+        and row.place is not None
+        and row.place[1] == server.place[1]
+    ]
+
+    def distance(row: Row) -> tuple[bool, int, int, bool, int, int, int]:
+        """Smaller is nearer: precision, then system and round, then the number of slices and the name."""
+        assert row.place is not None and server.place is not None
+        system, round_ = server.texts["system"], server.texts["round"]
+        if row.texts["system"] == system:
+            standing = 0 if row.texts["round"] == round_ else 1
+        else:
+            standing = 2 if row.texts["round"] == round_ else 3
+        name = row.texts["system"]
+        common = _common(name.split("_"), system.split("_"))
+        return (
+            row.benchmark != server.benchmark,
+            standing,
+            abs(row.place[0] - server.place[0]),
+            row.loaded != server.loaded,
+            -common,
+            len(name),
+            row.line,
+        )
+
+    return min(able, key=distance, default=None)
+
+
+def _common(one: Sequence[str], other: Sequence[str]) -> int:
+    """How many words two names begin with alike."""
+    return sum(1 for _ in takewhile(lambda pair: pair[0] == pair[1], zip(one, other, strict=False)))

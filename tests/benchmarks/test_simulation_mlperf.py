@@ -1,0 +1,269 @@
+"""The prediction of MLPerf's Server rows: which points are taken, faults in one line, and goals on the stored rows."""
+
+from __future__ import annotations
+
+import csv
+import subprocess
+import sys
+from collections.abc import Mapping
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from benchmarks.mlperf_prediction import Fitted, Prediction, predict, service_of, way_of
+from benchmarks.mlperf_rows import NUMBERS, TEXT, Row, own_offline, own_single, read_rows
+from benchmarks.simulation_mlperf import (
+    COLUMNS,
+    DATA,
+    Judged,
+    error,
+    fitted_without,
+    main,
+    servers,
+    single_rows,
+    summary,
+)
+
+SLICE = "1 x 1g.10gb"
+
+
+def row(line: int, scenario: str, **cells: object) -> Row:
+    """A row of a ResNet-50 on one slice; cells that are numbers count as numbers."""
+    texts = {
+        **dict.fromkeys(TEXT, ""),
+        **{"round": "v1.0", "system": "own", "benchmark": "resnet50", "gpu": "A100-80GB", "slices": SLICE},
+        "scenario": scenario,
+    }
+    numbers: dict[str, float | None] = dict.fromkeys(NUMBERS)
+    for name, value in cells.items():
+        if name in numbers:
+            numbers[name] = value  # type: ignore[assignment]
+        else:
+            texts[name] = str(value)
+    return Row(line, texts, numbers)
+
+
+def single(line: int, **cells: object) -> Row:
+    return row(line, "SingleStream", **{"p50_ms": 0.7, **cells})
+
+
+def offline(line: int, **cells: object) -> Row:
+    return row(line, "Offline", **{"metric": 5000.0, **cells})
+
+
+SERVER = row(1, "Server", metric=3000.0)
+
+
+@pytest.mark.parametrize(
+    ("rows", "line"),
+    [
+        # The own system, even of another round, before another one of the same round.
+        ([single(2, system="other"), single(3), single(4, round="v1.1")], 3),
+        ([single(2, system="other"), single(3, round="v1.1")], 3),
+        ([single(2, system="other", round="v1.1"), single(3, system="other")], 3),
+        ([single(2, system="other", round="v1.1")], 2),
+        # Never another GPU, profile or benchmark, nor a row without a figure.
+        ([single(2, gpu="A30")], None),
+        ([single(2, slices="1 x 2g.20gb")], None),
+        ([single(2, slices="full GPU x1")], None),
+        ([single(2, benchmark="ssd-resnet34")], None),
+        ([single(2, p50_ms=None)], None),
+        ([offline(2)], None),
+    ],
+)
+def test_the_nearest_single_stream_row_is_taken(rows: list[Row], line: int | None) -> None:
+    found = own_single(SERVER, rows)
+    assert (found.line if found else None) == line
+
+
+def test_an_accuracy_target_is_crossed_only_where_there_is_none_of_its_own() -> None:
+    server = row(1, "Server", benchmark="bert-99.9", metric=100.0)
+    other, far = single(2, benchmark="bert-99"), single(3, benchmark="bert-99.9", system="x", round="v9")
+    assert own_single(server, [other, far]) is far
+    assert own_single(server, [other]) is other
+
+
+def test_of_several_the_name_decides_word_by_word() -> None:
+    server = row(1, "Server", system="M_TRT_Hetero", metric=1.0)
+    rows = [single(2, system="M_TRT_Triton"), single(3, system="M_TRT")]
+    found = own_single(server, rows)
+    assert found is rows[1]
+
+
+def test_an_offline_row_of_many_slices_counts_for_one() -> None:
+    server = row(1, "Server", slices="28 x 1g.10gb", metric=28 * 3000.0)
+    rows = [single(2), offline(3, slices="28 x 1g.10gb", metric=28 * 5000.0)]
+    service = service_of(server, rows, way_of(server), Fitted())
+    assert own_offline(server, rows) is rows[1]
+    assert service is not None
+    assert service.per_request_ms == pytest.approx(0.2)
+    assert service.floor_ms == pytest.approx(0.5)
+
+
+def test_loaded_neighbours_slow_a_row_of_idle_ones_once() -> None:
+    """Offline was measured beside them, SingleStream was not."""
+    server = row(1, "Server", system="own_HeteroMultiUse", gpu="A30", slices="1 x 1g.6gb", metric=1000.0)
+    place: Mapping[str, object] = {"gpu": "A30", "slices": "1 x 1g.6gb"}
+    rows = [single(2, **place), offline(3, system="own_HeteroMultiUse", **place)]
+    service = service_of(server, rows, way_of(server), Fitted())
+    assert service is not None
+    assert service.per_request_ms == pytest.approx(0.2)
+    assert service.batch_ms(1) == pytest.approx(0.7 / 0.91)
+
+
+def test_the_own_configuration_stands_before_the_usual_one() -> None:
+    usual = way_of(row(1, "Server"))
+    assert (usual.max_batch, usual.wait_us, usual.streams) == (8, 1000, 1)
+    own = way_of(row(1, "Server", max_batch=4.0, queue_delay_us=10.0, streams=3.0))
+    assert (own.max_batch, own.wait_us, own.streams) == (4, 10, 3)
+
+
+@pytest.mark.parametrize(
+    ("server", "rows", "why"),
+    [
+        (SERVER, [single(2)], "no SingleStream or Offline"),
+        (SERVER, [offline(2)], "no SingleStream or Offline"),
+        (row(1, "Server"), [single(2), offline(3)], "no rate"),
+        (row(1, "Server", metric=3000.0, slices="some"), [single(2), offline(3)], "unreadable"),
+        (row(1, "Server", metric=6000.0), [single(2), offline(3)], "more than"),
+    ],
+)
+def test_without_points_or_above_them_nothing_is_predicted(server: Row, rows: list[Row], why: str) -> None:
+    found = predict(server, rows, requests=1000)
+    assert found.times_ms is None
+    assert why in found.missing
+
+
+def test_a_prediction_does_not_look_at_what_was_measured() -> None:
+    rows = [single(2), offline(3)]
+    told = row(1, "Server", metric=3000.0, p50_ms=99.0, p95_ms=999.0, p99_ms=9999.0)
+    assert predict(told, rows, requests=2000) == predict(SERVER, rows, requests=2000)
+
+
+def test_the_stored_rows_meet_the_goals() -> None:
+    """80 % of ResNet-50 and SSD within 15 %, 65 % of BERT."""
+    _, _, rows = read_rows(DATA)
+    within: dict[str, list[bool]] = {"images": [], "bert": []}
+    for server in servers(rows):
+        if server.place is None or server.place[0] > 1 or server.family in ("dlrm", "rnnt"):
+            continue
+        found = error(server, predict(server, rows, requests=100_000), 95)
+        within["bert" if server.family == "bert" else "images"].append(
+            found is not None and abs(found) <= 0.15
+        )
+    assert len(within["images"]) == len(within["bert"]) == 6
+    assert sum(within["images"]) / 6 >= 0.8
+    assert sum(within["bert"]) / 6 >= 0.65
+
+
+def test_what_is_left_out_plays_no_part_in_the_fit() -> None:
+    _, _, rows = read_rows(DATA)
+    left = ("v1.1", "A30")
+    changed = [
+        replace(one, numbers={**one.numbers, "p95_ms": 1.0})
+        if (one.texts["round"], one.texts["gpu"]) == left and one.texts["scenario"] == "Server"
+        else one
+        for one in rows
+    ]
+    assert fitted_without(changed, left, 1000) == fitted_without(rows, left, 1000)
+    assert fitted_without(changed, ("v1.0", "A100-80GB"), 1000) != fitted_without(
+        rows, ("v1.0", "A100-80GB"), 1000
+    )
+
+
+def test_the_tables_tell_errors_and_what_is_missing() -> None:
+    told = row(1, "Server", metric=3000.0, p50_ms=2.0, p95_ms=4.0, p99_ms=8.0)
+    judged = [
+        Judged(told, Prediction((2.0, 5.0, 6.0))),
+        Judged(told, Prediction((1.0, 4.0, 8.0))),
+        Judged(told, Prediction(None, "no points")),
+    ]
+    assert summary(judged, leave_out=False)[2] == "| resnet50 | 3 | 1 of 3 | 25 % | 12 % | 12 % |"
+    lines = single_rows(judged)[2:]
+    assert lines[0].endswith("| 3000 | 2.00 / 2.00 | 5.00 / 4.00 | 6.00 / 8.00 | +25 % |")
+    assert lines[2].endswith("| n/a / 2.00 | n/a / 4.00 | n/a / 8.00 | no points |")
+
+
+def run(*arguments: str) -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, "-m", "benchmarks.simulation_mlperf", *arguments]
+    return subprocess.run(command, cwd=DATA.parent.parent.parent, capture_output=True, text=True, check=False)
+
+
+def test_the_output_has_every_row_and_three_columns_more(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    out = tmp_path / "out.csv"
+    monkeypatch.setattr(sys, "argv", ["x", str(DATA), "-o", str(out), "--requests", "1000"])
+    assert main() == 0
+    before = list(csv.DictReader(DATA.open(encoding="utf-8", newline="")))
+    after = list(csv.DictReader(out.open(encoding="utf-8", newline="")))
+    assert [{name: one[name] for name in before[0]} for one in after] == before
+    assert tuple(after[0])[-3:] == COLUMNS
+    for one in after:
+        told = [one[name] for name in COLUMNS]
+        if one["scenario"] != "Server" or one["benchmark"].startswith("dlrm"):
+            assert told == ["", "", ""]
+        elif one["slices"] == SLICE:
+            assert 0 < float(told[0]) < float(told[1]) <= float(told[2])
+
+
+HEAD = ",".join((*TEXT, *NUMBERS))
+GOOD = "v1.0,own,resnet50,Server,A100-80GB,1 x 1g.10gb,,3000,1,1,1,1,8,1000,1"
+
+
+@pytest.mark.parametrize(
+    ("text", "told"),
+    [
+        ("", "first line"),
+        (HEAD, "rows below"),
+        (HEAD.replace("metric,", "") + "\n" + GOOD, "missing: metric"),
+        (f"{HEAD},metric\n{GOOD},3", "named once"),
+        (f"{HEAD}\n{GOOD},7", "line 2"),
+        (f"{HEAD}\n{GOOD[:-3]}", "line 2"),
+        (f"{HEAD}\n{GOOD.replace('3000', 'fast')}", "line 2, metric"),
+        (f"{HEAD}\n{GOOD.replace('3000', '-3')}", "line 2, metric"),
+        (f"{HEAD}\n{GOOD.replace('3000', 'nan')}", "line 2, metric"),
+        (f"{HEAD}\n{GOOD.replace(',8,', ',0,')}", "line 2, max_batch"),
+        (f"{HEAD}\n{GOOD.replace(',8,', ',1.5,')}", "line 2, max_batch"),
+        (f"{HEAD}\n{GOOD.replace(',8,', ',inf,')}", "line 2, max_batch"),
+        (f"{HEAD}\n{GOOD[:-2]},999", "line 2, streams"),
+        (f"{HEAD}\n{GOOD.replace('3000', '1e200')}", "line 2, metric"),
+        (f"{HEAD}\n{GOOD.replace('Server', 'server')}", "line 2, scenario"),
+        (f'{HEAD}\n"{GOOD}', "CSV"),
+    ],
+)
+def test_a_malformed_table_is_one_line_and_two(
+    text: str, told: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = tmp_path / "rows.csv"
+    path.write_text(text, encoding="utf-8")
+    monkeypatch.setattr(sys, "argv", ["x", str(path)])
+    assert main() == 2
+    said = capsys.readouterr()
+    assert said.out == ""
+    assert told in said.err
+    assert said.err.count("\n") == 1
+
+
+@pytest.mark.parametrize("slices", ["9" * 5000 + " x 1g.10gb", "0 x 1g.10gb", "x", "", "1 x "])
+def test_slices_that_cannot_be_read_have_no_prediction(slices: str) -> None:
+    assert row(1, "Server", slices=slices).place is None
+
+
+@pytest.mark.parametrize("metric", [1e-300, 1e-14, 1e15])
+@pytest.mark.parametrize("wait", [0.0, 1e-12, 1e15])
+def test_extreme_figures_end_without_a_fault(metric: float, wait: float) -> None:
+    server = row(1, "Server", metric=metric, queue_delay_us=wait, streams=64.0, max_batch=1e6)
+    found = predict(server, [single(2, p50_ms=1e-300), offline(3)], requests=1000)
+    assert found.times_ms is None or min(found.times_ms) >= 0
+
+
+def test_what_is_no_file_or_no_text_is_one_line_too(tmp_path: Path) -> None:
+    done = run(str(tmp_path / "none.csv"))
+    assert (done.returncode, done.stderr.count("\n")) == (2, 1)
+    binary = tmp_path / "rows.csv"
+    binary.write_bytes(b"\xff\xfe\x00rows")
+    done = run(str(binary))
+    assert (done.returncode, done.stderr.count("\n")) == (2, 1)
+    assert "UTF-8" in done.stderr

@@ -1,0 +1,155 @@
+"""Streams that share one slice, behind one thread that forms their batches.
+
+The thread forms the next batch when fewer than `streams` + `ahead` are on their way: from then it lets requests
+gather until `max_batch` are there or `wait_ms` is over, and forms it of what is there (with nothing there it waits as
+long again). Servers that look at the age of the oldest request instead have `window` "oldest". A batch formed ahead
+of a free stream is closed: later requests wait for the next. This is how the inference servers of MLPerf's
+submitters work; it is no way to serve, so requests of plans have the plainer queues of `shared_queue`.
+
+Streams share the slice as processor sharing with a largest speed for each: a batch alone on the slice takes its
+time, of which `floor_share` of the floor and all of the rest keep the slice busy; where those shares of several
+batches add up to more than the slice, all are slowed down alike.
+"""
+
+from __future__ import annotations
+
+import math
+from bisect import bisect_right
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Literal
+
+import numpy as np
+from numpy.typing import NDArray
+
+from torchsplit_core.simulation.slice_service import SliceService
+
+Times = NDArray[np.float64]
+
+
+@dataclass(frozen=True, slots=True)
+class Batcher:
+    """How batches are formed, and how many are on their way at once."""
+
+    max_batch: int
+    wait_ms: float = 0.0
+    streams: int = 1
+    ahead: int = 0
+    window: Literal["free", "oldest"] = "free"
+    floor_share: float = 1.0
+    hop_ms: float = 0.0
+
+
+def serve_by_streams(
+    arrivals_ms: Sequence[float] | Times,
+    service: SliceService,
+    batcher: Batcher,
+    work: Sequence[float] | Times | None = None,
+) -> Times:
+    """Response times, ms, in the order of arrival; arrivals never fall. `work` of each request, 1 where None."""
+    times: list[float] = np.asarray(arrivals_ms, dtype=np.float64).tolist()
+    done = (
+        np.arange(len(times) + 1, dtype=np.float64)
+        if work is None
+        else np.concatenate(([0.0], np.cumsum(work)))
+    )
+    if batcher.streams == 1:
+        ends, behind = _in_turn(times, done.tolist(), service, batcher)
+    else:
+        ends, behind = _shared(times, done.tolist(), service, batcher)
+    sizes = np.diff(np.concatenate(([0], behind)))
+    return np.asarray(np.repeat(ends, sizes) - np.asarray(times))
+
+
+def _forms(times: list[float], first: int, ready: float, batcher: Batcher) -> tuple[float, int]:
+    """When the batch of the oldest request is formed, and the first request that is not in it."""
+    last = first + batcher.max_batch - 1
+    full = times[last] if last < len(times) else math.inf
+    oldest, wait = times[first], batcher.wait_ms
+    if not wait:
+        due = oldest
+    elif batcher.window == "oldest":
+        due = oldest + wait
+    else:
+        due = ready + wait * max(1, math.ceil((oldest - ready) / wait))
+    # A sum of windows may end a rounding before the request that it was to reach.
+    instant = max(ready, oldest, min(full, due))
+    return instant, bisect_right(times, instant, first, min(last + 1, len(times)))
+
+
+def _in_turn(
+    times: list[float], done: list[float], service: SliceService, batcher: Batcher
+) -> tuple[list[float], list[int]]:
+    """One stream: ends of the batches in their order, and for each the first request behind it."""
+    ends: list[float] = []
+    behind: list[int] = []
+    first, formed, before = 0, 0.0, batcher.ahead + 1
+    while first < len(times):
+        ready = max(formed, ends[-before] + batcher.hop_ms) if len(ends) >= before else formed
+        formed, after = _forms(times, first, ready, batcher)
+        start = max(formed, ends[-1]) if ends else formed
+        ends.append(start + service.batch_ms(done[after] - done[first]))
+        behind.append(after)
+        first = after
+    return ends, behind
+
+
+class _Slice:
+    """Batches on their way: those of the streams share the slice, the others wait in their order."""
+
+    def __init__(self, streams: int) -> None:
+        self.streams = streams
+        self.now = 0.0
+        self.left: list[float] = []
+        self.busy: list[float] = []
+        self.number: list[int] = []
+        self.ends: list[float] = []
+
+    def add(self, length: float, busy: float) -> None:
+        """A batch joins, of this length alone on the slice, of which it keeps this share busy."""
+        self.left.append(length)
+        self.busy.append(busy)
+        self.number.append(len(self.ends))
+        self.ends.append(math.nan)
+
+    def run(self, until: float, most: int) -> bool:
+        """Go on until that instant, or until so few are on their way; whether a batch ended."""
+        before = len(self.left)
+        while len(self.left) > most:
+            active = self.left[: self.streams]
+            slower = max(1.0, sum(self.busy[: self.streams]))
+            shortest = min(active)
+            end = self.now + shortest * slower
+            if end > until:
+                worked = (until - self.now) / slower
+                self.left[: len(active)] = [left - worked for left in active]
+                self.now = until
+                break
+            self.left[: len(active)] = [left - shortest for left in active]
+            self.now = end
+            place = active.index(shortest)
+            self.ends[self.number.pop(place)] = end
+            del self.left[place], self.busy[place]
+        return len(self.left) < before
+
+
+def _shared(
+    times: list[float], done: list[float], service: SliceService, batcher: Batcher
+) -> tuple[list[float], list[int]]:
+    """Several streams, as `_in_turn`."""
+    shared = _Slice(batcher.streams)
+    behind: list[int] = []
+    first, formed = 0, 0.0
+    while first < len(times):
+        freed = shared.run(math.inf, batcher.streams + batcher.ahead - 1)
+        ready = shared.now + batcher.hop_ms if freed else formed
+        formed, after = _forms(times, first, max(formed, ready), batcher)
+        shared.run(formed, 0)
+        shared.now = formed
+        work = service.per_request_ms * (done[after] - done[first])
+        length = service.floor_ms + work
+        shared.add(length, (batcher.floor_share * service.floor_ms + work) / length)
+        behind.append(after)
+        first = after
+    shared.run(math.inf, 0)
+    return shared.ends, behind
