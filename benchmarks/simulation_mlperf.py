@@ -1,6 +1,6 @@
 """Simulated response times against MLPerf's official Server results on MIG slices.
 
-    python -m benchmarks.simulation_mlperf [ROWS.csv] [-o OUT.csv]
+    python -m benchmarks.simulation_mlperf [ROWS.csv] [-o OUT.csv]    (or by its path)
 
 From a slice's SingleStream and Offline results alone (`benchmarks/mlperf_rows.py` says which, and
 `benchmarks/mlperf_prediction.py` how) the p50, p95 and p99 of its Server result at the measured rate. Without
@@ -22,6 +22,9 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
+
+if not __package__:  # run by its path: the repository's root holds the package of benchmarks
+    sys.path[0] = str(Path(__file__).resolve().parents[1])
 
 from benchmarks.mlperf_prediction import PERCENTILES, REQUESTS, Fitted, Prediction, predict, way_of
 from benchmarks.mlperf_rows import Row, read_rows
