@@ -1,6 +1,6 @@
 """Models under load: requests that arrive, queue and are served in batches."""
 
 from torchsplit_core.simulation.replicate import simulate_one
-from torchsplit_core.simulation.simulate import simulate
+from torchsplit_core.simulation.simulate import ModelRun, simulate, simulate_model
 
-__all__ = ["simulate", "simulate_one"]
+__all__ = ["ModelRun", "simulate", "simulate_model", "simulate_one"]
