@@ -62,7 +62,7 @@ def loaded(page: Callable[..., AppTest], filled: Workspace) -> Callable[[], AppT
 
 
 def table(page: AppTest) -> str:
-    return next(one.proto.body for one in page.get("html") if "mean wait, ms" in one.proto.body)
+    return next(str(one.proto.body) for one in page.get("html") if "mean wait, ms" in one.proto.body)
 
 
 def move(page: AppTest, load: float) -> AppTest:
