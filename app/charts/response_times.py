@@ -9,7 +9,8 @@ from dataclasses import dataclass
 
 import plotly.graph_objects as go
 
-from app.charts.theme import GRID, INK, RED, axis, lay_out, themed
+from app.charts.colours import UNKNOWN
+from app.charts.theme import GRID, INK, RED, axis, lay_out, legend_mark, themed
 
 PERCENTS = (0.0, 50.0, 90.0, 95.0, 99.0, 99.9)
 """Where the axis of shares has its marks."""
@@ -131,7 +132,7 @@ def ladder(rungs: Sequence[Rung], *, dark: bool) -> go.Figure:
                     [html.escape(rung.label), _width(rung.half_widths[number])] for rung, _, _ in told
                 ],
                 mode="markers",
-                name=name,
+                showlegend=False,
                 error_x={
                     "type": "data",
                     "array": [rung.half_widths[number] or 0.0 for rung, _, _ in told],
@@ -148,6 +149,9 @@ def ladder(rungs: Sequence[Rung], *, dark: bool) -> go.Figure:
                 hovertemplate=f"%{{customdata[0]}}: {name} %{{x:.4g}} ms%{{customdata[1]}}<extra></extra>",
             )
         )
+    for name, symbol in SIGNS:
+        # In no model's colour.
+        figure.add_trace(legend_mark(name, {"symbol": symbol, "size": 11, "color": UNKNOWN}))
     limited = [(rung, height) for rung, height in zip(rungs, heights, strict=True) if rung.limit_ms]
     if limited:
         figure.add_trace(

@@ -84,6 +84,11 @@ def limit_of(model: PlanModel) -> float | None:
     return found if found is not None else model.max_latency_ms
 
 
+def request_limits(request: PlanRequest) -> dict[str, float]:
+    """The limits of all models of a request that have one, ms."""
+    return {model.name: limit for model in request.models if (limit := limit_of(model)) is not None}
+
+
 def arrivals(ask: Ask, model: PlanModel) -> Arrivals:
     """A model's arrivals at a load of 1. Raises InputFault for a trace without it, and for impossible bursts."""
     rate = model.demand_rps

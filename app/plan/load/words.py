@@ -140,10 +140,10 @@ def table(runs: Runs, limits: Mapping[str, float]) -> list[dict[str, Any]]:
 def table_of(loads: Sequence[ModelLoad], limits: Mapping[str, float], colours: Mapping[str, str]) -> str:
     """The same as HTML, as people read it."""
     head = (
-        '<th>model</th><th class="n">offered, req/s</th><th class="n">capacity, req/s</th>'
-        '<th class="n">served, req/s</th><th class="n">mean wait, ms</th><th class="n">p50, ms</th>'
-        '<th class="n">p95, ms</th><th class="n">p99, ms</th><th class="n">limit, ms</th>'
-        '<th class="n">within the limit</th><th class="n">mean batch</th>'
+        '<th>model</th><th class="n">p50, ms</th><th class="n">p95, ms</th><th class="n">p99, ms</th>'
+        '<th class="n">limit, ms</th><th class="n">within the limit</th><th class="n">mean wait, ms</th>'
+        '<th class="n">offered, req/s</th><th class="n">capacity, req/s</th><th class="n">served, req/s</th>'
+        '<th class="n">mean batch</th>'
     )
     return table_html(head, [_row(load, limits.get(load.name), colours) for load in loads])
 
@@ -153,15 +153,15 @@ def _row(load: ModelLoad, limit: float | None, colours: Mapping[str, str]) -> st
     note = '<br><span class="below">not stable</span>' if load.stable is False else ""
     times, widths = load.response_ms, load.response_ci95_ms
     cells = (
-        exact(_figures(load.offered_rps)),
-        exact(_figures(load.capacity_rps)),
-        exact(_figures(load.throughput_rps)),
-        short(load.wait_ms.mean),
         with_width(times.p50, widths.p50),
         with_width(times.p95, widths.p95),
         with_width(times.p99, widths.p99),
         "none" if limit is None else exact(limit),
         attained(load.slo_attainment),
+        short(load.wait_ms.mean),
+        exact(_figures(load.offered_rps)),
+        exact(_figures(load.capacity_rps)),
+        exact(_figures(load.throughput_rps)),
         short(load.mean_batch),
     )
     inner = "".join(f'<td class="n">{cell}</td>' for cell in cells)
