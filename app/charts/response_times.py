@@ -142,7 +142,7 @@ def ladder(rungs: Sequence[Rung], *, dark: bool) -> go.Figure:
                 },
                 marker={
                     "symbol": [f"{symbol}-open" if rung.hollow else symbol for rung, _, _ in told],
-                    "size": 11,
+                    "size": 9,
                     "color": [rung.colour for rung, _, _ in told],
                     "line": {"width": 2, "color": [rung.colour for rung, _, _ in told]},
                 },

@@ -52,11 +52,11 @@ def _bursts(name: str) -> Bursts:
         "Burst, × demand", 1.01, 1000.0, first.times, 0.5, key=f"load-burst {name}", persist_state="session"
     )
     busy = places[1].number_input(
-        f"lasts,{THIN}s", 0.01, 1e6, first.busy_s, 1.0, key=f"load-busy {name}", persist_state="session"
+        f"for,{THIN}s", 0.01, 1e6, first.busy_s, 1.0, key=f"load-busy {name}", persist_state="session"
     )
     calm = places[2].number_input(
-        f"every so often,{THIN}s", 0.01, 1e6, first.calm_s, 1.0, key=f"load-calm {name}",
-        persist_state="session", help="Seconds of calm between two bursts, on average.",
+        f"then calm for,{THIN}s", 0.01, 1e6, first.calm_s, 1.0, key=f"load-calm {name}",
+        persist_state="session", help="Each on average: bursts and calm take turns at random.",
     )  # fmt: skip
     found = Bursts(times, busy, calm)
     st.caption(

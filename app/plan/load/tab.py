@@ -114,9 +114,9 @@ def _answer(
     with st.container(horizontal=True, vertical_alignment="center"):
         percentile = cast(
             Percentile,
-            st.segmented_control(
-                "Limits hold for", (50, 95, 99), format_func=lambda percent: f"p{percent}", default=95,
-                required=True, key=f"load-percentile {name}", persist_state="session",
+            st.radio(
+                "Limits hold for", (50, 95, 99), 1, format_func=lambda percent: f"p{percent}", horizontal=True,
+                key=f"load-percentile {name}", persist_state="session",
             ),
         )  # fmt: skip
         found = words.verdict(loads, ask.limits_ms, percentile)

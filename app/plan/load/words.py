@@ -29,26 +29,26 @@ def of_percentile(load: ModelLoad, percentile: Percentile) -> float | None:
 
 def verdict(loads: Sequence[ModelLoad], limits: Mapping[str, float], percentile: Percentile) -> Badge:
     """Whether every model keeps its limit, in a sentence with the one that does worst."""
-    lost = [load for load in loads if load.stable is False]
-    if lost:
-        worst = max(lost, key=lambda load: (load.offered_rps or 0) / load.capacity_rps)
-        more = f" and {len(lost) - 1} more" if len(lost) > 1 else ""
-        offered = exact(_figures(worst.offered_rps), "req/s")
-        return Badge(
-            f"Not stable: {worst.name}{more}. {offered} arrive and at most "
-            f"{exact(_figures(worst.capacity_rps), 'req/s')} can be served, so its queue grows without end.",
-            "red",
-        )
     over = []
     for load in loads:
         time, limit = of_percentile(load, percentile), limits.get(load.name)
         if time is not None and limit is not None and time > limit:
             over.append((time / limit, load.name, time, limit))
+    lost = [load for load in loads if load.stable is False]
+    if lost:
+        worst = max(lost, key=lambda load: (load.offered_rps or 0) / load.capacity_rps)
+        more = f" and {len(lost) - 1} more" if len(lost) > 1 else ""
+        late = f" {len(over)} of the others pass the limit at p{percentile}." if over else ""
+        return Badge(
+            f"Not stable: {worst.name}{more}. {exact(_figures(worst.offered_rps), 'req/s')} arrive and at most "
+            f"{exact(_figures(worst.capacity_rps), 'req/s')} can be served, so its queue grows without end.{late}",
+            "red",
+        )
     if over:
         _, name, time, limit = max(over)
         return Badge(
-            f"{len(over)} of {len(loads)} models pass the limit at p{percentile}; furthest {name}: "
-            f"{short(time, 'ms')} against {short(limit, 'ms')}.",
+            f"{len(over)} of {len(loads)} models {'passes' if len(over) == 1 else 'pass'} the limit at "
+            f"p{percentile}; furthest {name}: {short(time, 'ms')} against {short(limit, 'ms')}.",
             "red",
         )
     limited = [load for load in loads if load.name in limits]

@@ -337,7 +337,8 @@ def _under_load(request: PlanRequest, plan: PlanOutcome, colours: Mapping[str, s
         return
     limits = request_limits(request)
     asked = simulation(plan, request, Ask(limits_ms=limits))
-    found = [kept.load for kept in runs.runs_of(asked).models]
+    ran = runs.runs_of(asked)
+    found = [kept.load for kept in ran.models]
     st.caption("Under load, simulated: Poisson arrivals at the demands, waits included.")
     st.html(load_words.table_of(found, limits, colours))
     st.caption(
