@@ -10,6 +10,7 @@ Every string of a user is escaped; exact figures are in titles (on hover) and in
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 
 from app.charts.colours import UNKNOWN
 from app.charts.slice_values import (
@@ -45,6 +46,7 @@ def fleet_svg(
     request: PlanRequest | None = None,
     places: bool = False,
     find: str = "",
+    busy: Mapping[tuple[str, int, str, str], float] | None = None,
 ) -> str:
     """HTML of the whole fleet: cards of equal GPUs side by side, and a legend. A card of several opens to say which.
 
@@ -53,7 +55,8 @@ def fleet_svg(
     `colours` by model as from `model_colours`; `demands` in requests/s by model, see
     `slice_values.stage_loads` for what stands in where they are not given. `request` says in which order the
     stages of a cut model run and what its cuts carry. `find` leaves the cards that have it in a name of a GPU,
-    its type, a profile or a model.
+    its type, a profile or a model. `busy` draws in place of the loads how much of its time each tenant works,
+    by GPU, slice's start, model and stage; of GPUs that are alike their mean.
 
     Show it with `components.picture`: `st.html` drops every SVG element. Whoever shows it relies
     on the escaping here. It is one line, since a blank one would end the HTML for Markdown.
@@ -61,7 +64,12 @@ def fleet_svg(
     every = gpu_groups(plan, marks)
     groups = tuple(group for group in every if _has(group, find))
     look = Look(colours, stage_loads(plan, demands), stage_places(plan, request))
-    cards = [f"<div>{card_svg(group, look, places=places)}{_members(group)}</div>" for group in groups]
+    if busy is not None:
+        look = replace(look, busy={})
+    cards = [
+        f"<div>{card_svg(group, _at_work(look, group, busy), places=places)}{_members(group)}</div>"
+        for group in groups
+    ]
     shown = _grid(cards[:MOST_CARDS])
     if len(cards) > MOST_CARDS:
         gpus = sum(len(group.ids) for group in groups[MOST_CARDS:])
@@ -73,6 +81,20 @@ def fleet_svg(
         shown = f"<p>No GPU, slice or model has {escaped(find.strip())} in its name.</p>"
     below = "".join(flow_html(flow, colours.get(flow.model, UNKNOWN)) for flow in flows(plan, request))
     return f"<div>{shown}{below}{legend(groups, look)}</div>"
+
+
+def _at_work(look: Look, group: GpuGroup, busy: Mapping[tuple[str, int, str, str], float] | None) -> Look:
+    """The look of one card, with what its GPUs do on average."""
+    if busy is None:
+        return look
+    found = {}
+    for item in group.slices:
+        for tenant in item.tenants:
+            keys = [(gpu, item.start, tenant.model, tenant.stage) for gpu in group.ids]
+            shares = [busy[key] for key in keys if key in busy]
+            if shares:
+                found[item.start, tenant.model, tenant.stage] = sum(shares) / len(shares)
+    return replace(look, busy=found)
 
 
 def _grid(cards: list[str]) -> str:

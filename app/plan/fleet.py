@@ -24,8 +24,12 @@ def show(
     *,
     key: str,
     file: str,
+    busy: Mapping[tuple[str, int, str, str], float] | None = None,
 ) -> None:
-    """The map of a plan; `request` tells demands, the order of stages and what their cuts carry."""
+    """The map of a plan; `request` tells demands, the order of stages and what their cuts carry.
+
+    `busy`: how much of its time each tenant works, see `fleet_svg`.
+    """
     demands = {model.name: model.demand_rps for model in request.models} if request else None
     find = ""
     if len(plan.gpus) >= MANY_GPUS:
@@ -33,4 +37,4 @@ def show(
             "Find a GPU, type, profile or model", key=f"{key}-find", placeholder="gpu17, H100, 1g, bert"
         )
     with saved("Slices", f"{file}.slices", key=key):
-        picture(fleet_svg(plan, colours, demands, marks, request=request, find=find), key=key)
+        picture(fleet_svg(plan, colours, demands, marks, request=request, find=find, busy=busy), key=key)

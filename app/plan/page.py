@@ -16,6 +16,7 @@ from app.plan.deploy import page as deploy_page
 from app.plan.draft import bar, words
 from app.plan.draft.trial import Trial, trial
 from app.plan.explanation import panel
+from app.plan.load import tab as load_tab
 from app.plan.manual import tab as manual_tab
 from app.plan.model_table import models_table
 from app.plan.report import report
@@ -40,7 +41,7 @@ from torchsplit_core.workspace.store import Workspace
 
 TAB = "plan-tab"
 """The key of the page's tabs."""
-TITLES = ("Plan", "Sweep", "Baselines", "Compare", "By hand", "History", "Deploy")
+TITLES = ("Plan", "Under load", "Sweep", "Baselines", "Compare", "By hand", "History", "Deploy")
 MOST_WARNINGS = 3
 """Warnings of a plan that the page shows."""
 
@@ -118,7 +119,7 @@ def _tabs(
     sure: Sureness | None,
 ) -> None:
     """The plan, and what it is to be seen beside."""
-    planned, swept, beside, other, hand, past, files = st.tabs(TITLES, key=TAB, on_change="rerun")
+    planned, loaded, swept, beside, other, hand, past, files = st.tabs(TITLES, key=TAB, on_change="rerun")
     if planned.open:
         with planned:
             # Above the map, and written after it: while a slider moves, the map comes first.
@@ -134,6 +135,10 @@ def _tabs(
             if tried is not None:
                 with above:
                     bar.differences(plan, tried)
+    if loaded.open:
+        with loaded:
+            _of_stored(tried)
+            load_tab.show(workspace, name, request, plan)
     if beside.open:
         with beside:
             _of_stored(tried)

@@ -7,20 +7,27 @@ from __future__ import annotations
 
 import html
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 
 from app.charts.points_svg import points_svg
 from app.charts.slice_map import fleet_svg, slice_table
 from app.format.numbers import exact, short
 from app.plan.explanation.panel import sections
+from app.plan.load import words
+from app.plan.load.asked import Ask, request_limits, simulation
+from app.plan.load.runs import shared_out
 from app.plan.model_table import models_table
 from app.plan.summary import SOLVED, basis_badge, demand_words, metrics, relaxation_words, status_badge
 from app.plan.sureness import reasons, sureness_of, verdict
 from app.plan.verdict import Verdict, verdict_of
+from torchsplit_core import workflow
 from torchsplit_core.files import write_text
 from torchsplit_core.planning.request.point_keys import keyed_tenants, point_table
-from torchsplit_core.values import PlanOutcome, PlanRequest, Point
+from torchsplit_core.values import InputFault, PlanOutcome, PlanRequest, Point
 
 POLICY = "default-src 'none'; style-src 'unsafe-inline'"
+SIMULATED_REQUESTS = 100_000
+"""Of all models together in a run under load: less than two seconds for the file."""
 STYLE = """
 :root { color-scheme: light dark; --ground: #fbfcfa; --ink: #1b1f24; --line: #dcdedb; --card: #ffffff; }
 @media (prefers-color-scheme: dark) { :root { --ground: #0e1418; --ink: #e6eaee; --line: #2b343d; --card: #131a20; } }
@@ -63,6 +70,8 @@ def report(name: str, request: PlanRequest | None, plan: PlanOutcome, colours: M
             _section("Slices", fleet_svg(plan, colours, demands, request=request) + _slices(plan, demands))
         )
         parts.append(_section("What each model gets", models_table(plan, request, colours)))
+        if request is not None:
+            parts.append(_section("Under load, simulated", _under_load(request, plan, colours)))
     if sure is not None:
         parts.append(_section("How sure it is", _listed((verdict(sure), *reasons(sure)))))
     if plan.explanation is not None:
@@ -119,6 +128,28 @@ def _slices(plan: PlanOutcome, demands: Mapping[str, float] | None) -> str:
     )
     table = f'<div class="wide"><table><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table></div>'
     return _folded("The same as a table", table)
+
+
+def _under_load(request: PlanRequest, plan: PlanOutcome, colours: Mapping[str, str]) -> str:
+    """Response times at the demand, against the limits of the request, and what they rest on."""
+    limits = request_limits(request)
+    try:
+        asked = simulation(plan, request, Ask(limits_ms=limits))
+        each = shared_out(SIMULATED_REQUESTS, len(asked.models), SIMULATED_REQUESTS // 5)
+        found = workflow.simulate(replace(asked, requests_per_model=each))
+    except InputFault as fault:
+        return f"<p>n/a: {html.escape(str(fault))}</p>"
+    lines = [
+        "Poisson arrivals at each model's demand; waits are included. The limits are those of the request, which "
+        "speak of the service time.",
+        f"{exact(each)} requests in each of {asked.replications} runs a model; ± is the 95 % interval over the runs.",
+        words.basis_words(plan, request),
+    ]
+    if told := words.unstable_words(found.models):
+        lines.append(told)
+    if gone := workflow.without_instance(plan, request):
+        lines.append(f"Without a slice, and left out: {', '.join(gone)}.")
+    return words.table_of(found.models, limits, colours) + _listed(lines)
 
 
 def _proof(request: PlanRequest | None, plan: PlanOutcome) -> str:

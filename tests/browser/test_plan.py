@@ -22,7 +22,7 @@ pytestmark = pytest.mark.browser
 TRIES = 5
 """A table that was just given a row draws its canvas anew some time after the page stands still; a press before it is
 lost, and a user presses again."""
-TABS = ("Plan", "Baselines", "Compare", "By hand", "Sweep", "History")
+TABS = ("Plan", "Baselines", "Compare", "By hand", "Sweep", "Under load", "History")
 
 
 def model(name: str, speed: float) -> PlanModel:
@@ -263,6 +263,25 @@ def test_every_tab_is_accessible_and_fits_its_window(
         if sideways > width:
             found.append(f"{tab} is {sideways} wide")
     assert not found, "\n".join(found)
+
+
+def test_a_load_is_told_quickly_and_then_in_full(
+    session: Callable[..., Page], address: str, solved: Workspace
+) -> None:
+    page = session()
+    page.goto(f"{address}/plan?workspace={solved.id}&scenario=review&tab=under-load")
+    full, quick = page.get_by_text("requests in each of 5 runs a model. "), page.get_by_text("quick look at")
+    expect(full).to_be_visible()
+    expect(
+        page.get_by_text("All 2 models").or_(page.get_by_text("Every model is stable."))
+    ).not_to_have_count(0)
+    slider = page.get_by_role("slider", name="Load, times the demand")
+    slider.press("End")
+    expect(page.get_by_text(re.compile("^Not stable: "))).to_be_visible()
+    # What was run is kept: back at the demand nothing is looked at quickly.
+    expect(quick).to_have_count(0)
+    expect(full).to_be_visible()
+    expect(page).to_have_url(re.compile("tab=under-load"))
 
 
 def test_a_scenario_opened_by_its_link_is_the_one_that_is_deployed_also_after_a_reload(

@@ -187,3 +187,16 @@ def test_a_spare_gpu_is_asked_for_on_the_command_line(
     assert main(["plan", alone, "-o", planned, "--spare", "1"]) == 3
     assert "No plan survives the loss of the only GPU" in capsys.readouterr().err
     assert read_file(alone)[1].objective.survives == 0
+
+
+def test_a_plan_tells_response_times_where_asked(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    asked = str(tmp_path / "request.json")
+    models = tuple(replace(model, demand_rps=6.0) for model in request(cut=False).models)
+    write_file(replace(request(cut=False), models=models), asked)
+    assert main(["plan", asked, "-o", str(tmp_path / "plan.json")]) == 0
+    assert "simulated:" not in capsys.readouterr().err
+    assert main(["plan", asked, "-o", str(tmp_path / "plan.json"), "--simulate"]) == 0
+    lines = [line for line in capsys.readouterr().err.splitlines() if line.startswith("simulated:")]
+    # Two instances of 10 requests/s.
+    assert len(lines) == 1 and lines[0].startswith("simulated: bert: 6 of 20 requests/s, response mean 1")
+    assert "p95" in lines[0] and "±" in lines[0]

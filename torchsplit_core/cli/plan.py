@@ -14,7 +14,10 @@ from torchsplit_core.cli import plan_summary
 from torchsplit_core.cli.common import EXIT_OF_STATUS, Command, Options, hand_over, with_progress
 from torchsplit_core.cli.request_options import add_plan_at, add_request_options, request_choices
 from torchsplit_core.files import read_file, write_file
-from torchsplit_core.values import InputFault, Objective, ObjectiveKind, PlanRequest
+from torchsplit_core.values import InputFault, Objective, ObjectiveKind, PlanOutcome, PlanRequest
+
+SIMULATED_REQUESTS = 20_000
+"""Of each model in a replication of `plan --simulate`."""
 
 
 def add_plan_commands(command: Command, output: Options) -> None:
@@ -57,6 +60,11 @@ def add_plan_commands(command: Command, output: Options) -> None:
         "--explain",
         action="store_true",
         help="add what binds each model, what changes would bring and why no other layout (at most 5 s more)",
+    )
+    made.add_argument(
+        "--simulate",
+        action="store_true",
+        help="also print response times (p95) at the demand with Poisson arrivals, waits included",
     )
     add_plan_at(made)
     made.add_argument("--save-request", metavar="FILE", help="write the request that the plan answers")
@@ -127,7 +135,24 @@ def _plan(options: argparse.Namespace) -> int:
     )
     hand_over(outcome, options)
     plan_summary.tell(request, outcome)
+    if options.simulate:
+        _simulate(request, outcome)
     return EXIT_OF_STATUS[outcome.status]
+
+
+def _simulate(request: PlanRequest, outcome: PlanOutcome) -> None:
+    """Response times of the plan at the demand, on standard error: of what is asked only there, so no exit code."""
+    from torchsplit_core.cli.simulate import line
+
+    if not any(gpu.slices for gpu in outcome.gpus):
+        print("simulated: n/a, the plan has no slice", file=sys.stderr)
+        return
+    asked = replace(workflow.simulation_request(outcome, request), requests_per_model=SIMULATED_REQUESTS)
+    found = with_progress(lambda progress: workflow.simulate(asked, progress))
+    for model in found.models:
+        print(f"simulated: {line(model)}", file=sys.stderr)
+    for name in workflow.without_instance(outcome, request):
+        print(f"simulated: {name}: n/a, no instance", file=sys.stderr)
 
 
 def _planned_at(request: PlanRequest, plan_at: Literal["nominal", "low"] | None) -> PlanRequest:

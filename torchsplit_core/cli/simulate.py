@@ -183,7 +183,7 @@ def _tell(outcome: SimulationOutcome) -> None:
     for warning in outcome.warnings:
         print(f"warning: {warning}", file=sys.stderr)
     for model in outcome.models:
-        print(_line(model), file=sys.stderr)
+        print(line(model), file=sys.stderr)
     load = outcome.highest_load
     if load is not None and load.factor is not None and load.high is not None:
         print(
@@ -195,7 +195,8 @@ def _tell(outcome: SimulationOutcome) -> None:
         print(f"highest load: {load.message}", file=sys.stderr)
 
 
-def _line(model: ModelLoad) -> str:
+def line(model: ModelLoad) -> str:
+    """One model under load, as `simulate` and `plan --simulate` print it."""
     offered = "n/a" if model.offered_rps is None else f"{model.offered_rps:.4g}"
     text = f"{model.name}: {offered} of {model.capacity_rps:.4g} requests/s"
     times = model.response_ms

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from time import perf_counter
 
 import numpy as np
+from numpy.typing import NDArray
 
 from torchsplit_core.simulation.arrivals import is_random, offered_rps
 from torchsplit_core.simulation.capacity import capacity_rps, is_stable
@@ -29,6 +31,25 @@ from torchsplit_core.values import (
 )
 
 
+@dataclass(frozen=True, slots=True)
+class ModelRun:
+    """One model of a request: its load, each server's by its place in the request's list, what a reader must know.
+
+    `response_ms` has of each replication the response times after the warm-up, in the order of arrival; empty
+    where random arrivals are more than can be served, whose times have no limit.
+    """
+
+    load: ModelLoad
+    servers: Mapping[int, ServerLoad]
+    warnings: tuple[str, ...]
+    response_ms: tuple[NDArray[np.float64], ...]
+
+
+def simulate_model(request: SimulationRequest, number: int) -> ModelRun:
+    """The model of this number alone, as `simulate` has it: with the same draws. The request is taken as valid."""
+    return _run(request, prepare(request, number))
+
+
 def simulate(request: SimulationRequest, progress: Progress = ignore_progress) -> SimulationOutcome:
     """The outcome of a request. Raises InputFault for one that makes no sense."""
     began = perf_counter()
@@ -40,11 +61,10 @@ def simulate(request: SimulationRequest, progress: Progress = ignore_progress) -
     whole = 0.5 if request.find else 1.0
     for number, one in enumerate(prepared):
         progress(whole * number / len(prepared), f"simulating {one.model.name}")
-        runs = [run_model(one, k) for k in range(replications(one, request.replications))]
-        models.append(_model_load(request, one, runs))
-        servers.update(_server_loads(one, runs))
-        if models[-1].stable is False:
-            warnings.append(_unstable(models[-1], one))
+        run = _run(request, one)
+        models.append(run.load)
+        servers.update(run.servers)
+        warnings += run.warnings
     simulated = perf_counter()
     found = None
     if request.find is not None:
@@ -67,6 +87,15 @@ def simulate(request: SimulationRequest, progress: Progress = ignore_progress) -
     )
 
 
+def _run(request: SimulationRequest, prepared: Prepared) -> ModelRun:
+    runs = [run_model(prepared, k) for k in range(replications(prepared, request.replications))]
+    counted = tuple(without_warmup(run.response_ms, request.warmup_share) for run in runs)
+    load = _model_load(request, prepared, runs, counted)
+    told = load.response_ms.mean is not None
+    warnings = (_unstable(load, prepared),) if load.stable is False else ()
+    return ModelRun(load, _server_loads(prepared, runs), warnings, counted if told else ())
+
+
 def _unstable(load: ModelLoad, prepared: Prepared) -> str:
     offered = "all at once" if load.offered_rps is None else f"{load.offered_rps:.6g} requests/s"
     text = f"{load.name}: {offered} are offered and {load.capacity_rps:.6g} requests/s can be served"
@@ -75,11 +104,15 @@ def _unstable(load: ModelLoad, prepared: Prepared) -> str:
     return f"{text}: it is not stable, and its times are those of these arrivals alone"
 
 
-def _model_load(request: SimulationRequest, prepared: Prepared, runs: Sequence[Run]) -> ModelLoad:
+def _model_load(
+    request: SimulationRequest,
+    prepared: Prepared,
+    runs: Sequence[Run],
+    counted: Sequence[NDArray[np.float64]],
+) -> ModelLoad:
     model = prepared.model
     stable = is_stable(prepared)
     told = stable is not False or not is_random(model.arrivals)
-    counted = [without_warmup(run.response_ms, request.warmup_share) for run in runs]
     waited = [without_warmup(run.wait_ms, request.warmup_share) for run in runs]
     figures = [response_figures(values) for values in counted]
     alike = not prepared.random and not isinstance(model.arrivals, TraceArrivals)

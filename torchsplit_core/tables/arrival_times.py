@@ -25,16 +25,22 @@ _REMEDY = "Give a column time_s with seconds from 0, or timestamp with dates."
 
 
 def read_arrival_times(path: str | Path) -> dict[str | None, tuple[float, ...]]:
+    """The arrivals of a file, as `arrival_times` has them. Raises InputFault where it can't be read."""
+    origin = str(path)
+    try:
+        data = Path(path).read_bytes()
+    except OSError as error:
+        raise InputFault(origin, error.strerror, "the trace can be read", "Check the path.") from error
+    return arrival_times(data, origin)
+
+
+def arrival_times(data: bytes, origin: str) -> dict[str | None, tuple[float, ...]]:
     """Seconds of the arrivals by model, those of all models under None where no column names one.
 
     Timestamps count from the first in the table, numbers are seconds as they stand. Rows keep their order.
-    Raises InputFault for a file without such a column, and for a cell that is no time.
+    Raises InputFault for a table without such a column, and for a cell that is no time.
     """
-    origin = str(path)
-    try:
-        text = decode(Path(path).read_bytes(), origin)
-    except OSError as error:
-        raise InputFault(origin, error.strerror, "the trace can be read", "Check the path.") from error
+    text = decode(data, origin)
     try:
         rows = [row for row in csv.reader(io.StringIO(text)) if any(cell.strip() for cell in row)]
     except csv.Error as error:

@@ -2,7 +2,13 @@
 
 from torchsplit_core.workflow.lengths import profile_lengths
 from torchsplit_core.workflow.profiling import DEFAULT_BATCH_SIZES, profile
-from torchsplit_core.workflow.simulations import simulate, simulation_request, under_load, without_instance
+from torchsplit_core.workflow.simulations import (
+    server_id,
+    simulate,
+    simulation_request,
+    under_load,
+    without_instance,
+)
 from torchsplit_core.workflow.steps import (
     compare_placements,
     deploy,
@@ -31,6 +37,7 @@ __all__ = [
     "plan",
     "profile",
     "profile_lengths",
+    "server_id",
     "simulate",
     "simulation_request",
     "trace",

@@ -96,6 +96,12 @@ def simulation_request(
     return SimulationRequest(models, tuple(servers))
 
 
+def server_id(gpu: PlannedGpu, item: PlannedSlice, tenant: Tenant) -> str:
+    """The id that a tenant of a plan has among the servers of the plan's simulation."""
+    id = f"{gpu.id}/{item.profile or 'whole'}@{item.start}"
+    return f"{id}/{tenant.model}.{tenant.stage}" if len(item.tenants) > 1 else id
+
+
 def without_instance(outcome: PlanOutcome, request: PlanRequest) -> tuple[str, ...]:
     """The models that no slice of the plan serves."""
     served = {tenant.model for gpu in outcome.gpus for item in gpu.slices for tenant in item.tenants}
@@ -128,9 +134,7 @@ def _variant(model: PlanModel | None, tenant: Tenant) -> Variant:
 def _server(instance: _Instance) -> Server:
     """An instance as the servers that its processes are; a share s of a slice takes 1/s as long."""
     gpu, item, tenant = instance.gpu, instance.slice, instance.tenant
-    id = f"{gpu.id}/{item.profile or 'whole'}@{item.start}"
-    if len(item.tenants) > 1:
-        id = f"{id}/{tenant.model}.{tenant.stage}"
+    id = server_id(gpu, item, tenant)
     (stage,) = (stage for stage in instance.variant.stages if stage.name == tenant.stage)
     wanted = (point_type(gpu.type), item.profile, tenant.processes)
     rates = {

@@ -8,6 +8,7 @@ from app.charts.slices.drawing import OVER, hatch
 from app.charts.slices.tenant import Look
 from torchsplit_core.hardware import gpu_type
 
+_LOAD = "load at the planned demand; the rest is headroom"
 _WIDE, _HIGH = 30, 14
 """Pixels of a swatch."""
 
@@ -28,14 +29,17 @@ def legend(groups: tuple[GpuGroup, ...], look: Look) -> str:
         f' fill="none" stroke="{OVER}" stroke-width="2"/>'
     )
     tenants = [tenant for group in groups for item in group.slices for tenant in item.tenants]
-    known = any((tenant.model, tenant.stage) in look.loads for tenant in tenants)
+    simulated = look.busy is not None
+    known = simulated or any((tenant.model, tenant.stage) in look.loads for tenant in tenants)
+    load = "share of its time at work, simulated" if simulated else _LOAD
+    over_load = not simulated and any(map(overloaded, look.loads.values()))
     cut = any((tenant.model, tenant.variant, tenant.stage) in look.stages for tenant in tenants)
     free = any(not item.tenants for group in groups for item in group.slices)
     empty = any(gaps(gpu_type(group.type), group.slices) for group in groups)
     slots = '<rect y="4.5" width="30" height="5" rx="2" fill-opacity='
     entries = [
-        (known, f"{bar}{filled}", "load at the planned demand; the rest is headroom"),
-        (any(map(overloaded, look.loads.values())), over, "load above 100 %: the demand is not met"),
+        (known, f"{bar}{filled}", load),
+        (over_load, over, "load above 100 %: the demand is not met"),
         (cut, _shades(), "stages of a cut model: first pale, last full"),
         (free, f"{hatch(_WIDE, _HIGH)}{outline}/>", "free slice"),
         (empty, f'{hatch(_WIDE, _HIGH)}{outline} stroke-dasharray="3 3"/>', "no slice there"),

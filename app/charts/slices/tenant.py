@@ -31,11 +31,21 @@ WIDE = 70.0
 
 @dataclass(frozen=True, slots=True)
 class Look:
-    """What a tenant is drawn by: colours by model, loads by model and stage, places of the stages of cut models."""
+    """What a tenant is drawn by: colours by model, loads by model and stage, places of the stages of cut models.
+
+    `busy` has in place of the loads how much of its time a tenant works, by its slice's start, model and stage.
+    """
 
     colours: Mapping[str, str]
     loads: Mapping[tuple[str, str], float]
     stages: Mapping[Key, StagePlace]
+    busy: Mapping[tuple[int, str, str], float] | None = None
+
+    def gauge(self, item: PlannedSlice, tenant: Tenant) -> float | None:
+        """The share that the tenant's gauge shows, None where it is not known."""
+        if self.busy is not None:
+            return self.busy.get((item.start, tenant.model, tenant.stage))
+        return self.loads.get((tenant.model, tenant.stage))
 
 
 def slice_svg(kind: GpuType, item: PlannedSlice, slot: float, look: Look, place: str) -> str:
@@ -65,14 +75,15 @@ def slice_svg(kind: GpuType, item: PlannedSlice, slot: float, look: Look, place:
 
 def _tenant(item: PlannedSlice, tenant: Tenant, left: float, width: float, look: Look, *, first: bool) -> str:
     colour = look.colours.get(tenant.model, UNKNOWN)
-    load = look.loads.get((tenant.model, tenant.stage))
+    load = look.gauge(item, tenant)
     stage = look.stages.get((tenant.model, tenant.variant, tenant.stage))
-    over = load is not None and overloaded(load)
+    over = look.busy is None and load is not None and overloaded(load)
+    told = tenant_title(item, tenant, load, stage, simulated=look.busy is not None)
     head = profile_name(item.profile, width) if first else ""
     known = f' data-stage="{stage.number}"' if stage else ""
     return (
         f'<svg class="tenant" data-model="{escaped_attribute(tenant.model)}"{known} x="{left:.2f}" y="0"'
-        f' width="{width:.2f}" height="{BODY:g}"><title>{escaped(tenant_title(item, tenant, load, stage))}</title>'
+        f' width="{width:.2f}" height="{BODY:g}"><title>{escaped(told)}</title>'
         f'<rect class="ground" x=".5" y=".5" width="{max(width - 1, 0.5):.2f}" height="{BODY - 1:g}" rx="4"'
         f' fill="{colour}" fill-opacity="{shade(stage):.3g}"/>'
         f'<rect x=".75" y=".75" width="{max(width - 1.5, 0.5):.2f}" height="{BODY - 1.5:g}" rx="4" fill="none"'

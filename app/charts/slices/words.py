@@ -11,17 +11,25 @@ from torchsplit_core.planning.sureness.words import tenant_interval
 from torchsplit_core.values import PlannedSlice, Tenant, profile_words
 
 
-def tenant_title(item: PlannedSlice, tenant: Tenant, load: float | None, stage: StagePlace | None) -> str:
-    """Every figure of a tenant."""
+def tenant_title(
+    item: PlannedSlice,
+    tenant: Tenant,
+    load: float | None,
+    stage: StagePlace | None,
+    *,
+    simulated: bool = False,
+) -> str:
+    """Every figure of a tenant; the load is its utilisation where that was `simulated`."""
     memory = "memory n/a" if not tenant.memory_gib else exact(tenant.memory_gib, "GiB")
     share = "" if tenant.share == 1 else f"\n{percent(tenant.share)} of the slice's time"
     if math.isnan(tenant.throughput_rps):
         return f"{tenant.model}\n{place_words(item)}{share}\nnot evaluated: see what is wrong"
     part = f", stage {stage.number} of {stage.count}" if stage else ""
+    kind = "at work, simulated," if simulated else "load at the planned demand"
     return (
         f"{tenant.model} · {tenant.variant} · {tenant.stage}{part}\n"
         f"{place_words(item)}{share}\n"
-        f"{exact(tenant.throughput_rps, 'req/s')}, load at the planned demand {percent(load)}\n"
+        f"{exact(tenant.throughput_rps, 'req/s')}, {kind} {percent(load)}\n"
         f"{_rests_on(tenant)}\n"
         f"batch {tenant.batch_size}, processes {tenant.processes}, {memory}"
     )

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -12,6 +12,9 @@ from app.charts.sweep import Mark, Spot, curve, front
 from app.charts.theme import CONFIG
 from app.components import saving
 from app.format.numbers import THIN, exact, plain, short
+from app.plan.load import runs
+from app.plan.load import words as load_words
+from app.plan.load.asked import Ask, request_limits, simulation
 from app.plan.model_table import models_table
 from app.plan.sweep import words
 from app.plan.sweep.words import PARAMETER_WORDS, VIEWS
@@ -37,7 +40,7 @@ from torchsplit_core.planning.sweep.points import (
     spread,
     sweep_requests,
 )
-from torchsplit_core.values import PlanRequest
+from torchsplit_core.values import PlanOutcome, PlanRequest
 from torchsplit_core.values.limits import LARGEST_MAGNITUDE
 from torchsplit_core.workflow.sweeps import TIME_LIMIT_S
 from torchsplit_core.workspace.store import Workspace
@@ -313,6 +316,7 @@ def _plan_of(workspace: Workspace, name: str, kept: KeptSweep, point: SweepPoint
             figures = f"{short(point.gpus_used)} GPUs used · {short(point.total_rps, 'req/s')} in all"
             st.caption(figures)
             st.html(models_table(point.outcome, asked, scenario.colours(workspace)))
+            _under_load(asked, point.outcome, scenario.colours(workspace))
         if st.button(
             "Open as draft", key="sweep-draft", help="In the tables and sliders, to change, keep or discard."
         ):
@@ -325,6 +329,21 @@ def _plan_of(workspace: Workspace, name: str, kept: KeptSweep, point: SweepPoint
             with frame.telling():
                 frame.say(f"This is {open_point(workspace, name, kept, point)}.")
                 st.rerun(scope="app")
+
+
+def _under_load(request: PlanRequest, plan: PlanOutcome, colours: Mapping[str, str]) -> None:
+    """Response times of the chosen plan at its demands: of one plan they come at once, of all they would not."""
+    if not any(gpu.slices for gpu in plan.gpus):
+        return
+    limits = request_limits(request)
+    asked = simulation(plan, request, Ask(limits_ms=limits))
+    ran = runs.runs_of(asked)
+    found = [kept.load for kept in ran.models]
+    st.caption("Under load, simulated: Poisson arrivals at the demands, waits included.")
+    st.html(load_words.table_of(found, limits, colours))
+    st.caption(
+        plain(f"A quick look. {load_words.basis_words(plan, request)} {load_words.unstable_words(found)}")
+    )
 
 
 def open_point(workspace: Workspace, name: str, kept: KeptSweep, point: SweepPoint) -> str:

@@ -54,6 +54,18 @@ def test_the_file_has_map_tables_curves_proof_and_the_request() -> None:
     assert sum(a["fill"] == "none" for a in circles) == 2 and len(circles) == 4
 
 
+def test_response_times_at_the_demand_stand_in_it_and_say_what_they_are() -> None:
+    page = Page(report("review", request(), plan(), COLOURS))
+    at = page.said.index("Under load, simulated")
+    told = page.said[at : page.said.index("What is proven, what is estimated")]
+    assert told.count("±") == 7 and "Poisson arrivals at each model's demand" in told
+    assert "nothing here was measured under load" in told and "estimated for 1 of 2 models" in told
+    crowded = tuple(replace(model, demand_rps=350.0) for model in request().models)
+    more = Page(report("review", replace(request(), models=crowded), plan(), COLOURS)).said
+    assert "n/a for ocr: more arrives than can be served" in more
+    assert "Under load" not in Page(report("review", None, plan(), COLOURS)).said
+
+
 def test_nothing_is_loaded_or_executed() -> None:
     page = Page(report("review", request(), plan(), COLOURS))
     assert not {"script", "link", "iframe", "object", "embed", "img", "base", "form"} & {

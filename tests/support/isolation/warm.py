@@ -18,6 +18,7 @@ import os
 import socket
 import subprocess
 import sys
+import tempfile
 import time
 from typing import Any, NoReturn
 
@@ -139,6 +140,7 @@ def _become(asked: dict[str, Any], handed: list[int], asking: socket.socket, pla
     os.chdir(asked["folder"])
     os.environ.clear()
     os.environ.update(asked["environment"])
+    tempfile.tempdir = None  # what was loaded has asked for it
     sys.path[:] = [*asked["environment"]["PYTHONPATH"].split(os.pathsep), *plain]
     child = importlib.import_module(CHILD)
     sys.argv[:] = [str(child.__file__), *asked["arguments"]]

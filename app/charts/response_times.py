@@ -1,0 +1,191 @@
+"""Response times of models under load: what share of the requests waits how long, and percentiles against limits."""
+
+from __future__ import annotations
+
+import html
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import plotly.graph_objects as go
+
+from app.charts.colours import UNKNOWN
+from app.charts.theme import GRID, INK, RED, axis, lay_out, legend_mark, themed
+
+PERCENTS = (0.0, 50.0, 90.0, 95.0, 99.0, 99.9)
+"""Where the axis of shares has its marks."""
+SIGNS = (("p50", "circle"), ("p95", "diamond"), ("p99", "square"))
+ROW_PX = 46
+LEAST_MS = 1e-3
+"""On a logarithmic axis a time of zero stands here."""
+
+
+@dataclass(frozen=True, slots=True)
+class Spread:
+    """Response times of one model: of each percentage of its requests the longest time, ms; its limit, ms.
+
+    `dashed`: of the plan that stands beside.
+    """
+
+    label: str
+    colour: str
+    percents: tuple[float, ...]
+    times_ms: tuple[float, ...]
+    limit_ms: float | None = None
+    dashed: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Rung:
+    """p50, p95 and p99 of one model, ms, with the half-widths of their 95 % intervals (None: one run); its limit.
+
+    `percentiles` None: it has no times that could be told. `hollow`: of the plan that stands beside.
+    """
+
+    label: str
+    colour: str
+    percentiles: tuple[float, float, float] | None
+    half_widths: tuple[float | None, ...] = (None, None, None)
+    limit_ms: float | None = None
+    hollow: bool = False
+
+
+def spreads(lines: Sequence[Spread], *, dark: bool) -> go.Figure:
+    """A line a model: the time within which a share of its requests is answered; its limit is dotted.
+
+    The axis of shares is logarithmic in what is left, so that the last per cent, which clients feel, has room.
+    """
+    theme = themed(dark)
+    figure = go.Figure()
+    far = max((place(line.percents[-1]) for line in lines if line.percents), default=place(99.0))
+    for line in lines:
+        named = html.escape(line.label)
+        figure.add_trace(
+            go.Scatter(
+                x=[place(percent) for percent in line.percents],
+                y=[max(time, LEAST_MS) for time in line.times_ms],
+                customdata=line.percents,
+                mode="lines",
+                name=named,
+                line={"color": line.colour, "width": 2.5, "dash": "dash" if line.dashed else "solid"},
+                hovertemplate=f"{named}: %{{customdata:.4g}} % within %{{y:.4g}} ms<extra></extra>",
+            )
+        )
+        if line.limit_ms is not None and not line.dashed:
+            figure.add_trace(
+                go.Scatter(
+                    x=[0.0, far],
+                    y=[line.limit_ms] * 2,
+                    mode="lines",
+                    line={"color": line.colour, "width": 1.5, "dash": "dot"},
+                    showlegend=False,
+                    hovertemplate=f"{named}: limit %{{y:.6g}} ms<extra></extra>",
+                )
+            )
+    lay_out(figure, theme, height=340, key="load spreads")
+    marks = [percent for percent in PERCENTS if place(percent) <= far + 1e-9]
+    figure.update_layout(
+        xaxis=axis(
+            "% of the requests",
+            theme,
+            range=[0, far],
+            tickvals=[place(percent) for percent in marks],
+            ticktext=[f"{percent:g}" for percent in marks],
+        ),
+        yaxis=axis("answered within, ms", theme, type="log"),
+    )
+    return figure
+
+
+def place(percent: float) -> float:
+    """Where a percentage lies on the axis: at the power of ten of what is left of all requests."""
+    return -math.log10(1 - percent / 100)
+
+
+def ladder(rungs: Sequence[Rung], *, dark: bool) -> go.Figure:
+    """A row a model: p50, p95 and p99 with their 95 % intervals, and its limit as a red bar."""
+    theme = themed(dark)
+    figure = go.Figure()
+    heights = [float(-number) for number in range(len(rungs))]
+    told = [
+        (rung, height, rung.percentiles)
+        for rung, height in zip(rungs, heights, strict=True)
+        if rung.percentiles is not None
+    ]
+    for rung, height, times in told:
+        figure.add_trace(
+            go.Scatter(
+                x=[max(times[0], LEAST_MS), max(times[2], LEAST_MS)],
+                y=[height] * 2,
+                mode="lines",
+                line={"color": rung.colour, "width": 3, "dash": "dot" if rung.hollow else "solid"},
+                hoverinfo="skip",
+                showlegend=False,
+            )
+        )
+    for number, (name, symbol) in enumerate(SIGNS):
+        figure.add_trace(
+            go.Scatter(
+                x=[max(times[number], LEAST_MS) for _, _, times in told],
+                y=[height for _, height, _ in told],
+                customdata=[
+                    [html.escape(rung.label), _width(rung.half_widths[number])] for rung, _, _ in told
+                ],
+                mode="markers",
+                showlegend=False,
+                error_x={
+                    "type": "data",
+                    "array": [rung.half_widths[number] or 0.0 for rung, _, _ in told],
+                    "color": INK[theme],
+                    "thickness": 1.5,
+                    "width": 5,
+                },
+                marker={
+                    "symbol": [f"{symbol}-open" if rung.hollow else symbol for rung, _, _ in told],
+                    "size": 9,
+                    "color": [rung.colour for rung, _, _ in told],
+                    "line": {"width": 2, "color": [rung.colour for rung, _, _ in told]},
+                },
+                hovertemplate=f"%{{customdata[0]}}: {name} %{{x:.4g}} ms%{{customdata[1]}}<extra></extra>",
+            )
+        )
+    for name, symbol in SIGNS:
+        # In no model's colour.
+        figure.add_trace(legend_mark(name, {"symbol": symbol, "size": 11, "color": UNKNOWN}))
+    limited = [(rung, height) for rung, height in zip(rungs, heights, strict=True) if rung.limit_ms]
+    if limited:
+        figure.add_trace(
+            go.Scatter(
+                x=[rung.limit_ms for rung, _ in limited],
+                y=[height for _, height in limited],
+                mode="markers",
+                name="limit",
+                customdata=[html.escape(rung.label) for rung, _ in limited],
+                marker={"symbol": "line-ns", "size": 24, "line": {"width": 3, "color": RED[theme]}},
+                hovertemplate="%{customdata}: limit %{x:.6g} ms<extra></extra>",
+            )
+        )
+    lay_out(figure, theme, height=70 + ROW_PX * len(rungs), key="load ladder")
+    for rung, height in zip(rungs, heights, strict=True):
+        if rung.percentiles is None:
+            figure.add_annotation(
+                x=0, xref="paper", xanchor="left", y=height, showarrow=False, text="not stable: n/a",
+                font={"color": RED[theme], "size": 13},
+            )  # fmt: skip
+    figure.update_layout(
+        xaxis=axis("response time, ms", theme, type="log"),
+        yaxis=axis(
+            "",
+            theme,
+            tickvals=heights,
+            ticktext=[html.escape(rung.label) for rung in rungs],
+            range=[-len(rungs) + 0.4, 0.6],
+            gridcolor=GRID[theme],
+        ),
+        legend={"itemsizing": "constant"},
+    )
+    return figure
+
+
+def _width(half: float | None) -> str:
+    return "" if half is None else f" ± {half:.2g}"

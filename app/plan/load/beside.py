@@ -1,0 +1,95 @@
+"""Another scenario under the same arrivals, beside the one that is shown."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import streamlit as st
+
+from app.charts import response_times
+from app.charts.theme import CONFIG
+from app.components import saving
+from app.format.numbers import plain
+from app.plan.load import runs, words
+from app.plan.load.asked import Ask, same_arrivals, simulation
+from app.plan.summary import SOLVED
+from app.session import scenario
+from app.session.workspace import read
+from torchsplit_core.values import PlanRequest, SimulationRequest
+from torchsplit_core.workspace.store import Workspace
+
+
+def show(
+    workspace: Workspace,
+    name: str,
+    request: PlanRequest,
+    ask: Ask,
+    simulated: SimulationRequest,
+    colours: Mapping[str, str],
+) -> tuple[SimulationRequest, ...]:
+    """The choice of a scenario, and both sides; the simulations that are shown."""
+    others = [other for other in scenario.known(workspace) if other != name and _served(workspace, other)]
+    with st.container(border=True, key="load-beside"):
+        st.header("Beside another scenario", anchor=False)
+        if not others:
+            st.caption(
+                "Two scenarios stand here side by side under the same arrivals. Duplicate this one (Scenario …), "
+                "change the copy and plan it."
+            )
+            return ()
+        other = st.selectbox(
+            "Scenario", others, None, placeholder="Choose a scenario", key=f"load-beside {name}",
+            persist_state="session",
+        )  # fmt: skip
+        if other is None:
+            st.caption("It gets the same requests at the same instants, against the limits above.")
+            return ()
+        return _both(workspace, (name, other), request, ask, simulated, colours)
+
+
+def _served(workspace: Workspace, name: str) -> bool:
+    plan, request = read(workspace, "plan", name), read(workspace, "plan_request", name)
+    return (
+        plan is not None
+        and request is not None
+        and plan.status in SOLVED
+        and any(gpu.slices for gpu in plan.gpus)
+    )
+
+
+def _both(
+    workspace: Workspace,
+    titles: tuple[str, str],
+    request: PlanRequest,
+    ask: Ask,
+    simulated: SimulationRequest,
+    colours: Mapping[str, str],
+) -> tuple[SimulationRequest, ...]:
+    plan, asked = read(workspace, "plan", titles[1]), read(workspace, "plan_request", titles[1])
+    here, there = same_arrivals(simulated, simulation(plan, asked, Ask()))
+    left, right = runs.runs_of(here), runs.runs_of(there)
+    shared = [model.name for model in here.models]
+    st.html(words.beside_table(left.models, right.models, titles, ask.limits_ms))
+    rungs = [
+        rung
+        for one, two in zip(left.models, right.models, strict=True)
+        for rung in (
+            *words.rungs([one], ask.limits_ms, colours),
+            *words.rungs([two], ask.limits_ms, colours, beside=titles[1]),
+        )
+    ]
+    with saving.saved("Both scenarios", f"{titles[0]}.beside", key="load-both"):
+        st.plotly_chart(
+            response_times.ladder(rungs, dark=st.context.theme.type == "dark"),
+            theme=None, key="load-both", config=CONFIG,
+            alt="p50, p95 and p99 of every model in both scenarios; the table above has the figures",
+        )  # fmt: skip
+    missing = [model.name for model in request.models if model.name not in shared]
+    left_out = f" Not served by both, and left out: {', '.join(missing)}." if missing else ""
+    st.caption(
+        plain(
+            f"Filled: {titles[0]}; hollow: {titles[1]}. Both get the same requests at the same instants, at the "
+            f"demands of {titles[0]}. {words.NOT_A_MEASUREMENT}{left_out}"
+        )
+    )
+    return here, there

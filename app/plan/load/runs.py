@@ -1,0 +1,179 @@
+"""Runs of a simulation, model by model and kept by content: a quick one while a slider moves, then a full one."""
+
+from __future__ import annotations
+
+import hashlib
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+import streamlit as st
+from numpy.typing import NDArray
+
+from torchsplit_core.simulation import simulate_model
+from torchsplit_core.simulation.validate import remarks, validate
+from torchsplit_core.values import (
+    Find,
+    HighestLoad,
+    ModelLoad,
+    ServerLoad,
+    SimulatedModel,
+    SimulationRequest,
+    TraceArrivals,
+)
+from torchsplit_core.workflow import simulate
+
+QUICK_REQUESTS, QUICK_REPLICATIONS = 20_000, 3
+"""Of all models together in a replication of a quick run: about a fifth of a second."""
+FULL_REQUESTS, FULL_REPLICATIONS = 20_000, 5
+"""Of each model in a full run."""
+FIND_REQUESTS, FIND_REPLICATIONS = 80_000, 3
+"""Of all models together in each try for the highest load."""
+LEAST_REQUESTS = 600
+KEPT = 512
+"""Runs of one model that are kept, of all sessions."""
+POINTS = 120
+"""Of a drawn distribution."""
+BEYOND = 10
+"""So many requests are slower than the last point that is drawn."""
+
+
+@dataclass(frozen=True, slots=True)
+class Kept:
+    """One model's run: its figures, those of its servers by id, and its distribution as percentages and ms."""
+
+    load: ModelLoad
+    servers: tuple[ServerLoad, ...]
+    warnings: tuple[str, ...]
+    percents: tuple[float, ...]
+    times_ms: tuple[float, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Runs:
+    """The runs of all models of a request, how many of them are full, and what is to be said of the request."""
+
+    models: tuple[Kept, ...]
+    full: int
+    remarks: tuple[str, ...]
+
+    @property
+    def complete(self) -> bool:
+        """Whether no run is a quick one."""
+        return self.full == len(self.models)
+
+
+def quick(request: SimulationRequest) -> SimulationRequest:
+    """Fewer requests and replications; of a long trace only its beginning."""
+    each = shared_out(QUICK_REQUESTS, len(request.models), 3000)
+    models = tuple(_cut(model, each * QUICK_REPLICATIONS) for model in request.models)
+    return replace(request, models=models, requests_per_model=each, replications=QUICK_REPLICATIONS)
+
+
+def full(request: SimulationRequest) -> SimulationRequest:
+    """As many requests as figures that are read need."""
+    return replace(request, requests_per_model=FULL_REQUESTS, replications=FULL_REPLICATIONS)
+
+
+def shared_out(requests: int, models: int, most: int) -> int:
+    """So many requests for each of the models, within what makes sense."""
+    return max(LEAST_REQUESTS, min(most, requests // max(models, 1)))
+
+
+def _cut(model: SimulatedModel, most: int) -> SimulatedModel:
+    if not isinstance(model.arrivals, TraceArrivals):
+        return model
+    return replace(model, arrivals=TraceArrivals(model.arrivals.times_s[:most]))
+
+
+def runs_of(request: SimulationRequest) -> Runs:
+    """Of every model its full run where it is kept, else a quick one. Raises InputFault for what makes no sense."""
+    whole, fast = full(request), quick(request)
+    validate(whole)
+    done = st.session_state.setdefault("full runs", set())
+    found, count = [], 0
+    for number in range(len(request.models)):
+        key = key_of(whole, number)
+        if key in done:
+            found.append(_kept(key, whole, number))
+            count += 1
+        else:
+            found.append(_kept(key_of(fast, number), fast, number))
+    return Runs(tuple(found), count, tuple(dict.fromkeys(remarks(request))))
+
+
+def run_next(request: SimulationRequest) -> bool:
+    """Run the first model in full that is not yet; False where every one is."""
+    whole = full(request)
+    done: set[str] = st.session_state.setdefault("full runs", set())
+    for number in range(len(request.models)):
+        key = key_of(whole, number)
+        if key not in done:
+            _kept(key, whole, number)
+            done.add(key)
+            return True
+    return False
+
+
+def key_of(request: SimulationRequest, number: int) -> str:
+    """The content of a model's run: its place among the models too, which decides its draws."""
+    model = request.models[number]
+    servers = [server for server in request.servers if server.model == model.name]
+    how = (
+        request.queue,
+        request.requests_per_model,
+        request.warmup_share,
+        request.replications,
+        request.seed,
+    )
+    return hashlib.sha256(repr((number, model, servers, how)).encode()).hexdigest()
+
+
+@st.cache_resource(max_entries=KEPT, show_spinner=False)
+def _kept(key: str, _request: SimulationRequest, _number: int) -> Kept:
+    """A model's run; `key` is its content."""
+    run = simulate_model(_request, _number)
+    percents, times_ms = distribution(run.response_ms)
+    return Kept(run.load, tuple(run.servers.values()), run.warnings, percents, times_ms)
+
+
+def distribution(samples: Sequence[NDArray[np.float64]]) -> tuple[tuple[float, ...], tuple[float, ...]]:
+    """Percentages and the times that so many of all requests do not pass, ms: the nearest rank.
+
+    Evenly spaced in the power of ten of what is left, up to where few requests are left to tell of.
+    """
+    if not samples:
+        return (), ()
+    ordered = np.sort(np.concatenate(samples))
+    count = len(ordered)
+    far = math.log10(max(count / BEYOND, 2.0))
+    percents = [100 * (1 - 10 ** -(far * step / (POINTS - 1))) for step in range(POINTS)]
+    ranks = [min(count, max(1, math.ceil(percent / 100 * count - 1e-9))) for percent in percents]
+    return tuple(percents), tuple(float(ordered[rank - 1]) for rank in ranks)
+
+
+@st.cache_resource(max_entries=64, show_spinner="Looking for the highest load …")
+def _highest(key: str, _request: SimulationRequest) -> HighestLoad | None:
+    return simulate(_request).highest_load
+
+
+def highest(request: SimulationRequest, percentile: float) -> HighestLoad:
+    """By which factor all rates of a request can grow. Raises InputFault where no model has a limit."""
+    asked = for_highest(request, percentile)
+    found = _highest(find_key(request, percentile), asked)
+    assert found is not None
+    return found
+
+
+def for_highest(request: SimulationRequest, percentile: float) -> SimulationRequest:
+    """The request with the question for the highest load."""
+    each = shared_out(FIND_REQUESTS, len(request.models), 10_000)
+    return replace(request, requests_per_model=each, replications=FIND_REPLICATIONS, find=Find(percentile))
+
+
+def find_key(request: SimulationRequest, percentile: float) -> str:
+    """The content of a question for the highest load."""
+    asked = for_highest(request, percentile)
+    parts = [key_of(asked, number) for number in range(len(asked.models))]
+    return hashlib.sha256(repr((percentile, parts)).encode()).hexdigest()
