@@ -24,7 +24,7 @@ def _waiting(request: PlanRequest) -> Iterator[str]:
     """Limits that no plan keeps which was not simulated."""
     names = [model.name for model in request.models if model.max_response_ms is not None]
     if names:
-        yield f"{', '.join(names)}: this plan was not simulated: it counts no waiting, and max_response_ms may not hold."
+        yield f"{', '.join(names)}: this plan counts no waiting, so max_response_ms may not hold: it was not simulated."
 
 
 def _unknown_memory(gpus: Sequence[PlannedGpu]) -> Iterator[str]:
