@@ -3,8 +3,9 @@
 The published serving mixes, and larger ones drawn from the measured library (rates and objectives drawn around the
 published ones, seeded). Three plans of each: for the response time (max_response_ms); by the published rule, which
 lets a batch take 0.45 of the objective; and for service times alone, which lets it take all of it. Each is
-simulated. "p95 / objective" is of the worst model, "late" its share of responses beyond its objective; "n/a": more
-arrives than can be served, so there is no p95. Of service times and rates as measured; untested on hardware.
+simulated. "p95 / objective" is the upper end of the 95 % interval of the worst model, "late" the largest share of a
+model's responses beyond its objective; "n/a": no plan, or more arrives than can be served. Of rates as measured;
+untested on hardware.
 """
 
 from __future__ import annotations
@@ -74,12 +75,15 @@ def three(request: PlanRequest, limits: dict[str, float]) -> dict[str, PlanReque
 def worst(
     request: PlanRequest, outcome: PlanOutcome, limits: dict[str, float], requests: int
 ) -> tuple[float | None, float | None]:
-    """p95 over its objective and the share beyond it, of the worst model; None where one is not stable."""
+    """The upper end of p95 over its objective, the share beyond it, of the worst models; None: one is not stable."""
     made = workflow.simulation_request(outcome, request)
     models = tuple(replace(model, slo_ms=limits[model.name]) for model in made.models)
     found = workflow.simulate(replace(made, models=models, requests_per_model=requests)).models
     ratios = [
-        None if load.response_ms.p95 is None else load.response_ms.p95 / limits[load.name] for load in found
+        None
+        if load.response_ms.p95 is None
+        else (load.response_ms.p95 + (load.response_ci95_ms.p95 or 0.0)) / limits[load.name]
+        for load in found
     ]
     late = [None if load.slo_attainment is None else 1 - load.slo_attainment for load in found]
     known, shares = [one for one in ratios if one is not None], [one for one in late if one is not None]

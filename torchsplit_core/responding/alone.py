@@ -29,8 +29,11 @@ from torchsplit_core.values import (
 STEPS = 6
 """Halvings between nothing and what can be served at most: to 1.6 % of it."""
 
-BATCHES, FEWEST_REQUESTS, MOST_REQUESTS = 600, 8_000, 60_000
+BATCHES, FEWEST_REQUESTS, MOST_REQUESTS = 300, 6_000, 30_000
 """About so many batches of each process are simulated for one rate, within these numbers of requests."""
+
+MOST_BEHIND = 4
+"""Points that are tried after the best yet."""
 
 BETTER = 1.03
 """A point is tried in full where it carries so much more than the best before it."""
@@ -65,13 +68,15 @@ def _best(model: PlanModel, stage: Stage, points: Sequence[Point], limit_ms: flo
     }
     most = {id(point): served_within(tables[id(point)], limit_ms, point.processes) for point in points}
     best: Rate | None = None
+    behind = 0
     for point in sorted(points, key=lambda point: (-most[id(point)], point.batch_size)):
         floor = 0.0 if best is None else best.rate_rps * BETTER
-        if most[id(point)] <= floor:
+        if most[id(point)] <= floor or behind == MOST_BEHIND:
             break
+        behind += best is not None
         rate = _rate(model, point, tables[id(point)], limit_ms, floor)
         if rate > floor:
-            best = Rate(point, rate)
+            best, behind = Rate(point, rate), 0
     return best
 
 

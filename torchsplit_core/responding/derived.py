@@ -53,6 +53,20 @@ def without_limits(request: PlanRequest) -> PlanRequest:
     return replace(request, models=models)
 
 
+def halved(request: PlanRequest) -> PlanRequest:
+    """The published rule as a request: a batch may take half of the limit, and what arrives is a minimum."""
+    models = list(without_limits(request).models)
+    for number, spec in enumerate(request.models):
+        if spec.max_response_ms is not None:
+            service = spec.max_response_ms / 2
+            models[number] = replace(
+                models[number],
+                max_latency_ms=min(service, spec.max_latency_ms or service),
+                min_throughput_rps=max(offered(spec), spec.min_throughput_rps or 0.0) or None,
+            )
+    return replace(request, models=tuple(models))
+
+
 def fastest_ms(stage: Stage, types: frozenset[str]) -> float | None:
     """ms of one request alone on the quickest slice of these GPU types; None where it has no point on any."""
     return min(

@@ -12,7 +12,7 @@ from torchsplit_core.planning.request.fleet import list_gpus
 from torchsplit_core.planning.request.objective import goal_of
 from torchsplit_core.planning.tolerance import equal
 from torchsplit_core.planning.verification.outcome import violations
-from torchsplit_core.responding.derived import Derated, Known, with_own_points, without_limits
+from torchsplit_core.responding.derived import Derated, Known, halved, with_own_points, without_limits
 from torchsplit_core.responding.waiting import Judge, Verdict, limited, offered
 from torchsplit_core.values import (
     PlannedGpu,
@@ -73,6 +73,8 @@ class Search:
         """Until a plan meets the bound, nothing is learned any more, or the time is over."""
         if bound is not None and self._holds(self._own(bound)) and self._met(bound):
             return
+        if bound is not None and self._halved(bound):
+            return
         steps = self._fewest(bound) if goal_of(self.request).by_cost else self._fairest(bound)
         for _ in steps:
             if self._met(bound) or self.left() < LEAST_S:
@@ -115,29 +117,37 @@ class Search:
 
     def _spread(self, way: Derated, ids: tuple[str, ...]) -> Iterator[None]:
         """Plans on these GPUs alone in which the model nearest to its limit is as far from it as can be."""
-        entries = tuple(gpu.entry(id=gpu.id) for gpu in self.fleet if gpu.id in ids)
+        yield from self._learning(way, lambda: self._fair(way.rates(), ids))
+
+    def _fair(self, request: PlanRequest, ids: tuple[str, ...]) -> PlanRequest | None:
+        """A derived request on these GPUs: as much for everyone, by what arrives, as can be; None: it cannot be."""
         asked = {model.name: offered(model) for model in limited(self.request)}
+        models = []
+        for model in request.models:
+            rate = max(asked.get(model.name, 0.0), model.min_throughput_rps or 0.0)
+            if rate:
+                # What arrives may be more than the slices seem to carry before their factor is known.
+                least = None if model.name in asked else model.min_throughput_rps
+                models.append(
+                    replace(model, weight=1.0, demand_rps=rate, cap_at_demand=False, min_throughput_rps=least)
+                )
+        if len(models) < len(request.models) and request.colocations:
+            # Models that are owed nothing would be left out, and a pair may name them.
+            return None
+        entries = tuple(gpu.entry(id=gpu.id) for gpu in self.fleet if gpu.id in ids)
+        fair = replace(request.objective, kind="max_min")
+        return replace(request, gpus=entries, models=tuple(models), objective=fair)
 
-        def made() -> PlanRequest | None:
-            request = way.rates()
-            models = []
-            for model in request.models:
-                rate = max(asked.get(model.name, 0.0), model.min_throughput_rps or 0.0)
-                if rate:
-                    # What arrives may be more than the slices seem to carry before their factor is known.
-                    least = None if model.name in asked else model.min_throughput_rps
-                    models.append(
-                        replace(
-                            model, weight=1.0, demand_rps=rate, cap_at_demand=False, min_throughput_rps=least
-                        )
-                    )
-            if len(models) < len(request.models) and request.colocations:
-                # Models that are owed nothing would be left out, and a pair may name them.
-                return None
-            fair = replace(request.objective, kind="max_min")
-            return replace(request, gpus=entries, models=tuple(models), objective=fair)
+    def _halved(self, bound: PlanOutcome) -> bool:
+        """Whether the published rule, a batch may take half of the limit, holds on as many GPUs as the bound has.
 
-        yield from self._learning(way, made)
+        No slice was simulated for it, so it is tried first; throughputs are as far above the rates as can be.
+        """
+        request: PlanRequest | None = halved(self.request)
+        if goal_of(self.request).by_cost and request is not None:
+            request = self._fair(request, tuple(gpu.id for gpu in bound.gpus if gpu.used))
+        gpus = None if request is None else self._plan(self.ways[-1], request)
+        return gpus is not None and self._holds(gpus) and self._met(bound)
 
     def _fairest(self, bound: PlanOutcome | None) -> Iterator[None]:
         """The request's own throughputs with higher minima for what fails; then what slices carry."""
