@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 from torchsplit_core.planning.outcome.figures import level_values, unproven_outcome
 from torchsplit_core.planning.planner import plan
 from torchsplit_core.planning.request.fleet import list_gpus
-from torchsplit_core.planning.request.objective import goal_of
+from torchsplit_core.planning.request.objective import for_the_worst, goal_of
 from torchsplit_core.planning.tolerance import equal
 from torchsplit_core.planning.verification.outcome import violations
 from torchsplit_core.responding.derived import Derated, Known, halved, with_own_points, without_limits
@@ -135,8 +135,9 @@ class Search:
             # Models that are owed nothing would be left out, and a pair may name them.
             return None
         entries = tuple(gpu.entry(id=gpu.id) for gpu in self.fleet if gpu.id in ids)
-        fair = replace(request.objective, kind="max_min")
-        return replace(request, gpus=entries, models=tuple(models), objective=fair)
+        return replace(
+            request, gpus=entries, models=tuple(models), objective=for_the_worst(request.objective)
+        )
 
     def _halved(self, bound: PlanOutcome) -> bool:
         """Whether the published rule, a batch may take half of the limit, holds on as many GPUs as the bound has.

@@ -104,6 +104,11 @@ def first_level(objective: Objective) -> Objective:
     return replace(objective, kind=_FIRST_LEVEL.get(objective.kind, objective.kind))
 
 
+def for_the_worst(objective: Objective) -> Objective:
+    """The objective with the worst served model's r in the place of its value; penalties stay."""
+    return replace(objective, kind="max_min")
+
+
 def pays_penalties(objective: Objective) -> bool:
     """Whether it pays for memory or separations, so that its value is not that of its sort alone."""
     return bool(objective.memory_violation_penalty) or objective.separation_weight > 0
