@@ -152,6 +152,14 @@ BENCHMARKS = (
         "Every model's rate as a hard minimum within its latency limit, proven minimal.",
     ),
     Benchmark(
+        "Fewest GPUs within the response time",
+        "benchmarks.response_planning",
+        "The published mixes and larger ones of the measured library, Poisson arrivals at every rate: the plan for the "
+        "response time beside the published rule (a batch may take 0.45 of the objective) and service times alone, "
+        "each simulated. The bound is of the problem without waiting; untested on hardware.",
+        ("--drawn", "--requests", "20000"),
+    ),
+    Benchmark(
         "Placements: the exact search against the literal program",
         "benchmarks.placement_literal",
         "First the published tiny case by the most GPUs in a segment. Then the published program (Pyomo, HiGHS) and "

@@ -14,7 +14,7 @@ from pathlib import Path
 
 from torchsplit_core import workflow
 from torchsplit_core.files import write_file
-from torchsplit_core.profiling.library import mix_request
+from torchsplit_core.profiling.library import mix_request, serving_mixes
 from torchsplit_core.stages import export_stages
 from torchsplit_core.values import (
     WHOLE_GPU,
@@ -119,12 +119,24 @@ def write_fleet() -> None:
     write_file(workflow.plan(request), FOLDER / "fleets" / "mixed_plan.json")
 
 
+def within_response_times(name: str, gpus: int) -> PlanRequest:
+    """The fewest of so many GPUs on which the p95 response of every model is within its published objective."""
+    (mix,) = (mix for mix in serving_mixes() if mix.name == name)
+    limits = {entry.model: entry.slo_ms for entry in mix.models}
+    request = mix_request(name, gpus, "min_gpus")
+    models = (
+        replace(model, max_latency_ms=None, max_response_ms=limits[model.name]) for model in request.models
+    )
+    return replace(request, models=tuple(models))
+
+
 def published_mixes() -> dict[str, PlanRequest]:
-    """The two published serving mixes by file name: the fewest of eight GPUs, and fair on that many."""
+    """The two published serving mixes by file name: the fewest of eight GPUs, fair on that many, within responses."""
     found = {}
     for mix, fewest in (("S1", 2), ("S3", 5)):
         found[f"{mix.lower()}_fewest_gpus"] = mix_request(mix, 8, "min_gpus")
         found[f"{mix.lower()}_fair_{fewest}gpus"] = mix_request(mix, fewest, "leximin")
+    found["s1_response_time"] = within_response_times("S1", 8)
     return found
 
 

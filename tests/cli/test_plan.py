@@ -200,3 +200,39 @@ def test_a_plan_tells_response_times_where_asked(tmp_path: Path, capsys: pytest.
     # Two instances of 10 requests/s.
     assert len(lines) == 1 and lines[0].startswith("simulated: bert: 6 of 20 requests/s, response mean 1")
     assert "p95" in lines[0] and "±" in lines[0]
+
+
+def limited(limit: float) -> PlanRequest:
+    points = tuple(
+        Point(A30, "4g.24gb", batch, 1000 * batch / (10 + batch), 10.0 + batch) for batch in (1, 2, 4)
+    )
+    variant = Variant("whole", (Stage("whole", points),))
+    return PlanRequest(
+        (FleetEntry(A30),), (PlanModel("bert", (variant,), demand_rps=100.0, max_response_ms=limit),)
+    )
+
+
+def test_a_plan_says_what_its_clients_wait_and_what_bounds_it(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    asked, planned = str(tmp_path / "request.json"), str(tmp_path / "plan.json")
+    write_file(limited(60.0), asked)
+    assert main(["plan", asked, "-o", planned]) == 0
+    told = capsys.readouterr().err
+    (got,) = read_file(planned)[1].models
+    assert got.response_ms.p95 <= 60.0 and got.max_wait_ms == 0.0
+    assert f"p95 {got.response_ms.p95:.4g} ms" in told and "p95 within 60 ms" in told
+    assert f"bound by {got.response_bound_by} (" in told
+
+
+def test_a_limit_below_one_service_time_ends_with_the_reason(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    asked, planned = str(tmp_path / "request.json"), str(tmp_path / "plan.json")
+    write_file(limited(10.9), asked)
+    assert main(["plan", asked, "-o", planned]) == 3
+    told = capsys.readouterr().err
+    assert (
+        "max_response_ms 10.9 is below the 11 ms" in told and "would help: raise the max_response_ms" in told
+    )
+    assert read_file(planned)[1].conflicts[0].demands[0].demand == "max_response_ms"

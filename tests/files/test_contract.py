@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from tests.support.paths import ROOT
+from tools.write_examples import within_response_times
 from torchsplit_core.files import FORMATS, read_file, read_text, schema_of, write_file, write_text
 from torchsplit_core.profiling.library import mix_request
 from torchsplit_core.values import InputFault, NodeProfile, NodeTimes, PlanOutcome, PlanRequest, Profile
@@ -196,6 +197,7 @@ def test_the_example_mixes_are_those_of_the_library_with_their_licence() -> None
         "s1_fair_2gpus": mix_request("S1", 2, "leximin"),
         "s3_fewest_gpus": mix_request("S3", 8, "min_gpus"),
         "s3_fair_5gpus": mix_request("S3", 5, "leximin"),
+        "s1_response_time": within_response_times("S1", 8),
     }
     found = {
         path.stem: read_file(path, expected="torchsplit.plan_request")[1] for path in folder.glob("*.json")

@@ -20,7 +20,7 @@ LAYERS = (
     ("model_source",),
     ("files", "drawing"),
     ("tables", "tracing", "profiling", "partitioning", "planning", "placement", "simulation"),
-    ("deployment", "training"),
+    ("deployment", "responding", "training"),
     ("workspace",),
     ("stages",),
     ("serving",),

@@ -37,6 +37,7 @@ def add_plan_commands(command: Command, output: Options) -> None:
         ("--demand", "requests/s to serve"),
         ("--min-throughput", "requests/s below which a plan is refused"),
         ("--max-latency", "ms one batch may take"),
+        ("--max-response", "ms within which 95 %% of responses come, queues included, Poisson at the demand"),
         ("--weight", "its say in fairness"),
     ):
         made.add_argument(option, action="append", default=[], metavar="MODEL=N", help=text)
@@ -105,6 +106,7 @@ def _request(options: argparse.Namespace) -> int:
         demands=_table("--demand", options.demand),
         min_throughputs=_table("--min-throughput", options.min_throughput),
         max_latencies=_table("--max-latency", options.max_latency),
+        max_responses=_table("--max-response", options.max_response),
         weights=_table("--weight", options.weight),
         objective=Objective(
             options.objective, options.memory_penalty, options.separation_weight, options.spare

@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Iterator
 
-from torchsplit_core.values import PlanExplanation, PlanOutcome, PlanRequest, Relaxation
+from torchsplit_core.values import PlanExplanation, PlanOutcome, PlanRequest
 from torchsplit_core.values.units import MB
 
 
@@ -20,6 +20,7 @@ def summary(request: PlanRequest, outcome: PlanOutcome) -> Iterator[str]:
     yield _proof(outcome)
     if outcome.status in ("optimal", "feasible"):
         yield from _sureness(request, outcome)
+        yield from _responses(request, outcome)
     for warning in outcome.warnings:
         yield f"warning: {warning}"
     for conflict in outcome.conflicts:
@@ -27,7 +28,7 @@ def summary(request: PlanRequest, outcome: PlanOutcome) -> Iterator[str]:
     if outcome.status in ("optimal", "feasible"):
         yield from _losses(request, outcome)
     if outcome.status == "infeasible":
-        yield from _relaxation(outcome.least_relaxation)
+        yield from _relaxation(outcome)
     if outcome.explanation is not None:
         yield from _bindings(outcome.explanation)
 
@@ -64,7 +65,33 @@ def _sureness(request: PlanRequest, outcome: PlanOutcome) -> Iterator[str]:
         yield f"best measured next: {words.measurement_words(found.next_measurement)}"
 
 
-def _relaxation(changes: tuple[Relaxation, ...] | None) -> Iterator[str]:
+BOUND_BY = {
+    "rate": "waiting in queues: lower its rate, or give it more slices",
+    "fill": "what its batch takes longer than a request alone: give it faster slices or smaller batches",
+    "service": "what a request takes alone: only faster slices help",
+}
+"""What most of a response at the limited percentile is, and what would shorten it."""
+
+
+def _responses(request: PlanRequest, outcome: PlanOutcome) -> Iterator[str]:
+    """Simulated response times of the models that limit them."""
+    for spec, got in zip(request.models, outcome.models, strict=True):
+        times = got.response_ms
+        if times is None or spec.max_response_ms is None or got.response_bound_by is None:
+            continue
+        yield (
+            f"{spec.name}: response p50 {_figure(times.p50)} ms, p95 {_figure(times.p95)} ms, "
+            f"p99 {_figure(times.p99)} ms, p{spec.response_percentile:g} within {_figure(spec.max_response_ms)} ms; "
+            f"bound by {got.response_bound_by} ({BOUND_BY[got.response_bound_by]})"
+        )
+
+
+def _relaxation(outcome: PlanOutcome) -> Iterator[str]:
+    changes = outcome.least_relaxation
+    kinds = {demand.demand for conflict in outcome.conflicts for demand in conflict.demands}
+    if not changes and "max_response_ms" in kinds:
+        yield "would help: raise the max_response_ms named above, lower that model's rate, or add a GPU"
+        return
     for change in changes or ():
         verb, unit = ("lower", "requests/s") if change.demand == "min_throughput_rps" else ("raise", "ms")
         yield f"would help: {verb} {change.demand} of {change.model} from {change.old:g} to {change.new:.9g} {unit}"

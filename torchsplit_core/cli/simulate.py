@@ -10,7 +10,6 @@ from dataclasses import replace
 from torchsplit_core import workflow
 from torchsplit_core.cli.common import Command, Options, hand_over, with_progress
 from torchsplit_core.files import read_file, write_file
-from torchsplit_core.tables.arrival_times import read_arrival_times
 from torchsplit_core.values import (
     DeterministicArrivals,
     Find,
@@ -41,14 +40,14 @@ def add_simulate_command(command: Command, output: Options) -> None:
         action="append",
         default=[],
         metavar="KIND",
-        help=f"of a plan's models: {KINDS}; MODEL=KIND for one of them; default: poisson at the demand",
+        help=f"of a plan's models: {KINDS}; MODEL=KIND for one; default: the request's, else poisson at the demand",
     )
     made.add_argument(
         "--slo",
         action="append",
         default=[],
         metavar="MODEL=MS",
-        help="response time asked for; of a plan's models their max_latency_ms unless given",
+        help="response time asked for; of a plan's models their max_response_ms, else max_latency_ms, unless given",
     )
     made.add_argument("--load", type=float, default=1.0, metavar="N", help="times every rate (default 1)")
     made.add_argument("--requests", type=int, metavar="N", help="of each model in a replication")
@@ -118,19 +117,26 @@ def _of_plan(options: argparse.Namespace) -> SimulationRequest:
 
 
 def _arrivals(given: Sequence[str], request: PlanRequest) -> dict[str, Arrivals]:
-    """By model: what names it, else what names none, else Poisson."""
+    """By model: what names it, else what names none, else what the request says."""
+    from torchsplit_core.tables.arrival_times import read_arrival_times
+
     names = [model.name for model in request.models]
-    kinds: dict[str, str] = dict.fromkeys(names, "poisson")
+    kinds: dict[str, str] = {}
     named: dict[str, str] = {}
     for text in given:
         name, separator, kind = text.partition("=")
-        if separator and name in kinds:
+        if separator and name in names:
             named[name] = kind
         else:
             kinds = dict.fromkeys(names, text)
     kinds |= named
     tables = {kind: read_arrival_times(kind) for kind in set(kinds.values()) if kind.lower().endswith(".csv")}
-    return {model.name: _of_kind(model, kinds[model.name], tables) for model in request.models}
+    return {
+        model.name: _of_kind(model, kinds[model.name], tables)
+        if model.name in kinds
+        else model.expected_arrivals
+        for model in request.models
+    }
 
 
 def _of_kind(

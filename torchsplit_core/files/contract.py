@@ -254,6 +254,8 @@ def _checked_text(name: str, value: Any, version: int) -> str:
         _drop_unused_demand_keys(data)
         if data["explanation"] is None:
             del data["explanation"]
+        for model in data["models"]:
+            _drop_defaults(model, response_ms=None, max_wait_ms=None, response_bound_by=None)
     if name == "torchsplit.profile":
         _drop_empty_additions(data)
     if name == "torchsplit.plan_request":
@@ -337,7 +339,7 @@ def _drop_request_defaults(request: dict[str, Any]) -> None:
     for gpu in request["gpus"]:
         _drop_defaults(gpu, node=None, mig=True)
     for model in request["models"]:
-        _drop_defaults(model, source=None)
+        _drop_defaults(model, source=None, max_response_ms=None, response_percentile=95.0, arrivals=None)
         for variant in model["variants"]:
             _drop_defaults(variant, allowed=True, cut_bytes_per_request=[])
             for stage in variant["stages"]:

@@ -22,6 +22,7 @@ from torchsplit_core.files.fields import (
     Table,
     Whole,
 )
+from torchsplit_core.files.simulation_models import ArrivalsFile, Percentile
 from torchsplit_core.values import ObjectiveKind
 from torchsplit_core.values.status import SolveStatus
 
@@ -175,6 +176,9 @@ class PlanModelFile(Strict):
     max_latency_ms: Divisor | None = None
     cap_at_demand: bool = False
     source: Annotated[str, Field(min_length=1)] | None = None
+    max_response_ms: Divisor | None = None
+    response_percentile: Percentile = 95.0
+    arrivals: ArrivalsFile | None = None
     variants: Annotated[Rows[VariantFile], Field(min_length=1)]
 
 
@@ -237,6 +241,12 @@ class PlannedGpuFile(Strict):
     slices: Rows[PlannedSliceFile] = []
 
 
+class ResponsePercentilesFile(Strict):
+    p50: NonNegative
+    p95: NonNegative
+    p99: NonNegative
+
+
 class PlannedModelFile(Strict):
     name: Name
     variant: str | None
@@ -247,6 +257,9 @@ class PlannedModelFile(Strict):
     high_rps: NonNegative | None = None
     basis: Basis | None = None
     bytes_across_cuts_per_s: NonNegative | None = None
+    response_ms: ResponsePercentilesFile | None = None
+    max_wait_ms: NonNegative | None = None
+    response_bound_by: Literal["rate", "fill", "service"] | None = None
 
 
 class ObjectiveValueFile(Strict):
@@ -261,7 +274,7 @@ class ObjectiveValueFile(Strict):
 class DemandFile(Strict):
     model: str | None = None
     models: Rows[str] | None = None
-    demand: Literal["min_throughput_rps", "max_latency_ms", "colocation"]
+    demand: Literal["min_throughput_rps", "max_latency_ms", "max_response_ms", "colocation"]
 
 
 class ConflictFile(Strict):

@@ -21,6 +21,7 @@ from torchsplit_core.files.fields import (
 )
 
 Spread = Annotated[float, Field(ge=1e-3, le=100, allow_inf_nan=False)]
+Percentile = Annotated[float, Field(gt=0, lt=100, allow_inf_nan=False)]
 BatchSize = Annotated[int, Field(ge=1, le=2**53, strict=False)]
 
 
@@ -55,19 +56,22 @@ class TraceArrivalsFile(Strict):
     times_s: Annotated[Rows[NonNegative], Field(min_length=1)]
 
 
+ArrivalsFile = Annotated[
+    PoissonArrivalsFile
+    | DeterministicArrivalsFile
+    | GammaArrivalsFile
+    | MmppArrivalsFile
+    | TraceArrivalsFile,
+    Field(discriminator="kind"),
+]
+
+
 class SimulatedModelFile(Strict):
     name: Name
     stages: Annotated[Rows[Name], Field(min_length=1)]
     transfer_ms: Rows[Amount] = []
     slo_ms: Divisor | None = None
-    arrivals: Annotated[
-        PoissonArrivalsFile
-        | DeterministicArrivalsFile
-        | GammaArrivalsFile
-        | MmppArrivalsFile
-        | TraceArrivalsFile,
-        Field(discriminator="kind"),
-    ]
+    arrivals: ArrivalsFile
     cut_bytes: Rows[Amount] = []
     cut_bytes_per_request: Rows[Amount] = []
 
@@ -89,7 +93,7 @@ class ServerFile(Strict):
 
 
 class FindFile(Strict):
-    percentile: Annotated[float, Field(gt=0, lt=100, allow_inf_nan=False)] = 95.0
+    percentile: Percentile = 95.0
 
 
 class SimulationRequestFile(Strict):

@@ -37,12 +37,13 @@ CONFLICTS_PART = 0.6
 """Part of that time for the conflicts; the least relaxation has the rest."""
 
 
-def plan(request: PlanRequest, *, progress: Progress = ignore_progress) -> PlanOutcome:
+def plan(request: PlanRequest, *, progress: Progress = ignore_progress, reasons: bool = True) -> PlanOutcome:
     """Answer a plan request: a verified plan, a proof that there is none with its reasons, or a timeout.
 
     Raises InputFault where the request breaks a rule, InternalFault where the plan found
     fails its independent check. `solver.time_limit_s` bounds the search; an infeasible
-    request may take about as long again to be explained.
+    request may take about as long again to be explained, unless no `reasons` are asked for.
+    Limits of response times are not kept: `responding` plans and simulates in rounds.
     """
     validate(request)
     watch = Stopwatch()
@@ -55,14 +56,19 @@ def plan(request: PlanRequest, *, progress: Progress = ignore_progress) -> PlanO
             return _verified(request, shared.outcome if exact else _unproven(shared.outcome))
         statistics = watch.statistics(shared.details)
         return _without_plan(
-            request, shared.status if exact else "timeout", statistics, problem.warnings, progress
+            request, shared.status if exact else "timeout", statistics, problem.warnings, progress, reasons
         )
     exclusive = search_exclusive(problem, deadline, progress)
     watch.searched_s += exclusive.found.seconds
     statistics = watch.statistics(exclusive.details)
     if exclusive.assignment is None:
         return _without_plan(
-            request, exclusive.found.status if exact else "timeout", statistics, problem.warnings, progress
+            request,
+            exclusive.found.status if exact else "timeout",
+            statistics,
+            problem.warnings,
+            progress,
+            reasons,
         )
     found = _finish(exclusive.problem, exclusive.assignment, exclusive.found, statistics)
     return _verified(request, found if exact else _unproven(found))
@@ -102,12 +108,13 @@ def _without_plan(
     statistics: PlanStatistics,
     warnings: tuple[str, ...],
     progress: Progress,
+    explained: bool,
 ) -> PlanOutcome:
     """A timeout, or an infeasible request with its reasons. InternalFault for a search that says it has a plan."""
     if status == "optimal" or status == "feasible":
         raise InternalFault(f"A search ended {status} without a plan.")
     outcome = no_plan(request, status, statistics, warnings)
-    if outcome.status == "infeasible":
+    if outcome.status == "infeasible" and explained:
         progress(0.9, "Finding out what stands in the way")
         begun, seconds = time.perf_counter(), max(EXPLAIN_S, request.solver.time_limit_s)
         deadline = begun + seconds

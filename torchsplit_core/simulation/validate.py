@@ -22,6 +22,7 @@ from torchsplit_core.values import (
     TraceArrivals,
 )
 from torchsplit_core.values.limits import check_name, check_number, check_whole
+from torchsplit_core.values.simulation.request import Arrivals
 
 MOST_SERVERS = 1_000_000
 """Of all entries together, each by its count."""
@@ -92,11 +93,11 @@ def _check_model(model: SimulatedModel, requests: int) -> None:
             check_number(f"{where}.{field}", figure)
     if model.slo_ms is not None:
         check_number(f"{where}.slo_ms", model.slo_ms, positive=True)
-    _check_arrivals(f"{where}.arrivals", model, requests)
+    check_arrivals(f"{where}.arrivals", model.arrivals, requests)
 
 
-def _check_arrivals(where: str, model: SimulatedModel, requests: int) -> None:
-    arrivals = model.arrivals
+def check_arrivals(where: str, arrivals: Arrivals, requests: int) -> None:
+    """Raises InputFault for arrivals that make no sense, or take too long for so many requests."""
     if isinstance(arrivals, TraceArrivals):
         _check_trace(where, arrivals.times_s)
         return

@@ -63,6 +63,7 @@ from torchsplit_core.values.plan.outcome import (
     PlanOutcome,
     PlanStatistics,
     Relaxation,
+    ResponsePercentiles,
     Tenant,
 )
 from torchsplit_core.values.plan.request import (
@@ -188,6 +189,7 @@ __all__ = [
     "Progress",
     "RateState",
     "Relaxation",
+    "ResponsePercentiles",
     "ResponseTimes",
     "RooflineGpu",
     "RooflineThroughput",

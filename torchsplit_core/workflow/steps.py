@@ -143,10 +143,13 @@ def own_partition(
 def plan(request: PlanRequest, *, explain: bool = False, progress: Progress = ignore_progress) -> PlanOutcome:
     """The verified outcome of a plan request. Raises InputFault for a request that makes no sense.
 
+    With limits of response times the plan is simulated, see `responding.plan`.
     `explain` adds to a plan what binds each model, what changes would bring and why no other layout.
     """
-    from torchsplit_core.planning import plan as solve
+    from torchsplit_core.planning import plan as plain
+    from torchsplit_core.responding.plan import has_response_limit, plan_responding
 
+    solve = plan_responding if has_response_limit(request) else plain
     whole = 0.7 if explain else 1.0
     with span(
         schema.PLAN, models=len(request.models), gpus=sum(entry.count for entry in request.gpus)
@@ -158,6 +161,9 @@ def plan(request: PlanRequest, *, explain: bool = False, progress: Progress = ig
     from torchsplit_core.planning.explanation.explain import explain_plan
 
     found = explain_plan(request, outcome, progress=lambda share, text: progress(0.7 + 0.3 * share, text))
+    if found is not None and has_response_limit(request):
+        warnings = (*outcome.warnings, "The explanation leaves waiting out: it is of service times alone.")
+        outcome = replace(outcome, warnings=warnings)
     return replace(outcome, explanation=found)
 
 

@@ -10,7 +10,17 @@ from typing import Any
 
 from tests.support.seeds import in_blocks
 from torchsplit_core.planning.request.hash import request_hash
-from torchsplit_core.values import Colocation, FleetEntry, PlanModel, PlanRequest, Point, Stage, Variant
+from torchsplit_core.values import (
+    Colocation,
+    FleetEntry,
+    GammaArrivals,
+    PlanModel,
+    PlanRequest,
+    Point,
+    PoissonArrivals,
+    Stage,
+    Variant,
+)
 
 SPEEDS = (7, 7.0, 0.1, 1e-9, 1e22)
 
@@ -24,6 +34,9 @@ YOUNGER = {
     "mig": True,
     "survives": 0,
     "source": None,
+    "max_response_ms": None,
+    "response_percentile": 95.0,
+    "arrivals": None,
     "nodes": (),
     "plan_at": "nominal",
     "network_gb_per_s": None,
@@ -108,3 +121,20 @@ def test_a_whole_number_is_the_same_as_its_float() -> None:
     whole = replace(one, models=tuple(replace(model, weight=2) for model in one.models))
     point = replace(one, models=tuple(replace(model, weight=2.0) for model in one.models))
     assert request_hash(whole) == request_hash(point)
+
+
+def test_a_limit_of_the_response_and_arrivals_make_another_request() -> None:
+    request = drawn(random.Random(0))
+    model = request.models[0]
+    changes = (
+        {"max_response_ms": 5.0},
+        {"response_percentile": 99.0},
+        {"arrivals": PoissonArrivals(3.0)},
+        {"arrivals": PoissonArrivals(4.0)},
+        {"arrivals": GammaArrivals(3.0, 2.0)},
+    )
+    found = {
+        request_hash(replace(request, models=(replace(model, **change), *request.models[1:])))
+        for change in ({}, *changes)
+    }
+    assert len(found) == 1 + len(changes)

@@ -12,7 +12,19 @@ from torchsplit_core.values.units import GB, GIB
 
 def plan_warnings(request: PlanRequest, gpus: Sequence[PlannedGpu]) -> tuple[str, ...]:
     """One sentence each, of the slices and tenants of a plan of the request."""
-    return (*_unknown_memory(gpus), *_links(request, gpus), *_large_batches(request, gpus))
+    return (
+        *_unknown_memory(gpus),
+        *_links(request, gpus),
+        *_large_batches(request, gpus),
+        *_waiting(request),
+    )
+
+
+def _waiting(request: PlanRequest) -> Iterator[str]:
+    """Limits that no plan keeps which was not simulated."""
+    names = [model.name for model in request.models if model.max_response_ms is not None]
+    if names:
+        yield f"{', '.join(names)}: this plan counts no waiting, so max_response_ms may not hold: it was not simulated."
 
 
 def _unknown_memory(gpus: Sequence[PlannedGpu]) -> Iterator[str]:

@@ -64,6 +64,7 @@ def build_request(
     demands: Mapping[str, float] | None = None,
     min_throughputs: Mapping[str, float] | None = None,
     max_latencies: Mapping[str, float] | None = None,
+    max_responses: Mapping[str, float] | None = None,
     weights: Mapping[str, float] | None = None,
     colocations: Sequence[Colocation] = (),
     objective: Objective | None = None,
@@ -101,6 +102,7 @@ def build_request(
         "demand": demands,
         "min-throughput": min_throughputs,
         "max-latency": max_latencies,
+        "max-response": max_responses,
         "weight": weights,
     }
     for option, table in tables.items():
@@ -129,6 +131,7 @@ def build_request(
             demand_rps=(demands or {}).get(name, 1.0),
             min_throughput_rps=(min_throughputs or {}).get(name),
             max_latency_ms=(max_latencies or {}).get(name),
+            max_response_ms=(max_responses or {}).get(name),
             cap_at_demand=name in cap_at_demand,
             variants=_variants(profile, cuts[index], slices),
             source=profile.source or None,

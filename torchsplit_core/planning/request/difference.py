@@ -2,22 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
 from torchsplit_core.planning.request.fleet_text import layouts_text
+from torchsplit_core.planning.request.objective import goal_of
 from torchsplit_core.values import Colocation, FleetEntry, PlanModel, PlanRequest
 
 Part = Literal["fleet", "models", "links", "pairs", "objective"]
 NOTHING = "none"
 """What is said of a value that is not given."""
-OBJECTIVES: Mapping[str, str] = {
-    "leximin": "fair",
-    "max_min": "the worst served alone",
-    "weighted_sum": "most requests",
-    "min_gpus": "fewest GPUs",
-}
 
 
 @dataclass(frozen=True, slots=True)
@@ -144,7 +139,7 @@ def _pair(pair: Colocation) -> str:
 
 
 def _goal(before: PlanRequest, after: PlanRequest) -> Iterator[RequestChange]:
-    old, new = (OBJECTIVES.get(request.objective.kind, request.objective.kind) for request in (before, after))
+    old, new = (goal_of(request).short for request in (before, after))
     if old != new:
         yield RequestChange("objective", "objective", old, new)
     for label, fields, unit in (

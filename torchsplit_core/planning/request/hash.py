@@ -23,7 +23,7 @@ _ADDED: dict[Any, dict[str, Any]] = {
     Variant: {"allowed": True, "cut_bytes_per_request": []},
     Point: {"low_rps": None, "high_rps": None},
     Stage: {"nodes": []},
-    PlanModel: {"source": None},
+    PlanModel: {"source": None, "max_response_ms": None, "response_percentile": 95.0, "arrivals": None},
     Objective: {"survives": 0.0},
     FleetEntry: {"node": None, "mig": True},
     SolverOptions: {"plan_at": "nominal"},

@@ -24,11 +24,12 @@ class Goal:
 
     `gain` is what a request/s that counts is worth to a sum of throughputs. `by_weight`, `by_demand` and
     `by_uncapped_demand` tell how the best value goes with a model's weight and demand (without a cap at it).
-    `label` names the value to people.
+    `label` names the value to people, `short` the objective.
     """
 
     sort: Literal["levels", "throughput", "cost"]
     label: str
+    short: str
     minimised: bool = False
     every_level: bool = False
     gain: Callable[[PlanModel], float] = lambda spec: 0.0
@@ -71,22 +72,24 @@ class Goal:
 _OF_LEVELS = Goal(
     "levels",
     "worst served",
+    "the worst served alone",
     by_weight="falls",
     by_demand="falls",
     by_uncapped_demand="falls",
 )
 
 GOALS: Mapping[str, Goal] = {
-    "leximin": replace(_OF_LEVELS, every_level=True),
+    "leximin": replace(_OF_LEVELS, short="fair", every_level=True),
     "max_min": _OF_LEVELS,
     "weighted_sum": Goal(
         "throughput",
         "weighted throughput",
+        "most requests",
         gain=lambda spec: spec.weight,
         by_weight="rises",
         by_demand="rises",
     ),
-    "min_gpus": Goal("cost", "GPUs (or cost)", minimised=True),
+    "min_gpus": Goal("cost", "GPUs (or cost)", "fewest GPUs", minimised=True),
 }
 """The objectives of the contract, in the order in which they are offered."""
 
@@ -102,6 +105,11 @@ def goal_of(asked: PlanRequest | Objective | ObjectiveValue) -> Goal:
 def first_level(objective: Objective) -> Objective:
     """The objective with its first level alone."""
     return replace(objective, kind=_FIRST_LEVEL.get(objective.kind, objective.kind))
+
+
+def for_the_worst(objective: Objective) -> Objective:
+    """The objective with the worst served model's r in the place of its value; penalties stay."""
+    return replace(objective, kind="max_min")
 
 
 def pays_penalties(objective: Objective) -> bool:

@@ -120,6 +120,16 @@ def _model(model: PlanModel) -> None:
         check_number(f"{where}, min_throughput_rps", model.min_throughput_rps)
     if model.max_latency_ms is not None:
         check_number(f"{where}, max_latency_ms", model.max_latency_ms, positive=True)
+    if model.max_response_ms is not None:
+        check_number(f"{where}, max_response_ms", model.max_response_ms, positive=True)
+    check_number(f"{where}, response_percentile", model.response_percentile, positive=True)
+    if model.response_percentile >= 100:
+        raise InputFault(
+            f"{where}, response_percentile",
+            model.response_percentile,
+            "it is below 100: no limit holds for the longest of ever more responses",
+            "Give for example 99.9.",
+        )
     if not model.variants:
         raise InputFault(where, [], "a model has at least one variant", "Add the variant that runs it whole.")
     names = [item.name for item in model.variants]

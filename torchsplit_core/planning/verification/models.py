@@ -194,6 +194,7 @@ def _together(request: PlanRequest, gpus: Iterable[PlannedGpu]) -> Iterator[Plan
 def _claims(
     request: PlanRequest, spec: PlanModel, planned: PlannedModel, instances: Sequence[_Instance]
 ) -> Iterator[PlanFault]:
+    yield from _responses(spec, planned)
     running = _running(spec, instances)
     if planned.variant != (running[0].name if running else None):
         yield wrong(f"variant {planned.variant} is claimed", "it is that of its instances", spec.name)
@@ -218,6 +219,20 @@ def _claims(
     known = latency is not None and planned.latency_ms is not None and same(planned.latency_ms, latency)
     if not known and (latency is not None or planned.latency_ms is not None):
         yield wrong(f"latency {planned.latency_ms} is claimed", f"{latency} is true", spec.name)
+
+
+def _responses(spec: PlanModel, planned: PlannedModel) -> Iterator[PlanFault]:
+    """Simulated figures that contradict the limit; whether they are what a simulation tells is checked by one."""
+    told, limit = planned.response_ms, spec.max_response_ms
+    if told is None:
+        return
+    if limit is None:
+        yield wrong("response times are claimed", "only a model with max_response_ms has them", spec.name)
+        return
+    known = {50.0: told.p50, 95.0: told.p95, 99.0: told.p99}
+    reached = known.get(spec.response_percentile)
+    if reached is not None and reached > limit * (1 + TOLERANCE):
+        yield wrong(f"{reached:.6g} ms are claimed", f"its limit is {limit:.6g} ms", spec.name)
 
 
 def _running(spec: PlanModel, instances: Sequence[_Instance]) -> list[Variant]:

@@ -51,12 +51,27 @@ class PlannedGpu:
 
 
 @dataclass(frozen=True, slots=True)
+class ResponsePercentiles:
+    """Milliseconds from arrival to answer, simulated, queues included; means over replications."""
+
+    p50: float
+    p95: float
+    p99: float
+
+
+ResponseBinding = Literal["rate", "fill", "service"]
+"""What most of a response at the limited percentile is: waiting, the rest of its batch, or the model itself."""
+
+
+@dataclass(frozen=True, slots=True)
 class PlannedModel:
     """What a model gets. `variant`, `latency_ms` and `basis` are None where it has no tenant.
 
     `low_rps` and `high_rps`: its throughput with every instance at the lower (upper) end of its interval, one
     without an interval as it is. `basis` is the weakest of its tenants'. `bytes_across_cuts_per_s` are the bytes
     that cross its cuts at that throughput. All None in plans of a version that did not reckon them.
+    `response_ms`, `response_bound_by` and `max_wait_ms` (how long a batch waits for requests before it starts) are
+    of models with a limit of their response time, else None.
     """
 
     name: str
@@ -68,6 +83,9 @@ class PlannedModel:
     high_rps: float | None = None
     basis: Basis | None = None
     bytes_across_cuts_per_s: float | None = None
+    response_ms: ResponsePercentiles | None = None
+    max_wait_ms: float | None = None
+    response_bound_by: ResponseBinding | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,7 +104,7 @@ class ObjectiveValue:
 class Demand:
     """A demand at fault: of one `model`, or of several `models` (a hard co-location)."""
 
-    demand: Literal["min_throughput_rps", "max_latency_ms", "colocation"]
+    demand: Literal["min_throughput_rps", "max_latency_ms", "max_response_ms", "colocation"]
     model: str | None = None
     models: tuple[str, ...] | None = None
 

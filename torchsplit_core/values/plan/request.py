@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 from typing import Literal
 
 from torchsplit_core.values.profile import Basis
+from torchsplit_core.values.simulation.request import Arrivals, PoissonArrivals
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,6 +77,8 @@ class PlanModel:
     """A model with its demands. `normalised` throughput is T / (weight · demand_rps).
 
     `source` is what was profiled, None where nobody has told; `stages[].nodes` are of its graph.
+    `max_response_ms` limits `response_percentile` of what its clients wait, queues included, when requests come as
+    `arrivals` say; None: Poisson at `demand_rps`.
     """
 
     name: str
@@ -86,6 +89,14 @@ class PlanModel:
     max_latency_ms: float | None = None
     cap_at_demand: bool = False
     source: str | None = None
+    max_response_ms: float | None = None
+    response_percentile: float = 95.0
+    arrivals: Arrivals | None = None
+
+    @property
+    def expected_arrivals(self) -> Arrivals:
+        """How requests come: as it says, else Poisson at its demand."""
+        return self.arrivals or PoissonArrivals(self.demand_rps)
 
     @property
     def allowed_variants(self) -> tuple[tuple[int, Variant], ...]:

@@ -1,0 +1,1 @@
+"""Plans and simulation together: plans under load, and plans made so that responses keep their limits."""

@@ -1,0 +1,372 @@
+"""Requests without waiting that stand for one with limits of the response time, and their plans brought back.
+
+*relaxed*: every plan that keeps the limits is a plan of it too, and worth no less there: its bound is a bound.
+*derated*: throughputs are what a slice carries alone within the limit, times a factor of the model, so that a plan
+of it has good chances to keep the limits.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from functools import cached_property
+
+from torchsplit_core.hardware import gpu_type
+from torchsplit_core.planning.problem.transfers import bytes_per_request
+from torchsplit_core.planning.problem.usable import planned_rps
+from torchsplit_core.planning.request.objective import goal_of, must_survive
+from torchsplit_core.responding.alone import Rate, best_points, served_within
+from torchsplit_core.responding.servers import batch_times
+from torchsplit_core.responding.waiting import limited, offered
+from torchsplit_core.values import (
+    CPU,
+    WHOLE_GPU,
+    PlanModel,
+    PlannedGpu,
+    PlannedSlice,
+    PlanRequest,
+    Point,
+    Stage,
+    Tenant,
+    Variant,
+    point_type,
+)
+from torchsplit_core.values.units import GB
+
+Known = dict[tuple[str, str, str, float], tuple[Rate, ...]]
+"""What slices carry alone, by model, variant, stage and limit in ms."""
+
+SHARES = (1.0, 0.5, 0.25)
+"""Least shares of a slice that are told apart: with a share s responses take 1/s as long, so less is carried."""
+
+PRICES = (0.0, 0.05, 0.1, 0.2, 0.5, 1.0, 2.0, 5.0, 20.0)
+"""Multipliers of the constraint on responses within the limit that are tried for the bound."""
+
+
+def without_limits(request: PlanRequest) -> PlanRequest:
+    """The request with nothing said of responses."""
+    models = tuple(
+        replace(model, max_response_ms=None, response_percentile=95.0, arrivals=None)
+        for model in request.models
+    )
+    return replace(request, models=models)
+
+
+def halved(request: PlanRequest) -> PlanRequest:
+    """The published rule as a request: a batch may take half of the limit, and what arrives is a minimum."""
+    models = list(without_limits(request).models)
+    for number, spec in enumerate(request.models):
+        if spec.max_response_ms is not None:
+            service = spec.max_response_ms / 2
+            models[number] = replace(
+                models[number],
+                max_latency_ms=min(service, spec.max_latency_ms or service),
+                min_throughput_rps=max(offered(spec), spec.min_throughput_rps or 0.0) or None,
+            )
+    return replace(request, models=tuple(models))
+
+
+def fastest_ms(stage: Stage, types: frozenset[str]) -> float | None:
+    """ms of one request alone on the quickest slice of these GPU types; None where it has no point on any."""
+    return min(
+        (
+            min(
+                batch_times(
+                    stage, (point.gpu_type, point.profile, point.processes), point.batch_size
+                ).values()
+            )
+            for point in stage.points
+            if point.gpu_type in types and point.throughput_rps > 0
+        ),
+        default=None,
+    )
+
+
+def transfers_ms(request: PlanRequest, variant: Variant) -> float:
+    """ms that a request alone takes across all cuts, inside a node."""
+    if request.link_gb_per_s is None:
+        return 0.0
+    carried = sum(fixed + bytes_per_request(variant, cut) for cut, fixed in enumerate(variant.cut_bytes))
+    return carried / (request.link_gb_per_s * GB) * 1000
+
+
+def stage_limits(
+    request: PlanRequest, model: PlanModel, variant: Variant, types: frozenset[str]
+) -> tuple[float, ...] | None:
+    """The limit divided over the stages by their quickest times; None where one has no point, or too little is left."""
+    quickest = [fastest_ms(stage, types) for stage in variant.stages]
+    known = [item for item in quickest if item is not None]
+    left = (model.max_response_ms or 0.0) - transfers_ms(request, variant)
+    if len(known) < len(quickest) or left < sum(known):
+        return None
+    return tuple(left * item / sum(known) for item in known)
+
+
+def relaxed(request: PlanRequest, types: frozenset[str]) -> PlanRequest:
+    """A request of which every plan that keeps the limits is a plan, at the same value of the objective.
+
+    What arrives must be served, so it is a minimum. Where GPUs are counted throughputs are only those that
+    count for the responses within the limit (`priced`).
+    """
+    names = {model.name for model in limited(request)}
+    models = []
+    for spec, plain in zip(request.models, without_limits(request).models, strict=True):
+        rate = offered(spec)
+        if spec.name not in names or spec.expected_arrivals.kind == "trace" or must_survive(request):
+            # What a trace ends with may be served later, and a minimum would have to survive a loss.
+            models.append(plain)
+        elif goal_of(request).by_cost and rate >= (spec.min_throughput_rps or 0.0):
+            models.append(_priced(request, spec, plain, types))
+        else:
+            least = max(rate, spec.min_throughput_rps or 0.0)
+            models.append(replace(plain, min_throughput_rps=least))
+    return replace(request, models=tuple(models))
+
+
+def _priced(request: PlanRequest, spec: PlanModel, plain: PlanModel, types: frozenset[str]) -> PlanModel:
+    """The model with throughputs E = max(A, (1 + a) G) / (1 + q a) of its points, its rate a minimum.
+
+    A slice serves at most A requests/s, and at most G in batches that end within the limit. Of a rate r a share q
+    is within it: with the time g of y that a slice works on those, sum G g >= q r and sum G g + A (y - g) >= r.
+    a times the first and the second once give sum E y >= r, whatever a >= 0. The a is chosen for which the best
+    slice for its size counts least.
+    """
+    share = spec.response_percentile / 100
+
+    def with_price(price: float) -> PlanModel:
+        variants = []
+        for variant in plain.variants:
+            quickest = [fastest_ms(stage, types) or 0.0 for stage in variant.stages]
+            stages = []
+            for number, stage in enumerate(variant.stages):
+                others = sum(quickest) - quickest[number]
+                left = (spec.max_response_ms or 0.0) - transfers_ms(request, variant) - others
+                points = tuple(_counting(stage, point, left, price, share) for point in stage.points)
+                stages.append(replace(stage, points=points))
+            variants.append(replace(variant, stages=tuple(stages)))
+        return replace(plain, variants=tuple(variants), min_throughput_rps=offered(spec))
+
+    return min(map(with_price, PRICES), key=_best_for_its_size)
+
+
+def _counting(stage: Stage, point: Point, limit_ms: float, price: float, share: float) -> Point:
+    if point.throughput_rps <= 0:
+        return point
+    times = batch_times(stage, (point.gpu_type, point.profile, point.processes), point.batch_size)
+    most = served_within(times, float("inf"), point.processes)
+    good = served_within(times, limit_ms, point.processes)
+    counts = max(most, (1 + price) * good) / (1 + share * price)
+    return replace(point, throughput_rps=counts, low_rps=None, high_rps=None)
+
+
+def _best_for_its_size(model: PlanModel) -> float:
+    return max(
+        (
+            point.throughput_rps / _size(point)
+            for variant in model.variants
+            for stage in variant.stages
+            for point in stage.points
+        ),
+        default=0.0,
+    )
+
+
+def _size(point: Point) -> float:
+    """GiB of the slice, 1 where nobody knows."""
+    if point.profile == WHOLE_GPU or point.gpu_type == CPU:
+        return 1.0
+    return gpu_type(point.gpu_type).profile(point.profile).memory_gib or 1.0
+
+
+@dataclass(frozen=True, slots=True)
+class _Way:
+    """A way to run a variant: its name in the derived request, its least share, what each slice carries."""
+
+    name: str
+    variant: Variant
+    share: float
+    limits: tuple[float, ...]
+    stages: tuple[tuple[Rate, ...], ...]
+
+
+class Derated:
+    """Derived requests of one request, and the way back.
+
+    `factors` are learned: what a model's slices carry together over the sum of what each carries alone. What slices
+    carry alone is simulated when first asked for, until the `deadline` (of time.perf_counter), and kept in `known` for
+    other requests of these models.
+    """
+
+    def __init__(self, request: PlanRequest, types: frozenset[str], known: Known, deadline: float) -> None:
+        self.request = request
+        self.types = types
+        self.factors: dict[str, float] = {}
+        self._known, self._deadline = known, deadline
+
+    @cached_property
+    def ways(self) -> dict[str, tuple[_Way, ...]]:
+        """By model, the ways to run it in which every stage has a slice that carries something."""
+        return {model.name: tuple(self._ways(model)) for model in limited(self.request)}
+
+    @cached_property
+    def _variants(self) -> dict[tuple[str, str], str]:
+        """The request's variant of each way, by model and name."""
+        return {(name, way.name): way.variant.name for name, ways in self.ways.items() for way in ways}
+
+    def _ways(self, model: PlanModel) -> list[_Way]:
+        tied = any(
+            member.startswith(f"{model.name}/") for pair in self.request.colocations for member in pair.models
+        )
+        shares = SHARES if self.request.sharing == "fractional" and not tied else SHARES[:1]
+        taken = {variant.name for variant in model.variants}
+        found = []
+        for _, variant in model.allowed_variants:
+            limits = stage_limits(self.request, model, variant, self.types)
+            for share in shares if limits else ():
+                name = variant.name if share == 1 else f"{variant.name} from a share of {share:g}"
+                if share < 1 and name in taken:
+                    continue
+                stages = tuple(
+                    self._best(model, variant, stage, share * limit)
+                    for stage, limit in zip(variant.stages, limits or (), strict=True)
+                )
+                if all(stages):
+                    found.append(_Way(name, variant, share, limits or (), stages))
+        return found
+
+    def _best(self, model: PlanModel, variant: Variant, stage: Stage, limit: float) -> tuple[Rate, ...]:
+        key = (model.name, variant.name, stage.name, limit)
+        if key not in self._known and time.perf_counter() >= self._deadline:
+            return ()
+        if key not in self._known:
+            self._known[key] = best_points(model, self._here(stage), limit)
+        return self._known[key]
+
+    def _here(self, stage: Stage) -> Stage:
+        return replace(stage, points=tuple(point for point in stage.points if point.gpu_type in self.types))
+
+    def rates(self) -> PlanRequest:
+        """Throughputs are what slices carry alone, times the model's factor; what arrives is a minimum."""
+        return self._with(None)
+
+    def minima(self, least: Mapping[str, float]) -> PlanRequest:
+        """Throughputs are the points' own; of models in `least` that is the minimum, at their best points alone."""
+        return self._with(least)
+
+    def _with(self, least: Mapping[str, float] | None) -> PlanRequest:
+        models = []
+        for spec, plain in zip(self.request.models, without_limits(self.request).models, strict=True):
+            if spec.name not in self.ways:
+                models.append(plain)
+                continue
+            wanted = max(offered(spec), spec.min_throughput_rps or 0.0) or None
+            if least is not None and spec.name not in least:
+                models.append(replace(plain, min_throughput_rps=wanted))
+                continue
+            factor = None if least is not None else self.factors.get(spec.name, 1.0)
+            if least is not None:
+                wanted = max(least[spec.name], spec.min_throughput_rps or 0.0)
+            variants = tuple(self._variant(spec, way, factor) for way in self.ways[spec.name])
+            # A model that carries nothing keeps its variants without points: it is in the way, and is told so.
+            empty = tuple(
+                replace(item, stages=tuple(replace(s, points=()) for s in item.stages))
+                for item in plain.variants
+            )
+            limit = spec.max_latency_ms
+            if self.request.sharing == "fractional":
+                limit = limit or spec.max_response_ms
+            models.append(
+                replace(plain, variants=variants or empty, min_throughput_rps=wanted, max_latency_ms=limit)
+            )
+        return replace(self.request, models=tuple(models))
+
+    def _variant(self, spec: PlanModel, way: _Way, factor: float | None) -> Variant:
+        stages = []
+        for stage, limit, rates in zip(way.variant.stages, way.limits, way.stages, strict=True):
+            points = tuple(self._point(spec, way, limit / sum(way.limits), rate, factor) for rate in rates)
+            stages.append(replace(stage, points=points))
+        return replace(way.variant, name=way.name, stages=tuple(stages))
+
+    def _point(self, spec: PlanModel, way: _Way, part: float, rate: Rate, factor: float | None) -> Point:
+        point = rate.point
+        if self.request.sharing == "fractional":
+            # A latency of share · limit lets no tenant have a smaller share.
+            own = point.latency_ms if spec.max_latency_ms is not None else 0.0
+            limit = spec.max_latency_ms or spec.max_response_ms or 0.0
+            point = replace(point, latency_ms=max(own, way.share * limit * part))
+        if factor is None:
+            return point
+        carried = min(planned_rps(self.request, rate.point), rate.rate_rps * factor)
+        return replace(point, throughput_rps=carried, low_rps=None, high_rps=None)
+
+    def alone(self, gpus: tuple[PlannedGpu, ...]) -> dict[str, float]:
+        """By model the requests/s of its least stage, each instance as if it served alone; of derived plans only."""
+        carried = {
+            (name, way.variant.name, stage.name, rate.point.gpu_type, rate.point.profile, way.share): rate.rate_rps
+            for name, ways in self.ways.items()
+            for way in ways
+            for stage, rates in zip(way.variant.stages, way.stages, strict=True)
+            for rate in rates
+        }  # fmt: skip
+        found: dict[str, dict[str, float]] = {}
+        for gpu in gpus:
+            for item in gpu.slices:
+                for one in item.tenants:
+                    key = (one.model, one.variant, one.stage, point_type(gpu.type), item.profile)
+                    rate = max(
+                        (carried.get((*key, share), 0.0) for share in SHARES if share <= one.share + 1e-9),
+                        default=0.0,
+                    )
+                    stages = found.setdefault(one.model, {})
+                    stages[one.stage] = stages.get(one.stage, 0.0) + one.share * rate
+        return {name: min(stages.values()) for name, stages in found.items()}
+
+    def restored(self, gpus: tuple[PlannedGpu, ...]) -> tuple[PlannedGpu, ...]:
+        """The GPUs of a derived request's plan with the request's own variants and points."""
+        return with_own_points(self.request, gpus, self._variants)
+
+
+def with_own_points(
+    request: PlanRequest, gpus: tuple[PlannedGpu, ...], variants: Mapping[tuple[str, str], str]
+) -> tuple[PlannedGpu, ...]:
+    """The GPUs with the points of the request; `variants` has its variant by model and name, where that differs."""
+    points = {
+        (model.name, variant.name, stage.name, one.gpu_type, one.profile, one.batch_size, one.processes): one
+        for model in request.models
+        for variant in model.variants
+        for stage in variant.stages
+        for one in stage.points
+    }
+
+    def tenant(gpu: PlannedGpu, item: PlannedSlice, one: Tenant) -> Tenant:
+        variant = variants.get((one.model, one.variant), one.variant)
+        point = points[
+            one.model,
+            variant,
+            one.stage,
+            point_type(gpu.type),
+            item.profile,
+            one.batch_size,
+            one.processes,
+        ]
+        return replace(
+            one,
+            variant=variant,
+            throughput_rps=one.share * planned_rps(request, point),
+            memory_gib=point.memory_gib,
+            basis=point.basis,
+            low_rps=point.low_rps,
+            high_rps=point.high_rps,
+        )
+
+    return tuple(
+        replace(
+            gpu,
+            slices=tuple(
+                replace(item, tenants=tuple(tenant(gpu, item, one) for one in item.tenants))
+                for item in gpu.slices
+            ),
+        )
+        for gpu in gpus
+    )

@@ -1,0 +1,187 @@
+"""A plan as servers and queues: the simulation request that a plan and its request make."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+
+from torchsplit_core.planning.problem.transfers import bytes_per_request, link_between
+from torchsplit_core.planning.request.fleet import list_gpus
+from torchsplit_core.values import (
+    InputFault,
+    PlanModel,
+    PlannedGpu,
+    PlannedSlice,
+    PlanOutcome,
+    PlanRequest,
+    Server,
+    SimulatedModel,
+    SimulationRequest,
+    Stage,
+    Tenant,
+    Variant,
+    point_type,
+)
+from torchsplit_core.values.simulation.request import Arrivals
+from torchsplit_core.values.units import GB
+
+ArrivalsAt = Callable[[PlanModel], Arrivals]
+"""The arrivals of a model of a plan request, by its demand."""
+
+
+def simulation_request(
+    outcome: PlanOutcome, request: PlanRequest, arrivals: ArrivalsAt | None = None
+) -> SimulationRequest:
+    """What a plan is as servers and queues. Raises InputFault where the plan has no slices, or is of other models.
+
+    One queue a stage for all its instances; those first that need least for a request of a full batch. Arrivals are
+    the model's own, Poisson at the demand where it has none, unless told. Models without an instance are left out:
+    they serve nobody.
+    """
+    if not any(gpu.slices for gpu in outcome.gpus):
+        raise InputFault(
+            "the plan", outcome.status, "a plan with slices is simulated", "Plan again, or ease a demand."
+        )
+    asked = {model.name: model for model in request.models}
+    instances = [
+        _Instance(gpu, item, tenant, _variant(asked.get(tenant.model), tenant))
+        for gpu in outcome.gpus
+        for item in gpu.slices
+        for tenant in item.tenants
+    ]
+    made = arrivals or (lambda model: model.expected_arrivals)
+    models = tuple(
+        _model(
+            request, asked[name], [one for one in instances if one.tenant.model == name], made(asked[name])
+        )
+        for name in asked
+        if any(one.tenant.model == name for one in instances)
+    )
+    # Sorting is stable: equal ones stay as the plan lists them.
+    waits = {model.name: model.max_wait_ms or 0.0 for model in outcome.models}
+    servers = sorted(
+        (_server(one, waits) for one in instances),
+        key=lambda one: one.batch_ms[one.max_batch] / one.max_batch,
+    )
+    return SimulationRequest(models, tuple(servers))
+
+
+def without_instance(outcome: PlanOutcome, request: PlanRequest) -> tuple[str, ...]:
+    """The models that no slice of the plan serves."""
+    served = {tenant.model for gpu in outcome.gpus for item in gpu.slices for tenant in item.tenants}
+    return tuple(model.name for model in request.models if model.name not in served)
+
+
+@dataclass(frozen=True, slots=True)
+class _Instance:
+    """A tenant where it stands, and the variant that it is a stage of."""
+
+    gpu: PlannedGpu
+    slice: PlannedSlice
+    tenant: Tenant
+    variant: Variant
+
+
+def _variant(model: PlanModel | None, tenant: Tenant) -> Variant:
+    """The variant of the request that a tenant runs. Raises InputFault where the request has not got it."""
+    for variant in model.variants if model else ():
+        if variant.name == tenant.variant and any(stage.name == tenant.stage for stage in variant.stages):
+            return variant
+    raise InputFault(
+        "the plan",
+        f"{tenant.model} / {tenant.variant} / {tenant.stage}",
+        "the request has every model, variant and stage of the plan",
+        "Give the request that this plan answers.",
+    )
+
+
+def server_id(gpu: PlannedGpu, item: PlannedSlice, tenant: Tenant) -> str:
+    """The id that a tenant of a plan has among the servers of the plan's simulation."""
+    id = f"{gpu.id}/{item.profile or 'whole'}@{item.start}"
+    return f"{id}/{tenant.model}.{tenant.stage}" if len(item.tenants) > 1 else id
+
+
+def _server(instance: _Instance, waits: Mapping[str, float]) -> Server:
+    """An instance as the servers that its processes are."""
+    gpu, item, tenant = instance.gpu, instance.slice, instance.tenant
+    id = server_id(gpu, item, tenant)
+    (stage,) = (stage for stage in instance.variant.stages if stage.name == tenant.stage)
+    wanted = (point_type(gpu.type), item.profile, tenant.processes)
+    times = batch_times(stage, wanted, tenant.batch_size, tenant.share)
+    if tenant.batch_size not in times:
+        raise InputFault(
+            f"the plan: {id}",
+            f"{tenant.model} in batches of {tenant.batch_size} on {tenant.processes} process(es)",
+            "the request has a point for every instance of the plan, with a throughput above 0",
+            "Give the request that this plan answers.",
+        )
+    wait = waits.get(tenant.model, 0.0)
+    return Server(
+        id, tenant.model, tenant.stage, tenant.batch_size, times, tenant.processes, max_wait_ms=wait
+    )
+
+
+def batch_times(
+    stage: Stage, slice_: tuple[str, str, int], largest: int, share: float = 1.0
+) -> dict[int, float]:
+    """ms of a batch by its size up to the largest, of one process on (gpu_type, profile, processes).
+
+    1000 · processes · b / throughput; a share s of a slice takes 1/s as long.
+    """
+    rates = {
+        point.batch_size: point.throughput_rps
+        for point in stage.points
+        if (point.gpu_type, point.profile, point.processes) == slice_
+        and point.batch_size <= largest
+        and point.throughput_rps > 0
+    }
+    times: dict[int, float] = {}
+    longest = 0.0
+    for size in sorted(rates):
+        # Measured batches are now and then faster than smaller ones by noise: a batch takes no less than those.
+        longest = max(longest, 1000.0 * slice_[2] * size / rates[size] / share)
+        times[size] = longest
+    return times
+
+
+def _model(
+    request: PlanRequest, spec: PlanModel, instances: Sequence[_Instance], arrivals: Arrivals
+) -> SimulatedModel:
+    """A model with the stages of the variant that it runs, and the transfers between them."""
+    variants = {one.variant.name: one.variant for one in instances}
+    if len(variants) > 1:
+        raise InputFault(
+            f"the plan: {spec.name}", ", ".join(variants), "a model runs one variant", "Plan again."
+        )
+    (variant,) = variants.values()
+    missing = {stage.name for stage in variant.stages} - {one.tenant.stage for one in instances}
+    if missing:
+        rule = "a model has an instance of every stage"
+        raise InputFault(f"the plan: {spec.name}", f"no instance of {min(missing)}", rule, "Plan again.")
+    return SimulatedModel(
+        spec.name,
+        tuple(stage.name for stage in variant.stages),
+        arrivals,
+        _transfers_ms(request, variant, instances),
+        spec.max_latency_ms if spec.max_response_ms is None else spec.max_response_ms,
+        variant.cut_bytes,
+        variant.cut_bytes_per_request,
+    )
+
+
+def _transfers_ms(
+    request: PlanRequest, variant: Variant, instances: Sequence[_Instance]
+) -> tuple[float, ...]:
+    """Across each cut, of a batch as large as the largest in use on either side: as the planner counts them."""
+    node_of = {gpu.id: gpu.node for gpu in list_gpus(request.gpus)}
+    link = link_between(request, {node_of.get(one.gpu.id) for one in instances})
+    if link is None:
+        return ()
+    largest = [
+        max(one.tenant.batch_size for one in instances if one.tenant.stage == stage.name)
+        for stage in variant.stages
+    ]
+    return tuple(
+        (fixed + max(largest[cut], largest[cut + 1]) * bytes_per_request(variant, cut)) / (link * GB) * 1e3
+        for cut, fixed in enumerate(variant.cut_bytes)
+    )
