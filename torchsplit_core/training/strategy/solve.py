@@ -1,0 +1,102 @@
+"""A strategy request to its outcome."""
+
+from __future__ import annotations
+
+import time
+
+from torchsplit_core.training.strategy.candidate import candidate
+from torchsplit_core.training.strategy.fixes import check_fixes
+from torchsplit_core.training.strategy.machines import Machine, read_fleet
+from torchsplit_core.training.strategy.search import EqualSearch, Found
+from torchsplit_core.training.strategy.space import Space
+from torchsplit_core.training.strategy.words import best_words, lack_words, refusals
+from torchsplit_core.values.errors import InputFault
+from torchsplit_core.values.progress import Progress, ignore_progress
+from torchsplit_core.values.strategy.outcome import StrategyOutcome
+from torchsplit_core.values.strategy.request import SourceSizes, StrategyRequest
+
+MOST_DEVICES = 2**17
+"""Of a fleet."""
+MOST_NODES_TRIED = 512
+"""Fleets that are tried for the smallest that would do."""
+
+
+def strategy(request: StrategyRequest, *, progress: Progress = ignore_progress) -> StrategyOutcome:
+    """The fastest choices that fit, with what was refused and why.
+
+    Raises InputFault for sizes that do not go together, unknown GPUs, links of 0, a precision that a card lacks and
+    fixes that contradict.
+    """
+    started = time.monotonic()
+    model = request.model
+    if isinstance(model, SourceSizes):
+        raise InputFault(
+            "model.kind",
+            model.kind,
+            "strategies are found for models of kind transformer, which are told by their sizes",
+            "Give the model's layers, hidden, heads, kv_heads, ffn, vocab and sequence.",
+        )
+    machines = read_fleet(request.fleet, request.training.precision)
+    devices = sum(machine.devices for machine in machines)
+    if devices > MOST_DEVICES:
+        raise InputFault("fleet", devices, f"it has at most {MOST_DEVICES} devices", "Plan a part of it.")
+    if len(machines) > 1:
+        raise InputFault("fleet", len(machines), "it has one entry", "Plan each kind of node for itself.")
+    (machine,) = machines
+    space = Space(model.transformer(), request.training.job(), machine.cluster.gpus_per_node, request.fix)
+    check_fixes(space, machine.devices)
+    return _equal(machine, space, request.top_k, started, progress)
+
+
+def _equal(machine: Machine, space: Space, top_k: int, started: float, progress: Progress) -> StrategyOutcome:
+    search = EqualSearch(machine, space)
+    progress(0.0, f"{machine.devices} devices")
+    found = search.best(machine.devices, top_k)
+    used = machine.devices
+    if not found.best:
+        # Where the devices do not divide, the most that do are used.
+        used = next((count for count in range(machine.devices - 1, 0, -1) if search.fits(count)), 0)
+        if not used:
+            return _nothing(search, machine, found, started)
+        progress(0.5, f"{used} of {machine.devices} devices")
+        found = search.best(used, top_k)
+    return StrategyOutcome(
+        "optimal",
+        tuple(
+            candidate(space.model, machine.device, space.job, choices, step) for choices, step in found.best
+        ),
+        found.considered,
+        refusals(found),
+        best_words(found.best, machine.devices, used),
+        found.best[0][1].seconds,
+        _statistics(found, started),
+    )
+
+
+def _nothing(search: EqualSearch, machine: Machine, found: Found, started: float) -> StrategyOutcome:
+    """Proven: nothing fits. What is missing, and the smallest fleet of such nodes that would do."""
+    nearest, missing = search.nearest(machine.devices)
+    said = f"No choice fits on {machine.devices} × {machine.type}"
+    if nearest is None:
+        said += ": none for all of them divides the model and the batch"
+    else:
+        said += f": {lack_words(nearest, missing)}, which is the least"
+    nodes = machine.devices // machine.cluster.gpus_per_node
+    more = _smallest(search, nodes, machine.cluster.gpus_per_node)
+    if more:
+        size = machine.cluster.gpus_per_node
+        said += f". The smallest fleet of such nodes that would do has {more} nodes of {size}, {more * size} devices"
+    else:
+        said += f". No fleet of up to {nodes + MOST_NODES_TRIED} such nodes would do"
+    statistics = _statistics(found, started)
+    return StrategyOutcome("infeasible", (), found.considered, refusals(found), f"{said}.", None, statistics)
+
+
+def _smallest(search: EqualSearch, nodes: int, per_node: int) -> int:
+    """Nodes of the smallest larger fleet of which every device has a use; 0: none among those tried."""
+    tried = range(nodes + 1, nodes + MOST_NODES_TRIED + 1)
+    return next((count for count in tried if search.fits(count * per_node)), 0)
+
+
+def _statistics(found: Found, started: float) -> dict[str, str | int | float]:
+    return {"reckoned": found.reckoned, "seconds": time.monotonic() - started}

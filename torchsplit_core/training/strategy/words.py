@@ -1,0 +1,75 @@
+"""Strategies, refusals and outcomes as people read them."""
+
+from __future__ import annotations
+
+from torchsplit_core.training.strategy.search import HOST_MEMORY, MEMORY, Found, Refused
+from torchsplit_core.values.strategy.outcome import StrategyRefusal
+from torchsplit_core.values.training import Choices, StepEstimate
+from torchsplit_core.values.units import GIB
+
+SHARD_WORDS = {
+    "none": "states on every device",
+    "zero1": "ZeRO-1",
+    "zero2": "ZeRO-2",
+    "fsdp": "FSDP",
+    "hsdp": "HSDP",
+}
+
+
+def choice_words(choices: Choices) -> str:
+    """A choice in a line; what is 1 or none is left out."""
+    counts = (
+        ("data", choices.data),
+        ("tensor", choices.tensor),
+        ("pipeline", choices.pipeline),
+        ("context", choices.context),
+        ("expert", choices.expert),
+    )
+    said = [f"{name} {value}" for name, value in counts if value > 1] or ["one device"]
+    said.append(f"micro-batch {choices.micro_batch}")
+    if choices.interleave > 1:
+        said.append(f"{choices.interleave} chunks a stage")
+    if choices.sequence_parallel:
+        said.append("sequence parallelism")
+    said.append(SHARD_WORDS[choices.shard])
+    if choices.recompute != "none":
+        said.append(f"{choices.recompute} recomputation")
+    if choices.offload != "none":
+        said.append(f"{'optimizer' if choices.offload == 'optimizer' else 'parameters'} offloaded")
+    return ", ".join(said)
+
+
+def lack_words(choices: Choices, missing_bytes: float) -> str:
+    """What a choice lacks on its fullest device."""
+    return f"{choice_words(choices)} would need {missing_bytes / GIB:.3g} GiB more"
+
+
+def refusals(found: Found) -> tuple[StrategyRefusal, ...]:
+    """What was refused and why, the most first."""
+    ordered = sorted(found.refused.items(), key=lambda item: (-item[1].count, item[0]))
+    return tuple(_refusal(reason, refused) for reason, refused in ordered)
+
+
+def _refusal(reason: str, refused: Refused) -> StrategyRefusal:
+    if reason not in (MEMORY, HOST_MEMORY) or refused.nearest is None:
+        return StrategyRefusal(reason, refused.count)
+    said = lack_words(refused.nearest, refused.missing_bytes)
+    if reason == HOST_MEMORY:
+        said += " of the host for each device"
+    return StrategyRefusal(reason, refused.count, said, refused.missing_bytes / GIB)
+
+
+def best_words(best: list[tuple[Choices, StepEstimate]], devices: int, used: int) -> str:
+    """The best, what the runner-up loses, and what stays idle."""
+    (choices, step), *others = best
+    said = f"{choice_words(choices)}: {step.seconds:.4g} s a step"
+    if others:
+        loss = others[0][1].seconds / step.seconds - 1
+        said += f"; the runner-up ({choice_words(others[0][0])}) takes {100 * loss:.2g} % longer"
+    else:
+        said += "; nothing else fits"
+    if used < devices:
+        said += (
+            f". {devices - used} of {devices} devices stay idle: no choice for more of them divides and fits"
+        )
+    return f"{said}."
