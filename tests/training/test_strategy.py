@@ -15,6 +15,7 @@ from torchsplit_core.training.strategy.machines import read_fleet
 from torchsplit_core.training.strategy.search import EqualSearch, rank
 from torchsplit_core.training.strategy.software import SOFTWARE
 from torchsplit_core.training.strategy.space import Space
+from torchsplit_core.training.strategy.words import loss_words
 from torchsplit_core.values import InputFault
 from torchsplit_core.values.strategy.request import (
     SourceSizes,
@@ -142,7 +143,7 @@ def test_candidates_say_what_their_step_takes() -> None:
         assert one.low_s < one.seconds_per_step < one.high_s and 0.1 < one.mfu < 0.8
         assert one.fits and one.memory_gib.total <= 40 * 0.98 and one.basis == "estimated"
     loss = seconds[1] / seconds[0] - 1
-    assert f"{100 * loss:.2g} % longer" in outcome.message
+    assert loss_words(loss) in outcome.message
 
 
 def test_a_fix_is_kept_and_never_faster() -> None:

@@ -79,7 +79,7 @@ class StrategyFixFile(Strict):
 
 
 class StrategySolverFile(Strict):
-    time_limit_s: Divisor = 60.0
+    time_limit_s: Divisor = 20.0
 
 
 class StrategyRequestFile(Strict):
@@ -119,9 +119,14 @@ class StrategyStageFile(Strict):
     stages: Count
     data: Count
     tensor: Count
+    context: Count
+    expert: Count
     micro_batch: Count
-    recompute: Recompute
+    interleave: Count
     shard: Shard
+    recompute: Recompute
+    sequence_parallel: bool
+    offload: Offload
     start_layer: Count
     end_layer: Count
     layers_per_stage: Rows[Count]

@@ -222,7 +222,10 @@ def _optimizer(
     """
     own = device_parameters(model, choices, all_experts=choices.shard != "none")
     if choices.shard != "none":
-        own /= choices.data * choices.context
+        group = choices.data * choices.context
+        if choices.shard == "hsdp":
+            group = min(group, max(1, cluster.gpus_per_node // choices.tensor))
+        own /= group
     if choices.offload == "none":
         return kernels.moved(c.optimizer_bytes * own)
     crossing = c.optimizer_bytes + 4.0

@@ -42,6 +42,28 @@ def check_fixes(space: Space, devices: int) -> None:
         _contradict(space, devices)
 
 
+def check_fixes_of_any(space: Space, devices: int) -> None:
+    """Of a fleet of several entries, each of which has what is fixed: Raises InputFault for what none can have.
+
+    The batch is divided among them as they like, so that nothing has to divide it.
+    """
+    fix, model = space.fix, space.model
+    _divides("tensor", fix.tensor, model.heads, "the heads")
+    _divides("tensor", fix.tensor, model.ffn, "the feed-forward")
+    _divides("expert", fix.expert, model.experts, "the experts")
+    for name in ("data", "micro_batch"):
+        if (getattr(fix, name) or 1) > space.job.global_batch:
+            batch = space.job.global_batch
+            raise InputFault(
+                f"fix.{name}", getattr(fix, name), f"it is at most the batch, {batch}", "Fix less."
+            )
+    for name in ("data", "tensor", "pipeline", "context"):
+        if (getattr(fix, name) or 1) > devices:
+            raise InputFault(
+                f"fix.{name}", getattr(fix, name), f"it is at most the {devices} devices", "Fix fewer."
+            )
+
+
 def _divides(name: str, value: int | None, whole: int, words: str) -> None:
     if value is not None and whole % value:
         raise InputFault(f"fix.{name}", value, f"it divides {words}, {whole}", "Fix a divisor.")

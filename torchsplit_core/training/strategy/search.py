@@ -19,7 +19,7 @@ from torchsplit_core.training.step.memory import activation_bytes, layers_on, st
 from torchsplit_core.training.step.network import Network
 from torchsplit_core.training.strategy.machines import Machine
 from torchsplit_core.training.strategy.software import SOFTWARE
-from torchsplit_core.training.strategy.space import OFFLOADS, RECOMPUTES, SHARDS, Space
+from torchsplit_core.training.strategy.space import BATCH_RULE, OFFLOADS, RECOMPUTES, SHARDS, Space
 from torchsplit_core.values.training import Choices, Offload, Shard, StepEstimate
 from torchsplit_core.values.units import GIB
 
@@ -80,6 +80,51 @@ class EqualSearch:
         self.network = Network(machine.cluster, self.c)
         self.room = USABLE * machine.device.memory_bytes - self.c.reserve_gib * GIB
         self._layers: dict[tuple[object, ...], tuple[float, float]] = {}
+
+    def with_batch(self, sequences: int) -> EqualSearch:
+        """The same search for another global batch; seconds of layers are shared."""
+        job = replace(self.space.job, global_batch=sequences)
+        made = EqualSearch(self.machine, replace(self.space, job=job))
+        made._layers = self._layers
+        return made
+
+    def least_per_sequence(self, devices: int) -> float:
+        """Seconds a sequence of a step takes at least, whatever the batch up to the job's; infinite: nothing fits.
+
+        A layer's seconds by sequence never rise with the micro-batch (all its terms are constants and multiples of
+        the tokens), so of each shape the largest that fits counts, as if the batch divided evenly.
+        """
+        least = float("inf")
+        space, most = self.space, self.space.job.global_batch
+        for layout, broken in space.layouts(devices):
+            if broken not in ("", BATCH_RULE) or layout.data > most:
+                continue
+            job = replace(space.job, global_batch=layout.data)
+            plain = replace(space, job=job, fix=replace(space.fix, micro_batch=None, interleave=1))
+            for shape in plain.shapes(layout):
+                if widest := self._widest(shape, most // layout.data):
+                    layer, logits = self._layer(widest)
+                    busy = space.model.layers * layer + logits
+                    least = min(least, busy / (layout.pipeline * layout.data * widest.micro_batch))
+        return least * (1.0 - ROUNDING)
+
+    def _widest(self, shape: Choices, most: int) -> Choices | None:
+        """The shape with the largest micro-batch that fits with one of them in flight; None: not one sequence."""
+        storages = self._storages(shape).possible
+        if not storages:
+            return None
+        left = self.room - storages[0][0]
+        fixed = self.space.fix.micro_batch
+
+        def size(micro_batch: int) -> float:
+            job = replace(self.space.job, global_batch=shape.data * micro_batch)
+            wide = replace(shape, micro_batch=micro_batch)
+            return activation_bytes(self.space.model, wide, job, SOFTWARE) * self.c.fragmentation
+
+        if fixed is not None:
+            return replace(shape, micro_batch=fixed) if fixed <= most and size(fixed) <= left else None
+        fitting = bisect_right(range(1, most + 1), left, key=size)
+        return replace(shape, micro_batch=fitting) if fitting else None
 
     def best(self, devices: int, top_k: int) -> Found:
         """The `top_k` fastest choices that fit, fastest first."""

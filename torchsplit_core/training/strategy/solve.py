@@ -5,10 +5,12 @@ from __future__ import annotations
 import time
 
 from torchsplit_core.training.strategy.candidate import candidate
-from torchsplit_core.training.strategy.fixes import check_fixes
+from torchsplit_core.training.strategy.fixes import check_fixes, check_fixes_of_any
 from torchsplit_core.training.strategy.machines import Machine, read_fleet
+from torchsplit_core.training.strategy.mixed_outcome import mixed_outcome
 from torchsplit_core.training.strategy.search import EqualSearch, Found
 from torchsplit_core.training.strategy.space import Space
+from torchsplit_core.training.strategy.unequal import Entry, MixedSearch
 from torchsplit_core.training.strategy.words import best_words, lack_words, refusals
 from torchsplit_core.values.errors import InputFault
 from torchsplit_core.values.progress import Progress, ignore_progress
@@ -17,6 +19,8 @@ from torchsplit_core.values.strategy.request import SourceSizes, StrategyRequest
 
 MOST_DEVICES = 2**17
 """Of a fleet."""
+MOST_ENTRIES = 8
+"""Of a fleet: every set of them is a way to train."""
 MOST_NODES_TRIED = 512
 """Fleets that are tried for the smallest that would do."""
 
@@ -40,12 +44,29 @@ def strategy(request: StrategyRequest, *, progress: Progress = ignore_progress) 
     devices = sum(machine.devices for machine in machines)
     if devices > MOST_DEVICES:
         raise InputFault("fleet", devices, f"it has at most {MOST_DEVICES} devices", "Plan a part of it.")
+    sizes, job = model.transformer(), request.training.job()
+    spaces = [Space(sizes, job, machine.cluster.gpus_per_node, request.fix) for machine in machines]
     if len(machines) > 1:
-        raise InputFault("fleet", len(machines), "it has one entry", "Plan each kind of node for itself.")
-    (machine,) = machines
-    space = Space(model.transformer(), request.training.job(), machine.cluster.gpus_per_node, request.fix)
-    check_fixes(space, machine.devices)
-    return _equal(machine, space, request.top_k, started, progress)
+        check_fixes_of_any(spaces[0], devices)
+        return _unequal(machines, spaces, request, started, progress)
+    check_fixes(spaces[0], devices)
+    return _equal(machines[0], spaces[0], request.top_k, started, progress)
+
+
+def _unequal(
+    machines: tuple[Machine, ...],
+    spaces: list[Space],
+    request: StrategyRequest,
+    started: float,
+    progress: Progress,
+) -> StrategyOutcome:
+    if len(machines) > MOST_ENTRIES:
+        raise InputFault("fleet", len(machines), f"it has at most {MOST_ENTRIES} entries", "Join equal ones.")
+    model, job = spaces[0].model, spaces[0].job
+    progress(0.0, f"{len(machines)} kinds of nodes")
+    entries = tuple(Entry(machine, space) for machine, space in zip(machines, spaces, strict=True))
+    search = MixedSearch(entries, model, job.global_batch, started + request.solver.time_limit_s)
+    return mixed_outcome(search.run(request.top_k), entries, model, job, started)
 
 
 def _equal(machine: Machine, space: Space, top_k: int, started: float, progress: Progress) -> StrategyOutcome:
@@ -66,7 +87,7 @@ def _equal(machine: Machine, space: Space, top_k: int, started: float, progress:
             candidate(space.model, machine.device, space.job, choices, step) for choices, step in found.best
         ),
         found.considered,
-        refusals(found),
+        refusals(found.refused),
         best_words(found.best, machine.devices, used),
         found.best[0][1].seconds,
         _statistics(found, started),
@@ -89,7 +110,9 @@ def _nothing(search: EqualSearch, machine: Machine, found: Found, started: float
     else:
         said += f". No fleet of up to {nodes + MOST_NODES_TRIED} such nodes would do"
     statistics = _statistics(found, started)
-    return StrategyOutcome("infeasible", (), found.considered, refusals(found), f"{said}.", None, statistics)
+    return StrategyOutcome(
+        "infeasible", (), found.considered, refusals(found.refused), f"{said}.", None, statistics
+    )
 
 
 def _smallest(search: EqualSearch, nodes: int, per_node: int) -> int:

@@ -19,6 +19,9 @@ RECOMPUTES: tuple[Recompute, ...] = ("none", "selective", "full")
 SHARDS: tuple[Shard, ...] = ("none", "zero1", "zero2", "fsdp", "hsdp")
 OFFLOADS: tuple[Offload, ...] = ("none", "optimizer", "parameters")
 
+BATCH_RULE = "data does not divide the batch"
+"""The one rule of a layout that speaks of the batch."""
+
 
 @lru_cache(maxsize=4096)
 def divisors(number: int) -> tuple[int, ...]:
@@ -63,7 +66,7 @@ class Space:
             # Two blocks a device balance a causal attention.
             return "context does not divide the sequence into two blocks each"
         if self.job.global_batch % layout.data:
-            return "data does not divide the batch"
+            return BATCH_RULE
         return ""
 
     def shapes(self, layout: Choices) -> Iterator[Choices]:

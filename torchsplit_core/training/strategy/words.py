@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from torchsplit_core.training.strategy.search import HOST_MEMORY, MEMORY, Found, Refused
+from collections.abc import Mapping
+
+from torchsplit_core.training.strategy.search import HOST_MEMORY, MEMORY, Refused
 from torchsplit_core.values.strategy.outcome import StrategyRefusal
 from torchsplit_core.values.training import Choices, StepEstimate
 from torchsplit_core.values.units import GIB
@@ -14,6 +16,9 @@ SHARD_WORDS = {
     "fsdp": "FSDP",
     "hsdp": "HSDP",
 }
+
+TIE = 1e-4
+"""Steps that differ by less are called as long."""
 
 
 def choice_words(choices: Choices) -> str:
@@ -39,14 +44,19 @@ def choice_words(choices: Choices) -> str:
     return ", ".join(said)
 
 
+def loss_words(loss: float) -> str:
+    """How much longer a step takes, as a share."""
+    return f"takes {100 * loss:.2g} % longer" if loss > TIE else "takes as long"
+
+
 def lack_words(choices: Choices, missing_bytes: float) -> str:
     """What a choice lacks on its fullest device."""
     return f"{choice_words(choices)} would need {missing_bytes / GIB:.3g} GiB more"
 
 
-def refusals(found: Found) -> tuple[StrategyRefusal, ...]:
+def refusals(found: Mapping[str, Refused]) -> tuple[StrategyRefusal, ...]:
     """What was refused and why, the most first."""
-    ordered = sorted(found.refused.items(), key=lambda item: (-item[1].count, item[0]))
+    ordered = sorted(found.items(), key=lambda item: (-item[1].count, item[0]))
     return tuple(_refusal(reason, refused) for reason, refused in ordered)
 
 
@@ -65,7 +75,7 @@ def best_words(best: list[tuple[Choices, StepEstimate]], devices: int, used: int
     said = f"{choice_words(choices)}: {step.seconds:.4g} s a step"
     if others:
         loss = others[0][1].seconds / step.seconds - 1
-        said += f"; the runner-up ({choice_words(others[0][0])}) takes {100 * loss:.2g} % longer"
+        said += f"; the runner-up ({choice_words(others[0][0])}) {loss_words(loss)}"
     else:
         said += "; nothing else fits"
     if used < devices:

@@ -41,11 +41,11 @@ class StrategyParts:
 
 @dataclass(frozen=True, slots=True)
 class StrategyStage:
-    """Of an unequal fleet: equal stages, or whole replicas, on nodes of one entry of the fleet.
+    """Of a fleet of several entries: what one of them does. `fleet`: its place, from 0.
 
-    `fleet`: the entry's place, from 0. `stages` of them in a row share the layers `start_layer` to `end_layer` (from
-    1, both included) evenly; each has `data` × `tensor` devices. `sequences`: of the step, what passes through it.
-    `seconds`: of its part of a step.
+    Its devices train copies of the layers `start_layer` to `end_layer` (from 1, both included) by choices of their
+    own, in `stages` of `layers_per_stage` layers. `sequences`: of the step, its part; `batch_per_device`: those of
+    each data-parallel device. `seconds`: of its own step, without the exchange with the others.
     """
 
     fleet: int
@@ -54,9 +54,14 @@ class StrategyStage:
     stages: int
     data: int
     tensor: int
+    context: int
+    expert: int
     micro_batch: int
-    recompute: Recompute
+    interleave: int
     shard: Shard
+    recompute: Recompute
+    sequence_parallel: bool
+    offload: Offload
     start_layer: int
     end_layer: int
     layers_per_stage: tuple[int, ...]
@@ -71,7 +76,8 @@ class StrategyCandidate:
     """One way to train with what it takes. `batch_per_device`: sequences of a step for each data-parallel device.
 
     `tokens_per_s` and `samples_per_s` are the whole fleet's; `mfu` is the share of the peak FLOP/s that the model's
-    own operations come to. `stages`: of an unequal fleet, what stands where; the choices are then those of its first.
+    own operations come to. `stages`: of a fleet of several entries, what each does; the choices are then those of the
+    entry that takes longest.
     """
 
     data: int

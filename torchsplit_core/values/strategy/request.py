@@ -83,7 +83,7 @@ class StrategyFix:
 class StrategySolver:
     """Seconds in all."""
 
-    time_limit_s: float = 60.0
+    time_limit_s: float = 20.0
 
 
 @dataclass(frozen=True, slots=True)
