@@ -166,7 +166,7 @@ def test_where_nothing_fits_it_says_what_is_missing_and_the_smallest_fleet_that_
     outcome = strategy(request)
     assert outcome.status == "infeasible" and outcome.candidates == () and outcome.bound_s is None
     assert "GiB more" in outcome.message
-    words = outcome.message.split("smallest fleet of such nodes that would do has ")[1]
+    words = outcome.message.split("smallest fleet of A100-40GB that would do has ")[1]
     nodes = int(words.split()[0])
     assert nodes > 1
     larger = strategy(replace(request, fleet=(StrategyNodes(nodes, 8, "A100-40GB"),)))

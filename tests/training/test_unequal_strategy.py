@@ -153,6 +153,10 @@ def test_a_fix_holds_for_every_entry() -> None:
     assert all(one.tensor == 2 and one.recompute == "full" for one in outcome.candidates[0].stages)
     with pytest.raises(InputFault, match=r"fix\.tensor"):
         strategy(asked("two kinds", 16, tensor=3))
+    with pytest.raises(InputFault, match="tensor 1, sequence_parallel True"):
+        strategy(asked("two kinds", 16, tensor=1, sequence_parallel=True))
+    # Four devices, which one entry has, do not divide into more than that.
+    assert strategy(asked("two kinds", 16, tensor=4)).candidates[0].stages[0].devices == 4
 
 
 def test_where_no_entry_holds_the_model_it_says_what_each_lacks() -> None:
@@ -161,3 +165,4 @@ def test_where_no_entry_holds_the_model_it_says_what_each_lacks() -> None:
         StrategyRequest(large, FLEETS["two kinds"], StrategyTraining(16, "fp16"), solver=StrategySolver(5.0))
     )
     assert outcome.status == "infeasible" and outcome.message.count("GiB more") == 2
+    assert outcome.message.count("smallest fleet of") + outcome.message.count("No fleet of") == 2

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
 
 from torchsplit_core.training.strategy.space import Space
@@ -42,26 +43,32 @@ def check_fixes(space: Space, devices: int) -> None:
         _contradict(space, devices)
 
 
-def check_fixes_of_any(space: Space, devices: int) -> None:
+def check_fixes_of_any(spaces: Sequence[Space], devices: Sequence[int]) -> None:
     """Of a fleet of several entries, each of which has what is fixed: Raises InputFault for what none can have.
 
     The batch is divided among them as they like, so that nothing has to divide it.
     """
-    fix, model = space.fix, space.model
+    fix, model, batch = spaces[0].fix, spaces[0].model, spaces[0].job.global_batch
+    if not fix.given():
+        return
     _divides("tensor", fix.tensor, model.heads, "the heads")
     _divides("tensor", fix.tensor, model.ffn, "the feed-forward")
     _divides("expert", fix.expert, model.experts, "the experts")
     for name in ("data", "micro_batch"):
-        if (getattr(fix, name) or 1) > space.job.global_batch:
-            batch = space.job.global_batch
+        if (getattr(fix, name) or 1) > batch:
             raise InputFault(
                 f"fix.{name}", getattr(fix, name), f"it is at most the batch, {batch}", "Fix less."
             )
-    for name in ("data", "tensor", "pipeline", "context"):
-        if (getattr(fix, name) or 1) > devices:
-            raise InputFault(
-                f"fix.{name}", getattr(fix, name), f"it is at most the {devices} devices", "Fix fewer."
-            )
+    # A batch that every division of the devices divides, in rounds of as many micro-batches as stages.
+    whole = [
+        replace(space, job=replace(space.job, global_batch=count * (fix.micro_batch or 1)))
+        for space, count in zip(spaces, devices, strict=True)
+    ]
+    if all(next(space.choices(count), None) is None for space, count in zip(whole, devices, strict=True)):
+        said = ", ".join(f"{key} {value}" for key, value in fix.given().items())
+        raise InputFault(
+            "fix", said, "some entry of the fleet has a choice with all of these", "Free one of them."
+        )
 
 
 def _divides(name: str, value: int | None, whole: int, words: str) -> None:

@@ -7,7 +7,13 @@ from dataclasses import asdict
 
 from torchsplit_core.training.strategy.candidate import candidate, peak_flops, step_flops
 from torchsplit_core.training.strategy.unequal import Entry, Mixed, MixedFound
-from torchsplit_core.training.strategy.words import choice_words, lack_words, loss_words, refusals
+from torchsplit_core.training.strategy.words import (
+    choice_words,
+    lack_words,
+    loss_words,
+    refusals,
+    smallest_words,
+)
 from torchsplit_core.values.strategy.outcome import (
     StrategyCandidate,
     StrategyOutcome,
@@ -34,7 +40,8 @@ def mixed_outcome(
     }
     considered = sum(entry.considered for entry in entries)
     if not found.best:
-        said = f"No entry of the fleet trains a copy of the model: {_lacking(entries)}"
+        said = f"No entry of the fleet trains a copy of the model: {_lacking(entries)}. "
+        said += ". ".join(smallest_words(entry.search) for entry in entries) + "."
         return StrategyOutcome("infeasible", (), considered, refused, said, None, statistics)
     return StrategyOutcome(
         "optimal" if found.proven else "feasible",

@@ -28,6 +28,9 @@ ROUNDING = 1e-9
 EQUAL = 1e-8
 """Seconds that differ by less, relative to themselves, may be equal in their rank."""
 
+MOST_NODES_TRIED = 512
+"""Fleets that are tried for the smallest that would do."""
+
 
 @dataclass(slots=True)
 class Refused:
@@ -222,6 +225,13 @@ class EqualSearch:
             if least <= 0:
                 break
         return best, least
+
+    def smallest_fleet(self) -> int:
+        """Nodes of the smallest larger fleet of which every device has a use; 0: none among those tried."""
+        per_node = self.machine.cluster.gpus_per_node
+        nodes = self.machine.devices // per_node
+        tried = range(nodes + 1, nodes + MOST_NODES_TRIED + 1)
+        return next((count for count in tried if self.fits(count * per_node)), 0)
 
     def _smallest(self, layout: Choices) -> Iterator[Choices]:
         """Shapes of a layout, one of which needs least: micro-batches in flight times their size never fall with it.

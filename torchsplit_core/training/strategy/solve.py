@@ -11,7 +11,7 @@ from torchsplit_core.training.strategy.mixed_outcome import mixed_outcome
 from torchsplit_core.training.strategy.search import EqualSearch, Found
 from torchsplit_core.training.strategy.space import Space
 from torchsplit_core.training.strategy.unequal import Entry, MixedSearch
-from torchsplit_core.training.strategy.words import best_words, lack_words, refusals
+from torchsplit_core.training.strategy.words import best_words, lack_words, refusals, smallest_words
 from torchsplit_core.values.errors import InputFault
 from torchsplit_core.values.progress import Progress, ignore_progress
 from torchsplit_core.values.strategy.outcome import StrategyOutcome
@@ -21,8 +21,6 @@ MOST_DEVICES = 2**17
 """Of a fleet."""
 MOST_ENTRIES = 8
 """Of a fleet: every set of them is a way to train."""
-MOST_NODES_TRIED = 512
-"""Fleets that are tried for the smallest that would do."""
 
 
 def strategy(request: StrategyRequest, *, progress: Progress = ignore_progress) -> StrategyOutcome:
@@ -47,7 +45,7 @@ def strategy(request: StrategyRequest, *, progress: Progress = ignore_progress) 
     sizes, job = model.transformer(), request.training.job()
     spaces = [Space(sizes, job, machine.cluster.gpus_per_node, request.fix) for machine in machines]
     if len(machines) > 1:
-        check_fixes_of_any(spaces[0], devices)
+        check_fixes_of_any(spaces, [machine.devices for machine in machines])
         return _unequal(machines, spaces, request, started, progress)
     check_fixes(spaces[0], devices)
     return _equal(machines[0], spaces[0], request.top_k, started, progress)
@@ -102,23 +100,11 @@ def _nothing(search: EqualSearch, machine: Machine, found: Found, started: float
         said += ": none for all of them divides the model and the batch"
     else:
         said += f": {lack_words(nearest, missing)}, which is the least"
-    nodes = machine.devices // machine.cluster.gpus_per_node
-    more = _smallest(search, nodes, machine.cluster.gpus_per_node)
-    if more:
-        size = machine.cluster.gpus_per_node
-        said += f". The smallest fleet of such nodes that would do has {more} nodes of {size}, {more * size} devices"
-    else:
-        said += f". No fleet of up to {nodes + MOST_NODES_TRIED} such nodes would do"
+    said += f". {smallest_words(search)}"
     statistics = _statistics(found, started)
     return StrategyOutcome(
         "infeasible", (), found.considered, refusals(found.refused), f"{said}.", None, statistics
     )
-
-
-def _smallest(search: EqualSearch, nodes: int, per_node: int) -> int:
-    """Nodes of the smallest larger fleet of which every device has a use; 0: none among those tried."""
-    tried = range(nodes + 1, nodes + MOST_NODES_TRIED + 1)
-    return next((count for count in tried if search.fits(count * per_node)), 0)
 
 
 def _statistics(found: Found, started: float) -> dict[str, str | int | float]:

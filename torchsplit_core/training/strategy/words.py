@@ -4,7 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from torchsplit_core.training.strategy.search import HOST_MEMORY, MEMORY, Refused
+from torchsplit_core.training.strategy.search import (
+    HOST_MEMORY,
+    MEMORY,
+    MOST_NODES_TRIED,
+    EqualSearch,
+    Refused,
+)
 from torchsplit_core.values.strategy.outcome import StrategyRefusal
 from torchsplit_core.values.training import Choices, StepEstimate
 from torchsplit_core.values.units import GIB
@@ -83,3 +89,15 @@ def best_words(best: list[tuple[Choices, StepEstimate]], devices: int, used: int
             f". {devices - used} of {devices} devices stay idle: no choice for more of them divides and fits"
         )
     return f"{said}."
+
+
+def smallest_words(search: EqualSearch) -> str:
+    """The smallest fleet of such nodes that would do."""
+    size, nodes = search.machine.cluster.gpus_per_node, search.smallest_fleet()
+    if not nodes:
+        most = search.machine.devices // size + MOST_NODES_TRIED
+        return f"No fleet of up to {most} nodes of {size} × {search.machine.type} would do"
+    return (
+        f"The smallest fleet of {search.machine.type} that would do has {nodes} nodes of {size}, "
+        f"{nodes * size} devices"
+    )
