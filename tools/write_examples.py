@@ -2,7 +2,7 @@
 
 `--mixes` writes only the published serving mixes to examples/mixes/, `--fleets` only the mixed fleet to
 examples/fleets/, `--placements` only the placements,
-`--simulation` only the simulation: they need nothing measured.
+`--simulation` only the simulation, `--strategy` only the training strategy: they need nothing measured.
 """
 
 from __future__ import annotations
@@ -40,6 +40,13 @@ from torchsplit_core.values import (
     SimulatedModel,
     SimulationRequest,
     StageManifest,
+)
+from torchsplit_core.values.strategy.request import (
+    StrategyFix,
+    StrategyNodes,
+    StrategyRequest,
+    StrategyTraining,
+    TransformerSizes,
 )
 
 FOLDER = Path(__file__).resolve().parent.parent / "examples"
@@ -256,6 +263,23 @@ def write_simulation() -> None:
     write_file(workflow.simulate(under_load()), FOLDER / "simulation.json")
 
 
+def training_4b() -> StrategyRequest:
+    """A decoder of 4 billion weights on eight nodes of eight A100, two choices fixed."""
+    return StrategyRequest(
+        TransformerSizes(30, 3072, 32, 32, 12288, 50257, 2048),
+        (StrategyNodes(8, 8, "A100-80GB", between_gb_per_s=100.0),),
+        StrategyTraining(512),
+        StrategyFix(tensor=2, micro_batch=8),
+        top_k=3,
+    )
+
+
+def write_strategy() -> None:
+    """A strategy request and its outcome."""
+    write_file(training_4b(), FOLDER / "strategy_request.json")
+    write_file(workflow.strategy(training_4b()), FOLDER / "strategy.json")
+
+
 def chain() -> PartitionRequest:
     """Six operations in a row with a shortcut, for two devices."""
     times = (1.0, 2.5, 0.5, 3.0, 1.5, 2.0)
@@ -281,7 +305,11 @@ def main() -> None:
     parser.add_argument("--fleets", action="store_true", help="only examples/fleets/")
     parser.add_argument("--placements", action="store_true", help="only the placements")
     parser.add_argument("--simulation", action="store_true", help="only the simulation")
+    parser.add_argument("--strategy", action="store_true", help="only the training strategy")
     options = parser.parse_args()
+    if options.strategy:
+        write_strategy()
+        return
     if options.simulation:
         write_simulation()
         return
@@ -298,6 +326,7 @@ def main() -> None:
     write_placements()
     write_fleet()
     write_simulation()
+    write_strategy()
     source = "sample:diamond"
     graph = workflow.trace(source)
     types = ("A100-80GB",)

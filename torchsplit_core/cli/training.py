@@ -1,4 +1,4 @@
-"""The commands on training: estimate-training."""
+"""The commands on training: estimate-training, strategy."""
 
 from __future__ import annotations
 
@@ -6,16 +6,21 @@ import argparse
 import sys
 from pathlib import Path
 
-from torchsplit_core.cli.common import Command
+from torchsplit_core import workflow
+from torchsplit_core.cli.common import EXIT_OF_STATUS, Command, Options, hand_over, with_progress
 from torchsplit_core.cli.tables import read_table
-from torchsplit_core.files import replace_file
+from torchsplit_core.files import read_file, replace_file
+from torchsplit_core.values.strategy.outcome import StrategyOutcome
 
 SHOWN_REASONS = 20
 """Rows without a prediction that are told one by one."""
 
 
-def add_training_commands(command: Command) -> None:
-    """`estimate-training`, with its options."""
+def add_training_commands(command: Command, output: Options) -> None:
+    """`estimate-training` and `strategy`, with their options."""
+    found = command("strategy", _strategy, "find how to train a transformer on a fleet, without its GPUs")
+    found.add_argument("input", metavar="REQUEST", help="a strategy request")
+    output(found)
     made = command(
         "estimate-training", _estimate, "predict step time and peak memory of trainings without their GPUs"
     )
@@ -54,3 +59,16 @@ def _estimate(options: argparse.Namespace) -> int:
     for line in table.summary:
         print(line, file=sys.stderr)
     return 0
+
+
+def _strategy(options: argparse.Namespace) -> int:
+    request = read_file(options.input, expected="torchsplit.strategy_request")[1]
+    outcome: StrategyOutcome = with_progress(lambda progress: workflow.strategy(request, progress=progress))
+    hand_over(outcome, options)
+    refused = sum(one.count for one in outcome.refused)
+    print(f"{outcome.status}: {outcome.message}", file=sys.stderr)
+    print(f"{outcome.considered:,} choices considered, {refused:,} refused", file=sys.stderr)
+    for one in outcome.refused:
+        nearest = f"; nearest: {one.nearest}" if one.nearest else ""
+        print(f"  {one.count:,}: {one.reason}{nearest}", file=sys.stderr)
+    return EXIT_OF_STATUS[outcome.status]

@@ -36,6 +36,8 @@ from torchsplit_core.values import (
     StageManifest,
 )
 from torchsplit_core.values.limits import LONGEST_NAME
+from torchsplit_core.values.strategy.outcome import StrategyOutcome
+from torchsplit_core.values.strategy.request import StrategyRequest
 
 if TYPE_CHECKING:
     from pydantic import BaseModel, TypeAdapter, ValidationError
@@ -56,6 +58,8 @@ FORMATS: Mapping[str, tuple[str, type[Any]]] = {
     "torchsplit.stages": ("StageManifestFile", StageManifest),
     "torchsplit.simulation_request": ("SimulationRequestFile", SimulationRequest),
     "torchsplit.simulation": ("SimulationOutcomeFile", SimulationOutcome),
+    "torchsplit.strategy_request": ("StrategyRequestFile", StrategyRequest),
+    "torchsplit.strategy": ("StrategyOutcomeFile", StrategyOutcome),
 }
 """Format name → (name of its newest version's file model, value class)."""
 
@@ -81,10 +85,11 @@ def _model(format_name: str, version: int) -> type[BaseModel]:
         placement_models,
         simulation_models,
         stage_models,
+        strategy_models,
     )
 
     name = (*EARLIER.get(format_name, ()), FORMATS[format_name][0])[version - 1]
-    rooms = (models, partition_models, placement_models, stage_models, simulation_models)
+    rooms = (models, partition_models, placement_models, stage_models, simulation_models, strategy_models)
     room = next(one for one in rooms if hasattr(one, name))
     found: type[BaseModel] = getattr(room, name)
     return found
@@ -268,6 +273,8 @@ def _checked_text(name: str, value: Any, version: int) -> str:
     if name == "torchsplit.placement_request":
         _drop_defaults(data, max_replicas=1)
         _drop_defaults(data["model"], sequences_in_flight=None, prefill_chunk=None)
+    if name == "torchsplit.strategy_request":
+        data["fix"] = {name: value for name, value in data["fix"].items() if value is not None}
     if name in ("torchsplit.placement", "torchsplit.placement_frontier"):
         _drop_empty_of_pipelines(data)
     return json.dumps(data, indent=1, ensure_ascii=False, allow_nan=False) + "\n"

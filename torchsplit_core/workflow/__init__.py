@@ -1,4 +1,4 @@
-"""Trace, profile, partition, plan, place, simulate and deploy as plain functions."""
+"""Trace, profile, partition, plan, place, simulate, deploy and find training strategies as plain functions."""
 
 from torchsplit_core.workflow.lengths import profile_lengths
 from torchsplit_core.workflow.profiling import DEFAULT_BATCH_SIZES, profile
@@ -20,6 +20,7 @@ from torchsplit_core.workflow.steps import (
     placement_frontier,
     placement_request,
     plan,
+    strategy,
     trace,
 )
 
@@ -40,6 +41,7 @@ __all__ = [
     "server_id",
     "simulate",
     "simulation_request",
+    "strategy",
     "trace",
     "under_load",
     "without_instance",

@@ -45,7 +45,7 @@ def estimate(
     micro_batches = check(model, choices, job)
     c = fitted or constants()
     parts = step_parts(model, device, cluster, choices, job, software, c, micro_batches)
-    memory = step_memory(model, choices, job, software, c)
+    memory = step_memory(model, choices, job, software, c, cluster.gpus_per_node)
     seconds = parts.total
     known = offset or unseen()
     seconds *= known.factor
@@ -133,8 +133,8 @@ def step_parts(
         sharding_communication=sharding,
         pipeline_communication=sends * (m + (p - 1) / v),
         pipeline_bubble=bubble,
-        data_communication=_data(model, choices, job, software, network, c, every / p),
-        optimizer=_optimizer(model, choices, kernels, cluster, c),
+        data_communication=_data(model, choices, job, software, network, c, every / p, m),
+        optimizer=_optimizer(model, choices, kernels, cluster, c, m),
         fixed=c.fixed_s,
     )
 
@@ -188,8 +188,12 @@ def _data(
     network: Network,
     c: Constants,
     micro_batch_s: float,
+    m: int,
 ) -> float:
-    """Gradients summed over the data-parallel devices, less what the last micro-batch's backward pass hides."""
+    """Gradients summed over the data-parallel devices, less what the last micro-batch's backward pass hides.
+
+    zero2 has no room to sum the gradients of several micro-batches: each of the m scatters its own.
+    """
     if choices.shard in ("fsdp", "hsdp"):
         return 0.0
     own = device_parameters(model, choices)
@@ -198,7 +202,10 @@ def _data(
     if choices.shard == "none":
         taken = network.reduce(width * own, group, stride)
     else:
-        taken = network.gather(width * own, group, stride) + network.gather(2.0 * own, group, stride)
+        scatters = m if choices.shard == "zero2" else 1
+        taken = scatters * network.gather(width * own, group, stride) + network.gather(
+            2.0 * own, group, stride
+        )
     if not software.data_overlap:
         return taken
     hidden = min((1.0 - c.data_exposed) * taken, 0.6 * micro_batch_s)
@@ -206,13 +213,22 @@ def _data(
 
 
 def _optimizer(
-    model: Transformer, choices: Choices, kernels: Kernels, cluster: TrainingCluster, c: Constants
+    model: Transformer, choices: Choices, kernels: Kernels, cluster: TrainingCluster, c: Constants, m: int
 ) -> float:
-    """Master weights, moments and gradients through memory (or over the host's link where they are offloaded)."""
-    own = device_parameters(model, choices)
+    """Master weights, moments and gradients through memory.
+
+    Offloaded, the host does it, through its own memory, of which a device's part is taken to be as fast as its link;
+    gradients go there and weights come back. Offloaded parameters come again for both passes of every micro-batch.
+    """
+    own = device_parameters(model, choices, all_experts=choices.shard != "none")
     if choices.shard != "none":
-        own /= choices.data * choices.context
-    taken = kernels.moved(c.optimizer_bytes * own)
-    if choices.offload != "none":
-        taken += 4.0 * own / cluster.host_bytes_per_s
-    return taken
+        group = choices.data * choices.context
+        if choices.shard == "hsdp":
+            group = min(group, max(1, cluster.gpus_per_node // choices.tensor))
+        own /= group
+    if choices.offload == "none":
+        return kernels.moved(c.optimizer_bytes * own)
+    crossing = c.optimizer_bytes + 4.0
+    if choices.offload == "parameters":
+        crossing += 2.0 * kernels.width * m
+    return crossing * own / cluster.host_bytes_per_s

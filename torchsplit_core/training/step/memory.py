@@ -28,11 +28,15 @@ def layers_on(model: Transformer, choices: Choices) -> int:
     return -(-model.layers // choices.pipeline)
 
 
-def device_parameters(model: Transformer, choices: Choices) -> float:
-    """Weights of the fullest device before they are sharded over data."""
+def device_parameters(model: Transformer, choices: Choices, *, all_experts: bool = False) -> float:
+    """Weights of the fullest device before they are sharded over data.
+
+    `all_experts`: those of the whole expert-parallel group, which is what sharding over data divides: a device's
+    experts have only data / expert copies.
+    """
     experts = model.experts * model.expert_parameters if model.experts > 1 else 0
     dense = model.layer_parameters - experts
-    layer = dense + experts / choices.expert
+    layer = dense + experts / (1 if all_experts else choices.expert)
     ends = model.vocab * model.hidden
     if choices.pipeline == 1 and not model.tied_embeddings:
         ends *= 2
@@ -40,23 +44,32 @@ def device_parameters(model: Transformer, choices: Choices) -> float:
 
 
 def step_memory(
-    model: Transformer, choices: Choices, job: TrainingJob, software: TrainingSoftware, c: Constants
+    model: Transformer,
+    choices: Choices,
+    job: TrainingJob,
+    software: TrainingSoftware,
+    c: Constants,
+    per_node: int = 8,
 ) -> StepMemory:
-    """The parts of the peak."""
-    weights, gradients, optimizer, gathered = _states(model, choices, job, software)
-    activations = _activations(model, choices, job, software) * c.fragmentation
+    """The parts of the peak. `per_node`: devices of a node, among which hsdp shards."""
+    weights, gradients, optimizer, gathered = state_bytes(model, choices, job, software, per_node)
+    activations = activation_bytes(model, choices, job, software) * c.fragmentation
     return StepMemory(weights, gradients, optimizer, activations, gathered, c.reserve_gib * GIB)
 
 
-def _states(
-    model: Transformer, choices: Choices, job: TrainingJob, software: TrainingSoftware
+def state_bytes(
+    model: Transformer, choices: Choices, job: TrainingJob, software: TrainingSoftware, per_node: int = 8
 ) -> tuple[float, float, float, float]:
+    """Weights, gradients, optimizer states, and what is gathered of sharded weights."""
     own = device_parameters(model, choices)
+    whole = own if choices.expert == 1 else device_parameters(model, choices, all_experts=True)
     group = choices.data * choices.context
     moments = 8 if job.optimizer == "adamw" else 4
     wide = job.precision in ("fp32", "tf32")
     if choices.shard in ("fsdp", "hsdp"):
-        group = min(group, 8) if choices.shard == "hsdp" else group
+        if choices.shard == "hsdp":
+            # As the estimate's network has it: the cards of a node that tensor parallelism leaves.
+            group = min(group, max(1, per_node // choices.tensor))
         # Master weights alone stay; the two-byte copy exists for the layers that are gathered.
         layer = model.layer_parameters / choices.tensor
         ends = model.vocab * model.hidden / choices.tensor
@@ -65,14 +78,11 @@ def _states(
         if choices.pipeline > 1:
             # Schedules of several micro-batches keep the stage's weights and gradients gathered.
             gathered = (width + software.gradient_bytes) * own
-        return _offloaded(choices, 4 * own / group, 4 * own / group, moments * own / group, gathered)
+        return _offloaded(choices, 4 * whole / group, 4 * whole / group, moments * whole / group, gathered)
     master = 0 if wide else 4
-    optimizer: float
     weights = (4 if wide else 2) * own
-    gradients = software.gradient_bytes * own / (group if choices.shard == "zero2" else 1)
-    optimizer = (moments + master) * own
-    if choices.shard in ("zero1", "zero2"):
-        optimizer /= group
+    gradients = software.gradient_bytes * (whole / group if choices.shard == "zero2" else own)
+    optimizer = (moments + master) * (whole / group if choices.shard in ("zero1", "zero2") else own)
     return _offloaded(choices, weights, gradients, optimizer, 0.0)
 
 
@@ -114,7 +124,10 @@ def layer_activation_bytes(model: Transformer, choices: Choices, software: Train
     return tokens * (around / (t if choices.sequence_parallel else 1) + (inner + scores) / t)
 
 
-def _activations(model: Transformer, choices: Choices, job: TrainingJob, software: TrainingSoftware) -> float:
+def activation_bytes(
+    model: Transformer, choices: Choices, job: TrainingJob, software: TrainingSoftware
+) -> float:
+    """What is kept for the backward pass, the working memory of a recomputed layer and the logits."""
     t, tokens = choices.tensor, choices.micro_batch * model.sequence / choices.context
     whole = layer_activation_bytes(model, choices, software)
     if choices.recompute == "full":

@@ -1,0 +1,70 @@
+"""strategy from outside: a request in, its outcome out, exit codes, one message for bad input."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from tests.support.paths import ROOT
+from torchsplit_core.cli.command import main
+from torchsplit_core.files import read_file
+from torchsplit_core.values.strategy.outcome import StrategyOutcome
+
+REQUEST = ROOT / "examples" / "strategy_request.json"
+
+
+def changed(tmp_path: Path, **parts: object) -> str:
+    data = json.loads(REQUEST.read_text())
+    for name, value in parts.items():
+        data[name] = {**data[name], **value} if isinstance(value, dict) else value
+    path = tmp_path / "request.json"
+    path.write_text(json.dumps(data))
+    return str(path)
+
+
+def test_the_example_gives_its_outcome(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    out = tmp_path / "strategy.json"
+    assert main(["strategy", str(REQUEST), "-o", str(out), "--json"]) == 0
+    found: StrategyOutcome = read_file(out, expected="torchsplit.strategy")[1]
+    kept: StrategyOutcome = read_file(ROOT / "examples" / "strategy.json")[1]
+    assert found.candidates == kept.candidates and found.refused == kept.refused
+    assert found.considered == kept.considered and found.message == kept.message
+    said = capsys.readouterr()
+    assert json.loads(said.out)["format"] == "torchsplit.strategy"
+    assert "choices considered" in said.err and found.message in said.err
+
+
+def test_a_model_that_fits_nowhere_ends_with_3(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    fleet = [{"nodes": 1, "gpus_per_node": 1, "type": "T4-16GB"}]
+    path = changed(tmp_path, fleet=fleet, training={"precision": "fp16"}, fix={"tensor": 1})
+    assert main(["strategy", path, "-o", str(tmp_path / "out.json")]) == 3
+    assert "smallest fleet" in capsys.readouterr().err
+    found: StrategyOutcome = read_file(tmp_path / "out.json")[1]
+    assert found.status == "infeasible" and found.candidates == ()
+
+
+@pytest.mark.parametrize(
+    ("parts", "words"),
+    [
+        ({"model": {"heads": 31}}, "model.heads"),
+        ({"fix": {"tensor": 5}}, "fix.tensor"),
+        ({"fix": {"micro_batch": 7}}, "fix.micro_batch"),
+        ({"fix": {"warp": 2}}, "fix.warp"),
+        ({"fix": {"shard": "zero9"}}, "fix.shard"),
+        ({"fix": {"pipeline": 1, "interleave": 3}}, "contradict"),
+        ({"training": {"precision": "fp8"}}, "training.precision"),
+        ({"training": {"global_batch": 0}}, "training.global_batch"),
+        ({"fleet": [{"nodes": 1, "gpus_per_node": 8, "type": "A1000"}]}, "Known are"),
+        ({"fleet": []}, "fleet"),
+        ({"model": {"kind": "source"}}, "model"),
+    ],
+)
+def test_a_request_that_makes_no_sense_ends_with_2(
+    parts: dict[str, object], words: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["strategy", changed(tmp_path, **parts), "-o", str(tmp_path / "out.json")]) == 2
+    said = capsys.readouterr().err
+    assert words in said and "Traceback" not in said
+    assert not (tmp_path / "out.json").exists()

@@ -1,0 +1,86 @@
+"""A choice and its step as a candidate of the contract."""
+
+from __future__ import annotations
+
+from dataclasses import asdict
+
+from torchsplit_core.values.strategy.outcome import StrategyCandidate, StrategyMemory, StrategyParts
+from torchsplit_core.values.training import (
+    Choices,
+    Precision,
+    StepEstimate,
+    StepMemory,
+    StepParts,
+    TrainingDevice,
+    TrainingJob,
+    Transformer,
+)
+from torchsplit_core.values.units import GIB
+
+
+def candidate(
+    model: Transformer, device: TrainingDevice, job: TrainingJob, choices: Choices, step: StepEstimate
+) -> StrategyCandidate:
+    """The candidate of a choice on equal devices."""
+    peak = choices.devices * peak_flops(device, job.precision)
+    return StrategyCandidate(
+        **asdict(choices),
+        micro_batches=step.micro_batches,
+        batch_per_device=job.global_batch // choices.data,
+        seconds_per_step=step.seconds,
+        low_s=step.low_s,
+        high_s=step.high_s,
+        tokens_per_s=job.global_batch * model.sequence / step.seconds,
+        samples_per_s=job.global_batch / step.seconds,
+        mfu=step_flops(model, job.global_batch) / step.seconds / peak,
+        memory_gib=memory_gib(step.memory),
+        fits=step.fits,
+        parts_s=parts(step.parts_s, step.seconds),
+        devices=choices.devices,
+    )
+
+
+def step_flops(model: Transformer, sequences: int) -> float:
+    """The model's own operations of a step: 6 a weight and token, 12 · layers · hidden · sequence a token.
+
+    PaLM's convention (arXiv 2204.02311, appendix B): attention counts whole, recomputation not. The words' table in
+    is no product; of experts those chosen count.
+    """
+    idle = (model.experts - model.experts_per_token) * model.expert_parameters
+    weights = model.layers * (model.layer_parameters - idle) + model.vocab * model.hidden
+    token = 6.0 * weights + 12.0 * model.layers * model.hidden * model.sequence
+    return token * model.sequence * sequences
+
+
+def peak_flops(device: TrainingDevice, precision: Precision) -> float:
+    """Dense FLOP/s of the catalogue in that precision."""
+    if precision == "fp8":
+        return device.eight_bit_flops or device.half_flops
+    return device.single_flops if precision in ("fp32", "tf32") else device.half_flops
+
+
+def parts(found: StepParts, seconds: float) -> StrategyParts:
+    """The estimate's parts in those of the contract, scaled to its seconds."""
+    scale = seconds / found.total
+    return StrategyParts(
+        compute=scale * (found.compute + found.attention + found.memory_bound + found.host),
+        tensor_communication=scale * (found.tensor_communication + found.context_communication),
+        # With uneven rounding of the layers' sum it may be a last digit below 0.
+        pipeline_bubble=scale * max(0.0, found.pipeline_bubble),
+        pipeline_communication=scale * found.pipeline_communication,
+        data_communication=scale * (found.data_communication + found.sharding_communication),
+        optimizer=scale * (found.optimizer + found.fixed),
+    )
+
+
+def memory_gib(found: StepMemory) -> StrategyMemory:
+    """The same in GiB."""
+    return StrategyMemory(
+        weights=found.weights / GIB,
+        gradients=found.gradients / GIB,
+        optimizer=found.optimizer / GIB,
+        activations=found.activations / GIB,
+        communication=found.communication / GIB,
+        reserve=found.reserve / GIB,
+        total=found.total / GIB,
+    )

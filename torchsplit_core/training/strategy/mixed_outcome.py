@@ -1,0 +1,163 @@
+"""What the search over unlike nodes found, as an outcome."""
+
+from __future__ import annotations
+
+import time
+from dataclasses import asdict
+
+from torchsplit_core.training.strategy.candidate import candidate, peak_flops, step_flops
+from torchsplit_core.training.strategy.unequal import Entry, Mixed, MixedFound
+from torchsplit_core.training.strategy.words import (
+    choice_words,
+    lack_words,
+    loss_words,
+    refusals,
+    smallest_words,
+)
+from torchsplit_core.values.strategy.outcome import (
+    StrategyCandidate,
+    StrategyOutcome,
+    StrategyRefusal,
+    StrategyStage,
+)
+from torchsplit_core.values.training import Choices, StepEstimate, TrainingJob, Transformer
+from torchsplit_core.values.units import GIB
+
+
+def mixed_outcome(
+    found: MixedFound, entries: tuple[Entry, ...], model: Transformer, job: TrainingJob, started: float
+) -> StrategyOutcome:
+    """The outcome of a fleet of several entries."""
+    refused = tuple(
+        StrategyRefusal(f"{one.reason} ({_name(entry)})", one.count, one.nearest, one.missing_gib)
+        for entry in entries
+        for one in refusals(entry.refused)
+    )
+    statistics: dict[str, str | int | float] = {
+        "reckoned": sum(entry.reckoned for entry in entries),
+        "searches": sum(len(entry.found) for entry in entries),
+        "seconds": time.monotonic() - started,
+    }
+    considered = sum(entry.considered for entry in entries)
+    if not found.best:
+        said = f"No entry of the fleet trains a copy of the model: {_lacking(entries)}. "
+        said += ". ".join(smallest_words(entry.search) for entry in entries) + "."
+        return StrategyOutcome("infeasible", (), considered, refused, said, None, statistics)
+    return StrategyOutcome(
+        "optimal" if found.proven else "feasible",
+        tuple(mixed_candidate(one, model, job) for one in found.best),
+        considered,
+        refused,
+        _message(found, entries),
+        found.bound_s,
+        statistics,
+    )
+
+
+def mixed_candidate(found: Mixed, model: Transformer, job: TrainingJob) -> StrategyCandidate:
+    """A candidate: choices and parts are those of the entry that takes longest, memory that of the fullest device."""
+    steps = [_step(entry, part) for entry, part in zip(found.entries, found.parts, strict=True)]
+    place = max(range(len(steps)), key=lambda index: steps[index][1].seconds)
+    fullest = max(steps, key=lambda step: step[1].memory.total)[1]
+    choices, step = steps[place]
+    device = found.entries[place].machine.device
+    base = candidate(model, device, job, choices, step)
+    parts = asdict(base.parts_s)
+    parts["data_communication"] += found.exchange_s
+    peak = sum(
+        entry.machine.devices * peak_flops(entry.machine.device, job.precision) for entry in found.entries
+    )
+    plain = {name: getattr(base, name) for name in StrategyCandidate.__dataclass_fields__}
+    plain |= {
+        "batch_per_device": found.parts[place] // choices.data,
+        "seconds_per_step": found.seconds,
+        "low_s": found.seconds * step.low_s / step.seconds,
+        "high_s": found.seconds * step.high_s / step.seconds,
+        "tokens_per_s": job.global_batch * model.sequence / found.seconds,
+        "samples_per_s": job.global_batch / found.seconds,
+        "mfu": step_flops(model, job.global_batch) / found.seconds / peak,
+        "memory_gib": candidate(model, device, job, choices, fullest).memory_gib,
+        "parts_s": type(base.parts_s)(**parts),
+        "devices": sum(entry.machine.devices for entry in found.entries),
+        "stages": tuple(
+            _stage(entry, part, model) for entry, part in zip(found.entries, found.parts, strict=True)
+        ),
+    }
+    return StrategyCandidate(**plain)
+
+
+def _stage(entry: Entry, part: int, model: Transformer) -> StrategyStage:
+    choices, step = _step(entry, part)
+    few, more = divmod(model.layers, choices.pipeline)
+    return StrategyStage(
+        fleet=entry.machine.fleet,
+        type=entry.machine.type,
+        devices=choices.devices,
+        stages=choices.pipeline,
+        data=choices.data,
+        tensor=choices.tensor,
+        context=choices.context,
+        expert=choices.expert,
+        micro_batch=choices.micro_batch,
+        interleave=choices.interleave,
+        shard=choices.shard,
+        recompute=choices.recompute,
+        sequence_parallel=choices.sequence_parallel,
+        offload=choices.offload,
+        start_layer=1,
+        end_layer=model.layers,
+        layers_per_stage=tuple(few + (place < more) for place in range(choices.pipeline)),
+        sequences=part,
+        batch_per_device=part // choices.data,
+        memory_gib=step.memory.total / GIB,
+        seconds=step.seconds,
+    )
+
+
+def _step(entry: Entry, part: int) -> tuple[Choices, StepEstimate]:
+    found = entry.best(part)
+    assert found is not None, "only parts that fit are dealt"
+    return found
+
+
+def _name(entry: Entry) -> str:
+    return f"fleet[{entry.machine.fleet}], {entry.machine.type}"
+
+
+def _message(found: MixedFound, entries: tuple[Entry, ...]) -> str:
+    best, *others = found.best
+    said = "; ".join(
+        f"{_name(entry)}: {part} sequences, {choice_words(_step(entry, part)[0])}"
+        for entry, part in zip(best.entries, best.parts, strict=True)
+    )
+    said += f": {best.seconds:.4g} s a step"
+    if not found.proven:
+        said += f", none shorter than {found.bound_s:.4g} s"
+    if others:
+        names = " and ".join(_name(entry) for entry in others[0].entries)
+        said += f"; the runner-up (only {names}) {loss_words(others[0].seconds / best.seconds - 1)}"
+    for entry in entries:
+        if entry not in best.entries:
+            said += f". {_name(entry)} is left out: {_why(entry, best)}"
+    return f"{said}."
+
+
+def _why(entry: Entry, best: Mixed) -> str:
+    """Why an entry has no part: no choice fits, one sequence takes longer than the step, or nothing is gained."""
+    if entry.least == float("inf"):
+        return _lacking((entry,))
+    alone = entry.seconds(1)
+    if best.seconds < alone < float("inf"):
+        return f"a sequence takes {alone:.3g} s there, longer than the step"
+    return "with it a step is not shorter: its exchange of gradients, or the parts that divide, cost what it brings"
+
+
+def _lacking(entries: tuple[Entry, ...]) -> str:
+    said = []
+    for entry in entries:
+        nearest, missing = entry.search.with_batch(entry.search.space.job.global_batch).nearest(
+            entry.machine.devices
+        )
+        words = "no choice divides" if nearest is None else lack_words(nearest, missing)
+        said.append(f"{_name(entry)}: {words}" if len(entries) > 1 else words)
+    return "; ".join(said)

@@ -1,0 +1,1 @@
+"""How to train a transformer on a fleet: what is asked and what is answered."""
