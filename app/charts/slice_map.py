@@ -77,7 +77,7 @@ def fleet_svg(
 
 def _grid(cards: list[str]) -> str:
     return (
-        '<div style="display:grid;gap:1.6rem 1.8rem;'
+        '<div style="display:grid;gap:1.1rem 1.8rem;'
         f'grid-template-columns:repeat(auto-fill,minmax(min(340px,100%),1fr))">{"".join(cards)}</div>'
     )
 

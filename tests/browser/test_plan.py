@@ -84,6 +84,7 @@ def test_a_slider_is_tried_kept_and_shown_to_another_by_its_link(
     settle(page)
     before = page.get_by_test_id("stMetricValue").first.inner_text()
     # Moves faster than the answers: the last one counts, and the way back puts the slider back too.
+    page.get_by_text("Limits, minima, weights").click()
     weight = page.get_by_role("slider", name="Weight")
     weight.focus()
     for _ in range(5):
@@ -138,7 +139,7 @@ def test_a_model_picked_in_the_table_or_on_the_map_stands_alone_in_both(
     expect(ocr).to_have_css("opacity", "1")
     expect(page.locator(".picture svg[data-model=bert]").first).to_have_css("opacity", "0.2")
     # Another plan keeps the pick.
-    page.get_by_role("slider", name="Weight").focus()
+    page.get_by_role("slider", name="bert, req/s").focus()
     page.keyboard.press("ArrowRight")
     expect(page.get_by_text("draft, not kept")).to_be_visible()
     settle(page)
