@@ -1,7 +1,7 @@
-"""A link that takes whoever uses the keyboard past the menu, to the results of a page or to its heading.
+"""A button that takes whoever uses the keyboard past the menu, to the results of a page or to its heading.
 
-The library's router would take a link to a part of the page for a change of the address, so the script moves the
-focus itself; the link shows only while it has it.
+The library's router would take a link to a part of the page for a change of the address, so it is a button, which
+moves the focus itself; it shows only while it has it.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from typing import Any
 import streamlit as st
 
 NAME = "torchsplit_skip"
-HTML = '<a class="skip" href="#results">Skip to the results</a>'
+HTML = '<button type="button" class="skip">Skip to the results</button>'
 CSS = """
 .skip { position: absolute; left: -100vw; top: .3rem; z-index: 100; padding: .3rem .7rem; font-size: .875rem;
   font-family: var(--st-font); color: var(--st-link-color); background: var(--st-background-color);
@@ -20,10 +20,9 @@ CSS = """
 """
 JS = """
 export default function ({ parentElement }) {
-  const link = parentElement.querySelector(".skip");
-  if (!link) return;
-  link.onclick = event => {
-    event.preventDefault();
+  const button = parentElement.querySelector(".skip");
+  if (!button) return;
+  button.onclick = () => {
     const target = document.querySelector(".st-key-results") ?? document.querySelector("h1");
     if (!target) return;
     target.setAttribute("tabindex", "-1");
@@ -41,5 +40,5 @@ def _component() -> Any:
 
 
 def skip_link() -> None:
-    """The link; to be drawn before all else that takes the focus."""
+    """The button; to be drawn before all else that takes the focus."""
     _component()(key="skip")

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 
 import streamlit as st
 
@@ -24,8 +24,13 @@ def show(
     *,
     key: str,
     file: str,
+    chosen: str | None = None,
+    on_place: Callable[[str], None] | None = None,
 ) -> None:
-    """The map of a plan; `request` tells demands, the order of stages and what their cuts carry."""
+    """The map of a plan; `request` tells demands, the order of stages and what their cuts carry.
+
+    With `on_place` slices can be chosen, see `components.picture`.
+    """
     demands = {model.name: model.demand_rps for model in request.models} if request else None
     find = ""
     if len(plan.gpus) >= MANY_GPUS:
@@ -33,4 +38,7 @@ def show(
             "Find a GPU, type, profile or model", key=f"{key}-find", placeholder="gpu17, H100, 1g, bert"
         )
     with saved("Slices", f"{file}.slices", key=key):
-        picture(fleet_svg(plan, colours, demands, marks, request=request, find=find), key=key)
+        drawn = fleet_svg(
+            plan, colours, demands, marks, request=request, find=find, places=on_place is not None
+        )
+        picture(drawn, key=key, chosen=chosen, on_place=on_place, picks=True)

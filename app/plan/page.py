@@ -19,7 +19,7 @@ from app.plan.explanation import panel
 from app.plan.manual import tab as manual_tab
 from app.plan.model_table import models_table
 from app.plan.report import report
-from app.plan.screen import layout
+from app.plan.screen import drawer, layout
 from app.plan.summary import SOLVED, basis_badge, demand_words, metrics, relaxation_words, status_badge
 from app.plan.sweep import tab as sweep_tab
 from app.plan.verdict import verdict_of, without_minimum
@@ -65,7 +65,8 @@ def show(workspace: Workspace, first: str = TITLES[0]) -> None:
     asked = tried.request if tried else request
     sure = sureness.sureness_of(asked, shown) if shown else None
     verdict = verdict_of(asked, shown, sure) if shown else None
-    layout.style(verdict, working=working, chosen=False)
+    opened = drawer.found_slice(shown, drawer.chosen_of(workspace, name)) is not None
+    layout.style(verdict, working=working, chosen=opened)
     # In a place of its own, so that it can stay in sight over all that follows.
     banner, looked_for = st.container(key="draft-place"), st.container(key="draft-proof")
     numbers = st.container(key="numbers")
@@ -89,6 +90,8 @@ def show(workspace: Workspace, first: str = TITLES[0]) -> None:
     if shown is not None:
         with numbers:
             _metrics(asked, shown, plan if tried else None)
+    with places.chosen:
+        drawer.show(workspace, name, asked, shown)
     with places.inputs:
         _inputs(workspace, name, request, draft, shown)
     if tried is not None and draft is not None and request is not None:
@@ -273,7 +276,10 @@ def _outcome(
     demands = {model.name: model.demand_rps for model in request.models} if request else None
     with st.container(border=True):
         st.header("Slices", anchor=False)
-        fleet.show(plan, request, colours, key="slices", file=file)
+        fleet.show(
+            plan, request, colours, key="slices", file=file, chosen=drawer.chosen_of(workspace, name),
+            on_place=partial(drawer.choose, workspace, name),
+        )  # fmt: skip
         # What is closed is not drawn: while a slider moves, the page would draw it at every step.
         table = st.expander("The same as a table", key="slices-table", on_change="rerun")
         if table.open:

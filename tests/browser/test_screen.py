@@ -101,7 +101,7 @@ def test_the_keyboard_reaches_the_results_within_ten_presses(
 ) -> None:
     page = session()
     open_plan(page, address, door)
-    link = page.get_by_role("link", name="Skip to the results")
+    link = page.get_by_role("button", name="Skip to the results")
     for _ in range(MOST_TABS - 1):
         page.keyboard.press("Tab")
         if link.evaluate("node => node === document.activeElement"):

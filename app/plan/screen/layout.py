@@ -31,8 +31,11 @@ STYLE = """
 .st-key-numbers [data-testid="stMetricLabel"] { flex: 0 0 100%; }
 /* Two lines are kept free: the explanation comes later, and adds to them. */
 .st-key-numbers [data-testid="stCaptionContainer"] p { font-size: .8rem; line-height: 1.3; min-height: 2.6em; }
-.st-key-plan-results h2, .st-key-plan-inputs h2 { padding-block: 0 .55rem; }
+.st-key-plan-results h2, .st-key-plan-chosen h2, .st-key-plan-chosen h3, .st-key-plan-inputs h2 {
+  padding-block: 0 .55rem; }
 .st-key-map > [data-testid="stLayoutWrapper"] > .stVerticalBlock { padding: .8rem; gap: .7rem; }
+.st-key-plan-chosen [class*="st-key-drawer"] { padding: .8rem; }
+.st-key-plan-chosen svg { max-width: 100%; height: auto; }
 .st-key-plan-inputs [class*="st-key-inputs-"] { padding: .8rem; gap: .6rem; }
 .st-key-plan-columns > [data-testid="stHorizontalBlock"],
 .st-key-plan-columns > * > [data-testid="stHorizontalBlock"] { display: grid; gap: .9rem; align-items: start;
