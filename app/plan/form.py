@@ -160,7 +160,7 @@ def show(
     edits = Edits(fleet, details, speeds, models, added, profiles, allowed, pairs, goal)
     _take_over(workspace, name, stored, request, edits)
     with missing:
-        figures.show(_with_figures(current, profiles))
+        figures.show(workspace, name, stored, _with_figures(current, profiles), profiles)
     # A stored request of that kind is told of above the plan, with the button that mends it.
     if without_minimum(current) and not without_minimum(stored):
         st.warning(plain(owed_words(current)))

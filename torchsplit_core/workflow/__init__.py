@@ -1,5 +1,6 @@
 """Trace, profile, partition, plan, place, simulate and deploy as plain functions."""
 
+from torchsplit_core.workflow.estimates import with_estimates
 from torchsplit_core.workflow.lengths import profile_lengths
 from torchsplit_core.workflow.profiling import DEFAULT_BATCH_SIZES, profile
 from torchsplit_core.workflow.simulations import simulate, simulation_request, under_load, without_instance
@@ -35,5 +36,6 @@ __all__ = [
     "simulation_request",
     "trace",
     "under_load",
+    "with_estimates",
     "without_instance",
 ]
