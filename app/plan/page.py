@@ -19,7 +19,7 @@ from app.plan.explanation import panel
 from app.plan.manual import tab as manual_tab
 from app.plan.model_table import models_table
 from app.plan.report import report
-from app.plan.screen import drawer, layout
+from app.plan.screen import drawer, layout, tour
 from app.plan.summary import SOLVED, basis_badge, demand_words, metrics, relaxation_words, status_badge
 from app.plan.sweep import tab as sweep_tab
 from app.plan.verdict import verdict_of, without_minimum
@@ -33,6 +33,7 @@ from app.shell import navigation
 from torchsplit_core import jobs
 from torchsplit_core.files import write_text
 from torchsplit_core.jobs.names import PLAN, QUICK_START
+from torchsplit_core.jobs.quick_start import MEASURED_MIX
 from torchsplit_core.planning.request import edit
 from torchsplit_core.planning.sureness.verdict import Sureness
 from torchsplit_core.values import PlanOutcome, PlanRequest
@@ -98,6 +99,8 @@ def show(workspace: Workspace, first: str = TITLES[0]) -> None:
         _downloads_of_draft(name, request, draft, tried)
     else:
         _downloads(workspace, name, request, plan)
+    if plan is not None and plan.status in SOLVED and not working and name.startswith(MEASURED_MIX):
+        tour.show()
     drafts.save(workspace, name)
 
 
@@ -225,7 +228,7 @@ def _headline(
                 served = any(gpu.slices for gpu in plan.gpus)
                 why = None if served else "The plan has no slice: no model is served."
                 st.button(
-                    "Deploy this plan", type="primary", disabled=not served, help=why,
+                    "Deploy this plan", key="deploy-plan", type="primary", disabled=not served, help=why,
                     on_click=lambda: st.session_state.update({TAB: TITLES[-1]}),
                 )  # fmt: skip
 

@@ -39,6 +39,27 @@ def open_plan(page: Page, address: str, workspace: Workspace) -> None:
     settle(page)
 
 
+def test_the_tour_has_five_steps_and_is_remembered(
+    session: Callable[..., Page], address: str, door: Workspace
+) -> None:
+    page = session()
+    open_plan(page, address, door)
+    tour = page.locator(".st-key-tour")
+    for step in range(1, 6):
+        expect(tour.get_by_text(f"{step} of 5")).to_be_visible()
+        press(page, "Done" if step == 5 else "Next")
+    expect(tour).to_have_count(0)
+    page.wait_for_function("document.cookie.includes('torchsplit_tour')")
+    page.reload()
+    open_plan(page, address, door)
+    expect(tour).to_have_count(0)
+    # Who never saw it can skip it.
+    other = session()
+    open_plan(other, address, door)
+    press(other, "Skip the tour")
+    expect(other.locator(".st-key-tour")).to_have_count(0)
+
+
 def bottom(page: Page, selector: str) -> float:
     box = page.locator(selector).first.bounding_box()
     assert box is not None, selector
