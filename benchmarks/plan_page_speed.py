@@ -60,6 +60,7 @@ def changes(page: Page, address: str, workspace: Workspace, count: int, *, words
     page.goto(f"{address}/plan?workspace={workspace.id}")
     page.wait_for_selector(".picture svg", timeout=60_000)
     page.wait_for_timeout(3000)
+    page.get_by_text("Limits, minima, weights").click()
     slider = page.get_by_role("slider", name="Weight")
     found = []
     for turn in range(count + 1):

@@ -19,6 +19,7 @@ import time
 import urllib.error
 import urllib.request
 from pathlib import Path
+from urllib.parse import parse_qs, urlsplit
 
 from playwright.sync_api import Browser, Page, expect, sync_playwright
 
@@ -36,11 +37,19 @@ PLAN_PICTURE = ROOT / "docs" / "images" / "plan.png"
 GRAPH_PICTURE = ROOT / "docs" / "images" / "graph.png"
 PREPARATION_PICTURE = ROOT / "docs" / "images" / "preparation.png"
 PLACE_PICTURE = ROOT / "docs" / "images" / "place.png"
+DOOR_MODEL = "library:bert"
 EXPLORED = "sample:bert@large"
 OPENED = ("module:encoder.layer", "module:encoder.layer.3", "module:encoder.layer.3.attention")
 SELECTED = "node:scaled_dot_product_attention_3"
-PAGES = ("models", "graph", "profile", "partition", "plan", "deploy", "workspace")
-VIEWS = (("light", 1440, 1000), ("dark", 1440, 1000), ("light", 390, 900))
+PLAN_TABS = ("plan", "sweep", "baselines", "compare", "by-hand", "history", "deploy")
+MODEL_TABS = ("graph", "profile", "cuts")
+PLAIN = ("overview", "models", "activity", "workspace", "help")
+VIEWS = (
+    ("light", 1440, 900), ("dark", 1440, 900), ("light", 1024, 900), ("dark", 1024, 900), ("light", 390, 900),
+    ("dark", 390, 900),
+)  # fmt: skip
+TOUR_SEEN = "torchsplit_tour"
+"""The cookie of who has seen the tour; `app.plan.screen.tour` writes it."""
 FLAGS = ["--no-sandbox", "--disable-gpu", "--disable-background-networking", "--disable-component-update"]
 WAIT_MS = 180_000
 
@@ -88,9 +97,26 @@ def wait_for(address: str) -> None:
     raise SystemExit("the dashboard did not start within a minute")
 
 
+def opened(browser: Browser, address: str, width: int, height: int, scheme: str = "light") -> Page:
+    """A page of a window of that size, of somebody who has seen the tour."""
+    context = browser.new_context(
+        viewport={"width": width, "height": height}, color_scheme="dark" if scheme == "dark" else "light"
+    )
+    context.add_cookies([{"name": TOUR_SEEN, "value": "seen", "url": address}])
+    return context.new_page()
+
+
+def addresses(workspace: str, model: str) -> dict[str, str]:
+    """A name for each view, and its address."""
+    own = f"workspace={workspace}"
+    found = {name: f"{'' if name == 'overview' else name}?{own}" for name in PLAIN}
+    found |= {f"model-{tab}": f"model?{own}&model={model}&tab={tab}" for tab in MODEL_TABS}
+    return found | {f"plan-{tab}": f"plan?{own}&tab={tab}" for tab in PLAN_TABS}
+
+
 def walk(browser: Browser, address: str, *, trace: bool) -> str:
     """Fill a workspace; its id."""
-    page = browser.new_context(viewport={"width": 1440, "height": 1000}).new_page()
+    page = opened(browser, address, 1440, 1000)
     page.goto(address)
     page.wait_for_selector('[data-testid="stApp"][data-test-script-state="notRunning"]')
     if trace:
@@ -105,28 +131,21 @@ def walk(browser: Browser, address: str, *, trace: bool) -> str:
     expect(page.get_by_text("proven optimal")).to_be_visible(timeout=WAIT_MS)
     # The explanation comes behind the plan.
     expect(page.get_by_role("button", name="Cancel")).to_have_count(0, timeout=WAIT_MS)
-    return page.url.partition("workspace=")[2]
+    return parse_qs(urlsplit(page.url).query)["workspace"][0]
 
 
 def photograph(browser: Browser, address: str, workspace: str, folder: Path | None) -> None:
     """The plan, and all views of all pages where a folder was named."""
     PLAN_PICTURE.parent.mkdir(parents=True, exist_ok=True)
-    page = browser.new_context(viewport={"width": 1440, "height": 1240}).new_page()
+    page = opened(browser, address, 1440, 900)
     take(page, f"{address}/plan?workspace={workspace}", PLAN_PICTURE)
     if folder is None:
         return
     folder.mkdir(parents=True, exist_ok=True)
     for scheme, width, height in VIEWS:
-        page = browser.new_context(
-            viewport={"width": width, "height": height}, color_scheme="dark" if scheme == "dark" else "light"
-        ).new_page()
-        for name in PAGES:
-            path = "" if name == "models" else name
-            take(page, f"{address}/{path}?workspace={workspace}", folder / f"{name}-{scheme}-{width}.png")
-            for index, tab in enumerate(page.get_by_role("tab").all()[1:] if name == "graph" else (), 1):
-                tab.click()
-                page.wait_for_timeout(2500)
-                page.screenshot(path=folder / f"{name}-{index}-{scheme}-{width}.png")
+        page = opened(browser, address, width, height, scheme)
+        for name, where in addresses(workspace, DOOR_MODEL).items():
+            take(page, f"{address}/{where}", folder / f"{name}-{scheme}-{width}.png")
 
 
 def explore(browser: Browser, address: str, home: Path) -> None:
@@ -142,8 +161,8 @@ def explore(browser: Browser, address: str, home: Path) -> None:
         "overlay": "time",
     }
     workspace.set_setting(f"explorer {EXPLORED}", look)
-    page = browser.new_context(viewport={"width": 1440, "height": 1080}, color_scheme="dark").new_page()
-    take(page, f"{address}/graph?workspace={workspace.id}", GRAPH_PICTURE)
+    page = opened(browser, address, 1440, 1080, "dark")
+    take(page, f"{address}/model?workspace={workspace.id}&model={EXPLORED}", GRAPH_PICTURE)
 
 
 def prepare(browser: Browser, address: str, home: Path) -> None:
@@ -151,8 +170,8 @@ def prepare(browser: Browser, address: str, home: Path) -> None:
     workspace = Store(home).create("Prepared")
     workspace.put("graph", EXPLORED, workflow.trace(EXPLORED))
     workspace.set_setting(f"explorer {EXPLORED}", {"opened": list(OPENED[:2]), "overlay": "preparation"})
-    page = browser.new_context(viewport={"width": 1440, "height": 1000}).new_page()
-    page.goto(f"{address}/graph?workspace={workspace.id}")
+    page = opened(browser, address, 1440, 1000)
+    page.goto(f"{address}/model?workspace={workspace.id}&model={EXPLORED}")
     page.get_by_text("Preparation for cutting").click()
     page.get_by_role("columnheader", name="cut points without it").wait_for()
     page.wait_for_timeout(4000)
@@ -166,15 +185,13 @@ def place(browser: Browser, address: str, home: Path, folder: Path | None) -> No
     workspace.put("placement_request", "decode 70B", request)
     place_job(workspace, RequestParameters("decode 70B"), ignore_progress)
     placement_frontier_job(workspace, RequestParameters("decode 70B"), ignore_progress)
-    where = f"{address}/place?workspace={workspace.id}"
-    page = browser.new_context(viewport={"width": 1440, "height": 1240}).new_page()
+    where = f"{address}/placement?workspace={workspace.id}&placement=decode+70B"
+    page = opened(browser, address, 1440, 1240)
     take(page, where, PLACE_PICTURE)
     if folder is None:
         return
     for scheme, width, height in VIEWS:
-        page = browser.new_context(
-            viewport={"width": width, "height": height}, color_scheme="dark" if scheme == "dark" else "light"
-        ).new_page()
+        page = opened(browser, address, width, height, scheme)
         take(page, where, folder / f"place-{scheme}-{width}.png")
 
 

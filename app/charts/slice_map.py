@@ -99,7 +99,7 @@ def _at_work(look: Look, group: GpuGroup, busy: Mapping[tuple[str, int, str, str
 
 def _grid(cards: list[str]) -> str:
     return (
-        '<div style="display:grid;gap:1.6rem 1.8rem;'
+        '<div style="display:grid;gap:1.1rem 1.8rem;'
         f'grid-template-columns:repeat(auto-fill,minmax(min(340px,100%),1fr))">{"".join(cards)}</div>'
     )
 

@@ -50,7 +50,8 @@ function pick(model) {
     button.setAttribute("aria-pressed", String(!same && button.dataset.pick === model));
   for (const picture of document.querySelectorAll(".picture")) drawArrows(picture, style.dataset.model);
 }
-function choose(picture, chosen, report) {
+function choose(picture, chosen, report, picks) {
+  picture.dataset.chosen = chosen;
   for (const node of picture.querySelectorAll("[data-place]")) {
     node.setAttribute("tabindex", "0");
     node.setAttribute("role", "button");
@@ -59,8 +60,16 @@ function choose(picture, chosen, report) {
     const press = event => {
       event.stopPropagation();
       event.preventDefault();
-      choose(picture, node.dataset.place, report);
-      report("place", node.dataset.place);
+      // Told again, it is chosen no more where that picks its model too.
+      const now = picks && node.dataset.place === picture.dataset.chosen ? "" : node.dataset.place;
+      choose(picture, now, report, picks);
+      if (picks) {
+        const model = event.target.closest("svg[data-model]") ?? node.querySelector("svg[data-model]");
+        pick(null);
+        if (now && model) pick(model.dataset.model);
+      }
+      // Not the place alone: the same one may be told twice.
+      report("place", picks ? `${node.dataset.place}|${Date.now()}` : node.dataset.place);
     };
     node.onclick = press;
     node.onkeydown = event => { if (event.key === "Enter" || event.key === " ") press(event); };
@@ -97,7 +106,7 @@ export default function ({ parentElement, data, setStateValue }) {
   picture.sized ??= new ResizeObserver(arrows);
   picture.sized.observe(picture);
   if (data.chosen === undefined) return;
-  choose(picture, data.chosen, setStateValue);
+  choose(picture, data.chosen, setStateValue, data.picks);
   if (held !== undefined)
     picture.querySelector(`[data-place="${CSS.escape(held)}"]`)?.focus({ preventScroll: true });
 }
@@ -117,12 +126,18 @@ def _component() -> Any:
 
 
 def picture(
-    markup: str, *, key: str, chosen: str | None = None, on_place: Callable[[str], None] | None = None
+    markup: str,
+    *,
+    key: str,
+    chosen: str | None = None,
+    on_place: Callable[[str], None] | None = None,
+    picks: bool = False,
 ) -> None:
     """Show a drawing. The markup's texts must be escaped by who drew it.
 
     `on_place` is called with the `data-place` that the user chose, before the page runs again; `chosen` is
-    the one that stands out now, "" for none.
+    the one that stands out now, "" for none. With `picks` its model is picked with it, and a second choice of the
+    same place, which is told too, ends both.
     """
     if on_place is None:
         _component()(data={"markup": markup}, key=key)
@@ -132,6 +147,7 @@ def picture(
     def changed() -> None:
         place = st.session_state[key].get("place")
         if isinstance(place, str):
-            told(place)
+            told(place.rpartition("|")[0] if picks else place)
 
-    _component()(data={"markup": markup, "chosen": chosen or ""}, key=key, on_place_change=changed)
+    data = {"markup": markup, "chosen": chosen or "", "picks": picks}
+    _component()(data=data, key=key, on_place_change=changed)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 
 import streamlit as st
 
@@ -25,10 +25,13 @@ def show(
     key: str,
     file: str,
     busy: Mapping[tuple[str, int, str, str], float] | None = None,
+    chosen: str | None = None,
+    on_place: Callable[[str], None] | None = None,
 ) -> None:
     """The map of a plan; `request` tells demands, the order of stages and what their cuts carry.
 
-    `busy`: how much of its time each tenant works, see `fleet_svg`.
+    `busy`: how much of its time each tenant works, see `fleet_svg`. With `on_place` slices can be chosen, see
+    `components.picture`.
     """
     demands = {model.name: model.demand_rps for model in request.models} if request else None
     find = ""
@@ -37,4 +40,7 @@ def show(
             "Find a GPU, type, profile or model", key=f"{key}-find", placeholder="gpu17, H100, 1g, bert"
         )
     with saved("Slices", f"{file}.slices", key=key):
-        picture(fleet_svg(plan, colours, demands, marks, request=request, find=find, busy=busy), key=key)
+        drawn = fleet_svg(
+            plan, colours, demands, marks, request=request, find=find, busy=busy, places=on_place is not None
+        )
+        picture(drawn, key=key, chosen=chosen, on_place=on_place, picks=True)

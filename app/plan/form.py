@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from typing import Any, Literal
 
 import pandas as pd
 import streamlit as st
@@ -24,7 +25,7 @@ from torchsplit_core.planning.request import edit
 from torchsplit_core.planning.request.coverage import uncovered
 from torchsplit_core.planning.request.difference import Part, RequestChange
 from torchsplit_core.planning.request.ties import member_names
-from torchsplit_core.values import InputFault, ObjectiveKind, PlanRequest, Profile
+from torchsplit_core.values import InputFault, ObjectiveKind, PlanOutcome, PlanRequest, Profile
 from torchsplit_core.workspace.store import Workspace
 
 Column = st.column_config
@@ -114,59 +115,82 @@ class Edits:
         return edit.with_added(edited, self.added, self.profiles)
 
 
-def show(workspace: Workspace, name: str, stored: PlanRequest, draft: Draft | None) -> None:
-    """The editors over the stored request, with what the draft changes of it; edits go into the draft at once."""
+MOST_ROWS = 16
+"""Models with a slider in a row of their own; of more one is chosen."""
+
+
+def show(
+    workspace: Workspace, name: str, stored: PlanRequest, draft: Draft | None, shown: PlanOutcome | None
+) -> None:
+    """The editors over the stored request, with what the draft changes of it; edits go into the draft at once.
+
+    `shown` is the plan on screen: what each model gets of it stands beside its demand.
+    """
     request = drafts.seed(draft, stored)
     current = draft.request if draft else stored
     changed = drafts.changes(draft, stored) if draft else ()
     # Edits of the tables stay in them: they are drawn anew where the draft was changed by something else.
     mark = drafts.table_mark(workspace, name, request)
-    with st.container(border=True):
+    with st.container(border=True, key="inputs-fleet"):
         st.header("Fleet", anchor=False)
         fleet = _fleet(request, mark)
+        missing = st.container(key="figures-missing")
         _struck(changed, "fleet")
         sliders.of_fleet(workspace, name, stored, current)
-        details = _details(request, mark)
-        speeds = _links(request, mark)
+        with st.expander("Ids, nodes, costs, layouts, links", key="fleet-details"):
+            details = _details(request, mark)
+            speeds = _links(request, mark)
         _struck(changed, "links")
-        missing = st.container()
-    with st.container(border=True):
+    with st.container(border=True, key="inputs-models"):
         st.header("Models", anchor=False)
-        models, added, profiles = _models(workspace, request, mark)
+        _demands(workspace, name, stored, current, shown)
         _struck(changed, "models")
-        _sliders(workspace, name, stored, current)
+        with st.expander("Limits, minima, weights", key="models-details"):
+            models, added, profiles = _models(workspace, request, mark)
+            _weight(workspace, name, stored, current)
         allowed = _ways(request, mark)
-    with st.container(border=True):
+    with st.container(border=True, key="inputs-pairs"):
         st.header("Together on one GPU", anchor=False)
         pairs = _pairs(request, mark)
         _struck(changed, "pairs")
-    with st.container(border=True):
+    with st.container(border=True, key="inputs-objective"):
         st.header("Objective", anchor=False)
         goal = _objective(request, mark)
         _struck(changed, "objective")
     edits = Edits(fleet, details, speeds, models, added, profiles, allowed, pairs, goal)
     _take_over(workspace, name, stored, request, edits)
     with missing:
-        figures.show(_with_figures(current, profiles))
+        figures.show(workspace, name, stored, _with_figures(current, profiles), profiles)
     # A stored request of that kind is told of above the plan, with the button that mends it.
     if without_minimum(current) and not without_minimum(stored):
         st.warning(plain(owed_words(current)))
 
 
-def _sliders(workspace: Workspace, name: str, stored: PlanRequest, current: PlanRequest) -> None:
-    """Weight and demand of the model that is chosen."""
+def _demands(
+    workspace: Workspace, name: str, stored: PlanRequest, current: PlanRequest, shown: PlanOutcome | None
+) -> None:
+    """A slider for the demand in the row of each model, with what it gets; of many models that of one."""
     names = [model.name for model in current.models]
     if not names:
         st.caption("Add a model first.")
-        return
-    chosen = st.selectbox(
-        "Model",
-        names,
-        key=f"what-if-model {name}",
-        label_visibility="collapsed",
-        help="Whose sliders these are.",
-    )
-    sliders.of_model(workspace, name, stored, current, chosen)
+    if len(names) > MOST_ROWS:
+        names = [_chosen(names, f"what-if-demand {name}", "Whose demand this is.")]
+    served = {model.name: model.throughput_rps for model in shown.models} if shown else {}
+    for model in names:
+        sliders.demand_of(workspace, name, stored, current, model, served)
+
+
+def _weight(workspace: Workspace, name: str, stored: PlanRequest, current: PlanRequest) -> None:
+    """The weight of the model that is chosen."""
+    names = [model.name for model in current.models]
+    if names:
+        model = _chosen(names, f"what-if-model {name}", "Whose weight this is.")
+        sliders.weight_of(workspace, name, stored, current, model)
+
+
+def _chosen(names: list[str], key: str, about: str) -> str:
+    found: str = st.selectbox("Model", names, key=key, label_visibility="collapsed", help=about)
+    return found
 
 
 def _take_over(
@@ -194,48 +218,45 @@ def _with_figures(request: PlanRequest, profiles: Mapping[str, Profile]) -> Plan
     return edit.with_points(request, profiles, ()) if uncovered(request) else request
 
 
+def _editor(
+    table: pd.DataFrame,
+    key: str,
+    alt: str,
+    columns: Mapping[str, Any],
+    rows: Literal["dynamic", "fixed", "delete"],
+    locked: Sequence[str] = (),
+) -> pd.DataFrame:
+    """A table that is edited in the page."""
+    edited: pd.DataFrame = st.data_editor(
+        table, num_rows=rows, hide_index=True, key=key, alt=alt, disabled=list(locked), column_config=dict(columns),
+    )  # fmt: skip
+    return edited
+
+
 def _fleet(request: PlanRequest, mark: str) -> pd.DataFrame:
-    return st.data_editor(
-        request_tables.fleet_table(request),
-        num_rows="dynamic",
-        hide_index=True,
-        key=f"fleet-{mark}",
-        alt="GPU types of the fleet and how many of each",
-        column_config={
-            "type": Column.SelectboxColumn("GPU type", options=_types(request), required=True, width=190),
-            "count": Column.NumberColumn("count", min_value=1, step=1, required=True, default=1, width=70),
-        },
-    )
+    columns = {
+        "type": Column.SelectboxColumn("GPU type", options=_types(request), required=True, width=165),
+        "count": Column.NumberColumn("count", min_value=1, step=1, required=True, default=1, width=60),
+    }
+    about = "GPU types of the fleet and how many of each"
+    return _editor(request_tables.fleet_table(request), f"fleet-{mark}", about, columns, "dynamic")
 
 
 def _details(request: PlanRequest, mark: str) -> pd.DataFrame:
     """Ids, nodes, costs and layouts of the stored entries; rows that are new above have theirs once planned."""
+    columns = {
+        "type": Column.TextColumn("GPU type", width=110),
+        "id": Column.TextColumn("id", width=90, help="A GPU with an id stands once. Empty: gpu0, gpu1, …"),
+        "node": Column.TextColumn("node", width=80, help="GPUs of one node share its link."),
+        "cost": Column.NumberColumn("cost", min_value=0.0, width=60, help="Of each; counts for fewest GPUs."),
+        "layouts": Column.TextColumn(
+            "layouts", width=220, help="For example 7x1g.10gb/3g.40gb+4g.40gb. Empty: every legal one."
+        ),
+    }
+    about = "Ids, nodes, costs and layouts of the fleet's rows"
     table = request_tables.details_table(request)
-    with st.expander("Ids, nodes, costs, layouts", key="fleet-details"):
-        edited: pd.DataFrame = st.data_editor(
-            table,
-            num_rows="fixed",
-            hide_index=True,
-            key=f"details-{mark}",
-            alt="Ids, nodes, costs and layouts of the fleet's rows",
-            disabled=["type"],
-            column_config={
-                "type": Column.TextColumn("GPU type", width=110),
-                "id": Column.TextColumn(
-                    "id", width=90, help="A GPU with an id stands once. Empty: gpu0, gpu1, …"
-                ),
-                "node": Column.TextColumn("node", width=80, help="GPUs of one node share its link."),
-                "cost": Column.NumberColumn(
-                    "cost", min_value=0.0, width=60, help="Of each; counts for fewest GPUs."
-                ),
-                "layouts": Column.TextColumn(
-                    "layouts",
-                    width=220,
-                    help="For example 7x1g.10gb/3g.40gb+4g.40gb. Empty: every legal one.",
-                ),
-            },
-        )
-        st.caption("A row added above has its own here once it is planned.")
+    edited = _editor(table, f"details-{mark}", about, columns, "fixed", ["type"])
+    st.caption("A row added above has its own here once it is planned.")
     return edited
 
 
@@ -275,70 +296,53 @@ def _types(request: PlanRequest) -> list[str]:
 
 def _pairs(request: PlanRequest, mark: str) -> pd.DataFrame:
     used = [name for pair in request.colocations for name in pair.models]
-    return st.data_editor(
-        request_tables.pairs_table(request),
-        num_rows="dynamic",
-        hide_index=True,
-        key=f"pairs-{mark}",
-        alt="Models that must or would rather share a GPU",
-        column_config={
-            "models": Column.MultiselectColumn(
-                "models",
-                options=list(dict.fromkeys([*member_names(request.models), *used])),
-                required=True,
-                width=140,
-                help="Models, or stages of cut ones.",
-            ),
-            "mode": Column.SelectboxColumn(
-                "mode",
-                options=list(request_tables.TOGETHER.values()),
-                default="must",
-                required=True,
-                width="small",
-            ),
-            "megabytes": Column.NumberColumn(
-                "MB",
-                min_value=0.0,
-                width=70,
-                help="Megabytes a request sends between the two when they are apart.",
-            ),
-        },
-    )
+    columns = {
+        "models": Column.MultiselectColumn(
+            "models",
+            options=list(dict.fromkeys([*member_names(request.models), *used])),
+            required=True,
+            width=110,
+            help="Models, or stages of cut ones.",
+        ),
+        "mode": Column.SelectboxColumn(
+            "mode", options=list(request_tables.TOGETHER.values()), default="must", required=True, width=70
+        ),
+        "megabytes": Column.NumberColumn(
+            "MB",
+            min_value=0.0,
+            width=50,
+            help="Megabytes a request sends between the two when they are apart.",
+        ),
+    }
+    about = "Models that must or would rather share a GPU"
+    return _editor(request_tables.pairs_table(request), f"pairs-{mark}", about, columns, "dynamic")
 
 
 def _models(
     workspace: Workspace, request: PlanRequest, mark: str
 ) -> tuple[pd.DataFrame, list[str], dict[str, Profile]]:
-    models = st.data_editor(
-        request_tables.models_table(request),
-        num_rows="delete",
-        hide_index=True,
-        key=f"models-{mark}",
-        alt="What each model asks for",
-        disabled=["model"],
-        column_config={
-            "model": Column.TextColumn("model", width=105),
-            "demand": Column.NumberColumn(
-                "demand", format="%.6g", width=78, help="Requests per second asked for."
-            ),
-            "limit": Column.NumberColumn(
-                "p95 ≤, ms",
-                format="%.6g",
-                width=88,
-                help="Limit of the service time: p95 of one batch, waits apart. Empty: no limit.",
-            ),
-            "least": Column.NumberColumn(
-                "min, req/s",
-                format="%.6g",
-                width=95,
-                help="Minimum: a plan that serves less is refused. Empty: no minimum.",
-            ),
-            "weight": Column.NumberColumn("weight", format="%.6g", width=65),
-            "cap": Column.CheckboxColumn(
-                "cap", width=50, help="Throughput above the demand counts for nothing."
-            ),
-        },
-    )
+    columns = {
+        "model": Column.TextColumn("model", width=105),
+        "demand": Column.NumberColumn(
+            "demand", format="%.6g", width=78, help="Requests per second asked for."
+        ),
+        "limit": Column.NumberColumn(
+            "p95 ≤, ms",
+            format="%.6g",
+            width=88,
+            help="Limit of the service time: p95 of one batch, waits apart. Empty: no limit.",
+        ),
+        "least": Column.NumberColumn(
+            "min, req/s",
+            format="%.6g",
+            width=95,
+            help="Minimum: a plan that serves less is refused. Empty: no minimum.",
+        ),
+        "weight": Column.NumberColumn("weight", format="%.6g", width=65),
+        "cap": Column.CheckboxColumn("cap", width=50, help="Throughput above the demand counts for nothing."),
+    }
+    table = request_tables.models_table(request)
+    models = _editor(table, f"models-{mark}", "What each model asks for", columns, "delete", ["model"])
     profiles = edit.profiles_by_model(stored_profiles(workspace))
     more = [found for found in profiles if found not in {model.name for model in request.models}]
     added: list[str] = []

@@ -20,19 +20,21 @@ from app.plan.load import tab as load_tab
 from app.plan.manual import tab as manual_tab
 from app.plan.model_table import models_table
 from app.plan.report import report
+from app.plan.screen import drawer, layout, tour
 from app.plan.summary import SOLVED, basis_badge, demand_words, metrics, relaxation_words, status_badge
 from app.plan.sweep import tab as sweep_tab
-from app.plan.verdict import Verdict, verdict_of, without_minimum
+from app.plan.verdict import verdict_of, without_minimum
 from app.plan.verdict_line import owed_nothing, verdict_line
 from app.plan.what_if import proof
 from app.session import draft as drafts
 from app.session import scenario
 from app.session.draft import Draft
 from app.session.workspace import names, read
-from app.shell import frame, navigation
+from app.shell import navigation
 from torchsplit_core import jobs
 from torchsplit_core.files import write_text
 from torchsplit_core.jobs.names import PLAN, QUICK_START
+from torchsplit_core.jobs.quick_start import MEASURED_MIX
 from torchsplit_core.planning.request import edit
 from torchsplit_core.planning.sureness.verdict import Sureness
 from torchsplit_core.values import PlanOutcome, PlanRequest
@@ -65,20 +67,15 @@ def show(workspace: Workspace, first: str = TITLES[0]) -> None:
     asked = tried.request if tried else request
     sure = sureness.sureness_of(asked, shown) if shown else None
     verdict = verdict_of(asked, shown, sure) if shown else None
-    # One style in one place: a container with another key would be drawn anew and jump.
-    dimmed = "0.6" if working else "1"
-    st.html(
-        f"<style>.st-key-numbers, .st-key-map {{ opacity: {dimmed}; transition: opacity .2s; }}"
-        f"{_first_card(verdict)}</style>"
-    )
+    opened = drawer.found_slice(shown, drawer.chosen_of(workspace, name)) is not None
+    layout.style(verdict, working=working, chosen=opened)
     # In a place of its own, so that it can stay in sight over all that follows.
     banner, looked_for = st.container(key="draft-place"), st.container(key="draft-proof")
     numbers = st.container(key="numbers")
-    with frame.picture_beside("plan"):
-        left, right = st.columns([6, 13], gap="small")
+    places = layout.places()
     # What was asked for first: while a slider moves, the map should not wait for what stands around it, for the
     # browser draws what has come again and again.
-    with right:
+    with places.results:
         _tabs(workspace, name, request, plan, working, draft, tried, sure)
     if draft is not None and tried is not None and request is not None:
         with banner:
@@ -88,24 +85,39 @@ def show(workspace: Workspace, first: str = TITLES[0]) -> None:
     with head:
         _headline(workspace, name, known, request, plan, working, draft, tried)
         if verdict is not None:
-            verdict_line(verdict)
+            with st.container(key="results"):
+                verdict_line(verdict)
         if tried is None and request is not None and plan is not None and without_minimum(request):
             owed_nothing(workspace, name, request)
     if shown is not None:
         with numbers:
             _metrics(asked, shown, plan if tried else None)
-    with left:
-        if request is not None:
-            form.show(workspace, name, request, draft)
-        else:
-            st.info(
-                "This plan came without its request: drop the request file on the Workspace page to change it."
-            )
+    with places.chosen:
+        drawer.show(workspace, name, asked, shown)
+    with places.inputs:
+        _inputs(workspace, name, request, draft, shown)
     if tried is not None and draft is not None and request is not None:
         _downloads_of_draft(name, request, draft, tried)
     else:
         _downloads(workspace, name, request, plan)
+    if plan is not None and plan.status in SOLVED and not working and name.startswith(MEASURED_MIX):
+        tour.show()
     drafts.save(workspace, name)
+
+
+def _inputs(
+    workspace: Workspace,
+    name: str,
+    request: PlanRequest | None,
+    draft: Draft | None,
+    shown: PlanOutcome | None,
+) -> None:
+    if request is not None:
+        form.show(workspace, name, request, draft, shown)
+    else:
+        st.info(
+            "This plan came without its request: drop the request file on the Workspace page to change it."
+        )
 
 
 def _tabs(
@@ -199,7 +211,8 @@ def _headline(
     draft: Draft | None,
     tried: Trial | None,
 ) -> None:
-    with st.container(horizontal=True, vertical_alignment="center"):
+    with st.container(horizontal=True, vertical_alignment="center", gap="small"):
+        layout.fold_buttons()
         scenario_bar.show(workspace, name, known)
         if draft is not None:
             st.badge("draft, not kept", color="blue")
@@ -220,17 +233,9 @@ def _headline(
                 served = any(gpu.slices for gpu in plan.gpus)
                 why = None if served else "The plan has no slice: no model is served."
                 st.button(
-                    "Deploy this plan", type="primary", disabled=not served, help=why,
+                    "Deploy this plan", key="deploy-plan", type="primary", disabled=not served, help=why,
                     on_click=lambda: st.session_state.update({TAB: TITLES[-1]}),
                 )  # fmt: skip
-
-
-def _first_card(verdict: Verdict | None) -> str:
-    """The first number has the colour of the verdict."""
-    ink = {"red": "#d92d20", "yellow": "#d97706"}.get(verdict.colour if verdict else "")
-    if ink is None:
-        return ""
-    return f'.st-key-card-0 [data-testid="stMetricValue"] {{ color: color-mix(in srgb, {ink} 70%, currentColor); }}'
 
 
 def _metrics(request: PlanRequest | None, plan: PlanOutcome, before: PlanOutcome | None) -> None:
@@ -279,7 +284,10 @@ def _outcome(
     demands = {model.name: model.demand_rps for model in request.models} if request else None
     with st.container(border=True):
         st.header("Slices", anchor=False)
-        fleet.show(plan, request, colours, key="slices", file=file)
+        fleet.show(
+            plan, request, colours, key="slices", file=file, chosen=drawer.chosen_of(workspace, name),
+            on_place=partial(drawer.choose, workspace, name),
+        )  # fmt: skip
         # What is closed is not drawn: while a slider moves, the page would draw it at every step.
         table = st.expander("The same as a table", key="slices-table", on_change="rerun")
         if table.open:

@@ -13,6 +13,7 @@ from typing import Any, NoReturn
 
 import streamlit as st
 
+from app.components.skip import skip_link
 from app.format.numbers import plain
 from app.session import models, placements, scenario
 from app.session import workspace as workspaces
@@ -69,6 +70,7 @@ def menu(workspace: Workspace) -> Any:
 
 def _menu(workspace: Workspace) -> None:
     """The things of the workspace, and below a kind the one that is looked at."""
+    skip_link()
     stored = workspace.artifacts()
     link("Overview", "Overview", icon=":material/home:")
     link("Models", "Models", icon=":material/deployed_code:")

@@ -87,7 +87,7 @@ def native_sliders(monkeypatch: pytest.MonkeyPatch) -> None:
     """The what-if sliders as the library's own, over numbers, so that a test can move them without a browser."""
 
     def slider(
-        label: str, texts: Sequence[str], place: int, *, key: str, on_move: Callable[[int], None]
+        label: str, texts: Sequence[str], place: int, *, key: str, on_move: Callable[[int], None], **_: Any
     ) -> None:
         numbers = [float(text.replace("\u202f", "")) for text in texts]
         st.select_slider(

@@ -84,6 +84,7 @@ def test_a_slider_is_tried_kept_and_shown_to_another_by_its_link(
     settle(page)
     before = page.get_by_test_id("stMetricValue").first.inner_text()
     # Moves faster than the answers: the last one counts, and the way back puts the slider back too.
+    page.get_by_text("Limits, minima, weights").click()
     weight = page.get_by_role("slider", name="Weight")
     weight.focus()
     for _ in range(5):
@@ -133,17 +134,25 @@ def test_a_model_picked_in_the_table_or_on_the_map_stands_alone_in_both(
     open_plan(page, address, planned)
     bert, ocr = page.locator("table.ts tr[data-model=bert]"), page.locator("table.ts tr[data-model=ocr]")
     slices = page.locator(".picture svg[data-model=ocr]")
-    press(page, "ocr")
+    page.get_by_role("button", name="ocr", exact=True).click()
     expect(bert).to_have_css("opacity", "0.4")
     expect(ocr).to_have_css("opacity", "1")
     expect(page.locator(".picture svg[data-model=bert]").first).to_have_css("opacity", "0.2")
     # Another plan keeps the pick.
-    page.get_by_role("slider", name="Weight").focus()
+    page.get_by_role("slider", name="bert, req/s").focus()
     page.keyboard.press("ArrowRight")
     expect(page.get_by_text("draft, not kept")).to_be_visible()
     settle(page)
     expect(bert).to_have_css("opacity", "0.4")
+    # A slice that is chosen picks its model, and tells of itself; chosen again, it ends both.
+    drawer = page.locator(".st-key-drawer")
     slices.first.click()
+    expect(drawer.get_by_role("heading", name="ocr")).to_be_visible()
+    expect(drawer.get_by_text("service time, p95")).to_be_visible()
+    expect(bert).to_have_css("opacity", "0.4")
+    settle(page)
+    slices.first.click()
+    expect(drawer).to_have_count(0)
     expect(bert).to_have_css("opacity", "1")
 
 

@@ -49,11 +49,15 @@ def samples_job(workspace: Workspace, parameters: QuickStartParameters, progress
     return plan_job(workspace, RequestParameters(name), lambda share, text: progress(0.9 + 0.1 * share, text))
 
 
+MEASURED_MIX = "Measured A100 mix"
+"""The scenario of the first quick start."""
+
+
 def measured_mix(workspace: Workspace, gpus: int | None = None) -> str:
     """The first quick start: put the measured A100 mix into the workspace as a plan request; its name."""
     from torchsplit_core.profiling.library import library_profiles, mix_request
 
-    name = "Measured A100 mix"
+    name = MEASURED_MIX
     for found in library_profiles():
         workspace.put("profile", found.source, found)
     workspace.put("plan_request", name, mix_request("S3", gpus))

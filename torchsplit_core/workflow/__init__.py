@@ -1,5 +1,6 @@
 """Trace, profile, partition, plan, place, simulate, deploy and find training strategies as plain functions."""
 
+from torchsplit_core.workflow.estimates import with_estimates
 from torchsplit_core.workflow.lengths import profile_lengths
 from torchsplit_core.workflow.profiling import DEFAULT_BATCH_SIZES, profile
 from torchsplit_core.workflow.simulations import (
@@ -44,5 +45,6 @@ __all__ = [
     "strategy",
     "trace",
     "under_load",
+    "with_estimates",
     "without_instance",
 ]

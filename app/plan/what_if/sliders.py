@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
 from app.components.live_slider import live_slider
-from app.format.numbers import exact
+from app.format.numbers import THIN, exact, short
 from app.session import draft as drafts
+from torchsplit_core.planning.tolerance import equal
 from torchsplit_core.values import PlanModel, PlanRequest
 from torchsplit_core.workspace.store import Workspace
 
@@ -18,11 +20,28 @@ MOST_KINDS = 3
 """Kinds of GPU with a slider of their own; the fleet's table has all."""
 
 
-def of_model(workspace: Workspace, name: str, stored: PlanRequest, current: PlanRequest, model: str) -> None:
-    """Weight and demand of one model; `current` is the draft's request, or the stored one."""
-    ground = next((one for one in stored.models if one.name == model), _model(current, model))
-    for what, label in (("weight", "Weight"), ("demand_rps", "Demand, req/s")):
-        _slider(workspace, name, stored, current, ground, what, label)
+def demand_of(
+    workspace: Workspace,
+    name: str,
+    stored: PlanRequest,
+    current: PlanRequest,
+    model: str,
+    served: Mapping[str, float],
+) -> None:
+    """A row with the demand of one model; `current` is the draft's request, or the stored one. `served`: requests/s
+    that the plan on screen gives, by model."""
+    demand, rps = _model(current, model).demand_rps, served.get(model)
+    share = rps / demand if rps is not None and demand else None
+    _slider(
+        workspace, name, stored, current, model, "demand_rps", f"{model}, req/s", row=True,
+        note="" if share is None else f"{short(share)}{THIN}×",
+        below=share is not None and share < 1 and not equal(share, 1.0),
+    )  # fmt: skip
+
+
+def weight_of(workspace: Workspace, name: str, stored: PlanRequest, current: PlanRequest, model: str) -> None:
+    """The weight of one model."""
+    _slider(workspace, name, stored, current, model, "weight", "Weight")
 
 
 def of_fleet(workspace: Workspace, name: str, stored: PlanRequest, current: PlanRequest) -> None:
@@ -36,19 +55,22 @@ def _slider(
     name: str,
     stored: PlanRequest,
     current: PlanRequest,
-    ground: PlanModel,
+    model: str,
     what: str,
     label: str,
+    **look: Any,
 ) -> None:
-    base, now = (float(getattr(model, what)) for model in (ground, _model(current, ground.name)))
+    ground = next((one for one in stored.models if one.name == model), _model(current, model))
+    base, now = (float(getattr(one, what)) for one in (ground, _model(current, model)))
     # What was typed into the table lies between the steps, or beyond them.
     options = sorted({base, now, *(float(f"{base * factor:.6g}") for factor in FACTORS)})
     live_slider(
         label,
         [exact(option) for option in options],
         options.index(now),
-        key=f"{what} {ground.name} {drafts.slider_mark(workspace, name, stored)}",
-        on_move=lambda chosen: _move(workspace, name, stored, current, ground.name, what, options[chosen]),
+        key=f"{what} {model} {drafts.slider_mark(workspace, name, stored)}",
+        on_move=lambda chosen: _move(workspace, name, stored, current, model, what, options[chosen]),
+        **look,
     )
 
 

@@ -14,7 +14,7 @@ from app.plan.figures import words
 from app.plan.sureness import sureness_of
 from app.plan.verdict import verdict_of
 from app.shell import navigation
-from tests.support.app.values import SOURCE, profile, request
+from tests.support.app.values import SOURCE, graph, profile, request
 from torchsplit_core.planning import plan as solved
 from torchsplit_core.planning.request.coverage import Uncovered
 from torchsplit_core.values import FleetEntry, PlanRequest
@@ -69,6 +69,37 @@ def test_the_ways_out_lead_to_their_tab_of_the_profile_page(
     opened = page("plan", filled)
     next(button for button in opened.button if button.label == label).click().run()
     assert went == ["Profile"] and opened.session_state[navigation.PROFILE_TAB] == tab
+
+
+def test_one_press_estimates_the_models_whose_graph_is_here_and_names_the_others(
+    page: Open, filled: Workspace
+) -> None:
+    measured = [row for row in profile().rows if row.basis == "measured"]
+    filled.put("plan_request", "review", on(H200))
+    opened = page("plan", filled)
+    assert f"No model has figures for {H200}" in boxes(opened)
+    told = "\n".join(str(one.value) for one in opened.caption).replace("\\", "")
+    assert "ocr has no traced graph here" in told and "untested on hardware" in told
+    next(button for button in opened.button if button.label == "Estimate 1 model").click().run()
+    assert not opened.exception
+    rows = filled.get("profile", SOURCE).rows
+    new = [row for row in rows if row.gpu_type == H200]
+    assert new and all(row.basis == "estimated" and row.low_rps and row.high_rps for row in new)
+    assert [row for row in rows if row.basis == "measured"] == measured
+    # The draft has them, and what is stored waits for it to be kept.
+    assert f"1 of 2 models has no figures for {H200} and cannot run on it: ocr." in boxes(opened)
+    assert not [button for button in opened.button if button.key == "figures-estimate"]
+    assert filled.get("plan_request", "review") == on(H200)
+    assert any("draft, not kept" in str(one.value) for one in opened.markdown)
+
+
+def test_a_graph_of_another_architecture_gives_no_estimate(page: Open, filled: Workspace) -> None:
+    filled.put("graph", SOURCE, replace(graph(), architecture_hash="other"))
+    filled.put("plan_request", "review", on(H200))
+    opened = page("plan", filled)
+    next(button for button in opened.button if button.key == "figures-estimate").click().run()
+    assert "one architecture" in boxes(opened)
+    assert filled.get("profile", SOURCE) == profile()
 
 
 def test_a_plan_that_serves_nobody_for_want_of_figures_says_so_and_is_not_deployed(

@@ -167,7 +167,7 @@ def test_where_no_model_has_a_choice_there_is_none(page: Open, filled: Workspace
 def test_sliders_keep_what_is_not_allowed(page: Open, stored: Workspace, started: list[Any]) -> None:
     stored.put("plan_request", "review", with_a_cut(cut1=False))
     opened = page("plan", stored)
-    slider = next(one for one in opened.select_slider if one.label == "Demand, req/s")
+    slider = next(one for one in opened.select_slider if one.label == "bert, req/s")
     slider.set_value(400.0).run()
     press(opened, "Keep and prove")
     asked = stored.get("plan_request", "review")

@@ -93,7 +93,7 @@ def test_keeping_stores_the_request_and_looks_for_the_proof(
     page: Open, solved: Workspace, started: list[Any]
 ) -> None:
     opened = page("plan", solved)
-    slider(opened, "Demand, req/s").set_value(400.0).run()
+    slider(opened, "bert, req/s").set_value(400.0).run()
     press(opened, "Keep and prove")
     assert solved.get("plan_request", "review").models[0].demand_rps == 400.0
     assert started == [RequestParameters("review")] and "not kept" not in badges(opened)

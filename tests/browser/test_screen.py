@@ -1,0 +1,134 @@
+"""The Plan page as one screen: what stands in sight, what folds, and how far the keyboard has to go."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from playwright.sync_api import Page, expect
+
+from tests.support.browser.pages import heading, press
+from tests.support.browser.settle import settle
+from torchsplit_core import workflow
+from torchsplit_core.jobs.quick_start import measured_mix
+from torchsplit_core.planning.request.hash import request_hash
+from torchsplit_core.workspace.store import Store, Workspace
+
+pytestmark = pytest.mark.browser
+HEIGHT = 900
+MOST_TABS = 10
+
+
+@pytest.fixture(scope="module")
+def door(home: Path) -> Workspace:
+    """The plan of the first door, found in a few seconds and not proven."""
+    workspace = Store(home).create("screen")
+    name = measured_mix(workspace)
+    request = workspace.get("plan_request", name)
+    outcome = workflow.plan(replace(request, solver=replace(request.solver, time_limit_s=3.0)))
+    workspace.put("plan", name, replace(outcome, request_sha256=request_hash(request)))
+    return workspace
+
+
+def open_plan(page: Page, address: str, workspace: Workspace) -> None:
+    page.goto(f"{address}/plan?workspace={workspace.id}")
+    heading(page, "Plan")
+    expect(page.locator(".st-key-slices .picture svg").first).to_be_visible()
+    settle(page)
+
+
+def test_the_tour_has_five_steps_and_is_remembered(
+    session: Callable[..., Page], address: str, door: Workspace
+) -> None:
+    page = session()
+    open_plan(page, address, door)
+    tour = page.locator(".st-key-tour")
+    for step in range(1, 6):
+        expect(tour.get_by_text(f"{step} of 5")).to_be_visible()
+        press(page, "Done" if step == 5 else "Next")
+    expect(tour).to_have_count(0)
+    page.wait_for_function("document.cookie.includes('torchsplit_tour')")
+    page.reload()
+    open_plan(page, address, door)
+    expect(tour).to_have_count(0)
+    # Who never saw it can skip it.
+    other = session()
+    open_plan(other, address, door)
+    press(other, "Skip the tour")
+    expect(other.locator(".st-key-tour")).to_have_count(0)
+
+
+def bottom(page: Page, selector: str) -> float:
+    box = page.locator(selector).first.bounding_box()
+    assert box is not None, selector
+    return box["y"] + box["height"]
+
+
+def test_the_answer_stands_on_one_screen_and_inputs_scroll_apart(
+    session: Callable[..., Page], address: str, door: Workspace
+) -> None:
+    page = session()
+    page.set_viewport_size({"width": 1440, "height": HEIGHT})
+    open_plan(page, address, door)
+    seen = {part: bottom(page, f".st-key-{part}") for part in ("results", "numbers")}
+    seen["first GPU"] = bottom(page, ".st-key-slices .picture svg")
+    assert max(seen.values()) < HEIGHT, seen
+    inputs = page.locator(".st-key-plan-inputs")
+    box, shown = inputs.bounding_box(), page.locator(".st-key-plan-results").bounding_box()
+    assert box is not None and shown is not None
+    assert box["x"] + box["width"] <= shown["x"] and 280 <= box["width"] <= 340
+    # The last input comes into sight, and the map has not left.
+    page.get_by_role("combobox", name="What is best").scroll_into_view_if_needed()
+    expect(page.locator(".st-key-slices .picture svg").first).to_be_in_viewport()
+    # Folded, they stay so over reruns, and the map takes their place.
+    press(page, "Inputs")
+    expect(inputs).to_be_hidden()
+    page.get_by_role("tab", name="History").click()
+    page.get_by_role("tab", name="Plan", exact=True).click()
+    settle(page)
+    expect(inputs).to_be_hidden()
+    wide = page.locator(".st-key-plan-results").bounding_box()
+    assert wide is not None and wide["width"] > shown["width"] + 200
+    press(page, "Inputs")
+    expect(inputs).to_be_visible()
+
+
+@pytest.mark.parametrize("width", [1024, 390])
+def test_in_a_narrow_window_the_inputs_are_a_fold_and_nothing_is_cut_off(
+    session: Callable[..., Page], address: str, door: Workspace, width: int
+) -> None:
+    page = session(width=width)
+    open_plan(page, address, door)
+    inputs = page.locator(".st-key-plan-inputs")
+    expect(inputs).to_be_hidden()
+    press(page, "Inputs")
+    expect(inputs).to_be_visible()
+    settle(page)
+    map_, box = page.locator(".st-key-slices").bounding_box(), inputs.bounding_box()
+    assert map_ is not None and box is not None and box["y"] > map_["y"]
+    cut = page.evaluate(
+        """() => [...document.querySelectorAll('[data-testid="stMetricValue"] p, [data-testid="stMetricLabel"] p')]
+          .filter(node => node.scrollWidth > node.clientWidth + 1
+            || node.parentElement.scrollWidth > node.parentElement.clientWidth + 1).map(node => node.textContent)"""
+    )
+    assert not cut
+    assert page.evaluate("document.querySelector('[data-testid=\"stMain\"]').scrollWidth") <= width
+
+
+def test_the_keyboard_reaches_the_results_within_ten_presses(
+    session: Callable[..., Page], address: str, door: Workspace
+) -> None:
+    page = session()
+    open_plan(page, address, door)
+    link = page.get_by_role("button", name="Skip to the results")
+    for _ in range(MOST_TABS - 1):
+        page.keyboard.press("Tab")
+        if link.evaluate("node => node === document.activeElement"):
+            break
+    expect(link).to_be_focused()
+    expect(link).to_be_in_viewport()
+    page.keyboard.press("Enter")
+    expect(page.locator(".st-key-results")).to_be_focused()
+    assert "#" not in page.url
