@@ -125,7 +125,9 @@ def walk(browser: Browser, address: str, *, trace: bool) -> str:
         page.get_by_role("button", name="Trace and profile it").click()
         expect(page.get_by_role("button", name="Cancel")).to_be_visible(timeout=WAIT_MS)
         expect(page.get_by_role("button", name="Cancel")).to_have_count(0, timeout=WAIT_MS)
-        page.get_by_text("The two doors again").click()
+        kept = parse_qs(urlsplit(page.url).query)["workspace"][0]
+        page.goto(f"{address}/models?workspace={kept}")
+        page.get_by_text("Plan something ready").click()
         page.wait_for_timeout(700)
     page.get_by_role("button", name="Plan the measured mix").click()
     expect(page.get_by_text("proven optimal")).to_be_visible(timeout=WAIT_MS)

@@ -149,10 +149,10 @@ def test_in_a_narrow_window_the_picture_comes_before_its_controls(
 ) -> None:
     page = session(width=PHONE)
     open_page(page, address, "plan", workspace)
-    columns = page.locator('.st-key-picture-beside-plan > * > [data-testid="stHorizontalBlock"]').or_(
-        page.locator('.st-key-picture-beside-plan > [data-testid="stHorizontalBlock"]')
-    )
-    controls, picture = (columns.first.locator("> div").nth(place).bounding_box() for place in (0, 1))
+    page.locator(".st-key-inputs-narrow").get_by_role("button").click()
+    page.locator(".st-key-plan-inputs").wait_for()
+    settle(page)
+    picture, controls = (page.locator(f".st-key-plan-{part}").bounding_box() for part in ("results", "inputs"))
     assert controls is not None and picture is not None
     assert picture["y"] + picture["height"] <= controls["y"] and picture["width"] == controls["width"]
     page.get_by_role("tab", name="Sweep").click()
