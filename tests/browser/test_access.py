@@ -152,7 +152,9 @@ def test_in_a_narrow_window_the_picture_comes_before_its_controls(
     page.locator(".st-key-inputs-narrow").get_by_role("button").click()
     page.locator(".st-key-plan-inputs").wait_for()
     settle(page)
-    picture, controls = (page.locator(f".st-key-plan-{part}").bounding_box() for part in ("results", "inputs"))
+    picture, controls = (
+        page.locator(f".st-key-plan-{part}").bounding_box() for part in ("results", "inputs")
+    )
     assert controls is not None and picture is not None
     assert picture["y"] + picture["height"] <= controls["y"] and picture["width"] == controls["width"]
     page.get_by_role("tab", name="Sweep").click()
