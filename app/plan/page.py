@@ -11,11 +11,12 @@ from app.charts.colours import model_colours
 from app.charts.slice_map import slice_table
 from app.components import saving
 from app.format.numbers import plain, short
-from app.plan import baselines, compare, fleet, form, history, losses, scenario_bar, sureness
+from app.plan import baselines, compare, fleet, history, losses, scenario_bar, sureness
 from app.plan.deploy import page as deploy_page
 from app.plan.draft import bar, words
 from app.plan.draft.trial import Trial, trial
 from app.plan.explanation import panel
+from app.plan.inputs import form
 from app.plan.load import tab as load_tab
 from app.plan.manual import tab as manual_tab
 from app.plan.model_table import models_table

@@ -13,7 +13,8 @@ from streamlit.testing.v1 import AppTest
 from app.format import numbers
 from app.models import upload
 from app.models.page import entries_of
-from app.plan import request_tables, summary
+from app.plan import summary
+from app.plan.inputs import request_tables
 from app.session import dropped_files, scenario
 from app.session import trust as session_trust
 from app.shell.job_panel import REFRESH_S

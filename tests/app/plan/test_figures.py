@@ -9,8 +9,8 @@ import pandas as pd
 import pytest
 from streamlit.testing.v1 import AppTest
 
-from app.plan import form
 from app.plan.figures import words
+from app.plan.inputs import form
 from app.plan.sureness import sureness_of
 from app.plan.verdict import verdict_of
 from app.shell import navigation

@@ -10,8 +10,8 @@ import pytest
 from streamlit.testing.v1 import AppTest
 
 from app.charts.slice_map import fleet_svg, slice_table
-from app.plan import request_tables
-from app.plan.form import Edits, Goal
+from app.plan.inputs import request_tables
+from app.plan.inputs.edits import Edits, Goal
 from app.plan.model_table import models_table
 from app.plan.report import report
 from app.plan.sureness import sureness_of

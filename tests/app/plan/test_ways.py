@@ -10,8 +10,9 @@ import pytest
 from streamlit.testing.v1 import AppTest
 
 from app.format import numbers
-from app.plan import model_table, report, request_tables
+from app.plan import model_table, report
 from app.plan.draft import trial
+from app.plan.inputs import request_tables
 from app.plan.sweep import words
 from tests.support.app.values import cuts, plan, point, profile, request
 from torchsplit_core import jobs

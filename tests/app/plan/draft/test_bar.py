@@ -10,8 +10,8 @@ import pandas as pd
 import pytest
 from streamlit.testing.v1 import AppTest
 
-from app.plan import form
 from app.plan.draft import words
+from app.plan.inputs import form
 from tests.support.app.values import request
 from torchsplit_core import workflow
 from torchsplit_core.jobs.names import PLAN, RequestParameters

@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
 from typing import Any, Literal
 
 import pandas as pd
 import streamlit as st
 
 from app.format.numbers import THIN, plain
-from app.plan import figures, request_tables
+from app.plan import figures
 from app.plan.draft import words
-from app.plan.summary import OBJECTIVES, PLAN_AT, SHARINGS, PlanAt, Sharing
+from app.plan.inputs import request_tables
+from app.plan.inputs.edits import Edits, Goal, Speeds, limit_s
+from app.plan.summary import OBJECTIVES, PLAN_AT, SHARINGS
 from app.plan.verdict import without_minimum
 from app.plan.verdict_line import owed_words
 from app.plan.what_if import sliders
@@ -25,94 +26,10 @@ from torchsplit_core.planning.request import edit
 from torchsplit_core.planning.request.coverage import uncovered
 from torchsplit_core.planning.request.difference import Part, RequestChange
 from torchsplit_core.planning.request.ties import member_names
-from torchsplit_core.values import InputFault, ObjectiveKind, PlanOutcome, PlanRequest, Profile
+from torchsplit_core.values import InputFault, PlanOutcome, PlanRequest, Profile
 from torchsplit_core.workspace.store import Workspace
 
 Column = st.column_config
-
-
-Speeds = tuple[float | None, float | None]
-"""GB/s of the link and of the network, None where they are not given."""
-
-
-@dataclass(frozen=True, slots=True)
-class Goal:
-    """What is best, and with which means: all that a request says beside its fleet, its models and its pairs."""
-
-    kind: ObjectiveKind
-    sharing: Sharing
-    limit_s: float
-    plan_at: PlanAt
-    most_tenants: int | None
-    memory_penalty: float | None
-    separation_weight: float
-
-    @classmethod
-    def of(cls, request: PlanRequest) -> Goal:
-        """That of a request, its time as the page offers it."""
-        goal = request.objective
-        return cls(
-            goal.kind, request.sharing, _limit_s(request), request.solver.plan_at, request.max_tenants_per_slice,
-            goal.memory_violation_penalty, goal.separation_weight,
-        )  # fmt: skip
-
-    def applied(self, request: PlanRequest) -> PlanRequest:
-        """The request with it."""
-        goal = replace(
-            request.objective,
-            kind=self.kind,
-            memory_violation_penalty=self.memory_penalty,
-            separation_weight=self.separation_weight,
-        )
-        return replace(
-            request,
-            objective=goal,
-            sharing=self.sharing,
-            max_tenants_per_slice=self.most_tenants,
-            solver=replace(request.solver, time_limit_s=self.limit_s, plan_at=self.plan_at),
-        )
-
-
-@dataclass(frozen=True, slots=True)
-class Edits:
-    """What the editors hold: a table or a choice each, and the profiles by the model names a request uses."""
-
-    fleet: pd.DataFrame
-    details: pd.DataFrame
-    speeds: Speeds
-    models: pd.DataFrame
-    added: list[str]
-    profiles: Mapping[str, Profile]
-    allowed: Mapping[str, Sequence[str]]
-    pairs: pd.DataFrame
-    goal: Goal
-
-    def waiting(self, request: PlanRequest) -> tuple[str, ...]:
-        """The parts that differ from the request."""
-        differs = {
-            "fleet": not self.fleet.equals(request_tables.fleet_table(request))
-            or not self.details.equals(request_tables.details_table(request)),
-            "links": self.speeds != (request.link_gb_per_s, request.network_gb_per_s),
-            "models": bool(self.added)
-            or not self.models.equals(request_tables.models_table(request))
-            or edit.with_allowed(request, self.allowed) != request,
-            "pairs": not self.pairs.equals(request_tables.pairs_table(request)),
-            "objective": self.goal != Goal.of(request),
-        }
-        return tuple(what for what, is_so in differs.items() if is_so)
-
-    def applied(self, request: PlanRequest) -> PlanRequest:
-        """The request with all of them. Raises InputFault for a row that makes no sense."""
-        # Untouched it stays as it is: the page offers fewer times of search than a request may have.
-        edited = request if self.goal == Goal.of(request) else self.goal.applied(request)
-        edited = replace(edited, link_gb_per_s=self.speeds[0], network_gb_per_s=self.speeds[1])
-        # By the entries as they stand: rows of the fleet's table find theirs by their place.
-        edited = request_tables.with_details(edited, self.details)
-        edited = request_tables.with_fleet(edited, self.fleet)
-        edited = request_tables.with_pairs(edited, self.pairs)
-        edited = request_tables.with_models(edited, self.models)
-        edited = edit.with_allowed(edited, self.allowed)
-        return edit.with_added(edited, self.added, self.profiles)
 
 
 MOST_ROWS = 16
@@ -129,6 +46,7 @@ def show(
     request = drafts.seed(draft, stored)
     current = draft.request if draft else stored
     changed = drafts.changes(draft, stored) if draft else ()
+    ground = sliders.Ground.of(workspace, name, stored, current)
     # Edits of the tables stay in them: they are drawn anew where the draft was changed by something else.
     mark = drafts.table_mark(workspace, name, request)
     with st.container(border=True, key="inputs-fleet"):
@@ -136,18 +54,18 @@ def show(
         fleet = _fleet(request, mark)
         missing = st.container(key="figures-missing")
         _struck(changed, "fleet")
-        sliders.of_fleet(workspace, name, stored, current)
+        sliders.of_fleet(ground)
         with st.expander("Ids, nodes, costs, layouts, links", key="fleet-details"):
             details = _details(request, mark)
             speeds = _links(request, mark)
         _struck(changed, "links")
     with st.container(border=True, key="inputs-models"):
         st.header("Models", anchor=False)
-        _demands(workspace, name, stored, current, shown)
+        _demands(ground, shown)
         _struck(changed, "models")
         with st.expander("Limits, minima, weights", key="models-details"):
             models, added, profiles = _models(workspace, request, mark)
-            _weight(workspace, name, stored, current)
+            _weight(ground)
         allowed = _ways(request, mark)
     with st.container(border=True, key="inputs-pairs"):
         st.header("Together on one GPU", anchor=False)
@@ -166,26 +84,23 @@ def show(
         st.warning(plain(owed_words(current)))
 
 
-def _demands(
-    workspace: Workspace, name: str, stored: PlanRequest, current: PlanRequest, shown: PlanOutcome | None
-) -> None:
+def _demands(ground: sliders.Ground, shown: PlanOutcome | None) -> None:
     """A slider for the demand in the row of each model, with what it gets; of many models that of one."""
-    names = [model.name for model in current.models]
+    names = [model.name for model in ground.current.models]
     if not names:
         st.caption("Add a model first.")
     if len(names) > MOST_ROWS:
-        names = [_chosen(names, f"what-if-demand {name}", "Whose demand this is.")]
+        names = [_chosen(names, f"what-if-demand {ground.name}", "Whose demand this is.")]
     served = {model.name: model.throughput_rps for model in shown.models} if shown else {}
     for model in names:
-        sliders.demand_of(workspace, name, stored, current, model, served)
+        sliders.demand_of(ground, model, served)
 
 
-def _weight(workspace: Workspace, name: str, stored: PlanRequest, current: PlanRequest) -> None:
+def _weight(ground: sliders.Ground) -> None:
     """The weight of the model that is chosen."""
-    names = [model.name for model in current.models]
+    names = [model.name for model in ground.current.models]
     if names:
-        model = _chosen(names, f"what-if-model {name}", "Whose weight this is.")
-        sliders.weight_of(workspace, name, stored, current, model)
+        sliders.weight_of(ground, _chosen(names, f"what-if-model {ground.name}", "Whose weight this is."))
 
 
 def _chosen(names: list[str], key: str, about: str) -> str:
@@ -385,7 +300,7 @@ def _objective(request: PlanRequest, mark: str) -> Goal:
         f"Search at most, in{THIN}s",
         1.0,
         3600.0,
-        _limit_s(request),
+        limit_s(request),
         5.0,
         key=f"limit-{mark}",
     )
@@ -418,11 +333,6 @@ def _means(request: PlanRequest, mark: str) -> tuple[int | None, float | None, f
             key=f"separation-{mark}", help="0: separations break ties.",
         )  # fmt: skip
     return most, penalty, weight
-
-
-def _limit_s(request: PlanRequest) -> float:
-    """Seconds of search as the page offers them."""
-    return min(max(request.solver.time_limit_s, 1.0), 3600.0)
 
 
 def first_request(workspace: Workspace) -> None:
