@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import shutil
 import sys
@@ -9,6 +10,7 @@ import tempfile
 from collections.abc import Iterator, Sequence
 from importlib.machinery import ModuleSpec, PathFinder
 from typing import Any
+from unittest import mock
 
 import pytest
 
@@ -47,14 +49,23 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 @pytest.hookimpl(wrapper=True)
 def pytest_runtest_protocol(item: pytest.Item) -> Iterator[Any]:
-    """Without a mark, what a test or its fixtures start finds a stand-in for torch that fails."""
-    if any(item.get_closest_marker(name) for name in ("torch", "browser")):
+    """What a test and its fixtures of any scope start: with the mark, confined children that find torch loaded;
+    without one, a stand-in for torch that fails."""
+    with contextlib.ExitStack() as around:
+        if item.get_closest_marker("torch"):
+            around.enter_context(mock.patch.object(launch, "subprocess", WarmSubprocess))
+        elif not item.get_closest_marker("browser"):
+            around.enter_context(_stand_in())
         return (yield)
+
+
+@contextlib.contextmanager
+def _stand_in() -> Iterator[None]:
     before = os.environ["PYTHONPATH"]
     os.environ["PYTHONPATH"] = os.pathsep.join((str(NO_TORCH), before))
     sys.path.insert(0, str(NO_TORCH))
     try:
-        return (yield)
+        yield
     finally:
         sys.path.remove(str(NO_TORCH))
         os.environ["PYTHONPATH"] = before
@@ -72,10 +83,3 @@ def own_store() -> Iterator[None]:
     else:
         os.environ["TORCHSPLIT_HOME"] = before
     shutil.rmtree(folder, ignore_errors=True)
-
-
-@pytest.fixture(autouse=True)
-def warm_children(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Confined children of a test that needs torch find it loaded."""
-    if request.node.get_closest_marker("torch"):
-        monkeypatch.setattr(launch, "subprocess", WarmSubprocess)

@@ -37,7 +37,7 @@ def run(*arguments: str, cwd: Path) -> subprocess.CompletedProcess[str]:
 
 
 def here(*arguments: str, cwd: Path) -> int:
-    """The same in this process: what loads neither torch nor a model is started once by `run`, not each time."""
+    """The same in this process, whose children find torch loaded. `run` starts two: with a model, and without."""
     with contextlib.chdir(cwd):
         return main(arguments)
 
@@ -46,18 +46,13 @@ def here(*arguments: str, cwd: Path) -> int:
 def walked(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Small BERT through trace, profile, partition, request, plan and deploy, beside a diamond that is profiled."""
     folder = tmp_path_factory.mktemp("walk")
+    done = run("trace", "sample:bert", "-o", "bert.graph.json", cwd=folder)
+    assert done.returncode == 0, done.stderr
     measured = ("--device", "cpu", "--batch-sizes", "1,2", "--point-budget", "0.2")
-    for arguments in (
-        ("trace", "sample:bert", "-o", "bert.graph.json"),
-        ("profile", "sample:bert", *measured, "-o", "bert.profile.json"),
-        ("profile", "sample:diamond", *measured, "-o", "diamond.profile.json"),
-        (
-            *("partition", "sample:bert", "--profile", "bert.profile.json", "--stages", "2"),
-            *("--time-limit", "2", "-o", "bert.cuts.json"),
-        ),
-    ):
-        done = run(*arguments, cwd=folder)
-        assert done.returncode == 0, done.stderr
+    for name in ("bert", "diamond"):
+        assert here("profile", f"sample:{name}", *measured, "-o", f"{name}.profile.json", cwd=folder) == 0
+    cut = ("--profile", "bert.profile.json", "--stages", "2", "--time-limit", "2", "-o", "bert.cuts.json")
+    assert here("partition", "sample:bert", *cut, cwd=folder) == 0
     asked = ("--gpus", "1xA100-80GB,1xA30-24GB", "--candidates", "bert.cuts.json", "--time-limit", "20")
     demand = ("--demand", "bert=20,diamond=10", "-o", "request.json")
     assert here("request", "diamond.profile.json", "bert.profile.json", *asked, *demand, cwd=folder) == 0

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import random
 import time
-from itertools import pairwise, product
+from itertools import pairwise
 
 import numpy as np
 import pytest
 
-from tests.support.planning.oracle import _states, _worth
+from tests.support.planning.oracle import Look, fleet_states
 from tests.support.planning.pattern_search import searching
 from tests.support.planning.requests import A30, LAYOUTS, model
 from torchsplit_core.planning.patterns import decide
@@ -35,13 +35,9 @@ def tiny(seed: int) -> PlanRequest:
 
 def every_vector(request: PlanRequest) -> list[tuple[float, ...]]:
     """The sorted normalised throughputs of every sound plan."""
-    fleet = [entry for entry in request.gpus for _ in range(entry.count)]
-    found = set()
-    for states in product(*(_states(request, entry) for entry in fleet)):
-        worth = _worth(request, states, [1.0] * len(fleet))
-        if worth is not None:
-            found.add(worth[0])
-    return sorted(found)
+    look = Look(request)
+    worths = map(look.worth, fleet_states(request))
+    return sorted({worth[0] for worth in worths if worth is not None})
 
 
 def possible(vectors: list[tuple[float, ...]], question: Question) -> bool:

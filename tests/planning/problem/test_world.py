@@ -9,27 +9,17 @@ from dataclasses import replace
 
 import pytest
 
-from tests.support.planning.oracle import best_plan
+from tests.support.planning.oracle import best_plan, levels_of
 from tests.support.planning.shared_oracle import best_shared
 from tests.support.planning.world import worldly
 from torchsplit_core.planning import plan, violations
 from torchsplit_core.values import (
     Objective,
-    PlanOutcome,
-    PlanRequest,
 )
 
 pytestmark = pytest.mark.slow
 
 BLOCK = 25
-
-
-def value_of(request: PlanRequest, outcome: PlanOutcome) -> tuple[float, ...]:
-    """The levels of a plan as the oracle has them: larger is better."""
-    if request.objective.kind == "leximin":
-        return outcome.objective.sorted_normalised
-    assert outcome.objective.value is not None
-    return (-outcome.objective.value if request.objective.kind == "min_gpus" else outcome.objective.value,)
 
 
 @pytest.mark.parametrize("block", range(4))
@@ -43,9 +33,9 @@ def test_whole_slices_equal_every_plan_looked_at(block: int) -> None:
             assert outcome.status == "infeasible", seed
             continue
         assert outcome.status == "optimal", seed
-        assert value_of(request, outcome) == pytest.approx(expected[0], rel=1e-6, abs=1e-9), seed
+        assert levels_of(request, outcome) == pytest.approx(expected[0], rel=1e-6, abs=1e-9), seed
         free = plan(replace(request, link_gb_per_s=None, network_gb_per_s=None))
-        bound += value_of(request, free) != pytest.approx(expected[0], rel=1e-6, abs=1e-9)
+        bound += levels_of(request, free) != pytest.approx(expected[0], rel=1e-6, abs=1e-9)
     # The links must matter in some of them, or this says nothing.
     assert bound >= 1
 

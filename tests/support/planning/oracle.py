@@ -2,30 +2,52 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
-from dataclasses import replace
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, replace
 from itertools import chain, combinations_with_replacement, product
 
 from torchsplit_core.hardware import gpu_type, layout_multisets
-from torchsplit_core.values import Colocation, FleetEntry, PlanRequest, Point, Variant
+from torchsplit_core.values import Colocation, FleetEntry, PlanOutcome, PlanRequest, Point, Variant
 
 Instance = tuple[int, int, int, Point]
 GpuState = frozenset[tuple[Instance, int]]
+Place = tuple[int, int, int]
+"""Model, variant and stage."""
+Part = frozenset[tuple[Instance, int]]
+"""What a GPU has of one model."""
 Held = tuple[Point, int, str | None]
 """A point, how many instances of it, on which node."""
 
 
 def best_plan(request: PlanRequest) -> tuple[tuple[float, ...], float] | None:
     """(objective vector to be maximised, bytes of separations) of the best plan; None where there is none."""
-    costs = [entry.cost for entry in request.gpus for _ in range(entry.count)]
+    request = alike_together(request)
+    look = Look(request)
     best: tuple[tuple[float, ...], float] | None = None
-    for states in _fleet_states(request):
-        worth = _worth(request, states, costs)
-        if worth is None:
-            continue
-        if best is None or _better(worth, best):
+    for states in fleet_states(request):
+        worth = look.worth(states)
+        if worth is not None and (best is None or _better(worth, best)):
             best = worth
     return best
+
+
+def alike_together(request: PlanRequest) -> PlanRequest:
+    """The request with GPUs that differ in their names alone as one entry: no plan needs to be looked at twice."""
+    counts: Counter[FleetEntry] = Counter()
+    for entry in request.gpus:
+        counts[replace(entry, id=None, count=1)] += entry.count
+    return replace(request, gpus=tuple(replace(entry, count=count) for entry, count in counts.items()))
+
+
+def levels_of(request: PlanRequest, outcome: PlanOutcome) -> tuple[float, ...]:
+    """The objective of a plan as `best_plan` has it: larger is better."""
+    objective = outcome.objective
+    if objective.kind == "leximin":
+        paid = objective.sorted_normalised[0] - (objective.value or 0.0)
+        return tuple(level - paid for level in objective.sorted_normalised)
+    assert objective.value is not None
+    return (-objective.value if objective.kind == "min_gpus" else objective.value,)
 
 
 def _better(new: tuple[tuple[float, ...], float], old: tuple[tuple[float, ...], float]) -> bool:
@@ -35,11 +57,29 @@ def _better(new: tuple[tuple[float, ...], float], old: tuple[tuple[float, ...], 
     return new[1] < old[1]
 
 
-def _fleet_states(request: PlanRequest) -> Iterator[tuple[GpuState, ...]]:
-    """What the GPUs can hold together; those of one entry are alike, so each of their mixes comes once."""
-    by_entry = (combinations_with_replacement(_states(request, entry), entry.count) for entry in request.gpus)
-    for chosen in product(*by_entry):
-        yield tuple(chain.from_iterable(chosen))
+def fleet_states(request: PlanRequest) -> Iterator[tuple[GpuState, ...]]:
+    """What the GPUs can hold together: one variant of a model, and that whole.
+
+    The GPUs of one entry are alike, so each of their mixes comes once.
+    """
+    by_entry = []
+    for entry in request.gpus:
+        groups: defaultdict[frozenset[Place], list[tuple[GpuState, ...]]] = defaultdict(list)
+        for held in combinations_with_replacement(_states(request, entry), entry.count):
+            groups[frozenset((m, v, s) for state in held for (m, v, s, _), _ in state)].append(held)
+        by_entry.append(groups)
+    for places in product(*by_entry):
+        if _whole(request, frozenset().union(*places)):
+            for chosen in product(*map(dict.__getitem__, by_entry, places)):
+                yield tuple(chain.from_iterable(chosen))
+
+
+def _whole(request: PlanRequest, places: frozenset[Place]) -> bool:
+    """Whether these are all stages of at most one variant of each model."""
+    variants = {(m, v) for m, v, _ in places}
+    return len({m for m, _ in variants}) == len(variants) and len(places) == sum(
+        len(request.models[m].variants[v].stages) for m, v in variants
+    )
 
 
 def _layouts(request: PlanRequest, entry: FleetEntry) -> tuple[tuple[str, ...], ...]:
@@ -111,7 +151,7 @@ def _states(request: PlanRequest, entry: FleetEntry) -> list[GpuState]:
 
 
 def _nodes(request: PlanRequest) -> list[str | None]:
-    """The node of every GPU, in the order of `_fleet_states`."""
+    """The node of every GPU, in the order of `fleet_states`."""
     return [entry.node for entry in request.gpus for _ in range(entry.count)]
 
 
@@ -185,121 +225,158 @@ def moving_ms(variant: Variant, batches: list[int], link: float | None) -> float
     )
 
 
-def _worth(
-    request: PlanRequest, states: tuple[GpuState, ...], costs: list[float]
-) -> tuple[tuple[float, ...], float] | None:
-    held: dict[tuple[int, int, int], list[Held]] = {}
-    variant_of: dict[int, int] = {}
-    excess = 0.0
-    for state, node in zip(states, _nodes(request), strict=True):
-        for (m, v, s, point), count in state:
-            if variant_of.setdefault(m, v) != v:
+@dataclass(frozen=True)
+class Alone:
+    """What a GPU brings to any plan: the number of what each model has there, GiB too many, bytes torn apart."""
+
+    parts: tuple[int, ...]
+    excess: float
+    torn: float
+
+
+class Look:
+    """What plans of a request are worth. What many plans have in common is looked at once."""
+
+    def __init__(self, request: PlanRequest) -> None:
+        self._request = request
+        self._costs = [entry.cost for entry in request.gpus for _ in range(entry.count)]
+        self._numbers: dict[Part, int] = {}
+        self._parts: list[Part] = []
+        self._alone: dict[GpuState, Alone | None] = {}
+        self._rates: dict[tuple[int, ...], float | None] = {}
+
+    def worth(self, states: tuple[GpuState, ...]) -> tuple[tuple[float, ...], float] | None:
+        """(objective vector to be maximised, bytes of separations); None where the plan is not sound."""
+        request = self._request
+        alone = []
+        for state in states:
+            if state not in self._alone:
+                self._alone[state] = self._look_at(state)
+            found = self._alone[state]
+            if found is None:
                 return None
-            held.setdefault((m, v, s), []).append((point, count, node))
-            if request.objective.memory_violation_penalty:  # without one nothing exceeds its slice
+            alone.append(found)
+        rates = []
+        for m in range(len(request.models)):
+            numbers = (m, *(one.parts[m] for one in alone))
+            if numbers not in self._rates:
+                self._rates[numbers] = _rate(request, m, [self._parts[number] for number in numbers[1:]])
+            rate = self._rates[numbers]
+            if rate is None:
+                return None
+            rates.append(rate)
+        counted = [
+            min(rate, model.demand_rps) if model.cap_at_demand else rate
+            for rate, model in zip(rates, request.models, strict=True)
+        ]
+        separations = sum(one.torn for one in alone)
+        paid = (request.objective.memory_violation_penalty or 0.0) * sum(one.excess for one in alone)
+        paid += request.objective.separation_weight * separations
+        ranked = sorted(
+            c / (m.weight * m.demand_rps) - paid for c, m in zip(counted, request.models, strict=True)
+        )
+        kind = request.objective.kind
+        value: tuple[float, ...] = tuple(ranked)
+        if kind == "max_min":
+            value = (ranked[0],)
+        elif kind == "weighted_sum":
+            value = (sum(c * m.weight for c, m in zip(counted, request.models, strict=True)) - paid,)
+        elif kind == "min_gpus":
+            value = (-sum(cost for cost, state in zip(self._costs, states, strict=True) if state) - paid,)
+        return value, separations if request.objective.separation_weight == 0 else 0.0
+
+    def _look_at(self, state: GpuState) -> Alone | None:
+        """None where it tears apart what may not be torn."""
+        excess = torn = 0.0
+        if self._request.objective.memory_violation_penalty:  # without one nothing exceeds its slice
+            for (_, _, _, point), count in state:
                 size = gpu_type(point.gpu_type).profile(point.profile).memory_gib
                 excess += count * max(0.0, (point.memory_gib or 0.0) - (size or 0.0)) if size else 0.0
-    rates = []
-    for m, model in enumerate(request.models):
-        rate = 0.0
-        if m in variant_of:
-            variant = model.variants[variant_of[m]]
-            stages = [held.get((m, variant_of[m], s), []) for s in range(len(variant.stages))]
-            if not all(stages):
-                return None
-            rate, latency = served(request, variant, stages)
-            if model.max_latency_ms is not None and latency > model.max_latency_ms + 1e-9:
-                return None
-        if model.min_throughput_rps is not None and rate < model.min_throughput_rps - 1e-9:
-            return None
-        if request.objective.survives and model.min_throughput_rps and m in variant_of:
-            for lost in range(len(states)):
-                if _left(request, states, m, variant_of[m], lost) < model.min_throughput_rps - 1e-9:
+        there = names_of(self._request, (item for item, _ in state))
+        for pair in self._request.colocations:
+            if 0 < len(there & set(pair.models)) < len(pair.models):
+                if pair.mode == "hard":
                     return None
-        rates.append(rate)
-    separations = 0.0
-    for state in states:
-        there = names_of(request, (item for item, _ in state))
-        for pair in request.colocations:
-            torn = 0 < len(there & set(pair.models)) < len(pair.models)
-            if torn and pair.mode == "hard":
-                return None
-            if torn:
-                separations += torn_bytes(request, pair)
-    counted = [
-        min(rate, model.demand_rps) if model.cap_at_demand else rate
-        for rate, model in zip(rates, request.models, strict=True)
+                torn += torn_bytes(self._request, pair)
+        numbers = []
+        for m in range(len(self._request.models)):
+            part = frozenset(one for one in state if one[0][0] == m)
+            number = self._numbers.setdefault(part, len(self._parts))
+            if number == len(self._parts):
+                self._parts.append(part)
+            numbers.append(number)
+        return Alone(tuple(numbers), excess, torn)
+
+
+def _stages(request: PlanRequest, parts: Sequence[Part], v: int, m: int) -> list[list[Held]]:
+    """The instances of every stage of a variant, where each GPU has these of the model."""
+    return [
+        [
+            (point, count, node)
+            for part, node in zip(parts, _nodes(request), strict=True)
+            for (_, _, s, point), count in part
+            if s == stage
+        ]
+        for stage in range(len(request.models[m].variants[v].stages))
     ]
-    paid = (request.objective.memory_violation_penalty or 0.0) * excess
-    paid += request.objective.separation_weight * separations
-    ranked = sorted(
-        c / (m.weight * m.demand_rps) - paid for c, m in zip(counted, request.models, strict=True)
-    )
-    kind = request.objective.kind
-    value: tuple[float, ...] = tuple(ranked)
-    if kind == "max_min":
-        value = (ranked[0],)
-    elif kind == "weighted_sum":
-        value = (sum(c * m.weight for c, m in zip(counted, request.models, strict=True)) - paid,)
-    elif kind == "min_gpus":
-        value = (-sum(cost for cost, state in zip(costs, states, strict=True) if state) - paid,)
-    return value, separations if request.objective.separation_weight == 0 else 0.0
 
 
-def _left(request: PlanRequest, states: tuple[GpuState, ...], m: int, v: int, lost: int) -> float:
+def _rate(request: PlanRequest, m: int, parts: Sequence[Part]) -> float | None:
+    """Requests/s of a model of which each GPU has this; None where that breaks one of its limits."""
+    model, rate = request.models[m], 0.0
+    variants = {v for part in parts for (_, v, _, _), _ in part}
+    for v in variants:
+        rate, latency = served(request, model.variants[v], _stages(request, parts, v, m))
+        if model.max_latency_ms is not None and latency > model.max_latency_ms + 1e-9:
+            return None
+    if model.min_throughput_rps is not None and rate < model.min_throughput_rps - 1e-9:
+        return None
+    if request.objective.survives and model.min_throughput_rps:
+        for v in variants:
+            for lost in range(len(parts)):
+                if _left(request, parts, m, v, lost) < model.min_throughput_rps - 1e-9:
+                    return None
+    return rate
+
+
+def _left(request: PlanRequest, parts: Sequence[Part], m: int, v: int, lost: int) -> float:
     """Requests/s of a model with the instances of one GPU gone, behind the link that it was planned with."""
-    held = [
-        (s, (point, count, node), place)
-        for place, (state, node) in enumerate(zip(states, _nodes(request), strict=True))
-        for (model, variant, s, point), count in state
-        if (model, variant) == (m, v)
-    ]
-    chosen = request.models[m].variants[v]
-    kept = [
-        [one for s, one, place in held if s == stage and place != lost] for stage in range(len(chosen.stages))
-    ]
+    rest = [frozenset() if place == lost else part for place, part in enumerate(parts)]
+    kept = _stages(request, rest, v, m)
     if not all(kept):
         return 0.0
-    return served(request, chosen, kept, {one[2] for _, one, _ in held})[0]
+    nodes = {node for part, node in zip(parts, _nodes(request), strict=True) if part}
+    return served(request, request.models[m].variants[v], kept, nodes)[0]
 
 
 def least_change(request: PlanRequest) -> float:
     """Least sum of relative changes of minima and latency limits with which some plan is sound."""
+    request = alike_together(request)
     bare = replace(
         request,
         models=tuple(replace(m, min_throughput_rps=None, max_latency_ms=None) for m in request.models),
         objective=replace(request.objective, kind="weighted_sum"),
     )
-    least = float("inf")
-    costs = [0.0] * sum(entry.count for entry in request.gpus)
-    for states in _fleet_states(request):
-        if _worth(bare, states, costs) is None:
-            continue
-        least = min(least, _change(request, states))
+    look, least = Look(bare), float("inf")
+    for states in fleet_states(request):
+        if look.worth(states) is not None:
+            least = min(least, _change(request, states))
     return least
 
 
 def _change(request: PlanRequest, states: tuple[GpuState, ...]) -> float:
     total = 0.0
     for m, model in enumerate(request.models):
-        held = [
-            (item, count, node)
-            for state, node in zip(states, _nodes(request), strict=True)
-            for item, count in state
-            if item[0] == m
-        ]
+        parts = [frozenset(one for one in state if one[0][0] == m) for state in states]
+        variants = {v for part in parts for (_, v, _, _), _ in part}
         rate = 0.0
-        if held:
-            variant = model.variants[held[0][0][1]]
-            stages = [
-                [(point, n, node) for (_, _, s, point), n, node in held if s == number]
-                for number in range(len(variant.stages))
-            ]
-            rate, latency = served(request, variant, stages)
+        for v in variants:
+            rate, latency = served(request, model.variants[v], _stages(request, parts, v, m))
             if model.max_latency_ms is not None:
                 total += max(0.0, latency - model.max_latency_ms) / model.max_latency_ms
         if model.min_throughput_rps:
-            if request.objective.survives and held:
-                rate = min(_left(request, states, m, held[0][0][1], lost) for lost in range(len(states)))
+            if request.objective.survives:
+                for v in variants:
+                    rate = min(_left(request, parts, m, v, lost) for lost in range(len(states)))
             total += max(0.0, model.min_throughput_rps - rate) / model.min_throughput_rps
     return total

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections import Counter
+from collections import Counter, defaultdict
 from itertools import chain, combinations, combinations_with_replacement, product
 
 import numpy as np
 from scipy.optimize import linprog
 
-from tests.support.planning.oracle import linked, moving_ms, names_of
+from tests.support.planning.oracle import alike_together, linked, moving_ms, names_of
 from torchsplit_core.hardware import gpu_type, layout_multisets
 from torchsplit_core.values import FleetEntry, PlanRequest, Point
 
@@ -19,13 +19,37 @@ Slot = tuple[Instance, ...]
 def best_shared(request: PlanRequest) -> tuple[float, ...] | None:
     """The leximin-best sorted vector of normalised throughputs of a request of one GPU or a few, all on one node."""
     best: tuple[float, ...] | None = None
-    fleet = [entry for entry in request.gpus for _ in range(entry.count)]
-    for filled in product(*(_fillings(request, entry) for entry in fleet)):
-        slots = tuple(slot for mine in filled for slot in mine)
-        vector = _leximin(request, slots, [gpu for gpu, mine in enumerate(filled) for _ in mine])
-        if vector is not None and (best is None or _greater(vector, best)):
-            best = vector
+    by_entry = (
+        combinations_with_replacement(_fillings(request, entry), entry.count)
+        for entry in alike_together(request).gpus
+    )
+    fleets = (tuple(chain.from_iterable(chosen)) for chosen in product(*by_entry))
+    every = [
+        (tuple(chain.from_iterable(filled)), [gpu for gpu, mine in enumerate(filled) for _ in mine])
+        for filled in fleets
+    ]
+    bounds = [_at_most(request, slots) for slots, _ in every]
+    # What may become best comes first: what cannot become better than that needs no linear programs.
+    for number in sorted(range(len(every)), key=bounds.__getitem__, reverse=True):
+        if best is None or _greater(bounds[number], best):
+            vector = _leximin(request, *every[number])
+            if vector is not None and (best is None or _greater(vector, best)):
+                best = vector
     return best
+
+
+def _at_most(request: PlanRequest, slots: tuple[Slot, ...]) -> tuple[float, ...]:
+    """The vector as it were if every tenant had its slice to itself."""
+    link = None if request.link_gb_per_s is None else request.link_gb_per_s * 1e9
+    given: defaultdict[tuple[int, int, int], float] = defaultdict(float)
+    for m, v, s, point in chain.from_iterable(slots):
+        given[m, v, s] += min(point.throughput_rps, linked(request.models[m].variants[v], s, point, link))
+    most = []
+    for m, model in enumerate(request.models):
+        rate = min((rate for (of, _, _), rate in given.items() if of == m), default=0.0)
+        counted = min(rate, model.demand_rps) if model.cap_at_demand else rate
+        most.append(counted / (model.weight * model.demand_rps))
+    return tuple(sorted(most))
 
 
 def _fillings(request: PlanRequest, entry: FleetEntry) -> list[tuple[Slot, ...]]:
