@@ -109,6 +109,9 @@ class Judge:
         }
 
     def _prepared(self, outcome: PlanOutcome) -> dict[str, Prepared]:
+        """By model; those that no slice serves are left out."""
+        if not any(gpu.slices for gpu in outcome.gpus):
+            return {}
         asked = simulation_request(outcome, self.request)
         return {model.name: prepare(asked, number) for number, model in enumerate(asked.models)}
 
