@@ -13,12 +13,19 @@ from app.plan.summary import weighted
 from torchsplit_core.planning.request.objective import goal_of
 from torchsplit_core.planning.sureness.words import bounded_models
 from torchsplit_core.planning.tolerance import equal
-from torchsplit_core.values import ModelBinding, PlannedModel, PlanOutcome, PlanRequest
+from torchsplit_core.values import ModelBinding, PlanModel, PlannedModel, PlanOutcome, PlanRequest
+from torchsplit_core.values.plan.outcome import ResponseBinding
 
 WEIGHTED = (
     '<th class="n">weight</th><th class="n" title="what is raised, the least first">÷ weight · demand</th>'
 )
 """Heads of the two columns that stand where weights differ from 1."""
+RESPONSE = (
+    '<th class="n" title="simulated, waits included, at the arrivals of the request">response p95, ms</th>'
+    '<th class="n">response limit, ms</th><th title="what most of a response at the limit is">mostly</th>'
+)
+"""Heads of the three columns that stand where responses are limited."""
+MOSTLY: Mapping[ResponseBinding, str] = {"rate": "waiting", "fill": "its batch", "service": "service alone"}
 
 
 def models_table(
@@ -34,6 +41,8 @@ def models_table(
     demands = {model.name: model.demand_rps for model in request.models} if request else {}
     limits = {model.name: model.max_latency_ms for model in request.models} if request else {}
     bounded = bounded_models(plan)
+    waits = any(model.response_ms is not None for model in plan.models)
+    asked = {model.name: model for model in request.models} if request else {}
     heavy = weighted(request)
     weights = {model.name: model.weight for model in request.models} if request else {}
     # Over the demand alone: with weights the levels are of another figure, which has a column of its own.
@@ -59,6 +68,7 @@ def models_table(
             f'<td class="n">{exact(demands.get(model.name))}</td>'
             f'<td class="n">{exact(round(model.latency_ms, 2)) if model.latency_ms is not None else "n/a"}</td>'
             f'<td class="n">{exact(round(limit, 2)) if limit is not None else "none"}</td>'
+            f"{_response(model, asked.get(model.name)) if waits else ''}"
             f"<td>{html.escape(_runs_as(model))}</td>{last}{first}</tr>"
         )
     head = (
@@ -66,7 +76,8 @@ def models_table(
         f"{WEIGHTED if heavy else ''}"
         '<th class="n">req/s</th><th class="n" title="of the throughput, with every instance at that end">'
         "90 % interval</th><th>basis</th>"
-        '<th class="n">demand</th><th class="n">service p95, ms</th><th class="n">limit, ms</th><th>runs as</th>'
+        '<th class="n">demand</th><th class="n">service p95, ms</th><th class="n">limit, ms</th>'
+        f"{RESPONSE if waits else ''}<th>runs as</th>"
     )
     head += '<th title="what is proven to hold it back">held back by</th>' if held else ""
     head += '<th class="n">level</th>' if fair else ""
@@ -88,6 +99,17 @@ def _times(share: float) -> str:
 
 def _weight(weight: float, model: PlannedModel) -> str:
     return f'<td class="n">{exact(weight)}</td><td class="n">{exact(round(model.normalised, 3))}</td>'
+
+
+def _response(model: PlannedModel, asked: PlanModel | None) -> str:
+    """What clients wait beside what they may, and of what it is made most."""
+    told, limit = model.response_ms, asked.max_response_ms if asked else None
+    share = "" if limit is None or asked is None else f" of {asked.response_percentile:g} %"
+    mostly = "n/a" if model.response_bound_by is None else MOSTLY[model.response_bound_by]
+    return (
+        f'<td class="n">{"n/a" if told is None else exact(round(told.p95, 2))}</td>'
+        f'<td class="n">{"none" if limit is None else exact(round(limit, 2)) + share}</td><td>{mostly}</td>'
+    )
 
 
 def _runs_as(model: PlannedModel) -> str:

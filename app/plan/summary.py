@@ -34,6 +34,7 @@ PLAN_AT: Mapping[PlanAt, str] = {"nominal": "nominal", "low": "low end"}
 DEMANDS = {
     "min_throughput_rps": "minimum requests per second",
     "max_latency_ms": "service-time limit",
+    "max_response_ms": "response-time limit",
     "colocation": "must share a GPU",
 }
 

@@ -62,7 +62,12 @@ def without_minimum(request: PlanRequest) -> tuple[str, ...]:
     """The models that fewest GPUs owe nothing, so that it may leave them out; none under another objective."""
     if not goal_of(request).by_cost:
         return ()
-    return tuple(model.name for model in request.models if not model.min_throughput_rps)
+    # What arrives must be served where its response time is limited.
+    return tuple(
+        model.name
+        for model in request.models
+        if not model.min_throughput_rps and model.max_response_ms is None
+    )
 
 
 def _unknown(why: str) -> Verdict:

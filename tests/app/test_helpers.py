@@ -15,6 +15,8 @@ from app.models import upload
 from app.models.page import entries_of
 from app.plan import summary
 from app.plan.inputs import request_tables
+from app.plan.model_table import models_table
+from app.plan.verdict import without_minimum
 from app.session import dropped_files, scenario
 from app.session import trust as session_trust
 from app.shell.job_panel import REFRESH_S
@@ -35,7 +37,16 @@ from torchsplit_core.jobs.names import (
     as_stored,
 )
 from torchsplit_core.planning.request import edit
-from torchsplit_core.values import Colocation, FleetEntry, InputFault
+from torchsplit_core.values import (
+    Colocation,
+    Demand,
+    FleetEntry,
+    GammaArrivals,
+    InputFault,
+    Objective,
+    ResponsePercentiles,
+    TraceArrivals,
+)
 from torchsplit_core.workspace.store import Workspace
 
 
@@ -92,6 +103,65 @@ def test_edited_demands_reach_the_request_and_empty_cells_mean_no_limit() -> Non
         9.0,
         2.0,
     )
+
+
+def test_what_clients_may_wait_is_in_the_table_and_reaches_the_request() -> None:
+    table = request_tables.models_table(request())
+    assert list(table["percentile"]) == [95.0, 95.0] and list(table["arrivals"]) == ["", ""]
+    assert request_tables.with_models(request(), table) == request()
+    table.loc[0, ["response", "percentile", "arrivals"]] = [200.0, 99.0, "gamma:2"]
+    table.loc[1, "percentile"] = None
+    edited = request_tables.with_models(request(), table)
+    first, second = edited.models
+    assert (first.max_response_ms, first.response_percentile) == (200.0, 99.0)
+    assert first.arrivals == GammaArrivals(first.demand_rps, 2.0)
+    assert second == request().models[1]
+    assert request_tables.models_table(edited).loc[0, "arrivals"] == "gamma:2"
+
+
+def test_a_limit_of_responses_in_the_way_is_told_and_owes_what_arrives() -> None:
+    assert summary.demand_words(Demand("max_response_ms", "bert")) == "bert's response-time limit"
+    first, second = request().models
+    free = replace(first, min_throughput_rps=None), replace(second, min_throughput_rps=None)
+    asked = replace(request(), objective=Objective("min_gpus"), models=free)
+    assert without_minimum(asked) == ("bert", "ocr")
+    owed = replace(asked, models=(replace(free[0], max_response_ms=200.0), free[1]))
+    assert without_minimum(owed) == ("ocr",)
+
+
+def test_the_table_of_models_has_response_times_where_the_plan_has() -> None:
+    first, second = plan().models
+    assert "response p95" not in models_table(plan(), request(), {})
+    waiting = replace(first, response_ms=ResponsePercentiles(20.0, 41.5, 60.0), response_bound_by="rate")
+    limited = tuple(replace(model, max_response_ms=50.0) for model in request().models[:1])
+    asked = replace(request(), models=(*limited, *request().models[1:]))
+    shown = models_table(replace(plan(), models=(waiting, second)), asked, {})
+    for cell in ("response p95, ms", ">41.5<", ">50 of 95 %<", "waiting", ">n/a<"):
+        assert cell in shown
+
+
+def test_arrivals_go_with_the_demand_and_a_trace_stays() -> None:
+    first, second = request().models
+    asked = replace(
+        request(),
+        models=(
+            replace(first, arrivals=GammaArrivals(first.demand_rps, 2.0)),
+            replace(second, arrivals=TraceArrivals((0.0, 0.25, 1.0))),
+        ),
+    )
+    table = request_tables.models_table(asked)
+    table["demand"] = [7.0, 9.0]
+    edited = request_tables.with_models(asked, table)
+    assert edited.models[0].arrivals == GammaArrivals(7.0, 2.0)
+    assert edited.models[1].arrivals == asked.models[1].arrivals
+
+
+@pytest.mark.parametrize("text", ["gauss", "gamma:0", "poisson at -3", "trace of 9"])
+def test_arrivals_that_make_no_sense_are_one_message(text: str) -> None:
+    table = request_tables.models_table(request())
+    table.loc[0, "arrivals"] = text
+    with pytest.raises(InputFault, match="model bert, arrivals"):
+        request_tables.with_models(request(), table)
 
 
 def test_a_model_that_leaves_takes_its_pairs_with_it() -> None:

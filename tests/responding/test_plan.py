@@ -203,6 +203,14 @@ def test_what_is_told_is_what_simulate_tells() -> None:
     assert again.models == outcome.models and again.status == outcome.status
 
 
+def test_a_plan_of_nothing_holds_nothing() -> None:
+    asked = request(model("a", 150.0, 60.0))
+    empty = tuple(PlannedGpu(f"gpu{number}", A30, False) for number in range(4))
+    outcome = unproven_outcome(without_limits(asked), empty, PlanStatistics(0.0, 0.0, 0.0, "none"))
+    assert Judge(asked).verdict(outcome).failing == ("a",)
+    assert Judge(asked).sustained(outcome) == {"a": 0.0}
+
+
 def test_a_limit_below_one_service_time_is_infeasible_with_the_reason() -> None:
     outcome = workflow.plan(request(model("a", 10.0, 2.9), model("b", 10.0, 50.0)))
     assert outcome.status == "infeasible" and not outcome.gpus

@@ -11,23 +11,19 @@ from torchsplit_core import workflow
 from torchsplit_core.cli.common import Command, Options, hand_over, with_progress
 from torchsplit_core.files import read_file, write_file
 from torchsplit_core.values import (
-    DeterministicArrivals,
     Find,
-    GammaArrivals,
     InputFault,
-    MmppArrivals,
     ModelLoad,
     PlanModel,
     PlanRequest,
-    PoissonArrivals,
-    RateState,
     SimulationOutcome,
     SimulationRequest,
     TraceArrivals,
 )
+from torchsplit_core.values.simulation import arrivals_text
 from torchsplit_core.values.simulation.request import Arrivals
 
-KINDS = "poisson, deterministic, gamma:CV, mmpp:TIMES@SECONDS,TIMES@SECONDS,… or FILE.csv"
+KINDS = f"FILE.csv, {arrivals_text.KINDS}"
 
 
 def add_simulate_command(command: Command, output: Options) -> None:
@@ -143,32 +139,13 @@ def _of_kind(
     model: PlanModel, kind: str, tables: Mapping[str, Mapping[str | None, tuple[float, ...]]]
 ) -> Arrivals:
     """The arrivals of one model, at its demand. Raises InputFault for a text that names no kind."""
-    rate = model.demand_rps
     if kind in tables:
         times = tables[kind].get(model.name, tables[kind].get(None))
         if times is None:
             rule = f"{kind} has arrivals of {model.name}, or no column model"
             raise InputFault("--arrivals", model.name, rule, "Add its rows, or write MODEL=KIND for it.")
         return TraceArrivals(times)
-    word, _, parameters = kind.partition(":")
-    try:
-        if word == "gamma":
-            return GammaArrivals(rate, float(parameters))
-        if word == "mmpp":
-            return MmppArrivals(tuple(_state(part, rate) for part in parameters.split(",")))
-        if word == "poisson" and not parameters:
-            return PoissonArrivals(rate)
-        if word == "deterministic" and not parameters:
-            return DeterministicArrivals(rate)
-    except ValueError:
-        pass
-    raise InputFault("--arrivals", kind, f"it is {KINDS}", "Write for example gamma:2 or mmpp:0.5@8,3@2.")
-
-
-def _state(text: str, rate: float) -> RateState:
-    """`1.5@2`: one and a half times the demand for 2 s on average. Raises ValueError."""
-    times, _, seconds = text.partition("@")
-    return RateState(float(times) * rate, float(seconds))
+    return arrivals_text.parse_arrivals(kind, model.demand_rps, "--arrivals")
 
 
 def _limits(given: Sequence[str], names: set[str]) -> dict[str, float]:

@@ -147,8 +147,8 @@ class Search:
         request: PlanRequest | None = halved(self.request)
         if goal_of(self.request).by_cost and request is not None:
             request = self._fair(request, tuple(gpu.id for gpu in bound.gpus if gpu.used))
-        gpus = None if request is None else self._plan(self.ways[-1], request)
-        return gpus is not None and self._holds(gpus) and self._met(bound)
+        found = None if request is None else self._planned(request)
+        return found is not None and self._holds(self._own(found)) and self._met(bound)
 
     def _fairest(self, bound: PlanOutcome | None) -> Iterator[None]:
         """The request's own throughputs with higher minima for what fails; then what slices carry."""
@@ -219,6 +219,11 @@ class Search:
 
     def _plan(self, way: Derated, request: PlanRequest) -> tuple[PlannedGpu, ...] | None:
         """The GPUs of a derived request's plan as the request has them; None where it has none in time."""
+        found = self._planned(request)
+        return None if found is None else self._whole(way.restored(found.gpus))
+
+    def _planned(self, request: PlanRequest) -> PlanOutcome | None:
+        """A plan of a derived request, None where it has none in time."""
         seconds = self.left()
         if seconds < LEAST_S:
             return None
@@ -226,9 +231,7 @@ class Search:
         self.progress(min(0.95, 0.3 + 0.08 * self.plans), f"plan {self.plans} and its simulation")
         seconds = min(seconds, max(LEAST_S, seconds / 3))
         found = plan(replace(request, solver=replace(request.solver, time_limit_s=seconds)), reasons=False)
-        if not found.gpus:
-            return None
-        return self._whole(way.restored(found.gpus))
+        return found if found.gpus else None
 
     def _whole(self, gpus: tuple[PlannedGpu, ...]) -> tuple[PlannedGpu, ...]:
         """All GPUs of the fleet, those not named unused."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
@@ -22,10 +23,14 @@ OTHER_SEED = 1
 RUNS, OTHER_RUNS, WARMUP = 5, 3, 0.1
 """Replications of the two, and the share of the first requests that is left out."""
 
+CLEAR = 3.0
+"""A limit that lies so many half-widths of the 95 % interval above the percentile needs no confirmation."""
+
 QUICK_REQUESTS = 40_000
 """In each of QUICK_RUNS replications of a first look, which spares those that fail by far the whole simulation."""
 QUICK_RUNS = 2
-FAR_ABOVE = 1.1
+FAR_ABOVE, FAR_BELOW = 1.1, 0.8
+"""Of the limit: no longer run brings what is above the first below it, hardly any what is below the second above."""
 
 BUSY, TOO_BUSY = 0.98, 0.995
 """Shares of what can be served: above the first ten times the requests are simulated, for short runs that begin
@@ -70,7 +75,8 @@ class Judge:
         self.request = request
         self.simulated = 0
         self._known: dict[object, Waiting | None] = {}
-        self._looked: dict[object, bool] = {}
+        self._looked: dict[object, float] = {}
+        self._carried: dict[object, float] = {}
 
     def verdict(self, outcome: PlanOutcome) -> Verdict:
         """Of a plan whose points are those of the request."""
@@ -78,11 +84,15 @@ class Judge:
         specs = limited(self.request)
         known = [spec for spec in specs if spec.name in ready]
         failing = [spec.name for spec in specs if spec.name not in ready]
-        failing += [spec.name for spec in known if not self._could(spec, ready[spec.name])]
+        looks = {spec.name: self._look(spec, ready[spec.name]) for spec in known}
+        failing += [name for name, share in looks.items() if share > FAR_ABOVE]
         if failing:
             return Verdict({}, tuple(failing))
         waiting: dict[str, Waiting] = {}
-        for spec in known:
+        # The most doubtful come first: where one fails, those far below their limits are spared.
+        for spec in sorted(known, key=lambda one: -looks[one.name]):
+            if failing and looks[spec.name] < FAR_BELOW:
+                break
             found = self._judged(spec, ready[spec.name])
             if found is None:
                 failing.append(spec.name)
@@ -99,27 +109,29 @@ class Judge:
         }
 
     def _prepared(self, outcome: PlanOutcome) -> dict[str, Prepared]:
+        """By model; those that no slice serves are left out."""
+        if not any(gpu.slices for gpu in outcome.gpus):
+            return {}
         asked = simulation_request(outcome, self.request)
         return {model.name: prepare(asked, number) for number, model in enumerate(asked.models)}
 
-    def _could(self, spec: PlanModel, one: Prepared) -> bool:
-        """A first look, which spares models that fail by far the whole simulation."""
+    def _look(self, spec: PlanModel, one: Prepared) -> float:
+        """A first look at the limited percentile, as a share of its limit; 0 where only the whole simulation tells."""
         key = (spec.name, one.number, _servers(one))
         if key not in self._looked:
-            self._looked[key] = self._looks_well(spec, one)
+            self._looked[key] = self._looked_at(spec, one)
         return self._looked[key]
 
-    def _looks_well(self, spec: PlanModel, one: Prepared) -> bool:
+    def _looked_at(self, spec: PlanModel, one: Prepared) -> float:
         drawn = is_random(one.model.arrivals)
         if not _is_trace(spec) and _busy(spec, one) >= (TOO_BUSY if drawn else 1.0):
-            return False
+            return math.inf
         if not drawn:
-            return True
+            return 0.0
         quick = replace(one, requests=min(QUICK_REQUESTS, one.requests), seed=OTHER_SEED)
         self.simulated += QUICK_RUNS * quick.requests
         looked = [_percentile(run_model(quick, k), spec) for k in range(QUICK_RUNS)]
-        # No longer run brings what is far above the limit below it.
-        return mean(looked) <= FAR_ABOVE * (spec.max_response_ms or 0.0)
+        return mean(looked) / (spec.max_response_ms or math.inf)
 
     def _judged(self, spec: PlanModel, one: Prepared) -> Waiting | None:
         key = (spec.name, one.number, _servers(one))
@@ -132,10 +144,12 @@ class Judge:
         limit = spec.max_response_ms or 0.0
         runs = [run_model(one, k) for k in range(replications(one, RUNS))]
         self.simulated += len(runs) * one.requests
-        upper = _upper([_percentile(run, spec) for run in runs])
+        found = [_percentile(run, spec) for run in runs]
+        upper = _upper(found)
         if upper > limit:
             return None
-        if is_random(one.model.arrivals):
+        clear = _busy(spec, one) <= BUSY and mean(found) + CLEAR * (upper - mean(found)) <= limit
+        if is_random(one.model.arrivals) and not clear:
             longer = one.requests * (10 if _busy(spec, one) > BUSY else 1)
             other = replace(one, requests=longer, seed=OTHER_SEED)
             self.simulated += OTHER_RUNS * longer
@@ -148,6 +162,12 @@ class Judge:
         return Waiting(ResponsePercentiles(*told), upper, bound_by(one, runs[0], spec.response_percentile))
 
     def _factor(self, spec: PlanModel, one: Prepared) -> float:
+        key = (spec.name, one.number, _servers(one))
+        if key not in self._carried:
+            self._carried[key] = self._carries(spec, one)
+        return self._carried[key]
+
+    def _carries(self, spec: PlanModel, one: Prepared) -> float:
         """By halves, with the same draws at every rate."""
         quick = one if _is_trace(spec) else replace(one, requests=min(QUICK_REQUESTS, one.requests))
         limit = spec.max_response_ms or 0.0

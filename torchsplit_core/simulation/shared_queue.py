@@ -7,9 +7,10 @@ is known from the arrivals and the instants at which servers become free, so not
 
 from __future__ import annotations
 
+import math
 from bisect import bisect_right
 from collections.abc import Sequence
-from heapq import heapify, heappop, heappush
+from heapq import heapify, heappop, heappush, heapreplace
 from typing import Any
 
 import numpy as np
@@ -20,23 +21,13 @@ from torchsplit_core.simulation.station import Batches, Station
 
 def serve_shared(arrivals: Instants, stations: Sequence[Station]) -> Batches:
     """The batches of requests that join one queue at these instants, which never fall."""
-    limits = {(one.max_batch, one.max_wait) for one in stations}
-    if len(limits) > 1:
-        return _several_kinds(arrivals, stations)
-    if len(stations) == 1 and stations[0].max_batch == 1 and stations[0].factors is None:
-        return _one_by_one(arrivals, stations[0])
-    if sum(one.count for one in stations) == 1:
-        return _one_server(arrivals, stations[0])
-    return _one_kind(arrivals, stations)
-
-
-def _batches(starts: list[Any], ends: list[Any], sizes: list[int], entries: Any, like: Instants) -> Batches:
-    return Batches(
-        np.array(starts, dtype=like.dtype),
-        np.array(ends, dtype=like.dtype),
-        np.array(sizes, dtype=np.int64),
-        np.asarray(entries, dtype=np.int64),
-    )
+    if len(stations) == 1:
+        if stations[0].max_batch == 1 and stations[0].factors is None:
+            return _one_by_one(arrivals, stations[0])
+        return _equal(arrivals, stations[0])
+    if all(one.max_wait == 0 for one in stations):
+        return _at_once(arrivals, stations)
+    return _waiting(arrivals, stations)
 
 
 def _one_by_one(arrivals: Instants, servers: Station) -> Batches:
@@ -56,55 +47,64 @@ def _one_by_one(arrivals: Instants, servers: Station) -> Batches:
     return Batches(starts, starts + time, sizes, np.full(len(arrivals), servers.entry))
 
 
-def _one_server(arrivals: Instants, server: Station) -> Batches:
-    # Comparisons instead of min() and max(), whose calls cost a third of the loop.
+def _padded(arrivals: Instants, most: int) -> list[Any]:
+    """The arrivals with so many that never come behind them, so that looking ahead needs no end."""
     times: list[Any] = arrivals.tolist()
-    count, most, wait = len(times), server.max_batch, server.max_wait
-    durations, factors = server.durations, server.factors
+    times += [math.inf] * most
+    return times
+
+
+def _equal(arrivals: Instants, servers: Station) -> Batches:
+    """Equal servers: the one that is free first takes the oldest, and which of those free by then does not matter."""
+    times = _padded(arrivals, servers.max_batch)
+    count, ahead, wait = len(arrivals), servers.max_batch - 1, servers.max_wait
+    durations, factors = servers.durations, servers.factors
+    free = [times[0]] * min(servers.count, count)
     starts: list[Any] = []
     ends: list[Any] = []
-    sizes: list[int] = []
+    behinds: list[int] = []
     first = 0
-    free = times[0]
+    # Comparisons instead of min() and max(), whose calls cost a third of the loop.
     while first < count:
         start = times[first] + wait
-        last = first + most - 1
-        if last >= count:
-            last = count - 1
-        elif times[last] < start:
-            start = times[last]
-        if start < free:
-            start = free
-        behind = last + 1 if times[last] <= start else bisect_right(times, start, first, last)
-        size = behind - first
-        free = start + (durations[size] if factors is None else durations[size] * factors[len(sizes)])
+        last = first + ahead
+        full = times[last]
+        if full < start:
+            start = full
+        if start < free[0]:
+            start = free[0]
+        if full <= start:
+            behind = last + 1
+        elif times[first + 1] > start:
+            behind = first + 1
+        else:
+            behind = bisect_right(times, start, first + 1, last)
+        time = durations[behind - first]
+        end = start + (time if factors is None else time * factors[len(starts)])
+        heapreplace(free, end)
         starts.append(start)
-        ends.append(free)
-        sizes.append(size)
+        ends.append(end)
+        behinds.append(behind)
         first = behind
-    return _batches(starts, ends, sizes, np.full(len(sizes), server.entry), arrivals)
+    return _batches(arrivals, starts, ends, behinds, servers.entry)
 
 
-def _one_kind(arrivals: Instants, stations: Sequence[Station]) -> Batches:
-    """Several servers of equal max_batch and max_wait: whichever is free takes the same at the same instant."""
-    times: list[Any] = arrivals.tolist()
-    count, most, wait = len(times), stations[0].max_batch, stations[0].max_wait
+def _at_once(arrivals: Instants, stations: Sequence[Station]) -> Batches:
+    """Servers that never wait for a batch to fill: the oldest starts as soon as any of them is free."""
     owner = [station for station in stations for _ in range(station.count)]
+    times = _padded(arrivals, max(one.max_batch for one in stations))
+    count = len(arrivals)
+    own = [(one.max_batch - 1, one.durations, one.factors) for one in owner]
     idle = list(range(len(owner)))
     busy: list[tuple[Any, int]] = []
     starts: list[Any] = []
     ends: list[Any] = []
-    sizes: list[int] = []
-    entries: list[int] = []
+    behinds: list[int] = []
+    numbers: list[int] = []
     first = 0
     before = times[0]
     while first < count:
-        start = times[first] + wait
-        last = first + most - 1
-        if last >= count:
-            last = count - 1
-        elif times[last] < start:
-            start = times[last]
+        start = times[first]
         if idle:
             # Those that became free at the last start are among the idle: nothing starts before it.
             if start < before:
@@ -115,18 +115,24 @@ def _one_kind(arrivals: Instants, stations: Sequence[Station]) -> Batches:
         while busy and busy[0][0] <= start:
             heappush(idle, heappop(busy)[1])
         number = heappop(idle)
-        behind = last + 1 if times[last] <= start else bisect_right(times, start, first, last)
-        size = behind - first
-        server = owner[number]
-        mean = server.durations[size]
-        end = start + (mean if server.factors is None else mean * server.factors[len(sizes)])
+        ahead, durations, factors = own[number]
+        last = first + ahead
+        if times[last] <= start:
+            behind = last + 1
+        elif times[first + 1] > start:
+            behind = first + 1
+        else:
+            behind = bisect_right(times, start, first + 1, last)
+        time = durations[behind - first]
+        end = start + (time if factors is None else time * factors[len(starts)])
         heappush(busy, (end, number))
         starts.append(start)
         ends.append(end)
-        sizes.append(size)
-        entries.append(server.entry)
+        behinds.append(behind)
+        numbers.append(number)
         first = behind
-    return _batches(starts, ends, sizes, entries, arrivals)
+    entries = np.array([one.entry for one in owner])[numbers]
+    return _batches(arrivals, starts, ends, behinds, entries)
 
 
 class _Kind:
@@ -151,7 +157,7 @@ class _Kind:
             heappush(self.idle, heappop(self.busy)[1])
 
 
-def _several_kinds(arrivals: Instants, stations: Sequence[Station]) -> Batches:
+def _waiting(arrivals: Instants, stations: Sequence[Station]) -> Batches:
     times: list[Any] = arrivals.tolist()
     owner = [station for station in stations for _ in range(station.count)]
     kinds: dict[tuple[int, Any], _Kind] = {}
@@ -162,7 +168,7 @@ def _several_kinds(arrivals: Instants, stations: Sequence[Station]) -> Batches:
         heapify(kind.idle)
     starts: list[Any] = []
     ends: list[Any] = []
-    sizes: list[int] = []
+    behinds: list[int] = []
     entries: list[int] = []
     first = 0
     start = times[0]
@@ -176,11 +182,23 @@ def _several_kinds(arrivals: Instants, stations: Sequence[Station]) -> Batches:
         number = heappop(chosen.idle)
         server = owner[number]
         behind = bisect_right(times, start, first, min(first + chosen.most, len(times)))
-        end = start + server.time(behind - first, len(sizes))
+        end = start + server.time(behind - first, len(starts))
         heappush(chosen.busy, (end, number))
         starts.append(start)
         ends.append(end)
-        sizes.append(behind - first)
+        behinds.append(behind)
         entries.append(server.entry)
         first = behind
-    return _batches(starts, ends, sizes, entries, arrivals)
+    return _batches(arrivals, starts, ends, behinds, entries)
+
+
+def _batches(
+    arrivals: Instants, starts: list[Any], ends: list[Any], behinds: list[int], entries: Any
+) -> Batches:
+    """Batches of which the first request behind each is known; `entries` are the servers', or one for all."""
+    sizes = np.diff(np.array(behinds, dtype=np.int64), prepend=0)
+    served = np.empty(len(sizes), dtype=np.int64)
+    served[:] = entries
+    return Batches(
+        np.array(starts, dtype=arrivals.dtype), np.array(ends, dtype=arrivals.dtype), sizes, served
+    )

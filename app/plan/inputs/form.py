@@ -247,6 +247,21 @@ def _models(
             width=88,
             help="Limit of the service time: p95 of one batch, waits apart. Empty: no limit.",
         ),
+        "response": Column.NumberColumn(
+            "response ≤, ms",
+            format="%.6g",
+            width=115,
+            help="Limit of what clients wait, queues included. The plan is simulated before it is shown. Empty: none.",
+        ),
+        "percentile": Column.NumberColumn(
+            "of responses, %", format="%.6g", width=115, help="So many of a hundred are within it."
+        ),
+        "arrivals": Column.TextColumn(
+            "arrivals",
+            width=90,
+            help="How requests come where responses are limited: poisson, deterministic, gamma:2 (cv) or "
+            "mmpp:0.5@8,3@2 (times the demand @ seconds), “ at 30” for another rate. Empty: poisson at the demand.",
+        ),
         "least": Column.NumberColumn(
             "min, req/s",
             format="%.6g",

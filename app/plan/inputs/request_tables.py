@@ -12,7 +12,22 @@ import pandas as pd
 from app.format.numbers import size
 from torchsplit_core.planning.request.fleet_text import layouts_text, parse_layouts
 from torchsplit_core.planning.request.ties import models_of
-from torchsplit_core.values import Colocation, FleetEntry, InputFault, PlanRequest, Variant
+from torchsplit_core.simulation.validate import check_arrivals
+from torchsplit_core.values import (
+    Colocation,
+    FleetEntry,
+    InputFault,
+    PlanModel,
+    PlanRequest,
+    SimulationRequest,
+    TraceArrivals,
+    Variant,
+)
+from torchsplit_core.values.simulation.arrivals_text import arrivals_text, parse_arrivals
+from torchsplit_core.values.simulation.request import Arrivals
+
+PERCENTILE = 95.0
+"""Of responses, where a row says none."""
 
 TOGETHER: Mapping[Literal["hard", "soft"], str] = {"hard": "must", "soft": "would rather"}
 """Modes of a pair as people say them."""
@@ -45,6 +60,9 @@ def models_table(request: PlanRequest) -> pd.DataFrame:
             "model": model.name,
             "demand": model.demand_rps,
             "limit": model.max_latency_ms,
+            "response": model.max_response_ms,
+            "percentile": model.response_percentile,
+            "arrivals": arrivals_text(model.arrivals, model.demand_rps),
             "least": model.min_throughput_rps,
             "weight": model.weight,
             "cap": model.cap_at_demand,
@@ -55,6 +73,9 @@ def models_table(request: PlanRequest) -> pd.DataFrame:
         "model": "str",
         "demand": "float",
         "limit": "float",
+        "response": "float",
+        "percentile": "float",
+        "arrivals": "str",
         "least": "float",
         "weight": "float",
         "cap": "bool",
@@ -109,11 +130,16 @@ def with_models(request: PlanRequest, table: pd.DataFrame) -> PlanRequest:
     by_name = {model.name: model for model in request.models}
     models = []
     for _, row in table.iterrows():
+        old = by_name[row["model"]]
+        demand = _number(old.name, "demand", row["demand"])
         models.append(
             replace(
-                by_name[row["model"]],
-                demand_rps=_number(row["model"], "demand", row["demand"]),
+                old,
+                demand_rps=demand,
                 max_latency_ms=_optional(row["limit"]),
+                max_response_ms=_optional(row["response"]),
+                response_percentile=PERCENTILE if _missing(row["percentile"]) else float(row["percentile"]),
+                arrivals=_arrivals(old, _text(row["arrivals"]), demand),
                 min_throughput_rps=_optional(row["least"]),
                 weight=_number(row["model"], "weight", row["weight"]),
                 cap_at_demand=bool(row["cap"]),
@@ -122,6 +148,19 @@ def with_models(request: PlanRequest, table: pd.DataFrame) -> PlanRequest:
     left = {model.name for model in models}
     pairs = tuple(pair for pair in request.colocations if left.issuperset(models_of(request.models, pair)))
     return replace(request, models=tuple(models), colocations=pairs)
+
+
+def _arrivals(model: PlanModel, text: str, demand: float) -> Arrivals | None:
+    """The arrivals of a row; what is untouched stays as it is, and without a rate of its own goes with the demand."""
+    same = text == arrivals_text(model.arrivals, model.demand_rps)
+    if same and (demand == model.demand_rps or isinstance(model.arrivals, TraceArrivals)):
+        return model.arrivals
+    if not text:
+        return None
+    where = f"model {model.name}, arrivals"
+    found = parse_arrivals(text, demand, where)
+    check_arrivals(where, found, SimulationRequest((), ()).requests_per_model)
+    return found
 
 
 def way_label(variant: Variant) -> str:

@@ -8,7 +8,8 @@ from typing import Any, Literal
 
 from torchsplit_core.planning.request.fleet_text import layouts_text
 from torchsplit_core.planning.request.objective import goal_of
-from torchsplit_core.values import Colocation, FleetEntry, PlanModel, PlanRequest
+from torchsplit_core.values import Colocation, FleetEntry, PlanModel, PlanRequest, TraceArrivals
+from torchsplit_core.values.simulation.arrivals_text import arrivals_text
 
 Part = Literal["fleet", "models", "links", "pairs", "objective"]
 NOTHING = "none"
@@ -102,12 +103,25 @@ def _models(before: Sequence[PlanModel], after: Sequence[PlanModel]) -> Iterator
         for field, label, unit in (
             ("demand_rps", "demand", ""),
             ("max_latency_ms", "p95 limit", "ms"),
+            ("max_response_ms", "response limit", "ms"),
+            ("response_percentile", "response percentile", ""),
             ("min_throughput_rps", "minimum", "req/s"),
             ("weight", "weight", ""),
             ("cap_at_demand", "cap", ""),
         ):
             yield from _compared("models", f"{label} of {name}", was, now, (field,), unit)
+        yield from _arrivals(name, was, now)
         yield from _ways(name, was, now)
+
+
+def _arrivals(name: str, was: PlanModel, now: PlanModel) -> Iterator[RequestChange]:
+    if was.arrivals == now.arrivals:
+        return
+    texts = [arrivals_text(model.arrivals, model.demand_rps) or "poisson" for model in (was, now)]
+    if texts[0] != texts[1]:
+        yield RequestChange("models", f"arrivals of {name}", *texts)
+    elif isinstance(now.arrivals, TraceArrivals):
+        yield RequestChange("models", f"arrivals of {name}", texts[0], "other times")
 
 
 def _ways(name: str, was: PlanModel, now: PlanModel) -> Iterator[RequestChange]:

@@ -17,7 +17,7 @@ from torchsplit_core import workflow
 from torchsplit_core.jobs.names import PLAN, RequestParameters
 from torchsplit_core.planning.request.difference import difference
 from torchsplit_core.planning.request.hash import request_hash
-from torchsplit_core.values import FleetEntry, PlanRequest
+from torchsplit_core.values import FleetEntry, GammaArrivals, PlanRequest
 from torchsplit_core.workspace.drafts import DraftStore, KeptDraft
 from torchsplit_core.workspace.store import Workspace
 
@@ -140,6 +140,33 @@ def test_a_survivors_objective_outlives_an_edit_of_the_form() -> None:
     asked: PlanRequest = replace(request(), objective=replace(request().objective, survives=1))
     low = replace(form.Goal.of(asked), plan_at="low")
     assert low.applied(asked).objective.survives == 1
+
+
+def test_limits_of_responses_are_edited_in_the_table_and_told(
+    page: Open, solved: Workspace, monkeypatch: pytest.MonkeyPatch, started: list[tuple[str, Any]]
+) -> None:
+    real = form._editor
+
+    def edited(table: pd.DataFrame, key: str, *rest: Any) -> pd.DataFrame:
+        found = real(table, key, *rest)
+        if key.startswith("models-"):
+            found.loc[0, ["response", "percentile", "arrivals"]] = [200.0, 99.0, "gamma:2"]
+        return found
+
+    monkeypatch.setattr(form, "_editor", edited)
+    opened = page("plan", solved)
+    shown = told(opened)
+    for text in (
+        "response limit of bert none → 200 ms",
+        "response percentile of bert 95 → 99",
+        "arrivals of bert poisson → gamma:2",
+    ):
+        assert text in shown
+    press(opened, "Keep and prove")
+    kept = solved.get("plan_request", "review").models[0]
+    assert (kept.max_response_ms, kept.response_percentile) == (200.0, 99.0)
+    assert kept.arrivals == GammaArrivals(kept.demand_rps, 2.0)
+    assert (PLAN, RequestParameters("review")) in started
 
 
 def test_many_changes_are_counted_and_old_values_are_struck_out() -> None:
