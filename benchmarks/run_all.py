@@ -147,6 +147,15 @@ BENCHMARKS = (
         ("--moves", "2", "--size", "4x2", "--large", "8x4", "--turns", "1"),
     ),
     Benchmark(
+        "The dashboard in Chromium",
+        "benchmarks.dashboard_speed",
+        "The published mix on five A100: a change of page through the menu until everything is drawn; a plan's map "
+        "from its address in a browser that knows the dashboard; the first door in an empty workspace. The move is of "
+        "inputs, cards, tabs and map, looked at in every frame while the mix is planned and explained anew. Reruns "
+        "are moves of a slider, each session opens the plan and is closed.",
+        ("--turns", "1", "--reruns", "4", "--sessions", "1", "--rest", "0"),
+    ),
+    Benchmark(
         "Fewest GPUs for the published serving mixes",
         "benchmarks.planner_mixes",
         "Every model's rate as a hard minimum within its latency limit, proven minimal.",

@@ -41,9 +41,9 @@ DOOR_MODEL = "library:bert"
 EXPLORED = "sample:bert@large"
 OPENED = ("module:encoder.layer", "module:encoder.layer.3", "module:encoder.layer.3.attention")
 SELECTED = "node:scaled_dot_product_attention_3"
-PLAN_TABS = ("plan", "sweep", "baselines", "compare", "by-hand", "history", "deploy")
+PLAN_TABS = ("plan", "under-load", "sweep", "baselines", "compare", "by-hand", "history", "deploy")
 MODEL_TABS = ("graph", "profile", "cuts")
-PLAIN = ("overview", "models", "activity", "workspace", "help")
+PLAIN = ("overview", "models", "placements", "activity", "workspace", "help")
 VIEWS = (
     ("light", 1440, 900), ("dark", 1440, 900), ("light", 1024, 900), ("dark", 1024, 900), ("light", 390, 900),
     ("dark", 390, 900),

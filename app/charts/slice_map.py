@@ -1,4 +1,4 @@
-"""A plan as a picture: one card a GPU, drawn as SVG that needs no script and no style sheet.
+"""A plan as a picture: one card a GPU, or a row where there are many, as SVG that needs no script and no style sheet.
 
 Each card is to scale: a slice stands at its true memory slots in its model's colour (a shade a stage
 where the model is cut), its load is a gauge under its words, and under it are the memory slots over
@@ -25,6 +25,7 @@ from app.charts.slice_values import (
 from app.charts.slices.card import card_svg
 from app.charts.slices.flow import flow_html
 from app.charts.slices.legend import legend
+from app.charts.slices.row import row_svg
 from app.charts.slices.stages import flows, stage_places
 from app.charts.slices.tenant import Look
 from app.charts.svg_text import escaped, escaped_attribute
@@ -33,8 +34,10 @@ from torchsplit_core.values import PlanOutcome, PlanRequest
 
 __all__ = ["fleet_svg", "slice_table"]
 
-MOST_CARDS = 24
-"""So many stand open; what more there are is behind a line that opens."""
+MOST_CARDS = 8
+"""Kinds of GPU up to which each is a card; more are a row each, so that they stand in one screen."""
+MOST_ROWS = 36
+"""So many rows stand open; what more there are is behind a line that opens."""
 
 
 def fleet_svg(
@@ -49,6 +52,7 @@ def fleet_svg(
     busy: Mapping[tuple[str, int, str, str], float] | None = None,
 ) -> str:
     """HTML of the whole fleet: cards of equal GPUs side by side, and a legend. A card of several opens to say which.
+    Of more than MOST_CARDS kinds each is a row.
 
     `marks` frames slices and says a word in each ("new", "goes"). With `places` every slice and gap can be
     chosen: `data-place` has its first memory slot and the id of its (first) GPU, see `components.picture`.
@@ -66,21 +70,20 @@ def fleet_svg(
     look = Look(colours, stage_loads(plan, demands), stage_places(plan, request))
     if busy is not None:
         look = replace(look, busy={})
-    cards = [
-        f"<div>{card_svg(group, _at_work(look, group, busy), places=places)}{_members(group)}</div>"
-        for group in groups
-    ]
-    shown = _grid(cards[:MOST_CARDS])
-    if len(cards) > MOST_CARDS:
-        gpus = sum(len(group.ids) for group in groups[MOST_CARDS:])
-        shown += (
-            '<details class="alike" data-group="more"><summary>'
-            f"{len(cards) - MOST_CARDS} more kinds, {gpus} GPUs</summary>{_grid(cards[MOST_CARDS:])}</details>"
+    # By the whole fleet: what is looked for does not change how the map is drawn.
+    compact = len(every) > MOST_CARDS
+    draw = row_svg if compact else card_svg
+    drawn = [draw(group, _at_work(look, group, busy), places=places) for group in groups]
+    if compact:
+        shown = _rows(groups, drawn)
+    else:
+        shown = _grid(
+            [f"<div>{card}{_members(group)}</div>" for group, card in zip(groups, drawn, strict=True)]
         )
     if every and not groups:
         shown = f"<p>No GPU, slice or model has {escaped(find.strip())} in its name.</p>"
     below = "".join(flow_html(flow, colours.get(flow.model, UNKNOWN)) for flow in flows(plan, request))
-    return f"<div>{shown}{below}{legend(groups, look)}</div>"
+    return f"<div>{shown}{below}{legend(groups, look, strips=not compact)}</div>"
 
 
 def _at_work(look: Look, group: GpuGroup, busy: Mapping[tuple[str, int, str, str], float] | None) -> Look:
@@ -97,9 +100,29 @@ def _at_work(look: Look, group: GpuGroup, busy: Mapping[tuple[str, int, str, str
     return replace(look, busy=found)
 
 
-def _grid(cards: list[str]) -> str:
+def _rows(groups: tuple[GpuGroup, ...], drawn: list[str]) -> str:
+    """Rows in two columns where there is room; the last ones, and which GPUs are alike, behind lines that open."""
+    shown = _grid([f"<div>{row}</div>" for row in drawn[:MOST_ROWS]], gap=".3rem 1.8rem")
+    if len(drawn) > MOST_ROWS:
+        gpus = sum(len(group.ids) for group in groups[MOST_ROWS:])
+        rest = _grid([f"<div>{row}</div>" for row in drawn[MOST_ROWS:]], gap=".3rem 1.8rem")
+        shown += (
+            '<details class="alike" data-group="more"><summary>'
+            f"{len(drawn) - MOST_ROWS} more kinds, {gpus} GPUs</summary>{rest}</details>"
+        )
+    alike = [group for group in groups if len(group.ids) > 1]
+    if alike:
+        which = "".join(f"<li>{len(group.ids)}: {escaped(ranges(group.ids))}</li>" for group in alike)
+        shown += (
+            '<details class="alike" data-group="which"><summary>Which GPUs are alike</summary>'
+            f"<ul>{which}</ul></details>"
+        )
+    return shown
+
+
+def _grid(cards: list[str], *, gap: str = "1.1rem 1.8rem") -> str:
     return (
-        '<div style="display:grid;gap:1.1rem 1.8rem;'
+        f'<div style="display:grid;gap:{gap};'
         f'grid-template-columns:repeat(auto-fill,minmax(min(340px,100%),1fr))">{"".join(cards)}</div>'
     )
 

@@ -93,7 +93,11 @@ function draw(picture, markup) {
 }
 function clicked(event) {
   const hit = event.target.closest?.(".picture svg[data-model], table.ts button[data-pick]");
-  if (hit) pick(hit.dataset.model ?? hit.dataset.pick);
+  if (!hit) return;
+  pick(hit.dataset.model ?? hit.dataset.pick);
+  const now = document.getElementById(PICK).dataset.model ?? "";
+  // Not the model alone: the same one may be told twice.
+  for (const picture of document.querySelectorAll(".picture")) picture.told?.("model", `${now}|${Date.now()}`);
 }
 export default function ({ parentElement, data, setStateValue }) {
   if (!document.getElementById(PICK)) pick(null);
@@ -105,6 +109,7 @@ export default function ({ parentElement, data, setStateValue }) {
   // Wrapping moves the slices.
   picture.sized ??= new ResizeObserver(arrows);
   picture.sized.observe(picture);
+  picture.told = data.models ? setStateValue : undefined;
   if (data.chosen === undefined) return;
   choose(picture, data.chosen, setStateValue, data.picks);
   if (held !== undefined)
@@ -131,23 +136,31 @@ def picture(
     key: str,
     chosen: str | None = None,
     on_place: Callable[[str], None] | None = None,
+    on_model: Callable[[str], None] | None = None,
     picks: bool = False,
 ) -> None:
     """Show a drawing. The markup's texts must be escaped by who drew it.
 
     `on_place` is called with the `data-place` that the user chose, before the page runs again; `chosen` is
     the one that stands out now, "" for none. With `picks` its model is picked with it, and a second choice of the
-    same place, which is told too, ends both.
+    same place, which is told too, ends both. Beside it `on_model` is called with the model that the user picked
+    elsewhere, in a table, and with "" where the same was picked again.
     """
     if on_place is None:
         _component()(data={"markup": markup}, key=key)
         return
     told = on_place
+    told_model = on_model or (lambda _model: None)
 
     def changed() -> None:
         place = st.session_state[key].get("place")
         if isinstance(place, str):
             told(place.rpartition("|")[0] if picks else place)
 
-    data = {"markup": markup, "chosen": chosen or "", "picks": picks}
-    _component()(data=data, key=key, on_place_change=changed)
+    def picked() -> None:
+        model = st.session_state[key].get("model")
+        if isinstance(model, str):
+            told_model(model.rpartition("|")[0])
+
+    data = {"markup": markup, "chosen": chosen or "", "picks": picks, "models": on_model is not None}
+    _component()(data=data, key=key, on_place_change=changed, on_model_change=picked)

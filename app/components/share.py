@@ -1,7 +1,9 @@
-"""A button that copies the address of what is seen, and the memory of the browser for the workspace opened last."""
+"""A button that copies the address of what is seen, and the memory of the browser: for the workspace opened last, and
+for the theme that was chosen."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import streamlit as st
@@ -28,7 +30,18 @@ async function copy(text) {
   field.remove();
   if (!done) throw new Error("refused");
 }
+// The library keeps a theme for the path at which a window was opened; here it is one for all pages.
+function carryTheme(pages) {
+  const key = path => `stActiveTheme-${path}-v2`;
+  const opened = new URL(performance.getEntriesByType("navigation")[0].name).pathname;
+  const base = opened.slice(0, opened.lastIndexOf("/") + 1), chosen = localStorage.getItem(key(opened));
+  if (chosen !== null) for (const page of pages) localStorage.setItem(key(base + page), chosen);
+}
 export default function ({ parentElement, data }) {
+  if (!window.torchsplitTheme) {
+    window.torchsplitTheme = true;
+    document.addEventListener("visibilitychange", () => carryTheme(data.pages));
+  }
   if (data.workspace)
     document.cookie =
       `${data.cookie}=${encodeURIComponent(data.workspace)}; path=/; max-age=${YEAR_S}; samesite=strict`;
@@ -54,6 +67,7 @@ def _component() -> Any:
     return st.components.v2.component(NAME, html=HTML, css=CSS, js=JS)
 
 
-def share(cookie: str, workspace: str | None) -> None:
-    """The button. `workspace` is what the browser keeps under `cookie` for a visit without an address."""
-    _component()(data={"cookie": cookie, "workspace": workspace}, key="share")
+def share(cookie: str, workspace: str | None, pages: Sequence[str]) -> None:
+    """The button. `workspace` is what the browser keeps under `cookie` for a visit without an address; `pages` are the
+    paths that have the theme in common."""
+    _component()(data={"cookie": cookie, "workspace": workspace, "pages": list(pages)}, key="share")

@@ -27,11 +27,12 @@ def show(
     busy: Mapping[tuple[str, int, str, str], float] | None = None,
     chosen: str | None = None,
     on_place: Callable[[str], None] | None = None,
+    on_model: Callable[[str], None] | None = None,
 ) -> None:
     """The map of a plan; `request` tells demands, the order of stages and what their cuts carry.
 
-    `busy`: how much of its time each tenant works, see `fleet_svg`. With `on_place` slices can be chosen, see
-    `components.picture`.
+    `busy`: how much of its time each tenant works, see `fleet_svg`. With `on_place` slices can be chosen, with
+    `on_model` models, see `components.picture`.
     """
     demands = {model.name: model.demand_rps for model in request.models} if request else None
     find = ""
@@ -43,4 +44,4 @@ def show(
         drawn = fleet_svg(
             plan, colours, demands, marks, request=request, find=find, busy=busy, places=on_place is not None
         )
-        picture(drawn, key=key, chosen=chosen, on_place=on_place, picks=True)
+        picture(drawn, key=key, chosen=chosen, on_place=on_place, on_model=on_model, picks=True)

@@ -68,7 +68,7 @@ def show(workspace: Workspace, first: str = TITLES[0]) -> None:
     asked = tried.request if tried else request
     sure = sureness.sureness_of(asked, shown) if shown else None
     verdict = verdict_of(asked, shown, sure) if shown else None
-    opened = drawer.found_slice(shown, drawer.chosen_of(workspace, name)) is not None
+    opened = drawer.is_open(shown, drawer.chosen_of(workspace, name))
     layout.style(verdict, working=working, chosen=opened)
     # In a place of its own, so that it can stay in sight over all that follows.
     banner, looked_for = st.container(key="draft-place"), st.container(key="draft-proof")
@@ -288,6 +288,7 @@ def _outcome(
         fleet.show(
             plan, request, colours, key="slices", file=file, chosen=drawer.chosen_of(workspace, name),
             on_place=partial(drawer.choose, workspace, name),
+            on_model=partial(drawer.choose_model, workspace, name),
         )  # fmt: skip
         # What is closed is not drawn: while a slider moves, the page would draw it at every step.
         table = st.expander("The same as a table", key="slices-table", on_change="rerun")
@@ -303,7 +304,8 @@ def _outcome(
         st.header("What each model gets", anchor=False)
         st.html(models_table(plan, request, colours, pick=True))
         st.caption(
-            "The mark on a bar is the demand. Click a model here, or its slice on the map, to see it alone in both."
+            "The mark on a bar is the demand. Click a model here, or its slice on the map, to see it alone in both, "
+            "and all it could run at."
         )
     sureness.show(sure)
     losses.show(request, plan, file)

@@ -186,13 +186,19 @@ def _listed(lines: Sequence[str]) -> str:
     return "<ul>" + "".join(f"<li>{html.escape(line)}</li>" for line in lines) + "</ul>"
 
 
-def _curves(request: PlanRequest, plan: PlanOutcome, colours: Mapping[str, str]) -> str:
+def points_in_use(request: PlanRequest, plan: PlanOutcome) -> dict[tuple[str, ...], list[Point]]:
+    """The points that a plan runs at, by model, variant and stage."""
     points = point_table(request)
     used: dict[tuple[str, ...], list[Point]] = {}
     for key in dict.fromkeys(key for _, key in keyed_tenants(plan.gpus)):
         mine = used.setdefault(key[:3], [])
         if key in points:
             mine.append(points[key])
+    return used
+
+
+def _curves(request: PlanRequest, plan: PlanOutcome, colours: Mapping[str, str]) -> str:
+    used = points_in_use(request, plan)
     figures = []
     for model in request.models:
         for variant in model.variants:

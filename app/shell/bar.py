@@ -34,7 +34,11 @@ def show(workspace: Workspace) -> None:
             icon=":material/pending_actions:",
         )
         with st.container(width="content"):
-            share(workspaces.COOKIE, workspace.id if workspaces.is_kept(workspace) else None)
+            share(
+                workspaces.COOKIE,
+                workspace.id if workspaces.is_kept(workspace) else None,
+                navigation.PATHS,
+            )
         navigation.link("Help", "Help", icon=":material/help:")
 
 

@@ -12,15 +12,23 @@ from streamlit.delta_generator import DeltaGenerator
 from app.format.numbers import plain
 from app.session import shelf, trust, workspace
 from app.shell import bar, job_panel
+from torchsplit_core import __version__
 from torchsplit_core.values import InputFault
 from torchsplit_core.workspace.store import Workspace
 
+ABOUT = f"TorchSplit {__version__}: PyTorch models on slices of NVIDIA GPUs, proven."
+"""In the menu at the upper right, which Streamlit shows only where it has an entry of ours."""
 MOST_OFFERED = 20
 """Workspaces that are offered where the address names none that is here."""
 # Layout only; colours come from the theme. `st-key-…` is the class Streamlit gives a keyed container.
 STYLE = """<style>
 [data-testid="stMainBlockContainer"] { padding: 1.1rem clamp(1rem, 3vw, 3rem) 7rem; }
 .st-key-bar { border-bottom: 1px solid color-mix(in srgb, currentColor 12%, transparent); padding-bottom: .5rem; }
+/* Streamlit's menu, with the choice of the theme, stands at the end of the bar; its header lies over the page. */
+[data-testid="stHeader"] { background: none; }
+[data-testid="stHeader"], [data-testid="stHeader"] * { pointer-events: none !important; }
+[data-testid="stHeader"] :is(a, a *, button, button *) { pointer-events: auto !important; }
+.st-key-bar { padding-right: max(0rem, 3.2rem - clamp(1rem, 3vw, 3rem)); }
 [class*="st-key-menu-"] { padding-left: 1.6rem; font-size: .875rem; }
 /* Work in progress has a place of its own over the page: what comes and goes there moves nothing. */
 [data-testid="stLayoutWrapper"]:has(> .st-key-jobs) { position: fixed; right: 1rem; bottom: 1rem; z-index: 90;
@@ -60,7 +68,8 @@ table.ts span.bar b { position: absolute; top: -.2rem; bottom: -.2rem; width: 2p
 [data-testid="stCaptionContainer"], [data-testid="stCaptionContainer"] p { color: inherit !important; }
 [data-testid="stCaptionContainer"] { opacity: .78; }
 /* There the header of Streamlit, with the button of the menu, lies over the page's first line. */
-@media (max-width: 768px) { [data-testid="stMainBlockContainer"] { padding-top: 3.9rem; } }
+@media (max-width: 768px) { [data-testid="stMainBlockContainer"] { padding-top: 3.9rem; }
+  [data-testid="stHeader"] { background: var(--st-background-color); } .st-key-bar { padding-right: 0; } }
 @media (max-width: 640px) { /* the picture before its controls */
   [class*="st-key-picture-beside-"] > [data-testid="stHorizontalBlock"],
   [class*="st-key-picture-beside-"] > * > [data-testid="stHorizontalBlock"],
@@ -162,8 +171,8 @@ def _open_instead(identity: str | None) -> None:
 
 
 def name_window(*parts: str) -> None:
-    """What the browser's tab says, so that several can be told apart."""
-    st.set_page_config(page_title=" · ".join((*parts, "TorchSplit")))
+    """What the browser's tab says, so that several can be told apart; and the menu with the choice of the theme."""
+    st.set_page_config(page_title=" · ".join((*parts, "TorchSplit")), menu_items={"About": ABOUT})
 
 
 def picture_beside(name: str) -> DeltaGenerator:

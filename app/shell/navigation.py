@@ -50,6 +50,8 @@ WAYS: Mapping[str, Way] = {
 }
 OLD = ("graph.py", "profile.py", "partition.py", "deploy.py", "place.py")
 """Pages under the addresses of earlier versions: they show the same thing."""
+PATHS = ("", *dict.fromkeys(Path(file).stem for file in (*(way.file for way in WAYS.values()), *OLD)))
+"""Of every page, below the address of the dashboard; the first page has two."""
 TITLES = {"Graph": "Model", "Place": "Placement"}
 """What the page of a file is called where its first way is not."""
 

@@ -122,6 +122,21 @@ def test_a_map_is_saved_as_a_picture_that_stands_alone(
     assert Path(painted.value.path()).read_bytes().startswith(b"\x89PNG")
 
 
+def test_the_theme_is_chosen_in_the_bar_for_all_pages(session: Callable[..., Page], address: str) -> None:
+    page = session()
+    page.goto(address)
+    heading(page, "Overview")
+    ground = page.get_by_test_id("stApp")
+    expect(ground).to_have_css("background-color", "rgb(251, 251, 249)")
+    page.get_by_test_id("stMainMenu").get_by_role("button").click()
+    page.get_by_role("menuitemradio", name="Dark").click()
+    expect(ground).to_have_css("background-color", "rgb(15, 20, 24)")
+    # Another page, opened by its address, is dark too.
+    page.goto(f"{address}/activity")
+    heading(page, "Activity")
+    expect(ground).to_have_css("background-color", "rgb(15, 20, 24)")
+
+
 def test_an_empty_workspace_has_no_fault_that_axe_finds(session: Callable[..., Page], address: str) -> None:
     page = session()
     page.goto(address)

@@ -134,9 +134,11 @@ def test_a_model_picked_in_the_table_or_on_the_map_stands_alone_in_both(
     open_plan(page, address, planned)
     bert, ocr = page.locator("table.ts tr[data-model=bert]"), page.locator("table.ts tr[data-model=ocr]")
     slices = page.locator(".picture svg[data-model=ocr]")
+    drawer = page.locator(".st-key-drawer")
     page.get_by_role("button", name="ocr", exact=True).click()
     expect(bert).to_have_css("opacity", "0.4")
     expect(ocr).to_have_css("opacity", "1")
+    expect(drawer.get_by_text("a line a slice")).to_be_visible()
     expect(page.locator(".picture svg[data-model=bert]").first).to_have_css("opacity", "0.2")
     # Another plan keeps the pick.
     page.get_by_role("slider", name="bert, req/s").focus()
@@ -145,7 +147,6 @@ def test_a_model_picked_in_the_table_or_on_the_map_stands_alone_in_both(
     settle(page)
     expect(bert).to_have_css("opacity", "0.4")
     # A slice that is chosen picks its model, and tells of itself; chosen again, it ends both.
-    drawer = page.locator(".st-key-drawer")
     slices.first.click()
     expect(drawer.get_by_role("heading", name="ocr")).to_be_visible()
     expect(drawer.get_by_text("service time, p95")).to_be_visible()

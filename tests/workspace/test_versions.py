@@ -8,11 +8,21 @@ from pathlib import Path
 import pytest
 
 from tests.support.app.values import plan, request
+from torchsplit_core.files import write_text
 from torchsplit_core.planning.comparison.figures import PlanFigures
 from torchsplit_core.planning.request.hash import request_hash
-from torchsplit_core.values import FleetEntry, PlanRequest
+from torchsplit_core.values import (
+    WHOLE_GPU,
+    FleetEntry,
+    InputFault,
+    PlanModel,
+    PlanRequest,
+    Point,
+    Stage,
+    Variant,
+)
 from torchsplit_core.workspace import named
-from torchsplit_core.workspace.drafts import DraftStore, KeptDraft
+from torchsplit_core.workspace.drafts import DraftStore, KeptDraft, packed
 from torchsplit_core.workspace.store import Store, Workspace
 from torchsplit_core.workspace.versions import MOST_VERSIONS, VersionStore
 
@@ -74,6 +84,24 @@ def test_the_oldest_go_and_what_is_kept_is_small(workspace: Workspace) -> None:
     assert versions.load(5) is None
     size = sum(len(row[4]) for row in versions.rows())
     assert size < len(workspace.get_bytes("plan_request", "a")) * MOST_VERSIONS / 2
+
+
+def test_a_draft_comes_back_equal_also_one_of_an_earlier_version(workspace: Workspace) -> None:
+    drafts, whole = DraftStore(workspace, "a"), (Point("A100-80GB", WHOLE_GPU, 8, 120.0, 40.0),)
+    edited = replace(on(2), models=(PlanModel("w", (Variant("whole", (Stage("whole", whole),)),), weight=2),))
+    drafts.save(KeptDraft(request_hash(on(1)), edited))
+    assert drafts.load() == KeptDraft(request_hash(on(1)), edited)
+
+    def replaced(content: bytes) -> None:
+        with workspace.store.connect(write=True) as database:
+            database.execute("UPDATE drafts SET request = ?", (content,))
+
+    replaced(packed(write_text(edited).encode()))
+    found = drafts.load()
+    assert found is not None and found.request == edited
+    replaced(packed(b'{"gpus": 3}'))
+    with pytest.raises(InputFault, match="the draft of a scenario"):
+        drafts.load()
 
 
 def test_drafts_and_versions_go_where_their_scenario_goes(workspace: Workspace) -> None:

@@ -15,6 +15,7 @@ from torchsplit_core.files.contract import (
 )
 from torchsplit_core.files.json_text import OWN_BYTES, UPLOAD_BYTES, measure, parse_json, refuse_large
 from torchsplit_core.files.replace import replace_file
+from torchsplit_core.files.unchecked import read_unchecked, write_unchecked
 
 __all__ = [
     "FORMATS",
@@ -24,10 +25,12 @@ __all__ = [
     "parse_json",
     "read_file",
     "read_text",
+    "read_unchecked",
     "read_versioned",
     "refuse_large",
     "replace_file",
     "schema_of",
     "write_file",
     "write_text",
+    "write_unchecked",
 ]

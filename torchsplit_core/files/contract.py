@@ -35,7 +35,7 @@ from torchsplit_core.values import (
     SimulationRequest,
     StageManifest,
 )
-from torchsplit_core.values.limits import LONGEST_NAME
+from torchsplit_core.values.limits import LONGEST_NAME, SMALLEST_POSITIVE
 from torchsplit_core.values.strategy.outcome import StrategyOutcome
 from torchsplit_core.values.strategy.request import StrategyRequest
 
@@ -129,8 +129,16 @@ def _fault(error: ValidationError, origin: str) -> InputFault:
         "extra_forbidden": "Remove the key, or check its spelling in docs/file-formats.md.",
         "missing": "Add the field; docs/file-formats.md shows an example.",
     }.get(first["type"], "Mend the value; docs/file-formats.md gives the field's rule.")
-    rule = first["msg"][:1].lower() + first["msg"][1:]
-    return InputFault(f"{origin}: {where}", value, rule + more, remedy)
+    return InputFault(f"{origin}: {where}", value, _rule(first) + more, remedy)
+
+
+def _rule(complaint: Mapping[str, Any]) -> str:
+    """What pydantic asks for, as a person would say it."""
+    if complaint.get("ctx", {}).get("ge") == SMALLEST_POSITIVE:
+        above = complaint["input"] > 0
+        return f"must be at least {SMALLEST_POSITIVE:g}" if above else "must be above 0"
+    told: str = complaint["msg"]
+    return told[:1].lower() + told[1:]
 
 
 def read_text(

@@ -9,9 +9,12 @@ import zlib
 from dataclasses import dataclass
 from typing import Any
 
-from torchsplit_core.files import read_text, write_text
+from torchsplit_core.files import read_text, read_unchecked, write_text, write_unchecked
 from torchsplit_core.values import PlanOutcome, PlanRequest
 from torchsplit_core.workspace.store import Workspace
+
+_CONTRACT = b'{\n "format"'
+"""How a contract file begins."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,12 +47,12 @@ class DraftStore:
         if row is None:
             return None
         ground, request, plan, said = row
-        return KeptDraft(ground, unpacked(request), None if plan is None else unpacked(plan), said)
+        return KeptDraft(ground, _edited(request), None if plan is None else unpacked(plan), said)
 
     def save(self, draft: KeptDraft) -> None:
         """Make it the scenario's draft."""
         plan = None if draft.plan is None else packed(write_text(draft.plan).encode())
-        row = (draft.ground_sha256, packed(write_text(draft.request).encode()), plan, draft.said)
+        row = (draft.ground_sha256, packed(write_unchecked(draft.request)), plan, draft.said)
         with self.workspace.store.connect(write=True) as database:
             database.execute("INSERT OR REPLACE INTO drafts VALUES (?, ?, ?, ?, ?, ?)", (*self._key, *row))
 
@@ -71,8 +74,17 @@ class DraftStore:
             database.execute("DELETE FROM drafts WHERE workspace = ? AND scenario = ?", self._key)
 
 
+def _edited(content: bytes) -> PlanRequest:
+    """A draft's request; of earlier versions a contract file."""
+    text = zlib.decompress(content)
+    if text.startswith(_CONTRACT):
+        found: PlanRequest = unpacked(content)
+        return found
+    return read_unchecked(text, PlanRequest, origin="the draft of a scenario")
+
+
 def packed(content: bytes) -> bytes:
-    """A contract file as a table keeps it: a twentieth of its size, for points of a model look alike."""
+    """A text as a table keeps it: a twentieth of its size, for points of a model look alike."""
     return zlib.compress(content, 6)
 
 

@@ -5,12 +5,14 @@ from __future__ import annotations
 from app.charts.slice_values import GpuGroup, gaps, planned_sms, reachable_sms
 from app.charts.slices.drawing import BODY, GAP, WIDTH, mark, unused
 from app.charts.slices.tenant import Look, slice_svg
-from app.charts.slices.words import spoken
+from app.charts.slices.words import gap_words, spoken
 from app.charts.svg_text import escaped, escaped_attribute, shortened
 from torchsplit_core.hardware import gpu_type
 from torchsplit_core.values import GpuType
 
 _STRIP, _STRIP_GAP = 5.0, 3.0
+MOST_NAMED = 40
+"""GPUs that a title names; the rest are counted."""
 
 
 def card_svg(group: GpuGroup, look: Look, *, places: bool = False) -> str:
@@ -23,13 +25,7 @@ def card_svg(group: GpuGroup, look: Look, *, places: bool = False) -> str:
 
     parts = [(item.start, slice_svg(kind, item, slot, look, place(item.start))) for item in group.slices]
     for gap in gaps(kind, group.slices):
-        if not group.slices:
-            label, title = "not used", f"{group.type}: the plan does not use it"
-        elif gap.usable:
-            label, title = "not cut", "No slice here; a profile would fit"
-        else:
-            label, title = "no use", "No profile of this GPU can use these memory slots beside the others"
-        where = f"{title} · memory slots {gap.start} to {gap.start + gap.slots - 1}"
+        label, where = gap_words(group, gap)
         left, width = gap.start * slot + GAP / 2, gap.slots * slot - GAP
         choosable = place(gap.start) if gap.usable or not group.slices else ""
         parts.append((gap.start, unused(left, width, (label,), where, faint=True, place=choosable)))
@@ -55,7 +51,6 @@ def _heading(group: GpuGroup, kind: GpuType) -> str:
     count = len(group.ids)
     times = f" × {count}" if count > 1 else ""
     name = shortened(group.ids[0], WIDTH - 60, 15, bold=True)
-    listed = ", ".join(group.ids[:40]) + (f" and {count - 40} more" if count > 40 else "")
     planned, total = planned_sms(group), reachable_sms(kind, group.slices)
     share = "SMs not sourced" if planned is None or total is None else f"{planned} of {total} SMs planned"
     if kind.divided == "cores":
@@ -63,10 +58,16 @@ def _heading(group: GpuGroup, kind: GpuType) -> str:
         share = f"{busy} of {kind.compute_slices} cores planned"
     each = " each" if count > 1 else ""
     return (
-        f'<g><title>{escaped(listed)}</title><text x="0" y="15" font-size="15" font-weight="700">{escaped(name)}'
+        f'<g><title>{escaped(listed(group))}</title><text x="0" y="15" font-size="15" font-weight="700">{escaped(name)}'
         f"{times}</text></g>"
         f'<text x="0" y="33" font-size="12.5" opacity=".8">{escaped(group.type)} · {share}{each}</text>'
     )
+
+
+def listed(group: GpuGroup) -> str:
+    """The names of its GPUs, as a title has them."""
+    more = len(group.ids) - MOST_NAMED
+    return ", ".join(group.ids[:MOST_NAMED]) + (f" and {more} more" if more > 0 else "")
 
 
 def _strips(kind: GpuType, group: GpuGroup, top: float) -> str:

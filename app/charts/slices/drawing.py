@@ -37,7 +37,14 @@ def hatch(width: float, height: float = BODY, *, over: bool = False) -> str:
 
 
 def unused(
-    left: float, width: float, lines: tuple[str, ...], title: str, *, faint: bool = False, place: str = ""
+    left: float,
+    width: float,
+    lines: tuple[str, ...],
+    title: str,
+    *,
+    faint: bool = False,
+    place: str = "",
+    height: float = BODY,
 ) -> str:
     """What nobody uses: hatched, never filled."""
     texts = "".join(
@@ -48,10 +55,10 @@ def unused(
     dash = ' stroke-dasharray="3 3"' if faint else ""
     return (
         f'<svg class="{"gap" if faint else "free"}"{chosen_by(place)} x="{left:.2f}" y="0" width="{width:.2f}"'
-        f' height="{BODY:g}"><title>{escaped(title)}</title>{hatch(width)}'
-        f'<rect x=".75" y=".75" width="{max(width - 1.5, 0.5):g}" height="{BODY - 1.5:g}" rx="4"'
+        f' height="{height:g}"><title>{escaped(title)}</title>{hatch(width, height)}'
+        f'<rect x=".75" y=".75" width="{max(width - 1.5, 0.5):g}" height="{height - 1.5:g}" rx="4"'
         f' fill="currentColor" fill-opacity=".03" stroke="currentColor" stroke-opacity=".35"{dash}/>{texts}'
-        f"{edge(place, width)}</svg>"
+        f"{edge(place, width, height)}</svg>"
     )
 
 
@@ -60,26 +67,27 @@ def chosen_by(place: str) -> str:
     return f' data-place="{escaped_attribute(place)}"' if place else ""
 
 
-def edge(place: str, width: float) -> str:
+def edge(place: str, width: float, height: float = BODY) -> str:
     """A frame that shows only while its place is chosen or has the focus."""
     if not place:
         return ""
     return (
-        f'<rect class="edge" x="2" y="2" width="{max(width - 4, 1):.2f}" height="{BODY - 4:g}" rx="3"'
+        f'<rect class="edge" x="2" y="2" width="{max(width - 4, 1):.2f}" height="{height - 4:g}" rx="3"'
         ' fill="none" stroke="currentColor" stroke-width="4"/>'
     )
 
 
-def mark(left: float, width: float, profile: str, word: str) -> str:
-    """A frame around a slice and a tag at its upper right: the word, or its sign where the slice is narrow."""
+def mark(left: float, width: float, profile: str, word: str, height: float = BODY) -> str:
+    """A frame around a slice and a tag at its upper right: the word, or its sign where the slice is small."""
     room = width - text_width(profile_name(profile, width), 11) - 18
-    shown = word if text_width(word, 11, bold=True) <= room else MARK_SIGNS.get(word, "~")
-    wide = text_width(shown, 11, bold=True) + 8
+    told = height == BODY and text_width(word, 11, bold=True) <= room
+    shown = word if told else MARK_SIGNS.get(word, "~")
+    wide, high = text_width(shown, 11, bold=True) + 8, min(16.0, height / 2)
     return (
-        f'<svg class="mark" x="{left:.2f}" y="0" width="{width:.2f}" height="{BODY:g}"><title>{escaped(word)}</title>'
-        f'<rect x="1.5" y="1.5" width="{max(width - 3, 1):.2f}" height="{BODY - 3:g}" rx="4" fill="none"'
+        f'<svg class="mark" x="{left:.2f}" y="0" width="{width:.2f}" height="{height:g}"><title>{escaped(word)}</title>'
+        f'<rect x="1.5" y="1.5" width="{max(width - 3, 1):.2f}" height="{height - 3:g}" rx="4" fill="none"'
         ' stroke="currentColor" stroke-width="3" stroke-dasharray="7 3"/>'
-        f'<rect x="{width - wide - 3:.2f}" y="3" width="{wide:.2f}" height="16" rx="3" fill="{TAG}"/>'
-        f'<text x="{width - wide / 2 - 3:.2f}" y="15" font-size="11" font-weight="700" text-anchor="middle"'
+        f'<rect x="{width - wide - 3:.2f}" y="3" width="{wide:.2f}" height="{high:g}" rx="3" fill="{TAG}"/>'
+        f'<text x="{width - wide / 2 - 3:.2f}" y="{high - 1:g}" font-size="11" font-weight="700" text-anchor="middle"'
         f' fill="#ffffff">{escaped(shown)}</text></svg>'
     )

@@ -13,8 +13,8 @@ _WIDE, _HIGH = 30, 14
 """Pixels of a swatch."""
 
 
-def legend(groups: tuple[GpuGroup, ...], look: Look) -> str:
-    """One line that wraps."""
+def legend(groups: tuple[GpuGroup, ...], look: Look, *, strips: bool = True) -> str:
+    """One line that wraps. `strips`: below each GPU stand its memory slots over its compute slices."""
     outline = (
         f'<rect x=".6" y=".6" width="{_WIDE - 1.2}" height="{_HIGH - 1.2}" rx="3" fill="none"'
         ' stroke="currentColor" stroke-opacity=".45"'
@@ -43,8 +43,8 @@ def legend(groups: tuple[GpuGroup, ...], look: Look) -> str:
         (cut, _shades(), "stages of a cut model: first pale, last full"),
         (free, f"{hatch(_WIDE, _HIGH)}{outline}/>", "free slice"),
         (empty, f'{hatch(_WIDE, _HIGH)}{outline} stroke-dasharray="3 3"/>', "no slice there"),
-        (bool(groups), f'{slots}".28"/>', "memory slots"),
-        (bool(groups), f'{slots}".6"/>', "compute slices"),
+        (strips and bool(groups), f'{slots}".28"/>', "memory slots"),
+        (strips and bool(groups), f'{slots}".6"/>', "compute slices"),
     ]
     shown = "".join(
         '<span style="display:inline-flex;align-items:center;gap:.45rem">'

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
 from app.charts.colours import UNKNOWN
@@ -23,8 +23,10 @@ from app.charts.svg_text import (
 from app.format.numbers import percent, short
 from torchsplit_core.values import GpuType, PlannedSlice, Tenant
 
-GAUGE_TOP, GAUGE_HEIGHT, GAUGE_MARGIN = BODY - 10.0, 5.0, 5.0
-"""Pixels: where the gauge of the load lies in a slice, below every word."""
+GAUGE_MARGIN = 5.0
+"""Pixels at either end of the gauge of the load."""
+TAG_HEIGHT = 16 / 11
+"""Of the load of what is overloaded, by the size of its letters."""
 WIDE = 70.0
 """Pixels of room from which on a slice has its words in full."""
 
@@ -48,32 +50,55 @@ class Look:
         return self.loads.get((tenant.model, tenant.stage))
 
 
-def slice_svg(kind: GpuType, item: PlannedSlice, slot: float, look: Look, place: str) -> str:
-    """A slice at its start; tenants that share it stand side by side, as wide as their shares."""
+@dataclass(frozen=True, slots=True)
+class Form:
+    """How high slices are drawn, and what stands in them.
+
+    The gauge lies below every word, `tag` above it with the load of what is overloaded. `words` are of a tenant:
+    the profile's name (of the first), the tenant, its place among stages, its width, whether it is overloaded.
+    """
+
+    height: float
+    gauge_top: float
+    gauge_height: float
+    tag_size: float
+    tag_gap: float
+    words: Callable[[str, Tenant, StagePlace | None, float, bool], str]
+    free: bool = True
+    """Whether a free slice says its name."""
+
+
+def slice_svg(
+    kind: GpuType, item: PlannedSlice, slot: float, look: Look, place: str, form: Form | None = None
+) -> str:
+    """A slice at its start, in the `form` of a card unless another is given; tenants that share it stand side by
+    side, as wide as their shares."""
+    form = form or CARD
     left, width = item.start * slot, kind.profile(item.profile).memory_slices * slot
     if not item.tenants:
         title = f"{place_words(item)}: free"
-        return unused(
-            left + GAP / 2, width - GAP, (profile_name(item.profile, width), "free"), title, place=place
-        )
+        names = (profile_name(item.profile, width), "free") if form.free else ("free",)
+        return unused(left + GAP / 2, width - GAP, names, title, place=place, height=form.height)
     inner = width - GAP
     scale = inner / max(1.0, sum(tenant.share for tenant in item.tenants))
     parts, at = [], 0.0
     for number, tenant in enumerate(item.tenants):
         wide = tenant.share * scale
-        parts.append(_tenant(item, tenant, at, wide, look, first=number == 0))
+        parts.append(_tenant(item, tenant, at, wide, look, form, first=number == 0))
         at += wide
     rest = inner - at
     if rest > 1:
         left_over = f"{place_words(item)}: {percent(rest / inner)} of its time is free"
-        parts.append(unused(at, rest, (), left_over))
+        parts.append(unused(at, rest, (), left_over, height=form.height))
     return (
-        f'<svg class="slice"{chosen_by(place)} x="{left + GAP / 2:g}" y="0" width="{inner:g}" height="{BODY:g}">'
-        f"{''.join(parts)}{edge(place, inner)}</svg>"
+        f'<svg class="slice"{chosen_by(place)} x="{left + GAP / 2:g}" y="0" width="{inner:g}" height="{form.height:g}">'
+        f"{''.join(parts)}{edge(place, inner, form.height)}</svg>"
     )
 
 
-def _tenant(item: PlannedSlice, tenant: Tenant, left: float, width: float, look: Look, *, first: bool) -> str:
+def _tenant(
+    item: PlannedSlice, tenant: Tenant, left: float, width: float, look: Look, form: Form, *, first: bool
+) -> str:
     colour = look.colours.get(tenant.model, UNKNOWN)
     load = look.gauge(item, tenant)
     stage = look.stages.get((tenant.model, tenant.variant, tenant.stage))
@@ -83,21 +108,21 @@ def _tenant(item: PlannedSlice, tenant: Tenant, left: float, width: float, look:
     known = f' data-stage="{stage.number}"' if stage else ""
     return (
         f'<svg class="tenant" data-model="{escaped_attribute(tenant.model)}"{known} x="{left:.2f}" y="0"'
-        f' width="{width:.2f}" height="{BODY:g}"><title>{escaped(told)}</title>'
-        f'<rect class="ground" x=".5" y=".5" width="{max(width - 1, 0.5):.2f}" height="{BODY - 1:g}" rx="4"'
+        f' width="{width:.2f}" height="{form.height:g}"><title>{escaped(told)}</title>'
+        f'<rect class="ground" x=".5" y=".5" width="{max(width - 1, 0.5):.2f}" height="{form.height - 1:g}" rx="4"'
         f' fill="{colour}" fill-opacity="{shade(stage):.3g}"/>'
-        f'<rect x=".75" y=".75" width="{max(width - 1.5, 0.5):.2f}" height="{BODY - 1.5:g}" rx="4" fill="none"'
-        f' stroke="{colour}" stroke-width="1.2"/>{_over(width, load) if over and load is not None else ""}'
-        f"{_words(head, tenant, stage, width, over=over)}{_gauge(width, colour, load, over=over)}</svg>"
+        f'<rect x=".75" y=".75" width="{max(width - 1.5, 0.5):.2f}" height="{form.height - 1.5:g}" rx="4" fill="none"'
+        f' stroke="{colour}" stroke-width="1.2"/>{_over(width, load, form) if over and load is not None else ""}'
+        f"{form.words(head, tenant, stage, width, over)}{_gauge(width, colour, load, form, over=over)}</svg>"
     )
 
 
-def _gauge(width: float, colour: str, load: float | None, *, over: bool) -> str:
+def _gauge(width: float, colour: str, load: float | None, form: Form, *, over: bool) -> str:
     """A thin bar as wide as the load; none where the load is not known, for that is not zero."""
     room = width - 2 * GAUGE_MARGIN
     if load is None or room < 2:
         return ""
-    bar = f'x="{GAUGE_MARGIN:g}" y="{GAUGE_TOP:g}" height="{GAUGE_HEIGHT:g}" rx="2.5"'
+    bar = f'x="{GAUGE_MARGIN:g}" y="{form.gauge_top:g}" height="{form.gauge_height:g}" rx="{form.gauge_height / 2:g}"'
     return (
         f'<rect class="headroom" {bar} width="{room:.2f}" fill="currentColor" fill-opacity=".16"/>'
         f'<rect class="load" {bar} width="{room * min(1.0, load):.2f}" fill="{OVER if over else colour}"'
@@ -105,26 +130,26 @@ def _gauge(width: float, colour: str, load: float | None, *, over: bool) -> str:
     )
 
 
-def _over(width: float, load: float) -> str:
+def _over(width: float, load: float, form: Form) -> str:
     """What cannot be met: the slice hatched and framed in red, and its load in per cent."""
-    told = f"{short(math.ceil(100 * load))}%"
-    wide = text_width(told, 11, bold=True) + 8
-    right = max(width - 4, 1)
+    told, size = f"{short(math.ceil(100 * load))}%", form.tag_size
+    wide, high = text_width(told, size, bold=True) + 8, size * TAG_HEIGHT
+    right, top = max(width - 4, 1), form.gauge_top - high - form.tag_gap
     tag = ""
     if wide <= width - 4:
         tag = (
-            f'<rect x="{right - wide:.2f}" y="{GAUGE_TOP - 19:g}" width="{wide:.2f}" height="16" rx="3"'
-            f' fill="{OVER}"/><text x="{right - wide + 4:.2f}" y="{GAUGE_TOP - 7:g}" font-size="11"'
+            f'<rect x="{right - wide:.2f}" y="{top:.4g}" width="{wide:.2f}" height="{high:.4g}" rx="3"'
+            f' fill="{OVER}"/><text x="{right - wide + 4:.2f}" y="{top + high - 4:.4g}" font-size="{size:g}"'
             f' font-weight="700" fill="#ffffff">{told}</text>'
         )
     return (
-        f'<g class="over">{hatch(width, over=True)}'
-        f'<rect x="1.5" y="1.5" width="{max(width - 4, 0.5):.2f}" height="{BODY - 3:g}" rx="4" fill="none"'
+        f'<g class="over">{hatch(width, form.height, over=True)}'
+        f'<rect x="1.5" y="1.5" width="{max(width - 4, 0.5):.2f}" height="{form.height - 3:g}" rx="4" fill="none"'
         f' stroke="{OVER}" stroke-width="2.5"/>{tag}</g>'
     )
 
 
-def _words(head: str, tenant: Tenant, stage: StagePlace | None, width: float, *, over: bool) -> str:
+def _words(head: str, tenant: Tenant, stage: StagePlace | None, width: float, over: bool) -> str:
     """What fits: everything in a wide slice; profile, wrapped name, stage and throughput in a narrow one."""
     room = width - 11
     if room < 14:
@@ -174,3 +199,7 @@ def _figures(tenant: Tenant, room: float) -> tuple[str, ...]:
         " req/s</text>",
         line(6, 82, fitted(f"batch {tenant.batch_size}", room, 11.5), 11.5),
     )
+
+
+CARD = Form(BODY, BODY - 10, 5.0, 11.0, 3.0, _words)
+"""A slice of a card."""

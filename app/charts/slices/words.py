@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 
-from app.charts.slice_values import GpuGroup, place_words
+from app.charts.slice_values import Gap, GpuGroup, place_words
 from app.charts.slices.stages import StagePlace
 from app.format.numbers import exact, percent, short
 from torchsplit_core.planning.sureness.words import tenant_interval
@@ -43,6 +43,17 @@ def _rests_on(tenant: Tenant) -> str:
         whole = tenant.throughput_rps
         ends = f"90 % interval {exact(whole if low is None else low)} to {exact(whole if high is None else high)}"
     return f"{ends}, {tenant.basis or 'basis n/a'}"
+
+
+def gap_words(group: GpuGroup, gap: Gap) -> tuple[str, str]:
+    """A word for slots without a slice, and what it means and where."""
+    if not group.slices:
+        label, title = "not used", f"{group.type}: the plan does not use it"
+    elif gap.usable:
+        label, title = "not cut", "No slice here; a profile would fit"
+    else:
+        label, title = "no use", "No profile of this GPU can use these memory slots beside the others"
+    return label, f"{title} · memory slots {gap.start} to {gap.start + gap.slots - 1}"
 
 
 def spoken(group: GpuGroup) -> str:

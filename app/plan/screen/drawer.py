@@ -1,4 +1,5 @@
-"""What is chosen on the map of the Plan page: a slice, who runs on it and how, and what else it could run on."""
+"""What is chosen on the Plan page: a slice of the map, who runs on it and how, and what else it could run on; or a
+model of the table."""
 
 from __future__ import annotations
 
@@ -11,11 +12,14 @@ from app.charts.slice_values import place_words, stage_loads
 from app.components.picture import picture
 from app.format.html import Fact, facts_html
 from app.format.numbers import exact, percent, plain, short
+from app.plan.screen import model_drawer
+from app.plan.screen.model_drawer import service_time
 from app.session import scenario
 from torchsplit_core.planning.tolerance import equal
 from torchsplit_core.values import (
     PlanModel,
     PlannedGpu,
+    PlannedModel,
     PlannedSlice,
     PlanOutcome,
     PlanRequest,
@@ -27,6 +31,8 @@ from torchsplit_core.values import (
 from torchsplit_core.workspace.store import Workspace
 
 MOST_ALTERNATIVES = 8
+_MODEL = "model "
+"""Before the name of a chosen model; a place begins with a number."""
 
 
 def chosen_of(workspace: Workspace, name: str) -> str:
@@ -40,6 +46,22 @@ def choose(workspace: Workspace, name: str, place: str) -> None:
     st.session_state[_key(workspace, name)] = "" if place == chosen_of(workspace, name) else place
 
 
+def choose_model(workspace: Workspace, name: str, model: str) -> None:
+    """Choose a model of the table; none for ""."""
+    st.session_state[_key(workspace, name)] = f"{_MODEL}{model}" if model else ""
+
+
+def is_open(plan: PlanOutcome | None, chosen: str) -> bool:
+    """Whether what is chosen is in the plan."""
+    return found_slice(plan, chosen) is not None or _found_model(plan, chosen) is not None
+
+
+def _found_model(plan: PlanOutcome | None, chosen: str) -> PlannedModel | None:
+    if plan is None or not chosen.startswith(_MODEL):
+        return None
+    return next((one for one in plan.models if one.name == chosen.removeprefix(_MODEL)), None)
+
+
 def found_slice(plan: PlanOutcome | None, place: str) -> tuple[PlannedGpu, PlannedSlice] | None:
     """The slice at a place of a plan; None where it has none (any more)."""
     start, _, identity = place.partition(" ")
@@ -51,26 +73,36 @@ def found_slice(plan: PlanOutcome | None, place: str) -> tuple[PlannedGpu, Plann
 
 
 def show(workspace: Workspace, name: str, request: PlanRequest | None, plan: PlanOutcome | None) -> None:
-    """The drawer of the slice that is chosen; nothing where none is."""
-    found = found_slice(plan, chosen_of(workspace, name))
-    if found is None or plan is None:
+    """The drawer of the slice or model that is chosen; nothing where none is."""
+    chosen = chosen_of(workspace, name)
+    if plan is None or not is_open(plan, chosen):
         return
-    gpu, item = found
+    found, model = found_slice(plan, chosen), _found_model(plan, chosen)
+    title = model.name if model else f"{found[0].id} · {place_words(found[1])}" if found else ""
     with st.container(border=True, key="drawer", gap="small"):
         with st.container(horizontal=True, vertical_alignment="center"):
-            st.header(plain(f"{gpu.id} · {place_words(item)}"), anchor=False, width="stretch")
+            st.header(plain(title), anchor=False, width="stretch")
             st.button(
                 "Close", icon=":material/close:", key="drawer-close", on_click=choose,
-                args=(workspace, name, chosen_of(workspace, name)),
+                args=(workspace, name, chosen),
             )  # fmt: skip
-        if not item.tenants:
-            st.caption("Nobody has this slice.")
-        for number, tenant in enumerate(item.tenants):
-            st.subheader(plain(tenant.model), anchor=False)
-            st.html(facts_html(facts(request, plan, gpu, item, tenant)))
-            if request is not None:
-                _curve(workspace, request, gpu, item, tenant, number)
-                _elsewhere(request, gpu, item, tenant)
+        if model is not None:
+            model_drawer.show(workspace, request, plan, model)
+        elif found is not None:
+            _slice(workspace, request, plan, *found)
+
+
+def _slice(
+    workspace: Workspace, request: PlanRequest | None, plan: PlanOutcome, gpu: PlannedGpu, item: PlannedSlice
+) -> None:
+    if not item.tenants:
+        st.caption("Nobody has this slice.")
+    for number, tenant in enumerate(item.tenants):
+        st.subheader(plain(tenant.model), anchor=False)
+        st.html(facts_html(facts(request, plan, gpu, item, tenant)))
+        if request is not None:
+            _curve(workspace, request, gpu, item, tenant, number)
+            _elsewhere(request, gpu, item, tenant)
 
 
 def facts(
@@ -81,14 +113,6 @@ def facts(
     point = _used(request, gpu, item, tenant)
     demands = {one.name: one.demand_rps for one in request.models} if request else None
     load = stage_loads(plan, demands).get((tenant.model, tenant.stage))
-    limit = model.max_latency_ms if model else None
-    p95 = "n/a" if point is None else short(point.latency_ms, "ms")
-    if point is not None and limit is not None:
-        over = point.latency_ms > limit and not equal(point.latency_ms, limit)
-        told = f"{p95} of {short(limit, 'ms')}"
-        p95 = f'<span class="below">{told} ▾</span>' if over else told
-    elif point is not None and model is not None:
-        p95 += ", no limit"
     way = tenant.variant if tenant.stage == tenant.variant else f"{tenant.variant} · {tenant.stage}"
     rows = [
         ("runs as", html.escape(way)),
@@ -96,7 +120,7 @@ def facts(
         ("processes", exact(tenant.processes)),
         ("throughput", short(tenant.throughput_rps, "req/s")),
         ("load at the demand", "n/a" if load is None else percent(load)),
-        ("service time, p95", p95),
+        ("service time, p95", service_time(None if point is None else point.latency_ms, model)),
         ("memory", "n/a" if tenant.memory_gib is None else short(tenant.memory_gib, "GiB")),
         ("figures", html.escape(tenant.basis or "n/a")),
     ]

@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import Any
 from xml.etree import ElementTree
 
 import pytest
 
 from app.charts.colours import model_colours
-from app.charts.slice_map import MOST_CARDS, fleet_svg
-from tests.support.app.fleets import A100, cut, drawn, gpu, of_class, plan, tenant, title
+from app.charts.slice_map import MOST_CARDS, MOST_ROWS, fleet_svg
+from app.charts.slices.drawing import WIDTH
+from app.charts.slices.row import HEAD, HEIGHT
+from tests.support.app.fleets import A100, cut, drawn, gpu, of_class, plan, span, tenant, title
 from tests.support.app.values import plan as solved
+from torchsplit_core.values import PlanOutcome
 
 HOSTILE = [
     "<script>alert(1)</script>",
@@ -93,8 +97,39 @@ def test_a_large_fleet_is_folded_and_can_be_searched() -> None:
     root = ElementTree.fromstring(text.replace(' xmlns="http://www.w3.org/2000/svg"', ""))
     (more,) = (one for one in root.iter("details") if one.get("data-group") == "more")
     folded = [one for one in more.iter("svg") if one.get("role") == "img"]
-    assert len(folded) == 40 - MOST_CARDS and "16 more kinds" in "".join(more.itertext())
+    assert len(folded) == 40 - MOST_ROWS and "4 more kinds" in "".join(more.itertext())
     for wanted, count in (("GPU1023", 1), ("m17", 1), ("a100", 40), ("7g", 40), (" n0/ ", 8)):
         assert len(drawn(large, find=wanted)) == count, wanted
     nothing = fleet_svg(large, {}, find="<b>")
     assert "No GPU, slice or model has &lt;b&gt;" in nothing and 'role="img"' not in nothing
+
+
+def test_more_kinds_than_cards_have_room_for_are_a_row_each() -> None:
+    def fleet(kinds: int) -> PlanOutcome:
+        return plan(
+            *(
+                gpu(f"gpu{i}", A100, cut("1g.10gb", 0, tenant("<b>", 900.0 + i)), cut("3g.40gb", 4))
+                for i in range(kinds)
+            ),
+            gpu("twin", A100, cut("1g.10gb", 0, tenant("<b>", 900.0)), cut("3g.40gb", 4)),
+        )
+
+    def heights(outcome: PlanOutcome, **more: Any) -> set[float]:
+        return {float(str(card.get("viewBox")).split()[3]) for card in drawn(outcome, **more)}
+
+    few, many = fleet(MOST_CARDS), fleet(MOST_CARDS + 1)
+    assert heights(few) != heights(many) == {HEIGHT}
+    # What is looked for leaves the map in its form.
+    assert heights(many, find="gpu3") == {HEIGHT}
+    row, *_ = drawn(many, places=True, demands={"<b>": 2 * many.models[0].throughput_rps})
+    places = [node.get("data-place") for node in row.iter() if node.get("data-place")]
+    assert places == ["0 gpu0", "1 gpu0", "4 gpu0"] and row.get("role") == "group"
+    assert [span(node)[0] for node in of_class(row, "slice", "free")] == [1.0, 4 * (WIDTH - HEAD) / 8 + 1]
+    assert "".join(next(row.iter("title")).itertext()) == "gpu0, twin"
+    # The load stands where it cannot be met, and then no half of the throughput.
+    (over,) = of_class(row, "over", tag="g")
+    assert "".join(over.itertext()) == "200%"
+    assert [text.text for text in next(of_class(row, "tenant")).iter("text")] == ["200%", "<b>"]
+    text = fleet_svg(many, {}, marks={("gpu1", 0): "new"})
+    assert "Which GPUs are alike" in text and "2: gpu0, twin" in text and text.count('class="mark"') == 1
+    assert "memory slots over" not in text and ">compute slices" not in text

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from streamlit.testing.v1 import AppTest
 
-from app.plan.screen import drawer
+from app.plan.screen import drawer, model_drawer
 from tests.support.app.values import request
 from torchsplit_core import workflow
 from torchsplit_core.values import PlannedGpu, PlannedSlice, PlanOutcome, Tenant
@@ -77,3 +77,28 @@ def test_a_chosen_slice_opens_beside_the_map_and_is_closed_again(
     assert any(head.startswith(f"{gpu.id} · {item.profile}") for head in headers(opened))
     opened.button(key="drawer-close").click().run()
     assert tenant.model not in headers(opened)
+
+
+def test_a_model_of_the_table_opens_with_its_curve_and_the_points_of_the_plan(
+    page: Callable[..., AppTest], workspace: Workspace, plan: PlanOutcome
+) -> None:
+    asked = request()
+    workspace.put("plan_request", "review", asked)
+    workspace.put("plan", "review", plan)
+    opened = page("plan", workspace)
+    drawer_key = f"chosen slice {workspace.id} review"
+    opened.session_state[drawer_key] = "model bert"
+    opened.run()
+    assert not opened.exception and "bert" in [one.value for one in opened.header]
+    assert any("a line a slice" in one.value for one in opened.caption)
+    opened.session_state[drawer_key] = "model of nobody"
+    opened.run()
+    assert not opened.exception and not any(one.key == "drawer-close" for one in opened.button)
+    bert = next(one for one in plan.models if one.name == "bert")
+    told = dict(model_drawer.facts(asked.models[0], plan, bert))
+    assert told["slices"].endswith("A100-80GB") and "below" not in told["throughput ÷ demand"]
+    assert told["service time, p95"].endswith("of 80\u202fms")
+    greedy = replace(asked.models[0], demand_rps=10 * bert.throughput_rps)
+    assert "below" in dict(model_drawer.facts(greedy, plan, bert))["throughput ÷ demand"]
+    alone = dict(model_drawer.facts(None, replace(plan, gpus=()), bert))
+    assert (alone["throughput ÷ demand"], alone["demand"], alone["slices"]) == ("n/a", "n/a", "none")

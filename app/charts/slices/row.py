@@ -1,0 +1,88 @@
+"""One GPU, or several alike, as a row: where a fleet has so many kinds that cards would take screens.
+
+To scale like a card, its slices at their true slots; what has no room is in the titles and in the table.
+"""
+
+from __future__ import annotations
+
+import math
+
+from app.charts.slice_values import GpuGroup, gaps
+from app.charts.slices.card import listed
+from app.charts.slices.drawing import GAP, WIDTH, line, mark, unused
+from app.charts.slices.stages import StagePlace
+from app.charts.slices.tenant import Form, Look, slice_svg
+from app.charts.slices.words import gap_words, spoken
+from app.charts.svg_text import escaped, escaped_attribute, shortened, text_width
+from app.format.numbers import short
+from torchsplit_core.hardware import gpu_type
+from torchsplit_core.values import Tenant
+
+HEIGHT, HEAD = 34.0, 92.0
+"""Pixels of a row: its height, the width of the GPU's name before its slices."""
+TAG_ROOM = 34.0
+"""Pixels that the load of an overloaded slice takes."""
+SMALL = 40.0
+"""Pixels of a slice up to which its profile has no room beside the throughput."""
+
+
+def row_svg(group: GpuGroup, look: Look, *, places: bool = False) -> str:
+    """One GPU (or equal ones) as an SVG element of one row."""
+    kind = gpu_type(group.type)
+    slot = (WIDTH - HEAD) / kind.memory_slices
+
+    def place(start: int) -> str:
+        return f"{start} {group.ids[0]}" if places else ""
+
+    parts = [(item.start, slice_svg(kind, item, slot, look, place(item.start), ROW)) for item in group.slices]
+    for gap in gaps(kind, group.slices):
+        label, title = gap_words(group, gap)
+        choosable = place(gap.start) if gap.usable or not group.slices else ""
+        left, width = gap.start * slot + GAP / 2, gap.slots * slot - GAP
+        parts.append(
+            (gap.start, unused(left, width, (label,), title, faint=True, place=choosable, height=HEIGHT))
+        )
+    drawn = [part for _, part in sorted(parts, key=lambda part: part[0])]
+    for item, word in zip(group.slices, group.marks, strict=False):
+        if word:
+            width = kind.profile(item.profile).memory_slices * slot - GAP
+            drawn.append(mark(item.start * slot + GAP / 2, width, item.profile, word, HEIGHT))
+    body = f'<svg x="{HEAD:g}" y="0" width="{WIDTH - HEAD:g}" height="{HEIGHT:g}">{"".join(drawn)}</svg>'
+    return (
+        f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {WIDTH:g} {HEIGHT:g}" width="100%"'
+        f' role="{"group" if places else "img"}" aria-label="{escaped_attribute(spoken(group))}" fill="currentColor"'
+        ' font-family="Source Sans, Source Sans Pro, system-ui, sans-serif">'
+        f"{_head(group)}{body}</svg>"
+    )
+
+
+def _head(group: GpuGroup) -> str:
+    times = f" × {len(group.ids)}" if len(group.ids) > 1 else ""
+    room = HEAD - 8
+    name = shortened(group.ids[0], room - text_width(times, 12, bold=True), 12, bold=True)
+    return (
+        f"<g><title>{escaped(listed(group))}</title>"
+        f'<text x="0" y="14" font-size="12" font-weight="700">{escaped(name)}{times}</text>'
+        f'<text x="0" y="28" font-size="10" opacity=".8">{escaped(shortened(group.type, room, 10))}</text></g>'
+    )
+
+
+def _words(head: str, tenant: Tenant, stage: StagePlace | None, width: float, over: bool) -> str:
+    """The model's name; below it stage, profile and throughput as far as they fit."""
+    room = width - 8
+    if room < 14:
+        return ""
+    figure = "" if math.isnan(tenant.throughput_rps) else short(tenant.throughput_rps)
+    told = ""
+    # Whole or not at all: half a number is another number. Where the load's tag stands there is room for less.
+    free = room - (TAG_ROOM if over else 0)
+    for part in filter(None, (stage.short if stage else "", figure, head if width > SMALL else "")):
+        longer = f"{told} · {part}" if told else part
+        told = longer if text_width(longer, 10) <= free else told
+    return line(4, 13, shortened(tenant.model, room, 10.5, bold=True), 10.5, bold=True) + line(
+        4, 25, told, 10
+    )
+
+
+ROW = Form(HEIGHT, HEIGHT - 5, 3.0, 9.0, 0.0, _words, free=False)
+"""A slice of a row."""

@@ -1,0 +1,229 @@
+"""The dashboard in Chromium as users meet it: pages, links, a job beside an edit, and the server's memory.
+
+Times are taken in the browser: from the click or the address until the page says what it is about and has stopped
+running, or until the map of slices stands.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import statistics
+import sys
+import tempfile
+import time
+from dataclasses import replace
+from pathlib import Path
+
+from playwright.sync_api import Browser, Page, sync_playwright
+
+from benchmarks.explorer_speed import FLAGS, server
+from torchsplit_core import workflow
+from torchsplit_core.jobs.quick_start import measured_mix
+from torchsplit_core.workspace.store import Store, Workspace
+
+GOAL_PAGE_S, GOAL_LINK_S, GOAL_DOOR_S, GOAL_SHIFT_PX = 0.6, 1.5, 3.0, 0
+WALK = ("Models", "Plan", "LLM placements", "Workspace", "Overview")
+"""Pages of the menu in the order of the walk; each is left for the next."""
+IDLE = '[data-testid="stApp"][data-test-script-state="notRunning"]'
+SEEN = {"name": "torchsplit_tour", "value": "seen"}
+MIB = 2**20
+WATCH = """() => {
+  const parts = ['.st-key-plan-inputs', '.st-key-numbers', '.st-key-plan-results', '[role="tablist"]'];
+  const top = part => document.querySelector(part)?.getBoundingClientRect().top;
+  const first = parts.map(top);
+  window.moved = 0;
+  const look = () => {
+    parts.forEach((part, place) => {
+      const now = top(part);
+      if (now !== undefined && first[place] !== undefined)
+        window.moved = Math.max(window.moved, Math.abs(now - first[place]));
+    });
+    requestAnimationFrame(look);
+  };
+  look();
+}"""
+"""The furthest that inputs, cards, tabs and map move from where they stand now, looked at in every frame, in px."""
+
+
+def settled(page: Page) -> None:
+    """Until the page has stopped running."""
+    page.wait_for_selector(IDLE, timeout=60_000)
+
+
+def changes(page: Page, address: str, workspace: Workspace, turns: int) -> list[float]:
+    """Seconds from a click on the menu to the heading of the page, everything drawn; the first turn warms up."""
+    page.goto(f"{address}/?workspace={workspace.id}")
+    page.wait_for_selector("h1")
+    settled(page)
+    found = []
+    for turn in range(turns + 1):
+        for title in WALK:
+            began = time.perf_counter()
+            page.locator(".st-key-menu").get_by_text(title, exact=True).click()
+            page.locator("h1", has_text=title).wait_for()
+            settled(page)
+            if turn:
+                found.append(time.perf_counter() - began)
+            page.wait_for_timeout(200)
+    return found
+
+
+def links(page: Page, address: str, workspace: Workspace, turns: int) -> list[float]:
+    """Seconds from the address of a plan to its map."""
+    found = []
+    for turn in range(turns + 1):
+        page.goto("about:blank")
+        began = time.perf_counter()
+        page.goto(f"{address}/plan?workspace={workspace.id}")
+        page.wait_for_selector(".st-key-slices .picture svg", timeout=60_000)
+        if turn:
+            found.append(time.perf_counter() - began)
+    return found
+
+
+def doors(browser: Browser, address: str, turns: int) -> list[float]:
+    """Seconds from a press on the first door to a map, each in an empty workspace."""
+    found = []
+    for _ in range(turns):
+        page = opened(browser, address)
+        page.goto(address)
+        page.wait_for_selector("h1")
+        settled(page)
+        button = page.get_by_role("button", name="Plan the measured mix")
+        button.wait_for()
+        began = time.perf_counter()
+        button.click()
+        page.wait_for_selector(".st-key-slices .picture svg", timeout=120_000)
+        found.append(time.perf_counter() - began)
+        page.context.close()
+    return found
+
+
+def shift(page: Page, address: str, workspace: Workspace) -> float:
+    """Pixels by which a plan's parts move while it is searched for and explained anew."""
+    page.goto(f"{address}/plan?workspace={workspace.id}")
+    page.wait_for_selector(".st-key-slices .picture svg", timeout=60_000)
+    settled(page)
+    page.wait_for_timeout(1500)
+    page.evaluate(WATCH)
+    page.get_by_role("button", name="Plan", exact=True).click()
+    page.get_by_role("button", name="Cancel").first.wait_for(timeout=60_000)
+    page.wait_for_function(
+        "() => ![...document.querySelectorAll('button')].some(one => one.innerText === 'Cancel')",
+        timeout=240_000,
+    )
+    page.wait_for_timeout(1000)
+    return float(page.evaluate("() => window.moved"))
+
+
+def memory(
+    browser: Browser,
+    address: str,
+    process: int,
+    workspace: Workspace,
+    reruns: int,
+    sessions: int,
+    rest_s: float,
+) -> tuple[float, float, float]:
+    """MiB of the server: after a first third of the reruns, after all of them, and after the sessions have ended."""
+    page = opened(browser, address)
+    page.goto(f"{address}/plan?workspace={workspace.id}")
+    page.wait_for_selector(".st-key-slices .picture svg", timeout=60_000)
+    settled(page)
+    slider = page.locator(".st-key-plan-inputs").get_by_role("slider").nth(1)
+
+    def run(times: int) -> None:
+        for turn in range(times):
+            slider.focus()
+            page.keyboard.press("ArrowRight" if turn % 2 == 0 else "ArrowLeft")
+            page.wait_for_timeout(150)
+            settled(page)
+
+    run(max(2, reruns // 3))
+    warm = resident(process)
+    run(reruns)
+    after = resident(process)
+    page.context.close()
+    for _ in range(sessions):
+        other = opened(browser, address)
+        other.goto(f"{address}/plan?workspace={workspace.id}")
+        other.wait_for_selector(".st-key-slices .picture svg", timeout=60_000)
+        settled(other)
+        other.context.close()
+    # The library keeps a session that ended for two minutes, should its browser come back.
+    time.sleep(rest_s)
+    return warm, after, resident(process)
+
+
+def resident(process: int) -> float:
+    """MiB of a process that are in memory."""
+    pages = int(Path(f"/proc/{process}/statm").read_text().split()[1])
+    return pages * os.sysconf("SC_PAGE_SIZE") / MIB
+
+
+def opened(browser: Browser, address: str) -> Page:
+    """A page of somebody who has seen the tour."""
+    context = browser.new_context(viewport={"width": 1440, "height": 900})
+    context.add_cookies([{**SEEN, "url": address}])  # type: ignore[typeddict-item]
+    return context.new_page()
+
+
+def filled(store: Store, name: str, *, answered: bool) -> Workspace:
+    """The measured mix and a plan of it; not `answered`: of an earlier request, so that it can be planned again."""
+    workspace = store.create(name)
+    mix = measured_mix(workspace)
+    request = workspace.get("plan_request", mix)
+    outcome = workflow.plan(replace(request, solver=replace(request.solver, time_limit_s=3.0)))
+    asked = workflow.plan(request) if answered else None
+    workspace.put("plan", mix, asked or replace(outcome, request_sha256="0" * 64))
+    return workspace
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--turns", type=int, default=10)
+    parser.add_argument("--reruns", type=int, default=200)
+    parser.add_argument("--sessions", type=int, default=20)
+    parser.add_argument(
+        "--rest", type=float, default=150.0, help="seconds until ended sessions are forgotten"
+    )
+    options = parser.parse_args()
+    with tempfile.TemporaryDirectory() as home:
+        store = Store(Path(home))
+        planned, earlier = filled(store, "planned", answered=True), filled(store, "earlier", answered=False)
+        with (
+            sync_playwright() as playwright,
+            server(["app/main.py"], TORCHSPLIT_HOME=home) as (address, process),
+        ):
+            browser = playwright.chromium.launch(executable_path="/usr/bin/chromium", args=list(FLAGS))
+            page = opened(browser, address)
+            turned = changes(page, address, planned, options.turns)
+            linked = links(page, address, planned, options.turns)
+            moved = shift(page, address, earlier)
+            entered = doors(browser, address, min(3, options.turns))
+            sizes = memory(browser, address, process, planned, options.reruns, options.sessions, options.rest)
+            browser.close()
+    print("| what | times | median | p95 | goal |")
+    print("|---|---|---|---|---|")
+    for what, times, goal in (
+        ("page change, s", turned, GOAL_PAGE_S),
+        ("a plan's map from its address, s", linked, GOAL_LINK_S),
+        ("first door to a map, s", entered, GOAL_DOOR_S),
+    ):
+        ordered = sorted(times)
+        p95 = ordered[max(0, round(0.95 * len(ordered)) - 1)]
+        print(f"| {what} | {len(times)} | {statistics.median(times):.2f} | {p95:.2f} | {goal:g} |")
+    print(f"| furthest move of a part while a plan is made, px | 1 | {moved:.0f} | – | {GOAL_SHIFT_PX} |")
+    print()
+    print("| memory of the server, MiB | |")
+    print("|---|---|")
+    warm, after, last = sizes
+    print(f"| after {max(2, options.reruns // 3)} reruns | {warm:.0f} |")
+    print(f"| after {options.reruns} more | {after:.0f} |")
+    print(f"| after {options.sessions} sessions, {options.rest:g} s later | {last:.0f} |")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
