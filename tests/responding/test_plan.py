@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import math
 import random
 from collections.abc import Iterator
@@ -69,6 +70,10 @@ def request(
     )
 
 
+planned = functools.cache(workflow.plan)
+"""Of a request that several tests ask, each something else."""
+
+
 def every_plan(asked: PlanRequest, gpus: int) -> Iterator[tuple[PlannedGpu, ...]]:
     """So many GPUs of equal slices, each slice with any model at batch 4."""
     names = [model.name for model in asked.models]
@@ -128,7 +133,7 @@ def holds(asked: PlanRequest, gpus: tuple[PlannedGpu, ...]) -> bool:
 )
 def test_as_few_gpus_as_any_plan_that_holds(models: tuple[PlanModel, ...]) -> None:
     asked = request(*models)
-    outcome = workflow.plan(asked)
+    outcome = planned(asked)
     assert outcome.status in ("optimal", "feasible")
     assert outcome.objective.value is not None and outcome.objective.bound is not None
     fewest = next(
@@ -162,7 +167,7 @@ def test_every_objective_and_sharing(kind: str, sharing: str) -> None:
 
 def test_an_independent_simulator_agrees() -> None:
     asked = request(model("a", 150.0, 60.0), model("b", 60.0, 40.0))
-    outcome = workflow.plan(asked)
+    outcome = planned(asked)
     made = workflow.simulation_request(outcome, asked)
     rng = random.Random(7)
     for spec in made.models:
@@ -188,7 +193,7 @@ def test_an_independent_simulator_agrees() -> None:
 
 def test_what_is_told_is_what_simulate_tells() -> None:
     asked = request(model("a", 150.0, 60.0), model("b", 60.0, 40.0))
-    outcome = workflow.plan(asked)
+    outcome = planned(asked)
     loads = workflow.simulate(workflow.simulation_request(outcome, asked)).models
     for load, got in zip(loads, outcome.models, strict=True):
         assert got.response_ms is not None

@@ -17,6 +17,7 @@ from typing import Any
 import pytest
 
 from torchsplit_core import jobs
+from torchsplit_core.cli.command import main
 from torchsplit_core.files import read_file
 from torchsplit_core.graph import annotate_with_profiling_data
 from torchsplit_core.graph.architecture import former_architecture_hash
@@ -169,15 +170,20 @@ def test_a_job_that_was_killed_goes_on_without_measuring_twice(
     assert sizes == done(workspace) == ALL
 
 
-def test_a_command_that_was_killed_goes_on_without_measuring_twice(tmp_path: Path, hold: Path) -> None:
+def test_a_command_that_was_killed_goes_on_without_measuring_twice(
+    tmp_path: Path, hold: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
     (tmp_path / "slow.py").write_text(slow_model(tmp_path))
     home = tmp_path / "home"
-    command = [
-        *(sys.executable, "-m", "torchsplit_core", "profile", "slow.py:Client", "--trust", "--device", "cpu"),
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("TORCHSPLIT_HOME", str(home))
+    command = (
+        *("profile", "slow.py:Client", "--trust", "--device", "cpu"),
         *("--batch-sizes", "1,2,3,4", "--point-budget", "0.1", "--gpu-types", "A30-24GB", "-o", "p.json"),
-    ]
-    environment = os.environ | {"TORCHSPLIT_HOME": str(home)}
-    first = subprocess.Popen(command, cwd=tmp_path, env=environment, stderr=-3, start_new_session=True)
+    )
+    first = subprocess.Popen(
+        [sys.executable, "-m", "torchsplit_core", *command], stderr=subprocess.DEVNULL, start_new_session=True
+    )
     # A point is told before the next begins, but it may not be kept yet.
     wait(lambda: str(HELD) in runs(tmp_path) and kept(home) == (1, 2))
     kill(first.pid)
@@ -185,25 +191,16 @@ def test_a_command_that_was_killed_goes_on_without_measuring_twice(tmp_path: Pat
     before = runs(tmp_path)
     assert kept(home) == (1, 2) and not (tmp_path / "p.json").exists()
 
+    # Only what is killed needs a process of its own.
     hold.unlink()
-    again = subprocess.run(
-        command, cwd=tmp_path, env=environment, capture_output=True, text=True, check=False
-    )
-    assert again.returncode == 0, again.stderr
+    assert main(command) == 0
     later = runs(tmp_path)[len(before) :]
     assert "1" not in later and later.count("2") <= 1 and {"3", "4"} <= set(later)
-    assert "2 points were measured before" in again.stderr
+    assert "2 points were measured before" in capsys.readouterr().err
     found = read_file(tmp_path / "p.json")[1]
     assert tuple(row.batch_size for row in found.rows if row.basis == "measured") == ALL
-    anew = subprocess.run(
-        [*command, "--batch-sizes", "1", "--again"],
-        cwd=tmp_path,
-        env=environment,
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    assert anew.returncode == 0 and "measured before" not in anew.stderr
+    assert main((*command, "--batch-sizes", "1", "--again")) == 0
+    assert "measured before" not in capsys.readouterr().err
     assert "1" in runs(tmp_path)[len(before) + len(later) :]
 
 

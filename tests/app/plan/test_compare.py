@@ -9,7 +9,7 @@ import pytest
 from streamlit.testing.v1 import AppTest
 
 from app.plan import compare as plan_compare
-from app.plan import page as plan_page
+from tests.support.app.plan_page import said, tab
 from tests.support.app.values import plan, request
 from torchsplit_core.planning.comparison.compare import compare
 from torchsplit_core.values import FleetEntry, PlannedModel
@@ -31,25 +31,12 @@ def two(filled: Workspace) -> Workspace:
     return filled
 
 
-def tab(page: AppTest) -> AppTest:
-    page.session_state[plan_page.TAB] = "Compare"
-    page.run()
-    assert not page.exception
-    return page
-
-
-def said(page: AppTest) -> str:
-    kinds = ("html", "markdown", "success", "caption", "header")
-    text = "\n".join(str(getattr(e, "value", None) or e.proto.body) for kind in kinds for e in page.get(kind))
-    return text.replace("\\", "").replace("\u202f", " ")
-
-
 def test_one_scenario_alone_says_how_to_get_a_second(page: Open, filled: Workspace) -> None:
-    assert "Duplicate this scenario" in said(tab(page("plan", filled)))
+    assert "Duplicate this scenario" in said(tab(page("plan", filled), "Compare"))
 
 
 def test_the_differences_are_named_from_the_other_to_this(page: Open, two: Workspace) -> None:
-    text = said(tab(page("plan", two)))
+    text = said(tab(page("plan", two), "Compare"))
     assert "From other to review" in text
     for line in compare(two.get("plan", "other"), two.get("plan", "review")).lines:
         assert line in text
@@ -59,7 +46,7 @@ def test_the_differences_are_named_from_the_other_to_this(page: Open, two: Works
 def test_all_scenarios_stand_in_one_table(page: Open, two: Workspace) -> None:
     two.put("plan_request", "third", request())
     two.put("plan", "third", plan(status="feasible"))
-    opened = tab(page("plan", two))
+    opened = tab(page("plan", two), "Compare")
     text = said(opened)
     for told in (
         "<th>scenario</th><th>review</th><th>third</th><th>other</th>",
@@ -86,5 +73,5 @@ def test_both_maps_say_what_becomes_of_their_slices(two: Workspace) -> None:
 def test_the_same_plan_twice_changes_nothing(page: Open, filled: Workspace) -> None:
     filled.put("plan_request", "copy", request())
     filled.put("plan", "copy", plan())
-    assert "Nothing changes" in said(tab(page("plan", filled)))
+    assert "Nothing changes" in said(tab(page("plan", filled), "Compare"))
     assert plan_compare.marks_of(compare(plan(), plan())) == ({}, {})

@@ -9,7 +9,7 @@ import pytest
 from streamlit.testing.v1 import AppTest
 
 from app.plan import history
-from app.plan import page as plan_page
+from tests.support.app.plan_page import press, said, tab
 from tests.support.app.values import request
 from torchsplit_core import workflow
 from torchsplit_core.planning.comparison.figures import PlanFigures
@@ -32,47 +32,28 @@ def twice(workspace: Workspace) -> Workspace:
     return workspace
 
 
-def tab(page: AppTest) -> AppTest:
-    page.session_state[plan_page.TAB] = "History"
-    page.run()
-    assert not page.exception
-    return page
-
-
-def said(page: AppTest) -> str:
-    kinds = ("html", "markdown", "success", "caption", "header")
-    text = "\n".join(str(getattr(e, "value", None) or e.proto.body) for kind in kinds for e in page.get(kind))
-    return text.replace("\\", "").replace("\u202f", " ")
-
-
-def press(page: AppTest, key: str) -> AppTest:
-    page.button(key=key).click().run()
-    assert not page.exception
-    return page
-
-
 def test_a_scenario_without_a_version_says_when_there_will_be_one(page: Open, filled: Workspace) -> None:
-    assert "Here the last 20 states" in said(tab(page("plan", filled)))
+    assert "Here the last 20 states" in said(tab(page("plan", filled), "History"))
 
 
 def test_versions_say_what_changed_and_stand_beside_what_is_now(page: Open, twice: Workspace) -> None:
-    text = said(tab(page("plan", twice)))
+    text = said(tab(page("plan", twice), "History"))
     assert "A100-80GB 1 → 2" in text and "the first one kept" in text and "proven optimal" in text
     assert "From v1 to now" in text
 
 
 def test_undo_brings_request_and_plan_back_and_undo_again_the_other(page: Open, twice: Workspace) -> None:
     before = twice.get("plan", "review")
-    opened = press(tab(page("plan", twice)), "version-undo")
+    opened = press(tab(page("plan", twice), "History"), "version-undo")
     assert twice.get("plan_request", "review") == request()
     assert named.plan_answers(request(), twice.get("plan", "review"))
     assert [one.note for one in VersionStore(twice, "review").list()] == ["v1 again", "", ""]
-    press(tab(opened), "version-undo")
+    press(tab(opened, "History"), "version-undo")
     assert twice.get("plan_request", "review") == TWO and twice.get("plan", "review") == before
 
 
 def test_a_version_opens_as_a_draft_that_is_kept_or_not(page: Open, twice: Workspace) -> None:
-    opened = press(tab(page("plan", twice)), "version-draft")
+    opened = press(tab(page("plan", twice), "History"), "version-draft")
     assert "v1 as it was · A100-80GB 2 → 1" in said(opened)
     assert twice.get("plan_request", "review") == TWO and opened.button(key="version-restore").disabled
     press(opened, "draft-keep")
