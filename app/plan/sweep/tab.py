@@ -374,10 +374,12 @@ def _under_load(request: PlanRequest, plan: PlanOutcome, colours: Mapping[str, s
     if not any(gpu.slices for gpu in plan.gpus):
         return
     limits = request_limits(request)
-    asked = simulation(plan, request, Ask(limits_ms=limits))
+    asked = simulation(plan, request, Ask("planned", limits_ms=limits))
     ran = runs.runs_of(asked)
     found = [kept.load for kept in ran.models]
-    st.caption("Under load, simulated: Poisson arrivals at the demands, waits included.")
+    st.caption(
+        "Under load, simulated: arrivals as the request says, else Poisson at the demands; waits included."
+    )
     st.html(load_words.table_of(found, limits, colours))
     st.caption(
         plain(f"A quick look. {load_words.basis_words(plan, request)} {load_words.unstable_words(found)}")
