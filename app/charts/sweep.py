@@ -52,8 +52,16 @@ class Spot:
     chosen: bool = False
 
 
-def curve(marks: Sequence[Mark], across: str, up: str, level: float | None, *, dark: bool) -> go.Figure:
-    """One figure of the plans over the parameter; `level` is a line that matters (the demand), None for none."""
+def curve(
+    marks: Sequence[Mark],
+    across: str,
+    up: str,
+    level: float | None,
+    *,
+    dark: bool,
+    level_text: str = "its demand",
+) -> go.Figure:
+    """One figure of the plans over the parameter; `level` is a line that matters, None for none."""
     theme = themed(dark)
     figure = go.Figure()
     plans = [mark for mark in marks if mark.y is not None]
@@ -82,7 +90,7 @@ def curve(marks: Sequence[Mark], across: str, up: str, level: float | None, *, d
         figure.add_hline(
             y=level,
             line={"color": INK[theme], "width": 1, "dash": "dot"},
-            annotation={"text": "its demand", "font": {"size": 12}},
+            annotation={"text": level_text, "font": {"size": 12}},
             annotation_position="top left",
         )
     lay_out(figure, theme, height=330, key=f"sweep {up}")

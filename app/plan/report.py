@@ -134,14 +134,14 @@ def _under_load(request: PlanRequest, plan: PlanOutcome, colours: Mapping[str, s
     """Response times at the demand, against the limits of the request, and what they rest on."""
     limits = request_limits(request)
     try:
-        asked = simulation(plan, request, Ask(limits_ms=limits))
+        asked = simulation(plan, request, Ask("planned", limits_ms=limits))
         each = shared_out(SIMULATED_REQUESTS, len(asked.models), SIMULATED_REQUESTS // 5)
         found = workflow.simulate(replace(asked, requests_per_model=each))
     except InputFault as fault:
         return f"<p>n/a: {html.escape(str(fault))}</p>"
     lines = [
-        "Poisson arrivals at each model's demand; waits are included. The limits are those of the request, which "
-        "speak of the service time.",
+        "Arrivals as the request says, else Poisson at each model's demand; waits are included. The limits are those "
+        "of the request: of the response where it has one, else of the service time.",
         f"{exact(each)} requests in each of {asked.replications} runs a model; ± is the 95 % interval over the runs.",
         words.basis_words(plan, request),
     ]

@@ -189,6 +189,9 @@ def test_the_command_prints_a_table(tmp_path: Path, capsys: pytest.CaptureFixtur
     rows = list(csv.DictReader(io.StringIO(said.out)))
     assert [row["value"] for row in rows] == ["1", "2", "3"] and {row["proven"] for row in rows} == {"yes"}
     assert "3 proven" in said.err
+    # One GPU cannot serve 20 requests/s of both.
+    assert rows[0]["p95_ms"] == "" and rows[0]["p95_model"] in ("a", "b") and rows[0]["p95_limit_ms"] == ""
+    assert float(rows[2]["p95_ms"]) > 10
     assert main([*vary, "min_throughput:a=1,1000", "-o", str(tmp_path / "t.json")]) == 0
     table = json.loads((tmp_path / "t.json").read_text())
     assert [row["status"] for row in table] == ["optimal", "infeasible"] and "would help" in table[1]["note"]

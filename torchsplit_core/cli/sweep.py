@@ -8,7 +8,7 @@ import io
 import json
 import re
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -19,11 +19,12 @@ from torchsplit_core.values import InputFault
 if TYPE_CHECKING:
     # The planner takes its time to load, and no other command needs it.
     from torchsplit_core.planning.sweep.points import Parameter, SweepPoint, SweepRequest
+    from torchsplit_core.responding.worst import WorstResponse
 
 DEFAULT_STEPS = 8
 COLUMNS = (
     "value", "status", "proven", "objective", "bound", "bound_from", "gap", "gpus_used", "least_normalised",
-    "total_rps", "pareto", "note",
+    "total_rps", "pareto", "note", "p95_ms", "p95_model", "p95_limit_ms",
 )  # fmt: skip
 _RANGE = re.compile(r"(?P<start>[^.]+(?:\.\d+)?)\.\.(?P<stop>[^/]+)(?:/(?P<steps>.+))?")
 
@@ -88,7 +89,7 @@ def _number(text: str) -> float:
 
 
 def _sweep(options: argparse.Namespace) -> int:
-    from torchsplit_core.workflow.sweeps import sweep
+    from torchsplit_core.workflow.sweeps import sweep, worst_responses
 
     if not 0 < options.time_limit < float("inf"):
         raise InputFault("--time-limit", options.time_limit, "it is a number above 0", "Give seconds.")
@@ -100,7 +101,8 @@ def _sweep(options: argparse.Namespace) -> int:
     points = with_progress(
         lambda progress: sweep(request, what, time_limit_s=options.time_limit, progress=progress)
     )
-    rows = table(points)
+    waits = with_progress(lambda progress: worst_responses(request, what, points, progress=progress))
+    rows = table(points, waits)
     if options.output:
         replace_file(Path(options.output), _json(rows) if suffix == ".json" else _csv(rows))
     if options.json or not options.output:
@@ -116,7 +118,7 @@ def _sweep(options: argparse.Namespace) -> int:
     return 3 if all(point.status == "infeasible" for point in points) else 4
 
 
-def table(points: Sequence[SweepPoint]) -> list[dict[str, Any]]:
+def table(points: Sequence[SweepPoint], waits: Mapping[float, WorstResponse | None]) -> list[dict[str, Any]]:
     """One row a value; a figure that is not known is None."""
     from torchsplit_core.planning.sweep.points import note, pareto
 
@@ -135,8 +137,12 @@ def table(points: Sequence[SweepPoint]) -> list[dict[str, Any]]:
             "total_rps": point.total_rps,
             "pareto": point.value in front,
             "note": note(point),
+            "p95_ms": worst.p95_ms if worst else None,
+            "p95_model": worst.model if worst else None,
+            "p95_limit_ms": worst.limit_ms if worst else None,
         }
         for point in points
+        for worst in (waits.get(point.value),)
     ]
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Generator, Sequence
 
 from torchsplit_core.simulation.arrivals import is_random, offered_rps
 from torchsplit_core.simulation.capacity import capacity_rps
@@ -18,7 +18,22 @@ LEAST, MOST = 1e-6, 1e6
 """Factors that are tried, of the first."""
 
 
+Steps = Generator[tuple[float, str], None, HighestLoad]
+"""What of the search is done (0 to 1, in words) before every simulation of one model; what was found."""
+
+
 def highest_load(request: SimulationRequest, prepared: Sequence[Prepared], progress: Progress) -> HighestLoad:
+    """The search at one go."""
+    steps = search(request, prepared)
+    while True:
+        try:
+            progress(*next(steps))
+        except StopIteration as ended:
+            found: HighestLoad = ended.value
+            return found
+
+
+def search(request: SimulationRequest, prepared: Sequence[Prepared]) -> Steps:
     """By tries with the same draws: from above down to the first that holds, then halving what lies between.
 
     Looked for from above, because with batches that wait a lower load need not be a faster one.
@@ -26,42 +41,39 @@ def highest_load(request: SimulationRequest, prepared: Sequence[Prepared], progr
     assert request.find is not None
     percent = request.find.percentile
     limited = [one for one in prepared if one.model.slo_ms is not None]
-    holds = _Tries(request, limited, percent, progress)
+    tries = _Tries(request, limited, percent)
     high = min(capacity_rps(one) / (offered_rps(one.model.arrivals) or capacity_rps(one)) for one in limited)
     bounded = any(is_random(one.model.arrivals) for one in limited)
     low = None
     first = high
     if not bounded:
         # A trace ends, so a load above what can be served may keep the limit.
-        while holds(high) and high < MOST * first:
+        while (yield from tries.hold(high)) and high < MOST * first:
             low, high = high, 2 * high
         if low == high / 2 and high >= MOST * first:
             return HighestLoad(percent, None, low, None, "every load that was tried keeps the limits")
     while low is None and high > LEAST * first:
         lower = STEP * high
-        low, high = (lower, high) if holds(lower) else (None, lower)
+        low, high = (lower, high) if (yield from tries.hold(lower)) else (None, lower)
     if low is None:
         return HighestLoad(percent, None, None, high, "no load that was tried keeps the limits")
     while high > WITHIN * low:
         middle = (low * high) ** 0.5
-        low, high = (middle, high) if holds(middle) else (low, middle)
+        low, high = (middle, high) if (yield from tries.hold(middle)) else (low, middle)
     return HighestLoad(percent, low, low, high)
 
 
 class _Tries:
     """Whether every model keeps its limit at a factor; the model that failed last is asked first."""
 
-    def __init__(
-        self, request: SimulationRequest, models: Sequence[Prepared], percent: float, progress: Progress
-    ) -> None:
+    def __init__(self, request: SimulationRequest, models: Sequence[Prepared], percent: float) -> None:
         self.request, self.models, self.percent = request, list(models), percent
-        self.progress = progress
         self.tries = 0
 
-    def __call__(self, factor: float) -> bool:
+    def hold(self, factor: float) -> Generator[tuple[float, str], None, bool]:
         self.tries += 1
-        self.progress(1 - 0.9**self.tries, f"trying {factor:.4g} times the rates")
         for place, one in enumerate(self.models):
+            yield 1 - 0.9**self.tries, f"trying {factor:.4g} times the rates"
             if not self._keeps(one, factor):
                 self.models.insert(0, self.models.pop(place))
                 return False

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from torchsplit_core.planning.sweep.points import (
     SweepPoint,
     SweepRequest,
     order,
+    request_at,
     sweep_points,
     sweep_requests,
 )
@@ -16,6 +17,8 @@ from torchsplit_core.values import PlanOutcome, PlanRequest, Progress, ignore_pr
 
 if TYPE_CHECKING:
     from collections.abc import Callable
+
+    from torchsplit_core.responding.worst import WorstResponse
 
 
 TIME_LIMIT_S = 60.0
@@ -54,6 +57,23 @@ def sweep(
     progress(len(found) / len(what.values), _told(what, len(found)))
     plan_each([requests[value] for value in open_values], limit_s, heard)
     return sweep_points(request, what, found)
+
+
+def worst_responses(
+    request: PlanRequest,
+    what: SweepRequest,
+    points: Sequence[SweepPoint],
+    *,
+    progress: Progress = ignore_progress,
+) -> dict[float, WorstResponse | None]:
+    """By value a quick look at the p95 response of the plan's worst model, see `responding.worst`."""
+    from torchsplit_core.responding.worst import worst_response
+
+    found = {}
+    for done, point in enumerate(points):
+        progress(done / len(points), f"simulating the plan at {point.value:g}")
+        found[point.value] = worst_response(point.outcome, request_at(request, what, point.value))
+    return found
 
 
 def _told(what: SweepRequest, done: int) -> str:

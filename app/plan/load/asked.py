@@ -23,8 +23,9 @@ from torchsplit_core.values import (
 )
 from torchsplit_core.values.simulation.request import Arrivals
 
-Kind = Literal["poisson", "deterministic", "gamma", "bursts", "trace"]
+Kind = Literal["planned", "poisson", "deterministic", "gamma", "bursts", "trace"]
 KINDS: Mapping[Kind, str] = {
+    "planned": "As the request says",
     "poisson": "Poisson: independent of each other",
     "deterministic": "Evenly spaced",
     "gamma": "Gamma: more or less even than Poisson",
@@ -84,6 +85,12 @@ def limit_of(model: PlanModel) -> float | None:
     return found if found is not None else model.max_latency_ms
 
 
+def kinds_of(request: PlanRequest) -> tuple[Kind, ...]:
+    """What can be chosen: arrivals of the request, where it has any, come first."""
+    own = any(model.arrivals is not None for model in request.models)
+    return tuple(kind for kind in KINDS if own or kind != "planned")
+
+
 def request_limits(request: PlanRequest) -> dict[str, float]:
     """The limits of all models of a request that have one, ms."""
     return {model.name: limit for model in request.models if (limit := limit_of(model)) is not None}
@@ -92,6 +99,8 @@ def request_limits(request: PlanRequest) -> dict[str, float]:
 def arrivals(ask: Ask, model: PlanModel) -> Arrivals:
     """A model's arrivals at a load of 1. Raises InputFault for a trace without it, and for impossible bursts."""
     rate = model.demand_rps
+    if ask.kind == "planned":
+        return model.expected_arrivals
     if ask.kind == "deterministic":
         return DeterministicArrivals(rate)
     if ask.kind == "gamma":

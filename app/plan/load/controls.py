@@ -2,16 +2,24 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 import streamlit as st
 
 from app.components.live_slider import live_slider
 from app.format.numbers import THIN, counted, exact, plain
-from app.plan.load.asked import KINDS, LOADS, Ask, Bursts, Kind, Trace, limit_of
+from app.plan.load.asked import KINDS, LOADS, Ask, Bursts, Kind, Trace, kinds_of, limit_of
 from torchsplit_core.tables.arrival_times import arrival_times
 from torchsplit_core.values import PlanModel, PlanRequest
 from torchsplit_core.values.limits import LARGEST_MAGNITUDE
 from torchsplit_core.workspace.store import Workspace
 
+PLAIN: Mapping[Kind, str] = {
+    "planned": "The arrivals that the plan was made for; models without any of their own are Poisson at the demand.",
+    "poisson": "Every model at its demand, independent of the others.",
+    "deterministic": "Every model at its demand, all gaps equal: the kindest that can happen.",
+}
+"""What is said of arrivals that have nothing to set."""
 COLUMNS = 4
 """Limits beside each other."""
 
@@ -21,7 +29,7 @@ def asked(workspace: Workspace, name: str, request: PlanRequest) -> Ask:
     left, right = st.columns(2)
     with left:
         kind: Kind = st.selectbox(
-            "Requests arrive", tuple(KINDS), format_func=KINDS.__getitem__, key=f"load-kind {name}",
+            "Requests arrive", kinds_of(request), format_func=KINDS.__getitem__, key=f"load-kind {name}",
             persist_state="session",
         )  # fmt: skip
     cv, bursts, trace = 2.0, Bursts(), None
@@ -36,11 +44,7 @@ def asked(workspace: Workspace, name: str, request: PlanRequest) -> Ask:
         elif kind == "trace":
             trace = _trace(workspace, name)
         else:
-            st.caption(
-                "Every model at its demand, independent of the others."
-                if kind == "poisson"
-                else "Every model at its demand, all gaps equal: the kindest that can happen."
-            )
+            st.caption(PLAIN[kind])
     limits = _limits(name, request)
     return Ask(kind, cv, bursts, trace, _load(name), limits)
 
@@ -95,8 +99,9 @@ def _limits(name: str, request: PlanRequest) -> dict[str, float]:
     found = {}
     with st.expander("Limits of the response time"):
         st.caption(
-            "Of a request, waits included. At first those of the scenario, which speak of the service time of one "
-            "batch: type what clients may wait. Empty: no limit. What is typed here changes no plan."
+            "Of a request, waits included. At first those of the scenario: the limit of the response, else that of "
+            "the service time of one batch. Type what clients may wait. Empty: no limit. What is typed here changes "
+            "no plan."
         )
         for start in range(0, len(request.models), COLUMNS):
             for place, model in zip(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import math
+import time
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
@@ -12,6 +13,8 @@ import streamlit as st
 from numpy.typing import NDArray
 
 from torchsplit_core.simulation import simulate_model
+from torchsplit_core.simulation.highest_load import Steps, search
+from torchsplit_core.simulation.replicate import prepare
 from torchsplit_core.simulation.validate import remarks, validate
 from torchsplit_core.values import (
     Find,
@@ -22,7 +25,6 @@ from torchsplit_core.values import (
     SimulationRequest,
     TraceArrivals,
 )
-from torchsplit_core.workflow import simulate
 
 QUICK_REQUESTS, QUICK_REPLICATIONS = 20_000, 3
 """Of all models together in a replication of a quick run: about a fifth of a second."""
@@ -153,17 +155,42 @@ def distribution(samples: Sequence[NDArray[np.float64]]) -> tuple[tuple[float, .
     return tuple(percents), tuple(float(ordered[rank - 1]) for rank in ranks)
 
 
-@st.cache_resource(max_entries=64, show_spinner="Looking for the highest load …")
-def _highest(key: str, _request: SimulationRequest) -> HighestLoad | None:
-    return simulate(_request).highest_load
+@dataclass
+class Finding:
+    """A search for the highest load that goes on a little with every run of the page, until it has found."""
+
+    steps: Steps
+    share: float = 0.0
+    text: str = ""
+    found: HighestLoad | None = None
+
+    def go_on(self, seconds: float) -> None:
+        """For about so long, at least by the simulation of one model."""
+        until = time.perf_counter() + seconds
+        while self.found is None:
+            try:
+                self.share, self.text = next(self.steps)
+            except StopIteration as ended:
+                self.found = ended.value
+            if time.perf_counter() >= until:
+                return
 
 
-def highest(request: SimulationRequest, percentile: float) -> HighestLoad:
-    """By which factor all rates of a request can grow. Raises InputFault where no model has a limit."""
-    asked = for_highest(request, percentile)
-    found = _highest(find_key(request, percentile), asked)
-    assert found is not None
-    return found
+def finding(request: SimulationRequest, percentile: float) -> Finding:
+    """The search for this content, this session's. Raises InputFault where no model has a limit."""
+    searches: dict[str, Finding] = st.session_state.setdefault("load searches", {})
+    key = find_key(request, percentile)
+    if key not in searches:
+        asked = for_highest(request, percentile)
+        validate(asked)
+        prepared = [prepare(asked, number) for number in range(len(asked.models))]
+        searches[key] = Finding(search(asked, prepared))
+    return searches[key]
+
+
+def forget(request: SimulationRequest, percentile: float) -> None:
+    """End a search that has not found yet."""
+    st.session_state.get("load searches", {}).pop(find_key(request, percentile), None)
 
 
 def for_highest(request: SimulationRequest, percentile: float) -> SimulationRequest:

@@ -27,6 +27,8 @@ from torchsplit_core.workspace.store import Workspace
 
 REST_S = 0.6
 """After so long on the page the full runs begin, a model at a time."""
+FIND_S = 0.6
+"""So long a search for the highest load goes on before the page is drawn again, with how far it is."""
 PAGE_RUN = "load drawn by the page"
 """In the session while the page itself draws the tab: only a part that runs alone may ask for itself again."""
 WHAT = (
@@ -65,15 +67,16 @@ def _tab(workspace: Workspace, name: str, request: PlanRequest, plan: PlanOutcom
     alone = not st.session_state.pop(PAGE_RUN, False)
     st.session_state[_key(workspace, name)] = (plan, request, True)
     parts: tuple[SimulationRequest, ...] = ()
+    looking = False
     # A fragment that runs alone is outside the page's own telling.
     with frame.telling():
-        parts = _drawn(workspace, name, request, plan)
-        complete = all(runs.runs_of(part).complete for part in parts)
+        parts, looking = _drawn(workspace, name, request, plan)
+        complete = not looking and all(runs.runs_of(part).complete for part in parts)
         st.session_state[_key(workspace, name)] = (plan, request, complete)
     if not alone:
         return
     # One model at a time: a move of the slider has its turn between two.
-    if any(runs.run_next(part) for part in parts):
+    if looking or any(runs.run_next(part) for part in parts):
         st.rerun(scope="fragment")
     if timed:
         # The page draws this part again, without its clock.
@@ -82,8 +85,8 @@ def _tab(workspace: Workspace, name: str, request: PlanRequest, plan: PlanOutcom
 
 def _drawn(
     workspace: Workspace, name: str, request: PlanRequest, plan: PlanOutcome
-) -> tuple[SimulationRequest, ...]:
-    """Draw the tab; the simulations that it shows."""
+) -> tuple[tuple[SimulationRequest, ...], bool]:
+    """Draw the tab; the simulations that it shows, and whether a search for the highest load goes on."""
     with st.container(border=True, key="load-ask"):
         ask = controls.asked(workspace, name, request)
     simulated = simulation(plan, request, ask)
@@ -96,9 +99,9 @@ def _drawn(
         st.header("How busy each slice is, simulated", anchor=False)
         _map(name, request, plan, shown, colours)
     # What the plan takes does not hang on where the slider stands.
-    _highest(name, simulation(plan, request, replace(ask, load=1.0)), percentile)
+    looking = _highest(name, simulation(plan, request, replace(ask, load=1.0)), percentile)
     compared = beside.show(workspace, name, request, ask, simulated, colours)
-    return (simulated, *compared)
+    return (simulated, *compared), looking
 
 
 def _answer(
@@ -189,8 +192,8 @@ def _map(name: str, request: PlanRequest, plan: PlanOutcome, shown: Runs, colour
             saving.table(rows, f"{name}.utilisation", key="load-busy", alt="How busy every slice is")
 
 
-def _highest(name: str, simulated: SimulationRequest, percentile: Percentile) -> None:
-    """The highest load, found when asked: it takes seconds."""
+def _highest(name: str, simulated: SimulationRequest, percentile: Percentile) -> bool:
+    """The highest load, looked for when asked, a little at a time; whether a search goes on."""
     with st.container(border=True):
         st.header("The highest load", anchor=False)
         limited = any(model.slo_ms is not None for model in simulated.models)
@@ -204,10 +207,21 @@ def _highest(name: str, simulated: SimulationRequest, percentile: Percentile) ->
             st.caption(
                 "By which factor all rates can grow until a model's percentile passes its limit, to 1 %."
             )
-            return
-        found = runs.highest(simulated, percentile)
-        st.markdown(f"**{plain(words.highest_words(found, len(simulated.models)))}**")
+            return False
+        finding = runs.finding(simulated, percentile)
+        finding.go_on(FIND_S)
+        if finding.found is None:
+            st.progress(finding.share, text=f"Looking for the highest load: {finding.text}")
+            st.button("Cancel", key="load-find-cancel", on_click=lambda: _cancel(kept, simulated, percentile))
+            return True
+        st.markdown(f"**{plain(words.highest_words(finding.found, len(simulated.models)))}**")
         asked = runs.for_highest(simulated, percentile)
         st.caption(
             f"Simulated with {exact(asked.requests_per_model)} requests in each of {asked.replications} runs a model."
         )
+    return False
+
+
+def _cancel(kept: str, simulated: SimulationRequest, percentile: Percentile) -> None:
+    runs.forget(simulated, percentile)
+    st.session_state.pop(kept, None)

@@ -16,8 +16,8 @@ from app.plan.load import runs
 from app.plan.load import words as load_words
 from app.plan.load.asked import Ask, request_limits, simulation
 from app.plan.model_table import models_table
-from app.plan.sweep import words
-from app.plan.sweep.words import PARAMETER_WORDS, VIEWS
+from app.plan.sweep import waits, words
+from app.plan.sweep.words import PARAMETER_WORDS, VIEWS, WAITS
 from app.session import draft as drafts
 from app.session import scenario
 from app.session.workspace import names
@@ -40,6 +40,7 @@ from torchsplit_core.planning.sweep.points import (
     spread,
     sweep_requests,
 )
+from torchsplit_core.responding.worst import WorstResponse
 from torchsplit_core.values import PlanOutcome, PlanRequest
 from torchsplit_core.values.limits import LARGEST_MAGNITUDE
 from torchsplit_core.workflow.sweeps import TIME_LIMIT_S
@@ -64,8 +65,20 @@ def show(workspace: Workspace, name: str, request: PlanRequest) -> None:
             st.fragment(_ask)(workspace, name, request)
         working = bool(jobs.running(workspace, (SWEEP,), name))
         with st.container(key="sweep-found"):
-            # While plans come, only this part is drawn anew.
-            st.fragment(_found, run_every=REFRESH_S if working else None)(workspace, name, request)
+            # While plans come and are looked at under load, only this part is drawn anew.
+            waits_open = not _looked_at(workspace, name)
+            again = REFRESH_S if working or waits_open else None
+            st.fragment(_found, run_every=again)(workspace, name, request, waits_open)
+
+
+def _looked_at(workspace: Workspace, name: str) -> bool:
+    """Look at some more plans of the kept sweep under load; whether every one was."""
+    kept = SweepStore(workspace, name).load()
+    if kept is None:
+        return True
+    points = kept.points
+    waits.waits_of(kept, points)
+    return waits.complete(points)
 
 
 def _ask(workspace: Workspace, name: str, request: PlanRequest) -> None:
@@ -156,7 +169,7 @@ def start_sweep(
     return jobs.start(workspace, f"Sweep {name}", SWEEP, parameters)
 
 
-def _found(workspace: Workspace, name: str, request: PlanRequest) -> None:
+def _found(workspace: Workspace, name: str, request: PlanRequest, waits_open: bool) -> None:
     # A fragment that runs alone is outside the page's own telling.
     with frame.telling():
         kept = SweepStore(workspace, name).load()
@@ -166,10 +179,15 @@ def _found(workspace: Workspace, name: str, request: PlanRequest) -> None:
             return
         _answer(kept, points, request, working=bool(jobs.running(workspace, (SWEEP,), name)))
         chosen = _chosen(name, points)
-        _pictures(name, kept, points, chosen)
-        _table(name, kept, points)
+        looked = waits.waits_of(kept, points)
+        _pictures(name, kept, points, chosen, looked)
+        _table(name, kept, points, looked)
         if chosen is not None:
             _plan_of(workspace, name, kept, points[chosen])
+        done = waits_open and waits.complete(points) and not jobs.running(workspace, (SWEEP,), name)
+    if done:
+        # The page draws this part again, without its clock.
+        st.rerun(scope="app")
 
 
 def _answer(kept: KeptSweep, points: Sequence[SweepPoint], request: PlanRequest, *, working: bool) -> None:
@@ -200,7 +218,13 @@ def _key(name: str) -> str:
     return f"sweep point of {name}"
 
 
-def _pictures(name: str, kept: KeptSweep, points: Sequence[SweepPoint], chosen: int | None) -> None:
+def _pictures(
+    name: str,
+    kept: KeptSweep,
+    points: Sequence[SweepPoint],
+    chosen: int | None,
+    looked: Mapping[float, WorstResponse],
+) -> None:
     dark = st.context.theme.type == "dark"
     values = [point.value for point in points]
     views = words.views(kept.request)
@@ -215,12 +239,13 @@ def _pictures(name: str, kept: KeptSweep, points: Sequence[SweepPoint], chosen: 
             label_visibility="collapsed",
             persist_state="session",
         )
-        level = 1.0 if shown == VIEWS[0] else None
+        up, by_limit = words.waits_axis(looked) if shown == WAITS else (words.UP[shown], False)
+        level = 1.0 if shown == VIEWS[0] or by_limit else None
         with saving.saved("Sweep", f"{name}.sweep", key="sweep-curve"):
             st.plotly_chart(
                 curve(
-                    marks(kept, points, shown, chosen), words.axis_title(kept.what),
-                    words.UP[shown], level, dark=dark,
+                    marks(kept, points, shown, chosen, looked), words.axis_title(kept.what), up, level,
+                    level_text="its limit" if by_limit else "its demand", dark=dark,
                 ),
                 theme=None, key="sweep-curve", config=CONFIG, selection_mode="points",
                 on_select=lambda: _clicked(name, "sweep-curve", values),
@@ -230,6 +255,8 @@ def _pictures(name: str, kept: KeptSweep, points: Sequence[SweepPoint], chosen: 
             "Only dots are plans: the line joins them and claims nothing between. Filled: proven at the "
             "objective's first level. Click one to see its plan."
         )
+        if shown == WAITS:
+            st.caption(words.WAITS_BASIS)
     with right:
         st.header("GPUs used against the worst-served model", anchor=False)
         with saving.saved("GPUs used", f"{name}.sweep-gpus", key="sweep-front"):
@@ -244,11 +271,20 @@ def _pictures(name: str, kept: KeptSweep, points: Sequence[SweepPoint], chosen: 
         )
 
 
-def marks(kept: KeptSweep, points: Sequence[SweepPoint], view: str, chosen: int | None) -> list[Mark]:
+def marks(
+    kept: KeptSweep,
+    points: Sequence[SweepPoint],
+    view: str,
+    chosen: int | None,
+    looked: Mapping[float, WorstResponse],
+) -> list[Mark]:
     """Every point as a mark of the curve."""
     found = []
     for at, point in enumerate(points):
-        value, bound = words.figure(kept.request, point, view)
+        if view == WAITS:
+            value, bound = words.waits_figure(looked, point.value), None
+        else:
+            value, bound = words.figure(kept.request, point, view)
         text = " ".join(filter(None, (words.proof(point), note(point))))
         if point.gpus_used is None:
             state: Any = "infeasible" if point.status == "infeasible" else "timeout"
@@ -288,11 +324,13 @@ def _choose(name: str, values: Sequence[float], at: int) -> None:
         st.session_state[_key(name)] = values[at]
 
 
-def _table(name: str, kept: KeptSweep, points: Sequence[SweepPoint]) -> None:
+def _table(
+    name: str, kept: KeptSweep, points: Sequence[SweepPoint], looked: Mapping[float, WorstResponse]
+) -> None:
     st.header("All points", anchor=False)
     values = [point.value for point in points]
     saving.table(
-        words.table(kept.request, kept.what, points),
+        words.table(kept.request, kept.what, points, looked),
         f"{name}.sweep",
         key="sweep-table",
         alt="Every point of the sweep",
@@ -300,7 +338,7 @@ def _table(name: str, kept: KeptSweep, points: Sequence[SweepPoint]) -> None:
         height=min(420, 38 + 35 * len(points)),
         on_select=lambda: _row(name, values),
     )
-    st.caption("Select a row to see its plan below.")
+    st.caption(f"Select a row to see its plan below. {words.WAITS_BASIS}")
 
 
 def _plan_of(workspace: Workspace, name: str, kept: KeptSweep, point: SweepPoint) -> None:
@@ -336,10 +374,12 @@ def _under_load(request: PlanRequest, plan: PlanOutcome, colours: Mapping[str, s
     if not any(gpu.slices for gpu in plan.gpus):
         return
     limits = request_limits(request)
-    asked = simulation(plan, request, Ask(limits_ms=limits))
+    asked = simulation(plan, request, Ask("planned", limits_ms=limits))
     ran = runs.runs_of(asked)
     found = [kept.load for kept in ran.models]
-    st.caption("Under load, simulated: Poisson arrivals at the demands, waits included.")
+    st.caption(
+        "Under load, simulated: arrivals as the request says, else Poisson at the demands; waits included."
+    )
     st.html(load_words.table_of(found, limits, colours))
     st.caption(
         plain(f"A quick look. {load_words.basis_words(plan, request)} {load_words.unstable_words(found)}")

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from app.format.badges import Badge
 from app.format.numbers import all_measured, exact, percent, short
 from torchsplit_core.planning.request.objective import goal_of, pays_penalties
 from torchsplit_core.planning.sweep.points import Parameter, SweepPoint, SweepRequest, note, pareto
+from torchsplit_core.responding.worst import LOOK_REQUESTS, LOOK_RUNS, WorstResponse
 from torchsplit_core.values import PlanRequest
 
 PARAMETER_WORDS: dict[Parameter, str] = {
@@ -19,6 +20,7 @@ PARAMETER_WORDS: dict[Parameter, str] = {
 }
 UNITS: dict[Parameter, str] = {"gpus": "", "weight": "", "demand": "req/s", "min_throughput": "req/s"}
 VIEWS = ("Worst-served model", "GPUs used", "Throughput, all models", "Objective")
+WAITS = "p95 response"
 UP = {
     "Worst-served model": "worst-served model, × its demand",
     "GPUs used": "GPUs used",
@@ -29,7 +31,29 @@ UP = {
 
 def views(request: PlanRequest) -> tuple[str, ...]:
     """What the curve can show: the objective apart where it is not the worst-served model."""
-    return VIEWS[:3] if bounds_least(request) else VIEWS
+    return (*(VIEWS[:3] if bounds_least(request) else VIEWS), WAITS)
+
+
+def waits_axis(waits: Mapping[float, WorstResponse]) -> tuple[str, bool]:
+    """The axis of response times, and whether it is measured by limits: where any model has one."""
+    by_limit = any(one.limit_ms is not None for one in waits.values())
+    return f"p95 response of the worst model, {'× its limit' if by_limit else 'ms'}", by_limit
+
+
+def waits_figure(waits: Mapping[float, WorstResponse], value: float) -> float | None:
+    """How high a point stands on that axis."""
+    worst = waits.get(value)
+    if worst is None:
+        return None
+    return worst.share if waits_axis(waits)[1] else worst.p95_ms
+
+
+WAITS_BASIS = (
+    f"p95 responses are simulated at the request's arrivals, Poisson at the demand unless it says otherwise: a quick "
+    f"look, {LOOK_RUNS} runs of {LOOK_REQUESTS:,} requests of all models together. The model nearest to its limit is "
+    "told, without limits the slowest; n/a where more arrives than can be served."
+)
+"""What the response times of a sweep rest on."""
 
 
 def bounds_least(request: PlanRequest) -> bool:
@@ -132,7 +156,12 @@ def _threshold(request: PlanRequest, what: SweepRequest, points: Sequence[SweepP
     return f"{text} At {value} that is {'proven impossible' if impossible else 'not found, nor ruled out'}."
 
 
-def table(request: PlanRequest, what: SweepRequest, points: Sequence[SweepPoint]) -> list[dict[str, Any]]:
+def table(
+    request: PlanRequest,
+    what: SweepRequest,
+    points: Sequence[SweepPoint],
+    waits: Mapping[float, WorstResponse],
+) -> list[dict[str, Any]]:
     """One row a point with every figure; None is n/a."""
     front = {point.value for point in pareto(points)}
     unit = UNITS[what.parameter]
@@ -146,6 +175,7 @@ def table(request: PlanRequest, what: SweepRequest, points: Sequence[SweepPoint]
             "none above, ×": point.bound if bounds_least(request) else None,
             "GPUs used": point.gpus_used,
             "req/s, all": point.total_rps,
+            **_response(waits.get(point.value)),
             "on the front": "yes" if point.value in front else "no",
             "note": note(point),
         }
@@ -154,6 +184,14 @@ def table(request: PlanRequest, what: SweepRequest, points: Sequence[SweepPoint]
             del row["none above, ×"]
         rows.append(row)
     return rows
+
+
+def _response(worst: WorstResponse | None) -> dict[str, Any]:
+    return {
+        "p95 response, ms": worst.p95_ms if worst else None,
+        "of": worst.model if worst else None,
+        "its limit, ms": worst.limit_ms if worst else None,
+    }
 
 
 def proof_badge(request: PlanRequest, plans: Sequence[SweepPoint]) -> Badge:

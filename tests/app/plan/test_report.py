@@ -58,7 +58,7 @@ def test_response_times_at_the_demand_stand_in_it_and_say_what_they_are() -> Non
     page = Page(report("review", request(), plan(), COLOURS))
     at = page.said.index("Under load, simulated")
     told = page.said[at : page.said.index("What is proven, what is estimated")]
-    assert told.count("±") == 7 and "Poisson arrivals at each model's demand" in told
+    assert told.count("±") == 7 and "else Poisson at each model's demand" in told
     assert "nothing here was measured under load" in told and "estimated for 1 of 2 models" in told
     crowded = tuple(replace(model, demand_rps=350.0) for model in request().models)
     more = Page(report("review", replace(request(), models=crowded), plan(), COLOURS)).said

@@ -12,8 +12,8 @@ from streamlit.testing.v1 import AppTest
 from app.charts.slice_map import fleet_svg
 from app.format.numbers import THIN
 from app.plan import page as plan_page
-from app.plan.load import controls, runs, words
-from app.plan.load.asked import LOADS, Ask, Bursts, Trace, arrivals, same_arrivals, simulation
+from app.plan.load import controls, runs, tab, words
+from app.plan.load.asked import LOADS, Ask, Bursts, Trace, arrivals, kinds_of, same_arrivals, simulation
 from tests.support.app.graphs import said
 from tests.support.app.values import plan, point, request
 from torchsplit_core import workflow
@@ -98,17 +98,53 @@ def test_a_limit_typed_on_the_tab_is_held_against(loaded: Callable[[], AppTest])
     assert "1 of 2 models passes the limit at p95; furthest bert" in said(page)
 
 
-def test_the_highest_load_is_found_when_asked(loaded: Callable[[], AppTest]) -> None:
+def test_the_highest_load_is_found_when_asked(
+    loaded: Callable[[], AppTest], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(tab, "FIND_S", 60.0)
     page = loaded()
     assert "The plan takes" not in said(page)
     page.button(key="load-find").click().run()
     assert not page.exception
-    found = words.highest_words(
-        runs.highest(simulation(plan(), request(), Ask(limits_ms={"bert": 80, "ocr": 80})), 95), 2
-    )
+    asked = runs.for_highest(simulation(plan(), request(), Ask(limits_ms={"bert": 80, "ocr": 80})), 95)
+    known = workflow.simulate(asked).highest_load
+    assert known is not None
+    found = words.highest_words(known, 2)
     assert found in said(page).replace("\\", "") and "The plan takes 1." in found
     # Where the slider stands it is the same question.
     assert "The plan takes" in said(move(page, 0.5))
+
+
+def test_a_search_for_the_highest_load_goes_on_with_every_run_and_can_be_cancelled(
+    loaded: Callable[[], AppTest], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(tab, "FIND_S", 0.0)
+    page = loaded()
+    page.button(key="load-find").click().run()
+    texts = []
+    for _ in range(3):
+        assert not page.exception and "The plan takes" not in said(page)
+        (bar,) = page.get("progress")
+        texts.append((bar.proto.value, bar.proto.text))
+        page.run()
+    assert texts[0] < texts[-1] and "times the rates" in texts[0][1]
+    page.button(key="load-find-cancel").click().run()
+    assert not page.exception and not page.get("progress")
+    assert page.button(key="load-find") is not None
+    # Asked again it begins anew.
+    page.button(key="load-find").click().run()
+    assert page.get("progress")[0].proto.text == texts[0][1]
+
+
+def test_arrivals_of_the_request_come_first_where_it_has_any(
+    loaded: Callable[[], AppTest], filled: Workspace
+) -> None:
+    assert "As the request says" not in loaded().selectbox(key="load-kind review").options
+    first, second = request().models
+    bursty = replace(request(), models=(replace(first, arrivals=GammaArrivals(20.0, 3.0)), second))
+    assert arrivals(Ask("planned"), bursty.models[0]) == GammaArrivals(20.0, 3.0)
+    assert arrivals(Ask("planned"), second) == PoissonArrivals(second.demand_rps)
+    assert kinds_of(bursty)[0] == "planned" and "planned" not in kinds_of(request())
 
 
 def test_another_scenario_stands_beside_under_the_same_arrivals(

@@ -12,7 +12,7 @@ from streamlit.testing.v1 import AppTest
 from app.charts.sweep import Mark, Spot, curve, front
 from app.format.badges import Badge
 from app.plan import page as plan_page
-from app.plan.sweep import tab, words
+from app.plan.sweep import tab, waits, words
 from app.session import scenario
 from tests.support.app.graphs import said
 from tests.support.app.values import plan, request
@@ -21,7 +21,8 @@ from torchsplit_core.jobs import runner
 from torchsplit_core.jobs.names import SWEEP, SweepParameters
 from torchsplit_core.planning.outcome.build import no_plan
 from torchsplit_core.planning.request.hash import request_hash
-from torchsplit_core.planning.sweep.points import SweepRequest, sweep_points, sweep_requests
+from torchsplit_core.planning.sweep.points import SweepRequest, request_at, sweep_points, sweep_requests
+from torchsplit_core.responding.worst import WorstResponse, worst_response
 from torchsplit_core.values import (
     InputFault,
     Objective,
@@ -181,6 +182,49 @@ def test_the_points_are_in_the_table_with_what_is_proven(swept: Workspace) -> No
     assert "Every model gets its demand from 3 × A100" in text.replace("\\", "")
     assert "At 2 × A100-80GB that is proven impossible." in text.replace("\\", "")
     assert "worst served proven best at 2 of 3" in text and "1 of 2 profiles estimated" in text
+
+
+def test_every_point_has_its_p95_and_the_curve_shows_it(swept: Workspace) -> None:
+    page = opened(swept)
+    shown = table(page)
+    assert list(shown["of"].notna()) == [False, True, True, True]
+    kept = SweepStore(swept, "review").load()
+    assert kept is not None
+    looked = {
+        point.value: worst
+        for point in kept.points
+        if (worst := worst_response(point.outcome, request_at(kept.request, WHAT, point.value)))
+    }
+    assert set(looked) == {2.0, 3.0, 4.0}
+    told = [looked[value].p95_ms for value in (2.0, 3.0, 4.0)]
+    assert list(shown["p95 response, ms"][1:]) == told and all(told)
+    view = next(radio for radio in page.radio if words.WAITS in radio.options)
+    view.set_value(words.WAITS).run()
+    assert not page.exception and "a quick look, 3 runs" in said(page)
+    # Of a limit of 80 ms.
+    marks = tab.marks(kept, kept.points, words.WAITS, None, looked)
+    assert [mark.y for mark in marks] == [None, *(looked[value].share for value in (2.0, 3.0, 4.0))]
+    assert words.waits_axis(looked) == ("p95 response of the worst model, × its limit", True)
+
+
+def test_without_limits_the_slowest_is_told_in_ms_and_what_is_not_stable_not_at_all() -> None:
+    looked = {1.0: WorstResponse("ocr", 12.5, None), 2.0: WorstResponse("ocr", None, None)}
+    assert words.waits_axis(looked) == ("p95 response of the worst model, ms", False)
+    assert [words.waits_figure(looked, value) for value in (1.0, 2.0, 3.0)] == [12.5, None, None]
+    free = tuple(replace(model, max_latency_ms=None, demand_rps=1e6) for model in request().models)
+    busy = worst_response(plan(), replace(request(), models=free))
+    assert busy is not None and busy.p95_ms is None and busy.share is None
+    nothing = no_plan(request(), "infeasible", PlanStatistics(0.1, 0.1, 0.0, "highs"))
+    assert worst_response(nothing, request()) is None
+
+
+def test_a_page_looks_at_a_few_plans_at_a_time(swept: Workspace, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(waits, "LOOK_S", 0.0)
+    page = opened(swept)
+    assert not table(page)["of"].notna().any()
+    monkeypatch.setattr(waits, "LOOK_S", 60.0)
+    page.run()
+    assert table(page)["of"].notna().sum() == 3
 
 
 def test_a_dot_or_row_shows_its_plan_and_opens_it_as_a_scenario(
