@@ -1,0 +1,83 @@
+"""The serve command: a plan on this host, until it is stopped."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+from pathlib import Path
+
+from torchsplit_core import workflow
+from torchsplit_core.cli.common import Command, Options, with_progress
+from torchsplit_core.files import read_file
+from torchsplit_core.serving.settings import DEADLINE_S, DEFAULT_PORT, LONGEST_QUEUE, ServeSettings
+from torchsplit_core.values import PlanOutcome, PlanRequest
+
+
+def add_serving_commands(command: Command, trust: Options, output: Options) -> None:
+    """Add serve to the command line through its `command(name, run, text)` and its shared options."""
+    made = command("serve", _serve, "serve a plan on this host until stopped (Open Inference Protocol v2)")
+    _plan_options(made)
+    made.add_argument("--host", default="127.0.0.1", help="the address to listen on (default 127.0.0.1)")
+    made.add_argument(
+        "--port", type=int, default=DEFAULT_PORT, metavar="N", help=f"default {DEFAULT_PORT}; 0: any free one"
+    )
+    made.add_argument(
+        "--ready-file", metavar="FILE", help="written once all is ready: url and models as JSON"
+    )
+    trust(made)
+
+
+def _plan_options(made: argparse.ArgumentParser) -> None:
+    made.add_argument("plan", metavar="PLAN")
+    made.add_argument("--request", required=True, metavar="PLAN_REQUEST", help="the request that it answers")
+    made.add_argument(
+        "--stand-in",
+        choices=("none", "cpu", "sm"),
+        default="none",
+        help="run slices that are not here on cores of this host in turn, or on so many SMs of its whole GPUs",
+    )
+    made.add_argument(
+        "--queue-limit", type=int, default=LONGEST_QUEUE, metavar="N",
+        help=f"rows of a model that wait at most, then 429 (default {LONGEST_QUEUE})",
+    )  # fmt: skip
+    made.add_argument(
+        "--deadline-s", type=float, default=DEADLINE_S, metavar="S",
+        help=f"the longest that a request may take, then 504 (default {DEADLINE_S:g})",
+    )  # fmt: skip
+
+
+def _settings(options: argparse.Namespace, host: str, port: int) -> ServeSettings:
+    return ServeSettings(
+        host=host,
+        port=port,
+        queue_limit=options.queue_limit,
+        deadline_s=options.deadline_s,
+        stand_in=options.stand_in,
+        trust=options.trust,
+    )
+
+
+def _files(options: argparse.Namespace) -> tuple[PlanOutcome, PlanRequest]:
+    _, outcome = read_file(options.plan, expected="torchsplit.plan")
+    _, request = read_file(options.request, expected="torchsplit.plan_request")
+    return outcome, request
+
+
+def _serve(options: argparse.Namespace) -> int:
+    outcome, request = _files(options)
+    ready = Path(options.ready_file) if options.ready_file else None
+
+    def announce(_: float, line: str) -> None:
+        told = json.loads(line)
+        for warning in told["warnings"]:
+            print(f"warning: {warning}", file=sys.stderr)
+        print(f"serving {', '.join(told['models'])} at {told['url']}", file=sys.stderr, flush=True)
+
+    settings = _settings(options, options.host, options.port)
+    with_progress(
+        lambda progress: workflow.serve(
+            outcome, request, settings, progress=progress, ready=ready, announce=announce
+        )
+    )
+    return 0
