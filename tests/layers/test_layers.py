@@ -66,7 +66,7 @@ ONLY_IN = {
     "plotly": {"app"},
     "fast_sugiyama": {"drawing"},
     "opentelemetry": {"telemetry"},
-    "starlette": {"serving"},
+    "starlette": {"serving", "app"},
     "uvicorn": {"serving"},
     "prometheus_client": {"serving"},
 }

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import argparse
-import json
 import sys
 from pathlib import Path
 
 from torchsplit_core import workflow
 from torchsplit_core.cli.common import Command, Options, with_progress
 from torchsplit_core.files import read_file
-from torchsplit_core.serving.settings import DEADLINE_S, DEFAULT_PORT, LONGEST_QUEUE, ServeSettings
+from torchsplit_core.serving.settings import DEADLINE_S, DEFAULT_PORT, LONGEST_QUEUE, ServeSettings, Serving
 from torchsplit_core.values import PlanOutcome, PlanRequest
 
 
@@ -68,11 +67,10 @@ def _serve(options: argparse.Namespace) -> int:
     outcome, request = _files(options)
     ready = Path(options.ready_file) if options.ready_file else None
 
-    def announce(_: float, line: str) -> None:
-        told = json.loads(line)
-        for warning in told["warnings"]:
+    def announce(serving: Serving) -> None:
+        for warning in serving.warnings:
             print(f"warning: {warning}", file=sys.stderr)
-        print(f"serving {', '.join(told['models'])} at {told['url']}", file=sys.stderr, flush=True)
+        print(f"serving {', '.join(serving.models)} at {serving.url}", file=sys.stderr, flush=True)
 
     settings = _settings(options, options.host, options.port)
     with_progress(

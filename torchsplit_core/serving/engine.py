@@ -12,6 +12,7 @@ import contextlib
 import time
 from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 from typing import Any, Literal
 
 from torchsplit_core.serving.meters import Meters
@@ -45,6 +46,11 @@ class Seat:
         self.state: Literal["starting", "free", "busy", "down", "lost"] = "starting"
         self.deaths = 0
 
+    def hand_over(self, directory: str) -> None:
+        """The folder with its model's parts, before it starts."""
+        self.assignment = replace(self.assignment, directory=directory)
+        self.process = WorkerProcess(self.assignment)
+
     @property
     def tenant(self) -> str:
         """Its name among those that share its slice."""
@@ -75,18 +81,12 @@ class Station:
 class Engine:
     """The workers of a roster, started; `infer` is what a client asks for."""
 
-    def __init__(
-        self, roster: Roster, settings: ServeSettings, folders: Mapping[str, str], meters: Meters
-    ) -> None:
+    def __init__(self, roster: Roster, settings: ServeSettings, meters: Meters) -> None:
         self.roster, self.settings, self.meters = roster, settings, meters
         models = {model.name: model for model in roster.models}
         places = {place.id: place for place in roster.slices}
         self.seats = [
-            Seat(
-                Assignment(
-                    spec, models[spec.model], places[spec.slice], settings.trust, folders.get(spec.model, "")
-                )
-            )
+            Seat(Assignment(spec, models[spec.model], places[spec.slice], settings.trust))
             for spec in roster.workers
         ]
         self.stations = {
@@ -118,9 +118,14 @@ class Engine:
 
     # --- start and end ---
 
-    async def start(self, progress: Progress) -> None:
-        """Start every worker and wait until all are warm. Raises the InputFault of the first that cannot be."""
+    async def start(self, folders: Mapping[str, str], progress: Progress) -> None:
+        """Start every worker and wait until all are warm; `folders` have the parts of cut models.
+
+        Raises the InputFault of the first that cannot be.
+        """
         done = 0
+        for seat in self.seats:
+            seat.hand_over(folders.get(seat.spec.model, ""))
 
         async def one(seat: Seat) -> None:
             nonlocal done
@@ -419,5 +424,5 @@ class Engine:
                 name: {"ready": self.ready(name), "waiting": [station.queue.rows for station in stations]}
                 for name, stations in self.stations.items()
             },
-            "workers": {seat.spec.id: seat.state for seat in self.seats},
+            "workers": {seat.spec.id: {"state": seat.state, "pid": seat.process.pid} for seat in self.seats},
         }

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from dataclasses import dataclass
 from typing import Literal
 
@@ -31,6 +32,19 @@ class ServeSettings:
     drain_s: float = 30.0
     stand_in: StandIn = "none"
     trust: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Serving:
+    """A server that is ready: where it listens, and what it serves."""
+
+    url: str
+    models: tuple[str, ...]
+    warnings: tuple[str, ...]
+
+    def line(self) -> str:
+        """As one line of JSON, for who started the process."""
+        return json.dumps({"url": self.url, "models": self.models, "warnings": self.warnings})
 
 
 def check_settings(settings: ServeSettings) -> None:

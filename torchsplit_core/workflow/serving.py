@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
 
-from torchsplit_core.serving.settings import ServeSettings
+from torchsplit_core.serving.settings import ServeSettings, Serving
 from torchsplit_core.values import PlanOutcome, PlanRequest, Progress, ignore_progress
 
 
@@ -15,7 +16,7 @@ def serve(
     *,
     progress: Progress = ignore_progress,
     ready: Path | None = None,
-    announce: Progress = ignore_progress,
+    announce: Callable[[Serving], None] = lambda serving: None,
 ) -> None:
     """Serve the plan until SIGTERM or SIGINT; see `serving.front.server.serve`. Raises InputFault."""
     from torchsplit_core.serving.front.server import serve as run

@@ -4,14 +4,12 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import json
 import os
 import resource
 import signal
 import socket
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
 from pathlib import Path
 
 import uvicorn
@@ -23,23 +21,10 @@ from torchsplit_core.serving.meters import Meters
 from torchsplit_core.serving.parts import write_parts
 from torchsplit_core.serving.places import find_places
 from torchsplit_core.serving.roster import Roster, make_roster
-from torchsplit_core.serving.settings import ServeSettings, check_settings
+from torchsplit_core.serving.settings import ServeSettings, Serving, check_settings
 from torchsplit_core.values import InputFault, PlanOutcome, PlanRequest, Progress, ignore_progress
 
 BACKLOG = 4096
-
-
-@dataclass(frozen=True, slots=True)
-class Serving:
-    """A server that is ready: where it listens, and what it serves."""
-
-    url: str
-    models: tuple[str, ...]
-    warnings: tuple[str, ...]
-
-    def line(self) -> str:
-        """As one line of JSON, for who started the process."""
-        return json.dumps({"url": self.url, "models": self.models, "warnings": self.warnings})
 
 
 def prepare(outcome: PlanOutcome, request: PlanRequest, settings: ServeSettings) -> Roster:
@@ -55,7 +40,7 @@ def serve(
     *,
     progress: Progress = ignore_progress,
     ready: Path | None = None,
-    announce: Progress = ignore_progress,
+    announce: Callable[[Serving], None] = lambda serving: None,
 ) -> None:
     """Serve the plan in this process until SIGTERM or SIGINT, then answer what was taken and end.
 
@@ -63,61 +48,73 @@ def serve(
     cannot be served here, a port that is taken, and a model that does not load.
     """
     roster = prepare(outcome, request, settings)
-    with contextlib.ExitStack() as stack:
-        listener = stack.enter_context(_listening(settings))
-        stack.enter_context(_apart_from(roster))
-        folders = write_parts(roster, stack.enter_context(private_room()), settings.trust, progress)
+
+    def tell(serving: Serving) -> None:
+        if ready is not None:
+            ready.write_text(serving.line(), encoding="utf-8")
+        announce(serving)
+
+    async def until_told() -> None:
+        stop = asyncio.Event()
+        loop = asyncio.get_running_loop()
+        for number in (signal.SIGTERM, signal.SIGINT):
+            loop.add_signal_handler(number, stop.set)
+        await serve_until(stop, roster, settings, listener, tell, progress)
+
+    with listening(settings) as listener, _apart_from(roster):
         _raise_file_limit()
-        asyncio.run(_serve(roster, settings, folders, listener, progress, ready, announce))
+        asyncio.run(until_told())
 
 
-async def _serve(
+async def serve_until(
+    stop: asyncio.Event,
     roster: Roster,
     settings: ServeSettings,
-    folders: Mapping[str, str],
     listener: socket.socket,
-    progress: Progress,
-    ready: Path | None,
-    announce: Progress,
+    announce: Callable[[Serving], None],
+    progress: Progress = ignore_progress,
 ) -> None:
+    """Serve a roster on a socket until `stop` is set; every process has ended when this returns. Raises InputFault."""
     meters = Meters(roster)
-    engine = Engine(roster, settings, folders, meters)
-    stop = asyncio.Event()
-    loop = asyncio.get_running_loop()
-    for number in (signal.SIGTERM, signal.SIGINT):
-        loop.add_signal_handler(number, stop.set)
-    server = _Server(
-        uvicorn.Config(
-            make_app(engine, meters),
-            log_level="critical",
-            access_log=False,
-            lifespan="off",
-            timeout_keep_alive=75,
-            timeout_graceful_shutdown=2,
-            ws="none",
+    with private_room() as room:
+        engine = Engine(roster, settings, meters)
+        server = _Server(
+            uvicorn.Config(
+                make_app(engine, meters),
+                log_level="critical",
+                access_log=False,
+                lifespan="off",
+                timeout_keep_alive=75,
+                timeout_graceful_shutdown=2,
+                ws="none",
+            )
         )
-    )
-    listening = asyncio.create_task(server.serve([listener]))
-    stopped = asyncio.create_task(stop.wait())
-    starting = asyncio.create_task(engine.start(progress))
-    try:
-        await asyncio.wait((starting, stopped), return_when=asyncio.FIRST_COMPLETED)
-        if starting.done():
-            starting.result()
-            port = listener.getsockname()[1]
-            host = f"[{settings.host}]" if ":" in settings.host else settings.host
-            told = Serving(f"http://{host}:{port}", tuple(engine.stations), roster.warnings)
-            if ready is not None:
-                ready.write_text(told.line(), encoding="utf-8")
-            announce(1.0, told.line())
-            await stopped
-        await engine.drain()
-    finally:
-        starting.cancel()
-        stopped.cancel()
-        server.should_exit = True
-        await listening
-        await engine.stop()
+        listening_task = asyncio.create_task(server.serve([listener]))
+        stopped = asyncio.create_task(stop.wait())
+        starting = asyncio.create_task(_start(engine, roster, room, settings, progress))
+        try:
+            await asyncio.wait((starting, stopped), return_when=asyncio.FIRST_COMPLETED)
+            if starting.done():
+                starting.result()
+                port = listener.getsockname()[1]
+                host = f"[{settings.host}]" if ":" in settings.host else settings.host
+                announce(Serving(f"http://{host}:{port}", tuple(engine.stations), roster.warnings))
+                await stopped
+            await engine.drain()
+        finally:
+            starting.cancel()
+            stopped.cancel()
+            server.should_exit = True
+            await listening_task
+            await engine.stop()
+
+
+async def _start(
+    engine: Engine, roster: Roster, room: Path, settings: ServeSettings, progress: Progress
+) -> None:
+    """Write the parts beside the event loop, which answers meanwhile that nothing is ready; then start the workers."""
+    folders = await asyncio.to_thread(write_parts, roster, room, settings.trust, progress)
+    await engine.start(folders, progress)
 
 
 class _Server(uvicorn.Server):
@@ -129,7 +126,7 @@ class _Server(uvicorn.Server):
 
 
 @contextmanager
-def _listening(settings: ServeSettings) -> Iterator[socket.socket]:
+def listening(settings: ServeSettings) -> Iterator[socket.socket]:
     """The socket, bound before any model is loaded. Raises InputFault where the port is taken."""
     try:
         family = socket.getaddrinfo(settings.host, settings.port, type=socket.SOCK_STREAM)[0][0]
