@@ -302,7 +302,10 @@ class Engine:
     async def _run(self, station: Station, seat: Seat, batch: Batch) -> None:
         """One batch on one worker, to its end."""
         begin = time.perf_counter()
-        waited = begin - batch.joined
+        # Before a later stage all of a batch have waited alike.
+        waited = sum(
+            (begin - (batch.joined if station.position else item.joined)) * item.rows for item in batch.items
+        )
         answer: Answer | None = None
         try:
             answer = await self._compute(station, seat, batch)

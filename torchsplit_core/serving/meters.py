@@ -22,7 +22,7 @@ KEPT_BATCHES = 4096
 
 @dataclass(slots=True)
 class Tally:
-    """Batches of one instance: how long it was busy, how long they waited, their times by their rows.
+    """Batches of one instance: how long it was busy, how long their rows waited, their times by their rows.
 
     `whole_ms` is from hand-over to answer, `compute_ms` the worker's own of it.
     """
@@ -105,7 +105,7 @@ class Meters:
     def batch(
         self, spec: WorkerSpec, rows: int, waited_s: float, spent_s: float, compute_ms: float | None
     ) -> None:
-        """A batch has ended. `compute_ms` None: without an answer."""
+        """A batch has ended; `waited_s` is the sum over its rows. `compute_ms` None: without an answer."""
         labels = (spec.model, spec.stage, spec.slice)
         self.sizes.labels(*labels).observe(rows)
         self.busy.labels(*labels).inc(spent_s)

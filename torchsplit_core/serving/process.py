@@ -26,6 +26,8 @@ SERVE = "torchsplit_core.serving.worker:serve_in_child"
 START_S = 300.0
 """How long a worker may take to load its model and get warm."""
 TAIL_BYTES = 4096
+LONGEST_LINE = 256 * 2**20
+"""Of what it tells of itself: an example of its inputs is in it."""
 
 
 class WorkerDied(Exception):
@@ -85,7 +87,7 @@ class WorkerProcess:
         await loop.run_in_executor(launcher, self._launch)
         assert self._socket is not None
         self._reader, self._writer = await asyncio.open_connection(sock=self._socket, limit=2**20)
-        control = asyncio.StreamReader()
+        control = asyncio.StreamReader(limit=LONGEST_LINE)
         pipe = os.fdopen(self._control, "rb", buffering=0)
         self._control = -1
         transport, _ = await loop.connect_read_pipe(lambda: asyncio.StreamReaderProtocol(control), pipe)
@@ -105,7 +107,7 @@ class WorkerProcess:
         try:
             ((kind, content),) = json.loads(line).items()
             if kind == "ready":
-                self.ports = {name: list(content[name]) for name in ("inputs", "outputs")}
+                self.ports = {name: list(content[name]) for name in ("inputs", "outputs", "example")}
                 return True
             if kind == "fault":
                 where, value, rule, remedy = (printable(str(told)) for told in content)

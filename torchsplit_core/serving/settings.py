@@ -34,6 +34,18 @@ class ServeSettings:
     trust: bool = False
 
 
+DEFAULT_DURATION_S = 30.0
+
+
+@dataclass(frozen=True, slots=True)
+class LoadSettings:
+    """`load` times every rate, for `duration_s`; the same `seed` gives the same arrivals."""
+
+    duration_s: float = DEFAULT_DURATION_S
+    load: float = 1.0
+    seed: int = 0
+
+
 @dataclass(frozen=True, slots=True)
 class Serving:
     """A server that is ready: where it listens, and what it serves."""

@@ -6,6 +6,7 @@ Run by `isolation.launch` as `serve_in_child`. It tells the front of itself in J
 
 from __future__ import annotations
 
+import base64
 import json
 import os
 import socket
@@ -60,12 +61,23 @@ def _serve(request: dict[str, Any], tell: Any) -> None:
         if isinstance(model, WholeModel):
             model.warm_up(request["max_batch"])
         ports = {"inputs": model.inputs, "outputs": model.outputs}
-        tell("ready", {kind: [port.told() for port in found] for kind, found in ports.items()})
+        ready: dict[str, Any] = {kind: [port.told() for port in found] for kind, found in ports.items()}
+        tell("ready", ready | {"example": _example(model)})
         while (message := _next(stream, model)) is not None:
             head, following = _answer(model, message)
             stream.sendall(packed_head(head, sum(len(one) for one in following)))
             for one in following:
                 stream.sendall(one)
+
+
+def _example(model: Any) -> list[str]:
+    """The first row of the model's own example, each input's bytes in base64: what a load test sends."""
+    import torch
+
+    if model.example is None:
+        return []
+    rows = [tensor[:1].contiguous().reshape(-1).view(torch.uint8).numpy() for tensor in model.example.at(2)]
+    return [base64.b64encode(row.tobytes()).decode() for row in rows]
 
 
 def _hold_to(cores: Sequence[int]) -> None:

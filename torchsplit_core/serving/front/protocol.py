@@ -49,6 +49,7 @@ def make_app(engine: Engine, meters: Meters) -> Starlette:
         Route("/v2/repository/index", paths.index, methods=["POST"]),
         Route("/metrics", paths.metrics),
         Route("/torchsplit/state", paths.state),
+        Route("/torchsplit/examples/{name}", paths.example),
         Route("/torchsplit/tallies", paths.tallies, methods=["GET", "DELETE"]),
     ]
     for path in versioned:
@@ -161,6 +162,21 @@ class _Paths:
 
     async def state(self, request: Request) -> Response:
         return JSONResponse(self.engine.state())
+
+    async def example(self, request: Request) -> Response:
+        """One row of each input of a model, in base64."""
+        name = request.path_params["name"]
+        if fault := unknown(self.engine, request.path_params):
+            return JSONResponse({"error": fault}, 404)
+        if name not in self.engine.inputs:
+            return JSONResponse({"error": f"{name} is not ready yet"}, 503)
+        rows = self.engine.stations[name][0].seats[0].process.ports["example"]
+        ports = self.engine.inputs[name]
+        told = [
+            {**port.told(), "shape": [1, *port.shape], "bytes": row}
+            for port, row in zip(ports, rows, strict=True)
+        ]
+        return JSONResponse({"inputs": told})
 
     async def tallies(self, request: Request) -> Response:
         """The times of every batch since the last DELETE: what `measure` reads."""
