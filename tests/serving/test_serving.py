@@ -21,8 +21,10 @@ import torch
 import tritonclient.http as triton
 from tritonclient.utils import InferenceServerException
 
+from tests.support.paths import ROOT
 from tests.support.serving.plans import Placed, cpu_plan
 from tests.support.serving.running import Running, running
+from torchsplit_core.files import read_file, write_file
 from torchsplit_core.model_source import load_client
 from torchsplit_core.serving.settings import ServeSettings
 from torchsplit_core.values import InputFault
@@ -151,6 +153,38 @@ def test_the_public_client_gets_the_models_own_answers() -> None:
         assert statistics["inference_count"] == (1 + 4 + 11) * 6 > statistics["execution_count"]
         with pytest.raises(InferenceServerException, match="unknown model"):
             client.infer("nobody", inputs)
+
+
+def test_a_cut_model_is_served_by_a_row_of_workers() -> None:
+    _, cut = read_file(ROOT / "examples" / "partition.json", expected="torchsplit.partition")
+    nodes = {str(number): stage for number, stage in enumerate(cut.candidates[0].stages)}
+    placed = [
+        Placed("diamond", start=int(stage), stage=stage, processes=2 if stage == "1" else 1)
+        for stage in nodes
+    ]
+    plan = cpu_plan(placed, {"diamond": "sample:diamond"}, cores=4, nodes={"diamond": nodes})
+    sample = load_client("sample:diamond")
+    with running(plan) as server, triton.InferenceServerClient(server.address, concurrency=8) as client:
+        told = client.get_model_metadata("diamond")
+        asked, found = [], []
+        for rows in (1, 2, 3, 9) * 5:
+            given = sample.get_example_inputs(rows)[0]
+            port = told["inputs"][0]
+            one = triton.InferInput(port["name"], list(given.shape), port["datatype"])
+            asked.append(client.async_infer("diamond", [one.set_data_from_numpy(given.numpy())]))
+            with torch.inference_mode():
+                found.append(sample.get_model()(given).numpy())
+        for request, wanted in zip(asked, found, strict=True):
+            np.testing.assert_allclose(request.get_result().as_numpy("output_0"), wanted, atol=1e-6)
+        workers = server.ask("GET", "/torchsplit/state")[1]["workers"]
+        assert len(workers) == 3
+        os.kill(children_of(workers["host0/1c@1#0"]["pid"])[0], signal.SIGKILL)
+        given = sample.get_example_inputs(2)[0]
+        one = triton.InferInput(told["inputs"][0]["name"], list(given.shape), "FP32").set_data_from_numpy(
+            given.numpy()
+        )
+        for _ in range(4):
+            assert client.infer("diamond", [one]).as_numpy("output_0").shape[0] == 2
 
 
 def test_statuses_metadata_and_metrics(doubling: Running) -> None:
@@ -314,8 +348,6 @@ def test_many_at_once_are_all_answered_once(doubling: Running) -> None:
 
 def test_no_process_is_left_behind(file: Path, tmp_path: Path) -> None:
     """kill -9 of the front: the workers end by themselves. Then SIGTERM, and a port that is taken."""
-    from torchsplit_core.files import write_file
-
     plan, request = cpu_plan([Placed("double")], {"double": f"{file}:Client"}, cores=1)
     write_file(plan, tmp_path / "plan.json")
     write_file(request, tmp_path / "request.json")

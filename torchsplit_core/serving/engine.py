@@ -12,70 +12,20 @@ import contextlib
 import time
 from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import replace
-from typing import Any, Literal
+from typing import Any
 
 from torchsplit_core.serving.meters import Meters
 from torchsplit_core.serving.process import Answer, Assignment, WorkerDied, WorkerProcess
-from torchsplit_core.serving.roster import Roster, ServedModel, WorkerSpec
+from torchsplit_core.serving.roster import Roster
+from torchsplit_core.serving.seats import Refused, Seat, Station, warm_up
 from torchsplit_core.serving.settings import ServeSettings
 from torchsplit_core.serving.tensors import TensorPort, check_rows, port_of
-from torchsplit_core.serving.waiting import Batch, Item, Queue, Rows, Turns
+from torchsplit_core.serving.waiting import Batch, Item, Rows, Turns
 from torchsplit_core.values import InputFault, Progress
 
 MOST_DEATHS = 5
 """Deaths in a row, without a batch served between them, after which a worker is given up."""
 LONGEST_PAUSE_S = 5.0
-
-
-class Refused(Exception):
-    """A request that is not served: the protocol's status and the words."""
-
-    def __init__(self, status: int, words: str) -> None:
-        super().__init__(words)
-        self.status = status
-
-
-class Seat:
-    """The place of one worker: its process, which may be another after a death."""
-
-    def __init__(self, assignment: Assignment) -> None:
-        self.assignment = assignment
-        self.spec: WorkerSpec = assignment.spec
-        self.process = WorkerProcess(assignment)
-        self.state: Literal["starting", "free", "busy", "down", "lost"] = "starting"
-        self.deaths = 0
-
-    def hand_over(self, directory: str) -> None:
-        """The folder with its model's parts, before it starts."""
-        self.assignment = replace(self.assignment, directory=directory)
-        self.process = WorkerProcess(self.assignment)
-
-    @property
-    def tenant(self) -> str:
-        """Its name among those that share its slice."""
-        return f"{self.spec.model}.{self.spec.stage}"
-
-
-class Station:
-    """A stage of a model: its queue and its workers in the order in which they are asked."""
-
-    def __init__(self, model: ServedModel, position: int, seats: Sequence[Seat]) -> None:
-        self.model, self.position = model, position
-        self.seats = tuple(sorted(seats, key=lambda seat: seat.spec.order))
-        # Only where batches are made is there something to wait for.
-        self.queue = Queue(model.max_wait_ms / 1e3 if position == 0 else 0.0)
-        self.timer: asyncio.TimerHandle | None = None
-
-    @property
-    def warm(self) -> bool:
-        """Whether a worker of it can take a batch."""
-        return any(seat.state in ("free", "busy") for seat in self.seats)
-
-    @property
-    def lost(self) -> bool:
-        """Whether all its workers were given up."""
-        return all(seat.state == "lost" for seat in self.seats)
 
 
 class Engine:
@@ -143,6 +93,8 @@ class Engine:
                 task.cancel()
             raise
         for name, stations in self.stations.items():
+            if len(stations) > 1:
+                await warm_up(stations)
             self.inputs[name] = tuple(map(port_of, stations[0].seats[0].process.ports["inputs"]))
             self.outputs[name] = tuple(map(port_of, stations[-1].seats[0].process.ports["outputs"]))
 

@@ -18,6 +18,7 @@ from torchsplit_core.stages.folder import open_manifest
 from torchsplit_core.stages.pipeline import passed_on
 from torchsplit_core.stages.run import Stage
 from torchsplit_core.stages.signature import bind
+from torchsplit_core.stages.wire import DTYPES
 from torchsplit_core.values import InputFault, SplitClient, StageManifest
 
 WARM_UPS = 3
@@ -141,7 +142,7 @@ class Part:
                 Port(slot.name or "", leaf.dtype, tuple(leaf.shape[1:]))
                 for slot, leaf in zip(slots, (self.example.leaves[i] for i in self.example.sent), strict=True)
             )
-        self.outputs: tuple[Port, ...] = ()
+        self.outputs = _described_outputs(self.manifest) if self.last else ()
 
     def bound(self, tensors: Sequence[torch.Tensor]) -> dict[str, Any]:
         """The values by name that these inputs are. Of the first part alone."""
@@ -162,6 +163,26 @@ class Part:
         """The model's result: its leaves that are tensors. Of the last part alone."""
         leaves = [slot.constant if slot.name is None else values[slot.name] for slot in self.manifest.outputs]
         return [leaf for leaf in leaves if isinstance(leaf, torch.Tensor)]
+
+
+def _described_outputs(manifest: StageManifest) -> tuple[Port, ...]:
+    """The tensors of a cut model's result. Raises InputFault where not the batch, in front, alone is free."""
+    described = {value.name: value for part in manifest.stages for value in (*part.inputs, *part.outputs)}
+    values = [described[slot.name] for slot in manifest.outputs if slot.name in described]
+    tensors = [value for value in values if value.shape is not None and value.dtype is not None]
+    found = []
+    for number, value in enumerate(tensors):
+        assert value.shape is not None and value.dtype is not None
+        inner = [size for size in value.shape[1:] if isinstance(size, int)]
+        if not value.shape or isinstance(value.shape[0], int) or len(inner) != len(value.shape) - 1:
+            raise InputFault(
+                f"the model's output_{number}",
+                value.shape,
+                "every tensor that it returns has the batch in its first dimension, and no other that is free",
+                "Return it in that form.",
+            )
+        found.append(Port(f"output_{number}", DTYPES[value.dtype], tuple(inner)))
+    return tuple(found)
 
 
 def output_ports(found: Sequence[tuple[str, torch.Tensor]]) -> tuple[Port, ...]:

@@ -16,8 +16,9 @@ from starlette.routing import Route
 from starlette.types import Receive, Scope, Send
 
 from torchsplit_core import __version__
-from torchsplit_core.serving.engine import Engine, Refused
+from torchsplit_core.serving.engine import Engine
 from torchsplit_core.serving.meters import Meters
+from torchsplit_core.serving.seats import Refused
 from torchsplit_core.serving.tensors import (
     MOST_ROWS,
     InferRequest,
