@@ -3,6 +3,7 @@
 `--mixes` writes only the published serving mixes to examples/mixes/, `--fleets` only the mixed fleet to
 examples/fleets/, `--placements` only the placements,
 `--simulation` only the simulation, `--strategy` only the training strategy: they need nothing measured.
+`--measurement` only a plan served and measured on one core of this host.
 """
 
 from __future__ import annotations
@@ -14,7 +15,9 @@ from pathlib import Path
 
 from torchsplit_core import workflow
 from torchsplit_core.files import write_file
+from torchsplit_core.planning.request.build import build_request
 from torchsplit_core.profiling.library import mix_request, serving_mixes
+from torchsplit_core.serving.settings import LoadSettings, ServeSettings
 from torchsplit_core.stages import export_stages
 from torchsplit_core.values import (
     WHOLE_GPU,
@@ -274,6 +277,16 @@ def training_4b() -> StrategyRequest:
     )
 
 
+def write_measurement() -> None:
+    """A plan of one core of this host, served and loaded for five seconds."""
+    _, profile = workflow.profile(
+        "sample:bert", device="cpu:1c", batch_sizes=(1, 2, 4), gpu_types=("A100-80GB",)
+    )
+    request = build_request([profile], (FleetEntry("CPU-1c"),), demands={"bert": 20.0})
+    found = workflow.measure(workflow.plan(request), request, ServeSettings(port=0), LoadSettings(5.0))
+    write_file(found, FOLDER / "measurement.json")
+
+
 def write_strategy() -> None:
     """A strategy request and its outcome."""
     write_file(training_4b(), FOLDER / "strategy_request.json")
@@ -306,7 +319,11 @@ def main() -> None:
     parser.add_argument("--placements", action="store_true", help="only the placements")
     parser.add_argument("--simulation", action="store_true", help="only the simulation")
     parser.add_argument("--strategy", action="store_true", help="only the training strategy")
+    parser.add_argument("--measurement", action="store_true", help="only the measurement")
     options = parser.parse_args()
+    if options.measurement:
+        write_measurement()
+        return
     if options.strategy:
         write_strategy()
         return
@@ -327,6 +344,7 @@ def main() -> None:
     write_fleet()
     write_simulation()
     write_strategy()
+    write_measurement()
     source = "sample:diamond"
     graph = workflow.trace(source)
     types = ("A100-80GB",)

@@ -56,6 +56,7 @@ ONLY_IN = {
         "model_source",
         "deployment",
         "stages",
+        "serving",
         "training",
         "sample_models",
     },
@@ -65,6 +66,9 @@ ONLY_IN = {
     "plotly": {"app"},
     "fast_sugiyama": {"drawing"},
     "opentelemetry": {"telemetry"},
+    "starlette": {"serving", "app"},
+    "uvicorn": {"serving"},
+    "prometheus_client": {"serving"},
 }
 
 FUNCTION = re.compile(r"torchsplit_core(\.\w+)+:\w+")

@@ -21,6 +21,7 @@ from torchsplit_core.cli.partition import add_partition_command
 from torchsplit_core.cli.place import add_place_command
 from torchsplit_core.cli.plan import add_deploy_command, add_plan_commands
 from torchsplit_core.cli.profile import add_profile_command
+from torchsplit_core.cli.serving import add_serving_commands
 from torchsplit_core.cli.simulate import add_simulate_command
 from torchsplit_core.cli.sweep import add_sweep_command
 from torchsplit_core.cli.tables import add_commands as add_table_commands
@@ -106,6 +107,7 @@ def _parser() -> argparse.ArgumentParser:
     add_sweep_command(command)
     add_place_command(command, output)
     add_simulate_command(command, output)
+    add_serving_commands(command, trust, output)
     add_deploy_command(command)
     add_table_commands(command)
     add_training_commands(command, output)

@@ -106,13 +106,13 @@ def _of_plan(options: argparse.Namespace) -> SimulationRequest:
             "its slices are simulated with the points and demands of the one given",
             file=sys.stderr,
         )
-    chosen = _arrivals(options.arrivals, request)
+    chosen = arrivals_of(options.arrivals, request)
     for name in workflow.without_instance(outcome, request):
         print(f"warning: {name} has no instance in this plan and is left out", file=sys.stderr)
     return workflow.simulation_request(outcome, request, lambda model: chosen[model.name])
 
 
-def _arrivals(given: Sequence[str], request: PlanRequest) -> dict[str, Arrivals]:
+def arrivals_of(given: Sequence[str], request: PlanRequest) -> dict[str, Arrivals]:
     """By model: what names it, else what names none, else what the request says."""
     from torchsplit_core.tables.arrival_times import read_arrival_times
 

@@ -36,6 +36,7 @@ from torchsplit_core.values import (
     StageManifest,
 )
 from torchsplit_core.values.limits import LONGEST_NAME, SMALLEST_POSITIVE
+from torchsplit_core.values.measurement import Measurement
 from torchsplit_core.values.strategy.outcome import StrategyOutcome
 from torchsplit_core.values.strategy.request import StrategyRequest
 
@@ -58,6 +59,7 @@ FORMATS: Mapping[str, tuple[str, type[Any]]] = {
     "torchsplit.stages": ("StageManifestFile", StageManifest),
     "torchsplit.simulation_request": ("SimulationRequestFile", SimulationRequest),
     "torchsplit.simulation": ("SimulationOutcomeFile", SimulationOutcome),
+    "torchsplit.measurement": ("MeasurementFile", Measurement),
     "torchsplit.strategy_request": ("StrategyRequestFile", StrategyRequest),
     "torchsplit.strategy": ("StrategyOutcomeFile", StrategyOutcome),
 }
@@ -80,6 +82,7 @@ def newest_version(format_name: str) -> int:
 def _model(format_name: str, version: int) -> type[BaseModel]:
     """The file model. Loaded when first used: a job that only writes a graph starts twice as fast without."""
     from torchsplit_core.files import (
+        measurement_models,
         models,
         partition_models,
         placement_models,
@@ -89,7 +92,10 @@ def _model(format_name: str, version: int) -> type[BaseModel]:
     )
 
     name = (*EARLIER.get(format_name, ()), FORMATS[format_name][0])[version - 1]
-    rooms = (models, partition_models, placement_models, stage_models, simulation_models, strategy_models)
+    rooms = (
+        models, partition_models, placement_models, stage_models, simulation_models, strategy_models,
+        measurement_models,
+    )  # fmt: skip
     room = next(one for one in rooms if hasattr(one, name))
     found: type[BaseModel] = getattr(room, name)
     return found
@@ -335,7 +341,7 @@ def _rename_profiles(name: str, plain: dict[str, Any], old: str | None, new: str
 
 
 def _profiled(name: str, plain: dict[str, Any]) -> Iterator[dict[str, Any]]:
-    """The points of a request, the slices of a plan."""
+    """The points of a request or a measurement, the slices of a plan."""
     if name == "torchsplit.plan_request":
         for model in plain["models"]:
             for variant in model["variants"]:
@@ -344,6 +350,8 @@ def _profiled(name: str, plain: dict[str, Any]) -> Iterator[dict[str, Any]]:
     if name == "torchsplit.plan":
         for gpu in plain["gpus"]:
             yield from gpu["slices"]
+    if name == "torchsplit.measurement":
+        yield from plain["points"]
 
 
 def _drop_request_defaults(request: dict[str, Any]) -> None:

@@ -59,7 +59,7 @@ class StagePipeline:
         self.directory = Path(directory).absolute()
         self.manifest: StageManifest = open_manifest(self.directory, trust=trust)
         self.batch_timeout_s = batch_timeout_s
-        self._links: list[list[str]] = _passed_on(self.manifest)
+        self._links: list[list[str]] = passed_on(self.manifest)
         self._members: list[Member] = []
         self._feeder: Feeder | None = None
         self._rooms = contextlib.ExitStack()
@@ -183,7 +183,7 @@ class StagePipeline:
             self._feeder.stop()
 
 
-def _passed_on(manifest: StageManifest) -> list[list[str]]:
+def passed_on(manifest: StageManifest) -> list[list[str]]:
     """For the first socket and the one behind each stage: the values that are needed beyond it."""
     needed: set[str] = {slot.name for slot in manifest.outputs if slot.name is not None}
     links = [needed]

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from torch.export.passes import move_to_device_pass
 
 from torchsplit_core.stages.folder import open_manifest, open_part
 from torchsplit_core.stages.signature import bind, result
@@ -14,19 +15,31 @@ from torchsplit_core.values import StageManifest, StagePart
 
 
 class Stage:
-    """One part, loaded: values by name in, values by name out."""
+    """One part, loaded: values by name in, values by name out.
 
-    def __init__(self, directory: str | Path, part: StagePart) -> None:
+    On a GPU (untested on hardware) it takes tensors from the host and gives them back to it.
+    """
+
+    def __init__(self, directory: str | Path, part: StagePart, device: str = "cpu") -> None:
         """Load it. Raises InputFault where the file is not the one that was written. Executes what it holds."""
-        self.part = part
+        self.part, self.device = part, device
         with open_part(directory, part) as stream:
-            self._module = torch.export.load(stream).module(check_guards=False)
+            program = torch.export.load(stream)
+        if device != "cpu":
+            program = move_to_device_pass(program, device)
+        self._module = program.module(check_guards=False)
 
     def __call__(self, values: Mapping[str, Any]) -> dict[str, Any]:
         """What it gives for those of the values that it reads."""
         with torch.no_grad():
-            given = self._module(*(values[value.name] for value in self.part.inputs))
+            given = self._module(*(self._there(values[value.name]) for value in self.part.inputs))
+        if self.device != "cpu":
+            given = [one.cpu() if isinstance(one, torch.Tensor) else one for one in given]
         return dict(zip((value.name for value in self.part.outputs), given, strict=True))
+
+    def _there(self, value: Any) -> Any:
+        """The value where the part computes."""
+        return value.to(self.device) if self.device != "cpu" and isinstance(value, torch.Tensor) else value
 
 
 class StagedModel:

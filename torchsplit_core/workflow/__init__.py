@@ -1,8 +1,9 @@
-"""Trace, profile, partition, plan, place, simulate, deploy and find training strategies as plain functions."""
+"""Trace, profile, partition, plan, place, simulate, serve, measure, deploy and find training strategies."""
 
 from torchsplit_core.workflow.estimates import with_estimates
 from torchsplit_core.workflow.lengths import profile_lengths
 from torchsplit_core.workflow.profiling import DEFAULT_BATCH_SIZES, profile
+from torchsplit_core.workflow.serving import measure, serve
 from torchsplit_core.workflow.simulations import (
     server_id,
     simulate,
@@ -31,6 +32,7 @@ __all__ = [
     "deploy",
     "drawing",
     "literal_size",
+    "measure",
     "own_partition",
     "partition",
     "place",
@@ -39,6 +41,7 @@ __all__ = [
     "plan",
     "profile",
     "profile_lengths",
+    "serve",
     "server_id",
     "simulate",
     "simulation_request",

@@ -1,0 +1,142 @@
+"""Load and comparison: what is sent when, and what is said of what came back."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.support.serving.plans import Placed, cpu_plan
+from torchsplit_core import workflow
+from torchsplit_core.files import read_text, write_text
+from torchsplit_core.serving.load.compare import Measured, outcome_of, percentiles
+from torchsplit_core.serving.load.measure import arrival_times, simulation_of
+from torchsplit_core.serving.places import find_places
+from torchsplit_core.serving.roster import make_roster
+from torchsplit_core.serving.settings import LoadSettings, ServeSettings
+from torchsplit_core.simulation import simulate
+from torchsplit_core.values import DeterministicArrivals, InputFault, TraceArrivals
+from torchsplit_core.values.measurement import MeasuredTimes, Measurement
+
+PLAN, REQUEST = cpu_plan([Placed("bert", batch_size=1, ms=10.0)], {"bert": "sample:bert"}, demand_rps=50.0)
+ROSTER = make_roster(PLAN, REQUEST, find_places(PLAN, cores=(0, 1)))
+SERVER = "host0/1c@0"
+TIMES = [0.02 * (1 + number) for number in range(500)]
+
+
+def tally(**change: Any) -> dict[str, Any]:
+    """500 batches of one, 10 ms each, no wait."""
+    found = {
+        "batches": 500, "rows": 500, "busy_s": 5.0, "waited_s": 0.0, "whole_ms": {"1": [10.5] * 500},
+        "compute_ms": {"1": [10.0] * 500},
+    }  # fmt: skip
+    return found | change
+
+
+def measured(
+    response_s: float = 0.011, status: int = 200, hop: float = 1.0, tallies: Mapping[str, Any] | None = None
+) -> Measurement:
+    answers = [(due, response_s, status if number % 10 == 0 else 200) for number, due in enumerate(TIMES)]
+    found = Measured({"bert": answers}, tallies or {SERVER: tally()}, {"bert": hop}, {SERVER: 0.5}, 10.0)
+    asked = simulation_of(PLAN, REQUEST, {"bert": TIMES}, {SERVER: 0.5})
+    return outcome_of(PLAN, ROSTER, found, asked, simulate(asked))
+
+
+def test_what_agrees_is_not_named() -> None:
+    found = measured()
+    (model,) = found.models
+    assert (model.offered_rps, model.predicted_rps, model.errors) == (50.0, 50.0, 0)
+    assert model.measured_rps == pytest.approx(500 / 10.011)
+    # 10 ms of service and 0.5 ms of hand-over in the queue's server, 0.5 ms of the front's way beside it.
+    assert model.simulated_ms == MeasuredTimes(*[pytest.approx(11.0)] * 3)
+    assert model.measured_ms == MeasuredTimes(*[pytest.approx(11.0)] * 3)
+    assert found.disagreements == ()
+    (server,) = found.servers
+    assert server.planned_batch_ms == pytest.approx(10.5) and server.utilisation == pytest.approx(0.5)
+    assert server.simulated_utilisation == pytest.approx(0.525, abs=0.01)
+    (point,) = found.points
+    assert (point.batch_size, point.throughput_rps, point.profile, point.gpu_type) == (1, 100.0, "1c", "CPU")
+
+
+def test_slow_batches_are_named_with_their_slice_and_stage() -> None:
+    slow = {SERVER: tally(whole_ms={"1": [15.0] * 500}, busy_s=7.5)}
+    (fault,) = measured(0.016, tallies=slow).disagreements
+    assert (fault.where, fault.server, fault.stage) == ("service", SERVER, "whole")
+    assert "+43%" in fault.message
+
+
+def test_queues_and_the_front_are_told_apart() -> None:
+    (wait,) = measured(0.030, tallies={SERVER: tally(waited_s=9.5)}).disagreements
+    assert (wait.where, wait.server) == ("wait", SERVER)
+    (front,) = measured(0.030).disagreements
+    assert front.where == "front" and "19.5 ms under load, 1 ms alone" in front.message
+
+
+def test_requests_without_a_result_are_counted_by_status() -> None:
+    found = measured(status=429)
+    assert (found.models[0].errors, found.models[0].statuses) == (50, ((200, 450), (429, 50)))
+    assert found.disagreements[0].where == "load" and "50 × 429" in found.disagreements[0].message
+
+
+def test_nothing_answered_is_no_zero() -> None:
+    assert percentiles([]) == MeasuredTimes(None, None, None)
+    assert percentiles([0.001 * number for number in range(1, 101)]) == MeasuredTimes(50.0, 95.0, 99.0)
+
+
+def test_points_need_enough_batches() -> None:
+    few = tally(whole_ms={"1": [10.5] * 19}, compute_ms={"1": [10.0] * 19})
+    assert measured(tallies={SERVER: few}).points == ()
+
+
+def test_the_outcome_is_a_contract_file() -> None:
+    found = measured(status=504)
+    assert read_text(write_text(found), expected="torchsplit.measurement")[1] == found
+
+
+def test_arrivals_are_those_of_the_simulation() -> None:
+    def times(load: LoadSettings, kind: Any = None) -> list[float]:
+        made = (lambda model: kind) if kind else (lambda model: model.expected_arrivals)
+        return arrival_times(REQUEST, ROSTER, load, made)["bert"]
+
+    found = times(LoadSettings(40.0, 2.0, 7))
+    assert found == times(LoadSettings(40.0, 2.0, 7)) != times(LoadSettings(40.0, 2.0, 8))
+    assert len(found) == pytest.approx(4000, rel=0.1) and found == sorted(found) and found[-1] <= 40.0
+    assert times(LoadSettings(1.0), DeterministicArrivals(4.0)) == [0.25, 0.5, 0.75, 1.0]
+    assert times(LoadSettings(1.0, 2.0), TraceArrivals((1.0, 2.0, 9.0))) == [0.0, 0.5]
+    with pytest.raises(InputFault, match="at least one request is due"):
+        times(LoadSettings(0.001), DeterministicArrivals(1.0))
+    with pytest.raises(InputFault, match="requests are sent to a model"):
+        times(LoadSettings(3600.0, 1e6))
+
+
+@pytest.mark.parametrize(
+    "load", [LoadSettings(0.0), LoadSettings(1.0, 0.0), LoadSettings(1e9), LoadSettings(-1.0)]
+)
+def test_loads_that_make_no_sense(load: LoadSettings) -> None:
+    with pytest.raises(InputFault, match=r"--load|--duration-s"):
+        workflow.measure(PLAN, REQUEST, ServeSettings(stand_in="cpu", port=0), load)
+
+
+@pytest.mark.torch
+@pytest.mark.slow
+def test_a_plan_is_measured(tmp_path: Path) -> None:
+    plan = cpu_plan([Placed("bert", batch_size=4, ms=2.0)], {"bert": "sample:bert"}, cores=1, demand_rps=20.0)
+    moments: list[dict[str, Any]] = []
+    found = workflow.measure(
+        *plan, ServeSettings(port=0), LoadSettings(3.0), arrivals=lambda m: DeterministicArrivals(20.0),
+        hear=moments.append,
+    )  # fmt: skip
+    (model,) = found.models
+    assert (model.offered_rps, model.errors, model.statuses) == (20.0, 0, ((200, 60),))
+    assert model.measured_ms.p50 is not None and model.hop_ms > 0 and model.measured_rps > 0
+    assert moments and set(moments[-1]["models"]["bert"]) == {"sent", "answered", "rate_rps", "p95_ms"}
+    assert moments[-1]["queues"]["bert"]["ready"]
+    assert sum(server.mean_batch or 0 for server in found.servers) >= 1
+    path = tmp_path / "measurement.json"
+    path.write_text(write_text(replace(found, load=1.0)))
+    plan_with_nobody = replace(plan[1], models=(replace(plan[1].models[0], source="sample:nobody"),))
+    with pytest.raises(InputFault, match="nobody"):
+        workflow.measure(plan[0], plan_with_nobody, ServeSettings(port=0), LoadSettings(1.0))

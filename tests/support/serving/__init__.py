@@ -1,0 +1,1 @@
+"""Plans to serve, and servers that run in the test's own process."""

@@ -1,0 +1,154 @@
+"""The serve and measure commands: a plan on this host until it is stopped, and under load."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from pathlib import Path
+
+from torchsplit_core import workflow
+from torchsplit_core.cli.common import Command, Options, hand_over, with_progress
+from torchsplit_core.cli.simulate import KINDS, arrivals_of
+from torchsplit_core.files import read_file
+from torchsplit_core.serving.settings import (
+    DEADLINE_S,
+    DEFAULT_DURATION_S,
+    DEFAULT_PORT,
+    LONGEST_QUEUE,
+    LoadSettings,
+    ServeSettings,
+    Serving,
+)
+from torchsplit_core.values import InputFault, PlanOutcome, PlanRequest
+from torchsplit_core.values.measurement import MeasuredModel, Measurement
+
+
+def add_serving_commands(command: Command, trust: Options, output: Options) -> None:
+    """Add serve to the command line through its `command(name, run, text)` and its shared options."""
+    made = command("serve", _serve, "serve a plan on this host until stopped (Open Inference Protocol v2)")
+    _plan_options(made)
+    made.add_argument("--host", default="127.0.0.1", help="the address to listen on (default 127.0.0.1)")
+    made.add_argument(
+        "--port", type=int, default=DEFAULT_PORT, metavar="N", help=f"default {DEFAULT_PORT}; 0: any free one"
+    )
+    made.add_argument(
+        "--ready-file", metavar="FILE", help="written once all is ready: url and models as JSON"
+    )
+    trust(made)
+    made = command(
+        "measure", _measure, "serve a plan, load it, and set measured beside simulated and planned"
+    )
+    _plan_options(made)
+    made.add_argument(
+        "--arrivals",
+        action="append",
+        default=[],
+        metavar="KIND",
+        help=f"{KINDS}; MODEL=KIND for one; default: the request's, else poisson at the demand",
+    )
+    made.add_argument("--load", type=float, default=1.0, metavar="N", help="times every rate (default 1)")
+    made.add_argument(
+        "--duration-s", type=float, default=DEFAULT_DURATION_S, metavar="S",
+        help=f"of the load (default {DEFAULT_DURATION_S:g})",
+    )  # fmt: skip
+    made.add_argument("--seed", type=int, default=0, metavar="N", help="of the arrivals (default 0)")
+    trust(made)
+    output(made)
+
+
+def _plan_options(made: argparse.ArgumentParser) -> None:
+    made.add_argument("plan", metavar="PLAN")
+    made.add_argument("--request", required=True, metavar="PLAN_REQUEST", help="the request that it answers")
+    made.add_argument(
+        "--stand-in",
+        choices=("none", "cpu", "sm"),
+        default="none",
+        help="run slices that are not here on cores of this host in turn, or on so many SMs of its whole GPUs",
+    )
+    made.add_argument(
+        "--queue-limit", type=int, default=LONGEST_QUEUE, metavar="N",
+        help=f"rows of a model that wait at most, then 429 (default {LONGEST_QUEUE})",
+    )  # fmt: skip
+    made.add_argument(
+        "--deadline-s", type=float, default=DEADLINE_S, metavar="S",
+        help=f"the longest that a request may take, then 504 (default {DEADLINE_S:g})",
+    )  # fmt: skip
+
+
+def _settings(options: argparse.Namespace, host: str, port: int) -> ServeSettings:
+    return ServeSettings(
+        host=host,
+        port=port,
+        queue_limit=options.queue_limit,
+        deadline_s=options.deadline_s,
+        stand_in=options.stand_in,
+        trust=options.trust,
+    )
+
+
+def _files(options: argparse.Namespace) -> tuple[PlanOutcome, PlanRequest]:
+    _, outcome = read_file(options.plan, expected="torchsplit.plan")
+    _, request = read_file(options.request, expected="torchsplit.plan_request")
+    return outcome, request
+
+
+def _serve(options: argparse.Namespace) -> int:
+    outcome, request = _files(options)
+    ready = Path(options.ready_file) if options.ready_file else None
+
+    def announce(serving: Serving) -> None:
+        for warning in serving.warnings:
+            print(f"warning: {warning}", file=sys.stderr)
+        print(f"serving {', '.join(serving.models)} at {serving.url}", file=sys.stderr, flush=True)
+
+    settings = _settings(options, options.host, options.port)
+    with_progress(
+        lambda progress: workflow.serve(
+            outcome, request, settings, progress=progress, ready=ready, announce=announce
+        )
+    )
+    return 0
+
+
+def _measure(options: argparse.Namespace) -> int:
+    outcome, request = _files(options)
+    if options.seed < 0:
+        raise InputFault("--seed", options.seed, "it is 0 or more", "For example 0.")
+    chosen = arrivals_of(options.arrivals, request)
+    load = LoadSettings(options.duration_s, options.load, options.seed)
+    found = with_progress(
+        lambda progress: workflow.measure(
+            outcome,
+            request,
+            _settings(options, "127.0.0.1", 0),
+            load,
+            arrivals=lambda model: chosen[model.name],
+            progress=progress,
+        )
+    )
+    hand_over(found, options)
+    _tell(found)
+    return 0
+
+
+def _tell(found: Measurement) -> None:
+    """What a person looks for first, on standard error."""
+    for warning in found.warnings:
+        print(f"warning: {warning}", file=sys.stderr)
+    for model in found.models:
+        print(line(model), file=sys.stderr)
+    for one in found.disagreements:
+        print(f"disagreement ({one.where}): {one.message}", file=sys.stderr)
+
+
+def line(model: MeasuredModel) -> str:
+    """One model in a line: rates, then the 95th percentiles."""
+
+    def ms(value: float | None) -> str:
+        return "n/a" if value is None else f"{value:.4g} ms"
+
+    return (
+        f"{model.name}: {model.offered_rps:.4g} requests/s sent, {model.predicted_rps:.4g} predicted, "
+        f"{model.measured_rps:.4g} measured; p95 {ms(model.simulated_ms.p95)} simulated, "
+        f"{ms(model.measured_ms.p95)} measured (front {model.hop_ms:.3g} ms); {model.errors} errors"
+    )

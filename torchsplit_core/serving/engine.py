@@ -1,0 +1,383 @@
+"""Requests to batches to workers and back: the queues of a plan, served.
+
+One queue a stage for all its workers, as the plan's simulation has it: a free worker takes up to its batch size as
+soon as so many rows wait, or the first has waited `max_wait_ms`; of several that may start, the first in the
+simulation's order. Everything here runs in the event loop's one thread.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import time
+from collections.abc import Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
+
+from torchsplit_core.serving.meters import Meters
+from torchsplit_core.serving.process import Answer, Assignment, WorkerDied, WorkerProcess
+from torchsplit_core.serving.roster import Roster
+from torchsplit_core.serving.seats import Refused, Seat, Station, warm_up
+from torchsplit_core.serving.settings import ServeSettings
+from torchsplit_core.serving.tensors import TensorPort, check_rows, port_of
+from torchsplit_core.serving.waiting import Batch, Item, Rows, Turns
+from torchsplit_core.values import InputFault, Progress
+
+MOST_DEATHS = 5
+"""Deaths in a row, without a batch served between them, after which a worker is given up."""
+LONGEST_PAUSE_S = 5.0
+
+
+class Engine:
+    """The workers of a roster, started; `infer` is what a client asks for."""
+
+    def __init__(self, roster: Roster, settings: ServeSettings, meters: Meters) -> None:
+        self.roster, self.settings, self.meters = roster, settings, meters
+        models = {model.name: model for model in roster.models}
+        places = {place.id: place for place in roster.slices}
+        self.seats = [
+            Seat(Assignment(spec, models[spec.model], places[spec.slice], settings.trust))
+            for spec in roster.workers
+        ]
+        self.stations = {
+            model.name: [
+                Station(
+                    model,
+                    position,
+                    [s for s in self.seats if s.spec.model == model.name and s.spec.position == position],
+                )
+                for position in range(len(model.stages))
+            ]
+            for model in roster.models
+        }
+        self.turns = {
+            name: Turns({seat.tenant: seat.spec.share for seat in self.seats if seat.spec.slice == name})
+            for name in roster.turns
+        }
+        self.inputs: dict[str, tuple[TensorPort, ...]] = {}
+        self.outputs: dict[str, tuple[TensorPort, ...]] = {}
+        self.draining = False
+        self.inside = 0
+        self._launcher = ThreadPoolExecutor(1, "launcher")
+        self._enders = ThreadPoolExecutor(4, "ender")
+        self._tasks: set[asyncio.Task[None]] = set()
+        self._rows: dict[str, int] = {
+            name: min(seat.spec.max_batch for seat in stations[0].seats)
+            for name, stations in self.stations.items()
+        }
+
+    # --- start and end ---
+
+    async def start(self, folders: Mapping[str, str], progress: Progress) -> None:
+        """Start every worker and wait until all are warm; `folders` have the parts of cut models.
+
+        Raises the InputFault of the first that cannot be.
+        """
+        done = 0
+        for seat in self.seats:
+            seat.hand_over(folders.get(seat.spec.model, ""))
+
+        async def one(seat: Seat) -> None:
+            nonlocal done
+            await seat.process.start(self._launcher)
+            seat.state = "free"
+            done += 1
+            progress(done / len(self.seats), f"{done} of {len(self.seats)} workers are ready")
+
+        progress(0.0, f"starting {len(self.seats)} workers")
+        starting = [asyncio.create_task(one(seat)) for seat in self.seats]
+        try:
+            await asyncio.gather(*starting)
+        except BaseException:
+            for task in starting:
+                task.cancel()
+            raise
+        for name, stations in self.stations.items():
+            if len(stations) > 1:
+                await warm_up(stations)
+            self.inputs[name] = tuple(map(port_of, stations[0].seats[0].process.ports["inputs"]))
+            self.outputs[name] = tuple(map(port_of, stations[-1].seats[0].process.ports["outputs"]))
+
+    async def stop(self) -> None:
+        """End every process. What still waits is told that the server stops."""
+        self.draining = True
+        for stations in self.stations.values():
+            for station in stations:
+                self._refuse(station.queue.empty(), Refused(503, "the server stops"))
+                if station.timer is not None:
+                    station.timer.cancel()
+        for task in self._tasks:
+            task.cancel()
+        for seat in self.seats:
+            seat.state = "lost"
+            seat.process.hang_up()
+        loop = asyncio.get_running_loop()
+        ends = [loop.run_in_executor(self._enders, seat.process.end) for seat in self.seats]
+        await asyncio.gather(*ends, return_exceptions=True)
+        self._launcher.shutdown(wait=False)
+        self._enders.shutdown(wait=False)
+
+    async def drain(self) -> None:
+        """Take nothing new, and wait for what was taken, as long as the settings allow."""
+        self.draining = True
+        until = time.monotonic() + self.settings.drain_s
+        while self.inside and time.monotonic() < until:
+            await asyncio.sleep(0.02)
+
+    # --- what clients ask ---
+
+    def ready(self, model: str) -> bool:
+        """Whether every stage of the model has a worker that is warm."""
+        return not self.draining and model in self.inputs and all(s.warm for s in self.stations[model])
+
+    async def infer(
+        self, model: str, rows: int, inputs: Sequence[memoryview], timeout_s: float | None = None
+    ) -> list[bytes]:
+        """The bytes of each output. Raises Refused with the status that says why there are none."""
+        stations = self.stations[model]
+        if self.draining:
+            raise Refused(503, "the server is draining: ask another one")
+        if model not in self.inputs:
+            raise Refused(503, f"{model} is not ready yet")
+        if gone := [station for station in stations if station.lost]:
+            raise Refused(503, f"{model} lost its workers of stage {gone[0].model.stages[gone[0].position]}")
+        waiting = sum(station.queue.rows for station in stations)
+        if waiting + rows > self.settings.queue_limit:
+            words = f"{waiting} rows wait for {model}, and at most {self.settings.queue_limit} may"
+            raise Refused(429, words)
+        items = self._items(model, rows, inputs)
+        loop = asyncio.get_running_loop()
+        limit_s = min(timeout_s or self.settings.deadline_s, self.settings.deadline_s)
+        words = f"no answer within {limit_s:g} s"
+        deadline = loop.call_later(limit_s, self._expire, stations, items, words)
+        self.inside += 1
+        try:
+            for item in items:
+                stations[0].queue.join(item)
+            self._dispatch(stations[0])
+            found: list[Rows] = []
+            for item in items:
+                found.append(await item.answer)
+        finally:
+            self.inside -= 1
+            deadline.cancel()
+            self._abandon(items)
+        if len(found) == 1:
+            return [bytes(block) for block in found[0]]
+        return [b"".join(blocks) for blocks in zip(*found, strict=True)]
+
+    def _items(self, model: str, rows: int, inputs: Sequence[memoryview]) -> list[Item]:
+        """The request in pieces that fit into a batch of any of its workers."""
+        loop, now = asyncio.get_running_loop(), time.perf_counter()
+        most = self._rows[model]
+        if rows <= most:
+            return [Item(rows, tuple(inputs), loop.create_future(), now)]
+        sizes = [port.row_bytes for port in self.inputs[model]]
+        found = []
+        for start in range(0, rows, most):
+            count = min(most, rows - start)
+            piece = tuple(
+                block[start * size : (start + count) * size]
+                for block, size in zip(inputs, sizes, strict=True)
+            )
+            found.append(Item(count, piece, loop.create_future(), now))
+        return found
+
+    def _expire(self, stations: Sequence[Station], items: Sequence[Item], words: str) -> None:
+        self._refuse(items, Refused(504, words))
+        for station in stations:
+            station.queue.head()
+
+    @staticmethod
+    def _refuse(items: Sequence[Item], error: Refused) -> None:
+        for item in items:
+            if not item.gone:
+                item.answer.set_exception(error)
+                # One piece of a request tells of it; nobody asks the others.
+                item.answer.exception()
+
+    @staticmethod
+    def _abandon(items: Sequence[Item]) -> None:
+        for item in items:
+            item.answer.cancel()
+
+    # --- batches ---
+
+    def _dispatch(self, station: Station) -> None:
+        """Start every batch of a stage that may start now, and wake up when the next may."""
+        if station.timer is not None:
+            station.timer.cancel()
+            station.timer = None
+        now = time.perf_counter()
+        while station.queue.head() is not None:
+            seat = next((seat for seat in station.seats if self._may_start(station, seat, now)), None)
+            if seat is None:
+                break
+            self._start(station, seat)
+        wakes = station.queue.wakes()
+        if wakes is not None and wakes > now:
+            loop = asyncio.get_running_loop()
+            station.timer = loop.call_later(wakes - now, self._dispatch, station)
+
+    def _may_start(self, station: Station, seat: Seat, now: float) -> bool:
+        if seat.state != "free" or not station.queue.due(now, seat.spec.max_batch):
+            return False
+        turns = self.turns.get(seat.spec.slice)
+        return turns is None or turns.free_for(seat.tenant, others_wait=self._others_wait(seat))
+
+    def _others_wait(self, seat: Seat) -> bool:
+        """Whether another tenant of the slice has a batch that could start."""
+        now = time.perf_counter()
+        return any(
+            other.tenant != seat.tenant
+            and other.spec.slice == seat.spec.slice
+            and other.state == "free"
+            and self._station(other).queue.due(now, other.spec.max_batch)
+            for other in self.seats
+        )
+
+    def _station(self, seat: Seat) -> Station:
+        return self.stations[seat.spec.model][seat.spec.position]
+
+    def _start(self, station: Station, seat: Seat) -> None:
+        batch = station.queue.take(seat.spec.max_batch)
+        seat.state = "busy"
+        if seat.spec.slice in self.turns:
+            self.turns[seat.spec.slice].start(seat.tenant)
+        self._hold(asyncio.create_task(self._run(station, seat, batch)))
+
+    def _hold(self, task: asyncio.Task[None]) -> None:
+        """The loop itself keeps no task alive."""
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+
+    async def _run(self, station: Station, seat: Seat, batch: Batch) -> None:
+        """One batch on one worker, to its end."""
+        begin = time.perf_counter()
+        # Before a later stage all of a batch have waited alike.
+        waited = sum(
+            (begin - (batch.joined if station.position else item.joined)) * item.rows for item in batch.items
+        )
+        answer: Answer | None = None
+        try:
+            answer = await self._compute(station, seat, batch)
+        except WorkerDied as error:
+            self._died(seat, batch, str(error))
+        spent = time.perf_counter() - begin
+        self.meters.batch(
+            seat.spec, batch.rows, waited, spent, answer.ms if answer and not answer.fault else None
+        )
+        if seat.spec.slice in self.turns:
+            self.turns[seat.spec.slice].end(seat.tenant, spent)
+        if answer is not None:
+            seat.state, seat.deaths = "free", 0
+            self._take(station, batch, answer)
+        self._next_on(seat.spec.slice, station)
+
+    async def _compute(self, station: Station, seat: Seat, batch: Batch) -> Answer:
+        if station.position:
+            return await seat.process.run(batch.rows, [batch.payload], None)
+        inputs = list(zip(*(item.inputs for item in batch.items), strict=True))
+        sizes = [sum(len(block) for block in one) for one in inputs]
+        return await seat.process.run(batch.rows, [block for one in inputs for block in one], sizes)
+
+    def _take(self, station: Station, batch: Batch, answer: Answer) -> None:
+        """An answer to who waits for it, or on to the next stage; what the model raised to whose rows it was."""
+        if answer.fault:
+            if len(batch.items) == 1:
+                self._refuse(batch.items, Refused(500, f"the model failed on this request: {answer.fault}"))
+            else:
+                # Whose rows it was shows when each runs by itself.
+                self._again(station.model.name, batch.items)
+            return
+        stations = self.stations[station.model.name]
+        if station.position + 1 < len(stations):
+            following = stations[station.position + 1]
+            following.queue.join(Batch(batch.items, time.perf_counter(), answer.payload))
+            self._dispatch(following)
+            return
+        try:
+            ports = self.outputs[station.model.name]
+            outputs = check_rows(answer.shapes, answer.dtypes, answer.payload, batch.rows, ports)
+        except ValueError as error:
+            self._refuse(batch.items, Refused(500, f"the model's answer has another form: {error}"))
+            return
+        at = 0
+        for item in batch.items:
+            if not item.gone:
+                item.answer.set_result(
+                    tuple(
+                        block[at * port.row_bytes : (at + item.rows) * port.row_bytes]
+                        for block, port in zip(outputs, ports, strict=True)
+                    )
+                )
+            at += item.rows
+
+    def _again(self, model: str, items: Sequence[Item]) -> None:
+        """Items back to the front of their model's first queue, each for a batch of its own."""
+        first = self.stations[model][0]
+        for item in reversed(items):
+            item.alone = True
+            first.queue.join(item, first=True)
+        self._dispatch(first)
+
+    def _next_on(self, slice_: str, station: Station) -> None:
+        """A worker is free: its slice's tenants in turn, else its own stage."""
+        turns = self.turns.get(slice_)
+        if turns is None:
+            self._dispatch(station)
+            return
+        tenants = {seat.tenant: self._station(seat) for seat in self.seats if seat.spec.slice == slice_}
+        for tenant in turns.order():
+            self._dispatch(tenants[tenant])
+
+    # --- deaths ---
+
+    def _died(self, seat: Seat, batch: Batch, words: str) -> None:
+        """Its batch is retried once, each request by itself; the worker starts again."""
+        seat.state = "down"
+        self.meters.death(seat.spec)
+        again = []
+        for item in batch.items:
+            item.lost += 1
+            if item.lost > 1:
+                lost = Refused(503, f"two workers of {seat.spec.model} died with this request.{words}")
+                self._refuse([item], lost)
+            elif not item.gone:
+                again.append(item)
+        if again:
+            self._again(seat.spec.model, again)
+        self._hold(asyncio.create_task(self._restart(seat)))
+
+    async def _restart(self, seat: Seat) -> None:
+        """Another process in its place, after a pause that grows; given up after too many deaths in a row."""
+        loop = asyncio.get_running_loop()
+        while not self.draining or self.inside:
+            seat.deaths += 1
+            dead = seat.process
+            dead.hang_up()
+            await loop.run_in_executor(self._enders, dead.end)
+            if seat.deaths > MOST_DEATHS:
+                seat.state = "lost"
+                station = self._station(seat)
+                if station.lost:
+                    self._refuse(station.queue.empty(), Refused(503, f"{seat.spec.model} lost its workers"))
+                return
+            await asyncio.sleep(min(0.1 * 2 ** (seat.deaths - 1), LONGEST_PAUSE_S) if seat.deaths > 1 else 0)
+            seat.process = WorkerProcess(seat.assignment)
+            with contextlib.suppress(InputFault):
+                await seat.process.start(self._launcher)
+                seat.state = "free"
+                self._next_on(seat.spec.slice, self._station(seat))
+                return
+
+    def state(self) -> dict[str, Any]:
+        """Queues and workers now, for a look at it."""
+        return {
+            "draining": self.draining,
+            "models": {
+                name: {"ready": self.ready(name), "waiting": [station.queue.rows for station in stations]}
+                for name, stations in self.stations.items()
+            },
+            "workers": {seat.spec.id: {"state": seat.state, "pid": seat.process.pid} for seat in self.seats},
+        }

@@ -1,0 +1,1 @@
+"""The server that clients talk to: protocol, batches, queues, metrics, start and end."""

@@ -1,0 +1,336 @@
+"""The Open Inference Protocol v2 over HTTP: paths, metadata, inference. Starlette routes them, uvicorn listens."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import time
+import zlib
+from collections.abc import Sequence
+from typing import Any
+
+from starlette.applications import Starlette
+from starlette.requests import Request
+from starlette.responses import JSONResponse, Response
+from starlette.routing import Route
+from starlette.types import Receive, Scope, Send
+
+from torchsplit_core import __version__
+from torchsplit_core.serving.engine import Engine
+from torchsplit_core.serving.meters import Meters
+from torchsplit_core.serving.seats import Refused
+from torchsplit_core.serving.tensors import (
+    MOST_ROWS,
+    InferRequest,
+    RequestFault,
+    TensorPort,
+    parse_request,
+    response,
+)
+
+EXTENSIONS = ["binary_tensor_data", "model_configuration", "statistics"]
+BODY_S = 30.0
+"""How long a client may take to send a request."""
+LARGEST_JSON = 64 * 2**20
+"""Bytes of a request beside its binary tensors."""
+INLINE_BYTES = 256 * 1024
+"""A larger body is parsed beside the event loop, so that other requests are not held up."""
+LENGTH_HEADER = b"inference-header-content-length"
+
+
+def make_app(engine: Engine, meters: Meters) -> Starlette:
+    """The application over a started engine."""
+    paths = _Paths(engine, meters)
+    infer = Infer(engine, meters)
+    versioned = ("/v2/models/{name}", "/v2/models/{name}/versions/{version}")
+    routes = [
+        Route("/v2", paths.server),
+        Route("/v2/health/live", paths.live),
+        Route("/v2/health/ready", paths.ready),
+        Route("/v2/repository/index", paths.index, methods=["POST"]),
+        Route("/metrics", paths.metrics),
+        Route("/torchsplit/state", paths.state),
+        Route("/torchsplit/examples/{name}", paths.example),
+        Route("/torchsplit/tallies", paths.tallies, methods=["GET", "DELETE"]),
+    ]
+    for path in versioned:
+        routes += [
+            Route(path, paths.model),
+            Route(f"{path}/ready", paths.model_ready),
+            Route(f"{path}/config", paths.config),
+            Route(f"{path}/stats", paths.statistics),
+            Route(f"{path}/infer", infer, methods=["POST"]),
+        ]
+    return Starlette(routes=routes, exception_handlers={404: _not_found})
+
+
+async def _not_found(request: Request, error: Exception) -> Response:
+    words = getattr(error, "detail", "")
+    known = f"no such path: {request.url.path}"
+    return JSONResponse({"error": words if words not in ("", "Not Found") else known}, 404)
+
+
+class _Paths:
+    """Everything but inference."""
+
+    def __init__(self, engine: Engine, meters: Meters) -> None:
+        self.engine, self.meters = engine, meters
+
+    async def server(self, request: Request) -> Response:
+        return JSONResponse({"name": "torchsplit", "version": __version__, "extensions": EXTENSIONS})
+
+    async def live(self, request: Request) -> Response:
+        return JSONResponse({"live": True})
+
+    async def ready(self, request: Request) -> Response:
+        ready = not self.engine.draining and all(map(self.engine.ready, self.engine.stations))
+        return JSONResponse({"ready": ready}, 200 if ready else 503)
+
+    async def model_ready(self, request: Request) -> Response:
+        name = request.path_params["name"]
+        if fault := unknown(self.engine, request.path_params):
+            return JSONResponse({"error": fault}, 404)
+        ready = self.engine.ready(name)
+        return JSONResponse({"name": name, "ready": ready}, 200 if ready else 503)
+
+    async def model(self, request: Request) -> Response:
+        name = request.path_params["name"]
+        if fault := unknown(self.engine, request.path_params):
+            return JSONResponse({"error": fault}, 404)
+        if name not in self.engine.inputs:
+            return JSONResponse({"error": f"{name} is not ready yet"}, 503)
+        return JSONResponse(
+            {
+                "name": name,
+                "versions": ["1"],
+                "platform": "torchsplit",
+                "inputs": [port.told() for port in self.engine.inputs[name]],
+                "outputs": [port.told() for port in self.engine.outputs[name]],
+            }
+        )
+
+    async def config(self, request: Request) -> Response:
+        """As Triton's model configuration has it, as far as it says something here."""
+        name = request.path_params["name"]
+        if fault := unknown(self.engine, request.path_params):
+            return JSONResponse({"error": fault}, 404)
+        if name not in self.engine.inputs:
+            return JSONResponse({"error": f"{name} is not ready yet"}, 503)
+        stations = self.engine.stations[name]
+        return JSONResponse(
+            {
+                "name": name,
+                "platform": "torchsplit",
+                "max_batch_size": MOST_ROWS,
+                "input": _configured(self.engine.inputs[name]),
+                "output": _configured(self.engine.outputs[name]),
+                "dynamic_batching": {
+                    "preferred_batch_size": sorted({seat.spec.max_batch for seat in stations[0].seats}),
+                    "max_queue_delay_microseconds": round(stations[0].model.max_wait_ms * 1e3),
+                },
+            }
+        )
+
+    async def statistics(self, request: Request) -> Response:
+        name = request.path_params["name"]
+        if fault := unknown(self.engine, request.path_params):
+            return JSONResponse({"error": fault}, 404)
+        servers = {seat.spec.server for seat in self.engine.stations[name][0].seats}
+        found = [self.meters.tallies[server] for server in servers]
+        told = {
+            "name": name,
+            "version": "1",
+            "inference_count": sum(tally.rows for tally in found),
+            "execution_count": sum(tally.batches for tally in found),
+        }
+        return JSONResponse({"model_stats": [told]})
+
+    async def index(self, request: Request) -> Response:
+        return JSONResponse(
+            [
+                {"name": name, "version": "1", "state": "READY" if self.engine.ready(name) else "UNAVAILABLE"}
+                for name in self.engine.stations
+            ]
+        )
+
+    async def metrics(self, request: Request) -> Response:
+        waiting = {
+            (name, station.model.stages[station.position]): station.queue.rows
+            for name, stations in self.engine.stations.items()
+            for station in stations
+        }
+        return Response(self.meters.text(waiting), media_type="text/plain; version=0.0.4")
+
+    async def state(self, request: Request) -> Response:
+        return JSONResponse(self.engine.state())
+
+    async def example(self, request: Request) -> Response:
+        """One row of each input of a model, in base64."""
+        name = request.path_params["name"]
+        if fault := unknown(self.engine, request.path_params):
+            return JSONResponse({"error": fault}, 404)
+        if name not in self.engine.inputs:
+            return JSONResponse({"error": f"{name} is not ready yet"}, 503)
+        rows = self.engine.stations[name][0].seats[0].process.ports["example"]
+        ports = self.engine.inputs[name]
+        told = [
+            {**port.told(), "shape": [1, *port.shape], "bytes": row}
+            for port, row in zip(ports, rows, strict=True)
+        ]
+        return JSONResponse({"inputs": told})
+
+    async def tallies(self, request: Request) -> Response:
+        """The times of every batch since the last DELETE: what `measure` reads."""
+        told = {name: tally.told() for name, tally in self.meters.tallies.items()}
+        if request.method == "DELETE":
+            self.meters.reset()
+        return JSONResponse(told)
+
+
+def unknown(engine: Engine, parameters: dict[str, str]) -> str:
+    """Why the path names no model; empty where it does."""
+    name, version = parameters["name"], parameters.get("version", "1")
+    if name not in engine.stations:
+        return f"unknown model {name!r}: served are {', '.join(engine.stations)}"
+    return "" if version == "1" else f"unknown version {version!r} of {name}: there is 1"
+
+
+def _configured(ports: Sequence[TensorPort]) -> list[dict[str, Any]]:
+    return [
+        {"name": port.name, "data_type": f"TYPE_{port.datatype}", "dims": list(port.shape)} for port in ports
+    ]
+
+
+class Infer:
+    """Inference as an application of its own: what happens a thousand times a second."""
+
+    def __init__(self, engine: Engine, meters: Meters) -> None:
+        self.engine, self.meters = engine, meters
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        begin = time.perf_counter()
+        name = scope["path_params"]["name"]
+        status, body, json_bytes = 500, b"", None
+        if fault := unknown(self.engine, scope["path_params"]):
+            status, body = 404, _error(fault)
+        else:
+            try:
+                body, json_bytes = await self._answer(name, scope, receive)
+                status = 200
+            except (Refused, RequestFault) as refused:
+                status, body = refused.status, _error(str(refused))
+            except _Gone:
+                self.meters.answered(name, 499, 0.0)
+                return
+            self.meters.answered(name, status, time.perf_counter() - begin)
+        headers = [
+            (b"content-type", b"application/json" if json_bytes is None else b"application/octet-stream"),
+            (b"content-length", str(len(body)).encode()),
+        ]
+        if json_bytes is not None:
+            headers.append((LENGTH_HEADER, str(json_bytes).encode()))
+        if status in (429, 503):
+            headers.append((b"retry-after", b"1"))
+        await send({"type": "http.response.start", "status": status, "headers": headers})
+        await send({"type": "http.response.body", "body": body})
+
+    async def _answer(self, name: str, scope: Scope, receive: Receive) -> tuple[bytes, int | None]:
+        """The body of an answer and the length of its JSON. Raises Refused, RequestFault or _Gone."""
+        if self.engine.draining:
+            raise Refused(503, "the server is draining: ask another one")
+        if name not in self.engine.inputs:
+            raise Refused(503, f"{name} is not ready yet")
+        headers = dict(scope["headers"])
+        ports = self.engine.inputs[name]
+        body = await _body(headers, receive, LARGEST_JSON + MOST_ROWS * sum(port.row_bytes for port in ports))
+        length = _length(headers.get(LENGTH_HEADER))
+        if len(body) > INLINE_BYTES:
+            request = await asyncio.to_thread(parse_request, body, length, ports)
+        else:
+            request = parse_request(body, length, ports)
+        _check_outputs(request, self.engine.outputs[name])
+        inference = asyncio.ensure_future(
+            self.engine.infer(name, request.rows, request.inputs, request.timeout_s)
+        )
+        leaving = asyncio.ensure_future(_gone(receive))
+        try:
+            await asyncio.wait((inference, leaving), return_when=asyncio.FIRST_COMPLETED)
+            if not inference.done():
+                raise _Gone
+            found = inference.result()
+        finally:
+            inference.cancel()
+            leaving.cancel()
+        if sum(map(len, found)) > INLINE_BYTES:
+            return await asyncio.to_thread(response, request, name, self.engine.outputs[name], found)
+        return response(request, name, self.engine.outputs[name], found)
+
+
+class _Gone(Exception):
+    """The client went away: nobody waits for the answer."""
+
+
+async def _gone(receive: Receive) -> None:
+    while (await receive())["type"] != "http.disconnect":
+        pass
+
+
+def _check_outputs(request: InferRequest, outputs: Sequence[TensorPort]) -> None:
+    """Before anything is computed for a name that there is none of."""
+    known = [port.name for port in outputs]
+    for name, _ in request.wanted:
+        if name not in known:
+            raise RequestFault(f"unknown output {name!r}: the model's are {', '.join(known)}")
+
+
+async def _body(headers: dict[bytes, bytes], receive: Receive, most: int) -> bytes:
+    """The whole body, unpacked. Raises RequestFault where it is too large or does not come, _Gone."""
+    too_large = RequestFault(f"a request has at most {most} bytes", 413)
+    if (told := headers.get(b"content-length", b"0")).isdigit() and int(told) > most:
+        raise too_large
+    blocks, size = [], 0
+    try:
+        async with asyncio.timeout(BODY_S):
+            while True:
+                message = await receive()
+                if message["type"] == "http.disconnect":
+                    raise _Gone
+                blocks.append(message.get("body", b""))
+                size += len(blocks[-1])
+                if size > most:
+                    raise too_large
+                if not message.get("more_body", False):
+                    break
+    except TimeoutError:
+        raise RequestFault(f"the request did not come within {BODY_S:g} s", 408) from None
+    body = blocks[0] if len(blocks) == 1 else b"".join(blocks)
+    encoding = headers.get(b"content-encoding", b"identity").strip().lower()
+    if encoding in (b"", b"identity"):
+        return body
+    if encoding not in (b"gzip", b"deflate"):
+        raise RequestFault("a content encoding is gzip, deflate or none", 415)
+    return _unpacked(body, most)
+
+
+def _unpacked(body: bytes, most: int) -> bytes:
+    """gzip or zlib, up to so many bytes."""
+    try:
+        unpacker = zlib.decompressobj(zlib.MAX_WBITS | 32)
+        found = unpacker.decompress(body, most + 1)
+    except zlib.error as error:
+        raise RequestFault(f"the body cannot be unpacked: {error}") from error
+    if len(found) > most:
+        raise RequestFault(f"a request has at most {most} bytes", 413)
+    return found
+
+
+def _length(value: bytes | None) -> int | None:
+    if value is None:
+        return None
+    if not value.isdigit() or len(value) > 12:
+        raise RequestFault("Inference-Header-Content-Length is a number of bytes")
+    return int(value)
+
+
+def _error(words: str) -> bytes:
+    return json.dumps({"error": words}).encode()

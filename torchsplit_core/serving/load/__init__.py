@@ -1,0 +1,1 @@
+"""Load for a server: a client of its own, arrivals, what was measured beside what was said."""

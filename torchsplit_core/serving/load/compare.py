@@ -1,0 +1,253 @@
+"""What a run gave, beside what plan and simulation said, and by name what parts from them."""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+from typing import Any
+
+from torchsplit_core.profiling.measuring.statistics import summarise
+from torchsplit_core.serving.load.session import Answers
+from torchsplit_core.serving.roster import Roster, WorkerSpec
+from torchsplit_core.values import (
+    ModelLoad,
+    PlanOutcome,
+    Server,
+    SimulationOutcome,
+    SimulationRequest,
+    Tenant,
+    point_type,
+)
+from torchsplit_core.values.measurement import (
+    Disagreement,
+    MeasuredModel,
+    MeasuredPoint,
+    MeasuredServer,
+    MeasuredTimes,
+    Measurement,
+)
+
+RATE_BAND, TIME_BAND = 0.10, 0.15
+"""Shares by which a rate, and a time, may differ before that is called a disagreement."""
+LEAST_MS = 0.3
+"""Times that differ by less are alike: a timer of the event loop is not finer."""
+LEAST_BATCHES = 20
+"""Of one size, before their median is a point or a disagreement."""
+WARM_UP = 0.1
+"""Share of a model's requests, by arrival, that percentiles leave out, as the simulation does."""
+
+
+@dataclass(frozen=True, slots=True)
+class Measured:
+    """What came back: every answer, every worker's batches by server id, and ms of the way through the front, by model.
+
+    `hand_over_ms`, by server id, is the part of that in which the worker takes no other batch.
+    """
+
+    answers: Answers
+    tallies: Mapping[str, Mapping[str, Any]]
+    hop_ms: Mapping[str, float]
+    hand_over_ms: Mapping[str, float]
+    duration_s: float
+
+
+def outcome_of(
+    outcome: PlanOutcome,
+    roster: Roster,
+    measured: Measured,
+    asked: SimulationRequest,
+    simulated: SimulationOutcome,
+    *,
+    points: bool = True,
+) -> Measurement:
+    """The measurement; `points` False where what ran is not what the plan's points are of."""
+    loads = {model.name: model for model in simulated.models}
+    planned = {model.name: model.throughput_rps for model in outcome.models}
+    servers = tuple(_servers(roster, measured, asked, simulated))
+    models = tuple(
+        _model(model.name, roster, measured, planned, loads[model.name]) for model in roster.models
+    )
+    return Measurement(
+        request_sha256=outcome.request_sha256,
+        duration_s=measured.duration_s,
+        load=1.0,
+        host="",
+        models=models,
+        servers=servers,
+        points=tuple(_points(outcome, measured.tallies)) if points else (),
+        disagreements=tuple(
+            fault
+            for model in models
+            for fault in _disagreements(model, [one for one in servers if one.model == model.name], measured)
+        ),
+    )
+
+
+def _model(
+    name: str, roster: Roster, measured: Measured, planned: Mapping[str, float], load: ModelLoad
+) -> MeasuredModel:
+    answers = measured.answers.get(name, [])
+    good = [(due, response) for due, response, status in answers if status == 200]
+    last = max((due + response for due, response in good), default=0.0)
+    offered = len(answers) / measured.duration_s
+    statuses = Counter(status for _, _, status in answers)
+    # What no worker is kept busy by comes on top of the simulated response.
+    on_top = max(0.0, measured.hop_ms[name] - _hand_over(name, roster, measured))
+    times = load.response_ms
+    simulated = [None if ms is None else ms + on_top for ms in (times.p50, times.p95, times.p99)]
+    return MeasuredModel(
+        name,
+        offered,
+        min(offered, planned[name]),
+        len(good) / max(measured.duration_s, last),
+        MeasuredTimes(*simulated),
+        percentiles([response for _, response in good[math.floor(WARM_UP * len(good)) :]]),
+        measured.hop_ms[name],
+        len(answers) - len(good),
+        tuple(sorted(statuses.items())),
+    )
+
+
+def _hand_over(name: str, roster: Roster, measured: Measured) -> float:
+    """ms of hand-over through all stages of a model."""
+    by_stage: dict[int, float] = {}
+    for worker in roster.workers:
+        if worker.model == name:
+            by_stage[worker.position] = measured.hand_over_ms.get(worker.server, 0.0)
+    return sum(by_stage.values())
+
+
+def percentiles(responses_s: Sequence[float]) -> MeasuredTimes:
+    """Nearest ranks, in ms, as a simulation's are."""
+    ordered = sorted(responses_s)
+    if not ordered:
+        return MeasuredTimes()
+    return MeasuredTimes(*(ordered[math.ceil(q * len(ordered)) - 1] * 1e3 for q in (0.50, 0.95, 0.99)))
+
+
+def _servers(
+    roster: Roster, measured: Measured, asked: SimulationRequest, simulated: SimulationOutcome
+) -> Iterator[MeasuredServer]:
+    specs: dict[str, WorkerSpec] = {}
+    for worker in roster.workers:
+        specs.setdefault(worker.server, worker)
+    entries = {one.id: one for one in asked.servers}
+    loads = {one.id: one for one in simulated.servers}
+    for id_, spec in specs.items():
+        tally, load = measured.tallies[id_], loads[id_]
+        batches = [(int(rows), ms) for rows, times in tally["whole_ms"].items() for ms in times]
+        count = len(batches)
+        yield MeasuredServer(
+            id_,
+            spec.model,
+            spec.stage,
+            sum(batch_ms(entries[id_], rows) for rows, _ in batches) * spec.share / count if count else None,
+            sum(ms for _, ms in batches) / count if count else None,
+            load.utilisation,
+            tally["busy_s"] / (measured.duration_s * spec.processes),
+            load.mean_batch,
+            tally["rows"] / tally["batches"] if tally["batches"] else None,
+            tally["waited_s"] * 1e3 / tally["rows"] if tally["rows"] else None,
+        )
+
+
+def batch_ms(server: Server, rows: int) -> float:
+    """ms of a batch: linear between the sizes given, as the simulation has it; beyond the largest as that."""
+    sizes = sorted(server.batch_ms)
+    if rows <= sizes[0]:
+        return server.batch_ms[sizes[0]]
+    for small, large in pairwise(sizes):
+        if rows <= large:
+            part = (rows - small) / (large - small)
+            return server.batch_ms[small] + part * (server.batch_ms[large] - server.batch_ms[small])
+    return server.batch_ms[sizes[-1]]
+
+
+def _points(outcome: PlanOutcome, tallies: Mapping[str, Mapping[str, Any]]) -> Iterator[MeasuredPoint]:
+    """A point for each size of batch that came often enough: the computing alone, as a profile has it."""
+    from torchsplit_core.responding.servers import server_id
+
+    found: dict[tuple[str, ...], tuple[str, str, Tenant, dict[int, list[float]]]] = {}
+    for gpu in outcome.gpus:
+        for item in gpu.slices:
+            for tenant in item.tenants:
+                kind = point_type(gpu.type)
+                key = (tenant.model, tenant.variant, tenant.stage, kind, item.profile, str(tenant.processes))
+                *_, times = found.setdefault(key, (kind, item.profile, tenant, {}))
+                for rows, own in tallies[server_id(gpu, item, tenant)]["compute_ms"].items():
+                    times.setdefault(int(rows), []).extend(own)
+    for kind, profile, tenant, times in found.values():
+        for rows, own in sorted(times.items()):
+            if len(own) < LEAST_BATCHES:
+                continue
+            summary = summarise([own])
+            scale = 1000.0 * tenant.processes * rows
+            yield MeasuredPoint(
+                tenant.model, tenant.variant, tenant.stage, kind, profile, rows, tenant.processes,
+                scale / summary.latency.p50.value, summary.latency.p95.value,
+                scale / summary.median_high_ms, scale / summary.median_low_ms, len(own),
+            )  # fmt: skip
+
+
+def _disagreements(
+    model: MeasuredModel, servers: Sequence[MeasuredServer], measured: Measured
+) -> Iterator[Disagreement]:
+    """Which slice and which stage, in service or in waiting; or the front; or requests that got no answer."""
+    slow = [one for one in servers if _apart(one.batch_ms, one.planned_batch_ms, TIME_BAND)]
+    for one in slow:
+        assert one.batch_ms is not None and one.planned_batch_ms is not None
+        words = (
+            f"{one.model} on {one.id}, stage {one.stage}: its batches take {one.batch_ms:.3g} ms, "
+            f"{one.batch_ms / one.planned_batch_ms - 1:+.0%} against {one.planned_batch_ms:.3g} ms planned"
+        )
+        yield Disagreement(one.model, "service", words, one.id, one.stage)
+    if model.errors:
+        told = ", ".join(
+            f"{count} × {status or 'no answer'}" for status, count in model.statuses if status != 200
+        )
+        yield Disagreement(
+            model.name, "load", f"{model.name}: {model.errors} requests got no result ({told})"
+        )
+    rate = abs(model.measured_rps - model.predicted_rps) > RATE_BAND * model.predicted_rps
+    late = _apart(model.measured_ms.p95, model.simulated_ms.p95, TIME_BAND)
+    if slow or not (rate or late):
+        return
+    response = [r for _, r, status in measured.answers.get(model.name, []) if status == 200]
+    if not response or not servers:
+        return
+    inside = sum(_stage_ms(servers, stage) for stage in dict.fromkeys(one.stage for one in servers))
+    outside = sum(response) * 1e3 / len(response) - inside
+    p95 = "n/a" if model.measured_ms.p95 is None else f"{model.measured_ms.p95:.3g} ms"
+    wanted = "n/a" if model.simulated_ms.p95 is None else f"{model.simulated_ms.p95:.3g} ms"
+    against = f"p95 {p95} against {wanted} simulated, {model.measured_rps:.4g} of {model.predicted_rps:.4g} requests/s"
+    if outside > model.hop_ms + max(LEAST_MS, TIME_BAND * inside):
+        words = (
+            f"{model.name}: the way through the front takes {outside:.3g} ms under load, {model.hop_ms:.3g} ms alone "
+            f"({against})"
+        )
+        yield Disagreement(model.name, "front", words)
+        return
+    longest = max(servers, key=lambda one: one.wait_ms or 0.0)
+    words = (
+        f"{model.name}: batches take what was planned, the queues do not; the longest wait is before stage "
+        f"{longest.stage} ({longest.wait_ms or 0.0:.3g} ms on {longest.id}; {against})"
+    )
+    yield Disagreement(model.name, "wait", words, longest.id, longest.stage)
+
+
+def _stage_ms(servers: Sequence[MeasuredServer], stage: str) -> float:
+    """Waiting and service of a stage's requests, the mean of its servers weighted by their time at work."""
+    own = [one for one in servers if one.stage == stage and one.batch_ms is not None]
+    weight = sum(one.utilisation for one in own)
+    if not weight:
+        return 0.0
+    return sum(((one.wait_ms or 0.0) + (one.batch_ms or 0.0)) * one.utilisation for one in own) / weight
+
+
+def _apart(found: float | None, wanted: float | None, band: float) -> bool:
+    if found is None or wanted is None:
+        return False
+    return abs(found - wanted) > max(LEAST_MS, band * wanted)

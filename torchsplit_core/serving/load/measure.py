@@ -1,0 +1,195 @@
+"""A plan served and loaded: arrivals as the simulation makes them, sent, and set beside plan and simulation."""
+
+from __future__ import annotations
+
+import os
+import statistics
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+
+from torchsplit_core.hardware import discover_host
+from torchsplit_core.responding.servers import simulation_request
+from torchsplit_core.serving.load.compare import Measured, outcome_of
+from torchsplit_core.serving.load.session import Served, send, served
+from torchsplit_core.serving.roster import Roster
+from torchsplit_core.serving.settings import LoadSettings, ServeSettings
+from torchsplit_core.simulation import simulate
+from torchsplit_core.simulation.arrivals import offered_rps, times_ms
+from torchsplit_core.values import (
+    InputFault,
+    PlanModel,
+    PlanOutcome,
+    PlanRequest,
+    Progress,
+    SimulationRequest,
+    TraceArrivals,
+    ignore_progress,
+)
+from torchsplit_core.values.limits import check_number
+from torchsplit_core.values.measurement import Measurement
+from torchsplit_core.values.simulation.request import Arrivals
+
+LONGEST_S = 3600.0
+MOST_REQUESTS = 5_000_000
+HOP_REQUESTS = 40
+"""Of each model at start, one at a time: the way through the front while nothing else is on it."""
+LEAST_GAP_S = 0.05
+
+ArrivalsOf = Callable[[PlanModel], Arrivals]
+
+
+def measure(
+    outcome: PlanOutcome,
+    request: PlanRequest,
+    serving: ServeSettings,
+    load: LoadSettings | None = None,
+    *,
+    arrivals: ArrivalsOf = lambda model: model.expected_arrivals,
+    progress: Progress = ignore_progress,
+    hear: Callable[[dict[str, Any]], None] = lambda moment: None,
+) -> Measurement:
+    """Serve the plan in a process of its own, load it, and say where measured, simulated and planned part.
+
+    `hear` gets a moment of the run twice a second: `at_s`, and by model what the generator and the queues say.
+    Raises InputFault as `serve` does, and for a load that makes no sense.
+    """
+    from torchsplit_core.serving.front.server import prepare
+
+    load = load or LoadSettings()
+    check_number("--load", load.load, positive=True)
+    check_number("--duration-s", load.duration_s, positive=True)
+    if load.duration_s > LONGEST_S:
+        raise InputFault(
+            "--duration-s", load.duration_s, f"it is at most {LONGEST_S:g} s", "Measure for less time."
+        )
+    roster = prepare(outcome, request, serving)
+    times = arrival_times(request, roster, load, arrivals)
+    cores = sorted(os.sched_getaffinity(0) - {core for place in roster.slices for core in place.cores})
+    with served(outcome, request, serving, lambda share, text: progress(0.2 * share, text)) as server:
+        requests = {model.name: server.request_of(model.name) for model in roster.models}
+        hops: dict[str, Hop] = {}
+        for number, model in enumerate(roster.models):
+            progress(0.2 + 0.1 * number / len(roster.models), f"the way through the front to {model.name}")
+            hops[model.name] = _hop(server, roster, model.name, requests[model.name], cores)
+        server.ask("DELETE", "/torchsplit/tallies")
+
+        def moment(told: dict[str, Any]) -> None:
+            at = float(told["at_s"])
+            progress(0.3 + 0.6 * min(1.0, at / load.duration_s), f"{at:.0f} of {load.duration_s:g} s of load")
+            hear(told | {"queues": server.ask("GET", "/torchsplit/state")["models"]})
+
+        answers = send(server, requests, times, cores, moment)
+        tallies = server.ask("GET", "/torchsplit/tallies")
+        warnings = server.warnings
+    progress(0.95, "simulating the same arrivals")
+    asked = simulation_of(outcome, request, times, hops_of(hops))
+    simulated = simulate(asked)
+    report = discover_host()
+    where = f"{report.cpu_name}, {report.cpu_cores} cores"
+    gpus = sorted({place.device.name for place in roster.slices if place.device.kind != "cpu"})
+    total = {name: hop.total_ms for name, hop in hops.items()}
+    measured = Measured(answers, tallies, total, hops_of(hops), load.duration_s)
+    found = outcome_of(outcome, roster, measured, asked, simulated, points=serving.stand_in == "none")
+    return replace(
+        found,
+        load=load.load,
+        host="; ".join([where, *gpus]),
+        stand_in=serving.stand_in,
+        warnings=(*warnings, *crowding(cores), *simulated.warnings),
+    )
+
+
+def crowding(cores: Sequence[int]) -> tuple[str, ...]:
+    """What a reader must know of the cores that front and load had."""
+    if cores:
+        return ()
+    return (
+        "every core of this host belongs to a slice: the front and the load generator took time from the models",
+    )
+
+
+def arrival_times(
+    request: PlanRequest, roster: Roster, load: LoadSettings, arrivals: ArrivalsOf
+) -> dict[str, list[float]]:
+    """Seconds at which each served model's requests are due. Raises InputFault for too many or none at all."""
+    served_names = {model.name for model in roster.models}
+    found: dict[str, list[float]] = {}
+    for number, model in enumerate(request.models):
+        if model.name not in served_names:
+            continue
+        kind = arrivals(model)
+        rate = (offered_rps(kind) or 0.0) * load.load
+        most = (
+            len(kind.times_s) if isinstance(kind, TraceArrivals) else int(rate * load.duration_s * 1.5) + 100
+        )
+        if most > MOST_REQUESTS:
+            rule = f"at most {MOST_REQUESTS:,} requests are sent to a model"
+            raise InputFault(
+                f"models: {model.name}: demand_rps", rate, rule, "Use a smaller --load or --duration-s."
+            )
+        rng = np.random.default_rng([load.seed, number])
+        due = times_ms(kind, most, rng, load.load) / 1e3
+        found[model.name] = [float(time) for time in due[due <= load.duration_s]]
+    if not any(found.values()):
+        rule = "at least one request is due in the time"
+        raise InputFault("--duration-s", load.duration_s, rule, "Measure for longer, or raise --load.")
+    return found
+
+
+@dataclass(frozen=True, slots=True)
+class Hop:
+    """ms of an idle request beside the computing: all of it, and by server id what keeps a worker busy meanwhile."""
+
+    total_ms: float
+    hand_over_ms: Mapping[str, float]
+
+
+def hops_of(hops: Mapping[str, Hop]) -> dict[str, float]:
+    """Hand-over by server id, of all models."""
+    return {server: ms for hop in hops.values() for server, ms in hop.hand_over_ms.items()}
+
+
+def _hop(server: Served, roster: Roster, model: str, request: bytes, cores: Sequence[int]) -> Hop:
+    """Requests one at a time while nothing else runs: response less computing, medians."""
+    server.ask("DELETE", "/torchsplit/tallies")
+    warm = send(server, {model: request}, {model: [0.0]}, cores)[model]
+    gap = max(LEAST_GAP_S, 2 * warm[0][1])
+    times = [(1 + number) * gap for number in range(HOP_REQUESTS)]
+    server.ask("DELETE", "/torchsplit/tallies")
+    answers = send(server, {model: request}, {model: times}, cores)[model]
+    good = [response for _, response, status in answers if status == 200]
+    if not good:
+        raise InputFault(
+            model, answers[0][2], "the model answers its own example with status 200", "Serve it to see why."
+        )
+    tallies = server.ask("GET", "/torchsplit/tallies")
+    compute = 0.0
+    hand_over: dict[str, float] = {}
+    for position, _ in enumerate(next(one for one in roster.models if one.name == model).stages):
+        ids = {one.server for one in roster.workers if (one.model, one.position) == (model, position)}
+        alone = {id_: tallies[id_] for id_ in ids if tallies[id_]["compute_ms"]}
+        own = [ms for tally in alone.values() for times_ in tally["compute_ms"].values() for ms in times_]
+        whole = [ms for tally in alone.values() for times_ in tally["whole_ms"].values() for ms in times_]
+        compute += statistics.median(own)
+        hand_over |= dict.fromkeys(ids, max(0.0, statistics.median(whole) - statistics.median(own)))
+    return Hop(max(0.0, statistics.median(good) * 1e3 - compute), hand_over)
+
+
+def simulation_of(
+    outcome: PlanOutcome,
+    request: PlanRequest,
+    times: Mapping[str, Sequence[float]],
+    hand_over_ms: Mapping[str, float],
+) -> SimulationRequest:
+    """The plan's simulation of these very arrivals; a hand-over keeps a worker busy as its batch does."""
+    asked = simulation_request(
+        outcome, request, lambda model: TraceArrivals(tuple(times.get(model.name) or (0.0,)))
+    )
+    servers = tuple(
+        replace(one, batch_ms={size: ms + hand_over_ms.get(one.id, 0.0) for size, ms in one.batch_ms.items()})
+        for one in asked.servers
+    )
+    return replace(asked, servers=servers, replications=1)

@@ -1,0 +1,157 @@
+"""A front and the load on it as processes of their own, spoken to by lines of JSON."""
+
+from __future__ import annotations
+
+import base64
+import contextlib
+import http.client
+import json
+import os
+import subprocess
+import sys
+import tempfile
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+from urllib.parse import urlsplit
+
+from torchsplit_core.files import write_text
+from torchsplit_core.isolation.faults import printable_line
+from torchsplit_core.model_source import Told
+from torchsplit_core.serving.settings import ServeSettings
+from torchsplit_core.values import InputFault, PlanOutcome, PlanRequest, Progress
+
+FRONT = "torchsplit_core.serving.front"
+GENERATOR = "torchsplit_core.serving.load.generator"
+END_S = 60.0
+SETTLE_S = 30.0
+"""How long after the last request its answer is waited for."""
+
+Answers = dict[str, list[tuple[float, float, int]]]
+"""By model, of each request: when it was due (s), its response time (s), its status (0: none)."""
+
+
+@dataclass(frozen=True, slots=True)
+class Served:
+    """A front that is ready."""
+
+    host: str
+    port: int
+    warnings: tuple[str, ...]
+
+    def ask(self, method: str, path: str) -> Any:
+        """The JSON of an answer. Raises InputFault where the server does not give one."""
+        connection = http.client.HTTPConnection(self.host, self.port, timeout=30)
+        try:
+            connection.request(method, path)
+            return json.loads(connection.getresponse().read())
+        except (OSError, ValueError, http.client.HTTPException) as error:
+            raise InputFault(
+                "the server", Told(error), "it answers while it is measured", "Measure again."
+            ) from error
+        finally:
+            connection.close()
+
+    def request_of(self, model: str) -> bytes:
+        """A whole HTTP request with the model's example of one row, its tensors as bytes."""
+        told = self.ask("GET", f"/torchsplit/examples/{model}")
+        blocks = [base64.b64decode(one["bytes"]) for one in told["inputs"]]
+        inputs = [
+            {
+                **{key: one[key] for key in ("name", "datatype", "shape")},
+                "parameters": {"binary_data_size": len(block)},
+            }
+            for one, block in zip(told["inputs"], blocks, strict=True)
+        ]
+        text = json.dumps({"inputs": inputs, "parameters": {"binary_data_output": True}}).encode()
+        body = b"".join([text, *blocks])
+        head = (
+            f"POST /v2/models/{model}/infer HTTP/1.1\r\nHost: {self.host}\r\n"
+            f"Content-Length: {len(body)}\r\nInference-Header-Content-Length: {len(text)}\r\n\r\n"
+        )
+        return head.encode() + body
+
+
+@contextmanager
+def served(
+    outcome: PlanOutcome, request: PlanRequest, settings: ServeSettings, progress: Progress
+) -> Iterator[Served]:
+    """The plan served by a child; it ends with the `with` block or this process. Raises InputFault."""
+    asked = {"plan": write_text(outcome), "request": write_text(request), "settings": asdict(settings)}
+    with _child(FRONT, asked) as lines:
+        for told in lines:
+            if "progress" in told:
+                progress(*told["progress"])
+            elif "fault" in told:
+                where, value, rule, remedy = told["fault"]
+                raise InputFault(where, Told(value), rule, remedy)
+            else:
+                address = urlsplit(told["ready"]["url"])
+                yield Served(str(address.hostname), int(address.port or 0), tuple(told["ready"]["warnings"]))
+                return
+        raise InputFault(
+            "the server", Told("it ended"), "it starts and serves", "Serve the plan by itself to see why."
+        )
+
+
+def send(
+    server: Served,
+    requests: Mapping[str, bytes],
+    times_s: Mapping[str, Sequence[float]],
+    cores: Sequence[int],
+    hear: Callable[[dict[str, Any]], None] = lambda moment: None,
+) -> Answers:
+    """Send each model's request at its times, from a process of its own; every answer. Raises InputFault."""
+    streams = [
+        {"name": name, "request": base64.b64encode(requests[name]).decode(), "times_s": list(times)}
+        for name, times in times_s.items()
+    ]
+    asked = {
+        "host": server.host, "port": server.port, "streams": streams, "cores": list(cores), "settle_s": SETTLE_S,
+    }  # fmt: skip
+    with _child(GENERATOR, asked) as lines:
+        for told in lines:
+            if "answers" in told:
+                return {name: [(a, b, c) for a, b, c in found] for name, found in told["answers"].items()}
+            hear(told)
+    raise InputFault("the load generator", Told("it ended"), "it sends all requests", "Measure again.")
+
+
+@contextmanager
+def _child(module: str, asked: Mapping[str, Any]) -> Iterator[Iterator[dict[str, Any]]]:
+    """A process of ours that is asked in one line and answers in lines; it ends when its input does."""
+    root = Path(__file__).resolve().parents[3]
+    path = os.pathsep.join(filter(None, [str(root), os.environ.get("PYTHONPATH")]))
+    with tempfile.TemporaryFile() as errors:
+        process = subprocess.Popen(
+            [sys.executable, "-m", module],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=errors,
+            env=os.environ | {"PYTHONPATH": path},
+        )
+        assert process.stdin is not None and process.stdout is not None
+        try:
+            process.stdin.write(json.dumps(asked).encode() + b"\n")
+            process.stdin.flush()
+            yield (json.loads(line) for line in process.stdout)
+            status = process.poll()
+            if status not in (0, 2, None):
+                errors.seek(0)
+                last = printable_line(
+                    errors.read().decode(errors="replace").strip().rpartition("\n")[2][:300]
+                )
+                raise InputFault(
+                    module, Told(last or f"status {status}"), "it runs without an error", "Try again."
+                )
+        finally:
+            with contextlib.suppress(OSError):
+                process.stdin.close()
+            try:
+                process.wait(END_S)
+            except subprocess.TimeoutExpired:
+                process.kill()
+                process.wait()
+            process.stdout.close()

@@ -1,0 +1,142 @@
+"""What is counted while a plan is served: for Prometheus, and the times of every batch for who measures."""
+
+from __future__ import annotations
+
+import time
+from collections import defaultdict, deque
+from dataclasses import dataclass, field
+from typing import Any
+
+from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
+from prometheus_client.exposition import generate_latest
+
+from torchsplit_core.serving.roster import Roster, WorkerSpec
+
+RESPONSE_BUCKETS = (
+    0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0,
+)  # fmt: skip
+BATCH_BUCKETS = (1, 2, 4, 8, 16, 32, 64, 128, 256, 512, 1024)
+KEPT_BATCHES = 4096
+"""Times kept of each worker's batches of one size, the newest."""
+
+
+@dataclass(slots=True)
+class Tally:
+    """Batches of one instance: how long it was busy, how long their rows waited, their times by their rows.
+
+    `whole_ms` is from hand-over to answer, `compute_ms` the worker's own of it.
+    """
+
+    batches: int = 0
+    rows: int = 0
+    busy_s: float = 0.0
+    waited_s: float = 0.0
+    whole_ms: dict[int, deque[float]] = field(
+        default_factory=lambda: defaultdict(lambda: deque(maxlen=KEPT_BATCHES))
+    )
+    compute_ms: dict[int, deque[float]] = field(
+        default_factory=lambda: defaultdict(lambda: deque(maxlen=KEPT_BATCHES))
+    )
+
+    def told(self) -> dict[str, Any]:
+        """As JSON."""
+        return {
+            "batches": self.batches,
+            "rows": self.rows,
+            "busy_s": self.busy_s,
+            "waited_s": self.waited_s,
+            "whole_ms": {str(rows): list(times) for rows, times in self.whole_ms.items()},
+            "compute_ms": {str(rows): list(times) for rows, times in self.compute_ms.items()},
+        }
+
+
+class Meters:
+    """The figures of one server. `tallies` are by server id of the plan's simulation."""
+
+    def __init__(self, roster: Roster) -> None:
+        self.registry = CollectorRegistry()
+        make: dict[str, Any] = {"registry": self.registry}
+        self.requests = Counter(
+            "torchsplit_requests",
+            "Requests answered, by the status of their answer",
+            ["model", "status"],
+            **make,
+        )
+        self.response = Histogram(
+            "torchsplit_response_seconds",
+            "From the whole request's arrival to its answer, of those answered 200",
+            ["model"],
+            buckets=RESPONSE_BUCKETS,
+            **make,
+        )
+        self.sizes = Histogram(
+            "torchsplit_batch_rows",
+            "Rows of a batch",
+            ["model", "stage", "slice"],
+            buckets=BATCH_BUCKETS,
+            **make,
+        )
+        self.busy = Counter(
+            "torchsplit_busy_seconds", "Seconds in which a tenant of a slice had a batch, of all its processes",
+            ["model", "stage", "slice"], **make,
+        )  # fmt: skip
+        self.deaths = Counter(
+            "torchsplit_worker_deaths", "Workers that died", ["model", "stage", "slice"], **make
+        )
+        self.queue = Gauge("torchsplit_queue_rows", "Rows that wait", ["model", "stage"], **make)
+        self.utilisation = Gauge(
+            "torchsplit_utilisation_ratio",
+            "Share of the time since the last look in which a tenant's processes on a slice were busy",
+            ["model", "stage", "slice"],
+            **make,
+        )
+        self.tallies: dict[str, Tally] = {}
+        self._specs: dict[str, WorkerSpec] = {}
+        for spec in roster.workers:
+            self._specs.setdefault(spec.server, spec)
+        self.reset()
+        self._looked = time.monotonic(), dict.fromkeys(self._specs, 0.0)
+        self._busy_s = dict.fromkeys(self._specs, 0.0)
+
+    def reset(self) -> None:
+        """Begin the tallies anew; what Prometheus reads goes on."""
+        self.tallies = {name: Tally() for name in self._specs}
+
+    def batch(
+        self, spec: WorkerSpec, rows: int, waited_s: float, spent_s: float, compute_ms: float | None
+    ) -> None:
+        """A batch has ended; `waited_s` is the sum over its rows. `compute_ms` None: without an answer."""
+        labels = (spec.model, spec.stage, spec.slice)
+        self.sizes.labels(*labels).observe(rows)
+        self.busy.labels(*labels).inc(spent_s)
+        self._busy_s[spec.server] += spent_s
+        tally = self.tallies[spec.server]
+        tally.batches += 1
+        tally.rows += rows
+        tally.busy_s += spent_s
+        tally.waited_s += waited_s
+        if compute_ms is not None:
+            tally.whole_ms[rows].append(spent_s * 1e3)
+            tally.compute_ms[rows].append(compute_ms)
+
+    def death(self, spec: WorkerSpec) -> None:
+        """A worker died."""
+        self.deaths.labels(spec.model, spec.stage, spec.slice).inc()
+
+    def answered(self, model: str, status: int, seconds: float) -> None:
+        """A request was answered."""
+        self.requests.labels(model, str(status)).inc()
+        if status == 200:
+            self.response.labels(model).observe(seconds)
+
+    def text(self, waiting: dict[tuple[str, str], int]) -> bytes:
+        """What Prometheus reads; `waiting` are the rows in each model's and stage's queue now."""
+        for (model, stage), rows in waiting.items():
+            self.queue.labels(model, stage).set(rows)
+        now, (then, before) = time.monotonic(), self._looked
+        if now - then >= 1.0:
+            for name, spec in self._specs.items():
+                share = (self._busy_s[name] - before[name]) / (now - then) / spec.processes
+                self.utilisation.labels(spec.model, spec.stage, spec.slice).set(min(1.0, share))
+            self._looked = now, dict(self._busy_s)
+        return generate_latest(self.registry)

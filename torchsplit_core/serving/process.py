@@ -1,0 +1,242 @@
+"""A worker's process as the front sees it: started confined, spoken to without blocking, ended with all it started."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import json
+import os
+import socket
+import tempfile
+from collections.abc import Sequence
+from concurrent.futures import Executor
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+from torchsplit_core.isolation import Limits, private_room
+from torchsplit_core.isolation.faults import printable, printable_line
+from torchsplit_core.isolation.launch import Confined, launch
+from torchsplit_core.model_source import Told, parse_source
+from torchsplit_core.serving.messages import HEAD, lengths, packed_head
+from torchsplit_core.serving.roster import ServedModel, SlicePlace, WorkerSpec
+from torchsplit_core.values import Device, InputFault
+
+SERVE = "torchsplit_core.serving.worker:serve_in_child"
+START_S = 300.0
+"""How long a worker may take to load its model and get warm."""
+TAIL_BYTES = 4096
+LONGEST_LINE = 256 * 2**20
+"""Of what it tells of itself: an example of its inputs is in it."""
+
+
+class WorkerDied(Exception):
+    """The process has ended, or broke the form of an answer."""
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """What a batch gave: ms of computing, the outputs' shapes with their bytes, or a part's message in `payload`.
+
+    `fault`: the model raised, in one sentence.
+    """
+
+    ms: float
+    shapes: tuple[tuple[int, ...], ...]
+    payload: bytes
+    fault: str = ""
+    dtypes: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Assignment:
+    """Everything that a worker is told at its start. `directory` has the parts of a cut model, else it is empty."""
+
+    spec: WorkerSpec
+    model: ServedModel
+    place: SlicePlace
+    trust: bool
+    directory: str = ""
+
+
+class WorkerProcess:
+    """One start of a worker; what died is started again as another."""
+
+    def __init__(self, assignment: Assignment) -> None:
+        self.assignment = assignment
+        self.ports: dict[str, Any] = {}
+        self._rooms = contextlib.ExitStack()
+        self._child: Confined | None = None
+        self._output: int = -1
+        self._control: int = -1
+        self._socket: socket.socket | None = None
+        self._reader: asyncio.StreamReader | None = None
+        self._writer: asyncio.StreamWriter | None = None
+
+    @property
+    def pid(self) -> int | None:
+        """Of its supervisor, which ends it."""
+        return self._child.process.pid if self._child else None
+
+    async def start(self, launcher: Executor) -> None:
+        """Start it and wait until it is warm. Raises InputFault in its own words where the model cannot be run.
+
+        `launcher` has one thread: the process ends with the thread that started it.
+        """
+        loop = asyncio.get_running_loop()
+        await loop.run_in_executor(launcher, self._launch)
+        assert self._socket is not None
+        self._reader, self._writer = await asyncio.open_connection(sock=self._socket, limit=2**20)
+        control = asyncio.StreamReader(limit=LONGEST_LINE)
+        pipe = os.fdopen(self._control, "rb", buffering=0)
+        self._control = -1
+        transport, _ = await loop.connect_read_pipe(lambda: asyncio.StreamReaderProtocol(control), pipe)
+        try:
+            async with asyncio.timeout(START_S):
+                while line := await control.readline():
+                    if self._heard(line):
+                        return
+        except TimeoutError:
+            raise self._fault(f"not ready after {START_S:g} s") from None
+        finally:
+            transport.close()
+        raise self._fault("its process ended while it loaded")
+
+    def _heard(self, line: bytes) -> bool:
+        """Take a line that it told; True where it is ready. Nothing may trust its form: the model's code runs there."""
+        try:
+            ((kind, content),) = json.loads(line).items()
+            if kind == "ready":
+                self.ports = {name: list(content[name]) for name in ("inputs", "outputs", "example")}
+                return True
+            if kind == "fault":
+                where, value, rule, remedy = (printable(str(told)) for told in content)
+                raise InputFault(f"{self.assignment.spec.model}: {where}", Told(value), rule, remedy)
+            if kind == "progress":
+                return False
+        except (ValueError, TypeError, AttributeError, KeyError) as error:
+            if isinstance(error, InputFault):
+                raise
+            kind, content = "unread", line[:80].decode(errors="replace")
+        raise self._fault(printable_line(f"{kind}: {content}"[:500]))
+
+    def _fault(self, value: str) -> InputFault:
+        words = self.last_words()
+        return InputFault(
+            self.assignment.spec.model,
+            Told(value),
+            "the model loads and runs on its slice",
+            f"Run it on its own to see why (torchsplit profile {self.assignment.model.source}).{words}",
+        )
+
+    def _launch(self) -> None:
+        """Start the process; the ends of socket and pipe that are its own are closed here."""
+        own, there = socket.socketpair()
+        reading, writing = os.pipe()
+        assignment = self.assignment
+        spec, place = assignment.spec, assignment.place
+        source = parse_source(assignment.model.source, trust=assignment.trust)
+        request = {
+            "id": spec.id,
+            "source": source.text,
+            "trust": assignment.trust,
+            "directory": assignment.directory,
+            "position": spec.position,
+            "device": asdict(place.device),
+            "cores": list(place.cores),
+            "max_batch": spec.max_batch,
+            "socket": there.fileno(),
+            "control": writing,
+        }
+        readable: tuple[str | Path, ...] = source.files
+        if assignment.directory:
+            readable = (*readable, assignment.directory)
+        try:
+            with tempfile.TemporaryFile() as output:
+                self._child = launch(
+                    SERVE,
+                    request,
+                    self._rooms.enter_context(private_room()),
+                    limits=_limits(place.device),
+                    answers=writing,
+                    output=output,
+                    environment=_environment(place),
+                    readable=readable,
+                    descriptors=(there.fileno(),),
+                )
+                self._output = os.dup(output.fileno())
+        except BaseException:
+            own.close()
+            os.close(reading)
+            raise
+        finally:
+            there.close()
+            os.close(writing)
+        own.setblocking(False)
+        self._socket, self._control = own, reading
+
+    async def run(self, rows: int, blocks: Sequence[Any], sizes: Sequence[int] | None) -> Answer:
+        """A batch and its answer. `sizes` None: the blocks are what the part before gave. Raises WorkerDied."""
+        assert self._reader is not None and self._writer is not None
+        head: dict[str, Any] = {"rows": rows}
+        if sizes is not None:
+            head["sizes"] = list(sizes)
+        try:
+            total = sum(len(block) for block in blocks)
+            self._writer.writelines([packed_head(head, total), *blocks])
+            await self._writer.drain()
+            head_bytes, following = lengths(await self._reader.readexactly(HEAD.size))
+            told = json.loads(await self._reader.readexactly(head_bytes))
+            payload = await self._reader.readexactly(following) if following else b""
+            return _answer(told, payload)
+        except (OSError, asyncio.IncompleteReadError, ValueError, KeyError, TypeError) as error:
+            raise WorkerDied(self.last_words()) from error
+
+    def last_words(self) -> str:
+        """The last line it printed, as a sentence with a space before it."""
+        with contextlib.suppress(OSError):
+            size = os.fstat(self._output).st_size
+            tail = os.pread(self._output, TAIL_BYTES, max(0, size - TAIL_BYTES)).decode(errors="replace")
+            printed = [line for line in tail.splitlines() if line.strip()]
+            if printed:
+                return f" Last output: {printable_line(printed[-1].strip()[:300])}"
+        return ""
+
+    def end(self) -> None:
+        """End it and all it started; twice does no harm. Blocks for as long as that takes."""
+        if self._socket is not None:
+            self._socket.close()
+        if self._child is not None:
+            self._child.end()
+            self._child.close()
+        for descriptor in (self._output, self._control):
+            if descriptor >= 0:
+                os.close(descriptor)
+        self._output = self._control = -1
+        self._rooms.close()
+
+    def hang_up(self) -> None:
+        """Close the connection, in the thread of the event loop: an idle worker ends by itself."""
+        if self._writer is not None:
+            self._writer.close()
+
+
+def _answer(told: dict[str, Any], payload: bytes) -> Answer:
+    """Checked, for the code of a model shares the process that sent it. Raises ValueError, KeyError or TypeError."""
+    if "fault" in told:
+        return Answer(0.0, (), b"", printable_line(str(told["fault"])[:2000]))
+    shapes = tuple(tuple(int(size) for size in shape) for shape in told.get("shapes", ()))
+    return Answer(float(told["ms"]), shapes, payload, dtypes=tuple(map(str, told.get("dtypes", ()))))
+
+
+def _limits(device: Device) -> Limits:
+    """No end of its time or of what it computes, which a server has not; CUDA maps more memory than it uses."""
+    if device.kind == "cpu":
+        return Limits(cpu_s=None)
+    return Limits(cpu_s=None, memory_bytes=None)
+
+
+def _environment(place: SlicePlace) -> dict[str, str]:
+    """The one device that it sees, and a thread for each of its cores."""
+    visible = {"CUDA_VISIBLE_DEVICES": place.device.uuid or ""}
+    return visible | ({"OMP_NUM_THREADS": str(len(place.cores))} if place.cores else {})

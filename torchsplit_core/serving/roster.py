@@ -1,0 +1,154 @@
+"""Who serves what: a plan and its request as models, slices and the processes that work on them. Starts nothing."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+from torchsplit_core.responding.servers import server_id, simulation_request
+from torchsplit_core.values import Device, InputFault, PlanModel, PlanOutcome, PlanRequest, Tenant, Variant
+
+
+@dataclass(frozen=True, slots=True)
+class SlicePlace:
+    """A slice of the plan and the device of this host that it runs on.
+
+    `cores` are the processors that its processes are pinned to, empty on a GPU.
+    """
+
+    id: str
+    gpu: str
+    profile: str
+    start: int
+    device: Device
+    cores: tuple[int, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class WorkerSpec:
+    """One process: of a model's stage (`position` in its row, from 0), on a slice, with batches of up to `max_batch`.
+
+    `server` is the id of the plan's simulation, which all processes of an instance share. `order` ranks the servers of
+    a stage as the simulation does: of several that are free the lowest starts. `share` is its tenant's of the slice.
+    """
+
+    id: str
+    server: str
+    model: str
+    stage: str
+    position: int
+    slice: str
+    max_batch: int
+    order: int
+    share: float = 1.0
+    processes: int = 1
+
+
+@dataclass(frozen=True, slots=True)
+class ServedModel:
+    """A model with the stages that its requests go through, and how long a batch waits for more of them.
+
+    `nodes` are its stages' where it is cut, in their order, else empty.
+    """
+
+    name: str
+    source: str
+    stages: tuple[str, ...]
+    nodes: tuple[tuple[str, ...], ...]
+    max_wait_ms: float
+
+
+@dataclass(frozen=True, slots=True)
+class Roster:
+    """Everything that `serve` starts. `turns` are the slices whose tenants take turns."""
+
+    models: tuple[ServedModel, ...]
+    slices: tuple[SlicePlace, ...]
+    workers: tuple[WorkerSpec, ...]
+    warnings: tuple[str, ...] = ()
+
+    @property
+    def turns(self) -> tuple[str, ...]:
+        """Slices that several tenants share."""
+        tenants: dict[str, set[tuple[str, str]]] = {}
+        for worker in self.workers:
+            tenants.setdefault(worker.slice, set()).add((worker.model, worker.stage))
+        return tuple(name for name, found in tenants.items() if len(found) > 1)
+
+
+def make_roster(outcome: PlanOutcome, request: PlanRequest, places: Sequence[SlicePlace]) -> Roster:
+    """The roster of a plan whose slices stand at `places`.
+
+    Raises InputFault where the plan has no slices or is of another request, and for a model without a source or a
+    cut whose nodes nobody has told.
+    """
+    # The simulation's own order and batch sizes: what is served is what is simulated.
+    servers = {
+        one.id: (number, one) for number, one in enumerate(simulation_request(outcome, request).servers)
+    }
+    asked = {model.name: model for model in request.models}
+    waits = {model.name: model.max_wait_ms or 0.0 for model in outcome.models}
+    found = {(place.gpu, place.profile, place.start): place for place in places}
+    workers: list[WorkerSpec] = []
+    variants: dict[str, Variant] = {}
+    for gpu in outcome.gpus:
+        for item in gpu.slices:
+            for tenant in item.tenants:
+                variant = _variant(asked[tenant.model], tenant)
+                variants[tenant.model] = variant
+                server = server_id(gpu, item, tenant)
+                order, _ = servers[server]
+                spec = WorkerSpec(
+                    server,
+                    server,
+                    tenant.model,
+                    tenant.stage,
+                    [stage.name for stage in variant.stages].index(tenant.stage),
+                    found[gpu.id, item.profile, item.start].id,
+                    tenant.batch_size,
+                    order,
+                    tenant.share,
+                    tenant.processes,
+                )
+                workers += [replace(spec, id=f"{server}#{number}") for number in range(tenant.processes)]
+    models = tuple(
+        _served(asked[name], variants[name], waits.get(name, 0.0)) for name in asked if name in variants
+    )
+    return Roster(
+        models,
+        tuple(places),
+        tuple(sorted(workers, key=lambda one: one.order)),
+        tuple(
+            f"{name} has no instance in this plan and is not served" for name in asked if name not in variants
+        ),
+    )
+
+
+def _variant(model: PlanModel, tenant: Tenant) -> Variant:
+    return next(one for one in model.variants if one.name == tenant.variant)
+
+
+def _served(model: PlanModel, variant: Variant, max_wait_ms: float) -> ServedModel:
+    if not model.source or model.source.startswith(("library:", "import:")):
+        raise InputFault(
+            f"models: {model.name}: source",
+            model.source or None,
+            "what is served has a source that can be run: sample:NAME, FILE.pt2 or FILE.py:NAME",
+            "Make the request from the model's profile (torchsplit request PROFILE), or write its source there.",
+        )
+    cut = len(variant.stages) > 1
+    if cut and not all(stage.nodes for stage in variant.stages):
+        missing = next(stage.name for stage in variant.stages if not stage.nodes)
+        raise InputFault(
+            f"models: {model.name}: variants: {variant.name}: stage {missing}: nodes",
+            None,
+            "a cut that is served says which nodes of the graph each stage has",
+            "Make the request with --candidates FILE, which fills them.",
+        )
+    return ServedModel(
+        model.name,
+        model.source,
+        tuple(stage.name for stage in variant.stages),
+        tuple(stage.nodes for stage in variant.stages) if cut else (),
+        max_wait_ms,
+    )

@@ -1,0 +1,210 @@
+"""What a worker computes: a whole model or one part of a cut one, rows of bytes in, rows of bytes out. Needs torch."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch.utils import _pytree as pytree
+
+from torchsplit_core.model_source import example_arguments, foreign_code, load_client, open_model
+from torchsplit_core.serving.datatypes import OF_TORCH
+from torchsplit_core.stages.folder import open_manifest
+from torchsplit_core.stages.pipeline import passed_on
+from torchsplit_core.stages.run import Stage
+from torchsplit_core.stages.signature import bind
+from torchsplit_core.stages.wire import DTYPES
+from torchsplit_core.values import InputFault, SplitClient, StageManifest
+
+WARM_UPS = 3
+"""Runs at the largest batch before a worker says that it is ready; one more at 1."""
+
+
+@dataclass(frozen=True, slots=True)
+class Port:
+    """An input or output: `shape` without the batch."""
+
+    name: str
+    dtype: torch.dtype
+    shape: tuple[int, ...]
+
+    def told(self) -> dict[str, Any]:
+        """As the protocol's metadata has it: the first dimension is the batch, -1."""
+        return {"name": self.name, "datatype": _datatype(self), "shape": [-1, *self.shape]}
+
+
+class Example:
+    """Arguments of a model at the batch sizes asked for, and which of their leaves a client sends."""
+
+    def __init__(self, client: SplitClient) -> None:
+        self.client = client
+        args, kwargs = example_arguments(client, 2)
+        leaves, self.structure = pytree.tree_flatten((args, kwargs))
+        self.leaves = leaves
+        self.sent = [
+            index for index, leaf in enumerate(leaves) if isinstance(leaf, torch.Tensor) and leaf.dim()
+        ]
+        for index in self.sent:
+            if leaves[index].shape[0] != 2:
+                raise InputFault(
+                    "get_example_inputs(2)",
+                    tuple(leaves[index].shape),
+                    "every tensor has the batch in its first dimension, so that requests can share one",
+                    "Give it that dimension.",
+                )
+        if not self.sent:
+            rule = "a model that is served takes at least one tensor"
+            raise InputFault("get_example_inputs(2)", None, rule, "Give it a tensor with the batch in front.")
+
+    def arguments(self, tensors: Sequence[torch.Tensor]) -> tuple[tuple[Any, ...], dict[str, Any]]:
+        """The model's arguments with these tensors in the places of those that are sent."""
+        leaves = list(self.leaves)
+        for index, tensor in zip(self.sent, tensors, strict=True):
+            leaves[index] = tensor
+        args, kwargs = pytree.tree_unflatten(leaves, self.structure)
+        return args, kwargs
+
+    def at(self, batch: int) -> list[torch.Tensor]:
+        """The example's own tensors at a batch size."""
+        leaves = pytree.tree_leaves(example_arguments(self.client, batch))
+        return [leaves[index] for index in self.sent]
+
+    def ports(self, model: Any) -> tuple[Port, ...]:
+        """The inputs by name: a parameter of `forward`, with its place behind it where that holds several tensors."""
+        args, kwargs = pytree.tree_unflatten(self.leaves, self.structure)
+        names: list[str] = []
+        with suppress(TypeError, ValueError):
+            names = list(inspect.signature(model.forward).parameters)
+        names = [name for name in names if name not in kwargs]
+        labelled = [
+            (
+                names[number]
+                if number < len(names) and names[number] not in ("args", "kwargs")
+                else f"input_{number}",
+                value,
+            )
+            for number, value in enumerate(args)
+        ]
+        found: list[str] = []
+        for name, value in (*labelled, *kwargs.items()):
+            count = len(pytree.tree_leaves(value))
+            found += [name] if count == 1 else [f"{name}_{number}" for number in range(count)]
+        return tuple(Port(found[i], self.leaves[i].dtype, tuple(self.leaves[i].shape[1:])) for i in self.sent)
+
+
+class WholeModel:
+    """A model as its source gives it, on a device of torch."""
+
+    def __init__(self, source: str, trust: bool, device: str) -> None:
+        self.device = torch.device(device)
+        client = load_client(source, trust)
+        model = open_model(client)
+        with foreign_code("moving the model to the device"):
+            self.model = model.to(self.device)
+        self.example = Example(client)
+        self.inputs = self.example.ports(self.model)
+        self.outputs: tuple[Port, ...] = ()
+
+    def warm_up(self, batch: int) -> None:
+        """Run it as it will be run; learns what its outputs are. Raises InputFault where they have no batch."""
+        two = self(self.example.at(2))
+        self.outputs = output_ports([(f"output_{i}", tensor) for i, tensor in enumerate(two)])
+        for size in (*[batch] * WARM_UPS, 1):
+            self(self.example.at(size))
+
+    def __call__(self, tensors: Sequence[torch.Tensor]) -> list[torch.Tensor]:
+        """Its tensors' rows for these; the result's leaves that are tensors."""
+        args, kwargs = self.example.arguments([tensor.to(self.device) for tensor in tensors])
+        with foreign_code("the model"), torch.inference_mode():
+            result = self.model(*args, **kwargs)
+        return [leaf.cpu() for leaf in pytree.tree_leaves(result) if isinstance(leaf, torch.Tensor)]
+
+
+class Part:
+    """One stage of a cut model, from the folder that its export wrote."""
+
+    def __init__(self, directory: str, position: int, source: str, trust: bool, device: str) -> None:
+        self.manifest: StageManifest = open_manifest(directory, trust=True)
+        self.stage = Stage(Path(directory), self.manifest.stages[position], device)
+        self.first = position == 0
+        self.last = position == len(self.manifest.stages) - 1
+        self.pass_on = () if self.last else passed_on(self.manifest)[position + 1]
+        self.example = Example(load_client(source, trust)) if self.first else None
+        self.inputs: tuple[Port, ...] = ()
+        if self.example is not None:
+            slots = [self.manifest.inputs[index] for index in self.example.sent]
+            self.inputs = tuple(
+                Port(slot.name or "", leaf.dtype, tuple(leaf.shape[1:]))
+                for slot, leaf in zip(slots, (self.example.leaves[i] for i in self.example.sent), strict=True)
+            )
+        self.outputs = _described_outputs(self.manifest) if self.last else ()
+
+    def bound(self, tensors: Sequence[torch.Tensor]) -> dict[str, Any]:
+        """The values by name that these inputs are. Of the first part alone."""
+        assert self.example is not None
+        args, kwargs = self.example.arguments(tensors)
+        return bind(self.manifest, args, kwargs)
+
+    def __call__(self, values: Mapping[str, Any]) -> dict[str, Any]:
+        """All values known once it has run."""
+        with foreign_code(f"stage {self.stage.part.name}"):
+            return {**values, **self.stage(values)}
+
+    def handed_on(self, values: Mapping[str, Any]) -> dict[str, Any]:
+        """What later parts need of the values."""
+        return {name: values[name] for name in self.pass_on}
+
+    def results(self, values: Mapping[str, Any]) -> list[torch.Tensor]:
+        """The model's result: its leaves that are tensors. Of the last part alone."""
+        leaves = [slot.constant if slot.name is None else values[slot.name] for slot in self.manifest.outputs]
+        return [leaf for leaf in leaves if isinstance(leaf, torch.Tensor)]
+
+
+def _described_outputs(manifest: StageManifest) -> tuple[Port, ...]:
+    """The tensors of a cut model's result. Raises InputFault where not the batch, in front, alone is free."""
+    described = {value.name: value for part in manifest.stages for value in (*part.inputs, *part.outputs)}
+    values = [described[slot.name] for slot in manifest.outputs if slot.name in described]
+    tensors = [value for value in values if value.shape is not None and value.dtype is not None]
+    found = []
+    for number, value in enumerate(tensors):
+        assert value.shape is not None and value.dtype is not None
+        inner = [size for size in value.shape[1:] if isinstance(size, int)]
+        if not value.shape or isinstance(value.shape[0], int) or len(inner) != len(value.shape) - 1:
+            raise InputFault(
+                f"the model's output_{number}",
+                value.shape,
+                "every tensor that it returns has the batch in its first dimension, and no other that is free",
+                "Return it in that form.",
+            )
+        found.append(Port(f"output_{number}", DTYPES[value.dtype], tuple(inner)))
+    return tuple(found)
+
+
+def output_ports(found: Sequence[tuple[str, torch.Tensor]]) -> tuple[Port, ...]:
+    """The outputs of a batch of 2. Raises InputFault where one has not the batch in front."""
+    for name, tensor in found:
+        if not tensor.dim() or tensor.shape[0] != 2:
+            raise InputFault(
+                f"the model's {name}",
+                tuple(tensor.shape),
+                "every tensor that it returns has the batch in its first dimension, so that each request gets its rows",
+                "Return it in that form.",
+            )
+    if not found:
+        raise InputFault("the model", None, "it returns at least one tensor", "Return one.")
+    return tuple(Port(name, tensor.dtype, tuple(tensor.shape[1:])) for name, tensor in found)
+
+
+def _datatype(port: Port) -> str:
+    name = str(port.dtype).removeprefix("torch.")
+    if name not in OF_TORCH:
+        known = ", ".join(OF_TORCH)
+        raise InputFault(
+            f"the model's {port.name}", name, f"its dtype is one of {known}", "Convert it in forward."
+        )
+    return OF_TORCH[name]

@@ -1,0 +1,70 @@
+"""How a plan is served: the port, the limits of queues and answers, and what stands in for slices that are not here."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+from typing import Literal
+
+from torchsplit_core.values import InputFault
+from torchsplit_core.values.limits import check_number
+
+StandIn = Literal["none", "cpu", "sm"]
+"""What a slice runs on where this host has not got it: nothing, cores in turn, or so many SMs of a whole GPU."""
+
+DEFAULT_PORT = 8000
+"""Triton's HTTP port, which its clients assume."""
+LONGEST_QUEUE = 1000
+"""Rows (requests of one item) of a model that wait at most; what comes then is refused (429)."""
+DEADLINE_S = 30.0
+"""How long a client waits that names no time of its own; then it is told so (504)."""
+
+
+@dataclass(frozen=True, slots=True)
+class ServeSettings:
+    """`port` 0 takes a free one. `queue_limit` counts rows that wait, by model; `drain_s` is how long requests that
+    were taken may still need once the server is told to stop."""
+
+    host: str = "127.0.0.1"
+    port: int = DEFAULT_PORT
+    queue_limit: int = LONGEST_QUEUE
+    deadline_s: float = DEADLINE_S
+    drain_s: float = 30.0
+    stand_in: StandIn = "none"
+    trust: bool = False
+
+
+DEFAULT_DURATION_S = 30.0
+
+
+@dataclass(frozen=True, slots=True)
+class LoadSettings:
+    """`load` times every rate, for `duration_s`; the same `seed` gives the same arrivals."""
+
+    duration_s: float = DEFAULT_DURATION_S
+    load: float = 1.0
+    seed: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Serving:
+    """A server that is ready: where it listens, and what it serves."""
+
+    url: str
+    models: tuple[str, ...]
+    warnings: tuple[str, ...]
+
+    def line(self) -> str:
+        """As one line of JSON, for who started the process."""
+        return json.dumps({"url": self.url, "models": self.models, "warnings": self.warnings})
+
+
+def check_settings(settings: ServeSettings) -> None:
+    """Raises InputFault for a number out of range."""
+    if not 0 <= settings.port <= 65535:
+        raise InputFault("--port", settings.port, "a port is 0 to 65535", f"For example {DEFAULT_PORT}.")
+    if not 1 <= settings.queue_limit <= 10_000_000:
+        rule = "a queue holds 1 to 10,000,000 rows"
+        raise InputFault("--queue-limit", settings.queue_limit, rule, f"For example {LONGEST_QUEUE}.")
+    check_number("--deadline-s", settings.deadline_s, positive=True)
+    check_number("--drain-s", settings.drain_s)

@@ -1,0 +1,257 @@
+"""Requests and answers of the protocol as raw rows: parsed and checked against what a model takes, written back."""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from torchsplit_core.serving.datatypes import OF_NUMPY, OF_TORCH, SIZES
+
+MOST_ROWS = 4096
+"""Rows of one request."""
+
+
+class RequestFault(Exception):
+    """The client's fault, answered by `status` and the words."""
+
+    def __init__(self, words: str, status: int = 400) -> None:
+        super().__init__(words)
+        self.status = status
+
+
+@dataclass(frozen=True, slots=True)
+class TensorPort:
+    """An input or output of a model as its metadata tells it; `shape` without the batch."""
+
+    name: str
+    datatype: str
+    shape: tuple[int, ...]
+
+    @property
+    def row_bytes(self) -> int:
+        """Bytes of one row."""
+        return math.prod(self.shape) * SIZES[self.datatype]
+
+    def told(self) -> dict[str, Any]:
+        """Metadata: the first dimension is the batch, -1."""
+        return {"name": self.name, "datatype": self.datatype, "shape": [-1, *self.shape]}
+
+
+@dataclass(frozen=True, slots=True)
+class InferRequest:
+    """A parsed request: the bytes of each input in the order of the model's, and how its answer is wanted.
+
+    `wanted`: name and whether as bytes, empty for all of them as `binary` says.
+    """
+
+    id: str
+    rows: int
+    inputs: tuple[memoryview, ...]
+    wanted: tuple[tuple[str, bool], ...]
+    binary: bool
+    timeout_s: float | None
+
+
+def parse_request(body: bytes, json_bytes: int | None, inputs: Sequence[TensorPort]) -> InferRequest:
+    """The request in a body whose first `json_bytes` (None: all) are its JSON. Raises RequestFault."""
+    if json_bytes is not None and not 0 <= json_bytes <= len(body):
+        raise RequestFault("Inference-Header-Content-Length is not a length within the body")
+    try:
+        told = json.loads(body[:json_bytes])
+    except (ValueError, RecursionError) as error:
+        raise RequestFault(f"the request is not JSON: {error}") from error
+    if not isinstance(told, dict) or not isinstance(told.get("inputs"), list):
+        raise RequestFault("the request is a JSON object with a list of inputs")
+    binary = memoryview(body)[json_bytes if json_bytes is not None else len(body) :]
+    found: dict[str, tuple[int, memoryview]] = {}
+    known = {port.name: port for port in inputs}
+    used = 0
+    for entry in told["inputs"]:
+        name = entry.get("name") if isinstance(entry, dict) else None
+        if name not in known:
+            raise RequestFault(f"unknown input {name!r}: the model's are {', '.join(known)}")
+        if name in found:
+            raise RequestFault(f"input {name} is given twice")
+        rows, raw, used = _input(entry, known[name], binary, used)
+        found[name] = rows, raw
+    if missing := [name for name in known if name not in found]:
+        raise RequestFault(f"input {missing[0]} is missing")
+    if used != len(binary):
+        raise RequestFault(f"{len(binary) - used} bytes behind the request belong to no input")
+    counts = {rows for rows, _ in found.values()}
+    if len(counts) != 1:
+        raise RequestFault("the inputs' first dimensions, the batch, differ")
+    parameters = told.get("parameters") or {}
+    if not isinstance(parameters, dict):
+        raise RequestFault("parameters are a JSON object")
+    wanted = tuple(_wanted(entry) for entry in _list(told.get("outputs")))
+    return InferRequest(
+        str(told.get("id") or ""),
+        counts.pop(),
+        tuple(found[port.name][1] for port in inputs),
+        wanted,
+        bool(parameters.get("binary_data_output", False)),
+        _timeout_s(parameters.get("timeout")),
+    )
+
+
+def _list(value: Any) -> list[Any]:
+    if value is None:
+        return []
+    if not isinstance(value, list):
+        raise RequestFault("outputs are a list")
+    return value
+
+
+def _timeout_s(value: Any) -> float | None:
+    """The protocol's timeout is in microseconds; 0 is none."""
+    if value is None or value == 0:
+        return None
+    if isinstance(value, bool) or not isinstance(value, int | float) or value < 0:
+        raise RequestFault("parameters.timeout is a number of microseconds")
+    return float(value) / 1e6
+
+
+def _parameters(entry: Mapping[str, Any]) -> Mapping[str, Any]:
+    found = entry.get("parameters") or {}
+    if not isinstance(found, dict):
+        raise RequestFault("parameters are a JSON object")
+    if "shared_memory_region" in found:
+        raise RequestFault("shared memory is not offered: send the tensor with the request")
+    return found
+
+
+def _wanted(entry: Any) -> tuple[str, bool]:
+    if not isinstance(entry, dict) or not isinstance(entry.get("name"), str):
+        raise RequestFault("an output that is asked for has a name")
+    parameters = _parameters(entry)
+    if parameters.get("classification"):
+        raise RequestFault("the classification extension is not offered: ask for the tensor")
+    return entry["name"], bool(parameters.get("binary_data", False))
+
+
+def _input(
+    entry: Mapping[str, Any], port: TensorPort, binary: memoryview, used: int
+) -> tuple[int, memoryview, int]:
+    """Rows and bytes of one input, and how many of the binary bytes are used then."""
+    if entry.get("datatype") != port.datatype:
+        raise RequestFault(f"input {port.name} is {port.datatype}, not {entry.get('datatype')!r}")
+    shape = entry.get("shape")
+    whole = isinstance(shape, list) and all(
+        isinstance(size, int) and not isinstance(size, bool) and size >= 0 for size in shape
+    )
+    if not whole or tuple(shape[1:]) != port.shape or len(shape) != 1 + len(port.shape):  # type: ignore[index,arg-type]
+        raise RequestFault(f"input {port.name} has the shape {[-1, *port.shape]}, not {shape}")
+    rows = int(shape[0])  # type: ignore[index]
+    if not 1 <= rows <= MOST_ROWS:
+        raise RequestFault(f"a request has 1 to {MOST_ROWS} rows, not {rows}")
+    size = rows * port.row_bytes
+    given = _parameters(entry).get("binary_data_size")
+    if given is not None:
+        if given != size or isinstance(given, bool):
+            raise RequestFault(f"input {port.name} takes {size} bytes at that shape, not {given}")
+        if used + size > len(binary):
+            raise RequestFault(f"the body ends within input {port.name}")
+        return rows, binary[used : used + size], used + size
+    return rows, _of_json(entry.get("data"), (rows, *port.shape), port), used
+
+
+def _of_json(data: Any, shape: tuple[int, ...], port: TensorPort) -> memoryview:
+    """Numbers of a JSON list, flat or nested, as bytes."""
+    if not isinstance(data, list):
+        raise RequestFault(f"input {port.name} has data, a list, or binary_data_size")
+    try:
+        array = np.asarray(data)
+        kind = "b" if port.datatype == "BOOL" else "iu" if "INT" in port.datatype else "iuf"
+        if array.dtype.kind not in kind:
+            raise ValueError(f"{array.dtype} where {port.datatype} is wanted")
+        if array.size != math.prod(shape) or array.shape not in (shape, (array.size,)):
+            raise ValueError(f"{array.size} numbers for the shape {list(shape)}")
+        if port.datatype == "BF16":
+            return memoryview(_as_bf16(array.astype(np.float32)).tobytes())
+        target = np.dtype(OF_NUMPY[port.datatype])
+        if array.dtype.kind in "iu" and target.kind in "iu" and array.size:
+            limits = np.iinfo(target)
+            if int(array.min()) < limits.min or int(array.max()) > limits.max:
+                raise ValueError(f"a number that {port.datatype} does not hold")
+        return memoryview(array.astype(target).tobytes())
+    except (ValueError, OverflowError, TypeError) as error:
+        raise RequestFault(f"input {port.name}: {error}") from error
+
+
+def _as_bf16(array: np.ndarray[Any, np.dtype[np.float32]]) -> Any:
+    """The upper halves, rounded to the nearest even."""
+    bits = array.view(np.uint32)
+    return ((bits + 0x7FFF + ((bits >> 16) & 1)) >> 16).astype(np.uint16)
+
+
+def response(
+    request: InferRequest, model: str, outputs: Sequence[TensorPort], found: Sequence[bytes]
+) -> tuple[bytes, int | None]:
+    """The body of an answer, and the length of its JSON where bytes follow. Raises RequestFault for unknown names."""
+    place = {port.name: index for index, port in enumerate(outputs)}
+    wanted = request.wanted or tuple((port.name, request.binary) for port in outputs)
+    entries, blocks = [], []
+    for name, binary in wanted:
+        if name not in place:
+            raise RequestFault(f"unknown output {name!r}: the model's are {', '.join(place)}")
+        port, raw = outputs[place[name]], found[place[name]]
+        entry: dict[str, Any] = {
+            "name": name,
+            "datatype": port.datatype,
+            "shape": [request.rows, *port.shape],
+        }
+        if binary:
+            entry["parameters"] = {"binary_data_size": len(raw)}
+            blocks.append(raw)
+        else:
+            entry["data"] = _numbers(raw, port.datatype)
+        entries.append(entry)
+    told = {"model_name": model, "model_version": "1", "outputs": entries}
+    if request.id:
+        told["id"] = request.id
+    text = json.dumps(told, separators=(",", ":")).encode()
+    return (b"".join([text, *blocks]), len(text)) if blocks else (text, None)
+
+
+def _numbers(raw: bytes, datatype: str) -> list[Any]:
+    if datatype == "BF16":
+        wide = np.frombuffer(raw, dtype=np.uint16).astype(np.uint32) << 16
+        found: list[Any] = wide.view(np.float32).tolist()
+        return found
+    numbers: list[Any] = np.frombuffer(raw, dtype=OF_NUMPY[datatype]).tolist()
+    return numbers
+
+
+def port_of(told: Mapping[str, Any]) -> TensorPort:
+    """A port as a worker tells it."""
+    return TensorPort(
+        str(told["name"]), str(told["datatype"]), tuple(int(size) for size in told["shape"][1:])
+    )
+
+
+def check_rows(
+    shapes: Sequence[Sequence[int]],
+    dtypes: Sequence[str],
+    payload: bytes,
+    rows: int,
+    ports: Sequence[TensorPort],
+) -> list[memoryview]:
+    """The outputs' bytes of a batch. Raises ValueError where they are not those that the model said it gives."""
+    found, at = [], 0
+    for shape, dtype, port in zip(shapes, dtypes, ports, strict=True):
+        if tuple(shape) != (rows, *port.shape) or OF_TORCH.get(dtype) != port.datatype:
+            raise ValueError(
+                f"{port.name} came as {dtype} {list(shape)}, not as {port.datatype} {[rows, *port.shape]}"
+            )
+        size = rows * port.row_bytes
+        found.append(memoryview(payload)[at : at + size])
+        at += size
+    if at != len(payload):
+        raise ValueError("an answer of another length")
+    return found
