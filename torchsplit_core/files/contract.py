@@ -36,6 +36,7 @@ from torchsplit_core.values import (
     StageManifest,
 )
 from torchsplit_core.values.limits import LONGEST_NAME
+from torchsplit_core.values.routes import Routes
 from torchsplit_core.values.strategy.outcome import StrategyOutcome
 from torchsplit_core.values.strategy.request import StrategyRequest
 
@@ -60,6 +61,7 @@ FORMATS: Mapping[str, tuple[str, type[Any]]] = {
     "torchsplit.simulation": ("SimulationOutcomeFile", SimulationOutcome),
     "torchsplit.strategy_request": ("StrategyRequestFile", StrategyRequest),
     "torchsplit.strategy": ("StrategyOutcomeFile", StrategyOutcome),
+    "torchsplit.routes": ("RoutesFile", Routes),
 }
 """Format name → (name of its newest version's file model, value class)."""
 
@@ -83,13 +85,16 @@ def _model(format_name: str, version: int) -> type[BaseModel]:
         models,
         partition_models,
         placement_models,
+        route_models,
         simulation_models,
         stage_models,
         strategy_models,
     )
 
     name = (*EARLIER.get(format_name, ()), FORMATS[format_name][0])[version - 1]
-    rooms = (models, partition_models, placement_models, stage_models, simulation_models, strategy_models)
+    rooms = (
+        models, partition_models, placement_models, stage_models, simulation_models, strategy_models, route_models,
+    )  # fmt: skip
     room = next(one for one in rooms if hasattr(one, name))
     found: type[BaseModel] = getattr(room, name)
     return found

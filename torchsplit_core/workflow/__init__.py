@@ -1,5 +1,6 @@
 """Trace, profile, partition, plan, place, simulate, deploy and find training strategies as plain functions."""
 
+from torchsplit_core.workflow.deployments import deploy
 from torchsplit_core.workflow.estimates import with_estimates
 from torchsplit_core.workflow.lengths import profile_lengths
 from torchsplit_core.workflow.profiling import DEFAULT_BATCH_SIZES, profile
@@ -12,7 +13,6 @@ from torchsplit_core.workflow.simulations import (
 )
 from torchsplit_core.workflow.steps import (
     compare_placements,
-    deploy,
     drawing,
     literal_size,
     own_partition,
