@@ -25,7 +25,7 @@ SCHEMA = json.loads(
 def project(plan: PlanOutcome, name: str = "compose/compose.yaml") -> dict[str, Any]:
     """A compose file, checked against the schema."""
     found: dict[str, Any] = yaml.safe_load(asked(plan).texts("compose")[name])
-    jsonschema.Draft7Validator(SCHEMA).validate(found)
+    jsonschema.Draft202012Validator(SCHEMA).validate(found)
     return found
 
 
@@ -87,4 +87,4 @@ def test_the_schema_notices_an_unknown_key(mixed_plan: PlanOutcome) -> None:
     found = project(mixed_plan, "compose/node0/compose.yaml")
     found["services"]["router"]["helthcheck"] = {}
     with pytest.raises(jsonschema.ValidationError):
-        jsonschema.Draft7Validator(SCHEMA).validate(found)
+        jsonschema.Draft202012Validator(SCHEMA).validate(found)
