@@ -8,36 +8,44 @@ from pathlib import Path
 
 import pytest
 
+from tests.support.deployment.asked import asked
 from tests.support.deployment.helpers import MIXED, plan_of, planned_gpu, tenant
-from torchsplit_core.deployment import FORMATS, DeploymentFile, deploy, write_deployment
+from torchsplit_core.deployment import FORMATS, WORKLOAD_FORMATS, DeploymentFile, deploy, write_deployment
 from torchsplit_core.values import InputFault, InternalFault, PlannedGpu, PlannedSlice, PlanOutcome
 
 
 def readme(plan: PlanOutcome, *formats: str) -> str:
-    return deploy(plan, formats or FORMATS)[0].text
+    return asked(plan).texts(*(formats or FORMATS))["README.md"]
 
 
 def test_all_formats_together_and_the_same_twice(mixed_plan: PlanOutcome) -> None:
-    files = deploy(mixed_plan, FORMATS)
-    assert [file.name for file in files] == [
-        "README.md",
-        "mig-parted.yaml",
-        "apply-mig-node0.sh",
-        "apply-mig-node1.sh",
-        "kubernetes/mig-config.yaml",
-        "kubernetes/label-nodes.sh",
-        "kubernetes/deployments.yaml",
-    ]
-    assert deploy(mixed_plan, [*reversed(FORMATS), *FORMATS]) == files
-    assert all(file.text.endswith("\n") and file.text.startswith("#") for file in files)
-    assert all(
-        "ested on hardware" in file.text for file in files if file.name != "kubernetes/mig-config.yaml"
-    )
+    found = asked(mixed_plan)
+    files = tuple(found.files(*FORMATS).values())
+    names = [file.name for file in files]
+    assert names[:4] == ["README.md", "mig-parted.yaml", "apply-mig-node0.sh", "apply-mig-node1.sh"]
+    assert len(set(names)) == len(names)
+    assert {name.partition("/")[0] for name in names[4:]} == {*WORKLOAD_FORMATS, "image"}
+    assert tuple(found.files(*reversed(FORMATS), *FORMATS).values()) == files
+    assert all(file.text.endswith("\n") for file in files)
+    quiet = ("mig-config.yaml", ".json", ".env", ".conf", ".target", ".txt", ".dockerignore", "/README")
+    assert all("ested on hardware" in file.text for file in files if not file.name.endswith(quiet))
+
+
+@pytest.mark.parametrize("name", WORKLOAD_FORMATS)
+def test_every_workload_has_the_image_and_only_its_own_files(name: str, mixed_plan: PlanOutcome) -> None:
+    names = set(asked(mixed_plan).files(name))
+    assert {one.partition("/")[0] for one in names} == {"README.md", "image", name}
+    assert {
+        "image/Dockerfile",
+        "image/.dockerignore",
+        "image/entrypoint.sh",
+        "image/requirements.txt",
+    } <= names
 
 
 @pytest.mark.parametrize("formats", [["helm"], ["mig-parted", "Kubernetes"], []])
 def test_an_unknown_format_names_the_known_ones(mixed_plan: PlanOutcome, formats: list[str]) -> None:
-    with pytest.raises(InputFault, match="mig-parted, nvidia-smi, kubernetes"):
+    with pytest.raises(InputFault, match=", ".join(FORMATS)):
         deploy(mixed_plan, formats)
 
 
@@ -65,8 +73,10 @@ def test_the_readme_says_what_is_disrupted_and_lists_every_file_and_slice(mixed_
     assert "do not survive a reboot" in text
     assert "removes all existing MIG instances" in text
     assert "`node0/gpu1`" in text
-    for file in deploy(mixed_plan, FORMATS)[1:]:
-        assert f"| `{file.name}` |" in text
+    for name in asked(mixed_plan).files("mig-parted", "nvidia-smi", "kubernetes"):
+        assert name == "README.md" or f"| `{name}` |" in readme(
+            mixed_plan, "mig-parted", "nvidia-smi", "kubernetes"
+        )
     assert "| node0 | 2 | A100-80GB | 3g.40gb | 4 | clip whole, batch 8, 1 process |" in text
     assert "| node0 | 0 | A100-80GB | 1g.10gb | 1 | free |" in text
     assert "proven optimal" in text
@@ -93,7 +103,7 @@ def test_files_are_written_whole_with_their_mode_and_replace_older_ones(
 ) -> None:
     target = tmp_path / "new" / "out"
     write_deployment([DeploymentFile("mig-parted.yaml", "old")], target)
-    files = deploy(mixed_plan, FORMATS)
+    files = tuple(asked(mixed_plan).files(*FORMATS).values())
     paths = write_deployment(files, target)
     for file, path in zip(files, paths, strict=True):
         assert path.read_text(encoding="utf-8") == file.text
@@ -136,7 +146,7 @@ def test_every_format_says_basis_and_interval() -> None:
         replace(plan.models[0], low_rps=95.0, high_rps=140.0, basis="estimated"),
         replace(plan.models[1], throughput_rps=30.0, low_rps=29.0, high_rps=30.5, basis="measured"),
     )
-    files = {file.name: file.text for file in deploy(replace(plan, models=models), FORMATS)}
+    files = asked(replace(plan, models=models)).texts(*FORMATS)
     bert = "120 requests/s (90 % interval 95 to 140, estimated)"
     ocr = "30 requests/s (90 % interval 29 to 30.5, measured)"
     for name, text in files.items():

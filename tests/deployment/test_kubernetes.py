@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import re
 import shlex
 from collections import Counter
@@ -15,16 +14,26 @@ import yaml
 from hypothesis import given
 from hypothesis import strategies as st
 
+from tests.support.deployment.asked import asked
 from tests.support.deployment.helpers import MIXED, FakeHost, plan_of, planned_gpu, tenant
 from torchsplit_core.deployment import deploy
+from torchsplit_core.deployment.formats.kubernetes_workload import ROUTER
 from torchsplit_core.deployment.names import cluster_names
-from torchsplit_core.values import InputFault, PlannedGpu, PlannedSlice, PlanOutcome
+from torchsplit_core.files import read_text
+from torchsplit_core.planning.verification.outcome import verify
+from torchsplit_core.values import InputFault, PlannedGpu, PlannedSlice, PlanOutcome, PlanRequest, Tenant
+
+DRAIN_S = 30
+"""What a server may still need for what it has taken."""
 
 RFC_1123 = re.compile(r"[a-z0-9]([-a-z0-9]*[a-z0-9])?")
 
 
+VERSIONS = ("1.34", "1.35", "1.36", "1.37")
+
+
 def texts(plan: PlanOutcome) -> dict[str, str]:
-    return {file.name: file.text for file in deploy(plan, ["kubernetes"])}
+    return asked(plan).texts("kubernetes")
 
 
 def manifests(plan: PlanOutcome) -> list[dict[str, Any]]:
@@ -35,14 +44,48 @@ def manifests(plan: PlanOutcome) -> list[dict[str, Any]]:
         if name.endswith(".yaml")
         for document in yaml.safe_load_all(text)
     ]
+    found = [document for document in found if "kustomize" not in document["apiVersion"]]
     for document in found:
-        kubernetes_validate.validate(document, "1.32", strict=True)
+        for version in VERSIONS:
+            kubernetes_validate.validate(document, version, strict=True)
         assert RFC_1123.fullmatch(document["metadata"]["name"])
+    assert len({(document["kind"], document["metadata"]["name"]) for document in found}) == len(found)
     return found
 
 
 def deployments(plan: PlanOutcome) -> list[dict[str, Any]]:
-    return [document for document in manifests(plan) if document["kind"] == "Deployment"]
+    return [
+        document
+        for document in manifests(plan)
+        if document["kind"] == "Deployment" and document["metadata"]["name"] != ROUTER
+    ]
+
+
+def served(plan: PlanOutcome, deployment: dict[str, Any]) -> tuple[PlanRequest, PlanOutcome]:
+    """The request and the plan that the pods of a Deployment find where their entry point looks."""
+    (pod,) = (deployment["spec"]["template"]["spec"],)
+    ((mount,),) = ([one for one in pod["containers"][0]["volumeMounts"] if one["name"] == "plan"],)
+    assert mount["mountPath"] == f"/srv/servers/{environment(deployment)['TORCHSPLIT_SERVER']}"
+    (volume,) = (one for one in pod["volumes"] if one["name"] == "plan")
+    (config,) = (
+        document
+        for document in manifests(plan)
+        if document["kind"] == "ConfigMap" and document["metadata"]["name"] == volume["configMap"]["name"]
+    )
+    _, request = read_text(config["data"]["request.json"], expected="torchsplit.plan_request")
+    _, outcome = read_text(config["data"]["plan.json"], expected="torchsplit.plan")
+    verify(request, outcome)
+    return request, outcome
+
+
+def tenants(plan: PlanOutcome, deployment: dict[str, Any]) -> tuple[Tenant, ...]:
+    _, outcome = served(plan, deployment)
+    ((item,),) = (gpu.slices for gpu in outcome.gpus)
+    return item.tenants
+
+
+def selects(service: dict[str, Any], deployment: dict[str, Any]) -> bool:
+    return service["spec"]["selector"].items() <= deployment["spec"]["template"]["metadata"]["labels"].items()
 
 
 def environment(deployment: dict[str, Any]) -> dict[str, str]:
@@ -51,14 +94,15 @@ def environment(deployment: dict[str, Any]) -> dict[str, str]:
 
 
 def test_the_pods_take_exactly_the_slices_that_have_tenants(mixed_plan: PlanOutcome) -> None:
-    asked: Counter[tuple[str, str]] = Counter()
+    found: Counter[tuple[str, str]] = Counter()
     for deployment in deployments(mixed_plan):
         (container,) = deployment["spec"]["template"]["spec"]["containers"]
         ((resource, count),) = container["resources"]["limits"].items()
         assert count == 1
-        assert container["image"] == "TORCHSPLIT_IMAGE"
-        asked[environment(deployment)["TORCHSPLIT_MODEL"], resource] += deployment["spec"]["replicas"]
-    assert asked == {
+        assert container["image"].startswith("torchsplit-serve:")
+        (one,) = tenants(mixed_plan, deployment)
+        found[one.model, resource] += deployment["spec"]["replicas"]
+    assert found == {
         ("ocr", "nvidia.com/mig-1g.10gb"): 2,
         ("bert", "nvidia.com/mig-2g.20gb"): 2,
         ("clip", "nvidia.com/mig-3g.40gb"): 2,
@@ -85,47 +129,152 @@ def test_pods_run_only_on_nodes_that_are_cut_for_them(mixed_plan: PlanOutcome) -
         assert deployment["spec"]["strategy"]["rollingUpdate"]["maxSurge"] == 0
 
 
-def test_the_environment_says_what_to_serve() -> None:
+def test_a_pod_serves_its_tenant_with_mps_for_several_processes() -> None:
     item = PlannedSlice("2g.20gb", 0, (tenant("8", batch_size=1_234_567, processes=3),))
     plan = plan_of(PlannedGpu("gpu0", "A100-80GB", True, (item,)))
     (deployment,) = deployments(plan)
-    assert environment(deployment) == {
-        "TORCHSPLIT_MODEL": "8",
-        "TORCHSPLIT_VARIANT": "whole",
-        "TORCHSPLIT_STAGE": "whole",
-        "TORCHSPLIT_BATCH_SIZE": "1234567",
-        "TORCHSPLIT_PROCESSES": "3",
-        "TORCHSPLIT_SHARE": "1.0",
+    (one,) = tenants(plan, deployment)
+    assert (one.model, one.batch_size, one.processes) == ("8", 1_234_567, 3)
+    assert environment(deployment)["TORCHSPLIT_MPS"] == "1"
+    single = plan_of(planned_gpu("gpu0", "A100-80GB", [("2g.20gb", 0, "8")]))
+    assert "TORCHSPLIT_MPS" not in environment(*deployments(single))
+
+
+def test_pods_are_probed_drained_and_scraped(mixed_plan: PlanOutcome) -> None:
+    for deployment in deployments(mixed_plan):
+        template = deployment["spec"]["template"]
+        (container,) = template["spec"]["containers"]
+        (port,) = container["ports"]
+        for probe, path in (
+            ("startupProbe", "ready"),
+            ("readinessProbe", "ready"),
+            ("livenessProbe", "live"),
+        ):
+            assert container[probe]["httpGet"] == {"path": f"/v2/health/{path}", "port": port["name"]}
+        leaves = container["lifecycle"]["preStop"]["sleep"]["seconds"]
+        assert template["spec"]["terminationGracePeriodSeconds"] > leaves + DRAIN_S
+        scraped = template["metadata"]["annotations"]
+        assert (
+            scraped["prometheus.io/port"]
+            == str(port["containerPort"])
+            == environment(deployment)["TORCHSPLIT_PORT"]
+        )
+        assert scraped["prometheus.io/scrape"] == "true"
+
+
+def test_each_model_has_a_service_in_front_of_exactly_its_pods(mixed_plan: PlanOutcome) -> None:
+    found = manifests(mixed_plan)
+    services = {document["metadata"]["name"]: document for document in found if document["kind"] == "Service"}
+    assert set(services) == {"model-ocr", "model-bert", "model-clip"}
+    for name, service in services.items():
+        behind = [one for one in deployments(mixed_plan) if selects(service, one)]
+        assert behind
+        for one in deployments(mixed_plan):
+            (tenant_,) = tenants(mixed_plan, one)
+            assert (one in behind) == (f"model-{tenant_.model}" == name)
+
+
+def test_stages_are_wired_in_a_row_by_the_router() -> None:
+    slices = tuple(
+        PlannedSlice("1g.10gb", i, (tenant("bert", variant="cut", stage=f"s{i}"),)) for i in range(3)
+    )
+    plan = plan_of(PlannedGpu("gpu0", "A100-80GB", True, slices))
+    found = manifests(plan)
+    router = next(one for one in found if one["kind"] == "Deployment" and one["metadata"]["name"] == ROUTER)
+    (entry,) = (one for one in found if one["kind"] == "Service" and selects(one, router))
+    assert entry["metadata"]["name"] == "model-bert"
+    (config,) = (one for one in found if one["kind"] == "ConfigMap" and "routes.json" in one["data"])
+    (mount,) = router["spec"]["template"]["spec"]["containers"][0]["volumeMounts"]
+    assert environment(router)["TORCHSPLIT_ROUTES"] == f"{mount['mountPath']}/routes.json"
+    _, routes = read_text(config["data"]["routes.json"], expected="torchsplit.routes")
+    (model,) = routes.models
+    assert [step.inputs for step in model.steps] == [("v0",), ("v1",), ("v2",)]
+    services = {one["metadata"]["name"]: one for one in found if one["kind"] == "Service"}
+    for number, step in enumerate(model.steps):
+        (server,) = step.servers
+        name, port = server.url.removeprefix("http://").split(":")
+        assert services[name]["spec"]["ports"][0]["port"] == int(port)
+        (behind,) = (one for one in deployments(plan) if selects(services[name], one))
+        (one,) = tenants(plan, behind)
+        assert one.model == step.model
+        assert model.steps[number].model == step.model
+
+
+def test_cores_are_asked_for_whole_and_with_their_memory() -> None:
+    known = tuple(PlannedSlice("2c", start, (tenant("a", memory_gib=1.2),)) for start in (0, 2))
+    unknown = (PlannedSlice("1c", 0, (tenant("a", memory_gib=None),)),)
+    plan = plan_of(
+        PlannedGpu("n0/cpu0", "CPU-4c", True, known), PlannedGpu("n1/cpu0", "CPU-1c", True, unknown)
+    )
+    held = [one["spec"]["template"]["spec"]["containers"][0]["resources"] for one in deployments(plan)]
+    assert {"requests": {"cpu": 2, "memory": "3Gi"}, "limits": {"cpu": 2, "memory": "3Gi"}} in held
+    assert {"requests": {"cpu": 1}, "limits": {"cpu": 1}} in held
+
+
+def test_the_kustomization_names_every_manifest_and_takes_parts_from_a_volume(
+    tmp_path: Path, mixed_plan: PlanOutcome
+) -> None:
+    files = texts(mixed_plan)
+    found = yaml.safe_load(files["kubernetes/kustomization.yaml"])
+    beside = {name.removeprefix("kubernetes/") for name in files if name.startswith("kubernetes/")}
+    assert set(found["resources"]) == {
+        name for name in beside if name.endswith(".yaml") and "kustomization" not in name
+    } - {"mig-config.yaml"}
+    (image,) = found["images"]
+    assert {f"{image['name']}:{image['newTag']}"} == {
+        one["spec"]["template"]["spec"]["containers"][0]["image"] for one in deployments(mixed_plan)
     }
+    component = yaml.safe_load(files["kubernetes/models-volume/kustomization.yaml"])
+    (patch,) = component["patches"]
+    key, value = patch["target"]["labelSelector"].split("=")
+    for one in deployments(mixed_plan):
+        assert one["metadata"]["labels"][key] == value
+        for operation in yaml.safe_load(patch["patch"]):
+            *path, end = operation["path"].strip("/").split("/")
+            place: Any = one
+            for step in path:
+                place = place[int(step) if isinstance(place, list) else step]
+            assert end == "-"
+            place.append(operation["value"])
+        kubernetes_validate.validate(one, VERSIONS[-1], strict=True)
 
 
 def test_stages_variants_and_batches_are_deployments_of_their_own() -> None:
     kinds = [
         {"stage": "s1"},
         {"stage": "s2"},
-        {"variant": "cut"},
-        {"batch_size": 16},
-        {"processes": 2},
-        {},
-        {},
+        {"model": "ocr"},
+        {"stage": "s1", "batch_size": 16},
+        {"stage": "s1", "processes": 2},
+        {"stage": "s1"},
+        {"stage": "s2", "throughput_rps": 60.0},
     ]
-    slices = tuple(PlannedSlice("1g.10gb", i, (tenant("bert", **kind),)) for i, kind in enumerate(kinds))
+    slices = tuple(
+        PlannedSlice("1g.10gb", i, (tenant(**{"model": "bert", **kind}),)) for i, kind in enumerate(kinds)
+    )
     found = deployments(plan_of(PlannedGpu("gpu0", "A100-80GB", True, slices)))
-    assert len({document["metadata"]["name"] for document in found}) == len(found) == 6
-    assert sorted(document["spec"]["replicas"] for document in found) == [1, 1, 1, 1, 1, 2]
+    assert len({document["metadata"]["name"] for document in found}) == len(found) == 5
+    assert sorted(document["spec"]["replicas"] for document in found) == [1, 1, 1, 2, 2]
 
 
 def test_tenants_that_share_a_slice_are_one_pod() -> None:
     one, two = tenant("a", share=0.25, throughput_rps=30.0), tenant("b", share=0.75)
     slices = (PlannedSlice("3g.40gb", 0, (one, two)), PlannedSlice("3g.40gb", 4, (two, one)))
-    (deployment,) = deployments(plan_of(PlannedGpu("gpu0", "A100-80GB", True, slices)))
+    plan = plan_of(PlannedGpu("gpu0", "A100-80GB", True, slices))
+    (deployment,) = deployments(plan)
     assert deployment["spec"]["replicas"] == 2
-    rows = json.loads(environment(deployment)["TORCHSPLIT_TENANTS"])
-    assert [(row["model"], row["share"]) for row in rows] == [("a", 0.25), ("b", 0.75)]
+    assert [(one.model, one.share) for one in tenants(plan, deployment)] == [("a", 0.25), ("b", 0.75)]
+    services = [one for one in manifests(plan) if one["kind"] == "Service"]
+    assert len(services) == 2
+    assert all(selects(service, deployment) for service in services)
 
 
 def test_the_config_map_holds_the_mig_parted_configuration(mixed_plan: PlanOutcome) -> None:
-    (config_map,) = (document for document in manifests(mixed_plan) if document["kind"] == "ConfigMap")
+    (config_map,) = (
+        document
+        for document in manifests(mixed_plan)
+        if document["kind"] == "ConfigMap" and "config.yaml" in document["data"]
+    )
     inner = yaml.safe_load(config_map["data"]["config.yaml"])
     outer = yaml.safe_load(
         next(file.text for file in deploy(mixed_plan, ["mig-parted"]) if file.name == "mig-parted.yaml")
@@ -181,7 +330,7 @@ NO_NODES = [
 @pytest.mark.parametrize("name", NO_NODES)
 def test_what_is_no_node_is_refused_by_the_files_and_by_their_script(name: str, fake_host: FakeHost) -> None:
     with pytest.raises(InputFault, match="RFC 1123"):
-        deploy(plan_of(planned_gpu(f"{name}/gpu0", "A100-80GB", MIXED)), ["kubernetes"])
+        texts(plan_of(planned_gpu(f"{name}/gpu0", "A100-80GB", MIXED)))
     log = kubectl(fake_host)
     text = texts(plan_of(planned_gpu("gpu0", "A100-80GB", MIXED)))["kubernetes/label-nodes.sh"]
     refused = fake_host.run(text, "--apply", TORCHSPLIT_NODE=name)
@@ -206,13 +355,25 @@ def test_the_other_formats_take_hosts_that_are_no_nodes() -> None:
     assert {file.name for file in deploy(plan, ["mig-parted", "nvidia-smi"])} >= {"mig-parted.yaml"}
 
 
-HOSTILE = ["Bert", "bert", "bert!", "", "{{ x }}", "a: b\n---\nkind: Pod", "é" * 300, "ümlaut", "- x", "null"]
+HOSTILE = [
+    "Bert",
+    "bert",
+    "bert!",
+    "${x}",
+    "{{ x }}",
+    "a: b # ---",
+    "é" * 200,
+    "ümlaut",
+    "- x",
+    "null",
+]
 
 
 def test_hostile_and_colliding_names_stay_apart() -> None:
     slices = [planned_gpu(f"gpu{i}", "A100-80GB", [("7g.80gb", 0, name)]) for i, name in enumerate(HOSTILE)]
-    found = deployments(plan_of(*slices))
-    assert [environment(document)["TORCHSPLIT_MODEL"] for document in found] == HOSTILE
+    plan = plan_of(*slices)
+    found = deployments(plan)
+    assert [tenants(plan, document)[0].model for document in found] == HOSTILE
     assert len({document["metadata"]["name"] for document in found}) == len(HOSTILE)
 
 
@@ -224,7 +385,7 @@ def test_cluster_names_are_labels_unique_and_independent_of_order(keys: list[tup
     assert cluster_names({key: key for key in reversed(keys)}) == names
 
 
-@pytest.mark.parametrize("version", ["1.28", "1.32"])
+@pytest.mark.parametrize("version", VERSIONS)
 def test_the_validator_notices_a_wrong_manifest(version: str, mixed_plan: PlanOutcome) -> None:
     document = deployments(mixed_plan)[0]
     document["spec"]["replicas"] = "two"

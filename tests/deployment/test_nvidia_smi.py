@@ -170,8 +170,6 @@ def test_hostile_names_stay_comments(fake_host: FakeHost, tmp_path: Path) -> Non
     evil = "x\ntouch PWNED\n$(touch PWNED)`touch PWNED`'\"; touch PWNED #"
     slices = [("7g.80gb", 0, evil)]
     files = deploy(plan_of(planned_gpu(f"{evil}/gpu0", "A100-80GB", slices)), ["nvidia-smi"])
-    # A host of Kubernetes has a plain name; what runs there may have any.
-    files += deploy(plan_of(planned_gpu("node0/gpu0", "A100-80GB", slices)), ["kubernetes"])
     for file in files:
         if file.executable:
             fake_host.set(gpu0=A100)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 import yaml
 
+from tests.support.deployment.asked import asked
 from tests.support.deployment.helpers import plan_of, planned_gpu
 from torchsplit_core.deployment import deploy
 from torchsplit_core.values import WHOLE_GPU, InputFault, PlanOutcome
@@ -36,14 +37,14 @@ def test_nvidia_smi_turns_mig_off_and_leaves_cores_alone() -> None:
 
 
 def test_kubernetes_asks_for_a_gpu_or_for_cores() -> None:
-    documents = list(yaml.safe_load_all(text(PLAN, "kubernetes", "kubernetes/deployments.yaml")))
-    asked = [item["spec"]["template"]["spec"]["containers"][0]["resources"] for item in documents]
-    assert sorted(asked, key=str) == [
+    documents = list(yaml.safe_load_all(asked(PLAN).texts("kubernetes")["kubernetes/deployments.yaml"]))
+    found = [item["spec"]["template"]["spec"]["containers"][0]["resources"] for item in documents]
+    assert sorted(found, key=str) == [
         {"limits": {"nvidia.com/gpu": 1}},
         {"limits": {"nvidia.com/gpu": 1}},
         {"limits": {"nvidia.com/mig-3g.40gb": 1}},
-        {"requests": {"cpu": 4}, "limits": {"cpu": 4}},
-        {"requests": {"cpu": 8}, "limits": {"cpu": 8}},
+        {"requests": {"cpu": 4, "memory": "5Gi"}, "limits": {"cpu": 4, "memory": "5Gi"}},
+        {"requests": {"cpu": 8, "memory": "5Gi"}, "limits": {"cpu": 8, "memory": "5Gi"}},
     ]
 
 

@@ -17,9 +17,10 @@ from typing import Any
 from torchsplit_core import __version__, telemetry
 from torchsplit_core.cli.app import add_app_command
 from torchsplit_core.cli.common import readable_too
+from torchsplit_core.cli.deploy import add_deploy_commands
 from torchsplit_core.cli.partition import add_partition_command
 from torchsplit_core.cli.place import add_place_command
-from torchsplit_core.cli.plan import add_deploy_command, add_plan_commands
+from torchsplit_core.cli.plan import add_plan_commands
 from torchsplit_core.cli.profile import add_profile_command
 from torchsplit_core.cli.serving import add_serving_commands
 from torchsplit_core.cli.simulate import add_simulate_command
@@ -108,7 +109,7 @@ def _parser() -> argparse.ArgumentParser:
     add_place_command(command, output)
     add_simulate_command(command, output)
     add_serving_commands(command, trust, output)
-    add_deploy_command(command)
+    add_deploy_commands(command)
     add_table_commands(command)
     add_training_commands(command, output)
     add_app_command(command)

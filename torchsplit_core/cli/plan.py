@@ -1,4 +1,4 @@
-"""The commands request, plan and deploy: profiles and a fleet to a plan, and the plan to files for the GPUs."""
+"""The commands request and plan: profiles and a fleet to a plan."""
 
 from __future__ import annotations
 
@@ -6,7 +6,6 @@ import argparse
 import sys
 from collections.abc import Sequence
 from dataclasses import replace
-from pathlib import Path
 from typing import Literal, get_args
 
 from torchsplit_core import workflow
@@ -83,16 +82,6 @@ def _spare(made: argparse.ArgumentParser, default: int | None) -> None:
     )
 
 
-def add_deploy_command(command: Command) -> None:
-    """Add deploy to the command line through its `command(name, run, text)`."""
-    made = command("deploy", _deploy, "write the files that bring a plan onto GPUs")
-    made.add_argument("plan")
-    made.add_argument("-o", "--output", required=True, metavar="DIR")
-    made.add_argument(
-        "--format", action="append", metavar="mig-parted|nvidia-smi|kubernetes", help="default: all"
-    )
-
-
 def _request(options: argparse.Namespace) -> int:
     from torchsplit_core.planning.request.build import build_request, model_names
     from torchsplit_core.planning.request.fleet_text import parse_fleet
@@ -166,13 +155,6 @@ def _planned_at(request: PlanRequest, plan_at: Literal["nominal", "low"] | None)
         file=sys.stderr,
     )
     return replace(request, solver=replace(request.solver, plan_at=plan_at))
-
-
-def _deploy(options: argparse.Namespace) -> int:
-    _, outcome = read_file(options.plan, expected="torchsplit.plan")
-    for path in workflow.deploy(outcome, Path(options.output), options.format):
-        print(path)
-    return 0
 
 
 def _table(option: str, entries: Sequence[str]) -> dict[str, float]:

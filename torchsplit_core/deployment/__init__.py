@@ -1,10 +1,29 @@
-"""From a plan to the files that make it real: mig-parted, nvidia-smi, Kubernetes.
+"""From a plan to the files that make it real: those that cut GPUs, and the workloads that run its models there.
 
-Nothing here touches a GPU. Every file is written from the plan alone, after the plan's
-slices were checked against the catalogue; the scripts change nothing unless told to.
+Nothing here touches a GPU or runs a model. Every file is written from the plan (and, for workloads, its request and
+the models' written parts), after the plan's slices were checked against the catalogue; the scripts change nothing
+unless told to.
 """
 
-from torchsplit_core.deployment.deploy import FORMATS, deploy
+from torchsplit_core.deployment.deploy import (
+    FORMATS,
+    LAYOUT_FORMATS,
+    WORKLOAD_FORMATS,
+    deploy,
+    models_to_write,
+)
 from torchsplit_core.deployment.files import DeploymentFile, write_deployment
+from torchsplit_core.deployment.image import ROOT as IMAGE_ROOT
+from torchsplit_core.deployment.servers import part_folders
 
-__all__ = ["FORMATS", "DeploymentFile", "deploy", "write_deployment"]
+__all__ = [
+    "FORMATS",
+    "IMAGE_ROOT",
+    "LAYOUT_FORMATS",
+    "WORKLOAD_FORMATS",
+    "DeploymentFile",
+    "deploy",
+    "models_to_write",
+    "part_folders",
+    "write_deployment",
+]

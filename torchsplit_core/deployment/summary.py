@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from fnmatch import fnmatch
 
 from torchsplit_core.deployment.files import DeploymentFile
 from torchsplit_core.deployment.formats.mig_parted import config_labels
 from torchsplit_core.deployment.hosts import Host
+from torchsplit_core.deployment.image import image_name
 from torchsplit_core.deployment.names import markdown, one_line
+from torchsplit_core.deployment.servers import Workload
 from torchsplit_core.planning.sureness.words import model_words, tenant_words
-from torchsplit_core.values import PlannedSlice, PlanOutcome, Tenant, profile_words
+from torchsplit_core.values import InternalFault, PlannedSlice, PlanOutcome, Tenant, profile_words
 
 _HOW = {
     "mig-parted": """\
@@ -46,20 +50,85 @@ For the NVIDIA GPU operator with `mig.strategy=mixed`:
    `migManager.config.name` to `torchsplit-mig-config`.
 2. `bash kubernetes/label-nodes.sh` shows the labels, `--apply` sets them. The operator then stops
    the GPU pods of these nodes, cuts the GPUs, and sets `nvidia.com/mig.config.state` to `success`.
-3. `sed 's|TORCHSPLIT_IMAGE|registry/image:tag|' kubernetes/deployments.yaml | kubectl apply -f -`
+3. Build the image and push it to your registry, and set its name there as `newName` in
+   `kubernetes/kustomization.yaml`. Then `kubectl apply -k kubernetes/`.
 
-The image is yours: it reads `TORCHSPLIT_MODEL`, `TORCHSPLIT_VARIANT`, `TORCHSPLIT_STAGE`,
-`TORCHSPLIT_BATCH_SIZE`, `TORCHSPLIT_PROCESSES` and `TORCHSPLIT_SHARE`, or, where tenants share a
-slice, `TORCHSPLIT_TENANTS` (a JSON list). The scheduler takes any free slice of the profile on
-the plan's nodes: models that the plan puts on one GPU may land on different ones, and it
-enforces no share of a slice. GPUs of different types on one node have slices of the same name in
-part (`1g.10gb` of an A100 and of an H100): Kubernetes does not tell those apart.
+A model is at its Service, `http://model-NAME:8000/v2/models/…`; requests for a cut model go to the router, which
+leads them through the Services of its parts. A pod is ready once its models are warm; on its end it leaves its
+Services first and answers what it has taken. The component `models-volume` takes the parts from a volume claim
+instead of the image.
+
+The scheduler takes any free slice of the profile on the plan's nodes: models that the plan puts on one GPU may
+land on different ones. GPUs of different types on one node have slices of the same name in part (`1g.10gb` of an
+A100 and of an H100): Kubernetes does not tell those apart. Cores are a pod's own only where the kubelet's CPU
+manager is `static`; elsewhere pods on cores may meet on the same ones.
+""",
+    "ray-serve": """\
+## ray-serve/
+
+Each slice gets a Ray node that sees nothing else and offers a resource of its kind; a replica asks for that.
+In the folder `image` as the hosts have it (in the image built with `--target ray`: `/srv`):
+
+1. On each host once the GPUs are cut: `bash find-slices.sh > slices.env`, then `bash start.sh` to see, `--apply` to
+   start; on every host but the head with `RAY_ADDRESS=HEAD:6379`.
+2. On the head: `serve deploy serve.yaml`. All models are at port 8000.
+
+Several processes of one tenant are replicas on one slice: start CUDA's MPS daemon there, or they take turns. Tenants
+that share a slice are placed together by parts of its resource; Ray does not hold them to their shares.
+""",
+    "triton": """\
+## triton/
+
+A repository for each kind of server, read by Triton's Python backend (image built with `--target triton`). On each
+host once the GPUs are cut, in its folder of `triton/start`: `bash find-slices.sh > slices.env`, then `bash start.sh`
+to see, `--apply` to start a container for each slice. {triton}
+
+Triton's names of models are plain: {names}. Several processes are instances in one server, without MPS. Tenants that
+share a slice are in one server; Triton does not hold them to their shares.
+""",
+    "compose": """\
+## compose/
+
+On each host once the GPUs are cut, in its folder: `bash find-slices.sh > .env`, `docker compose build`,
+`docker compose up -d`. All models are at port 8000 of every host, each server at a port of its own from 8001. The
+NVIDIA container toolkit gives each container its one slice by UUID; a server on cores has a `cpuset`.
+""",
+    "systemd": """\
+## systemd/
+
+On each host, with its folder's files: the folder `image` at `/opt/torchsplit` with a virtual environment `venv` in it
+(`pip install -r requirements.txt`), `servers/` and `routes.json` in `/etc/torchsplit`, `units/` in
+`/etc/systemd/system`. Once the GPUs are cut `mkdir -p /etc/torchsplit/slices && bash find-slices.sh --units
+/etc/torchsplit/slices`, then `systemctl daemon-reload && systemctl enable --now torchsplit.target`. All models are at
+port 8000. After a reboot: cut, find, start again.
+""",
+    "slurm": """\
+## slurm/
+
+`gres.conf` is for slurmd of the nodes, the lines of `nodes.conf` for slurm.conf. Then in each host's folder
+`sbatch --export=ALL,TORCHSPLIT_ROOT=/shared/image serve.sbatch`: a step for each slice, and all models at port 8000 of
+the node. Slurm gives a step any free slice of its profile on the node.
 """,
 }
 
+_IMAGE = """\
+## image/
+
+What every workload runs: the product's source, the models' parts (`models/`), a plan for each kind of server, pins of
+what these need. `docker build -t {image} image`, with `--target ray` or `--target triton` for those two. The parts
+are .pt2 files, so no model code is needed; loading one executes what it holds. A server
+(`bash entrypoint.sh` with `TORCHSPLIT_SERVER=KIND`) runs `torchsplit serve` on its one slice; where tenants share the
+slice it keeps their shares by turns. It speaks Open Inference Protocol v2 and has `/metrics`.
+
+{servers}"""
+
 
 def summary_file(
-    plan: PlanOutcome, hosts: tuple[Host, ...], formats: tuple[str, ...], files: tuple[DeploymentFile, ...]
+    plan: PlanOutcome,
+    hosts: tuple[Host, ...],
+    formats: tuple[str, ...],
+    files: tuple[DeploymentFile, ...],
+    workload: Workload | None = None,
 ) -> DeploymentFile:
     """What a person reads before applying anything."""
     unused = [gpu.id for gpu in plan.gpus if not gpu.slices]
@@ -81,7 +150,7 @@ def summary_file(
         + "- A GPU's number is its index in `nvidia-smi -L`: the number its id ends in where all ids of"
         " the host end in different ones (`node0/gpu3`), else its place in the plan.",
         "## Files",
-        _table(("file", "what it is"), [(f"`{file.name}`", _purpose(file.name)) for file in files]),
+        _table(("file", "what it is"), _listed(files)),
         "## Slices",
         _slices(hosts),
         "## What each model gets",
@@ -92,22 +161,108 @@ def summary_file(
         for host, label in zip(hosts, config_labels(hosts), strict=True)
     )
     scripts = ", ".join(file.name for file in files if file.name.startswith("apply-mig"))
-    parts += [
-        _HOW[name].replace("{labels}", labels).replace("{scripts}", scripts).rstrip() for name in formats
-    ]
+    told = {"labels": labels, "scripts": scripts, **_workload_words(workload)}
+    if workload is not None:
+        parts.append(_filled(_IMAGE, told))
+    parts += [_filled(_HOW[name], told) for name in formats]
     return DeploymentFile("README.md", "\n\n".join(part.rstrip() for part in parts) + "\n")
 
 
+def _filled(text: str, told: Mapping[str, str]) -> str:
+    for key, value in told.items():
+        text = text.replace(f"{{{key}}}", value)
+    return text
+
+
+def _workload_words(workload: Workload | None) -> dict[str, str]:
+    """What the sections of workloads say of this one."""
+    if workload is None:
+        return {}
+    cut = [route for route in workload.routes if len(route.steps) > 1]
+    servers = _table(
+        ("kind of server", "slices", "models and stages"),
+        [
+            (
+                f"`{kind.label}`",
+                str(sum(server.kind is kind for server in workload.servers)),
+                "; ".join(map(_tenant, kind.tenants)),
+            )
+            for kind in workload.kinds
+        ],
+    )
+    meet = (
+        "An ensemble runs inside one server and a server sees one slice: so the stages of cut models meet in the "
+        "repository `entry`, at port 8000 of the first host, whose steps ask the servers that have them."
+    )
+    return {
+        "image": image_name(workload),
+        "servers": servers,
+        "triton": meet if cut else "",
+        "names": ", ".join(f"{_code(route.model)} is `{route.label}`" for route in workload.routes),
+    }
+
+
+_PURPOSES = (
+    ("mig-parted.yaml", "MIG layout for nvidia-mig-parted"),
+    ("apply-mig*.sh", "cuts one host's GPUs with nvidia-smi; changes nothing without `--apply`"),
+    ("kubernetes/mig-config.yaml", "the same layout as a ConfigMap for the GPU operator"),
+    (
+        "kubernetes/label-nodes.sh",
+        "labels the nodes so that the operator cuts them; changes nothing without `--apply`",
+    ),
+    ("kubernetes/deployments.yaml", "the workloads, one Deployment for each kind of server"),
+    ("kubernetes/servers.yaml", "the plan that each kind of server runs"),
+    ("kubernetes/services.yaml", "a Service for each model and each part of a cut one"),
+    ("kubernetes/router.yaml", "leads requests for cut models through their parts"),
+    ("kubernetes/kustomization.yaml", "what `kubectl apply -k` applies, and the image's name"),
+    ("kubernetes/models-volume/*", "a component: the parts from a volume claim"),
+    ("*/find-slices.sh", "finds the UUIDs of one host's slices; changes nothing on a GPU"),
+    ("ray-serve/serve.yaml", "the application for `serve deploy`"),
+    ("*/start.sh", "starts one host's servers; shows the commands without `--apply`"),
+    ("triton/*/config.pbtxt", "a model's configuration"),
+    ("triton/*/model.py", "runs a part, or asks those that have it"),
+    ("triton/*/README", "keeps the version's folder"),
+    ("*/compose.yaml", "one host's containers"),
+    ("*/routes.json", "where requests for each model go, for `torchsplit route`"),
+    ("systemd/*.service", "a unit"),
+    ("systemd/*.target", "all units of one host"),
+    ("systemd/*/cores.conf", "the cores of one server"),
+    ("systemd/*.env", "what one server is"),
+    ("slurm/gres.conf", "how slurmd finds the slices"),
+    ("slurm/nodes.conf", "what the nodes offer, for slurm.conf"),
+    ("*/serve.sbatch", "the job that serves on one host"),
+    ("image/Dockerfile", "the image of every workload"),
+    ("image/.dockerignore", "what the image leaves out"),
+    ("image/entrypoint.sh", "what a container, unit or step runs"),
+    ("image/requirements.txt", "the pins of what serving needs"),
+    ("image/servers/*", "the plan and request of one kind of server"),
+    ("image/ray/*", "what the Ray Serve application reads"),
+)
+
+MOST_LISTED = 60
+"""Files that are listed by name; of more, one a purpose."""
+
+
+def _listed(files: Sequence[DeploymentFile]) -> list[tuple[str, str]]:
+    """Each file with what it is; of many the first of each purpose, with how many there are."""
+    purposes = {file.name: _purpose(file.name) for file in files}
+    if len(purposes) <= MOST_LISTED:
+        return [(f"`{name}`", purpose) for name, purpose in purposes.items()]
+    count = Counter(purposes.values())
+    first: dict[str, str] = {}
+    for name, purpose in purposes.items():
+        first.setdefault(purpose, name)
+    return [
+        (f"`{name}`" + (f" and {count[purpose] - 1} more" if count[purpose] > 1 else ""), purpose)
+        for purpose, name in first.items()
+    ]
+
+
 def _purpose(name: str) -> str:
-    if name == "mig-parted.yaml":
-        return "MIG layout for nvidia-mig-parted"
-    if name == "kubernetes/mig-config.yaml":
-        return "the same layout as a ConfigMap for the GPU operator"
-    if name == "kubernetes/label-nodes.sh":
-        return "labels the nodes so that the operator cuts them; changes nothing without `--apply`"
-    if name == "kubernetes/deployments.yaml":
-        return "the workloads, one Deployment for each model, stage and profile"
-    return "cuts one host's GPUs with nvidia-smi; changes nothing without `--apply`"
+    found = next((purpose for pattern, purpose in _PURPOSES if fnmatch(name, pattern)), None)
+    if found is None:
+        raise InternalFault(f"nothing says what the deployment file {name} is")
+    return found
 
 
 def _slices(hosts: tuple[Host, ...]) -> str:

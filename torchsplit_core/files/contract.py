@@ -37,6 +37,7 @@ from torchsplit_core.values import (
 )
 from torchsplit_core.values.limits import LONGEST_NAME, SMALLEST_POSITIVE
 from torchsplit_core.values.measurement import Measurement
+from torchsplit_core.values.routes import Routes
 from torchsplit_core.values.strategy.outcome import StrategyOutcome
 from torchsplit_core.values.strategy.request import StrategyRequest
 
@@ -62,6 +63,7 @@ FORMATS: Mapping[str, tuple[str, type[Any]]] = {
     "torchsplit.measurement": ("MeasurementFile", Measurement),
     "torchsplit.strategy_request": ("StrategyRequestFile", StrategyRequest),
     "torchsplit.strategy": ("StrategyOutcomeFile", StrategyOutcome),
+    "torchsplit.routes": ("RoutesFile", Routes),
 }
 """Format name → (name of its newest version's file model, value class)."""
 
@@ -86,6 +88,7 @@ def _model(format_name: str, version: int) -> type[BaseModel]:
         models,
         partition_models,
         placement_models,
+        route_models,
         simulation_models,
         stage_models,
         strategy_models,
@@ -94,7 +97,7 @@ def _model(format_name: str, version: int) -> type[BaseModel]:
     name = (*EARLIER.get(format_name, ()), FORMATS[format_name][0])[version - 1]
     rooms = (
         models, partition_models, placement_models, stage_models, simulation_models, strategy_models,
-        measurement_models,
+        measurement_models, route_models,
     )  # fmt: skip
     room = next(one for one in rooms if hasattr(one, name))
     found: type[BaseModel] = getattr(room, name)

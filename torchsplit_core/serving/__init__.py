@@ -8,6 +8,7 @@
     tensors, datatypes                      the protocol's tensors as raw rows
     meters      what is counted             front/      HTTP, start and end
     load/       open-loop load, and what was measured beside what was said
+    routing/    a cut model's parts on several servers, behind one address; ray_app: the same as a Ray application
 
 Nothing here loads torch but `worker` and `runnable`, in the workers' processes.
 """

@@ -1,5 +1,6 @@
 """Trace, profile, partition, plan, place, simulate, serve, measure, deploy and find training strategies."""
 
+from torchsplit_core.workflow.deployments import deploy
 from torchsplit_core.workflow.estimates import with_estimates
 from torchsplit_core.workflow.lengths import profile_lengths
 from torchsplit_core.workflow.profiling import DEFAULT_BATCH_SIZES, profile
@@ -13,7 +14,6 @@ from torchsplit_core.workflow.simulations import (
 )
 from torchsplit_core.workflow.steps import (
     compare_placements,
-    deploy,
     drawing,
     literal_size,
     own_partition,

@@ -1,4 +1,4 @@
-"""Trace, partition, plan, place and deploy as plain functions: what command line, jobs and pages call.
+"""Trace, partition, plan and place as plain functions: what command line, jobs and pages call.
 
 The heavy rooms are imported where they are used, so that planning starts without torch.
 """
@@ -7,7 +7,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from torchsplit_core.telemetry import schema, span
@@ -224,11 +223,3 @@ def strategy(request: StrategyRequest, *, progress: Progress = ignore_progress) 
     from torchsplit_core.training.strategy import strategy as solve
 
     return solve(request, progress=progress)
-
-
-def deploy(outcome: PlanOutcome, directory: Path, formats: Sequence[str] | None = None) -> tuple[Path, ...]:
-    """Write the plan's deployment files. Raises InputFault for an unknown format or a plan without slices."""
-    from torchsplit_core.deployment import FORMATS, write_deployment
-    from torchsplit_core.deployment import deploy as make
-
-    return tuple(write_deployment(make(outcome, tuple(formats or FORMATS)), directory))

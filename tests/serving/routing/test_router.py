@@ -1,0 +1,228 @@
+"""The router in front of stand-in servers: parts in a row, balance, refusals, servers that are not there."""
+
+from __future__ import annotations
+
+import json
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from typing import Any
+
+import numpy as np
+import pytest
+from starlette.testclient import TestClient
+
+from torchsplit_core.serving.routing.app import router
+from torchsplit_core.serving.routing.wire import HEADER_LENGTH, Tensor, read, write
+from torchsplit_core.values.routes import (
+    RoutedModel,
+    RoutedOutput,
+    RoutedTensor,
+    Routes,
+    RouteServer,
+    RouteStep,
+)
+
+
+class StandIn:
+    """A server of one part: multiplies its one input `x`. `status` other than 200 refuses with it."""
+
+    def __init__(self, factor: float) -> None:
+        self.factor, self.status, self.calls, self.ready = factor, 200, 0, True
+        self.hold = threading.Event()
+        self.hold.set()
+        outer = self
+
+        class Handler(BaseHTTPRequestHandler):
+            protocol_version = "HTTP/1.1"
+
+            def log_message(self, *_: object) -> None:
+                pass
+
+            def send(self, status: int, body: bytes, length: str | None = None) -> None:
+                self.send_response(status)
+                self.send_header("Content-Length", str(len(body)))
+                if length is not None:
+                    self.send_header(HEADER_LENGTH, length)
+                self.end_headers()
+                self.wfile.write(body)
+
+            def do_GET(self) -> None:
+                if self.path.startswith("/v2/health"):
+                    return self.send(200 if outer.ready else 503, b"")
+                return self.send(200, json.dumps({"inputs": [{"name": "x"}]}).encode())
+
+            def do_POST(self) -> None:
+                body = self.rfile.read(int(self.headers["Content-Length"]))
+                outer.calls += 1
+                outer.hold.wait(30)
+                if outer.status != 200:
+                    return self.send(outer.status, b'{"error":"full"}')
+                (tensor,) = read(body, self.headers.get(HEADER_LENGTH), "inputs").tensors
+                assert tensor.name == "x"
+                data = (np.frombuffer(tensor.data, "<f4") * outer.factor).astype("<f4").tobytes()
+                given = Tensor("output_0", "FP32", tensor.shape, data)
+                return self.send(200, *write({"model_name": "part"}, "outputs", [given]))
+
+        self.server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+        self.url = f"http://127.0.0.1:{self.server.server_port}"
+        threading.Thread(target=self.server.serve_forever, daemon=True).start()
+
+
+@contextmanager
+def stand_ins(*factors: float) -> Iterator[list[StandIn]]:
+    found = [StandIn(factor) for factor in factors]
+    try:
+        yield found
+    finally:
+        for one in found:
+            one.hold.set()
+            one.server.shutdown()
+            one.server.server_close()
+
+
+def client(*steps: list[str | tuple[str, float]], timeout_s: float = 20.0) -> TestClient:
+    """A router of the model "a/b c", through these servers part after part."""
+    made = tuple(
+        RouteStep(
+            f"part {number}",
+            (f"v{number}",),
+            (f"v{number + 1}",),
+            tuple(RouteServer(*((one,) if isinstance(one, str) else one)) for one in servers),
+        )
+        for number, servers in enumerate(steps)
+    )
+    model = RoutedModel(
+        "a/b c",
+        (RoutedTensor("v0", "FP32", (-1, 2)),),
+        (RoutedOutput("output_0", "FP32", (-1, 2), f"v{len(steps)}"),),
+        made,
+    )
+    return TestClient(router(Routes((model,)), timeout_s))
+
+
+PATH = "/v2/models/a%2Fb%20c"
+ASKED = {"inputs": [{"name": "v0", "datatype": "FP32", "shape": [2, 2], "data": [[1, 2], [3, 4]]}]}
+
+
+def test_parts_in_a_row_answer_in_json_and_in_binary() -> None:
+    with stand_ins(2, 3) as (one, two):
+        asked = client([one.url], [two.url])
+        found = asked.post(f"{PATH}/infer", json={**ASKED, "id": "7"})
+        assert found.status_code == 200
+        assert found.json() == {
+            "model_name": "a/b c",
+            "model_version": "1",
+            "id": "7",
+            "outputs": [{"name": "output_0", "datatype": "FP32", "shape": [2, 2], "data": [6, 12, 18, 24]}],
+        }
+        tensor = Tensor("v0", "FP32", (1, 2), np.array([1, 5], "<f4").tobytes())
+        body, length = write({"parameters": {"binary_data_output": True}}, "inputs", [tensor])
+        assert length is not None
+        found = asked.post(f"{PATH}/infer", content=body, headers={HEADER_LENGTH: length})
+        (back,) = read(found.content, found.headers[HEADER_LENGTH], "outputs").tensors
+        assert np.frombuffer(back.data, "<f4").tolist() == [6, 30]
+        assert asked.get(PATH).json()["outputs"] == [
+            {"name": "output_0", "datatype": "FP32", "shape": [-1, 2]}
+        ]
+
+
+def test_a_whole_model_goes_on_as_it_came() -> None:
+    with stand_ins(2) as (one,):
+        body = {"inputs": [{"name": "x", "datatype": "FP32", "shape": [1, 1], "data": [4]}]}
+        found = client([one.url]).post(f"{PATH}/infer", json=body)
+        (back,) = read(found.content, found.headers[HEADER_LENGTH], "outputs").tensors
+        assert np.frombuffer(back.data, "<f4").tolist() == [8]
+
+
+@pytest.mark.parametrize("refusal", ["gone", 429, 503])
+def test_the_next_server_is_asked_where_one_will_not(refusal: Any) -> None:
+    with stand_ins(2, 2) as (one, two):
+        asked = client([(one.url, 100.0), (two.url, 1.0)])
+        if refusal == "gone":
+            one.server.shutdown()
+            one.server.server_close()
+        else:
+            one.status = refusal
+        body = {"inputs": [{"name": "x", "datatype": "FP32", "shape": [1, 1], "data": [4]}]}
+        assert asked.post(f"{PATH}/infer", json=body).status_code == 200
+        assert two.calls == 1
+        two.status = 429
+        assert asked.post(f"{PATH}/infer", json=body).status_code == 429
+
+
+def test_requests_are_shared_out_by_weight_and_by_who_is_busy() -> None:
+    with stand_ins(2, 2) as (one, two):
+        asked = client([(one.url, 2.0), (two.url, 1.0)])
+        one.hold.clear()
+        two.hold.clear()
+        body = {"inputs": [{"name": "x", "datatype": "FP32", "shape": [1, 1], "data": [4]}]}
+        threads = []
+        for number in range(6):
+            threads.append(
+                threading.Thread(target=asked.post, args=(f"{PATH}/infer",), kwargs={"json": body})
+            )
+            threads[-1].start()
+            while one.calls + two.calls < number + 1:
+                threading.Event().wait(0.01)
+        assert (one.calls, two.calls) == (4, 2)
+        one.hold.set()
+        two.hold.set()
+        for thread in threads:
+            thread.join(30)
+
+
+def test_refusals_of_a_part_and_parts_that_are_away_reach_the_client() -> None:
+    with stand_ins(2, 3) as (one, two):
+        asked = client([one.url], [two.url], timeout_s=1.0)
+        two.status = 400
+        assert asked.post(f"{PATH}/infer", json=ASKED).status_code == 400
+        two.status = 200
+        two.hold.clear()
+        assert asked.post(f"{PATH}/infer", json=ASKED).status_code == 504
+        two.hold.set()
+        assert asked.get("/v2/health/ready").status_code == 200
+        two.ready = False
+        assert asked.get("/v2/health/ready").status_code == 503
+        assert asked.get(f"{PATH}/ready").status_code == 503
+        assert asked.get("/v2/health/live").status_code == 200
+    gone = client(["http://127.0.0.1:9"], ["http://127.0.0.1:9"])
+    assert gone.post(f"{PATH}/infer", json=ASKED).status_code == 503
+
+
+BAD = [
+    ({}, "list of inputs"),
+    ({"inputs": []}, "takes v0"),
+    ({"inputs": [{"name": "v1", "datatype": "FP32", "shape": [1, 2], "data": [1, 2]}]}, "takes v0"),
+    ({"inputs": [{"name": "v0", "datatype": "FP64", "shape": [1, 2], "data": [1, 2]}]}, "FP32"),
+    ({"inputs": [{"name": "v0", "datatype": "FP32", "shape": [1, 3], "data": [1, 2, 3]}]}, "FP32"),
+    ({"inputs": [{"name": "v0", "datatype": "FP32", "shape": [0, 2], "data": []}]}, "batch"),
+    ({"inputs": [{"name": "v0", "datatype": "FP32", "shape": [1, 2], "data": [1]}]}, "1 values"),
+    ({"inputs": [{"name": "v0", "datatype": "FP32", "shape": [1, 2], "data": ["x", 1]}]}, "no FP32"),
+    ({"inputs": [{"name": "v0", "datatype": "FP32", "shape": [-1, 2], "data": [1, 2]}]}, "shape"),
+    ({"inputs": [{"name": "v0", "datatype": "TEXT", "shape": [1], "data": ["x"]}]}, "datatype"),
+    ({**ASKED, "outputs": [{"name": "y"}]}, "no output"),
+    ({**ASKED, "outputs": ["y"]}, "objects with a name"),
+]
+
+
+@pytest.mark.parametrize(("body", "words"), BAD)
+def test_what_is_no_request_is_refused_before_any_part_works(body: dict[str, Any], words: str) -> None:
+    with stand_ins(2, 3) as (one, two):
+        found = client([one.url], [two.url]).post(f"{PATH}/infer", json=body)
+        assert found.status_code == 400
+        assert words in found.json()["error"]
+        assert one.calls == two.calls == 0
+
+
+def test_no_json_wrong_lengths_and_unknown_models() -> None:
+    with stand_ins(2, 3) as (one, two):
+        asked = client([one.url], [two.url])
+        for content, length in ((b"{", None), (b"[]", "9"), (b"{}", "x"), (b"[" * 100_000, None)):
+            headers = {} if length is None else {HEADER_LENGTH: length}
+            assert asked.post(f"{PATH}/infer", content=content, headers=headers).status_code == 400
+        assert asked.post("/v2/models/b/infer", json=ASKED).status_code == 404
+        assert asked.get("/v2/models/b").status_code == 404
+        metrics = asked.get("/metrics").text
+        assert 'torchsplit_route_requests_total{code="400",model="a/b c"} 4.0' in metrics

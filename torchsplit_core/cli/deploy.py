@@ -1,0 +1,72 @@
+"""The commands deploy and route: a plan to files for its GPUs, and one address for the servers that those start."""
+
+from __future__ import annotations
+
+import argparse
+from pathlib import Path
+
+from torchsplit_core import workflow
+from torchsplit_core.cli.common import Command, with_progress
+from torchsplit_core.files import read_file
+
+TIMEOUT_S = 30.0
+"""How long a server may take for its part of a request."""
+
+
+def add_deploy_commands(command: Command) -> None:
+    """Add deploy and route to the command line through its `command(name, run, text)`."""
+    made = command(
+        "deploy", _deploy, "write the files that bring a plan onto GPUs and serve its models there"
+    )
+    made.add_argument("plan")
+    made.add_argument("-o", "--output", required=True, metavar="DIR")
+    made.add_argument(
+        "--format",
+        action="append",
+        metavar="mig-parted|nvidia-smi|kubernetes|ray-serve|triton|compose|systemd|slurm",
+        help="default: those that cut GPUs, and with --request those that run models",
+    )
+    made.add_argument(
+        "--request",
+        metavar="PLAN_REQUEST",
+        help="what the plan answers: its models' sources are what workloads (all from kubernetes on) run",
+    )
+    made.add_argument(
+        "--trust", action="store_true", help="sources that are FILE.py or FILE.pt2 may be executed"
+    )
+
+    made = command("route", _route, "one address for models whose slices are servers of their own")
+    made.add_argument("routes", help="the routes.json that deploy writes")
+    made.add_argument("--host", default="127.0.0.1", metavar="ADDRESS", help="where it listens")
+    made.add_argument("--port", type=int, default=8000)
+    made.add_argument(
+        "--timeout-s", type=float, default=TIMEOUT_S, metavar="S", help="for one part of a request (504)"
+    )
+
+
+def _deploy(options: argparse.Namespace) -> int:
+    _, outcome = read_file(options.plan, expected="torchsplit.plan")
+    request = None
+    if options.request is not None:
+        _, request = read_file(options.request, expected="torchsplit.plan_request")
+    paths = with_progress(
+        lambda progress: workflow.deploy(
+            outcome,
+            Path(options.output),
+            options.format,
+            request=request,
+            trust=options.trust,
+            progress=progress,
+        )
+    )
+    for path in paths:
+        print(path)
+    return 0
+
+
+def _route(options: argparse.Namespace) -> int:
+    from torchsplit_core.serving.routing.run import run_router
+
+    _, routes = read_file(options.routes, expected="torchsplit.routes")
+    run_router(routes, options.host, options.port, options.timeout_s)
+    return 0

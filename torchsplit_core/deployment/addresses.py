@@ -1,0 +1,51 @@
+"""Which folder and which address each host has where a format writes files for every host of its own."""
+
+from __future__ import annotations
+
+import re
+
+from torchsplit_core.deployment.hosts import Host
+from torchsplit_core.deployment.names import cluster_names
+from torchsplit_core.values import InputFault
+
+NODE = r"[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?(\.[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?)*"
+"""A DNS subdomain (RFC 1123), as the names of nodes are; also a regular expression of bash."""
+LONGEST_NODE = 253
+
+
+def is_node(name: str) -> bool:
+    """Whether a text is a DNS subdomain."""
+    return len(name) <= LONGEST_NODE and re.fullmatch(NODE, name) is not None
+
+
+def check_nodes(hosts: tuple[Host, ...], format_name: str) -> None:
+    """Raises InputFault for a host whose name is no name of a machine."""
+    for host in hosts:
+        if host.name is not None and not is_node(host.name):
+            raise InputFault(
+                "plan gpus id",
+                host.name,
+                f"for {format_name} a host is the name of a node: lower-case letters, digits, hyphens and dots "
+                "(RFC 1123), at most 63 characters between dots and 253 in all",
+                "Give GPUs the ids NODE/gpu0, or choose another --format.",
+            )
+
+
+def check_addresses(hosts: tuple[Host, ...], format_name: str) -> None:
+    """Raises InputFault where several hosts have to reach each other and one has no name that does."""
+    if len(hosts) == 1:
+        return
+    check_nodes(hosts, format_name)
+    if any(host.name is None for host in hosts):
+        raise InputFault(
+            "plan gpus id",
+            next(gpu.id for host in hosts if host.name is None for gpu in host.gpus),
+            f"for {format_name} every host of several has a name, by which the others reach it",
+            "Give GPUs the ids NODE/gpu0.",
+        )
+
+
+def host_folders(root: str, hosts: tuple[Host, ...]) -> dict[str | None, str]:
+    """ROOT for one host without a name, ROOT/HOST for each that has one."""
+    names = cluster_names({host.name: (host.name,) for host in hosts if host.name is not None})
+    return {host.name: root if host.name is None else f"{root}/{names[host.name]}" for host in hosts}

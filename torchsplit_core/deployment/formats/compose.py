@@ -1,0 +1,110 @@
+"""A plan as Docker compose files, one a host: a container for each slice, by UUID, and an address for all models."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from torchsplit_core.deployment.addresses import check_addresses, host_folders
+from torchsplit_core.deployment.files import DeploymentFile
+from torchsplit_core.deployment.formats.slice_ids import slice_script, variable
+from torchsplit_core.deployment.hosts import Host
+from torchsplit_core.deployment.image import ROOT, image_name
+from torchsplit_core.deployment.routes import route_file
+from torchsplit_core.deployment.servers import ROUTER_PORT, Server, Workload
+from torchsplit_core.deployment.yaml_text import document
+from torchsplit_core.values import PlanOutcome
+
+ROUTER = "router"
+"""The service that answers for all models. No server has this label: theirs name a GPU."""
+
+_READY = f"import urllib.request as r; r.urlopen('http://127.0.0.1:{ROUTER_PORT}/v2/health/ready', timeout=4)"
+
+
+def compose_files(
+    plan: PlanOutcome, hosts: tuple[Host, ...], workload: Workload
+) -> tuple[DeploymentFile, ...]:
+    """`compose/compose.yaml`, or `compose/HOST/…` for each host that has a name, each with its routes.
+
+    Raises InputFault where hosts of several have no names by which they reach each other.
+    """
+    check_addresses(hosts, "compose")
+    folders = host_folders("compose", hosts)
+    files: list[DeploymentFile] = []
+    for host in hosts:
+        folder = folders[host.name]
+        if not workload.of_host(host):
+            continue
+        script = slice_script(f"{folder}/find-slices.sh", workload, host)
+        up = "/".join([".."] * (folder.count("/") + 1))
+        files += [
+            DeploymentFile(f"{folder}/compose.yaml", _project(workload, host, f"{up}/{ROOT}")),
+            _routes(f"{folder}/routes.json", workload, host),
+            *([] if script is None else [script]),
+        ]
+    return tuple(files)
+
+
+def _routes(name: str, workload: Workload, host: Host) -> DeploymentFile:
+    def url(server: Server) -> str:
+        return (
+            f"http://{server.label}:{ROUTER_PORT}"
+            if server.host is host
+            else f"http://{server.host.name}:{server.port}"
+        )
+
+    return route_file(name, workload, url)
+
+
+def _project(workload: Workload, host: Host, image: str) -> str:
+    services: dict[str, object] = {ROUTER: _router(workload, image)}
+    services |= {server.label: _server(workload, server) for server in workload.of_host(host)}
+    head = (
+        f"# Plan {workload.plan}: a container for each slice of one host. Not tested on hardware.\n"
+        "#   bash find-slices.sh > .env     the UUIDs of the slices, once they are cut (not for cores)\n"
+        f"#   docker compose build && docker compose up -d     all models at port {ROUTER_PORT}\n"
+    )
+    return head + document({"name": f"torchsplit-{workload.plan}", "services": services})
+
+
+def _common(workload: Workload) -> dict[str, object]:
+    return {
+        "image": image_name(workload),
+        "init": True,
+        "restart": "unless-stopped",
+        # The server drains for up to 30 s.
+        "stop_grace_period": "45s",
+        "security_opt": ["no-new-privileges:true"],
+        "cap_drop": ["ALL"],
+        "healthcheck": {
+            "test": ["CMD", "python", "-c", _READY],
+            "interval": "10s",
+            "timeout": "5s",
+            "retries": 3,
+            "start_period": "600s",
+        },
+    }
+
+
+def _server(workload: Workload, server: Server) -> Mapping[str, object]:
+    environment = {"TORCHSPLIT_SERVER": server.kind.label, "TORCHSPLIT_PORT": str(ROUTER_PORT)}
+    if server.kind.mps:
+        environment["TORCHSPLIT_MPS"] = "1"
+    made = _common(workload) | {
+        "environment": environment,
+        "ports": [f"{server.port}:{ROUTER_PORT}"],
+        "shm_size": "1gb",
+    }
+    if server.cores is not None:
+        return made | {"cpuset": server.cores}
+    uuid = f"${{{variable(server)}:?run find-slices.sh first}}"
+    device = {"driver": "nvidia", "device_ids": [uuid], "capabilities": ["gpu"]}
+    return made | {"deploy": {"resources": {"reservations": {"devices": [device]}}}}
+
+
+def _router(workload: Workload, image: str) -> Mapping[str, object]:
+    return _common(workload) | {
+        "build": {"context": image},
+        "environment": {"TORCHSPLIT_ROUTES": "/srv/routes.json", "TORCHSPLIT_PORT": str(ROUTER_PORT)},
+        "ports": [f"{ROUTER_PORT}:{ROUTER_PORT}"],
+        "volumes": ["./routes.json:/srv/routes.json:ro"],
+    }

@@ -1,0 +1,363 @@
+"""A plan as Triton model repositories: one for each kind of server, and one that answers for cut models.
+
+A Triton server sees one MIG instance and an ensemble runs inside one server. So every slice has a server of its own,
+with the parts of its tenants, and the stages of a cut model meet in a further server, on no GPU: an ensemble there
+passes their values along, and each of its steps asks the servers that have the stage.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Mapping
+
+from torchsplit_core.deployment.addresses import check_addresses, host_folders
+from torchsplit_core.deployment.files import DeploymentFile
+from torchsplit_core.deployment.formats.slice_ids import slice_script, variable
+from torchsplit_core.deployment.hosts import Host
+from torchsplit_core.deployment.image import image_name
+from torchsplit_core.deployment.routes import DATATYPES, datatype, sizes
+from torchsplit_core.deployment.servers import ROUTER_PORT, Job, Kind, Part, Route, Server, Workload
+from torchsplit_core.values import InputFault, PlanOutcome, StageValue
+
+ENTRY = "entry"
+"""The repository of cut models."""
+QUEUE = 1000
+"""Requests of a model that wait at most, as in `torchsplit serve`."""
+AT_ONCE = 8
+"""Requests that one step of an ensemble has under way at once, for each server of its stage."""
+
+_MODEL = '''\
+"""A part of a model, written by TorchSplit for Triton's Python backend. Not tested on hardware."""
+
+import json
+
+import torch
+import triton_python_backend_utils as pb_utils
+from torch.utils.dlpack import from_dlpack, to_dlpack
+
+
+class TritonPythonModel:
+    def initialize(self, args):
+        config = json.loads(args["model_config"])
+        gpu = args["model_instance_kind"] == "GPU"
+        self.device = torch.device(f"cuda:{args['model_instance_device_id']}" if gpu else "cpu")
+        self.inputs = [entry["name"] for entry in config["input"]]
+        self.outputs = [entry["name"] for entry in config["output"]]
+        program = torch.export.load(config["parameters"]["part"]["string_value"])
+        if gpu:
+            from torch.export.passes import move_to_device_pass
+
+            program = move_to_device_pass(program, self.device)
+        self.module = program.module(check_guards=False)
+
+    def execute(self, requests):
+        """One run for all requests that Triton has put in a batch."""
+        taken = [
+            [from_dlpack(pb_utils.get_input_tensor_by_name(one, name).to_dlpack()) for name in self.inputs]
+            for one in requests
+        ]
+        rows = [tensors[0].shape[0] for tensors in taken]
+        joined = [torch.cat(columns).to(self.device) for columns in zip(*taken)]
+        with torch.inference_mode():
+            given = self.module(*joined)
+        split = [tensor.contiguous().cpu().split(rows) for tensor in given]
+        return [
+            pb_utils.InferenceResponse(
+                [
+                    pb_utils.Tensor.from_dlpack(name, to_dlpack(part.contiguous()))
+                    for name, part in zip(self.outputs, parts)
+                ]
+            )
+            for parts in zip(*split)
+        ]
+'''
+
+_REMOTE = '''\
+"""A stage that other Triton servers have, written by TorchSplit for Triton's Python backend. Not tested on hardware."""
+
+import json
+
+import numpy as np
+import triton_python_backend_utils as pb_utils
+
+from torchsplit_core.serving.routing.calls import Balancer
+from torchsplit_core.serving.routing.wire import DTYPES, HEADER_LENGTH, Tensor, read, write
+from torchsplit_core.values.routes import RouteServer
+
+
+class TritonPythonModel:
+    def initialize(self, args):
+        config = json.loads(args["model_config"])
+        told = {key: value["string_value"] for key, value in config["parameters"].items()}
+        self.model, self.timeout_s = args["model_name"], float(told["timeout_s"])
+        self.datatypes = json.loads(told["datatypes"])
+        self.inputs = [entry["name"] for entry in config["input"]]
+        self.outputs = [entry["name"] for entry in config["output"]]
+        self.servers = Balancer(tuple(RouteServer(url, weight) for url, weight in json.loads(told["servers"])))
+
+    def execute(self, requests):
+        return [self.answer(request) for request in requests]
+
+    def answer(self, request):
+        try:
+            given = self.ask(request)
+        except (OSError, ValueError) as error:
+            return pb_utils.InferenceResponse(error=pb_utils.TritonError(f"{self.model}: {error}"))
+        return pb_utils.InferenceResponse([pb_utils.Tensor(name, given[name]) for name in self.outputs])
+
+    def ask(self, request):
+        sent = []
+        for name in self.inputs:
+            found = pb_utils.get_input_tensor_by_name(request, name).as_numpy()
+            sent.append(Tensor(name, self.datatypes[name], found.shape, found.tobytes()))
+        body, length = write({"parameters": {"binary_data_output": True}}, "inputs", sent)
+        answer = self.servers.post(self.model, {HEADER_LENGTH: length}, body, self.timeout_s)
+        if answer.status != 200:
+            raise ValueError(f"{answer.status} {answer.body[:500].decode(errors='replace')}")
+        message = read(answer.body, answer.headers.get(HEADER_LENGTH.lower()), "outputs")
+        return {
+            one.name: np.frombuffer(one.data, np.dtype(DTYPES[one.datatype])).reshape(one.shape)
+            for one in message.tensors
+        }
+'''
+
+_START = """\
+#!/usr/bin/env bash
+# Starts the Triton servers of plan {plan} on {host}, a container for each slice. Not tested on hardware.
+#
+#   bash find-slices.sh > slices.env    once the GPUs are cut
+#   bash {file}                         shows the commands; --apply runs them
+set -euo pipefail
+here="$(cd "$(dirname "${{BASH_SOURCE[0]}}")" && pwd)"
+top="$(cd "$here/{up}" && pwd)"
+
+apply=false
+if (( $# == 1 )) && [[ $1 == --apply ]]; then
+  apply=true
+elif (( $# > 0 )); then
+  printf 'unknown arguments: %s (only --apply is known)\\n' "$*" >&2
+  exit 2
+fi
+if [[ -f $here/slices.env ]]; then source "$here/slices.env"; fi
+
+start() {{ # name, port, repository, options of docker...
+  local name=$1 port=$2 repository=$3
+  shift 3
+  local -a command=(docker run --detach --init --restart unless-stopped --stop-timeout 45 --shm-size 1g
+    --name "$name" --publish "$port:8000" "$@"
+    --volume "$top/triton/$repository:/repository:ro" --volume "$top/image/models:/srv/models:ro"
+    {image}-triton tritonserver --model-repository=/repository --exit-timeout-secs=30)
+  printf '%q ' "${{command[@]}}"; printf '\\n'
+  if [[ $apply == true ]]; then "${{command[@]}}"; fi
+}}
+
+{commands}
+"""
+
+
+def triton_files(
+    plan: PlanOutcome, hosts: tuple[Host, ...], workload: Workload
+) -> tuple[DeploymentFile, ...]:
+    """`triton/KIND/…` for each kind of server, `triton/entry/…` for cut models, and a script a host that starts them.
+
+    Raises InputFault where hosts of several have no names by which they reach each other.
+    """
+    check_addresses(hosts, "triton")
+    files: list[DeploymentFile] = []
+    for kind in workload.kinds:
+        root = f"triton/{kind.label}"
+        for part, jobs in _by_part(kind).items():
+            files += _files(root, part.label, _part_config(kind, part, jobs), _MODEL)
+    cut = tuple(route for route in workload.routes if len(route.steps) > 1)
+    for route in cut:
+        for step in route.steps:
+            files += _files(f"triton/{ENTRY}", step.label, _remote_config(workload, step), _REMOTE)
+        files += _files(f"triton/{ENTRY}", route.label, _ensemble_config(workload, route), None)
+    return (*files, *_scripts(workload, hosts, bool(cut)))
+
+
+def _by_part(kind: Kind) -> dict[Part, list[Job]]:
+    found: dict[Part, list[Job]] = {}
+    for job in kind.jobs:
+        found.setdefault(job.part, []).append(job)
+    return found
+
+
+def _files(root: str, label: str, config: Mapping[str, object], model: str | None) -> list[DeploymentFile]:
+    head = "# Written by TorchSplit. Not tested on hardware.\n"
+    files = [DeploymentFile(f"{root}/{label}/config.pbtxt", head + message(config))]
+    # An ensemble is nothing but its configuration, but Triton wants to find a version of it.
+    files.append(
+        DeploymentFile(f"{root}/{label}/1/{'model.py' if model else 'README'}", model or "# An ensemble.\n")
+    )
+    return files
+
+
+def _part_config(kind: Kind, part: Part, jobs: list[Job]) -> dict[str, object]:
+    return {
+        "name": part.label,
+        "backend": "python",
+        "max_batch_size": max(job.batch_size for job in jobs),
+        "input": list(map(_tensor, part.inputs)),
+        "output": list(map(_tensor, part.outputs)),
+        "instance_group": [
+            {
+                "count": sum(job.processes for job in jobs),
+                "kind": Enum("KIND_CPU" if kind.cores is not None else "KIND_GPU"),
+            }
+        ],
+        "dynamic_batching": _batching(),
+        "parameters": [_parameter("part", f"/srv/{part.file}")],
+    }
+
+
+def _batching() -> dict[str, object]:
+    return {"default_queue_policy": {"max_queue_size": QUEUE}}
+
+
+def _remote_config(workload: Workload, part: Part) -> dict[str, object]:
+    servers = workload.serving(part)
+    urls = [
+        (
+            f"http://{server.host.name or 'host.docker.internal'}:{server.port}",
+            sum(
+                t.throughput_rps
+                for t in server.slice.tenants
+                if t.model == part.model and t.stage == part.stage
+            ),
+        )
+        for server in servers
+    ]
+    return {
+        "name": part.label,
+        "backend": "python",
+        "max_batch_size": _largest(part, workload),
+        "input": list(map(_tensor, part.inputs)),
+        "output": list(map(_tensor, part.outputs)),
+        "instance_group": [{"count": AT_ONCE * min(len(servers), 8), "kind": Enum("KIND_CPU")}],
+        "parameters": [
+            _parameter("servers", json.dumps(urls)),
+            _parameter("datatypes", json.dumps({value.name: datatype(value) for value in part.inputs})),
+            _parameter("timeout_s", "30"),
+        ],
+    }
+
+
+def _ensemble_config(workload: Workload, route: Route) -> dict[str, object]:
+    names = {value.name: name for name, value in route.outputs}
+    if len(names) < len(route.outputs) or any(value.name in names for value in route.inputs):
+        raise InputFault(
+            f"models: {route.model}",
+            [value.name for _, value in route.outputs],
+            "a Triton ensemble gives each value once, and none that it was given",
+            "Forbid the cut variants and plan again, or choose another --format.",
+        )
+    return {
+        "name": route.label,
+        "platform": "ensemble",
+        "max_batch_size": min(_largest(part, workload) for part in route.steps),
+        "input": list(map(_tensor, route.inputs)),
+        "output": [{**_tensor(value), "name": name} for name, value in route.outputs],
+        "ensemble_scheduling": {
+            "step": [
+                {
+                    "model_name": part.label,
+                    "model_version": -1,
+                    "input_map": [_mapped(value, names) for value in part.inputs],
+                    "output_map": [_mapped(value, names) for value in part.outputs],
+                }
+                for part in route.steps
+            ]
+        },
+    }
+
+
+def _mapped(value: StageValue, names: Mapping[str, str]) -> dict[str, object]:
+    """A tensor of a step and what the ensemble calls it: an output by its name there, others by their own."""
+    return {"key": value.name, "value": names.get(value.name, value.name)}
+
+
+def _largest(part: Part, workload: Workload) -> int:
+    """The rows that every server of a part takes at once."""
+    return min(
+        max(job.batch_size for job in kind.jobs if job.part == part)
+        for kind in workload.kinds
+        if any(job.part == part for job in kind.jobs)
+    )
+
+
+def _tensor(value: StageValue) -> dict[str, object]:
+    """An input or output; the batch, its first dimension, is not among the dims."""
+    return {
+        "name": value.name,
+        "data_type": Enum(f"TYPE_{DATATYPES[value.dtype or '']}"),
+        "dims": list(sizes(value)[1:]),
+    }
+
+
+def _parameter(key: str, value: str) -> dict[str, object]:
+    return {"key": key, "value": {"string_value": value}}
+
+
+class Enum(str):
+    """A name of an enumeration, which stands without quotes."""
+
+    __slots__ = ()
+
+
+def message(fields: Mapping[str, object], indent: str = "") -> str:
+    """A protobuf message as text: a line a field, a repeated field again and again."""
+    lines = []
+    for name, value in fields.items():
+        for one in value if isinstance(value, list) else [value]:
+            if isinstance(one, Mapping):
+                lines.append(f"{indent}{name} {{\n{message(one, indent + '  ')}{indent}}}\n")
+            else:
+                lines.append(f"{indent}{name}: {_scalar(one)}\n")
+    return "".join(lines)
+
+
+def _scalar(value: object) -> str:
+    if isinstance(value, str) and not isinstance(value, Enum):
+        return f'"{"".join(map(_escaped, value.encode("utf-8", "surrogatepass")))}"'
+    return str(value)
+
+
+def _escaped(byte: int) -> str:
+    plain = 32 <= byte < 127 and byte not in b'"\\'
+    return chr(byte) if plain else f"\\{byte:03o}"
+
+
+def _scripts(workload: Workload, hosts: tuple[Host, ...], cut: bool) -> Iterable[DeploymentFile]:
+    folders = host_folders("triton/start", hosts)
+    # The server that answers for cut models stands on the first host.
+    first = workload.servers[0].host
+    for host in hosts:
+        servers = workload.of_host(host)
+        if not servers:
+            continue
+        folder = folders[host.name]
+        commands = [f"start {one.label} {one.port} {one.kind.label} {_device(one)}" for one in servers]
+        if cut and host is first:
+            commands.append(
+                f"start {ENTRY} {ROUTER_PORT} {ENTRY} --add-host host.docker.internal:host-gateway"
+            )
+        text = _START.format(
+            plan=workload.plan,
+            host=json.dumps(host.shown),
+            file="start.sh",
+            up="/".join([".."] * (folder.count("/") + 1)),
+            image=image_name(workload),
+            commands="\n".join(commands),
+        )
+        yield DeploymentFile(f"{folder}/start.sh", text, executable=True)
+        script = slice_script(f"{folder}/find-slices.sh", workload, host)
+        if script is not None:
+            yield script
+
+
+def _device(server: Server) -> str:
+    if server.cores is not None:
+        return f"--cpuset-cpus {server.cores}"
+    name = variable(server)
+    return f'--gpus "\\"device=${{{name}:?run find-slices.sh > slices.env first}}\\""'

@@ -1,0 +1,98 @@
+"""Where requests for each model go, for the router that every address of several servers is."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+
+from torchsplit_core.deployment.files import DeploymentFile
+from torchsplit_core.deployment.servers import Part, Route, Server, Workload
+from torchsplit_core.files import write_text
+from torchsplit_core.values import InputFault, StageValue
+from torchsplit_core.values.routes import (
+    RoutedModel,
+    RoutedOutput,
+    RoutedTensor,
+    Routes,
+    RouteServer,
+    RouteStep,
+)
+
+DATATYPES: Mapping[str, str] = {
+    "bool": "BOOL", "uint8": "UINT8", "uint16": "UINT16", "uint32": "UINT32", "uint64": "UINT64",
+    "int8": "INT8", "int16": "INT16", "int32": "INT32", "int64": "INT64",
+    "float16": "FP16", "float32": "FP32", "float64": "FP64", "bfloat16": "BF16",
+}  # fmt: skip
+"""torch's name of a dtype and that of Open Inference Protocol v2."""
+
+
+def datatype(value: StageValue) -> str:
+    """Its name on the wire. Raises InputFault for a dtype that the protocol has not got."""
+    if value.dtype is None or value.dtype not in DATATYPES:
+        raise InputFault(
+            f"value {value.name}",
+            value.dtype,
+            f"its dtype is one of Open Inference Protocol v2: {', '.join(DATATYPES)}",
+            "Give the model inputs and results of one of these; for a cut, forbid this variant.",
+        )
+    return DATATYPES[value.dtype]
+
+
+def sizes(value: StageValue) -> tuple[int, ...]:
+    """Its shape, −1 for a size that is free."""
+    return tuple(size if isinstance(size, int) else -1 for size in value.shape or ())
+
+
+def route_file(
+    name: str, workload: Workload, url: Callable[[Server], str], routes: tuple[Route, ...] | None = None
+) -> DeploymentFile:
+    """The routes of all models (or of these), every server under its own address."""
+    return _file(
+        name,
+        workload.routes if routes is None else routes,
+        lambda part: tuple(
+            RouteServer(url(server), _weight(server, part)) for server in workload.serving(part)
+        ),
+    )
+
+
+def service_route_file(name: str, routes: tuple[Route, ...], url: Callable[[Part], str]) -> DeploymentFile:
+    """The same where one address stands before all servers of a part."""
+    return _file(name, routes, lambda part: (RouteServer(url(part)),))
+
+
+def _file(
+    name: str, routes: tuple[Route, ...], servers: Callable[[Part], tuple[RouteServer, ...]]
+) -> DeploymentFile:
+    models = tuple(
+        RoutedModel(
+            route.model,
+            tuple(map(_tensor, route.inputs)),
+            tuple(
+                RoutedOutput(name, datatype(value), sizes(value), value.name) for name, value in route.outputs
+            ),
+            tuple(
+                RouteStep(
+                    step.name,
+                    tuple(value.name for value in step.inputs),
+                    tuple(value.name for value in step.outputs),
+                    servers(step),
+                )
+                for step in route.steps
+            ),
+        )
+        for route in routes
+    )
+    return DeploymentFile(name, write_text(Routes(models)))
+
+
+def _tensor(value: StageValue) -> RoutedTensor:
+    return RoutedTensor(value.name, datatype(value), sizes(value))
+
+
+def _weight(server: Server, part: Part) -> float:
+    """What the plan gives the part on this server, requests/s."""
+    return sum(
+        tenant.throughput_rps
+        for tenant in server.slice.tenants
+        if (tenant.model, tenant.variant, tenant.stage) == (part.model, part.variant, part.stage)
+    )

@@ -1,0 +1,33 @@
+"""YAML as these files have it: ASCII, keys in the given order, no aliases, every text safe wherever it is from."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+import yaml
+
+
+class Block(str):
+    """A text that is written as a block, line by line."""
+
+    __slots__ = ()
+
+
+class _Documents(yaml.SafeDumper):
+    def ignore_aliases(self, data: object) -> bool:
+        return True
+
+
+_Documents.add_representer(
+    Block, lambda dumper, text: dumper.represent_scalar("tag:yaml.org,2002:str", str(text), style="|")
+)
+
+
+def document(value: object) -> str:
+    """One document."""
+    return yaml.dump(value, Dumper=_Documents, sort_keys=False, width=110)
+
+
+def documents(values: Iterable[object]) -> str:
+    """Several, one after the other."""
+    return "---\n".join(map(document, values))

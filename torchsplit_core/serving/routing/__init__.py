@@ -1,0 +1,1 @@
+"""One address for models whose slices are servers of their own: what `torchsplit route` starts."""

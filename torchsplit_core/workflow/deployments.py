@@ -1,0 +1,104 @@
+"""A plan's deployment on disk: its texts, and beside them what is no text, the models' parts and the product itself."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Sequence
+from pathlib import Path
+
+from torchsplit_core.telemetry import schema, span
+from torchsplit_core.values import (
+    InputFault,
+    PartitionCandidate,
+    PlanModel,
+    PlanOutcome,
+    PlanRequest,
+    Progress,
+    StageManifest,
+    Variant,
+    ignore_progress,
+)
+
+_PACKAGE = "torchsplit_core"
+
+
+def deploy(
+    outcome: PlanOutcome,
+    directory: Path,
+    formats: Sequence[str] | None = None,
+    *,
+    request: PlanRequest | None = None,
+    trust: bool = False,
+    progress: Progress = ignore_progress,
+) -> tuple[Path, ...]:
+    """Write the plan's deployment files; for workloads also `image/models` with the parts of each model.
+
+    Without `formats` those that cut GPUs, where it has any, and with a request the workloads too. Raises InputFault
+    for an unknown format or a plan without slices, and for workloads where a model has no source or cannot be
+    written in parts, a .py or .pt2 without `trust` among them.
+    """
+    from torchsplit_core.deployment import IMAGE_ROOT, models_to_write, part_folders, write_deployment
+    from torchsplit_core.deployment import deploy as make
+
+    chosen = tuple(formats or default_formats(outcome, request))
+    used = models_to_write(outcome, chosen, request)
+    folders = part_folders(outcome)
+    manifests: dict[tuple[str, str], StageManifest] = {}
+    for number, (model, variant) in enumerate(used):
+
+        def told(share: float, text: str, number: int = number, name: str = model.name) -> None:
+            progress((number + share) / len(used), f"{name}: {text}")
+
+        folder = directory / IMAGE_ROOT / "models" / folders[model.name, variant.name]
+        manifests[model.name, variant.name] = _write_parts(model, variant, folder, trust, told)
+    paths = write_deployment(make(outcome, chosen, request, manifests), directory)
+    if used:
+        _copy_product(directory / IMAGE_ROOT / _PACKAGE)
+    return tuple(paths)
+
+
+def default_formats(outcome: PlanOutcome, request: PlanRequest | None) -> tuple[str, ...]:
+    """Every format that such a plan has: those that divide GPUs where it uses one, and with a request workloads."""
+    from torchsplit_core.deployment import FORMATS, LAYOUT_FORMATS, WORKLOAD_FORMATS
+    from torchsplit_core.values import point_type
+
+    gpus = any(gpu.slices and point_type(gpu.type) == gpu.type for gpu in outcome.gpus)
+    found = (*(LAYOUT_FORMATS if gpus else ()), *(WORKLOAD_FORMATS if request is not None else ()))
+    # With neither, the fault of the first says what is missing.
+    return found or FORMATS
+
+
+def _write_parts(
+    model: PlanModel, variant: Variant, folder: Path, trust: bool, progress: Progress
+) -> StageManifest:
+    """The model as one .pt2 a stage, checked against it, in `folder`."""
+    from torchsplit_core.stages import export_stages
+    from torchsplit_core.tracing import trace
+
+    assert model.source is not None
+    with span(schema.TRACE, model=model.source):
+        graph = trace(model.source, trust=trust, progress=lambda share, text: progress(share / 3, text))
+    stages = tuple(stage.nodes for stage in variant.stages)
+    if len(stages) == 1:
+        stages = (tuple(node.id for node in graph.nodes if node.kind == "op"),)
+    nothing = (0,) * (len(stages) - 1)
+    candidate = PartitionCandidate(stages, (0.0,) * len(stages), 0.0, nothing, (0,) * len(stages))
+    return export_stages(
+        model.source,
+        candidate,
+        folder,
+        architecture_hash=graph.architecture_hash,
+        trust=trust,
+        progress=lambda share, text: progress((1 + 2 * share) / 3, text),
+    )
+
+
+def _copy_product(target: Path) -> None:
+    """This package's own source, which the image runs."""
+    source = Path(__file__).resolve().parents[1]
+    try:
+        shutil.copytree(source, target, ignore=shutil.ignore_patterns("__pycache__"), dirs_exist_ok=True)
+    except OSError as error:
+        raise InputFault(
+            "--output", str(target), error.strerror or "the folder can be written", "Name another folder."
+        ) from error
