@@ -77,7 +77,7 @@ STEPS = (
         "measurement is: TFLOP/s may be at most 1.1 × the share of the SMs that the driver gave × those of the "
         "whole GPU.",
         80,
-        "benchmarks.hardware_steps:products",
+        "benchmarks.hardware_products:products",
     ),
     Step(
         "cuda",

@@ -5,19 +5,14 @@ What is measured and how it is judged stand apart: the tables and verdicts are f
 
 from __future__ import annotations
 
-import json
-import subprocess
-import sys
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, replace
 from itertools import pairwise
-from typing import Any
 
 from torchsplit_core import workflow
 from torchsplit_core.graph.torch_graph import TorchGraph
 from torchsplit_core.hardware import (
-    NvmlFault,
     choose_devices,
     discover_host,
     gpu_state,
@@ -28,17 +23,13 @@ from torchsplit_core.hardware import (
     plain_profiles,
 )
 from torchsplit_core.profiling import Settings, estimate_rows
-from torchsplit_core.values import Device, InputFault, Profile, ProfileRow
+from torchsplit_core.values import InputFault, Profile, ProfileRow
 
 Tell = Callable[[str], None]
-SIZE = 8192
-"""Rows and columns of the product: it fills every SM many times over."""
 SLACK = 1.1
 """A limit holds where no more than this many times its share of the whole was reached."""
-SHARES = (1 / 8, 1 / 4, 1 / 2, 3 / 4)
-"""Shares of the SMs that are asked for, of a product and …"""
 PROFILED_SHARES = (1 / 8, 1 / 2, 3 / 4)
-"""… of a profile, which takes longer."""
+"""Shares of the SMs that are asked for."""
 QUICK = Settings(point_budget_s=0.5)
 CAPTURED = ("bert", "resnet50")
 PREDICTED = ("bert", "resnet50", "clip")
@@ -106,104 +97,6 @@ def torch_facts(tell: Tell) -> tuple[str, ...]:
     if known and known.sm_count != opened.facts["sm_count"]:
         return (f"{opened.facts['sm_count']} SMs here, {known.sm_count} in the catalogue",)
     return ()
-
-
-@dataclass(frozen=True)
-class Product:
-    """A matrix product's speed on some SMs. `given` is None where the driver did not tell the count."""
-
-    asked: int
-    given: int | None
-    tflops: Mapping[str, float]
-    """By dtype."""
-    state: str = ""
-
-
-def products(tell: Tell) -> tuple[str, ...]:
-    """TFLOP/s of the whole GPU, then under green contexts, smallest first."""
-    (whole,) = choose_devices("cuda")
-    measured = [_product_in_a_process(whole)]
-    total = measured[0].given or 0
-    tell(product_table(measured))
-    faults: list[str] = []
-    for share in SHARES:
-        count = max(8, round(share * total / 8) * 8)
-        try:
-            (device,) = choose_devices(f"sm:{count}@{whole.gpu_index}")
-            measured.append(_product_in_a_process(device))
-        except (InputFault, RuntimeError) as fault:
-            faults.append(f"{count} SMs: {fault}")
-        tell(product_table(measured))
-    return (*faults, *product_faults(measured))
-
-
-def product_table(measured: Sequence[Product]) -> str:
-    """The whole GPU first; each row against what its SMs allow."""
-    whole = measured[0]
-    rows = []
-    for one in measured:
-        share = None if one.given is None or not whole.given else one.given / whole.given
-        cells = [
-            f"{one.asked}" if one is not whole else "all",
-            "n/a" if one.given is None else f"{one.given}",
-        ]
-        for dtype, speed in one.tflops.items():
-            cells.append(f"{speed:.1f}")
-            cells.append("n/a" if share is None else f"{speed / (share * whole.tflops[dtype]):.2f}")
-        rows.append((*cells, one.state))
-    kinds = [name for dtype in whole.tflops for name in (f"{dtype}, TFLOP/s", "over its share")]
-    return table(("SMs asked for", "SMs given", *kinds, "state after"), rows)
-
-
-def product_faults(measured: Sequence[Product]) -> tuple[str, ...]:
-    """Where a limit did not hold: more than SLACK × the share of the SMs given, or a count not told."""
-    whole, faults = measured[0], []
-    if not whole.given:
-        return ("torch does not tell the SMs of the whole GPU",)
-    for one in measured[1:]:
-        if one.given is None:
-            faults.append(f"{one.asked} SMs: the driver did not tell how many it gave")
-            continue
-        for dtype, speed in one.tflops.items():
-            most = SLACK * one.given / whole.given * whole.tflops[dtype]
-            if speed > most:
-                faults.append(
-                    f"{one.given} SMs, {dtype}: {speed:.1f} TFLOP/s, at most {most:.1f} if the limit held"
-                )
-    return tuple(faults)
-
-
-def _product_in_a_process(device: Device) -> Product:
-    """In a process of its own, as a measurement: what another context left behind could carry the work past it."""
-    command = [sys.executable, "-m", "benchmarks.hardware_steps", json.dumps(asdict(device))]
-    done = subprocess.run(command, capture_output=True, text=True, check=False)
-    if done.returncode:
-        raise RuntimeError((done.stderr.strip().splitlines() or [f"ended with {done.returncode}"])[-1])
-    found = json.loads(done.stdout.splitlines()[-1])
-    return Product(device.sm_count or 0, found["given"], found["tflops"], _state(device))
-
-
-def product_here(device: Mapping[str, Any], size: int = SIZE, runs: int = 7) -> dict[str, Any]:
-    """TFLOP/s by dtype of products on an open device (the median of the runs) and the SMs it has."""
-    import torch
-
-    from torchsplit_core.profiling.measuring.accelerator import open_device
-
-    with open_device(device) as opened:
-        tflops = {}
-        for dtype in (torch.bfloat16, torch.float32):
-            # Ones: numbers that differ make the chip draw more power, and its clock falls the more SMs work.
-            left = torch.ones(size, size, dtype=dtype, device=opened.torch_device)
-            right = torch.ones(size, size, dtype=dtype, device=opened.torch_device)
-            times = []
-            for _ in range(runs):
-                started = time.perf_counter()
-                product = left @ right
-                # Reading one number waits for the product.
-                assert float(product[0, 0]) > 0
-                times.append(time.perf_counter() - started)
-            tflops[str(dtype).removeprefix("torch.")] = 2 * size**3 / sorted(times)[runs // 2] / 1e12
-        return {"given": opened.facts.get("sm_count"), "tflops": tflops}
 
 
 def cuda_graphs(tell: Tell, device: str = "cuda", names: Sequence[str] = CAPTURED) -> tuple[str, ...]:
@@ -406,17 +299,3 @@ def _profiled(
 
 def measured_rows(profile: Profile) -> list[ProfileRow]:
     return [row for row in profile.rows if row.basis != "estimated"]
-
-
-def _state(device: Device) -> str:
-    """Clock, temperature and throttling right after the work."""
-    try:
-        with open_nvml() as nvml:
-            state = gpu_state(nvml, device.physical)
-    except NvmlFault:
-        return "n/a"
-    return state.words() if state else "n/a"
-
-
-if __name__ == "__main__":
-    print(json.dumps(product_here(json.loads(sys.argv[1]))))

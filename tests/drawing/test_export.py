@@ -44,6 +44,7 @@ def test_the_first_view_is_drawn_unless_modules_are_named():
     assert {"1", "attention", "query"} <= opened and any("× 2" in label for label in opened)
 
 
+@pytest.mark.slow
 def test_all_of_them_can_be_open():
     operations = [node for node in GRAPH.nodes if node.kind in ("op", "input", "output")]
     dot, nodes, _ = parsed(drawing(GRAPH, ".dot", opened=("all",)))

@@ -208,6 +208,7 @@ def test_the_example_mixes_are_those_of_the_library_with_their_licence() -> None
     assert notice[notice.index("MIT License") :] in (folder / "README.md").read_text()
 
 
+@pytest.mark.slow
 def test_times_of_operations_are_written_where_they_were_measured_and_stay_small() -> None:
     """Ten thousand operations at eight batch sizes, with six digits each as a measurement writes them."""
     sizes = (1, 2, 4, 8, 16, 32, 64, 128)

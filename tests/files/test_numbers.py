@@ -21,6 +21,7 @@ from torchsplit_core.values.limits import LARGEST_WHOLE, SMALLEST_POSITIVE, chec
 FILES = sorted(EXAMPLES.glob("*.json"))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("file", FILES, ids=lambda file: file.stem)
 def test_every_number_of_every_format_reads_or_is_one_message(file: Path) -> None:
     tries = list(faults(file, every_leaf=False))

@@ -75,6 +75,7 @@ def far_readers(length, readers):
     return (*chain, *loose), (*edges, *((end, r) for r in loose for end in (chain[0], chain[-1])))
 
 
+@pytest.mark.slow
 def test_readers_of_both_ends_of_a_long_chain_meet_in_few_steps():
     """Step by step this would be 10^10 steps, which no limit of time for a test would allow."""
     ids, edges = far_readers(100_000, 100_000)

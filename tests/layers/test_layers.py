@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import functools
 import re
 import subprocess
 import sys
@@ -90,9 +91,21 @@ def sources() -> list[Path]:
     return found
 
 
+@functools.cache
+def told(text: str) -> tuple[ast.Import | ast.ImportFrom | ast.Constant, ...]:
+    """What a module imports, and the functions that it names: read once for all tests."""
+    return tuple(
+        node
+        for node in ast.walk(ast.parse(text))
+        if isinstance(node, ast.Import | ast.ImportFrom)
+        # A function that a child process or a job calls by its name.
+        or (isinstance(node, ast.Constant) and isinstance(node.value, str) and FUNCTION.fullmatch(node.value))
+    )
+
+
 def imports(path: Path) -> list[str]:
     names = []
-    for node in ast.walk(ast.parse(path.read_text())):
+    for node in told(path.read_text()):
         if isinstance(node, ast.Import):
             names += [alias.name for alias in node.names]
         elif isinstance(node, ast.ImportFrom):
@@ -101,11 +114,8 @@ def imports(path: Path) -> list[str]:
             names += [
                 f"{node.module}.{alias.name}" for alias in node.names if node.module == "torchsplit_core"
             ]
-        elif (
-            isinstance(node, ast.Constant) and isinstance(node.value, str) and FUNCTION.fullmatch(node.value)
-        ):
-            # A function that a child process or a job calls by its name.
-            names.append(node.value.partition(":")[0])
+        else:
+            names.append(str(node.value).partition(":")[0])
     return names
 
 
@@ -186,7 +196,7 @@ def arrows(package: str) -> tuple[dict[str, Path], dict[str, set[str]]]:
     found = {}
     for name, path in modules.items():
         found[name] = set()
-        for node in ast.walk(ast.parse(path.read_text())):
+        for node in told(path.read_text()):
             if isinstance(node, ast.Import):
                 found[name] |= {alias.name for alias in node.names}
             elif isinstance(node, ast.ImportFrom):

@@ -122,6 +122,7 @@ def holds(asked: PlanRequest, gpus: tuple[PlannedGpu, ...]) -> bool:
     return not Judge(named).verdict(outcome).failing
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "models",
     [
@@ -145,6 +146,7 @@ def test_as_few_gpus_as_any_plan_that_holds(models: tuple[PlanModel, ...]) -> No
     verify_responding(asked, outcome)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("kind", "sharing"),
     [
@@ -165,6 +167,7 @@ def test_every_objective_and_sharing(kind: str, sharing: str) -> None:
         assert got.max_wait_ms == 0 and got.response_bound_by in ("rate", "fill", "service")
 
 
+@pytest.mark.slow
 def test_an_independent_simulator_agrees() -> None:
     asked = request(model("a", 150.0, 60.0), model("b", 60.0, 40.0))
     outcome = planned(asked)
@@ -250,6 +253,7 @@ def test_what_makes_no_sense_is_refused(change: dict[str, object], where: str) -
         workflow.plan(request(replace(one, **change)))  # type: ignore[arg-type]
 
 
+@pytest.mark.slow
 def test_bursts_need_more_than_poisson() -> None:
     calm = model("a", 400.0, 40.0)
     wild = replace(calm, arrivals=GammaArrivals(400.0, 6.0))
@@ -258,6 +262,7 @@ def test_bursts_need_more_than_poisson() -> None:
     assert more.status == "timeout" or (more.objective.value or 0) > few.objective.value
 
 
+@pytest.mark.slow
 def test_stages_and_transfers_count() -> None:
     whole = model("a", 50.0, 40.0)
     stage = whole.variants[0].stages[0]

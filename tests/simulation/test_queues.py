@@ -107,6 +107,7 @@ def load_of(request: SimulationRequest) -> ModelLoad:
     return simulate(request).models[0]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", CASES)
 def test_figures_are_those_of_theory(name: str) -> None:
     case = CASES[name]
@@ -174,6 +175,7 @@ def test_lognormal_times_have_their_mean_and_spread() -> None:
         assert load.wait_ms.mean == pytest.approx(expected, abs=load.response_ci95_ms.mean)
 
 
+@pytest.mark.slow
 def test_a_queue_for_each_of_two_servers_waits_longer_than_one_for_both() -> None:
     case = CASES["M/M/2"]
     shared = load_of(request_of(case)).wait_ms.mean or 0.0

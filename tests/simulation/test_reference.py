@@ -56,6 +56,7 @@ def request_of(data: dict[str, Any]) -> SimulationRequest:
     return found
 
 
+@pytest.mark.slow
 @in_blocks("seed", range(600))
 def test_every_response_is_that_of_the_slow_simulator(seed: int) -> None:
     data = instance(seed)

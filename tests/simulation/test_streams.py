@@ -45,6 +45,7 @@ def test_greedy_batches_have_the_exact_mean(
     mean_within(expected, rate, service, Batcher(most))
 
 
+@pytest.mark.slow
 def test_many_streams_are_processor_sharing() -> None:
     """Mean x / (1 - load), whatever the lengths."""
     mean_within(2.0, 0.5, MINUTE, Batcher(1, streams=60))

@@ -66,6 +66,7 @@ def test_what_is_no_table_is_said(text: str, rule: str) -> None:
     assert "mine.csv" in caught.value.where
 
 
+@pytest.mark.slow
 def test_a_table_of_too_many_bytes_or_rows_is_refused() -> None:
     with pytest.raises(InputFault, match="64 MiB"):
         read_sheet("a,b\n" + "x" * LARGEST_TABLE_BYTES)

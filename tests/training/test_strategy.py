@@ -75,6 +75,7 @@ def every(search: EqualSearch, devices: int) -> tuple[list[tuple[Choices, StepEs
     return sorted(fitting, key=lambda one: rank(*one)), refused
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "request_",
     [

@@ -66,6 +66,7 @@ def every(entries: tuple[Entry, ...], batch: int) -> list[float]:
     return sorted(step for step in steps if step < float("inf"))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("fleet", FLEETS)
 @pytest.mark.parametrize("batch", [7, 24])
 def test_the_search_is_equal_to_every_set_with_every_division(fleet: str, batch: int) -> None:
@@ -78,6 +79,7 @@ def test_the_search_is_equal_to_every_set_with_every_division(fleet: str, batch:
         assert sum(one.parts) == batch and min(one.parts) > 0
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("fleet", FLEETS)
 def test_no_part_is_faster_than_its_bound(fleet: str) -> None:
     for entry in entries_of(asked(fleet, 40)):

@@ -39,15 +39,20 @@ def test_links_of_the_catalogue_become_gib() -> None:
     assert list_gpus(parse_nodes("1x1xA100-80GB"))[0].memory_gib == 80.0
 
 
-def identifiers(path: Path) -> set[str]:
-    """Every name in a module: variables, attributes, arguments, keywords and fields, but no text."""
-    found: set[str] = set()
-    for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
-        for field in ("id", "attr", "arg", "name"):
-            value = getattr(node, field, None)
-            if isinstance(value, str):
-                found.add(value)
-    return found
+AMOUNT = re.compile(r"_[gm]b(_per_s)?$", re.IGNORECASE)
+
+
+def amounts(path: Path) -> set[str]:
+    """Every name of GB or MB in a module: variables, attributes, arguments, keywords and fields, but no text."""
+    text = path.read_text(encoding="utf-8")
+    if not re.search(r"_[gm]b", text, re.IGNORECASE):
+        return set()
+    names = (
+        getattr(node, field, None)
+        for node in ast.walk(ast.parse(text))
+        for field in ("id", "attr", "arg", "name")
+    )
+    return {name for name in names if isinstance(name, str) and AMOUNT.search(name)}
 
 
 def test_what_is_named_gb_counts_a_thousand_million_bytes() -> None:
@@ -56,5 +61,4 @@ def test_what_is_named_gb_counts_a_thousand_million_bytes() -> None:
     known |= {"inside_gb_per_s", "between_gb_per_s", "ETHERNET_GB_PER_S"}
     for folder in ("torchsplit_core", "app"):
         for path in sorted((ROOT / folder).rglob("*.py")):
-            named = {name for name in identifiers(path) if re.search(r"_[gm]b(_per_s)?$", name.lower())}
-            assert named <= known, (path, named - known)
+            assert amounts(path) <= known, (path, amounts(path) - known)

@@ -30,6 +30,7 @@ def test_a_decode_is_placed_as_a_look_at_every_pipeline_has_it(split: str) -> No
     assert found > 40
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("split", SPLITS)
 def test_the_programs_find_what_the_look_finds(split: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(best, "search_exhaustively", lambda instance: None)
@@ -55,6 +56,7 @@ def test_a_prefill_is_placed_with_layers_cut_too(split: str) -> None:
         assert (outcome.throughput or 0.0) == pytest.approx(best_of(request), rel=1e-9), seed
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("split", SPLITS)
 def test_a_curve_is_that_of_every_pipeline(split: str, monkeypatch: pytest.MonkeyPatch) -> None:
     for seed in range(60):
@@ -73,6 +75,7 @@ def test_a_curve_is_that_of_every_pipeline(split: str, monkeypatch: pytest.Monke
             assert quickest >= point.latency_bound_s * (1 - 1e-6), seed
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("split", SPLITS)
 def test_several_pipelines_of_a_decode_are_the_best_of_all_sets(split: str) -> None:
     several = 0

@@ -251,6 +251,7 @@ def test_offered_layouts_and_mixed_fleets() -> None:
     assert "A30-24GB 1 × 4g.24gb, A100-80GB 2 × 3g.40gb" in mixed["uniform"].about
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", ["leximin", "max_min", "weighted_sum", "min_gpus"])
 @pytest.mark.parametrize("sharing", ["exclusive", "fractional"])
 def test_random_requests(kind: str, sharing: str) -> None:

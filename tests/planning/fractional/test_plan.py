@@ -99,7 +99,7 @@ def test_shares_are_never_worse_than_whole_slices(kind: str) -> None:
     """Every field of the contract at once; each outcome has passed the check before it left."""
     sign = -1.0 if kind == "min_gpus" else 1.0
     for seed in range(6):
-        request = replace(random_request(seed, kind, "fractional"), solver=SolverOptions(5.0))
+        request = replace(random_request(seed, kind, "fractional"), solver=SolverOptions(60.0))
         whole, shared = plan(replace(request, sharing="exclusive")), plan(request)
         if whole.status != "optimal":
             continue

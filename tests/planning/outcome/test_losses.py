@@ -64,6 +64,7 @@ def test_nothing_to_hold_is_a_warning() -> None:
     assert outcome.status == "optimal" and any("No model has a minimum" in text for text in outcome.warnings)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("sharing", ["exclusive", "fractional"])
 def test_large_fleets_are_dealt_out_so_that_any_gpu_can_go(sharing: str) -> None:
     rates = {"1g.6gb": 10.0, "2g.12gb": 19.0, "4g.24gb": 35.0}

@@ -51,6 +51,7 @@ def test_only_offered_layouts_are_taken() -> None:
     assert profiles(request) == [sorted(only[0])]
 
 
+@pytest.mark.slow
 @in_blocks("seed", range(30))
 def test_what_tenants_get_stays_what_it_is(seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
     rng = random.Random(seed)

@@ -239,6 +239,7 @@ def narrowed(request: PlanRequest, place: tuple[object, ...]) -> PlanRequest:
     )  # fmt: skip
 
 
+@pytest.mark.slow
 @in_blocks("seed", range(60))
 def test_no_other_point_in_use_settles_more(seed: int) -> None:
     request = unsure(random_request(seed, "leximin", "fractional" if seed % 2 else "exclusive"), seed)
