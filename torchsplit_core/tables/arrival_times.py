@@ -60,7 +60,9 @@ def arrival_times(data: bytes, origin: str) -> dict[str | None, tuple[float, ...
         if times[-1] < 0:
             raise InputFault(where, cell, "times begin at 0 or later", "Count from the first arrival.")
         if times[1:] and times[-1] < times[-2]:
-            raise InputFault(where, cell, "times never fall (the row before is later)", "Sort the table by time.")
+            raise InputFault(
+                where, cell, "times never fall (the row before is later)", "Sort the table by time."
+            )
     if not found:
         raise InputFault(origin, "a header alone", "a trace has an arrival", _REMEDY)
     stamped = bool(_STAMP.fullmatch(rows[first][column].strip()))
