@@ -24,6 +24,9 @@ NUMBERS = (
     *("metric", "mean_ms", "p50_ms", "p95_ms", "p99_ms"),
     *("max_batch", "queue_delay_us", "streams"),
 )
+NEEDED = ("round", "system", "benchmark", "scenario", "gpu", "slices", "metric")
+"""Columns that a table has; without another its cells count as empty."""
+
 WHOLE = {"max_batch": 1e6, "streams": 64}
 """Columns of whole numbers from 1 on, and their largest."""
 
@@ -108,7 +111,7 @@ def read_rows(path: Path) -> tuple[list[str], list[dict[str, str]], list[Row]]:
     except csv.Error as error:
         raise InputFault("ROWS.csv", str(path), f"it is CSV ({error})", "Write it as CSV again.") from None
     columns = lines[0][1] if lines else []
-    missing = [name for name in (*TEXT, *NUMBERS) if name not in columns]
+    missing = [name for name in NEEDED if name not in columns]
     if missing:
         raise InputFault(
             "ROWS.csv, first line",
@@ -135,7 +138,7 @@ def read_rows(path: Path) -> tuple[list[str], list[dict[str, str]], list[Row]]:
 
 
 def _row(line: int, cells: Mapping[str, str]) -> Row:
-    texts = {name: cells[name].strip() for name in TEXT}
+    texts = {name: cells.get(name, "").strip() for name in TEXT}
     if texts["scenario"] not in SCENARIOS:
         raise InputFault(
             f"ROWS.csv, line {line}, scenario",
@@ -143,7 +146,7 @@ def _row(line: int, cells: Mapping[str, str]) -> Row:
             f"it is one of {', '.join(SCENARIOS)}",
             "Write it so.",
         )
-    return Row(line, texts, {name: _number(line, name, cells[name]) for name in NUMBERS})
+    return Row(line, texts, {name: _number(line, name, cells.get(name, "")) for name in NUMBERS})
 
 
 def _number(line: int, column: str, text: str) -> float | None:

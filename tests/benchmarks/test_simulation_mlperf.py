@@ -135,6 +135,33 @@ def test_without_points_or_above_them_nothing_is_predicted(server: Row, rows: li
     assert why in found.missing
 
 
+def test_a_slice_that_carried_its_rate_is_predicted_where_its_points_say_hardly() -> None:
+    rows = [single(2), offline(3)]
+    times = [
+        predict(row(1, "Server", metric=rate), rows, requests=20_000).times_ms
+        for rate in (3400.0, 3650.0, 3950.0)
+    ]
+    assert all(one is not None for one in times)
+    known = [one[1] for one in times if one is not None]
+    # What is carried at 0.95 of it waits, but not without end.
+    assert known[0] < known[1] < 10 * known[0] and known[2] < 1.5 * known[1]
+    whole = row(1, "Server", metric=56 * 4990.0, slices="56 x 1g.10gb")
+    assert "more than" in predict(whole, rows, requests=1000).missing
+
+
+def test_columns_that_say_how_it_was_served_or_measured_may_be_missing(tmp_path: Path) -> None:
+    path = tmp_path / "rows.csv"
+    path.write_text(
+        "round,system,benchmark,scenario,gpu,slices,metric\n"
+        "v9,s,resnet50,Server,B200,1 x 1g.23gb,3000\n"
+        "v9,s,resnet50,SingleStream,B200,1 x 1g.23gb,700000\n"
+        "v9,s,resnet50,Offline,B200,1 x 1g.23gb,5000\n",
+        encoding="utf-8",
+    )
+    _, _, rows = read_rows(path)
+    assert predict(rows[0], rows, requests=1000).times_ms is not None
+
+
 def test_a_prediction_does_not_look_at_what_was_measured() -> None:
     rows = [single(2), offline(3)]
     told = row(1, "Server", metric=3000.0, p50_ms=99.0, p95_ms=999.0, p99_ms=9999.0)

@@ -168,6 +168,24 @@ def test_every_objective_and_sharing(kind: str, sharing: str) -> None:
 
 
 @pytest.mark.slow
+def test_most_requests_are_those_of_the_best_plan_that_holds_and_sharing_loses_nothing() -> None:
+    models = model("a", 283.0, 12.1, base=5.0), model("b", 235.2, 21.5, base=5.0)
+    asked = replace(request(*models, gpus=1, kind="weighted_sum"), solver=SolverOptions(20.0))
+    best = 0.0
+    for gpus in every_plan(asked, 1):
+        named = replace(asked, gpus=(FleetEntry(A30, gpus[0].id),))
+        outcome = unproven_outcome(without_limits(named), gpus, PlanStatistics(0.0, 0.0, 0.0, "none"))
+        total = sum(one.throughput_rps for one in outcome.models)
+        if total > best and holds(asked, gpus):
+            best = total
+    assert best > 0
+    found = workflow.plan(asked).objective.value
+    assert found is not None and found >= best * (1 - 1e-6)
+    shared = workflow.plan(replace(asked, sharing="fractional")).objective.value
+    assert shared is not None and shared >= found * (1 - 1e-6)
+
+
+@pytest.mark.slow
 def test_an_independent_simulator_agrees() -> None:
     asked = request(model("a", 150.0, 60.0), model("b", 60.0, 40.0))
     outcome = planned(asked)

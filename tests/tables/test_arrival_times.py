@@ -56,6 +56,9 @@ def test_a_column_of_models_divides_the_rows(tmp_path: Path) -> None:
         ("time_s,x\n0.5,1\n,2\n", "row 3: ''"),
         ("time_s\nnan\n", "row 2: 'nan'"),
         ("timestamp\n2023-13-16 18:17:03\n", "row 2: '2023-13-16"),
+        ("time_s\n1\n1\n0.5\n", "row 4: '0.5' — times never fall"),
+        ("model,time_s\na,3\nb,1\na,2\n", "row 4: '2' — times never fall"),
+        ("time_s\n-1\n2\n", "row 2: '-1' — times begin at 0 or later"),
     ],
 )
 def test_what_is_no_time_is_one_message(tmp_path: Path, text: str, match: str) -> None:

@@ -12,7 +12,14 @@ from torchsplit_core.planning.request.fleet import list_gpus
 from torchsplit_core.planning.request.objective import for_the_worst, goal_of
 from torchsplit_core.planning.tolerance import equal
 from torchsplit_core.planning.verification.outcome import violations
-from torchsplit_core.responding.derived import Derated, Known, halved, with_own_points, without_limits
+from torchsplit_core.responding.derived import (
+    Derated,
+    Known,
+    halved,
+    relaxed,
+    with_own_points,
+    without_limits,
+)
 from torchsplit_core.responding.waiting import Judge, Verdict, limited, offered
 from torchsplit_core.values import (
     PlannedGpu,
@@ -154,14 +161,22 @@ class Search:
         """The request's own throughputs with higher minima for what fails; then what slices carry."""
         if bound is not None:
             yield from self._raising(self.ways[0], bound)
+        for way in self.ways[1:]:
+            whole = self._planned(relaxed(way.request, way.types))
+            if whole is not None:
+                yield from self._raising(way, whole)
         for way in self.ways:
             yield from self._learning(way, way.rates)
 
-    def _raising(self, way: Derated, bound: PlanOutcome) -> Iterator[None]:
-        """From the bound's plan on: whoever fails must have more, by as much as its instances carry too little."""
+    def _raising(self, way: Derated, easier: PlanOutcome) -> Iterator[None]:
+        """From a plan without waiting on: whoever fails must have more, as its instances carry too little."""
         least: dict[str, float] = {}
-        gpus = self._own(bound)
+        gpus = self._own(easier)
         for _ in range(ROUNDS):
+            held = self._holds(gpus)
+            yield
+            if held:
+                return
             before = unproven_outcome(self.plain, gpus, NOTHING)
             has = {model.name: model.throughput_rps for model in before.models}
             sustained = self.judge.sustained(before)
@@ -174,10 +189,7 @@ class Search:
             if found is None:
                 return
             gpus = found
-            held = self._holds(gpus)
-            yield
-            if held:
-                return
+        self._holds(gpus)
 
     def _learning(self, way: Derated, made: Callable[[], PlanRequest | None]) -> Iterator[None]:
         """Plan, simulate, set every model's factor to what its slices really carry together, plan again."""

@@ -38,7 +38,7 @@ def arrival_times(data: bytes, origin: str) -> dict[str | None, tuple[float, ...
     """Seconds of the arrivals by model, those of all models under None where no column names one.
 
     Timestamps count from the first in the table, numbers are seconds as they stand. Rows keep their order.
-    Raises InputFault for a table without such a column, and for a cell that is no time.
+    Raises InputFault for a table without such a column, for a cell that is no time, and for times that fall.
     """
     text = decode(data, origin)
     try:
@@ -54,7 +54,15 @@ def arrival_times(data: bytes, origin: str) -> dict[str | None, tuple[float, ...
     for line, row in enumerate(rows[first:], first + 1):
         cell = row[column].strip() if column < len(row) else ""
         model = None if named is None else row[named].strip() if named < len(row) else ""
-        found.setdefault(model, []).append(_seconds(cell, f"{origin}: row {line}"))
+        where = f"{origin}: row {line}"
+        times = found.setdefault(model, [])
+        times.append(_seconds(cell, where))
+        if times[-1] < 0:
+            raise InputFault(where, cell, "times begin at 0 or later", "Count from the first arrival.")
+        if times[1:] and times[-1] < times[-2]:
+            raise InputFault(
+                where, cell, "times never fall (the row before is later)", "Sort the table by time."
+            )
     if not found:
         raise InputFault(origin, "a header alone", "a trace has an arrival", _REMEDY)
     stamped = bool(_STAMP.fullmatch(rows[first][column].strip()))
