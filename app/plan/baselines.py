@@ -8,9 +8,9 @@ import time
 import streamlit as st
 
 from app.format.html import table_html
-from app.format.numbers import exact, short
+from app.format.numbers import exact, plain, short
 from app.plan import fleet
-from app.plan.summary import SOLVED
+from app.plan.summary import SOLVED, weighted
 from app.session import draft as drafts
 from app.session import scenario
 from app.shell import frame
@@ -24,6 +24,7 @@ from torchsplit_core.workspace.versions import VersionStore
 
 SECONDS = 20.0
 """After this a baseline that is not ready says so."""
+BAR = "light-dark(#0f766e, #2dd4bf)"
 
 
 def show(workspace: Workspace, name: str, request: PlanRequest | None, plan: PlanOutcome | None) -> None:
@@ -43,6 +44,9 @@ def show(workspace: Workspace, name: str, request: PlanRequest | None, plan: Pla
         "Every one is a plan of the same request, found by the rule named and checked as the plan is. "
         "It claims no proof: the bound is the plan's own."
     )
+    ruled = st.expander("How each is found", key="baseline-rules", on_change="rerun")
+    if ruled.open:
+        ruled.markdown(rules(found))
     solved = [one for one in found if one.outcome is not None]
     if not solved:
         return
@@ -83,24 +87,40 @@ def _found(
 
 
 def table(plan: PlanOutcome, found: tuple[Baseline, ...], request: PlanRequest) -> str:
-    """The plan first, then every baseline with what the plan gains over it."""
-    rows = [_row("This plan", plan, "", "")]
-    for one in found:
-        rows.append(_row(one.title, one.outcome, gain(plan, one, request.objective).words, one.about))
+    """The plan first, then every baseline with what the plan gains over it; the bars are what the worst served get."""
+    outcomes = [plan, *(one.outcome for one in found)]
+    scale = max([1.0, *(least for one in outcomes if (least := _least(one)) is not None)])
+    rows = [_row("This plan", plan, "", scale)]
+    rows += [_row(one.title, one.outcome, gain(plan, one, request.objective).words, scale) for one in found]
+    of_what = "÷ weight · demand" if weighted(request) else "÷ demand"
     head = (
-        '<th>how</th><th class="n">worst served, × demand</th><th class="n">req/s, all models</th>'
-        '<th class="n">GPUs used</th><th>what the plan gains</th><th>its rule</th>'
+        f'<th>how</th><th title="the mark is what is asked">worst served {of_what}</th><th class="n">×</th>'
+        '<th class="n">req/s, all models</th><th class="n">GPUs used</th><th>what the plan gains</th>'
     )
     return table_html(head, rows)
 
 
-def _row(title: str, outcome: PlanOutcome | None, words: str, about: str) -> str:
-    least = total = used = "n/a"
+def rules(found: tuple[Baseline, ...]) -> str:
+    """How each is found, as a list in Markdown."""
+    return "\n".join(f"- **{plain(one.title)}.** {plain(one.about)}" for one in found)
+
+
+def _least(outcome: PlanOutcome | None) -> float | None:
+    return min((model.normalised for model in outcome.models), default=None) if outcome else None
+
+
+def _row(title: str, outcome: PlanOutcome | None, words: str, scale: float) -> str:
+    bar, least, total, used = "", _least(outcome), "n/a", "n/a"
     if outcome is not None:
-        least = short(min((model.normalised for model in outcome.models), default=None))
         total = exact(round(sum(model.throughput_rps for model in outcome.models), 1))
         used = f"{sum(gpu.used for gpu in outcome.gpus)} of {len(outcome.gpus)}"
+    if least is not None:
+        bar = (
+            f'<span class="bar"><i style="width:{100 * least / scale:.1f}%;background:{BAR}"></i>'
+            f'<b style="left:{100 / scale:.1f}%"></b></span>'
+        )
     return (
-        f'<tr><td class="name">{html.escape(title)}</td><td class="n">{least}</td><td class="n">{total}</td>'
-        f'<td class="n">{used}</td><td>{html.escape(words)}</td><td>{html.escape(about)}</td></tr>'
+        f'<tr><td class="name">{html.escape(title)}</td><td>{bar}</td><td class="n">{short(least)}</td>'
+        f'<td class="n">{total}</td><td class="n">{used}</td>'
+        f'<td style="min-width:13rem">{html.escape(words)}</td></tr>'
     )

@@ -22,7 +22,7 @@ from app.plan.manual import tab as manual_tab
 from app.plan.model_table import models_table
 from app.plan.report import report
 from app.plan.screen import drawer, layout, tour
-from app.plan.summary import SOLVED, basis_badge, demand_words, metrics, relaxation_words, status_badge
+from app.plan.summary import SOLVED, basis_badge, conflict_words, metrics, relaxation_words, status_badge
 from app.plan.sweep import tab as sweep_tab
 from app.plan.verdict import verdict_of, without_minimum
 from app.plan.verdict_line import owed_nothing, verdict_line
@@ -323,10 +323,10 @@ def _warnings(told: Sequence[str]) -> None:
 
 def _infeasible(workspace: Workspace, name: str, request: PlanRequest | None, plan: PlanOutcome) -> None:
     with st.container(border=True):
-        st.header("No plan can meet every demand on this fleet", anchor=False)
+        st.header("No plan can give what is asked on this fleet", anchor=False)
         for conflict in plan.conflicts:
-            demands = "; ".join(demand_words(demand) for demand in conflict.demands)
-            st.markdown(f"- **Not together:** {plain(demands)}. {plain(conflict.message)}")
+            first, demands = conflict_words(conflict)
+            st.markdown(f"- **{first}:** {plain(demands)}. {plain(conflict.message)}")
         if plan.least_relaxation:
             st.markdown("The smallest changes that make it possible:")
             for change in plan.least_relaxation:

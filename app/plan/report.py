@@ -17,7 +17,7 @@ from app.plan.load import words
 from app.plan.load.asked import Ask, request_limits, simulation
 from app.plan.load.runs import shared_out
 from app.plan.model_table import models_table
-from app.plan.summary import SOLVED, basis_badge, demand_words, metrics, relaxation_words, status_badge
+from app.plan.summary import SOLVED, basis_badge, conflict_words, metrics, relaxation_words, status_badge
 from app.plan.sureness import reasons, sureness_of, verdict
 from app.plan.verdict import Verdict, verdict_of
 from torchsplit_core import workflow
@@ -163,7 +163,7 @@ def _proof(request: PlanRequest | None, plan: PlanOutcome) -> str:
     elif plan.status == "timeout":
         lines.append("No plan was found in the time given, and none was ruled out.")
     for conflict in plan.conflicts:
-        lines.append("Not together: " + "; ".join(demand_words(one) for one in conflict.demands) + ".")
+        lines.append(": ".join(conflict_words(conflict)) + ".")
     lines += [f"Would help: {relaxation_words(change)}." for change in plan.least_relaxation or ()]
     if plan.status in SOLVED:
         lines.append(

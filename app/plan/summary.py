@@ -12,7 +12,7 @@ from app.format.numbers import THIN, all_measured, exact, percent, short
 from torchsplit_core.hardware import gpu_type
 from torchsplit_core.planning.request.objective import first_bound, goal_of
 from torchsplit_core.planning.request.point_keys import keyed_tenants, point_table
-from torchsplit_core.values import Demand, ObjectiveKind, PlanOutcome, PlanRequest, Relaxation
+from torchsplit_core.values import Conflict, Demand, ObjectiveKind, PlanOutcome, PlanRequest, Relaxation
 
 Sharing = Literal["exclusive", "fractional"]
 PlanAt = Literal["nominal", "low"]
@@ -187,6 +187,12 @@ def _unused(plan: PlanOutcome) -> Metric:
     return Metric(
         "Unused on used GPUs", f"{short(free + lost)}{THIN}SMs", note, f"of {total} multiprocessors (SMs)"
     )
+
+
+def conflict_words(conflict: Conflict) -> tuple[str, str]:
+    """How a conflict begins, and what is in it."""
+    first = "Not together" if len(conflict.demands) > 1 else "Not possible"
+    return first, "; ".join(demand_words(demand) for demand in conflict.demands)
 
 
 def demand_words(demand: Demand) -> str:

@@ -29,6 +29,8 @@ STYLE = """<style>
 [data-testid="stHeader"], [data-testid="stHeader"] * { pointer-events: none !important; }
 [data-testid="stHeader"] :is(a, a *, button, button *) { pointer-events: auto !important; }
 .st-key-bar { padding-right: max(0rem, 3.2rem - clamp(1rem, 3vw, 3rem)); }
+/* That a page works is said below the bar, beside the heading. */
+@media (min-width: 769px) { [data-testid="stStatusWidget"] { position: fixed; top: 4.4rem; right: 1.2rem; } }
 [class*="st-key-menu-"] { padding-left: 1.6rem; font-size: .875rem; }
 /* Work in progress has a place of its own over the page: what comes and goes there moves nothing. */
 [data-testid="stLayoutWrapper"]:has(> .st-key-jobs) { position: fixed; right: 1rem; bottom: 1rem; z-index: 90;

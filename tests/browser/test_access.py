@@ -85,6 +85,9 @@ def test_axe_finds_nothing_of_ours(session: Callable[..., Page], address: str, w
         # The next page is drawn in the colours of the moment, and turned to the others.
         schemes = schemes[::-1]
     assert not found, "\n".join(found)
+    # A step is one entry of the browser's history: Back is the page before.
+    page.go_back()
+    heading(page, PAGES[list(PAGES)[-2]])
 
 
 RING = """element => { element.focus({ focusVisible: true }); const style = getComputedStyle(element);

@@ -41,7 +41,7 @@ def one_line(text: str) -> str:
 def markdown(text: str) -> str:
     """The text for a cell of a Markdown table: shown, never interpreted."""
     flat = "".join(c if c.isprintable() else " " for c in text)
-    return re.sub(r"([\\`*_{}\[\]()#|!~])", r"\\\1", html.escape(flat, quote=False))
+    return re.sub(r"([\\`*_{}\[\]()#|!~$])", r"\\\1", html.escape(flat, quote=False))
 
 
 def _label(text: str) -> str:

@@ -105,7 +105,8 @@ def _message(request: PlanRequest, core: Sequence[Demand]) -> str:
         if sum(entry.count for entry in request.gpus) == 1:
             return f"No plan survives the loss of the only GPU: {text}. Add a GPU, or plan without a spare."
         together += " with any one GPU lost"
-    return f"{together}: {text}. Drop or ease any one of these and the rest can be met."
+    which = "it" if len(core) == 1 else "any one of these"
+    return f"{together}: {text}. Drop or ease {which} and the rest can be met."
 
 
 def _wish(model: PlanModel, kinds: Sequence[str]) -> str:

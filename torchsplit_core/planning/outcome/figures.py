@@ -25,6 +25,7 @@ from torchsplit_core.planning.request.hash import request_hash
 from torchsplit_core.planning.request.objective import first_bound, goal_of, normalised, values
 from torchsplit_core.planning.request.point_keys import keyed_tenants, point_table
 from torchsplit_core.planning.request.ties import ties_of
+from torchsplit_core.planning.tolerance import equal
 from torchsplit_core.values import (
     InputFault,
     ObjectiveValue,
@@ -206,11 +207,17 @@ def unproven_outcome(
 ) -> PlanOutcome:
     """The outcome (feasible, nothing proven) of these GPUs; with `plan` it carries what that one proves.
 
-    Raises InputFault where `plan` answers another request.
+    Raises InputFault where `plan` answers another request, or has a bound that these GPUs are beyond.
     """
     models = model_figures(request, gpus)
     value = level_values(request, gpus, models)[0]
     bound = None if plan is None else bound_for(request, plan)
+    beyond = bound is not None and (value < bound if goal_of(request).minimised else value > bound)
+    if bound is not None and beyond and not equal(value, bound):
+        # A file of another hand: what this program proves is checked before it leaves.
+        raise InputFault(
+            "plan: bound", bound, f"no plan is beyond it, and one of {value:g} is", "Plan again."
+        )
     gap = None if bound is None else goal_of(request).gap(value, bound)
     return PlanOutcome(
         request_sha256=request_hash(request),

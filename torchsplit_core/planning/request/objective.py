@@ -160,10 +160,11 @@ def first_bound(objective: ObjectiveValue) -> float | None:
 
 
 def reached(objective: ObjectiveValue) -> tuple[float, ...]:
-    """The value of every level of a plan, read off its outcome; none where it is no plan."""
+    """The value of every level of a plan, read off its outcome; none where it is no plan, the first alone where the
+    outcome does not say the others."""
     if objective.value is None:
         return ()
-    if not goal_of(objective).every_level:
+    if not goal_of(objective).every_level or not objective.sorted_normalised:
         return (objective.value,)
     # A penalty is taken from every level alike.
     paid = objective.sorted_normalised[0] - objective.value

@@ -11,7 +11,7 @@ import pytest
 from app.models.profile.measuring import grid
 from app.models.profile.measuring import tab as measuring_tab
 from tests.support.app.profile_page import Open, button, choose_source, opened, said
-from tests.support.app.profiles import measured
+from tests.support.app.profiles import measured, row
 from tests.support.app.values import SOURCE, graph, profile
 from torchsplit_core.jobs.names import PROFILE, TRACE, ProfileParameters, UploadedFile, as_stored
 from torchsplit_core.jobs.profile import Cell
@@ -60,6 +60,16 @@ def test_the_table_behind_the_curves_has_the_chosen_place_alone(page: Open, fill
     found.multiselect(key="profile-show-places").set_value(["A100-80GB · 3g.40gb"]).run()
     table = found.dataframe[0].value
     assert set(table["basis"]) == {"estimated"} and set(table["slice"]) == {"3g.40gb"}
+
+
+def test_what_is_imported_meanwhile_is_drawn_beside_what_was_chosen(page: Open, workspace: Workspace) -> None:
+    workspace.put("profile", "sample:m", Profile("m", "", rows=(row(1, 5.0, kind="CPU", size=None),)))
+    found = opened(page, workspace, "Curves")
+    before = set(found.multiselect(key="profile-show-places").value)
+    assert before == {"CPU"}
+    workspace.put("profile", "import:m", measured("import:m"))
+    found.run()
+    assert before < set(found.multiselect(key="profile-show-places").value)
 
 
 def test_a_profile_measured_anew_is_fitted_anew(page: Open, workspace: Workspace) -> None:

@@ -1,0 +1,208 @@
+"""What nobody plans for: names that are markup, a thousand of everything, one of each, a disk that is full, work that
+ends unseen."""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any
+
+import pytest
+from streamlit.testing.v1 import AppTest
+
+from app.plan.page import TITLES
+from app.shell.address import slug
+from tests.support.app.values import plan, point, request
+from tests.support.paths import ROOT
+from torchsplit_core import workflow
+from torchsplit_core.jobs import runner
+from torchsplit_core.jobs.names import PLAN
+from torchsplit_core.planning.request.hash import request_hash
+from torchsplit_core.values import (
+    FleetEntry,
+    ObjectiveValue,
+    PlannedGpu,
+    PlannedModel,
+    PlannedSlice,
+    PlanOutcome,
+    PlanRequest,
+    Stage,
+    Tenant,
+    Variant,
+)
+from torchsplit_core.workspace import faults, named
+from torchsplit_core.workspace.drafts import DraftStore
+from torchsplit_core.workspace.store import Store, Workspace
+
+HOSTILE = "<img src=x onerror=alert(1)>![a](http://x)**b**$x$:red[c]&quot;"
+CODE = re.compile("`[^`\n]*`")
+MANY = 1000
+PAGES = ("overview", "models", "plan", "activity", "workspace", "help", "placements")
+
+
+def opened(workspace: Workspace, name: str, **query: str) -> AppTest:
+    test = AppTest.from_file(str(ROOT / "pages" / f"{name}.py"), default_timeout=120)
+    test.query_params["workspace"] = workspace.id
+    for key, value in query.items():
+        test.query_params[key] = value
+    test.run()
+    assert not test.exception, (name, query, test.exception)
+    return test
+
+
+def every_page(workspace: Workspace, name: str, tabs: tuple[str, ...] = TITLES) -> list[AppTest]:
+    """All pages of a workspace, that of a scenario at each of these tabs."""
+    found = [opened(workspace, page) for page in PAGES if page != "plan"]
+    return found + [opened(workspace, "plan", scenario=name, tab=slug(tab)) for tab in tabs]
+
+
+def renamed(asked: PlanRequest, outcome: PlanOutcome) -> tuple[PlanRequest, PlanOutcome]:
+    """The same with hostile names for a model and a GPU."""
+    asked = replace(
+        asked,
+        gpus=(replace(asked.gpus[0], id=HOSTILE),),
+        models=(replace(asked.models[0], name=HOSTILE), *asked.models[1:]),
+    )
+    (gpu,) = outcome.gpus
+    first, *rest = gpu.slices
+    tenant = replace(first.tenants[0], model=HOSTILE)
+    gpus = (replace(gpu, id=HOSTILE, slices=(replace(first, tenants=(tenant,)), *rest)),)
+    models = (replace(outcome.models[0], name=HOSTILE), *outcome.models[1:])
+    return asked, replace(
+        outcome, gpus=gpus, models=models, warnings=(HOSTILE,), request_sha256=request_hash(asked)
+    )
+
+
+def test_hostile_names_stay_words_on_every_page(store: Store) -> None:
+    workspace = store.create(HOSTILE)
+    asked, outcome = renamed(request(), workflow.plan(request()))
+    for name in (HOSTILE, f"{HOSTILE} 2"):
+        workspace.put("plan_request", name, asked)
+        workspace.put("plan", name, outcome)
+    for page in every_page(workspace, HOSTILE):
+        for one in page.get("html"):
+            assert "<img src=x" not in str(one.proto.body)
+        for kind in ("markdown", "caption", "error", "warning", "success", "info", "header", "subheader"):
+            for one in page.get(kind):
+                # Escaped as Markdown, so that it is neither a picture nor a formula.
+                told = CODE.sub("", str(one.value))
+                assert "![a](http" not in told and "$x$" not in told, (kind, told)
+
+
+def thousand() -> tuple[PlanRequest, PlanOutcome]:
+    """A thousand models on a thousand GPUs, each on a seventh of seven of them."""
+    base, one = request(), plan()
+    seventh = (point("1g.10gb", 50.0),)
+    spec = replace(base.models[0], variants=(Variant("whole", (Stage("whole", seventh),)),))
+    asked = replace(
+        base,
+        gpus=(FleetEntry("A100-80GB", count=MANY),),
+        models=tuple(replace(spec, name=f"m{number}") for number in range(MANY)),
+    )
+    gpus = tuple(
+        PlannedGpu(
+            f"gpu{number}",
+            "A100-80GB",
+            True,
+            tuple(
+                PlannedSlice(
+                    "1g.10gb",
+                    start,
+                    (Tenant(f"m{(7 * number + start) % MANY}", "whole", "whole", 1.0, 8, 1, 50.0, None),),
+                )
+                for start in range(7)
+            ),
+        )
+        for number in range(MANY)
+    )
+    models = tuple(PlannedModel(spec.name, "whole", 350.0, 1.75, 40.0) for spec in asked.models)
+    # As a file of another hand may have it: without its levels.
+    goal = ObjectiveValue("leximin", 1.75)
+    return asked, replace(
+        one, status="feasible", gpus=gpus, models=models, objective=goal, request_sha256=request_hash(asked)
+    )
+
+
+def test_a_thousand_models_on_a_thousand_gpus(workspace: Workspace) -> None:
+    asked, outcome = thousand()
+    workspace.put("plan_request", "many", asked)
+    workspace.put("plan", "many", outcome)
+    opened(workspace, "overview")
+    page = opened(workspace, "plan")
+    assert any("All 1\u202f000 models" in one.value or "All 1000 models" in one.value for one in page.success)
+    # One slider a model would be a thousand: the rest are in the table.
+    assert len(page.get("bidi_component")) < 100
+
+
+def test_one_model_alone_also_with_a_plan_that_leaves_out_its_levels(workspace: Workspace) -> None:
+    asked = replace(request(), models=request().models[:1])
+    outcome = workflow.plan(asked)
+    workspace.put("plan_request", "alone", asked)
+    workspace.put("plan", "alone", outcome)
+    for page in every_page(workspace, "alone"):
+        assert not page.error
+    bare = replace(outcome, objective=replace(outcome.objective, sorted_normalised=()))
+    workspace.put("plan", "alone", bare)
+    for tab in ("Baselines", "By hand"):
+        assert not opened(workspace, "plan", scenario="alone", tab=slug(tab)).error
+    # One that claims to be proven, and is not the best, is one message.
+    workspace.put("plan", "alone", replace(bare, objective=replace(bare.objective, value=1.0, bound=1.0)))
+    (error,) = opened(workspace, "plan", scenario="alone", tab="baselines").error
+    assert "no plan is beyond it" in error.value.replace("\\", "")
+
+
+def test_a_disk_that_is_full_while_a_draft_is_kept_loses_nothing(
+    workspace: Workspace,
+    page: Callable[..., AppTest],
+    native_sliders: None,
+    monkeypatch: pytest.MonkeyPatch,
+    started: list[tuple[str, Any]],
+) -> None:
+    workspace.put("plan_request", "review", request())
+    workspace.put("plan", "review", workflow.plan(request()))
+    plan_page = page("plan", workspace)
+
+    def full(*_: Any, **__: Any) -> None:
+        raise faults.full(workspace.store.root, "No space left on device")
+
+    def told() -> bool:
+        assert not plan_page.exception
+        return any("Free some space" in one.value.replace("\\", "") for one in plan_page.error)
+
+    with monkeypatch.context() as patched:
+        patched.setattr(DraftStore, "save", full)
+        next(one for one in plan_page.select_slider if one.label.startswith("GPUs")).set_value(2).run()
+        assert told()
+        patched.setattr(Workspace, "put", full)
+        plan_page.button(key="draft-keep").click().run()
+        assert told()
+    assert workspace.get("plan_request", "review") == request() and not started
+    # The draft is still there, and is kept once there is space.
+    plan_page.run()
+    assert any("1 → 2" in one.value for one in plan_page.markdown)
+    found = DraftStore(workspace, "review").load()
+    assert found is not None and found.request.gpus[0].count == 2
+
+
+def test_work_that_ends_while_its_page_is_closed_is_found_done(
+    workspace: Workspace, page: Callable[..., AppTest]
+) -> None:
+    workspace.put("plan_request", "review", request())
+    job = workspace.add_job("Plan review", PLAN, {"request": "review"}).id
+    state = {
+        "state": "running",
+        "share": 0.5,
+        "message": "searching",
+        "starter": runner._process(os.getpid()),
+    }
+    runner._write(workspace.store, job, state)
+    during = page("plan", workspace)
+    assert any(one.label == "Cancel" for one in during.button)
+    # Nobody looks: what the job stores, and how it ends, is found by the next page.
+    named.put_answer(workspace, "review", request(), workflow.plan(request()))
+    runner._write(workspace.store, job, {**state, "state": "done", "share": 1.0, "seconds": 2.0})
+    later = page("plan", workspace)
+    assert any("All 2 models" in one.value for one in later.success) and not later.error
+    assert not any(one.label == "Cancel" for one in later.button)
