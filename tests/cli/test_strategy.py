@@ -68,3 +68,18 @@ def test_a_request_that_makes_no_sense_ends_with_2(
     said = capsys.readouterr().err
     assert words in said and "Traceback" not in said
     assert not (tmp_path / "out.json").exists()
+
+
+@pytest.mark.torch
+def test_a_traced_model_is_planned_from_its_graph(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    source = {"kind": "source", "source": "sample:bert"}
+    path = tmp_path / "source.json"
+    path.write_text(json.dumps(json.loads(REQUEST.read_text()) | {"model": source, "fix": {}}))
+    assert main(["strategy", str(path), "-o", str(tmp_path / "out.json")]) == 0
+    found: StrategyOutcome = read_file(tmp_path / "out.json")[1]
+    assert found.candidates and found.statistics["blocks"] == 2
+    path.write_text(json.dumps(json.loads(REQUEST.read_text()) | {"model": source, "fix": {"tensor": 2}}))
+    assert main(["strategy", str(path)]) == 2
+    assert "fix.tensor" in capsys.readouterr().err

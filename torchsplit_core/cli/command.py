@@ -108,6 +108,6 @@ def _parser() -> argparse.ArgumentParser:
     add_simulate_command(command, output)
     add_deploy_command(command)
     add_table_commands(command)
-    add_training_commands(command, output)
+    add_training_commands(command, trust, output)
     add_app_command(command)
     return parser

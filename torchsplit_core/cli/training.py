@@ -10,16 +10,19 @@ from torchsplit_core import workflow
 from torchsplit_core.cli.common import EXIT_OF_STATUS, Command, Options, hand_over, with_progress
 from torchsplit_core.cli.tables import read_table
 from torchsplit_core.files import read_file, replace_file
+from torchsplit_core.values import Profile
 from torchsplit_core.values.strategy.outcome import StrategyOutcome
+from torchsplit_core.values.strategy.request import SourceSizes, StrategyRequest
 
 SHOWN_REASONS = 20
 """Rows without a prediction that are told one by one."""
 
 
-def add_training_commands(command: Command, output: Options) -> None:
+def add_training_commands(command: Command, trust: Options, output: Options) -> None:
     """`estimate-training` and `strategy`, with their options."""
-    found = command("strategy", _strategy, "find how to train a transformer on a fleet, without its GPUs")
+    found = command("strategy", _strategy, "find how to train a model on a fleet, without its GPUs")
     found.add_argument("input", metavar="REQUEST", help="a strategy request")
+    trust(found)
     output(found)
     made = command(
         "estimate-training", _estimate, "predict step time and peak memory of trainings without their GPUs"
@@ -61,9 +64,23 @@ def _estimate(options: argparse.Namespace) -> int:
     return 0
 
 
+def _profile(request: StrategyRequest, folder: Path) -> Profile | None:
+    """The profile that a request for a source names, beside the request or where the command runs."""
+    if not isinstance(request.model, SourceSizes) or request.model.profile is None:
+        return None
+    beside = folder / request.model.profile
+    found: Profile = read_file(
+        str(beside if beside.is_file() else request.model.profile), expected="torchsplit.profile"
+    )[1]
+    return found
+
+
 def _strategy(options: argparse.Namespace) -> int:
     request = read_file(options.input, expected="torchsplit.strategy_request")[1]
-    outcome: StrategyOutcome = with_progress(lambda progress: workflow.strategy(request, progress=progress))
+    profile = _profile(request, Path(options.input).parent)
+    outcome: StrategyOutcome = with_progress(
+        lambda progress: workflow.strategy(request, profile=profile, trust=options.trust, progress=progress)
+    )
     hand_over(outcome, options)
     refused = sum(one.count for one in outcome.refused)
     print(f"{outcome.status}: {outcome.message}", file=sys.stderr)

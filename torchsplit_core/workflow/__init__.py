@@ -21,9 +21,9 @@ from torchsplit_core.workflow.steps import (
     placement_frontier,
     placement_request,
     plan,
-    strategy,
     trace,
 )
+from torchsplit_core.workflow.strategies import strategy
 
 __all__ = [
     "DEFAULT_BATCH_SIZES",

@@ -23,8 +23,6 @@ from torchsplit_core.values import (
     ignore_progress,
 )
 from torchsplit_core.values.partition import Objective as PartitionObjective
-from torchsplit_core.values.strategy.outcome import StrategyOutcome
-from torchsplit_core.values.strategy.request import StrategyRequest
 
 if TYPE_CHECKING:
     from torchsplit_core.graph.torch_graph import TorchGraph
@@ -217,13 +215,6 @@ def placement_request(model: str, fleet: str, **options: Any) -> PlacementReques
     from torchsplit_core.placement.request.build import build_request
 
     return build_request(model, fleet, **options)
-
-
-def strategy(request: StrategyRequest, *, progress: Progress = ignore_progress) -> StrategyOutcome:
-    """The fastest ways to train a transformer on a fleet. Raises InputFault for a request that makes no sense."""
-    from torchsplit_core.training.strategy import strategy as solve
-
-    return solve(request, progress=progress)
 
 
 def deploy(outcome: PlanOutcome, directory: Path, formats: Sequence[str] | None = None) -> tuple[Path, ...]:
