@@ -23,7 +23,7 @@ from torchsplit_core.workflow.steps import (
     plan,
     trace,
 )
-from torchsplit_core.workflow.strategies import strategy
+from torchsplit_core.workflow.strategies import strategy, strategy_script
 
 __all__ = [
     "DEFAULT_BATCH_SIZES",
@@ -43,6 +43,7 @@ __all__ = [
     "simulate",
     "simulation_request",
     "strategy",
+    "strategy_script",
     "trace",
     "under_load",
     "with_estimates",

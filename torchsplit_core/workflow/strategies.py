@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from torchsplit_core.values import InputFault, Profile, Progress, ignore_progress
-from torchsplit_core.values.strategy.outcome import StrategyOutcome
+from torchsplit_core.values.strategy.outcome import StrategyCandidate, StrategyOutcome
 from torchsplit_core.values.strategy.request import SourceSizes, StrategyRequest
 from torchsplit_core.values.training import Choices
 
@@ -48,6 +48,29 @@ def strategy(
         tracker=_tracker(request, graph, trust) if track else None,
         progress=lambda share, text: progress(0.3 + 0.7 * share, text),
     )
+
+
+def strategy_script(
+    request: StrategyRequest,
+    candidate: StrategyCandidate,
+    *,
+    graph: TorchGraph | None = None,
+    trust: bool = False,
+) -> str:
+    """A candidate of the request's outcome as a plain PyTorch file.
+
+    Raises InputFault for a candidate that no file is written for, with its reason.
+    """
+    from torchsplit_core.training.apply.script import Traced, script
+
+    if not isinstance(request.model, SourceSizes):
+        return script(request, candidate)
+    from torchsplit_core.training.traced.solve import stage_starts
+    from torchsplit_core.workflow.steps import trace
+
+    graph = graph or trace(request.model.source, trust=trust)
+    blocks, starts = stage_starts(request, graph, candidate)
+    return script(request, candidate, Traced(blocks, starts), trust=trust)
 
 
 def _tracker(request: StrategyRequest, graph: TorchGraph, trust: bool) -> Tracker:

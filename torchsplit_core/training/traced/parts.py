@@ -72,6 +72,10 @@ def _no_cut(graph: TorchGraph, blocks: tuple[str, ...], part_of: dict[str, int])
         return "it has no repeated blocks"
     if graph.subgraphs:
         return "its path depends on data (cond or while)"
+    for node in graph.input_nodes:
+        late = [one for one in graph.users[node.id] if part_of.get(one, 0) > 0]
+        if late:
+            return f"block {blocks[part_of[late[0]]]} reads the model's input {node.id}, which the first stage has"
     for node in weights(graph):
         parts = {part_of[user] for user in graph.users[node.id] if user in part_of}
         if len(parts) > 1:

@@ -9,6 +9,7 @@ from dataclasses import dataclass, field, replace
 from torchsplit_core.graph.torch_graph import TorchGraph
 from torchsplit_core.training.step.constants import constants
 from torchsplit_core.training.step.estimate import USABLE
+from torchsplit_core.training.step.interval import unseen
 from torchsplit_core.training.strategy.candidate import memory_gib, parts, peak_flops
 from torchsplit_core.training.strategy.machines import Machine, read_fleet
 from torchsplit_core.training.strategy.search import HOST_MEMORY, MEMORY, Refused, rank
@@ -96,6 +97,23 @@ def traced_strategy(
     if not found.fitting:
         return _nothing(steps, space, machine, found, started)
     return _outcome(request, steps, found, used, tracked, started)
+
+
+def stage_starts(
+    request: StrategyRequest, graph: TorchGraph, candidate: StrategyCandidate
+) -> tuple[tuple[str, ...], tuple[str, ...]]:
+    """The blocks of the model, and those with which the second stage of a candidate and those after it begin."""
+    machine = read_fleet(request.fleet, request.training.precision)[0]
+    steps = TracedStep(TracedModel(graph), machine, request.training.job(), unseen())
+    choices = Choices(
+        candidate.data,
+        pipeline=candidate.pipeline,
+        micro_batch=candidate.micro_batch,
+        shard=candidate.shard,
+        recompute=candidate.recompute,
+    )
+    blocks = steps.model.chain.blocks
+    return blocks, tuple(blocks[stage.start] for stage in steps.stages(choices)[1:])
 
 
 def _outcome(
