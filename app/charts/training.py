@@ -60,7 +60,7 @@ def stacked(
         figure.add_vline(
             x=limit[1],
             line={"color": INK[theme], "width": 1.5, "dash": "dot"},
-            annotation={"text": limit[0], "font": {"size": 12}},
+            annotation={"text": limit[0], "font": {"size": 12}, "yanchor": "bottom", "y": 1.0},
             annotation_position="top left",
         )
     lay_out(figure, theme, height=70 + ROW_PX * len(names), key="stacked")

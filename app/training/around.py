@@ -83,20 +83,14 @@ def _scaling(kept: Kept, found: dict[str, Any]) -> None:
     price = left.number_input("Price of a GPU and hour, US$", 0.01, 1000.0, PRICE, key="training-price")
     day = right.date_input("Price as of", date.today(), key="training-price-date")
     per_million = {
-        one["nodes"]: price
-        * one["devices"]
-        * one["seconds"]
-        / 3600
-        * 1e6
-        / (one["samples_per_s"] * one["seconds"])
-        for one in scaled
+        one["devices"]: price * one["devices"] / 3600 * 1e6 / one["samples_per_s"] for one in scaled
     }
     of = [
         Point(
             one["devices"],
             one["samples_per_s"],
             f"{counted(one['nodes'], 'node')}, {one['devices']} devices<br>{short(one['seconds'], 's')} a step, "
-            f"{short(one['samples_per_s'])} sequences/s<br>${short(per_million[one['nodes']])} a million sequences",
+            f"{short(one['samples_per_s'])} sequences/s<br>${short(per_million[one['devices']])} a million sequences",
         )
         for one in scaled
     ]
@@ -110,15 +104,15 @@ def _scaling(kept: Kept, found: dict[str, Any]) -> None:
             "of linear": percent(
                 one["samples_per_s"] / first["samples_per_s"] / (one["devices"] / first["devices"])
             ),
-            "US$ a million sequences": short(per_million[one["nodes"]]),
+            "US$ a million sequences": short(per_million[one["devices"]]),
         }
         for one in scaled
     ]
     saving.table(rows, f"{kept.name}.nodes", key="training-nodes", alt="Fewer nodes with the whole batch")
-    lacking = [one["nodes"] for one in found["scaled"] if one["seconds"] is None]
-    said = f" Nothing fits on {', '.join(map(str, lacking))} nodes." if lacking else ""
+    lacking = [str(one["devices"]) for one in found["scaled"] if one["seconds"] is None]
+    said = f" Nothing fits on {', '.join(lacking)} devices." if lacking else ""
     st.caption(
-        f"The whole batch on fewer nodes, each with its own best strategy; {short(price)} US$ a GPU and hour as of "
+        f"The whole batch on fewer devices, each with its own best strategy; {short(price)} US$ a GPU and hour as of "
         f"{day}, a figure of yours.{said}"
     )
 

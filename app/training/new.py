@@ -127,10 +127,11 @@ def fleet_editor(rows: list[dict[str, Any]], mark: str) -> list[dict[str, Any]]:
     column = st.column_config
     edited: list[dict[str, Any]] = st.data_editor(
         rows, num_rows="dynamic", hide_index=True, key=f"training-fleet {mark}", alt="Nodes of the fleet",
+        column_order=("type", "nodes", "GPUs a node", "GB/s between nodes"),
         column_config={
-            "nodes": column.NumberColumn(min_value=1, step=1, required=True),
-            "GPUs a node": column.NumberColumn(min_value=1, step=1, required=True),
-            "type": column.SelectboxColumn(options=options, required=True),
+            "nodes": column.NumberColumn(min_value=1, step=1, required=True, width=60),
+            "GPUs a node": column.NumberColumn("GPUs", min_value=1, step=1, required=True, width=60, help="Of a node."),
+            "type": column.SelectboxColumn(options=options, required=True, width=120),
             "GB/s between nodes": column.NumberColumn(min_value=0.0, help="Empty: the catalogue's."),
         },
     )  # fmt: skip

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from dataclasses import asdict
 
 import streamlit as st
@@ -97,10 +98,9 @@ def _answer(workspace: Workspace, kept: Kept) -> None:
 def _best(kept: Kept, outcome: StrategyOutcome) -> None:
     """The best in four figures, and its bottleneck."""
     best = outcome.candidates[0]
-    unit = "tokens/s" if best.tokens_per_s != best.samples_per_s else "sequences/s"
     cards = (
         ("A step", short(best.seconds_per_step, "s"), f"90 %: {short(best.low_s)} to {short(best.high_s)} s"),
-        ("Throughput", short(best.tokens_per_s, unit), f"{short(best.samples_per_s)} sequences a second"),
+        ("Tokens a second", short(best.tokens_per_s), f"{short(best.samples_per_s)} sequences a second"),
         ("Of the peak", percent(best.mfu), "the model's own operations over the GPUs' peak"),
         ("Memory", short(best.memory_gib.total, "GiB"), "on the fullest device"),
     )
@@ -181,7 +181,8 @@ def _files(kept: Kept, outcome: StrategyOutcome) -> None:
     st.header("Apply", anchor=False)
     if outcome.candidates:
         place = st.selectbox(
-            "Strategy", range(len(outcome.candidates)), key=f"training-apply {kept.sha256[:12]}",
+            "Strategy", range(len(outcome.candidates)), _first_written(kept, outcome),
+            key=f"training-apply {kept.sha256[:12]}",
             format_func=lambda number: f"{number + 1}: {choice(outcome.candidates[number])}",
         )  # fmt: skip
         _file(kept, outcome.candidates[place], f"{stem}.{place + 1}.py")
@@ -196,10 +197,20 @@ def _files(kept: Kept, outcome: StrategyOutcome) -> None:
         )  # fmt: skip
 
 
+def _first_written(kept: Kept, outcome: StrategyOutcome) -> int:
+    """The place of the best candidate that a file is written for; 0 where there is none."""
+    if isinstance(kept.request.model, SourceSizes):
+        return 0
+    for place, one in enumerate(outcome.candidates):
+        with contextlib.suppress(InputFault):
+            workflow.strategy_script(kept.request, one)
+            return place
+    return 0
+
+
 def _file(kept: Kept, one: StrategyCandidate, file: str) -> None:
     """The strategy as a plain PyTorch file, or why there is none."""
-    model = kept.request.model
-    if isinstance(model, SourceSizes):
+    if isinstance(kept.request.model, SourceSizes):
         st.caption(
             "As a plain PyTorch file: torchsplit strategy REQUEST --export FILE.py, where the model's file is."
         )

@@ -99,22 +99,32 @@ def _with(request: StrategyRequest, choice: str, value: int | str | bool, solve:
 
 
 def _scaled(request: StrategyRequest, solve: Solve) -> Iterator[Scaled]:
-    """1, 2, 4, … nodes up to those of the fleet, with the whole batch."""
+    """1, 2, 4, … devices of a node and then nodes, up to the fleet's, with the whole batch.
+
+    What is fixed may ask for more devices than there are then: such a fleet has no point.
+    """
     (entry,) = request.fleet
-    counts = [1]
-    while counts[-1] * 2 < entry.nodes:
-        counts.append(counts[-1] * 2)
-    for nodes in sorted({*counts, entry.nodes}):
+    sizes = [(1, count) for count in _doubled(entry.gpus_per_node)]
+    sizes += [(count, entry.gpus_per_node) for count in _doubled(entry.nodes)[1:]]
+    for nodes, a_node in sizes:
+        smaller = replace(entry, nodes=nodes, gpus_per_node=a_node)
         try:
-            found = solve(replace(request, fleet=(replace(entry, nodes=nodes),), top_k=1))
+            found = solve(replace(request, fleet=(smaller,), top_k=1))
         except InputFault:
             continue
         if found.candidates:
             one = found.candidates[0]
-            devices = one.devices or nodes * entry.gpus_per_node
-            yield Scaled(nodes, devices, one.seconds_per_step, one.samples_per_s, one.memory_gib.total)
+            yield Scaled(nodes, one.devices, one.seconds_per_step, one.samples_per_s, one.memory_gib.total)
         else:
-            yield Scaled(nodes, nodes * entry.gpus_per_node, None, None, None)
+            yield Scaled(nodes, nodes * a_node, None, None, None)
+
+
+def _doubled(most: int) -> list[int]:
+    """1, 2, 4, … and the most itself."""
+    counts = [1]
+    while counts[-1] * 2 < most:
+        counts.append(counts[-1] * 2)
+    return sorted({*counts, most})
 
 
 def _unbeaten(ranked: tuple[StrategyCandidate, ...]) -> Iterator[StrategyCandidate]:
