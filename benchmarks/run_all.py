@@ -284,6 +284,15 @@ BENCHMARKS = (
         ("--quick",),
     ),
     Benchmark(
+        "Training steps of traced models on this processor",
+        "benchmarks.training_on_this_cpu",
+        "Seconds of a step and its peak memory, predicted over measured less one, of samples trained here in single "
+        "precision. *From the graph*: with assumed peaks of a core; *with its profile*: forward passes measured "
+        "before; *and one step*: the measured step of the other batch size beside that. *One utilisation for all* is "
+        "the baseline, from the other samples.",
+        ("--samples", "ocr", "--batches", "2,4", "--steps", "1"),
+    ),
+    Benchmark(
         "The test suite",
         "benchmarks.suite_time",
         "Wall time of what `make test` runs, on two idle cores. Before the tree was rebuilt (random instances one a "

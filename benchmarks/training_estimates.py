@@ -10,10 +10,12 @@ of benchmarks.training_fit. Ends with 1 where a row of the table of memory is ca
 from __future__ import annotations
 
 import argparse
+import csv
 import sys
 from collections.abc import Sequence
 from dataclasses import replace
 from math import exp
+from pathlib import Path
 
 import numpy as np
 
@@ -24,6 +26,8 @@ from torchsplit_core.training.step.interval import Spread, calibrated
 from torchsplit_core.values.training import StepEstimate
 from torchsplit_core.values.units import GIB
 
+WRITTEN = Path(__file__).resolve().parents[1] / "torchsplit_core" / "training" / "data" / "left_out.csv"
+
 
 def reckon(step: Step) -> StepEstimate:
     """With the product's constants."""
@@ -31,8 +35,8 @@ def reckon(step: Step) -> StepEstimate:
     return estimate(row.model, row.device, row.cluster, row.choices, row.job, row.software)
 
 
-def left_out_errors(steps: Sequence[Step], rounds: int = 12) -> tuple[FamilyError, ...]:
-    """Errors of each family under constants and intervals that did not see it."""
+def left_out_rows(steps: Sequence[Step], rounds: int = 12) -> list[tuple[Step, MeasuredStep]]:
+    """Each judged row, reckoned with constants and an interval that did not see its family."""
     found = left_out(steps, rounds)
     measured = []
     for name, (_, ratios) in found.items():
@@ -44,10 +48,33 @@ def left_out_errors(steps: Sequence[Step], rounds: int = 12) -> tuple[FamilyErro
             seconds = step.seconds * exp(ratio)
             work = ("model", "seq_len", "n_gpus", "global_batch", "precision", "set", "framework")
             group = tuple(step.cells[column] for column in work)
-            measured.append(
-                MeasuredStep(name, group, step.seconds, seconds, seconds * ends.low, seconds * ends.high)
+            told = MeasuredStep(name, group, step.seconds, seconds, seconds * ends.low, seconds * ends.high)
+            measured.append((step, told))
+    return measured
+
+
+def left_out_errors(steps: Sequence[Step], rounds: int = 12) -> tuple[FamilyError, ...]:
+    """Errors of each family under constants and intervals that did not see it."""
+    return family_errors([told for _, told in left_out_rows(steps, rounds)])
+
+
+def write_left_out(rows: Sequence[tuple[Step, MeasuredStep]]) -> None:
+    """The rows that the Train page draws, into the package's data."""
+    with WRITTEN.open("w", encoding="utf-8", newline="") as file:
+        table = csv.writer(file, lineterminator="\n")
+        table.writerow(
+            ("family", "model", "gpu", "gpus", "measured_s", "predicted_s", "low_s", "high_s", "source")
+        )
+        for step, told in rows:
+            cells = step.cells
+            seconds = (told.seconds, told.reckoned_s, told.low_s, told.high_s)
+            table.writerow(
+                (
+                    *(told.family, cells["model"], cells["gpu"], cells["n_gpus"]),
+                    *(f"{value:.5g}" for value in seconds),
+                    cells["source"],
+                )
             )
-    return family_errors(measured)
 
 
 def table(errors: Sequence[FamilyError]) -> list[str]:
@@ -108,9 +135,13 @@ def out_of_memory(steps: Sequence[Step]) -> list[StepEstimate]:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
     parser.add_argument("--rounds", type=int, default=12, help="of the fit (default 12)")
+    parser.add_argument("--write", action="store_true", help="also write the rows that the Train page draws")
     options = parser.parse_args()
     steps = read_steps()
-    for line in table(left_out_errors(steps, options.rounds)):
+    rows = left_out_rows(steps, options.rounds)
+    if options.write:
+        write_left_out(rows)
+    for line in table(family_errors([told for _, told in rows])):
         print(line)
     print()
     said, wrong = memory_lines(steps)

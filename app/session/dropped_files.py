@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import PurePath
 
-from app.session import placements, scenario
+from app.session import placements, scenario, trainings
 from app.session.workspace import names, read
 from torchsplit_core.placement import violations
 from torchsplit_core.placement.frontier import frontier_violations
@@ -31,7 +31,7 @@ def drop(workspace: Workspace, file: str, data: bytes) -> Artifact:
     kind = format_name.removeprefix("torchsplit.")
     if kind not in KINDS:
         raise InputFault(
-            file, format_name, "the workspace keeps graphs, profiles, cuts, plans, placements and requests of both",
+            file, format_name, "the workspace keeps graphs, profiles, cuts, plans, placements and strategies",
             "Use the command line for this file.",
         )  # fmt: skip
     if isinstance(value, PlanRequest):
@@ -46,6 +46,8 @@ def drop(workspace: Workspace, file: str, data: bytes) -> Artifact:
     artifact = workspace.put_bytes(kind, name, data)
     if kind in ("plan_request", "plan"):
         scenario.choose(workspace, name)
+    if kind in ("strategy_request", "strategy"):
+        trainings.choose(workspace, name)
     if kind in ("placement_request", "placement"):
         placements.choose(workspace, name)
     return artifact

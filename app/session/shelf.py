@@ -13,7 +13,8 @@ from torchsplit_core.workspace.store import Artifact, Store, Workspace
 _UNNAMED = re.compile(r"(New )?workspace( \d+)?")
 """What a workspace is called that nobody gave a name."""
 COUNTED: Mapping[str, str] = {"graph": "graph", "profile": "profile", "plan_request": "scenario",
-                              "placement_request": "placement", "upload": "file"}  # fmt: skip
+                              "placement_request": "placement", "strategy_request": "training",
+                              "upload": "file"}  # fmt: skip
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,7 +56,7 @@ def counts(content: tuple[Artifact, ...]) -> str:
 
 def _about(content: tuple[Artifact, ...]) -> str:
     """The newest of what says most of a workspace."""
-    for kind in ("plan_request", "placement_request", "graph", "profile"):
+    for kind in ("plan_request", "placement_request", "strategy_request", "graph", "profile"):
         for item in content:
             if item.kind == kind:
                 return item.name

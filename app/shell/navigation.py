@@ -15,7 +15,7 @@ import streamlit as st
 
 from app.components.skip import skip_link
 from app.format.numbers import plain
-from app.session import models, placements, scenario
+from app.session import models, placements, scenario, trainings
 from app.session import workspace as workspaces
 from app.shell import address
 from torchsplit_core.workspace.store import Workspace
@@ -44,6 +44,8 @@ WAYS: Mapping[str, Way] = {
     "Deploy": Way("plan.py", scenario.PARAMETER, "deploy"),
     "Placements": Way("placements.py"),
     "Place": Way("placement.py", placements.PARAMETER),
+    "Trainings": Way("trainings.py"),
+    "Train": Way("training.py", trainings.PARAMETER),
     "Activity": Way("activity.py"),
     "Workspace": Way("workspace.py"),
     "Help": Way("help.py"),
@@ -52,7 +54,7 @@ OLD = ("graph.py", "profile.py", "partition.py", "deploy.py", "place.py")
 """Pages under the addresses of earlier versions: they show the same thing."""
 PATHS = ("", *dict.fromkeys(Path(file).stem for file in (*(way.file for way in WAYS.values()), *OLD)))
 """Of every page, below the address of the dashboard; the first page has two."""
-TITLES = {"Graph": "Model", "Place": "Placement"}
+TITLES = {"Graph": "Model", "Place": "Placement", "Train": "Training"}
 """What the page of a file is called where its first way is not."""
 
 
@@ -84,6 +86,9 @@ def _menu(workspace: Workspace) -> None:
     link("Placements", "LLM placements", icon=":material/account_tree:")
     placed = tuple(item.name for item in stored if item.kind == "placement_request")
     _current("Place", placements.current(workspace, placed))
+    link("Trainings", "Training", icon=":material/model_training:")
+    trained = tuple(item.name for item in stored if item.kind == "strategy_request")
+    _current("Train", trainings.current(workspace, trained))
     link("Workspace", "Workspace", icon=":material/folder:")
 
 
@@ -145,5 +150,6 @@ LOOKED_AT: Mapping[str, Callable[[Workspace], str | None]] = {
     models.PARAMETER: lambda workspace: models.current(workspace, models.known(workspace)),
     scenario.PARAMETER: scenario.name,
     placements.PARAMETER: placements.current,
+    trainings.PARAMETER: trainings.current,
 }
 """Of each kind of thing, the one that is looked at."""

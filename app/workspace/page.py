@@ -25,6 +25,8 @@ KIND_WORDS = {
     "placement_request": "placement request",
     "placement": "placement",
     "placement_frontier": "throughput against latency",
+    "strategy_request": "training request",
+    "strategy": "training strategy",
     "upload": "uploaded file",
 }
 

@@ -26,6 +26,8 @@ MOST = {
     "overview": 24,
     "model": 13,
     "placements": 5,
+    "trainings": 4,
+    "training": 6,
     "activity": 6,
     "help": 4,
     "workspace": 9,

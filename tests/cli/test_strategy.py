@@ -68,3 +68,29 @@ def test_a_request_that_makes_no_sense_ends_with_2(
     said = capsys.readouterr().err
     assert words in said and "Traceback" not in said
     assert not (tmp_path / "out.json").exists()
+
+
+@pytest.mark.torch
+def test_a_traced_model_is_planned_from_its_graph(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    source = {"kind": "source", "source": "sample:bert"}
+    path = tmp_path / "source.json"
+    path.write_text(json.dumps(json.loads(REQUEST.read_text()) | {"model": source, "fix": {}}))
+    assert main(["strategy", str(path), "-o", str(tmp_path / "out.json")]) == 0
+    found: StrategyOutcome = read_file(tmp_path / "out.json")[1]
+    assert found.candidates and found.statistics["blocks"] == 2
+    path.write_text(json.dumps(json.loads(REQUEST.read_text()) | {"model": source, "fix": {"tensor": 2}}))
+    assert main(["strategy", str(path)]) == 2
+    assert "fix.tensor" in capsys.readouterr().err
+
+
+def test_a_candidate_is_written_as_a_file(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    file = tmp_path / "train.py"
+    path = changed(tmp_path, fix={"tensor": 2, "context": 1, "offload": "none", "shard": "fsdp"})
+    assert (
+        main(["strategy", path, "-o", str(tmp_path / "out.json"), "--export", str(file), "--candidate", "2"])
+        == 0
+    )
+    compile(file.read_text(), str(file), "exec")
+    assert "parallelize_module" in file.read_text()
+    assert main(["strategy", path, "--export", str(file), "--candidate", "99"]) == 2
+    assert "--candidate" in capsys.readouterr().err

@@ -111,6 +111,6 @@ def _parser() -> argparse.ArgumentParser:
     add_serving_commands(command, trust, output)
     add_deploy_commands(command)
     add_table_commands(command)
-    add_training_commands(command, output)
+    add_training_commands(command, trust, output)
     add_app_command(command)
     return parser

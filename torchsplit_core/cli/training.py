@@ -10,16 +10,25 @@ from torchsplit_core import workflow
 from torchsplit_core.cli.common import EXIT_OF_STATUS, Command, Options, hand_over, with_progress
 from torchsplit_core.cli.tables import read_table
 from torchsplit_core.files import read_file, replace_file
-from torchsplit_core.values.strategy.outcome import StrategyOutcome
+from torchsplit_core.values import InputFault, Profile
+from torchsplit_core.values.strategy.outcome import StrategyCandidate, StrategyOutcome
+from torchsplit_core.values.strategy.request import SourceSizes, StrategyRequest
 
 SHOWN_REASONS = 20
 """Rows without a prediction that are told one by one."""
 
 
-def add_training_commands(command: Command, output: Options) -> None:
+def add_training_commands(command: Command, trust: Options, output: Options) -> None:
     """`estimate-training` and `strategy`, with their options."""
-    found = command("strategy", _strategy, "find how to train a transformer on a fleet, without its GPUs")
+    found = command("strategy", _strategy, "find how to train a model on a fleet, without its GPUs")
     found.add_argument("input", metavar="REQUEST", help="a strategy request")
+    found.add_argument(
+        "--export", metavar="FILE.py", help="also write a candidate as a plain PyTorch file for torchrun"
+    )
+    found.add_argument(
+        "--candidate", type=int, metavar="N", help="which one to export, counted from 1 (default: the best)"
+    )
+    trust(found)
     output(found)
     made = command(
         "estimate-training", _estimate, "predict step time and peak memory of trainings without their GPUs"
@@ -61,9 +70,42 @@ def _estimate(options: argparse.Namespace) -> int:
     return 0
 
 
+def _chosen(outcome: StrategyOutcome, number: int | None) -> StrategyCandidate:
+    """The candidate of that number, counted from 1; the best where none is said."""
+    place = 1 if number is None else number
+    if not 1 <= place <= len(outcome.candidates):
+        rule = f"there are {len(outcome.candidates)} candidates, counted from 1"
+        raise InputFault("--candidate", number, rule, "Choose one of them, or raise top_k.")
+    return outcome.candidates[place - 1]
+
+
+def _profile(request: StrategyRequest, folder: Path) -> Profile | None:
+    """The profile that a request for a source names, beside the request or where the command runs."""
+    if not isinstance(request.model, SourceSizes) or request.model.profile is None:
+        return None
+    beside = folder / request.model.profile
+    found: Profile = read_file(
+        str(beside if beside.is_file() else request.model.profile), expected="torchsplit.profile"
+    )[1]
+    return found
+
+
 def _strategy(options: argparse.Namespace) -> int:
     request = read_file(options.input, expected="torchsplit.strategy_request")[1]
-    outcome: StrategyOutcome = with_progress(lambda progress: workflow.strategy(request, progress=progress))
+    profile = _profile(request, Path(options.input).parent)
+    graph = None
+    if isinstance(request.model, SourceSizes):
+        graph = workflow.trace(request.model.source, trust=options.trust)
+    outcome: StrategyOutcome = with_progress(
+        lambda progress: workflow.strategy(
+            request, graph=graph, profile=profile, trust=options.trust, progress=progress
+        )
+    )
+    if options.export and outcome.candidates:
+        # Written first: a candidate that no file is written for ends the command before it answers.
+        chosen = _chosen(outcome, options.candidate)
+        text = workflow.strategy_script(request, chosen, graph=graph, trust=options.trust)
+        replace_file(Path(options.export), text)
     hand_over(outcome, options)
     refused = sum(one.count for one in outcome.refused)
     print(f"{outcome.status}: {outcome.message}", file=sys.stderr)

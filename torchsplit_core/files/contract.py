@@ -292,6 +292,8 @@ def _checked_text(name: str, value: Any, version: int) -> str:
         _drop_defaults(data["model"], sequences_in_flight=None, prefill_chunk=None)
     if name == "torchsplit.strategy_request":
         data["fix"] = {name: value for name, value in data["fix"].items() if value is not None}
+        if data["model"]["kind"] == "source":
+            _drop_defaults(data["model"], measured_steps=[])
     if name in ("torchsplit.placement", "torchsplit.placement_frontier"):
         _drop_empty_of_pipelines(data)
     return json.dumps(data, indent=1, ensure_ascii=False, allow_nan=False) + "\n"

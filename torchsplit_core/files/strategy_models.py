@@ -43,10 +43,16 @@ class TransformerSizesFile(Strict):
     tied_embeddings: bool = True
 
 
+class MeasuredStepFile(Strict):
+    batch: Count
+    seconds: Positive
+
+
 class SourceSizesFile(Strict):
     kind: Literal["source"]
     source: Annotated[str, Field(min_length=1)]
     profile: Annotated[str, Field(min_length=1)] | None = None
+    measured_steps: Annotated[Rows[MeasuredStepFile], Field(max_length=3)] = []
 
 
 class StrategyNodesFile(Strict):

@@ -25,6 +25,8 @@ SWEEP = "sweep"
 PLACE = "place"
 PLACEMENT_FRONTIER = "placement_frontier"
 DIVISIONS = "divisions"
+STRATEGY = "strategy"
+STRATEGY_STUDY = "strategy_study"
 QUICK_START = "quick_start"
 
 
@@ -143,7 +145,8 @@ class SweepParameters(JobParameters):
 
 @dataclass(frozen=True, slots=True)
 class DivisionsParameters(JobParameters):
-    """Compare the ways to divide the stored placement request whose file has the SHA-256 `sha256`."""
+    """Look around the answer to the stored request (of a placement: the ways to divide, of a training: its choices)
+    whose file has the SHA-256 `sha256`."""
 
     request: str
     sha256: str
@@ -191,6 +194,8 @@ JOBS: dict[str, JobKind] = {
     PLACE: JobKind("torchsplit_core.jobs.place:place_job", RequestParameters),
     PLACEMENT_FRONTIER: JobKind("torchsplit_core.jobs.place:placement_frontier_job", RequestParameters),
     DIVISIONS: JobKind("torchsplit_core.jobs.place:ways_job", DivisionsParameters),
+    STRATEGY: JobKind("torchsplit_core.jobs.strategy:strategy_job", RequestParameters),
+    STRATEGY_STUDY: JobKind("torchsplit_core.jobs.strategy:study_job", DivisionsParameters),
     QUICK_START: JobKind(
         "torchsplit_core.jobs.quick_start:samples_job", QuickStartParameters, resumable=True
     ),

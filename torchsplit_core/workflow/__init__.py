@@ -22,9 +22,9 @@ from torchsplit_core.workflow.steps import (
     placement_frontier,
     placement_request,
     plan,
-    strategy,
     trace,
 )
+from torchsplit_core.workflow.strategies import strategy, strategy_script
 
 __all__ = [
     "DEFAULT_BATCH_SIZES",
@@ -46,6 +46,7 @@ __all__ = [
     "simulate",
     "simulation_request",
     "strategy",
+    "strategy_script",
     "trace",
     "under_load",
     "with_estimates",

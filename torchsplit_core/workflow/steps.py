@@ -22,8 +22,6 @@ from torchsplit_core.values import (
     ignore_progress,
 )
 from torchsplit_core.values.partition import Objective as PartitionObjective
-from torchsplit_core.values.strategy.outcome import StrategyOutcome
-from torchsplit_core.values.strategy.request import StrategyRequest
 
 if TYPE_CHECKING:
     from torchsplit_core.graph.torch_graph import TorchGraph
@@ -218,8 +216,3 @@ def placement_request(model: str, fleet: str, **options: Any) -> PlacementReques
     return build_request(model, fleet, **options)
 
 
-def strategy(request: StrategyRequest, *, progress: Progress = ignore_progress) -> StrategyOutcome:
-    """The fastest ways to train a transformer on a fleet. Raises InputFault for a request that makes no sense."""
-    from torchsplit_core.training.strategy import strategy as solve
-
-    return solve(request, progress=progress)

@@ -16,13 +16,17 @@ from torchsplit_core.values import (
     PlanOutcome,
     PlanRequest,
 )
+from torchsplit_core.values.strategy.outcome import StrategyOutcome
+from torchsplit_core.values.strategy.request import StrategyRequest
 from torchsplit_core.workspace.rows import free_name as first_free
 from torchsplit_core.workspace.store import Artifact, Workspace
 
 SCENARIO = ("plan_request", "plan")
 PLACEMENT = ("placement_request", "placement", "placement_frontier")
+TRAINING = ("strategy_request", "strategy")
 """The kinds of results that share a name."""
-_MARKS = {"placement": "placement {} answers", "placement_frontier": "placement curve {} answers"}
+_MARKS = {"placement": "placement {} answers", "placement_frontier": "placement curve {} answers",
+          "strategy": "strategy {} answers"}  # fmt: skip
 """The settings that hold the SHA-256 of the request which the result of that kind and name answers."""
 
 
@@ -64,15 +68,15 @@ def remove(workspace: Workspace, kinds: tuple[str, ...], name: str) -> None:
 def put_answer(
     workspace: Workspace,
     name: str,
-    request: PlanRequest | PlacementRequest,
-    outcome: PlanOutcome | PlacementOutcome | PlacementFrontier,
+    request: PlanRequest | PlacementRequest | StrategyRequest,
+    outcome: PlanOutcome | PlacementOutcome | PlacementFrontier | StrategyOutcome,
 ) -> None:
     """Store an outcome beside the request that it answers.
 
     Where the request was edited meanwhile nothing is stored: the edit asks for an answer of its own. A plan and its
     request become a version of their scenario.
     """
-    asked = "plan_request" if isinstance(request, PlanRequest) else "placement_request"
+    asked = _asked(request)
     sha256 = digest(workspace, asked, name)
     if not sha256 or workspace.get(asked, name) != request:
         return
@@ -84,6 +88,21 @@ def put_answer(
         VersionStore(workspace, name).keep("")
     if kind in _MARKS:
         workspace.set_setting(_MARKS[kind].format(name), sha256)
+
+
+def _asked(request: PlanRequest | PlacementRequest | StrategyRequest) -> str:
+    if isinstance(request, StrategyRequest):
+        return "strategy_request"
+    return "plan_request" if isinstance(request, PlanRequest) else "placement_request"
+
+
+def strategy_answers(workspace: Workspace, name: str) -> bool:
+    """Whether the strategy under a name is the answer to the request there.
+
+    One that came in an archive, which has no settings, counts as that: nothing in it says otherwise.
+    """
+    told = workspace.setting(_MARKS["strategy"].format(name))
+    return not told or told == digest(workspace, "strategy_request", name)
 
 
 def plan_answers(request: PlanRequest, outcome: PlanOutcome) -> bool:
@@ -109,9 +128,11 @@ def placement_answers(
     return not any(violations(request, outcome))
 
 
-def _kind(outcome: PlanOutcome | PlacementOutcome | PlacementFrontier) -> str:
+def _kind(outcome: PlanOutcome | PlacementOutcome | PlacementFrontier | StrategyOutcome) -> str:
     if isinstance(outcome, PlanOutcome):
         return "plan"
+    if isinstance(outcome, StrategyOutcome):
+        return "strategy"
     return "placement" if isinstance(outcome, PlacementOutcome) else "placement_frontier"
 
 

@@ -22,6 +22,8 @@ KINDS = (
     "placement_request",
     "placement",
     "placement_frontier",
+    "strategy_request",
+    "strategy",
     "upload",
 )
 """What a workspace keeps. All but `upload` are contract files."""

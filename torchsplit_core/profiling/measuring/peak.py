@@ -16,7 +16,7 @@ keeps, and on a GPU the context. On a GPU the total is torch.cuda.max_memory_all
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -89,12 +89,23 @@ def _start_counting() -> int:
     return int(torch.cuda.memory_allocated())
 
 
+def peak_of_run(run: Callable[[], object]) -> int:
+    """The most bytes alive on the processor of those that were allocated while `run` ran."""
+    return _peak_of(_recorded(run), "cpu")[0]
+
+
 def _record(model: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> list[Any]:
-    """The profiler's tree of events of one run."""
+    """The profiler's tree of events of one run in inference mode."""
+    with torch.inference_mode():
+        return _recorded(lambda: model(*args, **kwargs))
+
+
+def _recorded(run: Callable[[], object]) -> list[Any]:
+    """The profiler's tree of events while `run` ran."""
     # Kineto writes two lines a session to standard error, where a caller looks for the model's own words.
     os.environ.setdefault("KINETO_LOG_LEVEL", "99")
-    with torch.inference_mode(), profile(use_kineto=True, profile_memory=True) as found:
-        outcome = model(*args, **kwargs)  # alive until the record ends, as it would be at its caller's
+    with profile(use_kineto=True, profile_memory=True) as found:
+        outcome = run()  # alive until the record ends, as it would be at its caller's
     del outcome
     return list(found.kineto_results.experimental_event_tree())
 

@@ -40,7 +40,7 @@ def read_model(row: Mapping[str, str]) -> Transformer:
     if heads % (said["kv_heads"] or heads):
         raise RowFault(f"{heads} heads are not a multiple of {said['kv_heads']} kv_heads")
     vocab = said["vocab"] or (int(known["vocab"]) if known else _vocab(name))
-    llama = bool(re.search(GATED, name))
+    llama = gated_name(name)
     ffn, kv_heads = said["ffn"] or 4 * hidden, said["kv_heads"] or heads
     active = number(row, "active_params_b")
     options = []
@@ -52,6 +52,11 @@ def read_model(row: Mapping[str, str]) -> Transformer:
     if billions is None:
         return options[0]
     return min(options, key=lambda one: _distance(one, billions, active))
+
+
+def gated_name(name: str) -> bool:
+    """Whether a model of that name has gated feed-forwards, and untied words."""
+    return bool(re.search(GATED, name.lower()))
 
 
 def _distance(model: Transformer, billions: float, active: float | None) -> int:

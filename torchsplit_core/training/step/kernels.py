@@ -14,7 +14,9 @@ BACKWARD_ATTENTION = 2.5
 class Kernels:
     """The device's speeds under a precision; every method gives seconds."""
 
-    __slots__ = ("attention_flops", "bytes_per_s", "depth", "flops", "launch_s", "softmax", "wave", "width")
+    __slots__ = (
+        "attention_flops", "bytes_per_s", "depth", "flops", "launch_s", "peak_flops", "softmax", "wave", "width",
+    )  # fmt: skip
 
     def __init__(
         self, device: TrainingDevice, precision: Precision, attention: Attention, c: Constants
@@ -28,7 +30,8 @@ class Kernels:
             peak = device.single_flops
         else:
             peak = device.half_flops
-        self.flops = peak * share * power
+        self.peak_flops = peak * power
+        self.flops = self.peak_flops * share
         self.width = 4 if precision in ("fp32", "tf32") else 2
         self.bytes_per_s = device.bytes_per_s * c.memory_share
         self.wave = c.gemm_wave * device.multiprocessors * TILE * TILE

@@ -35,7 +35,7 @@ def strategy(request: StrategyRequest, *, progress: Progress = ignore_progress) 
         raise InputFault(
             "model.kind",
             model.kind,
-            "strategies are found for models of kind transformer, which are told by their sizes",
+            "a traced model comes with its graph (workflow.strategy)",
             "Give the model's layers, hidden, heads, kv_heads, ffn, vocab and sequence.",
         )
     machines = read_fleet(request.fleet, request.training.precision)

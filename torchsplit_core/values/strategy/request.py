@@ -34,11 +34,20 @@ class TransformerSizes:
 
 
 @dataclass(frozen=True, slots=True)
+class MeasuredStep:
+    """A training step of the model that was measured on one device of the fleet, without recomputation."""
+
+    batch: int
+    seconds: float
+
+
+@dataclass(frozen=True, slots=True)
 class SourceSizes:
-    """Any traced model: its source and the path of its profile."""
+    """Any traced model: its source, the path of its profile, and up to three measured steps, which calibrate it."""
 
     source: str
     profile: str | None = None
+    measured_steps: tuple[MeasuredStep, ...] = ()
     kind: Literal["source"] = "source"
 
 

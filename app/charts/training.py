@@ -1,0 +1,187 @@
+"""Pictures of trainings: where a step's time goes, what memory holds, time against memory, nodes, how wrong it was."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import plotly.graph_objects as go
+
+from app.charts.theme import AMBER, GRID, INK, RED, axis, lay_out, themed
+
+TIME_PARTS = {
+    "compute": "#3f66cc",
+    "tensor_communication": "#e2a11c",
+    "pipeline_bubble": "#7f8790",
+    "pipeline_communication": "#8c547a",
+    "data_communication": "#d9532f",
+    "optimizer": "#37a06a",
+}
+MEMORY_PARTS = {
+    "weights": "#3f66cc",
+    "gradients": "#93b0c9",
+    "optimizer": "#37a06a",
+    "activations": "#e2a11c",
+    "communication": "#d9532f",
+    "reserve": "#7f8790",
+}
+"""Colours of the parts, the first one next to the axis."""
+ROW_PX = 34
+
+
+def stacked(
+    names: Sequence[str],
+    parts: Sequence[dict[str, float]],
+    colours: dict[str, str],
+    across: str,
+    unit: str,
+    *,
+    dark: bool,
+    limit: tuple[str, float] | None = None,
+) -> go.Figure:
+    """A bar a row in its parts, the first row on top; a dotted line at what there is, where that is near."""
+    theme = themed(dark)
+    figure = go.Figure()
+    for part, colour in colours.items():
+        values = [row.get(part, 0.0) for row in parts]
+        if any(values):
+            said = part.replace("_", " ")
+            figure.add_trace(
+                go.Bar(
+                    y=list(names),
+                    x=values,
+                    name=said,
+                    orientation="h",
+                    marker={"color": colour},
+                    hovertemplate=f"%{{y}}<br>{said} %{{x:.4g}} {unit}<extra></extra>",
+                )
+            )
+    if limit is not None:
+        figure.add_vline(
+            x=limit[1],
+            line={"color": INK[theme], "width": 1.5, "dash": "dot"},
+            annotation={"text": limit[0], "font": {"size": 12}, "yanchor": "bottom", "y": 1.0},
+            annotation_position="top left",
+        )
+    lay_out(figure, theme, height=70 + ROW_PX * len(names), key="stacked")
+    figure.update_layout(
+        barmode="stack",
+        margin={"t": 30 if limit is not None else 10},
+        xaxis=axis(across, theme, rangemode="tozero"),
+        yaxis=axis("", theme, autorange="reversed", showgrid=False),
+    )
+    return figure
+
+
+@dataclass(frozen=True, slots=True)
+class Point:
+    """A point with what is said of it, and whether it is the one that is shown."""
+
+    x: float
+    y: float
+    words: str
+    chosen: bool = False
+
+
+def points(
+    of: Sequence[Point],
+    across: str,
+    up: str,
+    *,
+    dark: bool,
+    shape: str = "linear",
+    limit: float | None = None,
+) -> go.Figure:
+    """Points joined by a line; a dotted vertical line at `limit`."""
+    theme = themed(dark)
+    figure = go.Figure(
+        go.Scatter(
+            x=[one.x for one in of],
+            y=[one.y for one in of],
+            mode="lines+markers",
+            line={"color": GRID[theme], "width": 2, "shape": shape},
+            marker={
+                "color": [AMBER[theme] if one.chosen else "#3f66cc" for one in of],
+                "size": [13 if one.chosen else 9 for one in of],
+                "line": {"color": INK[theme], "width": 1},
+            },
+            text=[one.words for one in of],
+            hovertemplate="%{text}<extra></extra>",
+        )
+    )
+    if limit is not None:
+        figure.add_vline(x=limit, line={"color": INK[theme], "width": 1, "dash": "dot"})
+    lay_out(figure, theme, height=300, key=f"points {across}")
+    figure.update_layout(
+        xaxis=axis(across, theme, rangemode="tozero"), yaxis=axis(up, theme, rangemode="tozero")
+    )
+    return figure
+
+
+@dataclass(frozen=True, slots=True)
+class Judged:
+    """A published step: its family, its seconds measured and reckoned without that family, its interval."""
+
+    family: str
+    words: str
+    measured: float
+    reckoned: float
+    low: float
+    high: float
+
+
+def measured_against_reckoned(rows: Sequence[Judged], *, dark: bool) -> go.Figure:
+    """Reckoned over measured seconds, both logarithmic, a colour a family; equal on the line, dotted 20 % off."""
+    theme = themed(dark)
+    ends = [min(row.measured for row in rows) / 1.5, max(row.measured for row in rows) * 1.5]
+    figure = go.Figure()
+    for factor, dash in ((1.0, "solid"), (1.2, "dot"), (1 / 1.2, "dot")):
+        figure.add_trace(
+            go.Scatter(
+                x=ends,
+                y=[factor * end for end in ends],
+                mode="lines",
+                line={"color": RED[theme] if dash == "dot" else INK[theme], "width": 1, "dash": dash},
+                hoverinfo="skip",
+                showlegend=False,
+            )
+        )
+    colours = (
+        "#3f66cc", "#e2a11c", "#d9532f", "#37a06a", "#93b0c9", "#8c547a", "#c5b367", "#6d4be0", "#dc7de3", "#416c52",
+    )  # fmt: skip
+    symbols = (
+        "circle",
+        "square",
+        "diamond",
+        "cross",
+        "triangle-up",
+        "x",
+        "star",
+        "triangle-down",
+        "hexagon",
+        "bowtie",
+    )
+    for place, family in enumerate(dict.fromkeys(row.family for row in rows)):
+        own = [row for row in rows if row.family == family]
+        figure.add_trace(
+            go.Scatter(
+                x=[row.measured for row in own],
+                y=[row.reckoned for row in own],
+                mode="markers",
+                name=family,
+                marker={
+                    "color": colours[place % len(colours)],
+                    "symbol": symbols[place % len(symbols)],
+                    "size": 8,
+                    "opacity": 0.8,
+                },
+                text=[row.words for row in own],
+                hovertemplate="%{text}<br>measured %{x:.4g} s, reckoned %{y:.4g} s<extra></extra>",
+            )
+        )
+    lay_out(figure, theme, height=420, key="judged")
+    figure.update_layout(
+        xaxis=axis("measured, s a step", theme, type="log"),
+        yaxis=axis("reckoned, s a step", theme, type="log"),
+    )
+    return figure

@@ -1,0 +1,66 @@
+"""How wrong the estimate was: published steps beside what is reckoned without their family."""
+
+from __future__ import annotations
+
+import csv
+from functools import cache
+from importlib.resources import files
+from statistics import median
+
+import streamlit as st
+
+from app.charts.theme import CONFIG
+from app.charts.training import Judged, measured_against_reckoned
+from app.components import saving
+from app.format.numbers import percent
+
+LICENCES = (
+    "Rows of mosaicml/llm-foundry and NVIDIA/dgxc-benchmarking (Apache-2.0), pytorch/torchtitan and NVIDIA/Megatron-LM "
+    "(BSD-3-Clause); the table has each row's source. Written by `python -m benchmarks.training_estimates --write`."
+)
+
+
+@cache
+def rows() -> tuple[dict[str, str], ...]:
+    """The carried rows."""
+    text = files("torchsplit_core.training").joinpath("data/left_out.csv").read_text(encoding="utf-8")
+    return tuple(csv.DictReader(text.splitlines()))
+
+
+def show() -> None:
+    """The chart with its figures, and the table."""
+    found = [
+        Judged(
+            row["family"],
+            f"{row['model']}, {row['gpus']} GPUs",
+            float(row["measured_s"]),
+            float(row["predicted_s"]),
+            float(row["low_s"]),
+            float(row["high_s"]),
+        )
+        for row in rows()
+    ]
+    st.header("How wrong it was", anchor=False)
+    errors = [abs(one.reckoned / one.measured - 1) for one in found]
+    held = sum(one.low <= one.measured <= one.high for one in found) / len(found)
+    st.write(
+        f"{len(found)} published training steps, each reckoned by constants that were fitted without its family (a "
+        f"framework on a cluster): half of them are off by less than {percent(median(errors))}; {percent(held)} lie in "
+        "their 90 % interval."
+    )
+    with saving.saved("Measured against reckoned", "training-measured", key="training-judged"):
+        st.plotly_chart(
+            measured_against_reckoned(found, dark=st.context.theme.type == "dark"),
+            theme=None,
+            key="training-judged",
+            config=CONFIG,
+            alt="Reckoned over measured seconds of published steps; the table has the figures",
+        )
+    st.caption(f"On the line reckoned is measured; dotted lines are 20 % off. {LICENCES}")
+    with st.expander("The rows"):
+        saving.table(
+            [dict(row) for row in rows()],
+            "training-measured",
+            key="training-judged-table",
+            alt="Published steps",
+        )

@@ -1,0 +1,196 @@
+"""A new training: a ready example, a published model, a config.json, sizes, or a model traced here, on nodes."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import streamlit as st
+
+from app.session import trainings
+from app.session.workspace import names
+from app.shell import frame, navigation
+from torchsplit_core.hardware import peak_names, peaks
+from torchsplit_core.training.presets import preset, preset_names, read_config
+from torchsplit_core.values import InputFault
+from torchsplit_core.values.strategy.request import (
+    SourceSizes,
+    StrategyNodes,
+    StrategyRequest,
+    StrategyTraining,
+    TransformerSizes,
+)
+from torchsplit_core.workspace import named
+from torchsplit_core.workspace.store import Workspace
+
+PUBLISHED, CONFIG, SIZES, TRACED = "published", "config.json", "sizes", "traced here"
+PRECISIONS = ("bf16", "fp16", "fp32", "tf32", "fp8")
+OPTIMIZERS = ("adamw", "sgd")
+FLEET = ({"nodes": 8, "GPUs a node": 8, "type": "A100-80GB"},)
+EXAMPLES = {
+    "Llama 3 8B on 8 H100": ("llama3-8", 8192, 1, "H100-SXM5-80GB", 128),
+    "Llama 3 70B on 64 nodes of 8 H100": ("llama3-70", 8192, 64, "H100-SXM5-80GB", 1024),
+    "Mixtral 8x7B on 4 nodes of 8 A100": ("mixtral-8x7", 4096, 4, "A100-80GB", 256),
+}
+"""Name: the published model, its sequence, nodes of eight GPUs, their type, sequences a step."""
+
+
+def show(workspace: Workspace, *, first: bool) -> None:
+    """The examples and the builder; what is made is stored and searched at once."""
+    st.header("Ready examples", anchor=False)
+    with st.container(horizontal=True), frame.telling():
+        for place, label in enumerate(EXAMPLES):
+            kind = "primary" if first and place == 0 else "secondary"
+            if st.button(label, type=kind, key=f"training-example {place}"):  # type: ignore[arg-type]
+                _begin(workspace, label, example(label))
+    st.header("Or a model of yours", anchor=False)
+    left, right = st.columns(2, gap="medium")
+    with left, frame.telling():
+        told = _model(workspace)
+    with right:
+        fleet = fleet_editor(list(FLEET), "new")
+        training = job_inputs(StrategyTraining(512), "new")
+    if st.button("Find a strategy", key="training-build", type="secondary" if first else "primary"):
+        with frame.telling():
+            name, model = sizes_of(told)
+            request = StrategyRequest(model, nodes_of(fleet), training)
+            _begin(
+                workspace, f"{name} on {sum(one.nodes * one.gpus_per_node for one in request.fleet)}", request
+            )
+
+
+def example(label: str) -> StrategyRequest:
+    """The request of a ready example."""
+    name, sequence, nodes, kind, batch = EXAMPLES[label]
+    return StrategyRequest(preset(name, sequence), (StrategyNodes(nodes, 8, kind),), StrategyTraining(batch))
+
+
+def _model(workspace: Workspace) -> dict[str, Any]:
+    """What is said of the model, by the kind that is chosen."""
+    traced = names(workspace, "graph")
+    kinds = [PUBLISHED, CONFIG, SIZES, *([TRACED] if traced else [])]
+    kind = st.radio("Model", kinds, horizontal=True, key="training-kind")
+    told: dict[str, Any] = {"kind": kind}
+    if kind == PUBLISHED:
+        known = preset_names()
+        told["name"] = st.selectbox("Published model", known, known.index("llama3-8"), key="training-preset")
+    elif kind == CONFIG:
+        file = st.file_uploader("config.json", type=["json"], key="training-config", max_upload_size=1)
+        told["file"] = file.name if file else None
+        told["text"] = _text(file.getvalue(), file.name) if file else None
+    elif kind == TRACED:
+        told["source"] = st.selectbox("Traced model", traced, key="training-source")
+        st.caption("Reckoned from its graph, with its measured profile where it is of the fleet's device.")
+        return told
+    else:
+        start = preset("gpt3-175", 2048)
+        left, right = st.columns(2)
+        for place, name in enumerate(("layers", "hidden", "heads", "kv_heads", "ffn", "vocab", "experts")):
+            with left if place % 2 == 0 else right:
+                said = name.replace("_", " ").capitalize()
+                told[name] = int(
+                    st.number_input(said, 1, 2**20, getattr(start, name), key=f"training-{name}")
+                )
+        told["experts_per_token"] = int(
+            st.number_input(
+                "Experts a token", 1, told["experts"], 1, key=f"training-chosen {told['experts']}"
+            )
+        )
+        told["gated"] = st.checkbox("Gated feed-forward", key="training-gated")
+        told["tied_embeddings"] = st.checkbox("One matrix for words in and out", True, key="training-tied")
+    told["sequence"] = int(st.number_input("Sequence, tokens", 1, 2**24, 4096, key="training-sequence"))
+    return told
+
+
+def sizes_of(told: Mapping[str, Any]) -> tuple[str, TransformerSizes | SourceSizes]:
+    """A short name and the model. Raises InputFault."""
+    if told["kind"] == TRACED:
+        return str(told["source"]), SourceSizes(told["source"])
+    if told["kind"] == PUBLISHED:
+        return told["name"], preset(told["name"], told["sequence"])
+    if told["kind"] == CONFIG:
+        if told.get("text") is None:
+            raise InputFault("config.json", "no file", "a model of one's own has one", "Choose the file.")
+        return told["file"], read_config(told["text"], told["file"], told["sequence"])
+    own = {name: value for name, value in told.items() if name != "kind"}
+    sizes = TransformerSizes(**own)
+    sizes.transformer()
+    return f"{sizes.layers} layers of {sizes.hidden}", sizes
+
+
+def fleet_editor(rows: list[dict[str, Any]], mark: str) -> list[dict[str, Any]]:
+    """The rows of the fleet."""
+    known = [name for name in peak_names() if peaks(name).memory_gib is not None]
+    present = {row["type"] for row in rows}
+    cores = [f"CPU-{count}c" for count in (16, 32, 64, 128)]
+    options = [*known, *cores, *sorted(present - {*known, *cores})]
+    column = st.column_config
+    edited: list[dict[str, Any]] = st.data_editor(
+        rows, num_rows="dynamic", hide_index=True, key=f"training-fleet {mark}", alt="Nodes of the fleet",
+        column_order=("type", "nodes", "GPUs a node", "GB/s between nodes"),
+        column_config={
+            "nodes": column.NumberColumn(min_value=1, step=1, required=True, width=60),
+            "GPUs a node": column.NumberColumn("GPUs", min_value=1, step=1, required=True, width=60, help="Of a node."),
+            "type": column.SelectboxColumn(options=options, required=True, width=120),
+            "GB/s between nodes": column.NumberColumn(min_value=0.0, help="Empty: the catalogue's."),
+        },
+    )  # fmt: skip
+    return edited
+
+
+def job_inputs(now: StrategyTraining, mark: str) -> StrategyTraining:
+    """Batch, precision and optimizer."""
+    batch = st.number_input("Sequences a step", 1, 2**20, now.global_batch, key=f"training-batch {mark}")
+    left, right = st.columns(2)
+    with left:
+        precision = st.selectbox(
+            "Precision", PRECISIONS, PRECISIONS.index(now.precision), key=f"training-precision {mark}"
+        )
+    with right:
+        optimizer = st.selectbox(
+            "Optimizer", OPTIMIZERS, OPTIMIZERS.index(now.optimizer), key=f"training-optimizer {mark}"
+        )
+    return StrategyTraining(int(batch), precision, optimizer)  # type: ignore[arg-type]
+
+
+def rows_of(request: StrategyRequest) -> list[dict[str, Any]]:
+    """The fleet as rows of the editor."""
+    return [
+        {
+            "nodes": one.nodes,
+            "GPUs a node": one.gpus_per_node,
+            "type": one.type,
+            "GB/s between nodes": one.between_gb_per_s,
+        }
+        for one in request.fleet
+    ]
+
+
+def nodes_of(rows: list[dict[str, Any]]) -> tuple[StrategyNodes, ...]:
+    """The rows as nodes. Raises InputFault for a fleet without a row, or a row that is not filled."""
+    if not rows:
+        raise InputFault("Fleet", "no nodes", "a fleet has a node", "Add a row.")
+    if any(row.get(field) is None for row in rows for field in ("nodes", "GPUs a node", "type")):
+        raise InputFault(
+            "Fleet", "a row that is not filled", "each row has nodes, GPUs and type", "Fill or remove it."
+        )
+    return tuple(
+        StrategyNodes(
+            int(row["nodes"]), int(row["GPUs a node"]), row["type"], None, row.get("GB/s between nodes")
+        )
+        for row in rows
+    )
+
+
+def _text(data: bytes, name: str) -> str:
+    try:
+        return data.decode("utf-8")
+    except UnicodeDecodeError as error:
+        raise InputFault(name, "binary data", "the file is text", "Choose another file.") from error
+
+
+def _begin(workspace: Workspace, label: str, request: StrategyRequest) -> None:
+    name = named.free_name(workspace, named.TRAINING[:1], label[:100])
+    trainings.put(workspace, name, request)
+    trainings.start(workspace, name)
+    navigation.go("Train", name)

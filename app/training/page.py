@@ -1,0 +1,228 @@
+"""A training: how is a model divided over a fleet, how long does a step take, and how sure is that?"""
+
+from __future__ import annotations
+
+import contextlib
+from dataclasses import asdict
+
+import streamlit as st
+
+from app.charts.theme import CONFIG
+from app.charts.training import MEMORY_PARTS, TIME_PARTS, stacked
+from app.components import saving
+from app.format.numbers import exact, percent, plain, short
+from app.session import trainings
+from app.session.trainings import PARAMETER, Kept
+from app.shell import frame, navigation
+from app.training import around, form, judged, new
+from app.training.shelf import INTRODUCTION
+from app.training.words import asked, bottleneck, choice, label, proof, ranking, refused
+from torchsplit_core import jobs, workflow
+from torchsplit_core.files import write_text
+from torchsplit_core.hardware import peaks
+from torchsplit_core.jobs.names import STRATEGY
+from torchsplit_core.training.step.estimate import USABLE
+from torchsplit_core.values import InputFault
+from torchsplit_core.values.strategy.outcome import StrategyCandidate, StrategyOutcome
+from torchsplit_core.values.strategy.request import SourceSizes
+from torchsplit_core.workspace.store import Workspace
+
+NEAR = 6.0
+"""Capacity is drawn where it is at most that many times the fullest bar."""
+
+
+def show(workspace: Workspace) -> None:
+    """The whole page."""
+    name = trainings.current(workspace)
+    if name is None:
+        st.write(f"{INTRODUCTION} Begin with an example.")
+        new.show(workspace, first=True)
+        judged.show()
+        return
+    _choice(workspace, name)
+    kept = trainings.kept(workspace, name)
+    st.caption(plain(asked(kept.request)))
+    with frame.picture_beside("training"):
+        left, right = st.columns([26, 74], gap="medium")
+    with left:
+        form.show(workspace, kept)
+    with right:
+        _answer(workspace, kept)
+
+
+def _choice(workspace: Workspace, name: str) -> None:
+    """Which training, a new one, and away with this one."""
+    names = list(trainings.known(workspace))
+    with st.container(horizontal=True, vertical_alignment="center"):
+        chosen = st.selectbox(
+            "Training", names, names.index(name), key=f"training-choice {name} {len(names)}", width=320,
+            label_visibility="collapsed",
+        )  # fmt: skip
+        if chosen != name:
+            trainings.choose(workspace, chosen)
+            st.rerun()
+        navigation.link("Trainings", "New training", icon=":material/add:")
+        if st.button("Remove", key="training-remove", help="Forget this training and its request."):
+            trainings.remove(workspace, name)
+            if PARAMETER in st.query_params:
+                del st.query_params[PARAMETER]
+            st.rerun()
+
+
+def _answer(workspace: Workspace, kept: Kept) -> None:
+    """The stored strategy; while a search runs nothing old stands for the new."""
+    outcome = kept.outcome
+    if outcome is None or not kept.answers:
+        if jobs.running(workspace, (STRATEGY,), kept.name):
+            st.info("The search runs.")
+        else:
+            st.info(
+                "Press Find a strategy: you will see the ranking, where the time goes, and what memory holds."
+            )
+        return
+    words, colour = proof(outcome)
+    with st.container(horizontal=True, vertical_alignment="center"):
+        st.badge(words, color=colour)  # type: ignore[arg-type]
+        st.badge("estimated", color="yellow")
+        st.caption("untested on hardware")
+    st.write(plain(outcome.message))
+    if outcome.candidates:
+        _best(kept, outcome)
+        _bars(kept, outcome)
+        _ranking(kept, outcome)
+        around.show(workspace, kept, outcome)
+    _refused(kept, outcome)
+    _files(kept, outcome)
+
+
+def _best(kept: Kept, outcome: StrategyOutcome) -> None:
+    """The best in four figures, and its bottleneck."""
+    best = outcome.candidates[0]
+    cards = (
+        ("A step", short(best.seconds_per_step, "s"), f"90 %: {short(best.low_s)} to {short(best.high_s)} s"),
+        ("Tokens a second", short(best.tokens_per_s), f"{short(best.samples_per_s)} sequences a second"),
+        ("Of the peak", percent(best.mfu), "the model's own operations over the GPUs' peak"),
+        ("Memory", short(best.memory_gib.total, "GiB"), "on the fullest device"),
+    )
+    for column, (title, figure, note) in zip(st.columns(4), cards, strict=True):
+        with column.container(border=True, height="stretch", gap="xxsmall"):
+            st.metric(title, figure)
+            st.caption(note)
+    st.markdown(f"**Bottleneck.** {plain(bottleneck(best))}")
+
+
+def _bars(kept: Kept, outcome: StrategyOutcome) -> None:
+    dark = st.context.theme.type == "dark"
+    names = [label(place, one) for place, one in enumerate(outcome.candidates)]
+    st.header("Where the time goes", anchor=False)
+    with saving.saved("Time in parts", f"{kept.name}.time", key="training-time"):
+        st.plotly_chart(
+            stacked(
+                names, [asdict(one.parts_s) for one in outcome.candidates], TIME_PARTS, "s a step", "s", dark=dark
+            ),
+            theme=None, key="training-time", config=CONFIG, alt="Seconds of each candidate in parts",
+        )  # fmt: skip
+    st.caption("d data, t tensor, p pipeline, c context, e experts, b sequences of a micro-batch.")
+    st.header("What memory holds", anchor=False)
+    with saving.saved("Memory in parts", f"{kept.name}.memory", key="training-memory"):
+        st.plotly_chart(
+            stacked(
+                names, [asdict(one.memory_gib) for one in outcome.candidates], MEMORY_PARTS,
+                "GiB on the fullest device", "GiB", dark=dark, limit=_capacity(kept, outcome),
+            ),
+            theme=None, key="training-memory", config=CONFIG, alt="Memory of each candidate in parts",
+        )  # fmt: skip
+
+
+def _capacity(kept: Kept, outcome: StrategyOutcome) -> tuple[str, float] | None:
+    """The least memory of the fleet's GPUs that a plan may use, where the bars come near it."""
+    known = [peaks(one.type).memory_gib for one in kept.request.fleet if not one.type.startswith("CPU-")]
+    sizes = [size for size in known if size]
+    most = max(one.memory_gib.total for one in outcome.candidates)
+    if not sizes or USABLE * min(sizes) > NEAR * most:
+        return None
+    return f"usable of {short(min(sizes), 'GiB')}", USABLE * min(sizes)
+
+
+def _ranking(kept: Kept, outcome: StrategyOutcome) -> None:
+    st.header("Ranking", anchor=False)
+    saving.table(
+        ranking(outcome), f"{kept.name}.ranking", key="training-ranking", alt="Strategies, best first"
+    )
+    st.caption("Steps closer to each other than their interval are a tie in truth.")
+    stages = outcome.candidates[0].stages
+    if stages:
+        st.header("Shares of unlike nodes", anchor=False)
+        rows = [
+            {
+                "nodes": one.type, "devices": one.devices, "sequences": one.sequences,
+                "of a device": one.batch_per_device, "data": one.data, "tensor": one.tensor, "stages": one.stages,
+                "s": exact(one.seconds), "GiB": exact(one.memory_gib),
+            }
+            for one in stages
+        ]  # fmt: skip
+        saving.table(rows, f"{kept.name}.shares", key="training-shares", alt="What each kind of nodes does")
+
+
+def _refused(kept: Kept, outcome: StrategyOutcome) -> None:
+    if not outcome.refused:
+        return
+    count = sum(one.count for one in outcome.refused)
+    with st.expander(
+        f"{exact(count)} of {exact(outcome.considered)} choices refused", expanded=not outcome.candidates
+    ):
+        saving.table(
+            refused(outcome), f"{kept.name}.refused", key="training-refused", alt="Choices refused, and why"
+        )
+
+
+def _files(kept: Kept, outcome: StrategyOutcome) -> None:
+    stem = saving.file_name(kept.name)
+    st.header("Apply", anchor=False)
+    if outcome.candidates:
+        place = st.selectbox(
+            "Strategy", range(len(outcome.candidates)), _first_written(kept, outcome),
+            key=f"training-apply {kept.sha256[:12]}",
+            format_func=lambda number: f"{number + 1}: {choice(outcome.candidates[number])}",
+        )  # fmt: skip
+        _file(kept, outcome.candidates[place], f"{stem}.{place + 1}.py")
+    with st.container(horizontal=True):
+        st.download_button(
+            "Request (JSON)", lambda: write_text(kept.request), f"{stem}.strategy_request.json", "application/json",
+            on_click="ignore",
+        )  # fmt: skip
+        st.download_button(
+            "Strategies (JSON)", lambda: write_text(outcome), f"{stem}.strategy.json", "application/json",
+            on_click="ignore",
+        )  # fmt: skip
+
+
+def _first_written(kept: Kept, outcome: StrategyOutcome) -> int:
+    """The place of the best candidate that a file is written for; 0 where there is none."""
+    if isinstance(kept.request.model, SourceSizes):
+        return 0
+    for place, one in enumerate(outcome.candidates):
+        with contextlib.suppress(InputFault):
+            workflow.strategy_script(kept.request, one)
+            return place
+    return 0
+
+
+def _file(kept: Kept, one: StrategyCandidate, file: str) -> None:
+    """The strategy as a plain PyTorch file, or why there is none."""
+    if isinstance(kept.request.model, SourceSizes):
+        st.caption(
+            "As a plain PyTorch file: torchsplit strategy REQUEST --export FILE.py, where the model's file is."
+        )
+        return
+    try:
+        text = workflow.strategy_script(kept.request, one)
+    except InputFault as fault:
+        st.caption(plain(f"No file is written for this one: {fault.rule.partition(': ')[2] or fault.rule}."))
+        return
+    st.download_button(
+        "Plain PyTorch file", text, file, "text/x-python", on_click="ignore", icon=":material/code:",
+        help="DeviceMesh, fully_shard, parallelize_module, schedules, checkpoint wrappers: run it by torchrun.",
+    )  # fmt: skip
+    with st.expander("The file"):
+        st.code(text, language="python", height=420)

@@ -1,0 +1,125 @@
+"""Trainings in words: a choice, the bottleneck, what a table says."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import asdict
+from typing import Any
+
+from app.format.numbers import exact, percent, short
+from torchsplit_core.training.strategy.words import choice_words
+from torchsplit_core.values.strategy.outcome import StrategyCandidate, StrategyOutcome
+from torchsplit_core.values.strategy.request import SourceSizes, StrategyRequest
+from torchsplit_core.values.training import Choices
+
+BOTTLENECKS = {
+    "compute": "The GPUs compute most of the step. Faster cards, lower precision or less recomputation shorten it.",
+    "tensor_communication": "Exchanges inside a layer take most of what is not compute: fewer devices of tensor "
+    "parallelism, or a faster link inside the node, shorten it.",
+    "pipeline_bubble": "Stages of the pipeline wait for one another: more micro-batches, chunks of a stage or fewer "
+    "stages shorten it.",
+    "pipeline_communication": "What stages hand on takes most of what is not compute: fewer stages, or a faster "
+    "network, shorten it.",
+    "data_communication": "Summing gradients and gathering weights takes most of what is not compute: a larger batch, "
+    "a faster network or less sharding shorten it.",
+    "optimizer": "The optimizer and what a step takes whatever its size are most of what is not compute: a larger "
+    "batch, or sharded states, shorten it.",
+}
+MOSTLY = 0.75
+"""Share of the step above which compute is called its bottleneck."""
+
+
+def choice(one: StrategyCandidate) -> str:
+    """A candidate's choices in a line."""
+    names = tuple(Choices.__dataclass_fields__)
+    return choice_words(Choices(**{name: getattr(one, name) for name in names}))
+
+
+def bottleneck(one: StrategyCandidate) -> str:
+    """What takes longest, in words, with its share of the step."""
+    parts = asdict(one.parts_s)
+    name = "compute"
+    if parts["compute"] < MOSTLY * one.seconds_per_step:
+        name = max((part for part in parts if part != "compute"), key=lambda part: parts[part])
+    share = parts[name] / one.seconds_per_step
+    return f"{name.replace('_', ' ').capitalize()} is {percent(share)} of the step. {BOTTLENECKS[name]}"
+
+
+def asked(request: StrategyRequest) -> str:
+    """Model, fleet and batch in a line."""
+    model = request.model
+    if isinstance(model, SourceSizes):
+        what = model.source
+    else:
+        what = f"{model.layers} layers of width {model.hidden}"
+    fleet = " + ".join(f"{one.nodes} × {one.gpus_per_node} {one.type}" for one in request.fleet)
+    return (
+        f"{what} on {fleet}, {request.training.global_batch} sequences a step, {request.training.precision}"
+    )
+
+
+def proof(outcome: StrategyOutcome) -> tuple[str, str]:
+    """How good the answer is, and the badge's colour."""
+    if outcome.status == "optimal":
+        return "the fastest of all choices", "green"
+    if outcome.status == "feasible":
+        return f"feasible: none is below {short(outcome.bound_s, 's')}", "yellow"
+    return "nothing fits, proven", "red"
+
+
+def label(place: int, one: StrategyCandidate) -> str:
+    """A short name of a candidate for an axis: "1 · d8 t2 p4 FSDP"."""
+    counts = " ".join(
+        f"{letter}{value}"
+        for letter, value in (
+            ("d", one.data), ("t", one.tensor), ("p", one.pipeline), ("c", one.context), ("e", one.expert),
+        )
+        if value > 1
+    )  # fmt: skip
+    said = counts or "one device"
+    if one.shard != "none":
+        said += f" {one.shard}"
+    if one.recompute != "none":
+        said += f" {'full' if one.recompute == 'full' else 'sel.'} rec."
+    return f"{place + 1} · {said} b{one.micro_batch}"
+
+
+def ranking(outcome: StrategyOutcome) -> list[dict[str, Any]]:
+    """A row a candidate with exact figures."""
+    best = outcome.candidates[0].seconds_per_step
+    return [
+        {
+            "#": place + 1,
+            "choice": choice(one),
+            "s a step": exact(one.seconds_per_step),
+            "90 % interval": f"{short(one.low_s)} to {short(one.high_s)}",
+            "longer by": percent(one.seconds_per_step / best - 1) if place else "",
+            "tokens/s": exact(one.tokens_per_s),
+            "of the peak": percent(one.mfu),
+            "GiB a device": exact(one.memory_gib.total),
+        }
+        for place, one in enumerate(outcome.candidates)
+    ]
+
+
+def refused(outcome: StrategyOutcome) -> list[dict[str, Any]]:
+    """What was refused and why."""
+    return [
+        {"choices": one.count, "why": one.reason, "nearest": one.nearest or ""} for one in outcome.refused
+    ]
+
+
+def changed_rows(found: Sequence[dict[str, Any]], best_s: float) -> list[dict[str, Any]]:
+    """A row a choice changed alone, the cheapest first."""
+    ordered = sorted(found, key=lambda one: (one["seconds"] is None, one["seconds"] or 0.0))
+    return [
+        {
+            "choice": str(one["choice"]).replace("_", " "),
+            "instead": str(one["value"]),
+            "s a step": exact(one["seconds"]),
+            "longer by": percent(one["seconds"] / best_s - 1) if one["seconds"] else "",
+            "GiB a device": exact(one["memory_gib"]),
+            "why not": one["why_not"],
+        }
+        for one in ordered
+    ]

@@ -1,0 +1,72 @@
+"""Strategies for training as jobs of a workspace: the search, and what stands around its answer."""
+
+from __future__ import annotations
+
+from dataclasses import asdict
+from typing import TYPE_CHECKING, Any
+
+from torchsplit_core import workflow
+from torchsplit_core.jobs.names import DivisionsParameters, RequestParameters
+from torchsplit_core.values import InputFault, Profile, Progress
+from torchsplit_core.values.strategy.outcome import StrategyOutcome
+from torchsplit_core.values.strategy.request import SourceSizes, StrategyRequest
+from torchsplit_core.workspace.named import digest, exists, put_answer
+
+if TYPE_CHECKING:
+    from torchsplit_core.graph.torch_graph import TorchGraph
+    from torchsplit_core.workspace.store import Workspace
+
+
+def strategy_job(workspace: Workspace, parameters: RequestParameters, progress: Progress) -> dict[str, Any]:
+    """Find strategies for the stored request; the outcome stands under its name, with the request it answers.
+
+    A traced model is taken from the workspace, with the profile that it has there; nothing of it is executed.
+    """
+    name = parameters.request
+    request: StrategyRequest = workspace.get("strategy_request", name)
+    outcome = _solve(workspace, request, progress)
+    put_answer(workspace, name, request, outcome)
+    return {"strategy": name, "status": outcome.status}
+
+
+def study_job(workspace: Workspace, parameters: DivisionsParameters, progress: Progress) -> dict[str, Any]:
+    """What each choice costs changed, fewer nodes, less memory, as JSON values.
+
+    Raises InputFault where the stored request is not the one that was asked about, or nothing fits.
+    """
+    from torchsplit_core.training.study import study
+
+    name = parameters.request
+    if digest(workspace, "strategy_request", name) != parameters.sha256:
+        raise InputFault("study", name, "the request is the one that it was asked for", "Ask again.")
+    request: StrategyRequest = workspace.get("strategy_request", name)
+    graph, profile = _model(workspace, request)
+
+    def solve(asked: StrategyRequest) -> StrategyOutcome:
+        return workflow.strategy(asked, graph=graph, profile=profile, track=False)
+
+    first = solve(request)
+    if not first.candidates:
+        raise InputFault("study", name, "a strategy fits", "Change the request.")
+    found = study(request, first.candidates[0], solve, progress=progress)
+    return asdict(found)
+
+
+def _solve(workspace: Workspace, request: StrategyRequest, progress: Progress) -> StrategyOutcome:
+    graph, profile = _model(workspace, request)
+    return workflow.strategy(request, graph=graph, profile=profile, track=False, progress=progress)
+
+
+def _model(workspace: Workspace, request: StrategyRequest) -> tuple[TorchGraph | None, Profile | None]:
+    """The graph and the profile of a traced model. Raises InputFault where it is not here."""
+    if not isinstance(request.model, SourceSizes):
+        return None, None
+    source = request.model.source
+    if not exists(workspace, "graph", source):
+        raise InputFault(
+            "model.source", source, "the model is traced in this workspace", "Trace it on the page Models."
+        )
+    profile: Profile | None = None
+    if exists(workspace, "profile", source):
+        profile = workspace.get("profile", source)
+    return workspace.get("graph", source), profile

@@ -1,0 +1,170 @@
+"""The model's section of a file for a transformer told by its sizes: a plain decoder, and how tensors divide it."""
+
+from __future__ import annotations
+
+from torchsplit_core.values.training import Transformer
+
+MODEL = '''
+LAYERS, HIDDEN, HEADS, KEY_HEADS, FEED_FORWARD = {layers}, {hidden}, {heads}, {kv_heads}, {ffn}
+WORDS, SEQUENCE = {vocab}, {sequence}
+HEAD = HIDDEN // HEADS
+
+
+def rotate(x: Tensor) -> Tensor:
+    """Rotary positions of batch × heads × tokens × width (Su et al. 2021)."""
+    half = HEAD // 2
+    angles = torch.outer(
+        torch.arange(x.shape[2], device=x.device), 10000.0 ** -(torch.arange(half, device=x.device) / half)
+    )
+    cos, sin = angles.cos().to(x.dtype), angles.sin().to(x.dtype)
+    left, right = x[..., :half], x[..., half : 2 * half]
+    return torch.cat([left * cos - right * sin, right * cos + left * sin, x[..., 2 * half :]], -1)
+
+
+class Attention(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.query = nn.Linear(HIDDEN, HIDDEN, bias=False)
+        self.key = nn.Linear(HIDDEN, KEY_HEADS * HEAD, bias=False)
+        self.value = nn.Linear(HIDDEN, KEY_HEADS * HEAD, bias=False)
+        self.out = nn.Linear(HIDDEN, HIDDEN, bias=False)
+
+    def forward(self, x: Tensor) -> Tensor:
+        # As many heads as this device has: tensor parallelism leaves each a part.
+        query, key, value = (
+            layer(x).unflatten(-1, (-1, HEAD)).transpose(1, 2) for layer in (self.query, self.key, self.value)
+        )
+        mixed = F.scaled_dot_product_attention(
+            rotate(query), rotate(key), value, is_causal=True, enable_gqa=HEADS != KEY_HEADS
+        )
+        return self.out(mixed.transpose(1, 2).flatten(2))
+
+
+class FeedForward(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+{feed_forward}
+
+class Layer(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.attention_norm = nn.RMSNorm(HIDDEN)
+        self.attention = Attention()
+        self.feed_norm = nn.RMSNorm(HIDDEN)
+        self.feed_forward = FeedForward()
+
+    def forward(self, x: Tensor) -> Tensor:
+        x = x + self.attention(self.attention_norm(x))
+        return x + self.feed_forward(self.feed_norm(x))
+
+
+class Decoder(nn.Module):
+    """Some of the layers, with the words before the first of all and behind the last of all.
+
+    Each layer is drawn from a seed of its own, so that every division of the work begins with the same weights.
+    """
+
+    def __init__(self, places: range = range(LAYERS)) -> None:
+        super().__init__()
+        self.words = self.norm = self.head = None
+        if 0 in places:
+            torch.manual_seed(SEED)
+            self.words = nn.Embedding(WORDS, HIDDEN)
+            nn.init.normal_(self.words.weight, std=0.02)
+        self.layers = nn.ModuleList()
+        for place in places:
+            torch.manual_seed(SEED + 1 + place)
+            self.layers.append(Layer())
+        if LAYERS - 1 in places:
+            torch.manual_seed(SEED + 1 + LAYERS)
+            self.norm = nn.RMSNorm(HIDDEN)
+            self.head = nn.Linear(HIDDEN, WORDS, bias=False)
+{tied}
+    def forward(self, x: Tensor) -> Tensor:
+        if self.words is not None:
+            x = self.words(x)
+        for layer in self.layers:
+            x = layer(x)
+        return self.head(self.norm(x)) if self.head is not None else x
+
+
+def batch(first: int, last: int, device: torch.device) -> tuple[Tensor, Tensor]:
+    """Tokens of the sequences `first` to `last` of a step, and the next ones. Put your data here."""
+    sources = [torch.Generator().manual_seed(number) for number in range(first, last)]
+    tokens = torch.stack([torch.randint(WORDS, (SEQUENCE + 1,), generator=one) for one in sources]).to(device)
+    return tokens[:, :-1].contiguous(), tokens[:, 1:].contiguous()
+
+
+def loss_of(outputs: Tensor, target: Tensor) -> Tensor:
+    """The mean over the words of a micro-batch."""
+    return F.cross_entropy(outputs.flatten(0, 1).float(), target.flatten())
+'''
+
+GATED = """        self.gate = nn.Linear(HIDDEN, FEED_FORWARD, bias=False)
+        self.up = nn.Linear(HIDDEN, FEED_FORWARD, bias=False)
+        self.down = nn.Linear(FEED_FORWARD, HIDDEN, bias=False)
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.down(F.silu(self.gate(x)) * self.up(x))
+"""
+PLAIN = """        self.up = nn.Linear(HIDDEN, FEED_FORWARD, bias=False)
+        self.down = nn.Linear(FEED_FORWARD, HIDDEN, bias=False)
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.down(F.gelu(self.up(x)))
+"""
+TIED = """            if self.words is not None:
+                self.head.weight = self.words.weight
+"""
+
+TENSOR = '''
+
+def over_tensor(model: Decoder, mesh: DeviceMesh) -> None:
+    """Tensor parallelism: products of a layer divided by columns, then by rows, so that a layer sums twice."""
+    plan: dict[str, ParallelStyle] = {{}}
+    if model.words is not None:
+        plan["words"] = RowwiseParallel(input_layouts=Replicate(), output_layouts={between})
+    for place in range(len(model.layers)):
+        layer = f"layers.{{place}}"
+        for name in ("attention.query", "attention.key", "attention.value", {columns}):
+            plan[f"{{layer}}.{{name}}"] = ColwiseParallel()
+        for name in ("attention.out", "feed_forward.down"):
+            plan[f"{{layer}}.{{name}}"] = RowwiseParallel(output_layouts={between})
+{sequence}    if model.head is not None:
+{norm}        plan["head"] = ColwiseParallel(input_layouts={between}, output_layouts=Replicate())
+    parallelize_module(model, mesh, plan)
+{tied}'''
+
+SEQUENCE = """        for name in ("attention", "feed_forward"):
+            whole = PrepareModuleInput(input_layouts=(Shard(1),), desired_input_layouts=(Replicate(),))
+            plan[f"{layer}.{name}"] = whole
+        for name in ("attention_norm", "feed_norm"):
+            plan[f"{layer}.{name}"] = SequenceParallel()
+"""
+
+
+def model_text(model: Transformer, *, tied: bool) -> str:
+    """The decoder of these sizes."""
+    return MODEL.format(
+        layers=model.layers,
+        hidden=model.hidden,
+        heads=model.heads,
+        kv_heads=model.kv_heads,
+        ffn=model.ffn,
+        vocab=model.vocab,
+        sequence=model.sequence,
+        feed_forward=GATED if model.gated else PLAIN,
+        tied=TIED if tied else "",
+    )
+
+
+def tensor_text(model: Transformer, *, tied: bool, sequence_parallel: bool) -> str:
+    """How tensor parallelism divides it."""
+    columns = '"feed_forward.gate", "feed_forward.up"' if model.gated else '"feed_forward.up"'
+    return TENSOR.format(
+        between="Shard(1)" if sequence_parallel else "Replicate()",
+        columns=columns,
+        sequence=SEQUENCE if sequence_parallel else "",
+        norm='        plan["norm"] = SequenceParallel()\n' if sequence_parallel else "",
+        tied="    model.head.weight = model.words.weight\n" if tied else "",
+    )

@@ -1,0 +1,150 @@
+"""The sections of a file that divide the work: processes, recomputation, sharding, precision, the optimizer."""
+
+from __future__ import annotations
+
+START = '''
+NAMES = ("pipeline", "data", "tensor")
+
+def start() -> tuple[torch.device, DeviceMesh]:
+    """This process's device, and all of them as pipeline × data × tensor. One process alone divides nothing."""
+    here = int(os.environ.get("LOCAL_RANK", 0))
+    kind = "cuda" if torch.cuda.is_available() else "cpu"
+    device = torch.device(kind, here) if kind == "cuda" else torch.device(kind)
+    if kind == "cuda":
+        torch.cuda.set_device(device)
+    dist.init_process_group("nccl" if kind == "cuda" else "gloo")
+    world = dist.get_world_size()
+    stages, tensor = (PIPELINE, TENSOR) if world > 1 else (1, 1)
+    data = world // (stages * tensor)
+    if data * stages * tensor != world or GLOBAL_BATCH % data:
+        least = stages * tensor
+        sys.exit(f"{world} processes: needed is a multiple of {least} that divides {GLOBAL_BATCH} sequences")
+    return device, init_device_mesh(kind, (stages, data, tensor), mesh_dim_names=NAMES)
+'''
+
+RECOMPUTE_FULL = '''
+
+def run_again(block: nn.Module) -> nn.Module:
+    """Keeps the block's input alone and runs it again in the backward pass."""
+    return checkpoint_wrapper(block)
+'''
+RECOMPUTE_SELECTIVE = '''
+PRODUCTS = (
+    torch.ops.aten.mm.default,
+    torch.ops.aten.addmm.default,
+    torch.ops.aten.bmm.default,
+    torch.ops.aten.convolution.default,
+)
+ATTENTION = (
+    torch.ops.aten._scaled_dot_product_flash_attention.default,
+    torch.ops.aten._scaled_dot_product_efficient_attention.default,
+    torch.ops.aten._scaled_dot_product_cudnn_attention.default,
+    torch.ops.aten._scaled_dot_product_flash_attention_for_cpu.default,
+)
+
+
+def run_again(block: nn.Module) -> nn.Module:
+    """Keeps {kept} and runs the rest again in the backward pass."""
+
+    def contexts() -> Any:
+        seen = [0, 0]  # products of the forward pass and of the one that runs again
+
+        def policy(context: Any, operation: Any, *args: Any, **kwargs: Any) -> CheckpointPolicy:
+            keep = operation in ATTENTION
+            if operation in PRODUCTS:
+                seen[context.is_recompute] += 1
+                keep = {every}
+            return CheckpointPolicy.MUST_SAVE if keep else CheckpointPolicy.PREFER_RECOMPUTE
+
+        return create_selective_checkpoint_contexts(policy)
+
+    return checkpoint_wrapper(block, context_fn=contexts)
+'''
+
+SHARD = '''
+
+def shard(blocks: list[nn.Module], model: nn.Module, mesh: DeviceMesh) -> None:
+    """{words}"""
+{replicas}    policy = {policy}
+    for module in [*blocks, model]:
+        fully_shard(module, mesh=over, mp_policy=policy, reshard_after_forward={reshard}{offload})
+'''
+REPLICAS = """    data, node = mesh["data"].size(), int(os.environ.get("LOCAL_WORLD_SIZE", 1)) // mesh["tensor"].size()
+    inside = max(1, min(data, node))
+    over = mesh["data"]
+    if inside < data and data % inside == 0:
+        over = over._unflatten(0, (data // inside, inside), ("replicate", "shard"))
+"""
+ONE_GROUP = """    over = mesh["data"]
+"""
+AVERAGE = '''
+
+def average_gradients(model: nn.Module, mesh: DeviceMesh) -> None:
+    """The mean over the copies of the model."""
+    for parameter in model.parameters():
+        if parameter.grad is not None:
+            gradient = parameter.grad.to_local() if isinstance(parameter.grad, DTensor) else parameter.grad
+            dist.all_reduce(gradient, group=mesh["data"].get_group())
+            gradient /= mesh["data"].size()
+'''
+PLAIN_MAIN = """
+
+def main(steps: int) -> None:
+    device, mesh = start()
+    data, place = mesh["data"].size(), mesh["data"].get_local_rank()
+    own = GLOBAL_BATCH // data
+    micro = MICRO_BATCH if own % MICRO_BATCH == 0 else own
+{build}
+{optimizer}
+    for step in range(steps):
+        total = torch.zeros((), device=device)
+        for first in range(place * own, (place + 1) * own, micro):
+            {unpack} = batch(first, first + micro, device)
+            last = first + micro == (place + 1) * own
+            with {contexts}:
+                loss = loss_of({call}) * (micro / own)
+                loss.backward()
+            total += loss.detach()
+{finish}        optimizer.step()
+        optimizer.zero_grad(set_to_none=True)
+        dist.all_reduce(total, group=mesh["data"].get_group())
+        if dist.get_rank() == 0:
+            print(f"step {{step}} loss {{total.item() / data:.6f}}", flush=True)
+    dist.destroy_process_group()
+"""
+PIPELINE_MAIN = """
+
+def main(steps: int) -> None:
+    device, mesh = start()
+    data, place = mesh["data"].size(), mesh["data"].get_local_rank()
+    stages, stage = mesh["pipeline"].size(), mesh["pipeline"].get_local_rank()
+    own = GLOBAL_BATCH // data
+    micro = MICRO_BATCH if own % MICRO_BATCH == 0 else own
+    count = own // micro
+{build}
+{optimizer}
+    for step in range(steps):
+        {unpack} = batch(place * own, (place + 1) * own, device)
+{leaves}        losses: list[Tensor] = []
+        with {contexts}:
+            given = ({given}) if stage == 0 else ()
+            if stage == stages - 1:
+                schedule.step(*given, target={target}, losses=losses{named})
+            else:
+                schedule.step(*given{named})
+{finish}        optimizer.step()
+        optimizer.zero_grad(set_to_none=True)
+        total = torch.stack(losses).mean().detach() if losses else torch.zeros((), device=device)
+        # The last stages have the loss: summed over all, each counts once for every device of its tensor group.
+        dist.all_reduce(total)
+        if dist.get_rank() == 0:
+            print(f"step {{step}} loss {{total.item() / data / mesh['tensor'].size():.6f}}", flush=True)
+    dist.destroy_process_group()
+"""
+END = """
+
+if __name__ == "__main__":
+    options = argparse.ArgumentParser()
+    options.add_argument("--steps", type=int, default=10)
+    main(options.parse_args().steps)
+"""

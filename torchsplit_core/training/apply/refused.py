@@ -1,0 +1,47 @@
+"""What is not written as a file, with its reason: a file that trains otherwise than its strategy says is worse."""
+
+from __future__ import annotations
+
+from torchsplit_core.model_source import ModelSource
+from torchsplit_core.values.errors import InputFault
+from torchsplit_core.values.strategy.outcome import StrategyCandidate
+from torchsplit_core.values.strategy.request import SourceSizes, StrategyRequest
+
+REMEDY = "Choose another candidate, or fix the choice in the request."
+
+
+def check_written(request: StrategyRequest, one: StrategyCandidate, source: ModelSource | None) -> None:
+    """Raises InputFault for a candidate that plain PyTorch does not do, or not in a few lines."""
+    for told, value, why in _reasons(request, one, source):
+        raise InputFault(f"candidate.{told}", value, f"it is one that a file is written for: {why}", REMEDY)
+
+
+def _reasons(
+    request: StrategyRequest, one: StrategyCandidate, source: ModelSource | None
+) -> list[tuple[str, object, str]]:
+    model, precision = request.model, request.training.precision
+    found: list[tuple[str, object, str]] = []
+    if one.stages:
+        found.append(("stages", len(one.stages), "shares of unlike nodes have a program each"))
+    if precision in ("fp16", "fp8"):
+        why = "fp16 needs its loss scaled" if precision == "fp16" else "fp8 needs modules of torchao"
+        found.append(("precision", precision, why))
+    if one.context > 1:
+        found.append(("context", one.context, "context parallelism in PyTorch is a prototype"))
+    if one.expert > 1 or (not isinstance(model, SourceSizes) and model.experts > 1):
+        found.append(("expert", one.expert, "mixtures of experts have no plain form in PyTorch"))
+    if one.offload == "optimizer":
+        found.append(
+            ("offload", one.offload, "PyTorch offloads states with the parameters alone (fully_shard)")
+        )
+    if one.shard == "zero1" and one.tensor > 1:
+        found.append(("shard", one.shard, "ZeroRedundancyOptimizer does not divide tensors that are divided"))
+    if not isinstance(model, SourceSizes) and model.kv_heads % one.tensor:
+        found.append(
+            ("tensor", one.tensor, f"heads of the keys, {model.kv_heads}, would have to be repeated")
+        )
+    if source is not None and source.kind == "pt2":
+        found.append(
+            ("source", source.text, "a .pt2 has lost the modules that are wrapped; give the Python file")
+        )
+    return found

@@ -1,0 +1,275 @@
+"""A strategy request for a traced model to its outcome: every choice of the space is reckoned."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field, replace
+
+from torchsplit_core.graph.torch_graph import TorchGraph
+from torchsplit_core.training.step.constants import constants
+from torchsplit_core.training.step.estimate import USABLE
+from torchsplit_core.training.step.interval import unseen
+from torchsplit_core.training.strategy.candidate import memory_gib, parts, peak_flops
+from torchsplit_core.training.strategy.machines import Machine, read_fleet
+from torchsplit_core.training.strategy.search import HOST_MEMORY, MEMORY, Refused, rank
+from torchsplit_core.training.strategy.words import best_words, lack_words, refusals
+from torchsplit_core.training.traced.calibration import device_factors, step_offset
+from torchsplit_core.training.traced.memory import STATE_BYTES, shards
+from torchsplit_core.training.traced.model import TracedModel
+from torchsplit_core.training.traced.space import WITHOUT_SIZES, TracedSpace
+from torchsplit_core.training.traced.step import TracedStep
+from torchsplit_core.values import Profile
+from torchsplit_core.values.errors import InputFault
+from torchsplit_core.values.progress import Progress, ignore_progress
+from torchsplit_core.values.strategy.outcome import StrategyCandidate, StrategyOutcome
+from torchsplit_core.values.strategy.request import SourceSizes, StrategyRequest
+from torchsplit_core.values.training import Choices, StepEstimate
+from torchsplit_core.values.units import GIB
+
+MOST_DEVICES = 2**13
+"""Of a fleet: every choice is reckoned."""
+NODES_TRIED = (1, 2, 4, 8, 16, 32, 64, 128)
+"""Times a fleet's nodes that are tried for a larger one that would do."""
+TRACKED_MEMORY = "memory, by torch's own tracker"
+"""The reason of choices that fit as reckoned and not as torch tracks them."""
+MOST_TRACKED = 3
+"""Of the fastest choices, those that are followed by torch's tracker, one after the other, until one fits."""
+
+Tracker = Callable[[Choices], int | None]
+"""Bytes at the peak of a choice's device as torch tracks them; None where it cannot."""
+
+
+@dataclass(slots=True)
+class _Found:
+    fitting: list[tuple[Choices, StepEstimate]] = field(default_factory=list)
+    considered: int = 0
+    refused: dict[str, Refused] = field(default_factory=dict)
+
+    def refuse(self, reason: str, count: int, choices: Choices | None = None, missing: float = 0.0) -> None:
+        self.considered += count
+        self.refused.setdefault(reason, Refused()).add(count, choices, missing)
+
+
+def traced_strategy(
+    request: StrategyRequest,
+    graph: TorchGraph,
+    profile: Profile | None = None,
+    *,
+    tracker: Tracker | None = None,
+    progress: Progress = ignore_progress,
+) -> StrategyOutcome:
+    """The fastest choices that fit for a graph, with what was refused and why.
+
+    `profile`: measured rows of the model, which calibrate the device that they are of. `tracker` follows the best in
+    torch. Raises InputFault for what such a model cannot have, and for a fleet of several entries.
+    """
+    started = time.monotonic()
+    assert isinstance(request.model, SourceSizes)
+    if len(request.fleet) > 1:
+        raise InputFault(
+            "fleet",
+            f"{len(request.fleet)} entries",
+            "a traced model is planned on equal nodes: shares of unlike ones are found from a model's sizes",
+            "Give one entry, or the model's sizes.",
+        )
+    machine = read_fleet(request.fleet, request.training.precision)[0]
+    if machine.devices > MOST_DEVICES:
+        raise InputFault(
+            "fleet", machine.devices, f"it has at most {MOST_DEVICES} devices", "Plan a part of it."
+        )
+    if request.training.precision == "fp8":
+        raise InputFault(
+            "training.precision", "fp8", "a traced model trains in fp32, tf32, fp16 or bf16", "Choose bf16."
+        )
+    model, job = TracedModel(graph), request.training.job()
+    if not sum(model.parameters):
+        raise InputFault("model.source", request.model.source, "it has weights to train", "Check the model.")
+    space = TracedSpace(model.chain, job, machine.cluster.gpus_per_node, request.fix)
+    space.check()
+    factors = device_factors(model, machine, job, profile)
+    offset = step_offset(model, machine, job, request.model.measured_steps, factors)
+    steps = TracedStep(model, machine, job, offset, factors)
+    progress(0.1, f"{machine.devices} devices")
+    found, used = _all(steps, space, machine)
+    found.fitting.sort(key=lambda one: rank(*one))
+    tracked = _tracked(found, tracker, machine, progress)
+    if not found.fitting:
+        return _nothing(steps, space, machine, found, started)
+    return _outcome(request, steps, found, used, tracked, started)
+
+
+def stage_starts(
+    request: StrategyRequest, graph: TorchGraph, candidate: StrategyCandidate
+) -> tuple[tuple[str, ...], tuple[str, ...]]:
+    """The blocks of the model, and those with which the second stage of a candidate and those after it begin."""
+    machine = read_fleet(request.fleet, request.training.precision)[0]
+    steps = TracedStep(TracedModel(graph), machine, request.training.job(), unseen())
+    choices = Choices(
+        candidate.data,
+        pipeline=candidate.pipeline,
+        micro_batch=candidate.micro_batch,
+        shard=candidate.shard,
+        recompute=candidate.recompute,
+    )
+    blocks = steps.model.chain.blocks
+    return blocks, tuple(blocks[stage.start] for stage in steps.stages(choices)[1:])
+
+
+def _outcome(
+    request: StrategyRequest, steps: TracedStep, found: _Found, used: int, tracked: int | None, started: float
+) -> StrategyOutcome:
+    machine = steps.machine
+    best = found.fitting[: request.top_k]
+    said = best_words(best, machine.devices, used)
+    statistics: dict[str, str | int | float] = {
+        "reckoned": len(found.fitting),
+        "seconds": time.monotonic() - started,
+        "parameters": round(sum(steps.model.parameters)),
+        "blocks": len(steps.model.chain.blocks),
+    }
+    if tracked is not None:
+        statistics["tracked_gib"] = tracked / GIB
+        said += f" Torch's own tracker has {tracked / GIB:.3g} GiB of tensors for it."
+    if steps.factors:
+        said += " Seconds are calibrated by measured rows of the profile."
+    return StrategyOutcome(
+        "optimal",
+        tuple(_candidate(steps, choices, step) for choices, step in best),
+        found.considered,
+        refusals(found.refused),
+        said,
+        best[0][1].seconds,
+        statistics,
+    )
+
+
+def _all(steps: TracedStep, space: TracedSpace, machine: Machine) -> tuple[_Found, int]:
+    """Every choice for all devices, or for the most that one fits."""
+    for used in range(machine.devices, 0, -1):
+        found = _of(steps, space, used, machine)
+        if used == machine.devices:
+            first = found
+        if found.fitting:
+            return found, used
+    if not any(True for count in range(machine.devices, 0, -1) for _ in space.choices(count)):
+        given = ", ".join(f"{name} {value}" for name, value in space.fix.given().items())
+        raise InputFault(
+            "fix" if given else "training.global_batch",
+            given or space.job.global_batch,
+            f"some choice for at most {machine.devices} devices has "
+            + ("all of it" if given else "it: it divides the batch"),
+            "Free a fix, or change the batch or the fleet.",
+        )
+    return first, machine.devices
+
+
+def _of(steps: TracedStep, space: TracedSpace, devices: int, machine: Machine) -> _Found:
+    found = _Found()
+    if otherwise := space.divided_otherwise(devices):
+        found.refuse(WITHOUT_SIZES, otherwise)
+    for _layout, broken in space.layouts(devices):
+        if broken:
+            found.refuse(broken, 1)
+    room = USABLE * machine.device.memory_bytes
+    for choices in space.choices(devices):
+        lacking = _host_bytes(steps, choices) - machine.host_bytes
+        if choices.offload != "none" and lacking > 0:
+            found.refuse(HOST_MEMORY, 1, choices, lacking)
+            continue
+        step = steps.estimate(choices)
+        if step.fits:
+            found.considered += 1
+            found.fitting.append((choices, step))
+        else:
+            found.refuse(MEMORY, 1, choices, step.memory.total - room)
+    return found
+
+
+def _host_bytes(steps: TracedStep, choices: Choices) -> float:
+    """Bytes of states that a device's host keeps for it."""
+    if choices.offload == "none":
+        return 0.0
+    moments = 2 if steps.job.optimizer == "adamw" else 1
+    own = max(sum(steps.model.parameters[place] for place in one) for one in steps.stages(choices))
+    return STATE_BYTES * (2 + moments) * own / shards(choices, steps.machine.cluster.gpus_per_node)
+
+
+def _tracked(found: _Found, tracker: Tracker | None, machine: Machine, progress: Progress) -> int | None:
+    """The best followed by torch's tracker; those it says do not fit are refused."""
+    if tracker is None:
+        return None
+    # The trackers see tensors alone, not what the device takes beside them.
+    room = USABLE * machine.device.memory_bytes - constants().reserve_gib * GIB
+    for tried in range(MOST_TRACKED):
+        if not found.fitting:
+            return None
+        choices = found.fitting[0][0]
+        progress(0.6 + 0.1 * tried, "following a step in torch")
+        peak = tracker(choices)
+        if peak is None or peak <= room:
+            return peak
+        del found.fitting[0]
+        found.considered -= 1
+        found.refuse(TRACKED_MEMORY, 1, choices, peak - room)
+    return None
+
+
+def _nothing(
+    steps: TracedStep, space: TracedSpace, machine: Machine, found: _Found, started: float
+) -> StrategyOutcome:
+    """Proven: nothing fits. What is missing, and a larger fleet of such nodes that would do."""
+    nearest = min(
+        (one for one in found.refused.values() if one.nearest is not None),
+        key=lambda one: one.missing_bytes,
+        default=None,
+    )
+    said = f"No choice fits on {machine.devices} × {machine.type}"
+    if nearest is not None and nearest.nearest is not None:
+        said += f": {lack_words(nearest.nearest, nearest.missing_bytes)}, which is the least"
+    said += f". {_larger(steps, space, machine)}."
+    statistics: dict[str, str | int | float] = {"reckoned": 0, "seconds": time.monotonic() - started}
+    return StrategyOutcome(
+        "infeasible", (), found.considered, refusals(found.refused), said, None, statistics
+    )
+
+
+def _larger(steps: TracedStep, space: TracedSpace, machine: Machine) -> str:
+    for times in NODES_TRIED:
+        devices = times * machine.devices
+        wider = replace(steps, machine=replace(machine, devices=devices))
+        for choices in space.choices(devices):
+            if choices.micro_batch == 1 and wider.estimate(choices).fits:
+                return f"{times} times as many nodes, {devices} devices, would do"
+    return f"{NODES_TRIED[-1]} times as many nodes would not do either"
+
+
+def _candidate(steps: TracedStep, choices: Choices, step: StepEstimate) -> StrategyCandidate:
+    job, model = steps.job, steps.model
+    flops = 3.0 * sum(part.flops for part in steps.figures(choices)) / choices.micro_batch * job.global_batch
+    rate = job.global_batch / step.seconds
+    return StrategyCandidate(
+        data=choices.data,
+        tensor=1,
+        pipeline=choices.pipeline,
+        context=1,
+        expert=1,
+        micro_batch=choices.micro_batch,
+        interleave=1,
+        shard=choices.shard,
+        recompute=choices.recompute,
+        sequence_parallel=False,
+        offload=choices.offload,
+        micro_batches=step.micro_batches,
+        batch_per_device=job.global_batch // choices.data,
+        seconds_per_step=step.seconds,
+        low_s=step.low_s,
+        high_s=step.high_s,
+        tokens_per_s=rate * model.tokens,
+        samples_per_s=rate,
+        mfu=flops / step.seconds / (choices.devices * peak_flops(steps.machine.device, job.precision)),
+        memory_gib=memory_gib(step.memory),
+        fits=step.fits,
+        parts_s=parts(step.parts_s, step.seconds),
+        devices=choices.devices,
+    )

@@ -1,0 +1,201 @@
+"""One training step of a traced model: its seconds in parts and the memory of the fullest device."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+
+from torchsplit_core.training.step.constants import Constants, constants
+from torchsplit_core.training.step.estimate import USABLE
+from torchsplit_core.training.step.interval import Offset
+from torchsplit_core.training.step.kernels import Kernels
+from torchsplit_core.training.step.layers import exposed_host
+from torchsplit_core.training.step.network import Network
+from torchsplit_core.training.strategy.machines import Machine
+from torchsplit_core.training.traced.costs import Width
+from torchsplit_core.training.traced.memory import GATHERED, STATE_BYTES, shards, stage_memory
+from torchsplit_core.training.traced.model import PartFigures, TracedModel
+from torchsplit_core.training.traced.stages import cut_evenly
+from torchsplit_core.values.training import Choices, StepEstimate, StepParts, TrainingJob
+
+
+@dataclass(frozen=True, slots=True)
+class Load:
+    """Seconds of a part for one micro-batch, forward, backward and recomputation together."""
+
+    device: float
+    host: float
+
+
+@dataclass
+class TracedStep:
+    """Steps of a model on a machine. `factor` by batch: what measured rows say of the device's seconds."""
+
+    model: TracedModel
+    machine: Machine
+    job: TrainingJob
+    offset: Offset
+    factors: tuple[tuple[int, float], ...] = ()
+    _figures: dict[tuple[int, Width], tuple[PartFigures, ...]] = field(default_factory=dict)
+    _stages: dict[tuple[object, ...], tuple[range, ...]] = field(default_factory=dict)
+
+    @cached_property
+    def c(self) -> Constants:
+        """The fitted constants."""
+        return constants()
+
+    @cached_property
+    def kernels(self) -> Kernels:
+        """The machine's speeds."""
+        return Kernels(self.machine.device, self.job.precision, "flash", self.c)
+
+    @cached_property
+    def network(self) -> Network:
+        """The machine's links."""
+        return Network(self.machine.cluster, self.c)
+
+    def width(self, choices: Choices) -> Width:
+        """How wide floating-point values are under these choices."""
+        if self.job.precision in ("fp32", "tf32"):
+            return "whole"
+        return "half" if choices.shard in GATHERED else "autocast"
+
+    def figures(self, choices: Choices) -> tuple[PartFigures, ...]:
+        """The parts' figures for a micro-batch."""
+        key = choices.micro_batch, self.width(choices)
+        if key not in self._figures:
+            self._figures[key] = self.model.figures(*key, self.kernels, host_only=self.machine.host)
+        return self._figures[key]
+
+    def stages(self, choices: Choices) -> tuple[range, ...]:
+        """Parts of each stage: the cut of the chain whose longest stage is shortest."""
+        if choices.pipeline == 1:
+            return (range(self.model.parts),)
+        key = choices.pipeline, choices.micro_batch, choices.recompute, self.width(choices)
+        if key not in self._stages:
+            loads = [self.seconds([self._load(part, choices)]) for part in self.figures(choices)]
+            self._stages[key] = cut_evenly(loads, choices.pipeline)
+        return self._stages[key]
+
+    def estimate(self, choices: Choices) -> StepEstimate:
+        """The step of a choice."""
+        m = self.job.global_batch // (choices.data * choices.micro_batch)
+        parts = self._parts(choices, m)
+        memory = max(self._memories(choices, m), key=lambda one: one.total)
+        seconds = parts.total * self.offset.factor
+        return StepEstimate(
+            seconds=seconds,
+            low_s=seconds * self.offset.low,
+            high_s=seconds * self.offset.high,
+            parts_s=parts,
+            memory=memory,
+            micro_batches=m,
+            fits=memory.total <= USABLE * self.machine.device.memory_bytes,
+        )
+
+    def seconds(self, loads: Sequence[Load]) -> float:
+        """Device and host together: a GPU works while its host starts kernels, a processor does both itself."""
+        device, host = sum(one.device for one in loads), sum(one.host for one in loads)
+        return device + (host if self.machine.host else exposed_host(device, host))
+
+    def _memories(self, choices: Choices, m: int) -> list:  # type: ignore[type-arg]
+        figures, p = self.figures(choices), choices.pipeline
+        return [
+            stage_memory(
+                self.model,
+                figures,
+                parts,
+                choices,
+                self.job,
+                min(m, p - place),
+                m,
+                self.machine.cluster.gpus_per_node,
+                self.c,
+                host=self.machine.host,
+            )
+            for place, parts in enumerate(self.stages(choices))
+        ]
+
+    def _load(self, part: PartFigures, choices: Choices) -> Load:
+        again, again_host = 0.0, 0.0
+        if choices.recompute == "full":
+            again, again_host = part.repeated, part.repeated_host
+        elif choices.recompute == "selective":
+            again, again_host = part.repeated_rest, part.repeated_host
+        factor = self._factor(choices.micro_batch)
+        return Load(factor * (part.forward + part.backward + again), factor * (part.host + again_host))
+
+    def _factor(self, batch: int) -> float:
+        """What was measured over what is reckoned at the nearest batch that was measured."""
+        if not self.factors:
+            return 1.0
+        return min(self.factors, key=lambda one: (abs(one[0] - batch), one[0]))[1]
+
+    def _parts(self, choices: Choices, m: int) -> StepParts:
+        figures, p = self.figures(choices), choices.pipeline
+        loads = [[self._load(figures[place], choices) for place in parts] for parts in self.stages(choices)]
+        taken = [self.seconds(stage) for stage in loads]
+        every, longest = sum(taken), max(taken)
+        device = sum(one.device for stage in loads for one in stage)
+        own = max(sum(self.model.parameters[place] for place in parts) for parts in self.stages(choices))
+        return StepParts(
+            compute=m * device / p,
+            attention=0.0,
+            memory_bound=0.0,
+            host=m * (every - device) / p,
+            tensor_communication=0.0,
+            context_communication=0.0,
+            sharding_communication=self._sharding(choices, own, longest, m),
+            pipeline_communication=self._sends(choices, m),
+            pipeline_bubble=max(0.0, m * longest + every - longest - m * every / p),
+            data_communication=self._data(choices, own, longest),
+            optimizer=self._optimizer(choices, own, m),
+            fixed=0.0 if self.machine.host else self.c.fixed_s,
+        )
+
+    def _sends(self, choices: Choices, m: int) -> float:
+        if choices.pipeline == 1:
+            return 0.0
+        figures = self.figures(choices)
+        handed = max(figures[parts[-1]].handed for parts in self.stages(choices)[:-1])
+        return 2.0 * self.network.send(handed, choices.data) * (m + choices.pipeline - 1)
+
+    def _sharding(self, choices: Choices, own: float, longest: float, m: int) -> float:
+        """What gathering weights and scattering gradients adds to the compute of a step, as `step.estimate` has it."""
+        if choices.shard not in GATHERED or choices.data == 1:
+            return 0.0
+        group = shards(choices, self.machine.cluster.gpus_per_node)
+        width = 2.0 if self.job.precision in ("bf16", "fp16") else STATE_BYTES
+        gather = self.network.gather(width * own, group, 1)
+        scatter = self.network.gather(STATE_BYTES * own, group, 1)
+        scatter += self.network.reduce(STATE_BYTES * own / group, choices.data // group, group)
+        passes = 1.0 if choices.shard == "zero2" else 2.0
+        if choices.pipeline > 1:
+            sent = (gather + scatter) / m
+        else:
+            sent = passes * gather + scatter
+        both = max(longest, sent) + self.c.sharding_exposed * min(longest, sent)
+        return m * (both - longest)
+
+    def _data(self, choices: Choices, own: float, micro_batch_s: float) -> float:
+        """Gradients summed over copies, less what the last backward pass hides; zero1 hands the weights back."""
+        if choices.shard in GATHERED or choices.data == 1:
+            return 0.0
+        taken = self.network.reduce(STATE_BYTES * own, choices.data, 1)
+        hidden = min((1.0 - self.c.data_exposed) * taken, 0.6 * micro_batch_s)
+        back = self.network.gather(STATE_BYTES * own, choices.data, 1) if choices.shard == "zero1" else 0.0
+        return taken - hidden + back
+
+    def _optimizer(self, choices: Choices, own: float, m: int) -> float:
+        """Weights, gradients and moments through memory; offloaded, over the link to the host."""
+        if choices.shard != "none":
+            own /= shards(choices, self.machine.cluster.gpus_per_node)
+        moments = 2 if self.job.optimizer == "adamw" else 1
+        # Each is read and written but the gradient, which is read.
+        size = STATE_BYTES * (2 * (1 + moments) + 1) * own
+        if choices.offload == "none":
+            return self.kernels.moved(size)
+        # Gradients go to the host, weights come back for both passes of every micro-batch.
+        crossing = STATE_BYTES * own * (1 + 2 * m)
+        return (size + crossing) / self.machine.cluster.host_bytes_per_s

@@ -1,0 +1,113 @@
+"""How to train a model on a fleet: from its sizes, or from its graph and torch's own trackers."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from torchsplit_core.values import InputFault, Profile, Progress, ignore_progress
+from torchsplit_core.values.strategy.outcome import StrategyCandidate, StrategyOutcome
+from torchsplit_core.values.strategy.request import SourceSizes, StrategyRequest
+from torchsplit_core.values.training import Choices
+
+if TYPE_CHECKING:
+    from torchsplit_core.graph.torch_graph import TorchGraph
+    from torchsplit_core.training.traced.solve import Tracker
+
+MOST_SHARDS_TRACKED = 64
+"""Torch's tracker follows up to so many devices; beyond, what a device holds differs by the states' shards alone."""
+
+
+def strategy(
+    request: StrategyRequest,
+    *,
+    graph: TorchGraph | None = None,
+    profile: Profile | None = None,
+    track: bool = True,
+    trust: bool = False,
+    progress: Progress = ignore_progress,
+) -> StrategyOutcome:
+    """The fastest ways to train a model on a fleet. Raises InputFault for a request that makes no sense.
+
+    Of a model of kind source: its graph (traced where none is given), its profile, and whether the best is followed
+    by torch's memory tracker, which executes the model in a child.
+    """
+    if not isinstance(request.model, SourceSizes):
+        from torchsplit_core.training.strategy import strategy as solve
+
+        return solve(request, progress=progress)
+    from torchsplit_core.training.traced.solve import traced_strategy
+    from torchsplit_core.workflow.steps import trace
+
+    source = request.model.source
+    if graph is None:
+        graph = trace(source, trust=trust, progress=lambda share, text: progress(0.3 * share, text))
+    return traced_strategy(
+        request,
+        graph,
+        profile,
+        tracker=_tracker(request, graph, trust) if track else None,
+        progress=lambda share, text: progress(0.3 + 0.7 * share, text),
+    )
+
+
+def strategy_script(
+    request: StrategyRequest,
+    candidate: StrategyCandidate,
+    *,
+    graph: TorchGraph | None = None,
+    trust: bool = False,
+) -> str:
+    """A candidate of the request's outcome as a plain PyTorch file.
+
+    Raises InputFault for a candidate that no file is written for, with its reason.
+    """
+    from torchsplit_core.training.apply.script import Traced, script
+
+    if not isinstance(request.model, SourceSizes):
+        return script(request, candidate)
+    from torchsplit_core.training.traced.solve import stage_starts
+    from torchsplit_core.workflow.steps import trace
+
+    graph = graph or trace(request.model.source, trust=trust)
+    blocks, starts = stage_starts(request, graph, candidate)
+    return script(request, candidate, Traced(blocks, starts), trust=trust)
+
+
+def _tracker(request: StrategyRequest, graph: TorchGraph, trust: bool) -> Tracker:
+    """What follows a choice in torch; None for choices that its trackers do not know."""
+    from torchsplit_core.profiling.steps.run import track_peak
+    from torchsplit_core.training.traced.memory import GATHERED, shards
+    from torchsplit_core.training.traced.parts import chain_of
+
+    assert isinstance(request.model, SourceSizes)
+    source, training = request.model.source, request.training
+    blocks, per_node = chain_of(graph).blocks, request.fleet[0].gpus_per_node
+    half = training.precision in ("bf16", "fp16")
+
+    def follow(choices: Choices) -> int | None:
+        gathered = choices.shard in GATHERED
+        group = shards(choices, per_node) if gathered else 1
+        known = choices.pipeline == 1 and choices.offload == "none" and choices.recompute != "selective"
+        # Autocast's copies are made by casts that the trackers do not see; accumulation keeps earlier gradients.
+        once = training.global_batch == choices.data * choices.micro_batch
+        if not known or not once or choices.shard == "zero1" or (half and not gathered):
+            return None
+        if group > MOST_SHARDS_TRACKED or source.endswith(".pt2"):
+            return None
+        try:
+            return track_peak(
+                source,
+                choices.micro_batch,
+                shards=group,
+                reshard=choices.shard != "zero2",
+                half=half,
+                recompute=choices.recompute == "full",
+                blocks=blocks,
+                optimizer=training.optimizer,
+                trust=trust,
+            )
+        except InputFault:
+            # Torch cannot follow every model; the figures reckoned from the graph stand for themselves.
+            return None
+
+    return follow
