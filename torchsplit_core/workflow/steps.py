@@ -214,5 +214,3 @@ def placement_request(model: str, fleet: str, **options: Any) -> PlacementReques
     from torchsplit_core.placement.request.build import build_request
 
     return build_request(model, fleet, **options)
-
-
