@@ -44,6 +44,7 @@ WAYS: Mapping[str, Way] = {
     "Deploy": Way("plan.py", scenario.PARAMETER, "deploy"),
     "Placements": Way("placements.py"),
     "Place": Way("placement.py", placements.PARAMETER),
+    "Evaluation": Way("evaluation.py"),
     "Activity": Way("activity.py"),
     "Workspace": Way("workspace.py"),
     "Help": Way("help.py"),

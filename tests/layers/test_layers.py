@@ -21,6 +21,7 @@ LAYERS = (
     ("files", "drawing"),
     ("tables", "tracing", "profiling", "partitioning", "planning", "placement", "simulation"),
     ("deployment", "responding", "training"),
+    ("evaluation",),
     ("workspace",),
     ("stages",),
     ("serving",),
@@ -38,7 +39,16 @@ APP_LAYERS = (
     ("shell",),
     ("explorer",),
     # The pages: what two of them need stands below.
-    ("models", "models/cuts", "models/graph", "models/profile", "placements", "plan", "workspace"),
+    (
+        "models",
+        "models/cuts",
+        "models/graph",
+        "models/profile",
+        "placements",
+        "plan",
+        "workspace",
+        "evaluation",
+    ),
     # What brings several of them together: the page of one thing with its tabs, the overview.
     ("overview", "things"),
     ("login",),

@@ -17,6 +17,7 @@ from typing import Any
 from torchsplit_core import __version__, telemetry
 from torchsplit_core.cli.app import add_app_command
 from torchsplit_core.cli.common import readable_too
+from torchsplit_core.cli.evaluate import add_evaluate_command
 from torchsplit_core.cli.partition import add_partition_command
 from torchsplit_core.cli.place import add_place_command
 from torchsplit_core.cli.plan import add_deploy_command, add_plan_commands
@@ -106,6 +107,7 @@ def _parser() -> argparse.ArgumentParser:
     add_sweep_command(command)
     add_place_command(command, output)
     add_simulate_command(command, output)
+    add_evaluate_command(command)
     add_deploy_command(command)
     add_table_commands(command)
     add_training_commands(command, output)

@@ -35,6 +35,7 @@ from torchsplit_core.values import (
     SimulationRequest,
     StageManifest,
 )
+from torchsplit_core.values.evaluation.outcome import EvaluationOutcome
 from torchsplit_core.values.limits import LONGEST_NAME
 from torchsplit_core.values.strategy.outcome import StrategyOutcome
 from torchsplit_core.values.strategy.request import StrategyRequest
@@ -60,6 +61,7 @@ FORMATS: Mapping[str, tuple[str, type[Any]]] = {
     "torchsplit.simulation": ("SimulationOutcomeFile", SimulationOutcome),
     "torchsplit.strategy_request": ("StrategyRequestFile", StrategyRequest),
     "torchsplit.strategy": ("StrategyOutcomeFile", StrategyOutcome),
+    "torchsplit.evaluation": ("EvaluationOutcomeFile", EvaluationOutcome),
 }
 """Format name → (name of its newest version's file model, value class)."""
 
@@ -80,6 +82,7 @@ def newest_version(format_name: str) -> int:
 def _model(format_name: str, version: int) -> type[BaseModel]:
     """The file model. Loaded when first used: a job that only writes a graph starts twice as fast without."""
     from torchsplit_core.files import (
+        evaluation_models,
         models,
         partition_models,
         placement_models,
@@ -89,7 +92,15 @@ def _model(format_name: str, version: int) -> type[BaseModel]:
     )
 
     name = (*EARLIER.get(format_name, ()), FORMATS[format_name][0])[version - 1]
-    rooms = (models, partition_models, placement_models, stage_models, simulation_models, strategy_models)
+    rooms = (
+        models,
+        partition_models,
+        placement_models,
+        stage_models,
+        simulation_models,
+        strategy_models,
+        evaluation_models,
+    )
     room = next(one for one in rooms if hasattr(one, name))
     found: type[BaseModel] = getattr(room, name)
     return found
@@ -275,9 +286,17 @@ def _checked_text(name: str, value: Any, version: int) -> str:
         _drop_defaults(data["model"], sequences_in_flight=None, prefill_chunk=None)
     if name == "torchsplit.strategy_request":
         data["fix"] = {name: value for name, value in data["fix"].items() if value is not None}
+    if name == "torchsplit.evaluation":
+        for case in data["cases"]:
+            for model in case["models"]:
+                _drop_defaults(model, **dict.fromkeys(_ONLY_WHERE_ESTIMATED), overloaded_at_low=False)
     if name in ("torchsplit.placement", "torchsplit.placement_frontier"):
         _drop_empty_of_pipelines(data)
     return json.dumps(data, indent=1, ensure_ascii=False, allow_nan=False) + "\n"
+
+
+_ONLY_WHERE_ESTIMATED = ("p50_low_ms", "p50_high_ms", "p95_low_ms", "p95_high_ms", "bytes_across_cuts_per_s")
+"""Figures of an evaluated model that most have not got."""
 
 
 def _placement_text(request: PlacementRequest, version: int) -> str:

@@ -26,6 +26,7 @@ PLACE = "place"
 PLACEMENT_FRONTIER = "placement_frontier"
 DIVISIONS = "divisions"
 QUICK_START = "quick_start"
+EVALUATE = "evaluate"
 
 
 class JobParameters:
@@ -159,6 +160,13 @@ class QuickStartParameters(JobParameters):
 
 
 @dataclass(frozen=True, slots=True)
+class EvaluateParameters(JobParameters):
+    """Run the evaluation, the whole or the `quick` one."""
+
+    quick: bool = False
+
+
+@dataclass(frozen=True, slots=True)
 class JobKind:
     """What a name stands for.
 
@@ -194,6 +202,7 @@ JOBS: dict[str, JobKind] = {
     QUICK_START: JobKind(
         "torchsplit_core.jobs.quick_start:samples_job", QuickStartParameters, resumable=True
     ),
+    EVALUATE: JobKind("torchsplit_core.jobs.evaluate:evaluate_job", EvaluateParameters, resumable=True),
 }
 """Every kind by its name. A name stands in stores: it is never given another meaning."""
 
