@@ -87,7 +87,10 @@ def _claims(outcome: EvaluationOutcome) -> None:
 def _pictures(outcome: EvaluationOutcome) -> None:
     for one in pictures(outcome):
         with st.container(border=True, key=f"evaluation-{one.name}"):
-            picture(picture_svg(one), key=f"evaluation-picture-{one.name}")
+            picture(
+                f'<div style="overflow-x: auto">{picture_svg(one)}</div>',
+                key=f"evaluation-picture-{one.name}",
+            )
 
 
 def _tables(outcome: EvaluationOutcome) -> None:

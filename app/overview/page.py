@@ -52,9 +52,6 @@ def show(workspace: Workspace) -> None:
     _models(entries)
     with st.expander("Plan something ready"):
         models_page.doors(workspace)
-        navigation.link(
-            "Evaluation", "Evaluate the planner on the mixes of the seed", icon=":material/fact_check:"
-        )
 
 
 def _scenarios(workspace: Workspace, known: tuple[str, ...]) -> None:

@@ -83,6 +83,7 @@ def _menu(workspace: Workspace) -> None:
     link("Placements", "LLM placements", icon=":material/account_tree:")
     placed = tuple(item.name for item in stored if item.kind == "placement_request")
     _current("Place", placements.current(workspace, placed))
+    link("Evaluation", "Evaluation", icon=":material/fact_check:")
     link("Workspace", "Workspace", icon=":material/folder:")
 
 

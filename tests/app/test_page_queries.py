@@ -26,6 +26,7 @@ MOST = {
     "overview": 24,
     "model": 13,
     "placements": 5,
+    "evaluation": 6,
     "activity": 6,
     "help": 4,
     "workspace": 9,

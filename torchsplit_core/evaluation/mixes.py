@@ -156,7 +156,8 @@ def _seed_cut() -> Mix:
         "The seed's models, cut in two",
         "The same four models and demands, each made to run as two stages, so that tensors cross a cut. Where they are "
         "cut is the best partition by the search; the stages' times are the whole model's by the shares of its graph: "
-        "all of it is estimated. Tied are the stages of CLIP and of BERT, which hand on the largest tensors.",
+        "all of it is estimated, BERT without an interval. Tied are the stages of CLIP and of BERT, which hand on the "
+        "largest tensors.",
         LIBRARY_GPU,
         SEED_GPUS,
         tuple(model.name for model in models),

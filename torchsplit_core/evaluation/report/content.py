@@ -27,13 +27,18 @@ from torchsplit_core.values.evaluation.outcome import (
 
 @dataclass(frozen=True, slots=True)
 class Table:
-    """Cells as text. The first `names` columns are words, the others figures."""
+    """Cells as text. The first `names` columns are words, and so is the last where `words`; the others are figures."""
 
     title: str
     about: str
     columns: tuple[str, ...]
     rows: tuple[tuple[str, ...], ...]
     names: int = 1
+    words: bool = False
+
+    def is_figure(self, column: int) -> bool:
+        """Whether a column has figures."""
+        return column >= self.names and not (self.words and column == len(self.columns) - 1)
 
 
 def tables(outcome: EvaluationOutcome) -> tuple[Table, ...]:
@@ -73,7 +78,7 @@ def _metrics(case: EvaluatedCase | None) -> tuple[str, ...]:
 
 
 def _between(value: float, *ends: float) -> str:
-    return f"{figure(value)} ({' to '.join(figure(end) for end in ends)})" if ends else figure(value)
+    return f"{figure(value)} ({' to '.join(figure(end) for end in ends)})" if any(ends) else figure(value)
 
 
 def _places(known: Known) -> list[tuple[str, str]]:
@@ -101,6 +106,7 @@ def _rules(outcome: EvaluationOutcome, known: Known) -> Table:
         ("mix", "layouts", "by", "basis", *_METRICS, "stranded", "proof"),
         tuple(rows),
         4,
+        words=True,
     )
 
 
@@ -112,14 +118,24 @@ def _sharing(known: Known) -> Table:
             worst = _worst_response(case)
             words = proof(case) if case.figures else case.why_not
             rows.append(
-                (mix, REGIMES[regime], colocation, SHARING_WORDS[sharing], *_metrics(case), worst, words)
+                (
+                    mix,
+                    REGIMES[regime],
+                    colocation,
+                    SHARING_WORDS[sharing],
+                    case.basis or UNKNOWN,
+                    *_metrics(case),
+                    worst,
+                    words,
+                )
             )
     return Table(
         "Exclusive and shared slices",
         "The planner, leximin with equal weights. Longest p95: of the models that are served stably, in ms.",
-        ("mix", "layouts", "co-location", "slices", *_METRICS, "longest p95, ms", "proof"),
+        ("mix", "layouts", "co-location", "slices", "basis", *_METRICS, "longest p95, ms", "proof"),
         tuple(rows),
-        4,
+        5,
+        words=True,
     )
 
 
@@ -143,7 +159,8 @@ def _colocation(known: Known) -> Table:
             if found
             else (UNKNOWN,) * 3
         )
-        rows.append((mix, REGIMES[regime], SHARING_WORDS[sharing], colocation, *cells))
+        basis = case.basis or UNKNOWN
+        rows.append((mix, REGIMES[regime], SHARING_WORDS[sharing], colocation, basis, *cells))
     return Table(
         "Co-location off and on",
         "Soft: of plans that are equally fair the one with the fewest bytes torn apart. Hard: on every GPU both or "
@@ -177,16 +194,17 @@ def _weights(known: Known) -> Table:
             if found
             else (UNKNOWN,) * 5
         )  # fmt: skip
-        rows.append((mix, REGIMES[regime], SHARING_WORDS[sharing], WEIGHTINGS[weights], *cells))
+        basis = case.basis or UNKNOWN
+        rows.append((mix, REGIMES[regime], SHARING_WORDS[sharing], WEIGHTINGS[weights], basis, *cells))
     return Table(
         "Fairness weights",
         "Without co-location. Jain's index is 1 where every model has the same throughput / demand.",
         (
-            "mix", "layouts", "slices", "objective", "common load", "Jain's index", "models without throughput",
+            "mix", "layouts", "slices", "objective", "basis", "common load", "Jain's index", "models with nothing",
             "models below their demand", "requests/s planned",
         ),
         tuple(rows),
-        4,
+        5,
     )  # fmt: skip
 
 

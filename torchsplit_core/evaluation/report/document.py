@@ -34,9 +34,11 @@ def _claim(claim: Claim) -> str:
     lines = [f"### {claim.number}. {claim.verdict.capitalize()}", "", claim.words, ""]
     lines.append("| what | verdict | found | rule |")
     lines.append("|---|---|---|---|")
+    told: set[str] = set()
     for part in claim.parts:
         title = part.title if part.counts else f"{part.title} (told beside it)"
-        rule = part.rule if part.counts else "as above"
+        rule = "as above" if part.rule in told else part.rule
+        told.add(part.rule)
         lines.append(f"| {_cell(title)} | {part.verdict} | {_cell(part.words)} | {_cell(rule)} |")
     return "\n".join(lines)
 
@@ -51,7 +53,7 @@ def _mixes(outcome: EvaluationOutcome) -> str:
 
 def _table(table: Table) -> str:
     head = " | ".join(map(_cell, table.columns))
-    rule = " | ".join("---" if number < table.names else "---:" for number in range(len(table.columns)))
+    rule = " | ".join("---:" if table.is_figure(number) else "---" for number in range(len(table.columns)))
     rows = "\n".join(f"| {' | '.join(map(_cell, row))} |" for row in table.rows)
     return f"## {table.title}\n\n{table.about}\n\n| {head} |\n| {rule} |\n{rows}"
 

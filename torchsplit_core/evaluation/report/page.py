@@ -13,7 +13,6 @@ from torchsplit_core.evaluation.report.pictures import picture_svg, pictures
 from torchsplit_core.evaluation.report.words import figure
 from torchsplit_core.values.evaluation.outcome import Claim, ClaimPart, Comparison, EvaluationOutcome
 
-_FIGURE = ' class="n"'
 POLICY = "default-src 'none'; style-src 'unsafe-inline'"
 STYLE = """
 :root { color-scheme: light dark; --ground: #fbfcfa; --ink: #1b1f24; --line: #dcdedb; --card: #ffffff; }
@@ -32,12 +31,12 @@ table { border-collapse: collapse; width: 100%; font-size: .85rem; font-variant-
 th { text-align: left; font-weight: 600; vertical-align: bottom; }
 th, td { padding: .25rem .5rem; border-bottom: 1px solid var(--line); }
 th.n, td.n { text-align: right; }
-td.n { white-space: nowrap; }
-figure svg { max-width: 900px; }
+td.n, td.name { white-space: nowrap; }
+figure { overflow-x: auto; }
 p { max-width: 75ch; }
 @media print { body { max-width: none; padding: 0; font-size: 10pt; background: none; } details > * { display: block; }
   figure, section.claim, tr { break-inside: avoid; } table { font-size: 7.5pt; } div.wide { overflow: visible; }
-  td.n { white-space: normal; } }
+  td.n, td.name { white-space: normal; } figure svg { min-width: 0 !important; } }
 """
 
 
@@ -108,19 +107,23 @@ def table_section(table: Table) -> str:
 
 def table_html(table: Table) -> str:
     """A table with what its words mean."""
-    rows = "".join(f"<tr>{_cells('td', row, table.names)}</tr>" for row in table.rows)
+    rows = "".join(f"<tr>{_cells('td', row, table)}</tr>" for row in table.rows)
     return (
         f'<p>{html.escape(table.about)}</p><div class="wide" tabindex="0"><table class="ts"><thead><tr>'
-        f"{_cells('th', table.columns, table.names)}</tr></thead><tbody>"
+        f"{_cells('th', table.columns, table)}</tr></thead><tbody>"
         f"{rows}</tbody></table></div>"
     )
 
 
-def _cells(tag: str, values: Iterable[str], names: int) -> str:
+def _cells(tag: str, values: Iterable[str], table: Table) -> str:
     return "".join(
-        f"<{tag}{'' if number < names else _FIGURE}>{html.escape(value)}</{tag}>"
+        f'<{tag} class="{_kind(table, number)}">{html.escape(value)}</{tag}>'
         for number, value in enumerate(values)
     )
+
+
+def _kind(table: Table, column: int) -> str:
+    return "n" if table.is_figure(column) else "name" if column < table.names else "words"
 
 
 def mixes_html(outcome: EvaluationOutcome) -> str:

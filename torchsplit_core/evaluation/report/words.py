@@ -17,7 +17,6 @@ PLANNERS = {
 }
 REGIMES = {"any": "any legal layout", "stock": "stock layouts"}
 SHARING_WORDS = {"exclusive": "exclusive", "fractional": "shared"}
-TYINGS = {"off": "off", "soft": "soft", "hard": "hard"}
 WEIGHTINGS = {
     "equal": "leximin, equal weights",
     "favoured": "leximin, the first model's weight 2",
@@ -54,7 +53,8 @@ def milliseconds(model: ModelFigures, percentile: int) -> str:
         else (model.p95_ms, model.p95_low_ms, model.p95_high_ms)
     )
     text = figure(value) if value is not None else "not stable" if model.throughput_rps else "not served"
-    if low is None and high is None and not model.overloaded_at_low:
+    if low == high and not model.overloaded_at_low:
+        # Measured, or estimated without an interval.
         return text
     upper = "no limit" if model.overloaded_at_low else figure(high)
     return f"{text} ({figure(low)} to {upper})"
