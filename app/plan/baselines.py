@@ -31,8 +31,8 @@ def show(workspace: Workspace, name: str, request: PlanRequest | None, plan: Pla
     """The tab: a table of all, and the map of the one chosen."""
     if request is None or plan is None or plan.status not in SOLVED:
         st.write(
-            "Here you will see what the plan gains over a whole GPU for each model, over equal static slices "
-            "and over a greedy best fit: plan first."
+            "Here you will see what the plan gains over a whole GPU for each model, over equal static "
+            "slices, over first fit and over a greedy best fit: plan first."
         )
         return
     if not named.plan_answers(request, plan):

@@ -21,7 +21,9 @@ from torchsplit_core.values import (
     PlanRequest,
     Profile,
 )
+from torchsplit_core.values.evaluation.outcome import EvaluationOutcome
 from torchsplit_core.workspace.foreign import read_contract
+from torchsplit_core.workspace.named import evaluation_name
 from torchsplit_core.workspace.store import KINDS, Artifact, Workspace
 
 
@@ -31,7 +33,8 @@ def drop(workspace: Workspace, file: str, data: bytes) -> Artifact:
     kind = format_name.removeprefix("torchsplit.")
     if kind not in KINDS:
         raise InputFault(
-            file, format_name, "the workspace keeps graphs, profiles, cuts, plans, placements and strategies",
+            file, format_name,
+            "the workspace keeps graphs, profiles, cuts, plans, placements, strategies, requests, evaluations",
             "Use the command line for this file.",
         )  # fmt: skip
     if isinstance(value, PlanRequest):
@@ -60,6 +63,8 @@ def _name(workspace: Workspace, kind: str, value: object, stem: str) -> str:
     if isinstance(value, PartitionOutcome) and value.source:
         stages = len(value.candidates[0].stages) if value.candidates else 1
         return f"{value.source[:100]} in {stages}"
+    if isinstance(value, EvaluationOutcome):
+        return evaluation_name(quick=value.settings.quick)
     if isinstance(value, PlanOutcome):
         for found in names(workspace, "plan_request"):
             if request_hash(read(workspace, "plan_request", found)) == value.request_sha256:

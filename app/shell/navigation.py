@@ -46,6 +46,7 @@ WAYS: Mapping[str, Way] = {
     "Place": Way("placement.py", placements.PARAMETER),
     "Trainings": Way("trainings.py"),
     "Train": Way("training.py", trainings.PARAMETER),
+    "Evaluation": Way("evaluation.py"),
     "Activity": Way("activity.py"),
     "Workspace": Way("workspace.py"),
     "Help": Way("help.py"),
@@ -89,6 +90,7 @@ def _menu(workspace: Workspace) -> None:
     link("Trainings", "Training", icon=":material/model_training:")
     trained = tuple(item.name for item in stored if item.kind == "strategy_request")
     _current("Train", trainings.current(workspace, trained))
+    link("Evaluation", "Evaluation", icon=":material/fact_check:")
     link("Workspace", "Workspace", icon=":material/folder:")
 
 

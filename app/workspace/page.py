@@ -27,6 +27,7 @@ KIND_WORDS = {
     "placement_frontier": "throughput against latency",
     "strategy_request": "training request",
     "strategy": "training strategy",
+    "evaluation": "evaluation",
     "upload": "uploaded file",
 }
 

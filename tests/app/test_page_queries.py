@@ -28,6 +28,7 @@ MOST = {
     "placements": 5,
     "trainings": 4,
     "training": 6,
+    "evaluation": 6,
     "activity": 6,
     "help": 4,
     "workspace": 9,

@@ -26,7 +26,7 @@ from torchsplit_core.workspace.store import Store
 
 pytestmark = pytest.mark.browser
 # In the order of the menu.
-NARROW = ("", "models", "model", "placements", "workspace", "activity", "help")
+NARROW = ("", "models", "model", "placements", "evaluation", "workspace", "activity", "help")
 """Those that no test of their own opens in a narrow window."""
 SAMPLE = "sample:diamond"
 PLACEMENT = ROOT / "examples" / "placement_request.json"
@@ -44,6 +44,7 @@ def workspace(address: str, home: Path) -> str:
     partition_job(filled, PartitionParameters(SAMPLE, 2), ignore_progress)
     mix = measured_mix(filled)
     filled.put("plan", mix, workflow.plan(filled.get("plan_request", mix)))
+    filled.put("evaluation", "whole", read_file(ROOT / "examples" / "evaluation.json")[1])
     filled.put("placement_request", "tiny", read_file(PLACEMENT)[1])
     place_job(filled, RequestParameters("tiny"), ignore_progress)
     return filled.id

@@ -18,6 +18,7 @@ from torchsplit_core import __version__, telemetry
 from torchsplit_core.cli.app import add_app_command
 from torchsplit_core.cli.common import readable_too
 from torchsplit_core.cli.deploy import add_deploy_commands
+from torchsplit_core.cli.evaluate import add_evaluate_command
 from torchsplit_core.cli.partition import add_partition_command
 from torchsplit_core.cli.place import add_place_command
 from torchsplit_core.cli.plan import add_plan_commands
@@ -110,6 +111,7 @@ def _parser() -> argparse.ArgumentParser:
     add_simulate_command(command, output)
     add_serving_commands(command, trust, output)
     add_deploy_commands(command)
+    add_evaluate_command(command)
     add_table_commands(command)
     add_training_commands(command, trust, output)
     add_app_command(command)

@@ -35,6 +35,7 @@ from torchsplit_core.values import (
     SimulationRequest,
     StageManifest,
 )
+from torchsplit_core.values.evaluation.outcome import EvaluationOutcome
 from torchsplit_core.values.limits import LONGEST_NAME, SMALLEST_POSITIVE
 from torchsplit_core.values.measurement import Measurement
 from torchsplit_core.values.routes import Routes
@@ -64,6 +65,7 @@ FORMATS: Mapping[str, tuple[str, type[Any]]] = {
     "torchsplit.strategy_request": ("StrategyRequestFile", StrategyRequest),
     "torchsplit.strategy": ("StrategyOutcomeFile", StrategyOutcome),
     "torchsplit.routes": ("RoutesFile", Routes),
+    "torchsplit.evaluation": ("EvaluationOutcomeFile", EvaluationOutcome),
 }
 """Format name → (name of its newest version's file model, value class)."""
 
@@ -84,6 +86,7 @@ def newest_version(format_name: str) -> int:
 def _model(format_name: str, version: int) -> type[BaseModel]:
     """The file model. Loaded when first used: a job that only writes a graph starts twice as fast without."""
     from torchsplit_core.files import (
+        evaluation_models,
         measurement_models,
         models,
         partition_models,
@@ -97,7 +100,7 @@ def _model(format_name: str, version: int) -> type[BaseModel]:
     name = (*EARLIER.get(format_name, ()), FORMATS[format_name][0])[version - 1]
     rooms = (
         models, partition_models, placement_models, stage_models, simulation_models, strategy_models,
-        measurement_models, route_models,
+        measurement_models, route_models, evaluation_models,
     )  # fmt: skip
     room = next(one for one in rooms if hasattr(one, name))
     found: type[BaseModel] = getattr(room, name)
@@ -294,9 +297,17 @@ def _checked_text(name: str, value: Any, version: int) -> str:
         data["fix"] = {name: value for name, value in data["fix"].items() if value is not None}
         if data["model"]["kind"] == "source":
             _drop_defaults(data["model"], measured_steps=[])
+    if name == "torchsplit.evaluation":
+        for case in data["cases"]:
+            for model in case["models"]:
+                _drop_defaults(model, **dict.fromkeys(_ONLY_WHERE_ESTIMATED), overloaded_at_low=False)
     if name in ("torchsplit.placement", "torchsplit.placement_frontier"):
         _drop_empty_of_pipelines(data)
     return json.dumps(data, indent=1, ensure_ascii=False, allow_nan=False) + "\n"
+
+
+_ONLY_WHERE_ESTIMATED = ("p50_low_ms", "p50_high_ms", "p95_low_ms", "p95_high_ms", "bytes_across_cuts_per_s")
+"""Figures of an evaluated model that most have not got."""
 
 
 def _placement_text(request: PlacementRequest, version: int) -> str:

@@ -28,6 +28,7 @@ DIVISIONS = "divisions"
 STRATEGY = "strategy"
 STRATEGY_STUDY = "strategy_study"
 QUICK_START = "quick_start"
+EVALUATE = "evaluate"
 
 
 class JobParameters:
@@ -162,6 +163,13 @@ class QuickStartParameters(JobParameters):
 
 
 @dataclass(frozen=True, slots=True)
+class EvaluateParameters(JobParameters):
+    """Run the evaluation, the whole or the `quick` one."""
+
+    quick: bool = False
+
+
+@dataclass(frozen=True, slots=True)
 class JobKind:
     """What a name stands for.
 
@@ -199,6 +207,7 @@ JOBS: dict[str, JobKind] = {
     QUICK_START: JobKind(
         "torchsplit_core.jobs.quick_start:samples_job", QuickStartParameters, resumable=True
     ),
+    EVALUATE: JobKind("torchsplit_core.jobs.evaluate:evaluate_job", EvaluateParameters, resumable=True),
 }
 """Every kind by its name. A name stands in stores: it is never given another meaning."""
 

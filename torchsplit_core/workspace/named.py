@@ -30,6 +30,11 @@ _MARKS = {"placement": "placement {} answers", "placement_frontier": "placement 
 """The settings that hold the SHA-256 of the request which the result of that kind and name answers."""
 
 
+def evaluation_name(*, quick: bool) -> str:
+    """Under which an evaluation stands: there is one of each kind."""
+    return "quick" if quick else "whole"
+
+
 def names(workspace: Workspace, *kinds: str) -> tuple[str, ...]:
     """The names of these kinds of results: those of the first kind, newest first, then the others' own."""
     stored = workspace.artifacts(kinds[0] if len(kinds) == 1 else None)

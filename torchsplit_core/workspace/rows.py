@@ -24,6 +24,7 @@ KINDS = (
     "placement_frontier",
     "strategy_request",
     "strategy",
+    "evaluation",
     "upload",
 )
 """What a workspace keeps. All but `upload` are contract files."""

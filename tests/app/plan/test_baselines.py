@@ -58,7 +58,7 @@ def test_every_baseline_stands_beside_the_plan_with_its_gain(page: Open, solved:
     text = said(tab(page("plan", solved)))
     asked, planned = solved.get("plan_request", "review"), solved.get("plan", "review")
     found = baselines(asked, planned)
-    assert [one.title in text for one in found] == [True] * 3 and "This plan" in text
+    assert [one.title in text for one in found] == [True] * 4 and "This plan" in text
     one_gpu = next(one for one in found if one.name == "whole_gpu").outcome
     assert one_gpu is not None and {model.throughput_rps for model in one_gpu.models} == {600.0}
     assert "1 200" in text and "checked as the plan is" in text

@@ -69,6 +69,33 @@ def test_uniform_takes_the_best_layout_of_equal_slices() -> None:
     assert "A30-24GB 2 × 2g.12gb" in item.about
 
 
+def test_first_fit_gives_each_its_demand_in_order_and_leaves_the_rest_free() -> None:
+    outcome = got(by_name(published(2))["first_fit"])
+    # A demand of 1 takes the smallest slice that carries it; half of the second GPU stays free.
+    assert [layout(gpu) for gpu in outcome.gpus] == [
+        [("2g.12gb", ["audio recognition"]), ("1g.6gb", ["encoder"]), ("1g.6gb", ["text check"])],
+        [("2g.12gb", ["text to speech"])],
+    ]
+    rate = {"1g.6gb": 10.0, "2g.12gb": 25.0}
+    first, second = (simple(name, rate, demand_rps=demand) for name, demand in (("a", 55.0), ("b", 40.0)))
+    # The largest while one does not carry the rest, then the smallest that does; who comes later gets what is left.
+    served = got(by_name(PlanRequest((FleetEntry(A30),), (first, second)))["first_fit"])
+    assert rates(served) == {"a": 50.0, "b": 0.0}
+    two = got(by_name(PlanRequest((FleetEntry(A30, count=2),), (second, first)))["first_fit"])
+    assert [layout(gpu) for gpu in two.gpus] == [
+        [("2g.12gb", ["b"]), ("2g.12gb", ["b"])],
+        [("2g.12gb", ["a"]), ("2g.12gb", ["a"])],
+    ]
+
+
+def test_first_fit_starts_no_model_without_room_for_all_of_its_stages() -> None:
+    stage = [Point(A30, "2g.12gb", 1, 10.0, 10.0, memory_gib=0.0)]
+    stages = tuple(Stage(name, tuple(stage)) for name in ("one", "two", "three"))
+    cut = PlanModel("cut", (Variant("cut", stages, cut_bytes=(0.0, 0.0)),), demand_rps=5.0)
+    request = PlanRequest((FleetEntry(A30),), (cut, simple("whole", {"2g.12gb": 4.0})))
+    assert rates(got(by_name(request)["first_fit"])) == {"cut": 0.0, "whole": 4.0}
+
+
 def test_greedy_takes_the_slice_with_most_for_its_size() -> None:
     outcome = got(by_name(published(2))["greedy"])
     # Segments for a demand of 1: 2g, 1g, 1g, 2g; the free half goes to text to speech.
@@ -179,8 +206,8 @@ def test_fewest_gpus_serves_minima_only() -> None:
     best = plan(request)
     found = by_name(request, best)
     used = {name: sum(gpu.used for gpu in got(item).gpus) for name, item in found.items()}
-    # Two 4g for a and one for b; 2g, 2g and 2g; 2g, 2g and one 1g.
-    assert used == {"whole_gpu": 3, "uniform": 2, "greedy": 2}
+    # Two 4g for a and one for b; 2g, 2g and 2g; 4g, 1g and 1g; 2g, 2g and one 1g.
+    assert used == {"whole_gpu": 3, "uniform": 2, "first_fit": 2, "greedy": 2}
     assert rates(got(found["greedy"]))["idle"] == 0.0
     assert gain(best, found["whole_gpu"], request.objective).words == "a cost of 4 instead of 6"
     cheap = replace(request, gpus=(FleetEntry(A30, count=6),))
@@ -261,7 +288,7 @@ def test_random_requests(kind: str, sharing: str) -> None:
         best = plan(request)
         solved = best.objective.value is not None
         found = baselines(request, best if solved else None)
-        assert [item.name for item in found] == ["whole_gpu", "uniform", "greedy"]
+        assert [item.name for item in found] == ["whole_gpu", "uniform", "first_fit", "greedy"]
         for item in found:
             assert (item.outcome is None) == bool(item.why_not)
             if item.outcome is None:
@@ -335,7 +362,7 @@ def test_leximin_gain_names_the_first_level_that_differs() -> None:
 def test_a_passed_deadline_and_a_foreign_plan_are_told() -> None:
     request = published(2)
     late = baselines(request, deadline=time.perf_counter() - 1)
-    assert [item.why_not for item in late] == ["No time was left to work it out."] * 3
+    assert [item.why_not for item in late] == ["No time was left to work it out."] * 4
     with pytest.raises(InputFault, match="answers the same request"):
         baselines(request, plan(published(3)))
     heard: list[float] = []

@@ -49,13 +49,7 @@ def best_fit(request: PlanRequest, start: Callable[[], GreedyFill], deadline: fl
 
 def _place(request: PlanRequest, greedy: GreedyFill, factor: float) -> bool:
     """Segments for the demands times the factor; False where one of them finds no room."""
-    goals: dict[int, float] = {}
-    for number, spec in enumerate(request.models):
-        if greedy.wanted(number):
-            owed = 0.0 if goal_of(request).by_cost else factor * unit_rps(spec)
-            if spec.cap_at_demand:
-                owed = min(owed, spec.demand_rps)
-            goals[number] = max(owed, spec.min_throughput_rps or 0.0)
+    goals = goals_of(request, greedy, factor)
     for model, goal in goals.items():
         # Models that must stand together do not fit one by one: they come first, GPU by GPU.
         while greedy.blocks.together(model) and greedy.rate(model) < goal * (1 - ENOUGH):
@@ -79,6 +73,18 @@ def _place(request: PlanRequest, greedy: GreedyFill, factor: float) -> bool:
             return False
         greedy.put(model, stage, option, gpu)
     return True
+
+
+def goals_of(request: PlanRequest, greedy: GreedyFill, factor: float) -> dict[int, float]:
+    """Requests/s that each model which is to be served is owed, by its number: its demand times the factor."""
+    goals: dict[int, float] = {}
+    for number, spec in enumerate(request.models):
+        if greedy.wanted(number):
+            owed = 0.0 if goal_of(request).by_cost else factor * unit_rps(spec)
+            if spec.cap_at_demand:
+                owed = min(owed, spec.demand_rps)
+            goals[number] = max(owed, spec.min_throughput_rps or 0.0)
+    return goals
 
 
 def _segments(options: tuple[Option, ...], goal: float, most: int) -> list[Option] | None:

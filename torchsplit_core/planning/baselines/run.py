@@ -1,6 +1,6 @@
 """What people do without a planner, as plans of the same request: the yardsticks beside a plan.
 
-All three give whole slices to models (allowed with fractional sharing too), never pay a memory
+All of them give whole slices to models (allowed with fractional sharing too), never pay a memory
 penalty, run a model uncut where it can run uncut, and leave through the same check as every plan.
 They keep minima, caps, latency limits and hard co-locations; soft ones they do not heed.
 """
@@ -16,6 +16,7 @@ from typing import Literal
 from torchsplit_core.hardware import gpu_type, place_layout, plain_profiles
 from torchsplit_core.planning.baselines.best_fit import best_fit
 from torchsplit_core.planning.baselines.blocks import settle
+from torchsplit_core.planning.baselines.first_fit import first_fit
 from torchsplit_core.planning.baselines.greedy import ChosenVariant, GreedyFill, NoPlan, choose_variant, need
 from torchsplit_core.planning.baselines.packing import LayoutGroup, PartialLayouts
 from torchsplit_core.planning.outcome.assignment import materialise
@@ -42,7 +43,7 @@ from torchsplit_core.values import (
 MOST_TRIED = 36
 """Combinations of uniform layouts tried; with more, each kind of GPU is settled in turn."""
 
-Name = Literal["whole_gpu", "uniform", "greedy"]
+Name = Literal["whole_gpu", "uniform", "first_fit", "greedy"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,7 +67,7 @@ def baselines(
     deadline: float = float("inf"),
     progress: Progress = ignore_progress,
 ) -> tuple[Baseline, ...]:
-    """Whole GPUs, uniform slices and greedy best fit; each verified, the same for the same request.
+    """Whole GPUs, uniform slices, first fit and greedy best fit; each verified, the same for the same request.
 
     `plan`, an outcome of the same request, lends its proven bound. After `deadline`
     (time.perf_counter) what is not done says so. Raises InputFault where the request breaks a
@@ -76,6 +77,7 @@ def baselines(
     makers: tuple[tuple[Name, str, Maker], ...] = (
         ("whole_gpu", "One whole GPU per model", _full_gpu),
         ("uniform", "Uniform static slices", _uniform),
+        ("first_fit", "First fit", _first_fit),
         ("greedy", "Greedy best fit", _greedy),
     )
     found = []
@@ -103,6 +105,8 @@ _ABOUT: dict[Name, str] = {
     "whole_gpu": "Every model has a whole GPU of its own; left-over GPUs go to the worst-served model, one by one.",
     "uniform": "All GPUs of a type are cut into the same equal slices; slices go to the worst-served model, one by"
     " one. Of all such layouts the best one.",
+    "first_fit": "One model after the other takes the smallest slice that carries the rest of its demand, on the first"
+    " GPU with room; what is left over stays free.",
     "greedy": "Every model gets the slice size with the most requests/s per compute slice, as often as its demand"
     " needs, the largest slices placed first; what is left goes to the worst-served models (after ParvaGPU, SC'24).",
 }
@@ -278,7 +282,22 @@ def _uniform_layouts(request: PlanRequest, gpu: FleetGpu) -> list[tuple[str, ...
     return found
 
 
+def _first_fit(request: PlanRequest, deadline: float) -> tuple[GreedyFill, str]:
+    greedy = _start(request, _offered_groups(request), by_density=False)
+    return first_fit(request, greedy), _ABOUT["first_fit"]
+
+
 def _greedy(request: PlanRequest, deadline: float) -> tuple[GreedyFill, str]:
+    groups = _offered_groups(request)
+
+    def start() -> GreedyFill:
+        return _start(request, groups, by_density=True)
+
+    return best_fit(request, start, deadline), _ABOUT["greedy"]
+
+
+def _offered_groups(request: PlanRequest) -> list[LayoutGroup]:
+    """The fleet's GPUs with every layout that they may have. Raises NoPlan for a type with too many."""
     groups = []
     for gpu, ids in _kinds(request):
         try:
@@ -287,11 +306,7 @@ def _greedy(request: PlanRequest, deadline: float) -> tuple[GreedyFill, str]:
             # The planner needs no list of all: most of them never pay.
             raise NoPlan(f"{gpu.type}: {fault.rule}.") from fault
         groups.append(LayoutGroup(gpu.type, ids, layouts, gpu.cost, gpu.layouts is not None))
-
-    def start() -> GreedyFill:
-        return _start(request, groups, by_density=True)
-
-    return best_fit(request, start, deadline), _ABOUT["greedy"]
+    return groups
 
 
 def _rank(request: PlanRequest, greedy: GreedyFill) -> tuple[float, ...]:

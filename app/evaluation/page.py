@@ -1,0 +1,137 @@
+"""The evaluation: the verdicts on the four claims, pictures and tables behind them, and the work that makes them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import partial
+
+import streamlit as st
+
+from app.components.picture import picture
+from app.format.numbers import plain
+from app.session.unsaved import begin
+from app.session.workspace import names, read
+from app.shell import address
+from torchsplit_core import jobs
+from torchsplit_core.evaluation.report.content import settings_words, tables
+from torchsplit_core.evaluation.report.document import document
+from torchsplit_core.evaluation.report.page import claim_html, mixes_html, report, table_html
+from torchsplit_core.evaluation.report.pictures import picture_svg, pictures
+from torchsplit_core.evaluation.report.tables import cases_csv, models_csv
+from torchsplit_core.files import write_text
+from torchsplit_core.jobs.names import EVALUATE, EvaluateParameters
+from torchsplit_core.values.evaluation.outcome import EvaluationOutcome
+from torchsplit_core.workspace.named import evaluation_name
+from torchsplit_core.workspace.store import Workspace
+
+VIEWS = ("Claims", "Pictures", "Tables", "Mixes")
+TAB = "evaluation-tab"
+WHICH = "evaluation-which"
+EMPTY = (
+    "Here you will see what the planner reaches on the seed's models and on the published mixes, beside whole GPUs, "
+    "uniform layouts, first fit and a published greedy rule: throughput, response times with waiting, bytes between "
+    "GPUs, utilisation, and what is to be said of the four claims. Nothing has to be measured: the figures of an A100 "
+    "are the measured library's, the others are estimates and say so."
+)
+
+
+def show(workspace: Workspace) -> None:
+    """The whole page."""
+    stored = [name for name in ("whole", "quick") if name in names(workspace, "evaluation")]
+    _start(workspace, first=not stored)
+    if not stored:
+        st.write(EMPTY)
+        return
+    name = stored[0]
+    if len(stored) > 1:
+        name = st.segmented_control("Which", stored, default=name, key=WHICH, required=True)
+    outcome: EvaluationOutcome = read(workspace, "evaluation", name)
+    if not outcome.complete:
+        st.info(
+            f"{len(outcome.cases)} cases are there, the verdicts come with the last one. Start it again to go on."
+        )
+    st.caption(plain(f"{settings_words(outcome)} Untested on hardware."))
+    views = VIEWS if outcome.claims else VIEWS[1:]
+    turned = address.turned(address.TAB, views, TAB)
+    address.settle(workspace, {address.TAB: turned})
+    for view, tab in zip(views, st.tabs(views, key=TAB, on_change="rerun"), strict=True):
+        if tab.open:
+            with tab:
+                _SHOWN[view](outcome)
+    if outcome.complete:
+        _downloads(outcome, name)
+
+
+def _start(workspace: Workspace, *, first: bool) -> None:
+    """The buttons that run it."""
+    running = bool(jobs.running(workspace, (EVALUATE,)))
+    with st.container(horizontal=True, vertical_alignment="center"):
+        for quick, label in ((True, "Evaluate quickly"), (False, "Evaluate the whole grid")):
+            if st.button(
+                label,
+                type="primary" if first and quick else "secondary",
+                disabled=running,
+                key=f"evaluate-{evaluation_name(quick=quick)}",
+                help="Two mixes and short searches." if quick else "Every mix and weight: some minutes.",
+            ):
+                begin(workspace, "Evaluation")
+                title = f"Evaluation ({evaluation_name(quick=quick)})"
+                jobs.start(workspace, title, EVALUATE, EvaluateParameters(quick))
+                st.rerun()
+
+
+def _claims(outcome: EvaluationOutcome) -> None:
+    st.html(STYLE + "".join(map(claim_html, outcome.claims)))
+
+
+def _pictures(outcome: EvaluationOutcome) -> None:
+    for one in pictures(outcome):
+        with st.container(border=True, key=f"evaluation-{one.name}"):
+            picture(
+                f'<div style="overflow-x: auto">{picture_svg(one)}</div>',
+                key=f"evaluation-picture-{one.name}",
+            )
+
+
+def _tables(outcome: EvaluationOutcome) -> None:
+    for table in tables(outcome):
+        st.header(table.title, anchor=False)
+        st.html(table_html(table))
+
+
+def _mixes(outcome: EvaluationOutcome) -> None:
+    st.html(mixes_html(outcome))
+
+
+_SHOWN = {"Claims": _claims, "Pictures": _pictures, "Tables": _tables, "Mixes": _mixes}
+STYLE = """<style>
+section.claim { border: 1px solid color-mix(in srgb, currentColor 15%, transparent); border-radius: 8px;
+  padding: .7rem 1rem; margin-bottom: .8rem; }
+section.claim h3 { font-size: 1.05rem; padding: 0; margin: 0 0 .3rem; }
+section.claim p { max-width: 75ch; margin: .3rem 0; }
+section.claim .verdict { border-left: 5px solid; padding: .1rem .7rem; font-weight: 600; }
+section.claim .supported { border-color: #0f766e; } section.claim .cannot-be-said { border-color: #d97706; }
+section.claim .not-supported { border-color: #d92d20; }
+section.claim summary { cursor: pointer; }
+</style>"""
+
+
+def _downloads(outcome: EvaluationOutcome, name: str) -> None:
+    """The files of `torchsplit evaluate`, one by one."""
+    files: dict[str, tuple[str, Callable[[EvaluationOutcome], str], str]] = {
+        "report.html": ("Report (HTML)", report, "text/html"),
+        "evaluation.md": ("Document (Markdown)", document, "text/markdown"),
+        "cases.csv": ("Cases (CSV)", cases_csv, "text/csv"),
+        "models.csv": ("Models (CSV)", models_csv, "text/csv"),
+        "evaluation.json": ("Outcome (JSON)", write_text, "application/json"),
+    }
+    with st.container(horizontal=True, key="evaluation-files"):
+        for file, (label, made, mime) in files.items():
+            st.download_button(
+                label,
+                partial(made, outcome),
+                f"{name}-{file}",
+                mime,
+                key=f"evaluation-{file}",
+                on_click="ignore",
+            )

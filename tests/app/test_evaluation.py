@@ -1,0 +1,71 @@
+"""The page Evaluation: empty, with what was found, and the work it starts."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any
+
+from streamlit.testing.v1 import AppTest
+
+from tests.support.paths import ROOT
+from torchsplit_core.files import read_file
+from torchsplit_core.jobs.names import EVALUATE, EvaluateParameters
+from torchsplit_core.values.evaluation.outcome import EvaluationOutcome
+from torchsplit_core.workspace.store import Workspace
+
+Open = Callable[..., AppTest]
+
+
+def stored() -> EvaluationOutcome:
+    found: EvaluationOutcome = read_file(ROOT / "examples" / "evaluation.json")[1]
+    return found
+
+
+def said(page: AppTest) -> str:
+    kinds = ("html", "markdown", "info", "caption")
+    return "\n".join(str(getattr(e, "value", None) or e.proto.body) for kind in kinds for e in page.get(kind))
+
+
+def test_an_empty_page_says_what_will_be_there_and_starts_it(
+    page: Open, workspace: Workspace, started: list[tuple[str, Any]]
+) -> None:
+    opened = page("evaluation", workspace)
+    assert "four claims" in said(opened)
+    opened.button(key="evaluate-quick").click().run()
+    opened.button(key="evaluate-whole").click().run()
+    assert not opened.exception
+    assert started == [
+        (EVALUATE, EvaluateParameters(quick=True)),
+        (EVALUATE, EvaluateParameters(quick=False)),
+    ]
+
+
+def test_every_view_of_a_stored_evaluation_is_shown(page: Open, workspace: Workspace) -> None:
+    outcome = stored()
+    workspace.put("evaluation", "whole", outcome)
+    opened = page("evaluation", workspace)
+    text = said(opened)
+    assert all(claim.text in text and claim.verdict.capitalize() in text for claim in outcome.claims)
+    assert "Untested on hardware" in text
+    for view, word in (("Tables", "The planner beside the rules"), ("Mixes", "ParvaGPU"), ("Pictures", "")):
+        opened.session_state["evaluation-tab"] = view
+        opened.run()
+        assert not opened.exception
+        headings = [one.value for one in opened.header]
+        assert word in said(opened) or word in headings
+    assert {button.proto.label for button in opened.get("download_button")} >= {
+        "Report (HTML)",
+        "Cases (CSV)",
+    }
+
+
+def test_one_that_is_not_done_says_so_and_has_no_verdicts(page: Open, workspace: Workspace) -> None:
+    part = stored()
+    part = replace(
+        part, settings=replace(part.settings, quick=True), cases=part.cases[:5], claims=(), complete=False
+    )
+    workspace.put("evaluation", "quick", part)
+    opened = page("evaluation", workspace)
+    assert "5 cases are there" in said(opened) and "1\\." not in said(opened)
+    assert not opened.get("download_button")

@@ -1,0 +1,81 @@
+"""torchsplit evaluate on a grid of two cells: files, going on, what stands in its way."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from torchsplit_core.cli.command import main
+from torchsplit_core.evaluation import grid, run
+from torchsplit_core.values.evaluation.outcome import CaseKey, EvaluationSettings
+
+SETTINGS = EvaluationSettings(quick=True, requests_per_model=200, replications=2, time_limit_s=2.0)
+
+
+@pytest.fixture(autouse=True)
+def _small(monkeypatch: pytest.MonkeyPatch) -> None:
+    keys = tuple(
+        CaseKey("S1", "stock", "exclusive", "off", "equal", rule) for rule in ("whole_gpu", "uniform")
+    )
+    monkeypatch.setattr(run, "cases", lambda quick: keys)
+    monkeypatch.setattr(run, "settings_of", lambda quick: SETTINGS)
+
+
+def test_it_writes_its_files_and_goes_on_where_it_stood(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    folder, doc = tmp_path / "found", tmp_path / "doc.md"
+    assert main(["evaluate", "--quick", "-o", str(folder), "--doc", str(doc), "--json"]) == 0
+    told = capsys.readouterr()
+    assert json.loads(told.out)["format"] == "torchsplit.evaluation"
+    assert told.out == (folder / "evaluation.json").read_text()
+    assert "2 of 2 cases" in told.err and told.err.count("claim ") == 4
+    assert doc.read_text().startswith("# Evaluation") and (folder / "report.html").exists()
+    (folder / "own.txt").write_text("stays")
+    assert main(["evaluate", "--quick", "-o", str(folder)]) == 0
+    assert json.loads((folder / "evaluation.json").read_text())["statistics"]["taken_over"] == 2
+    assert main(["evaluate", "--quick", "-o", str(folder), "--fresh"]) == 0
+    assert json.loads((folder / "evaluation.json").read_text())["statistics"]["taken_over"] == 0
+    assert (folder / "own.txt").read_text() == "stays"
+
+
+def test_a_run_that_is_stopped_leaves_what_it_has(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    done = run.evaluated
+
+    def stopped(key: CaseKey, *rest: object) -> object:
+        if key.planner == "uniform":
+            raise KeyboardInterrupt
+        return done(key, *rest)  # type: ignore[arg-type]
+
+    monkeypatch.setattr(run, "evaluated", stopped)
+    assert main(["evaluate", "-o", str(tmp_path)]) == 130
+    left = json.loads((tmp_path / "evaluation.json").read_text())
+    assert not left["complete"] and [case["key"]["planner"] for case in left["cases"]] == ["whole_gpu"]
+    assert not (tmp_path / "report.html").exists()
+
+
+@pytest.mark.parametrize("name", ["a file", "damaged", "below a file"])
+def test_a_folder_that_will_not_do_is_refused_with_a_message(
+    name: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    file = tmp_path / "file"
+    file.write_text("")
+    (tmp_path / "evaluation.json").write_text('{"format": "torchsplit.plan"}')
+    where = {"a file": file, "damaged": tmp_path, "below a file": file / "folder"}[name]
+    assert main(["evaluate", "-o", str(where)]) == 2
+    told = capsys.readouterr().err
+    assert told.count("torchsplit: ") == 1 and str(where.parent) in told and "Traceback" not in told
+
+
+def test_without_a_folder_it_says_what_is_missing(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as ended:
+        main(["evaluate"])
+    assert ended.value.code == 2 and "-o" in capsys.readouterr().err
+
+
+def test_the_quick_grid_is_a_part_of_the_whole() -> None:
+    assert len(grid.cases(quick=True)) < len(grid.cases(quick=False)) / 2

@@ -1,0 +1,171 @@
+"""A grid of two cells: run, resumed, written, and the document beside its stored outcome."""
+
+from __future__ import annotations
+
+import csv
+import io
+import re
+import xml.etree.ElementTree as ElementTree
+from dataclasses import replace
+from html.parser import HTMLParser
+from pathlib import Path
+
+import pytest
+
+from tests.support.paths import ROOT
+from torchsplit_core.evaluation import run, write
+from torchsplit_core.evaluation.report.document import document
+from torchsplit_core.evaluation.report.page import report
+from torchsplit_core.evaluation.report.pictures import picture_svg, pictures
+from torchsplit_core.evaluation.report.tables import CASE_COLUMNS, cases_csv
+from torchsplit_core.files import read_file, write_text
+from torchsplit_core.values import InputFault
+from torchsplit_core.values.evaluation.outcome import CaseKey, EvaluationOutcome, EvaluationSettings
+
+PLANNED = CaseKey("S1", "stock", "exclusive", "off", "equal", "planner")
+RULE = replace(PLANNED, planner="first_fit")
+NONE = replace(PLANNED, planner="whole_gpu")
+SETTINGS = EvaluationSettings(quick=True, requests_per_model=400, replications=2, time_limit_s=20.0)
+STORED = ROOT / "examples" / "evaluation.json"
+
+
+@pytest.fixture(scope="module")
+def told() -> tuple[EvaluationOutcome, list[EvaluationOutcome], list[float]]:
+    """The grid's outcome, what was kept on the way, the progress that was told."""
+    kept: list[EvaluationOutcome] = []
+    shares: list[float] = []
+    outcome = run.evaluate(
+        keys=(RULE, NONE, PLANNED),
+        settings=SETTINGS,
+        keep=kept.append,
+        progress=lambda share, _: shares.append(share),
+    )
+    return outcome, kept, shares
+
+
+@pytest.fixture(scope="module")
+def stored() -> EvaluationOutcome:
+    outcome: EvaluationOutcome = read_file(STORED, expected="torchsplit.evaluation")[1]
+    return outcome
+
+
+def test_planner_and_rule_answer_one_request_and_are_compared(
+    told: tuple[EvaluationOutcome, list[EvaluationOutcome], list[float]],
+) -> None:
+    outcome, kept, shares = told
+    rule, none, planned = outcome.cases
+    assert [case.key for case in outcome.cases] == [RULE, NONE, PLANNED]
+    assert len({case.request_sha256 for case in outcome.cases}) == 1
+    assert none.figures is None and "need a whole GPU each" in none.why_not
+    # The proven worst-served model of the published mix, and a rule that leaves GPUs free.
+    assert planned.figures and planned.figures.common_load == pytest.approx(1.895, abs=1e-3)
+    assert planned.gap == 0 and planned.basis == "measured" and planned.figures.at_low is None
+    assert rule.figures and 1 <= rule.figures.common_load < planned.figures.common_load
+    assert rule.gap is rule.status is None
+    assert [len(one.cases) for one in kept] == [1, 2, 3, 3]
+    assert [one.complete for one in kept] == [False, False, False, True] and kept[-1] == outcome
+    assert shares == sorted(shares) and shares[-1] == 1.0
+    worst = outcome.claims[1].parts[2].comparisons
+    assert [(one.label, one.result) for one in worst] == [
+        ("S1-stock-exclusive-off-equal-planner / first_fit", "better")
+    ]
+
+
+def test_what_is_known_is_taken_over_and_nothing_else(
+    told: tuple[EvaluationOutcome, list[EvaluationOutcome], list[float]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    outcome, kept, _ = told
+    asked: list[int] = []
+    monkeypatch.setattr(run, "plan_each", lambda requests, *_: asked.append(len(requests)))
+    again = run.evaluate(keys=(RULE, NONE, PLANNED), settings=SETTINGS, known=outcome)
+    assert again.cases == outcome.cases and again.statistics["taken_over"] == 3
+    # Two of three were there when it was cut off.
+    monkeypatch.setattr(run, "evaluated", lambda *_: pytest.fail("a rule is done again"))
+    run.evaluate(keys=(RULE, NONE, PLANNED), settings=SETTINGS, known=kept[1])
+    assert asked == [0, 1]
+    monkeypatch.undo()
+    other = replace(SETTINGS, requests_per_model=200)
+    assert run.evaluate(keys=(RULE,), settings=other, known=outcome).statistics["taken_over"] == 0
+    foreign = replace(outcome, cases=tuple(replace(one, request_sha256="0" * 64) for one in outcome.cases))
+    assert run.evaluate(keys=(NONE,), settings=SETTINGS, known=foreign).statistics["taken_over"] == 0
+
+
+class Loaded(HTMLParser):
+    """What a page would load, and the tags that are open at its end."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.found: list[tuple[str, str | None]] = []
+        self.open: list[str] = []
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.found += [(name, value) for name, value in attrs if name in ("src", "href", "srcset", "action")]
+        if tag == "script":
+            self.found.append((tag, None))
+        if tag not in ("meta", "path", "rect"):
+            self.open.append(tag)
+
+    def handle_endtag(self, tag: str) -> None:
+        if tag not in ("path", "rect"):
+            assert self.open.pop() == tag
+
+
+def test_every_file_is_written_whole_and_read_back(
+    told: tuple[EvaluationOutcome, list[EvaluationOutcome], list[float]], tmp_path: Path
+) -> None:
+    outcome = told[0]
+    paths = write.write(outcome, tmp_path / "new" / "folder")
+    assert {path.name for path in paths} >= {
+        "evaluation.json",
+        "cases.csv",
+        "models.csv",
+        "claims.csv",
+        "report.html",
+    }
+    assert write.left_in(tmp_path / "new" / "folder") == outcome
+    assert write_text(outcome) == paths[0].read_text()
+    for picture in (path for path in paths if path.suffix == ".svg"):
+        ElementTree.fromstring(picture.read_text())
+    rows = list(csv.DictReader(io.StringIO(cases_csv(outcome))))
+    assert tuple(rows[0]) == CASE_COLUMNS and [row["planner"] for row in rows] == [
+        "first_fit",
+        "whole_gpu",
+        "planner",
+    ]
+    assert rows[1]["common_load"] == "" and float(rows[2]["common_load"]) == pytest.approx(1.895, abs=1e-3)
+    page = Loaded()
+    page.feed(report(outcome))
+    assert page.found == [] and page.open == []
+
+
+def test_a_folder_that_cannot_be_used_is_told(tmp_path: Path) -> None:
+    assert write.left_in(tmp_path / "none") is None
+    file = tmp_path / "file"
+    file.write_text("")
+    with pytest.raises(InputFault, match="it is a folder"):
+        write.left_in(file)
+    (tmp_path / write.OUTCOME).write_text("{}")
+    with pytest.raises(InputFault, match="to start anew"):
+        write.left_in(tmp_path)
+
+
+def test_pictures_show_what_is_unknown_as_such(stored: EvaluationOutcome) -> None:
+    (loads, *_) = pictures(stored)
+    assert loads.name == "common_load"
+    text = picture_svg(loads)
+    assert "n/a" in text and "the planner" in text and 'role="img"' in text
+
+
+def test_the_document_is_that_of_the_stored_outcome(stored: EvaluationOutcome) -> None:
+    assert stored.complete and not stored.settings.quick
+    found = (ROOT / "docs" / "evaluation.md").read_text(encoding="utf-8")
+    assert found == document(stored), "run torchsplit evaluate -o evaluation --doc docs/evaluation.md"
+    assert run.rejudged(stored) == stored
+    assert not re.search(r"@[A-Z]+@", found)
+
+
+def test_a_rule_of_the_stored_outcome_is_found_again(stored: EvaluationOutcome) -> None:
+    key = replace(RULE, regime="any")
+    (before,) = (case for case in stored.cases if case.key == key)
+    (now,) = run.evaluate(keys=(key,), settings=stored.settings).cases
+    assert write_text(replace(stored, cases=(now,))) == write_text(replace(stored, cases=(before,)))

@@ -1,0 +1,47 @@
+"""The evaluation as a job: stored in the workspace, and taken over from there."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from torchsplit_core.evaluation import run
+from torchsplit_core.jobs import evaluate as job
+from torchsplit_core.jobs.evaluate import evaluate_job
+from torchsplit_core.jobs.names import EVALUATE, EvaluateParameters, from_stored, kind_of
+from torchsplit_core.values import ignore_progress
+from torchsplit_core.values.evaluation.outcome import CaseKey, EvaluationOutcome, EvaluationSettings
+from torchsplit_core.workspace.store import Store
+
+SETTINGS = EvaluationSettings(quick=True, requests_per_model=200, replications=2, time_limit_s=2.0)
+
+
+def test_it_stores_what_it_finds_as_it_goes_and_takes_it_over(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    keys = tuple(
+        CaseKey("S1", "stock", "exclusive", "off", "equal", rule) for rule in ("whole_gpu", "uniform")
+    )
+    monkeypatch.setattr(run, "cases", lambda quick: keys)
+    monkeypatch.setattr(run, "settings_of", lambda quick: SETTINGS)
+    monkeypatch.setattr(job, "KEEP_EVERY_S", -1.0)
+    workspace = Store(tmp_path).create("mine")
+    seen: list[int] = []
+
+    def look(share: float, message: str) -> None:
+        found = workspace.artifacts("evaluation")
+        seen.append(len(workspace.get("evaluation", "quick").cases) if found else 0)
+
+    assert evaluate_job(workspace, EvaluateParameters(quick=True), look)["cases"] == 2
+    assert seen == [0, 1, 2]
+    stored: EvaluationOutcome = workspace.get("evaluation", "quick")
+    assert stored.complete and len(stored.claims) == 4
+    evaluate_job(workspace, EvaluateParameters(quick=True), ignore_progress)
+    assert workspace.get("evaluation", "quick").statistics["taken_over"] == 2
+    assert not workspace.find("evaluation", "whole")
+
+
+def test_it_can_be_resumed_by_its_name() -> None:
+    assert kind_of(EVALUATE).resumable and kind_of(EVALUATE).function() is evaluate_job
+    assert from_stored(EVALUATE, {"quick": True}) == EvaluateParameters(quick=True)

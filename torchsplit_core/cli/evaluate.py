@@ -1,0 +1,53 @@
+"""The evaluate command: the evaluation of the seed into a folder."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from pathlib import Path
+
+from torchsplit_core.cli.common import Command, with_progress
+from torchsplit_core.files import replace_file, write_text
+
+
+def add_evaluate_command(command: Command) -> None:
+    """Add evaluate to the command line through its `command(name, run, text)`."""
+    made = command(
+        "evaluate",
+        _evaluate,
+        "plan and simulate the evaluation's mixes in every regime, beside the usual rules; tables, pictures, a report",
+    )
+    made.add_argument(
+        "-o", "--output", metavar="DIR", required=True,
+        help="folder for the outcome and its files; a run that was cut off goes on with what is there",
+    )  # fmt: skip
+    made.add_argument("--quick", action="store_true", help="fewer mixes and weights, shorter searches")
+    made.add_argument("--fresh", action="store_true", help="take over nothing of a former run in DIR")
+    made.add_argument("--doc", metavar="FILE", help="also write the evaluation as a Markdown document")
+    made.add_argument("--json", action="store_true", help="print the outcome to standard output")
+
+
+def _evaluate(options: argparse.Namespace) -> int:
+    from torchsplit_core.evaluation import write
+    from torchsplit_core.evaluation.report.document import document
+    from torchsplit_core.workflow.evaluation import evaluate
+
+    folder = Path(options.output)
+    known = write.left_in(folder)
+    outcome = with_progress(
+        lambda progress: evaluate(
+            quick=options.quick,
+            known=None if options.fresh else known,
+            keep=lambda found: write.keep(found, folder),
+            progress=progress,
+        )
+    )
+    write.write(outcome, folder)
+    if options.doc:
+        replace_file(Path(options.doc), document(outcome))
+    if options.json:
+        sys.stdout.write(write_text(outcome))
+    for claim in outcome.claims:
+        print(f"claim {claim.number}: {claim.verdict}. {claim.text}", file=sys.stderr)
+    print(f"{len(outcome.cases)} cases in {folder}", file=sys.stderr)
+    return 0

@@ -1,0 +1,303 @@
+"""What the cases say of the seed's claims ("Expected results")."""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+from collections.abc import Callable, Sequence
+
+from torchsplit_core.evaluation.claims.rules import Figure, claim, compared, part
+from torchsplit_core.values.evaluation.outcome import (
+    CaseFigures,
+    CaseKey,
+    Claim,
+    ClaimPart,
+    Comparison,
+    EvaluatedCase,
+    ModelFigures,
+    Verdict,
+)
+
+Known = dict[CaseKey, EvaluatedCase]
+Reading = Callable[[EvaluatedCase], Figure | None]
+
+UNTESTED = "Untested on hardware: plans are verified and simulated, none of them ran on an A100."
+
+
+def judged(cases: Sequence[EvaluatedCase]) -> tuple[Claim, ...]:
+    """The four claims. A case without figures is in no comparison, and is counted as that."""
+    known = {case.key: case for case in cases}
+    return (_utilisation(known), _fairness(known), _traffic(known), _deployable(known))
+
+
+def _utilisation(known: Known) -> Claim:
+    pairs = _pairs(known, "sharing", "fractional", "exclusive")
+    return claim(
+        1,
+        "Higher GPU utilization via shared MIG partitions and fractional allocation compared to exclusive placement.",
+        "Utilisation is the share of the fleet's compute slices at work when every demand grows to 0.9 of what the "
+        "plan can carry of all of them together. Every exclusive plan is a shared one too: a shared plan that carries "
+        f"less is one whose search did not end. {UNTESTED}",
+        (
+            part(
+                "Utilisation, shared against exclusive",
+                "share of compute slices at work at 0.9 of the plan's own common load",
+                _compare(pairs, _utilisation_of),
+            ),
+            part(
+                "What can be served of all demands together",
+                "common load: the least throughput / demand",
+                _compare(pairs, _common_load_of),
+                counts_for_claim=False,
+            ),
+            part(
+                "95th percentile of the response, queues included",
+                "ms, the mean over the models that both serve stably at the demands; less is better",
+                _responses(pairs),
+                counts_for_claim=False,
+                words="A share s of a slice makes every batch take 1/s as long.",
+            ),
+        ),
+    )
+
+
+def _fairness(known: Known) -> Claim:
+    by_sum = [
+        (case, other)
+        for case, other in _pairs(known, "weights", "equal", "throughput")
+        if case.key.planner == "planner"
+    ]
+    fair = [case for case in known.values() if case.key.weights == "equal" and case.key.planner == "planner"]
+    told = [case.figures for case in fair if case.figures is not None]
+    starving = [case.key.name for case in fair if case.figures is not None and case.figures.starved]
+    verdict: Verdict = "cannot be said" if not told else "not supported" if starving else "supported"
+    some = f" A model without any throughput: {', '.join(starving)}." if starving else ""
+    return claim(
+        2,
+        "Improved fairness across heterogeneous models with leximin objective (no model starves).",
+        f"Leximin with equal weights beside the greatest sum of requests/s, on the same fleet. {UNTESTED}",
+        (
+            ClaimPart(
+                "No model starves",
+                "models with a throughput of 0, under leximin",
+                "Supported where no leximin plan leaves a model without throughput.",
+                verdict,
+                f"{len(told)} leximin plans, {len(starving)} with a model that gets nothing.{some}",
+            ),
+            part(
+                "Jain's index, leximin against the greatest sum",
+                "Jain's index of throughput / demand, 1 where all fare alike",
+                _compare(by_sum, _jain_of),
+            ),
+            part(
+                "The worst-served model against the rules'",
+                "common load: the least throughput / demand",
+                _compare(_against_rules(known), _common_load_of),
+                counts_for_claim=False,
+                words="Plan and rule answer the same request, with exclusive slices.",
+            ),
+            part(
+                "What fairness costs in requests/s",
+                "sum of throughputs; more is better",
+                _compare(by_sum, _total_of),
+                counts_for_claim=False,
+            ),
+        ),
+    )
+
+
+def _traffic(known: Known) -> Claim:
+    pairs = [
+        *_pairs(known, "colocation", "soft", "off"),
+        *_pairs(known, "colocation", "hard", "off"),
+    ]
+    return claim(
+        3,
+        "Reduced cross-GPU traffic and latency for models with large intermediate tensors when co-location is "
+        "enabled.",
+        "Bytes leave a GPU where the plan leaves no server on it to hand them to. Plan and simulation charge a "
+        "transfer across a cut the same on one GPU as between two: MIG slices of one GPU have no path of their own "
+        "between them. So a shorter response could only come from another layout. "
+        f"{UNTESTED}",
+        (
+            part(
+                "Bytes that leave their GPU, co-location on against off",
+                "bytes/s of the tied tensors; less is better",
+                _compare(pairs, _crossing_of, less=True),
+            ),
+            part(
+                "95th percentile of the response, queues included",
+                "ms, the mean over the models that both serve stably at the demands; less is better",
+                _responses(pairs),
+            ),
+            part(
+                "What can be served of all demands together",
+                "common load: the least throughput / demand",
+                _compare(pairs, _common_load_of),
+                no_worse=True,
+                counts_for_claim=False,
+            ),
+        ),
+    )
+
+
+def _deployable(known: Known) -> Claim:
+    plans = [case for case in known.values() if case.key.planner == "planner"]
+    made = [case.figures for case in plans if case.figures is not None]
+    over = [one for one in made if one.memory_share is None or one.memory_share > 1 + 1e-9]
+    bad = [one for one in made if not one.deployable]
+    clean = sum(one.stranded_share < 1e-9 for one in made)
+    verdict: Verdict = "cannot be said" if not made else "not supported" if over or bad else "supported"
+    return claim(
+        4,
+        "Deployable plans that respect per-slice memory and chosen MIG layouts with minimal fragmentation.",
+        "Every plan was checked from its request alone, without the solver: layouts that the driver takes at those "
+        f"starts, memory, limits. Memory is estimated. {UNTESTED}",
+        (
+            ClaimPart(
+                "Layouts, memory and files",
+                "the fullest slice's memory; files of mig-parted and nvidia-smi",
+                "Supported where every plan passed the check, no slice is over its memory and the files can be "
+                "written.",
+                verdict,
+                f"{len(made)} plans passed the check; the fullest slice has {_fullest(made)} of its memory taken; "
+                f"files for {len(made) - len(bad)}. {len(plans) - len(made)} cases found no plan in their time.",
+            ),
+            part(
+                "Fragmentation against the rules'",
+                "share of the compute slices of GPUs in use that no model has; less is better",
+                _compare(_against_rules(known), _stranded_of, less=True),
+                no_worse=True,
+                words=f"{clean} of {len(made)} plans strand nothing, the least there is; no objective asks for it.",
+            ),
+        ),
+    )
+
+
+def _fullest(made: Sequence[CaseFigures]) -> str:
+    known = [one.memory_share for one in made if one.memory_share is not None]
+    return f"{max(known):.0%}" if known else "n/a"
+
+
+def _pairs(
+    known: Known, dimension: str, tested: str, reference: str
+) -> list[tuple[EvaluatedCase, EvaluatedCase]]:
+    """The planner's cases that differ in this alone, both with figures."""
+    found = []
+    for key, case in known.items():
+        if getattr(key, dimension) != tested or key.planner != "planner":
+            continue
+        other = known.get(CaseKey(**(dataclasses.asdict(key) | {dimension: reference})))
+        if other is not None and case.figures is not None and other.figures is not None:
+            found.append((case, other))
+    return found
+
+
+def _against_rules(known: Known) -> list[tuple[EvaluatedCase, EvaluatedCase]]:
+    """The planner's exclusive plan beside each rule's plan of the same request."""
+    found = []
+    for key, other in known.items():
+        case = known.get(dataclasses.replace(key, planner="planner"))
+        if key.planner == "planner" or case is None or case.figures is None or other.figures is None:
+            continue
+        found.append((case, other))
+    return found
+
+
+def _compare(
+    pairs: Sequence[tuple[EvaluatedCase, EvaluatedCase]], reading: Reading, *, less: bool = False
+) -> tuple[Comparison, ...]:
+    found = []
+    for case, other in pairs:
+        tested, reference = reading(case), reading(other)
+        if tested is not None and reference is not None:
+            found.append(compared(f"{case.key.name} / {_differs(case, other)}", tested, reference, less=less))
+    return tuple(found)
+
+
+def _differs(case: EvaluatedCase, other: EvaluatedCase) -> str:
+    """What the other case has where the two differ."""
+    names = CaseKey.__dataclass_fields__
+    return " ".join(
+        getattr(other.key, name) for name in names if getattr(other.key, name) != getattr(case.key, name)
+    )
+
+
+def _utilisation_of(case: EvaluatedCase) -> Figure | None:
+    figures = case.figures
+    if figures is None or figures.utilisation_full is None:
+        return None
+    low, high = figures.at_low, figures.at_high
+    return Figure(
+        figures.utilisation_full,
+        low.utilisation_full if low else None,
+        high.utilisation_full if high else None,
+        # The work at full load is in proportion to the common load, which is what the plan was made for.
+        _gap(case),
+    )
+
+
+def _common_load_of(case: EvaluatedCase) -> Figure | None:
+    figures = case.figures
+    if figures is None or case.key.weights != "equal":
+        # With other weights it is not what the plan was made for.
+        return None
+    low, high = figures.at_low, figures.at_high
+    return Figure(
+        figures.common_load,
+        low.common_load if low else None,
+        high.common_load if high else None,
+        _gap(case),
+    )
+
+
+def _gap(case: EvaluatedCase) -> float:
+    """Of a rule 0: it is what it is. 1 where the planner knows no bound."""
+    if case.key.planner != "planner":
+        return 0.0
+    return 1.0 if case.gap is None else case.gap
+
+
+def _total_of(case: EvaluatedCase) -> Figure | None:
+    return None if case.figures is None else Figure(case.figures.total_rps)
+
+
+def _jain_of(case: EvaluatedCase) -> Figure | None:
+    return None if case.figures is None else Figure(case.figures.jain)
+
+
+def _crossing_of(case: EvaluatedCase) -> Figure | None:
+    figures = case.figures
+    if figures is None or figures.cross_gpu_bytes_per_s is None:
+        return None
+    return Figure(figures.cross_gpu_bytes_per_s)
+
+
+def _stranded_of(case: EvaluatedCase) -> Figure | None:
+    return None if case.figures is None else Figure(case.figures.stranded_share)
+
+
+def _responses(pairs: Sequence[tuple[EvaluatedCase, EvaluatedCase]]) -> tuple[Comparison, ...]:
+    """Mean p95 over the models that both cases serve stably."""
+    found = []
+    for case, other in pairs:
+        theirs = {model.name: model for model in other.models}
+        both = [
+            (model, theirs[model.name])
+            for model in case.models
+            if model.p95_ms is not None and theirs[model.name].p95_ms is not None
+        ]
+        if both:
+            tested, reference = (_mean_p95([pair[side] for pair in both]) for side in (0, 1))
+            label = f"{case.key.name} / {_differs(case, other)}"
+            found.append(compared(label, tested, reference, less=True))
+    return tuple(found)
+
+
+def _mean_p95(models: Sequence[ModelFigures]) -> Figure:
+    """Of models whose draws are independent: so are the errors of their percentiles."""
+    widths = [model.p95_ci95_ms or 0.0 for model in models]
+    return Figure(
+        sum(model.p95_ms or 0.0 for model in models) / len(models),
+        noise=math.sqrt(sum(width**2 for width in widths)) / len(models),
+    )

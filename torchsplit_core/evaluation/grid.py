@@ -1,0 +1,46 @@
+"""The cases of an evaluation: the planner over every combination, the rules once a mix and regime."""
+
+from __future__ import annotations
+
+from itertools import product
+
+from torchsplit_core.evaluation.mixes import MIXES
+from torchsplit_core.values.evaluation.outcome import (
+    CaseKey,
+    EvaluationSettings,
+    Planner,
+    Regime,
+    Sharing,
+    Tying,
+    Weighting,
+)
+
+REGIMES: tuple[Regime, ...] = ("any", "stock")
+SHARINGS: tuple[Sharing, ...] = ("exclusive", "fractional")
+COLOCATIONS: tuple[Tying, ...] = ("off", "soft", "hard")
+WEIGHTS: tuple[Weighting, ...] = ("equal", "favoured", "throughput")
+RULES: tuple[Planner, ...] = ("whole_gpu", "uniform", "first_fit", "greedy")
+
+QUICK_MIXES = ("seed_cut", "S1")
+QUICK_WEIGHTS: tuple[Weighting, ...] = ("equal", "throughput")
+
+FULL = EvaluationSettings(quick=False, requests_per_model=12_000, replications=3, time_limit_s=5.0)
+QUICK = EvaluationSettings(quick=True, requests_per_model=4_000, replications=2, time_limit_s=2.0)
+
+
+def settings_of(quick: bool) -> EvaluationSettings:
+    """Those of the whole grid, or of the smaller one."""
+    return QUICK if quick else FULL
+
+
+def cases(quick: bool) -> tuple[CaseKey, ...]:
+    """Every case in the order of the tables: by mix and regime, rules before the planner."""
+    found: list[CaseKey] = []
+    weights = QUICK_WEIGHTS if quick else WEIGHTS
+    for mix, regime in product(QUICK_MIXES if quick else tuple(MIXES), REGIMES):
+        found += [CaseKey(mix, regime, "exclusive", "off", "equal", rule) for rule in RULES]
+        found += [
+            CaseKey(mix, regime, sharing, colocation, weighting, "planner")
+            for sharing, colocation, weighting in product(SHARINGS, COLOCATIONS, weights)
+        ]
+    return tuple(found)

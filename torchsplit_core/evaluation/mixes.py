@@ -1,0 +1,231 @@
+"""The mixes that are evaluated, and the plan request of every case.
+
+`seed`: CLIP, BERT-large, FastPitch and OCR, each whole. `seed_cut`: the same four, each in two stages, so that there
+are tensors to carry. `S1` and `S3`: the published mixes of the measured library. Demands, limits and what models hand
+on to each other are not given for the seed's models: they are chosen here, and said to be.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
+from functools import lru_cache
+from importlib import resources
+
+from torchsplit_core.files import read_text
+from torchsplit_core.profiling.library import LIBRARY_GPU, mix_request, serving_mixes
+from torchsplit_core.values import (
+    Colocation,
+    FleetEntry,
+    InputFault,
+    Objective,
+    ObjectiveKind,
+    PlanModel,
+    PlanRequest,
+    SolverOptions,
+    Variant,
+)
+from torchsplit_core.values.evaluation.outcome import CaseKey, MixTold
+
+STOCK_LAYOUTS = (
+    ("1g.10gb",) * 7,
+    ("2g.20gb",) * 3,
+    ("3g.40gb",) * 2,
+    ("7g.80gb",),
+    ("1g.10gb", "1g.10gb", "2g.20gb", "3g.40gb"),
+)
+"""What NVIDIA's mig-parted has for an A100-80GB (deployments/systemd/config-ampere.yaml): all-1g.10gb, all-2g.20gb,
+all-3g.40gb, all-7g.80gb and all-balanced."""
+
+SEED_GPUS = 4
+"""The seed asks for 1 to 4 GPUs. Four let every model of the seed have a whole one."""
+
+DEMANDS: Mapping[str, tuple[float, float]] = {
+    "clip": (700.0, 100.0),
+    "bert": (900.0, 200.0),
+    "fastpitch": (500.0, 50.0),
+    "ocr": (800.0, 50.0),
+}
+"""Requests/s and ms that a batch may take. Chosen: about 2.5 whole A100 of work, CLIP more than one of it."""
+
+LINK_GB_PER_S = 12.0
+"""Between the stages of a cut model, 10^9 bytes/s. Assumed: slices have no path of their own, only host memory."""
+
+IMAGE_BYTES = 602_112.0
+"""A 224 × 224 float32 image of three channels. Assumed: the published mixes do not say that models hand on anything."""
+
+SEED_PAIRS = (("ocr", "bert", 25_220.0), ("bert", "fastpitch", 524_288.0))
+"""Text that is read, understood and spoken: the scores of OCR's 65 columns × 97 characters, the hidden states of
+BERT-large's 128 tokens. Assumed as a use of the seed's models."""
+
+CUT_TIED = ("clip", "bert")
+"""The models whose stages are tied: nearly a megabyte a request crosses the cut of each."""
+
+CUT_BATCHES = (1, 4, 16, 64)
+"""Batch sizes of the stages: with more of them the search splits the limits over more pairs than it has time for."""
+
+FAVOUR = 2.0
+"""Weight of the first model of a mix where it is favoured, against 1 of the others."""
+
+
+@dataclass(frozen=True, slots=True)
+class Pair:
+    """Two tied members (see planning.request.ties); the first hands `bytes_per_request` on to the second."""
+
+    first: str
+    second: str
+    bytes_per_request: float
+
+
+@dataclass(frozen=True, slots=True)
+class Mix:
+    """A mix of the grid: its request without what the grid varies, and the pairs that hand tensors on."""
+
+    told: MixTold
+    request: PlanRequest
+    pairs: tuple[Pair, ...]
+
+
+@lru_cache(maxsize=1)
+def seed_models() -> tuple[PlanModel, ...]:
+    """The seed's four models with their points on an A100-80GB, written by tools/write_evaluation_models.py."""
+    text = (resources.files("torchsplit_core.evaluation") / "data" / "seed_models.json").read_text("utf-8")
+    request: PlanRequest = read_text(text, origin="seed_models.json")[1]
+    return request.models
+
+
+@lru_cache(maxsize=8)
+def mix(name: str) -> Mix:
+    """The mix of that name. Raises InputFault for one that there is not."""
+    made = MIXES.get(name)
+    if made is None:
+        raise InputFault("mix", name, f"it is one of {', '.join(MIXES)}", "Check the name.")
+    return made()
+
+
+def case_request(key: CaseKey, time_limit_s: float) -> PlanRequest:
+    """What is planned in a case; rules answer the same request as the planner. Raises InputFault for an unknown mix."""
+    found = mix(key.mix)
+    layouts = STOCK_LAYOUTS if key.regime == "stock" else None
+    models = found.request.models
+    if key.weights == "favoured":
+        models = (replace(models[0], weight=FAVOUR), *models[1:])
+    kind: ObjectiveKind = "weighted_sum" if key.weights == "throughput" else "leximin"
+    return replace(
+        found.request,
+        gpus=tuple(replace(entry, layouts=layouts) for entry in found.request.gpus),
+        models=models,
+        colocations=_tied(found, key),
+        objective=Objective(kind),
+        sharing=key.sharing,
+        solver=SolverOptions(time_limit_s),
+    )
+
+
+def _tied(found: Mix, key: CaseKey) -> tuple[Colocation, ...]:
+    if key.colocation == "off":
+        return ()
+    if key.colocation == "hard":
+        return tuple(Colocation((pair.first, pair.second), "hard") for pair in found.pairs)
+    return tuple(
+        Colocation((pair.first, pair.second), "soft", pair.bytes_per_request) for pair in found.pairs
+    )
+
+
+def _seed() -> Mix:
+    models = tuple(_whole(_demanded(model)) for model in seed_models())
+    told = MixTold(
+        "seed",
+        "The seed's models",
+        "CLIP (ViT-B/32), BERT-large, FastPitch and OCR at real dimensions. BERT has the measured rows of the "
+        "published library, where its size and sequence length are not told; CLIP, FastPitch and OCR on an A100 are "
+        "estimated from their graphs, with 90 % intervals. Demands, limits and the tensors that OCR hands to BERT "
+        "and BERT to FastPitch are chosen here.",
+        LIBRARY_GPU,
+        SEED_GPUS,
+        tuple(model.name for model in models),
+    )
+    pairs = tuple(Pair(*pair) for pair in SEED_PAIRS)
+    return Mix(told, PlanRequest((FleetEntry(LIBRARY_GPU, count=SEED_GPUS),), models), pairs)
+
+
+def _seed_cut() -> Mix:
+    models = tuple(_cut(_demanded(model)) for model in seed_models())
+    told = MixTold(
+        "seed_cut",
+        "The seed's models, cut in two",
+        "The same four models and demands, each made to run as two stages, so that tensors cross a cut. Where they are "
+        "cut is the best partition by the search; the stages' times are the whole model's by the shares of its graph: "
+        "all of it is estimated, BERT without an interval. Tied are the stages of CLIP and of BERT, which hand on the "
+        "largest tensors.",
+        LIBRARY_GPU,
+        SEED_GPUS,
+        tuple(model.name for model in models),
+    )
+    pairs = []
+    for model in models:
+        if model.name not in CUT_TIED:
+            continue
+        (variant,) = model.variants
+        first, second = (stage.name for stage in variant.stages)
+        carried = variant.cut_bytes[0] + sum(variant.cut_bytes_per_request)
+        pairs.append(Pair(f"{model.name}/{first}", f"{model.name}/{second}", carried))
+    request = PlanRequest((FleetEntry(LIBRARY_GPU, count=SEED_GPUS),), models, link_gb_per_s=LINK_GB_PER_S)
+    return Mix(told, request, tuple(pairs))
+
+
+def _published(name: str) -> Callable[[], Mix]:
+    def made() -> Mix:
+        request = mix_request(name)
+        images = [model.name for model in request.models if model.name != "bert"]
+        told = MixTold(
+            name,
+            f"The published mix {name}",
+            "Measured on the slices of one A100-80GB (ParvaGPU, SC'24), with its rates and 0.45 of its objectives as "
+            "limits of a batch. It does not say that models hand anything on: that each second image model gets the "
+            "image from the one before it is assumed.",
+            LIBRARY_GPU,
+            sum(entry.count for entry in request.gpus),
+            tuple(model.name for model in request.models),
+        )
+        pairs = tuple(
+            Pair(first, second, IMAGE_BYTES) for first, second in zip(images[::2], images[1::2], strict=False)
+        )
+        return Mix(told, request, pairs)
+
+    return made
+
+
+MIXES: Mapping[str, Callable[[], Mix]] = {
+    "seed": _seed,
+    "seed_cut": _seed_cut,
+    **{found.name: _published(found.name) for found in serving_mixes()},
+}
+"""Every mix by its name, in the order of the tables."""
+
+
+def _demanded(model: PlanModel) -> PlanModel:
+    demand, limit = DEMANDS[model.name]
+    return replace(model, demand_rps=demand, max_latency_ms=limit)
+
+
+def _whole(model: PlanModel) -> PlanModel:
+    return replace(model, variants=tuple(v for v in model.variants if len(v.stages) == 1))
+
+
+def _cut(model: PlanModel) -> PlanModel:
+    return replace(model, variants=tuple(_thinned(v) for v in model.variants if len(v.stages) > 1))
+
+
+def _thinned(variant: Variant) -> Variant:
+    """The variant with one process a slice, and CUT_BATCHES."""
+    stages = tuple(
+        replace(
+            stage,
+            points=tuple(
+                point for point in stage.points if point.processes == 1 and point.batch_size in CUT_BATCHES
+            ),
+        )
+        for stage in variant.stages
+    )
+    return replace(variant, stages=stages)

@@ -1,0 +1,245 @@
+"""What report, document and page show of an evaluation: the same tables, as rows of text."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from itertools import product
+
+from torchsplit_core.evaluation.grid import COLOCATIONS, RULES, SHARINGS, WEIGHTS
+from torchsplit_core.evaluation.report.words import (
+    PLANNERS,
+    REGIMES,
+    SHARING_WORDS,
+    UNKNOWN,
+    WEIGHTINGS,
+    figure,
+    megabytes,
+    milliseconds,
+    percent,
+    proof,
+)
+from torchsplit_core.values.evaluation.outcome import (
+    CaseKey,
+    EvaluatedCase,
+    EvaluationOutcome,
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Table:
+    """Cells as text. The first `names` columns are words, and so is the last where `words`; the others are figures."""
+
+    title: str
+    about: str
+    columns: tuple[str, ...]
+    rows: tuple[tuple[str, ...], ...]
+    names: int = 1
+    words: bool = False
+
+    def is_figure(self, column: int) -> bool:
+        """Whether a column has figures."""
+        return column >= self.names and not (self.words and column == len(self.columns) - 1)
+
+
+def tables(outcome: EvaluationOutcome) -> tuple[Table, ...]:
+    """All of them; one without a row is left out."""
+    known = {case.key: case for case in outcome.cases}
+    found = (
+        _rules(outcome, known),
+        _sharing(known),
+        _colocation(known),
+        _weights(known),
+        _responses(outcome, known),
+    )
+    return tuple(table for table in found if table.rows)
+
+
+Known = dict[CaseKey, EvaluatedCase]
+_METRICS = (
+    "common load",
+    "requests/s planned",
+    "served at the demands",
+    "at work, at the demands",
+    "at work, full",
+)
+
+
+def _metrics(case: EvaluatedCase | None) -> tuple[str, ...]:
+    if case is None or case.figures is None:
+        return (UNKNOWN,) * len(_METRICS)
+    found = case.figures
+    return (
+        _between(found.common_load, *(end.common_load for end in (found.at_low, found.at_high) if end)),
+        figure(found.total_rps),
+        figure(found.served_rps),
+        percent(found.utilisation),
+        percent(found.utilisation_full),
+    )
+
+
+def _between(value: float, *ends: float) -> str:
+    return f"{figure(value)} ({' to '.join(figure(end) for end in ends)})" if any(ends) else figure(value)
+
+
+def _places(known: Known) -> list[tuple[str, str]]:
+    """Mixes and regimes, in the order of the cases."""
+    return list(dict.fromkeys((key.mix, key.regime) for key in known))
+
+
+def _rules(outcome: EvaluationOutcome, known: Known) -> Table:
+    rows = []
+    for mix, regime in _places(known):
+        for planner in ("planner", *RULES):
+            case = known.get(CaseKey(mix, regime, "exclusive", "off", "equal", planner))  # type: ignore[arg-type]
+            if case is not None:
+                last = (
+                    (percent(case.figures.stranded_share), proof(case))
+                    if case.figures
+                    else (UNKNOWN, case.why_not)
+                )
+                basis = case.basis or UNKNOWN
+                rows.append((mix, REGIMES[regime], PLANNERS[planner], basis, *_metrics(case), *last))
+    return Table(
+        "The planner beside the rules",
+        "Exclusive slices, no co-location, leximin with equal weights. In brackets: with every estimate at its lower "
+        "and upper end. Stranded are compute slices of GPUs in use that no model has.",
+        ("mix", "layouts", "by", "basis", *_METRICS, "stranded", "proof"),
+        tuple(rows),
+        4,
+        words=True,
+    )
+
+
+def _sharing(known: Known) -> Table:
+    rows = []
+    for (mix, regime), colocation, sharing in product(_places(known), COLOCATIONS, SHARINGS):
+        case = known.get(CaseKey(mix, regime, sharing, colocation, "equal", "planner"))  # type: ignore[arg-type]
+        if case is not None:
+            worst = _worst_response(case)
+            words = proof(case) if case.figures else case.why_not
+            rows.append(
+                (
+                    mix,
+                    REGIMES[regime],
+                    colocation,
+                    SHARING_WORDS[sharing],
+                    case.basis or UNKNOWN,
+                    *_metrics(case),
+                    worst,
+                    words,
+                )
+            )
+    return Table(
+        "Exclusive and shared slices",
+        "The planner, leximin with equal weights. Longest p95: of the models that are served stably, in ms.",
+        ("mix", "layouts", "co-location", "slices", "basis", *_METRICS, "longest p95, ms", "proof"),
+        tuple(rows),
+        5,
+        words=True,
+    )
+
+
+def _worst_response(case: EvaluatedCase) -> str:
+    return figure(max((model.p95_ms for model in case.models if model.p95_ms is not None), default=None))
+
+
+def _colocation(known: Known) -> Table:
+    rows = []
+    for (mix, regime), sharing, colocation in product(_places(known), SHARINGS, COLOCATIONS):
+        case = known.get(CaseKey(mix, regime, sharing, colocation, "equal", "planner"))  # type: ignore[arg-type]
+        if case is None:
+            continue
+        found = case.figures
+        cells = (
+            (
+                megabytes(found.bytes_across_cuts_per_s),
+                megabytes(found.cross_gpu_bytes_per_s),
+                figure(found.common_load),
+            )
+            if found
+            else (UNKNOWN,) * 3
+        )
+        basis = case.basis or UNKNOWN
+        rows.append((mix, REGIMES[regime], SHARING_WORDS[sharing], colocation, basis, *cells))
+    return Table(
+        "Co-location off and on",
+        "Soft: of plans that are equally fair the one with the fewest bytes torn apart. Hard: on every GPU both or "
+        "none. Leaving a GPU: the least that any routing can reach which keeps the servers as busy as planned.",
+        (
+            "mix",
+            "layouts",
+            "slices",
+            "co-location",
+            "across cuts, MB/s",
+            "leaving a GPU, MB/s",
+            "common load",
+        ),
+        tuple(rows),
+        4,
+    )
+
+
+def _weights(known: Known) -> Table:
+    rows = []
+    for (mix, regime), sharing, weights in product(_places(known), SHARINGS, WEIGHTS):
+        case = known.get(CaseKey(mix, regime, sharing, "off", weights, "planner"))  # type: ignore[arg-type]
+        if case is None:
+            continue
+        found = case.figures
+        cells = (
+            (
+                figure(found.common_load), figure(found.jain), str(found.starved), str(found.below_demand),
+                figure(found.total_rps),
+            )
+            if found
+            else (UNKNOWN,) * 5
+        )  # fmt: skip
+        basis = case.basis or UNKNOWN
+        rows.append((mix, REGIMES[regime], SHARING_WORDS[sharing], WEIGHTINGS[weights], basis, *cells))
+    return Table(
+        "Fairness weights",
+        "Without co-location. Jain's index is 1 where every model has the same throughput / demand.",
+        (
+            "mix", "layouts", "slices", "objective", "basis", "common load", "Jain's index", "models with nothing",
+            "models below their demand", "requests/s planned",
+        ),
+        tuple(rows),
+        5,
+    )  # fmt: skip
+
+
+def _responses(outcome: EvaluationOutcome, known: Known) -> Table:
+    rows = []
+    for mix, regime in _places(known):
+        case = known.get(CaseKey(mix, regime, "exclusive", "off", "equal", "planner"))  # type: ignore[arg-type]
+        for model in case.models if case else ():
+            rows.append(
+                (
+                    mix, REGIMES[regime], model.name, model.basis or UNKNOWN, figure(model.demand_rps),
+                    figure(model.throughput_rps), milliseconds(model, 50), milliseconds(model, 95),
+                    UNKNOWN if model.p95_ci95_ms is None else f"± {figure(model.p95_ci95_ms, 2)}",
+                    figure(model.limit_ms),
+                )
+            )  # fmt: skip
+    return Table(
+        "Response times of every model, queues included",
+        "The planner, exclusive slices, no co-location, equal weights; Poisson arrivals at the demands. In brackets: "
+        "at the upper and the lower end of the estimated throughput; no limit: the lower end cannot serve what comes. "
+        "± is the 95 % interval over the replications. The limit is of a batch's service time, without the queue.",
+        (
+            "mix", "layouts", "model", "basis", "demand, req/s", "planned, req/s", "p50, ms", "p95, ms", "± ms",
+            "limit, ms",
+        ),
+        tuple(rows),
+        4,
+    )  # fmt: skip
+
+
+def settings_words(outcome: EvaluationOutcome) -> str:
+    """What every case shares."""
+    settings = outcome.settings
+    return (
+        f"{len(outcome.cases)} cases; each plan may search for {figure(settings.time_limit_s)} s; each model is "
+        f"simulated with {figure(settings.requests_per_model, 6)} requests in each of {settings.replications} "
+        "replications."
+    )

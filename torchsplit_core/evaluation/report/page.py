@@ -1,0 +1,135 @@
+"""An evaluation as HTML: the parts that the dashboard shows too, and one file that opens offline and prints.
+
+It has no script and loads nothing; its policy forbids both. Every text is escaped.
+"""
+
+from __future__ import annotations
+
+import html
+from collections.abc import Iterable
+
+from torchsplit_core.evaluation.report.content import Table, settings_words, tables
+from torchsplit_core.evaluation.report.pictures import picture_svg, pictures
+from torchsplit_core.evaluation.report.words import figure
+from torchsplit_core.values.evaluation.outcome import Claim, ClaimPart, Comparison, EvaluationOutcome
+
+POLICY = "default-src 'none'; style-src 'unsafe-inline'"
+STYLE = """
+:root { color-scheme: light dark; --ground: #fbfcfa; --ink: #1b1f24; --line: #dcdedb; --card: #ffffff; }
+@media (prefers-color-scheme: dark) { :root { --ground: #0e1418; --ink: #e6eaee; --line: #2b343d; --card: #131a20; } }
+body { background: var(--ground); color: var(--ink); font: 15px/1.5 "Source Sans", system-ui, sans-serif;
+  max-width: 1180px; margin: 0 auto; padding: 2rem 1rem 4rem; }
+h1 { font-size: 1.7rem; margin: 0 0 .3rem; } h2 { font-size: 1.1rem; margin: 2.2rem 0 .6rem; }
+h3 { font-size: 1rem; margin: 1rem 0 .2rem; }
+section.claim, figure { background: var(--card); border: 1px solid var(--line); border-radius: 8px; padding: .8rem 1rem;
+  margin: 0 0 .8rem; }
+.verdict { border-left: 5px solid; border-radius: 4px; padding: .2rem .7rem; font-weight: 600; margin: .4rem 0; }
+.supported { border-color: #0f766e; } .cannot-be-said { border-color: #d97706; }
+.not-supported { border-color: #d92d20; }
+div.wide { overflow-x: auto; }
+table { border-collapse: collapse; width: 100%; font-size: .85rem; font-variant-numeric: tabular-nums; }
+th { text-align: left; font-weight: 600; vertical-align: bottom; }
+th, td { padding: .25rem .5rem; border-bottom: 1px solid var(--line); }
+th.n, td.n { text-align: right; }
+td.n, td.name { white-space: nowrap; }
+figure { overflow-x: auto; }
+p { max-width: 75ch; }
+@media print { body { max-width: none; padding: 0; font-size: 10pt; background: none; } details > * { display: block; }
+  figure, section.claim, tr { break-inside: avoid; } table { font-size: 7.5pt; } div.wide { overflow: visible; }
+  td.n, td.name { white-space: normal; } figure svg { min-width: 0 !important; } }
+"""
+
+
+def report(outcome: EvaluationOutcome) -> str:
+    """The whole file as text."""
+    parts = [
+        "<h1>Evaluation</h1>",
+        f"<p>{html.escape(settings_words(outcome))} Untested on hardware.</p>",
+        "<h2>The four claims</h2>",
+        *map(claim_html, outcome.claims),
+        "<h2>Pictures</h2>",
+        pictures_html(outcome),
+        *map(table_section, tables(outcome)),
+        "<h2>The mixes</h2>",
+        mixes_html(outcome),
+    ]
+    return (
+        '<!doctype html><html lang="en"><head><meta charset="utf-8">'
+        f'<meta http-equiv="Content-Security-Policy" content="{POLICY}">'
+        '<meta name="viewport" content="width=device-width, initial-scale=1">'
+        f"<title>TorchSplit evaluation</title><style>{STYLE}</style></head><body><main>{''.join(parts)}</main></body>"
+        "</html>\n"
+    )
+
+
+def claim_html(claim: Claim) -> str:
+    """A claim with its verdict, its parts, and every comparison behind them."""
+    kind = claim.verdict.replace(" ", "-")
+    parts = "".join(map(_part_html, claim.parts))
+    return (
+        f'<section class="claim"><h3>{claim.number}. {html.escape(claim.text)}</h3>'
+        f'<p class="verdict {kind}">{html.escape(claim.verdict.capitalize())}</p>'
+        f"<p>{html.escape(claim.words)}</p>{parts}</section>"
+    )
+
+
+def _part_html(part: ClaimPart) -> str:
+    beside = "" if part.counts else " (told beside it)"
+    found = f"<p><b>{html.escape(part.title)}{beside}: {html.escape(part.verdict)}.</b> {html.escape(part.words)}</p>"
+    if not part.comparisons:
+        return f"{found}<p>{html.escape(part.rule)}</p>"
+    rows = "".join(map(_comparison_row, part.comparisons))
+    head = '<th>case</th><th class="n">tested</th><th class="n">beside</th><th>result</th>'
+    return (
+        f"{found}<details><summary>{html.escape(part.metric)}: {len(part.comparisons)} comparisons</summary>"
+        f'<p>{html.escape(part.rule)}</p><div class="wide" tabindex="0"><table class="ts">'
+        f"<thead><tr>{head}</tr></thead><tbody>{rows}</tbody></table></div></details>"
+    )
+
+
+def _comparison_row(one: Comparison) -> str:
+    result = f"{one.result}: {one.note}" if one.note else one.result
+    return (
+        f'<tr><td>{html.escape(one.label)}</td><td class="n">{figure(one.tested, 4)}</td>'
+        f'<td class="n">{figure(one.reference, 4)}</td><td>{html.escape(result)}</td></tr>'
+    )
+
+
+def pictures_html(outcome: EvaluationOutcome) -> str:
+    """Every picture in a figure."""
+    return "".join(f"<figure>{picture_svg(one)}</figure>" for one in pictures(outcome))
+
+
+def table_section(table: Table) -> str:
+    """A table under its title."""
+    return f"<section><h2>{html.escape(table.title)}</h2>{table_html(table)}</section>"
+
+
+def table_html(table: Table) -> str:
+    """A table with what its words mean."""
+    rows = "".join(f"<tr>{_cells('td', row, table)}</tr>" for row in table.rows)
+    return (
+        f'<p>{html.escape(table.about)}</p><div class="wide" tabindex="0"><table class="ts"><thead><tr>'
+        f"{_cells('th', table.columns, table)}</tr></thead><tbody>"
+        f"{rows}</tbody></table></div>"
+    )
+
+
+def _cells(tag: str, values: Iterable[str], table: Table) -> str:
+    return "".join(
+        f'<{tag} class="{_kind(table, number)}">{html.escape(value)}</{tag}>'
+        for number, value in enumerate(values)
+    )
+
+
+def _kind(table: Table, column: int) -> str:
+    return "n" if table.is_figure(column) else "name" if column < table.names else "words"
+
+
+def mixes_html(outcome: EvaluationOutcome) -> str:
+    """What each mix is and rests on."""
+    return "".join(
+        f"<p><b>{html.escape(mix.title)}</b> ({html.escape(mix.name)}; {mix.gpus} × {html.escape(mix.gpu_type)}; "
+        f"{html.escape(', '.join(mix.models))}). {html.escape(mix.about)}</p>"
+        for mix in outcome.mixes
+    )

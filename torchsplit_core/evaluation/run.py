@@ -1,0 +1,119 @@
+"""The evaluation: every case planned and simulated, those that are known taken over, then the claims."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+
+from torchsplit_core.evaluation.claims.judge import judged
+from torchsplit_core.evaluation.figures import evaluated, without_plan
+from torchsplit_core.evaluation.grid import cases, settings_of
+from torchsplit_core.evaluation.mixes import case_request, mix
+from torchsplit_core.planning.baselines.run import Baseline, baselines
+from torchsplit_core.planning.request.hash import request_hash
+from torchsplit_core.planning.sweep.workers import plan_each
+from torchsplit_core.values import PlanOutcome, PlanRequest, Progress, ignore_progress
+from torchsplit_core.values.evaluation.outcome import (
+    CaseKey,
+    EvaluatedCase,
+    EvaluationOutcome,
+    EvaluationSettings,
+)
+
+Keep = Callable[[EvaluationOutcome], None]
+
+
+def evaluate(
+    *,
+    quick: bool = False,
+    keys: Sequence[CaseKey] | None = None,
+    settings: EvaluationSettings | None = None,
+    known: EvaluationOutcome | None = None,
+    keep: Keep = lambda _: None,
+    progress: Progress = ignore_progress,
+) -> EvaluationOutcome:
+    """The outcome of the whole grid, of the `quick` one, or of these `keys`.
+
+    Cases of `known` that answer the same requests with the same settings are taken over. `keep` gets the outcome so
+    far after every case.
+    """
+    settings = settings or settings_of(quick)
+    wanted = tuple(keys) if keys is not None else cases(quick)
+    requests = {key: case_request(key, settings.time_limit_s) for key in wanted}
+    found = _taken_over(requests, settings, known)
+    taken, began = len(found), time.perf_counter()
+
+    def outcome(*, complete: bool) -> EvaluationOutcome:
+        done = tuple(found[key] for key in wanted if key in found)
+        spent = {"seconds": time.perf_counter() - began, "taken_over": taken}
+        told = tuple(mix(name).told for name in dict.fromkeys(key.mix for key in wanted))
+        claims = judged(done) if complete else ()
+        return EvaluationOutcome(settings, told, done, claims, complete, spent)
+
+    def heard(case: EvaluatedCase) -> None:
+        found[case.key] = case
+        keep(outcome(complete=False))
+        progress(len(found) / len(wanted), f"{len(found)} of {len(wanted)} cases")
+
+    progress(taken / len(wanted), f"{taken} of {len(wanted)} cases")
+    _rules(
+        [key for key in wanted if key not in found and key.planner != "planner"], requests, settings, heard
+    )
+    _plans([key for key in wanted if key not in found], requests, settings, heard)
+    last = outcome(complete=True)
+    keep(last)
+    return last
+
+
+def _taken_over(
+    requests: Mapping[CaseKey, PlanRequest], settings: EvaluationSettings, known: EvaluationOutcome | None
+) -> dict[CaseKey, EvaluatedCase]:
+    if known is None or known.settings != settings:
+        return {}
+    before = {case.key: case for case in known.cases}
+    return {
+        key: before[key]
+        for key, request in requests.items()
+        if key in before and before[key].request_sha256 == request_hash(request)
+    }
+
+
+def _rules(
+    keys: Sequence[CaseKey],
+    requests: Mapping[CaseKey, PlanRequest],
+    settings: EvaluationSettings,
+    hear: Callable[[EvaluatedCase], None],
+) -> None:
+    """The rules' cases: all rules answer one request at once."""
+    answers: dict[str, tuple[Baseline, ...]] = {}
+    for key in keys:
+        request = requests[key]
+        sha256 = request_hash(request)
+        if sha256 not in answers:
+            answers[sha256] = baselines(request)
+        (one,) = (one for one in answers[sha256] if one.name == key.planner)
+        if one.outcome is None:
+            hear(without_plan(key, sha256, one.why_not))
+        else:
+            hear(evaluated(key, request, one.outcome, mix(key.mix).pairs, settings))
+
+
+def _plans(
+    keys: Sequence[CaseKey],
+    requests: Mapping[CaseKey, PlanRequest],
+    settings: EvaluationSettings,
+    hear: Callable[[EvaluatedCase], None],
+) -> None:
+    """The planner's cases, two planned at a time while the last one is simulated here."""
+
+    def heard(position: int, plan: PlanOutcome) -> None:
+        key = keys[position]
+        hear(evaluated(key, requests[key], plan, mix(key.mix).pairs, settings))
+
+    plan_each([requests[key] for key in keys], settings.time_limit_s, heard)
+
+
+def rejudged(outcome: EvaluationOutcome) -> EvaluationOutcome:
+    """The outcome with the claims judged again from its cases."""
+    return replace(outcome, claims=judged(outcome.cases))

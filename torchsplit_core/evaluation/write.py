@@ -1,0 +1,58 @@
+"""An evaluation as the files of a folder, and what a run before this one has left there."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from torchsplit_core.evaluation.report.page import report
+from torchsplit_core.evaluation.report.pictures import picture_svg, pictures
+from torchsplit_core.evaluation.report.tables import cases_csv, claims_csv, models_csv
+from torchsplit_core.files import read_file, replace_file, write_file
+from torchsplit_core.values import InputFault
+from torchsplit_core.values.evaluation.outcome import EvaluationOutcome
+
+OUTCOME = "evaluation.json"
+
+
+def left_in(folder: Path) -> EvaluationOutcome | None:
+    """The outcome, perhaps with cases missing, that stands in the folder; None where there is none.
+
+    Raises InputFault where the folder is a file, and where its outcome cannot be read.
+    """
+    if folder.exists() and not folder.is_dir():
+        raise InputFault("-o", str(folder), "it is a folder", "Name a folder; it is made where missing.")
+    if not (folder / OUTCOME).exists():
+        return None
+    try:
+        found: EvaluationOutcome = read_file(folder / OUTCOME, expected="torchsplit.evaluation")[1]
+    except InputFault as fault:
+        raise InputFault(
+            fault.where,
+            fault.value,
+            fault.rule,
+            f"Remove {folder / OUTCOME} to start anew, or name another folder.",
+        ) from fault
+    return found
+
+
+def keep(outcome: EvaluationOutcome, folder: Path) -> None:
+    """The outcome so far, from which the next run goes on. Raises InputFault where it cannot be written."""
+    write_file(outcome, folder / OUTCOME)
+
+
+def write(outcome: EvaluationOutcome, folder: Path) -> tuple[Path, ...]:
+    """Every file of a complete evaluation, the outcome first. Each appears whole or not at all; others stay.
+
+    Raises InputFault where one cannot be written.
+    """
+    keep(outcome, folder)
+    texts = {
+        "cases.csv": cases_csv(outcome),
+        "models.csv": models_csv(outcome),
+        "claims.csv": claims_csv(outcome),
+        "report.html": report(outcome),
+        **{f"{one.name}.svg": picture_svg(one, alone=True) for one in pictures(outcome)},
+    }
+    for name, text in texts.items():
+        replace_file(folder / name, text)
+    return (folder / OUTCOME, *(folder / name for name in texts))

@@ -1,0 +1,38 @@
+"""The evaluation as a job of a workspace, kept as it goes."""
+
+from __future__ import annotations
+
+import time
+from typing import TYPE_CHECKING, Any
+
+from torchsplit_core.jobs.names import EvaluateParameters
+from torchsplit_core.values import Progress
+from torchsplit_core.workflow.evaluation import evaluate
+from torchsplit_core.workspace.named import evaluation_name, exists
+
+if TYPE_CHECKING:
+    from torchsplit_core.values.evaluation.outcome import EvaluationOutcome
+    from torchsplit_core.workspace.store import Workspace
+
+KEEP_EVERY_S = 15.0
+"""Seconds between two times that what is found so far is stored: what a cancelled job loses at most."""
+
+
+def evaluate_job(workspace: Workspace, parameters: EvaluateParameters, progress: Progress) -> dict[str, Any]:
+    """Run the evaluation; cases that stand in the workspace are taken over."""
+    name = evaluation_name(quick=parameters.quick)
+    known = workspace.get("evaluation", name) if exists(workspace, "evaluation", name) else None
+    kept = time.monotonic()
+
+    def keep(found: EvaluationOutcome) -> None:
+        nonlocal kept
+        if found.complete or time.monotonic() - kept > KEEP_EVERY_S:
+            workspace.put("evaluation", name, found)
+            kept = time.monotonic()
+
+    outcome = evaluate(quick=parameters.quick, known=known, keep=keep, progress=progress)
+    return {
+        "evaluation": name,
+        "cases": len(outcome.cases),
+        "verdicts": [claim.verdict for claim in outcome.claims],
+    }

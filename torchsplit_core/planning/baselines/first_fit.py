@@ -1,0 +1,64 @@
+"""First fit, as a scheduler without a plan does it: one model after the other, on the first GPU with room.
+
+Models come in the request's order. Each takes the smallest slice that carries what is left of its demand, else the
+largest there is room for, until it has its demand or no GPU has room. Nobody is moved for those that come later, and
+what is left over stays free.
+"""
+
+from __future__ import annotations
+
+from torchsplit_core.planning.baselines.best_fit import goals_of
+from torchsplit_core.planning.baselines.greedy import ENOUGH, GreedyFill, Option
+from torchsplit_core.values import PlanRequest
+
+
+def first_fit(request: PlanRequest, greedy: GreedyFill) -> GreedyFill:
+    """The empty fleet filled. Models of a hard co-location go to GPUs together, by the fill's own rule."""
+    for model, goal in goals_of(request, greedy, 1.0).items():
+        while greedy.rate(model) < goal * (1 - ENOUGH):
+            served = greedy.give(model) if greedy.blocks.together(model) else _step(greedy, model, goal)
+            if not served:
+                break
+    return greedy
+
+
+def _step(greedy: GreedyFill, model: int, goal: float) -> bool:
+    """One more instance of the slowest stage, or of every stage at the start; False without room."""
+    rates = greedy.rates[model]
+    stages = (
+        [min(range(len(rates)), key=rates.__getitem__)] if greedy.rate(model) > 0 else list(range(len(rates)))
+    )
+    before, placed = list(rates), list[int]()
+    for stage in stages:
+        found = _room(greedy, model, stage, goal - rates[stage])
+        if found is None:
+            # Without all of its stages a model serves nobody.
+            for gpu in reversed(placed):
+                greedy.partial.take_back(gpu)
+            greedy.rates[model] = before
+            return False
+        option, gpu = found
+        greedy.put(model, stage, option, gpu)
+        placed.append(gpu)
+    return True
+
+
+def _room(greedy: GreedyFill, model: int, stage: int, rest_rps: float) -> tuple[Option, int] | None:
+    """The slice that is taken and its GPU: the first GPU with room for any of the stage's slices."""
+    running = greedy.chosen[model]
+    assert running is not None
+    enough = [option for option in running.stages[stage] if option.rate_rps >= rest_rps * (1 - ENOUGH)]
+    less = [option for option in running.stages[stage] if option not in enough]
+    wanted = [
+        *sorted(enough, key=lambda option: (option.cost, -option.rate_rps)),
+        *sorted(less, key=lambda option: -option.rate_rps),
+    ]
+    places = [
+        (gpu, rank, option)
+        for rank, option in enumerate(wanted)
+        if (gpu := greedy.partial.first(option.group, option.profile)) is not None
+    ]
+    if not places:
+        return None
+    gpu, _, option = min(places, key=lambda place: place[:2])
+    return option, gpu

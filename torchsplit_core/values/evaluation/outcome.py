@@ -1,0 +1,193 @@
+"""The evaluation's outcome: every case with its four metrics, and the claims with what was found of each.
+
+Figures that were not reckoned are None. `low` and `high` in a name are with every estimated throughput at the lower
+and the upper end of its 90 % interval; measured ones stay as they are.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Literal
+
+from torchsplit_core.values.profile import Basis
+from torchsplit_core.values.status import SolveStatus
+
+Regime = Literal["any", "stock"]
+Sharing = Literal["exclusive", "fractional"]
+Tying = Literal["off", "soft", "hard"]
+Weighting = Literal["equal", "favoured", "throughput"]
+Planner = Literal["planner", "whole_gpu", "uniform", "first_fit", "greedy"]
+Verdict = Literal["supported", "not supported", "cannot be said"]
+Result = Literal["better", "equal", "worse", "open"]
+
+
+@dataclass(frozen=True, slots=True)
+class CaseKey:
+    """Which case: the mix, what the fleet and the plan may be, and who planned it."""
+
+    mix: str
+    regime: Regime
+    sharing: Sharing
+    colocation: Tying
+    weights: Weighting
+    planner: Planner
+
+    @property
+    def name(self) -> str:
+        """One word for the whole key."""
+        return "-".join((self.mix, self.regime, self.sharing, self.colocation, self.weights, self.planner))
+
+
+@dataclass(frozen=True, slots=True)
+class ModelFigures:
+    """One model in a case. `throughput_rps` is planned, the rest simulated with Poisson arrivals at `demand_rps`.
+
+    Response times are None where more arrives than can be served. `p95_ci95_ms` is the half-width of the 95 %
+    interval over the replications. `p50_low_ms` and `p95_low_ms` are at the upper end of the estimated throughput,
+    `p50_high_ms` and `p95_high_ms` at its lower end; None where nothing is estimated, or where that end cannot serve
+    what arrives (`overloaded_at_low`).
+    """
+
+    name: str
+    basis: Basis | None
+    demand_rps: float
+    throughput_rps: float
+    served_rps: float
+    limit_ms: float | None = None
+    p50_ms: float | None = None
+    p95_ms: float | None = None
+    p95_ci95_ms: float | None = None
+    p50_low_ms: float | None = None
+    p50_high_ms: float | None = None
+    p95_low_ms: float | None = None
+    p95_high_ms: float | None = None
+    overloaded_at_low: bool = False
+    bytes_across_cuts_per_s: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Ends:
+    """What a case reaches with every estimate at one end of its interval."""
+
+    total_rps: float
+    common_load: float
+    utilisation_full: float | None
+
+
+@dataclass(frozen=True, slots=True)
+class CaseFigures:
+    """A case's four metrics, over all models.
+
+    total_rps: sum of the planned throughputs. served_rps: sum of what is served at the demands, simulated.
+    common_load: the least throughput / demand, by which all demands can grow together. jain: Jain's index of
+    throughput / demand, 1 where all fare alike. utilisation: share of the fleet's compute slices at work, at the
+    demands; utilisation_full: at FULL times `common_load` of them, None where that is 0.
+    bytes_across_cuts_per_s: over all cuts, simulated. cross_gpu_bytes_per_s: of the tensors that the mix's pairs
+    hand on, those that must leave their GPU.
+    stranded_share: of the compute slices of GPUs in use, those that no model has. memory_share: the fullest slice.
+    """
+
+    total_rps: float
+    served_rps: float
+    common_load: float
+    jain: float
+    starved: int
+    below_demand: int
+    utilisation: float
+    utilisation_full: float | None
+    bytes_across_cuts_per_s: float | None
+    cross_gpu_bytes_per_s: float | None
+    gpus_used: int
+    stranded_share: float
+    memory_share: float | None
+    deployable: bool
+    at_low: Ends | None = None
+    at_high: Ends | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class EvaluatedCase:
+    """One case. `figures` None: no plan, for the reason `why_not` gives. `layouts` are the GPUs' slices with tenants.
+
+    `gap` is (bound − value) / bound of the plan's first level, 0 where that is proven; rules prove nothing.
+    """
+
+    key: CaseKey
+    request_sha256: str
+    status: SolveStatus | None
+    gap: float | None
+    basis: Basis | None = None
+    figures: CaseFigures | None = None
+    models: tuple[ModelFigures, ...] = ()
+    layouts: tuple[str, ...] = ()
+    why_not: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Comparison:
+    """One figure of two cases that differ in one thing: `tested` is what the claim speaks for."""
+
+    label: str
+    tested: float
+    reference: float
+    result: Result
+    note: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class ClaimPart:
+    """One thing that a claim says, and the comparisons by which it is judged. `counts` False: told beside it."""
+
+    title: str
+    metric: str
+    rule: str
+    verdict: Verdict
+    words: str
+    comparisons: tuple[Comparison, ...] = ()
+    counts: bool = True
+
+
+@dataclass(frozen=True, slots=True)
+class Claim:
+    """A claim of the seed in its own words; its verdict is the weakest of the parts that count."""
+
+    number: int
+    text: str
+    verdict: Verdict
+    words: str
+    parts: tuple[ClaimPart, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class MixTold:
+    """A mix as a reader has to know it."""
+
+    name: str
+    title: str
+    about: str
+    gpu_type: str
+    gpus: int
+    models: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class EvaluationSettings:
+    """What every case shares; with other settings nothing is taken over."""
+
+    quick: bool
+    requests_per_model: int
+    replications: int
+    time_limit_s: float
+
+
+@dataclass(frozen=True, slots=True)
+class EvaluationOutcome:
+    """The whole evaluation; `complete` False while cases are missing."""
+
+    settings: EvaluationSettings
+    mixes: tuple[MixTold, ...]
+    cases: tuple[EvaluatedCase, ...]
+    claims: tuple[Claim, ...] = ()
+    complete: bool = False
+    statistics: Mapping[str, str | int | float] = field(default_factory=dict)
