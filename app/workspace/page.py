@@ -25,6 +25,7 @@ KIND_WORDS = {
     "placement_request": "placement request",
     "placement": "placement",
     "placement_frontier": "throughput against latency",
+    "measurement": "measured run",
     "upload": "uploaded file",
 }
 

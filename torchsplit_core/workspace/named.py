@@ -19,7 +19,7 @@ from torchsplit_core.values import (
 from torchsplit_core.workspace.rows import free_name as first_free
 from torchsplit_core.workspace.store import Artifact, Workspace
 
-SCENARIO = ("plan_request", "plan")
+SCENARIO = ("plan_request", "plan", "measurement")
 PLACEMENT = ("placement_request", "placement", "placement_frontier")
 """The kinds of results that share a name."""
 _MARKS = {"placement": "placement {} answers", "placement_frontier": "placement curve {} answers"}

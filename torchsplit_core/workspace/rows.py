@@ -22,6 +22,7 @@ KINDS = (
     "placement_request",
     "placement",
     "placement_frontier",
+    "measurement",
     "upload",
 )
 """What a workspace keeps. All but `upload` are contract files."""
