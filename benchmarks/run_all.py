@@ -309,6 +309,15 @@ BENCHMARKS = (
         "processes.",
         ("--samples", "diamond", "--models", "diamond", "--size", "small", "--turns", "1", "--rounds", "5"),
     ),
+    Benchmark(
+        "Served plans against what was predicted of them",
+        "benchmarks.serving_accuracy",
+        "Models of four samples' architectures (`benchmarks/served_models.py`) served on slices of this host's cores, "
+        "15 s of Poisson arrivals at each load; the front and the load generator have a core of their own. Goals: "
+        "throughput within 10 % of the plan's and p95 within 15 % of the simulation's (of the same arrivals) in 90 % "
+        "of the cases. What parts is what `measure` says of it.",
+        ("--models", "bert", "--loads", "0.4", "--seconds", "2"),
+    ),
 )
 
 

@@ -1,4 +1,4 @@
-"""The models of a workspace and how to bring in more; for a newcomer two doors to a plan."""
+"""The models of a workspace and how to bring in more; for a newcomer three doors to a plan."""
 
 from __future__ import annotations
 
@@ -23,13 +23,15 @@ from torchsplit_core.hardware import catalogue
 from torchsplit_core.jobs.names import (
     PROFILE,
     QUICK_START,
+    RUN_HERE,
     TRACE,
     ProfileParameters,
     QuickStartParameters,
+    RunHereParameters,
     TraceParameters,
     UploadedFile,
 )
-from torchsplit_core.jobs.quick_start import measured_mix
+from torchsplit_core.jobs.quick_start import measured_mix, slice_cores
 from torchsplit_core.workspace.store import Workspace
 
 __all__ = ["ModelEntry", "doors", "entries_of", "show", "table", "welcome"]
@@ -63,8 +65,8 @@ def welcome(workspace: Workspace) -> None:
 
 
 def doors(workspace: Workspace) -> None:
-    """The two ways to a plan in at most three clicks."""
-    left, right = st.columns(2, gap="medium")
+    """The three ways to a plan in at most three clicks."""
+    left, right, here = st.columns(3, gap="medium")
     with left.container(border=True, height="stretch", key="door-measured"):
         st.header("Measured A100 mix", anchor=False)
         st.badge("measured", color="green")
@@ -101,6 +103,22 @@ def doors(workspace: Workspace) -> None:
                 scenario.choose(workspace, name)
                 scenario.want_explained(workspace)
                 jobs.start(workspace, name, QUICK_START, parameters)
+                navigation.go("Plan")
+    with here.container(border=True, height="stretch", key="door-here"):
+        st.header("This machine, for real", anchor=False)
+        st.badge("measured on this CPU, nothing estimated", color="green")
+        cores = slice_cores()
+        st.write(
+            f"Small samples on {cores} core{'s' if cores > 1 else ''} of this machine as slices: measured, planned, "
+            "served, loaded, and measured beside what the plan said."
+        )
+        st.caption("About two minutes, in the background; nothing is downloaded.")
+        if st.button("Measure, plan, serve and load", type="primary", key="door-3"):
+            with frame.telling():
+                asked = RunHereParameters(sources=_door_sources())
+                begin(workspace, asked.request)
+                scenario.choose(workspace, asked.request)
+                jobs.start(workspace, asked.request, RUN_HERE, asked)
                 navigation.go("Plan")
 
 

@@ -21,6 +21,7 @@ from app.plan.load import tab as load_tab
 from app.plan.manual import tab as manual_tab
 from app.plan.model_table import models_table
 from app.plan.report import report
+from app.plan.run import tab as run_tab
 from app.plan.screen import drawer, layout, tour
 from app.plan.summary import SOLVED, basis_badge, conflict_words, metrics, relaxation_words, status_badge
 from app.plan.sweep import tab as sweep_tab
@@ -34,7 +35,7 @@ from app.session.workspace import names, read
 from app.shell import navigation
 from torchsplit_core import jobs
 from torchsplit_core.files import write_text
-from torchsplit_core.jobs.names import PLAN, QUICK_START
+from torchsplit_core.jobs.names import PLAN, QUICK_START, RUN_HERE
 from torchsplit_core.jobs.quick_start import MEASURED_MIX
 from torchsplit_core.planning.request import edit
 from torchsplit_core.planning.sureness.verdict import Sureness
@@ -44,7 +45,7 @@ from torchsplit_core.workspace.store import Workspace
 
 TAB = "plan-tab"
 """The key of the page's tabs."""
-TITLES = ("Plan", "Under load", "Sweep", "Baselines", "Compare", "By hand", "History", "Deploy")
+TITLES = ("Plan", "Under load", "Run it", "Sweep", "Baselines", "Compare", "By hand", "History", "Deploy")
 MOST_WARNINGS = 3
 """Warnings of a plan that the page shows."""
 
@@ -58,7 +59,7 @@ def show(workspace: Workspace, first: str = TITLES[0]) -> None:
         _nothing_yet(workspace)
         return
     request, plan = read(workspace, "plan_request", name), read(workspace, "plan", name)
-    working = bool(jobs.running(workspace, (PLAN, QUICK_START)))
+    working = bool(jobs.running(workspace, (PLAN, QUICK_START, RUN_HERE)))
     draft = drafts.of(workspace, name, request)
     tried = trial(workspace, name, draft, plan)
     if draft is None:
@@ -132,7 +133,9 @@ def _tabs(
     sure: Sureness | None,
 ) -> None:
     """The plan, and what it is to be seen beside."""
-    planned, loaded, swept, beside, other, hand, past, files = st.tabs(TITLES, key=TAB, on_change="rerun")
+    planned, loaded, ran, swept, beside, other, hand, past, files = st.tabs(
+        TITLES, key=TAB, on_change="rerun"
+    )
     if planned.open:
         with planned:
             # Above the map, and written after it: while a slider moves, the map comes first.
@@ -152,6 +155,10 @@ def _tabs(
         with loaded:
             _of_stored(tried)
             load_tab.show(workspace, name, request, plan)
+    if ran.open:
+        with ran:
+            _of_stored(tried)
+            run_tab.show(workspace, name, request, plan)
     if beside.open:
         with beside:
             _of_stored(tried)
@@ -191,7 +198,7 @@ def _of_stored(tried: Trial | None) -> None:
 
 def _nothing_yet(workspace: Workspace) -> None:
     # First: the job that traces, profiles and plans fills the profiles one by one.
-    if jobs.running(workspace, (QUICK_START,)):
+    if jobs.running(workspace, (QUICK_START, RUN_HERE)):
         st.info("The models are traced and profiled first; the plan appears here by itself.")
         return
     if names(workspace, "profile"):

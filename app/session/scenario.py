@@ -14,7 +14,7 @@ from app.charts.colours import model_colours
 from app.session import draft
 from app.session.workspace import chosen, look_at, read
 from torchsplit_core import jobs
-from torchsplit_core.jobs.names import EXPLAIN, PLAN, SWEEP, WHAT_IF, RequestParameters
+from torchsplit_core.jobs.names import EXPLAIN, MEASURE, PLAN, RUN_HERE, SWEEP, WHAT_IF, RequestParameters
 from torchsplit_core.planning.request.build import model_name
 from torchsplit_core.values import InputFault, PlanOutcome, PlanRequest, Profile
 from torchsplit_core.workspace import named
@@ -23,7 +23,7 @@ from torchsplit_core.workspace.store import Workspace
 from torchsplit_core.workspace.sweeps import KeptSweep, SweepStore, write_sweep
 from torchsplit_core.workspace.versions import Row, VersionStore
 
-WORK = (PLAN, EXPLAIN, SWEEP, WHAT_IF)
+WORK = (PLAN, EXPLAIN, SWEEP, WHAT_IF, MEASURE, RUN_HERE)
 """The jobs on a scenario."""
 PARAMETER = "scenario"
 """The query parameter and the workspace setting that hold the scenario's name."""

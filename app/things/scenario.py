@@ -5,7 +5,7 @@ from __future__ import annotations
 from app.plan import page as plan_page
 from app.session import scenario
 from app.shell import address, frame
-from torchsplit_core.jobs.names import EXPLAIN, PLAN, QUICK_START, SWEEP
+from torchsplit_core.jobs.names import EXPLAIN, MEASURE, PLAN, QUICK_START, RUN_HERE, SWEEP
 
 
 def show(first: str = plan_page.TITLES[0]) -> None:
@@ -18,5 +18,11 @@ def show(first: str = plan_page.TITLES[0]) -> None:
     tab = address.turned(address.TAB, plan_page.TITLES, plan_page.TAB, first)
     address.settle(opened, {scenario.PARAMETER: name, address.TAB: tab})
     shown = next((title for title in plan_page.TITLES if address.slug(title) == tab), first)
-    frame.head(opened, "Plan", shown, *filter(None, (name,)), failures=(PLAN, EXPLAIN, SWEEP, QUICK_START))
+    frame.head(
+        opened,
+        "Plan",
+        shown,
+        *filter(None, (name,)),
+        failures=(PLAN, EXPLAIN, SWEEP, QUICK_START, MEASURE, RUN_HERE),
+    )
     plan_page.show(opened, first)

@@ -28,6 +28,7 @@ KIND_WORDS = {
     "strategy_request": "training request",
     "strategy": "training strategy",
     "evaluation": "evaluation",
+    "measurement": "measured run",
     "upload": "uploaded file",
 }
 

@@ -109,7 +109,10 @@ def test_every_result_is_there(old: Workspace) -> None:
 def test_every_job_has_its_name_and_its_end(home: Path, old: Workspace) -> None:
     statuses = jobs.statuses(old)
     assert {status.name: status.state for status in statuses} == STATES and len(statuses) == 13
-    assert set(STATES) - set(JOBS) == {"torchsplit_core.workflow:fly_job"} and set(JOBS) <= set(STATES)
+    later = {"measure", "run_here"}
+    assert set(STATES) - set(JOBS) == {"torchsplit_core.workflow:fly_job"} and set(JOBS) - later <= set(
+        STATES
+    )
     assert [status.title for status in statuses][-2:] == ["Plan review", "Trace sample:bert"]
     assert job(old, "plan").result == {"plan": "review", "status": "optimal"}
     assert job(old, "sweep").fault == "It was killed."

@@ -29,6 +29,8 @@ STRATEGY = "strategy"
 STRATEGY_STUDY = "strategy_study"
 QUICK_START = "quick_start"
 EVALUATE = "evaluate"
+MEASURE = "measure"
+RUN_HERE = "run_here"
 
 
 class JobParameters:
@@ -170,6 +172,29 @@ class EvaluateParameters(JobParameters):
 
 
 @dataclass(frozen=True, slots=True)
+class MeasureParameters(JobParameters):
+    """Serve the stored plan of that name and load it: `load` times its demands, for `duration_s`.
+
+    `stand_in`: each slice on a core of this host, where it has not got the plan's.
+    """
+
+    request: str
+    load: float = 1.0
+    duration_s: float = 20.0
+    stand_in: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class RunHereParameters(JobParameters):
+    """Measure `sources` (None: the usual samples) on slices of this host's cores, plan them as the scenario
+    `request`, serve and load the plan."""
+
+    request: str = "This machine, for real"
+    sources: tuple[str, ...] | None = None
+    duration_s: float = 20.0
+
+
+@dataclass(frozen=True, slots=True)
 class JobKind:
     """What a name stands for.
 
@@ -208,6 +233,8 @@ JOBS: dict[str, JobKind] = {
         "torchsplit_core.jobs.quick_start:samples_job", QuickStartParameters, resumable=True
     ),
     EVALUATE: JobKind("torchsplit_core.jobs.evaluate:evaluate_job", EvaluateParameters, resumable=True),
+    MEASURE: JobKind("torchsplit_core.jobs.measure:measure_job", MeasureParameters),
+    RUN_HERE: JobKind("torchsplit_core.jobs.quick_start:here_job", RunHereParameters, resumable=True),
 }
 """Every kind by its name. A name stands in stores: it is never given another meaning."""
 

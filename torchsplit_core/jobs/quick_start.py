@@ -1,14 +1,23 @@
-"""Two quick starts: the measured mix, and sample models measured on this host."""
+"""Quick starts: the measured mix, samples measured for GPUs, and samples all the way to a plan that runs here."""
 
 from __future__ import annotations
 
+import os
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
-from torchsplit_core.jobs.names import ProfileParameters, QuickStartParameters, RequestParameters
+from torchsplit_core.jobs.measure import measure_job
+from torchsplit_core.jobs.names import (
+    MeasureParameters,
+    ProfileParameters,
+    QuickStartParameters,
+    RequestParameters,
+    RunHereParameters,
+)
 from torchsplit_core.jobs.plan import plan_job
 from torchsplit_core.jobs.profile import profile_job
 from torchsplit_core.planning.request.edit import DEFAULT_DEMAND_RPS
-from torchsplit_core.values import FleetEntry, Progress
+from torchsplit_core.values import CPU, FleetEntry, Profile, Progress
 from torchsplit_core.workspace.named import exists
 
 if TYPE_CHECKING:
@@ -47,6 +56,59 @@ def samples_job(workspace: Workspace, parameters: QuickStartParameters, progress
     workspace.put("plan_request", name, request)
     workspace.set_setting("scenario", name)
     return plan_job(workspace, RequestParameters(name), lambda share, text: progress(0.9 + 0.1 * share, text))
+
+
+HERE_SAMPLES = ("sample:bert", "sample:clip", "sample:fastpitch", "sample:ocr")
+"""The models of the third quick start."""
+MOST_SLICE_CORES = 4
+"""Cores that it divides at most: more would only be idle."""
+HERE_BATCHES = (1, 2, 4)
+
+
+def slice_cores() -> int:
+    """Cores of this host for slices: all but one, which the front and the load have, where there is more than one."""
+    return max(1, min(MOST_SLICE_CORES, len(os.sched_getaffinity(0)) - 1))
+
+
+def here_job(workspace: Workspace, parameters: RunHereParameters, progress: Progress) -> dict[str, Any]:
+    """The third quick start: measure on slices of this CPU, plan, serve, load, compare. Resumes what is stored."""
+    from torchsplit_core.planning.request.build import build_request, model_name
+
+    sources = parameters.sources or HERE_SAMPLES
+    cores, name = slice_cores(), parameters.request
+    widths = [f"{count}c" for count in (1, 2) if count <= cores]
+    profiles = []
+    for number, source in enumerate(sources):
+
+        def part(share: float, text: str, number: int = number, source: str = source) -> None:
+            progress(0.5 * (number + share) / len(sources), f"{source.partition(':')[2]}: {text}")
+
+        if not _has_slices(workspace, source, widths):
+            device = ",".join(f"cpu:{width}" for width in widths)
+            asked = ProfileParameters((source,), device, HERE_BATCHES, point_budget_s=0.3)
+            profile_job(workspace, asked, part)
+        profiles.append(workspace.get("profile", source))
+    demands = {model_name(found): DEFAULT_DEMAND_RPS for found in profiles}
+    request = build_request(profiles, (FleetEntry(f"{CPU}-{cores}c"),), demands=demands, time_limit_s=10.0)
+    if cores < len(sources):
+        # Fewer slices than models: they take turns on them.
+        request = replace(request, sharing="fractional")
+    workspace.put("plan_request", name, request)
+    workspace.set_setting("scenario", name)
+    plan_job(workspace, RequestParameters(name), lambda share, text: progress(0.5 + 0.1 * share, text))
+    return measure_job(
+        workspace,
+        MeasureParameters(name, duration_s=parameters.duration_s),
+        lambda share, text: progress(0.6 + 0.4 * share, text),
+    )
+
+
+def _has_slices(workspace: Workspace, source: str, widths: list[str]) -> bool:
+    """Whether the stored profile has measured points of these slices of a CPU."""
+    if not exists(workspace, "profile", source):
+        return False
+    found: Profile = workspace.get("profile", source)
+    return {row.profile for row in found.rows if row.gpu_type == CPU} >= set(widths)
 
 
 MEASURED_MIX = "Measured A100 mix"

@@ -21,7 +21,7 @@ from torchsplit_core.values.strategy.request import StrategyRequest
 from torchsplit_core.workspace.rows import free_name as first_free
 from torchsplit_core.workspace.store import Artifact, Workspace
 
-SCENARIO = ("plan_request", "plan")
+SCENARIO = ("plan_request", "plan", "measurement")
 PLACEMENT = ("placement_request", "placement", "placement_frontier")
 TRAINING = ("strategy_request", "strategy")
 """The kinds of results that share a name."""

@@ -25,6 +25,7 @@ KINDS = (
     "strategy_request",
     "strategy",
     "evaluation",
+    "measurement",
     "upload",
 )
 """What a workspace keeps. All but `upload` are contract files."""

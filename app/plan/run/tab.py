@@ -1,0 +1,220 @@
+"""The tab Run it: start the plan here, watch it under load, see measured beside simulated and planned."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pandas as pd
+import streamlit as st
+
+from app.charts.run import Course, courses
+from app.charts.theme import CONFIG
+from app.components import saving
+from app.format.numbers import THIN, exact, plain, short
+from app.plan.summary import SOLVED
+from app.session import scenario
+from app.session.workspace import read
+from app.shell import frame
+from app.shell.replan import plan_again
+from torchsplit_core import jobs
+from torchsplit_core.jobs.live_runs import LiveRun
+from torchsplit_core.jobs.names import MEASURE, RUN_HERE, MeasureParameters
+from torchsplit_core.serving.load.take_over import with_measured
+from torchsplit_core.serving.places import find_places
+from torchsplit_core.serving.roster import make_roster
+from torchsplit_core.values import InputFault, PlanOutcome, PlanRequest
+from torchsplit_core.values.measurement import Measurement
+from torchsplit_core.workspace.store import Workspace
+
+REFRESH_S = 1.0
+WHAT = (
+    "Here you will see this plan served on this machine and loaded: rates, response times and queues as they come, "
+    "measured beside predicted and simulated."
+)
+
+
+def show(workspace: Workspace, name: str, request: PlanRequest | None, plan: PlanOutcome | None) -> None:
+    """The whole tab of the stored scenario."""
+    if plan is None or request is None or plan.status not in SOLVED:
+        st.info(f"{WHAT} It needs a plan and its request: press Plan first.")
+        return
+    working = bool(jobs.running(workspace, (MEASURE, RUN_HERE), name))
+    with st.container(border=True, key="run-ask"):
+        _ask(workspace, name, request, plan, working)
+    if working:
+        # While moments come, only this part is drawn anew.
+        st.fragment(_live, run_every=REFRESH_S)(workspace, name)
+        return
+    found: Measurement | None = read(workspace, "measurement", name)
+    if found is None:
+        st.info(WHAT)
+    else:
+        _outcome(workspace, name, request, plan, found)
+
+
+def _ask(workspace: Workspace, name: str, request: PlanRequest, plan: PlanOutcome, working: bool) -> None:
+    """What to send for how long; and why not, where the plan cannot run here."""
+    fault, stand_in = _fault(request, plan), False
+    if fault is not None and _fault(request, plan, on_cores=True) is None:
+        stand_in = st.checkbox(
+            "Run every slice on a core of this machine instead", key=f"run-stand-in {name}",
+            help="The slices of this plan are not here. Answers are the models' own; times are not the plan's.",
+        )  # fmt: skip
+    left, right = st.columns(2)
+    load = left.number_input(
+        "Times the demand", 0.01, 1000.0, 1.0, 0.1, key=f"run-load {name}", persist_state="session"
+    )
+    seconds = right.number_input(
+        f"For, in{THIN}s", 2.0, 600.0, 20.0, 5.0, key=f"run-seconds {name}", persist_state="session"
+    )
+    barred = fault is not None and not stand_in
+    with st.container(horizontal=True, vertical_alignment="center"):
+        if st.button("Run the plan", type="primary", key="run-start", disabled=working or barred):
+            with frame.telling():
+                parameters = MeasureParameters(name, float(load), float(seconds), stand_in)
+                jobs.start(workspace, f"Run {name}", MEASURE, parameters)
+                st.rerun(scope="app")
+        if working and st.button("Stop", key="run-stop"):
+            jobs.end(workspace, (MEASURE, RUN_HERE), name)
+            st.rerun(scope="app")
+        st.caption(
+            "Open-loop load from a process of its own, Poisson unless the scenario says otherwise; a response counts "
+            "from when its request was due."
+        )
+    if barred and fault is not None:
+        st.warning(plain(str(fault)))
+
+
+def _fault(request: PlanRequest, plan: PlanOutcome, *, on_cores: bool = False) -> InputFault | None:
+    """Why the plan cannot be served here; None where it can."""
+    try:
+        make_roster(plan, request, find_places(plan, "cpu" if on_cores else "none"))
+    except InputFault as fault:
+        return fault
+    return None
+
+
+def _live(workspace: Workspace, name: str) -> None:
+    with frame.telling():
+        running = jobs.running(workspace, (MEASURE, RUN_HERE), name)
+        if not running:
+            st.rerun(scope="app")
+        st.progress(running[0].share, text=plain(running[0].message))
+        moments = LiveRun(workspace, name).read()
+        lines = course_lines(moments, scenario.colours(workspace))
+        if not lines or not lines[0].seconds:
+            st.caption("The workers load their models and get warm; then the load begins.")
+            return
+        last = max(line.seconds[-1] for line in lines)
+        st.plotly_chart(
+            courses(lines, max(10.0, last), dark=st.context.theme.type == "dark"), theme=None, key="run-live",
+            config=CONFIG, alt="Rate, 95th percentile and queue of every model as the run goes",
+        )  # fmt: skip
+        st.caption(
+            "Dashed: the plan's rate and the simulation's p95 at this load. Rate and p95 are of the last 3 s."
+        )
+
+
+def course_lines(moments: list[dict[str, Any]], colours: dict[str, str]) -> list[Course]:
+    """The moments of a run by model."""
+    if not moments or "expected" not in moments[0]:
+        return []
+    wanted, seen = moments[0]["expected"], [moment for moment in moments[1:] if "at_s" in moment]
+    return [
+        Course(
+            name,
+            colours.get(name, "#7a8794"),
+            tuple(moment["at_s"] for moment in seen),
+            tuple(moment["models"][name]["rate_rps"] for moment in seen),
+            tuple(moment["models"][name]["p95_ms"] for moment in seen),
+            tuple(sum(moment["queues"][name]["waiting"]) for moment in seen),
+            expect["rate_rps"],
+            expect["p95_ms"],
+        )
+        for name, expect in wanted.items()
+        if all(name in moment["models"] for moment in seen)
+    ]
+
+
+def _outcome(
+    workspace: Workspace, name: str, request: PlanRequest, plan: PlanOutcome, found: Measurement
+) -> None:
+    """Predicted, simulated and measured of the last run."""
+    st.header("Predicted, simulated, measured", anchor=False)
+    with st.container(horizontal=True, vertical_alignment="center"):
+        if found.stand_in == "none":
+            st.badge("measured on this machine", color="green")
+        else:
+            st.badge("on other devices than the plan's: times say nothing of it", color="yellow")
+        if found.request_sha256 != plan.request_sha256:
+            st.badge("of an earlier plan of this scenario: run again", color="yellow")
+        st.caption(f"{plain(found.host)}; {found.duration_s:g}{THIN}s at {found.load:g} × the demand")
+    for warning in found.warnings:
+        st.caption(plain(warning))
+    with saving.saved("Run", f"{name}.run", key="run-table"):
+        st.dataframe(table(found), hide_index=True, width="stretch", key="run-table")
+    for fault in found.disagreements:
+        st.warning(plain(f"{fault.message}."))
+    if not found.disagreements:
+        st.success("Measured and predicted agree: rates to 10 %, 95th percentiles and batches to 15 %.")
+    if found.points and st.button(
+        "Take these points over and plan again", key="run-take-over",
+        help="Batches of one size that came 20 times or more replace the points that the plan was made of.",
+    ):  # fmt: skip
+        with frame.telling():
+            plan_again(workspace, name, with_measured(request, found))
+    with st.expander("Slice by slice"):
+        st.dataframe(slices(found), hide_index=True, width="stretch", key="run-slices")
+
+
+def table(found: Measurement) -> pd.DataFrame:
+    """A row a model, as texts: n/a is no number."""
+
+    def ms(value: float | None) -> str:
+        return "n/a" if value is None else short(value)
+
+    return pd.DataFrame(
+        [
+            {
+                "model": one.name,
+                "sent, requests/s": exact(one.offered_rps, ""),
+                "predicted": exact(one.predicted_rps, ""),
+                "measured": exact(one.measured_rps, ""),
+                "p95 simulated, ms": ms(one.simulated_ms.p95),
+                "p95 measured, ms": ms(one.measured_ms.p95),
+                "p50 simulated, ms": ms(one.simulated_ms.p50),
+                "p50 measured, ms": ms(one.measured_ms.p50),
+                "hop, ms": ms(one.hop_ms),
+                "errors": str(one.errors),
+            }
+            for one in found.models
+        ]
+    )
+
+
+def slices(found: Measurement) -> pd.DataFrame:
+    """A row a tenant of a slice."""
+
+    def text(value: float | None, unit: str = "") -> str:
+        return "n/a" if value is None else f"{value:.3g}{unit}"
+
+    def share(value: float | None) -> str:
+        return "n/a" if value is None else f"{100 * value:.0f}{THIN}%"
+
+    return pd.DataFrame(
+        [
+            {
+                "slice": one.id,
+                "model": one.model,
+                "stage": one.stage,
+                "batch planned, ms": text(one.planned_batch_ms),
+                "batch measured, ms": text(one.batch_ms),
+                "busy, simulated": share(one.simulated_utilisation),
+                "busy, measured": share(one.utilisation),
+                "mean batch, simulated": text(one.simulated_batch),
+                "mean batch, measured": text(one.mean_batch),
+                "wait, ms": text(one.wait_ms),
+            }
+            for one in found.servers
+        ]
+    )

@@ -1,0 +1,139 @@
+"""Served plans under load: measured throughput against the plan's, measured p95 against the simulation's.
+
+Four models, whole on a slice of one core and on one of two, and cut in two over two slices, at 40, 70 and 90 % of the
+plan's throughput, Poisson arrivals. Slices never take the last core: the front and the load generator have it. So two
+cores for slices need three in all; where they are not there, a row says n/a. Run it on an idle machine.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import sys
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from torchsplit_core import workflow
+from torchsplit_core.planning.request.build import build_request
+from torchsplit_core.profiling.points import Settings
+from torchsplit_core.serving.settings import LoadSettings, ServeSettings
+from torchsplit_core.values import FleetEntry, PartitionOutcome, PlanRequest, Profile
+from torchsplit_core.values.measurement import Measurement
+
+SOURCE = Path(__file__).with_name("served_models.py")
+MODELS = {"bert": "BertClient", "clip": "ClipClient", "fastpitch": "FastPitchClient", "ocr": "OcrClient"}
+LOADS = (0.4, 0.7, 0.9)
+RATE_GOAL, TIME_GOAL, CASES_GOAL = 0.10, 0.15, 0.90
+BATCHES = (1, 2, 4)
+
+
+@dataclass(frozen=True, slots=True)
+class Case:
+    """A way to serve a model: its slices, and how many cores they take."""
+
+    name: str
+    cores: int
+    profile: str
+    cut: bool
+
+
+CASES = (
+    Case("whole, 1c", 1, "1c", False),
+    Case("whole, 2c", 2, "2c", False),
+    Case("cut, 1c + 1c", 2, "1c", True),
+)
+
+
+def request_of(model: str, case: Case, profile: Profile, cut: PartitionOutcome | None) -> PlanRequest:
+    """One model on one host of so many cores, in that one way."""
+    request = build_request(
+        [profile], (FleetEntry(f"CPU-{case.cores}c"),), candidates=[cut] if case.cut and cut else []
+    )
+    (spec,) = request.models
+    variants = tuple(one for one in spec.variants if (len(one.stages) > 1) == case.cut)[:1]
+    stages = tuple(
+        replace(stage, points=tuple(point for point in stage.points if point.profile == case.profile))
+        for stage in variants[0].stages
+    )
+    return replace(
+        request, models=(replace(spec, name=model, variants=(replace(variants[0], stages=stages),)),)
+    )
+
+
+def measured(model: str, seconds: float, loads: tuple[float, ...], cores: int) -> Iterator[str]:
+    """The table's rows of one model; the figures that decide are also kept in `RESULTS`."""
+    source = f"{SOURCE}:{MODELS[model]}"
+    possible = [case for case in CASES if case.cores < cores]
+    devices = ",".join(dict.fromkeys(f"cpu:{case.profile}" for case in possible))
+    settings = Settings(point_budget_s=1.0)
+    graph, profile = workflow.profile(
+        source, device=devices, batch_sizes=BATCHES, trust=True, settings=settings, gpu_types=("A100-80GB",)
+    )
+    cut = workflow.partition(source, profile, graph=graph, stages=2) if any(c.cut for c in possible) else None
+    for case in CASES:
+        if case not in possible:
+            yield (
+                f"| {model} | {case.name} | n/a | n/a | n/a | n/a | n/a | needs {case.cores + 1} cores, "
+                f"the host has {cores} |"
+            )
+            continue
+        request = request_of(model, case, profile, cut)
+        plan = workflow.plan(request)
+        capacity = plan.models[0].throughput_rps
+        for load in loads:
+            found = workflow.measure(
+                plan,
+                request,
+                ServeSettings(port=0, trust=True),
+                LoadSettings(seconds, load * capacity / request.models[0].demand_rps),
+            )
+            yield row(model, case, load, found)
+
+
+RESULTS: list[tuple[bool, bool]] = []
+
+
+def row(model: str, case: Case, load: float, found: Measurement) -> str:
+    """A run as a row of the table; whether rate and time are within the goals goes to RESULTS."""
+    (one,) = found.models
+    rate = one.measured_rps / one.predicted_rps
+    time = None
+    if one.measured_ms.p95 is not None and one.simulated_ms.p95:
+        time = one.measured_ms.p95 / one.simulated_ms.p95
+    RESULTS.append((abs(rate - 1) <= RATE_GOAL, time is not None and abs(time - 1) <= TIME_GOAL))
+    ms = "n/a" if one.simulated_ms.p95 is None else f"{one.simulated_ms.p95:.1f}"
+    said = "; ".join(fault.message for fault in found.disagreements) or "—"
+    return (
+        f"| {model} | {case.name} | {load:.0%} | {one.predicted_rps:.1f} | {rate:.3f} | {ms} | "
+        f"{'n/a' if time is None else f'{time:.3f}'} | {said} |"
+    )
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
+    parser.add_argument("--models", nargs="+", default=list(MODELS), choices=list(MODELS))
+    parser.add_argument("--loads", nargs="+", type=float, default=list(LOADS))
+    parser.add_argument("--seconds", type=float, default=15.0, help="of each load (default 15)")
+    options = parser.parse_args()
+    cores = len(os.sched_getaffinity(0))
+    if cores < 2:
+        print("a slice needs a core beside that of front and load: this host has 1 for us")
+        return 0
+    print("| model | slices | load | predicted requests/s | measured / predicted | simulated p95 ms | "
+          "measured / simulated p95 | what parts |")  # fmt: skip
+    print("|---|---|---|---|---|---|---|---|")
+    for model in options.models:
+        for line in measured(model, options.seconds, tuple(options.loads), cores):
+            print(line, flush=True)
+    good = sum(rate and time for rate, time in RESULTS)
+    print(
+        f"\nRates within {RATE_GOAL:.0%} in {sum(rate for rate, _ in RESULTS)} of {len(RESULTS)} cases, p95 within "
+        f"{TIME_GOAL:.0%} in {sum(time for _, time in RESULTS)}, both in {good} "
+        f"({good / len(RESULTS):.0%}; goal {CASES_GOAL:.0%})."
+    )
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
