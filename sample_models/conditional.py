@@ -28,8 +28,6 @@ class Conditional(nn.Module):
 class ConditionalClient(SampleClient):
     """Width 2048, or 16."""
 
-    unused_weights = True  # those of the path that a batch does not take
-
     def build(self) -> nn.Module:
         return Conditional(2048 if self.large else 16)
 

@@ -9,6 +9,7 @@ import pytest
 import torch
 
 from tests.support.running.runs import client_file, losses, run, strategy
+from torchsplit_core.values import InputFault
 
 assert torch.distributed.is_available()
 EXACT = 1e-6
@@ -46,3 +47,29 @@ def test_a_division_has_the_losses_of_one_process(name: str, alone: list[float],
     plan = strategy(optimizer="adamw", **choices)
     run(source, tmp_path / "run", plan, processes, steps=8, checkpoint_every=100, **options)
     assert losses(tmp_path / "run") == pytest.approx(alone, abs=EXACT)
+
+
+def test_weights_that_a_step_leaves_out_are_replicated_not_sharded(
+    alone: list[float], tmp_path: Path
+) -> None:
+    source = client_file(tmp_path, samples=44, spare=True)
+    run(source, tmp_path / "run", strategy(optimizer="adamw", micro_batch=4), 2, steps=3)
+    assert losses(tmp_path / "run") == pytest.approx(alone[:3], abs=EXACT)
+    with pytest.raises(InputFault, match="may leave some out"):
+        run(source, tmp_path / "other", strategy(shard="fsdp"), 2, steps=3)
+
+
+@pytest.mark.parametrize("choices", [{}, {"shard": "fsdp"}])
+def test_bf16_is_near_fp32_and_as_exact_in_what_is_written(
+    choices: dict[str, Any], alone: list[float], tmp_path: Path
+) -> None:
+    source = client_file(tmp_path, samples=44)
+    plan = strategy(optimizer="adamw", precision="bf16", micro_batch=4, **choices)
+    run(source, tmp_path / "run", plan, 2, steps=4)
+    found = losses(tmp_path / "run")
+    assert found == pytest.approx(alone[:4], rel=0.02) and found != pytest.approx(alone[:4], rel=1e-5)
+
+
+def test_a_model_without_a_plan_for_tensors_is_not_cut_by_them(tmp_path: Path) -> None:
+    with pytest.raises(InputFault, match=r"which of its modules are cut how \(tensor_plan\)"):
+        run("sample:diamond", tmp_path / "run", strategy(tensor=2), 2)

@@ -41,6 +41,7 @@ class Loss:
     rank: int
     words: str
     fault: InputFault | None = None
+    killed: bool = False
 
 
 def train(
@@ -62,29 +63,29 @@ def train(
     """
     options = options or RunOptions()
     parsed = parse_source(source, trust=trust)
-    fitted = on_processes(strategy, processes or strategy.choices.devices)
-    count = fitted.choices.devices
-    _check_cores(count)
+    fitted = on_processes(strategy, strategy.choices.devices if processes is None else processes)
+    _check_cores(fitted.choices.devices)
     check_shares(options.shares, fitted.choices.data)
     _check_options(options)
     run = RunFolder(folder)
     with run.claimed(resume=resume), _followed(run, options.steps, progress):
-        restarts = _until_done(run, parsed.text, trust, fitted, options, count)
+        restarts = _until_done(run, parsed.text, trust, fitted, options)
         last = run.last_step()
     return RunSummary(last["step"] if last else 0, last["loss"] if last else None, restarts)
 
 
-def _until_done(
-    run: RunFolder, source: str, trust: bool, strategy: RunStrategy, options: RunOptions, count: int
-) -> int:
-    """Start the processes until they end well; how often they were started again."""
+def _until_done(run: RunFolder, source: str, trust: bool, strategy: RunStrategy, options: RunOptions) -> int:
+    """Start the processes until they end well; how often they were started again.
+
+    Where they are killed again and again (memory is short, say) it goes on with one copy of the model fewer.
+    """
     from torchsplit_core.running.rank import RankTask
 
     restarts, fruitless, furthest = 0, 0, _furthest(run)
     while True:
         reports = tempfile.mkdtemp(prefix="start-", dir=run.logs)
         task = RankTask(source, trust, strategy, options, str(run.path), reports, os.getpid())
-        lost = _start(task, run, count)
+        lost = _start(task, run, strategy.choices.devices)
         if lost is None:
             return restarts
         if lost.fault:
@@ -94,7 +95,12 @@ def _until_done(
         fruitless = 0 if reached > furthest else fruitless + 1
         furthest = max(furthest, reached)
         run.tell("rank_lost", f"rank {lost.rank} {lost.words}, at step {reached + 1}", lost.rank)
-        if fruitless >= FRUITLESS:
+        if fruitless >= FRUITLESS and lost.killed and strategy.choices.data > 1 and not options.shares:
+            strategy = _with_a_copy_fewer(strategy)
+            fruitless = 0
+            words = f"goes on with {strategy.choices.devices} processes, the global batch as it was"
+            run.tell("scaled", f"{FRUITLESS} starts did not get past step {reached}: {words}")
+        elif fruitless >= FRUITLESS:
             raise InputFault(
                 f"rank {lost.rank}",
                 lost.words,
@@ -102,7 +108,12 @@ def _until_done(
                 f"Look into {reports}; --resume goes on from the last complete checkpoint.",
             )
         restarts += 1
-        run.tell("restarted", f"{count} processes start again (restart {restarts})")
+        run.tell("restarted", f"{strategy.choices.devices} processes start again (restart {restarts})")
+
+
+def _with_a_copy_fewer(strategy: RunStrategy) -> RunStrategy:
+    choices = strategy.choices
+    return on_processes(strategy, choices.devices // choices.data * (choices.data - 1))
 
 
 def _start(task: RankTask, run: RunFolder, count: int) -> Loss | None:
@@ -156,7 +167,7 @@ def _why(reports: Path, rank: int, exit_code: int) -> Loss:
             fault.args = (f"{fault.where}: {fault.value} — {fault.rule}. {fault.remedy}",)
             return Loss(number, str(fault), fault)
     if exit_code < 0:
-        return Loss(rank, f"was ended by {signal.Signals(-exit_code).name}")
+        return Loss(rank, f"was ended by {signal.Signals(-exit_code).name}", killed=True)
     words = next((report["error"] for report, number in told if number == rank), f"ended with {exit_code}")
     return Loss(rank, f"failed: {words}")
 

@@ -1,6 +1,7 @@
 """A tiny model to train that does what a test tells it, at a sample: `FILE.py:client` reads it from `plan.json` beside.
 
-The plan: `{"kill": {sample: target}, "nan": sample, "samples": n, "width": w, "dropout": p, "raise": sample}`. Samples
+The plan: `{"kill": {sample: target}, "nan": sample, "samples": n, "width": w, "dropout": p, "raise": sample,
+"disk": sample, "no_room_for": rank, "spare": weights that no step uses}`. Samples
 stand in their order, so a sample is a step and a rank. A kill happens once, `target` is `rank` or `launcher`.
 """
 
@@ -44,6 +45,7 @@ class Tiny(nn.Module):
         self.blocks = nn.ModuleList(Block(width, dropout) for _ in range(2))
         self.norm = nn.LayerNorm(width)
         self.head = nn.Linear(width, 3)
+        self.spare = nn.Linear(2, 2) if PLAN.get("spare") else None
 
     def forward(self, x: Tensor) -> Tensor:
         x = self.stem(x)
@@ -63,6 +65,8 @@ class Data:
             (HERE / f"killed-{index}").touch()
             victim = os.getpid() if target == "rank" else launcher()
             os.kill(victim, signal.SIGKILL)
+        if int(os.environ.get("RANK", "0")) == PLAN.get("no_room_for"):
+            os.kill(os.getpid(), signal.SIGKILL)
         if index == PLAN.get("raise"):
             raise ValueError(f"sample {index} is unreadable")
         if index == PLAN.get("disk"):
@@ -87,6 +91,7 @@ class Client:
 
     tensor_plan = {"blocks.*.up": "colwise", "blocks.*.down": "rowwise"}
 
+    unused_weights = bool(PLAN.get("spare"))
     batch_sizes = (1, 2)
 
     def get_model(self) -> nn.Module:
