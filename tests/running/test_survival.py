@@ -48,6 +48,13 @@ def test_a_killed_rank_is_started_again(undisturbed: list[float], tmp_path: Path
     assert (tmp_path / "run" / "checkpoints" / "LATEST").read_text() == "step-00000006\n"
 
 
+def test_what_ranks_are_forked_from_may_be_killed_too(undisturbed: list[float], tmp_path: Path) -> None:
+    source = client_file(tmp_path, dropout=0.1, kill={"28": "starter"})
+    summary = run(source, tmp_path / "run", PLAN, 2)
+    assert losses(tmp_path / "run") == pytest.approx(undisturbed, abs=EXACT)
+    assert summary.restarts == 1 and len(events(tmp_path / "run", "rank_lost")) == 1
+
+
 def test_a_killed_launcher_takes_its_ranks_along_and_resume_goes_on(
     undisturbed: list[float], tmp_path: Path
 ) -> None:

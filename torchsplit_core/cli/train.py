@@ -51,8 +51,6 @@ def add_train_command(command: Command) -> None:
     )
     made.add_argument(
         "--shares",
-        type=_shares,
-        default=(),
         metavar="A,B",
         help="parts of a step's samples by data-parallel rank, for unequal devices (default: equal)",
     )
@@ -78,7 +76,7 @@ def _train(options: argparse.Namespace) -> int:
         steps=options.steps,
         checkpoint_every=options.checkpoint_every,
         keep=options.keep,
-        shares=options.shares,
+        shares=_shares(options.shares) if options.shares else (),
         seed=options.seed,
         shuffle=not options.in_order,
     )
@@ -103,6 +101,7 @@ def _train(options: argparse.Namespace) -> int:
 
 
 def _shares(text: str) -> tuple[float, ...]:
+    """Numbers from `3,1`. Raises InputFault for anything else."""
     try:
         return tuple(float(part) for part in text.split(","))
     except ValueError:

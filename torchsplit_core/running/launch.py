@@ -36,9 +36,9 @@ LOOK_S = 0.5
 
 @dataclass(frozen=True, slots=True)
 class Loss:
-    """Why the processes ended: a rank, and in words how."""
+    """Why the processes ended: a rank (None: what they are forked from), and in words how."""
 
-    rank: int
+    rank: int | None
     words: str
     fault: InputFault | None = None
     killed: bool = False
@@ -94,7 +94,8 @@ def _until_done(run: RunFolder, source: str, trust: bool, strategy: RunStrategy,
         reached = _furthest(run)
         fruitless = 0 if reached > furthest else fruitless + 1
         furthest = max(furthest, reached)
-        run.tell("rank_lost", f"rank {lost.rank} {lost.words}, at step {reached + 1}", lost.rank)
+        who = "the processes" if lost.rank is None else f"rank {lost.rank}"
+        run.tell("rank_lost", f"{who} {lost.words}, at step {reached + 1}", lost.rank)
         if fruitless >= FRUITLESS and lost.killed and strategy.choices.data > 1 and not options.shares:
             strategy = _with_a_copy_fewer(strategy)
             fruitless = 0
@@ -102,7 +103,7 @@ def _until_done(run: RunFolder, source: str, trust: bool, strategy: RunStrategy,
             run.tell("scaled", f"{FRUITLESS} starts did not get past step {reached}: {words}")
         elif fruitless >= FRUITLESS:
             raise InputFault(
-                f"rank {lost.rank}",
+                who,
                 lost.words,
                 f"a run gets on; {fruitless} starts did not get past step {reached}",
                 f"Look into {reports}; --resume goes on from the last complete checkpoint.",
@@ -145,6 +146,8 @@ def _start(task: RankTask, run: RunFolder, count: int) -> Loss | None:
         except ChildFailedError as error:
             rank, failure = error.get_first_failure()
             return _why(Path(task.reports), rank, failure.exitcode)
+        except (EOFError, ConnectionError) as error:
+            return Loss(None, f"could not be started ({type(error).__name__})", killed=True)
         except SignalException as stop:
             run.tell("stopped", f"by {stop.sigval.name}; --resume goes on from the last complete checkpoint")
             raise KeyboardInterrupt from stop

@@ -2,7 +2,8 @@
 
 The plan: `{"kill": {sample: target}, "nan": sample, "samples": n, "width": w, "dropout": p, "raise": sample,
 "disk": sample, "no_room_for": rank, "spare": weights that no step uses}`. Samples
-stand in their order, so a sample is a step and a rank. A kill happens once, `target` is `rank` or `launcher`.
+stand in their order, so a sample is a step and a rank. A kill happens once, `target` is `rank`, `starter` (which
+ranks are forked from) or `launcher`.
 """
 
 from __future__ import annotations
@@ -63,8 +64,9 @@ class Data:
     def __getitem__(self, index: int) -> tuple[tuple[Tensor, ...], Tensor]:
         if (target := PLAN.get("kill", {}).get(str(index))) and not (HERE / f"killed-{index}").exists():
             (HERE / f"killed-{index}").touch()
-            victim = os.getpid() if target == "rank" else launcher()
-            os.kill(victim, signal.SIGKILL)
+            victims = {"rank": os.getpid(), "starter": os.getppid(), "launcher": launcher()}
+            os.kill(victims[target], signal.SIGKILL)
+            signal.pause()
         if int(os.environ.get("RANK", "0")) == PLAN.get("no_room_for"):
             os.kill(os.getpid(), signal.SIGKILL)
         if index == PLAN.get("raise"):
