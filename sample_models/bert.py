@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import torch
+import torch.nn.functional as F
 from torch import Tensor, nn
 
 from sample_models.attention import SelfAttention
@@ -104,3 +105,11 @@ class BertClient(SequenceClient):
         shape = (batch_size, tokens)
         ids = torch.randint(size.vocabulary, shape)
         return ids, torch.ones(shape, dtype=torch.int64), torch.zeros(shape, dtype=torch.int64)
+
+    def draw_target(self, inputs: tuple[Tensor, ...]) -> Tensor:
+        return inputs[0][0].sin()
+
+    def get_loss(self, outputs: tuple[Tensor, Tensor], targets: Tensor) -> Tensor:
+        """How far the first channel of each token, and of the pooled one, is from the sine of its id."""
+        tokens, pooled = outputs
+        return F.mse_loss(tokens[..., 0], targets) + F.mse_loss(pooled[:, 0], targets[:, 0])

@@ -1,15 +1,20 @@
-"""What the sample clients share: a size, a seed, a model in eval mode."""
+"""What the sample clients share: a size, a seed, a model in eval mode, and synthetic data to train it with."""
 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from collections.abc import Iterable
+from typing import Any
 
 import torch
 from torch import Tensor, nn
 
+SAMPLES = 64
+"""How many samples the synthetic data has."""
+
 
 class SampleClient(ABC):
-    """A SplitClient over a model that is built from a seed, without touching torch's global generator."""
+    """A SplitClient and TrainClient over a model that is built from a seed, apart from torch's global generator."""
 
     batch_sizes: tuple[int, ...] = (1, 2, 4, 8)
 
@@ -36,6 +41,40 @@ class SampleClient(ABC):
         with torch.random.fork_rng(devices=[]):
             torch.manual_seed(self.seed + 1)
             return self.draw(batch_size)
+
+    @abstractmethod
+    def draw_target(self, inputs: tuple[Tensor, ...]) -> Any:
+        """What the loss compares with, of one sample's inputs (batch 1), from the generator as it stands."""
+
+    @abstractmethod
+    def get_loss(self, outputs: Any, targets: Any) -> Tensor:
+        """The mean over the samples of a batch."""
+
+    def get_dataset(self) -> SampleData:
+        """Synthetic samples, the same for equal seeds."""
+        return SampleData(self)
+
+    def get_optimizer(self, parameters: Iterable[nn.Parameter], kind: str) -> torch.optim.Optimizer:
+        """AdamW, or gradient descent with momentum."""
+        if kind == "sgd":
+            return torch.optim.SGD(parameters, lr=0.05, momentum=0.9)
+        return torch.optim.AdamW(parameters, lr=1e-3)
+
+
+class SampleData:
+    """`[i]` is the sample i, drawn from a generator of its own: its inputs without the batch, and its target."""
+
+    def __init__(self, client: SampleClient) -> None:
+        self.client = client
+
+    def __len__(self) -> int:
+        return SAMPLES
+
+    def __getitem__(self, index: int) -> tuple[tuple[Tensor, ...], Any]:
+        with torch.random.fork_rng(devices=[]):
+            torch.manual_seed(self.client.seed * 1_000_003 + 2 + index)
+            inputs = self.client.draw(1)
+            return tuple(one[0] for one in inputs), self.client.draw_target(inputs)
 
 
 class SequenceClient(SampleClient):

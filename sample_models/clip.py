@@ -78,3 +78,10 @@ class ClipClient(SampleClient):
     def draw(self, batch_size: int) -> tuple[Tensor, ...]:
         image, context, vocabulary = (224, 77, 49408) if self.large else (32, 12, 100)
         return torch.randn(batch_size, 3, image, image), torch.randint(vocabulary, (batch_size, context))
+
+    def draw_target(self, inputs: tuple[Tensor, ...]) -> Tensor:
+        return (inputs[1].sum() % 2).float()
+
+    def get_loss(self, outputs: Tensor, targets: Tensor) -> Tensor:
+        """Binary cross-entropy of whether image and text belong together."""
+        return F.binary_cross_entropy_with_logits(outputs, targets)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import torch
+import torch.nn.functional as F
 from torch import Tensor, nn
 
 from sample_models.client import SampleClient
@@ -31,3 +32,10 @@ class DiamondClient(SampleClient):
 
     def draw(self, batch_size: int) -> tuple[Tensor, ...]:
         return (torch.randn(batch_size, 2048 if self.large else 16),)
+
+    def draw_target(self, inputs: tuple[Tensor, ...]) -> Tensor:
+        return inputs[0][0].flip(-1)
+
+    def get_loss(self, outputs: Tensor, targets: Tensor) -> Tensor:
+        """How far the outputs are from the inputs in the other direction."""
+        return F.mse_loss(outputs, targets)

@@ -116,3 +116,12 @@ class FastPitchClient(SampleClient):
     def draw(self, batch_size: int) -> tuple[Tensor, ...]:
         size = LARGE if self.large else SMALL
         return (torch.randint(VOCABULARY, (batch_size, size.symbols)),)
+
+    def draw_target(self, inputs: tuple[Tensor, ...]) -> tuple[Tensor, Tensor]:
+        frames = (LARGE if self.large else SMALL).frames
+        return torch.randn(frames, MELS), inputs[0][0].sin()
+
+    def get_loss(self, outputs: tuple[Tensor, Tensor, Tensor], targets: tuple[Tensor, Tensor]) -> Tensor:
+        """How far the spectrogram, the durations and the pitch are from theirs."""
+        (mel, log_duration, pitch), (spectrogram, wave) = outputs, targets
+        return F.mse_loss(mel, spectrogram) + F.mse_loss(log_duration, wave) + F.mse_loss(pitch, -wave)

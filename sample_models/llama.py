@@ -128,3 +128,20 @@ class LlamaClient(SequenceClient):
     def draw_tokens(self, batch_size: int, tokens: int) -> tuple[Tensor, ...]:
         size = LARGE if self.large else SMALL
         return (torch.randint(size.vocabulary, (batch_size, tokens)),)
+
+    tensor_plan = {
+        "layers.*.attention.query": "colwise",
+        "layers.*.attention.key": "colwise",
+        "layers.*.attention.value": "colwise",
+        "layers.*.attention.output": "rowwise",
+        "layers.*.feed_forward.gate": "colwise",
+        "layers.*.feed_forward.up": "colwise",
+        "layers.*.feed_forward.down": "rowwise",
+    }
+
+    def draw_target(self, inputs: tuple[Tensor, ...]) -> Tensor:
+        return inputs[0][0, 0]
+
+    def get_loss(self, outputs: Tensor, targets: Tensor) -> Tensor:
+        """Cross-entropy of the next token, which is the first one again."""
+        return F.cross_entropy(outputs, targets)

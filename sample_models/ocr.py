@@ -6,6 +6,7 @@ Attention stands where CRNN has LSTMs: export unrolls an LSTM step by step and t
 from __future__ import annotations
 
 import torch
+import torch.nn.functional as F
 from torch import Tensor, nn
 
 from sample_models.attention import PreNormBlock
@@ -70,3 +71,10 @@ class OcrClient(SampleClient):
 
     def draw(self, batch_size: int) -> tuple[Tensor, ...]:
         return (torch.rand(batch_size, 1, 32, 256 if self.large else 48),)
+
+    def draw_target(self, inputs: tuple[Tensor, ...]) -> Tensor:
+        return torch.randint(CHARACTERS, (65 if self.large else 13,))
+
+    def get_loss(self, outputs: Tensor, targets: Tensor) -> Tensor:
+        """Negative log-likelihood of a character for each column."""
+        return F.nll_loss(outputs.mT, targets)

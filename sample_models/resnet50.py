@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import torch
+import torch.nn.functional as F
 from torch import Tensor, nn
 
 from sample_models.client import SampleClient
@@ -69,3 +70,10 @@ class ResNetClient(SampleClient):
     def draw(self, batch_size: int) -> tuple[Tensor, ...]:
         side = 224 if self.large else 32
         return (torch.randn(batch_size, 3, side, side),)
+
+    def draw_target(self, inputs: tuple[Tensor, ...]) -> Tensor:
+        return torch.randint(1000 if self.large else 10, ())
+
+    def get_loss(self, outputs: Tensor, targets: Tensor) -> Tensor:
+        """Cross-entropy of the classes."""
+        return F.cross_entropy(outputs, targets)

@@ -10,7 +10,7 @@ import torch
 
 import sample_models
 from sample_models import SAMPLES
-from torchsplit_core.values import InputFault, SplitClient
+from torchsplit_core.values import InputFault, SplitClient, TrainClient
 
 NAMES = [sample.name for sample in SAMPLES]
 
@@ -96,3 +96,35 @@ def test_samples_of_tokens_take_other_lengths(name: str) -> None:
         kept = model(client.get_example_inputs(1)[0])
         model.cos, model.sin = model.cos[:0], model.sin[:0]
         assert torch.equal(model(client.get_example_inputs(1)[0]), kept)
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_a_sample_can_be_trained_on_data_that_stays_the_same(name: str) -> None:
+    client = sample_models.load(name)
+    assert isinstance(client, TrainClient)
+    data = client.get_dataset()
+    before = torch.random.get_rng_state()
+    batch = [data[number] for number in range(4)]
+    assert torch.equal(before, torch.random.get_rng_state())
+    inputs, targets = torch.utils.data.default_collate(batch)
+    for one, other in zip(inputs, torch.utils.data.default_collate([data[0], data[1]])[0], strict=True):
+        assert torch.equal(one[:2], other)
+    model = client.get_model().train()
+    assert isinstance(client.get_optimizer(model.parameters(), "sgd"), torch.optim.SGD)
+    optimizer = client.get_optimizer(model.parameters(), "adamw")
+    losses = []
+    for _ in range(6):
+        optimizer.zero_grad()
+        losses.append(client.get_loss(model(*inputs), targets))
+        losses[-1].backward()
+        optimizer.step()
+    assert losses[-1] < losses[0] and torch.isfinite(losses[-1])
+    assert all(weight.grad is not None for weight in model.parameters())
+
+
+def test_large_samples_have_samples_too() -> None:
+    """Their shapes fit the model's: the batch of one is what the model's examples are."""
+    for name in NAMES:
+        client = sample_models.load(name, "large")
+        inputs, _ = client.get_dataset()[3]
+        assert [one.shape for one in inputs] == [one.shape[1:] for one in client.get_example_inputs(1)]

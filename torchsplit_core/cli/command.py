@@ -28,6 +28,7 @@ from torchsplit_core.cli.simulate import add_simulate_command
 from torchsplit_core.cli.sweep import add_sweep_command
 from torchsplit_core.cli.tables import add_commands as add_table_commands
 from torchsplit_core.cli.trace import add_trace_commands
+from torchsplit_core.cli.train import add_train_command
 from torchsplit_core.cli.training import add_training_commands
 from torchsplit_core.values import InputFault
 
@@ -114,5 +115,6 @@ def _parser() -> argparse.ArgumentParser:
     add_evaluate_command(command)
     add_table_commands(command)
     add_training_commands(command, trust, output)
+    add_train_command(command)
     add_app_command(command)
     return parser

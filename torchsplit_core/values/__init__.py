@@ -5,7 +5,7 @@ names (`latency_ms`, `memory_gib`, `output_bytes`); lists are tuples; a figure t
 measured and one that was estimated are told apart by `basis`.
 """
 
-from torchsplit_core.values.client import SplitClient
+from torchsplit_core.values.client import SplitClient, TrainClient
 from torchsplit_core.values.device import Device, DeviceKind, SlicesToMake
 from torchsplit_core.values.errors import InputFault, InternalFault
 from torchsplit_core.values.graph import GraphNode
@@ -213,6 +213,7 @@ __all__ = [
     "Tenant",
     "ThroughputRow",
     "TraceArrivals",
+    "TrainClient",
     "Variant",
     "WaitTimes",
     "at_first_length",

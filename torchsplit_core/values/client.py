@@ -1,4 +1,4 @@
-"""What a model must offer so that TorchSplit can trace and profile it."""
+"""What a model must offer so that TorchSplit can trace and profile it, and what so that it can train it."""
 
 from __future__ import annotations
 
@@ -23,3 +23,27 @@ class SplitClient(Protocol):
     def get_model(self) -> Any: ...
 
     def get_example_inputs(self, batch_size: int) -> tuple[Any, ...]: ...
+
+
+@runtime_checkable
+class TrainClient(Protocol):
+    """A model with samples, a loss and an optimizer.
+
+    `get_model` returns an `nn.Module` with deterministic weights; a run puts it in training mode.
+    `get_dataset` returns a dataset of known length whose `[i]` is `(inputs, target)`: a tuple of the model's
+    positional arguments without the batch, and what the loss compares with. Equal i give equal samples.
+    `get_loss(outputs, targets)` returns a scalar tensor, the mean over the samples of a batch.
+    `get_optimizer(parameters, kind)` returns a `torch.optim.Optimizer` over them; kind is `adamw` or `sgd`, as the
+    strategy has it.
+
+    A client may also offer `tensor_plan`, which module of the model is cut how in tensor parallelism: names with `*`
+    to `colwise` or `rowwise`; and `unused_weights = True` where a step may leave out some of the weights.
+    """
+
+    def get_model(self) -> Any: ...
+
+    def get_dataset(self) -> Any: ...
+
+    def get_loss(self, outputs: Any, targets: Any) -> Any: ...
+
+    def get_optimizer(self, parameters: Any, kind: str) -> Any: ...

@@ -1,0 +1,75 @@
+"""A step is the same however its work is divided: the losses are those of one process."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+from tests.support.running.runs import client_file, losses, run, strategy
+from torchsplit_core.values import InputFault
+
+assert torch.distributed.is_available()
+EXACT = 1e-6
+PLAN = strategy(optimizer="adamw", micro_batch=8)
+
+DIVIDED: dict[str, tuple[int, dict[str, Any], dict[str, Any]]] = {
+    "ddp": (2, {}, {}),
+    "ddp, three uneven ranks, passes of two samples": (3, {"micro_batch": 2}, {"shares": (5.0, 2.0, 1.0)}),
+    "zero1": (2, {"shard": "zero1", "micro_batch": 8}, {}),
+    "zero2": (2, {"shard": "zero2", "micro_batch": 4}, {}),
+    "fsdp, uneven ranks": (2, {"shard": "fsdp", "micro_batch": 3}, {"shares": (3.0, 1.0)}),
+    "fsdp, recomputed and offloaded": (
+        2, {"shard": "fsdp", "recompute": "full", "offload": "parameters", "micro_batch": 4}, {},
+    ),
+    "hsdp": (4, {"shard": "hsdp", "micro_batch": 2}, {}),
+    "tensor": (2, {"tensor": 2, "micro_batch": 8}, {}),
+    "tensor and fsdp": (4, {"tensor": 2, "shard": "fsdp", "micro_batch": 4}, {}),
+    "recomputed in part": (1, {"recompute": "selective", "micro_batch": 8}, {}),
+}  # fmt: skip
+
+
+@pytest.fixture(scope="module")
+def alone(tmp_path_factory: pytest.TempPathFactory) -> list[float]:
+    """The losses of one process that takes each step in one pass."""
+    folder = tmp_path_factory.mktemp("alone")
+    run(client_file(folder, samples=44), folder / "run", PLAN, 1, steps=8, checkpoint_every=100)
+    return losses(folder / "run")
+
+
+@pytest.mark.parametrize("name", DIVIDED)
+def test_a_division_has_the_losses_of_one_process(name: str, alone: list[float], tmp_path: Path) -> None:
+    """44 samples in steps of 8: the sixth step of a pass has 4."""
+    processes, choices, options = DIVIDED[name]
+    source = client_file(tmp_path, samples=44)
+    plan = strategy(optimizer="adamw", **choices)
+    run(source, tmp_path / "run", plan, processes, steps=8, checkpoint_every=100, **options)
+    assert losses(tmp_path / "run") == pytest.approx(alone, abs=EXACT)
+
+
+def test_weights_that_a_step_leaves_out_are_replicated_not_sharded(
+    alone: list[float], tmp_path: Path
+) -> None:
+    source = client_file(tmp_path, samples=44, spare=True)
+    run(source, tmp_path / "run", strategy(optimizer="adamw", micro_batch=4), 2, steps=3)
+    assert losses(tmp_path / "run") == pytest.approx(alone[:3], abs=EXACT)
+    with pytest.raises(InputFault, match="may leave some out"):
+        run(source, tmp_path / "other", strategy(shard="fsdp"), 2, steps=3)
+
+
+@pytest.mark.parametrize("choices", [{}, {"shard": "fsdp"}])
+def test_bf16_is_near_fp32_and_as_exact_in_what_is_written(
+    choices: dict[str, Any], alone: list[float], tmp_path: Path
+) -> None:
+    source = client_file(tmp_path, samples=44)
+    plan = strategy(optimizer="adamw", precision="bf16", micro_batch=4, **choices)
+    run(source, tmp_path / "run", plan, 2, steps=4)
+    found = losses(tmp_path / "run")
+    assert found == pytest.approx(alone[:4], rel=0.02) and found != pytest.approx(alone[:4], rel=1e-5)
+
+
+def test_a_model_without_a_plan_for_tensors_is_not_cut_by_them(tmp_path: Path) -> None:
+    with pytest.raises(InputFault, match=r"which of its modules are cut how \(tensor_plan\)"):
+        run("sample:diamond", tmp_path / "run", strategy(tensor=2), 2)

@@ -1,0 +1,105 @@
+"""What of a strategy is run, on how many processes, and what is refused; whose samples are whose."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from tests.support.paths import ROOT
+from torchsplit_core.files import read_file
+from torchsplit_core.running import on_processes, run_strategy
+from torchsplit_core.running.checkpoints import Checkpoints, Manifest
+from torchsplit_core.running.folder import RunFolder
+from torchsplit_core.running.shares import check_shares, chunks, micro_batches, parts_of, position_of
+from torchsplit_core.values import InputFault
+from torchsplit_core.values.strategy.run import RunStrategy
+from torchsplit_core.values.training import Choices, TrainingJob
+
+
+def strategy(**choices: object) -> RunStrategy:
+    return RunStrategy(Choices(**choices), TrainingJob(8, "fp32"))  # type: ignore[arg-type]
+
+
+def test_a_candidate_and_a_request_are_strategies() -> None:
+    outcome = read_file(ROOT / "examples" / "strategy.json")[1]
+    first = outcome.candidates[0]
+    found = run_strategy(outcome)
+    assert found.choices.tensor == first.tensor and found.choices.devices == first.devices
+    assert found.job == TrainingJob(first.batch_per_device * first.data, "fp32", "adamw")
+    request = read_file(ROOT / "examples" / "strategy_request.json")[1]
+    found = run_strategy(request, precision="fp32")
+    assert found.job.global_batch == request.training.global_batch and found.job.precision == "fp32"
+    assert all(getattr(found.choices, name) == value for name, value in request.fix.given().items())
+    with pytest.raises(InputFault, match="candidates, the best is 1"):
+        run_strategy(outcome, 0)
+    with pytest.raises(InputFault, match="it is a strategy"):
+        run_strategy("fsdp")
+
+
+def test_processes_change_the_data_ranks_alone() -> None:
+    found = on_processes(strategy(data=4, tensor=2, shard="fsdp", micro_batch=3), 4)
+    assert (found.choices.data, found.choices.tensor, found.job.global_batch) == (2, 2, 8)
+
+
+@pytest.mark.parametrize(("choices", "processes", "word"), [
+    ({"tensor": 2, "shard": "fsdp"}, 3, "multiple of the 2"), ({}, 0, "multiple"), ({}, 9, "8 samples"),
+    ({"tensor": 2}, 4, "sharded"), ({"pipeline": 2}, 2, "pipeline"), ({"context": 2}, 2, "context"),
+    ({"offload": "optimizer"}, 1, "together"), ({"offload": "parameters"}, 1, "sharded"),
+    ({"tensor": 2, "shard": "zero1"}, 2, "beside tensor"),
+])  # fmt: skip
+def test_what_is_not_run_is_refused(choices: dict[str, object], processes: int, word: str) -> None:
+    with pytest.raises(InputFault, match=word):
+        on_processes(strategy(**choices), processes)
+
+
+def test_precisions_that_are_not_run_are_refused() -> None:
+    for precision in ("fp16", "fp8"):
+        with pytest.raises(InputFault, match="scaled loss"):
+            on_processes(RunStrategy(Choices(), TrainingJob(8, precision)), 1)
+
+
+def test_samples_are_divided_by_shares_and_passes() -> None:
+    assert parts_of(8, 3) == (3, 3, 2)
+    assert parts_of(8, 2, (3, 1)) == (6, 2)
+    assert parts_of(1, 3, (1, 1, 5)) == (0, 0, 1)
+    assert micro_batches((6, 2), 4) == 2
+    assert chunks(range(5), 3) == ((0, 1), (2, 3), (4,))
+    assert chunks((), 2) == ((), ())
+    assert [position_of(step, 20, 8).offset for step in range(4)] == [0, 8, 16, 0]
+    assert position_of(7, 20, 8).epoch == 2
+    for shares in ((1.0,), (1.0, -1.0), (1.0, float("nan"))):
+        with pytest.raises(InputFault, match="--shares"):
+            check_shares(shares, 2)
+
+
+def test_lines_of_steps_that_are_done_again_go_and_one_that_was_cut_off(tmp_path: Path) -> None:
+    folder = RunFolder(tmp_path)
+    for step in (1, 2, 3):
+        folder.add_step(step, 0.1 * step, 8, 0.5, 2)
+    with (tmp_path / "metrics.jsonl").open("a") as stream:
+        stream.write('{"step": 4, "lo')
+    assert folder.forget_steps_after(2) == 1
+    assert [json.loads(line) for line in (tmp_path / "metrics.jsonl").read_text().splitlines()] == [
+        {"step": step, "loss": 0.1 * step, "samples": 8, "step_s": 0.5, "world_size": 2} for step in (1, 2)
+    ]
+
+
+def test_checkpoints_are_complete_or_not_there_and_so_many_stay(tmp_path: Path) -> None:
+    store = Checkpoints(tmp_path, keep=2)
+    assert store.newest(print) is None
+    for step in (1, 2, 3):
+        store.room(step).mkdir()
+        (store.room(step) / "part").write_text("weights")
+        store.publish(Manifest(step, 0, 8 * step, 2, 8, 64, 0, "sample:bert", "0" * 64, "2.13"))
+    store.room(4).mkdir()
+    assert store.steps() == [2, 3] and (tmp_path / "LATEST").read_text() == "step-00000003\n"
+    found = store.newest(print)
+    assert found and found[1].step == 3 and found[1].files["part"][0] == 7
+    (tmp_path / "step-00000003" / "part").write_text("weighty")
+    told: list[str] = []
+    found = store.newest(told.append)
+    assert found and found[1].step == 2 and "another content" in told[0]
+    store.sweep(2)
+    assert sorted(one.name for one in tmp_path.iterdir()) == ["LATEST", "step-00000002"]

@@ -1,0 +1,181 @@
+"""Whatever ends a process, a run goes on to the losses of one that nothing disturbed, every step written once."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import torch
+
+from tests.support.running.runs import client_file, events, losses, run, strategy
+from torchsplit_core.running import RunFolder
+from torchsplit_core.running.checkpoints import Checkpoints
+from torchsplit_core.values import InputFault
+
+assert torch.distributed.is_available()
+EXACT = 1e-6
+PLAN = strategy(optimizer="adamw", micro_batch=4)
+
+
+@pytest.fixture(scope="module")
+def undisturbed(tmp_path_factory: pytest.TempPathFactory) -> list[float]:
+    """The losses of a run with dropout that nothing happens to."""
+    folder = tmp_path_factory.mktemp("undisturbed")
+    run(client_file(folder, dropout=0.1), folder / "run", PLAN, 2)
+    return losses(folder / "run")
+
+
+@pytest.fixture(scope="module")
+def undisturbed_plainly(tmp_path_factory: pytest.TempPathFactory) -> list[float]:
+    """The same without dropout, so by any number of processes."""
+    folder = tmp_path_factory.mktemp("undisturbed_plainly")
+    run(client_file(folder), folder / "run", PLAN, 1)
+    return losses(folder / "run")
+
+
+def test_a_killed_rank_is_started_again(undisturbed: list[float], tmp_path: Path) -> None:
+    """Rank 1 dies in step 4 (samples 24 to 31, its half from 28), then rank 0 in step 6."""
+    source = client_file(tmp_path, dropout=0.1, kill={"28": "rank", "40": "rank"})
+    summary = run(source, tmp_path / "run", PLAN, 2)
+    assert losses(tmp_path / "run") == pytest.approx(undisturbed, abs=EXACT)
+    assert (summary.step, summary.restarts) == (6, 2)
+    lost = events(tmp_path / "run", "rank_lost")
+    assert [(event["rank"], "SIGKILL" in event["words"]) for event in lost] == [(1, True), (0, True)]
+    assert len(events(tmp_path / "run", "restarted")) == 2
+    assert (tmp_path / "run" / "checkpoints" / "LATEST").read_text() == "step-00000006\n"
+
+
+def test_what_ranks_are_forked_from_may_be_killed_too(undisturbed: list[float], tmp_path: Path) -> None:
+    source = client_file(tmp_path, dropout=0.1, kill={"28": "starter"})
+    summary = run(source, tmp_path / "run", PLAN, 2)
+    assert losses(tmp_path / "run") == pytest.approx(undisturbed, abs=EXACT)
+    assert summary.restarts == 1 and len(events(tmp_path / "run", "rank_lost")) == 1
+
+
+def test_a_killed_launcher_takes_its_ranks_along_and_resume_goes_on(
+    undisturbed: list[float], tmp_path: Path
+) -> None:
+    source = client_file(tmp_path, dropout=0.1, kill={"28": "launcher"})
+    ended = command(source, tmp_path)
+    assert ended.returncode == -9
+    with pytest.raises(InputFault, match="--resume"):
+        run(source, tmp_path / "run", PLAN, 2)
+    run(source, tmp_path / "run", PLAN, 2, resume=True)
+    assert losses(tmp_path / "run") == pytest.approx(undisturbed, abs=EXACT)
+
+
+def command(source: str, folder: Path) -> subprocess.CompletedProcess[str]:
+    """`torchsplit train` in a process of its own."""
+    (folder / "s.json").write_text(REQUEST)
+    return subprocess.run(
+        [
+            sys.executable, "-m", "torchsplit_core", "train", source, "--strategy", str(folder / "s.json"),
+            "-o", str(folder / "run"), "--steps", "6", "--checkpoint-every", "2", "--in-order", "--trust",
+        ],
+        capture_output=True, text=True, check=False, env=os.environ | {"OMP_NUM_THREADS": "1"},
+    )  # fmt: skip
+
+
+REQUEST = """{"format": "torchsplit.strategy_request", "version": 1,
+ "model": {"kind": "source", "source": "client.py:client"},
+ "fleet": [{"nodes": 1, "gpus_per_node": 2, "type": "CPU-2c"}],
+ "training": {"global_batch": 8, "precision": "fp32"}, "fix": {"data": 2, "micro_batch": 4}}"""
+
+
+@pytest.mark.parametrize(("shard", "then"), [("none", 3), ("zero1", 2), ("fsdp", 1)])
+def test_a_checkpoint_of_four_is_read_by_fewer(
+    shard: str, then: int, undisturbed_plainly: list[float], tmp_path: Path
+) -> None:
+    """And by another division: what four ranks began, three, two or one end as if they had begun it."""
+    source = client_file(tmp_path)
+    run(source, tmp_path / "run", strategy(optimizer="adamw", shard=shard, micro_batch=4), 4, steps=4)
+    plan = strategy(optimizer="adamw", shard="none" if shard == "zero1" else "fsdp", micro_batch=4)
+    run(source, tmp_path / "run", plan, then, resume=True)
+    assert losses(tmp_path / "run") == pytest.approx(undisturbed_plainly, abs=EXACT)
+    assert [line["world_size"] for line in RunFolder(tmp_path / "run").steps()] == [4] * 4 + [then] * 2
+
+
+def test_a_run_goes_on_with_what_is_left_where_a_rank_never_lives(
+    undisturbed_plainly: list[float], tmp_path: Path
+) -> None:
+    source = client_file(tmp_path, no_room_for=2)
+    summary = run(source, tmp_path / "run", PLAN, 3)
+    assert losses(tmp_path / "run") == pytest.approx(undisturbed_plainly, abs=EXACT)
+    assert summary.restarts == 2 and RunFolder(tmp_path / "run").facts()["processes"] == 2
+    assert "goes on with 2 processes" in events(tmp_path / "run", "scaled")[0]["words"]
+
+
+def test_a_checkpoint_that_was_cut_off_is_told_and_the_one_before_is_used(tmp_path: Path) -> None:
+    source = client_file(tmp_path)
+    run(source, tmp_path / "run", PLAN, 1, steps=4)
+    before = losses(tmp_path / "run")
+    newest = tmp_path / "run" / "checkpoints" / "step-00000004"
+    part = next(newest.glob("*.distcp"))
+    part.write_bytes(part.read_bytes()[:-7])
+    run(source, tmp_path / "run", PLAN, 1, steps=4, resume=True)
+    assert losses(tmp_path / "run") == pytest.approx(before, abs=EXACT)
+    assert "step-00000004" in events(tmp_path / "run", "checkpoint_damaged")[0]["words"]
+    assert "after step 2; 2 steps" in events(tmp_path / "run", "resumed")[0]["words"]
+    for path in (tmp_path / "run" / "checkpoints").glob("step-*/manifest.json"):
+        path.unlink()
+    with pytest.raises(InputFault, match="step-00000004, step-00000002"):
+        run(source, tmp_path / "run", PLAN, 1, steps=6, resume=True)
+
+
+def test_a_loss_that_is_no_number_stops_the_run_and_its_checkpoint_stays(tmp_path: Path) -> None:
+    """Sample 37 is in step 5, in the half of rank 1."""
+    source = client_file(tmp_path, nan=37)
+    with pytest.raises(InputFault, match=r"loss of step 5, rank 1.*checkpoint of step 4 is kept"):
+        run(source, tmp_path / "run", PLAN, 2)
+    assert len(losses(tmp_path / "run")) == 4
+    assert events(tmp_path / "run", "not_finite")[0]["rank"] == 1
+    assert events(tmp_path / "run", "restarted") == []
+    assert Checkpoints(tmp_path / "run" / "checkpoints").steps()[-1] == 4
+
+
+def test_a_checkpoint_of_another_model_is_refused(tmp_path: Path) -> None:
+    source = client_file(tmp_path)
+    run(source, tmp_path / "run", PLAN, 1, steps=2)
+    (tmp_path / "client" / "plan.json").write_text('{"width": 16}')
+    with pytest.raises(InputFault, match=r"step-00000002.*it is of the model that is trained"):
+        run(source, tmp_path / "run", PLAN, 1, resume=True)
+    with pytest.raises(InputFault, match="it began with: 8"):
+        run(source, tmp_path / "run", strategy(global_batch=4), 1, resume=True)
+    assert len(losses(tmp_path / "run")) == 2
+
+
+def test_two_runs_into_one_folder_are_refused(tmp_path: Path) -> None:
+    source = client_file(tmp_path)
+    folder = RunFolder(tmp_path / "run")
+    with folder.claimed(resume=False), pytest.raises(InputFault, match="in use"):
+        run(source, tmp_path / "run", PLAN, 1)
+    (tmp_path / "other").mkdir()
+    (tmp_path / "other" / "thesis.txt").touch()
+    with pytest.raises(InputFault, match=r"thesis\.txt"):
+        run(source, tmp_path / "other", PLAN, 1)
+
+
+def test_a_disk_that_is_full_while_saving_costs_no_step(tmp_path: Path) -> None:
+    """In step 6 files may no longer be as large as a checkpoint: one before stays, and the end says so.
+
+    That of step 2 is complete when that of step 4 begins, which may be as late as step 6.
+    """
+    source = client_file(tmp_path, disk=40, width=32)
+    with pytest.raises(InputFault, match=r"checkpoint of step 6.*File too large"):
+        run(source, tmp_path / "run", PLAN, 1)
+    assert len(losses(tmp_path / "run")) == 6
+    failed = [event["words"] for event in events(tmp_path / "run", "checkpoint_failed")]
+    assert all("File too large" in words for words in failed) and "of step 6 was not" in failed[-1]
+    complete = {"step-00000002", "step-00000004"} if len(failed) == 1 else {"step-00000002"}
+    folder = tmp_path / "run" / "checkpoints"
+    assert {one.name for one in folder.iterdir()} == {"LATEST", *complete}
+    assert (folder / "LATEST").read_text() == f"{max(complete)}\n"
+
+
+def test_a_fault_of_the_data_ends_the_run_with_its_line(tmp_path: Path) -> None:
+    source = client_file(tmp_path, **{"raise": 9})
+    with pytest.raises(InputFault, match=r"sample 9 is unreadable \(client\.py:\d+\)"):
+        run(source, tmp_path / "run", PLAN, 2)

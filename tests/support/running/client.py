@@ -1,0 +1,118 @@
+"""A tiny model to train that does what a test tells it, at a sample: `FILE.py:client` reads it from `plan.json` beside.
+
+The plan: `{"kill": {sample: target}, "nan": sample, "samples": n, "width": w, "dropout": p, "raise": sample,
+"disk": sample, "no_room_for": rank, "spare": weights that no step uses}`. Samples
+stand in their order, so a sample is a step and a rank. A kill happens once, `target` is `rank`, `starter` (which
+ranks are forked from) or `launcher`.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import resource
+import signal
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Any
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+HERE = Path(__file__).parent
+PLAN: dict[str, Any] = json.loads((HERE / "plan.json").read_text()) if (HERE / "plan.json").exists() else {}
+
+
+class Block(nn.Module):
+    """Two products that tensor parallelism can cut, with a residual."""
+
+    def __init__(self, width: int, dropout: float) -> None:
+        super().__init__()
+        self.up = nn.Linear(width, 4 * width)
+        self.down = nn.Linear(4 * width, width)
+        self.dropout = nn.Dropout(dropout)
+
+    def forward(self, x: Tensor) -> Tensor:
+        return x + self.dropout(self.down(torch.tanh(self.up(x))))
+
+
+class Tiny(nn.Module):
+    """Blocks between two products."""
+
+    def __init__(self, width: int, dropout: float) -> None:
+        super().__init__()
+        self.stem = nn.Linear(6, width)
+        self.blocks = nn.ModuleList(Block(width, dropout) for _ in range(2))
+        self.norm = nn.LayerNorm(width)
+        self.head = nn.Linear(width, 3)
+        self.spare = nn.Linear(2, 2) if PLAN.get("spare") else None
+
+    def forward(self, x: Tensor) -> Tensor:
+        x = self.stem(x)
+        for block in self.blocks:
+            x = block(x)
+        return self.head(self.norm(x))
+
+
+class Data:
+    """Samples by number; fetching one may be the last thing that a process does."""
+
+    def __len__(self) -> int:
+        return int(PLAN.get("samples", 400))
+
+    def __getitem__(self, index: int) -> tuple[tuple[Tensor, ...], Tensor]:
+        if (target := PLAN.get("kill", {}).get(str(index))) and not (HERE / f"killed-{index}").exists():
+            (HERE / f"killed-{index}").touch()
+            victims = {"rank": os.getpid(), "starter": os.getppid(), "launcher": launcher()}
+            os.kill(victims[target], signal.SIGKILL)
+            signal.pause()
+        if int(os.environ.get("RANK", "0")) == PLAN.get("no_room_for"):
+            os.kill(os.getpid(), signal.SIGKILL)
+        if index == PLAN.get("raise"):
+            raise ValueError(f"sample {index} is unreadable")
+        if index == PLAN.get("disk"):
+            # Files of at most this size from here on: checkpoints are larger, lines are not.
+            signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+            resource.setrlimit(resource.RLIMIT_FSIZE, (8192, resource.RLIM_INFINITY))
+        generator = torch.Generator().manual_seed(index)
+        x = torch.randn(6, generator=generator)
+        if index == PLAN.get("nan"):
+            x = x * float("nan")
+        return (x,), torch.stack([x.sum(), x[0] * x[1], x.abs().max()])
+
+
+def launcher() -> int:
+    """The process that started the one that this one was forked from."""
+    status = Path(f"/proc/{os.getppid()}/status").read_text()
+    return int(status.partition("PPid:")[2].split()[0])
+
+
+class Client:
+    """A TrainClient."""
+
+    tensor_plan = {"blocks.*.up": "colwise", "blocks.*.down": "rowwise"}
+
+    unused_weights = bool(PLAN.get("spare"))
+    batch_sizes = (1, 2)
+
+    def get_model(self) -> nn.Module:
+        torch.manual_seed(3)
+        return Tiny(int(PLAN.get("width", 8)), float(PLAN.get("dropout", 0.0)))
+
+    def get_example_inputs(self, batch_size: int) -> tuple[Tensor, ...]:
+        return (torch.zeros(batch_size, 6),)
+
+    def get_dataset(self) -> Data:
+        return Data()
+
+    def get_loss(self, outputs: Tensor, targets: Tensor) -> Tensor:
+        return F.mse_loss(outputs, targets)
+
+    def get_optimizer(self, parameters: Iterable[nn.Parameter], kind: str) -> torch.optim.Optimizer:
+        if kind == "adamw":
+            return torch.optim.AdamW(parameters, lr=1e-3)
+        return torch.optim.SGD(parameters, lr=0.02, momentum=0.9)
+
+
+client = Client()

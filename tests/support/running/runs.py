@@ -1,0 +1,53 @@
+"""Short runs of a client that does what a test says."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from pathlib import Path
+from typing import Any
+
+from tests.support.paths import ROOT
+from torchsplit_core.running import RunFolder, train
+from torchsplit_core.values.strategy.run import RunOptions, RunStrategy, RunSummary
+from torchsplit_core.values.training import Choices, Precision, TrainingJob
+
+
+def client_file(folder: Path, name: str = "client", **plan: Any) -> str:
+    """A source whose client follows the plan."""
+    place = folder / name
+    place.mkdir(parents=True)
+    shutil.copy(ROOT / "tests" / "support" / "running" / "client.py", place / f"{name}.py")
+    (place / "plan.json").write_text(json.dumps(plan))
+    return f"{place / name}.py:client"
+
+
+def strategy(
+    global_batch: int = 8, precision: Precision = "fp32", optimizer: Any = "sgd", **choices: Any
+) -> RunStrategy:
+    """Choices by name, for a job."""
+    return RunStrategy(Choices(**choices), TrainingJob(global_batch, precision, optimizer))
+
+
+def run(
+    source: str, folder: Path, plan: RunStrategy, processes: int, *, resume: bool = False, **options: Any
+) -> RunSummary:
+    """Train in the order of the samples, here, with processes beside."""
+    given = {"steps": 6, "checkpoint_every": 2, "shuffle": False, **options}
+    return train(
+        source, plan, folder, options=RunOptions(**given), processes=processes, resume=resume, trust=True
+    )
+
+
+def losses(folder: Path) -> list[float]:
+    """Of each step; the steps stand once each, in order."""
+    lines = RunFolder(folder).steps()
+    assert [line["step"] for line in lines] == list(range(1, len(lines) + 1))
+    return [line["loss"] for line in lines]
+
+
+def events(folder: Path, kind: str) -> list[dict[str, Any]]:
+    """The run's events of that kind."""
+    lines = [json.loads(line) for line in (folder / "events.jsonl").read_text().splitlines()]
+    assert all(set(line) == {"time", "kind", "rank", "node", "words"} for line in lines)
+    return [line for line in lines if line["kind"] == kind]

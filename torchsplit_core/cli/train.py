@@ -1,0 +1,110 @@
+"""The command train: a model trained by a strategy on this machine's processes, into a run's folder."""
+
+from __future__ import annotations
+
+import argparse
+import dataclasses
+import json
+import sys
+
+from torchsplit_core import running
+from torchsplit_core.cli.common import Command, with_progress
+from torchsplit_core.files import read_file
+from torchsplit_core.running.layout import PRECISIONS
+from torchsplit_core.values import InputFault
+from torchsplit_core.values.strategy.run import RunOptions, RunSummary
+
+
+def add_train_command(command: Command) -> None:
+    """`train`, with its options."""
+    defaults = RunOptions()
+    made = command("train", _train, "train a model by a strategy, in processes that survive each other")
+    made.add_argument("source")
+    made.add_argument(
+        "--strategy",
+        metavar="S",
+        required=True,
+        help="a strategy, or a strategy request whose `fix` has the choices",
+    )
+    made.add_argument("-o", "--output", metavar="RUN", required=True, help="the run's folder")
+    made.add_argument(
+        "--candidate",
+        type=int,
+        default=1,
+        metavar="K",
+        help="which of the strategy's candidates (default: 1, the best)",
+    )
+    made.add_argument("--precision", choices=PRECISIONS, help="default: the request's; of a strategy fp32")
+    made.add_argument("--steps", type=int, help="the last step (default: one pass over the data)")
+    made.add_argument(
+        "--processes",
+        type=int,
+        help="default: the strategy's devices; with others the global batch stays as it is",
+    )
+    made.add_argument("--resume", action="store_true", help="go on from the last complete checkpoint")
+    made.add_argument("--checkpoint-every", type=int, default=defaults.checkpoint_every, metavar="STEPS")
+    made.add_argument(
+        "--keep",
+        type=int,
+        default=defaults.keep,
+        help=f"complete checkpoints that stay (default: {defaults.keep})",
+    )
+    made.add_argument(
+        "--shares",
+        metavar="A,B",
+        help="parts of a step's samples by data-parallel rank, for unequal devices (default: equal)",
+    )
+    made.add_argument(
+        "--seed", type=int, default=defaults.seed, help="of the samples' order and random numbers"
+    )
+    made.add_argument(
+        "--in-order",
+        action="store_true",
+        help="take the samples in their order (default: shuffled each pass)",
+    )
+    made.add_argument(
+        "--trust",
+        action="store_true",
+        help="execute the file: I trust it. It runs with your rights, not confined",
+    )
+    made.add_argument("--json", action="store_true", help="print where the run stands to standard output")
+
+
+def _train(options: argparse.Namespace) -> int:
+    strategy = running.run_strategy(read_file(options.strategy)[1], options.candidate, options.precision)
+    what = RunOptions(
+        steps=options.steps,
+        checkpoint_every=options.checkpoint_every,
+        keep=options.keep,
+        shares=_shares(options.shares) if options.shares else (),
+        seed=options.seed,
+        shuffle=not options.in_order,
+    )
+    summary: RunSummary = with_progress(
+        lambda progress: running.train(
+            options.source,
+            strategy,
+            options.output,
+            options=what,
+            processes=options.processes,
+            resume=options.resume,
+            trust=options.trust,
+            progress=progress,
+        )
+    )
+    if options.json:
+        sys.stdout.write(json.dumps(dataclasses.asdict(summary)) + "\n")
+    loss = "n/a" if summary.loss is None else f"{summary.loss:.6g}"
+    restarts = f"; {summary.restarts} restarts" if summary.restarts else ""
+    print(f"{options.output}: step {summary.step}, loss {loss}{restarts}", file=sys.stderr)
+    return 0
+
+
+def _shares(text: str) -> tuple[float, ...]:
+    """Numbers from `3,1`. Raises InputFault for anything else."""
+    try:
+        return tuple(float(part) for part in text.split(","))
+    except ValueError:
+        raise InputFault(
+            "--shares", text, "they are numbers with commas between", "For example 3,1."
+        ) from None

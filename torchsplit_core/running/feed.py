@@ -1,0 +1,84 @@
+"""The batches of one rank: its samples of every step, in passes that all ranks have as many of."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch.utils.data import DataLoader, IterableDataset, RandomSampler
+
+from torchsplit_core.model_source import foreign_code
+from torchsplit_core.running.shares import chunks, micro_batches, parts_of, position_of, steps_a_pass
+from torchsplit_core.values import InputFault
+
+
+@dataclass(frozen=True, slots=True)
+class Pass:
+    """One forward and backward pass: a batch, how many of its samples count, whether it is the last of its step.
+
+    A rank that has no sample left runs one that counts nothing, since the others wait for it.
+    """
+
+    batch: Any
+    counted: int
+    last: bool
+
+
+class Feed:
+    """What a data-parallel rank is given: `rank` of `ranks`, by `shares` (none: equal).
+
+    Raises InputFault for a dataset without a length, without samples, or that is only iterated.
+    """
+
+    def __init__(
+        self, loader: DataLoader[Any], global_batch: int, micro_batch: int, rank: int, ranks: int,
+        shares: Sequence[float], seed: int,
+    ) -> None:  # fmt: skip
+        data: Any = loader.dataset
+        if isinstance(data, IterableDataset) or not hasattr(data, "__len__"):
+            raise InputFault(
+                "the data",
+                type(data).__name__,
+                "a dataset has a length and samples by number",
+                "Give such a one.",
+            )
+        if not len(data):
+            raise InputFault("the data", "no samples", "there is at least one", "Give some.")
+        self.data, self.collate, self.samples = data, loader.collate_fn, len(data)
+        self.global_batch, self.micro_batch = global_batch, micro_batch
+        self.rank, self.ranks, self.shares = rank, ranks, tuple(shares)
+        self.shuffle, self.seed = isinstance(loader.sampler, RandomSampler), seed
+        self._order: tuple[int, Sequence[int]] = (-1, ())
+
+    @property
+    def steps_a_pass(self) -> int:
+        """Steps that take every sample once."""
+        return steps_a_pass(self.samples, self.global_batch)
+
+    def indices(self, step: int) -> Sequence[int]:
+        """The samples of the step after `step` steps; the last step of a pass has what is left."""
+        place = position_of(step, self.samples, self.global_batch)
+        if self._order[0] != place.epoch:
+            self._order = place.epoch, self._order_of(place.epoch)
+        return self._order[1][place.offset : place.offset + self.global_batch]
+
+    def passes(self, step: int) -> Iterator[Pass]:
+        """This rank's passes of that step."""
+        indices = self.indices(step)
+        counts = parts_of(len(indices), self.ranks, self.shares)
+        start = sum(counts[: self.rank])
+        own = indices[start : start + counts[self.rank]]
+        parts = chunks(own, micro_batches(counts, self.micro_batch))
+        for number, part in enumerate(parts, start=1):
+            with foreign_code("the data"):
+                batch = self.collate([self.data[index] for index in part or indices[:1]])
+            yield Pass(batch, len(part), number == len(parts))
+
+    def _order_of(self, epoch: int) -> Sequence[int]:
+        if not self.shuffle:
+            return range(self.samples)
+        generator = torch.Generator().manual_seed(self.seed * 1_000_003 + epoch)
+        order: list[int] = torch.randperm(self.samples, generator=generator).tolist()
+        return order

@@ -1,0 +1,209 @@
+"""A run's folder: who may write to it, what it trains, a line a step, a line an event."""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import fcntl
+import json
+import os
+import socket
+import sys
+import time
+from collections.abc import Iterator
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import IO, Any
+
+from torchsplit_core.files import replace_file
+from torchsplit_core.values import InputFault
+
+RUN, METRICS, EVENTS, CHECKPOINTS, LOGS = "run.json", "metrics.jsonl", "events.jsonl", "checkpoints", "logs"
+_LOCK, _RANKS = ".lock", ".ranks"
+RANKS_END_S = 10.0
+"""Seconds that ranks without a launcher are waited for."""
+
+
+class RunFolder:
+    """The files of a run. Lines are appended whole, by one call each."""
+
+    def __init__(self, path: str | Path) -> None:
+        self.path = Path(path).expanduser().absolute()
+
+    @property
+    def checkpoints(self) -> Path:
+        return self.path / CHECKPOINTS
+
+    @property
+    def logs(self) -> Path:
+        return self.path / LOGS
+
+    @contextlib.contextmanager
+    def claimed(self, *, resume: bool) -> Iterator[None]:
+        """Alone with the folder, which is made where it is not there; processes that still write have ended.
+
+        Raises InputFault where another run writes there, where a run is and `resume` was not said, and where there is
+        something else.
+        """
+        if self.path.is_dir() and not (self.path / RUN).exists() and any(self.path.iterdir()):
+            left = {one.name for one in self.path.iterdir()} - {_LOCK, _RANKS, LOGS, CHECKPOINTS, EVENTS}
+            if left:
+                raise InputFault(
+                    str(self.path), sorted(left)[0], "a run has a folder of its own", "Choose another -o."
+                )
+        try:
+            self.checkpoints.mkdir(parents=True, exist_ok=True)
+            self.logs.mkdir(exist_ok=True)
+            lock = (self.path / _LOCK).open("a")
+        except OSError as error:
+            raise InputFault(
+                str(self.path),
+                error.strerror or "failed",
+                "the run's folder can be written",
+                "Choose another -o.",
+            ) from error
+        with lock, (self.path / _RANKS).open("a") as ranks:
+            # Ranks of a launcher that was killed end by themselves.
+            if not _locked(lock, 0.0) or not _locked(ranks, RANKS_END_S):
+                raise InputFault(
+                    str(self.path),
+                    "in use",
+                    "one run at a time writes to a folder",
+                    "Wait, or choose another -o.",
+                )
+            fcntl.flock(ranks, fcntl.LOCK_UN)
+            if (self.path / RUN).exists() and not resume:
+                raise InputFault(
+                    str(self.path),
+                    "has a run",
+                    "a new run starts in a folder of its own",
+                    "Go on with it by --resume, or choose another -o.",
+                )
+            yield
+
+    @contextlib.contextmanager
+    def written_by_a_rank(self) -> Iterator[None]:
+        """While a rank writes no other run may: it holds the folder after its launcher was killed too."""
+        self.path.mkdir(parents=True, exist_ok=True)
+        with (self.path / _RANKS).open("a") as ranks:
+            fcntl.flock(ranks, fcntl.LOCK_SH)
+            yield
+
+    def keep_facts(self, facts: dict[str, Any], fixed: tuple[str, ...]) -> None:
+        """Write what the run is. Raises InputFault where one of the `fixed` facts is not the one it began with."""
+        before = self.facts()
+        for name in fixed:
+            if before and before.get(name) != facts[name]:
+                raise InputFault(
+                    f"{self.path.name}: {name.replace('_', ' ')}",
+                    facts[name],
+                    f"a run goes on with what it began with: {before.get(name)}",
+                    "Give that, or start another run.",
+                )
+        replace_file(self.path / RUN, json.dumps(facts, indent=1) + "\n")
+
+    def facts(self) -> dict[str, Any]:
+        """What the run is, empty before its first start. Raises InputFault for a file that is not JSON."""
+        path = self.path / RUN
+        if not path.exists():
+            return {}
+        try:
+            found: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
+            return found
+        except (OSError, ValueError) as error:
+            raise InputFault(
+                str(path), "unreadable", "it says what the run is", "Start another run."
+            ) from error
+
+    def tell(self, kind: str, words: str, rank: int | None = None) -> None:
+        """Append an event: what happened, to which rank (None: to the run)."""
+        line = {
+            "time": datetime.now(UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z"),
+            "kind": kind,
+            "rank": rank,
+            "node": socket.gethostname(),
+            "words": words,
+        }
+        try:
+            self._append(EVENTS, line)
+        except OSError as error:
+            # What happened to the run must not end it because it cannot be told.
+            print(f"{EVENTS}: {error.strerror}; not told there: {words}", file=sys.stderr)
+
+    def add_step(self, step: int, loss: float, samples: int, step_s: float, world_size: int) -> None:
+        """Append a step's line. Raises InputFault where it cannot be written."""
+        line = {
+            "step": step,
+            "loss": loss,
+            "samples": samples,
+            "step_s": round(step_s, 6),
+            "world_size": world_size,
+        }
+        try:
+            self._append(METRICS, line)
+        except OSError as error:
+            raise InputFault(
+                str(self.path / METRICS),
+                error.strerror or "failed",
+                "every step of a run is written down",
+                "Make room; --resume goes on from the last complete checkpoint.",
+            ) from error
+
+    def sync_steps(self) -> None:
+        """The lines so far are on disk when this returns."""
+        with contextlib.suppress(FileNotFoundError), (self.path / METRICS).open("rb") as stream:
+            os.fsync(stream.fileno())
+
+    def _append(self, name: str, line: dict[str, Any]) -> None:
+        """Add a line, whole or not at all. Raises OSError."""
+        text = (json.dumps(line, ensure_ascii=False, allow_nan=False) + "\n").encode()
+        descriptor = os.open(self.path / name, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o644)
+        try:
+            written = os.write(descriptor, text)
+            if written < len(text):
+                os.ftruncate(descriptor, os.fstat(descriptor).st_size - written)
+                raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+        finally:
+            os.close(descriptor)
+
+    def steps(self) -> list[dict[str, Any]]:
+        """The lines of the steps, to the first that was cut off."""
+        return [step for step, _ in self._lines()]
+
+    def _lines(self) -> list[tuple[dict[str, Any], str]]:
+        path = self.path / METRICS
+        found = []
+        for line in path.read_text(encoding="utf-8").splitlines(keepends=True) if path.exists() else ():
+            try:
+                found.append((json.loads(line), line))
+            except ValueError:
+                break
+        return found
+
+    def last_step(self) -> dict[str, Any] | None:
+        """The line of the last step that was done, if any."""
+        return next(reversed(self.steps()), None)
+
+    def forget_steps_after(self, step: int) -> int:
+        """Leave the lines to `step`, since the later ones are done again; how many went."""
+        lines = self._lines()
+        kept = [line for found, line in lines if found["step"] <= step]
+        text = "".join(kept)
+        path = self.path / METRICS
+        if path.exists() and path.read_text(encoding="utf-8") != text:
+            replace_file(path, text)
+        return len(lines) - len(kept)
+
+
+def _locked(lock: IO[str], wait_s: float) -> bool:
+    """Whether the file's lock is ours within the wait."""
+    end = time.monotonic() + wait_s
+    while True:
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            if time.monotonic() >= end:
+                return False
+            time.sleep(0.05)
+        else:
+            return True

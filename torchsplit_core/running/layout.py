@@ -1,0 +1,125 @@
+"""A strategy's file as what a run does: the choices, brought to the processes that there are, and what is refused."""
+
+from __future__ import annotations
+
+from dataclasses import fields, replace
+from typing import Any
+
+from torchsplit_core.values import InputFault
+from torchsplit_core.values.strategy.outcome import StrategyCandidate, StrategyOutcome
+from torchsplit_core.values.strategy.request import StrategyRequest
+from torchsplit_core.values.strategy.run import RunStrategy
+from torchsplit_core.values.training import Choices, Precision, TrainingJob
+
+SHARDED = ("zero2", "fsdp", "hsdp")
+"""Weights lie cut over the data-parallel ranks. `zero2` keeps them whole from the forward to the backward pass."""
+PRECISIONS = ("fp32", "tf32", "bf16")
+
+
+def run_strategy(given: Any, candidate: int = 1, precision: Precision | None = None) -> RunStrategy:
+    """The strategy of a file's value: an outcome's candidate (from 1, best first), or what a request fixes.
+
+    What a request leaves free is one, or none of it. An outcome does not say its precision: `precision`, else fp32.
+    Raises InputFault for another value, or a candidate that is not there.
+    """
+    if isinstance(given, StrategyOutcome):
+        if not 1 <= candidate <= len(given.candidates):
+            raise InputFault(
+                "--candidate",
+                candidate,
+                f"the strategy has {len(given.candidates)} candidates, the best is 1",
+                "Choose one of them." if given.candidates else f"It says: {given.message}",
+            )
+        given = given.candidates[candidate - 1]
+    if isinstance(given, StrategyCandidate):
+        if given.stages:
+            raise InputFault(
+                "the strategy",
+                f"{len(given.stages)} kinds of nodes",
+                "a run divides its work by one set of choices",
+                "Find a strategy for one kind of nodes.",
+            )
+        batch = given.batch_per_device * given.data
+        return RunStrategy(_choices(given), TrainingJob(batch, precision or "fp32"))
+    if isinstance(given, StrategyRequest):
+        job = given.training.job()
+        return RunStrategy(Choices(**given.fix.given()), replace(job, precision=precision or job.precision))  # type: ignore[arg-type]
+    raise InputFault(
+        "the strategy",
+        type(given).__name__,
+        "it is a strategy (torchsplit.strategy), or a strategy request whose `fix` has the choices",
+        "Write one with: torchsplit strategy REQUEST -o S.json.",
+    )
+
+
+def _choices(candidate: StrategyCandidate) -> Choices:
+    return Choices(**{one.name: getattr(candidate, one.name) for one in fields(Choices)})
+
+
+def on_processes(strategy: RunStrategy, processes: int) -> RunStrategy:
+    """The strategy with as many data-parallel ranks as the processes allow; its global batch stays.
+
+    Raises InputFault where they are no multiple of what holds one copy of the model, and for what is not run.
+    """
+    choices = strategy.choices
+    _check_runs(strategy)
+    copy = choices.tensor * choices.pipeline * choices.context
+    if processes < 1 or processes % copy:
+        raise InputFault(
+            "--processes",
+            processes,
+            f"it is a multiple of the {copy} that hold a copy of the model (tensor {choices.tensor}, pipeline "
+            f"{choices.pipeline})",
+            f"Give {copy} or a multiple.",
+        )
+    data = processes // copy
+    if data > strategy.job.global_batch:
+        raise InputFault(
+            "--processes",
+            processes,
+            f"a step has {strategy.job.global_batch} samples, at least one for each of its {data} data-parallel ranks",
+            f"Give at most {strategy.job.global_batch * copy}.",
+        )
+    if choices.tensor > 1 and data > 1 and choices.shard not in SHARDED:
+        raise _refused(
+            "tensor",
+            choices.tensor,
+            "beside data parallelism its weights are sharded",
+            "Fix shard to fsdp, or data to 1.",
+        )
+    return replace(strategy, choices=replace(choices, data=data))
+
+
+def _check_runs(strategy: RunStrategy) -> None:
+    """Raises InputFault for choices that can be reckoned but are not run."""
+    choices, job = strategy.choices, strategy.job
+    for name in ("pipeline", "context", "expert", "interleave"):
+        if getattr(choices, name) != 1:
+            raise _refused(
+                name,
+                getattr(choices, name),
+                "runs divide by data, tensor and shards alone",
+                f"Fix {name} to 1.",
+            )
+    if job.precision not in PRECISIONS:
+        raise _refused(
+            "precision",
+            job.precision,
+            "runs are in fp32, tf32 or bf16 (fp16 needs a scaled loss, fp8 other layers)",
+            "Choose one of them.",
+        )
+    if choices.offload == "optimizer":
+        raise _refused(
+            "offload",
+            "optimizer",
+            "PyTorch moves weights, gradients and optimizer together",
+            "Fix offload to parameters or none.",
+        )
+    if choices.offload == "parameters" and choices.shard not in SHARDED:
+        raise _refused("offload", "parameters", "weights that move are sharded", "Fix shard to fsdp.")
+    if choices.tensor > 1 and choices.shard in ("zero1", "hsdp"):
+        raise _refused("shard", choices.shard, "beside tensor parallelism it is fsdp or none", "Fix it so.")
+
+
+def _refused(name: str, value: object, rule: str, remedy: str) -> InputFault:
+    return InputFault(f"the strategy's {name}", value, rule, remedy)

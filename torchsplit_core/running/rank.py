@@ -1,0 +1,136 @@
+"""What each process of `torchsplit train` does: the client's model, data, loss and optimizer, step by step."""
+
+from __future__ import annotations
+
+import json
+import os
+import select
+import signal
+import threading
+import time
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+import torch.distributed as dist
+from torch.utils.data import DataLoader, RandomSampler, SequentialSampler
+
+from torchsplit_core.isolation.confinement.kernel import signal_at_parents_end
+from torchsplit_core.model_source import foreign_code, load_client, open_model, user_line
+from torchsplit_core.running.folder import RunFolder
+from torchsplit_core.running.loop import TrainingRun, join_processes
+from torchsplit_core.values import InputFault, TrainClient
+from torchsplit_core.values.strategy.run import RunOptions, RunStrategy
+
+LATER_S = 1.0
+"""A process that fails because another is gone ends this much after it, so that the other one is named."""
+
+
+@dataclass(frozen=True, slots=True)
+class RankTask:
+    """What a process is told. `reports`: a folder where it says why it failed."""
+
+    source: str
+    trust: bool
+    strategy: RunStrategy
+    options: RunOptions
+    folder: str
+    reports: str
+    launcher: int
+
+
+def train_in_rank(task: RankTask) -> None:
+    """Train; called in each process that the launcher starts. Raises whatever ends it, told in `reports` before."""
+    _end_with(task.launcher)
+    # Read when torch was loaded, in the process that this one was forked from.
+    torch.set_num_threads(int(os.environ["OMP_NUM_THREADS"]))
+    folder = RunFolder(task.folder)
+    with folder.written_by_a_rank():
+        try:
+            join_processes()
+            folder.tell("joined", f"process {os.getpid()}", dist.get_rank())
+            _train(task, folder)
+        except Exception as error:
+            _report(Path(task.reports), error)
+            raise
+        finally:
+            if dist.is_initialized():
+                dist.destroy_process_group()
+
+
+def _train(task: RankTask, folder: RunFolder) -> None:
+    client = train_client(task.source, task.trust)
+    model = open_model(client)  # type: ignore[arg-type]
+    if not isinstance(model, torch.nn.Module):
+        raise InputFault("get_model()", type(model).__name__, "it returns an nn.Module", "Return the module.")
+    with foreign_code("get_optimizer()"):
+        optimizer = client.get_optimizer(model.parameters(), task.strategy.job.optimizer)
+    with foreign_code("get_dataset()"):
+        data = client.get_dataset()
+    sampler = RandomSampler if task.options.shuffle else SequentialSampler
+    run = TrainingRun(
+        model, optimizer, DataLoader(data, sampler=sampler(data)), task.strategy, folder, task.options,
+        name=task.source,
+        tensor_plan=getattr(client, "tensor_plan", None),
+        unused_weights=bool(getattr(client, "unused_weights", False)),
+    )  # fmt: skip
+    for inputs, targets in run:
+        outputs = run.model(*inputs)
+        with foreign_code("get_loss()"):
+            loss = client.get_loss(outputs, targets)
+        run.backward(loss)
+
+
+def train_client(source: str, trust: bool) -> TrainClient:
+    """The client of a source that can be trained. Executes its file. Raises InputFault for one that lacks a method."""
+    client: Any = load_client(source, trust)
+    missing = [name for name in ("get_dataset", "get_loss", "get_optimizer") if not hasattr(client, name)]
+    if missing:
+        raise InputFault(
+            "model source",
+            source,
+            f"a client that is trained has {', '.join(missing)}",
+            "Give it get_dataset(), get_loss(outputs, targets) and get_optimizer(parameters, kind).",
+        )
+    found: TrainClient = client
+    return found
+
+
+def _report(folder: Path, error: BaseException) -> None:
+    """Say why this process ends; one whose partners are gone lets them be seen first."""
+    if isinstance(error, InputFault):
+        told = {"where": error.where, "value": error.value, "rule": error.rule, "remedy": error.remedy}
+    else:
+        line = user_line(error)
+        words = " ".join(f"{type(error).__name__}: {error}".split())[:500]
+        told = {"error": words + (f" ({line})" if line else "")}
+    (folder / f"rank-{os.environ.get('RANK', '0')}.json").write_text(
+        json.dumps({**told, "time": time.time()}), encoding="utf-8"
+    )
+    if _partner_gone(error):
+        time.sleep(LATER_S)
+
+
+def _partner_gone(error: BaseException) -> bool:
+    """Whether another process's end is what this one fails by."""
+    words = str(error)
+    return isinstance(error, dist.DistError) or any(
+        word in words
+        for word in ("Connection closed by peer", "Connection reset", "gloo", "NCCL", "Broken pipe")
+    )
+
+
+def _end_with(launcher: int) -> None:
+    """End this process when the launcher or the process that forked it ends, however that ends."""
+    signal_at_parents_end()
+    try:
+        handle = os.pidfd_open(launcher)
+    except ProcessLookupError:
+        os._exit(1)
+
+    def watch() -> None:
+        select.select([handle], [], [])
+        os.kill(os.getpid(), signal.SIGKILL)
+
+    threading.Thread(target=watch, daemon=True, name="launcher").start()

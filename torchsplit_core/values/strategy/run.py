@@ -1,0 +1,41 @@
+"""How a run trains: the choices of a strategy, brought to a number of processes, and what it does by itself."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from torchsplit_core.values.training import Choices, TrainingJob
+
+
+@dataclass(frozen=True, slots=True)
+class RunStrategy:
+    """The choices by which a run divides its work, and the samples, format and optimizer of a step."""
+
+    choices: Choices
+    job: TrainingJob
+
+
+@dataclass(frozen=True, slots=True)
+class RunOptions:
+    """What a run does beside its strategy.
+
+    `steps`: the last step, None one pass over the data. `checkpoint_every` in steps, `keep`: complete checkpoints that
+    stay. `shares`: parts of a step's samples by data-parallel rank, as numbers that only their ratio counts of;
+    empty: equal ones. `seed` orders the samples where they are shuffled and starts the random numbers.
+    """
+
+    steps: int | None = None
+    checkpoint_every: int = 50
+    keep: int = 2
+    shares: tuple[float, ...] = ()
+    seed: int = 0
+    shuffle: bool = True
+
+
+@dataclass(frozen=True, slots=True)
+class RunSummary:
+    """Where a run stands when its command ends. `restarts`: of this command; `loss`: of the last step, None before."""
+
+    step: int
+    loss: float | None
+    restarts: int
