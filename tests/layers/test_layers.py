@@ -55,6 +55,7 @@ ONLY_IN = {
         "partitioning",
         "model_source",
         "deployment",
+        "serving",
         "stages",
         "training",
         "sample_models",
