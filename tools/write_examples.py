@@ -44,6 +44,14 @@ from torchsplit_core.values import (
     SimulationRequest,
     StageManifest,
 )
+from torchsplit_core.values.routes import (
+    RoutedModel,
+    RoutedOutput,
+    RoutedTensor,
+    Routes,
+    RouteServer,
+    RouteStep,
+)
 from torchsplit_core.values.strategy.request import (
     StrategyFix,
     StrategyNodes,
@@ -312,6 +320,17 @@ def parts_of(source: str, cut: PartitionOutcome) -> StageManifest:
         return export_stages(source, cut.candidates[0], folder, architecture_hash=cut.architecture_hash)
 
 
+def routes() -> Routes:
+    """The diamond's two parts, the second on two slices of two hosts."""
+    shape = (-1, 16)
+    first = RouteStep("diamond-s0", ("x",), ("relu", "tanh"), (RouteServer("http://node0:8001", 120.0),))
+    servers = (RouteServer("http://node0:8002", 60.0), RouteServer("http://node1:8001", 60.0))
+    second = RouteStep("diamond-s1", ("relu", "tanh"), ("linear_4",), servers)
+    outputs = (RoutedOutput("output_0", "FP32", shape, "linear_4"),)
+    model = RoutedModel("diamond", (RoutedTensor("x", "FP32", shape),), outputs, (first, second))
+    return Routes((model,))
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
     parser.add_argument("--mixes", action="store_true", help="only examples/mixes/")
@@ -345,6 +364,7 @@ def main() -> None:
     write_simulation()
     write_strategy()
     write_measurement()
+    write_file(routes(), FOLDER / "routes.json")
     source = "sample:diamond"
     graph = workflow.trace(source)
     types = ("A100-80GB",)

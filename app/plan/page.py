@@ -187,7 +187,7 @@ def _tabs(
     if files.open:
         with files:
             _of_stored(tried)
-            deploy_page.show(name, plan)
+            deploy_page.show(name, plan, request)
 
 
 def _of_stored(tried: Trial | None) -> None:

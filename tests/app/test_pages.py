@@ -14,7 +14,7 @@ from streamlit.testing.v1 import AppTest
 from app.session import scenario
 from tests.support.app.values import SOURCE, cuts, graph, plan, profile, request
 from torchsplit_core import jobs
-from torchsplit_core.deployment import FORMATS, deploy
+from torchsplit_core.deployment import LAYOUT_FORMATS, WORKLOAD_FORMATS, deploy
 from torchsplit_core.jobs.names import (
     PLAN,
     QUICK_START,
@@ -22,6 +22,7 @@ from torchsplit_core.jobs.names import (
     QuickStartParameters,
     RequestParameters,
 )
+from torchsplit_core.planning.request.hash import request_hash
 from torchsplit_core.values import (
     Conflict,
     Demand,
@@ -270,15 +271,21 @@ def test_while_the_second_door_works_nobody_is_asked_to_plan_what_is_there_by_no
     assert "Plan these models" not in [button.label for button in opened.button]
 
 
-def test_hosts_that_are_no_nodes_leave_the_other_files(page: Open, filled: Workspace) -> None:
-    made = plan()
-    renamed = tuple(replace(gpu, id=f"--all/gpu{number}") for number, gpu in enumerate(made.gpus))
-    filled.put("plan", "review", replace(made, gpus=renamed))
+def test_workloads_have_a_line_each_and_the_command_that_writes_them(page: Open, filled: Workspace) -> None:
+    text = said(page("deploy", filled))
+    for kind in WORKLOAD_FORMATS:
+        assert f"`{kind}`" in text
+    # The models of this plan have no source.
+    assert "Not for this plan." in text and "source" in text
+    asked = filled.get("plan_request", "review")
+    known = replace(asked, models=tuple(replace(model, source="sample:bert") for model in asked.models))
+    filled.put("plan_request", "review", known)
+    filled.put("plan", "review", replace(plan(known), request_sha256=request_hash(known)))
     opened = page("deploy", filled)
-    (error,) = opened.error
-    assert "RFC 1123" in error.value
-    text = said(opened)
-    assert "mig-parted.yaml" in text and "apply-mig" in text and "label-nodes.sh" not in text
+    assert "Not for this plan." not in said(opened)
+    assert any(
+        "torchsplit deploy review.plan.json --request review.request.json" in one.value for one in opened.code
+    )
 
 
 def test_the_deploy_page_shows_every_file_and_says_that_none_was_tested(
@@ -287,14 +294,14 @@ def test_the_deploy_page_shows_every_file_and_says_that_none_was_tested(
     opened = page("deploy", filled)
     assert "untested on hardware" in said(opened)
     shown = [code.value for code in opened.code]
-    for file in deploy(plan(), FORMATS)[1:]:
+    for file in deploy(plan(), LAYOUT_FORMATS)[1:]:
         assert file.text.strip() in [text.strip() for text in shown]
 
 
 def test_the_zip_holds_every_file_and_keeps_scripts_executable() -> None:
     from app.plan.deploy.page import zipped
 
-    files = deploy(plan(), FORMATS)
+    files = deploy(plan(), LAYOUT_FORMATS)
     archive = zipfile.ZipFile(io.BytesIO(zipped(files)))
     assert {entry.filename for entry in archive.infolist()} == {file.name for file in files}
     script = next(entry for entry in archive.infolist() if entry.filename.endswith(".sh"))

@@ -75,7 +75,7 @@ def test_replicas_are_processes_and_all_of_them_fit_on_their_slices() -> None:
 def test_the_application_names_every_deployment_and_its_parts() -> None:
     texts = asked(mixed()).texts("ray-serve")
     (application,) = config(mixed())["applications"]
-    told = json.loads(texts["image/ray/application.json"])
+    told = json.loads(texts["image/ray-serve/application.json"])
     deployments = {one["name"] for one in application["deployments"]}
     assert {part["deployment"] for part in told["parts"]} == deployments - {"front"}
     assert {model["name"] for model in told["models"]} == {"a", "b", "c"}
@@ -85,7 +85,7 @@ def test_the_application_names_every_deployment_and_its_parts() -> None:
             assert len(step["weights"]) == len(step["deployments"]) and min(step["weights"]) > 0
     a = next(model for model in told["models"] if model["name"] == "a")
     assert a["max_batch"] == 2
-    assert application["args"]["plan"] == "ray/application.json"
+    assert application["args"]["plan"] == "ray-serve/application.json"
 
 
 def test_the_scripts_show_what_they_would_do() -> None:

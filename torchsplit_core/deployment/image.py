@@ -106,7 +106,8 @@ _IGNORED = """\
 !torchsplit_core
 !models
 !servers
-!ray
+!ray-serve
+!ray_application.py
 **/__pycache__
 """
 

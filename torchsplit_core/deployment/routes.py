@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 
 from torchsplit_core.deployment.files import DeploymentFile
+from torchsplit_core.deployment.hosts import Host
 from torchsplit_core.deployment.servers import Part, Route, Server, Workload
 from torchsplit_core.files import write_text
 from torchsplit_core.values import InputFault, StageValue
@@ -42,17 +43,22 @@ def sizes(value: StageValue) -> tuple[int, ...]:
     return tuple(size if isinstance(size, int) else -1 for size in value.shape or ())
 
 
-def route_file(
-    name: str, workload: Workload, url: Callable[[Server], str], routes: tuple[Route, ...] | None = None
+MOST_ROUTED = 1000
+"""Servers that every host's routes name. Of more a host's name its own alone, and others for parts it has not got."""
+
+
+def host_route_file(
+    name: str, workload: Workload, host: Host, url: Callable[[Server], str]
 ) -> DeploymentFile:
-    """The routes of all models (or of these), every server under its own address."""
-    return _file(
-        name,
-        workload.routes if routes is None else routes,
-        lambda part: tuple(
-            RouteServer(url(server), _weight(server, part)) for server in workload.serving(part)
-        ),
-    )
+    """The routes of all models for the router of one host, every server under its own address."""
+
+    def servers(part: Part) -> tuple[RouteServer, ...]:
+        found = workload.serving(part)
+        if len(workload.servers) > MOST_ROUTED:
+            found = tuple(server for server in found if server.host is host) or found
+        return tuple(RouteServer(url(server), _weight(server, part)) for server in found)
+
+    return _file(name, workload.routes, servers)
 
 
 def service_route_file(name: str, routes: tuple[Route, ...], url: Callable[[Part], str]) -> DeploymentFile:

@@ -129,13 +129,17 @@ class Route:
 
 @dataclass(frozen=True, slots=True)
 class Workload:
-    """All that the formats which run something write of. `waits_ms`: how long a batch waits for requests, by model."""
+    """All that the formats which run something write of.
+
+    `waits_ms`: how long a batch waits for requests, by model. `by_part`: the servers of each part, by its label.
+    """
 
     plan: str
     kinds: tuple[Kind, ...]
     servers: tuple[Server, ...]
     routes: tuple[Route, ...]
     waits_ms: Mapping[str, float]
+    by_part: Mapping[str, tuple[Server, ...]]
 
     def of_host(self, host: Host) -> tuple[Server, ...]:
         """Its servers."""
@@ -143,7 +147,7 @@ class Workload:
 
     def serving(self, part: Part) -> tuple[Server, ...]:
         """The servers of a part."""
-        return tuple(server for server in self.servers if any(job.part == part for job in server.kind.jobs))
+        return self.by_part[part.label]
 
 
 def used_variants(plan: PlanOutcome, request: PlanRequest) -> tuple[tuple[PlanModel, Variant], ...]:
@@ -223,12 +227,18 @@ def workload_of(
         key: Kind(labels[key], kind.gpu_type, kind.profile, kind.jobs, kind.tenants)
         for key, kind in kinds.items()
     }
+    servers = _servers([(host, gpu, item, kinds[key]) for host, gpu, item, key in found])
+    by_part: dict[str, list[Server]] = {}
+    for server in servers:
+        for label in {job.part.label for job in server.kind.jobs}:
+            by_part.setdefault(label, []).append(server)
     return Workload(
         plan.request_sha256[:12],
         tuple(kinds.values()),
-        _servers([(host, gpu, item, kinds[key]) for host, gpu, item, key in found]),
+        servers,
         routes,
         {model.name: model.max_wait_ms or 0.0 for model in plan.models},
+        {label: tuple(serving) for label, serving in by_part.items()},
     )
 
 

@@ -236,7 +236,8 @@ _PURPOSES = (
     ("image/entrypoint.sh", "what a container, unit or step runs"),
     ("image/requirements.txt", "the pins of what serving needs"),
     ("image/servers/*", "the plan and request of one kind of server"),
-    ("image/ray/*", "what the Ray Serve application reads"),
+    ("image/ray-serve/*", "what the Ray Serve application reads"),
+    ("image/ray_application.py", "what Ray imports"),
 )
 
 MOST_LISTED = 60

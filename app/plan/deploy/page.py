@@ -1,8 +1,9 @@
-"""The files of a plan: those that make the plan real, one tab a format."""
+"""The files of a plan: those that cut its GPUs, one tab a format, and the way to the workloads that run on them."""
 
 from __future__ import annotations
 
 import io
+import shlex
 import zipfile
 from collections.abc import Sequence
 
@@ -10,18 +11,33 @@ import streamlit as st
 
 from app.format.numbers import plain
 from app.shell import frame
-from torchsplit_core.deployment import FORMATS, DeploymentFile, deploy
-from torchsplit_core.values import InputFault, PlanOutcome
+from torchsplit_core.deployment import (
+    LAYOUT_FORMATS,
+    WORKLOAD_FORMATS,
+    DeploymentFile,
+    deploy,
+    models_to_write,
+)
+from torchsplit_core.files import write_text
+from torchsplit_core.values import InputFault, PlanOutcome, PlanRequest
 
-TITLES = {"mig-parted": "mig-parted", "nvidia-smi": "nvidia-smi", "kubernetes": "Kubernetes"}
+WORKLOADS = {
+    "kubernetes": "Deployments with probes, a Service for each model, a router for cut ones; for the GPU operator",
+    "ray-serve": "a Ray Serve application: a deployment for each part on each kind of slice",
+    "triton": "a model repository for each kind of slice, ensembles for cut models",
+    "compose": "a container for each slice of a host, by its UUID",
+    "systemd": "a unit for each slice of a host, by its UUID",
+    "slurm": "gres.conf and a job for each node",
+}
+"""What each format that runs models is, in a line."""
 
 
 MOST_LINES = 240
 """Lines of a file that are shown on the page."""
 
 
-def show(name: str, plan: PlanOutcome | None) -> None:
-    """The whole tab for a scenario's plan."""
+def show(name: str, plan: PlanOutcome | None, request: PlanRequest | None) -> None:
+    """The whole tab for a scenario's plan; `request` is what it answers, None where nobody has that."""
     if plan is None:
         st.write("Here you will get the files that cut the GPUs as planned and start the models on them.")
         st.info("Not planned yet: press Plan.")
@@ -36,24 +52,60 @@ def show(name: str, plan: PlanOutcome | None) -> None:
             "which figures are missing."
         )
         return
-    # A plan whose hosts are no nodes of a cluster still has its other files.
-    possible = [kind for kind in FORMATS if _can(plan, kind)]
-    files = deploy(plan, possible or FORMATS)
-    tabs = st.tabs([TITLES.get(kind, kind) for kind in FORMATS] + ["What it does and disrupts"])
-    for tab, kind in zip(tabs, FORMATS, strict=False):
+    # A plan of cores alone has no GPU to cut.
+    possible = [kind for kind in LAYOUT_FORMATS if _can(plan, kind)]
+    files = deploy(plan, possible) if possible else ()
+    both = () if request is None else _contracts(name, plan, request)
+    *tabs, runs, told = st.tabs([*LAYOUT_FORMATS, "What runs there", "What it does and disrupts"])
+    for tab, kind in zip(tabs, LAYOUT_FORMATS, strict=True):
         with tab, frame.telling():
             for file in deploy(plan, (kind,))[1:]:
                 _file(file)
-    with tabs[-1]:
-        _file(files[0], shown=True)
-    st.download_button(
-        "All files (zip)",
-        zipped(files),
-        f"{name}.deploy.zip",
-        "application/zip",
-        type="primary",
-        on_click="ignore",
+    with runs:
+        _workloads(name, plan, request)
+    with told:
+        if files:
+            _file(files[0], shown=True)
+        else:
+            st.info("Nothing is cut: the plan uses cores alone.")
+    if files or both:
+        st.download_button(
+            "All files (zip)",
+            zipped((*files, *both)),
+            f"{name}.deploy.zip",
+            "application/zip",
+            type="primary",
+            on_click="ignore",
+        )
+
+
+def _contracts(name: str, plan: PlanOutcome, request: PlanRequest) -> tuple[DeploymentFile, ...]:
+    """The plan and its request, which the command line makes workloads of."""
+    return (
+        DeploymentFile(f"{name}.plan.json", write_text(plan)),
+        DeploymentFile(f"{name}.request.json", write_text(request)),
     )
+
+
+def _workloads(name: str, plan: PlanOutcome, request: PlanRequest | None) -> None:
+    """The formats that run models, and the command that writes them: it runs each model once to write its parts."""
+    st.markdown(
+        "A server for each slice, an image that has the models' parts, one address for all models:\n\n"
+        + "\n".join(f"- `{kind}`: {words}" for kind, words in WORKLOADS.items())
+    )
+    try:
+        models_to_write(plan, WORKLOAD_FORMATS, request)
+    except InputFault as fault:
+        st.warning(f"Not for this plan. {plain(str(fault))}")
+        return
+    st.write("Their parts are written by running each model once, so the command line makes these files:")
+    st.code(
+        f"torchsplit deploy {shlex.quote(f'{name}.plan.json')} --request {shlex.quote(f'{name}.request.json')} \\\n"
+        "    --format kubernetes -o deployment/",
+        language=None,
+        wrap_lines=True,
+    )
+    st.caption("The zip below has both files. Models from .py or .pt2 files need --trust.")
 
 
 def _can(plan: PlanOutcome, kind: str) -> bool:

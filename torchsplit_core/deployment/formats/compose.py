@@ -9,7 +9,7 @@ from torchsplit_core.deployment.files import DeploymentFile
 from torchsplit_core.deployment.formats.slice_ids import slice_script, variable
 from torchsplit_core.deployment.hosts import Host
 from torchsplit_core.deployment.image import ROOT, image_name
-from torchsplit_core.deployment.routes import route_file
+from torchsplit_core.deployment.routes import host_route_file
 from torchsplit_core.deployment.servers import ROUTER_PORT, Server, Workload
 from torchsplit_core.deployment.yaml_text import document
 from torchsplit_core.values import PlanOutcome
@@ -52,7 +52,7 @@ def _routes(name: str, workload: Workload, host: Host) -> DeploymentFile:
             else f"http://{server.host.name}:{server.port}"
         )
 
-    return route_file(name, workload, url)
+    return host_route_file(name, workload, host, url)
 
 
 def _project(workload: Workload, host: Host, image: str) -> str:

@@ -274,7 +274,8 @@ def _pod(
     }
 
 
-def _service(name: str, selector: Mapping[str, str], model: str) -> dict[str, object]:
+def _service(name: str, selector: dict[str, str], model: str) -> dict[str, object]:
+    ours: dict[str, str] = {**selector, "app.kubernetes.io/part-of": "torchsplit"}
     return {
         "apiVersion": "v1",
         "kind": "Service",
@@ -284,7 +285,7 @@ def _service(name: str, selector: Mapping[str, str], model: str) -> dict[str, ob
             "annotations": {"torchsplit/model": one_line(model)},
         },
         "spec": {
-            "selector": {**selector, "app.kubernetes.io/part-of": "torchsplit"},
+            "selector": ours,
             "ports": [{"name": "http", "port": ROUTER_PORT, "targetPort": "http"}],
         },
     }
@@ -311,7 +312,7 @@ def _router(workload: Workload, cut: tuple[Route, ...]) -> list[Mapping[str, obj
         [{"name": "routes", "mountPath": "/srv/routes", "readOnly": True}],
     )
     pod["volumes"] = [{"name": "routes", "configMap": {"name": ROUTER}}]
-    selector = {"app.kubernetes.io/name": ROUTER, "app.kubernetes.io/part-of": "torchsplit"}
+    selector: dict[str, str] = {"app.kubernetes.io/name": ROUTER, "app.kubernetes.io/part-of": "torchsplit"}
     return [
         {
             "apiVersion": "v1",

@@ -19,8 +19,17 @@ from torchsplit_core.deployment.servers import ROUTER_PORT, Job, Kind, Route, Se
 from torchsplit_core.deployment.yaml_text import document
 from torchsplit_core.values import PlanOutcome, StageValue
 
-APPLICATION = "ray/application.json"
+APPLICATION = "ray-serve/application.json"
 """In the image's context, beside the models' parts."""
+MODULE = "ray_application"
+"""What Ray imports there."""
+_IMPORTED = '''\
+"""The application that serve.yaml names, as the product has it."""
+
+from torchsplit_core.serving.ray_app import build
+
+__all__ = ["build"]
+'''
 QUEUE = 1000
 """Requests that a replica has taken or that wait for it at most."""
 
@@ -84,6 +93,7 @@ def ray_serve_files(
         scripts += [] if found is None else [found]
     return (
         DeploymentFile("ray-serve/serve.yaml", _config(workload)),
+        DeploymentFile(f"{ROOT}/{MODULE}.py", _IMPORTED),
         DeploymentFile(f"{ROOT}/{APPLICATION}", json.dumps(_application(workload), indent=1) + "\n"),
         *scripts,
     )
@@ -113,7 +123,7 @@ def _config(workload: Workload) -> str:
             {
                 "name": f"torchsplit-{workload.plan}",
                 "route_prefix": "/",
-                "import_path": "torchsplit_core.serving.ray_app:build",
+                "import_path": f"{MODULE}:build",
                 "args": {"plan": APPLICATION},
                 "deployments": [*deployments, front],
             }

@@ -11,7 +11,7 @@ from torchsplit_core.deployment.addresses import check_addresses, check_nodes, h
 from torchsplit_core.deployment.files import DeploymentFile
 from torchsplit_core.deployment.hosts import Host, HostGpu
 from torchsplit_core.deployment.names import one_line
-from torchsplit_core.deployment.routes import route_file
+from torchsplit_core.deployment.routes import host_route_file
 from torchsplit_core.deployment.servers import ROUTER_PORT, Server, Workload
 from torchsplit_core.values import PlannedSlice, PlanOutcome
 
@@ -83,7 +83,7 @@ def slurm_files(plan: PlanOutcome, hosts: tuple[Host, ...], workload: Workload) 
             folder = folders[host.name]
             files += [
                 DeploymentFile(f"{folder}/serve.sbatch", _job(workload, host), executable=True),
-                route_file(f"{folder}/routes.json", workload, partial(_url, host=host)),
+                host_route_file(f"{folder}/routes.json", workload, host, partial(_url, host=host)),
             ]
     return tuple(files)
 

@@ -6,7 +6,7 @@ from torchsplit_core.deployment.addresses import check_addresses, host_folders
 from torchsplit_core.deployment.files import DeploymentFile
 from torchsplit_core.deployment.formats.slice_ids import slice_script
 from torchsplit_core.deployment.hosts import Host
-from torchsplit_core.deployment.routes import route_file
+from torchsplit_core.deployment.routes import host_route_file
 from torchsplit_core.deployment.servers import ROUTER_PORT, Server, Workload
 from torchsplit_core.values import PlanOutcome
 
@@ -94,7 +94,7 @@ def _host_files(
     return [
         *units,
         *settings,
-        route_file(f"{folder}/routes.json", workload, lambda server: _url(server, host)),
+        host_route_file(f"{folder}/routes.json", workload, host, lambda server: _url(server, host)),
         *([] if script is None else [script]),
     ]
 
