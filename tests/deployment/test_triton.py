@@ -98,6 +98,16 @@ def test_a_value_that_an_ensemble_cannot_give_is_said() -> None:
     assert found.texts("kubernetes")
 
 
+def test_a_dtype_that_the_protocol_has_not_got_is_named() -> None:
+    found = asked(cut_plan())
+    manifest = found.manifests["ocr", "whole"]
+    (part,) = manifest.stages
+    odd = replace(part, inputs=(replace(part.inputs[0], dtype="complex64"),))
+    found.manifests["ocr", "whole"] = replace(manifest, stages=(odd,))
+    with pytest.raises(InputFault, match="complex64"):
+        found.texts("triton")
+
+
 def test_the_scripts_start_a_server_for_each_slice_and_change_nothing_until_told() -> None:
     texts = asked(cut_plan()).texts("triton")
     script = texts["triton/start/n0/start.sh"]

@@ -19,7 +19,7 @@ from torchsplit_core.deployment import (
     models_to_write,
 )
 from torchsplit_core.files import write_text
-from torchsplit_core.values import InputFault, PlanOutcome, PlanRequest
+from torchsplit_core.values import InputFault, PlanOutcome, PlanRequest, point_type
 
 WORKLOADS = {
     "kubernetes": "Deployments with probes, a Service for each model, a router for cut ones; for the GPU operator",
@@ -123,9 +123,10 @@ def _head(name: str, plan: PlanOutcome) -> None:
     with st.container(horizontal=True, vertical_alignment="center"):
         st.markdown(f"Files of **{plain(name)}**: {slices} slices on {cut} GPUs", width="content")
         st.badge("untested on hardware", color="yellow")
-    if cut:
+    gpus = sum(bool(gpu.slices) and point_type(gpu.type) == gpu.type for gpu in plan.gpus)
+    if gpus:
         st.warning(
-            f"Applying removes every MIG instance that exists on these {cut} GPUs and stops what runs on them. "
+            f"Applying removes every MIG instance that exists on these {gpus} GPUs and stops what runs on them. "
             "The scripts show what they would do, and change nothing until told to apply."
         )
 

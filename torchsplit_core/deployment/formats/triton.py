@@ -15,7 +15,7 @@ from torchsplit_core.deployment.files import DeploymentFile
 from torchsplit_core.deployment.formats.slice_ids import slice_script, variable
 from torchsplit_core.deployment.hosts import Host
 from torchsplit_core.deployment.image import image_name
-from torchsplit_core.deployment.routes import DATATYPES, datatype, sizes
+from torchsplit_core.deployment.routes import datatype, sizes
 from torchsplit_core.deployment.servers import ROUTER_PORT, Job, Kind, Part, Route, Server, Workload
 from torchsplit_core.values import InputFault, PlanOutcome, StageValue
 
@@ -290,7 +290,7 @@ def _tensor(value: StageValue) -> dict[str, object]:
     """An input or output; the batch, its first dimension, is not among the dims."""
     return {
         "name": value.name,
-        "data_type": Enum(f"TYPE_{DATATYPES[value.dtype or '']}"),
+        "data_type": Enum(f"TYPE_{datatype(value)}"),
         "dims": list(sizes(value)[1:]),
     }
 
