@@ -19,7 +19,7 @@ from torchsplit_core.planning.request.build import build_request
 from torchsplit_core.profiling.points import Settings
 from torchsplit_core.serving.settings import LoadSettings, ServeSettings
 from torchsplit_core.values import FleetEntry, PartitionOutcome, PlanRequest, Profile
-from torchsplit_core.values.measurement import Measurement
+from torchsplit_core.values.serving.measurement import Measurement
 
 SOURCE = Path(__file__).with_name("served_models.py")
 MODELS = {"bert": "BertClient", "clip": "ClipClient", "fastpitch": "FastPitchClient", "ocr": "OcrClient"}

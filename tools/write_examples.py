@@ -44,7 +44,7 @@ from torchsplit_core.values import (
     SimulationRequest,
     StageManifest,
 )
-from torchsplit_core.values.routes import (
+from torchsplit_core.values.serving.routes import (
     RoutedModel,
     RoutedOutput,
     RoutedTensor,

@@ -15,7 +15,7 @@ from torchsplit_core.jobs.live_runs import LiveRun
 from torchsplit_core.jobs.measure import expected, measure_job
 from torchsplit_core.jobs.names import MeasureParameters, RunHereParameters
 from torchsplit_core.values import CPU, InputFault, Profile, ProfileRow
-from torchsplit_core.values.measurement import Measurement
+from torchsplit_core.values.serving.measurement import Measurement
 from torchsplit_core.workspace.store import Store, Workspace
 
 PLAN, REQUEST = cpu_plan([Placed("bert", batch_size=1, ms=10.0)], {"bert": "sample:bert"}, demand_rps=50.0)

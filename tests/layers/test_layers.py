@@ -49,8 +49,9 @@ APP_LAYERS = (
         "models/profile",
         "placements",
         "plan",
-        "workspace",
+        "training",
         "evaluation",
+        "workspace",
     ),
     # What brings several of them together: the page of one thing with its tabs, the overview.
     ("overview", "things"),
@@ -60,6 +61,8 @@ APP_LAYERS = (
 """The rooms of the app; a folder within one that is not named here belongs to it."""
 APP_LAYER = {room: floor for floor, rooms in enumerate(APP_LAYERS) for room in rooms}
 MOST_MODULES = 16
+FLAT = {"pages"}
+"""A page's file is its address, and Streamlit takes no address with a slash."""
 """In one folder: more is a room with several purposes."""
 ONLY_IN = {
     "torch": {
@@ -174,7 +177,7 @@ def test_a_folder_is_a_room_not_a_prefix() -> None:
     crowded, prefixed = [], []
     for folder in {path.parent for path in sources()}:
         modules = [path for path in folder.glob("*.py") if path.name != "__init__.py"]
-        if len(modules) > MOST_MODULES:
+        if len(modules) > MOST_MODULES and str(folder.relative_to(ROOT)) not in FLAT:
             crowded.append(f"{folder.relative_to(ROOT)}: {len(modules)} modules")
         prefixed += [
             str(path.relative_to(ROOT)) for path in modules if path.stem.startswith(f"{folder.name}_")

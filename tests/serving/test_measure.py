@@ -19,7 +19,7 @@ from torchsplit_core.serving.roster import make_roster
 from torchsplit_core.serving.settings import LoadSettings, ServeSettings
 from torchsplit_core.simulation import simulate
 from torchsplit_core.values import DeterministicArrivals, InputFault, TraceArrivals
-from torchsplit_core.values.measurement import MeasuredTimes, Measurement
+from torchsplit_core.values.serving.measurement import MeasuredTimes, Measurement
 
 PLAN, REQUEST = cpu_plan([Placed("bert", batch_size=1, ms=10.0)], {"bert": "sample:bert"}, demand_rps=50.0)
 ROSTER = make_roster(PLAN, REQUEST, find_places(PLAN, cores=(0, 1)))

@@ -6,7 +6,7 @@ from dataclasses import replace
 
 from tests.support.serving.plans import Placed, cpu_plan
 from torchsplit_core.serving.load.take_over import with_measured
-from torchsplit_core.values.measurement import MeasuredPoint, Measurement
+from torchsplit_core.values.serving.measurement import MeasuredPoint, Measurement
 
 PLAN, REQUEST = cpu_plan([Placed("bert", batch_size=4)], {"bert": "sample:bert", "ocr": "sample:ocr"})
 MEASURED = MeasuredPoint("bert", "whole", "whole", "CPU", "1c", 4, 1, 640.0, 7.0, 600.0, 650.0, 50)

@@ -28,8 +28,8 @@ from torchsplit_core.cli.simulate import add_simulate_command
 from torchsplit_core.cli.sweep import add_sweep_command
 from torchsplit_core.cli.tables import add_commands as add_table_commands
 from torchsplit_core.cli.trace import add_trace_commands
-from torchsplit_core.cli.train import add_train_command
-from torchsplit_core.cli.training import add_training_commands
+from torchsplit_core.cli.training.estimates import add_training_commands
+from torchsplit_core.cli.training.runs import add_train_command
 from torchsplit_core.values import InputFault
 
 

@@ -20,7 +20,7 @@ from torchsplit_core.serving.settings import (
     Serving,
 )
 from torchsplit_core.values import InputFault, PlanOutcome, PlanRequest
-from torchsplit_core.values.measurement import MeasuredModel, Measurement
+from torchsplit_core.values.serving.measurement import MeasuredModel, Measurement
 
 
 def add_serving_commands(command: Command, trust: Options, output: Options) -> None:

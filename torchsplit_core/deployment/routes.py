@@ -9,7 +9,7 @@ from torchsplit_core.deployment.hosts import Host
 from torchsplit_core.deployment.servers import Part, Route, Server, Workload
 from torchsplit_core.files import write_text
 from torchsplit_core.values import InputFault, StageValue
-from torchsplit_core.values.routes import (
+from torchsplit_core.values.serving.routes import (
     RoutedModel,
     RoutedOutput,
     RoutedTensor,

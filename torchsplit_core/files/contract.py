@@ -37,8 +37,8 @@ from torchsplit_core.values import (
 )
 from torchsplit_core.values.evaluation.outcome import EvaluationOutcome
 from torchsplit_core.values.limits import LONGEST_NAME, SMALLEST_POSITIVE
-from torchsplit_core.values.measurement import Measurement
-from torchsplit_core.values.routes import Routes
+from torchsplit_core.values.serving.measurement import Measurement
+from torchsplit_core.values.serving.routes import Routes
 from torchsplit_core.values.strategy.outcome import StrategyOutcome
 from torchsplit_core.values.strategy.request import StrategyRequest
 

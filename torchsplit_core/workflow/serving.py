@@ -8,7 +8,7 @@ from typing import Any
 
 from torchsplit_core.serving.settings import LoadSettings, ServeSettings, Serving
 from torchsplit_core.values import PlanModel, PlanOutcome, PlanRequest, Progress, ignore_progress
-from torchsplit_core.values.measurement import Measurement
+from torchsplit_core.values.serving.measurement import Measurement
 from torchsplit_core.values.simulation.request import Arrivals
 
 

@@ -23,7 +23,7 @@ from torchsplit_core.serving.load.take_over import with_measured
 from torchsplit_core.serving.places import find_places
 from torchsplit_core.serving.roster import make_roster
 from torchsplit_core.values import InputFault, PlanOutcome, PlanRequest
-from torchsplit_core.values.measurement import Measurement
+from torchsplit_core.values.serving.measurement import Measurement
 from torchsplit_core.workspace.store import Workspace
 
 REFRESH_S = 1.0

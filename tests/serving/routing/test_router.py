@@ -15,7 +15,7 @@ from starlette.testclient import TestClient
 
 from torchsplit_core.serving.routing.app import router
 from torchsplit_core.serving.routing.wire import HEADER_LENGTH, Tensor, read, write
-from torchsplit_core.values.routes import (
+from torchsplit_core.values.serving.routes import (
     RoutedModel,
     RoutedOutput,
     RoutedTensor,

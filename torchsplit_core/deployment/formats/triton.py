@@ -82,7 +82,7 @@ import triton_python_backend_utils as pb_utils
 
 from torchsplit_core.serving.routing.calls import Balancer
 from torchsplit_core.serving.routing.wire import DTYPES, HEADER_LENGTH, Tensor, read, write
-from torchsplit_core.values.routes import RouteServer
+from torchsplit_core.values.serving.routes import RouteServer
 
 
 class TritonPythonModel:

@@ -21,7 +21,7 @@ from torchsplit_core.values import (
     Tenant,
     point_type,
 )
-from torchsplit_core.values.measurement import (
+from torchsplit_core.values.serving.measurement import (
     Disagreement,
     MeasuredModel,
     MeasuredPoint,

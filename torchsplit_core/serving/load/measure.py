@@ -29,7 +29,7 @@ from torchsplit_core.values import (
     ignore_progress,
 )
 from torchsplit_core.values.limits import check_number
-from torchsplit_core.values.measurement import Measurement
+from torchsplit_core.values.serving.measurement import Measurement
 from torchsplit_core.values.simulation.request import Arrivals
 
 LONGEST_S = 3600.0

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from torchsplit_core.values import PlanRequest, Point, Stage
-from torchsplit_core.values.measurement import MeasuredPoint, Measurement
+from torchsplit_core.values.serving.measurement import MeasuredPoint, Measurement
 
 
 def with_measured(request: PlanRequest, measurement: Measurement) -> PlanRequest:

@@ -29,7 +29,7 @@ from torchsplit_core.serving.routing.wire import (
     wanted_names,
     write,
 )
-from torchsplit_core.values.routes import RoutedModel, RoutedTensor, Routes, RouteStep
+from torchsplit_core.values.serving.routes import RoutedModel, RoutedTensor, Routes, RouteStep
 
 AT_ONCE = 512
 """Requests under way; each waits in a thread."""

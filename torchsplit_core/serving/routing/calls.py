@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from urllib.parse import quote, urlsplit
 
-from torchsplit_core.values.routes import RouteServer
+from torchsplit_core.values.serving.routes import RouteServer
 
 ELSEWHERE = (429, 503)
 """What one server answers that another may not: its queue is full; it is not ready, draining, or lost its worker."""

@@ -9,7 +9,7 @@ import uvicorn
 from torchsplit_core.serving.routing.app import router
 from torchsplit_core.values import InputFault
 from torchsplit_core.values.limits import check_number
-from torchsplit_core.values.routes import Routes
+from torchsplit_core.values.serving.routes import Routes
 
 DRAIN_S = 30
 """How long requests that were taken may still need once it is told to stop."""

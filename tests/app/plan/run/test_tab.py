@@ -13,7 +13,7 @@ from tests.support.app.graphs import said
 from tests.support.serving.plans import Placed, cpu_plan
 from torchsplit_core import jobs
 from torchsplit_core.jobs.names import MEASURE, MeasureParameters
-from torchsplit_core.values.measurement import (
+from torchsplit_core.values.serving.measurement import (
     Disagreement,
     MeasuredModel,
     MeasuredPoint,

@@ -1,0 +1,1 @@
+"""The commands about training: estimates and strategies, and runs."""
