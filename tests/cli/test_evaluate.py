@@ -52,7 +52,7 @@ def test_a_run_that_is_stopped_leaves_what_it_has(
         return done(key, *rest)  # type: ignore[arg-type]
 
     monkeypatch.setattr(run, "evaluated", stopped)
-    assert main(["evaluate", "-o", str(tmp_path)]) == 130
+    assert main(["evaluate", "--quick", "-o", str(tmp_path)]) == 130
     left = json.loads((tmp_path / "evaluation.json").read_text())
     assert not left["complete"] and [case["key"]["planner"] for case in left["cases"]] == ["whole_gpu"]
     assert not (tmp_path / "report.html").exists()

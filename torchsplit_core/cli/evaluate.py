@@ -22,7 +22,9 @@ def add_evaluate_command(command: Command) -> None:
         help="folder for the outcome and its files; a run that was cut off goes on with what is there",
     )  # fmt: skip
     made.add_argument("--quick", action="store_true", help="fewer mixes and weights, shorter searches")
-    made.add_argument("--fresh", action="store_true", help="take over nothing of a former run in DIR")
+    made.add_argument(
+        "--fresh", action="store_true", help="begin anew, whatever a former run has left in DIR"
+    )
     made.add_argument("--doc", metavar="FILE", help="also write the evaluation as a Markdown document")
     made.add_argument("--json", action="store_true", help="print the outcome to standard output")
 
@@ -33,11 +35,11 @@ def _evaluate(options: argparse.Namespace) -> int:
     from torchsplit_core.workflow.evaluation import evaluate
 
     folder = Path(options.output)
-    known = write.left_in(folder)
+    known = None if options.fresh else write.left_in(folder, quick=options.quick)
     outcome = with_progress(
         lambda progress: evaluate(
             quick=options.quick,
-            known=None if options.fresh else known,
+            known=known,
             keep=lambda found: write.keep(found, folder),
             progress=progress,
         )
