@@ -171,7 +171,7 @@ def prepare(browser: Browser, address: str, home: Path) -> None:
     """The Graph page with the panel of the preparation open, every step taken, and its colours."""
     workspace = Store(home).create("Prepared")
     workspace.put("graph", EXPLORED, workflow.trace(EXPLORED))
-    workspace.put("evaluation", "whole", read_file(ROOT / "examples" / "evaluation.json")[1])
+    workspace.put("evaluation", "whole", read_file(ROOT / "docs" / "evaluation.json")[1])
     workspace.set_setting(f"explorer {EXPLORED}", {"opened": list(OPENED[:2]), "overlay": "preparation"})
     page = opened(browser, address, 1440, 1000)
     page.goto(f"{address}/model?workspace={workspace.id}&model={EXPLORED}")

@@ -2,8 +2,8 @@
 
 `--mixes` writes only the published serving mixes to examples/mixes/, `--fleets` only the mixed fleet to
 examples/fleets/, `--placements` only the placements,
-`--simulation` only the simulation, `--strategy` only the training strategy: they need nothing measured.
-`--measurement` only a plan served and measured on one core of this host.
+`--simulation` only the simulation, `--strategy` only the training strategy, `--evaluation` only the evaluation: they
+need nothing measured. `--measurement` only a plan served and measured on one core of this host.
 """
 
 from __future__ import annotations
@@ -14,6 +14,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from torchsplit_core import workflow
+from torchsplit_core.evaluation.run import evaluate
 from torchsplit_core.files import write_file
 from torchsplit_core.planning.request.build import build_request
 from torchsplit_core.profiling.library import mix_request, serving_mixes
@@ -44,6 +45,7 @@ from torchsplit_core.values import (
     SimulationRequest,
     StageManifest,
 )
+from torchsplit_core.values.evaluation.outcome import CaseKey, EvaluationSettings
 from torchsplit_core.values.serving.routes import (
     RoutedModel,
     RoutedOutput,
@@ -331,6 +333,14 @@ def routes() -> Routes:
     return Routes((model,))
 
 
+def write_evaluation() -> None:
+    """Two cases of the published mix S1: first fit, and the planner."""
+    first_fit = CaseKey("S1", "stock", "exclusive", "off", "equal", "first_fit")
+    settings = EvaluationSettings(quick=True, requests_per_model=400, replications=2, time_limit_s=20.0)
+    outcome = evaluate(keys=(first_fit, replace(first_fit, planner="planner")), settings=settings)
+    write_file(outcome, FOLDER / "evaluation.json")
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
     parser.add_argument("--mixes", action="store_true", help="only examples/mixes/")
@@ -339,9 +349,13 @@ def main() -> None:
     parser.add_argument("--simulation", action="store_true", help="only the simulation")
     parser.add_argument("--strategy", action="store_true", help="only the training strategy")
     parser.add_argument("--measurement", action="store_true", help="only the measurement")
+    parser.add_argument("--evaluation", action="store_true", help="only the evaluation")
     options = parser.parse_args()
     if options.measurement:
         write_measurement()
+        return
+    if options.evaluation:
+        write_evaluation()
         return
     if options.strategy:
         write_strategy()
@@ -365,6 +379,7 @@ def main() -> None:
     write_strategy()
     write_measurement()
     write_file(routes(), FOLDER / "routes.json")
+    write_evaluation()
     source = "sample:diamond"
     graph = workflow.trace(source)
     types = ("A100-80GB",)

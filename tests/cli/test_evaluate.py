@@ -32,7 +32,9 @@ def test_it_writes_its_files_and_goes_on_where_it_stood(
     assert json.loads(told.out)["format"] == "torchsplit.evaluation"
     assert told.out == (folder / "evaluation.json").read_text()
     assert "2 of 2 cases" in told.err and told.err.count("claim ") == 4
-    assert doc.read_text().startswith("# Evaluation") and (folder / "report.html").exists()
+    assert doc.read_text().startswith("# Evaluation") and (tmp_path / "doc.json").read_text() == told.out
+    assert main(["evaluate", "--quick", "-o", str(folder), "--doc", "doc.html"]) == 2
+    assert (folder / "report.html").exists()
     (folder / "own.txt").write_text("stays")
     assert main(["evaluate", "--quick", "-o", str(folder)]) == 0
     assert json.loads((folder / "evaluation.json").read_text())["statistics"]["taken_over"] == 2
@@ -52,7 +54,7 @@ def test_a_run_that_is_stopped_leaves_what_it_has(
         return done(key, *rest)  # type: ignore[arg-type]
 
     monkeypatch.setattr(run, "evaluated", stopped)
-    assert main(["evaluate", "-o", str(tmp_path)]) == 130
+    assert main(["evaluate", "--quick", "-o", str(tmp_path)]) == 130
     left = json.loads((tmp_path / "evaluation.json").read_text())
     assert not left["complete"] and [case["key"]["planner"] for case in left["cases"]] == ["whole_gpu"]
     assert not (tmp_path / "report.html").exists()

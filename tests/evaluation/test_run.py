@@ -26,7 +26,7 @@ PLANNED = CaseKey("S1", "stock", "exclusive", "off", "equal", "planner")
 RULE = replace(PLANNED, planner="first_fit")
 NONE = replace(PLANNED, planner="whole_gpu")
 SETTINGS = EvaluationSettings(quick=True, requests_per_model=400, replications=2, time_limit_s=20.0)
-STORED = ROOT / "examples" / "evaluation.json"
+STORED = ROOT / "docs" / "evaluation.json"
 
 
 @pytest.fixture(scope="module")
@@ -62,8 +62,8 @@ def test_planner_and_rule_answer_one_request_and_are_compared(
     assert planned.gap == 0 and planned.basis == "measured" and planned.figures.at_low is None
     assert rule.figures and 1 <= rule.figures.common_load < planned.figures.common_load
     assert rule.gap is rule.status is None
-    assert [len(one.cases) for one in kept] == [1, 2, 3, 3]
-    assert [one.complete for one in kept] == [False, False, False, True] and kept[-1] == outcome
+    assert [len(one.cases) for one in kept] == [0, 1, 2, 3, 3]
+    assert [one.complete for one in kept] == [False] * 4 + [True] and kept[-1] == outcome
     assert shares == sorted(shares) and shares[-1] == 1.0
     worst = outcome.claims[1].parts[2].comparisons
     assert [(one.label, one.result) for one in worst] == [
@@ -81,7 +81,7 @@ def test_what_is_known_is_taken_over_and_nothing_else(
     assert again.cases == outcome.cases and again.statistics["taken_over"] == 3
     # Two of three were there when it was cut off.
     monkeypatch.setattr(run, "evaluated", lambda *_: pytest.fail("a rule is done again"))
-    run.evaluate(keys=(RULE, NONE, PLANNED), settings=SETTINGS, known=kept[1])
+    run.evaluate(keys=(RULE, NONE, PLANNED), settings=SETTINGS, known=kept[2])
     assert asked == [0, 1]
     monkeypatch.undo()
     other = replace(SETTINGS, requests_per_model=200)
@@ -122,7 +122,9 @@ def test_every_file_is_written_whole_and_read_back(
         "claims.csv",
         "report.html",
     }
-    assert write.left_in(tmp_path / "new" / "folder") == outcome
+    assert write.left_in(tmp_path / "new" / "folder", quick=True) == outcome
+    with pytest.raises(InputFault, match="of the whole grid"):
+        write.left_in(tmp_path / "new" / "folder", quick=False)
     assert write_text(outcome) == paths[0].read_text()
     for picture in (path for path in paths if path.suffix == ".svg"):
         ElementTree.fromstring(picture.read_text())
@@ -139,14 +141,14 @@ def test_every_file_is_written_whole_and_read_back(
 
 
 def test_a_folder_that_cannot_be_used_is_told(tmp_path: Path) -> None:
-    assert write.left_in(tmp_path / "none") is None
+    assert write.left_in(tmp_path / "none", quick=True) is None
     file = tmp_path / "file"
     file.write_text("")
     with pytest.raises(InputFault, match="it is a folder"):
-        write.left_in(file)
+        write.left_in(file, quick=True)
     (tmp_path / write.OUTCOME).write_text("{}")
     with pytest.raises(InputFault, match="to start anew"):
-        write.left_in(tmp_path)
+        write.left_in(tmp_path, quick=True)
 
 
 def test_pictures_show_what_is_unknown_as_such(stored: EvaluationOutcome) -> None:

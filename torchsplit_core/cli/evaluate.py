@@ -7,7 +7,8 @@ import sys
 from pathlib import Path
 
 from torchsplit_core.cli.common import Command, with_progress
-from torchsplit_core.files import replace_file, write_text
+from torchsplit_core.files import replace_file, write_file, write_text
+from torchsplit_core.values import InputFault
 
 
 def add_evaluate_command(command: Command) -> None:
@@ -22,8 +23,14 @@ def add_evaluate_command(command: Command) -> None:
         help="folder for the outcome and its files; a run that was cut off goes on with what is there",
     )  # fmt: skip
     made.add_argument("--quick", action="store_true", help="fewer mixes and weights, shorter searches")
-    made.add_argument("--fresh", action="store_true", help="take over nothing of a former run in DIR")
-    made.add_argument("--doc", metavar="FILE", help="also write the evaluation as a Markdown document")
+    made.add_argument(
+        "--fresh", action="store_true", help="begin anew, whatever a former run has left in DIR"
+    )
+    made.add_argument(
+        "--doc",
+        metavar="FILE",
+        help="also write it as a Markdown document, FILE.md, and the outcome beside that",
+    )
     made.add_argument("--json", action="store_true", help="print the outcome to standard output")
 
 
@@ -32,12 +39,14 @@ def _evaluate(options: argparse.Namespace) -> int:
     from torchsplit_core.evaluation.report.document import document
     from torchsplit_core.workflow.evaluation import evaluate
 
+    if options.doc and not options.doc.endswith(".md"):
+        raise InputFault("--doc", options.doc, "the file ends in .md", "Name it so.")
     folder = Path(options.output)
-    known = write.left_in(folder)
+    known = None if options.fresh else write.left_in(folder, quick=options.quick)
     outcome = with_progress(
         lambda progress: evaluate(
             quick=options.quick,
-            known=None if options.fresh else known,
+            known=known,
             keep=lambda found: write.keep(found, folder),
             progress=progress,
         )
@@ -45,6 +54,7 @@ def _evaluate(options: argparse.Namespace) -> int:
     write.write(outcome, folder)
     if options.doc:
         replace_file(Path(options.doc), document(outcome))
+        write_file(outcome, Path(options.doc).with_suffix(".json"))
     if options.json:
         sys.stdout.write(write_text(outcome))
     for claim in outcome.claims:

@@ -36,7 +36,7 @@ def evaluate(
     """The outcome of the whole grid, of the `quick` one, or of these `keys`.
 
     Cases of `known` that answer the same requests with the same settings are taken over. `keep` gets the outcome so
-    far after every case.
+    far at the start and after every case.
     """
     settings = settings or settings_of(quick)
     wanted = tuple(keys) if keys is not None else cases(quick)
@@ -56,6 +56,8 @@ def evaluate(
         keep(outcome(complete=False))
         progress(len(found) / len(wanted), f"{len(found)} of {len(wanted)} cases")
 
+    # What cannot be kept is told before time is spent on it.
+    keep(outcome(complete=False))
     progress(taken / len(wanted), f"{taken} of {len(wanted)} cases")
     _rules(
         [key for key in wanted if key not in found and key.planner != "planner"], requests, settings, heard

@@ -14,10 +14,11 @@ from torchsplit_core.values.evaluation.outcome import EvaluationOutcome
 OUTCOME = "evaluation.json"
 
 
-def left_in(folder: Path) -> EvaluationOutcome | None:
+def left_in(folder: Path, *, quick: bool) -> EvaluationOutcome | None:
     """The outcome, perhaps with cases missing, that stands in the folder; None where there is none.
 
-    Raises InputFault where the folder is a file, and where its outcome cannot be read.
+    Raises InputFault where the folder is a file, where its outcome cannot be read, and where it is one of the other
+    grid: the quick one, or the whole.
     """
     if folder.exists() and not folder.is_dir():
         raise InputFault("-o", str(folder), "it is a folder", "Name a folder; it is made where missing.")
@@ -32,6 +33,14 @@ def left_in(folder: Path) -> EvaluationOutcome | None:
             fault.rule,
             f"Remove {folder / OUTCOME} to start anew, or name another folder.",
         ) from fault
+    if found.settings.quick != quick:
+        rule = f"the evaluation in the folder is {'a quick one' if quick else 'one of the whole grid'}, as asked for"
+        raise InputFault(
+            str(folder / OUTCOME),
+            f"quick: {found.settings.quick}",
+            rule,
+            "Name another folder, or say --fresh.",
+        )
     return found
 
 
