@@ -27,7 +27,7 @@ MOST = {
     "model": 13,
     "placements": 5,
     "trainings": 4,
-    "training": 6,
+    "training": 7,
     "activity": 6,
     "help": 4,
     "workspace": 9,

@@ -38,7 +38,16 @@ APP_LAYERS = (
     ("shell",),
     ("explorer",),
     # The pages: what two of them need stands below.
-    ("models", "models/cuts", "models/graph", "models/profile", "placements", "plan", "workspace"),
+    (
+        "models",
+        "models/cuts",
+        "models/graph",
+        "models/profile",
+        "placements",
+        "plan",
+        "training",
+        "workspace",
+    ),
     # What brings several of them together: the page of one thing with its tabs, the overview.
     ("overview", "things"),
     ("login",),
