@@ -66,6 +66,7 @@ def stacked(
     lay_out(figure, theme, height=70 + ROW_PX * len(names), key="stacked")
     figure.update_layout(
         barmode="stack",
+        legend={"traceorder": "normal"},
         margin={"t": 30 if limit is not None else 10},
         xaxis=axis(across, theme, rangemode="tozero"),
         yaxis=axis("", theme, autorange="reversed", showgrid=False),

@@ -154,7 +154,7 @@ def forward_s(cost: OperationCost, kernels: Kernels) -> float:
         return max(flops / kernels.attention_flops + kernels.launch_s, moving)
     if cost.shape is not None:
         return max(kernels.gemm(*cost.shape), moving)
-    return max(cost.matrix_flops / (kernels.peak_flops * FITTED.convolution), 0.0) + moving
+    return max(cost.matrix_flops / (kernels.peak_flops * FITTED.convolution), moving)
 
 
 def backward_s(cost: OperationCost, kernels: Kernels) -> float:
@@ -166,7 +166,7 @@ def backward_s(cost: OperationCost, kernels: Kernels) -> float:
             both = kernels.gemm_backward(*cost.shape)
             return max(cost.factors / 2.0 * both, kernels.moved(cost.backward_moved))
         flops = cost.factors * cost.matrix_flops / (kernels.peak_flops * FITTED.convolution)
-        return flops + kernels.moved(cost.backward_moved)
+        return max(flops, kernels.moved(cost.backward_moved)) + kernels.launch_s * cost.backward_kernels
     return kernels.moved(cost.backward_moved) + kernels.launch_s * cost.backward_kernels
 
 

@@ -29,7 +29,7 @@ from torchsplit_core.values.units import GIB
 
 MOST_DEVICES = 2**13
 """Of a fleet: every choice is reckoned."""
-NODES_TRIED = (1, 2, 4, 8, 16, 32, 64, 128)
+NODES_TRIED = (2, 4, 8, 16, 32, 64, 128)
 """Times a fleet's nodes that are tried for a larger one that would do."""
 TRACKED_MEMORY = "memory, by torch's own tracker"
 """The reason of choices that fit as reckoned and not as torch tracks them."""
