@@ -144,6 +144,8 @@ def test_a_checkpoint_of_another_model_is_refused(tmp_path: Path) -> None:
         run(source, tmp_path / "run", PLAN, 1, resume=True)
     with pytest.raises(InputFault, match="it began with: 8"):
         run(source, tmp_path / "run", strategy(global_batch=4), 1, resume=True)
+    with pytest.raises(InputFault, match="shuffled: True"):
+        run(source, tmp_path / "run", PLAN, 1, resume=True, shuffle=True)
     assert len(losses(tmp_path / "run")) == 2
 
 

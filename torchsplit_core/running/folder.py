@@ -20,6 +20,7 @@ from torchsplit_core.values import InputFault
 
 RUN, METRICS, EVENTS, CHECKPOINTS, LOGS = "run.json", "metrics.jsonl", "events.jsonl", "checkpoints", "logs"
 _LOCK, _RANKS = ".lock", ".ranks"
+TAIL_BYTES = 4096
 RANKS_END_S = 10.0
 """Seconds that ranks without a launcher are waited for."""
 
@@ -182,7 +183,18 @@ class RunFolder:
 
     def last_step(self) -> dict[str, Any] | None:
         """The line of the last step that was done, if any."""
-        return next(reversed(self.steps()), None)
+        path = self.path / METRICS
+        if not path.exists():
+            return None
+        with path.open("rb") as stream:
+            # A line is a tenth of a kilobyte, a run may have millions.
+            stream.seek(max(0, path.stat().st_size - TAIL_BYTES))
+            lines = stream.read().decode(errors="replace").splitlines()
+        for line in reversed(lines):
+            with contextlib.suppress(ValueError):
+                found: dict[str, Any] = json.loads(line)
+                return found
+        return None
 
     def forget_steps_after(self, step: int) -> int:
         """Leave the lines to `step`, since the later ones are done again; how many went."""

@@ -66,7 +66,6 @@ def train(
     fitted = on_processes(strategy, strategy.choices.devices if processes is None else processes)
     _check_cores(fitted.choices.devices)
     check_shares(options.shares, fitted.choices.data)
-    _check_options(options)
     run = RunFolder(folder)
     with run.claimed(resume=resume), _followed(run, options.steps, progress):
         restarts = _until_done(run, parsed.text, trust, fitted, options)
@@ -185,14 +184,6 @@ def _check_cores(count: int) -> None:
             f"at most {PROCESSES_A_CORE} processes share a core, and there are {cores} cores",
             "Give fewer with --processes: the global batch stays as it is.",
         )
-
-
-def _check_options(options: RunOptions) -> None:
-    """Raises InputFault for a count below 1."""
-    for name in ("steps", "checkpoint_every", "keep"):
-        value = getattr(options, name)
-        if value is not None and value < 1:
-            raise InputFault(f"--{name.replace('_', '-')}", value, "it is 1 or more", "Correct it.")
 
 
 def _furthest(run: RunFolder) -> int:

@@ -35,6 +35,8 @@ from torchsplit_core.values import InputFault
 from torchsplit_core.values.strategy.run import RunOptions, RunStrategy
 
 WRAPPED = "_checkpoint_wrapped_module."
+FIXED = ("source", "global_batch", "seed", "shuffled", "samples")
+"""What a run goes on with as it began."""
 
 
 class TrainingRun:
@@ -118,12 +120,11 @@ class TrainingRun:
     def _newest(self) -> tuple[Path, Manifest] | InputFault | None:
         """Rank 0: the checkpoint to go on from, or why there is none that will do."""
         try:
-            self.folder.keep_facts(self._facts(), ("source", "global_batch", "seed"))
+            self.folder.keep_facts(self._facts(), FIXED)
             found = self.checkpoints.newest(lambda words: self.folder.tell("checkpoint_damaged", words, 0))
             if found:
                 path, manifest = found
                 check_model(path, manifest, self.name, self.digest)
-                self._check_data(path, manifest)
         except InputFault as fault:
             return fault
         return found
@@ -135,6 +136,7 @@ class TrainingRun:
             "global_batch": self.strategy.job.global_batch,
             "seed": self.options.seed,
             "steps": self.last_step,
+            "shuffled": self.feed.shuffle,
             "samples": self.feed.samples,
             "processes": self.world_size,
             "choices": asdict(self.strategy.choices),
@@ -144,21 +146,6 @@ class TrainingRun:
             "backend": str(dist.get_backend()),
             "torch_version": torch.__version__,
         }
-
-    def _check_data(self, path: Path, manifest: Manifest) -> None:
-        now = {
-            "global_batch": self.strategy.job.global_batch,
-            "samples": self.feed.samples,
-            "seed": self.options.seed,
-        }
-        for key, value in now.items():
-            if getattr(manifest, key) != value:
-                raise InputFault(
-                    f"checkpoint {path.name}: {key.replace('_', ' ')}",
-                    value,
-                    f"a run goes on with what it began with: {getattr(manifest, key)}",
-                    "Give that, or start another run.",
-                )
 
     def _begin_at(self, step: int) -> None:
         self.checkpoints.sweep(step)
@@ -225,15 +212,11 @@ class TrainingRun:
         return float(sum(one[0] for one in told[:: self.strategy.choices.tensor]))
 
     def _stop_at_nonsense(self, what: str, ranks: list[int], value: float) -> None:
-        reason = self.saver.close()
+        self.saver.close()
         step = self.step + 1
         kept = self.checkpoints.steps()
         where = f"step {step}, rank {', '.join(map(str, ranks))}"
-        last = (
-            f"the checkpoint of step {kept[-1]} is kept"
-            if kept and not reason
-            else "there is no checkpoint yet"
-        )
+        last = f"the checkpoint of step {kept[-1]} is kept" if kept else "there is no checkpoint yet"
         if self.rank == 0:
             self.folder.tell("not_finite", f"the {what} of {where} is not a finite number; {last}", ranks[0])
         raise InputFault(

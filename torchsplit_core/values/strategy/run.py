@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from torchsplit_core.values.errors import InputFault
 from torchsplit_core.values.training import Choices, TrainingJob
 
 
@@ -22,6 +23,7 @@ class RunOptions:
     `steps`: the last step, None one pass over the data. `checkpoint_every` in steps, `keep`: complete checkpoints that
     stay. `shares`: parts of a step's samples by data-parallel rank, as numbers that only their ratio counts of;
     empty: equal ones. `seed` orders the samples where they are shuffled and starts the random numbers.
+    Raises InputFault for a count below 1.
     """
 
     steps: int | None = None
@@ -30,6 +32,12 @@ class RunOptions:
     shares: tuple[float, ...] = ()
     seed: int = 0
     shuffle: bool = True
+
+    def __post_init__(self) -> None:
+        for name in ("steps", "checkpoint_every", "keep"):
+            value = getattr(self, name)
+            if value is not None and value < 1:
+                raise InputFault(f"--{name.replace('_', '-')}", value, "it is 1 or more", "Correct it.")
 
 
 @dataclass(frozen=True, slots=True)
