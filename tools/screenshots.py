@@ -102,6 +102,7 @@ def opened(browser: Browser, address: str, width: int, height: int, scheme: str 
     context = browser.new_context(
         viewport={"width": width, "height": height}, color_scheme="dark" if scheme == "dark" else "light"
     )
+    context.set_default_timeout(WAIT_MS)
     context.add_cookies([{"name": TOUR_SEEN, "value": "seen", "url": address}])
     return context.new_page()
 
