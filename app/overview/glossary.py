@@ -22,6 +22,7 @@ GUIDES = {
     "partitions.md": "Cut a model",
     "what-if.md": "What if",
     "sweeps.md": "Sweeps",
+    "serving.md": "Serving a plan",
     "deploying.md": "Deploy",
     "placement.md": "Place an LLM",
     "shared-server.md": "A server for several people",
