@@ -12,6 +12,7 @@ import contextlib
 import time
 from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from typing import Any
 
 from torchsplit_core.serving.meters import Meters
@@ -23,9 +24,13 @@ from torchsplit_core.serving.tensors import TensorPort, check_rows, port_of
 from torchsplit_core.serving.waiting import Batch, Item, Rows, Turns
 from torchsplit_core.values import InputFault, Progress
 
-MOST_DEATHS = 5
-"""Deaths in a row, without a batch served between them, after which a worker is given up."""
+MOST_STARTS = 5
+"""Starts in a row that fail, after which a worker is given up."""
 LONGEST_PAUSE_S = 5.0
+LOOK_S = 0.5
+"""Between two looks whether a worker that has nothing to do has died."""
+STUCK = 2.0
+"""So many of the longest deadline after which a batch's worker is taken to stand still, and ended."""
 
 
 class Engine:
@@ -57,7 +62,7 @@ class Engine:
         self.inputs: dict[str, tuple[TensorPort, ...]] = {}
         self.outputs: dict[str, tuple[TensorPort, ...]] = {}
         self.draining = False
-        self.inside = 0
+        self._inside: set[Item] = set()
         self._launcher = ThreadPoolExecutor(1, "launcher")
         self._enders = ThreadPoolExecutor(4, "ender")
         self._tasks: set[asyncio.Task[None]] = set()
@@ -97,32 +102,34 @@ class Engine:
                 await warm_up(stations)
             self.inputs[name] = tuple(map(port_of, stations[0].seats[0].process.ports["inputs"]))
             self.outputs[name] = tuple(map(port_of, stations[-1].seats[0].process.ports["outputs"]))
+        self._hold(asyncio.create_task(self._look()))
 
     async def stop(self) -> None:
-        """End every process. What still waits is told that the server stops."""
+        """End every process. Nobody waits for an answer any more: `drain` came before."""
         self.draining = True
         for stations in self.stations.values():
             for station in stations:
-                self._refuse(station.queue.empty(), Refused(503, "the server stops"))
                 if station.timer is not None:
                     station.timer.cancel()
         for task in self._tasks:
             task.cancel()
+        loop = asyncio.get_running_loop()
+        # What is being started is ended too, and nothing more is.
+        await loop.run_in_executor(self._enders, partial(self._launcher.shutdown, cancel_futures=True))
         for seat in self.seats:
             seat.state = "lost"
             seat.process.hang_up()
-        loop = asyncio.get_running_loop()
         ends = [loop.run_in_executor(self._enders, seat.process.end) for seat in self.seats]
         await asyncio.gather(*ends, return_exceptions=True)
-        self._launcher.shutdown(wait=False)
         self._enders.shutdown(wait=False)
 
     async def drain(self) -> None:
-        """Take nothing new, and wait for what was taken, as long as the settings allow."""
+        """Take nothing new, and wait for what was taken, as long as the settings allow; then refuse what is left."""
         self.draining = True
         until = time.monotonic() + self.settings.drain_s
-        while self.inside and time.monotonic() < until:
+        while self._inside and time.monotonic() < until:
             await asyncio.sleep(0.02)
+        self._refuse(tuple(self._inside), Refused(503, "the server stops"))
 
     # --- what clients ask ---
 
@@ -150,7 +157,7 @@ class Engine:
         limit_s = min(timeout_s or self.settings.deadline_s, self.settings.deadline_s)
         words = f"no answer within {limit_s:g} s"
         deadline = loop.call_later(limit_s, self._expire, stations, items, words)
-        self.inside += 1
+        self._inside.update(items)
         try:
             for item in items:
                 stations[0].queue.join(item)
@@ -159,7 +166,7 @@ class Engine:
             for item in items:
                 found.append(await item.answer)
         finally:
-            self.inside -= 1
+            self._inside.difference_update(items)
             deadline.cancel()
             self._abandon(items)
         if len(found) == 1:
@@ -220,6 +227,8 @@ class Engine:
             station.timer = loop.call_later(wakes - now, self._dispatch, station)
 
     def _may_start(self, station: Station, seat: Seat, now: float) -> bool:
+        if seat.state == "free" and seat.process.gone:
+            self._bury(seat)
         if seat.state != "free" or not station.queue.due(now, seat.spec.max_batch):
             return False
         turns = self.turns.get(seat.spec.slice)
@@ -270,16 +279,23 @@ class Engine:
         if seat.spec.slice in self.turns:
             self.turns[seat.spec.slice].end(seat.tenant, spent)
         if answer is not None:
-            seat.state, seat.deaths = "free", 0
+            seat.state = "free"
             self._take(station, batch, answer)
         self._next_on(seat.spec.slice, station)
 
     async def _compute(self, station: Station, seat: Seat, batch: Batch) -> Answer:
-        if station.position:
-            return await seat.process.run(batch.rows, [batch.payload], None)
-        inputs = list(zip(*(item.inputs for item in batch.items), strict=True))
-        sizes = [sum(len(block) for block in one) for one in inputs]
-        return await seat.process.run(batch.rows, [block for one in inputs for block in one], sizes)
+        blocks: list[bytes | memoryview] = [batch.payload]
+        sizes: list[int] | None = None
+        if not station.position:
+            inputs = list(zip(*(item.inputs for item in batch.items), strict=True))
+            blocks = [block for one in inputs for block in one]
+            sizes = [sum(len(block) for block in one) for one in inputs]
+        limit_s = STUCK * self.settings.deadline_s
+        try:
+            async with asyncio.timeout(limit_s):
+                return await seat.process.run(batch.rows, blocks, sizes)
+        except TimeoutError:
+            raise WorkerDied(f" A batch took more than {limit_s:g} s.") from None
 
     def _take(self, station: Station, batch: Batch, answer: Answer) -> None:
         """An answer to who waits for it, or on to the next stage; what the model raised to whose rows it was."""
@@ -335,8 +351,7 @@ class Engine:
 
     def _died(self, seat: Seat, batch: Batch, words: str) -> None:
         """Its batch is retried once, each request by itself; the worker starts again."""
-        seat.state = "down"
-        self.meters.death(seat.spec)
+        self._bury(seat)
         again = []
         for item in batch.items:
             item.lost += 1
@@ -347,29 +362,39 @@ class Engine:
                 again.append(item)
         if again:
             self._again(seat.spec.model, again)
+
+    def _bury(self, seat: Seat) -> None:
+        """A worker has died: another is started in its place."""
+        seat.state = "down"
+        self.meters.death(seat.spec)
         self._hold(asyncio.create_task(self._restart(seat)))
 
+    async def _look(self) -> None:
+        """Find workers that died with nothing to do, before a request does."""
+        while True:
+            await asyncio.sleep(LOOK_S)
+            for seat in self.seats:
+                if seat.state == "free" and seat.process.gone:
+                    self._bury(seat)
+
     async def _restart(self, seat: Seat) -> None:
-        """Another process in its place, after a pause that grows; given up after too many deaths in a row."""
+        """Another process in its place, with pauses that grow; given up after too many starts that fail."""
         loop = asyncio.get_running_loop()
-        while not self.draining or self.inside:
-            seat.deaths += 1
-            dead = seat.process
-            dead.hang_up()
-            await loop.run_in_executor(self._enders, dead.end)
-            if seat.deaths > MOST_DEATHS:
-                seat.state = "lost"
-                station = self._station(seat)
-                if station.lost:
-                    self._refuse(station.queue.empty(), Refused(503, f"{seat.spec.model} lost its workers"))
-                return
-            await asyncio.sleep(min(0.1 * 2 ** (seat.deaths - 1), LONGEST_PAUSE_S) if seat.deaths > 1 else 0)
+        for failed in range(MOST_STARTS):
+            seat.process.hang_up()
+            await loop.run_in_executor(self._enders, seat.process.end)
+            if failed:
+                await asyncio.sleep(min(0.5 * 2**failed, LONGEST_PAUSE_S))
             seat.process = WorkerProcess(seat.assignment)
-            with contextlib.suppress(InputFault):
+            with contextlib.suppress(InputFault, OSError):
                 await seat.process.start(self._launcher)
                 seat.state = "free"
                 self._next_on(seat.spec.slice, self._station(seat))
                 return
+        seat.state = "lost"
+        station = self._station(seat)
+        if station.lost:
+            self._refuse(station.queue.empty(), Refused(503, f"{seat.spec.model} lost its workers"))
 
     def state(self) -> dict[str, Any]:
         """Queues and workers now, for a look at it."""
