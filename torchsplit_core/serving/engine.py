@@ -8,27 +8,20 @@ simulation's order. Everything here runs in the event loop's one thread.
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import time
 from collections.abc import Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
-from functools import partial
 from typing import Any
 
+from torchsplit_core.serving.crew import Crew
 from torchsplit_core.serving.meters import Meters
-from torchsplit_core.serving.process import Answer, Assignment, WorkerDied, WorkerProcess
+from torchsplit_core.serving.process import Answer, Assignment, WorkerDied
 from torchsplit_core.serving.roster import Roster
 from torchsplit_core.serving.seats import Refused, Seat, Station, warm_up
 from torchsplit_core.serving.settings import ServeSettings
 from torchsplit_core.serving.tensors import TensorPort, check_rows, port_of
 from torchsplit_core.serving.waiting import Batch, Item, Rows, Turns
-from torchsplit_core.values import InputFault, Progress
+from torchsplit_core.values import Progress
 
-MOST_STARTS = 5
-"""Starts in a row that fail, after which a worker is given up."""
-LONGEST_PAUSE_S = 5.0
-LOOK_S = 0.5
-"""Between two looks whether a worker that has nothing to do has died."""
 STUCK = 2.0
 """So many of the longest deadline after which a batch's worker is taken to stand still, and ended."""
 
@@ -63,9 +56,7 @@ class Engine:
         self.outputs: dict[str, tuple[TensorPort, ...]] = {}
         self.draining = False
         self._inside: set[Item] = set()
-        self._launcher = ThreadPoolExecutor(1, "launcher")
-        self._enders = ThreadPoolExecutor(4, "ender")
-        self._tasks: set[asyncio.Task[None]] = set()
+        self.crew = Crew(self.seats, meters, self._freed, self._given_up)
         self._rows: dict[str, int] = {
             name: min(seat.spec.max_batch for seat in stations[0].seats)
             for name, stations in self.stations.items()
@@ -78,31 +69,12 @@ class Engine:
 
         Raises the InputFault of the first that cannot be.
         """
-        done = 0
-        for seat in self.seats:
-            seat.hand_over(folders.get(seat.spec.model, ""))
-
-        async def one(seat: Seat) -> None:
-            nonlocal done
-            await seat.process.start(self._launcher)
-            seat.state = "free"
-            done += 1
-            progress(done / len(self.seats), f"{done} of {len(self.seats)} workers are ready")
-
-        progress(0.0, f"starting {len(self.seats)} workers")
-        starting = [asyncio.create_task(one(seat)) for seat in self.seats]
-        try:
-            await asyncio.gather(*starting)
-        except BaseException:
-            for task in starting:
-                task.cancel()
-            raise
+        await self.crew.start(folders, progress)
         for name, stations in self.stations.items():
             if len(stations) > 1:
                 await warm_up(stations)
             self.inputs[name] = tuple(map(port_of, stations[0].seats[0].process.ports["inputs"]))
             self.outputs[name] = tuple(map(port_of, stations[-1].seats[0].process.ports["outputs"]))
-        self._hold(asyncio.create_task(self._look()))
 
     async def stop(self) -> None:
         """End every process. Nobody waits for an answer any more: `drain` came before."""
@@ -111,17 +83,17 @@ class Engine:
             for station in stations:
                 if station.timer is not None:
                     station.timer.cancel()
-        for task in self._tasks:
-            task.cancel()
-        loop = asyncio.get_running_loop()
-        # What is being started is ended too, and nothing more is.
-        await loop.run_in_executor(self._enders, partial(self._launcher.shutdown, cancel_futures=True))
-        for seat in self.seats:
-            seat.state = "lost"
-            seat.process.hang_up()
-        ends = [loop.run_in_executor(self._enders, seat.process.end) for seat in self.seats]
-        await asyncio.gather(*ends, return_exceptions=True)
-        self._enders.shutdown(wait=False)
+        await self.crew.stop()
+
+    def _freed(self, seat: Seat) -> None:
+        """A worker can take a batch again."""
+        self._next_on(seat.spec.slice, self._station(seat))
+
+    def _given_up(self, seat: Seat) -> None:
+        """A worker cannot be started any more."""
+        station = self._station(seat)
+        if station.lost:
+            self._refuse(station.queue.empty(), Refused(503, f"{seat.spec.model} lost its workers"))
 
     async def drain(self) -> None:
         """Take nothing new, and wait for what was taken, as long as the settings allow; then refuse what is left."""
@@ -228,7 +200,7 @@ class Engine:
 
     def _may_start(self, station: Station, seat: Seat, now: float) -> bool:
         if seat.state == "free" and seat.process.gone:
-            self._bury(seat)
+            self.crew.bury(seat)
         if seat.state != "free" or not station.queue.due(now, seat.spec.max_batch):
             return False
         turns = self.turns.get(seat.spec.slice)
@@ -253,12 +225,7 @@ class Engine:
         seat.state = "busy"
         if seat.spec.slice in self.turns:
             self.turns[seat.spec.slice].start(seat.tenant)
-        self._hold(asyncio.create_task(self._run(station, seat, batch)))
-
-    def _hold(self, task: asyncio.Task[None]) -> None:
-        """The loop itself keeps no task alive."""
-        self._tasks.add(task)
-        task.add_done_callback(self._tasks.discard)
+        self.crew.hold(asyncio.create_task(self._run(station, seat, batch)))
 
     async def _run(self, station: Station, seat: Seat, batch: Batch) -> None:
         """One batch on one worker, to its end."""
@@ -351,7 +318,7 @@ class Engine:
 
     def _died(self, seat: Seat, batch: Batch, words: str) -> None:
         """Its batch is retried once, each request by itself; the worker starts again."""
-        self._bury(seat)
+        self.crew.bury(seat)
         again = []
         for item in batch.items:
             item.lost += 1
@@ -362,39 +329,6 @@ class Engine:
                 again.append(item)
         if again:
             self._again(seat.spec.model, again)
-
-    def _bury(self, seat: Seat) -> None:
-        """A worker has died: another is started in its place."""
-        seat.state = "down"
-        self.meters.death(seat.spec)
-        self._hold(asyncio.create_task(self._restart(seat)))
-
-    async def _look(self) -> None:
-        """Find workers that died with nothing to do, before a request does."""
-        while True:
-            await asyncio.sleep(LOOK_S)
-            for seat in self.seats:
-                if seat.state == "free" and seat.process.gone:
-                    self._bury(seat)
-
-    async def _restart(self, seat: Seat) -> None:
-        """Another process in its place, with pauses that grow; given up after too many starts that fail."""
-        loop = asyncio.get_running_loop()
-        for failed in range(MOST_STARTS):
-            seat.process.hang_up()
-            await loop.run_in_executor(self._enders, seat.process.end)
-            if failed:
-                await asyncio.sleep(min(0.5 * 2**failed, LONGEST_PAUSE_S))
-            seat.process = WorkerProcess(seat.assignment)
-            with contextlib.suppress(InputFault, OSError):
-                await seat.process.start(self._launcher)
-                seat.state = "free"
-                self._next_on(seat.spec.slice, self._station(seat))
-                return
-        seat.state = "lost"
-        station = self._station(seat)
-        if station.lost:
-            self._refuse(station.queue.empty(), Refused(503, f"{seat.spec.model} lost its workers"))
 
     def state(self) -> dict[str, Any]:
         """Queues and workers now, for a look at it."""
