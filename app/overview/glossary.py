@@ -23,6 +23,7 @@ GUIDES = {
     "what-if.md": "What if",
     "sweeps.md": "Sweeps",
     "evaluation.md": "Evaluation",
+    "serving.md": "Serving a plan",
     "deploying.md": "Deploy",
     "placement.md": "Place an LLM",
     "shared-server.md": "A server for several people",

@@ -248,6 +248,48 @@ def test_a_killed_worker_is_started_again_and_its_batch_retried(doubling: Runnin
     )
 
 
+def test_workers_that_die_idle_are_replaced_before_a_request_meets_them(file: Path) -> None:
+    plan = cpu_plan([Placed("double", processes=2)], {"double": f"{file}:Client"})
+    with running(plan, ServeSettings(trust=True)) as server:
+        workers = server.ask("GET", "/torchsplit/state")[1]["workers"]
+        for told in workers.values():
+            for pid in children_of(told["pid"]):
+                os.kill(pid, signal.SIGKILL)
+        deadline = time.monotonic() + 60
+        while "worker_deaths_total{" not in (text := server.ask("GET", "/metrics")[1]) or "} 2.0" not in text:
+            assert time.monotonic() < deadline
+            time.sleep(0.05)
+        assert doubled(server.infer("double", x(4))) == [8]
+        while any(
+            one["state"] != "free" for one in server.ask("GET", "/torchsplit/state")[1]["workers"].values()
+        ):
+            assert time.monotonic() < deadline
+            time.sleep(0.1)
+        assert server.ask("GET", "/v2/health/ready")[0] == 200
+
+
+def test_a_model_that_stands_still_is_ended(file: Path) -> None:
+    plan = cpu_plan([Placed("double")], {"double": f"{file}:Client"})
+    with running(plan, ServeSettings(trust=True, deadline_s=0.3)) as server:
+        assert server.infer("double", x(300))[0] == 504
+        deadline = time.monotonic() + 60
+        while "worker_deaths_total{" not in server.ask("GET", "/metrics")[1]:
+            assert time.monotonic() < deadline
+            time.sleep(0.1)
+        while server.infer("double", x(5))[0] != 200:
+            assert time.monotonic() < deadline
+
+
+def test_what_is_not_answered_in_time_at_the_end_is_refused(file: Path) -> None:
+    plan = cpu_plan([Placed("double")], {"double": f"{file}:Client"})
+    with running(plan, ServeSettings(trust=True, drain_s=0.1)) as server, ThreadPoolExecutor(1) as pool:
+        taken = pool.submit(server.infer, "double", x(300))
+        time.sleep(0.3)
+        server.stop()
+        status, told = taken.result()
+        assert status == 503 and "stops" in told["error"]
+
+
 def test_deadlines_and_full_queues(doubling: Running) -> None:
     begin = time.monotonic()
     status, told = doubling.infer("double", x(300), parameters={"timeout": 200_000})

@@ -63,6 +63,8 @@ HERE_SAMPLES = ("sample:bert", "sample:clip", "sample:fastpitch", "sample:ocr")
 MOST_SLICE_CORES = 4
 """Cores that it divides at most: more would only be idle."""
 HERE_BATCHES = (1, 2, 4)
+HERE_DEMAND_RPS = 20.0
+"""Of each: what one core carries beside three others."""
 
 
 def slice_cores() -> int:
@@ -88,7 +90,7 @@ def here_job(workspace: Workspace, parameters: RunHereParameters, progress: Prog
             asked = ProfileParameters((source,), device, HERE_BATCHES, point_budget_s=0.3)
             profile_job(workspace, asked, part)
         profiles.append(workspace.get("profile", source))
-    demands = {model_name(found): DEFAULT_DEMAND_RPS for found in profiles}
+    demands = {model_name(found): HERE_DEMAND_RPS for found in profiles}
     request = build_request(profiles, (FleetEntry(f"{CPU}-{cores}c"),), demands=demands, time_limit_s=10.0)
     if cores < len(sources):
         # Fewer slices than models: they take turns on them.

@@ -4,7 +4,7 @@
     places      slices on this host         parts       the stages of cut models, written
     process     a worker as the front sees it, `worker` its own side, `messages` what crosses, `runnable` what it runs
     waiting     queues and turns            seats       places of workers, stages of models
-    engine      requests to batches to workers and back
+    engine      requests to batches to workers and back; `crew` keeps these alive
     tensors, datatypes                      the protocol's tensors as raw rows
     meters      what is counted             front/      HTTP, start and end
     load/       open-loop load, and what was measured beside what was said

@@ -8,24 +8,22 @@ simulation's order. Everything here runs in the event loop's one thread.
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import time
 from collections.abc import Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
+from torchsplit_core.serving.crew import Crew
 from torchsplit_core.serving.meters import Meters
-from torchsplit_core.serving.process import Answer, Assignment, WorkerDied, WorkerProcess
+from torchsplit_core.serving.process import Answer, Assignment, WorkerDied
 from torchsplit_core.serving.roster import Roster
 from torchsplit_core.serving.seats import Refused, Seat, Station, warm_up
 from torchsplit_core.serving.settings import ServeSettings
 from torchsplit_core.serving.tensors import TensorPort, check_rows, port_of
 from torchsplit_core.serving.waiting import Batch, Item, Rows, Turns
-from torchsplit_core.values import InputFault, Progress
+from torchsplit_core.values import Progress
 
-MOST_DEATHS = 5
-"""Deaths in a row, without a batch served between them, after which a worker is given up."""
-LONGEST_PAUSE_S = 5.0
+STUCK = 2.0
+"""So many of the longest deadline after which a batch's worker is taken to stand still, and ended."""
 
 
 class Engine:
@@ -57,10 +55,8 @@ class Engine:
         self.inputs: dict[str, tuple[TensorPort, ...]] = {}
         self.outputs: dict[str, tuple[TensorPort, ...]] = {}
         self.draining = False
-        self.inside = 0
-        self._launcher = ThreadPoolExecutor(1, "launcher")
-        self._enders = ThreadPoolExecutor(4, "ender")
-        self._tasks: set[asyncio.Task[None]] = set()
+        self._inside: set[Item] = set()
+        self.crew = Crew(self.seats, meters, self._freed, self._given_up)
         self._rows: dict[str, int] = {
             name: min(seat.spec.max_batch for seat in stations[0].seats)
             for name, stations in self.stations.items()
@@ -73,25 +69,7 @@ class Engine:
 
         Raises the InputFault of the first that cannot be.
         """
-        done = 0
-        for seat in self.seats:
-            seat.hand_over(folders.get(seat.spec.model, ""))
-
-        async def one(seat: Seat) -> None:
-            nonlocal done
-            await seat.process.start(self._launcher)
-            seat.state = "free"
-            done += 1
-            progress(done / len(self.seats), f"{done} of {len(self.seats)} workers are ready")
-
-        progress(0.0, f"starting {len(self.seats)} workers")
-        starting = [asyncio.create_task(one(seat)) for seat in self.seats]
-        try:
-            await asyncio.gather(*starting)
-        except BaseException:
-            for task in starting:
-                task.cancel()
-            raise
+        await self.crew.start(folders, progress)
         for name, stations in self.stations.items():
             if len(stations) > 1:
                 await warm_up(stations)
@@ -99,30 +77,31 @@ class Engine:
             self.outputs[name] = tuple(map(port_of, stations[-1].seats[0].process.ports["outputs"]))
 
     async def stop(self) -> None:
-        """End every process. What still waits is told that the server stops."""
+        """End every process. Nobody waits for an answer any more: `drain` came before."""
         self.draining = True
         for stations in self.stations.values():
             for station in stations:
-                self._refuse(station.queue.empty(), Refused(503, "the server stops"))
                 if station.timer is not None:
                     station.timer.cancel()
-        for task in self._tasks:
-            task.cancel()
-        for seat in self.seats:
-            seat.state = "lost"
-            seat.process.hang_up()
-        loop = asyncio.get_running_loop()
-        ends = [loop.run_in_executor(self._enders, seat.process.end) for seat in self.seats]
-        await asyncio.gather(*ends, return_exceptions=True)
-        self._launcher.shutdown(wait=False)
-        self._enders.shutdown(wait=False)
+        await self.crew.stop()
+
+    def _freed(self, seat: Seat) -> None:
+        """A worker can take a batch again."""
+        self._next_on(seat.spec.slice, self._station(seat))
+
+    def _given_up(self, seat: Seat) -> None:
+        """A worker cannot be started any more."""
+        station = self._station(seat)
+        if station.lost:
+            self._refuse(station.queue.empty(), Refused(503, f"{seat.spec.model} lost its workers"))
 
     async def drain(self) -> None:
-        """Take nothing new, and wait for what was taken, as long as the settings allow."""
+        """Take nothing new, and wait for what was taken, as long as the settings allow; then refuse what is left."""
         self.draining = True
         until = time.monotonic() + self.settings.drain_s
-        while self.inside and time.monotonic() < until:
+        while self._inside and time.monotonic() < until:
             await asyncio.sleep(0.02)
+        self._refuse(tuple(self._inside), Refused(503, "the server stops"))
 
     # --- what clients ask ---
 
@@ -150,7 +129,7 @@ class Engine:
         limit_s = min(timeout_s or self.settings.deadline_s, self.settings.deadline_s)
         words = f"no answer within {limit_s:g} s"
         deadline = loop.call_later(limit_s, self._expire, stations, items, words)
-        self.inside += 1
+        self._inside.update(items)
         try:
             for item in items:
                 stations[0].queue.join(item)
@@ -159,7 +138,7 @@ class Engine:
             for item in items:
                 found.append(await item.answer)
         finally:
-            self.inside -= 1
+            self._inside.difference_update(items)
             deadline.cancel()
             self._abandon(items)
         if len(found) == 1:
@@ -220,6 +199,8 @@ class Engine:
             station.timer = loop.call_later(wakes - now, self._dispatch, station)
 
     def _may_start(self, station: Station, seat: Seat, now: float) -> bool:
+        if seat.state == "free" and seat.process.gone:
+            self.crew.bury(seat)
         if seat.state != "free" or not station.queue.due(now, seat.spec.max_batch):
             return False
         turns = self.turns.get(seat.spec.slice)
@@ -244,12 +225,7 @@ class Engine:
         seat.state = "busy"
         if seat.spec.slice in self.turns:
             self.turns[seat.spec.slice].start(seat.tenant)
-        self._hold(asyncio.create_task(self._run(station, seat, batch)))
-
-    def _hold(self, task: asyncio.Task[None]) -> None:
-        """The loop itself keeps no task alive."""
-        self._tasks.add(task)
-        task.add_done_callback(self._tasks.discard)
+        self.crew.hold(asyncio.create_task(self._run(station, seat, batch)))
 
     async def _run(self, station: Station, seat: Seat, batch: Batch) -> None:
         """One batch on one worker, to its end."""
@@ -270,16 +246,23 @@ class Engine:
         if seat.spec.slice in self.turns:
             self.turns[seat.spec.slice].end(seat.tenant, spent)
         if answer is not None:
-            seat.state, seat.deaths = "free", 0
+            seat.state = "free"
             self._take(station, batch, answer)
         self._next_on(seat.spec.slice, station)
 
     async def _compute(self, station: Station, seat: Seat, batch: Batch) -> Answer:
-        if station.position:
-            return await seat.process.run(batch.rows, [batch.payload], None)
-        inputs = list(zip(*(item.inputs for item in batch.items), strict=True))
-        sizes = [sum(len(block) for block in one) for one in inputs]
-        return await seat.process.run(batch.rows, [block for one in inputs for block in one], sizes)
+        blocks: list[bytes | memoryview] = [batch.payload]
+        sizes: list[int] | None = None
+        if not station.position:
+            inputs = list(zip(*(item.inputs for item in batch.items), strict=True))
+            blocks = [block for one in inputs for block in one]
+            sizes = [sum(len(block) for block in one) for one in inputs]
+        limit_s = STUCK * self.settings.deadline_s
+        try:
+            async with asyncio.timeout(limit_s):
+                return await seat.process.run(batch.rows, blocks, sizes)
+        except TimeoutError:
+            raise WorkerDied(f" A batch took more than {limit_s:g} s.") from None
 
     def _take(self, station: Station, batch: Batch, answer: Answer) -> None:
         """An answer to who waits for it, or on to the next stage; what the model raised to whose rows it was."""
@@ -335,8 +318,7 @@ class Engine:
 
     def _died(self, seat: Seat, batch: Batch, words: str) -> None:
         """Its batch is retried once, each request by itself; the worker starts again."""
-        seat.state = "down"
-        self.meters.death(seat.spec)
+        self.crew.bury(seat)
         again = []
         for item in batch.items:
             item.lost += 1
@@ -347,29 +329,6 @@ class Engine:
                 again.append(item)
         if again:
             self._again(seat.spec.model, again)
-        self._hold(asyncio.create_task(self._restart(seat)))
-
-    async def _restart(self, seat: Seat) -> None:
-        """Another process in its place, after a pause that grows; given up after too many deaths in a row."""
-        loop = asyncio.get_running_loop()
-        while not self.draining or self.inside:
-            seat.deaths += 1
-            dead = seat.process
-            dead.hang_up()
-            await loop.run_in_executor(self._enders, dead.end)
-            if seat.deaths > MOST_DEATHS:
-                seat.state = "lost"
-                station = self._station(seat)
-                if station.lost:
-                    self._refuse(station.queue.empty(), Refused(503, f"{seat.spec.model} lost its workers"))
-                return
-            await asyncio.sleep(min(0.1 * 2 ** (seat.deaths - 1), LONGEST_PAUSE_S) if seat.deaths > 1 else 0)
-            seat.process = WorkerProcess(seat.assignment)
-            with contextlib.suppress(InputFault):
-                await seat.process.start(self._launcher)
-                seat.state = "free"
-                self._next_on(seat.spec.slice, self._station(seat))
-                return
 
     def state(self) -> dict[str, Any]:
         """Queues and workers now, for a look at it."""

@@ -73,7 +73,7 @@ def find_places(
         raise InputFault(
             "the plan",
             "; ".join(_counted(missing)),
-            f"its slices are on this host, which has {here}. {report.message}",
+            f"its slices are on this host, which has {here}. {report.message.rstrip('.')}",
             OFFER + (SM_OFFER if whole else ""),
         )
     return tuple(places)

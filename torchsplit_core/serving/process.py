@@ -78,6 +78,11 @@ class WorkerProcess:
         """Of its supervisor, which ends it."""
         return self._child.process.pid if self._child else None
 
+    @property
+    def gone(self) -> bool:
+        """Whether its end of the connection is closed."""
+        return self._reader is not None and self._reader.at_eof()
+
     async def start(self, launcher: Executor) -> None:
         """Start it and wait until it is warm. Raises InputFault in its own words where the model cannot be run.
 

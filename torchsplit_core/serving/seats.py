@@ -33,7 +33,6 @@ class Seat:
         self.spec: WorkerSpec = assignment.spec
         self.process = WorkerProcess(assignment)
         self.state: Literal["starting", "free", "busy", "down", "lost"] = "starting"
-        self.deaths = 0
 
     def hand_over(self, directory: str) -> None:
         """The folder with its model's parts, before it starts."""

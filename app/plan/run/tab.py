@@ -9,7 +9,6 @@ import streamlit as st
 
 from app.charts.run import Course, courses
 from app.charts.theme import CONFIG
-from app.components import saving
 from app.format.numbers import THIN, exact, plain, short
 from app.plan.summary import SOLVED
 from app.session import scenario
@@ -151,8 +150,7 @@ def _outcome(
         st.caption(f"{plain(found.host)}; {found.duration_s:g}{THIN}s at {found.load:g} × the demand")
     for warning in found.warnings:
         st.caption(plain(warning))
-    with saving.saved("Run", f"{name}.run", key="run-table"):
-        st.dataframe(table(found), hide_index=True, width="stretch", key="run-table")
+    st.dataframe(table(found), hide_index=True, width="stretch", key="run-table")
     for fault in found.disagreements:
         st.warning(plain(f"{fault.message}."))
     if not found.disagreements:

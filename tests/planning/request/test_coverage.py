@@ -6,7 +6,7 @@ from dataclasses import replace
 
 from tests.support.app.values import request
 from torchsplit_core.planning.request.coverage import Uncovered, uncovered, without_figures
-from torchsplit_core.values import FleetEntry, PlanRequest
+from torchsplit_core.values import FleetEntry, PlanModel, PlanRequest, Point, Stage, Variant
 
 H100 = "H100-SXM5-80GB"
 
@@ -32,3 +32,10 @@ def test_figures_of_a_way_that_is_not_allowed_do_not_count() -> None:
     out = replace(bert, variants=tuple(replace(variant, allowed=False) for variant in bert.variants))
     (found,) = uncovered(replace(asked, models=(out, asked.models[1])))
     assert found.models == ("bert",) and not found.nobody
+
+
+def test_cores_of_a_host_take_points_of_any_cpu() -> None:
+    points = (Point("CPU", "1c", 1, 10.0, 100.0),)
+    model = PlanModel("bert", (Variant("whole", (Stage("whole", points),)),))
+    request = PlanRequest((FleetEntry("CPU-4c"),), (model,))
+    assert uncovered(request) == () and without_figures(request) == ()

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from torchsplit_core.values import PlanModel, PlanRequest
+from torchsplit_core.values import PlanModel, PlanRequest, point_type
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,14 +26,14 @@ def uncovered(request: PlanRequest) -> tuple[Uncovered, ...]:
     known = {model.name: _types(model) for model in request.models}
     found = []
     for kind in dict.fromkeys(entry.type for entry in request.gpus):
-        if missing := tuple(name for name, types in known.items() if kind not in types):
+        if missing := tuple(name for name, types in known.items() if point_type(kind) not in types):
             found.append(Uncovered(kind, missing, len(known)))
     return tuple(found)
 
 
 def without_figures(request: PlanRequest) -> tuple[str, ...]:
     """The models without a point on any GPU type of the fleet."""
-    fleet = {entry.type for entry in request.gpus}
+    fleet = {point_type(entry.type) for entry in request.gpus}
     return tuple(model.name for model in request.models if not fleet & _types(model))
 
 
