@@ -5,7 +5,7 @@
 Each sample trains some steps in a confined child (single precision, AdamW, the mean square of its outputs). Predicted
 from its graph alone, with the assumed peaks of a processor's cores; with its profile, which is measured first; with
 one measured step of another batch beside the profile. Baseline: one utilisation for all, the median over the other
-samples of measured over peak FLOP/s. Peak memory is that of torch's allocator; beside it what torch's own tracker says.
+samples of their operations a second. Peak memory is that of torch's allocator; beside it what torch's own tracker says.
 """
 
 from __future__ import annotations
@@ -14,12 +14,13 @@ import argparse
 import os
 from collections.abc import Sequence
 from dataclasses import dataclass
+from math import isnan, nan
 from statistics import median
 
 from torchsplit_core.graph.torch_graph import TorchGraph
 from torchsplit_core.profiling.steps.run import MeasuredStep as Run
 from torchsplit_core.profiling.steps.run import measure_step, track_peak
-from torchsplit_core.training.strategy.machines import CORE_FLOPS, Machine, read_fleet
+from torchsplit_core.training.strategy.machines import Machine, read_fleet
 from torchsplit_core.training.traced.calibration import device_factors, step_offset
 from torchsplit_core.training.traced.model import TracedModel
 from torchsplit_core.training.traced.step import TracedStep
@@ -88,7 +89,7 @@ def cases(sample: str, batches: Sequence[int], machine: Machine, steps: int) -> 
     return found
 
 
-def table(found: Sequence[Case], cores: int) -> list[str]:
+def table(found: Sequence[Case]) -> list[str]:
     """A row a case, then the medians of the errors."""
     lines = [
         "| sample | batch | measured s | from the graph | with its profile | and one step | one utilisation for all | "
@@ -98,26 +99,24 @@ def table(found: Sequence[Case], cores: int) -> list[str]:
     errors: dict[str, list[float]] = {}
     for case in found:
         seconds, peak = case.run.seconds, case.run.peak_bytes
-        use = median(
-            one.flops / one.run.seconds / (CORE_FLOPS * cores) for one in found if one.sample != case.sample
-        )
+        others = [one.flops / one.run.seconds for one in found if one.sample != case.sample]
         memory = case.alone.memory
         said = {
             "from the graph": case.alone.seconds / seconds - 1,
             "with its profile": case.profiled.seconds / seconds - 1,
             "and one step": case.calibrated.seconds / seconds - 1,
-            "one utilisation": case.flops / (use * CORE_FLOPS * cores) / seconds - 1,
+            "one utilisation": case.flops / median(others) / seconds - 1 if others else nan,
             "memory": (memory.total - memory.reserve) / peak - 1,
             "tracker": case.tracked_bytes / peak - 1,
         }
         for name, error in said.items():
             errors.setdefault(name, []).append(abs(error))
-        cells = [f"{error:+.0%}" for error in said.values()]
+        cells = ["n/a" if isnan(error) else f"{error:+.0%}" for error in said.values()]
         lines.append(
             f"| {case.sample} | {case.run.batch} | {seconds:.3g} | {' | '.join(cells[:4])} | {peak / MIB:.0f} | "
             f"{' | '.join(cells[4:])} |"
         )
-    middle = [f"{median(values):.0%}" for values in errors.values()]
+    middle = ["n/a" if isnan(median(values)) else f"{median(values):.0%}" for values in errors.values()]
     lines.append(f"| median error | | | {' | '.join(middle[:4])} | | {' | '.join(middle[4:])} |")
     return lines
 
@@ -137,7 +136,7 @@ def main() -> None:
         for sample in options.samples.split(",")
         for case in cases(sample, batches, machine, options.steps)
     ]
-    print("\n".join(table(found, cores)))
+    print("\n".join(table(found)))
 
 
 if __name__ == "__main__":
