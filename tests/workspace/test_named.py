@@ -41,7 +41,8 @@ def test_names_are_newest_first_and_free_ones_are_found(workspace: Workspace) ->
 
 def test_a_copy_has_the_same_contents_and_a_removal_takes_its_kinds_alone(workspace: Workspace) -> None:
     named.put_answer(workspace, "a", request(), workflow.plan(request()))
-    workspace.put("partition", "a", read_file(EXAMPLE.with_name("partition.json"))[1])
+    for kind in ("partition", "measurement"):
+        workspace.put(kind, "a", read_file(EXAMPLE.with_name(f"{kind}.json"))[1])
     named.copy(workspace, named.SCENARIO, "a", "d")
     for kind in named.SCENARIO:
         sha256 = named.digest(workspace, kind, "a")

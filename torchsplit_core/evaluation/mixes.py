@@ -48,7 +48,7 @@ DEMANDS: Mapping[str, tuple[float, float]] = {
 }
 """Requests/s and ms that a batch may take. Chosen: about 2.5 whole A100 of work, CLIP more than one of it."""
 
-LINK_GB_PER_S = 12.0
+SEED_LINK_GB_PER_S = 12.0
 """Between the stages of a cut model, 10^9 bytes/s. Assumed: slices have no path of their own, only host memory."""
 
 IMAGE_BYTES = 602_112.0
@@ -170,7 +170,9 @@ def _seed_cut() -> Mix:
         first, second = (stage.name for stage in variant.stages)
         carried = variant.cut_bytes[0] + sum(variant.cut_bytes_per_request)
         pairs.append(Pair(f"{model.name}/{first}", f"{model.name}/{second}", carried))
-    request = PlanRequest((FleetEntry(LIBRARY_GPU, count=SEED_GPUS),), models, link_gb_per_s=LINK_GB_PER_S)
+    request = PlanRequest(
+        (FleetEntry(LIBRARY_GPU, count=SEED_GPUS),), models, link_gb_per_s=SEED_LINK_GB_PER_S
+    )
     return Mix(told, request, tuple(pairs))
 
 
