@@ -1,4 +1,4 @@
-"""Model repositories through Triton's own protobuf, and its models with a stand-in for Triton's Python backend."""
+"""Model repositories through Triton's own protobuf."""
 
 from __future__ import annotations
 

@@ -4,22 +4,27 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import socket
 import subprocess
 import sys
 import time
 import urllib.request
 from collections.abc import Iterator
+from importlib.metadata import distribution, packages_distributions
 from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
 import yaml
+from packaging.requirements import Requirement
+from packaging.utils import canonicalize_name
 
 from sample_models import load
 from torchsplit_core import workflow
 from torchsplit_core.deployment import LAYOUT_FORMATS, WORKLOAD_FORMATS
+from torchsplit_core.deployment.image import requirements
 from torchsplit_core.planning import plan
 from torchsplit_core.serving.routing.wire import HEADER_LENGTH, Tensor, read, write
 from torchsplit_core.stages import open_stages
@@ -112,6 +117,118 @@ def free_port() -> int:
         return int(listening.getsockname()[1])
 
 
+def answers_as_the_model_does(path: str) -> None:
+    """Three rows in binary give what the model gives."""
+    client = load("diamond")
+    inputs = client.get_example_inputs(3)
+    tensor = Tensor("x", "FP32", tuple(inputs[0].shape), inputs[0].numpy().tobytes())
+    body, length = write({"parameters": {"binary_data_output": True}}, "inputs", [tensor])
+    request = urllib.request.Request(f"{path}/infer", body, {HEADER_LENGTH: length or ""})
+    with urllib.request.urlopen(request, timeout=60) as response:
+        (given,) = read(response.read(), response.headers[HEADER_LENGTH], "outputs").tensors
+    with torch.no_grad():
+        expected = client.get_model().eval()(*inputs)
+    assert given.shape == tuple(expected.shape)
+    found = torch.frombuffer(bytearray(given.data), dtype=torch.float32).reshape(given.shape)
+    torch.testing.assert_close(found, expected, rtol=1e-6, atol=1e-6)
+
+
+WITHOUT = """
+import sys
+
+class Absent:
+    def find_spec(self, name, path=None, target=None):
+        if name.partition(".")[0] in absent:
+            raise ModuleNotFoundError(f"No module named {name!r}", name=name)
+
+absent = set(sys.stdin.read().split())
+sys.meta_path.insert(0, Absent())
+import torchsplit_core.cli.command
+import torchsplit_core.serving.front.server, torchsplit_core.serving.load
+import torchsplit_core.serving.routing.run, torchsplit_core.serving.routing.app
+import torchsplit_core.serving.runnable, torchsplit_core.serving.worker
+import torchsplit_core.stages.run
+print("pandas" in absent, "torch" in sys.modules)
+"""
+
+
+def test_the_image_has_every_package_that_its_server_needs() -> None:
+    """What it does not install is hidden, and everything that serves is imported."""
+    there: set[str] = set()
+    following = [re.split("[=;]", line)[0] for line in requirements().splitlines()]
+    while following:
+        name = canonicalize_name(following.pop())
+        if name in there:
+            continue
+        there.add(name)
+        needed = [Requirement(line) for line in distribution(name).requires or ()]
+        following += [one.name for one in needed if one.marker is None or one.marker.evaluate({"extra": ""})]
+    absent = [
+        module
+        for module, names in packages_distributions().items()
+        if not {canonicalize_name(one) for one in names} & {*there, "torchsplit", "pip", "setuptools"}
+    ]
+    done = subprocess.run(
+        [sys.executable, "-c", WITHOUT], input=" ".join(absent), capture_output=True, text=True, timeout=300
+    )
+    assert done.stdout == "True True\n", done.stderr
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(600)
+def test_the_servers_and_the_router_of_a_cut_model_answer_as_it_does(
+    deployed: tuple[Path, PlanRequest, PlanOutcome], tmp_path: Path
+) -> None:
+    """What the units start: a server for each slice, and one address in front of them."""
+    image = deployed[0] / "image"
+    text = (deployed[0] / "systemd" / "routes.json").read_text()
+    started = []
+    try:
+        for kind in sorted((image / "servers").iterdir()):
+            served = json.loads((kind / "plan.json").read_text())["models"][0]["name"]
+            port = free_port()
+            (url,) = {
+                server["url"]
+                for step in json.loads(text)["models"][0]["steps"]
+                for server in step["servers"]
+                if step["model"] == served
+            }
+            text = text.replace(url, f"http://127.0.0.1:{port}")
+            started.append(entry(image, {"TORCHSPLIT_SERVER": kind.name, "TORCHSPLIT_PORT": str(port)}))
+        assert len(started) == 2
+        (tmp_path / "routes.json").write_text(text)
+        port = free_port()
+        routes = {"TORCHSPLIT_ROUTES": str(tmp_path / "routes.json"), "TORCHSPLIT_PORT": str(port)}
+        started.append(entry(image, routes))
+        deadline = time.monotonic() + 400
+        while not ready(port):
+            assert all(process.poll() is None for process in started) and time.monotonic() < deadline
+            time.sleep(0.2)
+        answers_as_the_model_does(f"http://127.0.0.1:{port}/v2/models/diamond")
+        for process in started:
+            process.terminate()
+        assert [process.wait(60) for process in started] == [0, 0, 0]
+    finally:
+        for process in started:
+            process.kill()
+
+
+def entry(image: Path, environment: dict[str, str]) -> subprocess.Popen[bytes]:
+    """What a container runs, with this interpreter as its python."""
+    path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
+    return subprocess.Popen(
+        ["bash", "entrypoint.sh"], cwd=image, env={**os.environ, **environment, "PATH": path}
+    )
+
+
+def ready(port: int) -> bool:
+    try:
+        with urllib.request.urlopen(f"http://127.0.0.1:{port}/v2/health/ready", timeout=10) as response:
+            return bool(response.status == 200)
+    except OSError:
+        return False
+
+
 @pytest.fixture
 def local_ray(monkeypatch: pytest.MonkeyPatch) -> Iterator[Any]:
     """Ray on this machine, for one test; nothing of it stays."""
@@ -163,19 +280,8 @@ def test_the_ray_application_answers_as_the_model_does(
         assert state.status != "DEPLOY_FAILED" and time.monotonic() < deadline, state.message
         time.sleep(0.5)
 
-    client = load("diamond")
-    inputs = client.get_example_inputs(3)
-    tensor = Tensor("x", "FP32", tuple(inputs[0].shape), inputs[0].numpy().tobytes())
-    body, length = write({"parameters": {"binary_data_output": True}}, "inputs", [tensor])
     path = f"http://127.0.0.1:{port}/v2/models/diamond"
-    request = urllib.request.Request(f"{path}/infer", body, {HEADER_LENGTH: length or ""})
-    with urllib.request.urlopen(request, timeout=60) as response:
-        (given,) = read(response.read(), response.headers[HEADER_LENGTH], "outputs").tensors
-    with torch.no_grad():
-        expected = client.get_model().eval()(*inputs)
-    assert given.shape == tuple(expected.shape)
-    found = torch.frombuffer(bytearray(given.data), dtype=torch.float32).reshape(given.shape)
-    torch.testing.assert_close(found, expected, rtol=1e-6, atol=1e-6)
+    answers_as_the_model_does(path)
     with urllib.request.urlopen(path, timeout=60) as response:
         told = json.load(response)
     assert told["inputs"] == [{"name": "x", "datatype": "FP32", "shape": [-1, 16]}]

@@ -22,9 +22,9 @@ USER = 10001
 
 SERVING = (
     "torch", "numpy", "pydantic", "PyYAML", "starlette", "uvicorn", "httptools", "prometheus-client", "nvidia-ml-py",
-    "networkx", "opentelemetry-sdk",
+    "networkx", "opentelemetry-sdk", "scipy", "pyomo", "highspy",
 )  # fmt: skip
-"""What `serve` and `route` import, beside what these need themselves; a test holds it complete."""
+"""What `serve`, its workers and `route` import, beside what these need themselves; a test holds it complete."""
 
 RAY = "ray[serve]==2.60.0"
 """The version that the tests start the application with."""

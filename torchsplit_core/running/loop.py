@@ -153,7 +153,11 @@ class TrainingRun:
         words = f"goes on after step {step}" if step else "begins at step 1"
         if again:
             words += f"; {again} steps since then are done again"
-        self.folder.tell("resumed" if step else "started", f"{words} with {self.world_size} processes", 0)
+        words += f" with {self.world_size} processes"
+        choices = self.strategy.choices
+        if choices.tensor > 1 and choices.sequence_parallel:
+            words += "; without sequence parallelism: the results are the same, activations take more than was reckoned"
+        self.folder.tell("resumed" if step else "started", words, 0)
 
     def __iter__(self) -> Iterator[Any]:
         while self.step < self.last_step:

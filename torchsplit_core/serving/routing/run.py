@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import signal
 import socket
+import sys
+from types import FrameType
 
 import uvicorn
 
@@ -25,7 +28,13 @@ def run_router(routes: Routes, host: str, port: int, timeout_s: float) -> None:
     config = uvicorn.Config(
         router(routes, timeout_s), log_level="warning", timeout_graceful_shutdown=DRAIN_S, access_log=False
     )
+    # uvicorn answers what it has taken, then raises the signal again: a router that was told to stop has ended well.
+    signal.signal(signal.SIGTERM, _end)
     uvicorn.Server(config).run(sockets=[listening])
+
+
+def _end(number: int, frame: FrameType | None) -> None:
+    sys.exit(0)
 
 
 def _listen(host: str, port: int) -> socket.socket:
