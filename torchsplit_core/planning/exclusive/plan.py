@@ -213,8 +213,9 @@ def _better(own: ExclusiveSearch, dealt: ExclusiveSearch) -> bool:
     goal = goal_of(own.problem.request)
     mine, other = own.found.values[:1], dealt.found.values[:1]
     if goal.fair:
-        mine = _levels(own.problem, own.assignment)
-        other = _levels(dealt.problem, dealt.assignment)
+        count = goal.levels(len(own.problem.request.models))
+        mine = _levels(own.problem, own.assignment)[:count]
+        other = _levels(dealt.problem, dealt.assignment)[:count]
     if all(map(equal, mine, other)):
         return _torn(own.problem, own.assignment) < _torn(dealt.problem, dealt.assignment)
     return goal.better(mine, other)
