@@ -10,6 +10,27 @@ from dataclasses import dataclass, field
 from torchsplit_core.solver.highs import solver_name
 from torchsplit_core.values import PlanStatistics
 
+GRACE_S = 0.25
+"""What is built within this many seconds is built and searched even when time is up."""
+
+BUILDING_PART = 0.4
+"""Part of the time that is left for building a program: handing it to the solver takes about as long again."""
+
+
+class OutOfTime(Exception):
+    """A program takes too long to build: none of it is searched."""
+
+
+def look(until: float) -> None:
+    """Look at the clock (time.perf_counter) while building. Raises OutOfTime."""
+    if time.perf_counter() > until:
+        raise OutOfTime
+
+
+def building_until(deadline: float) -> float:
+    """When (time.perf_counter) the building of a program has to end that is searched until `deadline`."""
+    return max(part_of(deadline, BUILDING_PART), time.perf_counter() + GRACE_S)
+
 
 def part_of(deadline: float, part: float) -> float:
     """A deadline (time.perf_counter) of its own for a step: this part of what is left until `deadline`."""
@@ -21,7 +42,7 @@ def part_of(deadline: float, part: float) -> float:
 class Stopwatch:
     """Of the seconds since `begun` (time.perf_counter) those spent searching; all others went into building."""
 
-    begun: float = field(default_factory=time.perf_counter)
+    begun: float = field(default_factory=lambda: time.perf_counter())
     searched_s: float = 0.0
 
     @contextmanager

@@ -16,7 +16,6 @@ from torchsplit_core.planning.formulation.solution import read_solution, separat
 from torchsplit_core.planning.outcome.assignment import Assignment, assign_integer
 from torchsplit_core.planning.patterns import Counted
 from torchsplit_core.planning.problem.build import Choice, Problem
-from torchsplit_core.solver.pyomo_model import solve
 
 
 @dataclass(frozen=True)
@@ -60,7 +59,7 @@ def deal(built: Formulation, free: Problem, counted: Counted, seconds: float) ->
     apart = built.separations()
     model.no_cost = pyo.Var(bounds=(0, 0))
     model.deal_objective = pyo.Objective(expr=apart / _unit(built) + model.no_cost)
-    answer = solve(model, seconds)
+    answer = built.solve(seconds)
     if answer.status not in ("optimal", "feasible"):
         return None
     solution = read_solution(built, answer)

@@ -9,16 +9,17 @@ from torchsplit_core.planning.exclusive.colocate import deal
 from torchsplit_core.planning.formulation.build import build
 from torchsplit_core.planning.formulation.leximin import Search
 from torchsplit_core.planning.formulation.objectives import any_plan, search
-from torchsplit_core.planning.outcome.assignment import Assignment, assign_counts, assign_integer
+from torchsplit_core.planning.outcome.assignment import Assignment, assign_counts, assign_integer, materialise
 from torchsplit_core.planning.outcome.build import planned_models
+from torchsplit_core.planning.outcome.figures import separated_bytes
 from torchsplit_core.planning.patterns import Counted, count_patterns
 from torchsplit_core.planning.problem.build import Problem, build_problem
 from torchsplit_core.planning.request.objective import goal_of, must_survive, pays_penalties
-from torchsplit_core.planning.timing import Stopwatch, part_of
+from torchsplit_core.planning.timing import OutOfTime, Stopwatch, building_until, part_of
 from torchsplit_core.planning.tolerance import TOLERANCE, equal
 from torchsplit_core.values import InternalFault, PlanRequest, Progress
 
-FALLBACK_S = 2.0
+FALLBACK_S = 1.0
 """Most seconds beyond the limit to find any plan at all, where the search has found none."""
 
 TIES_PART = 0.4
@@ -62,6 +63,7 @@ def _best_of_both(problem: Problem, deadline: float, progress: Progress, watch: 
         return best
     top = float("inf")
     dealt: ExclusiveSearch | None = None
+    untied: ExclusiveSearch | None = None
     if goal_of(problem.request).fair:
         loosened = _without_ties(problem.request, deadline, progress, watch)
         if loosened is not None:
@@ -71,10 +73,18 @@ def _best_of_both(problem: Problem, deadline: float, progress: Progress, watch: 
             if eased.bounds:
                 # A little above, so that rounding never cuts off a plan that reaches the bound.
                 top = eased.bounds[0] * (1 + TOLERANCE)
-                dealt = _dealt(problem, free, eased, deadline, watch)
+                untied = _untied(problem, free, eased)
+                dealt = _dealt(problem, free, eased, deadline, watch) or untied
         if dealt is not None and (dealt.found.status == "optimal" or len(problem.choices) > LARGEST):
             return dealt
-    built = replace(build(problem, "exclusive"), top=top)
+    else:
+        dealt = _sum_untied(problem, part_of(deadline, TIES_PART), progress, watch)
+    try:
+        built = replace(build(problem, "exclusive", until=building_until(deadline)), top=top)
+    except OutOfTime:
+        if dealt is None and not goal_of(problem.request).fair:
+            dealt = _sum_untied(problem, deadline, progress, watch)
+        return dealt or ExclusiveSearch(problem, Search())
     found = search(built, deadline, progress=progress)
     watch.searched_s += found.seconds
     if found.status == "timeout" and dealt is None:
@@ -137,19 +147,14 @@ def _dealt(
     if pays_penalties(request.objective):
         return None
     if not problem.colocated and not must_survive(request):
-        if any(item.mode == "hard" for item in request.colocations):
-            return None
-        # Too many soft ties to count: the levels do not depend on them, so the plan stands as it is.
-        found = _search_of(eased)
-        found.status = "feasible"
-        return ExclusiveSearch(
-            replace(free, request=request, ties=problem.ties),
-            found,
-            _assigned(free, eased),
-            {"method": "patterns"},
-        )
-    seconds = DEAL_PART * (deadline - time.perf_counter())
-    built = build(problem, "exclusive")
+        # Too many ties to count.
+        return None
+    until = part_of(deadline, DEAL_PART)
+    try:
+        built = build(problem, "exclusive", until=building_until(until))
+    except OutOfTime:
+        return None
+    seconds = until - time.perf_counter()
     with watch.searching():
         dealt = deal(built, free, eased, seconds)
     if dealt is None:
@@ -164,11 +169,61 @@ def _dealt(
     return ExclusiveSearch(problem, found, dealt.assignment, {"method": "patterns, dealt out"})
 
 
+def _untied(problem: Problem, free: Problem, eased: Counted) -> ExclusiveSearch | None:
+    """The plan without ties as it stands, where nothing but soft ties was dropped: its levels do not depend on them."""
+    request = problem.request
+    if pays_penalties(request.objective) or must_survive(request) or not _soft_alone(request):
+        return None
+    found = _search_of(eased)
+    found.status = "feasible"
+    bare = replace(free, request=request, ties=problem.ties)
+    return ExclusiveSearch(bare, found, _assigned(free, eased), {"method": "patterns"})
+
+
+def _sum_untied(
+    problem: Problem, until: float, progress: Progress, watch: Stopwatch
+) -> ExclusiveSearch | None:
+    """The same for a sum: the best plan until then without soft ties that only rank plans, and its bound."""
+    request = problem.request
+    if pays_penalties(request.objective) or not _soft_alone(request):
+        return None
+    free = build_problem(replace(request, colocations=()))
+    try:
+        built = build(free, "exclusive", until=building_until(until))
+    except OutOfTime:
+        return None
+    found = search(built, until, progress=progress)
+    watch.searched_s += found.seconds
+    if found.best is None:
+        return None
+    found.status = "feasible"
+    bare = replace(free, request=request, ties=problem.ties)
+    return ExclusiveSearch(bare, found, assign_integer(built, found.best), {"stages": found.levels})
+
+
+def _soft_alone(request: PlanRequest) -> bool:
+    """Whether there are co-locations, none of them hard."""
+    return bool(request.colocations) and all(item.mode == "soft" for item in request.colocations)
+
+
 def _better(own: ExclusiveSearch, dealt: ExclusiveSearch) -> bool:
-    """Whether the program's plan beats the dealt one: proven, or higher levels."""
+    """Whether the program's plan beats the dealt one: proven, worth more, or as much with less torn apart."""
     if own.found.status == "optimal" or own.assignment is None or dealt.assignment is None:
         return own.assignment is not None
-    return _levels(own.problem, own.assignment) > _levels(dealt.problem, dealt.assignment)
+    goal = goal_of(own.problem.request)
+    mine, other = own.found.values[:1], dealt.found.values[:1]
+    if goal.fair:
+        count = goal.levels(len(own.problem.request.models))
+        mine = _levels(own.problem, own.assignment)[:count]
+        other = _levels(dealt.problem, dealt.assignment)[:count]
+    if all(map(equal, mine, other)):
+        return _torn(own.problem, own.assignment) < _torn(dealt.problem, dealt.assignment)
+    return goal.better(mine, other)
+
+
+def _torn(problem: Problem, assignment: Assignment) -> float:
+    """The bytes of soft co-locations torn apart."""
+    return separated_bytes(problem.request, materialise(problem.request, assignment))
 
 
 def _assigned(problem: Problem, counted: Counted) -> Assignment:

@@ -38,23 +38,33 @@ The levels of leximin stand in leximin.py, the other objectives in objectives.py
 
 from __future__ import annotations
 
+import time
 from collections.abc import Sequence
+from dataclasses import replace
 
 import pyomo.environ as pyo
 
 from torchsplit_core.planning.formulation import constraints
 from torchsplit_core.planning.formulation.model import Formulation, Mode, Pools, Use
 from torchsplit_core.planning.problem.build import Problem
+from torchsplit_core.planning.timing import look
 
 
-def build(problem: Problem, mode: Mode, *, without_minima: bool = False) -> Formulation:
-    """Everything but the objective. `without_minima` leaves min_throughput_rps out."""
+def build(
+    problem: Problem, mode: Mode, *, without_minima: bool = False, until: float = float("inf")
+) -> Formulation:
+    """Everything but the objective. `without_minima` leaves min_throughput_rps out.
+
+    Raises OutOfTime where it is not built `until` then (time.perf_counter).
+    """
+    begun = time.perf_counter()
     model = pyo.ConcreteModel()
-    uses, pools = _uses(problem, mode)
+    uses, pools = _uses(problem, mode, until)
     stage_uses: dict[tuple[int, int], list[int]] = {}
     for number, use in enumerate(uses):
         stage_uses.setdefault((use.choice.case, use.choice.stage), []).append(number)
     most = [_most(problem, use, mode) for use in uses]
+    look(until)
     model.x = pyo.Var(
         range(len(uses)),
         domain=pyo.NonNegativeIntegers if mode == "exclusive" else pyo.NonNegativeReals,
@@ -62,7 +72,8 @@ def build(problem: Problem, mode: Mode, *, without_minima: bool = False) -> Form
     )
     # Where a presence is demanded the members of a hard pair that cannot run still count: they stand nowhere.
     presence = sorted(problem.ties.numbers - problem.colocated)
-    built = Formulation(problem, mode, model, uses, stage_uses, tuple(presence))
+    built = Formulation(problem, mode, model, uses, stage_uses, tuple(presence), until=until)
+    built.look()
     constraints.add_layouts(built)
     constraints.add_capacity(built, pools)
     if problem.colocated:
@@ -79,13 +90,14 @@ def build(problem: Problem, mode: Mode, *, without_minima: bool = False) -> Form
     if not without_minima:
         constraints.add_minimum(built)
         constraints.add_survival(built)
-    return built
+    return replace(built, build_s=time.perf_counter() - begun)
 
 
-def _uses(problem: Problem, mode: Mode) -> tuple[tuple[Use, ...], Pools]:
+def _uses(problem: Problem, mode: Mode, until: float) -> tuple[tuple[Use, ...], Pools]:
     uses: list[Use] = []
     pools: Pools = {}
     for choice in problem.choices:
+        look(until)
         slots: Sequence[int | None] = [None]
         if mode == "concrete":
             slots = range(

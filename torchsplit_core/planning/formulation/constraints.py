@@ -40,6 +40,7 @@ def add_capacity(built: Formulation, pools: Pools) -> None:
     model = built.model
     model.slice_capacity = pyo.ConstraintList()
     for (g, profile, slot), members in pools.items():
+        built.look()
         there: Any = 0
         for number, layout in enumerate(built.problem.groups[g].layouts):
             count = layout.useful.get(profile, 0)
@@ -62,10 +63,12 @@ def add_homes(built: Formulation) -> None:
             for member in problem.members(use.choice):
                 by_member.setdefault((use.choice.group, use.layout, member), []).append(number)
     for (g, layout, profile), members in by_slice.items():
+        built.look()
         count = problem.groups[g].layouts[layout].useful[profile]
         model.home_capacity.add(sum(model.x[use] for use in members) - count * model.y[g, layout] <= 0)
     for g, group in enumerate(problem.groups):
         for number, candidate in enumerate(group.layouts):
+            built.look()
             for member in sorted(problem.ties.needed(candidate.present or frozenset())):
                 there = sum(model.x[use] for use in by_member.get((g, number, member), []))
                 model.home_presence.add(there - model.y[g, number] >= 0)
@@ -95,6 +98,7 @@ def add_variants(built: Formulation, most: Sequence[int]) -> None:
                 # A stage whose points stand on slices that no kept layout offers: the variant cannot run.
                 model.w[number].fix(0)
                 continue
+            built.look()
             if not cases[number].levels:
                 for use in members:
                     model.variant_use.add(model.x[use] - most[use] * model.w[number] <= 0)
@@ -126,10 +130,11 @@ def add_latency(built: Formulation, most: Sequence[int]) -> None:
         for stage in range(case.stages):
             levels = levels_of(built, number, stage)
             model.latency_level.add(sum(model.delta[number, stage, x] for x in levels) - model.w[number] == 0)
+            enough = {own: sum(model.delta[number, stage, x] for x in levels if x >= own) for own in levels}
             for use in built.stage_uses.get((number, stage), []):
+                built.look()
                 own = built.uses[use].choice.point.latency_ms
-                enough = sum(model.delta[number, stage, x] for x in levels if x >= own)
-                model.latency_use.add(model.x[use] - most[use] * enough <= 0)
+                model.latency_use.add(model.x[use] - most[use] * enough[own] <= 0)
         room: Any = case.budget_ms / limit
         if built.problem.elastic_latency:
             # A negative budget (the transfer alone is too long) must bind only the chosen variant.
@@ -171,17 +176,18 @@ def add_tenants(built: Formulation, pools: Pools) -> None:
         case = problem.cases[number]
         if not case.levels or case.budget_ms is None:
             continue
+        needed = longest(built, number) / case.budget_ms
         for use in members:
+            built.look()
             # At least the share its own latency needs (tighter without δ), and the share Λ needs.
             own = built.uses[use].choice.point.latency_ms / case.budget_ms
             model.share_latency.add(model.x[use] - own * model.b[use] >= 0)
-            model.share_latency.add(
-                model.x[use] - longest(built, number) / case.budget_ms + (1 - model.b[use]) >= 0
-            )
+            model.share_latency.add(model.x[use] - needed + (1 - model.b[use]) >= 0)
     soft = request.objective.memory_violation_penalty is not None
     keys = list(pools)
     model.excess = pyo.Var(range(len(keys)), domain=pyo.NonNegativeReals)
     for index, key in enumerate(keys):
+        built.look()
         size = problem.size_gib(key[0], key[1])
         memory = [(built.uses[use].choice.memory_gib, use) for use in pools[key]]
         if sum(need for need, _ in memory) > size:
@@ -206,6 +212,7 @@ def add_colocation(built: Formulation, most: Sequence[int]) -> None:
     model.presence_down = pyo.ConstraintList()
     members: dict[tuple[int, int], list[int]] = {}
     for number, use in enumerate(built.uses):
+        built.look()
         for member in sorted(problem.members(use.choice)):
             members.setdefault((member, use.choice.group), []).append(number)
             model.presence_up.add(model.x[number] - most[number] * model.a[member, use.choice.group] <= 0)
@@ -237,6 +244,7 @@ def add_minimum(built: Formulation) -> None:
     if built.problem.elastic:
         model.given_up = pyo.Var(demanded, bounds=(0, 1))
     for index in demanded:
+        built.look()
         least = request.models[index].min_throughput_rps
         assert least is not None
         rate = built.rate(index, least, f"minimum_{index}")

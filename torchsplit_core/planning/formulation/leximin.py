@@ -19,7 +19,7 @@ from torchsplit_core.planning.formulation.model import Formulation
 from torchsplit_core.planning.formulation.solution import Solution, penalty_of, read_solution
 from torchsplit_core.planning.request.objective import pays_penalties, ranked, unit_rps
 from torchsplit_core.planning.tolerance import TOLERANCE, equal
-from torchsplit_core.solver.pyomo_model import Answer, solve
+from torchsplit_core.solver.pyomo_model import Answer
 from torchsplit_core.values import Progress
 from torchsplit_core.values.status import SolveStatus
 
@@ -75,12 +75,12 @@ def search_levels(built: Formulation, levels: int, deadline: float, progress: Pr
             continue
         scale = ceiling if ceiling > 0 else 1.0
         objective = _level(built, k, scale)
-        answer = solve(model, _slice(deadline, levels - k + 1, have_plan=found.best is not None))
+        answer = built.solve(_slice(deadline, levels - k + 1, have_plan=found.best is not None))
         found.seconds += answer.seconds
         if answer.status == "infeasible" and found.best is not None:
             # The plan at hand meets every floor, so that is the solver's rounding: once more with room.
             _ease_floors(model, k)
-            answer = solve(model, deadline - time.perf_counter())
+            answer = built.solve(deadline - time.perf_counter())
             found.seconds += answer.seconds
         objective.deactivate()
         if answer.status == "infeasible" and found.best is None:

@@ -11,6 +11,8 @@ from typing import Any, Literal
 import pyomo.environ as pyo
 
 from torchsplit_core.planning.problem.build import Choice, Problem
+from torchsplit_core.planning.timing import GRACE_S, look
+from torchsplit_core.solver.pyomo_model import Answer, solve
 
 Mode = Literal["exclusive", "pooled", "concrete"]
 """exclusive: whole slices; pooled: shares pooled over slices (a relaxation); concrete: shares slice by slice."""
@@ -39,7 +41,8 @@ class Formulation:
     """The Pyomo model with what is needed to read an answer from it.
 
     `presence` are the members of co-locations whose presence is asked GPU by GPU. `top` is a level that no
-    plan's worst-served model can pass, where one is known beforehand.
+    plan's worst-served model can pass, where one is known beforehand. `until` (time.perf_counter) is when building
+    has to end, `build_s` what it took.
     """
 
     problem: Problem
@@ -49,6 +52,21 @@ class Formulation:
     stage_uses: dict[tuple[int, int], list[int]]
     presence: tuple[int, ...]
     top: float = float("inf")
+    until: float = float("inf")
+    build_s: float = 0.0
+
+    def look(self) -> None:
+        """Look at the clock while building. Raises OutOfTime."""
+        look(self.until)
+
+    def solve(self, seconds: float) -> Answer:
+        """Solve the model within `seconds`; nothing is known where handing it over would take longer than that.
+
+        Handing it over takes about as long as building it, and nothing can interrupt it.
+        """
+        if self.build_s > max(GRACE_S, seconds):
+            return Answer("unknown", None, None, {}, 0.0)
+        return solve(self.model, seconds)
 
     def rate(self, index: int, scale: float, name: str) -> Any:
         """Throughput of a model that counts, divided by `scale`, as an expression to be pushed up.

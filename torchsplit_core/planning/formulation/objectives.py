@@ -25,7 +25,7 @@ from torchsplit_core.planning.formulation.leximin import (
 from torchsplit_core.planning.formulation.model import Formulation
 from torchsplit_core.planning.formulation.solution import Solution, penalty_of, read_solution, separations_of
 from torchsplit_core.planning.request.objective import goal_of, pays_penalties, values
-from torchsplit_core.solver.pyomo_model import solve
+from torchsplit_core.planning.timing import OutOfTime, building_until
 from torchsplit_core.values import Progress, ignore_progress
 
 POLISH_S = 5.0
@@ -67,7 +67,7 @@ def any_plan(built: Formulation, seconds: float) -> Search:
     for other in model.component_data_objects(pyo.Objective, active=True):
         if other is not model.any_objective:
             other.deactivate()
-    answer = solve(model, seconds)
+    answer = built.solve(seconds)
     found = Search(levels=1, seconds=answer.seconds)
     if answer.status == "infeasible":
         found.status = "infeasible"
@@ -85,7 +85,10 @@ def any_plan(built: Formulation, seconds: float) -> Search:
 def _polish(built: Formulation, found: Search, deadline: float) -> None:
     """Best shares for the whole numbers found: linear programs, so without the gap of a MIP stage."""
     assert found.best is not None
-    again = build(built.problem, built.mode)
+    try:
+        again = build(built.problem, built.mode, until=building_until(deadline))
+    except OutOfTime:
+        return
     for name in ("y", "w", "delta", "b", "a"):
         for key, var in getattr(again.model, name).items() if hasattr(again.model, name) else ():
             value = found.best.values.get(id(getattr(built.model, name)[key]))
@@ -121,7 +124,7 @@ def _single(built: Formulation, deadline: float, progress: Progress) -> Search:
     model.objective = pyo.Objective(
         expr=_with_variable(model, _sum(built, scale)), sense=pyo.minimize if goal.minimised else pyo.maximize
     )
-    answer = solve(model, deadline - time.perf_counter())
+    answer = built.solve(deadline - time.perf_counter())
     model.objective.deactivate()
     found = Search(levels=1, seconds=answer.seconds)
     if answer.status == "infeasible":
@@ -190,7 +193,7 @@ def _fewest_separations(built: Formulation, found: Search, deadline: float, prog
         model.reached = pyo.Constraint(expr=kept)
     scale = max(item.bytes_per_request for item in soft)
     model.together = pyo.Objective(expr=built.separations() / scale, sense=pyo.minimize)
-    answer = solve(model, deadline - time.perf_counter())
+    answer = built.solve(deadline - time.perf_counter())
     model.together.deactivate()
     found.seconds += answer.seconds
     if answer.status not in ("optimal", "feasible"):

@@ -30,7 +30,7 @@ from torchsplit_core.planning.outcome.losses import survives
 from torchsplit_core.planning.problem.build import Choice, Problem, build_problem
 from torchsplit_core.planning.request.fleet import list_gpus
 from torchsplit_core.planning.request.objective import Goal, goal_of, reached
-from torchsplit_core.planning.timing import Stopwatch, part_of
+from torchsplit_core.planning.timing import OutOfTime, Stopwatch, building_until, part_of
 from torchsplit_core.planning.tolerance import TOLERANCE, equal
 from torchsplit_core.values import FleetEntry, PlanOutcome, PlanRequest, PlanStatistics, Progress
 from torchsplit_core.values.status import SolveStatus
@@ -70,7 +70,10 @@ def plan_shared(problem: Problem, watch: Stopwatch, deadline: float, progress: P
     if shares is not None and shares.level == 0:
         # A little above, so that rounding never cuts off a plan that reaches the bound.
         top = shares.bound * (1 + TOLERANCE)
-    built = replace(build(problem, "pooled"), top=top)
+    try:
+        built = replace(build(problem, "pooled", until=building_until(deadline)), top=top)
+    except OutOfTime:
+        return Shared("timeout", quick, {}) if quick is None else Shared(quick.status, quick, {})
     pooled = search(built, part_of(deadline, 0.35), progress=lambda a, b: progress(0.3 * a, b))
     watch.searched_s += pooled.seconds
     details: dict[str, str | int | float] = {"stages": pooled.levels, "pooled": pooled.status}
@@ -153,22 +156,34 @@ class _Steps:
         """The layouts of each plan so far, held fixed, with the few points that matter most."""
         for known in self.plans[-2:]:
             few = _thin(self._fixed(known))
-            if _tenancies(few) <= LARGEST_FIXED:
-                model = replace(build(few, "concrete"), top=self.built.top)
-                until = part_of(self.deadline, 0.35)
-                local = search(
-                    model, until, progress=lambda a, b: self.progress(0.6 + 0.2 * a, b), level_one_only=True
-                )
-                self.watch.searched_s += local.seconds
-                if local.best is not None:
-                    self._offer("local", few, assign_shares(model, local.best), Search())
+            until = part_of(self.deadline, 0.35)
+            model = self._model(few, until)
+            if model is None:
+                continue
+            local = search(
+                model, until, progress=lambda a, b: self.progress(0.6 + 0.2 * a, b), level_one_only=True
+            )
+            self.watch.searched_s += local.seconds
+            if local.best is not None:
+                self._offer("local", few, assign_shares(model, local.best), Search())
+
+    def _model(self, problem: Problem, until: float) -> Formulation | None:
+        """The concrete program, searched until then; None where it is too large, or there is a plan and no time."""
+        if _tenancies(problem) > LARGEST_FIXED or (self.plans and time.perf_counter() > until):
+            return None
+        try:
+            built = build(problem, "concrete", until=building_until(until))
+        except OutOfTime:
+            return None
+        return replace(built, top=self.built.top)
 
     def _concrete(self) -> bool:
         """The exact model; whether it proves that there is no plan."""
         problem, free = self._concrete_problem()
-        if problem is None:
+        model = None if problem is None else self._model(problem, self.deadline)
+        if problem is None or model is None:
+            self.details["concrete"] = "timeout"
             return False
-        model = replace(build(problem, "concrete"), top=self.built.top)
         concrete = search(model, self.deadline, progress=lambda a, b: self.progress(0.6 + 0.4 * a, b))
         self.watch.searched_s += concrete.seconds
         self.details["concrete"] = concrete.status
