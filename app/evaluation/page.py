@@ -81,7 +81,7 @@ def _start(workspace: Workspace, *, first: bool) -> None:
 
 
 def _claims(outcome: EvaluationOutcome) -> None:
-    st.html(STYLE + "".join(map(claim_html, outcome.claims)))
+    st.html(STYLE + "".join(claim_html(claim, level=2) for claim in outcome.claims))
 
 
 def _pictures(outcome: EvaluationOutcome) -> None:
@@ -107,7 +107,7 @@ _SHOWN = {"Claims": _claims, "Pictures": _pictures, "Tables": _tables, "Mixes": 
 STYLE = """<style>
 section.claim { border: 1px solid color-mix(in srgb, currentColor 15%, transparent); border-radius: 8px;
   padding: .7rem 1rem; margin-bottom: .8rem; }
-section.claim h3 { font-size: 1.05rem; padding: 0; margin: 0 0 .3rem; }
+section.claim h2 { font-size: 1.05rem; padding: 0; margin: 0 0 .3rem; }
 section.claim p { max-width: 75ch; margin: .3rem 0; }
 section.claim .verdict { border-left: 5px solid; padding: .1rem .7rem; font-weight: 600; }
 section.claim .supported { border-color: #0f766e; } section.claim .cannot-be-said { border-color: #d97706; }

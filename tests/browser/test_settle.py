@@ -7,7 +7,7 @@ from collections.abc import Callable
 import pytest
 from playwright.sync_api import Page
 
-from tests.support.browser.settle import settle
+from tests.support.browser.settle import settle, undisturbed
 
 pytestmark = pytest.mark.browser
 PAGE = """
@@ -40,3 +40,21 @@ def test_a_page_is_settled_once_it_is_drawn_and_nothing_fades(session: Callable[
     page.evaluate("document.getElementById('numbers').className = ''")
     settle(page)
     assert page.evaluate("getComputedStyle(document.getElementById('numbers')).opacity") == "0.3"
+
+
+def test_a_look_that_a_run_of_the_script_fell_into_is_repeated(session: Callable[..., Page]) -> None:
+    page = session()
+    page.set_content(PAGE)
+    looks = []
+
+    def look() -> int:
+        looks.append(len(looks))
+        if len(looks) == 1:
+            page.evaluate(
+                "() => { const app = document.querySelector('[data-testid=\"stApp\"]').dataset;"
+                " app.testScriptState = 'running'; app.testScriptState = 'notRunning'; }"
+            )
+        return len(looks)
+
+    assert undisturbed(page, look) == 2
+    assert undisturbed(page, look) == 3

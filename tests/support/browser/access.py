@@ -5,7 +5,7 @@ from __future__ import annotations
 from axe_playwright_python.sync_playwright import Axe  # type: ignore[import-untyped]
 from playwright.sync_api import Page, expect
 
-from tests.support.browser.settle import settle
+from tests.support.browser.settle import settle, undisturbed
 
 PAGES = {
     "": "Overview",
@@ -32,7 +32,7 @@ PHONE = 390
 def ours(page: Page) -> list[str]:
     """What axe finds beyond Streamlit's own faults, one line each."""
     found = []
-    for violation in Axe().run(page).response["violations"]:
+    for violation in undisturbed(page, lambda: Axe().run(page)).response["violations"]:
         rule, mark = STREAMLIT_UPLOADER
         nodes = [node for node in violation["nodes"] if violation["id"] != rule or mark not in node["html"]]
         if nodes:

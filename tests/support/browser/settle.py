@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from itertools import count
+from typing import TypeVar
 
 from playwright.sync_api import Page
 
@@ -27,9 +29,33 @@ STANDS_STILL = """
     return window.settling.frames >= frames;
 }
 """
+WATCH = """
+() => {
+    window.runs?.disconnect();
+    window.ran = false;
+    window.runs = new MutationObserver(() => { window.ran = true; });
+    window.runs.observe(
+        document.querySelector('[data-testid="stApp"]'),
+        {attributes: true, attributeFilter: ['data-test-script-state']},
+    );
+}
+"""
+MOST_LOOKS = 10
+Found = TypeVar("Found")
 _turns = count()
 
 
 def settle(page: Page) -> None:
     """Wait until the page is drawn to its end and nothing on it fades or moves any more."""
     page.wait_for_function(STANDS_STILL, arg=[next(_turns), FRAMES], timeout=SETTLED_MS)
+
+
+def undisturbed(page: Page, look: Callable[[], Found]) -> Found:
+    """What a look gives that no run of the page's script fell into: while one runs, what it draws anew is faded."""
+    for _ in range(MOST_LOOKS):
+        settle(page)
+        page.evaluate(WATCH)
+        found = look()
+        if not page.evaluate("window.ran"):
+            return found
+    raise AssertionError(f"the page's script ran during each of {MOST_LOOKS} looks")

@@ -62,12 +62,12 @@ def report(outcome: EvaluationOutcome) -> str:
     )
 
 
-def claim_html(claim: Claim) -> str:
-    """A claim with its verdict, its parts, and every comparison behind them."""
+def claim_html(claim: Claim, level: int = 3) -> str:
+    """A claim with its verdict, its parts, and every comparison behind them, under a heading of that level."""
     kind = claim.verdict.replace(" ", "-")
     parts = "".join(map(_part_html, claim.parts))
     return (
-        f'<section class="claim"><h3>{claim.number}. {html.escape(claim.text)}</h3>'
+        f'<section class="claim"><h{level}>{claim.number}. {html.escape(claim.text)}</h{level}>'
         f'<p class="verdict {kind}">{html.escape(claim.verdict.capitalize())}</p>'
         f"<p>{html.escape(claim.words)}</p>{parts}</section>"
     )
