@@ -5,6 +5,8 @@ from __future__ import annotations
 import re
 import shlex
 from collections import Counter
+from collections.abc import Iterator
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +15,7 @@ import pytest
 import yaml
 from hypothesis import given
 from hypothesis import strategies as st
+from kubernetes_validate import utils
 
 from tests.support.deployment.asked import asked
 from tests.support.deployment.helpers import MIXED, FakeHost, plan_of, planned_gpu, tenant
@@ -30,6 +33,14 @@ RFC_1123 = re.compile(r"[a-z0-9]([-a-z0-9]*[a-z0-9])?")
 
 
 VERSIONS = ("1.34", "1.35", "1.36", "1.37")
+
+
+@pytest.fixture(scope="module", autouse=True)
+def schemas_read_once() -> Iterator[None]:
+    """The definitions of a version are megabytes, which the validator reads anew for each manifest."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(utils, "schema_contents", cache(utils.schema_contents))
+        yield
 
 
 def texts(plan: PlanOutcome) -> dict[str, str]:
