@@ -9,7 +9,7 @@ import torch
 from torch import Tensor, nn
 
 from sample_models.bert import Bert, BertSize
-from sample_models.client import SampleClient
+from sample_models.client import SeededClient
 from sample_models.clip import Clip, ImageTower, TextTower
 from sample_models.fastpitch import VOCABULARY, FastPitch, FastPitchSize
 from sample_models.ocr import LineReader
@@ -18,7 +18,7 @@ BERT = BertSize(vocabulary=1000, tokens=64, width=256, layers=6, heads=4)
 PITCH = FastPitchSize(symbols=48, frames=128, width=128, head=32, filters=384, predictor=96, layers=3)
 
 
-class BertClient(SampleClient):
+class BertClient(SeededClient):
     """Six layers of width 256 on 64 tokens."""
 
     def build(self) -> nn.Module:
@@ -33,7 +33,7 @@ class BertClient(SampleClient):
         )
 
 
-class ClipClient(SampleClient):
+class ClipClient(SeededClient):
     """An image tower of width 192 on 64 × 64, a text tower of width 128."""
 
     def build(self) -> nn.Module:
@@ -43,7 +43,7 @@ class ClipClient(SampleClient):
         return torch.randn(batch_size, 3, 64, 64), torch.randint(1000, (batch_size, 32))
 
 
-class FastPitchClient(SampleClient):
+class FastPitchClient(SeededClient):
     """Three and three blocks of width 128 on 48 symbols."""
 
     def build(self) -> nn.Module:
@@ -53,7 +53,7 @@ class FastPitchClient(SampleClient):
         return (torch.randint(VOCABULARY, (batch_size, PITCH.symbols)),)
 
 
-class OcrClient(SampleClient):
+class OcrClient(SeededClient):
     """Convolutions of 16 to 128 channels on 32 × 96, two attention layers of width 96."""
 
     def build(self) -> nn.Module:

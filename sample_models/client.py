@@ -13,8 +13,8 @@ SAMPLES = 64
 """How many samples the synthetic data has."""
 
 
-class SampleClient(ABC):
-    """A SplitClient and TrainClient over a model that is built from a seed, apart from torch's global generator."""
+class SeededClient(ABC):
+    """A SplitClient over a model that is built from a seed, apart from torch's global generator."""
 
     batch_sizes: tuple[int, ...] = (1, 2, 4, 8)
 
@@ -41,6 +41,10 @@ class SampleClient(ABC):
         with torch.random.fork_rng(devices=[]):
             torch.manual_seed(self.seed + 1)
             return self.draw(batch_size)
+
+
+class SampleClient(SeededClient):
+    """A SplitClient that is a TrainClient as well, with synthetic data."""
 
     @abstractmethod
     def draw_target(self, inputs: tuple[Tensor, ...]) -> Any:
