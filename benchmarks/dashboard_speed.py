@@ -174,9 +174,11 @@ def filled(store: Store, name: str, *, answered: bool) -> Workspace:
     workspace = store.create(name)
     mix = measured_mix(workspace)
     request = workspace.get("plan_request", mix)
-    outcome = workflow.plan(replace(request, solver=replace(request.solver, time_limit_s=3.0)))
-    asked = workflow.plan(request) if answered else None
-    workspace.put("plan", mix, asked or replace(outcome, request_sha256="0" * 64))
+    if answered:
+        workspace.put("plan", mix, workflow.plan(request))
+    else:
+        outcome = workflow.plan(replace(request, solver=replace(request.solver, time_limit_s=3.0)))
+        workspace.put("plan", mix, replace(outcome, request_sha256="0" * 64))
     return workspace
 
 

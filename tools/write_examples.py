@@ -1,18 +1,17 @@
 """Write one small example of every contract file to examples/ (run after a change of a format).
 
-`--mixes` writes only the published serving mixes to examples/mixes/, `--fleets` only the mixed fleet to
-examples/fleets/, `--placements` only the placements,
-`--simulation` only the simulation, `--strategy` only the training strategy, `--evaluation` only the evaluation: they
-need nothing measured. `--measurement` only a plan served and measured on one core of this host.
+With options only the parts that they name.
 """
 
 from __future__ import annotations
 
 import argparse
 import tempfile
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from pathlib import Path
 
+from tools.example_placements import decode_70b, thirty_gpus, tiny_placement
 from torchsplit_core import workflow
 from torchsplit_core.evaluation.run import evaluate
 from torchsplit_core.files import write_file
@@ -26,19 +25,13 @@ from torchsplit_core.values import (
     FleetEntry,
     GammaArrivals,
     GraphEdge,
-    LinearCoefficients,
-    LinearThroughput,
     Objective,
     PartitionDevices,
     PartitionNode,
     PartitionOutcome,
     PartitionRequest,
-    PlacementGpu,
-    PlacementModel,
-    PlacementRequest,
     PlanRequest,
     PoissonArrivals,
-    RooflineThroughput,
     Server,
     Service,
     SimulatedModel,
@@ -160,79 +153,6 @@ def published_mixes() -> dict[str, PlanRequest]:
     return found
 
 
-COEFFICIENTS = {
-    "H100": LinearCoefficients(-0.012, 6.0, 2.5, 200.0),
-    "A100": LinearCoefficients(-0.01, 5.0, 2.0, 150.0),
-    "V100": LinearCoefficients(-0.008, 3.0, 1.5, 100.0),
-    "A10": LinearCoefficients(-0.007, 2.0, 1.2, 70.0),
-    "T4": LinearCoefficients(-0.005, 1.5, 0.8, 50.0),
-}
-"""The linear throughputs of the published placement cases."""
-
-WITHIN_GIB_PER_S = {"H100": 450.0, "A10": 32.0, "T4": 16.0}
-ACROSS_GIB_PER_S = 12.5
-"""Assumptions for the fleet of 30: NVLink, PCIe 4.0 and 3.0 within a type, 100 Gbit/s Ethernet across."""
-
-
-def tiny_placement() -> PlacementRequest:
-    """The published tiny case: four layers, two A100 and two V100, at most two in a segment."""
-    types = ("A100", "A100", "V100", "V100")
-    between = {("A100", "A100"): 400.0, ("V100", "V100"): 300.0}
-    return PlacementRequest(
-        PlacementModel(4, 4096, 11008, 0.5, 2048, 16),
-        tuple(PlacementGpu(i, name, 80.0 if name == "A100" else 32.0) for i, name in enumerate(types)),
-        LinearThroughput({name: COEFFICIENTS[name] for name in ("A100", "V100")}),
-        tuple(
-            tuple(0.0 if i == j else between.get((a, b), 200.0) for j, b in enumerate(types))
-            for i, a in enumerate(types)
-        ),
-        max_gpus_per_segment=2,
-        communication_efficiency=0.85,
-    )
-
-
-def thirty_gpus() -> PlacementRequest:
-    """The published demo case: 14 layers, a batch of 100, ten H100, ten A10 and ten T4."""
-    fleet = (("H100", 80.0), ("A10", 24.0), ("T4", 16.0))
-    types = [name for name, _ in fleet for _ in range(10)]
-    return replace(
-        tiny_placement(),
-        model=PlacementModel(14, 4096, 11008, 0.5, 2048, 100),
-        gpus=tuple(
-            PlacementGpu(f"{name.lower()}-{i}", name, memory) for name, memory in fleet for i in range(10)
-        ),
-        throughput=LinearThroughput({name: COEFFICIENTS[name] for name, _ in fleet}),
-        bandwidth_gib_per_s=tuple(
-            tuple(
-                0.0 if i == j else WITHIN_GIB_PER_S[a] if a == b else ACROSS_GIB_PER_S
-                for j, b in enumerate(types)
-            )
-            for i, a in enumerate(types)
-        ),
-        max_gpus_per_segment=3,
-    )
-
-
-def decode_70b() -> PlacementRequest:
-    """Decode of a decoder of Llama-70B's sizes on two nodes of four H100 and two of four A100."""
-    nodes = [number // 4 for number in range(16)]
-    inside = {0: 450.0, 1: 450.0, 2: 300.0, 3: 300.0}
-    return PlacementRequest(
-        PlacementModel(80, 8192, 28672, 1.6, 2048, 64, 2.0, key_value_size=1024),
-        tuple(
-            PlacementGpu(f"node{node}/gpu{i % 4}", "H100-SXM5-80GB" if node < 2 else "A100-80GB", 80.0)
-            for i, node in enumerate(nodes)
-        ),
-        RooflineThroughput("decode"),
-        tuple(
-            tuple(0.0 if i == j else inside[a] if a == b else 25.0 for j, b in enumerate(nodes))
-            for i, a in enumerate(nodes)
-        ),
-        max_gpus_per_segment=2,
-        communication_efficiency=0.85,
-    )
-
-
 def write_placements() -> None:
     """The two published placement cases, the outcome of the small one, one with a roofline and its curve."""
     tiny = tiny_placement()
@@ -341,45 +261,19 @@ def write_evaluation() -> None:
     write_file(outcome, FOLDER / "evaluation.json")
 
 
-def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
-    parser.add_argument("--mixes", action="store_true", help="only examples/mixes/")
-    parser.add_argument("--fleets", action="store_true", help="only examples/fleets/")
-    parser.add_argument("--placements", action="store_true", help="only the placements")
-    parser.add_argument("--simulation", action="store_true", help="only the simulation")
-    parser.add_argument("--strategy", action="store_true", help="only the training strategy")
-    parser.add_argument("--measurement", action="store_true", help="only the measurement")
-    parser.add_argument("--evaluation", action="store_true", help="only the evaluation")
-    options = parser.parse_args()
-    if options.measurement:
-        write_measurement()
-        return
-    if options.evaluation:
-        write_evaluation()
-        return
-    if options.strategy:
-        write_strategy()
-        return
-    if options.simulation:
-        write_simulation()
-        return
-    if options.placements:
-        write_placements()
-        return
-    if options.fleets:
-        write_fleet()
-        return
+def write_mixes() -> None:
+    """The published serving mixes."""
     for name, mix in published_mixes().items():
         write_file(mix, FOLDER / "mixes" / f"{name}.json")
-    if options.mixes:
-        return
-    write_placements()
-    write_fleet()
-    write_simulation()
-    write_strategy()
-    write_measurement()
+
+
+def write_routes() -> None:
+    """Routes to the diamond's parts."""
     write_file(routes(), FOLDER / "routes.json")
-    write_evaluation()
+
+
+def write_walk() -> None:
+    """What the main job leaves at every step, from the graph to the plan."""
     source = "sample:diamond"
     graph = workflow.trace(source)
     types = ("A100-80GB",)
@@ -396,6 +290,30 @@ def main() -> None:
         "plan": workflow.plan(request),
     }.items():
         write_file(value, FOLDER / f"{name}.json")
+
+
+PARTS: Mapping[str, Callable[[], None]] = {
+    "mixes": write_mixes,
+    "fleets": write_fleet,
+    "placements": write_placements,
+    "simulation": write_simulation,
+    "strategy": write_strategy,
+    "routes": write_routes,
+    "evaluation": write_evaluation,
+    "measurement": write_measurement,
+    "walk": write_walk,
+}
+"""By the option that asks for it. The last two measure this host; the others need nothing measured."""
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
+    for name, write in PARTS.items():
+        parser.add_argument(f"--{name}", action="store_true", help=write.__doc__)
+    options = vars(parser.parse_args())
+    asked = [write for name, write in PARTS.items() if options[name]]
+    for write in asked or PARTS.values():
+        write()
 
 
 if __name__ == "__main__":

@@ -14,6 +14,7 @@ import pytest
 
 from tests.support.paths import ROOT
 from torchsplit_core.evaluation import run, write
+from torchsplit_core.evaluation.claims.judge import judged
 from torchsplit_core.evaluation.report.document import document
 from torchsplit_core.evaluation.report.page import report
 from torchsplit_core.evaluation.report.pictures import picture_svg, pictures
@@ -162,7 +163,7 @@ def test_the_document_is_that_of_the_stored_outcome(stored: EvaluationOutcome) -
     assert stored.complete and not stored.settings.quick
     found = (ROOT / "docs" / "evaluation.md").read_text(encoding="utf-8")
     assert found == document(stored), "run torchsplit evaluate -o evaluation --doc docs/evaluation.md"
-    assert run.rejudged(stored) == stored
+    assert judged(stored.cases) == stored.claims
     assert not re.search(r"@[A-Z]+@", found)
 
 

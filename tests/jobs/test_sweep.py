@@ -198,6 +198,8 @@ def test_the_command_prints_a_table(tmp_path: Path, capsys: pytest.CaptureFixtur
     assert table[1]["objective"] is None
     assert main([*vary, "min_throughput:a=1000"]) == 3
     assert capsys.readouterr().out.splitlines()[1].startswith("1000,infeasible,no,")
+    assert main([*vary, "min_throughput:a=1000.12345678"]) == 3
+    assert capsys.readouterr().out.splitlines()[1].startswith("1000.12346,infeasible,no,"), "nine digits"
 
 
 @pytest.mark.parametrize(

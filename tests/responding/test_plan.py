@@ -15,8 +15,8 @@ from tests.support.simulation.reference import responses
 from torchsplit_core import workflow
 from torchsplit_core.files.contract import read_text, write_text
 from torchsplit_core.planning.outcome.figures import unproven_outcome
-from torchsplit_core.responding.derived import without_limits
 from torchsplit_core.responding.plan import verify_responding
+from torchsplit_core.responding.relaxed import without_limits
 from torchsplit_core.responding.waiting import Judge
 from torchsplit_core.values import (
     FleetEntry,

@@ -15,7 +15,7 @@ from torchsplit_core.files import read_text
 from torchsplit_core.profiling.library import library_profiles
 from torchsplit_core.tables import merge_profiles, read_profile_csv, write_profile_csv
 from torchsplit_core.tables.cells import guarded, unguarded
-from torchsplit_core.tables.write_csv import FIRST
+from torchsplit_core.tables.write_csv import FIRST, rows_csv
 from torchsplit_core.values import (
     InputFault,
     LatencyPercentiles,
@@ -193,3 +193,10 @@ def test_files_of_one_model_that_contradict_each_other_are_refused() -> None:
         merge_profiles([first, replace(first, rows=(replace(ROW, latency_ms=1.0),))])
     with pytest.raises(InputFault, match="one architecture"):
         merge_profiles([first, replace(first, architecture_hash="h")])
+
+
+def test_rows_are_told_to_as_many_digits_as_asked() -> None:
+    row = {"a": 2 / 3, "b": True, "c": None, "d": "x,y", "e": 7, "f": False}
+    assert rows_csv((*row, "g"), [row]) == 'a,b,c,d,e,f,g\n0.666667,yes,,"x,y",7,no,\n'
+    assert rows_csv(("a",), [{"a": 1e9 / 3}], digits=9) == "a\n333333333\n"
+    assert rows_csv(("a",), [{"a": 1e9 / 3}]) == "a\n3.33333e+08\n"

@@ -64,7 +64,7 @@ def add_plan_commands(command: Command, output: Options) -> None:
     made.add_argument(
         "--simulate",
         action="store_true",
-        help="also print response times (p95) at the demand with Poisson arrivals, waits included",
+        help="also print response times (p95) at the arrivals of the request, waits included",
     )
     add_plan_at(made)
     made.add_argument("--save-request", metavar="FILE", help="write the request that the plan answers")

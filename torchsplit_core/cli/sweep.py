@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import csv
-import io
 import json
 import re
 import sys
@@ -147,18 +145,9 @@ def table(points: Sequence[SweepPoint], waits: Mapping[float, WorstResponse | No
 
 
 def _csv(rows: Sequence[dict[str, Any]]) -> str:
-    stream = io.StringIO()
-    writer = csv.DictWriter(stream, COLUMNS, lineterminator="\n")
-    writer.writeheader()
-    for row in rows:
-        writer.writerow({name: _cell(value) for name, value in row.items()})
-    return stream.getvalue()
+    from torchsplit_core.tables.write_csv import rows_csv
 
-
-def _cell(value: Any) -> Any:
-    if isinstance(value, bool):
-        return "yes" if value else "no"
-    return f"{value:.9g}" if isinstance(value, float) else value
+    return rows_csv(COLUMNS, rows, digits=9)
 
 
 def _json(rows: Sequence[dict[str, Any]]) -> str:

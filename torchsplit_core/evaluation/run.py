@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import replace
 
 from torchsplit_core.evaluation.claims.judge import judged
 from torchsplit_core.evaluation.figures import evaluated, without_plan
@@ -114,8 +113,3 @@ def _plans(
         hear(evaluated(key, requests[key], plan, mix(key.mix).pairs, settings))
 
     plan_each([requests[key] for key in keys], settings.time_limit_s, heard)
-
-
-def rejudged(outcome: EvaluationOutcome) -> EvaluationOutcome:
-    """The outcome with the claims judged again from its cases."""
-    return replace(outcome, claims=judged(outcome.cases))

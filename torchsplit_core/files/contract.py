@@ -9,13 +9,14 @@ from __future__ import annotations
 
 import dataclasses
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from functools import cache, reduce
 from operator import or_
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 from torchsplit_core.files.json_text import OWN_BYTES, measure, parse_json, refuse_large
+from torchsplit_core.files.plain_data import leave_out, rename_profiles
 from torchsplit_core.files.replace import replace_file
 from torchsplit_core.graph.serialization import graph_from_dict, graph_to_text
 from torchsplit_core.graph.torch_graph import TorchGraph
@@ -206,7 +207,7 @@ def _value(name: str, version: int, data: dict[str, Any], origin: str) -> Any:
             ) from fault
     found = _checked(_model(name, version), data, origin)
     plain = found.model_dump(by_alias=False, exclude={"format", "version"})
-    _rename_profiles(name, plain, None, WHOLE_GPU)
+    rename_profiles(name, plain, None, WHOLE_GPU)
     return _adapter(name).validate_python(plain)
 
 
@@ -272,42 +273,11 @@ def write_text(value: Any, version: int | None = None) -> str:
 def _checked_text(name: str, value: Any, version: int) -> str:
     """The value as text by its file model."""
     plain = {"format": name, "version": version, **_lists(dataclasses.asdict(value))}
-    _rename_profiles(name, plain, WHOLE_GPU, None)
+    rename_profiles(name, plain, WHOLE_GPU, None)
     found = _checked(_model(name, version), plain, name.removeprefix("torchsplit."), own=True)
     data = found.model_dump(by_alias=True)
-    if name == "torchsplit.plan":
-        _drop_unused_demand_keys(data)
-        if data["explanation"] is None:
-            del data["explanation"]
-        for model in data["models"]:
-            _drop_defaults(model, response_ms=None, max_wait_ms=None, response_bound_by=None)
-    if name == "torchsplit.profile":
-        _drop_empty_additions(data)
-    if name == "torchsplit.plan_request":
-        _drop_request_defaults(data)
-    if name == "torchsplit.simulation_request":
-        _drop_simulation_defaults(data)
-    if name == "torchsplit.partition":
-        for candidate in data["candidates"]:
-            _drop_defaults(candidate, cut_bytes_fixed=[], cut_bytes_per_request=[])
-    if name == "torchsplit.placement_request":
-        _drop_defaults(data, max_replicas=1)
-        _drop_defaults(data["model"], sequences_in_flight=None, prefill_chunk=None)
-    if name == "torchsplit.strategy_request":
-        data["fix"] = {name: value for name, value in data["fix"].items() if value is not None}
-        if data["model"]["kind"] == "source":
-            _drop_defaults(data["model"], measured_steps=[])
-    if name == "torchsplit.evaluation":
-        for case in data["cases"]:
-            for model in case["models"]:
-                _drop_defaults(model, **dict.fromkeys(_ONLY_WHERE_ESTIMATED), overloaded_at_low=False)
-    if name in ("torchsplit.placement", "torchsplit.placement_frontier"):
-        _drop_empty_of_pipelines(data)
+    leave_out(name, data)
     return json.dumps(data, indent=1, ensure_ascii=False, allow_nan=False) + "\n"
-
-
-_ONLY_WHERE_ESTIMATED = ("p50_low_ms", "p50_high_ms", "p95_low_ms", "p95_high_ms", "bytes_across_cuts_per_s")
-"""Figures of an evaluated model that most have not got."""
 
 
 def _placement_text(request: PlacementRequest, version: int) -> str:
@@ -317,92 +287,6 @@ def _placement_text(request: PlacementRequest, version: int) -> str:
     empty = f'"bandwidth_{"gb" if version == 1 else "gib"}_per_s": []'
     assert text.count(empty) == 1, "no other field of a request has this name"
     return text.replace(empty, f"{empty[:-1]}\n  {rows}\n ]") if rows else text
-
-
-def _drop_defaults(data: dict[str, Any], **defaults: Any) -> None:
-    """Leave out what was added after the first files were written and is not used."""
-    for key, default in defaults.items():
-        if key in data and data[key] == default:
-            del data[key]
-
-
-def _drop_empty_of_pipelines(data: dict[str, Any]) -> None:
-    """The additions to a placement or a curve that it does not use; those of segments are empty in files of old."""
-    _drop_defaults(data, replicas=[])
-    for pipeline in (data, *data.get("replicas", ()), *data.get("points", ())):
-        _drop_defaults(pipeline, sequences_in_flight=None)
-        for segment in pipeline.get("segments", ()):
-            _drop_defaults(segment, gpu_types={}, num_gpus=0, workload_per_gpu=0.0)
-
-
-_ADDITIONS = ("device", "percentiles_ms", "memory_parts_gib", "sequence_length", "time_shares", "times_ms")
-"""Fields of a profile's entries that files of old have not got."""
-
-
-def _drop_empty_additions(profile: dict[str, Any]) -> None:
-    """What only measured rows and nodes have is left out of the hundreds that are estimated."""
-    for entry in (*profile["rows"], *profile["failures"], *profile["nodes"]):
-        for key in _ADDITIONS:
-            if key in entry and not entry[key]:
-                del entry[key]
-    if not profile["failures"]:
-        del profile["failures"]
-
-
-def _rename_profiles(name: str, plain: dict[str, Any], old: str | None, new: str | None) -> None:
-    """A whole GPU is null in files, and a text among values: profiles are sorted and compared."""
-    for entry in _profiled(name, plain):
-        if entry["profile"] == old:
-            entry["profile"] = new
-
-
-def _profiled(name: str, plain: dict[str, Any]) -> Iterator[dict[str, Any]]:
-    """The points of a request or a measurement, the slices of a plan."""
-    if name == "torchsplit.plan_request":
-        for model in plain["models"]:
-            for variant in model["variants"]:
-                for stage in variant["stages"]:
-                    yield from stage["points"]
-    if name == "torchsplit.plan":
-        for gpu in plain["gpus"]:
-            yield from gpu["slices"]
-    if name == "torchsplit.measurement":
-        yield from plain["points"]
-
-
-def _drop_request_defaults(request: dict[str, Any]) -> None:
-    """What was added to plan requests after their first files were written."""
-    _drop_defaults(request, network_gb_per_s=None)
-    _drop_defaults(request["solver"], plan_at="nominal")
-    _drop_defaults(request["objective"], survives=0)
-    for gpu in request["gpus"]:
-        _drop_defaults(gpu, node=None, mig=True)
-    for model in request["models"]:
-        _drop_defaults(model, source=None, max_response_ms=None, response_percentile=95.0, arrivals=None)
-        for variant in model["variants"]:
-            _drop_defaults(variant, allowed=True, cut_bytes_per_request=[])
-            for stage in variant["stages"]:
-                _drop_defaults(stage, nodes=[])
-                for point in stage["points"]:
-                    _drop_defaults(point, low_rps=None, high_rps=None)
-
-
-def _drop_simulation_defaults(request: dict[str, Any]) -> None:
-    """What the contract's first requests had not got, and the spread of services that have none."""
-    _drop_defaults(request, find=None)
-    for model in request["models"]:
-        _drop_defaults(model, cut_bytes=[], cut_bytes_per_request=[])
-    for server in request["servers"]:
-        _drop_defaults(server["service"], cv=None)
-
-
-def _drop_unused_demand_keys(plan: dict[str, Any]) -> None:
-    """A demand names either a model or, for a co-location, models: the other key is left out."""
-    for conflict in plan["conflicts"]:
-        conflict["demands"] = [
-            {key: entry for key, entry in demand.items() if entry is not None}
-            for demand in conflict["demands"]
-        ]
 
 
 def _lists(value: Any) -> Any:

@@ -1,7 +1,7 @@
 """A plan whose simulated responses keep their limits, with a proven bound of the problem without waiting.
 
 1. Limits below what a request takes alone are refused with the reason.
-2. The problem without waiting (`derived.relaxed`) is planned: its bound bounds this one's, and where it has no plan
+2. The problem without waiting (`relaxed`) is planned: its bound bounds this one's, and where it has no plan
    there is none. Its plan may already hold.
 3. Rounds of planning and simulation (`rounds`): what every slice carries alone within the limit is found by
    simulation, plans are made of it and simulated, and what instances carry together corrects the next plan.
@@ -24,7 +24,7 @@ from torchsplit_core.planning.request.objective import goal_of
 from torchsplit_core.planning.request.validate import validate
 from torchsplit_core.planning.tolerance import equal
 from torchsplit_core.planning.verification.outcome import verify
-from torchsplit_core.responding.derived import fastest_ms, relaxed, transfers_ms, without_limits
+from torchsplit_core.responding.relaxed import fastest_ms, relaxed, transfers_ms, without_limits
 from torchsplit_core.responding.rounds import Candidate, Search
 from torchsplit_core.responding.waiting import Judge, limited
 from torchsplit_core.simulation.validate import check_arrivals
@@ -121,11 +121,7 @@ def _least_ms(request: PlanRequest, model: PlanModel, types: frozenset[str]) -> 
 
 def _infeasible(request: PlanRequest, bound: PlanOutcome, began: float) -> PlanOutcome:
     """What stands in the way without waiting stands in the way with it: a rate that must be served is the limit's."""
-    waits = {
-        model.name
-        for model, easier in zip(request.models, bound_minima(request), strict=True)
-        if easier and not model.min_throughput_rps
-    }
+    waits = {model.name for model in limited(request) if not model.min_throughput_rps}
 
     def demand(one: Demand) -> Demand:
         if one.demand == "min_throughput_rps" and one.model in waits:
@@ -150,12 +146,6 @@ def _infeasible(request: PlanRequest, bound: PlanOutcome, began: float) -> PlanO
         least_relaxation=relaxation,
         statistics=_spent(began),
     )
-
-
-def bound_minima(request: PlanRequest) -> tuple[bool, ...]:
-    """Of every model whether its arrivals are a minimum of the problem without waiting."""
-    names = {model.name for model in limited(request)}
-    return tuple(model.name in names for model in request.models)
 
 
 def _not_found(request: PlanRequest, bound: PlanOutcome, search: Search, began: float) -> PlanOutcome:

@@ -12,14 +12,8 @@ from torchsplit_core.planning.request.fleet import list_gpus
 from torchsplit_core.planning.request.objective import for_the_worst, goal_of
 from torchsplit_core.planning.tolerance import equal
 from torchsplit_core.planning.verification.outcome import violations
-from torchsplit_core.responding.derived import (
-    Derated,
-    Known,
-    halved,
-    relaxed,
-    with_own_points,
-    without_limits,
-)
+from torchsplit_core.responding.derated import Derated, Known, with_own_points
+from torchsplit_core.responding.relaxed import halved, relaxed, without_limits
 from torchsplit_core.responding.waiting import Judge, Verdict, limited, offered
 from torchsplit_core.values import (
     PlannedGpu,

@@ -1,13 +1,14 @@
-"""Profiles as one CSV table that `read_profile_csv` reads back to the same rows and failures.
+"""Tables as CSV: any rows, and profiles as one table that `read_profile_csv` reads back to the same rows and failures.
 
-What a table cannot hold stays behind: the environment, the operations' shares and the architecture hash.
+What a table of profiles cannot hold stays behind: the environment, the operations' shares and the architecture hash.
 """
 
 from __future__ import annotations
 
 import csv
 import io
-from collections.abc import Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
 
 from torchsplit_core.hardware import catalogue
 from torchsplit_core.tables.cells import guarded
@@ -20,6 +21,26 @@ FIRST = (
     *("gpu_type", "profile", "basis"),
 )
 """The columns that are always written: those of the measured library in its order, and what a row is of."""
+
+
+def rows_csv(columns: Sequence[str], rows: Iterable[Mapping[str, Any]], *, digits: int = 6) -> str:
+    """The rows comma-separated, a header first, lines ending in a newline.
+
+    Figures have so many significant digits, what is true is "yes", what is None or missing is empty. A row has no
+    other columns.
+    """
+    text = io.StringIO(newline="")
+    writer = csv.DictWriter(text, columns, lineterminator="\n")
+    writer.writeheader()
+    for row in rows:
+        writer.writerow({name: _cell(value, digits) for name, value in row.items()})
+    return text.getvalue()
+
+
+def _cell(value: Any, digits: int) -> Any:
+    if isinstance(value, bool):
+        return "yes" if value else "no"
+    return f"{value:.{digits}g}" if isinstance(value, float) else value
 
 
 def write_profile_csv(profiles: Sequence[Profile]) -> str:
@@ -38,11 +59,7 @@ def write_profile_csv(profiles: Sequence[Profile]) -> str:
     ]
     used = {column for record in records for column, cell in record.items() if cell}
     columns = [*FIRST, *(name for name in NAMES if name in used and name not in FIRST)]
-    text = io.StringIO(newline="")
-    writer = csv.DictWriter(text, columns, restval="", extrasaction="ignore", lineterminator="\n")
-    writer.writeheader()
-    writer.writerows(records)
-    return text.getvalue()
+    return rows_csv(columns, ({name: record.get(name, "") for name in columns} for record in records))
 
 
 def table_names(profiles: Sequence[Profile]) -> tuple[str, ...]:

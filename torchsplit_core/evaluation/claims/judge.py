@@ -37,7 +37,9 @@ def _utilisation(known: Known) -> Claim:
         "Higher GPU utilization via shared MIG partitions and fractional allocation compared to exclusive placement.",
         "Utilisation is the share of the fleet's compute slices at work when every demand grows to 0.9 of what the "
         "plan can carry of all of them together. Every exclusive plan is a shared one too: a shared plan that carries "
-        f"less is one whose search did not end. {UNTESTED}",
+        "less is one whose search did not end. What is open is told by the plan's gap, which bounds what it can carry; "
+        "taking it as a gap of utilisation too is a heuristic: the work at that load is about in proportion to it. "
+        f"{UNTESTED}",
         (
             part(
                 "Utilisation, shared against exclusive",
@@ -232,7 +234,7 @@ def _utilisation_of(case: EvaluatedCase) -> Figure | None:
         figures.utilisation_full,
         low.utilisation_full if low else None,
         high.utilisation_full if high else None,
-        # The work at full load is in proportion to the common load, which is what the plan was made for.
+        # A heuristic, as the claim says: the gap is of the common load, which is what the plan was made for.
         _gap(case),
     )
 

@@ -22,6 +22,8 @@ from torchsplit_core.values.evaluation.outcome import (
     CaseKey,
     EvaluatedCase,
     EvaluationOutcome,
+    Planner,
+    Regime,
 )
 
 
@@ -55,6 +57,7 @@ def tables(outcome: EvaluationOutcome) -> tuple[Table, ...]:
 
 
 Known = dict[CaseKey, EvaluatedCase]
+_EVERYONE: tuple[Planner, ...] = ("planner", *RULES)
 _METRICS = (
     "common load",
     "requests/s planned",
@@ -81,7 +84,7 @@ def _between(value: float, *ends: float) -> str:
     return f"{figure(value)} ({' to '.join(figure(end) for end in ends)})" if any(ends) else figure(value)
 
 
-def _places(known: Known) -> list[tuple[str, str]]:
+def _places(known: Known) -> list[tuple[str, Regime]]:
     """Mixes and regimes, in the order of the cases."""
     return list(dict.fromkeys((key.mix, key.regime) for key in known))
 
@@ -89,8 +92,8 @@ def _places(known: Known) -> list[tuple[str, str]]:
 def _rules(outcome: EvaluationOutcome, known: Known) -> Table:
     rows = []
     for mix, regime in _places(known):
-        for planner in ("planner", *RULES):
-            case = known.get(CaseKey(mix, regime, "exclusive", "off", "equal", planner))  # type: ignore[arg-type]
+        for planner in _EVERYONE:
+            case = known.get(CaseKey(mix, regime, "exclusive", "off", "equal", planner))
             if case is not None:
                 last = (
                     (percent(case.figures.stranded_share), proof(case))
@@ -113,7 +116,7 @@ def _rules(outcome: EvaluationOutcome, known: Known) -> Table:
 def _sharing(known: Known) -> Table:
     rows = []
     for (mix, regime), colocation, sharing in product(_places(known), COLOCATIONS, SHARINGS):
-        case = known.get(CaseKey(mix, regime, sharing, colocation, "equal", "planner"))  # type: ignore[arg-type]
+        case = known.get(CaseKey(mix, regime, sharing, colocation, "equal", "planner"))
         if case is not None:
             worst = _worst_response(case)
             words = proof(case) if case.figures else case.why_not
@@ -146,7 +149,7 @@ def _worst_response(case: EvaluatedCase) -> str:
 def _colocation(known: Known) -> Table:
     rows = []
     for (mix, regime), sharing, colocation in product(_places(known), SHARINGS, COLOCATIONS):
-        case = known.get(CaseKey(mix, regime, sharing, colocation, "equal", "planner"))  # type: ignore[arg-type]
+        case = known.get(CaseKey(mix, regime, sharing, colocation, "equal", "planner"))
         if case is None:
             continue
         found = case.figures
@@ -182,7 +185,7 @@ def _colocation(known: Known) -> Table:
 def _weights(known: Known) -> Table:
     rows = []
     for (mix, regime), sharing, weights in product(_places(known), SHARINGS, WEIGHTS):
-        case = known.get(CaseKey(mix, regime, sharing, "off", weights, "planner"))  # type: ignore[arg-type]
+        case = known.get(CaseKey(mix, regime, sharing, "off", weights, "planner"))
         if case is None:
             continue
         found = case.figures
@@ -211,7 +214,7 @@ def _weights(known: Known) -> Table:
 def _responses(outcome: EvaluationOutcome, known: Known) -> Table:
     rows = []
     for mix, regime in _places(known):
-        case = known.get(CaseKey(mix, regime, "exclusive", "off", "equal", "planner"))  # type: ignore[arg-type]
+        case = known.get(CaseKey(mix, regime, "exclusive", "off", "equal", "planner"))
         for model in case.models if case else ():
             rows.append(
                 (

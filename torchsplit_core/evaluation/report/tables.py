@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import csv
 import dataclasses
-import io
-from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
+from torchsplit_core.tables.write_csv import rows_csv
 from torchsplit_core.values.evaluation.outcome import (
     CaseFigures,
     CaseKey,
@@ -43,12 +41,12 @@ def cases_csv(outcome: EvaluationOutcome) -> str:
             found |= {f"{name}_{end}": getattr(values, name) for name in _ENDS if values is not None}
         return found
 
-    return _csv(CASE_COLUMNS, map(row, outcome.cases))
+    return rows_csv(CASE_COLUMNS, map(row, outcome.cases))
 
 
 def models_csv(outcome: EvaluationOutcome) -> str:
     """Every model of every case."""
-    return _csv(
+    return rows_csv(
         MODEL_COLUMNS,
         (
             dataclasses.asdict(case.key) | {name: getattr(model, name) for name in _MODEL}
@@ -60,7 +58,7 @@ def models_csv(outcome: EvaluationOutcome) -> str:
 
 def claims_csv(outcome: EvaluationOutcome) -> str:
     """Every comparison behind the claims."""
-    return _csv(
+    return rows_csv(
         CLAIM_COLUMNS,
         (
             {
@@ -79,18 +77,3 @@ def claims_csv(outcome: EvaluationOutcome) -> str:
             for one in part.comparisons
         ),
     )
-
-
-def _csv(columns: Sequence[str], rows: Iterable[Mapping[str, Any]]) -> str:
-    stream = io.StringIO()
-    writer = csv.DictWriter(stream, columns, lineterminator="\n")
-    writer.writeheader()
-    for row in rows:
-        writer.writerow({name: _cell(value) for name, value in row.items()})
-    return stream.getvalue()
-
-
-def _cell(value: Any) -> Any:
-    if isinstance(value, bool):
-        return "yes" if value else "no"
-    return f"{value:.6g}" if isinstance(value, float) else value

@@ -63,7 +63,6 @@ def _best_of_both(problem: Problem, deadline: float, progress: Progress, watch: 
         return best
     top = float("inf")
     dealt: ExclusiveSearch | None = None
-    untied: ExclusiveSearch | None = None
     if goal_of(problem.request).fair:
         loosened = _without_ties(problem.request, deadline, progress, watch)
         if loosened is not None:
@@ -73,8 +72,7 @@ def _best_of_both(problem: Problem, deadline: float, progress: Progress, watch: 
             if eased.bounds:
                 # A little above, so that rounding never cuts off a plan that reaches the bound.
                 top = eased.bounds[0] * (1 + TOLERANCE)
-                untied = _untied(problem, free, eased)
-                dealt = _dealt(problem, free, eased, deadline, watch) or untied
+                dealt = _dealt(problem, free, eased, deadline, watch) or _untied(problem, free, eased)
         if dealt is not None and (dealt.found.status == "optimal" or len(problem.choices) > LARGEST):
             return dealt
     else:

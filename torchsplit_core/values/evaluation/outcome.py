@@ -82,7 +82,7 @@ class CaseFigures:
     total_rps: sum of the planned throughputs. served_rps: sum of what is served at the demands, simulated.
     common_load: the least throughput / demand, by which all demands can grow together. jain: Jain's index of
     throughput / demand, 1 where all fare alike. utilisation: share of the fleet's compute slices at work, at the
-    demands; utilisation_full: at FULL times `common_load` of them, None where that is 0.
+    demands; utilisation_full: at 0.9 of `common_load` times them, None where that is 0.
     bytes_across_cuts_per_s: over all cuts, simulated. cross_gpu_bytes_per_s: of the tensors that the mix's pairs
     hand on, those that must leave their GPU.
     stranded_share: of the compute slices of GPUs in use, those that no model has. memory_share: the fullest slice.
