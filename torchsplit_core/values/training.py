@@ -126,7 +126,8 @@ class TrainingJob:
 class TrainingDevice:
     """A GPU: FLOP/s (dense) of half, eight-bit and single-precision products, bytes/s and bytes of its memory.
 
-    `single_flops` is that of tf32 where the device has it. `power_share`: of the usual power limit.
+    `single_flops` is that of tf32 where the device has it. `power_share`: of the usual power limit. Without
+    `multiprocessors` (a processor) products are not made in tiles, and lose nothing at their edges.
     """
 
     name: str
