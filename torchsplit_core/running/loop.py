@@ -28,11 +28,12 @@ from torchsplit_core.running.checkpoints import Checkpoints, Manifest
 from torchsplit_core.running.divide import divided, in_bf16, mesh_of, own_part, same_optimizer
 from torchsplit_core.running.feed import Feed
 from torchsplit_core.running.folder import RunFolder
-from torchsplit_core.running.layout import SHARDED, on_processes, run_strategy
+from torchsplit_core.running.layout import on_processes, run_strategy
 from torchsplit_core.running.saving import Saver, check_model, load, model_digest, seed_all
 from torchsplit_core.running.shares import check_shares, position_of
 from torchsplit_core.values import InputFault
 from torchsplit_core.values.strategy.run import RunOptions, RunStrategy
+from torchsplit_core.values.training import SHARDED
 
 WRAPPED = "_checkpoint_wrapped_module."
 FIXED = ("source", "global_batch", "seed", "shuffled", "samples")
