@@ -14,9 +14,10 @@ from playwright.sync_api import Page, expect
 from tests.support.browser.access import PHONE, ours
 from tests.support.browser.pages import PLANNED_MS, heading, press
 from tests.support.browser.settle import settle
+from tests.support.browser.workspaces import begun
 from torchsplit_core import workflow
 from torchsplit_core.values import FleetEntry, PlanModel, PlanRequest, Point, Stage, Variant
-from torchsplit_core.workspace.store import Store, Workspace
+from torchsplit_core.workspace.store import Workspace
 
 pytestmark = pytest.mark.browser
 TRIES = 5
@@ -43,7 +44,7 @@ def model(name: str, speed: float) -> PlanModel:
 def solved(address: str, home: Path) -> Workspace:
     """A workspace with two planned scenarios: two models on one GPU and on two."""
     request = PlanRequest((FleetEntry("A100-80GB"),), (model("bert", 30.0), model("ocr", 50.0)))
-    workspace = Store(home).create("review")
+    workspace = begun(home, "review")
     workspace.put("plan_request", "review", request)
     workspace.put("plan", "review", workflow.plan(request))
     wide = replace(request, gpus=(FleetEntry("A100-80GB", count=2),))
