@@ -23,7 +23,7 @@ pytestmark = pytest.mark.browser
 TRIES = 5
 """A table that was just given a row draws its canvas anew some time after the page stands still; a press before it is
 lost, and a user presses again."""
-TABS = ("Plan", "Baselines", "Compare", "By hand", "Sweep", "Under load", "History")
+TABS = ("Plan", "Under load", "Run it", "Sweep", "Baselines", "Compare", "By hand", "History", "Deploy")
 
 
 def model(name: str, speed: float) -> PlanModel:
