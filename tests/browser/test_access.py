@@ -22,14 +22,18 @@ from torchsplit_core.jobs.names import PartitionParameters, RequestParameters
 from torchsplit_core.jobs.partition import partition_job
 from torchsplit_core.jobs.place import place_job
 from torchsplit_core.jobs.quick_start import measured_mix
+from torchsplit_core.jobs.strategy import strategy_job
 from torchsplit_core.values import NodeProfile, Profile, ProfileRow, ignore_progress
 
 pytestmark = pytest.mark.browser
 # In the order of the menu.
-NARROW = ("", "models", "model", "placements", "evaluation", "workspace", "activity", "help")
+NARROW = (
+    "", "models", "model", "placements", "trainings", "training", "evaluation", "workspace", "activity", "help",
+)  # fmt: skip
 """Those that no test of their own opens in a narrow window."""
 SAMPLE = "sample:diamond"
 PLACEMENT = ROOT / "examples" / "placement_request.json"
+TRAINING = ROOT / "examples" / "strategy_request.json"
 
 
 @pytest.fixture(scope="module")
@@ -47,6 +51,8 @@ def workspace(address: str, home: Path) -> str:
     filled.put("evaluation", "whole", read_file(ROOT / "docs" / "evaluation.json")[1])
     filled.put("placement_request", "tiny", read_file(PLACEMENT)[1])
     place_job(filled, RequestParameters("tiny"), ignore_progress)
+    filled.put("strategy_request", "two nodes", read_file(TRAINING)[1])
+    strategy_job(filled, RequestParameters("two nodes"), ignore_progress)
     return filled.id
 
 
