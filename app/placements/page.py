@@ -238,7 +238,7 @@ def _downloads(kept: Kept, request: PlacementRequest, outcome: PlacementOutcome)
         )  # fmt: skip
         st.download_button(
             "Placement (JSON)",
-            write_text(outcome),
+            lambda: write_text(outcome),
             f"{stem}.placement.json",
             "application/json",
             on_click="ignore",

@@ -298,12 +298,15 @@ def test_the_deploy_page_shows_every_file_and_says_that_none_was_tested(
         assert file.text.strip() in [text.strip() for text in shown]
 
 
-def test_the_zip_holds_every_file_and_keeps_scripts_executable() -> None:
-    from app.plan.deploy.page import zipped
-
-    files = deploy(plan(), LAYOUT_FORMATS)
-    archive = zipfile.ZipFile(io.BytesIO(zipped(files)))
-    assert {entry.filename for entry in archive.infolist()} == {file.name for file in files}
+def test_the_zip_holds_every_file_and_keeps_scripts_executable(
+    page: Open, filled: Workspace, files: dict[str, Any]
+) -> None:
+    page("deploy", filled)
+    archive = zipfile.ZipFile(io.BytesIO(files["review.deploy.zip"]()))
+    written = {file.name for file in deploy(plan(), LAYOUT_FORMATS)}
+    assert {entry.filename for entry in archive.infolist()} == written | {
+        "review.plan.json", "review.request.json",
+    }  # fmt: skip
     script = next(entry for entry in archive.infolist() if entry.filename.endswith(".sh"))
     assert script.external_attr >> 16 & 0o111
 

@@ -105,7 +105,7 @@ def test_a_model_that_fits_nowhere_says_what_is_missing(page: Open, workspace: W
 def test_files_give_back_what_is_stored(page: Open, placed: Workspace, files: dict[str, Any]) -> None:
     page("place", placed)
     assert read_text(files["tiny.placement_request.json"](), origin="file")[1] == example()
-    assert read_text(files["tiny.placement.json"], origin="file")[1] == placed.get("placement", "tiny")
+    assert read_text(files["tiny.placement.json"](), origin="file")[1] == placed.get("placement", "tiny")
 
 
 def test_an_outcome_from_an_archive_is_checked_against_its_request(placed: Workspace) -> None:
