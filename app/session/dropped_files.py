@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import PurePath
 
-from app.session import placements, scenario, trainings
+from app.session.thing import PLACEMENT, SCENARIO, TRAINING
 from app.session.workspace import names, read
 from torchsplit_core.placement import violations
 from torchsplit_core.placement.frontier import frontier_violations
@@ -48,11 +48,11 @@ def drop(workspace: Workspace, file: str, data: bytes) -> Artifact:
         name = f"{name} ({stem[:60]})"
     artifact = workspace.put_bytes(kind, name, data)
     if kind in ("plan_request", "plan"):
-        scenario.choose(workspace, name)
+        SCENARIO.choose(workspace, name)
     if kind in ("strategy_request", "strategy"):
-        trainings.choose(workspace, name)
+        TRAINING.choose(workspace, name)
     if kind in ("placement_request", "placement"):
-        placements.choose(workspace, name)
+        PLACEMENT.choose(workspace, name)
     return artifact
 
 

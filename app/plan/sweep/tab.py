@@ -20,6 +20,7 @@ from app.plan.sweep import waits, words
 from app.plan.sweep.words import PARAMETER_WORDS, VIEWS, WAITS
 from app.session import draft as drafts
 from app.session import scenario
+from app.session.thing import SCENARIO
 from app.session.workspace import names
 from app.shell import frame
 from torchsplit_core import jobs
@@ -398,5 +399,5 @@ def open_point(workspace: Workspace, name: str, kept: KeptSweep, point: SweepPoi
     if found not in known:
         workspace.put("plan_request", found, asked)
         workspace.put("plan", found, replace(point.outcome, request_sha256=request_hash(asked)))
-    scenario.choose(workspace, found)
+    SCENARIO.choose(workspace, found)
     return found
