@@ -48,6 +48,7 @@ from torchsplit_core.values import (
     ResponsePercentiles,
     TraceArrivals,
 )
+from torchsplit_core.values.serving.measurement import Measurement
 from torchsplit_core.workspace.store import Workspace
 
 
@@ -228,6 +229,13 @@ def test_every_kind_of_contract_file_can_be_dropped(workspace: Workspace) -> Non
     assert workspace.get("profile", SOURCE) == profile()
     assert SCENARIO.current(workspace) == "winter"
     assert workspace.get("plan", "winter") == plan()
+    SCENARIO.choose(workspace, "another")
+    found = Measurement(plan().request_sha256, 2.0, 0.5, "here", ())
+    dropped_files.drop(workspace, "seen.json", write_text(found).encode())
+    assert workspace.get("measurement", "winter") == found and SCENARIO.current(workspace) == "winter"
+    alone = replace(found, request_sha256="0" * 64)
+    dropped_files.drop(workspace, "alone.json", write_text(alone).encode())
+    assert workspace.get("measurement", "alone") == alone and SCENARIO.current(workspace) == "winter"
 
 
 def test_a_second_profile_of_a_model_stands_beside_the_first(workspace: Workspace) -> None:
