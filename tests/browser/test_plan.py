@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 from playwright.sync_api import Page, expect
 
-from tests.support.browser.access import PHONE, ours
+from tests.support.browser.access import PHONE, in_document, ours
 from tests.support.browser.pages import PLANNED_MS, heading, press
 from tests.support.browser.settle import settle
 from tests.support.browser.workspaces import begun
@@ -257,7 +257,7 @@ def test_the_report_opens_from_disk_without_a_server(
     page.goto(file.as_uri())
     expect(page.get_by_role("heading", name="review")).to_be_visible()
     expect(page.get_by_text("proven optimal").first).to_be_visible()
-    assert page.locator("svg").count() > 2 and not ours(page)
+    assert page.locator("svg").count() > 2 and not in_document(page)
 
 
 @pytest.mark.parametrize(("scheme", "width"), [("light", 1440), ("dark", PHONE)])
