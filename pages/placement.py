@@ -1,7 +1,9 @@
 """A placement: which layers of an LLM go on which GPUs?"""
 
+from app.placements import page
+from app.session.thing import PLACEMENT
 from app.shell import frame
-from app.things import placement
+from app.things import asked
 
 with frame.telling():
-    placement.show()
+    asked.show(PLACEMENT, "Place", page.show)

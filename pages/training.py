@@ -1,7 +1,9 @@
 """A training: how is a model trained on a fleet?"""
 
+from app.session.thing import TRAINING
 from app.shell import frame
-from app.things import training
+from app.things import asked
+from app.training import page
 
 with frame.telling():
-    training.show()
+    asked.show(TRAINING, "Train", page.show)

@@ -41,9 +41,9 @@ DOOR_MODEL = "library:bert"
 EXPLORED = "sample:bert@large"
 OPENED = ("module:encoder.layer", "module:encoder.layer.3", "module:encoder.layer.3.attention")
 SELECTED = "node:scaled_dot_product_attention_3"
-PLAN_TABS = ("plan", "under-load", "sweep", "baselines", "compare", "by-hand", "history", "deploy")
+PLAN_TABS = ("plan", "under-load", "run-it", "sweep", "baselines", "compare", "by-hand", "history", "deploy")
 MODEL_TABS = ("graph", "profile", "cuts")
-PLAIN = ("overview", "models", "placements", "evaluation", "activity", "workspace", "help")
+PLAIN = ("overview", "models", "placements", "trainings", "evaluation", "activity", "workspace", "help")
 VIEWS = (
     ("light", 1440, 900), ("dark", 1440, 900), ("light", 1024, 900), ("dark", 1024, 900), ("light", 390, 900),
     ("dark", 390, 900),
@@ -172,7 +172,6 @@ def prepare(browser: Browser, address: str, home: Path) -> None:
     """The Graph page with the panel of the preparation open, every step taken, and its colours."""
     workspace = Store(home).create("Prepared")
     workspace.put("graph", EXPLORED, workflow.trace(EXPLORED))
-    workspace.put("evaluation", "whole", read_file(ROOT / "docs" / "evaluation.json")[1])
     workspace.set_setting(f"explorer {EXPLORED}", {"opened": list(OPENED[:2]), "overlay": "preparation"})
     page = opened(browser, address, 1440, 1000)
     page.goto(f"{address}/model?workspace={workspace.id}&model={EXPLORED}")

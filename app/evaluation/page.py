@@ -37,7 +37,8 @@ EMPTY = (
 
 def show(workspace: Workspace) -> None:
     """The whole page."""
-    stored = [name for name in ("whole", "quick") if name in names(workspace, "evaluation")]
+    known = names(workspace, "evaluation")
+    stored = [name for name in ("whole", "quick") if name in known]
     _start(workspace, first=not stored)
     if not stored:
         st.write(EMPTY)

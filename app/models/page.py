@@ -13,6 +13,7 @@ from app.models import upload
 from app.session import cuts, scenario, shelf
 from app.session import trust as session_trust
 from app.session.models import ModelEntry, entries_of
+from app.session.thing import SCENARIO
 from app.session.unsaved import begin
 from app.session.uploads import refuse_untrusted, upload_of
 from app.session.workspace import names, store
@@ -100,7 +101,7 @@ def doors(workspace: Workspace) -> None:
                 name = "Sample models, measured here"
                 begin(workspace, name)
                 parameters = QuickStartParameters(((kind, int(count)),), name, _door_sources())
-                scenario.choose(workspace, name)
+                SCENARIO.choose(workspace, name)
                 scenario.want_explained(workspace)
                 jobs.start(workspace, name, QUICK_START, parameters)
                 navigation.go("Plan")
@@ -117,7 +118,7 @@ def doors(workspace: Workspace) -> None:
             with frame.telling():
                 asked = RunHereParameters(sources=_door_sources())
                 begin(workspace, asked.request)
-                scenario.choose(workspace, asked.request)
+                SCENARIO.choose(workspace, asked.request)
                 jobs.start(workspace, asked.request, RUN_HERE, asked)
                 navigation.go("Plan")
 

@@ -10,8 +10,9 @@ from typing import Any
 
 import streamlit as st
 
-from app.session import dropped_files, models
+from app.session import dropped_files
 from app.session import trust as session_trust
+from app.session.thing import MODEL
 from app.session.uploads import refuse_untrusted
 from app.shell import frame, navigation
 from torchsplit_core import jobs
@@ -184,7 +185,7 @@ def _lead_on(workspace: Workspace) -> None:
             del st.session_state[_AWAITED]
             st.rerun()  # the notices at the head of the page say why
     del st.session_state[_AWAITED]
-    models.choose(workspace, source)
+    MODEL.choose(workspace, source)
     navigation.go("Graph", source)
 
 

@@ -8,8 +8,8 @@ from dataclasses import dataclass
 from app.plan.summary import SOLVED
 from app.plan.sureness import sureness_of
 from app.plan.verdict import verdict_of
-from app.session import scenario
 from app.session.models import ModelEntry
+from app.session.thing import SCENARIO
 from app.session.workspace import read
 from torchsplit_core import jobs
 from torchsplit_core.workspace import named
@@ -30,7 +30,7 @@ def next_step(workspace: Workspace, entries: Sequence[ModelEntry], known: Sequen
     """The next step; None where there is nothing that speaks for one."""
     if running := jobs.running(workspace):
         return Step(f"{running[0].title} is under way.", "See the work", "Activity")
-    name = scenario.name(workspace, known)
+    name = SCENARIO.current(workspace, known)
     if name is not None:
         return _of_scenario(workspace, name)
     bare = next((entry.source for entry in entries if entry.profile is None), None)

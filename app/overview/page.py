@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Callable, Sequence
 
 import streamlit as st
 
@@ -16,14 +17,16 @@ from app.plan.summary import SOLVED, status_badge
 from app.plan.sureness import sureness_of
 from app.plan.verdict import verdict_of
 from app.plan.verdict_line import verdict_line
-from app.session import models, placements, scenario
+from app.session import models
+from app.session.thing import PLACEMENT, SCENARIO, TRAINING, Thing
 from app.session.workspace import read
 from app.shell import navigation
+from app.training import shelf as training_shelf
 from torchsplit_core.values import PlanRequest
 from torchsplit_core.workspace import named
 from torchsplit_core.workspace.store import Workspace
 
-MOST_SCENARIOS, MOST_PLACEMENTS, MOST_JOBS = 6, 4, 5
+MOST_SCENARIOS, MOST_OTHERS, MOST_JOBS = 6, 4, 5
 """Cards of each kind."""
 
 
@@ -34,7 +37,7 @@ def show(workspace: Workspace) -> None:
         models_page.welcome(workspace)
         return
     entries = models.entries_of(workspace)
-    scenarios = scenario.known(workspace)
+    scenarios = SCENARIO.known(workspace)
     step = next_step(workspace, entries, scenarios)
     if step is not None:
         with st.container(border=True, horizontal=True, vertical_alignment="center", key="next-step"):
@@ -43,7 +46,8 @@ def show(workspace: Workspace) -> None:
     left, right = st.columns([62, 38], gap="medium")
     with left:
         _scenarios(workspace, scenarios)
-        _placements(workspace)
+        _others(workspace, PLACEMENT, "LLM placements", "Placements", placement_shelf.cards)
+        _others(workspace, TRAINING, "Trainings", "Trainings", training_shelf.cards)
     with right:
         _fleet(workspace, scenarios)
         _work(workspace)
@@ -83,22 +87,26 @@ def _scenario(workspace: Workspace, name: str) -> None:
     verdict_line(verdict_of(request, plan, sureness_of(request, plan) if current else None))
 
 
-def _placements(workspace: Workspace) -> None:
-    known = placements.known(workspace)
+def _others(
+    workspace: Workspace,
+    thing: Thing,
+    title: str,
+    shelf: str,
+    cards: Callable[[Workspace, Sequence[str]], None],
+) -> None:
+    """The newest of another kind of thing, and the way to all."""
+    known = thing.known(workspace)
     if not known:
         return
-    st.header("LLM placements", anchor=False)
-    for name in known[:MOST_PLACEMENTS]:
-        with st.container(border=True, key=f"placed-{name}", gap="xsmall"):
-            navigation.link("Place", plain(name), name, icon=":material/account_tree:")
-            st.caption(plain(placement_shelf.words(placements.kept(workspace, name))))
-    if len(known) > MOST_PLACEMENTS:
-        navigation.link("Placements", f"All {len(known)} placements")
+    st.header(title, anchor=False)
+    cards(workspace, known[:MOST_OTHERS])
+    if len(known) > MOST_OTHERS:
+        navigation.link(shelf, f"All {len(known)} {thing.word}s")
 
 
 def _fleet(workspace: Workspace, known: tuple[str, ...]) -> None:
     """The GPUs of the scenario that is looked at."""
-    name = scenario.name(workspace, known)
+    name = SCENARIO.current(workspace, known)
     request = read(workspace, "plan_request", name) if name else None
     if request is None:
         return

@@ -13,6 +13,7 @@ from streamlit.runtime.uploaded_file_manager import UploadedFile
 from app.placements.words import SPLITS, shown_link, stored_link
 from app.session import placements
 from app.shell import frame, navigation
+from app.shell.inputs import check_nodes, text_of
 from torchsplit_core.files import read_file
 from torchsplit_core.hardware import peak_names, peaks
 from torchsplit_core.placement.request.build import NETWORK_GIB_PER_S, build_request
@@ -164,12 +165,7 @@ def made(
 
 def fleet_text(rows: list[dict[str, Any]]) -> str:
     """The rows as the builder reads them. Raises InputFault for a row that is not filled."""
-    if not rows:
-        raise InputFault("Fleet", "no nodes", "a fleet has a node", "Add a row.")
-    if any(row.get(field) is None for row in rows for field in ("nodes", "GPUs a node", "type")):
-        raise InputFault(
-            "Fleet", "a row that is not filled", "each row has nodes, GPUs and type", "Fill or remove it."
-        )
+    check_nodes(rows)
     return ",".join(f"{int(row['nodes'])}x{int(row['GPUs a node'])}x{row['type']}" for row in rows)
 
 
@@ -180,10 +176,7 @@ def _text(file: UploadedFile | None) -> str | None:
         raise InputFault(
             file.name, f"{file.size} bytes", "the file has at most 64 MiB", "Choose another file."
         )
-    try:
-        return str(file.getvalue().decode("utf-8"))
-    except UnicodeDecodeError as error:
-        raise InputFault(file.name, "binary data", "the file is text", "Choose another file.") from error
+    return text_of(file.getvalue(), file.name)
 
 
 def _begin(workspace: Workspace, label: str, request: PlacementRequest) -> None:

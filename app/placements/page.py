@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import streamlit as st
 
 from app.charts.pipeline import pipeline_html, topology_html
@@ -22,8 +24,9 @@ from app.placements.words import (
     unit_of,
 )
 from app.session import placements
-from app.session.placements import PARAMETER, Kept
-from app.shell import frame, navigation
+from app.session.placements import Kept
+from app.session.thing import PLACEMENT
+from app.shell import frame, things
 from torchsplit_core import jobs
 from torchsplit_core.deployment.placement_launch import launches
 from torchsplit_core.files import write_text
@@ -34,9 +37,8 @@ from torchsplit_core.workspace.store import Workspace
 QUESTION = "Which layers of an LLM go on which particular GPUs, and how far from the best can that be?"
 
 
-def show(workspace: Workspace) -> None:
-    """The whole page."""
-    name = placements.current(workspace)
+def show(workspace: Workspace, name: str | None, known: Sequence[str]) -> None:
+    """The whole page below its heading, of this one among the known ones."""
     if name is None:
         st.write(
             "Here you will see which layers of an LLM go on which GPUs of a fleet so that throughput is highest, "
@@ -45,7 +47,7 @@ def show(workspace: Workspace) -> None:
         new.show(workspace, first=True)
         return
     st.write(QUESTION)
-    _choice(workspace, name)
+    things.choice(workspace, PLACEMENT, name, known, shelf="Placements")
     kept = placements.kept(workspace, name)
     with frame.picture_beside("place"):
         left, right = st.columns([24, 76], gap="medium")
@@ -59,25 +61,6 @@ def show(workspace: Workspace) -> None:
                 _details(kept, trial.request, trial.outcome, shown)
                 return
         _stored(workspace, kept)
-
-
-def _choice(workspace: Workspace, name: str) -> None:
-    """Which placement, a new one, and away with this one."""
-    names = list(placements.known(workspace))
-    with st.container(horizontal=True, vertical_alignment="center"):
-        chosen = st.selectbox(
-            "Placement", names, names.index(name), key=f"place-choice {name} {len(names)}", width=320,
-            label_visibility="collapsed",
-        )  # fmt: skip
-        if chosen != name:
-            placements.choose(workspace, chosen)
-            st.rerun()
-        navigation.link("Placements", "New placement", icon=":material/add:")
-        if st.button("Remove", key="place-remove", help="Forget this placement and its request."):
-            placements.remove(workspace, name)
-            if PARAMETER in st.query_params:
-                del st.query_params[PARAMETER]
-            st.rerun()
 
 
 def _banner(workspace: Workspace, kept: Kept, trial: form.Trial) -> None:
@@ -238,7 +221,7 @@ def _downloads(kept: Kept, request: PlacementRequest, outcome: PlacementOutcome)
         )  # fmt: skip
         st.download_button(
             "Placement (JSON)",
-            write_text(outcome),
+            lambda: write_text(outcome),
             f"{stem}.placement.json",
             "application/json",
             on_click="ignore",

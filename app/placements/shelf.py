@@ -2,23 +2,22 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import streamlit as st
 
-from app.format.numbers import plain
 from app.placements import new
 from app.placements.words import gpus_used, headline, proof
 from app.session import placements
-from app.shell import navigation
+from app.session.thing import PLACEMENT
+from app.shell import things
 from torchsplit_core.workspace.store import Workspace
 
 
 def show(workspace: Workspace) -> None:
     """The whole page."""
-    known = placements.known(workspace)
-    for name in known:
-        with st.container(border=True, key=f"placement-{name}", gap="xsmall"):
-            navigation.link("Place", plain(name), name, icon=":material/account_tree:")
-            st.caption(plain(words(placements.kept(workspace, name))))
+    known = PLACEMENT.known(workspace)
+    cards(workspace, known)
     if known:
         st.header("New placement", anchor=False)
     else:
@@ -27,6 +26,17 @@ def show(workspace: Workspace) -> None:
             "drawn over its nodes, with the proof. Begin with an example."
         )
     new.show(workspace, first=not known)
+
+
+def cards(workspace: Workspace, known: Sequence[str]) -> None:
+    """A card for each of these."""
+    things.cards(
+        PLACEMENT,
+        known,
+        "Place",
+        ":material/account_tree:",
+        lambda name: words(placements.kept(workspace, name)),
+    )
 
 
 def words(kept: placements.Kept) -> str:

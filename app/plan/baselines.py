@@ -13,6 +13,7 @@ from app.plan import fleet
 from app.plan.summary import SOLVED, weighted
 from app.session import draft as drafts
 from app.session import scenario
+from app.session.thing import SCENARIO
 from app.shell import frame
 from torchsplit_core.planning.baselines.gain import gain
 from torchsplit_core.planning.baselines.run import Baseline, baselines
@@ -73,7 +74,7 @@ def _open(workspace: Workspace, name: str, request: PlanRequest, one: Baseline) 
                 workspace.put("plan_request", new, request)
                 workspace.put("plan", new, one.outcome)
                 VersionStore(workspace, new).keep(f"baseline: {one.title}")
-                scenario.choose(workspace, new)
+                SCENARIO.choose(workspace, new)
                 frame.say(f"This is {new}.")
                 st.rerun()
 

@@ -15,6 +15,7 @@ from app.plan.summary import SOLVED, metrics, status_badge
 from app.plan.sureness import sureness_of
 from app.plan.verdict import verdict_of
 from app.session import scenario
+from app.session.thing import SCENARIO
 from app.session.workspace import read
 from torchsplit_core.planning.comparison.changes import ModelChange, SliceChange
 from torchsplit_core.planning.comparison.compare import Comparison, compare
@@ -30,7 +31,7 @@ MOST_LINES = 12
 
 def show(workspace: Workspace, name: str, plan: PlanOutcome | None) -> None:
     """The tab: from the scenario chosen to the one shown."""
-    others = [other for other in scenario.known(workspace) if other != name and _solved(workspace, other)]
+    others = [other for other in SCENARIO.known(workspace) if other != name and _solved(workspace, other)]
     if plan is None or plan.status not in SOLVED or not others:
         st.write(
             "Here two scenarios stand side by side: which slices change, which models gain or lose, what must be "

@@ -8,7 +8,8 @@ import streamlit as st
 
 from app.format.numbers import plain
 from app.session import scenario
-from app.shell import frame
+from app.session.thing import SCENARIO
+from app.shell import frame, things
 from torchsplit_core.workspace import named
 from torchsplit_core.workspace.store import Workspace
 
@@ -19,14 +20,11 @@ def opened(workspace: Workspace) -> tuple[str | None, tuple[str, ...]]:
     An address that names a scenario which is not here ends the page:
     it shows nothing of another one.
     """
-    known = scenario.known(workspace)
-    if (missing := scenario.asked_in_vain(known)) is not None:
+    known = SCENARIO.known(workspace)
+    if (missing := SCENARIO.asked_in_vain(known)) is not None:
         _unknown(workspace, missing, known)
         st.stop()
-    name = scenario.name(workspace, known)
-    if name is not None:
-        scenario.show_in_address(name)
-    return name, known
+    return SCENARIO.current(workspace, known), known
 
 
 def undo(workspace: Workspace) -> None:
@@ -52,7 +50,7 @@ def _unknown(workspace: Workspace, missing: str, known: Sequence[str]) -> None:
     if known:
         chosen = st.selectbox("Scenarios here", known, None, placeholder="Choose a scenario", width=320)
         if chosen is not None:
-            scenario.choose(workspace, chosen)
+            SCENARIO.choose(workspace, chosen)
             st.rerun()
 
 
@@ -67,10 +65,7 @@ def show(workspace: Workspace, name: str, known: Sequence[str]) -> None:
 def choice(workspace: Workspace, name: str, known: Sequence[str]) -> None:
     """Which scenario is shown, and a choice where there are several."""
     if len(known) > 1:
-        chosen = st.selectbox("Scenario", known, known.index(name), label_visibility="collapsed", width=320)
-        if chosen != name:
-            scenario.choose(workspace, chosen)
-            st.rerun()
+        things.other(workspace, SCENARIO, name, known)
     else:
         st.markdown(f"Scenario **{plain(name)}**", width="content")
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import PurePath
 
-from app.session import placements, scenario, trainings
+from app.session.thing import PLACEMENT, SCENARIO, TRAINING
 from app.session.workspace import names, read
 from torchsplit_core.placement import violations
 from torchsplit_core.placement.frontier import frontier_violations
@@ -22,6 +22,7 @@ from torchsplit_core.values import (
     Profile,
 )
 from torchsplit_core.values.evaluation.outcome import EvaluationOutcome
+from torchsplit_core.values.serving.measurement import Measurement
 from torchsplit_core.workspace.foreign import read_contract
 from torchsplit_core.workspace.named import evaluation_name
 from torchsplit_core.workspace.store import KINDS, Artifact, Workspace
@@ -34,7 +35,8 @@ def drop(workspace: Workspace, file: str, data: bytes) -> Artifact:
     if kind not in KINDS:
         raise InputFault(
             file, format_name,
-            "the workspace keeps graphs, profiles, cuts, plans, placements, strategies, requests, evaluations",
+            "the workspace keeps graphs, profiles, cuts, plans, placements, strategies, requests, evaluations, "
+            "measurements",
             "Use the command line for this file.",
         )  # fmt: skip
     if isinstance(value, PlanRequest):
@@ -47,17 +49,15 @@ def drop(workspace: Workspace, file: str, data: bytes) -> Artifact:
         # A second profile of one model stands beside the first, to be compared with it.
         name = f"{name} ({stem[:60]})"
     artifact = workspace.put_bytes(kind, name, data)
-    if kind in ("plan_request", "plan"):
-        scenario.choose(workspace, name)
-    if kind in ("strategy_request", "strategy"):
-        trainings.choose(workspace, name)
-    if kind in ("placement_request", "placement"):
-        placements.choose(workspace, name)
+    for thing in (SCENARIO, PLACEMENT, TRAINING):
+        # An answer without its request is none that could be shown.
+        if kind in thing.files and name in thing.known(workspace):
+            thing.choose(workspace, name)
     return artifact
 
 
 def _name(workspace: Workspace, kind: str, value: object, stem: str) -> str:
-    """A profile under its source, a plan or placement beside the request it answers, a graph beside its profile."""
+    """A profile under its source, a plan, measurement or placement beside its request, a graph beside its profile."""
     if isinstance(value, Profile):
         return value.source[:120].strip() or stem
     if isinstance(value, PartitionOutcome) and value.source:
@@ -65,7 +65,7 @@ def _name(workspace: Workspace, kind: str, value: object, stem: str) -> str:
         return f"{value.source[:100]} in {stages}"
     if isinstance(value, EvaluationOutcome):
         return evaluation_name(quick=value.settings.quick)
-    if isinstance(value, PlanOutcome):
+    if isinstance(value, PlanOutcome | Measurement):
         for found in names(workspace, "plan_request"):
             if request_hash(read(workspace, "plan_request", found)) == value.request_sha256:
                 return found

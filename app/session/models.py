@@ -1,24 +1,15 @@
-"""The models of a workspace: which there are, what is known of each, and which one is looked at.
-
-The address carries the model (`?model=SOURCE`), so that a link shows what its sender saw.
-"""
+"""The models of a workspace: which there are, and what is known of each."""
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
 from dataclasses import dataclass
 
-import streamlit as st
-
-from app.session.workspace import chosen, look_at, read_artifact
+from app.session.workspace import read_artifact
 from torchsplit_core.graph import TorchGraph
 from torchsplit_core.values import Profile
 from torchsplit_core.values.profile import BASES
 from torchsplit_core.workspace.store import Workspace
-
-PARAMETER = "model"
-"""The query parameter and the workspace setting that hold the model's source."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,21 +48,3 @@ def entries_of(workspace: Workspace) -> list[ModelEntry]:
 def known(workspace: Workspace) -> tuple[str, ...]:
     """The sources of all models, by name."""
     return tuple(entry.source for entry in entries_of(workspace))
-
-
-def current(workspace: Workspace, among: Sequence[str]) -> str | None:
-    """The model of the address, else of this session, else looked at last, else the first; None where none is."""
-    return chosen(workspace, PARAMETER, among, st.query_params.get(PARAMETER))
-
-
-def asked_in_vain(among: Sequence[str]) -> str | None:
-    """The model that the address names and that is none of these: no other may stand in for it unsaid."""
-    asked = st.query_params.get(PARAMETER)
-    return asked if asked and asked not in among else None
-
-
-def choose(workspace: Workspace, source: str) -> None:
-    """Make a model the one that is looked at, in this session and by those that come without an address."""
-    if PARAMETER in st.query_params:
-        st.query_params[PARAMETER] = source
-    look_at(workspace, PARAMETER, source)

@@ -1,20 +1,18 @@
-"""The current scenario: a plan request and its plan, kept under one name in the workspace.
-
-The address carries it (`?scenario=NAME`), so that a link shows what its sender saw, and two tabs can show two.
-"""
+"""The scenarios of a workspace: a plan request and its plan, kept under one name, and what is done with them."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 import streamlit as st
 
 from app.charts.colours import model_colours
 from app.session import draft
-from app.session.workspace import chosen, look_at, read
+from app.session.thing import SCENARIO
+from app.session.workspace import read
 from torchsplit_core import jobs
-from torchsplit_core.jobs.names import EXPLAIN, MEASURE, PLAN, RUN_HERE, SWEEP, WHAT_IF, RequestParameters
+from torchsplit_core.jobs.names import EXPLAIN, PLAN, RequestParameters
 from torchsplit_core.planning.request.build import model_name
 from torchsplit_core.values import InputFault, PlanOutcome, PlanRequest, Profile
 from torchsplit_core.workspace import named
@@ -23,44 +21,7 @@ from torchsplit_core.workspace.store import Workspace
 from torchsplit_core.workspace.sweeps import KeptSweep, SweepStore, write_sweep
 from torchsplit_core.workspace.versions import Row, VersionStore
 
-WORK = (PLAN, EXPLAIN, SWEEP, WHAT_IF, MEASURE, RUN_HERE)
-"""The jobs on a scenario."""
-PARAMETER = "scenario"
-"""The query parameter and the workspace setting that hold the scenario's name."""
 LONGEST_NAME = 120
-
-
-def known(workspace: Workspace) -> tuple[str, ...]:
-    """The names of all scenarios, newest first."""
-    return named.names(workspace, *named.SCENARIO)
-
-
-def name(workspace: Workspace, among: Sequence[str] | None = None) -> str | None:
-    """The scenario of the address, else of this session, else chosen last in the workspace, else the newest.
-
-    None where the workspace has no plan request and no plan. `among`: its scenarios, where the caller has asked.
-    """
-    names = known(workspace) if among is None else among
-    return chosen(workspace, PARAMETER, names, st.query_params.get(PARAMETER))
-
-
-def asked_in_vain(known: Sequence[str]) -> str | None:
-    """The scenario that the address names and that is none of these: no other may stand in for it unsaid."""
-    asked = st.query_params.get(PARAMETER)
-    return asked if asked and asked not in known else None
-
-
-def choose(workspace: Workspace, scenario: str) -> None:
-    """Make a scenario the current one of this session, and of those that come without an address."""
-    if PARAMETER in st.query_params:
-        st.query_params[PARAMETER] = scenario
-    look_at(workspace, PARAMETER, scenario)
-
-
-def show_in_address(scenario: str) -> None:
-    """Have the address of the page say which scenario it shows."""
-    if st.query_params.get(PARAMETER) != scenario:
-        st.query_params[PARAMETER] = scenario
 
 
 def save_as(workspace: Workspace, scenario: str, new: str, *, keep: bool) -> str:
@@ -74,15 +35,15 @@ def save_as(workspace: Workspace, scenario: str, new: str, *, keep: bool) -> str
         raise InputFault(
             "scenario name", new, f"a name has 1 to {LONGEST_NAME} characters", "Choose another name."
         )
-    if new in known(workspace):
+    if new in SCENARIO.known(workspace):
         raise InputFault("scenario name", new, "names of scenarios are unique", "Choose another name.")
     _keep_nothing_deleted(workspace)
     named.copy(workspace, named.SCENARIO, scenario, new)
     if not keep:
-        jobs.end(workspace, WORK, scenario)
+        jobs.end(workspace, SCENARIO.work, scenario)
     for kept in (SweepStore, DraftStore, VersionStore):
         kept(workspace, scenario).copy_to(new)
-    choose(workspace, new)
+    SCENARIO.choose(workspace, new)
     if not keep:
         remove(workspace, scenario)
     return new
@@ -102,7 +63,7 @@ class Deleted:
 def delete(workspace: Workspace, scenario: str) -> None:
     """Forget a scenario as `remove` does, and keep it in this session for `undelete` until the next change."""
     # Its work ends first: what that stores until then comes back too.
-    jobs.end(workspace, WORK, scenario)
+    jobs.end(workspace, SCENARIO.work, scenario)
     files = {
         kind: workspace.get_bytes(kind, scenario)
         for kind in named.SCENARIO
@@ -138,7 +99,7 @@ def undelete(workspace: Workspace) -> str:
     if found.draft is not None:
         DraftStore(workspace, back).save(found.draft)
     VersionStore(workspace, back).restore(found.versions)
-    choose(workspace, back)
+    SCENARIO.choose(workspace, back)
     return back
 
 
@@ -158,14 +119,12 @@ def end_work(workspace: Workspace, scenario: str) -> None:
 
 def remove(workspace: Workspace, scenario: str) -> None:
     """Forget a scenario with its sweep, draft and versions. Work on it ends, and the address names it no more."""
-    jobs.end(workspace, WORK, scenario)
+    jobs.end(workspace, SCENARIO.work, scenario)
     _forget(workspace, scenario)
 
 
 def _forget(workspace: Workspace, scenario: str) -> None:
-    if st.query_params.get(PARAMETER) == scenario:
-        del st.query_params[PARAMETER]
-    named.remove(workspace, named.SCENARIO, scenario)
+    SCENARIO.forget(workspace, scenario)
     for kept in (SweepStore, DraftStore, VersionStore):
         kept(workspace, scenario).forget()
     draft.unload(workspace, scenario)
@@ -173,19 +132,19 @@ def _forget(workspace: Workspace, scenario: str) -> None:
 
 def request(workspace: Workspace) -> PlanRequest | None:
     """The current scenario's plan request."""
-    scenario = name(workspace)
+    scenario = SCENARIO.current(workspace)
     return read(workspace, "plan_request", scenario) if scenario else None
 
 
 def plan(workspace: Workspace) -> PlanOutcome | None:
     """The current scenario's plan, None where it has not been planned yet."""
-    scenario = name(workspace)
+    scenario = SCENARIO.current(workspace)
     return read(workspace, "plan", scenario) if scenario else None
 
 
 def both(workspace: Workspace) -> tuple[PlanRequest | None, PlanOutcome | None]:
     """The current scenario's plan request and plan."""
-    scenario = name(workspace)
+    scenario = SCENARIO.current(workspace)
     if scenario is None:
         return None, None
     return read(workspace, "plan_request", scenario), read(workspace, "plan", scenario)
@@ -209,7 +168,7 @@ def start_plan(workspace: Workspace, scenario: str) -> str:
     """Plan the stored request in a job of its own; a search for the same scenario ends first. Its job id."""
     jobs.end(workspace, (PLAN,), scenario)
     _keep_nothing_deleted(workspace)
-    choose(workspace, scenario)
+    SCENARIO.choose(workspace, scenario)
     want_explained(workspace)
     return jobs.start(workspace, f"Plan {scenario}", PLAN, RequestParameters(scenario))
 

@@ -10,12 +10,12 @@ from collections.abc import Mapping, Sequence
 
 import streamlit as st
 
-from app.session import models, placements, scenario
 from app.session import workspace as workspaces
+from app.session.thing import THINGS
 from torchsplit_core.workspace.store import Workspace
 
 TAB, VIEW, CUT = "tab", "view", "cut"
-OURS = (workspaces.PARAMETER, scenario.PARAMETER, models.PARAMETER, placements.PARAMETER, TAB, VIEW, CUT)
+OURS = (workspaces.PARAMETER, *(thing.word for thing in THINGS), TAB, VIEW, CUT)
 """The query parameters that pages set; others are left as they are."""
 
 

@@ -9,11 +9,11 @@ import streamlit as st
 
 from app.components.share import share
 from app.format.numbers import plain
-from app.session import scenario, shelf
+from app.session import shelf
 from app.session import workspace as workspaces
+from app.session.thing import SCENARIO
 from app.shell import navigation
 from torchsplit_core import jobs
-from torchsplit_core.workspace import named
 from torchsplit_core.workspace.store import Workspace
 
 Found = TypeVar("Found")
@@ -63,10 +63,10 @@ def _workspaces(workspace: Workspace) -> None:
 
 
 def _scenarios(workspace: Workspace) -> None:
-    known = named.names(workspace, *named.SCENARIO)
+    known = SCENARIO.known(workspace)
     if not known:
         return
-    name = scenario.name(workspace, known) or known[0]
+    name = SCENARIO.current(workspace, known) or known[0]
     menu = st.popover(
         plain(name), icon=":material/view_quilt:", key="bar-scenario", on_change="rerun",
     )  # fmt: skip

@@ -15,9 +15,10 @@ import streamlit as st
 
 from app.components.skip import skip_link
 from app.format.numbers import plain
-from app.session import models, placements, scenario, trainings
 from app.session import workspace as workspaces
+from app.session.thing import MODEL, PLACEMENT, SCENARIO, THINGS, TRAINING
 from app.shell import address
+from torchsplit_core.workspace import named
 from torchsplit_core.workspace.store import Workspace
 
 PAGES_FOLDER = Path(__file__).resolve().parents[2] / "pages"
@@ -37,15 +38,15 @@ class Way:
 WAYS: Mapping[str, Way] = {
     "Overview": Way("overview.py"),
     "Models": Way("models.py"),
-    "Graph": Way("model.py", models.PARAMETER),
-    "Profile": Way("model.py", models.PARAMETER, "profile"),
-    "Partition": Way("model.py", models.PARAMETER, "cuts"),
-    "Plan": Way("plan.py", scenario.PARAMETER),
-    "Deploy": Way("plan.py", scenario.PARAMETER, "deploy"),
+    "Graph": Way("model.py", MODEL.word),
+    "Profile": Way("model.py", MODEL.word, "profile"),
+    "Partition": Way("model.py", MODEL.word, "cuts"),
+    "Plan": Way("plan.py", SCENARIO.word),
+    "Deploy": Way("plan.py", SCENARIO.word, "deploy"),
     "Placements": Way("placements.py"),
-    "Place": Way("placement.py", placements.PARAMETER),
+    "Place": Way("placement.py", PLACEMENT.word),
     "Trainings": Way("trainings.py"),
-    "Train": Way("training.py", trainings.PARAMETER),
+    "Train": Way("training.py", TRAINING.word),
     "Evaluation": Way("evaluation.py"),
     "Activity": Way("activity.py"),
     "Workspace": Way("workspace.py"),
@@ -79,17 +80,14 @@ def _menu(workspace: Workspace) -> None:
     stored = workspace.artifacts()
     link("Overview", "Overview", icon=":material/home:")
     link("Models", "Models", icon=":material/deployed_code:")
-    sources = sorted({item.name for item in stored if item.kind in ("graph", "profile")})
-    _current("Graph", models.current(workspace, sources))
-    known = tuple(dict.fromkeys(item.name for item in stored if item.kind in ("plan_request", "plan")))
-    name = scenario.name(workspace, known)
+    sources = sorted(named.among(stored, *MODEL.files))
+    _current("Graph", MODEL.current(workspace, sources))
+    name = SCENARIO.current(workspace, named.among(stored, "plan_request", "plan"))
     link("Plan", "Plan", name, icon=":material/view_quilt:")
     link("Placements", "LLM placements", icon=":material/account_tree:")
-    placed = tuple(item.name for item in stored if item.kind == "placement_request")
-    _current("Place", placements.current(workspace, placed))
+    _current("Place", PLACEMENT.current(workspace, named.among(stored, "placement_request")))
     link("Trainings", "Training", icon=":material/model_training:")
-    trained = tuple(item.name for item in stored if item.kind == "strategy_request")
-    _current("Train", trainings.current(workspace, trained))
+    _current("Train", TRAINING.current(workspace, named.among(stored, "strategy_request")))
     link("Evaluation", "Evaluation", icon=":material/fact_check:")
     link("Workspace", "Workspace", icon=":material/folder:")
 
@@ -140,7 +138,7 @@ def query(title: str, thing: str | None = None, workspace: Workspace | None = No
     opened = workspace or workspaces.current()
     wanted: dict[str, str | None] = {}
     if way.about:
-        wanted[way.about] = thing or (LOOKED_AT[way.about](opened) if workspace is None else None)
+        wanted[way.about] = thing or (_LOOKED_AT[way.about](opened) if workspace is None else None)
     if way.tab:
         wanted[address.TAB] = way.tab
     if title == "Profile" and (view := st.session_state.get(PROFILE_TAB)):
@@ -148,10 +146,5 @@ def query(title: str, thing: str | None = None, workspace: Workspace | None = No
     return address.parameters(opened, wanted)
 
 
-LOOKED_AT: Mapping[str, Callable[[Workspace], str | None]] = {
-    models.PARAMETER: lambda workspace: models.current(workspace, models.known(workspace)),
-    scenario.PARAMETER: scenario.name,
-    placements.PARAMETER: placements.current,
-    trainings.PARAMETER: trainings.current,
-}
+_LOOKED_AT: Mapping[str, Callable[[Workspace], str | None]] = {thing.word: thing.current for thing in THINGS}
 """Of each kind of thing, the one that is looked at."""

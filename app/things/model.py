@@ -7,10 +7,10 @@ import streamlit as st
 from app.models.cuts import page as cuts_page
 from app.models.graph import page as graph_page
 from app.models.profile import page as profile_page
-from app.session import cuts, models
-from app.shell import address, frame
+from app.session import cuts
+from app.session.thing import MODEL
+from app.shell import address, frame, things
 from app.things import unknown
-from torchsplit_core.jobs.names import PARTITION, PROFILE, TRACE
 from torchsplit_core.workspace.store import Workspace
 
 TAB = "model-tab"
@@ -26,19 +26,17 @@ VIEWS = {
 def show(first: str = GRAPH, *, every: bool = False) -> None:
     """The whole page, at the tab of the address, else at the `first`; `every`: profiles of all models to begin with."""
     opened = frame.opened_workspace()
-    known = models.known(opened)
-    if (missing := models.asked_in_vain(known)) is not None:
-        unknown.show(opened, "model", missing, known, "Graph")
+    known = MODEL.known(opened)
+    if (missing := MODEL.asked_in_vain(known)) is not None:
+        unknown.show(opened, MODEL.word, missing, known, "Graph")
         return
-    name = models.current(opened, known)
+    name = MODEL.current(opened, known)
     tab = address.turned(address.TAB, TABS, TAB, first)
     open_tab = next((title for title in TABS if address.slug(title) == tab), first)
     _settle(opened, name, tab, open_tab)
-    frame.head(
-        opened, name or "Model", open_tab, *filter(None, (name,)), failures=(TRACE, PROFILE, PARTITION)
-    )
+    frame.head(opened, name or "Model", open_tab, *filter(None, (name,)), failures=MODEL.work)
     if name is not None and len(known) > 1:
-        _choice(opened, name, known)
+        things.other(opened, MODEL, name, known)
     st.session_state.setdefault(TAB, first)
     for title, container in zip(TABS, st.tabs(TABS, key=TAB, on_change="rerun"), strict=True):
         if container.open:
@@ -53,7 +51,7 @@ def _settle(opened: Workspace, name: str | None, tab: str | None, open_tab: str)
         view = address.turned(address.VIEW, *VIEWS[open_tab])
     elif name is not None:
         cut = _cut(opened, name)
-    wanted = {models.PARAMETER: name, address.TAB: tab, address.VIEW: view, address.CUT: cut}
+    wanted = {MODEL.word: name, address.TAB: tab, address.VIEW: view, address.CUT: cut}
     address.settle(opened, wanted)
 
 
@@ -65,17 +63,6 @@ def _cut(opened: Workspace, name: str) -> str | None:
     found = cuts.wanted(opened, name)
     st.session_state[seen] = found
     return found
-
-
-def _choice(opened: Workspace, name: str, known: tuple[str, ...]) -> None:
-    """Another model, at the same tab."""
-    chosen = st.selectbox(
-        "Model", known, known.index(name), key=f"model-choice {name} {len(known)}", width=320,
-        label_visibility="collapsed",
-    )  # fmt: skip
-    if chosen != name:
-        models.choose(opened, chosen)
-        st.rerun()
 
 
 def _tab(opened: Workspace, title: str, name: str | None, every: bool) -> None:

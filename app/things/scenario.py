@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from app.plan import page as plan_page
-from app.session import scenario
+from app.session.thing import SCENARIO
 from app.shell import address, frame
 from torchsplit_core.jobs.names import EXPLAIN, MEASURE, PLAN, QUICK_START, RUN_HERE, SWEEP
 
@@ -11,12 +11,12 @@ from torchsplit_core.jobs.names import EXPLAIN, MEASURE, PLAN, QUICK_START, RUN_
 def show(first: str = plan_page.TITLES[0]) -> None:
     """The whole page, at the tab of the address, else at the `first`."""
     opened = frame.opened_workspace()
-    known = scenario.known(opened)
+    known = SCENARIO.known(opened)
     # The address of a scenario that is not here is kept: the page says so.
-    missing = scenario.asked_in_vain(known)
-    name = missing or scenario.name(opened, known)
+    missing = SCENARIO.asked_in_vain(known)
+    name = missing or SCENARIO.current(opened, known)
     tab = address.turned(address.TAB, plan_page.TITLES, plan_page.TAB, first)
-    address.settle(opened, {scenario.PARAMETER: name, address.TAB: tab})
+    address.settle(opened, {SCENARIO.word: name, address.TAB: tab})
     shown = next((title for title in plan_page.TITLES if address.slug(title) == tab), first)
     frame.head(
         opened,

@@ -25,9 +25,9 @@ PRICE = 2.0
 def show(workspace: Workspace, kept: Kept, outcome: StrategyOutcome) -> None:
     """The sections once they were asked for, and the way to ask."""
     st.header("What if", anchor=False)
-    found = trainings.studied(workspace, kept)
+    found, under_way = trainings.studied(workspace, kept)
     if found is None:
-        _ask(workspace, kept)
+        _ask(workspace, kept, under_way)
         return
     best = outcome.candidates[0]
     st.write("The best step with one choice made otherwise, all others free again.")
@@ -41,9 +41,9 @@ def show(workspace: Workspace, kept: Kept, outcome: StrategyOutcome) -> None:
     _scaling(kept, found)
 
 
-def _ask(workspace: Workspace, kept: Kept) -> None:
+def _ask(workspace: Workspace, kept: Kept, under_way: bool) -> None:
     with st.container(horizontal=True, vertical_alignment="center"):
-        if st.button("Look around", key="training-study", disabled=trainings.studying(workspace, kept)):
+        if st.button("Look around", key="training-study", disabled=under_way):
             with frame.telling():
                 trainings.start_study(workspace, kept)
                 st.rerun()

@@ -10,6 +10,7 @@ import streamlit as st
 from app.session import trainings
 from app.session.workspace import names
 from app.shell import frame, navigation
+from app.shell.inputs import check_nodes, text_of
 from torchsplit_core.hardware import peak_names, peaks
 from torchsplit_core.training.presets import preset, preset_names, read_config
 from torchsplit_core.values import InputFault
@@ -77,7 +78,7 @@ def _model(workspace: Workspace) -> dict[str, Any]:
     elif kind == CONFIG:
         file = st.file_uploader("config.json", type=["json"], key="training-config", max_upload_size=1)
         told["file"] = file.name if file else None
-        told["text"] = _text(file.getvalue(), file.name) if file else None
+        told["text"] = text_of(file.getvalue(), file.name) if file else None
     elif kind == TRACED:
         told["source"] = st.selectbox("Traced model", traced, key="training-source")
         st.caption("Reckoned from its graph, with its measured profile where it is of the fleet's device.")
@@ -168,25 +169,13 @@ def rows_of(request: StrategyRequest) -> list[dict[str, Any]]:
 
 def nodes_of(rows: list[dict[str, Any]]) -> tuple[StrategyNodes, ...]:
     """The rows as nodes. Raises InputFault for a fleet without a row, or a row that is not filled."""
-    if not rows:
-        raise InputFault("Fleet", "no nodes", "a fleet has a node", "Add a row.")
-    if any(row.get(field) is None for row in rows for field in ("nodes", "GPUs a node", "type")):
-        raise InputFault(
-            "Fleet", "a row that is not filled", "each row has nodes, GPUs and type", "Fill or remove it."
-        )
+    check_nodes(rows)
     return tuple(
         StrategyNodes(
             int(row["nodes"]), int(row["GPUs a node"]), row["type"], None, row.get("GB/s between nodes")
         )
         for row in rows
     )
-
-
-def _text(data: bytes, name: str) -> str:
-    try:
-        return data.decode("utf-8")
-    except UnicodeDecodeError as error:
-        raise InputFault(name, "binary data", "the file is text", "Choose another file.") from error
 
 
 def _begin(workspace: Workspace, label: str, request: StrategyRequest) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+from collections.abc import Sequence
 from dataclasses import asdict
 
 import streamlit as st
@@ -12,8 +13,9 @@ from app.charts.training import MEMORY_PARTS, TIME_PARTS, stacked
 from app.components import saving
 from app.format.numbers import exact, percent, plain, short
 from app.session import trainings
-from app.session.trainings import PARAMETER, Kept
-from app.shell import frame, navigation
+from app.session.thing import TRAINING
+from app.session.trainings import Kept
+from app.shell import frame, things
 from app.training import around, form, judged, new
 from app.training.shelf import INTRODUCTION
 from app.training.words import asked, bottleneck, choice, label, proof, ranking, refused
@@ -31,15 +33,14 @@ NEAR = 6.0
 """Capacity is drawn where it is at most that many times the fullest bar."""
 
 
-def show(workspace: Workspace) -> None:
-    """The whole page."""
-    name = trainings.current(workspace)
+def show(workspace: Workspace, name: str | None, known: Sequence[str]) -> None:
+    """The whole page below its heading, of this one among the known ones."""
     if name is None:
         st.write(f"{INTRODUCTION} Begin with an example.")
         new.show(workspace, first=True)
         judged.show()
         return
-    _choice(workspace, name)
+    things.choice(workspace, TRAINING, name, known, shelf="Trainings")
     kept = trainings.kept(workspace, name)
     st.caption(plain(asked(kept.request)))
     with frame.picture_beside("training"):
@@ -48,25 +49,6 @@ def show(workspace: Workspace) -> None:
         form.show(workspace, kept)
     with right:
         _answer(workspace, kept)
-
-
-def _choice(workspace: Workspace, name: str) -> None:
-    """Which training, a new one, and away with this one."""
-    names = list(trainings.known(workspace))
-    with st.container(horizontal=True, vertical_alignment="center"):
-        chosen = st.selectbox(
-            "Training", names, names.index(name), key=f"training-choice {name} {len(names)}", width=320,
-            label_visibility="collapsed",
-        )  # fmt: skip
-        if chosen != name:
-            trainings.choose(workspace, chosen)
-            st.rerun()
-        navigation.link("Trainings", "New training", icon=":material/add:")
-        if st.button("Remove", key="training-remove", help="Forget this training and its request."):
-            trainings.remove(workspace, name)
-            if PARAMETER in st.query_params:
-                del st.query_params[PARAMETER]
-            st.rerun()
 
 
 def _answer(workspace: Workspace, kept: Kept) -> None:

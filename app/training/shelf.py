@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import streamlit as st
 
-from app.format.numbers import plain, short
+from app.format.numbers import short
 from app.session import trainings
-from app.shell import navigation
+from app.session.thing import TRAINING
+from app.shell import things
 from app.training import judged, new
 from app.training.words import asked, proof
 from torchsplit_core.workspace.store import Workspace
@@ -19,17 +22,25 @@ INTRODUCTION = (
 
 def show(workspace: Workspace) -> None:
     """The whole page."""
-    known = trainings.known(workspace)
-    for name in known:
-        with st.container(border=True, key=f"training-{name}", gap="xsmall"):
-            navigation.link("Train", plain(name), name, icon=":material/model_training:")
-            st.caption(plain(words(trainings.kept(workspace, name))))
+    known = TRAINING.known(workspace)
+    cards(workspace, known)
     if known:
         st.header("New training", anchor=False)
     else:
         st.write(f"{INTRODUCTION} Begin with an example.")
     new.show(workspace, first=not known)
     judged.show()
+
+
+def cards(workspace: Workspace, known: Sequence[str]) -> None:
+    """A card for each of these."""
+    things.cards(
+        TRAINING,
+        known,
+        "Train",
+        ":material/model_training:",
+        lambda name: words(trainings.kept(workspace, name)),
+    )
 
 
 def words(kept: trainings.Kept) -> str:

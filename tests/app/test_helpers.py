@@ -17,8 +17,9 @@ from app.plan import summary
 from app.plan.inputs import request_tables
 from app.plan.model_table import models_table
 from app.plan.verdict import without_minimum
-from app.session import dropped_files, scenario
+from app.session import dropped_files
 from app.session import trust as session_trust
+from app.session.thing import SCENARIO
 from app.shell.job_panel import REFRESH_S
 from app.shell.replan import stored_profiles
 from tests.support.app.values import SOURCE, cuts, plan, profile, request
@@ -47,6 +48,7 @@ from torchsplit_core.values import (
     ResponsePercentiles,
     TraceArrivals,
 )
+from torchsplit_core.values.serving.measurement import Measurement
 from torchsplit_core.workspace.store import Workspace
 
 
@@ -225,8 +227,15 @@ def test_every_kind_of_contract_file_can_be_dropped(workspace: Workspace) -> Non
     dropped_files.drop(workspace, "winter.json", write_text(request()).encode())
     dropped_files.drop(workspace, "other.json", write_text(plan()).encode())
     assert workspace.get("profile", SOURCE) == profile()
-    assert scenario.name(workspace) == "winter"
+    assert SCENARIO.current(workspace) == "winter"
     assert workspace.get("plan", "winter") == plan()
+    SCENARIO.choose(workspace, "another")
+    found = Measurement(plan().request_sha256, 2.0, 0.5, "here", ())
+    dropped_files.drop(workspace, "seen.json", write_text(found).encode())
+    assert workspace.get("measurement", "winter") == found and SCENARIO.current(workspace) == "winter"
+    alone = replace(found, request_sha256="0" * 64)
+    dropped_files.drop(workspace, "alone.json", write_text(alone).encode())
+    assert workspace.get("measurement", "alone") == alone and SCENARIO.current(workspace) == "winter"
 
 
 def test_a_second_profile_of_a_model_stands_beside_the_first(workspace: Workspace) -> None:

@@ -13,8 +13,10 @@ from streamlit.testing.v1 import AppTest
 
 from app.session import scenario
 from tests.support.app.values import SOURCE, cuts, graph, plan, profile, request
+from tests.support.paths import ROOT
 from torchsplit_core import jobs
 from torchsplit_core.deployment import LAYOUT_FORMATS, WORKLOAD_FORMATS, deploy
+from torchsplit_core.files import read_file
 from torchsplit_core.jobs.names import (
     PLAN,
     QUICK_START,
@@ -132,6 +134,18 @@ def test_a_visit_without_an_address_stores_nothing_and_offers_what_there_is(
     assert store.workspaces() == before
     assert "1 graph, 1 profile, 1 scenario" in said(page("overview"))
     assert "review" in [link.proto.label for link in page("overview").get("page_link")]
+
+
+@pytest.mark.parametrize(("kind", "word"), [("placement", "placement"), ("strategy", "training")])
+def test_the_overview_has_the_newest_placements_and_trainings(
+    kind: str, word: str, page: Open, filled: Workspace
+) -> None:
+    asked = read_file(ROOT / "examples" / f"{kind}_request.json")[1]
+    for number in range(5):
+        filled.put(f"{kind}_request", f"number {number}", asked)
+    links = [link.proto.label for link in page("overview", filled).get("page_link")]
+    assert {f"number {number}" for number in range(1, 5)} <= set(links) and "number 0" not in links
+    assert f"All 5 {word}s" in links
 
 
 def test_an_empty_workspace_is_kept_from_its_first_content_on_and_called_after_it(
@@ -298,12 +312,15 @@ def test_the_deploy_page_shows_every_file_and_says_that_none_was_tested(
         assert file.text.strip() in [text.strip() for text in shown]
 
 
-def test_the_zip_holds_every_file_and_keeps_scripts_executable() -> None:
-    from app.plan.deploy.page import zipped
-
-    files = deploy(plan(), LAYOUT_FORMATS)
-    archive = zipfile.ZipFile(io.BytesIO(zipped(files)))
-    assert {entry.filename for entry in archive.infolist()} == {file.name for file in files}
+def test_the_zip_holds_every_file_and_keeps_scripts_executable(
+    page: Open, filled: Workspace, files: dict[str, Any]
+) -> None:
+    page("deploy", filled)
+    archive = zipfile.ZipFile(io.BytesIO(files["review.deploy.zip"]()))
+    written = {file.name for file in deploy(plan(), LAYOUT_FORMATS)}
+    assert {entry.filename for entry in archive.infolist()} == written | {
+        "review.plan.json", "review.request.json",
+    }  # fmt: skip
     script = next(entry for entry in archive.infolist() if entry.filename.endswith(".sh"))
     assert script.external_attr >> 16 & 0o111
 

@@ -13,6 +13,7 @@ from playwright.sync_api import Page, expect
 from tests.support.browser.access import EMPTY, PAGES, PHONE, in_scheme, ours
 from tests.support.browser.pages import heading
 from tests.support.browser.settle import settle
+from tests.support.browser.workspaces import begun
 from tests.support.paths import ROOT
 from tests.support.tracing.here import traced_here
 from torchsplit_core import workflow
@@ -21,15 +22,18 @@ from torchsplit_core.jobs.names import PartitionParameters, RequestParameters
 from torchsplit_core.jobs.partition import partition_job
 from torchsplit_core.jobs.place import place_job
 from torchsplit_core.jobs.quick_start import measured_mix
+from torchsplit_core.jobs.strategy import strategy_job
 from torchsplit_core.values import NodeProfile, Profile, ProfileRow, ignore_progress
-from torchsplit_core.workspace.store import Store
 
 pytestmark = pytest.mark.browser
 # In the order of the menu.
-NARROW = ("", "models", "model", "placements", "evaluation", "workspace", "activity", "help")
+NARROW = (
+    "", "models", "model", "placements", "trainings", "training", "evaluation", "workspace", "activity", "help",
+)  # fmt: skip
 """Those that no test of their own opens in a narrow window."""
 SAMPLE = "sample:diamond"
 PLACEMENT = ROOT / "examples" / "placement_request.json"
+TRAINING = ROOT / "examples" / "strategy_request.json"
 
 
 @pytest.fixture(scope="module")
@@ -38,7 +42,7 @@ def workspace(address: str, home: Path) -> str:
     graph = traced_here(SAMPLE)
     rows = (ProfileRow("whole", "cpu", None, 2, 1, 200.0, 10.0, 180.0, 220.0, 0.1, "measured"),)
     nodes = tuple(NodeProfile(op.id, 1 / len(graph.ops), op.output_bytes, 0) for op in graph.ops)
-    filled = Store(home).create("every page")
+    filled = begun(home, "every page")
     filled.put("graph", SAMPLE, graph)
     filled.put("profile", SAMPLE, Profile(SAMPLE, graph.architecture_hash, {}, rows, nodes))
     partition_job(filled, PartitionParameters(SAMPLE, 2), ignore_progress)
@@ -47,6 +51,8 @@ def workspace(address: str, home: Path) -> str:
     filled.put("evaluation", "whole", read_file(ROOT / "docs" / "evaluation.json")[1])
     filled.put("placement_request", "tiny", read_file(PLACEMENT)[1])
     place_job(filled, RequestParameters("tiny"), ignore_progress)
+    filled.put("strategy_request", "two nodes", read_file(TRAINING)[1])
+    strategy_job(filled, RequestParameters("two nodes"), ignore_progress)
     return filled.id
 
 

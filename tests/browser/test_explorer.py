@@ -15,10 +15,11 @@ from tests.support.browser.access import in_scheme
 from tests.support.browser.explorer import canvas, drawing, look, move_to, redrawn, save_model
 from tests.support.browser.pages import heading, press
 from tests.support.browser.settle import settle
+from tests.support.browser.workspaces import begun
 from torchsplit_core.jobs.names import TraceParameters, UploadedFile
 from torchsplit_core.jobs.trace import trace_job
 from torchsplit_core.values import ignore_progress
-from torchsplit_core.workspace.store import Store, Workspace
+from torchsplit_core.workspace.store import Workspace
 
 pytestmark = pytest.mark.browser
 
@@ -47,7 +48,7 @@ def dropped(session: Callable[..., Page], address: str, model: Path) -> Page:
 @pytest.fixture(scope="module")
 def traced(address: str, home: Path, model: Path) -> Workspace:
     """A workspace with what a dropped file becomes."""
-    workspace = Store(home).create("blocks")
+    workspace = begun(home, "blocks")
     workspace.put_bytes("upload", model.name, model.read_bytes())
     trace_job(workspace, TraceParameters(model.name, UploadedFile(model.name)), ignore_progress)
     return workspace

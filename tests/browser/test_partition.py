@@ -11,11 +11,12 @@ from playwright.sync_api import Page, expect
 from tests.support.browser.access import PHONE, ours
 from tests.support.browser.pages import heading, press
 from tests.support.browser.settle import settle
+from tests.support.browser.workspaces import begun
 from tests.support.tracing.here import traced_here
 from torchsplit_core.jobs.names import PartitionParameters
 from torchsplit_core.jobs.partition import partition_job
 from torchsplit_core.values import NodeProfile, Profile, ProfileRow, ignore_progress
-from torchsplit_core.workspace.store import Store, Workspace
+from torchsplit_core.workspace.store import Workspace
 
 pytestmark = pytest.mark.browser
 SOURCE = "sample:diamond"
@@ -28,7 +29,7 @@ def profiled(address: str, home: Path) -> Workspace:
     graph = traced_here(SOURCE)
     rows = (ProfileRow("whole", "cpu", None, 2, 1, 200.0, 10.0, None, None, None, "measured"),)
     nodes = tuple(NodeProfile(op.id, 1 / len(graph.ops), op.output_bytes, 0) for op in graph.ops)
-    workspace = Store(home).create("cuts")
+    workspace = begun(home, "cuts")
     workspace.put("graph", SOURCE, graph)
     workspace.put("profile", SOURCE, Profile(SOURCE, graph.architecture_hash, {}, rows, nodes))
     return workspace

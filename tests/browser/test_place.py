@@ -12,10 +12,11 @@ from app.placements.new import structured_fleet
 from tests.support.browser.access import PHONE, ours
 from tests.support.browser.pages import heading, press
 from tests.support.browser.settle import settle
+from tests.support.browser.workspaces import begun
 from torchsplit_core.jobs.names import RequestParameters
 from torchsplit_core.jobs.place import place_job
 from torchsplit_core.values import ignore_progress
-from torchsplit_core.workspace.store import Store, Workspace
+from torchsplit_core.workspace.store import Workspace
 
 pytestmark = pytest.mark.browser
 SOLVED_MS = 60_000
@@ -24,7 +25,7 @@ SOLVED_MS = 60_000
 @pytest.fixture(scope="module")
 def large(address: str, home: Path) -> Workspace:
     """A workspace with a placement on 1,024 GPUs."""
-    workspace = Store(home).create("large fleet")
+    workspace = begun(home, "large fleet")
     workspace.put("placement_request", "large", structured_fleet())
     place_job(workspace, RequestParameters("large"), ignore_progress)
     return workspace
@@ -40,7 +41,7 @@ def test_thirty_gpus_are_placed_drawn_and_asked_what_if(
     session: Callable[..., Page], address: str, home: Path
 ) -> None:
     page = session()
-    open_place(page, address, Store(home).create("thirty"), "Placement")
+    open_place(page, address, begun(home, "thirty"), "Placement")
     press(page, "30 GPUs of three types")
     expect(page.get_by_text("proven optimal")).to_be_visible(timeout=SOLVED_MS)
     settle(page)

@@ -14,15 +14,16 @@ from playwright.sync_api import Page, expect
 from tests.support.browser.access import PHONE, in_document, ours
 from tests.support.browser.pages import PLANNED_MS, heading, press
 from tests.support.browser.settle import settle
+from tests.support.browser.workspaces import begun
 from torchsplit_core import workflow
 from torchsplit_core.values import FleetEntry, PlanModel, PlanRequest, Point, Stage, Variant
-from torchsplit_core.workspace.store import Store, Workspace
+from torchsplit_core.workspace.store import Workspace
 
 pytestmark = pytest.mark.browser
 TRIES = 5
 """A table that was just given a row draws its canvas anew some time after the page stands still; a press before it is
 lost, and a user presses again."""
-TABS = ("Plan", "Baselines", "Compare", "By hand", "Sweep", "Under load", "History")
+TABS = ("Plan", "Under load", "Run it", "Sweep", "Baselines", "Compare", "By hand", "History", "Deploy")
 
 
 def model(name: str, speed: float) -> PlanModel:
@@ -43,7 +44,7 @@ def model(name: str, speed: float) -> PlanModel:
 def solved(address: str, home: Path) -> Workspace:
     """A workspace with two planned scenarios: two models on one GPU and on two."""
     request = PlanRequest((FleetEntry("A100-80GB"),), (model("bert", 30.0), model("ocr", 50.0)))
-    workspace = Store(home).create("review")
+    workspace = begun(home, "review")
     workspace.put("plan_request", "review", request)
     workspace.put("plan", "review", workflow.plan(request))
     wide = replace(request, gpus=(FleetEntry("A100-80GB", count=2),))

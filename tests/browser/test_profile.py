@@ -15,8 +15,8 @@ from playwright.sync_api import Page, expect
 from tests.support.browser.access import PHONE, ours
 from tests.support.browser.pages import heading
 from tests.support.browser.settle import settle
+from tests.support.browser.workspaces import begun
 from torchsplit_core.jobs.quick_start import measured_mix
-from torchsplit_core.workspace.store import Store
 
 pytestmark = pytest.mark.browser
 MEASURED_MS = 120_000
@@ -156,7 +156,7 @@ def test_a_table_of_other_words_is_mapped_imported_and_compared(
 @pytest.fixture(scope="module")
 def filled(address: str, home: Path) -> str:
     """The id of a workspace with the measured mix: every tab has something to show."""
-    workspace = Store(home).create("measured")
+    workspace = begun(home, "measured")
     measured_mix(workspace)
     return workspace.id
 

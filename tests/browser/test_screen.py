@@ -11,10 +11,11 @@ from playwright.sync_api import Page, expect
 
 from tests.support.browser.pages import heading, press
 from tests.support.browser.settle import settle
+from tests.support.browser.workspaces import begun
 from torchsplit_core import workflow
 from torchsplit_core.jobs.quick_start import measured_mix
 from torchsplit_core.planning.request.hash import request_hash
-from torchsplit_core.workspace.store import Store, Workspace
+from torchsplit_core.workspace.store import Workspace
 
 pytestmark = pytest.mark.browser
 HEIGHT = 900
@@ -24,7 +25,7 @@ MOST_TABS = 10
 @pytest.fixture(scope="module")
 def door(home: Path) -> Workspace:
     """The plan of the first door, found in a few seconds and not proven."""
-    workspace = Store(home).create("screen")
+    workspace = begun(home, "screen")
     name = measured_mix(workspace)
     request = workspace.get("plan_request", name)
     outcome = workflow.plan(replace(request, solver=replace(request.solver, time_limit_s=3.0)))

@@ -7,7 +7,7 @@ a model stand under its name and their largest number of stages.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 
 from torchsplit_core.values import (
     PlacementFrontier,
@@ -37,7 +37,11 @@ def evaluation_name(*, quick: bool) -> str:
 
 def names(workspace: Workspace, *kinds: str) -> tuple[str, ...]:
     """The names of these kinds of results: those of the first kind, newest first, then the others' own."""
-    stored = workspace.artifacts(kinds[0] if len(kinds) == 1 else None)
+    return among(workspace.artifacts(kinds[0] if len(kinds) == 1 else None), *kinds)
+
+
+def among(stored: Sequence[Artifact], *kinds: str) -> tuple[str, ...]:
+    """`names`, of what the caller has listed."""
     return tuple(dict.fromkeys(item.name for kind in kinds for item in stored if item.kind == kind))
 
 

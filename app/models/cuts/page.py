@@ -16,6 +16,7 @@ from app.models.cuts.words import WHAT, candidates_table, reason_text, stages_ta
 from app.session import cuts, scenario
 from app.session.cuts import OWN, Study
 from app.session.model import GraphModel, open_model
+from app.session.thing import SCENARIO
 from app.shell import frame, navigation
 from app.shell.replan import plan_again
 from torchsplit_core import jobs
@@ -328,7 +329,7 @@ def _offer(workspace: Workspace, model: GraphModel, study: Study, offered: list[
     with frame.telling():
         ranked = sorted(offered, key=lambda one: value_of(one, study.objective))
         outcome = cuts.offer(workspace, model.name, study, ranked)
-        scenario_name, request = scenario.name(workspace), scenario.request(workspace)
+        scenario_name, request = SCENARIO.current(workspace), scenario.request(workspace)
         if request is None or scenario_name is None:
             name = model_name(model.profile)
             scenario_name = f"{name} with cuts"

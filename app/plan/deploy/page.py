@@ -52,15 +52,15 @@ def show(name: str, plan: PlanOutcome | None, request: PlanRequest | None) -> No
             "which figures are missing."
         )
         return
-    # A plan of cores alone has no GPU to cut.
-    possible = [kind for kind in LAYOUT_FORMATS if _can(plan, kind)]
-    files = deploy(plan, possible) if possible else ()
-    both = () if request is None else _contracts(name, plan, request)
     *tabs, runs, told = st.tabs([*LAYOUT_FORMATS, "What runs there", "What it does and disrupts"])
+    possible = []
     for tab, kind in zip(tabs, LAYOUT_FORMATS, strict=True):
+        # A plan of cores alone has no GPU to cut.
         with tab, frame.telling():
             for file in deploy(plan, (kind,))[1:]:
                 _file(file)
+            possible.append(kind)
+    files = deploy(plan, possible) if possible else ()
     with runs:
         _workloads(name, plan, request)
     with told:
@@ -68,10 +68,10 @@ def show(name: str, plan: PlanOutcome | None, request: PlanRequest | None) -> No
             _file(files[0], shown=True)
         else:
             st.info("Nothing is cut: the plan uses cores alone.")
-    if files or both:
+    if files or request is not None:
         st.download_button(
             "All files (zip)",
-            zipped((*files, *both)),
+            lambda: zipped((*files, *_contracts(name, plan, request))),
             f"{name}.deploy.zip",
             "application/zip",
             type="primary",
@@ -79,8 +79,10 @@ def show(name: str, plan: PlanOutcome | None, request: PlanRequest | None) -> No
         )
 
 
-def _contracts(name: str, plan: PlanOutcome, request: PlanRequest) -> tuple[DeploymentFile, ...]:
-    """The plan and its request, which the command line makes workloads of."""
+def _contracts(name: str, plan: PlanOutcome, request: PlanRequest | None) -> tuple[DeploymentFile, ...]:
+    """The plan and its request, which the command line makes workloads of; none without the request."""
+    if request is None:
+        return ()
     return (
         DeploymentFile(f"{name}.plan.json", write_text(plan)),
         DeploymentFile(f"{name}.request.json", write_text(request)),
@@ -106,14 +108,6 @@ def _workloads(name: str, plan: PlanOutcome, request: PlanRequest | None) -> Non
         wrap_lines=True,
     )
     st.caption("The zip below has both files. Models from .py or .pt2 files need --trust.")
-
-
-def _can(plan: PlanOutcome, kind: str) -> bool:
-    try:
-        deploy(plan, (kind,))
-    except InputFault:
-        return False
-    return True
 
 
 def _head(name: str, plan: PlanOutcome) -> None:

@@ -12,6 +12,7 @@ from app.plan.what_if import proof
 from app.session import cuts, scenario
 from app.session import draft as drafts
 from app.session.draft import Draft
+from app.session.thing import SCENARIO
 from app.shell import frame
 from app.shell.replan import plan_again
 from torchsplit_core.planning.comparison.compare import compare
@@ -122,7 +123,7 @@ def _save_as(workspace: Workspace, name: str, stored: PlanRequest, draft: Draft,
         scenario.start_plan(workspace, new)
     else:
         VersionStore(workspace, new).keep(draft.kept.said)
-        scenario.choose(workspace, new)
+        SCENARIO.choose(workspace, new)
     st.rerun()
 
 

@@ -13,7 +13,7 @@ from app.format.numbers import plain
 from app.plan.load import runs, words
 from app.plan.load.asked import Ask, same_arrivals, simulation
 from app.plan.summary import SOLVED
-from app.session import scenario
+from app.session.thing import SCENARIO
 from app.session.workspace import read
 from torchsplit_core.values import PlanRequest, SimulationRequest
 from torchsplit_core.workspace.store import Workspace
@@ -28,7 +28,7 @@ def show(
     colours: Mapping[str, str],
 ) -> tuple[SimulationRequest, ...]:
     """The choice of a scenario, and both sides; the simulations that are shown."""
-    others = [other for other in scenario.known(workspace) if other != name and _served(workspace, other)]
+    others = [other for other in SCENARIO.known(workspace) if other != name and _served(workspace, other)]
     with st.container(border=True, key="load-beside"):
         st.header("Beside another scenario", anchor=False)
         if not others:

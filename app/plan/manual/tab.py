@@ -19,6 +19,7 @@ from app.plan.model_table import models_table
 from app.plan.summary import SOLVED, metrics
 from app.session import draft as drafts
 from app.session import scenario
+from app.session.thing import SCENARIO
 from app.shell import frame
 from torchsplit_core.hardware import gpu_type
 from torchsplit_core.planning.baselines.gain import gain
@@ -200,7 +201,7 @@ def _verdict(
             new = named.free_name(workspace, named.SCENARIO, f"{name} by hand")
             workspace.put("plan_request", new, request)
             workspace.put("plan", new, found.outcome)
-            scenario.choose(workspace, new)
+            SCENARIO.choose(workspace, new)
             frame.say(f"Stored as {new}.")
             st.rerun(scope="app")
     st.caption(

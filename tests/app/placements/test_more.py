@@ -14,6 +14,7 @@ from app.charts.pipeline import colour_of, topology_html
 from app.placements import curve as placements_curve
 from app.placements import divisions, nodes, words
 from app.session import placements
+from app.session.thing import PLACEMENT
 from tests.support.app.placement_page import example, metrics, number, parsed, place_it, press, said
 from torchsplit_core.jobs import runner
 from torchsplit_core.jobs.names import DIVISIONS, PLACEMENT_FRONTIER, RequestParameters, as_stored
@@ -104,7 +105,7 @@ def test_a_curve_is_asked_for_and_goes_with_its_request(
     for changed in (workspace, copied):
         changed.put("placement_request", "tiny", replace(example(), communication_efficiency=0.5))
         assert placements.curve_of(changed, placements.kept(changed, "tiny")) is None
-    placements.remove(workspace, "tiny")
+    PLACEMENT.forget(workspace, "tiny")
     assert not workspace.artifacts("placement_frontier")
 
 

@@ -21,6 +21,7 @@ from app.charts.pipeline import (
 )
 from app.placements import form, new, words
 from app.session import dropped_files, placements
+from app.session.thing import PLACEMENT
 from tests.support.app.placement_page import example, metrics, number, parsed, place_it, press, said
 from torchsplit_core import workflow
 from torchsplit_core.deployment.placement_launch import launches
@@ -56,7 +57,7 @@ def test_a_known_decoder_is_placed_on_nodes(
     page: Open, workspace: Workspace, started: list[tuple[str, Any]]
 ) -> None:
     press(page("place", workspace), "Place this model")
-    (name,) = placements.known(workspace)
+    (name,) = PLACEMENT.known(workspace)
     request: PlacementRequest = workspace.get("placement_request", name)
     assert name == "llama-3.1-70b on 16 GPUs" and request.model.layers == 80 and len(started) == 1
     assert {gpu.type for gpu in request.gpus} == {"H100-SXM5-80GB", "A100-80GB"}
@@ -105,7 +106,7 @@ def test_a_model_that_fits_nowhere_says_what_is_missing(page: Open, workspace: W
 def test_files_give_back_what_is_stored(page: Open, placed: Workspace, files: dict[str, Any]) -> None:
     page("place", placed)
     assert read_text(files["tiny.placement_request.json"](), origin="file")[1] == example()
-    assert read_text(files["tiny.placement.json"], origin="file")[1] == placed.get("placement", "tiny")
+    assert read_text(files["tiny.placement.json"](), origin="file")[1] == placed.get("placement", "tiny")
 
 
 def test_an_outcome_from_an_archive_is_checked_against_its_request(placed: Workspace) -> None:
@@ -119,7 +120,7 @@ def test_dropped_files_stand_beside_each_other(workspace: Workspace) -> None:
     dropped_files.drop(workspace, "mine.json", write_text(example()).encode())
     outcome = workflow.place(example())
     artifact = dropped_files.drop(workspace, "answer.json", write_text(outcome).encode())
-    assert artifact.name == "mine" and placements.current(workspace) == "mine"
+    assert artifact.name == "mine" and PLACEMENT.current(workspace) == "mine"
     assert placements.kept(workspace, "mine").answers
     broken = replace(example(), bandwidth_gib_per_s=((0.0,),))
     with pytest.raises(InputFault):

@@ -10,6 +10,7 @@ import pytest
 from streamlit.testing.v1 import AppTest
 
 from app.session import scenario
+from app.session.thing import SCENARIO
 from app.shell import replan
 from tests.support.app.values import plan, request
 from tests.support.paths import ROOT
@@ -129,7 +130,7 @@ def test_a_scenario_is_renamed_with_its_plan(page: Open, two: Workspace) -> None
     opened = page("plan", two)
     opened.text_input(key="scenario-name-review").set_value("november").run()
     press(opened, "Rename")
-    assert shown(opened) == "november" and set(scenario.known(two)) == {"november", "larger"}
+    assert shown(opened) == "november" and set(SCENARIO.known(two)) == {"november", "larger"}
     assert two.get("plan", "november") == plan() and two.get("plan_request", "november") == request()
 
 
@@ -139,7 +140,7 @@ def test_a_duplicate_leaves_the_first_as_it_is(page: Open, two: Workspace) -> No
     assert shown(opened) == "review copy" and two.get("plan", "review copy") == two.get("plan", "review")
     opened.selectbox[0].set_value("review").run()
     press(opened, "Duplicate")
-    assert set(scenario.known(two)) == {"review", "review copy", "review copy 2", "larger"}
+    assert set(SCENARIO.known(two)) == {"review", "review copy", "review copy 2", "larger"}
 
 
 def sweep(workspace: Workspace, name: str) -> KeptSweep:
@@ -217,7 +218,7 @@ def test_a_name_that_cannot_be_is_one_message(name: str, words: str, page: Open,
     opened = page("plan", two)
     opened.text_input(key="scenario-name-review").set_value(name).run()
     press(opened, "Rename")
-    assert words in messages(opened) and set(scenario.known(two)) == {"review", "larger"}
+    assert words in messages(opened) and set(SCENARIO.known(two)) == {"review", "larger"}
 
 
 def test_a_deleted_scenario_ends_its_search_and_the_next_is_shown(
@@ -230,16 +231,16 @@ def test_a_deleted_scenario_ends_its_search_and_the_next_is_shown(
         runner, "running", lambda w, names=(), request=None: (running,) if request == "review" else ()
     )
     opened = press(page("plan", two), "Delete")
-    assert ended == ["j"] and shown(opened) == "larger" and scenario.known(two) == ("larger",)
+    assert ended == ["j"] and shown(opened) == "larger" and SCENARIO.known(two) == ("larger",)
     assert "Deleted the scenario **review**." in [one.value for one in opened.markdown]
 
 
 def test_a_deletion_is_undone_with_plan_and_sweep(page: Open, two: Workspace) -> None:
-    kept, before = sweep(two, "review"), scenario.known(two)
+    kept, before = sweep(two, "review"), SCENARIO.known(two)
     opened = press(page("plan", two), "Delete")
-    assert scenario.known(two) == ("larger",) and SweepStore(two, "review").load() is None
+    assert SCENARIO.known(two) == ("larger",) and SweepStore(two, "review").load() is None
     press(opened, "Undo")
-    assert shown(opened) == "review" and set(scenario.known(two)) == set(before)
+    assert shown(opened) == "review" and set(SCENARIO.known(two)) == set(before)
     assert two.get("plan", "review") == plan() and two.get("plan_request", "review") == request()
     assert SweepStore(two, "review").load() == kept
     assert not [button for button in opened.button if button.label == "Undo"]
@@ -249,7 +250,7 @@ def test_the_last_scenario_can_be_had_back_too_and_takes_no_other_s_place(
     page: Open, filled: Workspace
 ) -> None:
     opened = press(page("plan", filled), "Delete")
-    assert scenario.known(filled) == () and "scenario" not in opened.query_params
+    assert SCENARIO.known(filled) == () and "scenario" not in opened.query_params
     other = replace(request(), sharing="fractional")
     filled.put("plan_request", "review", other)
     press(opened, "Undo")
@@ -280,4 +281,4 @@ def test_two_tabs_on_one_scenario_lose_nothing(
     assert said == [
         "review was changed in another tab meanwhile: that state is kept as review, edited elsewhere."
     ]
-    assert started == [RequestParameters("review")] * 2 and scenario.name(filled) == "review"
+    assert started == [RequestParameters("review")] * 2 and SCENARIO.current(filled) == "review"

@@ -14,13 +14,15 @@ PAGES = {
     "plan": "Plan",
     "placements": "LLM placements",
     "placement": "tiny",
+    "trainings": "Training",
+    "training": "two nodes",
     "evaluation": "Evaluation",
     "workspace": "Workspace",
     "activity": "Activity",
     "help": "Help",
 }
-"""Every page and its heading, in a workspace with the model and the placement of these names."""
-EMPTY = {name: title for name, title in PAGES.items() if name not in ("model", "placement")}
+"""Every page and its heading, in the order of the menu, in a workspace with the things of these names."""
+EMPTY = {name: title for name, title in PAGES.items() if name not in ("model", "placement", "training")}
 """Those that an empty workspace leads to."""
 
 STREAMLIT_UPLOADER = ("presentation-role-conflict", "stFileUploaderDropzone")

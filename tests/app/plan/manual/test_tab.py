@@ -16,7 +16,7 @@ from app.plan import page as plan_page
 from app.plan.manual import slice_editor
 from app.plan.manual import tab as manual_tab
 from app.plan.manual.draft import Draft
-from app.session import scenario
+from app.session.thing import SCENARIO
 from tests.support.app.values import request
 from torchsplit_core import workflow
 from torchsplit_core.planning.manual.evaluate import HandGpu, HandSlice, HandTenant, evaluate, from_plan
@@ -73,7 +73,7 @@ def test_the_plan_itself_is_legal_and_as_good_and_can_be_kept(page: Open, solved
     opened = tab(page("plan", solved))
     assert "The best plan has the same normalised throughput for every model" in said(opened)
     next(button for button in opened.button if button.label == "Keep as a scenario").click().run()
-    assert not opened.exception and set(scenario.known(solved)) == {"review", "review by hand"}
+    assert not opened.exception and set(SCENARIO.known(solved)) == {"review", "review by hand"}
     assert (
         solved.get("plan", "review by hand").status == "feasible" or solved.get("plan", "review by hand").gpus
     )

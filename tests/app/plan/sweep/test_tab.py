@@ -12,7 +12,7 @@ from streamlit.testing.v1 import AppTest
 from app.charts.sweep import Mark, Spot, curve, front
 from app.format.badges import Badge
 from app.plan import page as plan_page
-from app.plan.sweep import tab, waits, words
+from app.plan.sweep import ask, chosen_point, tab, waits, words
 from app.session import scenario
 from tests.support.app.graphs import said
 from tests.support.app.values import plan, request
@@ -254,9 +254,9 @@ def test_a_dot_or_row_shows_its_plan_and_opens_it_as_a_scenario(
     # The same point again is the same scenario; another request under its name stays.
     kept = SweepStore(swept, "review").load()
     assert kept is not None
-    assert tab.open_point(swept, "review", kept, kept.points[2]) == name
+    assert chosen_point.open_point(swept, "review", kept, kept.points[2]) == name
     swept.put("plan_request", name, request())
-    assert tab.open_point(swept, "review", kept, kept.points[2]) == f"{name} 2"
+    assert chosen_point.open_point(swept, "review", kept, kept.points[2]) == f"{name} 2"
 
 
 def test_an_impossible_point_says_why_and_can_be_opened(swept: Workspace) -> None:
@@ -340,10 +340,10 @@ def test_a_running_sweep_of_the_scenario_ends_before_the_next(
         lambda w, names, request: (status,) if (names, request) == ((SWEEP,), "review") else (),
     )
     monkeypatch.setattr(runner, "cancel", lambda workspace, job: ended.append(job))
-    tab.start_sweep(filled, "review", request(), WHAT, 5.0)
+    ask.start_sweep(filled, "review", request(), WHAT, 5.0)
     assert ended == ["j"] and len(started) == 1
     with pytest.raises(InputFault):
-        tab.start_sweep(filled, "review", request(), SweepRequest("gpus", A100, (0.0,)), 5.0)
+        ask.start_sweep(filled, "review", request(), SweepRequest("gpus", A100, (0.0,)), 5.0)
     assert ended == ["j"] and len(started) == 1
 
 

@@ -1,0 +1,87 @@
+"""The point of a sweep that is chosen: its plan in short, under load, and opened as a draft or as a scenario."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+
+import streamlit as st
+
+from app.format.numbers import plain, short
+from app.plan.load import runs
+from app.plan.load import words as load_words
+from app.plan.load.asked import Ask, request_limits, simulation
+from app.plan.model_table import models_table
+from app.plan.sweep import words
+from app.session import draft as drafts
+from app.session import scenario
+from app.session.thing import SCENARIO
+from app.session.workspace import names
+from app.shell import frame
+from torchsplit_core.planning.request.hash import request_hash
+from torchsplit_core.planning.sweep.points import SweepPoint, note, request_at
+from torchsplit_core.values import PlanOutcome, PlanRequest
+from torchsplit_core.workspace.store import Workspace
+from torchsplit_core.workspace.sweeps import KeptSweep
+
+
+def show(workspace: Workspace, name: str, kept: KeptSweep, point: SweepPoint) -> None:
+    """The chosen point: its plan in short, and the way to all of it."""
+    label = words.at_value(kept.what, point.value)
+    with st.container(border=True, key="sweep-chosen"):
+        st.header(f"The plan at {label}", anchor=False)
+        st.markdown(plain(words.proof(point)))
+        if text := note(point):
+            st.markdown(plain(text))
+        if point.gpus_used is not None:
+            asked = request_at(kept.request, kept.what, point.value)
+            figures = f"{short(point.gpus_used)} GPUs used · {short(point.total_rps, 'req/s')} in all"
+            st.caption(figures)
+            colours = scenario.colours(workspace)
+            st.html(models_table(point.outcome, asked, colours))
+            _under_load(asked, point.outcome, colours)
+        if st.button(
+            "Open as draft", key="sweep-draft", help="In the tables and sliders, to change, keep or discard."
+        ):
+            stored = workspace.get("plan_request", name)
+            drafts.change(workspace, name, stored, request_at(kept.request, kept.what, point.value))
+            st.rerun(scope="app")
+        if st.button(
+            "Open as scenario", key="sweep-open", help="Its request and plan under a name of their own."
+        ):
+            with frame.telling():
+                frame.say(f"This is {open_point(workspace, name, kept, point)}.")
+                st.rerun(scope="app")
+
+
+def _under_load(request: PlanRequest, plan: PlanOutcome, colours: Mapping[str, str]) -> None:
+    """Response times of the chosen plan at its demands: of one plan they come at once, of all they would not."""
+    if not any(gpu.slices for gpu in plan.gpus):
+        return
+    limits = request_limits(request)
+    asked = simulation(plan, request, Ask("planned", limits_ms=limits))
+    ran = runs.runs_of(asked)
+    found = [kept.load for kept in ran.models]
+    st.caption(
+        "Under load, simulated: arrivals as the request says, else Poisson at the demands; waits included."
+    )
+    st.html(load_words.table_of(found, limits, colours))
+    st.caption(
+        plain(f"A quick look. {load_words.basis_words(plan, request)} {load_words.unstable_words(found)}")
+    )
+
+
+def open_point(workspace: Workspace, name: str, kept: KeptSweep, point: SweepPoint) -> str:
+    """Store a point's request and plan as a scenario and choose it; its name. Opened twice it is the same one."""
+    asked = request_at(kept.request, kept.what, point.value)
+    tail = f" · {words.at_value(kept.what, point.value)}"
+    wanted = name[: scenario.LONGEST_NAME - min(len(tail), 80) - 5] + tail[:80]
+    found, number = wanted, 2
+    known = set(names(workspace, "plan_request"))
+    while found in known and workspace.get("plan_request", found) != asked:
+        found, number = f"{wanted} {number}", number + 1
+    if found not in known:
+        workspace.put("plan_request", found, asked)
+        workspace.put("plan", found, replace(point.outcome, request_sha256=request_hash(asked)))
+    SCENARIO.choose(workspace, found)
+    return found

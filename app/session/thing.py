@@ -1,0 +1,92 @@
+"""The kinds of things that a workspace keeps by name: which there are, and which one of each is looked at.
+
+The address carries it (`?scenario=NAME`), so that a link shows what its sender saw, and two tabs can show two.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+import streamlit as st
+
+from app.session import models
+from app.session.workspace import chosen, look_at
+from torchsplit_core.jobs.names import (
+    DIVISIONS,
+    EXPLAIN,
+    MEASURE,
+    PARTITION,
+    PLACE,
+    PLACEMENT_FRONTIER,
+    PLAN,
+    PROFILE,
+    RUN_HERE,
+    STRATEGY,
+    STRATEGY_STUDY,
+    SWEEP,
+    TRACE,
+    WHAT_IF,
+)
+from torchsplit_core.workspace import named
+from torchsplit_core.workspace.store import Workspace
+
+
+@dataclass(frozen=True, slots=True)
+class Thing:
+    """A kind of thing.
+
+    `word` is what one is called, and the query parameter and the workspace setting that hold the name of the one
+    looked at. `known` says which there are, in the order in which they are offered. `files` are the kinds of results
+    under its name, `work` the kinds of jobs on it.
+    """
+
+    word: str
+    known: Callable[[Workspace], tuple[str, ...]]
+    files: tuple[str, ...]
+    work: tuple[str, ...]
+
+    def current(self, workspace: Workspace, among: Sequence[str] | None = None) -> str | None:
+        """The one of the address, else of this session, else the one looked at last, else the first.
+
+        None where there is none. `among`: all there are, where the caller has asked.
+        """
+        found = self.known(workspace) if among is None else among
+        return chosen(workspace, self.word, found, st.query_params.get(self.word))
+
+    def asked_in_vain(self, among: Sequence[str]) -> str | None:
+        """The one that the address names and that is none of these: no other may stand in for it unsaid."""
+        asked = st.query_params.get(self.word)
+        return asked if asked and asked not in among else None
+
+    def choose(self, workspace: Workspace, name: str) -> None:
+        """Make it the one that is looked at, in this session and by those that come without an address."""
+        if self.word in st.query_params:
+            st.query_params[self.word] = name
+        look_at(workspace, self.word, name)
+
+    def forget(self, workspace: Workspace, name: str) -> None:
+        """Remove its results; the address names it no more."""
+        if st.query_params.get(self.word) == name:
+            del st.query_params[self.word]
+        named.remove(workspace, self.files, name)
+
+
+def _named_by(*kinds: str) -> Callable[[Workspace], tuple[str, ...]]:
+    """The names of these kinds of results, those of the first newest first."""
+    return lambda workspace: named.names(workspace, *kinds)
+
+
+MODEL = Thing("model", models.known, ("graph", "profile"), (TRACE, PROFILE, PARTITION))
+SCENARIO = Thing(
+    "scenario",
+    _named_by("plan_request", "plan"),
+    named.SCENARIO,
+    (PLAN, EXPLAIN, SWEEP, WHAT_IF, MEASURE, RUN_HERE),
+)
+# Without its request nothing can be shown of one.
+PLACEMENT = Thing(
+    "placement", _named_by("placement_request"), named.PLACEMENT, (PLACE, PLACEMENT_FRONTIER, DIVISIONS)
+)
+TRAINING = Thing("training", _named_by("strategy_request"), named.TRAINING, (STRATEGY, STRATEGY_STUDY))
+THINGS = (MODEL, SCENARIO, PLACEMENT, TRAINING)

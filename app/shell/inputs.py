@@ -1,0 +1,26 @@
+"""What several pages ask for in the same way: rows of nodes, a text file."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from torchsplit_core.values import InputFault
+
+
+def check_nodes(rows: Sequence[Mapping[str, Any]]) -> None:
+    """Raises InputFault for a fleet without a row, or with a row that is not filled."""
+    if not rows:
+        raise InputFault("Fleet", "no nodes", "a fleet has a node", "Add a row.")
+    if any(row.get(field) is None for row in rows for field in ("nodes", "GPUs a node", "type")):
+        raise InputFault(
+            "Fleet", "a row that is not filled", "each row has nodes, GPUs and type", "Fill or remove it."
+        )
+
+
+def text_of(data: bytes, name: str) -> str:
+    """A file's text. Raises InputFault where it is none."""
+    try:
+        return data.decode("utf-8")
+    except UnicodeDecodeError as error:
+        raise InputFault(name, "binary data", "the file is text", "Choose another file.") from error
