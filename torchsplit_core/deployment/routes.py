@@ -56,7 +56,7 @@ def host_route_file(
         found = workload.serving(part)
         if len(workload.servers) > MOST_ROUTED:
             found = tuple(server for server in found if server.host is host) or found
-        return tuple(RouteServer(url(server), _weight(server, part)) for server in found)
+        return tuple(RouteServer(url(server), weight(server, part)) for server in found)
 
     return _file(name, workload.routes, servers)
 
@@ -95,8 +95,8 @@ def _tensor(value: StageValue) -> RoutedTensor:
     return RoutedTensor(value.name, datatype(value), sizes(value))
 
 
-def _weight(server: Server, part: Part) -> float:
-    """What the plan gives the part on this server, requests/s."""
+def weight(server: Server, part: Part) -> float:
+    """Requests/s that the plan gives the part on this server."""
     return sum(
         tenant.throughput_rps
         for tenant in server.slice.tenants

@@ -15,7 +15,7 @@ from torchsplit_core.deployment.files import DeploymentFile
 from torchsplit_core.deployment.formats.slice_ids import slice_script, variable
 from torchsplit_core.deployment.hosts import Host
 from torchsplit_core.deployment.image import image_name
-from torchsplit_core.deployment.routes import datatype, sizes
+from torchsplit_core.deployment.routes import datatype, sizes, weight
 from torchsplit_core.deployment.servers import ROUTER_PORT, Job, Kind, Part, Route, Server, Workload
 from torchsplit_core.values import InputFault, PlanOutcome, StageValue
 
@@ -220,11 +220,7 @@ def _remote_config(workload: Workload, part: Part) -> dict[str, object]:
     urls = [
         (
             f"http://{server.host.name or 'host.docker.internal'}:{server.port}",
-            sum(
-                t.throughput_rps
-                for t in server.slice.tenants
-                if t.model == part.model and t.stage == part.stage
-            ),
+            weight(server, part),
         )
         for server in servers
     ]
