@@ -81,8 +81,10 @@ import numpy as np
 import triton_python_backend_utils as pb_utils
 
 from torchsplit_core.serving.routing.calls import Balancer
-from torchsplit_core.serving.routing.wire import DTYPES, HEADER_LENGTH, Tensor, read, write
+from torchsplit_core.serving.wire.asking import Tensor, outputs_of, request_of
+from torchsplit_core.serving.wire.bodies import LENGTH_HEADER, headers_of
 from torchsplit_core.values.serving.routes import RouteServer
+from torchsplit_core.values.serving.datatypes import OF_NUMPY
 
 
 class TritonPythonModel:
@@ -110,14 +112,13 @@ class TritonPythonModel:
         for name in self.inputs:
             found = pb_utils.get_input_tensor_by_name(request, name).as_numpy()
             sent.append(Tensor(name, self.datatypes[name], found.shape, found.tobytes()))
-        body, length = write({"parameters": {"binary_data_output": True}}, "inputs", sent)
-        answer = self.servers.post(self.model, {HEADER_LENGTH: length}, body, self.timeout_s)
+        body, length = request_of(sent)
+        answer = self.servers.post(self.model, headers_of(length), body, self.timeout_s)
         if answer.status != 200:
             raise ValueError(f"{answer.status} {answer.body[:500].decode(errors='replace')}")
-        message = read(answer.body, answer.headers.get(HEADER_LENGTH.lower()), "outputs")
         return {
-            one.name: np.frombuffer(one.data, np.dtype(DTYPES[one.datatype])).reshape(one.shape)
-            for one in message.tensors
+            one.name: np.frombuffer(one.data, OF_NUMPY[one.datatype]).reshape(one.shape)
+            for one in outputs_of(answer.body, answer.headers.get(LENGTH_HEADER))
         }
 '''
 
