@@ -74,7 +74,8 @@ def tenants(plan: PlanOutcome, deployment: dict[str, Any]) -> tuple[Tenant, ...]
 
 
 def selects(service: dict[str, Any], deployment: dict[str, Any]) -> bool:
-    return service["spec"]["selector"].items() <= deployment["spec"]["template"]["metadata"]["labels"].items()
+    wanted, found = service["spec"]["selector"], deployment["spec"]["template"]["metadata"]["labels"]
+    return bool(wanted.items() <= found.items())
 
 
 def environment(deployment: dict[str, Any]) -> dict[str, str]:
