@@ -26,7 +26,8 @@ from torchsplit_core import workflow
 from torchsplit_core.deployment import LAYOUT_FORMATS, WORKLOAD_FORMATS
 from torchsplit_core.deployment.image import requirements
 from torchsplit_core.planning import plan
-from torchsplit_core.serving.routing.wire import HEADER_LENGTH, Tensor, read, write
+from torchsplit_core.serving.wire.asking import Tensor, outputs_of, request_of
+from torchsplit_core.serving.wire.bodies import LENGTH_HEADER, headers_of
 from torchsplit_core.stages import open_stages
 from torchsplit_core.values import (
     FleetEntry,
@@ -122,10 +123,10 @@ def answers_as_the_model_does(path: str) -> None:
     client = load("diamond")
     inputs = client.get_example_inputs(3)
     tensor = Tensor("x", "FP32", tuple(inputs[0].shape), inputs[0].numpy().tobytes())
-    body, length = write({"parameters": {"binary_data_output": True}}, "inputs", [tensor])
-    request = urllib.request.Request(f"{path}/infer", body, {HEADER_LENGTH: length or ""})
+    body, length = request_of([tensor])
+    request = urllib.request.Request(f"{path}/infer", body, headers_of(length))
     with urllib.request.urlopen(request, timeout=60) as response:
-        (given,) = read(response.read(), response.headers[HEADER_LENGTH], "outputs").tensors
+        (given,) = outputs_of(response.read(), response.headers[LENGTH_HEADER])
     with torch.no_grad():
         expected = client.get_model().eval()(*inputs)
     assert given.shape == tuple(expected.shape)

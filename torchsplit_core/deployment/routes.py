@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 
 from torchsplit_core.deployment.files import DeploymentFile
 from torchsplit_core.deployment.hosts import Host
 from torchsplit_core.deployment.servers import Part, Route, Server, Workload
 from torchsplit_core.files import write_text
 from torchsplit_core.values import InputFault, StageValue
+from torchsplit_core.values.serving.datatypes import OF_TORCH
 from torchsplit_core.values.serving.routes import (
     RoutedModel,
     RoutedOutput,
@@ -18,24 +19,17 @@ from torchsplit_core.values.serving.routes import (
     RouteStep,
 )
 
-DATATYPES: Mapping[str, str] = {
-    "bool": "BOOL", "uint8": "UINT8", "uint16": "UINT16", "uint32": "UINT32", "uint64": "UINT64",
-    "int8": "INT8", "int16": "INT16", "int32": "INT32", "int64": "INT64",
-    "float16": "FP16", "float32": "FP32", "float64": "FP64", "bfloat16": "BF16",
-}  # fmt: skip
-"""torch's name of a dtype and that of Open Inference Protocol v2."""
-
 
 def datatype(value: StageValue) -> str:
     """Its name on the wire. Raises InputFault for a dtype that the protocol has not got."""
-    if value.dtype is None or value.dtype not in DATATYPES:
+    if value.dtype is None or value.dtype not in OF_TORCH:
         raise InputFault(
             f"value {value.name}",
             value.dtype,
-            f"its dtype is one of Open Inference Protocol v2: {', '.join(DATATYPES)}",
+            f"its dtype is one of Open Inference Protocol v2: {', '.join(OF_TORCH)}",
             "Give the model inputs and results of one of these; for a cut, forbid this variant.",
         )
-    return DATATYPES[value.dtype]
+    return OF_TORCH[value.dtype]
 
 
 def sizes(value: StageValue) -> tuple[int, ...]:
@@ -56,7 +50,7 @@ def host_route_file(
         found = workload.serving(part)
         if len(workload.servers) > MOST_ROUTED:
             found = tuple(server for server in found if server.host is host) or found
-        return tuple(RouteServer(url(server), _weight(server, part)) for server in found)
+        return tuple(RouteServer(url(server), weight(server, part)) for server in found)
 
     return _file(name, workload.routes, servers)
 
@@ -95,8 +89,8 @@ def _tensor(value: StageValue) -> RoutedTensor:
     return RoutedTensor(value.name, datatype(value), sizes(value))
 
 
-def _weight(server: Server, part: Part) -> float:
-    """What the plan gives the part on this server, requests/s."""
+def weight(server: Server, part: Part) -> float:
+    """Requests/s that the plan gives the part on this server."""
     return sum(
         tenant.throughput_rps
         for tenant in server.slice.tenants

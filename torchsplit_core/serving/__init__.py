@@ -5,8 +5,8 @@
     process     a worker as the front sees it, `worker` its own side, `messages` what crosses, `runnable` what it runs
     waiting     queues and turns            seats       places of workers, stages of models
     engine      requests to batches to workers and back; `crew` keeps these alive
-    tensors, datatypes                      the protocol's tensors as raw rows
-    meters      what is counted             front/      HTTP, start and end
+    wire/       the protocol for all who speak it: requests, answers, bodies, ports
+    meters      what is counted             front/      paths, start and end
     load/       open-loop load, and what was measured beside what was said
     routing/    a cut model's parts on several servers, behind one address; ray_app: the same as a Ray application
 

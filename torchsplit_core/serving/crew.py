@@ -57,10 +57,10 @@ class Crew:
         starting = [asyncio.create_task(one(seat)) for seat in self.seats]
         try:
             await asyncio.gather(*starting)
-        except BaseException:
+        finally:
+            # Where one could not be started, nor are the others.
             for task in starting:
                 task.cancel()
-            raise
         self.hold(asyncio.create_task(self._look()))
 
     async def stop(self) -> None:

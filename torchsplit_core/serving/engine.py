@@ -18,8 +18,8 @@ from torchsplit_core.serving.process import Answer, Assignment, WorkerDied
 from torchsplit_core.serving.roster import Roster
 from torchsplit_core.serving.seats import Refused, Seat, Station, warm_up
 from torchsplit_core.serving.settings import ServeSettings
-from torchsplit_core.serving.tensors import TensorPort, check_rows, port_of
 from torchsplit_core.serving.waiting import Batch, Item, Rows, Turns
+from torchsplit_core.serving.wire.tensors import TensorPort, check_rows, port_of
 from torchsplit_core.values import Progress
 
 STUCK = 2.0

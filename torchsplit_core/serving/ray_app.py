@@ -19,22 +19,17 @@ from ray import serve
 from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 
-from torchsplit_core.serving.routing.wire import (
-    HEADER_LENGTH,
-    Tensor,
-    WireFault,
-    read,
-    wanted_as_json,
-    wanted_names,
-    write,
+from torchsplit_core.serving.wire.bodies import (
+    LENGTH_HEADER,
+    headers_of,
+    json_length,
+    largest_body,
+    unpacked,
 )
+from torchsplit_core.serving.wire.tensors import RequestFault, TensorPort, parse_request, response
+from torchsplit_core.values.serving.datatypes import OF_TORCH
 
-DTYPES = {
-    "BOOL": torch.bool, "UINT8": torch.uint8, "UINT16": torch.uint16, "UINT32": torch.uint32, "UINT64": torch.uint64,
-    "INT8": torch.int8, "INT16": torch.int16, "INT32": torch.int32, "INT64": torch.int64,
-    "FP16": torch.float16, "FP32": torch.float32, "FP64": torch.float64, "BF16": torch.bfloat16,
-}  # fmt: skip
-NAMES = {dtype: name for name, dtype in DTYPES.items()}
+DTYPES = {datatype: getattr(torch, name) for name, datatype in OF_TORCH.items()}
 
 Values = dict[str, torch.Tensor]
 
@@ -113,31 +108,37 @@ class Front:
             return _unknown(name or verb)
         try:
             return await self._infer(model, request)
-        except WireFault as fault:
-            return JSONResponse({"error": str(fault)}, 400)
+        except RequestFault as fault:
+            return JSONResponse({"error": str(fault)}, fault.status)
 
     async def _infer(self, model: Mapping[str, Any], request: Request) -> Response:
-        asked = read(await request.body(), request.headers.get(HEADER_LENGTH), "inputs")
-        known = {tensor.name: _torch(tensor) for tensor in asked.tensors}
-        _check(model, known)
+        takes = [TensorPort(one["name"], one["datatype"], tuple(one["shape"][1:])) for one in model["inputs"]]
         gives = {entry["name"]: entry["value"] for entry in model["outputs"]}
-        names = wanted_names(asked.head, tuple(gives))
+        most = largest_body(takes)
+        body = unpacked(await request.body(), request.headers.get("content-encoding", ""), most)
+        asked = parse_request(body, json_length(request.headers.get(LENGTH_HEADER)), takes, list(gives))
+        if asked.rows > model["max_batch"]:
+            raise RequestFault(f"a request has 1 to {model['max_batch']} rows, not {asked.rows}")
+        known = {
+            port.name: _torch(port.datatype, shape, data)
+            for port, shape, data in zip(takes, asked.shapes, asked.inputs, strict=True)
+        }
+        try:
+            async with asyncio.timeout(asked.timeout_s):
+                await self._through(model, known)
+        except TimeoutError:
+            raise RequestFault(f"no answer within {asked.timeout_s:g} s", 504) from None
+        given = {name: known[value] for name, value in gives.items()}
+        ports = [TensorPort(name, _datatype(one), tuple(one.shape[1:])) for name, one in given.items()]
+        text, length = response(asked, model["name"], ports, list(map(_bytes, given.values())))
+        return Response(text, headers=headers_of(length))
+
+    async def _through(self, model: Mapping[str, Any], known: Values) -> None:
+        """Adds what each part gives to what is known."""
         for step in model["steps"]:
             chosen = choices(step["deployments"], cum_weights=list(accumulate(step["weights"])))[0]
             values = {name: known[name] for name in step["inputs"]}
             known |= await self.handles[chosen].answer.remote(values)
-        head: dict[str, Any] = {"model_name": model["name"], "model_version": "1"}
-        if "id" in asked.head:
-            head["id"] = asked.head["id"]
-        text, length = write(
-            head,
-            "outputs",
-            [_wire(name, known[gives[name]]) for name in names],
-            wanted_as_json(asked.head, names),
-        )
-        if length is None:
-            return Response(text, media_type="application/json")
-        return Response(text, media_type="application/octet-stream", headers={HEADER_LENGTH: length})
 
 
 def build(arguments: Mapping[str, str]) -> Any:
@@ -154,36 +155,23 @@ def _rows(values: Values) -> int:
     return int(next(iter(values.values())).shape[0])
 
 
-def _torch(tensor: Tensor) -> torch.Tensor:
+def _torch(datatype: str, shape: tuple[int, ...], data: memoryview) -> torch.Tensor:
+    dtype = DTYPES[datatype]
     # A bytearray: torch wants what it may write to.
-    flat = torch.frombuffer(bytearray(tensor.data), dtype=DTYPES[tensor.datatype]) if tensor.data else None
     return (
-        torch.empty(tensor.shape, dtype=DTYPES[tensor.datatype])
-        if flat is None
-        else flat.reshape(tensor.shape)
+        torch.frombuffer(bytearray(data), dtype=dtype).reshape(shape)
+        if data
+        else torch.empty(shape, dtype=dtype)
     )
 
 
-def _wire(name: str, value: torch.Tensor) -> Tensor:
-    data = value.contiguous().view(torch.uint8) if value.dim() else value.reshape(1).view(torch.uint8)
-    return Tensor(name, NAMES[value.dtype], tuple(value.shape), data.numpy().tobytes())
+def _bytes(value: torch.Tensor) -> bytes:
+    found: bytes = value.contiguous().reshape(-1).view(torch.uint8).numpy().tobytes()
+    return found
 
 
-def _check(model: Mapping[str, Any], known: Values) -> None:
-    """Raises WireFault for inputs that are not the model's, or too many rows for its batches."""
-    takes = {entry["name"]: entry for entry in model["inputs"]}
-    if set(takes) != set(known):
-        raise WireFault(f"inputs are {', '.join(known) or 'none'}; {model['name']} takes {', '.join(takes)}")
-    for name, value in known.items():
-        wanted = takes[name]
-        fits = value.dim() == len(wanted["shape"]) and all(
-            size in (-1, found) for size, found in zip(wanted["shape"], value.shape, strict=True)
-        )
-        if NAMES[value.dtype] != wanted["datatype"] or not fits:
-            raise WireFault(f"input {name} is {wanted['datatype']} {wanted['shape']}")
-    rows = {value.shape[0] for value in known.values()}
-    if len(rows) != 1 or not 1 <= min(rows) <= model["max_batch"]:
-        raise WireFault(f"the first dimension of all inputs is one batch of 1 to {model['max_batch']}")
+def _datatype(value: torch.Tensor) -> str:
+    return OF_TORCH[str(value.dtype).removeprefix("torch.")]
 
 
 def _metadata(model: Mapping[str, Any]) -> dict[str, Any]:

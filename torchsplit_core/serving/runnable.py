@@ -13,13 +13,13 @@ import torch
 from torch.utils import _pytree as pytree
 
 from torchsplit_core.model_source import example_arguments, foreign_code, load_client, open_model
-from torchsplit_core.serving.datatypes import OF_TORCH
 from torchsplit_core.stages.folder import open_manifest
 from torchsplit_core.stages.pipeline import passed_on
 from torchsplit_core.stages.run import Stage
 from torchsplit_core.stages.signature import bind
 from torchsplit_core.stages.wire import DTYPES
 from torchsplit_core.values import InputFault, SplitClient, StageManifest
+from torchsplit_core.values.serving.datatypes import OF_TORCH
 
 WARM_UPS = 3
 """Runs at the largest batch before a worker says that it is ready; one more at 1."""

@@ -61,10 +61,15 @@ class Serving:
 
 def check_settings(settings: ServeSettings) -> None:
     """Raises InputFault for a number out of range."""
-    if not 0 <= settings.port <= 65535:
-        raise InputFault("--port", settings.port, "a port is 0 to 65535", f"For example {DEFAULT_PORT}.")
+    check_port(settings.port)
     if not 1 <= settings.queue_limit <= 10_000_000:
         rule = "a queue holds 1 to 10,000,000 rows"
         raise InputFault("--queue-limit", settings.queue_limit, rule, f"For example {LONGEST_QUEUE}.")
     check_number("--deadline-s", settings.deadline_s, positive=True)
     check_number("--drain-s", settings.drain_s)
+
+
+def check_port(port: int) -> None:
+    """Raises InputFault for what is none; 0 takes a free one."""
+    if not 0 <= port <= 65535:
+        raise InputFault("--port", port, "a port is 0 to 65535", f"For example {DEFAULT_PORT}.")

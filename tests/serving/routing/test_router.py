@@ -2,19 +2,31 @@
 
 from __future__ import annotations
 
+import gzip
 import json
+import re
+import subprocess
+import sys
 import threading
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
+from dataclasses import replace
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 from starlette.testclient import TestClient
 
+from torchsplit_core.files import write_file
 from torchsplit_core.serving.routing.app import router
-from torchsplit_core.serving.routing.wire import HEADER_LENGTH, Tensor, read, write
+from torchsplit_core.serving.routing.calls import call
+from torchsplit_core.serving.wire import bodies
+from torchsplit_core.serving.wire.asking import Tensor, outputs_of, request_of
+from torchsplit_core.serving.wire.bodies import LENGTH_HEADER, headers_of, json_length
+from torchsplit_core.serving.wire.tensors import TensorPort, parse_request, response
 from torchsplit_core.values.serving.routes import (
     RoutedModel,
     RoutedOutput,
@@ -26,10 +38,14 @@ from torchsplit_core.values.serving.routes import (
 
 
 class StandIn:
-    """A server of one part: multiplies its one input `x`. `status` other than 200 refuses with it."""
+    """A server of one part: multiplies its one input `x`, the first `rows` of it.
+
+    `status` other than 200 refuses with it.
+    """
 
     def __init__(self, factor: float) -> None:
         self.factor, self.status, self.calls, self.ready = factor, 200, 0, True
+        self.rows: int | None = None
         self.hold = threading.Event()
         self.hold.set()
         outer = self
@@ -40,11 +56,11 @@ class StandIn:
             def log_message(self, *_: object) -> None:
                 pass
 
-            def send(self, status: int, body: bytes, length: str | None = None) -> None:
+            def send(self, status: int, body: bytes, length: int | None = None) -> None:
                 self.send_response(status)
                 self.send_header("Content-Length", str(len(body)))
-                if length is not None:
-                    self.send_header(HEADER_LENGTH, length)
+                for header in headers_of(length).items():
+                    self.send_header(*header)
                 self.end_headers()
                 self.wfile.write(body)
 
@@ -59,11 +75,13 @@ class StandIn:
                 outer.hold.wait(30)
                 if outer.status != 200:
                     return self.send(outer.status, b'{"error":"full"}')
-                (tensor,) = read(body, self.headers.get(HEADER_LENGTH), "inputs").tensors
-                assert tensor.name == "x"
-                data = (np.frombuffer(tensor.data, "<f4") * outer.factor).astype("<f4").tobytes()
-                given = Tensor("output_0", "FP32", tensor.shape, data)
-                return self.send(200, *write({"model_name": "part"}, "outputs", [given]))
+                length = json_length(self.headers.get(LENGTH_HEADER))
+                asked = parse_request(body, length, (TensorPort("x", "FP32", (-1,)),), ["output_0"])
+                asked = replace(asked, rows=outer.rows or asked.rows)
+                data = (np.frombuffer(asked.inputs[0], "<f4") * outer.factor).astype("<f4")
+                data = data.reshape(asked.shapes[0])[: asked.rows]
+                port = TensorPort("output_0", "FP32", asked.shapes[0][1:])
+                return self.send(200, *response(asked, "part", (port,), [data.tobytes()]))
 
         self.server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
         self.url = f"http://127.0.0.1:{self.server.server_port}"
@@ -82,8 +100,8 @@ def stand_ins(*factors: float) -> Iterator[list[StandIn]]:
             one.server.server_close()
 
 
-def client(*steps: list[str | tuple[str, float]], timeout_s: float = 20.0) -> TestClient:
-    """A router of the model "a/b c", through these servers part after part."""
+def routes_of(*steps: list[str | tuple[str, float]]) -> Routes:
+    """The model "a/b c", through these servers part after part."""
     made = tuple(
         RouteStep(
             f"part {number}",
@@ -99,7 +117,12 @@ def client(*steps: list[str | tuple[str, float]], timeout_s: float = 20.0) -> Te
         (RoutedOutput("output_0", "FP32", (-1, 2), f"v{len(steps)}"),),
         made,
     )
-    return TestClient(router(Routes((model,)), timeout_s))
+    return Routes((model,))
+
+
+def client(*steps: list[str | tuple[str, float]], timeout_s: float = 20.0) -> TestClient:
+    """A router of that model."""
+    return TestClient(router(routes_of(*steps), timeout_s))
 
 
 PATH = "/v2/models/a%2Fb%20c"
@@ -118,10 +141,9 @@ def test_parts_in_a_row_answer_in_json_and_in_binary() -> None:
             "outputs": [{"name": "output_0", "datatype": "FP32", "shape": [2, 2], "data": [6, 12, 18, 24]}],
         }
         tensor = Tensor("v0", "FP32", (1, 2), np.array([1, 5], "<f4").tobytes())
-        body, length = write({"parameters": {"binary_data_output": True}}, "inputs", [tensor])
-        assert length is not None
-        found = asked.post(f"{PATH}/infer", content=body, headers={HEADER_LENGTH: length})
-        (back,) = read(found.content, found.headers[HEADER_LENGTH], "outputs").tensors
+        body, length = request_of([tensor])
+        found = asked.post(f"{PATH}/infer", content=body, headers=headers_of(length))
+        (back,) = outputs_of(found.content, found.headers[LENGTH_HEADER])
         assert np.frombuffer(back.data, "<f4").tolist() == [6, 30]
         assert asked.get(PATH).json()["outputs"] == [
             {"name": "output_0", "datatype": "FP32", "shape": [-1, 2]}
@@ -130,9 +152,12 @@ def test_parts_in_a_row_answer_in_json_and_in_binary() -> None:
 
 def test_a_whole_model_goes_on_as_it_came() -> None:
     with stand_ins(2) as (one,):
-        body = {"inputs": [{"name": "x", "datatype": "FP32", "shape": [1, 1], "data": [4]}]}
+        body = {
+            "inputs": [{"name": "x", "datatype": "FP32", "shape": [1, 1], "data": [4]}],
+            "parameters": {"binary_data_output": True},
+        }
         found = client([one.url]).post(f"{PATH}/infer", json=body)
-        (back,) = read(found.content, found.headers[HEADER_LENGTH], "outputs").tensors
+        (back,) = outputs_of(found.content, found.headers[LENGTH_HEADER])
         assert np.frombuffer(back.data, "<f4").tolist() == [8]
 
 
@@ -193,17 +218,17 @@ def test_refusals_of_a_part_and_parts_that_are_away_reach_the_client() -> None:
 
 BAD = [
     ({}, "list of inputs"),
-    ({"inputs": []}, "takes v0"),
-    ({"inputs": [{"name": "v1", "datatype": "FP32", "shape": [1, 2], "data": [1, 2]}]}, "takes v0"),
+    ({"inputs": []}, "v0 is missing"),
+    ({"inputs": [{"name": "v1", "datatype": "FP32", "shape": [1, 2], "data": [1, 2]}]}, "model's are v0"),
     ({"inputs": [{"name": "v0", "datatype": "FP64", "shape": [1, 2], "data": [1, 2]}]}, "FP32"),
-    ({"inputs": [{"name": "v0", "datatype": "FP32", "shape": [1, 3], "data": [1, 2, 3]}]}, "FP32"),
-    ({"inputs": [{"name": "v0", "datatype": "FP32", "shape": [0, 2], "data": []}]}, "batch"),
-    ({"inputs": [{"name": "v0", "datatype": "FP32", "shape": [1, 2], "data": [1]}]}, "1 values"),
-    ({"inputs": [{"name": "v0", "datatype": "FP32", "shape": [1, 2], "data": ["x", 1]}]}, "no FP32"),
+    ({"inputs": [{"name": "v0", "datatype": "FP32", "shape": [1, 3], "data": [1, 2, 3]}]}, "[-1, 2]"),
+    ({"inputs": [{"name": "v0", "datatype": "FP32", "shape": [0, 2], "data": []}]}, "rows"),
+    ({"inputs": [{"name": "v0", "datatype": "FP32", "shape": [1, 2], "data": [1]}]}, "1 numbers"),
+    ({"inputs": [{"name": "v0", "datatype": "FP32", "shape": [1, 2], "data": ["x", 1]}]}, "where FP32"),
     ({"inputs": [{"name": "v0", "datatype": "FP32", "shape": [-1, 2], "data": [1, 2]}]}, "shape"),
-    ({"inputs": [{"name": "v0", "datatype": "TEXT", "shape": [1], "data": ["x"]}]}, "datatype"),
-    ({**ASKED, "outputs": [{"name": "y"}]}, "no output"),
-    ({**ASKED, "outputs": ["y"]}, "objects with a name"),
+    ({"inputs": [{"name": "v0", "datatype": "TEXT", "shape": [1], "data": ["x"]}]}, "FP32"),
+    ({**ASKED, "outputs": [{"name": "y"}]}, "unknown output"),
+    ({**ASKED, "outputs": ["y"]}, "has a name"),
 ]
 
 
@@ -220,9 +245,58 @@ def test_no_json_wrong_lengths_and_unknown_models() -> None:
     with stand_ins(2, 3) as (one, two):
         asked = client([one.url], [two.url])
         for content, length in ((b"{", None), (b"[]", "9"), (b"{}", "x"), (b"[" * 100_000, None)):
-            headers = {} if length is None else {HEADER_LENGTH: length}
+            headers = {} if length is None else {LENGTH_HEADER: length}
             assert asked.post(f"{PATH}/infer", content=content, headers=headers).status_code == 400
         assert asked.post("/v2/models/b/infer", json=ASKED).status_code == 404
         assert asked.get("/v2/models/b").status_code == 404
         metrics = asked.get("/metrics").text
         assert 'torchsplit_route_requests_total{code="400",model="a/b c"} 4.0' in metrics
+
+
+def test_packed_requests_and_a_clients_own_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    with stand_ins(2, 3) as (one, two):
+        asked = client([one.url], [two.url])
+        packed = gzip.compress(json.dumps(ASKED).encode())
+        found = asked.post(f"{PATH}/infer", content=packed, headers={"content-encoding": "gzip"})
+        assert found.json()["outputs"][0]["data"] == [6, 12, 18, 24]
+        other = asked.post(f"{PATH}/infer", content=packed, headers={"content-encoding": "br"})
+        assert other.status_code == 415
+        two.hold.clear()
+        found = asked.post(f"{PATH}/infer", json={**ASKED, "parameters": {"timeout": 300_000}})
+        assert found.status_code == 504 and "a/b c" in found.json()["error"]
+        monkeypatch.setattr(bodies, "LARGEST_JSON", 8)
+        largest = 8 + 4096 * 8
+        small = client([one.url])
+        assert small.post(f"{PATH}/infer", content=b"1" * (largest + 1)).status_code == 413
+        assert one.calls == 2
+
+
+def test_a_part_that_loses_rows_is_told_as_such() -> None:
+    with stand_ins(2, 3) as (one, two):
+        two.rows = 1
+        found = client([one.url], [two.url]).post(f"{PATH}/infer", json=ASKED)
+        assert found.status_code == 502 and "2 rows" in found.json()["error"]
+
+
+def test_the_router_ends_when_told_to_with_what_it_took_answered(tmp_path: Path) -> None:
+    with stand_ins(2, 3) as (one, two), ThreadPoolExecutor(1) as pool:
+        routes = tmp_path / "routes.json"
+        write_file(routes_of([one.url], [two.url]), routes)
+        command = [sys.executable, "-m", "torchsplit_core", "route", str(routes), "--port"]
+        with subprocess.Popen([*command, "0"], stdout=subprocess.PIPE, text=True) as process:
+            assert process.stdout is not None
+            told = re.fullmatch(r"1 models at (http://127\.0\.0\.1:(\d+))/v2\n", process.stdout.readline())
+            assert told is not None
+            refused = subprocess.run([*command, told[2]], capture_output=True, text=True, timeout=60)
+            assert refused.returncode == 2 and "--port" in refused.stderr
+            two.hold.clear()
+            taken = pool.submit(
+                call, told[1], "POST", f"{PATH}/infer", {}, json.dumps(ASKED).encode(), timeout_s=60
+            )
+            while two.calls == 0:
+                threading.Event().wait(0.01)
+            process.terminate()
+            threading.Event().wait(0.2)
+            two.hold.set()
+            assert json.loads(taken.result(60).body)["outputs"][0]["data"] == [6, 12, 18, 24]
+            assert process.wait(60) == 0

@@ -11,10 +11,11 @@ from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from typing import Any
 
-from torchsplit_core.serving.front.server import listening, serve_until
+from torchsplit_core.serving.front.server import serve_until
 from torchsplit_core.serving.places import find_places
 from torchsplit_core.serving.roster import make_roster
 from torchsplit_core.serving.settings import ServeSettings, Serving
+from torchsplit_core.serving.wire.listening import listening
 from torchsplit_core.values import PlanOutcome, PlanRequest
 
 
@@ -86,7 +87,7 @@ def running(
 
     def run() -> None:
         try:
-            with listening(settings) as listener:
+            with listening(settings.host, settings.port) as listener:
                 asyncio.run(work(listener))
         except BaseException as error:  # noqa: BLE001 - raised again in the test
             faults.append(error)

@@ -15,7 +15,7 @@ from torchsplit_core.deployment.files import DeploymentFile
 from torchsplit_core.deployment.formats.slice_ids import slice_script, variable
 from torchsplit_core.deployment.hosts import Host
 from torchsplit_core.deployment.image import image_name
-from torchsplit_core.deployment.routes import datatype, sizes
+from torchsplit_core.deployment.routes import datatype, sizes, weight
 from torchsplit_core.deployment.servers import ROUTER_PORT, Job, Kind, Part, Route, Server, Workload
 from torchsplit_core.values import InputFault, PlanOutcome, StageValue
 
@@ -81,8 +81,10 @@ import numpy as np
 import triton_python_backend_utils as pb_utils
 
 from torchsplit_core.serving.routing.calls import Balancer
-from torchsplit_core.serving.routing.wire import DTYPES, HEADER_LENGTH, Tensor, read, write
+from torchsplit_core.serving.wire.asking import Tensor, outputs_of, request_of
+from torchsplit_core.serving.wire.bodies import LENGTH_HEADER, headers_of
 from torchsplit_core.values.serving.routes import RouteServer
+from torchsplit_core.values.serving.datatypes import OF_NUMPY
 
 
 class TritonPythonModel:
@@ -110,14 +112,13 @@ class TritonPythonModel:
         for name in self.inputs:
             found = pb_utils.get_input_tensor_by_name(request, name).as_numpy()
             sent.append(Tensor(name, self.datatypes[name], found.shape, found.tobytes()))
-        body, length = write({"parameters": {"binary_data_output": True}}, "inputs", sent)
-        answer = self.servers.post(self.model, {HEADER_LENGTH: length}, body, self.timeout_s)
+        body, length = request_of(sent)
+        answer = self.servers.post(self.model, headers_of(length), body, self.timeout_s)
         if answer.status != 200:
             raise ValueError(f"{answer.status} {answer.body[:500].decode(errors='replace')}")
-        message = read(answer.body, answer.headers.get(HEADER_LENGTH.lower()), "outputs")
         return {
-            one.name: np.frombuffer(one.data, np.dtype(DTYPES[one.datatype])).reshape(one.shape)
-            for one in message.tensors
+            one.name: np.frombuffer(one.data, OF_NUMPY[one.datatype]).reshape(one.shape)
+            for one in outputs_of(answer.body, answer.headers.get(LENGTH_HEADER))
         }
 '''
 
@@ -220,11 +221,7 @@ def _remote_config(workload: Workload, part: Part) -> dict[str, object]:
     urls = [
         (
             f"http://{server.host.name or 'host.docker.internal'}:{server.port}",
-            sum(
-                t.throughput_rps
-                for t in server.slice.tenants
-                if t.model == part.model and t.stage == part.stage
-            ),
+            weight(server, part),
         )
         for server in servers
     ]

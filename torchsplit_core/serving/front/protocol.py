@@ -5,11 +5,11 @@ from __future__ import annotations
 import asyncio
 import json
 import time
-import zlib
 from collections.abc import Sequence
 from typing import Any
 
 from starlette.applications import Starlette
+from starlette.datastructures import Headers
 from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
@@ -19,9 +19,17 @@ from torchsplit_core import __version__
 from torchsplit_core.serving.engine import Engine
 from torchsplit_core.serving.meters import Meters
 from torchsplit_core.serving.seats import Refused
-from torchsplit_core.serving.tensors import (
+from torchsplit_core.serving.wire.bodies import (
+    LENGTH_HEADER,
+    Gone,
+    headers_of,
+    json_length,
+    largest_body,
+    received,
+    unpacked,
+)
+from torchsplit_core.serving.wire.tensors import (
     MOST_ROWS,
-    InferRequest,
     RequestFault,
     TensorPort,
     parse_request,
@@ -29,13 +37,8 @@ from torchsplit_core.serving.tensors import (
 )
 
 EXTENSIONS = ["binary_tensor_data", "model_configuration", "statistics"]
-BODY_S = 30.0
-"""How long a client may take to send a request."""
-LARGEST_JSON = 64 * 2**20
-"""Bytes of a request beside its binary tensors."""
 INLINE_BYTES = 256 * 1024
 """A larger body is parsed beside the event loop, so that other requests are not held up."""
-LENGTH_HEADER = b"inference-header-content-length"
 
 
 def make_app(engine: Engine, meters: Meters) -> Starlette:
@@ -219,36 +222,33 @@ class Infer:
                 status = 200
             except (Refused, RequestFault) as refused:
                 status, body = refused.status, _error(str(refused))
-            except _Gone:
+            except Gone:
                 self.meters.answered(name, 499, 0.0)
                 return
             self.meters.answered(name, status, time.perf_counter() - begin)
-        headers = [
-            (b"content-type", b"application/json" if json_bytes is None else b"application/octet-stream"),
-            (b"content-length", str(len(body)).encode()),
-        ]
-        if json_bytes is not None:
-            headers.append((LENGTH_HEADER, str(json_bytes).encode()))
+        headers = {**headers_of(json_bytes), "content-length": str(len(body))}
         if status in (429, 503):
-            headers.append((b"retry-after", b"1"))
-        await send({"type": "http.response.start", "status": status, "headers": headers})
+            headers["retry-after"] = "1"
+        pairs = [(name.encode(), value.encode()) for name, value in headers.items()]
+        await send({"type": "http.response.start", "status": status, "headers": pairs})
         await send({"type": "http.response.body", "body": body})
 
     async def _answer(self, name: str, scope: Scope, receive: Receive) -> tuple[bytes, int | None]:
-        """The body of an answer and the length of its JSON. Raises Refused, RequestFault or _Gone."""
+        """The body of an answer and the length of its JSON. Raises Refused, RequestFault or Gone."""
         if self.engine.draining:
             raise Refused(503, "the server is draining: ask another one")
         if name not in self.engine.inputs:
             raise Refused(503, f"{name} is not ready yet")
-        headers = dict(scope["headers"])
-        ports = self.engine.inputs[name]
-        body = await _body(headers, receive, LARGEST_JSON + MOST_ROWS * sum(port.row_bytes for port in ports))
-        length = _length(headers.get(LENGTH_HEADER))
+        headers = Headers(scope=scope)
+        ports, outputs = self.engine.inputs[name], self.engine.outputs[name]
+        names = [port.name for port in outputs]
+        most = largest_body(ports)
+        body = unpacked(await received(headers, receive, most), headers.get("content-encoding", ""), most)
+        length = json_length(headers.get(LENGTH_HEADER))
         if len(body) > INLINE_BYTES:
-            request = await asyncio.to_thread(parse_request, body, length, ports)
+            request = await asyncio.to_thread(parse_request, body, length, ports, names)
         else:
-            request = parse_request(body, length, ports)
-        _check_outputs(request, self.engine.outputs[name])
+            request = parse_request(body, length, ports, names)
         inference = asyncio.ensure_future(
             self.engine.infer(name, request.rows, request.inputs, request.timeout_s)
         )
@@ -256,80 +256,19 @@ class Infer:
         try:
             await asyncio.wait((inference, leaving), return_when=asyncio.FIRST_COMPLETED)
             if not inference.done():
-                raise _Gone
+                raise Gone
             found = inference.result()
         finally:
             inference.cancel()
             leaving.cancel()
         if sum(map(len, found)) > INLINE_BYTES:
-            return await asyncio.to_thread(response, request, name, self.engine.outputs[name], found)
-        return response(request, name, self.engine.outputs[name], found)
-
-
-class _Gone(Exception):
-    """The client went away: nobody waits for the answer."""
+            return await asyncio.to_thread(response, request, name, outputs, found)
+        return response(request, name, outputs, found)
 
 
 async def _gone(receive: Receive) -> None:
     while (await receive())["type"] != "http.disconnect":
         pass
-
-
-def _check_outputs(request: InferRequest, outputs: Sequence[TensorPort]) -> None:
-    """Before anything is computed for a name that there is none of."""
-    known = [port.name for port in outputs]
-    for name, _ in request.wanted:
-        if name not in known:
-            raise RequestFault(f"unknown output {name!r}: the model's are {', '.join(known)}")
-
-
-async def _body(headers: dict[bytes, bytes], receive: Receive, most: int) -> bytes:
-    """The whole body, unpacked. Raises RequestFault where it is too large or does not come, _Gone."""
-    too_large = RequestFault(f"a request has at most {most} bytes", 413)
-    if (told := headers.get(b"content-length", b"0")).isdigit() and int(told) > most:
-        raise too_large
-    blocks, size = [], 0
-    try:
-        async with asyncio.timeout(BODY_S):
-            while True:
-                message = await receive()
-                if message["type"] == "http.disconnect":
-                    raise _Gone
-                blocks.append(message.get("body", b""))
-                size += len(blocks[-1])
-                if size > most:
-                    raise too_large
-                if not message.get("more_body", False):
-                    break
-    except TimeoutError:
-        raise RequestFault(f"the request did not come within {BODY_S:g} s", 408) from None
-    body = blocks[0] if len(blocks) == 1 else b"".join(blocks)
-    encoding = headers.get(b"content-encoding", b"identity").strip().lower()
-    if encoding in (b"", b"identity"):
-        return body
-    if encoding not in (b"gzip", b"deflate"):
-        raise RequestFault("a content encoding is gzip, deflate or none", 415)
-    return _unpacked(body, most)
-
-
-def _unpacked(body: bytes, most: int) -> bytes:
-    """gzip or zlib, up to so many bytes."""
-    try:
-        unpacker = zlib.decompressobj(zlib.MAX_WBITS | 32)
-        found = unpacker.decompress(body, most + 1)
-    except zlib.error as error:
-        raise RequestFault(f"the body cannot be unpacked: {error}") from error
-    if len(found) > most:
-        raise RequestFault(f"a request has at most {most} bytes", 413)
-    return found
-
-
-def _length(value: bytes | None) -> int | None:
-    if value is None:
-        return None
-    if not value.isdigit() or len(value) > 12:
-        raise RequestFault("Inference-Header-Content-Length is a number of bytes")
-    return int(value)
 
 
 def _error(words: str) -> bytes:

@@ -6,13 +6,10 @@ import asyncio
 import contextlib
 import os
 import resource
-import signal
 import socket
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-
-import uvicorn
 
 from torchsplit_core.isolation import private_room
 from torchsplit_core.serving.engine import Engine
@@ -22,9 +19,11 @@ from torchsplit_core.serving.parts import write_parts
 from torchsplit_core.serving.places import find_places
 from torchsplit_core.serving.roster import Roster, make_roster
 from torchsplit_core.serving.settings import ServeSettings, Serving, check_settings
-from torchsplit_core.values import InputFault, PlanOutcome, PlanRequest, Progress, ignore_progress
+from torchsplit_core.serving.wire.listening import answering, listening, told_to_stop, url_of
+from torchsplit_core.values import PlanOutcome, PlanRequest, Progress, ignore_progress
 
-BACKLOG = 4096
+GRACE_S = 2
+"""For answers to be written, once all that was taken has one."""
 
 
 def prepare(outcome: PlanOutcome, request: PlanRequest, settings: ServeSettings) -> Roster:
@@ -55,13 +54,9 @@ def serve(
         announce(serving)
 
     async def until_told() -> None:
-        stop = asyncio.Event()
-        loop = asyncio.get_running_loop()
-        for number in (signal.SIGTERM, signal.SIGINT):
-            loop.add_signal_handler(number, stop.set)
-        await serve_until(stop, roster, settings, listener, tell, progress)
+        await serve_until(told_to_stop(), roster, settings, listener, tell, progress)
 
-    with listening(settings) as listener, _apart_from(roster):
+    with listening(settings.host, settings.port) as listener, _apart_from(roster):
         _raise_file_limit()
         asyncio.run(until_told())
 
@@ -78,34 +73,22 @@ async def serve_until(
     meters = Meters(roster)
     with private_room() as room:
         engine = Engine(roster, settings, meters)
-        server = _Server(
-            uvicorn.Config(
-                make_app(engine, meters),
-                log_level="critical",
-                access_log=False,
-                lifespan="off",
-                timeout_keep_alive=75,
-                timeout_graceful_shutdown=2,
-                ws="none",
-            )
-        )
-        listening_task = asyncio.create_task(server.serve([listener]))
-        stopped = asyncio.create_task(stop.wait())
-        starting = asyncio.create_task(_start(engine, roster, room, settings, progress))
         try:
-            await asyncio.wait((starting, stopped), return_when=asyncio.FIRST_COMPLETED)
-            if starting.done():
-                starting.result()
-                port = listener.getsockname()[1]
-                host = f"[{settings.host}]" if ":" in settings.host else settings.host
-                announce(Serving(f"http://{host}:{port}", tuple(engine.stations), roster.warnings))
-                await stopped
-            await engine.drain()
+            async with answering(make_app(engine, meters), listener, GRACE_S):
+                stopped = asyncio.create_task(stop.wait())
+                starting = asyncio.create_task(_start(engine, roster, room, settings, progress))
+                try:
+                    await asyncio.wait((starting, stopped), return_when=asyncio.FIRST_COMPLETED)
+                    if starting.done():
+                        starting.result()
+                        url = url_of(settings.host, listener)
+                        announce(Serving(url, tuple(engine.stations), roster.warnings))
+                        await stopped
+                    await engine.drain()
+                finally:
+                    starting.cancel()
+                    stopped.cancel()
         finally:
-            starting.cancel()
-            stopped.cancel()
-            server.should_exit = True
-            await listening_task
             await engine.stop()
 
 
@@ -115,35 +98,6 @@ async def _start(
     """Write the parts beside the event loop, which answers meanwhile that nothing is ready; then start the workers."""
     folders = await asyncio.to_thread(write_parts, roster, room, settings.trust, progress)
     await engine.start(folders, progress)
-
-
-class _Server(uvicorn.Server):
-    """uvicorn without signal handlers of its own: a request that comes while draining gets an answer."""
-
-    @contextmanager
-    def capture_signals(self) -> Iterator[None]:
-        yield
-
-
-@contextmanager
-def listening(settings: ServeSettings) -> Iterator[socket.socket]:
-    """The socket, bound before any model is loaded. Raises InputFault where the port is taken."""
-    try:
-        family = socket.getaddrinfo(settings.host, settings.port, type=socket.SOCK_STREAM)[0][0]
-        listener = socket.create_server(
-            (settings.host, settings.port), family=family, backlog=BACKLOG, reuse_port=False
-        )
-    except OSError as error:
-        raise InputFault(
-            "--port",
-            f"{settings.host}:{settings.port}",
-            f"it can be listened on: {error.strerror or error}",
-            "Stop what has it, choose another --port, or 0 for any that is free.",
-        ) from error
-    # What it accepts takes this over. Without it the body of an answer waits 40 ms for the acknowledgement of its head.
-    listener.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-    with listener:
-        yield listener
 
 
 @contextmanager

@@ -21,6 +21,8 @@ from torchsplit_core.files import write_text
 from torchsplit_core.isolation.faults import printable_line
 from torchsplit_core.model_source import Told
 from torchsplit_core.serving.settings import ServeSettings
+from torchsplit_core.serving.wire.asking import Tensor, request_of
+from torchsplit_core.serving.wire.bodies import headers_of
 from torchsplit_core.values import InputFault, PlanOutcome, PlanRequest, Progress
 
 FRONT = "torchsplit_core.serving.front"
@@ -57,21 +59,15 @@ class Served:
     def request_of(self, model: str) -> bytes:
         """A whole HTTP request with the model's example of one row, its tensors as bytes."""
         told = self.ask("GET", f"/torchsplit/examples/{model}")
-        blocks = [base64.b64decode(one["bytes"]) for one in told["inputs"]]
-        inputs = [
-            {
-                **{key: one[key] for key in ("name", "datatype", "shape")},
-                "parameters": {"binary_data_size": len(block)},
-            }
-            for one, block in zip(told["inputs"], blocks, strict=True)
-        ]
-        text = json.dumps({"inputs": inputs, "parameters": {"binary_data_output": True}}).encode()
-        body = b"".join([text, *blocks])
-        head = (
-            f"POST /v2/models/{model}/infer HTTP/1.1\r\nHost: {self.host}\r\n"
-            f"Content-Length: {len(body)}\r\nInference-Header-Content-Length: {len(text)}\r\n\r\n"
+        body, length = request_of(
+            [
+                Tensor(one["name"], one["datatype"], tuple(one["shape"]), base64.b64decode(one["bytes"]))
+                for one in told["inputs"]
+            ]
         )
-        return head.encode() + body
+        headers = {"host": self.host, "content-length": str(len(body)), **headers_of(length)}
+        lines = [f"POST /v2/models/{model}/infer HTTP/1.1", *(": ".join(pair) for pair in headers.items())]
+        return "\r\n".join([*lines, "", ""]).encode() + body
 
 
 @contextmanager

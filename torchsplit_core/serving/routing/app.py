@@ -7,6 +7,7 @@ values in binary form, and comes back as its client asked.
 from __future__ import annotations
 
 import json
+import math
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import replace
@@ -15,20 +16,22 @@ from typing import Any
 from anyio import to_thread
 from prometheus_client import CONTENT_TYPE_LATEST, CollectorRegistry, Counter, Histogram, generate_latest
 from starlette.applications import Starlette
-from starlette.requests import ClientDisconnect, Request
+from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
 
 from torchsplit_core.serving.routing.calls import Answer, Balancer
-from torchsplit_core.serving.routing.wire import (
-    HEADER_LENGTH,
-    Tensor,
-    WireFault,
-    read,
-    wanted_as_json,
-    wanted_names,
-    write,
+from torchsplit_core.serving.wire.asking import Tensor, outputs_of, request_of
+from torchsplit_core.serving.wire.bodies import (
+    LENGTH_HEADER,
+    Gone,
+    headers_of,
+    json_length,
+    largest_body,
+    received,
+    unpacked,
 )
+from torchsplit_core.serving.wire.tensors import RequestFault, TensorPort, parse_request, response
 from torchsplit_core.values.serving.routes import RoutedModel, RoutedTensor, Routes, RouteStep
 
 AT_ONCE = 512
@@ -49,9 +52,11 @@ def router(routes: Routes, timeout_s: float) -> Starlette:
         if found is None:
             return _unknown(request)
         try:
-            body = await request.body()
-        except ClientDisconnect:
+            body = await received(request.headers, request.receive, found.most)
+        except Gone:
             return Response(status_code=499)
+        except RequestFault as fault:
+            return _fault(fault.status, str(fault))
         answer = await to_thread.run_sync(found.answer, dict(request.headers), body)
         kept = {name: value for name, value in answer.headers.items() if name in _KEPT}
         return Response(answer.body, answer.status, kept)
@@ -92,7 +97,7 @@ def router(routes: Routes, timeout_s: float) -> Starlette:
     )
 
 
-_KEPT = ("content-type", HEADER_LENGTH.lower(), "content-encoding", "retry-after")
+_KEPT = ("content-type", LENGTH_HEADER, "content-encoding", "retry-after")
 
 _Observe = Callable[[str, int, float], None]
 
@@ -119,7 +124,8 @@ class _Routed:
     def __init__(self, model: RoutedModel, timeout_s: float, observe: _Observe) -> None:
         self.model, self.timeout_s, self.observe = model, timeout_s, observe
         self.parts = [(step, Balancer(step.servers)) for step in model.steps]
-        self.takes = {tensor.name: tensor for tensor in model.inputs}
+        self.takes = [TensorPort(one.name, one.datatype, one.shape[1:]) for one in model.inputs]
+        self.most = largest_body(self.takes)
         self.gives = {tensor.name: tensor.value for tensor in model.outputs}
 
     def metadata(self) -> dict[str, Any]:
@@ -138,10 +144,8 @@ class _Routed:
         began = time.perf_counter()
         try:
             found = self._answer(headers, body)
-        except WireFault as fault:
-            found = _refusal(400, str(fault))
-        except TimeoutError:
-            found = _refusal(504, f"a part of {self.model.name} did not answer within {self.timeout_s:g} s")
+        except RequestFault as fault:
+            found = _refusal(fault.status, str(fault))
         self.observe(self.model.name, found.status, time.perf_counter() - began)
         return found
 
@@ -151,48 +155,29 @@ class _Routed:
             kept = {
                 name: value for name, value in headers.items() if name in _KEPT or name == "accept-encoding"
             }
-            return balancer.post(step.model, kept, body, self.timeout_s)
-        asked = read(body, headers.get(HEADER_LENGTH.lower()), "inputs")
-        known = {tensor.name: tensor for tensor in asked.tensors}
-        self._check(known)
-        names = wanted_names(asked.head, tuple(self.gives))
+            return self._post(step, balancer, kept, body, self.timeout_s)
+        plain = unpacked(body, headers.get("content-encoding", ""), self.most)
+        length = json_length(headers.get(LENGTH_HEADER))
+        asked = parse_request(plain, length, self.takes, list(self.gives))
+        until = time.monotonic() + (math.inf if asked.timeout_s is None else asked.timeout_s)
+        known = {
+            port.name: Tensor(port.name, port.datatype, shape, data)
+            for port, shape, data in zip(self.takes, asked.shapes, asked.inputs, strict=True)
+        }
         for step, balancer in self.parts:
-            given = self._through(step, balancer, known)
-            if given is not None:
-                return given
-        head = {"model_name": self.model.name, "model_version": "1"}
-        if "id" in asked.head:
-            head["id"] = asked.head["id"]
-        text, length = write(
-            head,
-            "outputs",
-            [replace(known[self.gives[name]], name=name) for name in names],
-            wanted_as_json(asked.head, names),
-        )
-        return Answer(200, _headers(length), text)
+            refusal = self._through(step, balancer, known, until)
+            if refusal is not None:
+                return refusal
+        given = {name: known[value] for name, value in self.gives.items()}
+        if odd := [name for name, one in given.items() if one.shape[:1] != (asked.rows,)]:
+            return _refusal(502, f"{odd[0]} came without the {asked.rows} rows of the request")
+        ports = [TensorPort(name, one.datatype, one.shape[1:]) for name, one in given.items()]
+        text, json_bytes = response(asked, self.model.name, ports, [one.data for one in given.values()])
+        return Answer(200, headers_of(json_bytes), text)
 
-    def _check(self, known: Mapping[str, Tensor]) -> None:
-        """Raises WireFault for inputs that are not the model's."""
-        if set(known) != set(self.takes):
-            raise WireFault(
-                f"inputs are {', '.join(known) or 'none'}; {self.model.name} takes {', '.join(self.takes)}"
-            )
-        batches = set()
-        for tensor in known.values():
-            wanted = self.takes[tensor.name]
-            fits = len(tensor.shape) == len(wanted.shape) and all(
-                size in (-1, found) for size, found in zip(wanted.shape, tensor.shape, strict=True)
-            )
-            if tensor.datatype != wanted.datatype or not fits:
-                raise WireFault(
-                    f"input {tensor.name} is {tensor.datatype} {list(tensor.shape)}; "
-                    f"it is {wanted.datatype} {list(wanted.shape)}"
-                )
-            batches.add(tensor.shape[0])
-        if len(batches) > 1 or 0 in batches:
-            raise WireFault("the first dimension of all inputs is one batch of at least 1")
-
-    def _through(self, step: RouteStep, balancer: Balancer, known: dict[str, Tensor]) -> Answer | None:
+    def _through(
+        self, step: RouteStep, balancer: Balancer, known: dict[str, Tensor], until: float
+    ) -> Answer | None:
         """Adds what a part gives to what is known; its refusal where it gives nothing.
 
         Values have the names of the model's graph here and those of its server there: they meet by their order.
@@ -202,27 +187,33 @@ class _Routed:
             return _refusal(503, f"no server of {step.model} is reached")
         if len(names) != len(step.inputs):
             return _refusal(502, f"{step.model} takes {', '.join(names)}, not {', '.join(step.inputs)}")
-        sent = [replace(known[name], name=there) for name, there in zip(step.inputs, names, strict=True)]
-        body, length = write({"parameters": {"binary_data_output": True}}, "inputs", sent)
-        answer = balancer.post(step.model, _headers(length), body, self.timeout_s)
+        body, length = request_of(
+            [replace(known[name], name=there) for name, there in zip(step.inputs, names, strict=True)]
+        )
+        limit_s = min(self.timeout_s, until - time.monotonic())
+        answer = self._post(step, balancer, headers_of(length), body, limit_s)
         if answer.status != 200:
             return answer
         try:
-            given = read(answer.body, answer.headers.get(HEADER_LENGTH.lower()), "outputs").tensors
-        except WireFault as fault:
+            given = outputs_of(answer.body, answer.headers.get(LENGTH_HEADER))
+        except ValueError as fault:
             return _refusal(502, f"{step.model} answered what is no answer: {fault}")
         if len(given) != len(step.outputs):
             return _refusal(502, f"{step.model} gave {len(given)} values, not {', '.join(step.outputs)}")
-        known.update(
-            (name, replace(tensor, name=name)) for name, tensor in zip(step.outputs, given, strict=True)
-        )
+        known.update(zip(step.outputs, given, strict=True))
         return None
 
-
-def _headers(length: str | None) -> dict[str, str]:
-    if length is None:
-        return {"content-type": "application/json"}
-    return {"content-type": "application/octet-stream", HEADER_LENGTH.lower(): length}
+    def _post(
+        self, step: RouteStep, balancer: Balancer, headers: Mapping[str, str], body: bytes, limit_s: float
+    ) -> Answer:
+        """A part's answer. Raises RequestFault where there is none in time."""
+        try:
+            if limit_s <= 0:
+                raise TimeoutError
+            return balancer.post(step.model, headers, body, limit_s)
+        except TimeoutError:
+            words = f"a part of {self.model.name} did not answer within {max(0.0, limit_s):.3g} s"
+            raise RequestFault(words, 504) from None
 
 
 def _shown(tensor: RoutedTensor) -> dict[str, Any]:

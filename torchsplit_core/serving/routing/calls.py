@@ -84,7 +84,7 @@ class Balancer:
             except OSError:
                 continue
             if answer.status == 200:
-                self._names = tuple(tensor["name"] for tensor in json.loads(answer.body)["inputs"])
+                self._names = tuple(str(tensor["name"]) for tensor in json.loads(answer.body)["inputs"])
                 break
         return self._names
 

@@ -1,1 +1,1 @@
-"""A plan that runs: what was measured of it, and where the servers of its models are."""
+"""A plan that runs: what was measured of it, which servers its models have, and the data types that these speak."""

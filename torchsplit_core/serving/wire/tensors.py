@@ -1,4 +1,4 @@
-"""Requests and answers of the protocol as raw rows: parsed and checked against what a model takes, written back."""
+"""The server's side: requests as raw rows, parsed and checked against what a model takes, and answers written."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from torchsplit_core.serving.datatypes import OF_NUMPY, OF_TORCH, SIZES
+from torchsplit_core.values.serving.datatypes import OF_NUMPY, OF_TORCH, SIZES
 
 MOST_ROWS = 4096
 """Rows of one request."""
@@ -26,7 +26,7 @@ class RequestFault(Exception):
 
 @dataclass(frozen=True, slots=True)
 class TensorPort:
-    """An input or output of a model as its metadata tells it; `shape` without the batch."""
+    """An input or output of a model as its metadata tells it; `shape` without the batch, -1 for a size that is free."""
 
     name: str
     datatype: str
@@ -34,7 +34,7 @@ class TensorPort:
 
     @property
     def row_bytes(self) -> int:
-        """Bytes of one row."""
+        """Bytes of one row, where no size is free."""
         return math.prod(self.shape) * SIZES[self.datatype]
 
     def told(self) -> dict[str, Any]:
@@ -44,21 +44,24 @@ class TensorPort:
 
 @dataclass(frozen=True, slots=True)
 class InferRequest:
-    """A parsed request: the bytes of each input in the order of the model's, and how its answer is wanted.
+    """A parsed request: shape and bytes of each input in the order of the model's, and how its answer is wanted.
 
     `wanted`: name and whether as bytes, empty for all of them as `binary` says.
     """
 
     id: str
     rows: int
+    shapes: tuple[tuple[int, ...], ...]
     inputs: tuple[memoryview, ...]
     wanted: tuple[tuple[str, bool], ...]
     binary: bool
     timeout_s: float | None
 
 
-def parse_request(body: bytes, json_bytes: int | None, inputs: Sequence[TensorPort]) -> InferRequest:
-    """The request in a body whose first `json_bytes` (None: all) are its JSON. Raises RequestFault."""
+def parse_request(
+    body: bytes, json_bytes: int | None, inputs: Sequence[TensorPort], outputs: Sequence[str]
+) -> InferRequest:
+    """The request to such a model in a body whose first `json_bytes` (None: all) are its JSON. Raises RequestFault."""
     if json_bytes is not None and not 0 <= json_bytes <= len(body):
         raise RequestFault("Inference-Header-Content-Length is not a length within the body")
     try:
@@ -68,7 +71,7 @@ def parse_request(body: bytes, json_bytes: int | None, inputs: Sequence[TensorPo
     if not isinstance(told, dict) or not isinstance(told.get("inputs"), list):
         raise RequestFault("the request is a JSON object with a list of inputs")
     binary = memoryview(body)[json_bytes if json_bytes is not None else len(body) :]
-    found: dict[str, tuple[int, memoryview]] = {}
+    found: dict[str, tuple[tuple[int, ...], memoryview]] = {}
     known = {port.name: port for port in inputs}
     used = 0
     for entry in told["inputs"]:
@@ -77,22 +80,24 @@ def parse_request(body: bytes, json_bytes: int | None, inputs: Sequence[TensorPo
             raise RequestFault(f"unknown input {name!r}: the model's are {', '.join(known)}")
         if name in found:
             raise RequestFault(f"input {name} is given twice")
-        rows, raw, used = _input(entry, known[name], binary, used)
-        found[name] = rows, raw
+        shape = _shape(entry, known[name])
+        raw, used = _input(entry, known[name], shape, binary, used)
+        found[name] = shape, raw
     if missing := [name for name in known if name not in found]:
         raise RequestFault(f"input {missing[0]} is missing")
     if used != len(binary):
         raise RequestFault(f"{len(binary) - used} bytes behind the request belong to no input")
-    counts = {rows for rows, _ in found.values()}
+    counts = {shape[0] for shape, _ in found.values()}
     if len(counts) != 1:
         raise RequestFault("the inputs' first dimensions, the batch, differ")
     parameters = told.get("parameters") or {}
     if not isinstance(parameters, dict):
         raise RequestFault("parameters are a JSON object")
-    wanted = tuple(_wanted(entry) for entry in _list(told.get("outputs")))
+    wanted = tuple(_wanted(entry, outputs) for entry in _list(told.get("outputs")))
     return InferRequest(
         str(told.get("id") or ""),
         counts.pop(),
+        tuple(found[port.name][0] for port in inputs),
         tuple(found[port.name][1] for port in inputs),
         wanted,
         bool(parameters.get("binary_data_output", False)),
@@ -126,39 +131,47 @@ def _parameters(entry: Mapping[str, Any]) -> Mapping[str, Any]:
     return found
 
 
-def _wanted(entry: Any) -> tuple[str, bool]:
+def _wanted(entry: Any, outputs: Sequence[str]) -> tuple[str, bool]:
     if not isinstance(entry, dict) or not isinstance(entry.get("name"), str):
         raise RequestFault("an output that is asked for has a name")
     parameters = _parameters(entry)
     if parameters.get("classification"):
         raise RequestFault("the classification extension is not offered: ask for the tensor")
+    if entry["name"] not in outputs:
+        raise RequestFault(f"unknown output {entry['name']!r}: the model's are {', '.join(outputs)}")
     return entry["name"], bool(parameters.get("binary_data", False))
 
 
-def _input(
-    entry: Mapping[str, Any], port: TensorPort, binary: memoryview, used: int
-) -> tuple[int, memoryview, int]:
-    """Rows and bytes of one input, and how many of the binary bytes are used then."""
+def _shape(entry: Mapping[str, Any], port: TensorPort) -> tuple[int, ...]:
+    """The shape of one input, its rows first."""
     if entry.get("datatype") != port.datatype:
         raise RequestFault(f"input {port.name} is {port.datatype}, not {entry.get('datatype')!r}")
     shape = entry.get("shape")
-    whole = isinstance(shape, list) and all(
-        isinstance(size, int) and not isinstance(size, bool) and size >= 0 for size in shape
-    )
-    if not whole or tuple(shape[1:]) != port.shape or len(shape) != 1 + len(port.shape):  # type: ignore[index,arg-type]
+    if (
+        not isinstance(shape, list)
+        or not all(type(size) is int and size >= 0 for size in shape)
+        or len(shape) != 1 + len(port.shape)
+        or any(own not in (-1, size) for own, size in zip(port.shape, shape[1:], strict=True))
+    ):
         raise RequestFault(f"input {port.name} has the shape {[-1, *port.shape]}, not {shape}")
-    rows = int(shape[0])  # type: ignore[index]
-    if not 1 <= rows <= MOST_ROWS:
-        raise RequestFault(f"a request has 1 to {MOST_ROWS} rows, not {rows}")
-    size = rows * port.row_bytes
+    if not 1 <= shape[0] <= MOST_ROWS:
+        raise RequestFault(f"a request has 1 to {MOST_ROWS} rows, not {shape[0]}")
+    return tuple(shape)
+
+
+def _input(
+    entry: Mapping[str, Any], port: TensorPort, shape: tuple[int, ...], binary: memoryview, used: int
+) -> tuple[memoryview, int]:
+    """The bytes of one input, and how many of the binary bytes are used then."""
+    size = math.prod(shape) * SIZES[port.datatype]
     given = _parameters(entry).get("binary_data_size")
     if given is not None:
         if given != size or isinstance(given, bool):
             raise RequestFault(f"input {port.name} takes {size} bytes at that shape, not {given}")
         if used + size > len(binary):
             raise RequestFault(f"the body ends within input {port.name}")
-        return rows, binary[used : used + size], used + size
-    return rows, _of_json(entry.get("data"), (rows, *port.shape), port), used
+        return binary[used : used + size], used + size
+    return _of_json(entry.get("data"), shape, port), used
 
 
 def _of_json(data: Any, shape: tuple[int, ...], port: TensorPort) -> memoryview:
@@ -167,6 +180,8 @@ def _of_json(data: Any, shape: tuple[int, ...], port: TensorPort) -> memoryview:
         raise RequestFault(f"input {port.name} has data, a list, or binary_data_size")
     try:
         array = np.asarray(data)
+        if port.datatype == "UINT64" and array.dtype.kind == "f":
+            array = _whole(data, array)
         kind = "b" if port.datatype == "BOOL" else "iu" if "INT" in port.datatype else "iuf"
         if array.dtype.kind not in kind:
             raise ValueError(f"{array.dtype} where {port.datatype} is wanted")
@@ -184,6 +199,12 @@ def _of_json(data: Any, shape: tuple[int, ...], port: TensorPort) -> memoryview:
         raise RequestFault(f"input {port.name}: {error}") from error
 
 
+def _whole(data: list[Any], floats: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
+    """Whole numbers as such where numpy made floats of them: it does of some below 2^63 and some from there on."""
+    given = np.asarray(data, dtype=object)
+    return given.astype(np.uint64) if all(type(one) is int for one in given.flat) else floats
+
+
 def _as_bf16(array: np.ndarray[Any, np.dtype[np.float32]]) -> Any:
     """The upper halves, rounded to the nearest even."""
     bits = array.view(np.uint32)
@@ -191,15 +212,13 @@ def _as_bf16(array: np.ndarray[Any, np.dtype[np.float32]]) -> Any:
 
 
 def response(
-    request: InferRequest, model: str, outputs: Sequence[TensorPort], found: Sequence[bytes]
+    request: InferRequest, model: str, outputs: Sequence[TensorPort], found: Sequence[bytes | memoryview]
 ) -> tuple[bytes, int | None]:
-    """The body of an answer, and the length of its JSON where bytes follow. Raises RequestFault for unknown names."""
+    """The body of an answer to a request for these outputs, and the length of its JSON where bytes follow."""
     place = {port.name: index for index, port in enumerate(outputs)}
     wanted = request.wanted or tuple((port.name, request.binary) for port in outputs)
     entries, blocks = [], []
     for name, binary in wanted:
-        if name not in place:
-            raise RequestFault(f"unknown output {name!r}: the model's are {', '.join(place)}")
         port, raw = outputs[place[name]], found[place[name]]
         entry: dict[str, Any] = {
             "name": name,
@@ -219,7 +238,7 @@ def response(
     return (b"".join([text, *blocks]), len(text)) if blocks else (text, None)
 
 
-def _numbers(raw: bytes, datatype: str) -> list[Any]:
+def _numbers(raw: bytes | memoryview, datatype: str) -> list[Any]:
     if datatype == "BF16":
         wide = np.frombuffer(raw, dtype=np.uint16).astype(np.uint32) << 16
         found: list[Any] = wide.view(np.float32).tolist()

@@ -1,4 +1,4 @@
-"""The data types of the Open Inference Protocol: their names for torch, for numpy, and their sizes."""
+"""The data types of the Open Inference Protocol v2: their names for torch, for numpy, and their sizes."""
 
 from __future__ import annotations
 

@@ -1,0 +1,82 @@
+"""The end: what was taken is answered or refused, and no process is left behind."""
+
+from __future__ import annotations
+
+import signal
+import socket
+import subprocess
+import sys
+import time
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import pytest
+
+from tests.support.serving.doubling import children_of, doubled, x
+from tests.support.serving.plans import Placed, cpu_plan
+from tests.support.serving.running import Running, running
+from torchsplit_core.files import write_file
+from torchsplit_core.serving.settings import ServeSettings
+
+pytestmark = pytest.mark.torch
+
+
+def test_what_is_not_answered_in_time_at_the_end_is_refused(file: Path) -> None:
+    plan = cpu_plan([Placed("double")], {"double": f"{file}:Client"})
+    with running(plan, ServeSettings(trust=True, drain_s=0.1)) as server, ThreadPoolExecutor(1) as pool:
+        taken = pool.submit(server.infer, "double", x(300))
+        time.sleep(0.3)
+        server.stop()
+        status, told = taken.result()
+        assert status == 503 and "stops" in told["error"]
+
+
+def test_draining_answers_what_was_taken_and_refuses_the_rest(doubling: Running) -> None:
+    with ThreadPoolExecutor(2) as pool:
+        taken = pool.submit(doubling.infer, "double", x(300))
+        time.sleep(0.2)
+        doubling.stop()
+        time.sleep(0.1)
+        assert doubling.ask("GET", "/v2/health/ready")[0] == 503
+        assert doubling.infer("double", x(1))[0] == 503
+        assert doubled(taken.result()) == [600]
+
+
+def test_no_process_is_left_behind(file: Path, tmp_path: Path) -> None:
+    """kill -9 of the front: the workers end by themselves. Then SIGTERM, and a port that is taken."""
+    plan, request = cpu_plan([Placed("double")], {"double": f"{file}:Client"}, cores=1)
+    write_file(plan, tmp_path / "plan.json")
+    write_file(request, tmp_path / "request.json")
+    command = [
+        sys.executable, "-m", "torchsplit_core", "serve", str(tmp_path / "plan.json"), "--request",
+        str(tmp_path / "request.json"), "--trust", "--ready-file", str(tmp_path / "ready"),
+    ]  # fmt: skip
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = str(taken.getsockname()[1])
+        refused = subprocess.run(
+            [*command, "--port", port], capture_output=True, text=True, timeout=120, check=False
+        )
+    assert refused.returncode == 2 and "--port" in refused.stderr and "Traceback" not in refused.stderr
+    for number in (signal.SIGKILL, signal.SIGTERM):
+        (tmp_path / "ready").unlink(missing_ok=True)
+        process = subprocess.Popen([*command, "--port", "0"], stderr=subprocess.PIPE, text=True)
+        deadline = time.monotonic() + 120
+        while not (tmp_path / "ready").exists():
+            assert process.poll() is None and time.monotonic() < deadline
+            time.sleep(0.1)
+        below = children_of(process.pid)
+        assert below
+        process.send_signal(number)
+        _, told = process.communicate(timeout=60)
+        assert process.returncode == (0 if number == signal.SIGTERM else -number), told
+        deadline = time.monotonic() + 30
+        while any(Path(f"/proc/{pid}/exe").exists() and _alive(pid) for pid in below):
+            assert time.monotonic() < deadline, "a worker outlived its front"
+            time.sleep(0.1)
+
+
+def _alive(pid: int) -> bool:
+    try:
+        return Path(f"/proc/{pid}/stat").read_bytes().rpartition(b")")[2].split()[0] not in (b"Z", b"X")
+    except OSError:
+        return False

@@ -1,0 +1,97 @@
+"""Models that raise, die or stand still: only the request at fault fails; a worker that died is replaced."""
+
+from __future__ import annotations
+
+import os
+import signal
+import time
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import pytest
+
+from tests.support.serving.doubling import children_of, doubled, x
+from tests.support.serving.plans import Placed, cpu_plan
+from tests.support.serving.running import Running, running
+from torchsplit_core.serving.settings import ServeSettings
+from torchsplit_core.values import InputFault
+
+pytestmark = pytest.mark.torch
+
+
+def test_a_request_that_fails_is_alone_with_it(doubling: Running) -> None:
+    with ThreadPoolExecutor(4) as pool:
+        answers = list(pool.map(lambda row: doubling.infer("double", x(row)), (1, 100, 3, 4)))
+    assert [status for status, _ in answers] == [200, 500, 200, 200]
+    assert "a token out of range" in answers[1][1]["error"]
+    assert [doubled(answers[i]) for i in (0, 2, 3)] == [[2], [6], [8]]
+
+
+def test_a_request_that_kills_its_worker_takes_no_other_with_it(doubling: Running) -> None:
+    with ThreadPoolExecutor(4) as pool:
+        answers = list(pool.map(lambda row: doubling.infer("double", x(row)), (1, 200, 3, 4)))
+    assert [status for status, _ in answers] == [200, 503, 200, 200]
+    assert "two workers" in answers[1][1]["error"]
+    assert doubled(doubling.infer("double", x(5))) == [10]
+
+
+def test_a_killed_worker_is_started_again_and_its_batch_retried(doubling: Running) -> None:
+    with ThreadPoolExecutor(8) as pool:
+        slow = pool.submit(doubling.infer, "double", x(300))
+        time.sleep(0.3)
+        (supervisor,) = (
+            seat["pid"] for seat in doubling.ask("GET", "/torchsplit/state")[1]["workers"].values()
+        )
+        more = [pool.submit(doubling.infer, "double", x(row)) for row in (1, 2)]
+        for pid in children_of(supervisor) or [supervisor]:
+            os.kill(pid, signal.SIGKILL)
+        assert doubled(slow.result()) == [600]
+        assert [doubled(one.result()) for one in more] == [[2], [4]]
+    assert (
+        'torchsplit_worker_deaths_total{model="double",slice="host0/1c@0",stage="whole"} 1.0'
+        in (doubling.ask("GET", "/metrics")[1])
+    )
+
+
+def test_workers_that_die_idle_are_replaced_before_a_request_meets_them(file: Path) -> None:
+    plan = cpu_plan([Placed("double", processes=2)], {"double": f"{file}:Client"})
+    with running(plan, ServeSettings(trust=True)) as server:
+        workers = server.ask("GET", "/torchsplit/state")[1]["workers"]
+        for told in workers.values():
+            for pid in children_of(told["pid"]):
+                os.kill(pid, signal.SIGKILL)
+        deadline = time.monotonic() + 60
+        while "worker_deaths_total{" not in (text := server.ask("GET", "/metrics")[1]) or "} 2.0" not in text:
+            assert time.monotonic() < deadline
+            time.sleep(0.05)
+        assert doubled(server.infer("double", x(4))) == [8]
+        while any(
+            one["state"] != "free" for one in server.ask("GET", "/torchsplit/state")[1]["workers"].values()
+        ):
+            assert time.monotonic() < deadline
+            time.sleep(0.1)
+        assert server.ask("GET", "/v2/health/ready")[0] == 200
+
+
+def test_a_model_that_stands_still_is_ended(file: Path) -> None:
+    plan = cpu_plan([Placed("double")], {"double": f"{file}:Client"})
+    with running(plan, ServeSettings(trust=True, deadline_s=0.3)) as server:
+        assert server.infer("double", x(300))[0] == 504
+        deadline = time.monotonic() + 60
+        while "worker_deaths_total{" not in server.ask("GET", "/metrics")[1]:
+            assert time.monotonic() < deadline
+            time.sleep(0.1)
+        while server.infer("double", x(5))[0] != 200:
+            assert time.monotonic() < deadline
+
+
+@pytest.mark.parametrize(("name", "words"), [
+    ("Broken", "no weights here"), ("Dies", "ended while it loaded"), ("Flat", "has the batch in its first dimension"),
+])  # fmt: skip
+def test_models_that_cannot_be_served_are_named(file: Path, name: str, words: str) -> None:
+    plan = cpu_plan([Placed("odd")], {"odd": f"{file}:{name}"})
+    with pytest.raises(InputFault, match="odd") as told, running(plan, ServeSettings(trust=True)):
+        pass
+    assert words in str(told.value)
+    with pytest.raises(InputFault, match="--trust"), running(plan):
+        pass

@@ -1,0 +1,74 @@
+"""A model that doubles, what it does to who serves it, and requests to it."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+MODELS = '''
+import os, time, torch
+from torch import nn
+
+class Model(nn.Module):
+    """Doubles; what it does beside that depends on the first number of a row."""
+    def forward(self, x):
+        first = float(x[:, 0].max())
+        if first == 100:
+            raise IndexError("a token out of range")
+        if first == 200:
+            os._exit(9)
+        if first == 300:
+            time.sleep(1.0)
+        return 2 * x
+
+class Client:
+    batch_sizes = (1, 2)
+    def get_model(self):
+        return Model()
+    def get_example_inputs(self, batch_size):
+        return (torch.ones(batch_size, 2),)
+
+class Broken(Client):
+    def get_model(self):
+        raise ValueError("no weights here")
+
+class Dies(Client):
+    def get_model(self):
+        os._exit(7)
+
+class Flat(Client):
+    """Gives no batch back."""
+    def get_model(self):
+        model = nn.Linear(2, 2)
+        model.forward = lambda x: x.sum()
+        return model
+'''
+
+
+def x(*rows: float) -> list[dict[str, Any]]:
+    data = [[row, 1.0] for row in rows]
+    return [{"name": "x", "datatype": "FP32", "shape": [len(rows), 2], "data": data}]
+
+
+def doubled(answer: tuple[int, Any]) -> list[float]:
+    status, told = answer
+    assert status == 200, told
+    return list(told["outputs"][0]["data"][::2])
+
+
+def children_of(pid: int) -> list[int]:
+    """All processes below one, from /proc."""
+    parents = {}
+    for entry in Path("/proc").iterdir():
+        if entry.name.isdigit():
+            try:
+                parents[int(entry.name)] = int((entry / "stat").read_bytes().rpartition(b")")[2].split()[1])
+            except (OSError, IndexError):
+                continue
+    found, left = [], [pid]
+    while left:
+        parent = left.pop()
+        below = [one for one, above in parents.items() if above == parent]
+        found += below
+        left += below
+    return found

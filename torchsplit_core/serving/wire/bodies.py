@@ -1,0 +1,89 @@
+"""Bodies as they come over HTTP: received up to a size and within a time, unpacked, and where their JSON ends."""
+
+from __future__ import annotations
+
+import asyncio
+import zlib
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING
+
+from torchsplit_core.serving.wire.tensors import MOST_ROWS, RequestFault, TensorPort
+
+if TYPE_CHECKING:
+    from starlette.types import Receive
+
+LENGTH_HEADER = "inference-header-content-length"
+"""Bytes of a body's JSON, where tensors follow it as bytes."""
+BODY_S = 30.0
+"""How long a client may take to send a request."""
+LARGEST_JSON = 64 * 2**20
+"""Bytes of a request beside its binary tensors."""
+LARGEST_BODY = 2**34
+"""Bytes of a request whose tensors have sizes that are free."""
+
+
+class Gone(Exception):
+    """The client went away: nobody waits for the answer."""
+
+
+def largest_body(ports: Sequence[TensorPort]) -> int:
+    """Bytes that a request for these inputs has at most."""
+    if any(-1 in port.shape for port in ports):
+        return LARGEST_BODY
+    return LARGEST_JSON + MOST_ROWS * sum(port.row_bytes for port in ports)
+
+
+async def received(headers: Mapping[str, str], receive: Receive, most: int) -> bytes:
+    """The whole body as it was sent. Raises RequestFault where it is too large or does not come, Gone."""
+    too_large = RequestFault(f"a request has at most {most} bytes", 413)
+    if (told := headers.get("content-length", "0")).isascii() and told.isdigit() and int(told) > most:
+        raise too_large
+    blocks, size = [], 0
+    try:
+        async with asyncio.timeout(BODY_S):
+            while True:
+                message = await receive()
+                if message["type"] == "http.disconnect":
+                    raise Gone
+                blocks.append(message.get("body", b""))
+                size += len(blocks[-1])
+                if size > most:
+                    raise too_large
+                if not message.get("more_body", False):
+                    break
+    except TimeoutError:
+        raise RequestFault(f"the request did not come within {BODY_S:g} s", 408) from None
+    return blocks[0] if len(blocks) == 1 else b"".join(blocks)
+
+
+def unpacked(body: bytes, encoding: str, most: int) -> bytes:
+    """The body without its content encoding (gzip or zlib), up to so many bytes. Raises RequestFault."""
+    encoding = encoding.strip().lower()
+    if encoding in ("", "identity"):
+        return body
+    if encoding not in ("gzip", "deflate"):
+        raise RequestFault("a content encoding is gzip, deflate or none", 415)
+    try:
+        unpacker = zlib.decompressobj(zlib.MAX_WBITS | 32)
+        found = unpacker.decompress(body, most + 1)
+    except zlib.error as error:
+        raise RequestFault(f"the body cannot be unpacked: {error}") from error
+    if len(found) > most:
+        raise RequestFault(f"a request has at most {most} bytes", 413)
+    return found
+
+
+def json_length(header: str | None) -> int | None:
+    """What LENGTH_HEADER says: None where the body is all JSON. Raises RequestFault."""
+    if header is None:
+        return None
+    if not (header.isascii() and header.isdigit()) or len(header) > 12:
+        raise RequestFault("Inference-Header-Content-Length is a number of bytes")
+    return int(header)
+
+
+def headers_of(json_bytes: int | None) -> dict[str, str]:
+    """What a body whose first `json_bytes` (None: all) are JSON is sent with."""
+    if json_bytes is None:
+        return {"content-type": "application/json"}
+    return {"content-type": "application/octet-stream", LENGTH_HEADER: str(json_bytes)}

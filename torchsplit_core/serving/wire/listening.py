@@ -1,0 +1,78 @@
+"""An application on a port until the process is told to stop."""
+
+from __future__ import annotations
+
+import asyncio
+import signal
+import socket
+from collections.abc import AsyncIterator, Iterator
+from contextlib import asynccontextmanager, contextmanager
+
+import uvicorn
+from starlette.applications import Starlette
+
+from torchsplit_core.values import InputFault
+
+BACKLOG = 4096
+
+
+@contextmanager
+def listening(host: str, port: int) -> Iterator[socket.socket]:
+    """The socket, bound before anything slow is begun. Raises InputFault where the port cannot be had."""
+    try:
+        family = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0][0]
+        listener = socket.create_server((host, port), family=family, backlog=BACKLOG, reuse_port=False)
+    except OSError as error:
+        raise InputFault(
+            "--port",
+            f"{host}:{port}",
+            f"it can be listened on: {error.strerror or error}",
+            "Stop what has it, choose another --port, or 0 for any that is free.",
+        ) from error
+    # What it accepts takes this over. Without it the body of an answer waits 40 ms for the acknowledgement of its head.
+    listener.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+    with listener:
+        yield listener
+
+
+def url_of(host: str, listener: socket.socket) -> str:
+    """Where it is reached."""
+    return f"http://{f'[{host}]' if ':' in host else host}:{listener.getsockname()[1]}"
+
+
+def told_to_stop() -> asyncio.Event:
+    """What SIGTERM and SIGINT set from now on; in the thread and loop that it is called in."""
+    stop = asyncio.Event()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        asyncio.get_running_loop().add_signal_handler(number, stop.set)
+    return stop
+
+
+@asynccontextmanager
+async def answering(app: Starlette, listener: socket.socket, grace_s: int) -> AsyncIterator[None]:
+    """The application on the socket; at the end what was taken is answered, at most for so long."""
+    server = _Server(
+        uvicorn.Config(
+            app,
+            log_level="critical",
+            access_log=False,
+            lifespan="off",
+            timeout_keep_alive=75,
+            timeout_graceful_shutdown=grace_s,
+            ws="none",
+        )
+    )
+    task = asyncio.create_task(server.serve([listener]))
+    try:
+        yield
+    finally:
+        server.should_exit = True
+        await task
+
+
+class _Server(uvicorn.Server):
+    """uvicorn without signal handlers of its own: a request that comes while draining gets an answer."""
+
+    @contextmanager
+    def capture_signals(self) -> Iterator[None]:
+        yield
