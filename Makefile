@@ -1,4 +1,4 @@
-# The two commands: `make app` starts the dashboard, `make test` runs every test.
+# The two commands: `make app` starts the dashboard, `make test` runs the tests.
 # Both set up what they need; a second run costs seconds.
 PYTHON ?= python3
 VENV := .venv
@@ -8,7 +8,7 @@ ADDRESS ?= 127.0.0.1
 # Every command that a test starts would compile the package anew.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: setup setup-dev setup-browser app test test-fast lint bench hardware clean
+.PHONY: setup setup-dev setup-browser app test test-repeated test-fast lint bench hardware clean
 
 setup: $(VENV)/.installed
 setup-dev: $(VENV)/.installed-dev
@@ -32,11 +32,15 @@ app: setup
 	$(BIN)/torchsplit app --address $(ADDRESS) $(if $(PORT),--port $(PORT)) $(if $(findstring command,$(origin HOST)),$(foreach name,$(HOST),--host $(name)))
 
 test: setup-dev setup-browser
-	$(BIN)/python -m pytest -n 2 --dist worksteal
+	$(BIN)/python -m pytest -n 2 --dist worksteal -m "not repeated"
+
+# The properties of `make test` on further random instances, samples, widths: what continuous integration runs after it.
+test-repeated: setup-dev setup-browser
+	$(BIN)/python -m pytest -n 2 --dist worksteal -m repeated
 
 # Without a browser, without what imports torch or starts a process that does, and without what takes long by itself.
 test-fast: setup-dev
-	$(BIN)/python -m pytest -n 2 --dist worksteal -m "not torch and not browser and not slow"
+	$(BIN)/python -m pytest -n 2 --dist worksteal -m "not torch and not browser and not slow and not repeated"
 
 lint: setup-dev
 	$(BIN)/ruff check .

@@ -9,6 +9,7 @@ from __future__ import annotations
 import argparse
 import os
 import re
+import shlex
 import subprocess
 import sys
 import tempfile
@@ -29,7 +30,7 @@ def suite(folder: Path, part: str) -> tuple[float, int, int]:
     environment = {name: value for name, value in os.environ.items() if name != "PYTHONDONTWRITEBYTECODE"}
     begun = time.perf_counter()
     done = subprocess.run(
-        [sys.executable, "-m", "pytest", *command[1].split(), "-p", "no:cacheprovider", part],
+        [sys.executable, "-m", "pytest", *shlex.split(command[1]), "-p", "no:cacheprovider", part],
         cwd=folder,
         env=environment | {"PYTHONPATH": str(folder)},
         capture_output=True,

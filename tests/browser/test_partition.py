@@ -12,6 +12,7 @@ from tests.support.browser.access import PHONE, ours
 from tests.support.browser.pages import heading, press
 from tests.support.browser.settle import settle
 from tests.support.browser.workspaces import begun
+from tests.support.seeds import repeated
 from tests.support.tracing.here import traced_here
 from torchsplit_core.jobs.names import PartitionParameters
 from torchsplit_core.jobs.partition import partition_job
@@ -80,7 +81,7 @@ def test_cuts_are_found_chosen_tried_and_kept(
     expect(page.get_by_text("Your cut: behind")).to_be_visible()
 
 
-@pytest.mark.parametrize(("scheme", "width"), [("light", 1440), ("dark", PHONE)])
+@repeated(("scheme", "width"), [("dark", PHONE), ("light", 1440)])
 def test_a_page_of_cuts_is_accessible_and_fits_its_window(
     session: Callable[..., Page], address: str, cut: Workspace, scheme: str, width: int
 ) -> None:

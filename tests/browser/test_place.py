@@ -13,6 +13,7 @@ from tests.support.browser.access import PHONE, ours
 from tests.support.browser.pages import heading, press
 from tests.support.browser.settle import settle
 from tests.support.browser.workspaces import begun
+from tests.support.seeds import repeated
 from torchsplit_core.jobs.names import RequestParameters
 from torchsplit_core.jobs.place import place_job
 from torchsplit_core.values import ignore_progress
@@ -64,7 +65,7 @@ def test_thirty_gpus_are_placed_drawn_and_asked_what_if(
     expect(page.get_by_text("that none beats in both")).to_be_visible()
 
 
-@pytest.mark.parametrize(("scheme", "width"), [("light", 1440), ("dark", PHONE)])
+@repeated(("scheme", "width"), [("dark", PHONE), ("light", 1440)])
 def test_a_large_fleet_is_accessible_and_fits_its_window(
     session: Callable[..., Page], address: str, large: Workspace, scheme: str, width: int
 ) -> None:

@@ -16,6 +16,7 @@ from tests.support.browser.access import PHONE, ours
 from tests.support.browser.pages import heading
 from tests.support.browser.settle import settle
 from tests.support.browser.workspaces import begun
+from tests.support.seeds import repeated
 from torchsplit_core.jobs.quick_start import measured_mix
 
 pytestmark = pytest.mark.browser
@@ -161,7 +162,7 @@ def filled(address: str, home: Path) -> str:
     return workspace.id
 
 
-@pytest.mark.parametrize(("scheme", "width"), [("light", 1440), ("dark", PHONE)])
+@repeated(("scheme", "width"), [("dark", PHONE), ("light", 1440)])
 def test_every_tab_is_accessible_and_fits_its_window(
     scheme: str, width: int, session: Callable[..., Page], address: str, filled: str
 ) -> None:

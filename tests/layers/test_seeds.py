@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import inspect
+import re
 
 import pytest
 
-from tests.support.seeds import BLOCK, in_blocks
+from tests.support.paths import ROOT
+from tests.support.seeds import BLOCK, in_blocks, repeated
 
 
 def blocks_of(test):
@@ -35,3 +37,19 @@ def test_a_failure_names_its_instance():
     with pytest.raises(AssertionError) as raised:
         test(block=blocks_of(test)[0])
     assert raised.value.__notes__ == ["with make = int, seed = 7"]
+
+
+def test_all_but_the_first_instances_repeat_the_property():
+    @repeated(("name", "number"), [("a", 1), ("b", 2), ("c", 3)], kept=2)
+    def test(name, number):
+        pass
+
+    first, second, third = blocks_of(test)
+    assert (first, second) == (("a", 1), ("b", 2))
+    assert third.values == ("c", 3) and [mark.name for mark in third.marks] == ["repeated"]
+
+
+def test_continuous_integration_runs_what_repeats_too():
+    chosen = re.findall(r"-m (\"[^\"]+\"|\w+)$", (ROOT / "Makefile").read_text(), re.M)
+    assert chosen[:2] == ['"not repeated"', "repeated"]
+    assert (ROOT / ".ci" / "run").read_text().split()[-4:] == ["make", "test", "make", "test-repeated"]

@@ -11,6 +11,7 @@ from itertools import combinations_with_replacement
 
 import pytest
 
+from tests.support.seeds import repeated
 from tests.support.simulation.reference import responses
 from torchsplit_core import workflow
 from torchsplit_core.files.contract import read_text, write_text
@@ -123,7 +124,7 @@ def holds(asked: PlanRequest, gpus: tuple[PlannedGpu, ...]) -> bool:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(
+@repeated(
     "models",
     [
         (model("a", 150.0, 60.0), model("b", 60.0, 40.0)),
@@ -131,6 +132,7 @@ def holds(asked: PlanRequest, gpus: tuple[PlannedGpu, ...]) -> bool:
         (model("a", 500.0, 30.0),),
         (model("a", 560.0, 200.0), model("b", 190.0, 25.0, base=2.0)),
     ],
+    kept=2,
 )
 def test_as_few_gpus_as_any_plan_that_holds(models: tuple[PlanModel, ...]) -> None:
     asked = request(*models)
@@ -147,14 +149,15 @@ def test_as_few_gpus_as_any_plan_that_holds(models: tuple[PlanModel, ...]) -> No
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(
+@repeated(
     ("kind", "sharing"),
     [
         ("leximin", "exclusive"),
+        ("min_gpus", "fractional"),
         ("weighted_sum", "exclusive"),
         ("max_min", "fractional"),
-        ("min_gpus", "fractional"),
     ],
+    kept=2,
 )
 def test_every_objective_and_sharing(kind: str, sharing: str) -> None:
     asked = request(model("a", 150.0, 60.0), model("b", 90.0, 22.0), gpus=2, kind=kind, sharing=sharing)

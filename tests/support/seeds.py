@@ -1,4 +1,4 @@
-"""Random instances in blocks: a test of many seeds is a few cases, and the one that fails is named."""
+"""Random instances in blocks, and which cases of a test repeat its property on further instances."""
 
 from __future__ import annotations
 
@@ -13,8 +13,11 @@ BLOCK = 20
 """Instances in one case: enough that starting a case costs little, few enough that workers share the work."""
 
 
-def in_blocks(names: str, instances: Iterable[Any]) -> Callable[[Callable[..., None]], Any]:
-    """Like `pytest.mark.parametrize(names, instances)`, with `BLOCK` instances to a case.
+def in_blocks(
+    names: str, instances: Iterable[Any], kept: int | None = None
+) -> Callable[[Callable[..., None]], Any]:
+    """Like `pytest.mark.parametrize(names, instances)`, with `BLOCK` instances to a case, the first `kept` of them
+    in `make test` (see `repeated`).
 
     `names` are arguments of the test, separated by commas; `instances` a value for each, or tuples of values. A
     fault carries the instance it came with. Fixtures are shared by the instances of a block.
@@ -36,12 +39,26 @@ def in_blocks(names: str, instances: Iterable[Any]) -> Callable[[Callable[..., N
                     fault.add_note(f"with {', '.join(f'{name} = {_said(values[name])}' for name in taken)}")
                     raise
 
-        kept = [p for name, p in signature.parameters.items() if name not in taken]
+        fixtures = [p for name, p in signature.parameters.items() if name not in taken]
         first = inspect.Parameter("block", inspect.Parameter.POSITIONAL_OR_KEYWORD)
-        each.__signature__ = signature.replace(parameters=[first, *kept])  # type: ignore[attr-defined]
-        return pytest.mark.parametrize("block", blocks)(each)
+        each.__signature__ = signature.replace(parameters=[first, *fixtures])  # type: ignore[attr-defined]
+        return repeated("block", blocks, len(blocks) if kept is None else kept)(each)
 
     return decorate
+
+
+def repeated(
+    names: str | tuple[str, ...], instances: Iterable[Any], kept: int = 1, **options: Any
+) -> pytest.MarkDecorator:
+    """`pytest.mark.parametrize(names, instances)` for a test that takes long: all but the first `kept` instances are
+    left to `make test-repeated`.
+
+    What the kept ones show is the test's property; the others show it again.
+    """
+    every = list(instances)
+    single = isinstance(names, str)
+    more = [pytest.param(*((one,) if single else one), marks=pytest.mark.repeated) for one in every[kept:]]
+    return pytest.mark.parametrize(names, [*every[:kept], *more], **options)
 
 
 def _said(value: Any) -> str:

@@ -15,6 +15,7 @@ from torch.utils import _pytree as pytree
 from benchmarks.argument_kinds import kinds
 from benchmarks.huggingface_models import ARCHITECTURES, BOTH, VISION, Architecture
 from tests.support.paths import ROOT
+from tests.support.seeds import repeated
 from tests.support.tracing.argument_pairs import PAIRS
 from tests.support.tracing.pt2_files import read_file as read_pt2_file
 from torchsplit_core.cli.command import main
@@ -28,6 +29,9 @@ from torchsplit_core.tracing.export_results import CACHE_NOTE, exportable
 
 TESTED = [one for one in ARCHITECTURES if not one.slow]
 KINDS = {"text", "language", "vision", "speech", "detection", "mixture of experts", "state space"}
+OF_EVERY_KIND_FIRST = sorted(
+    TESTED, key=lambda one: next(other for other in TESTED if other.kind == one.kind) is not one
+)
 CLIENT = """
 import sys
 sys.path.insert(0, {root!r})
@@ -57,7 +61,7 @@ def test_the_architectures_tested_are_many_and_of_every_kind() -> None:
     assert len({one.name for one in ARCHITECTURES}) == len(ARCHITECTURES)
 
 
-@pytest.mark.parametrize("architecture", TESTED, ids=lambda one: one.name)
+@repeated("architecture", OF_EVERY_KIND_FIRST, kept=len(KINDS), ids=lambda one: one.name)
 def test_an_architecture_traces_with_a_free_batch_and_has_cuts(
     architecture: Architecture, tmp_path: Path
 ) -> None:

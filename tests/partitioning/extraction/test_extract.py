@@ -21,13 +21,14 @@ from tests.support.partitioning.parts import (
     run_unwritten,
     sample_program,
 )
+from tests.support.seeds import repeated
 from torchsplit_core.model_source import example_arguments
 from torchsplit_core.partitioning.extraction.divide import divide
 from torchsplit_core.stages.export_child import write_stages
 from torchsplit_core.values import InputFault
 
 
-@pytest.mark.parametrize("name", SAMPLES)
+@repeated("name", SAMPLES, kept=3)
 def test_parts_of_every_sample_equal_the_model_to_the_bit(name: str, tmp_path: Path) -> None:
     """k = 2, 3, 4, those of 3 from files (`benchmarks/stage_execution.py` takes all from files)."""
     client, model, program = sample_program(name)

@@ -9,6 +9,7 @@ import pytest
 
 from tests.support.placement.replicas_oracle import best_sum, small_instance
 from tests.support.placement.search_cases import falling_value, worth_of
+from tests.support.seeds import repeated
 from torchsplit_core.placement.model.instance import Instance
 from torchsplit_core.placement.replicas import Pipelines, search_pipelines
 
@@ -29,7 +30,7 @@ def sound(instance: Instance, found: Pipelines, most: int) -> None:
     assert found.value <= found.bound
 
 
-@pytest.mark.parametrize("part", range(6))
+@repeated("part", range(6), kept=2)
 def test_equals_a_look_at_all_sets(part: int) -> None:
     several = 0
     for seed in range(part * 35, part * 35 + 35):

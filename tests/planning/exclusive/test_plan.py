@@ -6,13 +6,14 @@ import pytest
 
 from tests.support.planning.oracle import best_plan
 from tests.support.planning.requests import published, random_request
+from tests.support.seeds import repeated
 from torchsplit_core.planning import plan, violations
 
 pytestmark = pytest.mark.slow
 
 
 @pytest.mark.parametrize("kind", ["leximin", "max_min", "weighted_sum", "min_gpus"])
-@pytest.mark.parametrize("block", range(3))
+@repeated("block", range(3))
 def test_equal_to_every_plan_looked_at(kind: str, block: int) -> None:
     planned = 0
     for seed in range(block * 10, block * 10 + 10):

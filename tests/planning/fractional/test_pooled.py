@@ -12,6 +12,7 @@ import pytest
 from tests.support.planning.requests import A30, LAYOUTS, model, simple
 from tests.support.planning.shared_oracle import _leximin, best_shared
 from tests.support.planning.shared_requests import small
+from tests.support.seeds import repeated
 from torchsplit_core.planning import violations
 from torchsplit_core.planning.fractional.first_plan import first_plan
 from torchsplit_core.planning.fractional.pooled import PooledShares, pool_shares, pooled_minima
@@ -118,7 +119,7 @@ def quick(request: PlanRequest) -> PlanOutcome | None:
     return first_plan(build_problem(request), exclusive, shares, watch, watch.begun + 30.0, ignore_progress)
 
 
-@pytest.mark.parametrize("block", range(8))
+@repeated("block", range(8), kept=2)
 def test_bounds_are_never_below_the_best_plan(block: int) -> None:
     bounded = 0
     for number in range(block * 10, block * 10 + 10):
@@ -169,7 +170,7 @@ def test_the_bound_is_met_where_nothing_ties_slices(number: int) -> None:
     assert outcome.objective.proven_levels > shares.level or shares.level == len(values)
 
 
-@pytest.mark.parametrize("block", range(8))
+@repeated("block", range(8), kept=2)
 def test_what_the_quick_plan_proves_is_true(block: int) -> None:
     planned = 0
     for number in range(block * 10, block * 10 + 10):

@@ -10,6 +10,7 @@ import pytest
 from tests.support.planning.against_all import as_good_as_every_plan, as_good_as_every_set_of_tenants
 from tests.support.planning.oracle import least_change, levels_of
 from tests.support.planning.shared_oracle import best_shared
+from tests.support.seeds import repeated
 from torchsplit_core.planning import plan
 from torchsplit_core.values import (
     WHOLE_GPU,
@@ -99,7 +100,7 @@ def mixed(seed: int, survives: int) -> PlanRequest:
     )
 
 
-@pytest.mark.parametrize("block", range(4))
+@repeated("block", range(4))
 def test_mixed_fleets_equal_every_plan_looked_at(block: int) -> None:
     used: set[tuple[str, bool]] = set()
     for seed in range(block * BLOCK, (block + 1) * BLOCK):
@@ -108,7 +109,7 @@ def test_mixed_fleets_equal_every_plan_looked_at(block: int) -> None:
     assert {("A30-24GB", False), ("A30-24GB", True), ("L4-24GB", True), ("CPU-4c", False)} <= used
 
 
-@pytest.mark.parametrize("block", range(6))
+@repeated("block", range(6))
 def test_plans_that_survive_equal_every_plan_looked_at(block: int) -> None:
     changed = infeasible = relaxed = 0
     for seed in range(block * BLOCK, (block + 1) * BLOCK):
@@ -166,7 +167,7 @@ def shared(seed: int) -> PlanRequest:
     )
 
 
-@pytest.mark.parametrize("block", range(4))
+@repeated("block", range(4))
 def test_shared_plans_that_survive_equal_every_set_of_tenants(block: int) -> None:
     changed = 0
     for seed in range(block * BLOCK, block * BLOCK + 15):

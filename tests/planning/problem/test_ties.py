@@ -10,7 +10,7 @@ import pytest
 
 from tests.support.planning.against_all import as_good_as_every_plan, as_good_as_every_set_of_tenants
 from tests.support.planning.requests import A30, LAYOUTS
-from tests.support.seeds import in_blocks
+from tests.support.seeds import in_blocks, repeated
 from torchsplit_core.planning import plan, violations
 from torchsplit_core.planning.baselines.run import baselines
 from torchsplit_core.planning.formulation.build import build
@@ -215,7 +215,7 @@ def tears(request: PlanRequest, outcome: PlanOutcome) -> bool:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("block", range(12))
+@repeated("block", range(12), kept=2)
 def test_whole_slices_equal_every_plan_looked_at(block: int) -> None:
     mattered = 0
     for seed in range(block * BLOCK, (block + 1) * BLOCK):
@@ -269,7 +269,7 @@ def test_members_that_never_fit_one_gpu_together_stand_nowhere() -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("block", range(4))
+@repeated("block", range(4))
 def test_shared_slices_equal_every_set_of_tenants(block: int) -> None:
     planned = 0
     for seed in range(block * BLOCK, (block + 1) * BLOCK):

@@ -12,6 +12,7 @@ import pytest
 from tests.support.planning.against_all import as_good_as_every_plan, as_good_as_every_set_of_tenants
 from tests.support.planning.oracle import levels_of
 from tests.support.planning.world import worldly
+from tests.support.seeds import repeated
 from torchsplit_core.planning import plan
 from torchsplit_core.values import (
     Objective,
@@ -22,7 +23,7 @@ pytestmark = pytest.mark.slow
 BLOCK = 25
 
 
-@pytest.mark.parametrize("block", range(4))
+@repeated("block", range(4))
 def test_whole_slices_equal_every_plan_looked_at(block: int) -> None:
     bound = 0
     for seed in range(block * BLOCK, (block + 1) * BLOCK):
@@ -36,7 +37,7 @@ def test_whole_slices_equal_every_plan_looked_at(block: int) -> None:
     assert bound >= 1
 
 
-@pytest.mark.parametrize("block", range(2))
+@repeated("block", range(2))
 def test_shared_slices_equal_every_set_of_tenants(block: int) -> None:
     planned = 0
     for seed in range(block * BLOCK, (block + 1) * BLOCK):

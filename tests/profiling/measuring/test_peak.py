@@ -12,6 +12,7 @@ from torch import Tensor, nn
 
 import sample_models
 from tests.support.profiling.export import export, sample
+from tests.support.seeds import repeated
 from torchsplit_core.profiling import transients
 from torchsplit_core.profiling.measuring.peak import PeakMemory, measure_peak
 from torchsplit_core.profiling.memory import estimate_memory
@@ -90,7 +91,7 @@ TRANSFORMERS = {"clip", "bert", "llama"}
 
 
 @pytest.mark.usefixtures("one_cpu_like_another")
-@pytest.mark.parametrize("name", [one.name for one in sample_models.SAMPLES])
+@repeated("name", [one.name for one in sample_models.SAMPLES], kept=3)
 def test_the_estimate_of_every_sample_is_near_its_measured_peak(name: str) -> None:
     """Within 10 % for transformers, 25 % for convolutions (1-D ones included) and the toys."""
     client, model, program = sample(name)
