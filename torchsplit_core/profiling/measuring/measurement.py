@@ -244,10 +244,18 @@ def _limits(device: Device, points: int, settings: Settings, memory_bytes: int |
     return Limits(wall_s=wall_s, cpu_s=None, silent_s=settings.limit_s, memory_bytes=memory_bytes)
 
 
+COMPILING = {
+    # It has one process, and its memory is limited.
+    "TORCHINDUCTOR_COMPILE_THREADS": "1",
+    # Its cache ends with it: headers compiled ahead would cost more than they save.
+    "TORCHINDUCTOR_CPP_CACHE_PRECOMPILE_HEADERS": "0",
+}
+
+
 def _environment(device: Device, settings: Settings) -> dict[str, str]:
     """The child sees the one device it measures, and nothing else of the GPUs; it compiles in its own process."""
     visible = {"CUDA_VISIBLE_DEVICES": device.uuid or ""}
-    return visible | ({"TORCHINDUCTOR_COMPILE_THREADS": "1"} if settings.compile_mode else {})
+    return visible | (COMPILING if settings.compile_mode else {})
 
 
 def check_batch_sizes(batch_sizes: Sequence[int]) -> tuple[int, ...]:
