@@ -205,7 +205,7 @@ def _highest(name: str, simulated: SimulationRequest, percentile: Percentile) ->
             st.session_state[kept] = key
         if st.session_state.get(kept) != key:
             st.caption(
-                "By which factor all rates can grow until a model's percentile passes its limit, to 1 %."
+                "By which factor all rates can grow until a model's percentile exceeds its limit, to 1 %."
             )
             return False
         finding = runs.finding(simulated, percentile)

@@ -38,7 +38,7 @@ def verdict(loads: Sequence[ModelLoad], limits: Mapping[str, float], percentile:
     if lost:
         worst = max(lost, key=lambda load: (load.offered_rps or 0) / load.capacity_rps)
         more = f" and {len(lost) - 1} more" if len(lost) > 1 else ""
-        late = f" {len(over)} of the others pass the limit at p{percentile}." if over else ""
+        late = f" {len(over)} of the others exceed their limit at p{percentile}." if over else ""
         return Badge(
             f"Not stable: {worst.name}{more}. {exact(_figures(worst.offered_rps), 'req/s')} arrive and at most "
             f"{exact(_figures(worst.capacity_rps), 'req/s')} can be served, so its queue grows without end.{late}",
@@ -47,7 +47,7 @@ def verdict(loads: Sequence[ModelLoad], limits: Mapping[str, float], percentile:
     if over:
         _, name, time, limit = max(over)
         return Badge(
-            f"{len(over)} of {len(loads)} models {'passes' if len(over) == 1 else 'pass'} the limit at "
+            f"{len(over)} of {len(loads)} models {'exceeds its' if len(over) == 1 else 'exceed their'} limit at "
             f"p{percentile}; furthest {name}: {short(time, 'ms')} against {short(limit, 'ms')}.",
             "red",
         )

@@ -95,7 +95,7 @@ def test_a_limit_typed_on_the_tab_is_held_against(loaded: Callable[[], AppTest])
     field = next(one for one in page.number_input if one.label.startswith("bert,"))
     assert field.value == 80
     field.set_value(1.0).run()
-    assert "1 of 2 models passes the limit at p95; furthest bert" in said(page)
+    assert "1 of 2 models exceeds its limit at p95; furthest bert" in said(page)
 
 
 def test_the_highest_load_is_found_when_asked(
