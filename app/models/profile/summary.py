@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from statistics import median
 
 import streamlit as st
@@ -27,8 +27,12 @@ def show(profiles: Mapping[str, Profile]) -> None:
     models = f"{len(profiles)} profile{'s' if len(profiles) != 1 else ''}"
     cards = (
         ("Points measured", exact(len(tried)), f"of {exact(len(rows))} in {models}"),
-        ("A measured figure is sure within", _half_width(tried), "median 90 % interval of the throughput"),
-        ("An estimate is sure within", _factor(estimated), "median 90 % interval, as a factor either way"),
+        ("A measured figure is sure within", _half_width(tried), _median_of(tried, "90 % interval")),
+        (
+            "An estimate is sure within",
+            _factor(estimated),
+            _median_of(estimated, "90 % interval, as a factor either way"),
+        ),
     )
     for column, (label, value, note) in zip(st.columns(3), cards, strict=True):
         with column.container(border=True, height="stretch", gap="xxsmall"):
@@ -42,6 +46,14 @@ def show(profiles: Mapping[str, Profile]) -> None:
             st.badge(f"{failed} point{'s' if failed != 1 else ''} failed", color="red")
         if untried:
             st.badge(f"{untried} point{'s' if untried != 1 else ''} not tried", color="gray")
+
+
+def _median_of(rows: Sequence[ProfileRow], what: str) -> str:
+    """What the median is of: measurements of others come without an interval."""
+    known = len(list(_ratios(rows)))
+    if known == len(rows):
+        return f"median {what}"
+    return f"median {what}, of the {exact(known)} of {exact(len(rows))} points that have one"
 
 
 def _half_width(rows: Iterable[ProfileRow]) -> str:

@@ -54,7 +54,8 @@ def show(workspace: Workspace, name: str, request: PlanRequest | None, plan: Pla
 def _ask(workspace: Workspace, name: str, request: PlanRequest, plan: PlanOutcome, working: bool) -> None:
     """What to send for how long; and why not, where the plan cannot run here."""
     fault, stand_in = _fault(request, plan), False
-    if fault is not None and _fault(request, plan, on_cores=True) is None:
+    on_cores = fault and _fault(request, plan, on_cores=True)
+    if fault is not None and on_cores is None:
         stand_in = st.checkbox(
             "Run every slice on a core of this machine instead", key=f"run-stand-in {name}",
             help="The slices of this plan are not here. Answers are the models' own; times are not the plan's.",
@@ -81,7 +82,17 @@ def _ask(workspace: Workspace, name: str, request: PlanRequest, plan: PlanOutcom
             "from when its request was due."
         )
     if barred and fault is not None:
-        st.warning(plain(str(fault)))
+        st.warning(plain(_why_not(fault, on_cores)))
+
+
+def _why_not(fault: InputFault, on_cores: InputFault | None) -> str:
+    """What is missing here, and what the page offers instead: the fault's own remedy is the command line's."""
+    here = f"{fault.where}: {fault.value} — {fault.rule}."
+    if on_cores is None:
+        return f"{here} Run it where they are, or tick the box: every slice on a core of this machine."
+    if str(on_cores) == str(fault):
+        return str(fault)
+    return f"{here} Run it where they are. The cores of this machine cannot stand in: {on_cores}"
 
 
 def _fault(request: PlanRequest, plan: PlanOutcome, *, on_cores: bool = False) -> InputFault | None:

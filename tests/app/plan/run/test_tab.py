@@ -87,6 +87,7 @@ def test_slices_that_are_not_here_are_named_and_cores_offered(
     workspace.put("plan", "cores", plan)
     test = opened(workspace)
     assert test.button("run-start").disabled and "3g.40gb" in said(test)
+    assert "tick the box" in said(test) and "--stand-in" not in said(test)
     test.checkbox[0].check().run()
     test.button("run-start").click().run()
     assert started[0][1].stand_in
