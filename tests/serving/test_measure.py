@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -14,6 +14,7 @@ from torchsplit_core import workflow
 from torchsplit_core.files import read_text, write_text
 from torchsplit_core.serving.load.compare import Measured, outcome_of, percentiles
 from torchsplit_core.serving.load.measure import arrival_times, simulation_of
+from torchsplit_core.serving.load.session import Sent
 from torchsplit_core.serving.places import find_places
 from torchsplit_core.serving.roster import make_roster
 from torchsplit_core.serving.settings import LoadSettings, ServeSettings
@@ -27,11 +28,19 @@ SERVER = "host0/1c@0"
 TIMES = [0.02 * (1 + number) for number in range(500)]
 
 
+BEGUN_S = 1000.0
+
+
+def course(times_ms: Sequence[float]) -> list[tuple[float, int, float]]:
+    """Batches of one, each begun when its request was due."""
+    return [(BEGUN_S + due, 1, ms) for due, ms in zip(TIMES, times_ms, strict=True)]
+
+
 def tally(**change: Any) -> dict[str, Any]:
     """500 batches of one, 10 ms each, no wait."""
     found = {
         "batches": 500, "rows": 500, "busy_s": 5.0, "waited_s": 0.0, "whole_ms": {"1": [10.5] * 500},
-        "compute_ms": {"1": [10.0] * 500},
+        "compute_ms": {"1": [10.0] * 500}, "course": course([10.5] * 500),
     }  # fmt: skip
     return found | change
 
@@ -40,7 +49,8 @@ def measured(
     response_s: float = 0.011, status: int = 200, hop: float = 1.0, tallies: Mapping[str, Any] | None = None
 ) -> Measurement:
     answers = [(due, response_s, status if number % 10 == 0 else 200) for number, due in enumerate(TIMES)]
-    found = Measured({"bert": answers}, tallies or {SERVER: tally()}, {"bert": hop}, {SERVER: 0.5}, 10.0)
+    sent = Sent({"bert": answers}, BEGUN_S)
+    found = Measured(sent, tallies or {SERVER: tally()}, {"bert": hop}, {SERVER: 0.5}, 10.0)
     asked = simulation_of(PLAN, REQUEST, {"bert": TIMES}, {SERVER: 0.5})
     return outcome_of(PLAN, ROSTER, found, asked, simulate(asked))
 
@@ -53,6 +63,7 @@ def test_what_agrees_is_not_named() -> None:
     # 10 ms of service and 0.5 ms of hand-over in the queue's server, 0.5 ms of the front's way beside it.
     assert model.simulated_ms == MeasuredTimes(*[pytest.approx(11.0)] * 3)
     assert model.measured_ms == MeasuredTimes(*[pytest.approx(11.0)] * 3)
+    assert model.replayed_ms == MeasuredTimes(*[pytest.approx(11.0)] * 3)
     assert found.disagreements == ()
     (server,) = found.servers
     assert server.planned_batch_ms == pytest.approx(10.5) and server.utilisation == pytest.approx(0.5)
@@ -65,7 +76,7 @@ def test_slow_batches_are_named_with_their_slice_and_stage() -> None:
     slow = {SERVER: tally(whole_ms={"1": [15.0] * 500}, busy_s=7.5)}
     (fault,) = measured(0.016, tallies=slow).disagreements
     assert (fault.where, fault.server, fault.stage) == ("service", SERVER, "whole")
-    assert "+43%" in fault.message
+    assert "+43%" in fault.message and "replayed p95 11 ms, -31% against measured" in fault.message
 
 
 def test_queues_and_the_front_are_told_apart() -> None:
@@ -73,6 +84,26 @@ def test_queues_and_the_front_are_told_apart() -> None:
     assert (wait.where, wait.server) == ("wait", SERVER)
     (front,) = measured(0.030).disagreements
     assert front.where == "front" and "19.5 ms under load, 1 ms alone" in front.message
+
+
+def test_a_core_that_changes_its_speed_is_told_from_a_queue() -> None:
+    """Half of the run batches take 6 ms, then 15.2 ms, in turns of a second: 10.6 ms in the mean, as was planned."""
+    phases = [6.0 if due % 2 < 1 else 15.2 for due in TIMES]
+    loose = {SERVER: tally(whole_ms={"1": phases}, course=course(phases))}
+    (fault,) = measured(0.0157, tallies=loose).disagreements
+    assert (fault.where, fault.server) == ("service", SERVER)
+    assert "the device, not the queue; batches of 1 took 6 to 15.2 ms" in fault.message
+    assert "replayed p95 15.7 ms, -0%" in fault.message or "replayed p95 15.7 ms, +0%" in fault.message
+    (wait,) = measured(0.030, tallies={SERVER: loose[SERVER] | {"waited_s": 9.5}}).disagreements
+    assert wait.where == "wait" and "replayed p95 15.7 ms, -48% against measured" in wait.message
+
+
+def test_without_batches_nothing_is_replayed() -> None:
+    nothing = tally(batches=0, rows=0, busy_s=0.0, whole_ms={}, compute_ms={}, course=[])
+    (model,) = measured(status=504, tallies={SERVER: nothing}).models
+    assert model.replayed_ms == MeasuredTimes() and "replayed" not in write_text(
+        measured(tallies={SERVER: nothing})
+    )
 
 
 def test_requests_without_a_result_are_counted_by_status() -> None:

@@ -150,5 +150,6 @@ def line(model: MeasuredModel) -> str:
     return (
         f"{model.name}: {model.offered_rps:.4g} requests/s sent, {model.predicted_rps:.4g} predicted, "
         f"{model.measured_rps:.4g} measured; p95 {ms(model.simulated_ms.p95)} simulated, "
-        f"{ms(model.measured_ms.p95)} measured (front {model.hop_ms:.3g} ms); {model.errors} errors"
+        f"{ms(model.replayed_ms.p95)} replayed, {ms(model.measured_ms.p95)} measured (front {model.hop_ms:.3g} ms); "
+        f"{model.errors} errors"
     )

@@ -23,6 +23,7 @@ class MeasuredModelFile(Strict):
     hop_ms: NonNegative
     errors: Whole
     statuses: Rows[Rows[Whole]] = []
+    replayed_ms: MeasuredTimesFile = MeasuredTimesFile(p50=None, p95=None, p99=None)
 
 
 class MeasuredServerFile(Strict):

@@ -58,6 +58,7 @@ LEFT_OUT: Mapping[str, Mapping[str, Data]] = {
         "models": {"cut_bytes": [], "cut_bytes_per_request": []},
         "servers.service": {"cv": None},
     },
+    "torchsplit.measurement": {"models": {"replayed_ms": {"p50": None, "p95": None, "p99": None}}},
     "torchsplit.strategy_request": {
         "fix": dict.fromkeys(field.name for field in fields(StrategyFix)),
         "model": {"measured_steps": []},

@@ -23,6 +23,7 @@ from torchsplit_core.hardware.mig_setup import restore_from_journal, temporary_s
 from torchsplit_core.hardware.neighbours import NeighbourLoad, neighbour_load
 from torchsplit_core.hardware.nvml import GpuState, Nvml, NvmlFault, gpu_state
 from torchsplit_core.hardware.peaks import GpuPeaks, peak_names, peaks
+from torchsplit_core.hardware.steadiness import Steadiness, unsteady_words, watch_cores
 
 __all__ = [
     "MOST_CORES",
@@ -34,6 +35,7 @@ __all__ = [
     "NeighbourLoad",
     "Nvml",
     "NvmlFault",
+    "Steadiness",
     "available_devices",
     "catalogue",
     "choose_devices",
@@ -55,5 +57,7 @@ __all__ = [
     "slice_commands",
     "temporary_slices",
     "unsourced_profiles",
+    "unsteady_words",
+    "watch_cores",
     "without_mig",
 ]

@@ -241,7 +241,7 @@ class Engine:
             self._died(seat, batch, str(error))
         spent = time.perf_counter() - begin
         self.meters.batch(
-            seat.spec, batch.rows, waited, spent, answer.ms if answer and not answer.fault else None
+            seat.spec, batch.rows, waited, begin, spent, answer.ms if answer and not answer.fault else None
         )
         if seat.spec.slice in self.turns:
             self.turns[seat.spec.slice].end(seat.tenant, spent)

@@ -18,13 +18,36 @@ RESPONSE_BUCKETS = (
 BATCH_BUCKETS = (1, 2, 4, 8, 16, 32, 64, 128, 256, 512, 1024)
 KEPT_BATCHES = 4096
 """Times kept of each worker's batches of one size, the newest."""
+KEPT_COURSE = 2**16
+"""Batches that the course of a run keeps."""
+
+
+@dataclass(slots=True)
+class Course:
+    """Batches as they came: when each began (s of the host's clock), its rows, ms from hand-over to answer.
+
+    Of more than KEPT_COURSE every second is dropped, and so on: those kept are spread over the whole run.
+    """
+
+    batches: list[tuple[float, int, float]] = field(default_factory=list)
+    _every: int = 1
+    _seen: int = 0
+
+    def add(self, begin_s: float, rows: int, whole_ms: float) -> None:
+        """One more has ended."""
+        if self._seen % self._every == 0:
+            if len(self.batches) == KEPT_COURSE:
+                del self.batches[1::2]
+                self._every *= 2
+            self.batches.append((begin_s, rows, whole_ms))
+        self._seen += 1
 
 
 @dataclass(slots=True)
 class Tally:
     """Batches of one instance: how long it was busy, how long their rows waited, their times by their rows.
 
-    `whole_ms` is from hand-over to answer, `compute_ms` the worker's own of it.
+    `whole_ms` is from hand-over to answer, `compute_ms` the worker's own of it, `course` the whole ones by their time.
     """
 
     batches: int = 0
@@ -38,6 +61,8 @@ class Tally:
         default_factory=lambda: defaultdict(lambda: deque(maxlen=KEPT_BATCHES))
     )
 
+    course: Course = field(default_factory=Course)
+
     def told(self) -> dict[str, Any]:
         """As JSON."""
         return {
@@ -47,6 +72,7 @@ class Tally:
             "waited_s": self.waited_s,
             "whole_ms": {str(rows): list(times) for rows, times in self.whole_ms.items()},
             "compute_ms": {str(rows): list(times) for rows, times in self.compute_ms.items()},
+            "course": self.course.batches,
         }
 
 
@@ -103,9 +129,18 @@ class Meters:
         self.tallies = {name: Tally() for name in self._specs}
 
     def batch(
-        self, spec: WorkerSpec, rows: int, waited_s: float, spent_s: float, compute_ms: float | None
+        self,
+        spec: WorkerSpec,
+        rows: int,
+        waited_s: float,
+        begin_s: float,
+        spent_s: float,
+        compute_ms: float | None,
     ) -> None:
-        """A batch has ended; `waited_s` is the sum over its rows. `compute_ms` None: without an answer."""
+        """A batch has ended; `waited_s` is the sum over its rows, `begin_s` of time.perf_counter.
+
+        `compute_ms` None: without an answer.
+        """
         labels = (spec.model, spec.stage, spec.slice)
         self.sizes.labels(*labels).observe(rows)
         self.busy.labels(*labels).inc(spent_s)
@@ -118,6 +153,7 @@ class Meters:
         if compute_ms is not None:
             tally.whole_ms[rows].append(spent_s * 1e3)
             tally.compute_ms[rows].append(compute_ms)
+            tally.course.add(begin_s, rows, spent_s * 1e3)
 
     def death(self, spec: WorkerSpec) -> None:
         """A worker died."""

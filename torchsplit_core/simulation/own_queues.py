@@ -108,7 +108,7 @@ def serve_own(arrivals: Instants, stations: Sequence[Station]) -> Batches:
                 continue
             size = min(len(server.queue), server.station.max_batch)
             order.extend(server.queue.popleft()[1] for _ in range(size))
-            end = now + server.station.time(size, len(sizes))
+            end = now + server.station.time(size, len(sizes), now)
             server.serving = size
             heappush(events, (end, _END, number))
             starts.append(now)

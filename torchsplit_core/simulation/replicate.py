@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from fractions import Fraction
 
 import numpy as np
@@ -12,7 +12,7 @@ import numpy as np
 from torchsplit_core.simulation.arrivals import count_of, is_random, times_ms
 from torchsplit_core.simulation.chain import Run, run_chain
 from torchsplit_core.simulation.clock import Clock, Instants, clock_for, exact, on_grid
-from torchsplit_core.simulation.station import Factors, draw_factors, station, table_spans
+from torchsplit_core.simulation.station import Factors, Pace, draw_factors, station, table_spans
 from torchsplit_core.values import (
     DeterministicArrivals,
     Server,
@@ -25,7 +25,10 @@ from torchsplit_core.values.simulation.request import QueueKind
 
 @dataclass(frozen=True, slots=True)
 class Prepared:
-    """A model, and of each of its stages the servers: place in the request's list, and entry."""
+    """A model, and of each of its stages the servers: place in the request's list, and entry.
+
+    `paces`, by server id, are of servers whose speed changes; an instant is in ms from the first arrival.
+    """
 
     number: int
     model: SimulatedModel
@@ -33,6 +36,7 @@ class Prepared:
     requests: int
     queue: QueueKind
     seed: int
+    paces: Mapping[str, Pace] = field(default_factory=dict)
 
     @property
     def random(self) -> bool:
@@ -65,7 +69,7 @@ def replications(prepared: Prepared, wanted: int) -> int:
 def run_model(prepared: Prepared, replication: int, factor: float = 1.0) -> Run:
     """One replication, with every rate times `factor`; the same draws for every factor."""
     rng = np.random.default_rng([prepared.seed, prepared.number, replication, 0])
-    found = _in_ticks(prepared) if factor == 1 else None
+    found = _in_ticks(prepared) if factor == 1 and not prepared.paces else None
     clock, arrivals = found or (
         Clock(),
         times_ms(prepared.model.arrivals, prepared.requests, rng, factor),
@@ -75,7 +79,13 @@ def run_model(prepared: Prepared, replication: int, factor: float = 1.0) -> Run:
         drawn = _factors(servers, prepared, [prepared.seed, prepared.number, replication, depth + 1])
         stages.append(
             [
-                station(place, server, clock, drawn[server.service.kind, server.service.cv])
+                station(
+                    place,
+                    server,
+                    clock,
+                    drawn[server.service.kind, server.service.cv],
+                    prepared.paces.get(server.id),
+                )
                 for place, server in servers
             ]
         )
@@ -151,3 +161,14 @@ def simulate_one(
     traced = replace(model, arrivals=TraceArrivals(tuple(times_s)))
     request = SimulationRequest((traced,), tuple(servers), queue, seed=seed)
     return run_model(prepare(request, 0), 0).response_ms
+
+
+def simulate_paced(
+    request: SimulationRequest, number: int, paces: Mapping[str, Pace]
+) -> np.ndarray[tuple[int], np.dtype[np.float64]]:
+    """Response times, ms, of the request's model of this number, in the order of arrival, without a warm-up.
+
+    A batch of a server in `paces` (by id) takes its time of the request times the server's pace at the instant at
+    which it begins, in ms from the first arrival. The request is taken as valid.
+    """
+    return run_model(replace(prepare(request, number), paces=paces), 0).response_ms

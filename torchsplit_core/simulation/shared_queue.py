@@ -21,6 +21,8 @@ from torchsplit_core.simulation.station import Batches, Station
 
 def serve_shared(arrivals: Instants, stations: Sequence[Station]) -> Batches:
     """The batches of requests that join one queue at these instants, which never fall."""
+    if any(one.pace is not None for one in stations):
+        return _waiting(arrivals, stations)
     if len(stations) == 1:
         if stations[0].factors is None and stations[0].max_batch == 1:
             return _one_by_one(arrivals, stations[0])
@@ -218,7 +220,7 @@ def _waiting(arrivals: Instants, stations: Sequence[Station]) -> Batches:
         number = heappop(chosen.idle)
         server = owner[number]
         behind = bisect_right(times, start, first, min(first + chosen.most, len(times)))
-        end = start + server.time(behind - first, len(starts))
+        end = start + server.time(behind - first, len(starts), start)
         heappush(chosen.busy, (end, number))
         starts.append(start)
         ends.append(end)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from bisect import bisect_left
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 from itertools import pairwise
@@ -18,10 +18,13 @@ from torchsplit_core.values import Server, Service
 Factors = Sequence[float] | None
 """What the mean time of the first, second, … batch of a stage is multiplied by; None: by 1."""
 
+Pace = Callable[[Any], float]
+"""What the time of a batch that begins at an instant is multiplied by."""
+
 
 @dataclass(frozen=True, slots=True)
 class Station:
-    """`count` equal servers. `durations[b]` is the mean time of a batch of b."""
+    """`count` equal servers. `durations[b]` is the mean time of a batch of b; `pace` None: it keeps its speed."""
 
     entry: int
     count: int
@@ -29,10 +32,13 @@ class Station:
     max_wait: Any
     durations: Mapping[int, Any]
     factors: Factors = None
+    pace: Pace | None = None
 
-    def time(self, size: int, batch: int) -> Any:
-        """How long the stage's batch of this number and size takes."""
+    def time(self, size: int, batch: int, start: Any) -> Any:
+        """How long the stage's batch of this number and size takes that begins at this instant."""
         mean = self.durations[size]
+        if self.pace is not None:
+            return mean * self.pace(start)
         return mean if self.factors is None else mean * self.factors[batch]
 
 
@@ -83,11 +89,11 @@ class Durations(dict[int, Any]):
         return self[size]
 
 
-def station(entry: int, server: Server, clock: Clock, factors: Factors) -> Station:
+def station(entry: int, server: Server, clock: Clock, factors: Factors, pace: Pace | None = None) -> Station:
     """A server of the request in the clock's unit."""
     wait = clock.span(exact(server.max_wait_ms))
     durations = Durations(server.batch_ms, clock)
-    return Station(entry, server.count, server.max_batch, wait, durations, factors)
+    return Station(entry, server.count, server.max_batch, wait, durations, factors, pace)
 
 
 def draw_factors(service: Service, batches: int, rng: np.random.Generator) -> Factors:

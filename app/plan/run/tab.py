@@ -190,6 +190,7 @@ def table(found: Measurement) -> pd.DataFrame:
                 "predicted": exact(one.predicted_rps, ""),
                 "measured": exact(one.measured_rps, ""),
                 "p95 simulated, ms": ms(one.simulated_ms.p95),
+                "p95 replayed, ms": ms(one.replayed_ms.p95),
                 "p95 measured, ms": ms(one.measured_ms.p95),
                 "p50 simulated, ms": ms(one.simulated_ms.p50),
                 "p50 measured, ms": ms(one.measured_ms.p50),

@@ -4,18 +4,17 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from itertools import pairwise
 from typing import Any
 
-from torchsplit_core.profiling.measuring.statistics import summarise
-from torchsplit_core.serving.load.session import Answers
+from torchsplit_core.profiling.measuring.statistics import percentile, summarise
+from torchsplit_core.serving.load.replay import batch_ms, replayed
+from torchsplit_core.serving.load.session import Sent
 from torchsplit_core.serving.roster import Roster, WorkerSpec
 from torchsplit_core.values import (
     ModelLoad,
     PlanOutcome,
-    Server,
     SimulationOutcome,
     SimulationRequest,
     Tenant,
@@ -42,12 +41,12 @@ WARM_UP = 0.1
 
 @dataclass(frozen=True, slots=True)
 class Measured:
-    """What came back: every answer, every worker's batches by server id, and ms of the way through the front, by model.
+    """What came back: every answer, each worker's batches by server id, and ms of the way through the front, by model.
 
     `hand_over_ms`, by server id, is the part of that in which the worker takes no other batch.
     """
 
-    answers: Answers
+    sent: Sent
     tallies: Mapping[str, Mapping[str, Any]]
     hop_ms: Mapping[str, float]
     hand_over_ms: Mapping[str, float]
@@ -67,8 +66,11 @@ def outcome_of(
     loads = {model.name: model for model in simulated.models}
     planned = {model.name: model.throughput_rps for model in outcome.models}
     servers = tuple(_servers(roster, measured, asked, simulated))
+    courses = {id_: tally["course"] for id_, tally in measured.tallies.items()}
+    again = replayed(asked, courses, measured.sent.begun_s)
     models = tuple(
-        _model(model.name, roster, measured, planned, loads[model.name]) for model in roster.models
+        _model(model.name, roster, measured, planned, loads[model.name], again.get(model.name, ()))
+        for model in roster.models
     )
     return Measurement(
         request_sha256=outcome.request_sha256,
@@ -87,14 +89,19 @@ def outcome_of(
 
 
 def _model(
-    name: str, roster: Roster, measured: Measured, planned: Mapping[str, float], load: ModelLoad
+    name: str,
+    roster: Roster,
+    measured: Measured,
+    planned: Mapping[str, float],
+    load: ModelLoad,
+    again_ms: Iterable[float],
 ) -> MeasuredModel:
-    answers = measured.answers.get(name, [])
+    answers = sorted(measured.sent.answers.get(name, []))
     good = [(due, response) for due, response, status in answers if status == 200]
     last = max((due + response for due, response in good), default=0.0)
     offered = len(answers) / measured.duration_s
     statuses = Counter(status for _, _, status in answers)
-    # What no worker is kept busy by comes on top of the simulated response.
+    # What no worker is kept busy by comes on top of the simulated and the replayed response.
     on_top = max(0.0, measured.hop_ms[name] - _hand_over(name, roster, measured))
     times = load.response_ms
     simulated = [None if ms is None else ms + on_top for ms in (times.p50, times.p95, times.p99)]
@@ -104,10 +111,11 @@ def _model(
         min(offered, planned[name]),
         len(good) / max(measured.duration_s, last),
         MeasuredTimes(*simulated),
-        percentiles([response for _, response in good[math.floor(WARM_UP * len(good)) :]]),
+        percentiles(without_warm_up([response for _, response in good])),
         measured.hop_ms[name],
         len(answers) - len(good),
         tuple(sorted(statuses.items())),
+        percentiles(without_warm_up([(ms + on_top) / 1e3 for ms in again_ms])),
     )
 
 
@@ -118,6 +126,11 @@ def _hand_over(name: str, roster: Roster, measured: Measured) -> float:
         if worker.model == name:
             by_stage[worker.position] = measured.hand_over_ms.get(worker.server, 0.0)
     return sum(by_stage.values())
+
+
+def without_warm_up(responses_s: Sequence[float]) -> Sequence[float]:
+    """Responses in the order of arrival, without the first of them."""
+    return responses_s[math.floor(WARM_UP * len(responses_s)) :]
 
 
 def percentiles(responses_s: Sequence[float]) -> MeasuredTimes:
@@ -154,18 +167,6 @@ def _servers(
         )
 
 
-def batch_ms(server: Server, rows: int) -> float:
-    """ms of a batch: linear between the sizes given, as the simulation has it; beyond the largest as that."""
-    sizes = sorted(server.batch_ms)
-    if rows <= sizes[0]:
-        return server.batch_ms[sizes[0]]
-    for small, large in pairwise(sizes):
-        if rows <= large:
-            part = (rows - small) / (large - small)
-            return server.batch_ms[small] + part * (server.batch_ms[large] - server.batch_ms[small])
-    return server.batch_ms[sizes[-1]]
-
-
 def _points(outcome: PlanOutcome, tallies: Mapping[str, Mapping[str, Any]]) -> Iterator[MeasuredPoint]:
     """A point for each size of batch that came often enough: the computing alone, as a profile has it."""
     from torchsplit_core.responding.servers import server_id
@@ -197,11 +198,12 @@ def _disagreements(
 ) -> Iterator[Disagreement]:
     """Which slice and which stage, in service or in waiting; or the front; or requests that got no answer."""
     slow = [one for one in servers if _apart(one.batch_ms, one.planned_batch_ms, TIME_BAND)]
+    replay = _replay_words(model)
     for one in slow:
         assert one.batch_ms is not None and one.planned_batch_ms is not None
         words = (
             f"{one.model} on {one.id}, stage {one.stage}: its batches take {one.batch_ms:.3g} ms, "
-            f"{one.batch_ms / one.planned_batch_ms - 1:+.0%} against {one.planned_batch_ms:.3g} ms planned"
+            f"{one.batch_ms / one.planned_batch_ms - 1:+.0%} against {one.planned_batch_ms:.3g} ms planned ({replay})"
         )
         yield Disagreement(one.model, "service", words, one.id, one.stage)
     if model.errors:
@@ -215,14 +217,25 @@ def _disagreements(
     late = _apart(model.measured_ms.p95, model.simulated_ms.p95, TIME_BAND)
     if slow or not (rate or late):
         return
-    response = [r for _, r, status in measured.answers.get(model.name, []) if status == 200]
+    response = [r for _, r, status in measured.sent.answers.get(model.name, []) if status == 200]
     if not response or not servers:
+        return
+    against = (
+        f"p95 {_ms(model.measured_ms.p95)} against {_ms(model.simulated_ms.p95)} simulated, "
+        f"{model.measured_rps:.4g} of {model.predicted_rps:.4g} requests/s"
+    )
+    longest = max(servers, key=lambda one: one.wait_ms or 0.0)
+    if model.replayed_ms.p95 is not None and not _apart(
+        model.measured_ms.p95, model.replayed_ms.p95, TIME_BAND
+    ):
+        words = (
+            f"{model.name}: the queues follow what the batches took ({replay}): the device, not the queue; "
+            f"{_spread(measured.tallies[longest.id])} on {longest.id}, stage {longest.stage} ({against})"
+        )
+        yield Disagreement(model.name, "service", words, longest.id, longest.stage)
         return
     inside = sum(_stage_ms(servers, stage) for stage in dict.fromkeys(one.stage for one in servers))
     outside = sum(response) * 1e3 / len(response) - inside
-    p95 = "n/a" if model.measured_ms.p95 is None else f"{model.measured_ms.p95:.3g} ms"
-    wanted = "n/a" if model.simulated_ms.p95 is None else f"{model.simulated_ms.p95:.3g} ms"
-    against = f"p95 {p95} against {wanted} simulated, {model.measured_rps:.4g} of {model.predicted_rps:.4g} requests/s"
     if outside > model.hop_ms + max(LEAST_MS, TIME_BAND * inside):
         words = (
             f"{model.name}: the way through the front takes {outside:.3g} ms under load, {model.hop_ms:.3g} ms alone "
@@ -230,12 +243,30 @@ def _disagreements(
         )
         yield Disagreement(model.name, "front", words)
         return
-    longest = max(servers, key=lambda one: one.wait_ms or 0.0)
     words = (
         f"{model.name}: batches take what was planned, the queues do not; the longest wait is before stage "
-        f"{longest.stage} ({longest.wait_ms or 0.0:.3g} ms on {longest.id}; {against})"
+        f"{longest.stage} ({longest.wait_ms or 0.0:.3g} ms on {longest.id}; {replay}; {against})"
     )
     yield Disagreement(model.name, "wait", words, longest.id, longest.stage)
+
+
+def _ms(value: float | None) -> str:
+    return "n/a" if value is None else f"{value:.3g} ms"
+
+
+def _replay_words(model: MeasuredModel) -> str:
+    """How near the queues come with the times that the batches took."""
+    found, wanted = model.replayed_ms.p95, model.measured_ms.p95
+    if found is None or wanted is None:
+        return "replayed p95 n/a"
+    return f"replayed p95 {found:.3g} ms, {found / wanted - 1:+.0%} against measured"
+
+
+def _spread(tally: Mapping[str, Any]) -> str:
+    """What batches of the size that came most often took, from the fast to the slow."""
+    rows, times = max(tally["whole_ms"].items(), key=lambda pair: len(pair[1]))
+    ordered = sorted(times)
+    return f"batches of {rows} took {percentile(ordered, 0.05):.3g} to {percentile(ordered, 0.95):.3g} ms (5 to 95 %)"
 
 
 def _stage_ms(servers: Sequence[MeasuredServer], stage: str) -> float:

@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from torchsplit_core.hardware import discover_host
+from torchsplit_core.hardware import discover_host, unsteady_words, watch_cores
 from torchsplit_core.responding.servers import simulation_request
 from torchsplit_core.serving.load.compare import Measured, outcome_of
 from torchsplit_core.serving.load.session import Served, send, served
@@ -67,7 +67,11 @@ def measure(
         )
     roster = prepare(outcome, request, serving)
     times = arrival_times(request, roster, load, arrivals)
-    cores = sorted(os.sched_getaffinity(0) - {core for place in roster.slices for core in place.cores})
+    of_slices = {core for place in roster.slices for core in place.cores}
+    cores = sorted(os.sched_getaffinity(0) - of_slices)
+    if of_slices:
+        progress(0.0, "whether the cores keep their speed")
+    unsteady = unsteady_words(watch_cores(of_slices))
     with served(outcome, request, serving, lambda share, text: progress(0.2 * share, text)) as server:
         requests = {model.name: server.request_of(model.name) for model in roster.models}
         hops: dict[str, Hop] = {}
@@ -81,7 +85,7 @@ def measure(
             progress(0.3 + 0.6 * min(1.0, at / load.duration_s), f"{at:.0f} of {load.duration_s:g} s of load")
             hear(told | {"queues": server.ask("GET", "/torchsplit/state")["models"]})
 
-        answers = send(server, requests, times, cores, moment)
+        sent = send(server, requests, times, cores, moment)
         tallies = server.ask("GET", "/torchsplit/tallies")
         warnings = server.warnings
     progress(0.95, "simulating the same arrivals")
@@ -91,14 +95,14 @@ def measure(
     where = f"{report.cpu_name}, {report.cpu_cores} cores"
     gpus = sorted({place.device.name for place in roster.slices if place.device.kind != "cpu"})
     total = {name: hop.total_ms for name, hop in hops.items()}
-    measured = Measured(answers, tallies, total, hops_of(hops), load.duration_s)
+    measured = Measured(sent, tallies, total, hops_of(hops), load.duration_s)
     found = outcome_of(outcome, roster, measured, asked, simulated, points=serving.stand_in == "none")
     return replace(
         found,
         load=load.load,
         host="; ".join([where, *gpus]),
         stand_in=serving.stand_in,
-        warnings=(*warnings, *crowding(cores), *simulated.warnings),
+        warnings=(*warnings, *crowding(cores), *filter(None, [unsteady]), *simulated.warnings),
     )
 
 
@@ -155,11 +159,11 @@ def hops_of(hops: Mapping[str, Hop]) -> dict[str, float]:
 def _hop(server: Served, roster: Roster, model: str, request: bytes, cores: Sequence[int]) -> Hop:
     """Requests one at a time while nothing else runs: response less computing, medians."""
     server.ask("DELETE", "/torchsplit/tallies")
-    warm = send(server, {model: request}, {model: [0.0]}, cores)[model]
+    warm = send(server, {model: request}, {model: [0.0]}, cores).answers[model]
     gap = max(LEAST_GAP_S, 2 * warm[0][1])
     times = [(1 + number) * gap for number in range(HOP_REQUESTS)]
     server.ask("DELETE", "/torchsplit/tallies")
-    answers = send(server, {model: request}, {model: times}, cores)[model]
+    answers = send(server, {model: request}, {model: times}, cores).answers[model]
     good = [response for _, response, status in answers if status == 200]
     if not good:
         raise InputFault(

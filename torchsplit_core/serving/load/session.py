@@ -36,6 +36,14 @@ Answers = dict[str, list[tuple[float, float, int]]]
 
 
 @dataclass(frozen=True, slots=True)
+class Sent:
+    """What came back of a load, and when its time 0 was: s of time.perf_counter, which all processes here share."""
+
+    answers: Answers
+    begun_s: float
+
+
+@dataclass(frozen=True, slots=True)
 class Served:
     """A front that is ready."""
 
@@ -98,7 +106,7 @@ def send(
     times_s: Mapping[str, Sequence[float]],
     cores: Sequence[int],
     hear: Callable[[dict[str, Any]], None] = lambda moment: None,
-) -> Answers:
+) -> Sent:
     """Send each model's request at its times, from a process of its own; every answer. Raises InputFault."""
     streams = [
         {"name": name, "request": base64.b64encode(requests[name]).decode(), "times_s": list(times)}
@@ -110,7 +118,8 @@ def send(
     with _child(GENERATOR, asked) as lines:
         for told in lines:
             if "answers" in told:
-                return {name: [(a, b, c) for a, b, c in found] for name, found in told["answers"].items()}
+                answers = {name: [(a, b, c) for a, b, c in found] for name, found in told["answers"].items()}
+                return Sent(answers, float(told["begun_s"]))
             hear(told)
     raise InputFault("the load generator", Told("it ended"), "it sends all requests", "Measure again.")
 

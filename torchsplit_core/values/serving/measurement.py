@@ -24,7 +24,8 @@ class MeasuredModel:
 
     `measured_rps`: answers / time until the last. `measured_ms` at the client, from when a request was due, and
     `simulated_ms` of the same arrivals, the way through the front (`hop_ms`, measured at start) in it. `errors`:
-    requests without an answer of status 200, in `statuses` by status (0: no answer).
+    requests without an answer of status 200, in `statuses` by status (0: no answer). `replayed_ms`: the simulation
+    once more, with the times that this run's batches took.
     """
 
     name: str
@@ -36,6 +37,7 @@ class MeasuredModel:
     hop_ms: float
     errors: int
     statuses: tuple[tuple[int, int], ...] = ()
+    replayed_ms: MeasuredTimes = MeasuredTimes()
 
 
 @dataclass(frozen=True, slots=True)

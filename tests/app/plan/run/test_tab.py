@@ -39,7 +39,15 @@ FOUND = Measurement(
     "a processor, 2 cores",
     (
         MeasuredModel(
-            "bert", 20.0, 20.0, 19.5, MeasuredTimes(5.0, 9.0, None), MeasuredTimes(6.0, 14.0, 20.0), 1.2, 3
+            "bert",
+            20.0,
+            20.0,
+            19.5,
+            MeasuredTimes(5.0, 9.0, None),
+            MeasuredTimes(6.0, 14.0, 20.0),
+            1.2,
+            3,
+            replayed_ms=MeasuredTimes(6.0, 13.0, 19.0),
         ),
     ),
     (MeasuredServer("host0/1c@0", "bert", "whole", 5.0, 6.0, 0.1, 0.12, None, 1.5, 2.0),),
@@ -110,6 +118,7 @@ def test_what_a_run_gave(
     test = opened(workspace)
     row = test.dataframe[0].value.iloc[0]
     assert (row["p95 simulated, ms"], row["p95 measured, ms"], row["errors"]) == ("9", "14", "3")
+    assert row["p95 replayed, ms"] == "13"
     assert "its batches take 6 ms" in said(test)
     assert test.dataframe[1].value.iloc[0]["mean batch, simulated"] == "n/a"
     taken: list[object] = []

@@ -1,0 +1,73 @@
+"""The queues of a run reckoned once more, with the times that its batches took: what is left is not the device's.
+
+A batch takes what the plan says of its size, times what the batch that began nearest in time on its server took over
+what the plan says of that one's size. So a batch that the run had as well takes exactly what it took, and one that the
+replay makes of another size, or a moment later, the pace of that moment; the measured time of the nearest batch of the
+same size could be seconds away, in another phase of a core that changes its speed.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left
+from collections.abc import Mapping, Sequence
+from itertools import pairwise
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from torchsplit_core.simulation import simulate_paced
+from torchsplit_core.values import Server, SimulationRequest, TraceArrivals
+
+Batch = Sequence[float]
+"""When it began (s of the host's clock), its rows, its ms from hand-over to answer."""
+
+
+def replayed(
+    asked: SimulationRequest, courses: Mapping[str, Sequence[Batch]], begun_s: float
+) -> dict[str, NDArray[np.float64]]:
+    """ms of each response of every model of the simulation, in the order of arrival, the warm-up among them.
+
+    `courses` are the batches by server id, `begun_s` when the load began on their clock. Models of which a server has
+    no batch are left out: nothing says how fast it was.
+    """
+    found = {}
+    for number, model in enumerate(asked.models):
+        own = [server for server in asked.servers if server.model == model.name]
+        if not all(courses.get(server.id) for server in own):
+            continue
+        assert isinstance(model.arrivals, TraceArrivals), "the arrivals that were sent are replayed"
+        zero_s = begun_s + model.arrivals.times_s[0]
+        paces = {server.id: _Paces(server, courses[server.id], zero_s) for server in own}
+        found[model.name] = simulate_paced(asked, number, paces)
+    return found
+
+
+class _Paces:
+    """Of a server: measured over planned at an instant, in ms from the model's first arrival."""
+
+    def __init__(self, server: Server, batches: Sequence[Batch], zero_s: float) -> None:
+        ordered = sorted(batches, key=lambda batch: batch[0])
+        self.begins = [1e3 * (begin - zero_s) for begin, _, _ in ordered]
+        self.ratios = [ms / batch_ms(server, int(rows)) for _, rows, ms in ordered]
+
+    def __call__(self, instant: Any) -> float:
+        """That of the batch that began nearest."""
+        behind = bisect_left(self.begins, instant)
+        if behind == len(self.begins):
+            return self.ratios[-1]
+        if behind and instant - self.begins[behind - 1] < self.begins[behind] - instant:
+            behind -= 1
+        return self.ratios[behind]
+
+
+def batch_ms(server: Server, rows: int) -> float:
+    """ms of a batch: linear between the sizes given, as the simulation has it; beyond the largest as that."""
+    sizes = sorted(server.batch_ms)
+    if rows <= sizes[0]:
+        return server.batch_ms[sizes[0]]
+    for small, large in pairwise(sizes):
+        if rows <= large:
+            part = (rows - small) / (large - small)
+            return server.batch_ms[small] + part * (server.batch_ms[large] - server.batch_ms[small])
+    return server.batch_ms[sizes[-1]]
