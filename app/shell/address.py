@@ -10,12 +10,13 @@ from collections.abc import Mapping, Sequence
 
 import streamlit as st
 
-from app.session import models, placements, scenario
+from app.session import models, placements, runs, scenario
 from app.session import workspace as workspaces
 from torchsplit_core.workspace.store import Workspace
 
 TAB, VIEW, CUT = "tab", "view", "cut"
-OURS = (workspaces.PARAMETER, scenario.PARAMETER, models.PARAMETER, placements.PARAMETER, TAB, VIEW, CUT)
+OURS = (workspaces.PARAMETER, scenario.PARAMETER, models.PARAMETER, placements.PARAMETER, runs.PARAMETER,
+        TAB, VIEW, CUT)  # fmt: skip
 """The query parameters that pages set; others are left as they are."""
 
 

@@ -15,7 +15,7 @@ import streamlit as st
 
 from app.components.skip import skip_link
 from app.format.numbers import plain
-from app.session import models, placements, scenario, trainings
+from app.session import models, placements, runs, scenario, trainings
 from app.session import workspace as workspaces
 from app.shell import address
 from torchsplit_core.workspace.store import Workspace
@@ -46,6 +46,8 @@ WAYS: Mapping[str, Way] = {
     "Place": Way("placement.py", placements.PARAMETER),
     "Trainings": Way("trainings.py"),
     "Train": Way("training.py", trainings.PARAMETER),
+    "Runs": Way("runs.py"),
+    "Run": Way("runs.py", runs.PARAMETER),
     "Evaluation": Way("evaluation.py"),
     "Activity": Way("activity.py"),
     "Workspace": Way("workspace.py"),
@@ -90,6 +92,8 @@ def _menu(workspace: Workspace) -> None:
     link("Trainings", "Training", icon=":material/model_training:")
     trained = tuple(item.name for item in stored if item.kind == "strategy_request")
     _current("Train", trainings.current(workspace, trained))
+    link("Runs", "Training runs", icon=":material/monitoring:")
+    _current("Run", runs.current(workspace))
     link("Evaluation", "Evaluation", icon=":material/fact_check:")
     link("Workspace", "Workspace", icon=":material/folder:")
 
@@ -153,5 +157,6 @@ LOOKED_AT: Mapping[str, Callable[[Workspace], str | None]] = {
     scenario.PARAMETER: scenario.name,
     placements.PARAMETER: placements.current,
     trainings.PARAMETER: trainings.current,
+    runs.PARAMETER: runs.current,
 }
 """Of each kind of thing, the one that is looked at."""

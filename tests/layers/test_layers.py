@@ -50,6 +50,7 @@ APP_LAYERS = (
         "placements",
         "plan",
         "training",
+        "runs",
         "evaluation",
         "workspace",
     ),

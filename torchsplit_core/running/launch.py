@@ -19,6 +19,8 @@ from torchsplit_core.model_source import parse_source
 from torchsplit_core.running.folder import RunFolder
 from torchsplit_core.running.layout import on_processes
 from torchsplit_core.running.shares import check_shares
+from torchsplit_core.running.watch.asking import stopped_when_asked
+from torchsplit_core.running.watch.launched import Launch, keep_launch
 from torchsplit_core.values import InputFault, Progress, ignore_progress
 from torchsplit_core.values.strategy.run import RunOptions, RunStrategy, RunSummary
 
@@ -67,7 +69,8 @@ def train(
     _check_cores(fitted.choices.devices)
     check_shares(options.shares, fitted.choices.data)
     run = RunFolder(folder)
-    with run.claimed(resume=resume), _followed(run, options.steps, progress):
+    with run.claimed(resume=resume), _followed(run, options.steps, progress), stopped_when_asked(run.path):
+        keep_launch(run.path, Launch(parsed.text, fitted, options))
         restarts = _until_done(run, parsed.text, trust, fitted, options)
         last = run.last_step()
     return RunSummary(last["step"] if last else 0, last["loss"] if last else None, restarts)

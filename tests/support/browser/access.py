@@ -14,6 +14,7 @@ PAGES = {
     "plan": "Plan",
     "placements": "LLM placements",
     "placement": "tiny",
+    "runs": "Training runs",
     "evaluation": "Evaluation",
     "workspace": "Workspace",
     "activity": "Activity",
