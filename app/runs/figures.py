@@ -4,15 +4,16 @@ from __future__ import annotations
 
 from datetime import UTC, datetime
 
+import pandas as pd
 import streamlit as st
 
-from app.charts.runs.curves import MOST_POINTS, Curve, curves, rates, thinned
+from app.charts.runs.curves import MOST_POINTS, RATE_POINTS, Curve, curves, rates, thinned
 from app.charts.runs.time_line import Mark, time_line
 from app.charts.theme import CONFIG
 from app.charts.training import stacked
 from app.components import saving
 from app.format.numbers import THIN, exact, plain, short
-from app.runs.words import MEANT, checkpoint_rows, event_rows, lately, rank_rows
+from app.runs.words import MEANT, checkpoint_rows, event_rows, events_html, lately, rank_rows
 from torchsplit_core.running.watch import RunView
 
 PARTS = {
@@ -24,6 +25,8 @@ PARTS = {
     "checkpoint": "#8c547a",
 }
 MOST_EVENTS = 200
+FEW, TABLE_PX = 10, 360
+"""Rows of events before their table has a height of its own."""
 
 
 def show(name: str, view: RunView) -> None:
@@ -59,19 +62,19 @@ def _curves(name: str, view: RunView) -> None:
         st.caption("No step is done yet: the processes load torch and the model.")
         return
     dark = st.context.theme.type == "dark"
-    steps = thinned(view.steps.step)
     left, right = st.columns(2)
     for column, title, unit, values in (
         (left, "loss", "", thinned(view.steps.loss)),
-        (right, "samples/s", "samples/s", rates(view.steps.samples, view.steps.step_s)),
+        (right, "samples/s", "samples/s", rates(view.steps.samples, view.steps.step_s, RATE_POINTS)),
     ):
         with column, saving.saved(title, f"{name}.{title.replace('/', '-')}", key=f"run-{unit or title}"):
+            at = thinned(view.steps.step, RATE_POINTS if unit else MOST_POINTS)
             st.plotly_chart(
-                curves([Curve(name, steps, values)], title, unit, dark=dark, wanted=view.wanted_steps),
+                curves([Curve(name, at, values)], title, unit, dark=dark),
                 theme=None, key=f"run-chart-{title}", config=CONFIG, alt=f"{title} of the run over its steps",
             )  # fmt: skip
-    if len(view.steps) > MOST_POINTS:
-        st.caption(f"{exact(len(view.steps))} steps, drawn as means of blocks.")
+    if len(view.steps) > RATE_POINTS:
+        st.caption(f"{exact(len(view.steps))} steps, drawn as means of blocks of them.")
 
 
 def _ranks(name: str, view: RunView) -> None:
@@ -130,9 +133,12 @@ def _events(name: str, view: RunView) -> None:
             time_line(marks, dark=st.context.theme.type == "dark"), theme=None, key="run-events", config=CONFIG,
             alt="Events of the run on a line of time; the table has their words",
         )  # fmt: skip
-    saving.table(event_rows(shown), f"{name}.events", key="run-event-rows", alt="Events, newest first")
-    if len(view.events) > MOST_EVENTS:
-        st.caption(f"The last {MOST_EVENTS} of {exact(len(view.events))}.")
+    rows = event_rows(view.events)
+    with st.container(height=TABLE_PX if len(rows) > FEW else "content", border=False, key="run-event-rows"):
+        st.html(events_html(rows[:MOST_EVENTS]))
+    if len(rows) > MOST_EVENTS:
+        st.caption(f"The last {MOST_EVENTS} of {exact(len(rows))}; the file has all.")
+    saving.csv_button(pd.DataFrame(rows), f"{name}.events", key="run-events", alt="Events, newest first")
 
 
 def _checkpoints(name: str, view: RunView) -> None:

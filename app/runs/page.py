@@ -35,6 +35,8 @@ def _run(workspace: Workspace, name: str, went_on: bool) -> None:
         view = runs.view(workspace, name)
         if went_on and not working and not (view is not None and view.alive):
             st.rerun(scope="app")
+        if not working and (fault := runs.fault(workspace, name)):
+            st.error(plain(fault))
         if view is None:
             st.info("It starts: its processes load torch and the model." if working else "It has not begun.")
             return
@@ -42,8 +44,8 @@ def _run(workspace: Workspace, name: str, went_on: bool) -> None:
         with st.container(horizontal=True, vertical_alignment="center"):
             st.badge(words, color=colour)
             st.caption(plain(headline(view)))
-        if view.words:
-            st.markdown(plain(view.words))
+        if view.words or view.events:
+            st.markdown(plain(view.words or view.events[-1].words))
         _buttons(workspace, name, view, working)
         figures.show(name, view)
         st.caption(f"Folder: `{runs.path_of(workspace, name)}`")

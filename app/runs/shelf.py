@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import streamlit as st
 
-from app.charts.runs.curves import Curve, curves, rates, thinned
+from app.charts.runs.curves import MOST_POINTS, RATE_POINTS, Curve, curves, rates, thinned
 from app.charts.theme import CONFIG
 from app.components import saving
 from app.format.numbers import plain
@@ -76,8 +76,10 @@ def _beside(views: dict[str, RunView]) -> None:
         of = [
             Curve(
                 name,
-                thinned(view.steps.step),
-                rates(view.steps.samples, view.steps.step_s) if unit else thinned(view.steps.loss),
+                thinned(view.steps.step, RATE_POINTS if unit else MOST_POINTS),
+                rates(view.steps.samples, view.steps.step_s, RATE_POINTS)
+                if unit
+                else thinned(view.steps.loss),
             )
             for name, view in chosen.items()
         ]

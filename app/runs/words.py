@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import html
 from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
 from pathlib import PurePath
 from typing import Any
 
 from app.format.badges import Colour
+from app.format.html import table_html
 from app.format.numbers import UNKNOWN, duration, exact, memory_size, percent, short, size
 from torchsplit_core.running.watch import Event, RunView
 from torchsplit_core.training.strategy.words import choice_words
@@ -96,7 +98,7 @@ def rank_rows(view: RunView) -> list[dict[str, Any]]:
     ]
 
 
-def event_rows(events: Sequence[Event]) -> list[dict[str, Any]]:
+def event_rows(events: Sequence[Event]) -> list[dict[str, str]]:
     """A row an event, the newest first, with the time since the first."""
     if not events:
         return []
@@ -114,6 +116,19 @@ def event_rows(events: Sequence[Event]) -> list[dict[str, Any]]:
     ]
 
 
+def events_html(rows: Sequence[Mapping[str, str]]) -> str:
+    """Rows of events as a table, for reading."""
+    head = "".join(f'<th scope="col">{html.escape(name)}</th>' for name in rows[0])
+    cells = (
+        "".join(
+            f'<td class="{"" if name == "words" else "name"}">{html.escape(text)}</td>'
+            for name, text in row.items()
+        )
+        for row in rows
+    )
+    return table_html(head, [f"<tr>{one}</tr>" for one in cells])
+
+
 def checkpoint_rows(view: RunView, now: datetime) -> list[dict[str, Any]]:
     """A row a complete checkpoint, the newest first."""
     return [
@@ -121,7 +136,7 @@ def checkpoint_rows(view: RunView, now: datetime) -> list[dict[str, Any]]:
             "step": exact(one.step),
             "size": size(one.bytes),
             "age": duration(max(0.0, (now - one.time).total_seconds())),
-            "": "goes on from here" if one.newest else "",
+            "role": "the run goes on from here" if one.newest else "kept",
         }
         for one in reversed(view.checkpoints)
     ]

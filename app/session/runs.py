@@ -71,6 +71,15 @@ def working(workspace: Workspace, name: str) -> tuple[jobs.JobStatus, ...]:
     return jobs.running(workspace, WORK, name)
 
 
+def fault(workspace: Workspace, name: str) -> str | None:
+    """Why the last work on a run failed; None where it did not."""
+    last = next(
+        (one for one in workspace.job_records() if one.name in WORK and one.parameters["request"] == name),
+        None,
+    )
+    return None if last is None else jobs.status(workspace, last.id).fault
+
+
 def start(
     workspace: Workspace, source: str, strategy: RunStrategy, options: RunOptions, file: UploadedFile | None
 ) -> str:

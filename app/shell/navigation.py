@@ -51,6 +51,7 @@ WAYS: Mapping[str, Way] = {
     "Evaluation": Way("evaluation.py"),
     "Activity": Way("activity.py"),
     "Workspace": Way("workspace.py"),
+    "Host": Way("host.py"),
     "Help": Way("help.py"),
 }
 OLD = ("graph.py", "profile.py", "partition.py", "deploy.py", "place.py")
@@ -96,6 +97,7 @@ def _menu(workspace: Workspace) -> None:
     _current("Run", runs.current(workspace))
     link("Evaluation", "Evaluation", icon=":material/fact_check:")
     link("Workspace", "Workspace", icon=":material/folder:")
+    link("Host", "Host", icon=":material/memory:")
 
 
 def _current(title: str, name: str | None) -> None:

@@ -16,7 +16,7 @@ def show() -> None:
     asked = st.query_params.get(runs.PARAMETER)
     if not asked:
         address.settle(opened, {})
-        frame.head(opened, "Training runs", failures=runs.WORK)
+        frame.head(opened, "Training runs")
         shelf.show(opened)
         return
     known = runs.known(opened)
@@ -25,5 +25,5 @@ def show() -> None:
         return
     runs.choose(opened, asked)
     address.settle(opened, {runs.PARAMETER: asked})
-    frame.head(opened, asked, "Run", asked, failures=runs.WORK)
+    frame.head(opened, asked, "Run", asked)
     page.show(opened, asked)

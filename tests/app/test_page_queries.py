@@ -30,6 +30,7 @@ MOST = {
     "evaluation": 6,
     "training": 7,
     "runs": 8,
+    "host": 4,
     "activity": 6,
     "help": 4,
     "workspace": 9,

@@ -40,7 +40,7 @@ Open = Callable[..., AppTest]
 EMPTY = {
     "overview": "Overview", "models": "Models", "model": "Model", "plan": "Plan", "placements": "LLM placements",
     "placement": "Placement", "trainings": "Training", "training": "Training",
-    "runs": "Training runs", "evaluation": "Evaluation",
+    "runs": "Training runs", "host": "Host", "evaluation": "Evaluation",
     "activity": "Activity", "workspace": "Workspace", "help": "Help",
     # The addresses of earlier versions.
     "graph": "Model", "profile": "Model", "partition": "Model", "deploy": "Plan", "place": "Placement",

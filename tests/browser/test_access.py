@@ -26,7 +26,7 @@ from torchsplit_core.workspace.store import Store
 
 pytestmark = pytest.mark.browser
 # In the order of the menu.
-NARROW = ("", "models", "model", "placements", "evaluation", "workspace", "activity", "help")
+NARROW = ("", "models", "model", "placements", "evaluation", "workspace", "host", "activity", "help")
 """Those that no test of their own opens in a narrow window."""
 SAMPLE = "sample:diamond"
 PLACEMENT = ROOT / "examples" / "placement_request.json"

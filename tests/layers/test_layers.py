@@ -51,6 +51,7 @@ APP_LAYERS = (
         "plan",
         "training",
         "runs",
+        "host",
         "evaluation",
         "workspace",
     ),
@@ -86,7 +87,7 @@ ONLY_IN = {
     "opentelemetry": {"telemetry"},
     "starlette": {"serving", "app"},
     "uvicorn": {"serving"},
-    "prometheus_client": {"serving"},
+    "prometheus_client": {"serving", "running"},
 }
 
 FUNCTION = re.compile(r"torchsplit_core(\.\w+)+:\w+")

@@ -264,8 +264,9 @@ JOBS: dict[str, JobKind] = {
     EVALUATE: JobKind("torchsplit_core.jobs.evaluate:evaluate_job", EvaluateParameters, resumable=True),
     MEASURE: JobKind("torchsplit_core.jobs.measure:measure_job", MeasureParameters),
     RUN_HERE: JobKind("torchsplit_core.jobs.quick_start:here_job", RunHereParameters, resumable=True),
-    TRAIN: JobKind("torchsplit_core.jobs.train:train_job", TrainParameters),
-    TRAIN_ON: JobKind("torchsplit_core.jobs.train:train_on_job", TrainOnParameters),
+    # A run goes on for hours: over every page a panel would be in the way.
+    TRAIN: JobKind("torchsplit_core.jobs.train:train_job", TrainParameters, quiet=True),
+    TRAIN_ON: JobKind("torchsplit_core.jobs.train:train_on_job", TrainOnParameters, quiet=True),
 }
 """Every kind by its name. A name stands in stores: it is never given another meaning."""
 

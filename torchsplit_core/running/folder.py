@@ -20,7 +20,7 @@ from torchsplit_core.values import InputFault
 
 RUN, METRICS, EVENTS, CHECKPOINTS, LOGS = "run.json", "metrics.jsonl", "events.jsonl", "checkpoints", "logs"
 LOCK, RANKS = ".lock", ".ranks"
-WATCH = "watch"
+WATCH, TENSORBOARD = "watch", "tensorboard"
 """What a run says of its moments, and is asked; see `watch`."""
 TAIL_BYTES = 4096
 LOOK_S = 0.5
@@ -51,7 +51,15 @@ class RunFolder:
         something else.
         """
         if self.path.is_dir() and not (self.path / RUN).exists() and any(self.path.iterdir()):
-            left = {one.name for one in self.path.iterdir()} - {LOCK, RANKS, LOGS, CHECKPOINTS, EVENTS, WATCH}
+            left = {one.name for one in self.path.iterdir()} - {
+                LOCK,
+                RANKS,
+                LOGS,
+                CHECKPOINTS,
+                EVENTS,
+                WATCH,
+                TENSORBOARD,
+            }
             if left:
                 raise InputFault(
                     str(self.path), sorted(left)[0], "a run has a folder of its own", "Choose another -o."

@@ -13,6 +13,8 @@ from app.charts.theme import axis, lay_out, themed
 COLOURS = ("#3f66cc", "#e2a11c", "#d9532f", "#37a06a", "#8c547a", "#93b0c9", "#c5b367", "#6d4be0")
 MOST_POINTS = 500
 """Of a line: more steps are drawn as means of equal blocks of steps."""
+RATE_POINTS = 100
+"""Of a line of rates: those of single steps jump."""
 HEIGHT_PX = 260
 
 
@@ -25,8 +27,8 @@ class Curve:
     values: Sequence[float]
 
 
-def curves(of: Sequence[Curve], up: str, unit: str, *, dark: bool, wanted: float | None = None) -> go.Figure:
-    """A line a run over the steps; the axis goes to the step `wanted`."""
+def curves(of: Sequence[Curve], up: str, unit: str, *, dark: bool) -> go.Figure:
+    """A line a run over the steps."""
     theme = themed(dark)
     figure = go.Figure()
     for place, one in enumerate(of):
@@ -39,9 +41,7 @@ def curves(of: Sequence[Curve], up: str, unit: str, *, dark: bool, wanted: float
             )
         )  # fmt: skip
     lay_out(figure, theme, height=HEIGHT_PX, key=f"runs {up}")
-    figure.update_layout(
-        xaxis=axis("step", theme, range=None if wanted is None else [0, wanted]), yaxis=axis(up, theme)
-    )
+    figure.update_layout(xaxis=axis("step", theme), yaxis=axis(up, theme, rangemode="tozero"))
     return figure
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import json
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -16,11 +17,20 @@ from tests.app.training.test_training_page import found
 from tests.support.app.placement_page import press, said
 from tests.support.paths import ROOT
 from tests.support.running.folders import left_folder
-from torchsplit_core.jobs.names import TRAIN, TRAIN_ON, TrainOnParameters, TrainParameters, UploadedFile
+from torchsplit_core.jobs.names import (
+    TRAIN,
+    TRAIN_ON,
+    TrainOnParameters,
+    TrainParameters,
+    UploadedFile,
+    as_stored,
+)
 from torchsplit_core.jobs.train import KNOWN, run_paths
 from torchsplit_core.running import RunFolder
 from torchsplit_core.running.watch import is_asked
 from torchsplit_core.values import InputFault
+from torchsplit_core.values.strategy.run import RunOptions, RunStrategy
+from torchsplit_core.values.training import Choices, TrainingJob
 from torchsplit_core.workspace.store import Workspace
 
 Open = Callable[..., AppTest]
@@ -144,9 +154,11 @@ def test_a_run_is_shown_whole(workspace: Workspace) -> None:
         and list(ranks["predicted"]) == ["1.5\u202fGiB"] * 2
     )
     assert list(ranks["communication"]) == ["n/a"] * 2
-    happened = table(test, "words")
-    assert list(happened["what"]) == ["finished", "resumed", "rank lost", "checkpoint", "started"]
-    assert happened["words"][2] == "rank 1 was ended by SIGKILL, at step 6"
+    happened = "".join(one.proto.body for one in test.get("html"))
+    order = [
+        happened.index(f">{kind}<") for kind in ("finished", "resumed", "rank lost", "checkpoint", "started")
+    ]
+    assert order == sorted(order) and "rank 1 was ended by SIGKILL, at step 6" in happened
     assert list(table(test, "size")["size"]) == ["5\u202fkB"]
 
 
@@ -215,3 +227,15 @@ def test_a_deleted_workspace_leaves_no_run(workspace: Workspace) -> None:
 
 def test_an_address_of_a_run_that_is_gone_says_so(workspace: Workspace) -> None:
     assert "There is no run 'gone-1'" in said(opened(workspace, "gone-1"))
+
+
+def test_why_a_run_did_not_begin_is_said_on_its_page(workspace: Workspace) -> None:
+    (workspace.runs / "net-1").mkdir(parents=True)
+    workspace.set_setting(KNOWN, [{"name": "net-1", "path": None}])
+    plan = RunStrategy(Choices(data=2), TrainingJob(8, "fp32"))
+    asked_for = TrainParameters("net-1", "net.py:client", plan, RunOptions(steps=1))
+    record = workspace.add_job("Run net-1", TRAIN, as_stored(TRAIN, asked_for))
+    told = {"state": "failed", "fault": "net.py is gone"}
+    (workspace.store.root / "jobs" / f"{record.id}.json").write_text(json.dumps(told))
+    test = opened(workspace, "net-1")
+    assert [one.value for one in test.error] == ["net.py is gone"] and "It has not begun" in said(test)

@@ -17,6 +17,7 @@ PAGES = {
     "runs": "Training runs",
     "evaluation": "Evaluation",
     "workspace": "Workspace",
+    "host": "Host",
     "activity": "Activity",
     "help": "Help",
 }
