@@ -12,7 +12,7 @@ from app.charts.runs.time_line import Mark, time_line
 from app.charts.theme import CONFIG
 from app.charts.training import stacked
 from app.components import saving
-from app.format.numbers import THIN, exact, plain, short
+from app.format.numbers import exact, plain, short
 from app.runs.words import MEANT, checkpoint_rows, event_rows, events_html, lately, rank_rows
 from torchsplit_core.running.watch import RunView
 
@@ -44,7 +44,11 @@ def _cards(view: RunView) -> None:
     predicted = view.launch.strategy.predicted if view.launch else None
     of = f"of {exact(view.wanted_steps)}" if view.wanted_steps else ""
     first = f"{short(view.steps.loss[0])} at first" if len(view.steps) else ""
-    reckoned = "n/a predicted" if predicted is None else f"{short(predicted.seconds_per_step, 's')} predicted"
+    reckoned = (
+        "no strategy predicted it"
+        if predicted is None
+        else f"{short(predicted.seconds_per_step, 's')} predicted"
+    )
     cards = (
         ("Step", exact(view.last_step), of),
         ("Loss", short(view.steps.loss[-1] if len(view.steps) else None), first),
@@ -108,8 +112,8 @@ def _parts(name: str, view: RunView) -> None:
             theme=None, key="run-parts", config=CONFIG, alt="Seconds of a step in parts, by rank",
         )  # fmt: skip
     st.caption(
-        f"Means of the steps of the last{THIN}s. Backward has the exchange of gradients; agreement is where ranks tell "
-        "each other their losses, and so where a fast rank waits for a slow one."
+        "Means of the steps since a rank told of them before, about a second. Backward has the exchange of gradients; "
+        "agreement is where ranks tell each other their losses, and so where a fast rank waits for a slow one."
     )
 
 
@@ -133,12 +137,16 @@ def _events(name: str, view: RunView) -> None:
             time_line(marks, dark=st.context.theme.type == "dark"), theme=None, key="run-events", config=CONFIG,
             alt="Events of the run on a line of time; the table has their words",
         )  # fmt: skip
-    rows = event_rows(view.events)
+    every = st.toggle("Every checkpoint", key="run-every-checkpoint")
+    rows = event_rows([one for one in view.events if every or one.kind != "checkpoint"])
     with st.container(height=TABLE_PX if len(rows) > FEW else "content", border=False, key="run-event-rows"):
-        st.html(events_html(rows[:MOST_EVENTS]))
+        if rows:
+            st.html(events_html(rows[:MOST_EVENTS]))
     if len(rows) > MOST_EVENTS:
         st.caption(f"The last {MOST_EVENTS} of {exact(len(rows))}; the file has all.")
-    saving.csv_button(pd.DataFrame(rows), f"{name}.events", key="run-events", alt="Events, newest first")
+    saving.csv_button(
+        pd.DataFrame(event_rows(view.events)), f"{name}.events", key="run-events", alt="Events, newest first"
+    )
 
 
 def _checkpoints(name: str, view: RunView) -> None:

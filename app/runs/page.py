@@ -45,10 +45,18 @@ def _run(workspace: Workspace, name: str, went_on: bool) -> None:
             st.badge(words, color=colour)
             st.caption(plain(headline(view)))
         if view.words or view.events:
-            st.markdown(plain(view.words or view.events[-1].words))
+            st.markdown(last_words(view))
         _buttons(workspace, name, view, working)
         figures.show(name, view)
         st.caption(f"Folder: `{runs.path_of(workspace, name)}`")
+
+
+def last_words(view: RunView) -> str:
+    """How it ended, or what it told last, as markdown."""
+    if view.state == "broken off" or not view.events:
+        return plain(view.words)
+    last = view.events[-1]
+    return f"**{plain(last.kind.replace('_', ' '))}** · {plain(last.words)}"
 
 
 def _buttons(workspace: Workspace, name: str, view: RunView, working: bool) -> None:

@@ -31,6 +31,7 @@ MEANT = {
     "checkpoint": "good",
 }  # fmt: skip
 """How the kinds of events are meant; others are plain."""
+WIDE, NARROW = ' style="min-width: 16rem"', ' class="name"'
 LATELY = 20
 """Steps of which the rate and the time of a step are told."""
 
@@ -99,7 +100,7 @@ def rank_rows(view: RunView) -> list[dict[str, Any]]:
 
 
 def event_rows(events: Sequence[Event]) -> list[dict[str, str]]:
-    """A row an event, the newest first, with the time since the first."""
+    """A row an event, the newest first, with the time since the first of them."""
     if not events:
         return []
     first = events[0].time
@@ -121,8 +122,7 @@ def events_html(rows: Sequence[Mapping[str, str]]) -> str:
     head = "".join(f'<th scope="col">{html.escape(name)}</th>' for name in rows[0])
     cells = (
         "".join(
-            f'<td class="{"" if name == "words" else "name"}">{html.escape(text)}</td>'
-            for name, text in row.items()
+            f"<td{WIDE if name == 'words' else NARROW}>{html.escape(text)}</td>" for name, text in row.items()
         )
         for row in rows
     )

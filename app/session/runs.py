@@ -73,11 +73,10 @@ def working(workspace: Workspace, name: str) -> tuple[jobs.JobStatus, ...]:
 
 def fault(workspace: Workspace, name: str) -> str | None:
     """Why the last work on a run failed; None where it did not."""
-    last = next(
-        (one for one in workspace.job_records() if one.name in WORK and one.parameters["request"] == name),
-        None,
-    )
-    return None if last is None else jobs.status(workspace, last.id).fault
+    for one in workspace.job_records():
+        if one.name in WORK and isinstance(one.parameters, dict) and one.parameters.get("request") == name:
+            return jobs.status(workspace, one.id).fault
+    return None
 
 
 def start(

@@ -186,6 +186,7 @@ def _files(kept: Kept, outcome: StrategyOutcome) -> None:
             format_func=lambda number: f"{number + 1}: {choice(outcome.candidates[number])}",
         )  # fmt: skip
         _file(kept, outcome.candidates[place], f"{stem}.{place + 1}.py")
+        navigation.link("Runs", "Train by it on this machine", icon=":material/monitoring:")
     with st.container(horizontal=True):
         st.download_button(
             "Request (JSON)", lambda: write_text(kept.request), f"{stem}.strategy_request.json", "application/json",

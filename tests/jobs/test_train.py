@@ -4,7 +4,11 @@ from __future__ import annotations
 
 import hashlib
 import json
+import os
 import shutil
+import subprocess
+import sys
+import time
 from pathlib import Path
 from typing import Any
 
@@ -14,8 +18,9 @@ import torch
 from tests.support.paths import ROOT
 from tests.support.running.folders import left_folder
 from tests.support.running.runs import strategy
+from torchsplit_core import jobs
 from torchsplit_core.isolation.execution import VARIABLE
-from torchsplit_core.jobs.names import TrainOnParameters, TrainParameters, UploadedFile
+from torchsplit_core.jobs.names import TRAIN, TrainOnParameters, TrainParameters, UploadedFile, as_stored
 from torchsplit_core.jobs.train import KNOWN, train_job, train_on_job
 from torchsplit_core.running.watch import Look
 from torchsplit_core.values import InputFault, ignore_progress
@@ -24,6 +29,7 @@ from torchsplit_core.workspace.store import Store, Workspace
 
 assert torch.distributed.is_available()
 CLIENT = (ROOT / "tests" / "support" / "running" / "client.py").read_bytes()
+WAIT_S = 120.0
 DIGEST = hashlib.sha256(CLIENT).hexdigest()
 
 
@@ -56,6 +62,30 @@ def test_a_trusted_upload_is_trained_and_gone_on_with(workspace: Workspace) -> N
     view = Look(workspace.runs / "client-1").view()
     assert (view.state, list(view.steps.step)) == ("finished", [1, 2, 3, 4])
     assert [one.kind for one in view.events if one.kind in ("started", "resumed")] == ["started", "resumed"]
+
+
+def test_a_run_outlives_who_started_it(workspace: Workspace) -> None:
+    """A dashboard that ends, say: what is seen afterwards is what the folder says."""
+    program = (
+        "import json, pathlib, sys; from torchsplit_core import jobs; "
+        "from torchsplit_core.jobs.names import TRAIN, from_stored; "
+        "from torchsplit_core.workspace.store import Store; "
+        "workspace = Store(pathlib.Path(sys.argv[1])).open(sys.argv[2]); "
+        "jobs.start(workspace, 'Run client-1', TRAIN, from_stored(TRAIN, json.loads(sys.argv[3])))"
+    )
+    asked = json.dumps(as_stored(TRAIN, parameters(DIGEST, steps=3)))
+    subprocess.run(
+        [sys.executable, "-c", program, str(workspace.store.root), workspace.id, asked],
+        check=True, cwd=ROOT, env=os.environ | {VARIABLE: "allowed"},
+    )  # fmt: skip
+    (status,) = jobs.statuses(workspace)
+    end = time.monotonic() + WAIT_S
+    while jobs.status(workspace, status.id).state == "running":
+        assert time.monotonic() < end
+        time.sleep(0.2)
+    assert jobs.status(workspace, status.id).state == "done", jobs.log(workspace, status.id)
+    view = Look(workspace.runs / "client-1").view()
+    assert (view.state, view.last_step) == ("finished", 3)
 
 
 def test_what_is_not_trusted_is_not_executed(

@@ -16,6 +16,7 @@ import pytest
 import torch
 
 from tests.support.paths import ROOT
+from tests.support.running.folders import left_folder
 from tests.support.running.runs import client_file, events, losses, run, strategy
 from torchsplit_core.files import read_file
 from torchsplit_core.running import RunFolder, on_processes, run_strategy
@@ -170,3 +171,23 @@ def test_what_a_strategy_predicted_goes_with_the_run_on_as_many_processes() -> N
     devices = found.choices.devices
     assert on_processes(found, devices).predicted == found.predicted
     assert on_processes(found, devices // 2).predicted is None
+
+
+def test_ranks_of_a_start_with_more_of_them_are_not_shown(tmp_path: Path) -> None:
+    folder = left_folder(tmp_path)
+    assert [one.rank for one in Look(tmp_path).view().ranks] == [0, 1]
+    folder.keep_facts(folder.facts() | {"processes": 1}, ())
+    assert [one.rank for one in Look(tmp_path).view().ranks] == [0]
+
+
+def test_a_lost_rank_and_a_silent_one_are_told(tmp_path: Path) -> None:
+    folder = left_folder(tmp_path, steps=5, wanted=9)
+    path = tmp_path / "watch" / "rank-1.json"
+    told = json.loads(path.read_text()) | {"time": "2020-01-01T00:00:00.000Z"}
+    path.write_text(json.dumps(told))
+    with folder.claimed(resume=True):
+        view = Look(tmp_path).view()
+        assert view.alive and view.ranks[1].state.startswith("lost: rank 1 was ended by SIGKILL")
+        path.write_text(json.dumps(told | {"rank": 0}))
+        (tmp_path / "watch" / "rank-0.json").unlink()
+        assert Look(tmp_path).view().ranks[0].state.startswith("silent for ")

@@ -155,10 +155,11 @@ def test_a_run_is_shown_whole(workspace: Workspace) -> None:
     )
     assert list(ranks["communication"]) == ["n/a"] * 2
     happened = "".join(one.proto.body for one in test.get("html"))
-    order = [
-        happened.index(f">{kind}<") for kind in ("finished", "resumed", "rank lost", "checkpoint", "started")
-    ]
+    order = [happened.index(f">{kind}<") for kind in ("finished", "resumed", "rank lost", "started")]
     assert order == sorted(order) and "rank 1 was ended by SIGKILL, at step 6" in happened
+    assert ">checkpoint<" not in happened
+    next(one for one in test.toggle if one.label == "Every checkpoint").set_value(True).run()
+    assert ">checkpoint<" in "".join(one.proto.body for one in test.get("html"))
     assert list(table(test, "size")["size"]) == ["5\u202fkB"]
 
 

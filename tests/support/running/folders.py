@@ -21,7 +21,13 @@ def left_folder(path: Path, *, steps: int = 6, wanted: int = 6, source: str = "s
     run = RunFolder(path)
     plan = RunStrategy(Choices(data=2, micro_batch=4), TrainingJob(8, "fp32", "adamw"), Predicted(1.5, 0.25))
     keep_launch(path, Launch(source, plan, RunOptions(steps=wanted, checkpoint_every=4)))
-    facts: dict[str, Any] = {"source": source, "steps": wanted, "device": "cpu", "backend": "gloo"}
+    facts: dict[str, Any] = {
+        "source": source,
+        "steps": wanted,
+        "device": "cpu",
+        "backend": "gloo",
+        "processes": 2,
+    }
     run.keep_facts(facts, ())
     run.tell("started", "begins at step 1 with 2 processes", 0)
     for step in range(1, steps + 1):

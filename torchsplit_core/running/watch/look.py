@@ -22,7 +22,7 @@ SILENT_S = 30.0
 """A rank that says nothing for so long, while its run goes on, is told as silent."""
 ENDS = {"finished": "finished", "stopped": "stopped", "not_finite": "stopped"}
 """Kinds of events after which a run writes nothing more, and the state that they say."""
-MOST_RANK_BYTES = 2**16
+MOST_RANK_BYTES, MOST_RANKS = 2**16, 2**16
 _HISTORY = ("started", "resumed")
 
 
@@ -50,15 +50,18 @@ class Look:
             alive = _held(path / LOCK)
             self._read()
             state, words = _state(alive, self._events)
+            facts = self.folder.facts()
+            # Of a start with more ranks than there are now, files are left.
+            world = facts.get("processes", MOST_RANKS)
             return RunView(
                 state,
                 alive,
                 words,
-                self.folder.facts(),
+                facts,
                 read_launch(path),
                 self._steps,
                 self._events,
-                tuple(_ranks(path / WATCH, state, self._events)),
+                tuple(one for one in _ranks(path / WATCH, state, self._events) if one.rank < world),
                 tuple(_checkpoints(self.folder.checkpoints)),
             )
 
@@ -141,7 +144,7 @@ def _rank(told: dict[str, Any], state: State, events: Sequence[Event], now: date
     elif lost is not None and lost.time >= said:
         words = f"lost: {lost.words}"
     elif state in ("finished", "stopped", "broken off"):
-        words = f"ended at step {told['step']}"
+        words = f"ended, last heard of at step {told['step']}"
     elif (now - said).total_seconds() > SILENT_S:
         words = f"silent for {(now - said).total_seconds():.0f} s, at step {told['step']}"
     return Rank(
