@@ -43,7 +43,9 @@ OPENED = ("module:encoder.layer", "module:encoder.layer.3", "module:encoder.laye
 SELECTED = "node:scaled_dot_product_attention_3"
 PLAN_TABS = ("plan", "under-load", "run-it", "sweep", "baselines", "compare", "by-hand", "history", "deploy")
 MODEL_TABS = ("graph", "profile", "cuts")
-PLAIN = ("overview", "models", "placements", "trainings", "evaluation", "activity", "workspace", "help")
+PLAIN = (
+    "overview", "models", "placements", "trainings", "runs", "host", "evaluation", "activity", "workspace", "help",
+)  # fmt: skip
 VIEWS = (
     ("light", 1440, 900), ("dark", 1440, 900), ("light", 1024, 900), ("dark", 1024, 900), ("light", 390, 900),
     ("dark", 390, 900),

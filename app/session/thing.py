@@ -26,8 +26,11 @@ from torchsplit_core.jobs.names import (
     STRATEGY_STUDY,
     SWEEP,
     TRACE,
+    TRAIN,
+    TRAIN_ON,
     WHAT_IF,
 )
+from torchsplit_core.jobs.train import run_paths
 from torchsplit_core.workspace import named
 from torchsplit_core.workspace.store import Workspace
 
@@ -77,6 +80,11 @@ def _named_by(*kinds: str) -> Callable[[Workspace], tuple[str, ...]]:
     return lambda workspace: named.names(workspace, *kinds)
 
 
+def _run_names(workspace: Workspace) -> tuple[str, ...]:
+    """Newest first; those whose folder is gone are left out."""
+    return tuple(name for name, path in run_paths(workspace).items() if path.is_dir())
+
+
 MODEL = Thing("model", models.known, ("graph", "profile"), (TRACE, PROFILE, PARTITION))
 SCENARIO = Thing(
     "scenario",
@@ -89,4 +97,5 @@ PLACEMENT = Thing(
     "placement", _named_by("placement_request"), named.PLACEMENT, (PLACE, PLACEMENT_FRONTIER, DIVISIONS)
 )
 TRAINING = Thing("training", _named_by("strategy_request"), named.TRAINING, (STRATEGY, STRATEGY_STUDY))
-THINGS = (MODEL, SCENARIO, PLACEMENT, TRAINING)
+RUN = Thing("run", _run_names, (), (TRAIN, TRAIN_ON))
+THINGS = (MODEL, SCENARIO, PLACEMENT, TRAINING, RUN)

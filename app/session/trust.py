@@ -24,6 +24,12 @@ REFUSED = (
 )
 
 
+UNCONFINED = (
+    "The ranks of a run talk to each other over sockets and write its folder, so its model is not confined: it can do "
+    "what you can do on this machine."
+)
+
+
 def settle() -> None:
     """Have jobs hear whether uploads may be executed, where the command line has not said so."""
     os.environ.setdefault(VARIABLE, ALLOWED if _loopback(st.get_option("server.address")) else REFUSED_WORD)
@@ -47,18 +53,21 @@ def refused() -> bool:
     return execution_refused()
 
 
-def trust_box(contents: Mapping[str, str], key: str) -> bool:
+def trust_box(contents: Mapping[str, str], key: str, *, confined: bool = True) -> bool:
     """The box that trusts files, by name and SHA-256: whether it is ticked and may be.
 
-    Trust is given to the contents: where one of them changes, it is another box, and open again.
+    Trust is given to the contents: where one of them changes, it is another box, and open again. `confined`: what
+    runs is held by the isolation of this machine.
     """
     digests = ", ".join(f"{name} ({digest[:12]})" for name, digest in sorted(contents.items()))
     together = hashlib.sha256("".join(sorted(contents.values())).encode()).hexdigest()
     label = TRUST_LABEL if len(contents) == 1 else TRUST_LABEL_MANY
+    held = f"isolation: {_level_name()}" if confined else "with your rights, not confined"
     ticked = st.checkbox(
-        f"{label} (isolation: {_level_name()})",
+        f"{label} ({held})",
         disabled=refused(),
-        help=f"{trust_text()} What is trusted, by the start of its SHA-256: {plain(digests)}.",
+        help=f"{trust_text() if confined else UNCONFINED} What is trusted, by the start of its SHA-256: "
+        f"{plain(digests)}.",
         key=f"{key}-{together[:16]}",
     )
     return ticked and not refused()

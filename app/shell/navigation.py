@@ -16,7 +16,7 @@ import streamlit as st
 from app.components.skip import skip_link
 from app.format.numbers import plain
 from app.session import workspace as workspaces
-from app.session.thing import MODEL, PLACEMENT, SCENARIO, THINGS, TRAINING
+from app.session.thing import MODEL, PLACEMENT, RUN, SCENARIO, THINGS, TRAINING
 from app.shell import address
 from torchsplit_core.workspace import named
 from torchsplit_core.workspace.store import Workspace
@@ -47,9 +47,12 @@ WAYS: Mapping[str, Way] = {
     "Place": Way("placement.py", PLACEMENT.word),
     "Trainings": Way("trainings.py"),
     "Train": Way("training.py", TRAINING.word),
+    "Runs": Way("runs.py"),
+    "Run": Way("runs.py", RUN.word),
     "Evaluation": Way("evaluation.py"),
     "Activity": Way("activity.py"),
     "Workspace": Way("workspace.py"),
+    "Host": Way("host.py"),
     "Help": Way("help.py"),
 }
 OLD = ("graph.py", "profile.py", "partition.py", "deploy.py", "place.py")
@@ -88,8 +91,11 @@ def _menu(workspace: Workspace) -> None:
     _current("Place", PLACEMENT.current(workspace, named.among(stored, "placement_request")))
     link("Trainings", "Training", icon=":material/model_training:")
     _current("Train", TRAINING.current(workspace, named.among(stored, "strategy_request")))
+    link("Runs", "Training runs", icon=":material/monitoring:")
+    _current("Run", RUN.current(workspace))
     link("Evaluation", "Evaluation", icon=":material/fact_check:")
     link("Workspace", "Workspace", icon=":material/folder:")
+    link("Host", "Host", icon=":material/memory:")
 
 
 def _current(title: str, name: str | None) -> None:

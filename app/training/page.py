@@ -15,7 +15,7 @@ from app.format.numbers import exact, percent, plain, short
 from app.session import trainings
 from app.session.thing import TRAINING
 from app.session.trainings import Kept
-from app.shell import frame, things
+from app.shell import frame, navigation, things
 from app.training import around, form, judged, new
 from app.training.shelf import INTRODUCTION
 from app.training.words import asked, bottleneck, choice, label, proof, ranking, refused
@@ -168,6 +168,7 @@ def _files(kept: Kept, outcome: StrategyOutcome) -> None:
             format_func=lambda number: f"{number + 1}: {choice(outcome.candidates[number])}",
         )  # fmt: skip
         _file(kept, outcome.candidates[place], f"{stem}.{place + 1}.py")
+        navigation.link("Runs", "Train by it on this machine", icon=":material/monitoring:")
     with st.container(horizontal=True):
         st.download_button(
             "Request (JSON)", lambda: write_text(kept.request), f"{stem}.strategy_request.json", "application/json",

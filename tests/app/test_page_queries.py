@@ -29,6 +29,8 @@ MOST = {
     "trainings": 4,
     "evaluation": 6,
     "training": 7,
+    "runs": 8,
+    "host": 4,
     "activity": 6,
     "help": 4,
     "workspace": 9,

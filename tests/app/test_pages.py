@@ -41,7 +41,8 @@ pytestmark = pytest.mark.slow
 Open = Callable[..., AppTest]
 EMPTY = {
     "overview": "Overview", "models": "Models", "model": "Model", "plan": "Plan", "placements": "LLM placements",
-    "placement": "Placement", "trainings": "Training", "training": "Training", "evaluation": "Evaluation",
+    "placement": "Placement", "trainings": "Training", "training": "Training",
+    "runs": "Training runs", "host": "Host", "evaluation": "Evaluation",
     "activity": "Activity", "workspace": "Workspace", "help": "Help",
     # The addresses of earlier versions.
     "graph": "Model", "profile": "Model", "partition": "Model", "deploy": "Plan", "place": "Placement",

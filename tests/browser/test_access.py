@@ -28,7 +28,8 @@ from torchsplit_core.values import NodeProfile, Profile, ProfileRow, ignore_prog
 pytestmark = pytest.mark.browser
 # In the order of the menu.
 NARROW = (
-    "", "models", "model", "placements", "trainings", "training", "evaluation", "workspace", "activity", "help",
+    "", "models", "model", "placements", "trainings", "training", "evaluation", "workspace", "host", "activity",
+    "help",
 )  # fmt: skip
 """Those that no test of their own opens in a narrow window."""
 SAMPLE = "sample:diamond"

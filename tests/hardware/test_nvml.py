@@ -58,11 +58,17 @@ def test_pynvml_asks_for_profiles_with_their_names() -> None:
         assert inspect.signature(function).parameters["version"].default == 2
 
 
+def working(data: Any) -> None:
+    """Every GPU at work, with memory in use."""
+    for number, gpu in enumerate(data["gpus"]):
+        gpu["state"] |= {"memory_used_bytes": (number + 3) * 2**30, "busy_percent": 40 + number}
+
+
 @pytest.mark.parametrize("name", LISTINGS)
 def test_the_driver_lists_what_the_replay_lists(
     name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    listing = replay(tmp_path, name)
+    listing = replay(tmp_path, name, working)
     library = install(monkeypatch, listing)
     with open_nvml() as nvml:
         assert library.sessions == 1

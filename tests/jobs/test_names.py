@@ -21,6 +21,8 @@ from torchsplit_core.jobs.names import (
     QUICK_START,
     SWEEP,
     TRACE,
+    TRAIN,
+    TRAIN_ON,
     WHAT_IF,
     JobParameters,
     PartitionParameters,
@@ -28,12 +30,16 @@ from torchsplit_core.jobs.names import (
     QuickStartParameters,
     SweepParameters,
     TraceParameters,
+    TrainOnParameters,
+    TrainParameters,
     UploadedFile,
     WhatIfParameters,
     as_stored,
     from_stored,
 )
 from torchsplit_core.values import InputFault, SlicesToMake
+from torchsplit_core.values.strategy.run import Predicted, RunOptions, RunStrategy
+from torchsplit_core.values.training import Choices, TrainingJob
 
 FILE = UploadedFile("m.py", "ab" * 32)
 FULL: dict[str, JobParameters] = {
@@ -46,6 +52,12 @@ FULL: dict[str, JobParameters] = {
     WHAT_IF: WhatIfParameters("r", "cd" * 32),
     SWEEP: SweepParameters("r", "gpus", "A30-24GB", (1.0, 2.0), 20.0),
     QUICK_START: QuickStartParameters((("A100-80GB", 2),), "mine", ("sample:clip",)),
+    TRAIN: TrainParameters(
+        "m-1", "m.py:Net",
+        RunStrategy(Choices(data=2, shard="fsdp"), TrainingJob(8, "bf16", "sgd"), Predicted(1.5, 0.2)),
+        RunOptions(9, 3, 1, (3.0, 1.0), 7, False), FILE,
+    ),
+    TRAIN_ON: TrainOnParameters("m-1", 12, FILE, True),
 }  # fmt: skip
 """Parameters with every field set."""
 
@@ -75,7 +87,7 @@ def test_what_is_stored_is_read_back(name: str) -> None:
     assert all(getattr(wanted, field.name) is not None for field in dataclasses.fields(wanted))  # type: ignore[arg-type]
     stored = json.loads(json.dumps(as_stored(name, wanted)))
     assert from_stored(name, stored) == wanted
-    assert asks_for_trust(stored) is (name in (TRACE, PROFILE))
+    assert asks_for_trust(stored) is (name in (TRACE, PROFILE, TRAIN, TRAIN_ON))
     assert not asks_for_trust(as_stored(name, from_stored(name, without_trust(stored))))
 
 

@@ -50,6 +50,8 @@ APP_LAYERS = (
         "placements",
         "plan",
         "training",
+        "runs",
+        "host",
         "evaluation",
         "workspace",
     ),
@@ -85,7 +87,7 @@ ONLY_IN = {
     "opentelemetry": {"telemetry"},
     "starlette": {"serving", "app"},
     "uvicorn": {"serving"},
-    "prometheus_client": {"serving"},
+    "prometheus_client": {"serving", "running"},
 }
 
 FUNCTION = re.compile(r"torchsplit_core(\.\w+)+:\w+")

@@ -18,6 +18,7 @@ from torchsplit_core.hardware.layouts import (
     maximal_multisets,
     place_layout,
 )
+from torchsplit_core.hardware.live import CoreTimes, LiveGpu, LiveHost, live_host
 from torchsplit_core.hardware.mig_commands import slice_commands
 from torchsplit_core.hardware.mig_setup import restore_from_journal, temporary_slices
 from torchsplit_core.hardware.neighbours import NeighbourLoad, neighbour_load
@@ -27,10 +28,13 @@ from torchsplit_core.hardware.steadiness import Steadiness, unsteady_words, watc
 
 __all__ = [
     "MOST_CORES",
+    "CoreTimes",
     "GpuPeaks",
     "GpuState",
     "HostGpu",
     "HostReport",
+    "LiveGpu",
+    "LiveHost",
     "MigInstance",
     "NeighbourLoad",
     "Nvml",
@@ -45,6 +49,7 @@ __all__ = [
     "gpu_type",
     "layout_multisets",
     "legal_layouts",
+    "live_host",
     "maximal_multisets",
     "neighbour_load",
     "open_nvml",

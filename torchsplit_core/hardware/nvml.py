@@ -80,7 +80,8 @@ class GpuInstanceListing:
 class GpuState:
     """How a GPU runs now, for the notes of a measurement; None for what the driver does not tell.
 
-    `throttled_by` has one phrase for each reason that holds the clocks down; idleness is none.
+    `throttled_by` has one phrase for each reason that holds the clocks down; idleness is none. `busy_percent`: of the
+    last sample of the driver, the time in which a kernel ran; in MIG mode it tells none.
     """
 
     sm_clock_mhz: int | None
@@ -88,6 +89,8 @@ class GpuState:
     temperature_c: int | None
     power_w: float | None
     throttled_by: tuple[str, ...] | None
+    memory_used_bytes: int | None = None
+    busy_percent: int | None = None
 
     def words(self) -> str:
         """One line, for example "SM clock 1,410 of 1,410 MHz, 54 °C, 212 W, no throttling"."""

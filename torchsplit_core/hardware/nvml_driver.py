@@ -128,6 +128,8 @@ class DriverNvml:
         lib, handle = self._lib, self._handle(index)
         power = self._maybe(lib.nvmlDeviceGetPowerUsage, handle)
         bits = self._maybe(lib.nvmlDeviceGetCurrentClocksEventReasons, handle)
+        busy = self._maybe(lib.nvmlDeviceGetUtilizationRates, handle)
+        memory = self._maybe(lib.nvmlDeviceGetMemoryInfo, handle)
         return GpuState(
             sm_clock_mhz=self._maybe(lib.nvmlDeviceGetClockInfo, handle, lib.NVML_CLOCK_SM),
             max_sm_clock_mhz=self._maybe(lib.nvmlDeviceGetMaxClockInfo, handle, lib.NVML_CLOCK_SM),
@@ -136,6 +138,8 @@ class DriverNvml:
             throttled_by=None
             if bits is None
             else tuple(words for name, words in _REASONS.items() if bits & getattr(lib, name)),
+            memory_used_bytes=None if memory is None else int(memory.used),
+            busy_percent=None if busy is None else int(busy.gpu),
         )
 
     def create_gpu_instance(self, index: int, profile_id: int, start: int, size: int) -> int:

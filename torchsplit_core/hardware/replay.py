@@ -89,6 +89,8 @@ class ReplayNvml:
             temperature_c=state.get("temperature_c"),
             power_w=state.get("power_w"),
             throttled_by=None if reasons is None else tuple(reasons),
+            memory_used_bytes=state.get("memory_used_bytes"),
+            busy_percent=state.get("busy_percent"),
         )
 
     def create_gpu_instance(self, index: int, profile_id: int, start: int, size: int) -> int:

@@ -14,6 +14,7 @@ from typing import Any
 
 from torchsplit_core.values import InputFault, InternalFault, SlicesToMake
 from torchsplit_core.values.partition import Objective
+from torchsplit_core.values.strategy.run import RunOptions, RunStrategy
 
 TRACE = "trace"
 PROFILE = "profile"
@@ -31,6 +32,8 @@ QUICK_START = "quick_start"
 EVALUATE = "evaluate"
 MEASURE = "measure"
 RUN_HERE = "run_here"
+TRAIN = "train"
+TRAIN_ON = "train_on"
 
 
 class JobParameters:
@@ -195,6 +198,32 @@ class RunHereParameters(JobParameters):
 
 
 @dataclass(frozen=True, slots=True)
+class TrainParameters(JobParameters):
+    """Train `source` (a sample, or what `file` has) as the run `request`, in as many processes as the strategy has
+    devices."""
+
+    request: str
+    source: str
+    strategy: RunStrategy
+    options: RunOptions
+    file: UploadedFile | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class TrainOnParameters(JobParameters):
+    """Go on with the run `request`, to the step `steps` (None: to the one it was started for).
+
+    `file`: what its source is, where that is an upload. `trust`: its folder is somebody's own, given by its path; to
+    go on with it executes what its checkpoints hold, and its source.
+    """
+
+    request: str
+    steps: int | None = None
+    file: UploadedFile | None = None
+    trust: bool = False
+
+
+@dataclass(frozen=True, slots=True)
 class JobKind:
     """What a name stands for.
 
@@ -235,6 +264,9 @@ JOBS: dict[str, JobKind] = {
     EVALUATE: JobKind("torchsplit_core.jobs.evaluate:evaluate_job", EvaluateParameters, resumable=True),
     MEASURE: JobKind("torchsplit_core.jobs.measure:measure_job", MeasureParameters),
     RUN_HERE: JobKind("torchsplit_core.jobs.quick_start:here_job", RunHereParameters, resumable=True),
+    # A run goes on for hours: over every page a panel would be in the way.
+    TRAIN: JobKind("torchsplit_core.jobs.train:train_job", TrainParameters, quiet=True),
+    TRAIN_ON: JobKind("torchsplit_core.jobs.train:train_on_job", TrainOnParameters, quiet=True),
 }
 """Every kind by its name. A name stands in stores: it is never given another meaning."""
 

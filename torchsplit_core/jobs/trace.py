@@ -6,7 +6,6 @@ import contextlib
 import hashlib
 import re
 from collections.abc import Iterator
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from torchsplit_core import workflow
@@ -31,14 +30,26 @@ def local_source(workspace: Workspace, source: str, file: UploadedFile | None) -
             raise InputFault("source", source, "a page traces samples and uploads", "Upload the file first.")
         yield source, False
         return
+    name, content, trust = opened_upload(workspace, file)
+    with private_room() as folder:
+        path = folder / name
+        path.write_bytes(content)
+        tail = source.rpartition(":")[2]
+        yield (f"{path}:{tail}" if path.suffix == ".py" else str(path)), trust
+
+
+def opened_upload(workspace: Workspace, file: UploadedFile) -> tuple[str, bytes, bool]:
+    """The name for a stored upload's file, its content, and whether that is trusted.
+
+    Raises InputFault like `local_source`.
+    """
     upload = file.upload
     content = workspace.get_bytes("upload", upload)
     content_sha256 = hashlib.sha256(content).hexdigest()
     trust = is_trusted(upload, content_sha256, file.trusted_sha256, any_content=file.trust)
     # Its own name, for messages, but as a name alone: never a path.
     name = re.sub(r"[^\w.-]", "_", upload)[-80:].lstrip(".")
-    suffix = Path(name).suffix
-    if suffix == ".py" and not trust:
+    if name.endswith(".py") and not trust:
         refuse_execution(upload)
         raise InputFault(
             "upload",
@@ -46,11 +57,7 @@ def local_source(workspace: Workspace, source: str, file: UploadedFile | None) -
             "a .py file is executed only when it is trusted",
             "Tick the box, or upload a .pt2.",
         )
-    with private_room() as folder:
-        path = folder / name
-        path.write_bytes(content)
-        tail = source.rpartition(":")[2]
-        yield (f"{path}:{tail}" if suffix == ".py" else str(path)), trust
+    return name, content, trust
 
 
 def trace_job(workspace: Workspace, parameters: TraceParameters, progress: Progress) -> dict[str, Any]:

@@ -19,8 +19,12 @@ from torchsplit_core.files import replace_file
 from torchsplit_core.values import InputFault
 
 RUN, METRICS, EVENTS, CHECKPOINTS, LOGS = "run.json", "metrics.jsonl", "events.jsonl", "checkpoints", "logs"
-_LOCK, _RANKS = ".lock", ".ranks"
+LOCK, RANKS = ".lock", ".ranks"
+WATCH, TENSORBOARD = "watch", "tensorboard"
+"""What a run says of its moments, and is asked; see `watch`."""
 TAIL_BYTES = 4096
+LOOK_S = 0.5
+"""Seconds in which a lock that somebody only looks at is given back."""
 RANKS_END_S = 10.0
 """Seconds that ranks without a launcher are waited for."""
 
@@ -47,7 +51,15 @@ class RunFolder:
         something else.
         """
         if self.path.is_dir() and not (self.path / RUN).exists() and any(self.path.iterdir()):
-            left = {one.name for one in self.path.iterdir()} - {_LOCK, _RANKS, LOGS, CHECKPOINTS, EVENTS}
+            left = {one.name for one in self.path.iterdir()} - {
+                LOCK,
+                RANKS,
+                LOGS,
+                CHECKPOINTS,
+                EVENTS,
+                WATCH,
+                TENSORBOARD,
+            }
             if left:
                 raise InputFault(
                     str(self.path), sorted(left)[0], "a run has a folder of its own", "Choose another -o."
@@ -55,7 +67,7 @@ class RunFolder:
         try:
             self.checkpoints.mkdir(parents=True, exist_ok=True)
             self.logs.mkdir(exist_ok=True)
-            lock = (self.path / _LOCK).open("a")
+            lock = (self.path / LOCK).open("a")
         except OSError as error:
             raise InputFault(
                 str(self.path),
@@ -63,9 +75,9 @@ class RunFolder:
                 "the run's folder can be written",
                 "Choose another -o.",
             ) from error
-        with lock, (self.path / _RANKS).open("a") as ranks:
+        with lock, (self.path / RANKS).open("a") as ranks:
             # Ranks of a launcher that was killed end by themselves.
-            if not _locked(lock, 0.0) or not _locked(ranks, RANKS_END_S):
+            if not _locked(lock, LOOK_S) or not _locked(ranks, RANKS_END_S):
                 raise InputFault(
                     str(self.path),
                     "in use",
@@ -86,7 +98,7 @@ class RunFolder:
     def written_by_a_rank(self) -> Iterator[None]:
         """While a rank writes no other run may: it holds the folder after its launcher was killed too."""
         self.path.mkdir(parents=True, exist_ok=True)
-        with (self.path / _RANKS).open("a") as ranks:
+        with (self.path / RANKS).open("a") as ranks:
             fcntl.flock(ranks, fcntl.LOCK_SH)
             yield
 

@@ -15,10 +15,14 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from torchsplit_core import telemetry
 from torchsplit_core.model_source import Told, parse_source
 from torchsplit_core.running.folder import RunFolder
 from torchsplit_core.running.layout import on_processes
 from torchsplit_core.running.shares import check_shares
+from torchsplit_core.running.watch.asking import stopped_when_asked
+from torchsplit_core.running.watch.exports import Exports, exported
+from torchsplit_core.running.watch.launched import Launch, keep_launch
 from torchsplit_core.values import InputFault, Progress, ignore_progress
 from torchsplit_core.values.strategy.run import RunOptions, RunStrategy, RunSummary
 
@@ -53,6 +57,7 @@ def train(
     processes: int | None = None,
     resume: bool = False,
     trust: bool = False,
+    exports: Exports | None = None,
     progress: Progress = ignore_progress,
 ) -> RunSummary:
     """Train the source's client by the strategy, in the run's folder.
@@ -67,9 +72,17 @@ def train(
     _check_cores(fitted.choices.devices)
     check_shares(options.shares, fitted.choices.data)
     run = RunFolder(folder)
-    with run.claimed(resume=resume), _followed(run, options.steps, progress):
-        restarts = _until_done(run, parsed.text, trust, fitted, options)
-        last = run.last_step()
+    with run.claimed(resume=resume), _followed(run, options.steps, progress), stopped_when_asked(run.path):
+        keep_launch(run.path, Launch(parsed.text, fitted, options))
+        with (
+            exported(run.path, exports or Exports()),
+            telemetry.span(
+                telemetry.schema.TRAIN, model=parsed.text, processes=fitted.choices.devices
+            ) as whole,
+        ):
+            restarts = _until_done(run, parsed.text, trust, fitted, options)
+            last = run.last_step()
+            whole.set(step=last and last["step"], loss=last and last["loss"], restarts=restarts)
     return RunSummary(last["step"] if last else 0, last["loss"] if last else None, restarts)
 
 
@@ -84,7 +97,9 @@ def _until_done(run: RunFolder, source: str, trust: bool, strategy: RunStrategy,
     while True:
         reports = tempfile.mkdtemp(prefix="start-", dir=run.logs)
         task = RankTask(source, trust, strategy, options, str(run.path), reports, os.getpid())
-        lost = _start(task, run, strategy.choices.devices)
+        with telemetry.span(telemetry.schema.TRAIN_START, processes=strategy.choices.devices) as begun:
+            lost = _start(task, run, strategy.choices.devices)
+            begun.set(lost=lost and lost.words)
         if lost is None:
             return restarts
         if lost.fault:

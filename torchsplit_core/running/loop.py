@@ -31,6 +31,8 @@ from torchsplit_core.running.folder import RunFolder
 from torchsplit_core.running.layout import on_processes, run_strategy
 from torchsplit_core.running.saving import Saver, check_model, load, model_digest, seed_all
 from torchsplit_core.running.shares import check_shares, position_of
+from torchsplit_core.running.watch.asking import answer, is_asked
+from torchsplit_core.running.watch.pulse import Pulse
 from torchsplit_core.values import InputFault
 from torchsplit_core.values.strategy.run import RunOptions, RunStrategy
 from torchsplit_core.values.training import SHARDED
@@ -96,6 +98,8 @@ class TrainingRun:
         self._pass_count, self._pass_last, self._answered = 0, False, True
         self._loss_sum = 0.0
         self._step_samples = 0
+        self._asked = False
+        self.pulse = Pulse(folder.path, self.rank, self.device, self.model)
         seed_all(options.seed, self.rank)
         self.step = self._go_on()
 
@@ -163,13 +167,16 @@ class TrainingRun:
     def __iter__(self) -> Iterator[Any]:
         while self.step < self.last_step:
             began = time.perf_counter()
+            self.pulse.begin()
             self._loss_sum, self._step_samples = 0.0, len(self.feed.indices(self.step))
             for one in self.feed.passes(self.step):
                 self._pass_count, self._pass_last, self._answered = one.counted, one.last, False
                 if isinstance(self.model, nn.parallel.DistributedDataParallel):
                     # What `no_sync` does, which a loop of the user's cannot be put into.
                     self.model.require_backward_grad_sync = one.last
-                yield _moved(one.batch, self.device)
+                batch = _moved(one.batch, self.device)
+                self.pulse.lap("data")
+                yield batch
                 if not self._answered:
                     raise InputFault(
                         "the training loop",
@@ -190,15 +197,19 @@ class TrainingRun:
                 "the loss", tuple(loss.shape), "it is the mean over the batch, a single number", "Take it."
             )
         self._answered = True
+        self.pulse.lap("forward")
         weight = self._pass_count / self._step_samples
         # DDP and FSDP average over ranks.
         (loss.float() * (weight * self.strategy.choices.data)).backward()
         if self._pass_count:
             self._loss_sum += float(loss.detach()) * weight
+        self.pulse.lap("backward")
         if self._pass_last:
             self._loss_sum = self._whole_loss()
+            self.pulse.lap("agreement")
             self.optimizer.step()
             self.optimizer.zero_grad(set_to_none=True)
+            self.pulse.lap("optimizer")
             self.step += 1
 
     def _whole_loss(self) -> float:
@@ -206,9 +217,12 @@ class TrainingRun:
         grads = [_local(one.grad) for one in self.model.parameters() if one.grad is not None]
         norms = torch.stack(torch._foreach_norm(grads)) if grads else torch.zeros(1)
         finite = float(bool(torch.isfinite(norms).all()))
-        own = torch.tensor([self._loss_sum, finite], dtype=torch.float64)
+        # Asked of the run, heard by rank 0, done by all in the same step.
+        asked = float(self.rank == 0 and is_asked(self.folder.path, "checkpoint"))
+        own = torch.tensor([self._loss_sum, finite, asked], dtype=torch.float64)
         told = [torch.empty_like(own) for _ in range(self.world_size)]
         dist.all_gather(told, own, group=self._group)
+        self._asked = bool(told[0][2])
         bad_loss = [rank for rank, one in enumerate(told) if not math.isfinite(one[0])]
         bad = bad_loss or [rank for rank, one in enumerate(told) if not one[1]]
         if bad:
@@ -235,8 +249,13 @@ class TrainingRun:
         if self.rank == 0:
             seconds = time.perf_counter() - began
             self.folder.add_step(self.step, self._loss_sum, self._step_samples, seconds, self.world_size)
-        if self.step % self.options.checkpoint_every == 0 and self.step < self.last_step:
+        if (self._asked or self.step % self.options.checkpoint_every == 0) and self.step < self.last_step:
+            self.pulse.begin()
             self.save()
+            self.pulse.lap("checkpoint")
+        if self._asked and self.rank == 0:
+            answer(self.folder.path, "checkpoint")
+        self.pulse.beat(self.step)
 
     def save(self) -> None:
         """Begin a checkpoint of the steps that are done."""
@@ -260,6 +279,7 @@ class TrainingRun:
         if self.saver.newest != self.step:
             self.save()
         reason = self.saver.close()
+        self.pulse.say(self.step, ended=True)
         if reason:
             raise InputFault(
                 f"checkpoint of step {self.step}",

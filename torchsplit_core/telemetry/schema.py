@@ -18,6 +18,8 @@ PLAN = "torchsplit.plan"
 PLACE = "torchsplit.place"
 SIMULATE = "torchsplit.simulate"
 JOB = "torchsplit.job"
+TRAIN = "torchsplit.train"
+TRAIN_START = "torchsplit.train.start"
 
 SPANS = {
     TRACE: "One model exported and read into a graph.",
@@ -29,6 +31,8 @@ SPANS = {
     PLACE: "One placement searched and verified.",
     SIMULATE: "One simulation of models under load, its highest load included.",
     JOB: "One job from its start to its end.",
+    TRAIN: "One training run, or its going on, until all its processes have ended.",
+    TRAIN_START: "One start of all processes of a training run, until they ended or one was lost.",
 }
 
 ATTRIBUTES = {
@@ -38,7 +42,7 @@ ATTRIBUTES = {
     "slice": "MIG profile, `3g.40gb` say; absent for a whole device.",
     "basis": "`measured`, `emulated` or `estimated`.",
     "batch_size": "Requests in one batch, a count.",
-    "processes": "Processes that share the slice, a count.",
+    "processes": "Processes that share the slice, or train together, a count.",
     "runs": "Timed runs, a count.",
     "p50_ms": "Median time of one batch, milliseconds.",
     "p95_ms": "95th percentile of the time of one batch, milliseconds.",
@@ -57,5 +61,9 @@ ATTRIBUTES = {
     "gap": "Relative gap between the outcome and its bound, 0 or more; 0 is proven.",
     "outcome": "How a point ended: `ok`, `out of memory`, `out of time` or `failed`.",
     "job": "Id of the job.",
+    "step": "Last step of a training run that is done, a count.",
+    "loss": "Mean loss over the samples of that step.",
+    "restarts": "Starts of a training run's processes after the first, a count.",
+    "lost": "How a start of a training run was lost, in words; absent where it ended well.",
     "from_store": "True where a stored result was taken and nothing was measured.",
 }

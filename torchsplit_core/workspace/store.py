@@ -13,6 +13,7 @@ import datetime
 import json
 import os
 import secrets
+import shutil
 import sqlite3
 import time
 from collections.abc import Callable, Iterable, Iterator
@@ -38,6 +39,10 @@ from torchsplit_core.workspace.rows import (
 )
 
 __all__ = ["KINDS", "Artifact", "JobRecord", "Store", "Workspace", "WorkspaceInfo", "default_root"]
+
+
+RUNS = "runs"
+"""The folder of the store with the run folders of its workspaces: they grow, so no content's hash names them."""
 
 
 def default_root() -> Path:
@@ -209,6 +214,7 @@ class Store:
         for job in jobs:
             for path in (self.root / "jobs").glob(f"{job}.*"):
                 path.unlink(missing_ok=True)
+        shutil.rmtree(self.root / RUNS / identity, ignore_errors=True)
         self.database.keep_reserve()
 
     def collect(self) -> int:
@@ -258,6 +264,11 @@ class Workspace:
         if row is None:
             raise InputFault("workspace", self.id, "the workspace exists", "Choose one of the list.")
         return str(row[0])
+
+    @property
+    def runs(self) -> Path:
+        """Where the folders of its training runs are; it goes with the workspace."""
+        return self.store.root / RUNS / self.id
 
     def artifacts(self, kind: str | None = None) -> tuple[Artifact, ...]:
         """Its results (of one kind), newest first."""

@@ -16,8 +16,10 @@ PAGES = {
     "placement": "tiny",
     "trainings": "Training",
     "training": "two nodes",
+    "runs": "Training runs",
     "evaluation": "Evaluation",
     "workspace": "Workspace",
+    "host": "Host",
     "activity": "Activity",
     "help": "Help",
 }

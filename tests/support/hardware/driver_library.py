@@ -86,6 +86,11 @@ class DriverLibrary:
         if self.lost_memory:
             raise NvmlFault("lost", "")
         memory._obj.total = self._device(device).memory_bytes
+        if parts(device)[0] == GPU:
+            memory._obj.used = self.replay.state(parts(device)[1]).memory_used_bytes or 0
+
+    def nvmlDeviceGetUtilizationRates(self, device: Any, rates: Any) -> None:
+        rates._obj.gpu = _known(self.replay.state(parts(device)[1]).busy_percent)
 
     def nvmlDeviceGetPciInfo_v3(self, device: Any, info: Any) -> None:
         info._obj.pciDeviceId = int(self._device(device).pci_device_id, 16)

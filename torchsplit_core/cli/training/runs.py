@@ -11,13 +11,14 @@ from torchsplit_core import running
 from torchsplit_core.cli.common import Command, with_progress
 from torchsplit_core.files import read_file
 from torchsplit_core.running.layout import PRECISIONS
+from torchsplit_core.running.watch.exports import Exports
 from torchsplit_core.values import InputFault
 from torchsplit_core.values.strategy.run import RunOptions, RunSummary
 
 
 def add_train_command(command: Command) -> None:
     """`train`, with its options."""
-    defaults = RunOptions()
+    defaults, served = RunOptions(), Exports()
     made = command("train", _train, "train a model by a strategy, in processes that survive each other")
     made.add_argument("source")
     made.add_argument(
@@ -67,6 +68,18 @@ def add_train_command(command: Command) -> None:
         action="store_true",
         help="execute the file: I trust it. It runs with your rights, not confined",
     )
+    made.add_argument(
+        "--metrics-port",
+        type=int,
+        metavar="N",
+        help="serve the run's figures for Prometheus while it goes on; 0: any free port",
+    )
+    made.add_argument(
+        "--metrics-host", default=served.metrics_host, help="where to (default: this machine alone)"
+    )
+    made.add_argument(
+        "--tensorboard", action="store_true", help="write event files for TensorBoard into the run's folder"
+    )
     made.add_argument("--json", action="store_true", help="print where the run stands to standard output")
 
 
@@ -89,6 +102,7 @@ def _train(options: argparse.Namespace) -> int:
             processes=options.processes,
             resume=options.resume,
             trust=options.trust,
+            exports=Exports(options.metrics_port, options.metrics_host, options.tensorboard),
             progress=progress,
         )
     )

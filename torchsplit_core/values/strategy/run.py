@@ -9,11 +9,23 @@ from torchsplit_core.values.training import Choices, TrainingJob
 
 
 @dataclass(frozen=True, slots=True)
+class Predicted:
+    """What a strategy's search estimated: GiB on the fullest device, seconds of a step."""
+
+    memory_gib: float
+    seconds_per_step: float
+
+
+@dataclass(frozen=True, slots=True)
 class RunStrategy:
-    """The choices by which a run divides its work, and the samples, format and optimizer of a step."""
+    """The choices by which a run divides its work, and the samples, format and optimizer of a step.
+
+    `predicted`: what the search said of them, None where none did (a request, another number of processes).
+    """
 
     choices: Choices
     job: TrainingJob
+    predicted: Predicted | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,0 +1,53 @@
+"""What happened to a run, on a line of time."""
+
+from __future__ import annotations
+
+import html
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import datetime
+
+import plotly.graph_objects as go
+
+from app.charts.theme import AMBER, INK, RED, axis, lay_out, themed
+
+ROW_PX = 26
+GOOD, PLAIN = "#37a06a", "#3f66cc"
+SYMBOLS = {"bad": "x", "change": "diamond", "good": "star", "plain": "circle"}
+
+
+@dataclass(frozen=True, slots=True)
+class Mark:
+    """An event: when, on which row (the run, or a rank), how it is meant (a key of SYMBOLS), in words."""
+
+    time: datetime
+    row: str
+    meant: str
+    words: str
+
+
+def time_line(marks: Sequence[Mark], *, dark: bool) -> go.Figure:
+    """A row for the run and for each rank, the run on top."""
+    theme = themed(dark)
+    colours = {"bad": RED[theme], "change": AMBER[theme], "good": GOOD, "plain": PLAIN}
+    rows = list(dict.fromkeys(sorted((one.row for one in marks), key=lambda row: (row != "run", row))))
+    figure = go.Figure()
+    for meant, symbol in SYMBOLS.items():
+        own = [one for one in marks if one.meant == meant]
+        figure.add_trace(
+            go.Scatter(
+                x=[one.time for one in own], y=[one.row for one in own], mode="markers", showlegend=False,
+                marker={
+                    "symbol": symbol, "size": 11, "color": colours[meant],
+                    "line": {"color": INK[theme], "width": 1},
+                },
+                text=[html.escape(one.words) for one in own],
+                hovertemplate="%{x|%H:%M:%S}<br>%{text}<extra></extra>",
+            )
+        )  # fmt: skip
+    lay_out(figure, theme, height=70 + ROW_PX * len(rows), key="time line")
+    figure.update_layout(
+        xaxis=axis("time (UTC)", theme),
+        yaxis=axis("", theme, categoryorder="array", categoryarray=rows[::-1]),
+    )
+    return figure

@@ -1,0 +1,109 @@
+"""This machine now: its GPUs with their MIG slices, its cores, memory and disk."""
+
+from __future__ import annotations
+
+import os
+import shutil
+from typing import Any
+
+import streamlit as st
+
+from app.components import saving
+from app.format.numbers import UNKNOWN, exact, memory_size, percent, plain, short, size
+from app.shell import frame
+from torchsplit_core.hardware import CoreTimes, LiveGpu, LiveHost, discover_host, live_host
+from torchsplit_core.values.units import GIB
+from torchsplit_core.workspace.store import Workspace
+
+REFRESH_S = 2.0
+_BEFORE = "cores before"
+
+
+def show(workspace: Workspace) -> None:
+    """The whole page; what changes is drawn anew by itself."""
+    host = _host()
+    st.caption(plain(f"{host.cpu_name}, {os.uname().sysname} {os.uname().release}"))
+    st.fragment(_now, run_every=REFRESH_S)(workspace)
+
+
+@st.cache_resource(ttl=300.0, show_spinner=False)
+def _host() -> Any:
+    return discover_host()
+
+
+def _now(workspace: Workspace) -> None:
+    with frame.telling():
+        found = live_host()
+        _cards(workspace, found)
+        st.header("GPUs", anchor=False)
+        if found.message:
+            st.info(plain(found.message))
+        if found.gpus:
+            saving.table(gpu_rows(found.gpus), "gpus", key="host-gpus", alt="GPUs of this machine, now")
+            st.caption(
+                "n/a: the driver does not tell it; in MIG mode it tells no time at work. Untested on hardware."
+            )
+        rows = slice_rows(found.gpus)
+        if rows:
+            st.header("MIG slices", anchor=False)
+            saving.table(rows, "slices", key="host-slices", alt="MIG slices of this machine, now")
+
+
+def _cards(workspace: Workspace, found: LiveHost) -> None:
+    before: CoreTimes | None = st.session_state.get(_BEFORE)
+    busy = found.times.share_since(before) if found.times and before else None
+    st.session_state[_BEFORE] = found.times
+    cores = len(os.sched_getaffinity(0))
+    used = None
+    if found.memory_bytes is not None and found.available_bytes is not None:
+        used = found.memory_bytes - found.available_bytes
+    disk = shutil.disk_usage(workspace.store.root)
+    cards = (
+        ("Cores", exact(cores), "that this dashboard may use"),
+        ("Cores at work", percent(busy), f"{short(found.load)} processes want one, mean of a minute"),
+        ("Memory in use", memory_size(used), f"of {memory_size(found.memory_bytes)}"),
+        ("Disk free", size(disk.free), f"of {size(disk.total)}, where workspaces are"),
+    )
+    for column, (title, figure, note) in zip(st.columns(4), cards, strict=True):
+        with column.container(border=True, height="stretch", gap="xxsmall"):
+            st.metric(title, figure)
+            st.caption(note)
+
+
+def gpu_rows(gpus: tuple[LiveGpu, ...]) -> list[dict[str, str]]:
+    """A row a GPU."""
+    return [_gpu_row(one) for one in gpus]
+
+
+def _gpu_row(one: LiveGpu) -> dict[str, str]:
+    gpu, state = one.gpu, one.state
+    reasons = state.throttled_by if state else None
+    return {
+        "GPU": str(gpu.index),
+        "name": gpu.name,
+        "memory": memory_size(None if gpu.memory_gib is None else gpu.memory_gib * GIB),
+        "in use": memory_size(state.memory_used_bytes if state else None),
+        "at work": percent(None if state is None or state.busy_percent is None else state.busy_percent / 100),
+        "MIG": {True: "on", False: "off", None: "has none"}[gpu.mig_enabled],
+        "SM clock": short(state.sm_clock_mhz if state else None, "MHz"),
+        "temperature": short(state.temperature_c if state else None, "°C"),
+        "power": short(state.power_w if state else None, "W"),
+        "held down by": UNKNOWN if reasons is None else ", ".join(reasons) or "nothing",
+        "processes": UNKNOWN if one.processes is None else exact(one.processes),
+        "UUID": gpu.uuid,
+    }
+
+
+def slice_rows(gpus: tuple[LiveGpu, ...]) -> list[dict[str, str]]:
+    """A row a MIG device."""
+    return [
+        {
+            "GPU": str(one.gpu.index),
+            "profile": part.profile or UNKNOWN,
+            "memory": memory_size(None if part.memory_gib is None else part.memory_gib * GIB),
+            "SMs": UNKNOWN if part.sm_count is None else exact(part.sm_count),
+            "UUID": part.uuid,
+        }
+        for one in gpus
+        for part in one.gpu.instances
+    ]

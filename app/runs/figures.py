@@ -1,0 +1,159 @@
+"""The pictures and tables of one run."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+
+import pandas as pd
+import streamlit as st
+
+from app.charts.runs.curves import MOST_POINTS, RATE_POINTS, Curve, curves, rates, thinned
+from app.charts.runs.time_line import Mark, time_line
+from app.charts.theme import CONFIG
+from app.charts.training import stacked
+from app.components import saving
+from app.format.numbers import exact, plain, short
+from app.runs.words import MEANT, checkpoint_rows, event_rows, events_html, lately, rank_rows
+from torchsplit_core.running.watch import RunView
+
+PARTS = {
+    "data": "#93b0c9",
+    "forward": "#3f66cc",
+    "backward": "#37a06a",
+    "agreement": "#d9532f",
+    "optimizer": "#e2a11c",
+    "checkpoint": "#8c547a",
+}
+MOST_EVENTS = 200
+FEW, TABLE_PX = 10, 360
+"""Rows of events before their table has a height of its own."""
+
+
+def show(name: str, view: RunView) -> None:
+    """All of them."""
+    _cards(view)
+    _curves(name, view)
+    _ranks(name, view)
+    _parts(name, view)
+    _events(name, view)
+    _checkpoints(name, view)
+
+
+def _cards(view: RunView) -> None:
+    rate, step_s = lately(view)
+    predicted = view.launch.strategy.predicted if view.launch else None
+    of = f"of {exact(view.wanted_steps)}" if view.wanted_steps else ""
+    first = f"{short(view.steps.loss[0])} at first" if len(view.steps) else ""
+    reckoned = (
+        "no strategy predicted it"
+        if predicted is None
+        else f"{short(predicted.seconds_per_step, 's')} predicted"
+    )
+    cards = (
+        ("Step", exact(view.last_step), of),
+        ("Loss", short(view.steps.loss[-1] if len(view.steps) else None), first),
+        ("Samples a second", short(rate), "of the last steps, all ranks"),
+        ("A step", short(step_s, "s"), reckoned),
+    )
+    for column, (title, figure, note) in zip(st.columns(4), cards, strict=True):
+        with column.container(border=True, height="stretch", gap="xxsmall"):
+            st.metric(title, figure)
+            st.caption(note)
+
+
+def _curves(name: str, view: RunView) -> None:
+    if not len(view.steps):
+        st.caption("No step is done yet: the processes load torch and the model.")
+        return
+    dark = st.context.theme.type == "dark"
+    left, right = st.columns(2)
+    for column, title, unit, values in (
+        (left, "loss", "", thinned(view.steps.loss)),
+        (right, "samples/s", "samples/s", rates(view.steps.samples, view.steps.step_s, RATE_POINTS)),
+    ):
+        with column, saving.saved(title, f"{name}.{title.replace('/', '-')}", key=f"run-{unit or title}"):
+            at = thinned(view.steps.step, RATE_POINTS if unit else MOST_POINTS)
+            st.plotly_chart(
+                curves([Curve(name, at, values)], title, unit, dark=dark),
+                theme=None, key=f"run-chart-{title}", config=CONFIG, alt=f"{title} of the run over its steps",
+            )  # fmt: skip
+    if len(view.steps) > RATE_POINTS:
+        st.caption(f"{exact(len(view.steps))} steps, drawn as means of blocks of them.")
+
+
+def _ranks(name: str, view: RunView) -> None:
+    st.header("Ranks", anchor=False)
+    if not view.ranks:
+        st.caption("No rank has said anything yet.")
+        return
+    saving.table(rank_rows(view), f"{name}.ranks", key="run-ranks", alt="Ranks with state and memory")
+    on_cpu = any(one.device == "cpu" for one in view.ranks)
+    held = (
+        "A CPU rank's memory is its whole process, libraries included." if on_cpu else "untested on hardware"
+    )
+    st.caption(
+        f"{held} Communication: the share of both passes in which gradients are still exchanged, by the times that DDP "
+        "takes itself; n/a for models that DDP does not hold."
+    )
+
+
+def _parts(name: str, view: RunView) -> None:
+    st.header("Where a step's time goes", anchor=False)
+    known = [one for one in view.ranks if one.parts_s]
+    if not known:
+        st.caption("n/a: on a GPU work is handed over before it is done, and no step may have been told yet.")
+        return
+    with saving.saved("Time in parts", f"{name}.parts", key="run-parts"):
+        st.plotly_chart(
+            stacked(
+                [f"rank {one.rank}" for one in known], [dict(one.parts_s or {}) for one in known], PARTS, "s a step",
+                "s", dark=st.context.theme.type == "dark",
+            ),
+            theme=None, key="run-parts", config=CONFIG, alt="Seconds of a step in parts, by rank",
+        )  # fmt: skip
+    st.caption(
+        "Means of the steps since a rank told of them before, about a second. Backward has the exchange of gradients; "
+        "agreement is where ranks tell each other their losses, and so where a fast rank waits for a slow one."
+    )
+
+
+def _events(name: str, view: RunView) -> None:
+    st.header("What happened", anchor=False)
+    if not view.events:
+        st.caption("Nothing yet.")
+        return
+    shown = view.events[-MOST_EVENTS:]
+    marks = [
+        Mark(
+            one.time,
+            "run" if one.rank is None else f"rank {one.rank}",
+            MEANT.get(one.kind, "plain"),
+            one.words,
+        )
+        for one in shown
+    ]
+    with saving.saved("Time line", f"{name}.events", key="run-events"):
+        st.plotly_chart(
+            time_line(marks, dark=st.context.theme.type == "dark"), theme=None, key="run-events", config=CONFIG,
+            alt="Events of the run on a line of time; the table has their words",
+        )  # fmt: skip
+    every = st.toggle("Every checkpoint", key="run-every-checkpoint")
+    rows = event_rows([one for one in view.events if every or one.kind != "checkpoint"])
+    with st.container(height=TABLE_PX if len(rows) > FEW else "content", border=False, key="run-event-rows"):
+        if rows:
+            st.html(events_html(rows[:MOST_EVENTS]))
+    if len(rows) > MOST_EVENTS:
+        st.caption(f"The last {MOST_EVENTS} of {exact(len(rows))}; the file has all.")
+    saving.csv_button(
+        pd.DataFrame(event_rows(view.events)), f"{name}.events", key="run-events", alt="Events, newest first"
+    )
+
+
+def _checkpoints(name: str, view: RunView) -> None:
+    st.header("Checkpoints", anchor=False)
+    if not view.checkpoints:
+        st.caption("None is complete yet.")
+        return
+    rows = checkpoint_rows(view, datetime.now(UTC))
+    saving.table(rows, f"{name}.checkpoints", key="run-checkpoints", alt="Complete checkpoints, newest first")
+    st.caption(plain("Complete: on disk with the size and SHA-256 of every file."))

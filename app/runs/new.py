@@ -1,0 +1,142 @@
+"""A new run: a sample or a file of yours, by a strategy; or one that lies elsewhere."""
+
+from __future__ import annotations
+
+import hashlib
+import re
+from typing import Any
+
+import streamlit as st
+
+from app.runs.trusting import upload_box
+from app.runs.words import candidate_words
+from app.session import runs, trust
+from app.session.workspace import names, read
+from app.shell import frame, navigation
+from sample_models.registry import SAMPLES
+from torchsplit_core.jobs.names import UploadedFile
+from torchsplit_core.running import on_processes, run_strategy
+from torchsplit_core.running.layout import PRECISIONS
+from torchsplit_core.values import InputFault
+from torchsplit_core.values.strategy.outcome import StrategyOutcome
+from torchsplit_core.values.strategy.run import RunOptions, RunStrategy
+from torchsplit_core.values.training import Choices, TrainingJob
+from torchsplit_core.workspace.store import Workspace
+
+SAMPLE, FILE = "A sample", "A file of yours"
+HERE = "Choices made here"
+SHARDS = ("none", "zero1", "zero2", "fsdp")
+OPTIMIZERS = ("adamw", "sgd")
+"""Of the clients of the samples."""
+
+
+def show(workspace: Workspace, *, first: bool) -> None:
+    """The form, and the way to a run that lies elsewhere."""
+    left, right = st.columns(2, gap="medium")
+    with left, frame.telling():
+        source, file, ready = _model(workspace)
+    with right, frame.telling():
+        told = _how(workspace)
+        if st.button(
+            "Start the run", type="primary" if first else "secondary", key="run-start", disabled=not ready
+        ):
+            strategy, options = asked(workspace, told)
+            navigation.go("Run", runs.start(workspace, source, strategy, options, file))
+    _open(workspace)
+
+
+def _model(workspace: Workspace) -> tuple[str, UploadedFile | None, bool]:
+    """The source, the file that is behind it, and whether it may be executed."""
+    kind = st.radio("Model", (SAMPLE, FILE), horizontal=True, key="run-kind")
+    if kind == SAMPLE:
+        by_name = {one.name: one.title for one in SAMPLES}
+        name = st.selectbox("Sample", list(by_name), format_func=by_name.__getitem__, key="run-sample")
+        st.caption("With synthetic data of 64 samples, the same in every run.")
+        return f"sample:{name}", None, True
+    if trust.refused():
+        st.warning(trust.REFUSED)
+    _take(workspace)
+    files = [name for name in names(workspace, "upload") if name.endswith(".py")]
+    if not files:
+        return "", None, False
+    name = st.selectbox("File", files, key="run-file")
+    entry = st.text_input("Name of the TrainClient in the file", "client", key="run-client")
+    if not re.fullmatch(r"[A-Za-z_]\w*", entry):
+        raise InputFault(
+            "TrainClient", entry, "it is the name of a class or object in the file", "Enter its name."
+        )
+    source = f"{name}:{entry}"
+    file, ticked = upload_box(workspace, source)
+    st.caption(trust.UNCONFINED)
+    return source, file, ticked
+
+
+def _take(workspace: Workspace) -> None:
+    """Store a file that was dropped, once."""
+    dropped = st.file_uploader("A .py file with a TrainClient", type=["py"], key="run-upload")
+    if dropped is None:
+        return
+    data = dropped.getvalue()
+    found = workspace.find("upload", dropped.name)
+    if found is None or found.sha256 != hashlib.sha256(data).hexdigest():
+        try:
+            data.decode("utf-8")
+        except UnicodeDecodeError:
+            raise InputFault(
+                dropped.name, "binary data", "a Python file is text", "Choose another file."
+            ) from None
+        workspace.put_bytes("upload", dropped.name, data)
+
+
+def _how(workspace: Workspace) -> dict[str, Any]:
+    """By what, how far, in how many processes."""
+    told: dict[str, Any] = {}
+    stored = names(workspace, "strategy")
+    told["strategy"] = st.selectbox("Strategy", (HERE, *stored), key="run-strategy")
+    left, right = st.columns(2)
+    if told["strategy"] == HERE:
+        told["shard"] = left.selectbox(
+            "Sharding", SHARDS, key="run-shard", help="What of the model's state is cut over the processes."
+        )
+        told["optimizer"] = right.selectbox("Optimizer", OPTIMIZERS, key="run-optimizer")
+        told["batch"] = int(left.number_input("Samples a step", 1, 2**20, 8, key="run-batch"))
+        told["micro"] = int(right.number_input("Samples a pass, at most", 1, 2**20, 4, key="run-micro"))
+    else:
+        outcome: StrategyOutcome = read(workspace, "strategy", told["strategy"])
+        told["candidate"] = left.selectbox(
+            "Candidate", range(1, len(outcome.candidates) + 1), key=f"run-candidate {told['strategy']}",
+            format_func=lambda place: f"{place}: {candidate_words(outcome.candidates[place - 1])}",
+        )  # fmt: skip
+    told["precision"] = right.selectbox("Precision", PRECISIONS, key="run-precision")
+    told["processes"] = int(
+        left.number_input(
+            "Processes", 1, 4096, 2, key="run-processes", help="The samples of a step stay as they are."
+        )
+    )
+    told["steps"] = int(left.number_input("Steps", 1, 10**9, 40, key="run-new-steps"))
+    told["every"] = int(right.number_input("A checkpoint every", 1, 10**9, 10, key="run-every"))
+    return told
+
+
+def asked(workspace: Workspace, told: dict[str, Any]) -> tuple[RunStrategy, RunOptions]:
+    """What the form says, on its processes. Raises InputFault for what is not run."""
+    if told["strategy"] == HERE:
+        chosen = RunStrategy(
+            Choices(data=told["processes"], micro_batch=told["micro"], shard=told["shard"]),
+            TrainingJob(told["batch"], told["precision"], told["optimizer"]),
+        )
+    else:
+        outcome = read(workspace, "strategy", told["strategy"])
+        chosen = run_strategy(outcome, told["candidate"] or 1, told["precision"])
+    fitted = on_processes(chosen, told["processes"])
+    return fitted, RunOptions(steps=told["steps"], checkpoint_every=told["every"])
+
+
+def _open(workspace: Workspace) -> None:
+    """A run that the command line, or a loop of one's own, began."""
+    with st.expander("Or open a run folder"):
+        text = st.text_input("Folder of a run on this machine", key="run-folder", placeholder="/home/me/run")
+        st.caption("It is read, and stays where it is. Of torchsplit train … -o, or of a loop with prepare.")
+        if st.button("Open it", key="run-open", disabled=not text.strip() or trust.refused()):
+            with frame.telling():
+                navigation.go("Run", runs.open_folder(workspace, text))

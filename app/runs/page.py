@@ -1,0 +1,121 @@
+"""One run: what it does, live while it goes on, and what it can be asked for."""
+
+from __future__ import annotations
+
+import streamlit as st
+
+from app.components.saving import file_name
+from app.format.numbers import plain
+from app.runs import figures
+from app.runs.trusting import upload_box
+from app.runs.words import STATES, headline
+from app.session import runs, trust
+from app.shell import frame, navigation
+from torchsplit_core.jobs.train import is_own
+from torchsplit_core.running.watch import RunView, ask, is_asked
+from torchsplit_core.workspace.store import Workspace
+
+REFRESH_S = 1.0
+
+
+def show(workspace: Workspace, name: str) -> None:
+    """The whole page."""
+    with st.container(horizontal=True, vertical_alignment="center"):
+        navigation.link("Runs", "All runs", icon=":material/arrow_back:")
+        _remove(workspace, name)
+    view = runs.view(workspace, name)
+    goes_on = bool(runs.working(workspace, name)) or (view is not None and view.alive)
+    # While it goes on, only this part is drawn anew.
+    st.fragment(_run, run_every=REFRESH_S if goes_on else None)(workspace, name, goes_on)
+
+
+def _run(workspace: Workspace, name: str, went_on: bool) -> None:
+    with frame.telling():
+        working = bool(runs.working(workspace, name))
+        view = runs.view(workspace, name)
+        if went_on and not working and not (view is not None and view.alive):
+            st.rerun(scope="app")
+        if not working and (fault := runs.fault(workspace, name)):
+            st.error(plain(fault))
+        if view is None:
+            st.info("It starts: its processes load torch and the model." if working else "It has not begun.")
+            return
+        words, colour = STATES[view.state]
+        with st.container(horizontal=True, vertical_alignment="center"):
+            st.badge(words, color=colour)
+            st.caption(plain(headline(view)))
+        if view.words or view.events:
+            st.markdown(last_words(view))
+        _buttons(workspace, name, view, working)
+        figures.show(name, view)
+        st.caption(f"Folder: `{runs.path_of(workspace, name)}`")
+
+
+def last_words(view: RunView) -> str:
+    """How it ended, or what it told last, as markdown."""
+    if view.state == "broken off" or not view.events:
+        return plain(view.words)
+    last = view.events[-1]
+    return f"**{plain(last.kind.replace('_', ' '))}** · {plain(last.words)}"
+
+
+def _buttons(workspace: Workspace, name: str, view: RunView, working: bool) -> None:
+    """What a run can be asked for: while it goes on a checkpoint or its end, after it to go on."""
+    path = runs.path_of(workspace, name)
+    if view.alive or working:
+        # A loop of one's own has no launcher that would hear of a stop.
+        with st.container(horizontal=True, vertical_alignment="center"):
+            # What is pressed is shown by the next look: drawn anew, the page would begin above it.
+            if st.button("Checkpoint now", key="run-checkpoint"):
+                ask(path, "checkpoint")
+            if view.launch is not None and st.button("Stop the run", key="run-stop"):
+                ask(path, "stop")
+            if is_asked(path, "stop"):
+                st.caption("It is asked to stop.")
+            elif is_asked(path, "checkpoint"):
+                st.caption("Asked for: it is taken after the step that is under way.")
+        return
+    if view.launch is None:
+        st.caption("It was started by a loop of your own: go on with it by starting that again.")
+        return
+    _go_on(workspace, name, view)
+
+
+def _go_on(workspace: Workspace, name: str, view: RunView) -> None:
+    assert view.launch is not None
+    done = view.wanted_steps is not None and view.last_step >= view.wanted_steps
+    with st.container(horizontal=True, vertical_alignment="bottom"):
+        steps = st.number_input(
+            "To step", view.last_step + 1, 10**9, max(view.last_step + 1, view.wanted_steps or 0) if not done else
+            2 * view.last_step, key=f"run-steps {view.last_step}", width=180,
+        )  # fmt: skip
+        own = is_own(workspace, runs.path_of(workspace, name))
+        file, trusted = upload_box(workspace, view.launch.source) if own else (None, _own_folder())
+        ready = trusted or (own and view.launch.source.startswith("sample:"))
+        if st.button("Resume", type="primary", key="run-resume", disabled=not ready):
+            with frame.telling():
+                runs.go_on(workspace, name, int(steps), file, trust=trusted and not own)
+                st.rerun(scope="app")
+
+
+def _own_folder() -> bool:
+    ticked = st.checkbox(
+        "This folder is my own: going on executes what its checkpoints hold, and its model, with my rights",
+        key="run-own-folder", disabled=trust.refused(),
+    )  # fmt: skip
+    return ticked and not trust.refused()
+
+
+def _remove(workspace: Workspace, name: str) -> None:
+    path = runs.path_of(workspace, name)
+    own = is_own(workspace, path)
+    with st.popover("Remove…"):
+        st.write(
+            "Its folder goes with its checkpoints; a run that goes on ends."
+            if own
+            else "It is no longer shown here. Its folder stays as it is."
+        )
+        if st.button("Remove for good" if own else "Show it no longer", key="run-remove"):
+            runs.remove(workspace, name)
+            frame.say(f"Removed {file_name(name)}.")
+            navigation.go("Runs")

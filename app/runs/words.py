@@ -1,0 +1,161 @@
+"""A run in words and rows: what it is, what its ranks say, what happened, what is kept."""
+
+from __future__ import annotations
+
+import html
+from collections.abc import Mapping, Sequence
+from datetime import UTC, datetime
+from pathlib import PurePath
+from typing import Any
+
+from app.format.badges import Colour
+from app.format.html import table_html
+from app.format.numbers import UNKNOWN, duration, exact, memory_size, percent, short, size
+from torchsplit_core.running.watch import Event, RunView
+from torchsplit_core.training.strategy.words import choice_words
+from torchsplit_core.values.strategy.outcome import StrategyCandidate
+from torchsplit_core.values.training import Choices
+from torchsplit_core.values.units import GIB
+
+STATES: Mapping[str, tuple[str, Colour]] = {
+    "starting": ("starts", "blue"),
+    "running": ("runs", "blue"),
+    "recovering": ("recovers", "yellow"),
+    "finished": ("finished", "green"),
+    "stopped": ("stopped", "gray"),
+    "broken off": ("broken off", "red"),
+}
+MEANT = {
+    "rank_lost": "bad", "checkpoint_failed": "bad", "checkpoint_damaged": "bad", "not_finite": "bad",
+    "restarted": "change", "scaled": "change", "resumed": "change", "stopped": "change", "finished": "good",
+    "checkpoint": "good",
+}  # fmt: skip
+"""How the kinds of events are meant; others are plain."""
+WIDE, NARROW = ' style="min-width: 16rem"', ' class="name"'
+LATELY = 20
+"""Steps of which the rate and the time of a step are told."""
+
+
+def candidate_words(one: StrategyCandidate) -> str:
+    """The choices of a strategy's candidate in a line."""
+    return choice_words(Choices(**{name: getattr(one, name) for name in Choices.__dataclass_fields__}))
+
+
+def source_words(source: str) -> str:
+    """A source without the folders of its file."""
+    return PurePath(source).name if "/" in source else source
+
+
+def headline(view: RunView) -> str:
+    """What is trained, by which choices."""
+    facts, launch = view.facts, view.launch
+    if launch is not None:
+        parts = [
+            source_words(launch.source),
+            choice_words(launch.strategy.choices),
+            f"{exact(launch.strategy.job.global_batch)} samples a step",
+            launch.strategy.job.precision,
+        ]
+    else:
+        parts = [source_words(str(facts.get("source", "a loop of your own")))]
+    where = [str(facts[name]) for name in ("device", "backend") if name in facts]
+    if "torch_version" in facts:
+        where.append(f"torch {facts['torch_version']}")
+    return ", ".join([*parts, *where])
+
+
+def lately(view: RunView) -> tuple[float | None, float | None]:
+    """Samples a second and seconds of a step over the last steps; None before the first."""
+    seconds, samples = view.steps.step_s[-LATELY:], view.steps.samples[-LATELY:]
+    if not seconds or not sum(seconds):
+        return None, None
+    return sum(samples) / sum(seconds), sum(seconds) / len(seconds)
+
+
+def stands(view: RunView) -> str:
+    """Where it stands, in a line: state, step, loss, rate."""
+    rate, _ = lately(view)
+    loss = view.steps.loss[-1] if len(view.steps) else None
+    of = f" of {exact(view.wanted_steps)}" if view.wanted_steps else ""
+    return f"{STATES[view.state][0]}: step {exact(view.last_step)}{of}, loss {short(loss)}, {short(rate)} samples/s"
+
+
+def rank_rows(view: RunView) -> list[dict[str, Any]]:
+    """A row a rank, its memory beside what the strategy predicted."""
+    predicted = view.launch.strategy.predicted if view.launch else None
+    wanted = None if predicted is None else predicted.memory_gib * GIB
+    return [
+        {
+            "rank": str(one.rank),
+            "state": one.state,
+            "node": one.node,
+            "device": one.device,
+            "process": str(one.pid),
+            "peak memory": memory_size(one.peak_bytes),
+            "predicted": memory_size(wanted),
+            "communication": percent(one.communication_share),
+        }
+        for one in view.ranks
+    ]
+
+
+def event_rows(events: Sequence[Event]) -> list[dict[str, str]]:
+    """A row an event, the newest first, with the time since the first of them."""
+    if not events:
+        return []
+    first = events[0].time
+    return [
+        {
+            "time (UTC)": one.time.astimezone(UTC).strftime("%Y-%m-%d %H:%M:%S"),
+            "after": duration((one.time - first).total_seconds()),
+            "what": one.kind.replace("_", " "),
+            "rank": "run" if one.rank is None else str(one.rank),
+            "node": one.node,
+            "words": one.words,
+        }
+        for one in reversed(events)
+    ]
+
+
+def events_html(rows: Sequence[Mapping[str, str]]) -> str:
+    """Rows of events as a table, for reading."""
+    head = "".join(f'<th scope="col">{html.escape(name)}</th>' for name in rows[0])
+    cells = (
+        "".join(
+            f"<td{WIDE if name == 'words' else NARROW}>{html.escape(text)}</td>" for name, text in row.items()
+        )
+        for row in rows
+    )
+    return table_html(head, [f"<tr>{one}</tr>" for one in cells])
+
+
+def checkpoint_rows(view: RunView, now: datetime) -> list[dict[str, Any]]:
+    """A row a complete checkpoint, the newest first."""
+    return [
+        {
+            "step": exact(one.step),
+            "size": size(one.bytes),
+            "age": duration(max(0.0, (now - one.time).total_seconds())),
+            "role": "the run goes on from here" if one.newest else "kept",
+        }
+        for one in reversed(view.checkpoints)
+    ]
+
+
+def comparison(name: str, view: RunView) -> dict[str, Any]:
+    """A run's row beside others."""
+    rate, step_s = lately(view)
+    lost = sum(one.kind == "rank_lost" for one in view.events)
+    peak = max((one.peak_bytes for one in view.ranks), default=None)
+    return {
+        "run": name,
+        "state": STATES[view.state][0],
+        "choices": choice_words(view.launch.strategy.choices) if view.launch else UNKNOWN,
+        "step": exact(view.last_step),
+        "loss": exact(view.steps.loss[-1]) if len(view.steps) else UNKNOWN,
+        "samples/s": short(rate),
+        "s a step": short(step_s),
+        "processes": exact(view.steps.world_size[-1]) if len(view.steps) else UNKNOWN,
+        "peak memory of a rank": memory_size(peak),
+        "recoveries": exact(lost),
+    }

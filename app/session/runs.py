@@ -1,0 +1,133 @@
+"""Training runs in a workspace: where one lies, how it stands, and what is asked of it."""
+
+from __future__ import annotations
+
+import re
+import shutil
+from pathlib import Path
+
+import streamlit as st
+
+from app.session import trust
+from app.session.thing import RUN
+from torchsplit_core import jobs
+from torchsplit_core.jobs.names import (
+    TRAIN,
+    TRAIN_ON,
+    TrainOnParameters,
+    TrainParameters,
+    UploadedFile,
+)
+from torchsplit_core.jobs.train import KNOWN, is_own, run_paths
+from torchsplit_core.running.watch import Look, RunView
+from torchsplit_core.values import InputFault
+from torchsplit_core.values.strategy.run import RunOptions, RunStrategy
+from torchsplit_core.workspace.store import Workspace
+
+
+def path_of(workspace: Workspace, name: str) -> Path:
+    """The folder of a run of `RUN.known`."""
+    return run_paths(workspace)[name]
+
+
+def view(workspace: Workspace, name: str) -> RunView | None:
+    """The run now; None before its processes have begun. Raises InputFault where its folder is damaged."""
+    path = path_of(workspace, name)
+    if not (path / "events.jsonl").exists() and is_own(workspace, path):
+        return None
+    return _look(str(path)).view()
+
+
+@st.cache_resource(max_entries=64, show_spinner=False)
+def _look(path: str) -> Look:
+    """What was read of a run, for all sessions."""
+    return Look(path)
+
+
+def working(workspace: Workspace, name: str) -> tuple[jobs.JobStatus, ...]:
+    """The jobs of this workspace that train it now."""
+    return jobs.running(workspace, RUN.work, name)
+
+
+def fault(workspace: Workspace, name: str) -> str | None:
+    """Why the last work on a run failed; None where it did not."""
+    for one in workspace.job_records():
+        if (
+            one.name in RUN.work
+            and isinstance(one.parameters, dict)
+            and one.parameters.get("request") == name
+        ):
+            return jobs.status(workspace, one.id).fault
+    return None
+
+
+def start(
+    workspace: Workspace, source: str, strategy: RunStrategy, options: RunOptions, file: UploadedFile | None
+) -> str:
+    """Start a run with a folder in the store; its name."""
+    name = _free_name(workspace, source)
+    (workspace.runs / name).mkdir(parents=True)
+    _add(workspace, name, None)
+    jobs.start(workspace, f"Run {name}", TRAIN, TrainParameters(name, source, strategy, options, file))
+    RUN.choose(workspace, name)
+    return name
+
+
+def go_on(
+    workspace: Workspace, name: str, steps: int | None, file: UploadedFile | None, *, trust: bool
+) -> None:
+    """Go on with a run from its newest checkpoint, to that step (None: to the one it was started for)."""
+    jobs.start(workspace, f"Run {name}", TRAIN_ON, TrainOnParameters(name, steps, file, trust))
+
+
+def open_folder(workspace: Workspace, text: str) -> str:
+    """Show a run that lies elsewhere; its name here.
+
+    Raises InputFault where no run lies there, and where this server is for others too: who reaches it need not see
+    the files of who runs it.
+    """
+    if trust.refused():
+        raise InputFault(
+            "Folder",
+            text,
+            "this server shows the folders of its own workspaces alone, since others can reach it",
+            "Start the dashboard on your own machine.",
+        )
+    path = Path(text.strip()).expanduser()
+    if not path.is_absolute():
+        raise InputFault("Folder", text, "it is a whole path", "Begin it with a slash.")
+    path = path.resolve()
+    _look(str(path)).view()
+    already = next((name for name, known in run_paths(workspace).items() if known == path), None)
+    if already is not None:
+        RUN.choose(workspace, already)
+        return already
+    name = _free_name(workspace, path.name)
+    _add(workspace, name, path)
+    RUN.choose(workspace, name)
+    return name
+
+
+def remove(workspace: Workspace, name: str) -> None:
+    """Forget a run; the folder of one that was started here goes with it. Work on it ends."""
+    jobs.end(workspace, RUN.work, name)
+    path = path_of(workspace, name)
+    if is_own(workspace, path):
+        shutil.rmtree(path, ignore_errors=True)
+    kept = [one for one in workspace.setting(KNOWN, []) if one["name"] != name]
+    workspace.set_setting(KNOWN, kept)
+
+
+def _add(workspace: Workspace, name: str, path: Path | None) -> None:
+    told = [*workspace.setting(KNOWN, []), {"name": name, "path": None if path is None else str(path)}]
+    workspace.set_setting(KNOWN, told)
+
+
+def _free_name(workspace: Workspace, text: str) -> str:
+    """A name for a folder and an address: `sample:llama` is llama-1."""
+    stem = re.sub(r"[^A-Za-z0-9_.@-]+", "-", text.removeprefix("sample:")).strip("-.")[:60] or "run"
+    taken = {one["name"] for one in workspace.setting(KNOWN, [])}
+    number = 1
+    while f"{stem}-{number}" in taken or (workspace.runs / f"{stem}-{number}").exists():
+        number += 1
+    return f"{stem}-{number}"

@@ -1,0 +1,243 @@
+"""The page of training runs as a user drives it."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from streamlit.testing.v1 import AppTest
+
+from app.runs.new import HERE, asked
+from app.session import runs
+from app.session.thing import RUN
+from tests.app.training.test_training_page import found
+from tests.support.app.placement_page import press, said
+from tests.support.paths import ROOT
+from tests.support.running.folders import left_folder
+from torchsplit_core.jobs.names import (
+    TRAIN,
+    TRAIN_ON,
+    TrainOnParameters,
+    TrainParameters,
+    UploadedFile,
+    as_stored,
+)
+from torchsplit_core.jobs.train import KNOWN, run_paths
+from torchsplit_core.running import RunFolder
+from torchsplit_core.running.watch import is_asked
+from torchsplit_core.values import InputFault
+from torchsplit_core.values.strategy.run import RunOptions, RunStrategy
+from torchsplit_core.values.training import Choices, TrainingJob
+from torchsplit_core.workspace.store import Workspace
+
+Open = Callable[..., AppTest]
+
+
+def kept(workspace: Workspace, name: str, **how: Any) -> Path:
+    """A run of the workspace's own."""
+    path = workspace.runs / name
+    left_folder(path, **how)
+    told = workspace.setting(KNOWN, [])
+    workspace.set_setting(KNOWN, [*told, {"name": name, "path": None}])
+    return path
+
+
+def opened(workspace: Workspace, name: str) -> AppTest:
+    """The page of one run."""
+    test = AppTest.from_file(str(ROOT / "pages" / "runs.py"), default_timeout=30)
+    test.query_params["workspace"], test.query_params["run"] = workspace.id, name
+    test.run()
+    assert not test.exception
+    return test
+
+
+def table(test: AppTest, column: str) -> Any:
+    """The table that has that column."""
+    return next(one.value for one in test.dataframe if column in one.value.columns)
+
+
+def test_a_run_is_started_with_what_the_form_says(
+    page: Open, workspace: Workspace, started: list[tuple[str, Any]]
+) -> None:
+    test = page("runs", workspace)
+    assert "Here you will see models being trained" in said(test)
+    next(one for one in test.selectbox if one.label == "Sample").select("diamond").run()
+    next(one for one in test.number_input if one.label == "Steps").set_value(30).run()
+    press(test, "Start the run")
+    ((name, parameters),) = started
+    assert name == TRAIN and isinstance(parameters, TrainParameters)
+    assert (parameters.request, parameters.source, parameters.file) == ("diamond-1", "sample:diamond", None)
+    assert (parameters.strategy.choices.data, parameters.strategy.job.global_batch) == (2, 8)
+    assert (parameters.options.steps, parameters.options.checkpoint_every) == (30, 10)
+    assert run_paths(workspace) == {"diamond-1": workspace.runs / "diamond-1"}
+
+
+def test_what_is_not_run_is_said_before_it_starts(
+    page: Open, workspace: Workspace, started: list[tuple[str, Any]]
+) -> None:
+    test = page("runs", workspace)
+    next(one for one in test.number_input if one.label == "Processes").set_value(9).run()
+    press(test, "Start the run")
+    assert not started and "a step has 8 samples" in said(test)
+
+
+def test_a_stored_strategy_is_taken_with_what_it_predicted(workspace: Workspace) -> None:
+    outcome = found(workspace, "small")
+    told = {"strategy": "small", "candidate": 1, "precision": "fp32", "steps": 5, "every": 2}
+    best = outcome.candidates[0]
+    devices = best.data * best.tensor * best.pipeline
+    strategy, _ = asked(workspace, told | {"processes": devices})
+    assert strategy.choices.data == best.data and strategy.predicted is not None
+    assert strategy.predicted.memory_gib == best.memory_gib.total
+    here = {
+        "strategy": HERE,
+        "shard": "fsdp",
+        "optimizer": "sgd",
+        "batch": 6,
+        "micro": 2,
+        "precision": "bf16",
+    }
+    strategy, options = asked(workspace, told | here | {"processes": 3})
+    assert (strategy.choices.shard, strategy.choices.data, strategy.job.precision) == ("fsdp", 3, "bf16")
+    assert options.steps == 5
+
+
+def test_a_file_of_yours_is_trained_once_it_is_trusted(
+    page: Open, workspace: Workspace, started: list[tuple[str, Any]]
+) -> None:
+    data = b"client = None\n"
+    workspace.put_bytes("upload", "net.py", data)
+    test = page("runs", workspace)
+    next(one for one in test.radio if one.label == "Model").set_value("A file of yours").run()
+    start = next(one for one in test.button if one.label == "Start the run")
+    assert start.disabled
+    box = next(one for one in test.checkbox if "not confined" in one.label)
+    box.check().run()
+    press(test, "Start the run")
+    parameters = started[0][1]
+    assert parameters.source == "net.py:client"
+    assert parameters.file == UploadedFile("net.py", hashlib.sha256(data).hexdigest())
+
+
+def test_a_server_for_others_executes_no_upload_and_opens_no_folder(
+    page: Open, workspace: Workspace, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("TORCHSPLIT_EXECUTION", "refused")
+    workspace.put_bytes("upload", "net.py", b"client = None\n")
+    test = page("runs", workspace)
+    next(one for one in test.radio if one.label == "Model").set_value("A file of yours").run()
+    assert next(one for one in test.checkbox if "not confined" in one.label).disabled
+    left_folder(tmp_path / "run")
+    with pytest.raises(InputFault, match="others can reach it"):
+        runs.open_folder(workspace, str(tmp_path / "run"))
+
+
+def test_a_run_is_shown_whole(workspace: Workspace) -> None:
+    kept(workspace, "diamond-1")
+    test = opened(workspace, "diamond-1")
+    words = said(test)
+    assert {"Ranks", "Where a step's time goes", "What happened", "Checkpoints"} <= {
+        one.value for one in test.header
+    }
+    assert "data 2" in words and "0.25" in words
+    figures = {one.label: one.value for one in test.metric}
+    assert (
+        figures["Step"] == "6" and figures["Samples a second"] == "40" and figures["A step"].startswith("0.2")
+    )
+    ranks = table(test, "predicted")
+    assert list(ranks["state"]) == ["done at step 6"] * 2
+    assert (
+        list(ranks["peak memory"]) == ["768\u202fMiB"] * 2
+        and list(ranks["predicted"]) == ["1.5\u202fGiB"] * 2
+    )
+    assert list(ranks["communication"]) == ["n/a"] * 2
+    happened = "".join(one.proto.body for one in test.get("html"))
+    order = [happened.index(f">{kind}<") for kind in ("finished", "resumed", "rank lost", "started")]
+    assert order == sorted(order) and "rank 1 was ended by SIGKILL, at step 6" in happened
+    assert ">checkpoint<" not in happened
+    next(one for one in test.toggle if one.label == "Every checkpoint").set_value(True).run()
+    assert ">checkpoint<" in "".join(one.proto.body for one in test.get("html"))
+    assert list(table(test, "size")["size"]) == ["5\u202fkB"]
+
+
+def test_a_run_is_gone_on_with(workspace: Workspace, started: list[tuple[str, Any]]) -> None:
+    kept(workspace, "diamond-1", steps=5, wanted=9)
+    test = opened(workspace, "diamond-1")
+    assert "broken off" in str([one.value for one in test.get("badge")]) or "without a word" in said(test)
+    press(test, "Resume")
+    assert started == [(TRAIN_ON, TrainOnParameters("diamond-1", 9))]
+
+
+def test_a_run_that_goes_on_is_asked_for_a_checkpoint_and_to_stop(
+    workspace: Workspace,
+) -> None:
+    path = kept(workspace, "diamond-1", steps=5, wanted=9)
+    with RunFolder(path).claimed(resume=True):
+        test = opened(workspace, "diamond-1")
+        press(test, "Checkpoint now")
+        assert is_asked(path, "checkpoint") and not is_asked(path, "stop")
+        press(test, "Stop the run")
+        assert is_asked(path, "stop")
+
+
+def test_a_folder_that_lies_elsewhere_is_opened_and_gone_on_with_once_it_is_trusted(
+    page: Open, workspace: Workspace, tmp_path: Path, started: list[tuple[str, Any]]
+) -> None:
+    left_folder(tmp_path / "elsewhere", steps=5, wanted=9)
+    for text in ("relative", str(tmp_path), "/nowhere/at/all"):
+        with pytest.raises(InputFault):
+            runs.open_folder(workspace, text)
+    test = page("runs", workspace)
+    next(one for one in test.text_input if one.label.startswith("Folder")).set_value(
+        str(tmp_path / "elsewhere")
+    ).run()
+    press(test, "Open it")
+    assert run_paths(workspace) == {"elsewhere-1": tmp_path / "elsewhere"}
+    test = opened(workspace, "elsewhere-1")
+    assert next(one for one in test.button if one.label == "Resume").disabled
+    next(one for one in test.checkbox if "my own" in one.label).check().run()
+    press(test, "Resume")
+    assert started == [(TRAIN_ON, TrainOnParameters("elsewhere-1", 9, None, True))]
+    press(opened(workspace, "elsewhere-1"), "Show it no longer")
+    assert run_paths(workspace) == {} and (tmp_path / "elsewhere" / "metrics.jsonl").exists()
+
+
+def test_several_runs_stand_side_by_side(page: Open, workspace: Workspace) -> None:
+    kept(workspace, "diamond-1")
+    kept(workspace, "llama-1", steps=4, wanted=9)
+    test = page("runs", workspace)
+    beside = table(test, "recoveries")
+    assert list(beside["run"]) == ["llama-1", "diamond-1"] and list(beside["step"]) == ["4", "6"]
+    assert list(beside["recoveries"]) == ["1", "1"]
+
+
+def test_a_run_is_removed_with_its_folder(workspace: Workspace) -> None:
+    path = kept(workspace, "diamond-1")
+    press(opened(workspace, "diamond-1"), "Remove for good")
+    assert not path.exists() and RUN.known(workspace) == ()
+
+
+def test_a_deleted_workspace_leaves_no_run(workspace: Workspace) -> None:
+    path = kept(workspace, "diamond-1")
+    workspace.store.delete(workspace.id)
+    assert not path.exists()
+
+
+def test_an_address_of_a_run_that_is_gone_says_so(workspace: Workspace) -> None:
+    assert "There is no run 'gone-1'" in said(opened(workspace, "gone-1"))
+
+
+def test_why_a_run_did_not_begin_is_said_on_its_page(workspace: Workspace) -> None:
+    (workspace.runs / "net-1").mkdir(parents=True)
+    workspace.set_setting(KNOWN, [{"name": "net-1", "path": None}])
+    plan = RunStrategy(Choices(data=2), TrainingJob(8, "fp32"))
+    asked_for = TrainParameters("net-1", "net.py:client", plan, RunOptions(steps=1))
+    record = workspace.add_job("Run net-1", TRAIN, as_stored(TRAIN, asked_for))
+    told = {"state": "failed", "fault": "net.py is gone"}
+    (workspace.store.root / "jobs" / f"{record.id}.json").write_text(json.dumps(told))
+    test = opened(workspace, "net-1")
+    assert [one.value for one in test.error] == ["net.py is gone"] and "It has not begun" in said(test)

@@ -1,0 +1,117 @@
+"""A training run on its page: a rank is killed and the page shows that it recovers; it is stopped, and goes on."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import signal
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from playwright.sync_api import Page, expect
+
+from tests.support.browser.access import PHONE, in_scheme, ours
+from tests.support.browser.pages import heading, press
+from tests.support.browser.settle import settle
+from tests.support.running.folders import left_folder
+from torchsplit_core.jobs.train import KNOWN
+from torchsplit_core.running import RunFolder
+from torchsplit_core.workspace.store import Store
+
+pytestmark = pytest.mark.browser
+BEGUN_MS = 180_000
+"""For processes that load torch on a busy machine."""
+
+
+def steps_of(folder: Path) -> list[int]:
+    return [line["step"] for line in RunFolder(folder).steps()]
+
+
+def until_step(page: Page, folder: Path, more: int) -> None:
+    """Wait until so many steps more are done."""
+    wanted, end = max(steps_of(folder), default=0) + more, time.monotonic() + BEGUN_MS / 1000
+    while max(steps_of(folder), default=0) < wanted:
+        assert time.monotonic() < end
+        page.wait_for_timeout(200)
+
+
+def test_a_run_whose_rank_is_killed_is_seen_to_recover(
+    session: Callable[..., Page], address: str, home: Path
+) -> None:
+    workspace = Store(home).create("a run that is killed")
+    page = session()
+    page.goto(f"{address}/runs?workspace={workspace.id}")
+    heading(page, "Training runs")
+    page.get_by_label("Steps", exact=True).fill("100000")
+    page.get_by_label("Steps", exact=True).press("Enter")
+    settle(page)
+    press(page, "Start the run")
+    heading(page, "clip-1")
+    folder = workspace.runs / "clip-1"
+    happened = page.locator(".st-key-run-event-rows")
+    expect(happened).to_contain_text("begins at step 1 with 2 processes", timeout=BEGUN_MS)
+    expect(page.get_by_text("runs", exact=True)).to_be_visible(timeout=BEGUN_MS)
+    until_step(page, folder, 15)
+    os.kill(json.loads((folder / "watch" / "rank-1.json").read_text())["pid"], signal.SIGKILL)
+    expect(happened).to_contain_text(
+        re.compile(r"rank 1 was ended by SIGKILL, at step \d+"), timeout=BEGUN_MS
+    )
+    expect(happened).to_contain_text(
+        re.compile(r"goes on after step \d+.*with 2 processes"), timeout=BEGUN_MS
+    )
+    expect(page.get_by_text("runs", exact=True)).to_be_visible(timeout=BEGUN_MS)
+    until_step(page, folder, 5)
+    press(page, "Checkpoint now")
+    until_step(page, folder, 2)
+    # Another visit, of somebody who was not there, sees the same.
+    other = session()
+    other.goto(page.url)
+    expect(other.locator(".st-key-run-event-rows")).to_contain_text("SIGKILL")
+    other.goto("about:blank")
+    press(page, "Stop the run")
+    expect(page.get_by_text("stopped", exact=True).first).to_be_visible(timeout=BEGUN_MS)
+    done = steps_of(folder)
+    assert done == list(range(1, len(done) + 1))
+    page.get_by_label("To step").fill(str(done[-1] + 3))
+    page.get_by_label("To step").press("Enter")
+    settle(page)
+    press(page, "Resume")
+    expect(page.get_by_text("finished", exact=True).first).to_be_visible(timeout=BEGUN_MS)
+    assert steps_of(folder) == list(range(1, done[-1] + 4))
+
+
+@pytest.fixture(scope="module")
+def runs(home: Path) -> str:
+    """The id of a workspace with two runs, one that ended and one that broke off."""
+    made = Store(home).create("runs")
+    left_folder(made.runs / "diamond-1")
+    left_folder(made.runs / "llama-1", steps=5, wanted=9)
+    made.set_setting(KNOWN, [{"name": name, "path": None} for name in ("diamond-1", "llama-1")])
+    return made.id
+
+
+def test_axe_finds_nothing_of_ours_on_a_run(session: Callable[..., Page], address: str, runs: str) -> None:
+    page = session()
+    found = []
+    for title, where in (("Training runs", ""), ("diamond-1", "&run=diamond-1"), ("llama-1", "&run=llama-1")):
+        page.goto(f"{address}/runs?workspace={runs}{where}")
+        heading(page, title)
+        for scheme in ("light", "dark"):
+            in_scheme(page, scheme)
+            found += [f"{scheme} {title}: {line}" for line in ours(page)]
+    assert not found, "\n".join(found)
+    page.go_back()
+    heading(page, "diamond-1")
+
+
+def test_a_narrow_window_scrolls_down_only(session: Callable[..., Page], address: str, runs: str) -> None:
+    page = session(width=PHONE)
+    for title, where in (("Training runs", ""), ("diamond-1", "&run=diamond-1")):
+        page.goto(f"{address}/runs?workspace={runs}{where}")
+        heading(page, title)
+        width = page.evaluate("document.documentElement.scrollWidth")
+        sideways = page.evaluate("document.querySelector('[data-testid=\"stMain\"]').scrollWidth")
+        assert max(width, sideways) <= PHONE, f"{title} is {max(width, sideways)} wide"

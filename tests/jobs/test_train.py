@@ -1,0 +1,125 @@
+"""Training runs as jobs of a workspace."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import shutil
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+from tests.support.paths import ROOT
+from tests.support.running.folders import left_folder
+from tests.support.running.runs import strategy
+from torchsplit_core import jobs
+from torchsplit_core.isolation.execution import VARIABLE
+from torchsplit_core.jobs.names import TRAIN, TrainOnParameters, TrainParameters, UploadedFile, as_stored
+from torchsplit_core.jobs.train import KNOWN, train_job, train_on_job
+from torchsplit_core.running.watch import Look
+from torchsplit_core.values import InputFault, ignore_progress
+from torchsplit_core.values.strategy.run import RunOptions
+from torchsplit_core.workspace.store import Store, Workspace
+
+assert torch.distributed.is_available()
+CLIENT = (ROOT / "tests" / "support" / "running" / "client.py").read_bytes()
+WAIT_S = 120.0
+DIGEST = hashlib.sha256(CLIENT).hexdigest()
+
+
+@pytest.fixture
+def workspace(tmp_path: Path) -> Workspace:
+    """With an upload, and a run of that name."""
+    made = Store(tmp_path / "home").create("training")
+    made.put_bytes("upload", "client.py", CLIENT)
+    made.set_setting(KNOWN, [{"name": "client-1", "path": None}])
+    return made
+
+
+def parameters(digest: str | None, **how: Any) -> TrainParameters:
+    plan = strategy(optimizer="adamw", micro_batch=8)
+    return TrainParameters(
+        "client-1",
+        "client.py:client",
+        plan,
+        RunOptions(**{"steps": 2, **how}),
+        UploadedFile("client.py", digest),
+    )
+
+
+def test_a_trusted_upload_is_trained_and_gone_on_with(workspace: Workspace) -> None:
+    assert train_job(workspace, parameters(DIGEST), ignore_progress)["step"] == 2
+    told = train_on_job(
+        workspace, TrainOnParameters("client-1", 4, UploadedFile("client.py", DIGEST)), ignore_progress
+    )
+    assert told["step"] == 4 and told["restarts"] == 0
+    view = Look(workspace.runs / "client-1").view()
+    assert (view.state, list(view.steps.step)) == ("finished", [1, 2, 3, 4])
+    assert [one.kind for one in view.events if one.kind in ("started", "resumed")] == ["started", "resumed"]
+
+
+def test_a_run_outlives_who_started_it(workspace: Workspace) -> None:
+    """A dashboard that ends, say: what is seen afterwards is what the folder says."""
+    program = (
+        "import json, pathlib, sys; from torchsplit_core import jobs; "
+        "from torchsplit_core.jobs.names import TRAIN, from_stored; "
+        "from torchsplit_core.workspace.store import Store; "
+        "workspace = Store(pathlib.Path(sys.argv[1])).open(sys.argv[2]); "
+        "jobs.start(workspace, 'Run client-1', TRAIN, from_stored(TRAIN, json.loads(sys.argv[3])))"
+    )
+    asked = json.dumps(as_stored(TRAIN, parameters(DIGEST, steps=3)))
+    subprocess.run(
+        [sys.executable, "-c", program, str(workspace.store.root), workspace.id, asked],
+        check=True, cwd=ROOT, env=os.environ | {VARIABLE: "allowed"},
+    )  # fmt: skip
+    (status,) = jobs.statuses(workspace)
+    end = time.monotonic() + WAIT_S
+    while jobs.status(workspace, status.id).state == "running":
+        assert time.monotonic() < end
+        time.sleep(0.2)
+    assert jobs.status(workspace, status.id).state == "done", jobs.log(workspace, status.id)
+    view = Look(workspace.runs / "client-1").view()
+    assert (view.state, view.last_step) == ("finished", 3)
+
+
+def test_what_is_not_trusted_is_not_executed(
+    workspace: Workspace, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with pytest.raises(InputFault, match="only when it is trusted"):
+        train_job(workspace, parameters(None), ignore_progress)
+    with pytest.raises(InputFault, match="the one that was trusted"):
+        train_job(workspace, parameters("0" * 64), ignore_progress)
+    left_folder(tmp_path / "elsewhere", steps=5, wanted=9)
+    workspace.set_setting(KNOWN, [{"name": "elsewhere-1", "path": str(tmp_path / "elsewhere")}])
+    with pytest.raises(InputFault, match="not trusted"):
+        train_on_job(workspace, TrainOnParameters("elsewhere-1"), ignore_progress)
+    monkeypatch.setenv(VARIABLE, "refused")
+    with pytest.raises(InputFault, match="executes nothing"):
+        train_job(workspace, parameters(DIGEST), ignore_progress)
+
+
+def test_a_run_without_what_it_was_started_with_is_not_gone_on_with(workspace: Workspace) -> None:
+    left_folder(workspace.runs / "client-1")
+    shutil.rmtree(workspace.runs / "client-1" / "watch")
+    with pytest.raises(InputFault, match=r"launch\.json"):
+        train_on_job(workspace, TrainOnParameters("client-1"), ignore_progress)
+    with pytest.raises(InputFault, match="the run is in this workspace"):
+        train_on_job(workspace, TrainOnParameters("gone-1"), ignore_progress)
+    with pytest.raises(InputFault, match="trains samples and uploads"):
+        train_job(
+            workspace, TrainParameters("client-1", "/etc/x.py:y", strategy(), RunOptions()), ignore_progress
+        )
+
+
+def test_a_launch_is_read_back_as_it_was(tmp_path: Path) -> None:
+    left_folder(tmp_path)
+    view = Look(tmp_path).view()
+    told = json.loads((tmp_path / "watch" / "launch.json").read_text())
+    assert view.launch is not None and told["options"]["steps"] == view.launch.options.steps == 6
+    assert view.launch.strategy.predicted is not None and view.launch.strategy.predicted.memory_gib == 1.5

@@ -1,0 +1,111 @@
+"""This machine at one moment: how busy its cores are, memory, the GPUs that answer. Read only."""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass
+from pathlib import Path
+
+from torchsplit_core.hardware.discovery import HostGpu, open_nvml, read_gpu
+from torchsplit_core.hardware.nvml import GpuState, Nvml, NvmlFault
+
+
+@dataclass(frozen=True, slots=True)
+class CoreTimes:
+    """Ticks of all cores together since the start of the machine: those at work, and all."""
+
+    busy: int
+    whole: int
+
+    def share_since(self, earlier: CoreTimes) -> float | None:
+        """The share of the cores' time at work since then, 0 to 1; None where no tick has passed."""
+        passed = self.whole - earlier.whole
+        return None if passed <= 0 else min(1.0, max(0.0, (self.busy - earlier.busy) / passed))
+
+
+@dataclass(frozen=True, slots=True)
+class LiveGpu:
+    """A GPU now. `state` and `processes` (that compute on it or its slices) are None where the driver tells none."""
+
+    gpu: HostGpu
+    state: GpuState | None
+    processes: int | None
+
+
+@dataclass(frozen=True, slots=True)
+class LiveHost:
+    """This machine now. `load` is the mean of the last minute's runnable processes; None for what it does not tell.
+
+    `message` says why there is no GPU, or what answers instead of a driver; empty where there is nothing to say.
+    """
+
+    times: CoreTimes | None
+    load: float | None
+    memory_bytes: int | None
+    available_bytes: int | None
+    gpus: tuple[LiveGpu, ...]
+    message: str
+
+
+def live_host(proc: Path = Path("/proc")) -> LiveHost:
+    """Look at it now. Raises InputFault for a replayed listing that cannot be read."""
+    memory = _memory(proc / "meminfo")
+    try:
+        with open_nvml() as nvml:
+            gpus, message = _gpus(nvml)
+    except NvmlFault as fault:
+        gpus, message = (), f"No GPU: {fault.words}."
+    return LiveHost(
+        _times(proc / "stat"), _load(), memory.get("MemTotal"), memory.get("MemAvailable"), gpus, message
+    )
+
+
+def _gpus(nvml: Nvml) -> tuple[tuple[LiveGpu, ...], str]:
+    found, said = [], [nvml.origin] if nvml.origin else []
+    count = nvml.gpu_count()
+    for index in range(count):
+        try:
+            found.append(_gpu(nvml, index))
+        except NvmlFault as fault:
+            said.append(f"GPU {index} does not answer ({fault.words}).")
+    if not count:
+        said.append("No GPU: the NVIDIA driver is here but lists none.")
+    return tuple(found), " ".join(said)
+
+
+def _gpu(nvml: Nvml, index: int) -> LiveGpu:
+    gpu = read_gpu(nvml, index)
+    try:
+        state = nvml.state(index)
+    except NvmlFault:
+        state = None
+    try:
+        processes = len(nvml.processes(index))
+    except NvmlFault:
+        processes = None
+    return LiveGpu(gpu, state, processes)
+
+
+def _times(path: Path) -> CoreTimes | None:
+    """From the first line of /proc/stat: user, nice, system, idle, iowait, irq, softirq, steal (man 5 proc_stat)."""
+    try:
+        ticks = [int(word) for word in path.read_text().split("\n", 1)[0].split()[1:9]]
+    except (OSError, ValueError):
+        return None
+    return CoreTimes(sum(ticks) - sum(ticks[3:5]), sum(ticks)) if len(ticks) == 8 else None
+
+
+def _memory(path: Path) -> dict[str, int]:
+    """Bytes by the names of /proc/meminfo, which has KiB."""
+    try:
+        rows = (line.split() for line in path.read_text().splitlines())
+        return {row[0].rstrip(":"): int(row[1]) * 1024 for row in rows if len(row) >= 2}
+    except (OSError, ValueError):
+        return {}
+
+
+def _load() -> float | None:
+    try:
+        return os.getloadavg()[0]
+    except OSError:
+        return None

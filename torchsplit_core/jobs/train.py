@@ -1,0 +1,111 @@
+"""Training runs as jobs of a workspace: each has a folder of its own in the store, or is gone on with where it lies."""
+
+from __future__ import annotations
+
+import hashlib
+from dataclasses import asdict, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from torchsplit_core.files import replace_file
+from torchsplit_core.jobs.names import TrainOnParameters, TrainParameters, UploadedFile
+from torchsplit_core.jobs.trace import opened_upload
+from torchsplit_core.running.watch import read_launch
+from torchsplit_core.values import InputFault, Progress
+from torchsplit_core.values.strategy.run import RunOptions, RunStrategy
+
+if TYPE_CHECKING:
+    from torchsplit_core.workspace.store import Workspace
+
+KNOWN = "runs"
+"""The setting that names a workspace's runs, newest last: `{"name", "path"}`, path null for those of its own store."""
+_SOURCES = ".sources"
+
+
+def run_paths(workspace: Workspace) -> dict[str, Path]:
+    """The folders of a workspace's runs by their names, newest first."""
+    told = reversed(workspace.setting(KNOWN, []))
+    return {one["name"]: Path(one["path"]) if one["path"] else workspace.runs / one["name"] for one in told}
+
+
+def is_own(workspace: Workspace, path: Path) -> bool:
+    """Whether a run was started in this workspace: its folder is the workspace's."""
+    return path.parent == workspace.runs
+
+
+def train_job(workspace: Workspace, parameters: TrainParameters, progress: Progress) -> dict[str, Any]:
+    """Begin a run. Executes the source in the run's processes, with this user's rights."""
+    source, trust = _source(workspace, parameters.source, parameters.file)
+    path = _path(workspace, parameters.request)
+    return _train(source, parameters.strategy, path, parameters.options, progress, trust=trust, resume=False)
+
+
+def train_on_job(workspace: Workspace, parameters: TrainOnParameters, progress: Progress) -> dict[str, Any]:
+    """Go on with a run by what it was started with.
+
+    Raises InputFault where that was not kept, and for a folder of another place that is not trusted.
+    """
+    path = _path(workspace, parameters.request)
+    launch = read_launch(path)
+    if launch is None:
+        raise InputFault(
+            str(path),
+            "no watch/launch.json",
+            "it says what the run was started with",
+            "Go on with it on the command line, by torchsplit train … --resume.",
+        )
+    own = is_own(workspace, path)
+    if not own and not parameters.trust:
+        raise InputFault(
+            str(path),
+            "not trusted",
+            "to go on with a run executes what its checkpoints hold",
+            "Tick the box, if the folder is your own.",
+        )
+    source, trust = launch.source, parameters.trust
+    if own and parameters.file is not None:
+        source, trust = _source(workspace, launch.source, parameters.file)
+    options = launch.options if parameters.steps is None else replace(launch.options, steps=parameters.steps)
+    return _train(source, launch.strategy, path, options, progress, trust=trust, resume=True)
+
+
+def _path(workspace: Workspace, name: str) -> Path:
+    found = run_paths(workspace).get(name)
+    if found is None:
+        raise InputFault("run", name, "the run is in this workspace", "Start it again.")
+    return found
+
+
+def _source(workspace: Workspace, source: str, file: UploadedFile | None) -> tuple[str, bool]:
+    """The source as ranks load it, and whether it is trusted. An upload lies under its content's hash: the same
+    content is the same source whenever the run goes on."""
+    if file is None:
+        if not source.startswith("sample:"):
+            raise InputFault("source", source, "a page trains samples and uploads", "Upload the file first.")
+        return source, False
+    name, content, trust = opened_upload(workspace, file)
+    path = workspace.runs / _SOURCES / hashlib.sha256(content).hexdigest()[:16] / name
+    replace_file(path, content.decode("utf-8"))
+    return f"{path}:{source.rpartition(':')[2]}", trust
+
+
+def _train(
+    source: str,
+    strategy: RunStrategy,
+    path: Path,
+    options: RunOptions,
+    progress: Progress,
+    *,
+    trust: bool,
+    resume: bool,
+) -> dict[str, Any]:
+    from torchsplit_core import running
+
+    try:
+        summary = running.train(
+            source, strategy, path, options=options, resume=resume, trust=trust, progress=progress
+        )
+    except KeyboardInterrupt:
+        # Asked to end, by the page or by a signal: the run has told so, and can be gone on with.
+        return {"stopped": True}
+    return asdict(summary)

@@ -1,0 +1,197 @@
+"""A run's figures for other tools while it goes on: an endpoint for Prometheus, event files for TensorBoard.
+
+The process that starts the ranks serves and writes them, from what the run's folder says: the ranks know nothing of it.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import threading
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from prometheus_client import CollectorRegistry, start_http_server
+from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
+from prometheus_client.registry import Collector
+
+from torchsplit_core.running.folder import METRICS, TENSORBOARD
+from torchsplit_core.running.watch.lines import Lines
+from torchsplit_core.running.watch.look import Look
+from torchsplit_core.running.watch.view import RunView
+from torchsplit_core.values import InputFault
+
+Metric = GaugeMetricFamily | CounterMetricFamily
+PREFIX = "torchsplit_train_"
+LOOK_S = 0.5
+STEP_FIGURES = {
+    "loss": ("Mean loss over the samples of the step", "loss"),
+    "step_seconds": ("Seconds of the step", "step_s"),
+    "samples": ("Samples of the step, of all ranks", "samples"),
+    "processes": ("Ranks that took part in the step", "world_size"),
+}
+"""Of the last step: what they are, and their names in `metrics.jsonl`. TensorBoard's tags are train/NAME."""
+
+
+@dataclass(frozen=True, slots=True)
+class Exports:
+    """Where a run's figures go. `metrics_port`: 0 is a free one, None no endpoint."""
+
+    metrics_port: int | None = None
+    metrics_host: str = "127.0.0.1"
+    tensorboard: bool = False
+
+
+@contextlib.contextmanager
+def exported(run: Path, exports: Exports) -> Iterator[int | None]:
+    """Serve and write them while a run goes on; the port of the endpoint, None without one.
+
+    Raises InputFault for a port that is taken, and where the package tensorboard is not installed.
+    """
+    with contextlib.ExitStack() as stack:
+        port = None
+        if exports.metrics_port is not None:
+            port = stack.enter_context(_endpoint(run, exports.metrics_host, exports.metrics_port))
+        if exports.tensorboard:
+            stack.enter_context(_event_files(run))
+        yield port
+
+
+@contextlib.contextmanager
+def _endpoint(run: Path, host: str, port: int) -> Iterator[int]:
+    registry = CollectorRegistry(auto_describe=False)
+    registry.register(RunCollector(Look(run)))
+    try:
+        server, thread = start_http_server(port, host, registry)
+    except (OSError, OverflowError) as error:
+        raise InputFault(
+            "--metrics-port",
+            f"{host}:{port}",
+            f"the endpoint can listen there ({error})",
+            "Choose another port; 0 takes a free one.",
+        ) from error
+    try:
+        yield int(server.server_port)
+    finally:
+        server.shutdown()
+        server.server_close()
+        thread.join()
+
+
+class RunCollector(Collector):
+    """The figures of a run, read from its folder at each scrape. What is not known is left out, never zero."""
+
+    def __init__(self, look: Look) -> None:
+        self.look = look
+
+    def collect(self) -> Iterable[Metric]:
+        """All of them; none before the run has begun."""
+        try:
+            view = self.look.view()
+        except InputFault:
+            return
+        yield from _of_run(view)
+        yield from _of_ranks(view)
+
+
+def _of_run(view: RunView) -> Iterable[Metric]:
+    if len(view.steps):
+        yield GaugeMetricFamily(f"{PREFIX}step", "The last step that is done", view.last_step)
+        for name, (words, column) in STEP_FIGURES.items():
+            yield GaugeMetricFamily(f"{PREFIX}{name}", words, getattr(view.steps, column)[-1])
+    if view.wanted_steps:
+        yield GaugeMetricFamily(f"{PREFIX}wanted_steps", "The step that the run ends with", view.wanted_steps)
+    if view.checkpoints:
+        newest = view.checkpoints[-1]
+        yield GaugeMetricFamily(
+            f"{PREFIX}checkpoint_step", "The step of the newest complete checkpoint", newest.step
+        )
+        yield GaugeMetricFamily(f"{PREFIX}checkpoint_bytes", "Its bytes on disk", newest.bytes)
+    events = CounterMetricFamily(f"{PREFIX}events", "Events of the run by kind", labels=["kind"])
+    for kind in sorted({one.kind for one in view.events}):
+        events.add_metric([kind], sum(one.kind == kind for one in view.events))
+    yield events
+
+
+def _of_ranks(view: RunView) -> Iterable[Metric]:
+    step = GaugeMetricFamily(f"{PREFIX}rank_step", "The last step that a rank told of", labels=["rank"])
+    peak = GaugeMetricFamily(f"{PREFIX}rank_peak_bytes", "Peak memory of a rank", labels=["rank"])
+    share = GaugeMetricFamily(
+        f"{PREFIX}rank_communication_ratio",
+        "Share of both passes that only exchanges gradients",
+        labels=["rank"],
+    )
+    parts = GaugeMetricFamily(
+        f"{PREFIX}rank_part_seconds", "Seconds of a step by what they were for", labels=["rank", "part"]
+    )
+    for one in view.ranks:
+        name = str(one.rank)
+        step.add_metric([name], one.step)
+        peak.add_metric([name], one.peak_bytes)
+        if one.communication_share is not None:
+            share.add_metric([name], one.communication_share)
+        for part, seconds in (one.parts_s or {}).items():
+            parts.add_metric([name, part], seconds)
+    yield from (step, peak, share, parts)
+
+
+@contextlib.contextmanager
+def _event_files(run: Path) -> Iterator[None]:
+    try:
+        from torch.utils.tensorboard import SummaryWriter
+    except ImportError as error:
+        raise InputFault(
+            "--tensorboard",
+            "not installed",
+            "the package tensorboard writes the event files",
+            "pip install tensorboard, or leave the option out.",
+        ) from error
+    scribe = _Scribe(run, SummaryWriter)
+    ended = threading.Event()
+
+    def follow() -> None:
+        while not ended.wait(LOOK_S):
+            scribe.catch_up()
+
+    thread = threading.Thread(target=follow, daemon=True, name="tensorboard")
+    thread.start()
+    try:
+        yield
+    finally:
+        ended.set()
+        thread.join()
+        scribe.catch_up()
+        scribe.close()
+
+
+class _Scribe:
+    """Writes each step's line; steps that are done again take the place of those before."""
+
+    def __init__(self, run: Path, make: Any) -> None:
+        self.folder, self._make = run / TENSORBOARD, make
+        self._lines, self._last = Lines(run / METRICS), 0
+        self._writer: Any = None
+
+    def catch_up(self) -> None:
+        """Write the lines that are new."""
+        for line in self._lines.fresh()[1]:
+            step = line.get("step")
+            if not isinstance(step, int):
+                continue
+            if self._writer is None or step <= self._last:
+                self.close()
+                # What a run before, or a start before, wrote from this step on is not shown any more.
+                self._writer = self._make(str(self.folder), purge_step=step)
+            for name, (_, column) in STEP_FIGURES.items():
+                if isinstance(line.get(column), int | float):
+                    self._writer.add_scalar(f"train/{name}", line[column], step)
+            self._last = step
+        if self._writer is not None:
+            self._writer.flush()
+
+    def close(self) -> None:
+        """No more of this file."""
+        if self._writer is not None:
+            self._writer.close()
+            self._writer = None

@@ -1,0 +1,57 @@
+"""What a run was started with, kept in its folder, so that it can be gone on with from there."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import asdict, dataclass
+from pathlib import Path
+
+from torchsplit_core.files import replace_file
+from torchsplit_core.running.folder import WATCH
+from torchsplit_core.values import InputFault
+from torchsplit_core.values.strategy.run import RunOptions, RunStrategy
+
+LAUNCH = "launch.json"
+MOST_BYTES = 2**20
+
+
+@dataclass(frozen=True, slots=True)
+class Launch:
+    """The source as it was given, the strategy on the processes of the start, and the options."""
+
+    source: str
+    strategy: RunStrategy
+    options: RunOptions
+
+
+def keep_launch(run: Path, launch: Launch) -> None:
+    """Write what the run was started with. Raises InputFault where it cannot be written."""
+    replace_file(run / WATCH / LAUNCH, json.dumps(asdict(launch), indent=1) + "\n")
+
+
+def read_launch(run: Path) -> Launch | None:
+    """What the run was started with; None where nothing was kept (a loop of one's own, an earlier version).
+
+    Raises InputFault for a file that is not what was written.
+    """
+    # Loaded late: who only starts ranks does not read it.
+    from pydantic import TypeAdapter, ValidationError
+
+    path = run / WATCH / LAUNCH
+    try:
+        if path.stat().st_size > MOST_BYTES:
+            raise _unreadable(path)
+        return TypeAdapter(Launch).validate_json(path.read_bytes(), strict=True)
+    except FileNotFoundError:
+        return None
+    except (OSError, ValidationError) as error:
+        raise _unreadable(path) from error
+
+
+def _unreadable(path: Path) -> InputFault:
+    return InputFault(
+        str(path),
+        "unreadable",
+        "it says what the run was started with",
+        "Go on with it on the command line, by --resume.",
+    )

@@ -1,0 +1,172 @@
+"""Looking at a run's folder again and again: what grew since the last look is read, the rest is known."""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import json
+import threading
+from collections.abc import Sequence
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+from torchsplit_core.running.checkpoints import LATEST
+from torchsplit_core.running.folder import EVENTS, LOCK, METRICS, WATCH, RunFolder
+from torchsplit_core.running.watch.launched import read_launch
+from torchsplit_core.running.watch.lines import Lines
+from torchsplit_core.running.watch.view import Checkpoint, Event, Rank, RunView, State, Steps
+from torchsplit_core.values import InputFault
+
+SILENT_S = 30.0
+"""A rank that says nothing for so long, while its run goes on, is told as silent."""
+ENDS = {"finished": "finished", "stopped": "stopped", "not_finite": "stopped"}
+"""Kinds of events after which a run writes nothing more, and the state that they say."""
+MOST_RANK_BYTES, MOST_RANKS = 2**16, 2**16
+_HISTORY = ("started", "resumed")
+
+
+class Look:
+    """One run, looked at by several threads."""
+
+    def __init__(self, path: str | Path) -> None:
+        self.folder = RunFolder(path)
+        self._metrics, self._told = Lines(self.folder.path / METRICS), Lines(self.folder.path / EVENTS)
+        self._steps, self._events = Steps(), tuple[Event, ...]()
+        self._lock = threading.Lock()
+
+    def view(self) -> RunView:
+        """The run now. Raises InputFault where the folder is no run's, or a file of it is damaged."""
+        path = self.folder.path
+        if not any((path / name).exists() for name in (METRICS, EVENTS, LOCK)):
+            raise InputFault(
+                str(path),
+                "no run",
+                "it is the folder of `torchsplit train … -o`",
+                "Give the path of such a folder.",
+            )
+        with self._lock:
+            # Asked first: what it wrote before it ended is then read.
+            alive = _held(path / LOCK)
+            self._read()
+            state, words = _state(alive, self._events)
+            facts = self.folder.facts()
+            # Of a start with more ranks than there are now, files are left.
+            world = facts.get("processes", MOST_RANKS)
+            return RunView(
+                state,
+                alive,
+                words,
+                facts,
+                read_launch(path),
+                self._steps,
+                self._events,
+                tuple(one for one in _ranks(path / WATCH, state, self._events) if one.rank < world),
+                tuple(_checkpoints(self.folder.checkpoints)),
+            )
+
+    def _read(self) -> None:
+        again, lines = self._metrics.fresh()
+        if again:
+            # Others may still draw the ones before.
+            self._steps = Steps()
+        for line in lines:
+            with contextlib.suppress(KeyError, TypeError, ValueError, OverflowError):
+                self._steps.add(line)
+        again, told = self._told.fresh()
+        found = [event for line in told if (event := _event(line)) is not None]
+        if again or found:
+            self._events = (*(() if again else self._events), *found)
+
+
+def _held(path: Path) -> bool:
+    """Whether a run holds the lock of that file; who looks shares it."""
+    try:
+        with path.open("rb") as lock:
+            fcntl.flock(lock, fcntl.LOCK_SH | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return True
+    except OSError:
+        return False
+    return False
+
+
+def _event(line: dict[str, Any]) -> Event | None:
+    try:
+        rank = line["rank"]
+        return Event(
+            _time(line["time"]),
+            str(line["kind"]),
+            None if rank is None else int(rank),
+            str(line["node"]),
+            str(line["words"]),
+        )
+    except (KeyError, TypeError, ValueError):
+        return None
+
+
+def _time(text: Any) -> datetime:
+    found = datetime.fromisoformat(str(text))
+    return found if found.tzinfo else found.replace(tzinfo=UTC)
+
+
+def _state(alive: bool, events: Sequence[Event]) -> tuple[State, str]:
+    """How the run is, and how it ended in words."""
+    last = next((one for one in reversed(events) if one.kind in (*_HISTORY, *ENDS, "rank_lost")), None)
+    if not alive:
+        if last is not None and last.kind in ENDS:
+            return ENDS[last.kind], last.words  # type: ignore[return-value]
+        return "broken off", "it ended without a word: killed, or the machine restarted"
+    if last is None or last.kind in ENDS:
+        # One that was gone on with and has not told so yet.
+        return "starting", ""
+    return ("recovering" if last.kind == "rank_lost" else "running"), ""
+
+
+def _ranks(folder: Path, state: State, events: Sequence[Event]) -> list[Rank]:
+    """What the ranks of the last start said, in their order."""
+    now = datetime.now(UTC)
+    found = []
+    for path in folder.glob("rank-*.json"):
+        with contextlib.suppress(OSError, KeyError, TypeError, ValueError, AttributeError):
+            if path.stat().st_size <= MOST_RANK_BYTES:
+                found.append(_rank(json.loads(path.read_bytes()), state, events, now))
+    return sorted(found, key=lambda one: one.rank)
+
+
+def _rank(told: dict[str, Any], state: State, events: Sequence[Event], now: datetime) -> Rank:
+    parts, share = told.get("parts_s"), told.get("communication_share")
+    number, said = int(told["rank"]), _time(told["time"])
+    lost = next((one for one in reversed(events) if one.rank == number and one.kind == "rank_lost"), None)
+    words = f"at step {told['step']}" if told["step"] else "starts"
+    if told.get("ended"):
+        words = f"done at step {told['step']}"
+    elif lost is not None and lost.time >= said:
+        words = f"lost: {lost.words}"
+    elif state in ("finished", "stopped", "broken off"):
+        words = f"ended, last heard of at step {told['step']}"
+    elif (now - said).total_seconds() > SILENT_S:
+        words = f"silent for {(now - said).total_seconds():.0f} s, at step {told['step']}"
+    return Rank(
+        number, str(told["node"]), int(told["pid"]), str(told["device"]), int(told["step"]), said, words,
+        int(told["peak_bytes"]),
+        {str(name): float(spent) for name, spent in parts.items()} if parts else None,
+        None if share is None else float(share),
+    )  # fmt: skip
+
+
+def _checkpoints(folder: Path) -> list[Checkpoint]:
+    """The complete ones, oldest first. One may go while it is looked at."""
+    try:
+        newest = (folder / LATEST).read_text(encoding="utf-8").strip()
+    except OSError:
+        newest = ""
+    found = []
+    for path in sorted(folder.glob("step-*")):
+        with contextlib.suppress(OSError, ValueError):
+            step, told = int(path.name[5:]), (path / "manifest.json").stat()
+            size = sum(one.stat().st_size for one in path.iterdir())
+            found.append(
+                Checkpoint(step, size, datetime.fromtimestamp(told.st_mtime, UTC), path.name == newest)
+            )
+    return found

@@ -1,0 +1,103 @@
+"""What a rank says of itself while it trains: its step, its memory, where its time goes; once a second at most."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import resource
+import socket
+import sys
+import time
+from collections import defaultdict
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch.nn.parallel import DistributedDataParallel
+
+from torchsplit_core.running.folder import WATCH
+
+BEAT_S = 1.0
+
+
+class Pulse:
+    """Laps of a step by what they were for, and the file that says them: means over the steps since the file before.
+
+    On a GPU a lap would end when the work was handed over, not when it was done: there, no parts are told.
+    """
+
+    def __init__(self, run: Path, rank: int, device: torch.device, model: torch.nn.Module) -> None:
+        self.path = run / WATCH / f"rank-{rank}.json"
+        self.rank, self.device, self.model = rank, device, model
+        self._parts: dict[str, float] = defaultdict(float)
+        self._steps, self._since = 0, time.perf_counter()
+        self._lap = self._since
+        self.say(0)
+
+    def begin(self) -> None:
+        """A lap begins."""
+        self._lap = time.perf_counter()
+
+    def lap(self, part: str) -> None:
+        """The time since the last lap was for that part."""
+        now = time.perf_counter()
+        self._parts[part] += now - self._lap
+        self._lap = now
+
+    def beat(self, step: int) -> None:
+        """A step is done."""
+        self._steps += 1
+        if time.perf_counter() - self._since >= BEAT_S:
+            self.say(step)
+
+    def say(self, step: int, *, ended: bool = False) -> None:
+        """Write the file now. That it cannot be written ends nothing."""
+        told: dict[str, Any] = {
+            "rank": self.rank,
+            "node": socket.gethostname(),
+            "pid": os.getpid(),
+            "device": str(self.device),
+            "time": datetime.now(UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z"),
+            "step": step,
+            "ended": ended,
+            "peak_bytes": peak_bytes(self.device),
+        }
+        if self._steps and self.device.type == "cpu":
+            told["parts_s"] = {name: spent / self._steps for name, spent in self._parts.items()}
+        if (share := communication_share(self.model)) is not None:
+            told["communication_share"] = share
+        with contextlib.suppress(OSError):
+            self.path.parent.mkdir(exist_ok=True)
+            # Not synced: what is told of a moment need not survive a power cut.
+            fresh = self.path.with_name(f".{self.path.name}")
+            fresh.write_text(json.dumps(told) + "\n", encoding="utf-8")
+            fresh.replace(self.path)
+        self._parts.clear()
+        self._steps, self._since = 0, time.perf_counter()
+
+
+def peak_bytes(device: torch.device) -> int:
+    """The most memory so far: what tensors held on the GPU, else what the process held, shared pages included."""
+    if device.type == "cuda":
+        return int(torch.cuda.max_memory_allocated(device))
+    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    return peak if sys.platform == "darwin" else peak * 1024
+
+
+def communication_share(model: torch.nn.Module) -> float | None:
+    """Of forward and backward pass, the share in which gradients are still exchanged when the backward pass is done.
+
+    By the times that DDP takes itself: of its first ten steps, then of every hundredth, their mean
+    (`Reducer::set_logging_data`). None where it has none yet, and for models that are not under DDP.
+    """
+    if not isinstance(model, DistributedDataParallel):
+        return None
+    told = model._get_ddp_logging_data()
+    try:
+        passes = told["avg_forward_compute_time"] + told["avg_backward_compute_time"]
+        left = told["avg_backward_comm_time"] - told["avg_backward_compute_comm_overlap_time"]
+    except KeyError:
+        return None
+    return max(0.0, left) / (passes + left) if passes + left > 0 else None
