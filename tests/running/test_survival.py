@@ -48,6 +48,18 @@ def test_a_killed_rank_is_started_again(undisturbed: list[float], tmp_path: Path
     assert (tmp_path / "run" / "checkpoints" / "LATEST").read_text() == "step-00000006\n"
 
 
+def test_a_rank_that_hangs_is_named_and_replaced(undisturbed: list[float], tmp_path: Path) -> None:
+    """Rank 1 is stopped in step 4, rank 0 waits without end in step 6: both in fetching a sample."""
+    source = client_file(tmp_path, dropout=0.1, stall={"28": "stopped", "40": "waiting"})
+    summary = run(source, tmp_path / "run", PLAN, 2, stall_limit_s=6.0)
+    assert losses(tmp_path / "run") == pytest.approx(undisturbed, abs=EXACT)
+    assert (summary.step, summary.restarts) == (6, 2)
+    first, second = events(tmp_path / "run", "rank_stalled")
+    assert first["rank"] == 1 and "it is stopped; it is ended, at step 4" in first["words"]
+    assert second["rank"] == 0 and "'data', the others wait for it; it is ended, at step 6" in second["words"]
+    assert [event["rank"] for event in events(tmp_path / "run", "rank_lost")] == [1, 0]
+
+
 def test_what_ranks_are_forked_from_may_be_killed_too(undisturbed: list[float], tmp_path: Path) -> None:
     source = client_file(tmp_path, dropout=0.1, kill={"28": "starter"})
     summary = run(source, tmp_path / "run", PLAN, 2)

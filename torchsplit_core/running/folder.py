@@ -28,8 +28,9 @@ RANKS_END_S = 10.0
 class RunFolder:
     """The files of a run. Lines are appended whole, by one call each."""
 
-    def __init__(self, path: str | Path) -> None:
+    def __init__(self, path: str | Path, node: str = "") -> None:
         self.path = Path(path).expanduser().absolute()
+        self.node = node or socket.gethostname()
 
     @property
     def checkpoints(self) -> Path:
@@ -122,7 +123,7 @@ class RunFolder:
             "time": datetime.now(UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z"),
             "kind": kind,
             "rank": rank,
-            "node": socket.gethostname(),
+            "node": self.node,
             "words": words,
         }
         try:

@@ -19,6 +19,7 @@ from torchsplit_core.model_source import parse_source
 from torchsplit_core.running.folder import RunFolder
 from torchsplit_core.running.layout import on_processes
 from torchsplit_core.running.shares import check_shares
+from torchsplit_core.running.stalls import Stall, Watch, watched
 from torchsplit_core.values import InputFault, Progress, ignore_progress
 from torchsplit_core.values.strategy.run import RunOptions, RunStrategy, RunSummary
 
@@ -127,11 +128,12 @@ def _start(task: RankTask, run: RunFolder, count: int) -> Loss | None:
     # The processes are forked from one that has torch loaded: a start takes no seconds, and the agent's threads and
     # sockets are not in them.
     multiprocessing.set_forkserver_preload([*PRELOADED])
+    reports = Path(task.reports)
     config = LaunchConfig(
         min_nodes=1,
         max_nodes=1,
         nproc_per_node=count,
-        run_id=Path(task.reports).name,
+        run_id=reports.name,
         rdzv_backend="c10d",
         rdzv_endpoint="127.0.0.1:0",
         local_addr="127.0.0.1",
@@ -139,12 +141,18 @@ def _start(task: RankTask, run: RunFolder, count: int) -> Loss | None:
         start_method="forkserver",
         logs_specs=DefaultLogsSpecs(log_dir=str(run.logs), redirects=Std.ALL),
     )
-    with _environment(count), _signals_as_they_were(), _agent_log(run.logs / "agent.log"):
+    watch = Watch(reports, run.node, task.options.stall_limit_s)
+    with (
+        _environment(count),
+        _signals_as_they_were(),
+        _agent_log(run.logs / "agent.log"),
+        watched(watch, run),
+    ):
         try:
             elastic_launch(config, train_in_rank)(task)
         except ChildFailedError as error:
             rank, failure = error.get_first_failure()
-            return _why(Path(task.reports), rank, failure.exitcode)
+            return _why(reports, rank, failure.exitcode, watch.named)
         except (EOFError, ConnectionError) as error:
             return Loss(None, f"could not be started ({type(error).__name__})", killed=True)
         except SignalException as stop:
@@ -153,7 +161,7 @@ def _start(task: RankTask, run: RunFolder, count: int) -> Loss | None:
     return None
 
 
-def _why(reports: Path, rank: int, exit_code: int) -> Loss:
+def _why(reports: Path, rank: int, exit_code: int, stalled: dict[int, Stall]) -> Loss:
     """Why the processes ended, from what they said and how the first of them ended."""
     told = sorted(
         (
@@ -168,6 +176,8 @@ def _why(reports: Path, rank: int, exit_code: int) -> Loss:
             fault.value = report["value"]
             fault.args = (f"{fault.where}: {fault.value} — {fault.rule}. {fault.remedy}",)
             return Loss(number, str(fault), fault)
+    if rank in stalled:
+        return Loss(rank, "stalled and was ended", killed=True)
     if exit_code < 0:
         return Loss(rank, f"was ended by {signal.Signals(-exit_code).name}", killed=True)
     words = next((report["error"] for report, number in told if number == rank), f"ended with {exit_code}")

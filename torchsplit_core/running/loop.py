@@ -12,7 +12,7 @@ from __future__ import annotations
 import math
 import os
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack
 from dataclasses import asdict
 from pathlib import Path
@@ -31,6 +31,7 @@ from torchsplit_core.running.folder import RunFolder
 from torchsplit_core.running.layout import SHARDED, on_processes, run_strategy
 from torchsplit_core.running.saving import Saver, check_model, load, model_digest, seed_all
 from torchsplit_core.running.shares import check_shares, position_of
+from torchsplit_core.running.stalls import STEP_BEGINS, WAITS_FOR_DISK
 from torchsplit_core.values import InputFault
 from torchsplit_core.values.strategy.run import RunOptions, RunStrategy
 
@@ -58,8 +59,10 @@ class TrainingRun:
         name: str = "",
         tensor_plan: Mapping[str, str] | None = None,
         unused_weights: bool = False,
+        mark: Callable[[str, int], None] | None = None,
     ) -> None:
         self.folder, self.options, self.strategy = folder, options, strategy
+        self._mark = mark or (lambda doing, step: None)
         self.name = name or type(model).__name__
         self.rank, self.world_size = dist.get_rank(), dist.get_world_size()
         choices, precision = strategy.choices, strategy.job.precision
@@ -96,6 +99,7 @@ class TrainingRun:
         self._loss_sum = 0.0
         self._step_samples = 0
         seed_all(options.seed, self.rank)
+        self._mark(WAITS_FOR_DISK, 0)
         self.step = self._go_on()
 
     def _go_on(self) -> int:
@@ -162,12 +166,14 @@ class TrainingRun:
     def __iter__(self) -> Iterator[Any]:
         while self.step < self.last_step:
             began = time.perf_counter()
+            self._mark(STEP_BEGINS, self.step)
             self._loss_sum, self._step_samples = 0.0, len(self.feed.indices(self.step))
             for one in self.feed.passes(self.step):
                 self._pass_count, self._pass_last, self._answered = one.counted, one.last, False
                 if isinstance(self.model, nn.parallel.DistributedDataParallel):
                     # What `no_sync` does, which a loop of the user's cannot be put into.
                     self.model.require_backward_grad_sync = one.last
+                self._mark("forward pass", self.step)
                 yield _moved(one.batch, self.device)
                 if not self._answered:
                     raise InputFault(
@@ -176,6 +182,7 @@ class TrainingRun:
                         "every batch is answered by run.backward(loss)",
                         "Call it once in each turn of the loop.",
                     )
+                self._mark(STEP_BEGINS, self.step)
             self._finish_step(began)
         self._finish()
 
@@ -190,12 +197,15 @@ class TrainingRun:
             )
         self._answered = True
         weight = self._pass_count / self._step_samples
+        self._mark("backward pass", self.step)
         # DDP and FSDP average over ranks.
         (loss.float() * (weight * self.strategy.choices.data)).backward()
         if self._pass_count:
             self._loss_sum += float(loss.detach()) * weight
         if self._pass_last:
+            self._mark("sum of the losses", self.step)
             self._loss_sum = self._whole_loss()
+            self._mark("optimizer", self.step)
             self.optimizer.step()
             self.optimizer.zero_grad(set_to_none=True)
             self.step += 1
@@ -239,6 +249,7 @@ class TrainingRun:
 
     def save(self) -> None:
         """Begin a checkpoint of the steps that are done."""
+        self._mark(WAITS_FOR_DISK, self.step)
         place = position_of(self.step, self.feed.samples, self.strategy.job.global_batch)
         manifest = Manifest(
             step=self.step,
@@ -258,7 +269,9 @@ class TrainingRun:
         """The last checkpoint. Raises InputFault where it could not be written."""
         if self.saver.newest != self.step:
             self.save()
+        self._mark(WAITS_FOR_DISK, self.step)
         reason = self.saver.close()
+        self._mark("end", self.step)
         if reason:
             raise InputFault(
                 f"checkpoint of step {self.step}",

@@ -20,6 +20,7 @@ from torchsplit_core.isolation.confinement.kernel import signal_at_parents_end
 from torchsplit_core.model_source import foreign_code, load_client, open_model, user_line
 from torchsplit_core.running.folder import RunFolder
 from torchsplit_core.running.loop import TrainingRun, join_processes
+from torchsplit_core.running.stalls import Marker
 from torchsplit_core.values import InputFault, TrainClient
 from torchsplit_core.values.strategy.run import RunOptions, RunStrategy
 
@@ -46,11 +47,13 @@ def train_in_rank(task: RankTask) -> None:
     # Read when torch was loaded, in the process that this one was forked from.
     torch.set_num_threads(int(os.environ["OMP_NUM_THREADS"]))
     folder = RunFolder(task.folder)
+    mark = Marker(Path(task.reports), int(os.environ["RANK"]), folder.node)
+    mark("start")
     with folder.written_by_a_rank():
         try:
             join_processes()
             folder.tell("joined", f"process {os.getpid()}", dist.get_rank())
-            _train(task, folder)
+            _train(task, folder, mark)
         except Exception as error:
             _report(Path(task.reports), error)
             raise
@@ -59,7 +62,7 @@ def train_in_rank(task: RankTask) -> None:
                 dist.destroy_process_group()
 
 
-def _train(task: RankTask, folder: RunFolder) -> None:
+def _train(task: RankTask, folder: RunFolder, mark: Marker) -> None:
     client = train_client(task.source, task.trust)
     model = open_model(client)  # type: ignore[arg-type]
     if not isinstance(model, torch.nn.Module):
@@ -74,6 +77,7 @@ def _train(task: RankTask, folder: RunFolder) -> None:
         name=task.source,
         tensor_plan=getattr(client, "tensor_plan", None),
         unused_weights=bool(getattr(client, "unused_weights", False)),
+        mark=mark,
     )  # fmt: skip
     for inputs, targets in run:
         outputs = run.model(*inputs)

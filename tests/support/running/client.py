@@ -1,9 +1,9 @@
 """A tiny model to train that does what a test tells it, at a sample: `FILE.py:client` reads it from `plan.json` beside.
 
-The plan: `{"kill": {sample: target}, "nan": sample, "samples": n, "width": w, "dropout": p, "raise": sample,
-"disk": sample, "no_room_for": rank, "spare": weights that no step uses}`. Samples
-stand in their order, so a sample is a step and a rank. A kill happens once, `target` is `rank`, `starter` (which
-ranks are forked from) or `launcher`.
+The plan: `{"kill": {sample: target}, "stall": {sample: how}, "nan": sample, "samples": n, "width": w, "dropout": p,
+"raise": sample, "disk": sample, "no_room_for": rank, "spare": weights that no step uses}`. Samples stand in their
+order, so a sample is a step and a rank. A kill happens once, `target` is `rank`, `starter` (which ranks are forked
+from) or `launcher`; so does a stall, `how` is `stopped` or `waiting`.
 """
 
 from __future__ import annotations
@@ -12,6 +12,7 @@ import json
 import os
 import resource
 import signal
+import threading
 from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
@@ -62,11 +63,12 @@ class Data:
         return int(PLAN.get("samples", 400))
 
     def __getitem__(self, index: int) -> tuple[tuple[Tensor, ...], Tensor]:
-        if (target := PLAN.get("kill", {}).get(str(index))) and not (HERE / f"killed-{index}").exists():
-            (HERE / f"killed-{index}").touch()
+        if (target := PLAN.get("kill", {}).get(str(index))) and once(f"killed-{index}"):
             victims = {"rank": os.getpid(), "starter": os.getppid(), "launcher": launcher()}
             os.kill(victims[target], signal.SIGKILL)
             signal.pause()
+        if (how := PLAN.get("stall", {}).get(str(index))) and once(f"stalled-{index}"):
+            os.kill(os.getpid(), signal.SIGSTOP) if how == "stopped" else threading.Event().wait()
         if int(os.environ.get("RANK", "0")) == PLAN.get("no_room_for"):
             os.kill(os.getpid(), signal.SIGKILL)
         if index == PLAN.get("raise"):
@@ -80,6 +82,13 @@ class Data:
         if index == PLAN.get("nan"):
             x = x * float("nan")
         return (x,), torch.stack([x.sum(), x[0] * x[1], x.abs().max()])
+
+
+def once(what: str) -> bool:
+    """Whether that has not happened before."""
+    before = (HERE / what).exists()
+    (HERE / what).touch()
+    return not before
 
 
 def launcher() -> int:

@@ -58,6 +58,13 @@ def add_train_command(command: Command) -> None:
         "--seed", type=int, default=defaults.seed, help="of the samples' order and random numbers"
     )
     made.add_argument(
+        "--stall-limit",
+        type=float,
+        metavar="S",
+        help="seconds after which a rank that does not move is ended and replaced "
+        "(default: ten times the longest so far, at least 60)",
+    )
+    made.add_argument(
         "--in-order",
         action="store_true",
         help="take the samples in their order (default: shuffled each pass)",
@@ -79,6 +86,7 @@ def _train(options: argparse.Namespace) -> int:
         shares=_shares(options.shares) if options.shares else (),
         seed=options.seed,
         shuffle=not options.in_order,
+        stall_limit_s=options.stall_limit,
     )
     summary: RunSummary = with_progress(
         lambda progress: running.train(

@@ -23,7 +23,8 @@ class RunOptions:
     `steps`: the last step, None one pass over the data. `checkpoint_every` in steps, `keep`: complete checkpoints that
     stay. `shares`: parts of a step's samples by data-parallel rank, as numbers that only their ratio counts of;
     empty: equal ones. `seed` orders the samples where they are shuffled and starts the random numbers.
-    Raises InputFault for a count below 1.
+    `stall_limit_s`: seconds without a move after which a rank counts as hung; None: ten times the longest that it
+    took before, at least a minute. Raises InputFault for a count below 1 and a limit that is none.
     """
 
     steps: int | None = None
@@ -32,12 +33,16 @@ class RunOptions:
     shares: tuple[float, ...] = ()
     seed: int = 0
     shuffle: bool = True
+    stall_limit_s: float | None = None
 
     def __post_init__(self) -> None:
         for name in ("steps", "checkpoint_every", "keep"):
             value = getattr(self, name)
             if value is not None and value < 1:
                 raise InputFault(f"--{name.replace('_', '-')}", value, "it is 1 or more", "Correct it.")
+        if self.stall_limit_s is not None and not 1 <= self.stall_limit_s < float("inf"):
+            rule = "it is a number of seconds, at least 1"
+            raise InputFault("--stall-limit", self.stall_limit_s, rule, "Correct it.")
 
 
 @dataclass(frozen=True, slots=True)
