@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from torchsplit_core.running.stalls import LOOK_S, STARTING_S, Marker, Watch
+from torchsplit_core.running.starts.stalls import LOOK_S, STARTING_S, Marker, Watch
 from torchsplit_core.values import InputFault
 from torchsplit_core.values.strategy.run import RunOptions
 

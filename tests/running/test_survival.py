@@ -189,6 +189,16 @@ def test_a_disk_that_is_full_while_saving_costs_no_step(tmp_path: Path) -> None:
     assert (folder / "LATEST").read_text() == f"{max(complete)}\n"
 
 
+def test_ranks_with_other_versions_of_torch_and_too_many_of_them_are_refused(tmp_path: Path) -> None:
+    source = client_file(tmp_path, torch="1.0")
+    with pytest.raises(InputFault, match=r"rank 1 \(node .*torch 1\.0.*rank 0 .* has 2"):
+        run(source, tmp_path / "run", PLAN, 2)
+    assert losses(tmp_path / "run") == []
+    many = 4 * len(os.sched_getaffinity(0)) + 1
+    with pytest.raises(InputFault, match="at most 4 processes share a core"):
+        run(source, tmp_path / "other", strategy(global_batch=many), many)
+
+
 def test_a_fault_of_the_data_ends_the_run_with_its_line(tmp_path: Path) -> None:
     source = client_file(tmp_path, **{"raise": 9})
     with pytest.raises(InputFault, match=r"sample 9 is unreadable \(client\.py:\d+\)"):

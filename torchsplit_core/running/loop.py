@@ -13,7 +13,6 @@ import math
 import os
 import time
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import ExitStack
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
@@ -23,15 +22,15 @@ import torch.distributed as dist
 from torch import nn
 from torch.utils.data import DataLoader
 
-from torchsplit_core.files import read_file
 from torchsplit_core.running.checkpoints import Checkpoints, Manifest
 from torchsplit_core.running.divide import divided, in_bf16, mesh_of, own_part, same_optimizer
 from torchsplit_core.running.feed import Feed
 from torchsplit_core.running.folder import RunFolder
-from torchsplit_core.running.layout import SHARDED, on_processes, run_strategy
+from torchsplit_core.running.layout import SHARDED
+from torchsplit_core.running.processes import check_alike
 from torchsplit_core.running.saving import Saver, check_model, load, model_digest, seed_all
 from torchsplit_core.running.shares import check_shares, position_of
-from torchsplit_core.running.stalls import STEP_BEGINS, WAITS_FOR_DISK
+from torchsplit_core.running.starts.stalls import STEP_BEGINS, WAITS_FOR_DISK
 from torchsplit_core.values import InputFault
 from torchsplit_core.values.strategy.run import RunOptions, RunStrategy
 
@@ -65,6 +64,7 @@ class TrainingRun:
         self._mark = mark or (lambda doing, step: None)
         self.name = name or type(model).__name__
         self.rank, self.world_size = dist.get_rank(), dist.get_world_size()
+        self.nodes = check_alike(folder.node)
         choices, precision = strategy.choices, strategy.job.precision
         self.device = (
             torch.device("cuda", torch.cuda.current_device())
@@ -124,7 +124,9 @@ class TrainingRun:
     def _newest(self) -> tuple[Path, Manifest] | InputFault | None:
         """Rank 0: the checkpoint to go on from, or why there is none that will do."""
         try:
+            before = self.folder.facts().get("nodes")
             self.folder.keep_facts(self._facts(), FIXED)
+            self._tell_of_nodes(before)
             found = self.checkpoints.newest(lambda words: self.folder.tell("checkpoint_damaged", words, 0))
             if found:
                 path, manifest = found
@@ -143,6 +145,7 @@ class TrainingRun:
             "shuffled": self.feed.shuffle,
             "samples": self.feed.samples,
             "processes": self.world_size,
+            "nodes": self.nodes,
             "choices": asdict(self.strategy.choices),
             "precision": self.strategy.job.precision,
             "optimizer": type(self.optimizer).__name__,
@@ -150,6 +153,15 @@ class TrainingRun:
             "backend": str(dist.get_backend()),
             "torch_version": torch.__version__,
         }
+
+    def _tell_of_nodes(self, before: list[str] | None) -> None:
+        """Which nodes have come and gone since the last start."""
+        if before is None or set(before) == set(self.nodes):
+            return
+        words = [f"{name} has come" for name in self.nodes if name not in before]
+        words += [f"{name} is gone" for name in before if name not in self.nodes]
+        now = f"goes on with ranks 0 to {self.world_size - 1} on {', '.join(self.nodes)}"
+        self.folder.tell("scaled", f"{now}: {', '.join(words)}; the global batch as it was", 0)
 
     def _begin_at(self, step: int) -> None:
         self.checkpoints.sweep(step)
@@ -281,60 +293,6 @@ class TrainingRun:
             )
         if self.rank == 0:
             self.folder.tell("finished", f"step {self.step} of {self.last_step} is done", 0)
-
-
-def prepare(
-    model: nn.Module,
-    optimizer: torch.optim.Optimizer,
-    loader: DataLoader[Any],
-    strategy: RunStrategy | str | Path | Any,
-    folder: str | Path,
-    *,
-    steps: int | None = None,
-    checkpoint_every: int = 50,
-    keep: int = 2,
-    shares: tuple[float, ...] = (),
-    seed: int = 0,
-    tensor_plan: Mapping[str, str] | None = None,
-    unused_weights: bool = False,
-) -> TrainingRun:
-    """The run of a training loop of one's own, in this process and those that torchrun started beside it.
-
-    `strategy`: the path of a strategy or of a strategy request that fixes its choices, or its value. `loader`: of a
-    dataset with a length; its samples are divided anew, by the strategy's global batch, shuffled where it shuffles.
-    In `folder` a run that is there is gone on with. Raises InputFault for what cannot be run.
-    """
-    if not dist.is_initialized():
-        join_processes()
-    if isinstance(strategy, str | Path):
-        strategy = read_file(strategy)[1]
-    if not isinstance(strategy, RunStrategy):
-        strategy = run_strategy(strategy)
-    run_folder = RunFolder(folder)
-    # Held until the process ends: two runs never write to one folder.
-    if dist.get_rank() == 0:
-        _HELD.enter_context(run_folder.claimed(resume=True))
-    dist.barrier()
-    _HELD.enter_context(run_folder.written_by_a_rank())
-    return TrainingRun(
-        model, optimizer, loader, on_processes(strategy, dist.get_world_size()), run_folder,
-        RunOptions(steps=steps, checkpoint_every=checkpoint_every, keep=keep, shares=shares, seed=seed),
-        tensor_plan=tensor_plan, unused_weights=unused_weights,
-    )  # fmt: skip
-
-
-_HELD = ExitStack()
-
-
-def join_processes() -> None:
-    """Meet the processes that torchrun started, or be alone. Gradients go over NCCL on GPUs, over Gloo else."""
-    if torch.cuda.is_available():
-        torch.cuda.set_device(int(os.environ.get("LOCAL_RANK", "0")) % torch.cuda.device_count())
-    backend = "cpu:gloo,cuda:nccl" if torch.cuda.is_available() else "gloo"
-    if "RANK" in os.environ:
-        dist.init_process_group(backend)
-    else:
-        dist.init_process_group(backend, store=dist.HashStore(), rank=0, world_size=1)
 
 
 def _local(value: torch.Tensor) -> torch.Tensor:

@@ -19,8 +19,10 @@ from torch.utils.data import DataLoader, RandomSampler, SequentialSampler
 from torchsplit_core.isolation.confinement.kernel import signal_at_parents_end
 from torchsplit_core.model_source import foreign_code, load_client, open_model, user_line
 from torchsplit_core.running.folder import RunFolder
-from torchsplit_core.running.loop import TrainingRun, join_processes
-from torchsplit_core.running.stalls import Marker
+from torchsplit_core.running.layout import on_processes
+from torchsplit_core.running.loop import TrainingRun
+from torchsplit_core.running.processes import join_processes
+from torchsplit_core.running.starts.stalls import Marker
 from torchsplit_core.values import InputFault, TrainClient
 from torchsplit_core.values.strategy.run import RunOptions, RunStrategy
 
@@ -37,6 +39,7 @@ class RankTask:
     strategy: RunStrategy
     options: RunOptions
     folder: str
+    node: str
     reports: str
     launcher: int
 
@@ -46,7 +49,7 @@ def train_in_rank(task: RankTask) -> None:
     _end_with(task.launcher)
     # Read when torch was loaded, in the process that this one was forked from.
     torch.set_num_threads(int(os.environ["OMP_NUM_THREADS"]))
-    folder = RunFolder(task.folder)
+    folder = RunFolder(task.folder, task.node)
     mark = Marker(Path(task.reports), int(os.environ["RANK"]), folder.node)
     mark("start")
     with folder.written_by_a_rank():
@@ -73,7 +76,8 @@ def _train(task: RankTask, folder: RunFolder, mark: Marker) -> None:
         data = client.get_dataset()
     sampler = RandomSampler if task.options.shuffle else SequentialSampler
     run = TrainingRun(
-        model, optimizer, DataLoader(data, sampler=sampler(data)), task.strategy, folder, task.options,
+        model, optimizer, DataLoader(data, sampler=sampler(data)),
+        on_processes(task.strategy, dist.get_world_size()), folder, task.options,
         name=task.source,
         tensor_plan=getattr(client, "tensor_plan", None),
         unused_weights=bool(getattr(client, "unused_weights", False)),
@@ -103,16 +107,17 @@ def train_client(source: str, trust: bool) -> TrainClient:
 
 def _report(folder: Path, error: BaseException) -> None:
     """Say why this process ends; one whose partners are gone lets them be seen first."""
+    told: dict[str, Any]
     if isinstance(error, InputFault):
         told = {"where": error.where, "value": error.value, "rule": error.rule, "remedy": error.remedy}
     else:
         line = user_line(error)
         words = " ".join(f"{type(error).__name__}: {error}".split())[:500]
-        told = {"error": words + (f" ({line})" if line else "")}
+        told = {"error": words + (f" ({line})" if line else ""), "others": _partner_gone(error)}
     (folder / f"rank-{os.environ.get('RANK', '0')}.json").write_text(
         json.dumps({**told, "time": time.time()}), encoding="utf-8"
     )
-    if _partner_gone(error):
+    if told.get("others"):
         time.sleep(LATER_S)
 
 

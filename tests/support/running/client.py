@@ -1,6 +1,7 @@
 """A tiny model to train that does what a test tells it, at a sample: `FILE.py:client` reads it from `plan.json` beside.
 
-The plan: `{"kill": {sample: target}, "stall": {sample: how}, "nan": sample, "samples": n, "width": w, "dropout": p,
+The plan: `{"kill": {sample: target}, "stall": {sample: how}, "gates": [samples at which a rank waits for the file
+`open-SAMPLE`], "torch": version that rank 1 says, "nan": sample, "samples": n, "width": w, "dropout": p,
 "raise": sample, "disk": sample, "no_room_for": rank, "spare": weights that no step uses}`. Samples stand in their
 order, so a sample is a step and a rank. A kill happens once, `target` is `rank`, `starter` (which ranks are forked
 from) or `launcher`; so does a stall, `how` is `stopped` or `waiting`.
@@ -13,6 +14,7 @@ import os
 import resource
 import signal
 import threading
+import time
 from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
@@ -69,6 +71,8 @@ class Data:
             signal.pause()
         if (how := PLAN.get("stall", {}).get(str(index))) and once(f"stalled-{index}"):
             os.kill(os.getpid(), signal.SIGSTOP) if how == "stopped" else threading.Event().wait()
+        while index in PLAN.get("gates", ()) and not (HERE / f"open-{index}").exists():
+            time.sleep(0.02)
         if int(os.environ.get("RANK", "0")) == PLAN.get("no_room_for"):
             os.kill(os.getpid(), signal.SIGKILL)
         if index == PLAN.get("raise"):
@@ -95,6 +99,10 @@ def launcher() -> int:
     """The process that started the one that this one was forked from."""
     status = Path(f"/proc/{os.getppid()}/status").read_text()
     return int(status.partition("PPid:")[2].split()[0])
+
+
+if "torch" in PLAN and os.environ.get("RANK") == "1":
+    torch.__version__ = PLAN["torch"]
 
 
 class Client:

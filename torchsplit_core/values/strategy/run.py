@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass
 
 from torchsplit_core.values.errors import InputFault
@@ -43,6 +44,39 @@ class RunOptions:
         if self.stall_limit_s is not None and not 1 <= self.stall_limit_s < float("inf"):
             rule = "it is a number of seconds, at least 1"
             raise InputFault("--stall-limit", self.stall_limit_s, rule, "Correct it.")
+
+
+@dataclass(frozen=True, slots=True)
+class Nodes:
+    """Of a run on several machines: how many at least and at most, where they meet (HOST:PORT), this one's name.
+
+    Raises InputFault for numbers, an address or a name that cannot be.
+    """
+
+    least: int
+    most: int
+    rendezvous: str
+    name: str
+
+    def __post_init__(self) -> None:
+        if not 1 <= self.least <= self.most:
+            told = f"{self.least}:{self.most}"
+            raise InputFault(
+                "--nnodes", told, "it is MIN:MAX, 1 or more, the second not less", "For example 1:2."
+            )
+        if not re.fullmatch(r"[A-Za-z0-9._-]{1,100}", self.name):
+            rule = "a node's name has letters, digits, dots, hyphens and underscores, at most 100"
+            raise InputFault("--node", self.name, rule, "Give one, another for each node.")
+        host, port = self.address
+        if not host or not 1 <= port <= 65535:
+            rule = "it is HOST:PORT, of a machine that all nodes reach"
+            raise InputFault("--rendezvous", self.rendezvous, rule, "For example node0:29500.")
+
+    @property
+    def address(self) -> tuple[str, int]:
+        """Host and port; port 0 where it is no number."""
+        host, _, port = self.rendezvous.rpartition(":")
+        return host.strip("[]"), int(port) if port.isdecimal() and port.isascii() else 0
 
 
 @dataclass(frozen=True, slots=True)
