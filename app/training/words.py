@@ -10,7 +10,6 @@ from app.format.numbers import exact, percent, short
 from torchsplit_core.training.strategy.words import choice_words
 from torchsplit_core.values.strategy.outcome import StrategyCandidate, StrategyOutcome
 from torchsplit_core.values.strategy.request import SourceSizes, StrategyRequest
-from torchsplit_core.values.training import Choices
 
 BOTTLENECKS = {
     "compute": "The GPUs compute most of the step. Faster cards, lower precision or less recomputation shorten it.",
@@ -31,8 +30,7 @@ MOSTLY = 0.75
 
 def choice(one: StrategyCandidate) -> str:
     """A candidate's choices in a line."""
-    names = tuple(Choices.__dataclass_fields__)
-    return choice_words(Choices(**{name: getattr(one, name) for name in names}))
+    return choice_words(one.choices)
 
 
 def bottleneck(one: StrategyCandidate) -> str:

@@ -15,7 +15,9 @@ from torchsplit_core.training.step.kernels import Kernels
 from torchsplit_core.training.step.layers import recomputed
 from torchsplit_core.training.step.memory import in_flight, layer_activation_bytes, step_memory
 from torchsplit_core.training.step.network import Network
+from torchsplit_core.training.strategy.machines import read_fleet
 from torchsplit_core.values import InputFault
+from torchsplit_core.values.strategy.request import StrategyNodes
 from torchsplit_core.values.training import (
     Choices,
     StepEstimate,
@@ -60,6 +62,13 @@ def test_a_large_product_takes_its_operations_over_the_share_of_the_peak() -> No
     )
     # A product with one column reads its matrix: 2 bytes a number.
     assert kernels.gemm(16384, 1, 16384) >= 2 * 16384**2 / (2039e9 * c.memory_share)
+
+
+def test_a_processor_makes_products_without_tiles() -> None:
+    c = constants()
+    host = read_fleet((StrategyNodes(1, 1, "CPU-64c"),), "fp32")[0].device
+    taken = Kernels(host, "fp32", "flash", c).gemm(256, 256, 128) - c.launch_s
+    assert taken == pytest.approx(2 * 256 * 256 * 128 / (host.single_flops * c.gemm_share_ampere))
 
 
 def test_an_all_reduce_passes_twice_its_bytes_less_one_part() -> None:

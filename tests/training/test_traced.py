@@ -218,6 +218,17 @@ def test_measured_steps_move_the_estimate_and_narrow_its_interval() -> None:
     assert after.high_s / after.low_s < before.high_s / before.low_s
 
 
+def test_a_processor_far_off_what_was_assumed_is_believed_once_it_is_measured() -> None:
+    fix = {"data": 1, "pipeline": 1, "micro_batch": 4, "shard": "none", "recompute": "none"}
+    request = replace(asked(4, **fix), fleet=(StrategyNodes(1, 1, "CPU-4c"),))
+    assumed = traced_strategy(request, chain()).candidates[0]
+    seconds = 2.5 * assumed.seconds_per_step
+    source = SourceSizes("sample:chain", None, (MeasuredStep(4, seconds),))
+    found = traced_strategy(replace(request, model=source), chain()).candidates[0]
+    assert found.low_s < seconds < found.high_s
+    assert found.seconds_per_step == pytest.approx(seconds, rel=0.02)
+
+
 def test_rows_of_a_profile_calibrate_the_device_that_they_are_of() -> None:
     request = replace(asked(data=8), fleet=(StrategyNodes(8, 1, "CPU-4c"),))
     row = ProfileRow("whole", "CPU", "4c", 4, 1, 4 / 0.5, 500.0, None, None, None, "measured")

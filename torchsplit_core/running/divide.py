@@ -21,9 +21,8 @@ from torch.nn.parallel import DistributedDataParallel
 from torch.utils import _pytree as pytree
 from torch.utils.checkpoint import CheckpointPolicy, create_selective_checkpoint_contexts
 
-from torchsplit_core.running.layout import SHARDED
 from torchsplit_core.values import InputFault
-from torchsplit_core.values.training import Choices, Precision, Recompute
+from torchsplit_core.values.training import SHARDED, Choices, Precision, Recompute
 
 STYLES = {"colwise": ColwiseParallel, "rowwise": RowwiseParallel}
 PRODUCTS = (torch.ops.aten.mm.default, torch.ops.aten.addmm.default, torch.ops.aten.bmm.default)
@@ -104,8 +103,6 @@ def cut_by_tensors(model: nn.Module, mesh: DeviceMesh, plan: Mapping[str, str] |
 
     Raises InputFault where there is no plan, a style is unknown, or a size cannot be cut.
     """
-    if mesh.size() == 1:
-        return
     if not plan:
         raise InputFault(
             "the strategy's tensor",

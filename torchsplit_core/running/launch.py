@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from torchsplit_core.model_source import parse_source
+from torchsplit_core.model_source import Told, parse_source
 from torchsplit_core.running.folder import RunFolder
 from torchsplit_core.running.layout import on_processes
 from torchsplit_core.running.shares import check_shares
@@ -209,9 +209,7 @@ def _why(reports: Path, rank: int, exit_code: int, stalled: dict[int, Stall]) ->
     )
     for report, number in told:
         if "where" in report:
-            fault = InputFault(report["where"], "", report["rule"], report["remedy"])
-            fault.value = report["value"]
-            fault.args = (f"{fault.where}: {fault.value} — {fault.rule}. {fault.remedy}",)
+            fault = InputFault(report["where"], Told(report["value"]), report["rule"], report["remedy"])
             return Loss(number, str(fault), fault)
     if rank in stalled:
         return Loss(rank, "stalled and was ended", killed=True)

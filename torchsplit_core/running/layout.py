@@ -2,17 +2,15 @@
 
 from __future__ import annotations
 
-from dataclasses import fields, replace
+from dataclasses import replace
 from typing import Any
 
 from torchsplit_core.values import InputFault
 from torchsplit_core.values.strategy.outcome import StrategyCandidate, StrategyOutcome
 from torchsplit_core.values.strategy.request import StrategyRequest
 from torchsplit_core.values.strategy.run import RunStrategy
-from torchsplit_core.values.training import Choices, Precision, TrainingJob
+from torchsplit_core.values.training import SHARDED, Choices, Precision, TrainingJob
 
-SHARDED = ("zero2", "fsdp", "hsdp")
-"""Weights lie cut over the data-parallel ranks. `zero2` keeps them whole from the forward to the backward pass."""
 PRECISIONS = ("fp32", "tf32", "bf16")
 
 
@@ -40,7 +38,7 @@ def run_strategy(given: Any, candidate: int = 1, precision: Precision | None = N
                 "Find a strategy for one kind of nodes.",
             )
         batch = given.batch_per_device * given.data
-        return RunStrategy(_choices(given), TrainingJob(batch, precision or "fp32"))
+        return RunStrategy(given.choices, TrainingJob(batch, precision or "fp32"))
     if isinstance(given, StrategyRequest):
         job = given.training.job()
         return RunStrategy(Choices(**given.fix.given()), replace(job, precision=precision or job.precision))  # type: ignore[arg-type]
@@ -50,10 +48,6 @@ def run_strategy(given: Any, candidate: int = 1, precision: Precision | None = N
         "it is a strategy (torchsplit.strategy), or a strategy request whose `fix` has the choices",
         "Write one with: torchsplit strategy REQUEST -o S.json.",
     )
-
-
-def _choices(candidate: StrategyCandidate) -> Choices:
-    return Choices(**{one.name: getattr(candidate, one.name) for one in fields(Choices)})
 
 
 def on_processes(strategy: RunStrategy, processes: int) -> RunStrategy:

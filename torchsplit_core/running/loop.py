@@ -26,13 +26,13 @@ from torchsplit_core.running.checkpoints import Checkpoints, Manifest
 from torchsplit_core.running.divide import divided, in_bf16, mesh_of, own_part, same_optimizer
 from torchsplit_core.running.feed import Feed
 from torchsplit_core.running.folder import RunFolder
-from torchsplit_core.running.layout import SHARDED
 from torchsplit_core.running.processes import check_alike
 from torchsplit_core.running.saving import Saver, check_model, load, model_digest, seed_all
 from torchsplit_core.running.shares import check_shares, position_of
 from torchsplit_core.running.starts.stalls import STEP_BEGINS, WAITS_FOR_DISK
 from torchsplit_core.values import InputFault
 from torchsplit_core.values.strategy.run import RunOptions, RunStrategy
+from torchsplit_core.values.training import SHARDED
 
 WRAPPED = "_checkpoint_wrapped_module."
 FIXED = ("source", "global_batch", "seed", "shuffled", "samples")

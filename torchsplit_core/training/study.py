@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 
+from torchsplit_core.training.strategy.space import OFFLOADS, RECOMPUTES, SHARDS
 from torchsplit_core.values.errors import InputFault
 from torchsplit_core.values.progress import Progress, ignore_progress
 from torchsplit_core.values.strategy.outcome import StrategyCandidate, StrategyOutcome
@@ -18,10 +19,10 @@ CHOICES = (
 MOST_RANKED = 2000
 """Of the fastest candidates, those among which none is to be beaten in time and memory."""
 VALUES = {
-    "shard": ("none", "zero1", "zero2", "fsdp", "hsdp"),
-    "recompute": ("none", "selective", "full"),
+    "shard": SHARDS,
+    "recompute": RECOMPUTES,
     "sequence_parallel": (False, True),
-    "offload": ("none", "optimizer", "parameters"),
+    "offload": OFFLOADS,
 }
 
 

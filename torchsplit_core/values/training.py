@@ -18,6 +18,9 @@ Attention = Literal["unfused", "triton", "flash", "cudnn"]
 SelectiveKind = Literal["attention", "matmuls", "layers"]
 Generation = Literal["volta", "ampere", "hopper", "blackwell"]
 Precision = Literal["fp32", "tf32", "fp16", "bf16", "fp8"]
+SHARDED: tuple[Shard, ...] = ("zero2", "fsdp", "hsdp")
+"""PyTorch's fully_shard: weights lie cut over the data-parallel devices and are gathered block by block. Its `zero2`
+keeps them whole from the forward to the backward pass."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -123,7 +126,8 @@ class TrainingJob:
 class TrainingDevice:
     """A GPU: FLOP/s (dense) of half, eight-bit and single-precision products, bytes/s and bytes of its memory.
 
-    `single_flops` is that of tf32 where the device has it. `power_share`: of the usual power limit.
+    `single_flops` is that of tf32 where the device has it. `power_share`: of the usual power limit. Without
+    `multiprocessors` (a processor) products are not made in tiles, and lose nothing at their edges.
     """
 
     name: str

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from torchsplit_core.values import InputFault, Profile, Progress, ignore_progress
 from torchsplit_core.values.strategy.outcome import StrategyCandidate, StrategyOutcome
 from torchsplit_core.values.strategy.request import SourceSizes, StrategyRequest
-from torchsplit_core.values.training import Choices
+from torchsplit_core.values.training import SHARDED, Choices
 
 if TYPE_CHECKING:
     from torchsplit_core.graph.torch_graph import TorchGraph
@@ -76,7 +76,7 @@ def strategy_script(
 def _tracker(request: StrategyRequest, graph: TorchGraph, trust: bool) -> Tracker:
     """What follows a choice in torch; None for choices that its trackers do not know."""
     from torchsplit_core.profiling.steps.run import track_peak
-    from torchsplit_core.training.traced.memory import GATHERED, shards
+    from torchsplit_core.training.traced.memory import shards
     from torchsplit_core.training.traced.parts import chain_of
 
     assert isinstance(request.model, SourceSizes)
@@ -85,7 +85,7 @@ def _tracker(request: StrategyRequest, graph: TorchGraph, trust: bool) -> Tracke
     half = training.precision in ("bf16", "fp16")
 
     def follow(choices: Choices) -> int | None:
-        gathered = choices.shard in GATHERED
+        gathered = choices.shard in SHARDED
         group = shards(choices, per_node) if gathered else 1
         known = choices.pipeline == 1 and choices.offload == "none" and choices.recompute != "selective"
         # Autocast's copies are made by casts that the trackers do not see; accumulation keeps earlier gradients.

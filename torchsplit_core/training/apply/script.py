@@ -13,9 +13,8 @@ from torchsplit_core.training.apply.refused import check_written
 from torchsplit_core.training.strategy.words import choice_words
 from torchsplit_core.values.strategy.outcome import StrategyCandidate
 from torchsplit_core.values.strategy.request import SourceSizes, StrategyRequest
-from torchsplit_core.values.training import Choices
+from torchsplit_core.values.training import SHARDED
 
-GATHERED = ("zero2", "fsdp", "hsdp")
 WIDE = 110
 """Characters of a line."""
 SHARD_WORDS = {
@@ -61,7 +60,7 @@ class _Script:
 
     @property
     def gathered(self) -> bool:
-        return self.one.shard in GATHERED
+        return self.one.shard in SHARDED
 
     @property
     def tied(self) -> bool:
@@ -105,11 +104,8 @@ class _Script:
         run = f"torchrun --nproc-per-node {min(a_node, one.devices)}"
         if nodes > 1:
             run = f"torchrun --nnodes {nodes} --nproc-per-node {a_node} --rdzv-backend c10d --rdzv-endpoint HOST:29500"
-        choices = Choices(
-            one.data, one.tensor, one.pipeline, one.context, one.expert, one.micro_batch, one.interleave, one.shard,
-            one.recompute, one.sequence_parallel, one.offload,
-        )  # fmt: skip
-        fitted = "\n".join(wrap(f"A training step divided by a strategy: {choice_words(choices)}.", WIDE - 3))
+        said = f"A training step divided by a strategy: {choice_words(one.choices)}."
+        fitted = "\n".join(wrap(said, WIDE - 3))
         return (
             f'"""{fitted}\n\n'
             f"Reckoned {one.seconds_per_step:.4g} s a step and {one.memory_gib.total:.3g} GiB on the fullest device "

@@ -7,10 +7,10 @@ logarithm of measured over reckoned has the spread √(between² + within²); ro
 from __future__ import annotations
 
 import json
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache
 from importlib.resources import files
-from math import exp, sqrt
+from math import exp, hypot, log, sqrt
 
 from scipy.special import stdtrit
 
@@ -44,6 +44,12 @@ def fitted_spread() -> Spread:
     return Spread(float(found["between"]), float(found["within"]), int(found["degrees"]))
 
 
+def widened(low: float, high: float) -> Spread:
+    """The fitted spread with families further apart, by what a 90 % interval of factors from `low` to `high` says."""
+    s = fitted_spread()
+    return replace(s, between=hypot(s.between, log(high / low) / 2 / _quantile(s.degrees)))
+
+
 @cache
 def unseen(spread: Spread | None = None) -> Offset:
     """The interval of a family without rows of one's own."""
@@ -60,5 +66,10 @@ def calibrated(log_ratios: tuple[float, ...], spread: Spread | None = None) -> O
     n = len(log_ratios)
     precision = 1.0 / s.between**2 + n / s.within**2
     middle = sum(log_ratios) / s.within**2 / precision
-    width = float(stdtrit(s.degrees + n, 0.5 + COVERAGE / 2)) * sqrt(1.0 / precision + s.within**2)
+    width = _quantile(s.degrees + n) * sqrt(1.0 / precision + s.within**2)
     return Offset(exp(middle), exp(-width), exp(width))
+
+
+def _quantile(degrees: int) -> float:
+    """Half the width of an interval that covers as much as is meant to, in standard deviations."""
+    return float(stdtrit(degrees, 0.5 + COVERAGE / 2))

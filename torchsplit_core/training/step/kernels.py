@@ -35,7 +35,7 @@ class Kernels:
         self.width = 4 if precision in ("fp32", "tf32") else 2
         self.bytes_per_s = device.bytes_per_s * c.memory_share
         self.wave = c.gemm_wave * device.multiprocessors * TILE * TILE
-        self.depth = c.gemm_depth
+        self.depth = c.gemm_depth if device.multiprocessors else 0.0
         self.launch_s = c.launch_s
         self.softmax = c.softmax_passes
         of = {

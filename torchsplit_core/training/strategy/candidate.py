@@ -22,6 +22,13 @@ def candidate(
     model: Transformer, device: TrainingDevice, job: TrainingJob, choices: Choices, step: StepEstimate
 ) -> StrategyCandidate:
     """The candidate of a choice on equal devices."""
+    return candidate_of(device, job, choices, step, step_flops(model, job.global_batch), model.sequence)
+
+
+def candidate_of(
+    device: TrainingDevice, job: TrainingJob, choices: Choices, step: StepEstimate, flops: float, tokens: int
+) -> StrategyCandidate:
+    """The same of any model: `flops` are its own operations of the whole step, `tokens` those of a sequence."""
     peak = choices.devices * peak_flops(device, job.precision)
     return StrategyCandidate(
         **asdict(choices),
@@ -30,9 +37,9 @@ def candidate(
         seconds_per_step=step.seconds,
         low_s=step.low_s,
         high_s=step.high_s,
-        tokens_per_s=job.global_batch * model.sequence / step.seconds,
+        tokens_per_s=job.global_batch * tokens / step.seconds,
         samples_per_s=job.global_batch / step.seconds,
-        mfu=step_flops(model, job.global_batch) / step.seconds / peak,
+        mfu=flops / step.seconds / peak,
         memory_gib=memory_gib(step.memory),
         fits=step.fits,
         parts_s=parts(step.parts_s, step.seconds),

@@ -133,6 +133,6 @@ def _host(name: str, cores: int) -> tuple[TrainingDevice, float, float]:
         single_flops=speed,
         bytes_per_s=CORE_BYTES_PER_S * cores,
         memory_bytes=CORE_MEMORY_BYTES * cores,
-        multiprocessors=cores,
+        multiprocessors=0,
     )
     return device, ETHERNET_GB_PER_S * GB, ETHERNET_GB_PER_S * GB

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import time
-from dataclasses import asdict
+from dataclasses import replace
 
-from torchsplit_core.training.strategy.candidate import candidate, peak_flops, step_flops
+from torchsplit_core.training.strategy.candidate import candidate, memory_gib, peak_flops, step_flops
 from torchsplit_core.training.strategy.unequal import Entry, Mixed, MixedFound
 from torchsplit_core.training.strategy.words import (
     choice_words,
@@ -60,30 +60,27 @@ def mixed_candidate(found: Mixed, model: Transformer, job: TrainingJob) -> Strat
     place = max(range(len(steps)), key=lambda index: steps[index][1].seconds)
     fullest = max(steps, key=lambda step: step[1].memory.total)[1]
     choices, step = steps[place]
-    device = found.entries[place].machine.device
-    base = candidate(model, device, job, choices, step)
-    parts = asdict(base.parts_s)
-    parts["data_communication"] += found.exchange_s
+    base = candidate(model, found.entries[place].machine.device, job, choices, step)
+    data_s = base.parts_s.data_communication + found.exchange_s
     peak = sum(
         entry.machine.devices * peak_flops(entry.machine.device, job.precision) for entry in found.entries
     )
-    plain = {name: getattr(base, name) for name in StrategyCandidate.__dataclass_fields__}
-    plain |= {
-        "batch_per_device": found.parts[place] // choices.data,
-        "seconds_per_step": found.seconds,
-        "low_s": found.seconds * step.low_s / step.seconds,
-        "high_s": found.seconds * step.high_s / step.seconds,
-        "tokens_per_s": job.global_batch * model.sequence / found.seconds,
-        "samples_per_s": job.global_batch / found.seconds,
-        "mfu": step_flops(model, job.global_batch) / found.seconds / peak,
-        "memory_gib": candidate(model, device, job, choices, fullest).memory_gib,
-        "parts_s": type(base.parts_s)(**parts),
-        "devices": sum(entry.machine.devices for entry in found.entries),
-        "stages": tuple(
+    return replace(
+        base,
+        batch_per_device=found.parts[place] // choices.data,
+        seconds_per_step=found.seconds,
+        low_s=found.seconds * step.low_s / step.seconds,
+        high_s=found.seconds * step.high_s / step.seconds,
+        tokens_per_s=job.global_batch * model.sequence / found.seconds,
+        samples_per_s=job.global_batch / found.seconds,
+        mfu=step_flops(model, job.global_batch) / found.seconds / peak,
+        memory_gib=memory_gib(fullest.memory),
+        parts_s=replace(base.parts_s, data_communication=data_s),
+        devices=sum(entry.machine.devices for entry in found.entries),
+        stages=tuple(
             _stage(entry, part, model) for entry, part in zip(found.entries, found.parts, strict=True)
         ),
-    }
-    return StrategyCandidate(**plain)
+    )
 
 
 def _stage(entry: Entry, part: int, model: Transformer) -> StrategyStage:
@@ -155,9 +152,7 @@ def _why(entry: Entry, best: Mixed) -> str:
 def _lacking(entries: tuple[Entry, ...]) -> str:
     said = []
     for entry in entries:
-        nearest, missing = entry.search.with_batch(entry.search.space.job.global_batch).nearest(
-            entry.machine.devices
-        )
+        nearest, missing = entry.search.nearest(entry.machine.devices)
         words = "no choice divides" if nearest is None else lack_words(nearest, missing)
         said.append(f"{_name(entry)}: {words}" if len(entries) > 1 else words)
     return "; ".join(said)

@@ -8,7 +8,7 @@ from math import exp, log, sqrt
 from torchsplit_core.graph.sizes import element_bytes
 from torchsplit_core.profiling.estimate import interval
 from torchsplit_core.profiling.flops import node_costs
-from torchsplit_core.training.step.interval import Offset, calibrated, unseen
+from torchsplit_core.training.step.interval import Offset, calibrated, unseen, widened
 from torchsplit_core.training.strategy.machines import Machine
 from torchsplit_core.training.traced.model import TracedModel
 from torchsplit_core.training.traced.parts import weights
@@ -79,9 +79,10 @@ def step_offset(
 ) -> Offset:
     """The offset and interval of this model's steps on this machine's devices.
 
-    Measured steps of one device calibrate it as rows of a framework do (`step.interval`). Without any, what was
-    fitted to trainings of transformers is widened by what the roofline is off for other models; on a processor, whose
-    peaks are assumed, by `HOST_SPREAD`, unless rows of a profile stand in for them.
+    What was fitted to trainings of transformers is widened by what the roofline is off for other models; on a
+    processor, whose peaks are assumed, by `HOST_SPREAD`; unless rows of a profile stand in for either. Measured steps
+    of one device calibrate it as rows of a framework do (`step.interval`): the wider the interval without them, the
+    more they count.
     """
     if len(measured) > MOST_STEPS:
         raise InputFault(
@@ -94,14 +95,14 @@ def step_offset(
         )
         choices = Choices(micro_batch=one.batch)
         ratios.append(log(one.seconds / alone.estimate(choices).parts_s.total))
-    if ratios:
-        return calibrated(tuple(ratios))
     if factors:
-        return unseen()
+        return calibrated(tuple(ratios))
     low, high = 1.0 / HOST_SPREAD, HOST_SPREAD
     if not machine.host:
         worst, best = interval(node_costs(model.graph, model.graph.traced_batch), machine.type)
         low, high = 1.0 / best, 1.0 / worst
+    if ratios:
+        return calibrated(tuple(ratios), widened(low, high))
     known = unseen()
     return Offset(
         known.factor,

@@ -12,13 +12,11 @@ from collections.abc import Sequence
 
 from torchsplit_core.training.step.constants import Constants
 from torchsplit_core.training.traced.model import PartFigures, TracedModel
-from torchsplit_core.values.training import Choices, StepMemory, TrainingJob
+from torchsplit_core.values.training import SHARDED, Choices, StepMemory, TrainingJob
 from torchsplit_core.values.units import GIB
 
 STATE_BYTES = 4.0
 """Of a weight, of its gradient and of each moment: single precision."""
-GATHERED = ("zero2", "fsdp", "hsdp")
-"""Storages that PyTorch's fully_shard has; zero2 keeps the weights gathered between the passes."""
 
 
 def shards(choices: Choices, per_node: int) -> int:
@@ -81,7 +79,7 @@ def _states(
     half = job.precision in ("bf16", "fp16")
     moments = (2 if job.optimizer == "adamw" else 1) * STATE_BYTES * own
     group = shards(choices, per_node)
-    if choices.shard not in GATHERED:
+    if choices.shard not in SHARDED:
         weights = (STATE_BYTES + (2.0 if half else 0.0)) * own
         return weights, STATE_BYTES * own, moments / (group if choices.shard == "zero1" else 1), 0.0
     width = 2.0 if half else STATE_BYTES

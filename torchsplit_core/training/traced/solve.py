@@ -10,7 +10,7 @@ from torchsplit_core.graph.torch_graph import TorchGraph
 from torchsplit_core.training.step.constants import constants
 from torchsplit_core.training.step.estimate import USABLE
 from torchsplit_core.training.step.interval import unseen
-from torchsplit_core.training.strategy.candidate import memory_gib, parts, peak_flops
+from torchsplit_core.training.strategy.candidate import candidate_of
 from torchsplit_core.training.strategy.machines import Machine, read_fleet
 from torchsplit_core.training.strategy.search import HOST_MEMORY, MEMORY, Refused, rank
 from torchsplit_core.training.strategy.words import best_words, lack_words, refusals
@@ -105,15 +105,8 @@ def stage_starts(
     """The blocks of the model, and those with which the second stage of a candidate and those after it begin."""
     machine = read_fleet(request.fleet, request.training.precision)[0]
     steps = TracedStep(TracedModel(graph), machine, request.training.job(), unseen())
-    choices = Choices(
-        candidate.data,
-        pipeline=candidate.pipeline,
-        micro_batch=candidate.micro_batch,
-        shard=candidate.shard,
-        recompute=candidate.recompute,
-    )
     blocks = steps.model.chain.blocks
-    return blocks, tuple(blocks[stage.start] for stage in steps.stages(choices)[1:])
+    return blocks, tuple(blocks[stage.start] for stage in steps.stages(candidate.choices)[1:])
 
 
 def _outcome(
@@ -152,7 +145,7 @@ def _all(steps: TracedStep, space: TracedSpace, machine: Machine) -> tuple[_Foun
             first = found
         if found.fitting:
             return found, used
-    if not any(True for count in range(machine.devices, 0, -1) for _ in space.choices(count)):
+    if space.empty(machine.devices):
         given = ", ".join(f"{name} {value}" for name, value in space.fix.given().items())
         raise InputFault(
             "fix" if given else "training.global_batch",
@@ -246,30 +239,6 @@ def _larger(steps: TracedStep, space: TracedSpace, machine: Machine) -> str:
 
 def _candidate(steps: TracedStep, choices: Choices, step: StepEstimate) -> StrategyCandidate:
     job, model = steps.job, steps.model
+    # Forward once and backward twice; what recomputation does again is not the model's own.
     flops = 3.0 * sum(part.flops for part in steps.figures(choices)) / choices.micro_batch * job.global_batch
-    rate = job.global_batch / step.seconds
-    return StrategyCandidate(
-        data=choices.data,
-        tensor=1,
-        pipeline=choices.pipeline,
-        context=1,
-        expert=1,
-        micro_batch=choices.micro_batch,
-        interleave=1,
-        shard=choices.shard,
-        recompute=choices.recompute,
-        sequence_parallel=False,
-        offload=choices.offload,
-        micro_batches=step.micro_batches,
-        batch_per_device=job.global_batch // choices.data,
-        seconds_per_step=step.seconds,
-        low_s=step.low_s,
-        high_s=step.high_s,
-        tokens_per_s=rate * model.tokens,
-        samples_per_s=rate,
-        mfu=flops / step.seconds / (choices.devices * peak_flops(steps.machine.device, job.precision)),
-        memory_gib=memory_gib(step.memory),
-        fits=step.fits,
-        parts_s=parts(step.parts_s, step.seconds),
-        devices=choices.devices,
-    )
+    return candidate_of(steps.machine.device, job, choices, step, flops, model.tokens)

@@ -130,3 +130,7 @@ class TracedSpace:
                 for shape in self.shapes(layout):
                     for shard, offload in self.storages(layout):
                         yield replace(shape, shard=shard, offload=offload)
+
+    def empty(self, devices: int) -> bool:
+        """Whether no number of devices up to that has a choice."""
+        return all(next(self.choices(count), None) is None for count in range(devices, 0, -1))

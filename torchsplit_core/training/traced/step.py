@@ -14,10 +14,10 @@ from torchsplit_core.training.step.layers import exposed_host
 from torchsplit_core.training.step.network import Network
 from torchsplit_core.training.strategy.machines import Machine
 from torchsplit_core.training.traced.costs import Width
-from torchsplit_core.training.traced.memory import GATHERED, STATE_BYTES, shards, stage_memory
+from torchsplit_core.training.traced.memory import STATE_BYTES, shards, stage_memory
 from torchsplit_core.training.traced.model import PartFigures, TracedModel
 from torchsplit_core.training.traced.stages import cut_evenly
-from torchsplit_core.values.training import Choices, StepEstimate, StepParts, TrainingJob
+from torchsplit_core.values.training import SHARDED, Choices, StepEstimate, StepMemory, StepParts, TrainingJob
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,7 +59,7 @@ class TracedStep:
         """How wide floating-point values are under these choices."""
         if self.job.precision in ("fp32", "tf32"):
             return "whole"
-        return "half" if choices.shard in GATHERED else "autocast"
+        return "half" if choices.shard in SHARDED else "autocast"
 
     def figures(self, choices: Choices) -> tuple[PartFigures, ...]:
         """The parts' figures for a micro-batch."""
@@ -99,7 +99,7 @@ class TracedStep:
         device, host = sum(one.device for one in loads), sum(one.host for one in loads)
         return device + (host if self.machine.host else exposed_host(device, host))
 
-    def _memories(self, choices: Choices, m: int) -> list:  # type: ignore[type-arg]
+    def _memories(self, choices: Choices, m: int) -> list[StepMemory]:
         figures, p = self.figures(choices), choices.pipeline
         return [
             stage_memory(
@@ -163,7 +163,7 @@ class TracedStep:
 
     def _sharding(self, choices: Choices, own: float, longest: float, m: int) -> float:
         """What gathering weights and scattering gradients adds to the compute of a step, as `step.estimate` has it."""
-        if choices.shard not in GATHERED or choices.data == 1:
+        if choices.shard not in SHARDED or choices.data == 1:
             return 0.0
         group = shards(choices, self.machine.cluster.gpus_per_node)
         width = 2.0 if self.job.precision in ("bf16", "fp16") else STATE_BYTES
@@ -180,7 +180,7 @@ class TracedStep:
 
     def _data(self, choices: Choices, own: float, micro_batch_s: float) -> float:
         """Gradients summed over copies, less what the last backward pass hides; zero1 hands the weights back."""
-        if choices.shard in GATHERED or choices.data == 1:
+        if choices.shard in SHARDED or choices.data == 1:
             return 0.0
         taken = self.network.reduce(STATE_BYTES * own, choices.data, 1)
         hidden = min((1.0 - self.c.data_exposed) * taken, 0.6 * micro_batch_s)

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 
 from torchsplit_core.values.profile import Basis
 from torchsplit_core.values.status import SolveStatus
-from torchsplit_core.values.training import Offload, Recompute, Shard
+from torchsplit_core.values.training import Choices, Offload, Recompute, Shard
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,6 +105,11 @@ class StrategyCandidate:
     basis: Basis = "estimated"
     devices: int = 0
     stages: tuple[StrategyStage, ...] = ()
+
+    @property
+    def choices(self) -> Choices:
+        """The choices among what it says."""
+        return Choices(**{one.name: getattr(self, one.name) for one in fields(Choices)})
 
 
 @dataclass(frozen=True, slots=True)

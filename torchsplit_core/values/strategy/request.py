@@ -13,7 +13,11 @@ from torchsplit_core.values.training import Offload, Precision, Recompute, Shard
 
 @dataclass(frozen=True, slots=True)
 class TransformerSizes:
-    """A decoder's sizes as they were written down; `transformer()` checks them."""
+    """A decoder's sizes as they were written down; `transformer()` checks them.
+
+    Not `Transformer` itself, which checks when it is made: pydantic, which reads the union with `SourceSizes`, takes
+    the InputFault of a `__post_init__` for a member that does not fit, and the user is told of an internal fault.
+    """
 
     layers: int
     hidden: int
