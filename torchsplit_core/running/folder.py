@@ -20,6 +20,8 @@ from torchsplit_core.values import InputFault
 
 RUN, METRICS, EVENTS, CHECKPOINTS, LOGS = "run.json", "metrics.jsonl", "events.jsonl", "checkpoints", "logs"
 _LOCK, _RANKS, _MEETING, _NODE = ".lock", ".ranks", ".meeting", ".node-"
+SETTING = ".setting.json"
+"""What the run goes on with after it ran out of memory, until its command ends."""
 TAIL_BYTES = 4096
 RANKS_END_S = 10.0
 """Seconds that ranks without a launcher are waited for."""
@@ -79,7 +81,7 @@ class RunFolder:
     def _made(self) -> IO[str]:
         """The folder's lock, of a folder that is made where it is not there and has nothing else."""
         if self.path.is_dir() and not (self.path / RUN).exists():
-            known = {_LOCK, _RANKS, _MEETING, LOGS, CHECKPOINTS, EVENTS}
+            known = {_LOCK, _RANKS, _MEETING, SETTING, LOGS, CHECKPOINTS, EVENTS}
             left = [
                 one.name
                 for one in self.path.iterdir()
@@ -102,7 +104,10 @@ class RunFolder:
             ) from error
 
     def _check_alone(self, resume: bool) -> None:
-        """Raises InputFault where ranks still write, or a run is there and `resume` was not said."""
+        """Raises InputFault where ranks still write, or a run is there and `resume` was not said.
+
+        What an earlier command had to give way to is forgotten.
+        """
         with (self.path / _RANKS).open("a") as ranks:
             # Ranks of a launcher that was killed end by themselves.
             if not _locked(ranks, RANKS_END_S):
@@ -114,6 +119,7 @@ class RunFolder:
                 "a new run starts in a folder of its own",
                 "Go on with it by --resume, or choose another -o.",
             )
+        (self.path / SETTING).unlink(missing_ok=True)
 
     def _in_use(self) -> InputFault:
         return InputFault(
@@ -169,7 +175,9 @@ class RunFolder:
             # What happened to the run must not end it because it cannot be told.
             print(f"{EVENTS}: {error.strerror}; not told there: {words}", file=sys.stderr)
 
-    def add_step(self, step: int, loss: float, samples: int, step_s: float, world_size: int) -> None:
+    def add_step(
+        self, step: int, loss: float, samples: int, step_s: float, world_size: int, memory_bytes: int
+    ) -> None:
         """Append a step's line. Raises InputFault where it cannot be written."""
         line = {
             "step": step,
@@ -177,6 +185,7 @@ class RunFolder:
             "samples": samples,
             "step_s": round(step_s, 6),
             "world_size": world_size,
+            "memory_bytes": memory_bytes,
         }
         try:
             self._append(METRICS, line)

@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from torchsplit_core.model_source import Told, parse_source
+from torchsplit_core.running.adapt.speed import check_balance
 from torchsplit_core.running.folder import RunFolder
 from torchsplit_core.running.layout import on_processes
 from torchsplit_core.running.shares import check_shares
@@ -47,6 +48,7 @@ class Loss:
     fault: InputFault | None = None
     killed: bool = False
     elsewhere: bool = False
+    short_of_memory: bool = False
 
 
 def train(
@@ -76,6 +78,8 @@ def train(
     for number in range(nodes.least, nodes.most + 1) if nodes else (1,):
         fitted = on_processes(strategy, count * number)
         check_shares(options.shares, fitted.choices.data)
+        if options.balance:
+            check_balance(fitted)
     _check_cores(count)
     run = RunFolder(folder, nodes.name if nodes else "")
     claim = run.shared(nodes.rendezvous, resume=resume) if nodes else run.claimed(resume=resume)
@@ -128,6 +132,9 @@ def _until_done(
             run.tell("others_lost", f"node {run.node} {lost.words}, at step {reached + 1}")
         else:
             run.tell("rank_lost", f"{who} {lost.words}, at step {reached + 1}", lost.rank)
+        if lost.short_of_memory:
+            _give_way(run, strategy, lost)
+            fruitless = 0
         may_shrink = lost.killed and strategy.choices.data > 1 and not options.shares and nodes is None
         if fruitless >= FRUITLESS and may_shrink:
             strategy = _with_a_copy_fewer(strategy)
@@ -144,6 +151,24 @@ def _until_done(
         restarts += 1
         where = f" of node {run.node}" if nodes else ""
         run.tell("restarted", f"{_processes(count)}{where} started again (restart {restarts})")
+
+
+def _give_way(run: RunFolder, strategy: RunStrategy, lost: Loss) -> None:
+    """Have the next start use less memory. Raises InputFault where nothing smaller is left."""
+    from torchsplit_core.running.adapt.memory import keep_setting, setting_of, with_kept_setting
+
+    world = run.facts().get("processes") or strategy.choices.devices
+    setting = setting_of(with_kept_setting(on_processes(strategy, world), run.path)).next()
+    if setting is None:
+        raise InputFault(
+            f"rank {lost.rank}",
+            Told(lost.words),
+            "a step fits into memory, at least in passes of one sample with every layer computed again",
+            "Shard the weights (shard: fsdp), use more devices or a smaller model; --resume goes on.",
+        )
+    keep_setting(run.path, setting)
+    words = f"rank {lost.rank} ran out of memory: goes on with {setting.words()}, the global batch as it was"
+    run.tell("out_of_memory", words, lost.rank)
 
 
 def _with_a_copy_fewer(strategy: RunStrategy) -> RunStrategy:
@@ -213,12 +238,15 @@ def _why(reports: Path, rank: int, exit_code: int, stalled: dict[int, Stall]) ->
             return Loss(number, str(fault), fault)
     if rank in stalled:
         return Loss(rank, "stalled and was ended", killed=True)
+    # Where one is short of memory the others fail by its absence, whichever of them ended first.
+    short = next((number for report, number in told if report.get("short_of_memory")), rank)
+    rank = rank if exit_code < 0 else short
     own = next((report for report, number in told if number == rank), {"error": f"ended with {exit_code}"})
     if own.get("others"):
         return Loss(rank, "ended its ranks, since ranks elsewhere ended", elsewhere=True)
     if exit_code < 0:
         return Loss(rank, f"was ended by {signal.Signals(-exit_code).name}", killed=True)
-    return Loss(rank, f"failed: {own['error']}")
+    return Loss(rank, f"failed: {own['error']}", short_of_memory=bool(own.get("short_of_memory")))
 
 
 def _check_cores(count: int) -> None:

@@ -8,7 +8,7 @@ from typing import Any
 from torchsplit_core.values import InputFault
 from torchsplit_core.values.strategy.outcome import StrategyCandidate, StrategyOutcome
 from torchsplit_core.values.strategy.request import StrategyRequest
-from torchsplit_core.values.strategy.run import RunStrategy
+from torchsplit_core.values.strategy.run import Predicted, RunStrategy
 from torchsplit_core.values.training import SHARDED, Choices, Precision, TrainingJob
 
 PRECISIONS = ("fp32", "tf32", "bf16")
@@ -38,7 +38,8 @@ def run_strategy(given: Any, candidate: int = 1, precision: Precision | None = N
                 "Find a strategy for one kind of nodes.",
             )
         batch = given.batch_per_device * given.data
-        return RunStrategy(given.choices, TrainingJob(batch, precision or "fp32"))
+        predicted = Predicted(given.memory_gib.total, given.seconds_per_step)
+        return RunStrategy(given.choices, TrainingJob(batch, precision or "fp32"), predicted)
     if isinstance(given, StrategyRequest):
         job = given.training.job()
         return RunStrategy(Choices(**given.fix.given()), replace(job, precision=precision or job.precision))  # type: ignore[arg-type]
@@ -81,7 +82,8 @@ def on_processes(strategy: RunStrategy, processes: int) -> RunStrategy:
             "beside data parallelism its weights are sharded",
             "Fix shard to fsdp, or data to 1.",
         )
-    return replace(strategy, choices=replace(choices, data=data))
+    fitted = replace(choices, data=data)
+    return replace(strategy, choices=fitted, predicted=strategy.predicted if fitted == choices else None)
 
 
 def _check_runs(strategy: RunStrategy) -> None:

@@ -22,6 +22,9 @@ import torch.distributed as dist
 from torch import nn
 from torch.utils.data import DataLoader
 
+from torchsplit_core.running.adapt.changes import Changes
+from torchsplit_core.running.adapt.speed import check_balance
+from torchsplit_core.running.adapt.told import Told, told_by_all
 from torchsplit_core.running.checkpoints import Checkpoints, Manifest
 from torchsplit_core.running.divide import divided, in_bf16, mesh_of, own_part, same_optimizer
 from torchsplit_core.running.feed import Feed
@@ -73,6 +76,8 @@ class TrainingRun:
         )
         model = model.to(self.device).train()
         check_shares(options.shares, choices.data)
+        if options.balance:
+            check_balance(strategy)
         ranks = choices.data
         self.feed = Feed(
             loader, strategy.job.global_batch, choices.micro_batch, self.rank // choices.tensor, ranks,
@@ -95,9 +100,11 @@ class TrainingRun:
         self.checkpoints = Checkpoints(folder.checkpoints, options.keep)
         # A group of its own: checkpoints are written by another thread, between this one's exchanges.
         self.saver = Saver(folder, self.checkpoints, dist.new_group(backend="gloo"))
+        self.changes = Changes(self.feed, strategy, options, self.device, self._tell_once)
         self._pass_count, self._pass_last, self._answered = 0, False, True
         self._loss_sum = 0.0
-        self._step_samples = 0
+        self._step_samples = self._own_samples = 0
+        self._memory_bytes = 0
         seed_all(options.seed, self.rank)
         self._mark(WAITS_FOR_DISK, 0)
         self.step = self._go_on()
@@ -179,7 +186,9 @@ class TrainingRun:
         while self.step < self.last_step:
             began = time.perf_counter()
             self._mark(STEP_BEGINS, self.step)
+            self.changes.begin(step=True)
             self._loss_sum, self._step_samples = 0.0, len(self.feed.indices(self.step))
+            self._own_samples = 0
             for one in self.feed.passes(self.step):
                 self._pass_count, self._pass_last, self._answered = one.counted, one.last, False
                 if isinstance(self.model, nn.parallel.DistributedDataParallel):
@@ -208,6 +217,8 @@ class TrainingRun:
                 "the loss", tuple(loss.shape), "it is the mean over the batch, a single number", "Take it."
             )
         self._answered = True
+        self.changes.end(self._pass_count)
+        self._own_samples += self._pass_count
         weight = self._pass_count / self._step_samples
         self._mark("backward pass", self.step)
         # DDP and FSDP average over ranks.
@@ -216,26 +227,34 @@ class TrainingRun:
             self._loss_sum += float(loss.detach()) * weight
         if self._pass_last:
             self._mark("sum of the losses", self.step)
-            self._loss_sum = self._whole_loss()
+            told = self._told_by_all()
+            # The ranks of a tensor group have the same samples.
+            self._loss_sum = float(sum(one.loss for one in told[:: self.strategy.choices.tensor]))
+            self._memory_bytes = int(max(one.peak_bytes for one in told))
             self._mark("optimizer", self.step)
             self.optimizer.step()
             self.optimizer.zero_grad(set_to_none=True)
             self.step += 1
+            self.changes.after(self.step, told)
+        else:
+            self.changes.begin()
 
-    def _whole_loss(self) -> float:
-        """The step's loss over all ranks. Raises InputFault where it, or a gradient, is not finite."""
+    def _tell_once(self, kind: str, words: str, rank: int | None) -> None:
+        """What all ranks know, told by the first."""
+        if self.rank == 0:
+            self.folder.tell(kind, words, rank)
+
+    def _told_by_all(self) -> list[Told]:
+        """What all ranks say of the step. Raises InputFault where a loss, or a gradient, is not finite."""
         grads = [_local(one.grad) for one in self.model.parameters() if one.grad is not None]
         norms = torch.stack(torch._foreach_norm(grads)) if grads else torch.zeros(1)
         finite = float(bool(torch.isfinite(norms).all()))
-        own = torch.tensor([self._loss_sum, finite], dtype=torch.float64)
-        told = [torch.empty_like(own) for _ in range(self.world_size)]
-        dist.all_gather(told, own, group=self._group)
-        bad_loss = [rank for rank, one in enumerate(told) if not math.isfinite(one[0])]
-        bad = bad_loss or [rank for rank, one in enumerate(told) if not one[1]]
+        told = told_by_all(self.changes.own(self._loss_sum, finite, self._own_samples), self._group)
+        bad_loss = [rank for rank, one in enumerate(told) if not math.isfinite(one.loss)]
+        bad = bad_loss or [rank for rank, one in enumerate(told) if not one.finite]
         if bad:
-            self._stop_at_nonsense("loss" if bad_loss else "gradient", bad, float(told[bad[0]][0]))
-        # The ranks of a tensor group have the same samples.
-        return float(sum(one[0] for one in told[:: self.strategy.choices.tensor]))
+            self._stop_at_nonsense("loss" if bad_loss else "gradient", bad, told[bad[0]].loss)
+        return told
 
     def _stop_at_nonsense(self, what: str, ranks: list[int], value: float) -> None:
         self.saver.close()
@@ -255,7 +274,9 @@ class TrainingRun:
     def _finish_step(self, began: float) -> None:
         if self.rank == 0:
             seconds = time.perf_counter() - began
-            self.folder.add_step(self.step, self._loss_sum, self._step_samples, seconds, self.world_size)
+            self.folder.add_step(
+                self.step, self._loss_sum, self._step_samples, seconds, self.world_size, self._memory_bytes
+            )
         if self.step % self.options.checkpoint_every == 0 and self.step < self.last_step:
             self.save()
 

@@ -34,6 +34,7 @@ def prepare(
     checkpoint_every: int = 50,
     keep: int = 2,
     shares: tuple[float, ...] = (),
+    balance: bool = False,
     seed: int = 0,
     tensor_plan: Mapping[str, str] | None = None,
     unused_weights: bool = False,
@@ -58,6 +59,8 @@ def prepare(
     _HELD.enter_context(run_folder.written_by_a_rank())
     return TrainingRun(
         model, optimizer, loader, on_processes(strategy, dist.get_world_size()), run_folder,
-        RunOptions(steps=steps, checkpoint_every=checkpoint_every, keep=keep, shares=shares, seed=seed),
+        RunOptions(
+            steps=steps, checkpoint_every=checkpoint_every, keep=keep, shares=shares, seed=seed, balance=balance,
+        ),
         tensor_plan=tensor_plan, unused_weights=unused_weights,
     )  # fmt: skip

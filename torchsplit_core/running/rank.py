@@ -16,8 +16,10 @@ import torch
 import torch.distributed as dist
 from torch.utils.data import DataLoader, RandomSampler, SequentialSampler
 
+from torchsplit_core.isolation import is_out_of_memory
 from torchsplit_core.isolation.confinement.kernel import signal_at_parents_end
 from torchsplit_core.model_source import foreign_code, load_client, open_model, user_line
+from torchsplit_core.running.adapt.memory import with_kept_setting
 from torchsplit_core.running.folder import RunFolder
 from torchsplit_core.running.layout import on_processes
 from torchsplit_core.running.loop import TrainingRun
@@ -74,10 +76,13 @@ def _train(task: RankTask, folder: RunFolder, mark: Marker) -> None:
         optimizer = client.get_optimizer(model.parameters(), task.strategy.job.optimizer)
     with foreign_code("get_dataset()"):
         data = client.get_dataset()
+    strategy = [with_kept_setting(on_processes(task.strategy, dist.get_world_size()), folder.path)]
+    # What the first rank has read counts: another node may be writing it.
+    dist.broadcast_object_list(strategy, src=0)
     sampler = RandomSampler if task.options.shuffle else SequentialSampler
     run = TrainingRun(
         model, optimizer, DataLoader(data, sampler=sampler(data)),
-        on_processes(task.strategy, dist.get_world_size()), folder, task.options,
+        strategy[0], folder, task.options,
         name=task.source,
         tensor_plan=getattr(client, "tensor_plan", None),
         unused_weights=bool(getattr(client, "unused_weights", False)),
@@ -114,6 +119,7 @@ def _report(folder: Path, error: BaseException) -> None:
         line = user_line(error)
         words = " ".join(f"{type(error).__name__}: {error}".split())[:500]
         told = {"error": words + (f" ({line})" if line else ""), "others": _partner_gone(error)}
+        told["short_of_memory"] = is_out_of_memory(error)
     (folder / f"rank-{os.environ.get('RANK', '0')}.json").write_text(
         json.dumps({**told, "time": time.time()}), encoding="utf-8"
     )

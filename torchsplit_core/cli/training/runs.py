@@ -65,6 +65,11 @@ def add_train_command(command: Command) -> None:
         help="parts of a step's samples by data-parallel rank, for unequal devices (default: equal)",
     )
     made.add_argument(
+        "--balance",
+        action="store_true",
+        help="have the shares follow the measured speed of the ranks",
+    )
+    made.add_argument(
         "--seed", type=int, default=defaults.seed, help="of the samples' order and random numbers"
     )
     made.add_argument(
@@ -97,6 +102,7 @@ def _train(options: argparse.Namespace) -> int:
         seed=options.seed,
         shuffle=not options.in_order,
         stall_limit_s=options.stall_limit,
+        balance=options.balance,
     )
     summary: RunSummary = with_progress(
         lambda progress: running.train(

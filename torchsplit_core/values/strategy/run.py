@@ -10,11 +10,23 @@ from torchsplit_core.values.training import Choices, TrainingJob
 
 
 @dataclass(frozen=True, slots=True)
+class Predicted:
+    """What a strategy's search estimated: GiB on the fullest device, seconds of a step."""
+
+    memory_gib: float
+    seconds_per_step: float
+
+
+@dataclass(frozen=True, slots=True)
 class RunStrategy:
-    """The choices by which a run divides its work, and the samples, format and optimizer of a step."""
+    """The choices by which a run divides its work, and the samples, format and optimizer of a step.
+
+    `predicted`: what the search said of them, None where none did (a request, another number of processes).
+    """
 
     choices: Choices
     job: TrainingJob
+    predicted: Predicted | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,7 +37,8 @@ class RunOptions:
     stay. `shares`: parts of a step's samples by data-parallel rank, as numbers that only their ratio counts of;
     empty: equal ones. `seed` orders the samples where they are shuffled and starts the random numbers.
     `stall_limit_s`: seconds without a move after which a rank counts as hung; None: ten times the longest that it
-    took before, at least a minute. Raises InputFault for a count below 1 and a limit that is none.
+    took before, at least a minute. `balance`: shares follow the measured speed of the ranks.
+    Raises InputFault for a count below 1 and a limit that is none.
     """
 
     steps: int | None = None
@@ -35,6 +48,7 @@ class RunOptions:
     seed: int = 0
     shuffle: bool = True
     stall_limit_s: float | None = None
+    balance: bool = False
 
     def __post_init__(self) -> None:
         for name in ("steps", "checkpoint_every", "keep"):
