@@ -18,6 +18,7 @@ import torch
 from tests.support.running.runs import client_file, events, free_port, losses, run, strategy
 from torchsplit_core.running import RunFolder
 from torchsplit_core.running.launch import PRELOADED
+from torchsplit_core.running.starts import meeting
 from torchsplit_core.values import InputFault
 from torchsplit_core.values.strategy.run import Nodes
 
@@ -56,10 +57,11 @@ def worlds(folder: Path) -> dict[int, int]:
     return {line["step"]: line["world_size"] for line in RunFolder(folder).steps()}
 
 
-def test_a_lost_node_is_gone_on_without_and_comes_back(tmp_path: Path) -> None:
+def test_a_lost_node_is_gone_on_without_and_comes_back(
+    undisturbed_plainly: list[float], tmp_path: Path
+) -> None:
     """Node b serves the store and is killed with its rank in step 4; node a waits for its return in step 6."""
     source = client_file(tmp_path, gates=[24, 40])
-    run(client_file(tmp_path, "undisturbed"), tmp_path / "alone", PLAN, 1)
     folder, port = tmp_path / "run", free_port()
     others = [Other(source, folder, port)]
     until(lambda: (folder / "logs").exists() and list((folder / "logs").glob("start-*")))
@@ -79,7 +81,7 @@ def test_a_lost_node_is_gone_on_without_and_comes_back(tmp_path: Path) -> None:
     thread.join()
     others[1].process.join()
     assert (summary.step, others[1].process.exitcode) == (6, 0)
-    assert losses(folder) == pytest.approx(losses(tmp_path / "alone"), abs=1e-6)
+    assert losses(folder) == pytest.approx(undisturbed_plainly, abs=1e-6)
     assert worlds(folder)[6] == 2
     gone, back = [event["words"] for event in events(folder, "scaled")]
     assert "on a: b is gone; the global batch as it was" in gone and "b has come" in back
@@ -87,7 +89,8 @@ def test_a_lost_node_is_gone_on_without_and_comes_back(tmp_path: Path) -> None:
     assert {event["node"] for event in events(folder, "joined")} == {"a", "b"}
 
 
-def test_what_nodes_cannot_agree_on_is_refused(tmp_path: Path) -> None:
+def test_what_nodes_cannot_agree_on_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(meeting, "ANSWER_S", 1)
     source = client_file(tmp_path)
     with socket.create_server(("127.0.0.1", 0)) as taken:
         nodes = Nodes(1, 1, f"127.0.0.1:{taken.getsockname()[1]}", "a")

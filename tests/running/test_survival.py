@@ -28,14 +28,6 @@ def undisturbed(tmp_path_factory: pytest.TempPathFactory) -> list[float]:
     return losses(folder / "run")
 
 
-@pytest.fixture(scope="module")
-def undisturbed_plainly(tmp_path_factory: pytest.TempPathFactory) -> list[float]:
-    """The same without dropout, so by any number of processes."""
-    folder = tmp_path_factory.mktemp("undisturbed_plainly")
-    run(client_file(folder), folder / "run", PLAN, 1)
-    return losses(folder / "run")
-
-
 def test_a_killed_rank_is_started_again(undisturbed: list[float], tmp_path: Path) -> None:
     """Rank 1 dies in step 4 (samples 24 to 31, its half from 28), then rank 0 in step 6."""
     source = client_file(tmp_path, dropout=0.1, kill={"28": "rank", "40": "rank"})
@@ -101,10 +93,12 @@ REQUEST = """{"format": "torchsplit.strategy_request", "version": 1,
 def test_a_checkpoint_of_four_is_read_by_fewer(
     shard: str, then: int, undisturbed_plainly: list[float], tmp_path: Path
 ) -> None:
-    """And by another division: what four ranks began, three, two or one end as if they had begun it."""
+    """And by another division, with layers computed again: what four began ends as if fewer had begun it."""
     source = client_file(tmp_path)
     run(source, tmp_path / "run", strategy(optimizer="adamw", shard=shard, micro_batch=4), 4, steps=4)
-    plan = strategy(optimizer="adamw", shard="none" if shard == "zero1" else "fsdp", micro_batch=4)
+    plan = strategy(
+        optimizer="adamw", shard="none" if shard == "zero1" else "fsdp", micro_batch=4, recompute="full"
+    )
     run(source, tmp_path / "run", plan, then, resume=True)
     assert losses(tmp_path / "run") == pytest.approx(undisturbed_plainly, abs=EXACT)
     assert [line["world_size"] for line in RunFolder(tmp_path / "run").steps()] == [4] * 4 + [then] * 2

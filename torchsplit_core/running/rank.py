@@ -18,7 +18,7 @@ from torch.utils.data import DataLoader, RandomSampler, SequentialSampler
 
 from torchsplit_core.isolation import is_out_of_memory
 from torchsplit_core.isolation.confinement.kernel import signal_at_parents_end
-from torchsplit_core.model_source import foreign_code, load_client, open_model, user_line
+from torchsplit_core.model_source import foreign_code, load_trained, open_model, user_line
 from torchsplit_core.running.adapt.memory import with_kept_setting
 from torchsplit_core.running.folder import RunFolder
 from torchsplit_core.running.layout import on_processes
@@ -97,7 +97,7 @@ def _train(task: RankTask, folder: RunFolder, mark: Marker) -> None:
 
 def train_client(source: str, trust: bool) -> TrainClient:
     """The client of a source that can be trained. Executes its file. Raises InputFault for one that lacks a method."""
-    client: Any = load_client(source, trust)
+    client = load_trained(source, trust)
     missing = [name for name in ("get_dataset", "get_loss", "get_optimizer") if not hasattr(client, name)]
     if missing:
         raise InputFault(

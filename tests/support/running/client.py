@@ -121,19 +121,14 @@ class Client:
     """A TrainClient."""
 
     tensor_plan = {"blocks.*.up": "colwise", "blocks.*.down": "rowwise"}
-
     unused_weights = bool(PLAN.get("spare"))
-    batch_sizes = (1, 2)
+
+    def __init__(self) -> None:
+        self.data = Data()
 
     def get_model(self) -> nn.Module:
         torch.manual_seed(3)
         return Tiny(int(PLAN.get("width", 8)), float(PLAN.get("dropout", 0.0)))
-
-    def get_example_inputs(self, batch_size: int) -> tuple[Tensor, ...]:
-        return (torch.zeros(batch_size, 6),)
-
-    def __init__(self) -> None:
-        self.data = Data()
 
     def get_dataset(self) -> Data:
         return self.data
